@@ -227,6 +227,7 @@ LUA_FILES = $(shell find lua scripts tests -name '*.lua' | LC_ALL=C sort)
 lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-format, cppcheck, the order of includes
 	@luacheck -q --no-color $(LUA_FILES)
 	@clang-format --dry-run -Werror $(C_FILES)
+	@! grep -nE '^.{101}' $(C_FILES) # which clang-format leaves in comments
 	@cppcheck -q --std=c11 --error-exitcode=1 --enable=warning,portability --library=tests/cppcheck.cfg \
 	  -D__x86_64__ -D__GNUC__ -DNEAP_WITH_DNNL=$(WITH_DNNL) -Isrc -I$(BUILD) -j $(shell nproc) src
 

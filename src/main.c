@@ -1,5 +1,6 @@
-/* main.c: the `neap` program: a Lua state with Neap's modules in it, which runs lua/neap/cli. Ctrl-C asks the engine to
- * stop at its next instruction, and Lua code at its next line, as stock lua does; a second one ends the process. */
+/* main.c: the `neap` program: a Lua state with Neap's modules in it, which runs lua/neap/cli.
+ * Ctrl-C asks the engine to stop at its next instruction, and Lua code at its next line, as stock
+ * lua does; a second one ends the process. */
 #include "lua/binding.h"
 
 #include <errno.h>
@@ -21,7 +22,8 @@ static void catch_next(void) {
   sigaction(SIGINT, &action, NULL);
 }
 
-/* Runs at the next instruction of Lua after Ctrl-C. Nothing is left to do when the engine was at work and has reported it. */
+/* Runs at the next instruction of Lua after Ctrl-C. Nothing is left to do when the engine was at
+ * work and has reported it. */
 static void stop(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lua_sethook(L, NULL, 0, 0);
@@ -31,8 +33,8 @@ static void stop(lua_State *L, lua_Debug *ar) {
   neap_lua_fail(L, NEAP_INTERRUPTED, "interrupted");
 }
 
-/* A second one while the first has not been seen to for a second ends the process; sooner it is the same key press, which
- * some senders deliver to the process and to its group. */
+/* A second one while the first has not been seen to for a second ends the process; sooner it is the
+ * same key press, which some senders deliver to the process and to its group. */
 static void on_interrupt(int signal_number) {
   static volatile int64_t first_ns;
   int64_t now = neap_clock_ns();
@@ -54,7 +56,8 @@ static int catch_interrupt(lua_State *L) {
   return 0;
 }
 
-/* core.program_path() -> the file of this program, for commands that start it again; nil where the system does not tell. */
+/* core.program_path() -> the file of this program, for commands that start it again; nil where the
+ * system does not tell. */
 static int program_path(lua_State *L) {
   char path[4096];
   ssize_t n = readlink("/proc/self/exe", path, sizeof path);
@@ -63,7 +66,8 @@ static int program_path(lua_State *L) {
   return 1;
 }
 
-/* core.wait_input() -> true when standard input has something to read or has ended, false after Ctrl-C. */
+/* core.wait_input() -> true when standard input has something to read or has ended, false after
+ * Ctrl-C. */
 static int wait_input(lua_State *L) {
   struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
   int n = neap_interrupted ? -1 : poll(&in, 1, -1);
@@ -130,12 +134,14 @@ static int run(lua_State *L) {
   return 1;
 }
 
-/* What was printed has arrived: else a full disk would look like success. Says so, and returns false, when it has not. */
+/* What was printed has arrived: else a full disk would look like success. Says so, and returns
+ * false, when it has not. */
 static bool flush_output(void) {
   bool failed_before = ferror(stdout) != 0;
   errno = 0;
   if (fflush(stdout) == 0 && !failed_before) return true;
-  fprintf(stderr, "neap: standard output: cannot be written%s%s\n", errno != 0 ? ": " : "", errno != 0 ? strerror(errno) : "");
+  fprintf(stderr, "neap: standard output: cannot be written%s%s\n", errno != 0 ? ": " : "",
+          errno != 0 ? strerror(errno) : "");
   return false;
 }
 

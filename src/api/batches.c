@@ -3,14 +3,15 @@
 
 enum { DEFAULT_MOST = 65536 };
 
-neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options, int64_t max, int64_t *batch,
-                               neap_figures *figures, neap_error *error) {
+neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options, int64_t max,
+                               int64_t *batch, neap_figures *figures, neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   if (compile.plan.budget_bytes == 0 && compile.total_bytes == 0)
     return neap_fail(error, NEAP_ARGUMENT, "fit_batch: expects a budget or a total to fit into");
-  NEAP_TRY(neap_driver_fit_net(net, &compile, max == 0 ? DEFAULT_MOST : max, batch, &forecast, error));
+  NEAP_TRY(
+    neap_driver_fit_net(net, &compile, max == 0 ? DEFAULT_MOST : max, batch, &forecast, error));
   if (figures != NULL) {
     *figures = neap_api_figures(forecast.graph, forecast.plan);
     figures->total_bytes = (int64_t)forecast.total_bytes;
@@ -19,28 +20,33 @@ neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options,
   return NEAP_OK;
 }
 
-neap_status neap_micro_open(neap_workspace *workspace, const neap_net *net, int64_t rows, const neap_options *options,
-                            neap_micro **out, neap_error *error) {
+neap_status neap_micro_open(neap_workspace *workspace, const neap_net *net, int64_t rows,
+                            const neap_options *options, neap_micro **out, neap_error *error) {
   neap_compile_options compile;
   *out = NULL;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_MICRO, __func__, &compile, error));
   return neap_micro_new(workspace, net, rows, &compile, out, error);
 }
 
-neap_status neap_micro_add(neap_micro *micro, int n_weight, const double *weight, double count, neap_error *error) {
-  if (!(count >= 0)) return neap_fail(error, NEAP_ARGUMENT, "neap_micro_add: count expects what the mean counts, got %g", count);
-  const neap_micro_batch batch = {.n_weight = n_weight, .weight = weight, .count = count > 0 ? count : -1, .hold = true};
+neap_status neap_micro_add(neap_micro *micro, int n_weight, const double *weight, double count,
+                           neap_error *error) {
+  if (!(count >= 0))
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "neap_micro_add: count expects what the mean counts, got %g", count);
+  const neap_micro_batch batch = {
+    .n_weight = n_weight, .weight = weight, .count = count > 0 ? count : -1, .hold = true};
   return neap_micro_take(micro, &batch, error);
 }
 
-/* Parameters and gradients are the same blobs in both programs and so counted once, as neap_micro_beside counts. The times of a
- * step are those of many runs: none are said. */
+/* Parameters and gradients are the same blobs in both programs and so counted once, as
+ * neap_micro_beside counts. The times of a step are those of many runs: none are said. */
 neap_figures neap_micro_figures(const neap_micro *micro) {
   neap_figures part = neap_session_figures(neap_micro_part_session(micro));
   neap_figures update = neap_session_figures(neap_micro_update_session(micro));
   neap_figures both = part.arena_bytes >= update.arena_bytes ? part : update;
   neap_figures hold = {0};
-  if (neap_micro_hold_session(micro) != NULL) hold = neap_session_figures(neap_micro_hold_session(micro));
+  if (neap_micro_hold_session(micro) != NULL)
+    hold = neap_session_figures(neap_micro_hold_session(micro));
   both.n_op = part.n_op + update.n_op + hold.n_op;
   both.baseline_bytes = part.baseline_bytes + update.baseline_bytes;
   both.parameter_bytes = part.parameter_bytes;
@@ -49,8 +55,8 @@ neap_figures neap_micro_figures(const neap_micro *micro) {
   both.io_bytes = part.io_bytes + update.io_bytes + hold.io_bytes;
   both.constant_bytes = part.constant_bytes + update.constant_bytes;
   both.frame_bytes = part.frame_bytes + update.frame_bytes;
-  both.total_bytes = both.arena_bytes + both.parameter_bytes + both.gradient_bytes + both.state_bytes + both.io_bytes +
-                     both.constant_bytes + both.frame_bytes;
+  both.total_bytes = both.arena_bytes + both.parameter_bytes + both.gradient_bytes +
+                     both.state_bytes + both.io_bytes + both.constant_bytes + both.frame_bytes;
   both.n_step = update.n_step;
   both.last_ns = both.median_ns = 0;
   both.held_bytes = NEAP_MAX(update.held_bytes, hold.held_bytes); /* of one workspace */

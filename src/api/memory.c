@@ -7,10 +7,12 @@
 /* mem_param's defaults hold where the options do not say how to plan. */
 static void default_to_caffe(neap_compile_options *compile) {
   static const neap_mem_param caffe;
-  if (!compile->policy_given && compile->mem_param == NULL && !compile->dynamic) compile->mem_param = &caffe;
+  if (!compile->policy_given && compile->mem_param == NULL && !compile->dynamic)
+    compile->mem_param = &caffe;
 }
 
-neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, neap_dry_run **out, neap_error *error) {
+neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, neap_dry_run **out,
+                             neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
   *out = NULL;
@@ -22,22 +24,25 @@ neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, n
   return status;
 }
 
-neap_status neap_net_count(const neap_net *net, const neap_options *options, neap_counts *before, neap_counts *after,
-                           neap_error *error) {
+neap_status neap_net_count(const neap_net *net, const neap_options *options, neap_counts *before,
+                           neap_counts *after, neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_count(net, &compile, NULL, before, after, error);
 }
 
-/* ---- the log as text ----------------------------------------------------------------------------------------------- */
+/* ---- the log as text ------------------------------------------------------------------------- */
 
 static void print_totals(const neap_dry_run *log, neap_buffer *out) {
   char a[24], b[24], c[24], d[24];
-  neap_buffer_add(out, "dry run of \"%s\", %s, policy %s: raw %s (data %s, diff %s)", log->net, log->train ? "train" : "test",
-                  log->policy, neap_bytes_text((double)log->raw_bytes, a), neap_bytes_text((double)log->raw_data_bytes, b),
+  neap_buffer_add(out, "dry run of \"%s\", %s, policy %s: raw %s (data %s, diff %s)", log->net,
+                  log->train ? "train" : "test", log->policy,
+                  neap_bytes_text((double)log->raw_bytes, a),
+                  neap_bytes_text((double)log->raw_data_bytes, b),
                   neap_bytes_text((double)log->raw_diff_bytes, c));
   neap_buffer_add(out, ", planned %s (arena %s, scratch at most %s in it), saved %.1f %%\n",
-                  neap_bytes_text((double)log->planned_bytes, a), neap_bytes_text((double)log->arena_bytes, b),
+                  neap_bytes_text((double)log->planned_bytes, a),
+                  neap_bytes_text((double)log->arena_bytes, b),
                   neap_bytes_text((double)log->scratch_bytes, d), 100 * log->saved);
 }
 
@@ -46,17 +51,20 @@ static void print_row(const neap_dry_row *row, neap_buffer *out) {
   char bytes[24], slot[32];
   if (row->slot >= 0) snprintf(slot, sizeof slot, "slot %d", row->slot + 1);
   neap_buffer_add(out, "  %-28s %s %10s  %-10s steps %d-%d, %s%s%s\n", row->blob, row->key,
-                  neap_bytes_text((double)row->bytes, bytes), row->slot >= 0 ? slot : row->region, row->first_step + 1,
-                  row->last_step + 1, row->reason, row->partner != NULL ? " " : "", row->partner != NULL ? row->partner : "");
+                  neap_bytes_text((double)row->bytes, bytes), row->slot >= 0 ? slot : row->region,
+                  row->first_step + 1, row->last_step + 1, row->reason,
+                  row->partner != NULL ? " " : "", row->partner != NULL ? row->partner : "");
 }
 
-/* A layer comes where its first blob does, with all of its blobs. Names are interned: equal names are equal pointers. */
+/* A layer comes where its first blob does, with all of its blobs. Names are interned: equal names
+ * are equal pointers. */
 static void print_layers(const neap_dry_run *log, neap_buffer *out) {
   char raw[24], planned[24];
   for (int l = 0; l < log->n_layer; l++) {
     const neap_dry_layer *layer = &log->layer[l];
     neap_buffer_add(out, "layer %s: raw %s, in bytes of its own %s\n", layer->name,
-                    neap_bytes_text((double)layer->raw_bytes, raw), neap_bytes_text((double)layer->planned_bytes, planned));
+                    neap_bytes_text((double)layer->raw_bytes, raw),
+                    neap_bytes_text((double)layer->planned_bytes, planned));
     for (int r = 0; r < log->n_row; r++)
       if (log->row[r].layer == layer->name) print_row(&log->row[r], out);
   }
@@ -83,8 +91,10 @@ static void print_slots(const neap_dry_run *log, neap_buffer *out) {
   char bytes[24];
   for (int s = 0; s < log->n_slot; s++) {
     const neap_dry_slot *slot = &log->slot[s];
-    neap_buffer_add(out, "slot %d at %lld, %s:", s + 1, (long long)slot->offset, neap_bytes_text((double)slot->bytes, bytes));
-    for (int i = 0; i < slot->n_row; i++) neap_buffer_add(out, " %s.%s", log->row[slot->row[i]].blob, log->row[slot->row[i]].key);
+    neap_buffer_add(out, "slot %d at %lld, %s:", s + 1, (long long)slot->offset,
+                    neap_bytes_text((double)slot->bytes, bytes));
+    for (int i = 0; i < slot->n_row; i++)
+      neap_buffer_add(out, " %s.%s", log->row[slot->row[i]].blob, log->row[slot->row[i]].key);
     neap_buffer_add(out, "\n");
   }
 }

@@ -1,10 +1,13 @@
-/* picture.c: nets, plans and workspaces as Graphviz text, SVG and tables. The drawing is plan's and workspace's own. */
+/* picture.c: nets, plans and workspaces as Graphviz text, SVG and tables. The drawing is plan's and
+ * workspace's own. */
 #include "api/api.h"
 #include "report/report.h"
 
 #include <string.h>
 
-neap_status neap_net_dot(const neap_net *net, char **out, neap_error *error) { return neap_net_dot_folded(net, 0, out, error); }
+neap_status neap_net_dot(const neap_net *net, char **out, neap_error *error) {
+  return neap_net_dot_folded(net, 0, out, error);
+}
 
 neap_status neap_net_dot_folded(const neap_net *net, int depth, char **out, neap_error *error) {
   neap_graph *graph;
@@ -22,7 +25,8 @@ static void draw(const neap_plan *plan, const neap_graph *graph, bool svg, neap_
     neap_report_dot(plan, graph, 0, buffer);
 }
 
-static neap_status draw_forecast(const neap_net *net, const neap_options *options, bool svg, char **out, neap_error *error) {
+static neap_status draw_forecast(const neap_net *net, const neap_options *options, bool svg,
+                                 char **out, neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
   neap_buffer buffer = {0};
@@ -33,11 +37,13 @@ static neap_status draw_forecast(const neap_net *net, const neap_options *option
   return neap_api_give_text(&buffer, out, error);
 }
 
-neap_status neap_net_plan_dot(const neap_net *net, const neap_options *options, char **out, neap_error *error) {
+neap_status neap_net_plan_dot(const neap_net *net, const neap_options *options, char **out,
+                              neap_error *error) {
   return draw_forecast(net, options, false, out, error);
 }
 
-neap_status neap_net_plan_svg(const neap_net *net, const neap_options *options, char **out, neap_error *error) {
+neap_status neap_net_plan_svg(const neap_net *net, const neap_options *options, char **out,
+                              neap_error *error) {
   return draw_forecast(net, options, true, out, error);
 }
 

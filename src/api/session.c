@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-neap_status neap_net_forecast(const neap_net *net, const neap_options *options, neap_figures *figures, char **explanation,
-                              neap_error *error) {
+neap_status neap_net_forecast(const neap_net *net, const neap_options *options,
+                              neap_figures *figures, char **explanation, neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
@@ -24,7 +24,8 @@ neap_status neap_net_forecast(const neap_net *net, const neap_options *options, 
   return status;
 }
 
-neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, char **out, neap_error *error) {
+neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, char **out,
+                              neap_error *error) {
   neap_compile_options compile;
   neap_forecast forecast;
   char bytes[24];
@@ -33,22 +34,23 @@ neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, 
   neap_buffer text = {0};
   for (int i = 0; i < forecast.graph->n_rewrite; i++) {
     const neap_rewrite *row = &forecast.graph->rewrite[i];
-    neap_buffer_add(&text, "%s: %s%s%s, %s gone\n", row->rule, row->absorbed, row->into[0] != '\0' ? " into " : "", row->into,
+    neap_buffer_add(&text, "%s: %s%s%s, %s gone\n", row->rule, row->absorbed,
+                    row->into[0] != '\0' ? " into " : "", row->into,
                     neap_bytes_text((double)row->saved_bytes, bytes));
   }
   neap_forecast_fini(&forecast);
   return neap_api_give_text(&text, out, error);
 }
 
-neap_status neap_session_open(neap_workspace *workspace, const neap_net *net, const neap_options *options, neap_session **out,
-                              neap_error *error) {
+neap_status neap_session_open(neap_workspace *workspace, const neap_net *net,
+                              const neap_options *options, neap_session **out, neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_compile(workspace, net, &compile, out, error);
 }
 
-neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_options *options, neap_range **out,
-                            neap_error *error) {
+neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_options *options,
+                            neap_range **out, neap_error *error) {
   neap_compile_options compile;
   neap_arena room = {0};
   *out = NULL;
@@ -59,8 +61,9 @@ neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_o
   return status;
 }
 
-neap_status neap_range_session(const neap_range *range, neap_workspace *workspace, const neap_net *net, int64_t batch,
-                               const neap_options *options, neap_session **out, neap_error *error) {
+neap_status neap_range_session(const neap_range *range, neap_workspace *workspace,
+                               const neap_net *net, int64_t batch, const neap_options *options,
+                               neap_session **out, neap_error *error) {
   neap_compile_options compile;
   neap_arena room = {0};
   *out = NULL;
@@ -77,7 +80,9 @@ neap_figures neap_range_figures(const neap_range *range) {
   return neap_api_figures(graph, plan);
 }
 
-int64_t neap_session_trim(neap_session *session) { return (int64_t)neap_program_trim(neap_session_program(session)); }
+int64_t neap_session_trim(neap_session *session) {
+  return (int64_t)neap_program_trim(neap_session_program(session));
+}
 
 neap_figures neap_session_figures(neap_session *session) {
   neap_program *program = neap_session_program(session);
@@ -113,19 +118,22 @@ neap_pool_figures neap_session_pool(neap_session *session) {
 }
 
 /* The value a name stands for, or the op that took it in: "" where nothing reads it. */
-static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value, const char **into,
-                              neap_error *error) {
+static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value,
+                              const char **into, neap_error *error) {
   *into = NULL;
   *value = neap_graph_find(graph, name);
   for (int v = 0; *value == NEAP_NO_VALUE && v < graph->n_value; v++)
-    if (strcmp(graph->value[v].name, name) == 0) *value = v; /* the library's own: a stash, a reordered value */
+    /* the library's own: a stash, a reordered value */
+    if (strcmp(graph->value[v].name, name) == 0) *value = v;
   const struct neap_gone *gone = *value == NEAP_NO_VALUE ? neap_graph_find_gone(graph, name) : NULL;
   if (gone != NULL) *into = gone->into != NULL ? gone->into : "";
   if (*value != NEAP_NO_VALUE || gone != NULL) return NEAP_OK;
-  return neap_fail(error, NEAP_NAME, "explain: the plan of \"%s\" has no blob \"%s\"", graph->name, name);
+  return neap_fail(error, NEAP_NAME, "explain: the plan of \"%s\" has no blob \"%s\"", graph->name,
+                   name);
 }
 
-neap_status neap_session_explain(neap_session *session, const char *blob, char **out, neap_error *error) {
+neap_status neap_session_explain(neap_session *session, const char *blob, char **out,
+                                 neap_error *error) {
   const neap_program *program = neap_session_program(session);
   const neap_graph *graph = neap_program_graph(program);
   neap_value_id value = NEAP_NO_VALUE;
@@ -133,7 +141,8 @@ neap_status neap_session_explain(neap_session *session, const char *blob, char *
   if (blob != NULL) NEAP_TRY(find_value(graph, blob, &value, &into, error));
   neap_buffer buffer = {0};
   if (into != NULL && into[0] == '\0')
-    neap_buffer_add(&buffer, "%s needs no bytes: nothing reads it, so that it is not computed", blob);
+    neap_buffer_add(&buffer, "%s needs no bytes: nothing reads it, so that it is not computed",
+                    blob);
   else if (into != NULL)
     neap_buffer_add(&buffer, "%s needs no bytes: %s absorbs it", blob, into);
   else

@@ -7,14 +7,18 @@ neap_status neap_workspace_open(uint64_t seed, neap_workspace **out, neap_error 
   return neap_workspace_new(&(neap_workspace_options){.seed = seed}, out, error);
 }
 
-neap_status neap_workspace_write(neap_workspace *workspace, const char *name, neap_dtype dtype, int n_dim, const int64_t *dim,
-                                 const void *data, neap_error *error) {
+neap_status neap_workspace_write(neap_workspace *workspace, const char *name, neap_dtype dtype,
+                                 int n_dim, const int64_t *dim, const void *data,
+                                 neap_error *error) {
   if (n_dim < 0 || n_dim > NEAP_MAX_DIM)
-    return neap_fail(error, NEAP_SHAPE, "write \"%s\": expected 0 to %d dimensions, got %d", name, NEAP_MAX_DIM, n_dim);
+    return neap_fail(error, NEAP_SHAPE, "write \"%s\": expected 0 to %d dimensions, got %d", name,
+                     NEAP_MAX_DIM, n_dim);
   if (dtype <= NEAP_DTYPE_NONE || dtype >= NEAP_N_DTYPE)
     return neap_fail(error, NEAP_DTYPE, "write \"%s\": %d is no dtype", name, (int)dtype);
   for (int i = 0; i < n_dim; i++)
-    if (dim[i] < 0) return neap_fail(error, NEAP_SHAPE, "write \"%s\": dimension %d is %lld", name, i, (long long)dim[i]);
+    if (dim[i] < 0)
+      return neap_fail(error, NEAP_SHAPE, "write \"%s\": dimension %d is %lld", name, i,
+                       (long long)dim[i]);
   neap_tensor tensor;
   neap_shape shape = neap_shape_of(n_dim, dim);
   NEAP_TRY(neap_tensor_new(&tensor, dtype, &shape, error));
@@ -25,8 +29,8 @@ neap_status neap_workspace_write(neap_workspace *workspace, const char *name, ne
   return status;
 }
 
-neap_status neap_workspace_read(neap_workspace *workspace, const char *name, neap_dtype dtype, int64_t n_elems, void *data,
-                                neap_error *error) {
+neap_status neap_workspace_read(neap_workspace *workspace, const char *name, neap_dtype dtype,
+                                int64_t n_elems, void *data, neap_error *error) {
   if (dtype <= NEAP_DTYPE_NONE || dtype >= NEAP_N_DTYPE)
     return neap_fail(error, NEAP_DTYPE, "read \"%s\": %d is no dtype", name, (int)dtype);
   neap_tensor tensor;
@@ -37,13 +41,14 @@ neap_status neap_workspace_read(neap_workspace *workspace, const char *name, nea
     neap_cast(dtype, data, tensor.dtype, neap_tensor_data(&tensor), n_elems);
   else
     status = neap_fail(error, NEAP_SHAPE, "read \"%s\": %s has %lld elements, asked for %lld", name,
-                       neap_shape_text(&tensor.shape, text), (long long)neap_tensor_elems(&tensor), (long long)n_elems);
+                       neap_shape_text(&tensor.shape, text), (long long)neap_tensor_elems(&tensor),
+                       (long long)n_elems);
   neap_tensor_fini(&tensor);
   return status;
 }
 
-neap_status neap_workspace_shape(neap_workspace *workspace, const char *name, neap_dtype *dtype, int *n_dim, int64_t *dim,
-                                 neap_error *error) {
+neap_status neap_workspace_shape(neap_workspace *workspace, const char *name, neap_dtype *dtype,
+                                 int *n_dim, int64_t *dim, neap_error *error) {
   neap_tensor tensor;
   NEAP_TRY(neap_workspace_view(workspace, name, &tensor, NULL, error));
   if (dtype != NULL) *dtype = tensor.dtype;
@@ -53,38 +58,47 @@ neap_status neap_workspace_shape(neap_workspace *workspace, const char *name, ne
   return NEAP_OK;
 }
 
-neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path, neap_error *error) {
+neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path,
+                                     neap_error *error) {
   return neap_workspace_save(workspace, path, 0, NULL, error);
 }
 
-neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path, neap_error *error) {
+neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path,
+                                     neap_error *error) {
   return neap_workspace_load(workspace, path, NEAP_IO_COPY, NULL, error);
 }
 
-neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path, bool writable, neap_error *error) {
-  return neap_workspace_load(workspace, path, writable ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ, NULL, error);
+neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path, bool writable,
+                                    neap_error *error) {
+  return neap_workspace_load(workspace, path, writable ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ, NULL,
+                             error);
 }
 
-neap_status neap_workspace_import(neap_workspace *workspace, const char *path, const char *map, neap_net **out,
-                                  neap_error *error) {
+neap_status neap_workspace_import(neap_workspace *workspace, const char *path, const char *map,
+                                  neap_net **out, neap_error *error) {
   neap_io_map how = NEAP_IO_COPY;
   if (map != NULL && strcmp(map, "r") != 0 && strcmp(map, "c") != 0)
-    return neap_fail(error, NEAP_ARGUMENT, "import: map expects NULL, \"r\" or \"c\", got \"%s\"", map);
+    return neap_fail(error, NEAP_ARGUMENT, "import: map expects NULL, \"r\" or \"c\", got \"%s\"",
+                     map);
   if (map != NULL) how = map[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
   return neap_workspace_load_model(workspace, path, how, out, error);
 }
 
 int64_t neap_mapped_bytes(void) { return neap_io_mapped_bytes(); }
 
-neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name, const char *const *target,
-                                      neap_workspace **out, neap_error *error) {
-  neap_workspace_options options = {
-    .unseeded = true, .parent = parent, .n_forward = n, .forward_name = name, .forward_target = target != NULL ? target : name};
+neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name,
+                                      const char *const *target, neap_workspace **out,
+                                      neap_error *error) {
+  neap_workspace_options options = {.unseeded = true,
+                                    .parent = parent,
+                                    .n_forward = n,
+                                    .forward_name = name,
+                                    .forward_target = target != NULL ? target : name};
   return neap_workspace_new(&options, out, error);
 }
 
-neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net, const neap_options *options,
-                                    neap_error *error) {
+neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net,
+                                    const neap_options *options, neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_run_once(workspace, net, &compile, NULL, error);
@@ -103,7 +117,9 @@ static bool is_mentioned(const char *text, const char *name) {
   static const char *const around = " \t\n,()={}";
   size_t n = strlen(name);
   for (const char *at = strstr(text, name); at != NULL; at = strstr(at + 1, name))
-    if ((at == text || strchr(around, at[-1]) != NULL) && strchr(around, at[n]) != NULL) return true; /* the end is among them */
+    /* the end is among them */
+    if ((at == text || strchr(around, at[-1]) != NULL) && strchr(around, at[n]) != NULL)
+      return true;
   return false;
 }
 
@@ -111,18 +127,23 @@ static void declare_mentioned(void *context, const neap_blob_info *info) {
   mentions *m = context;
   bool is_tensor = info->kind == NEAP_BLOB_TENSOR || info->kind == NEAP_BLOB_TRANSIENT;
   if (m->status != NEAP_OK || !is_tensor || !is_mentioned(m->line, info->name)) return;
-  m->status = neap_net_declare(m->net, info->name, NEAP_ROLE_INPUT, &info->type, false, NULL, NULL, NULL, m->error);
+  m->status = neap_net_declare(m->net, info->name, NEAP_ROLE_INPUT, &info->type, false, NULL, NULL,
+                               NULL, m->error);
 }
 
 /* The one op of a net that was read from a line. */
-static neap_status run_line(neap_workspace *workspace, const neap_net *net, const char *line, neap_error *error) {
+static neap_status run_line(neap_workspace *workspace, const neap_net *net, const char *line,
+                            neap_error *error) {
   if (neap_net_n_ops(net) != 1)
-    return neap_fail(error, NEAP_ARGUMENT, "run_op: expects the line of one op, such as \"y = Relu(x)\", got \"%s\"", line);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "run_op: expects the line of one op, such as \"y = Relu(x)\", got \"%s\"",
+                     line);
   const neap_net_op *op = neap_net_op_at(net, 0);
   neap_set *set = neap_net_given(op, false);
   if (set == NULL) return neap_fail_memory(error, 64, "the attributes of an op");
-  neap_status status = neap_driver_run_op(workspace, op->op->name, op->n_in, (const char *const *)op->in, set, op->n_out,
-                                          (const char *const *)op->out, error);
+  neap_status status =
+    neap_driver_run_op(workspace, op->op->name, op->n_in, (const char *const *)op->in, set,
+                       op->n_out, (const char *const *)op->out, error);
   neap_free(set);
   return status;
 }
@@ -137,8 +158,8 @@ neap_status neap_workspace_run_op(neap_workspace *workspace, const char *line, n
   return m.status;
 }
 
-neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root, const neap_options *options,
-                                     neap_error *error) {
+neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root,
+                                     const neap_options *options, neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   return neap_driver_run_steps(workspace, root, &compile, NULL, NULL, error);

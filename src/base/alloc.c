@@ -1,8 +1,8 @@
 /* alloc.c: counted memory with fault injection.
  *
- * Each block carries a 64-byte header in front of the caller's bytes: its size and its account. The counters are
- * atomics, so that any thread may allocate; `held_bytes` counts what was asked for, not what the header or the C
- * library adds.
+ * Each block carries a 64-byte header in front of the caller's bytes: its size and its account. The
+ * counters are atomics, so that any thread may allocate; `held_bytes` counts what was asked for,
+ * not what the header or the C library adds.
  */
 #include "base/base.h"
 
@@ -33,8 +33,9 @@ void (*neap_memory_on_data)(int64_t delta) = NULL;
 
 static header *header_of(void *block) { return (header *)(void *)((char *)block - HEADER_BYTES); }
 
-/* Adds delta bytes, of either sign, to an account, lifts its high-water mark, and tells who listens about tensors' bytes. The
- * mark is raised by compare and exchange, since another thread may raise it in between; a lost exchange reloads `seen`. */
+/* Adds delta bytes, of either sign, to an account, lifts its high-water mark, and tells who listens
+ * about tensors' bytes. The mark is raised by compare and exchange, since another thread may raise
+ * it in between; a lost exchange reloads `seen`. */
 static void count(neap_account account, int64_t delta) {
   int64_t now = atomic_fetch_add(&held[account], delta) + delta;
   int64_t seen = atomic_load(&high[account]);
@@ -43,7 +44,8 @@ static void count(neap_account account, int64_t delta) {
   if (account == NEAP_DATA_BYTES && neap_memory_on_data != NULL) neap_memory_on_data(delta);
 }
 
-/* Whether fault injection refuses this allocation. Which one of several threads meets the n-th is left to chance. */
+/* Whether fault injection refuses this allocation. Which one of several threads meets the n-th is
+ * left to chance. */
 static bool refused(void) {
   if (atomic_load(&fail_in) == 0) return false;
   int64_t left = atomic_fetch_sub(&fail_in, 1);
@@ -53,16 +55,19 @@ static bool refused(void) {
   return true;
 }
 
-/* A block of `bytes` with its header, which begins on a multiple of `align`, counted; NULL when refused. Sizes beyond half the
- * address space are refused before they are rounded up: rounding must not wrap around. */
+/* A block of `bytes` with its header, which begins on a multiple of `align`, counted; NULL when
+ * refused. Sizes beyond half the address space are refused before they are rounded up: rounding
+ * must not wrap around. */
 static void *take(size_t bytes, neap_account account, size_t align) {
   if (bytes > SIZE_MAX / 2 || refused()) return NULL;
-  size_t whole = neap_align(NEAP_MAX(bytes, 1) + HEADER_BYTES); /* a block of size 0 lies inside its own memory too */
+  /* a block of size 0 lies inside its own memory too */
+  size_t whole = neap_align(NEAP_MAX(bytes, 1) + HEADER_BYTES);
   whole = (whole + align - 1) / align * align;
   char *base = aligned_alloc(align, whole);
   if (base == NULL) return NULL;
 #ifdef MADV_HUGEPAGE
-  /* A big arena touched in 4 KiB pages costs a TLB miss per page and step. Only whole huge pages inside are asked for. */
+  /* A big arena touched in 4 KiB pages costs a TLB miss per page and step. Only whole huge pages
+   * inside are asked for. */
   if (account == NEAP_DATA_BYTES && (whole >= 2 * HUGE_PAGE_BYTES || align == HUGE_PAGE_BYTES)) {
     uintptr_t first = ((uintptr_t)base + HUGE_PAGE_BYTES - 1) & ~(uintptr_t)(HUGE_PAGE_BYTES - 1);
     uintptr_t last = ((uintptr_t)base + whole) & ~(uintptr_t)(HUGE_PAGE_BYTES - 1);
@@ -87,8 +92,8 @@ void *neap_alloc_zeroed(size_t bytes) {
   return block;
 }
 
-/* Always moves: the C library's realloc would not keep the alignment. The old block stays whole when memory is refused;
- * the account is kept. */
+/* Always moves: the C library's realloc would not keep the alignment. The old block stays whole
+ * when memory is refused; the account is kept. */
 void *neap_realloc(void *block, size_t bytes) {
   if (block == NULL) return neap_alloc(bytes);
   size_t old = header_of(block)->bytes;
@@ -120,7 +125,8 @@ bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes) 
   if (need <= *cap) return true;
   int wide = NEAP_MAX(need, *cap < 8 ? 8 : *cap + *cap / 2);
   void *items;
-  memcpy(&items, items_address, sizeof items); /* any object pointer type, without breaking aliasing rules */
+  /* any object pointer type, without breaking aliasing rules */
+  memcpy(&items, items_address, sizeof items);
   void *fresh = neap_realloc(items, (size_t)wide * item_bytes);
   if (fresh == NULL) return false;
   memcpy(items_address, &fresh, sizeof fresh);
@@ -128,7 +134,8 @@ bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes) 
   return true;
 }
 
-/* Each counter by itself: while other threads allocate, the numbers need not belong to one moment. */
+/* Each counter by itself: while other threads allocate, the numbers need not belong to one
+ * moment. */
 neap_memory_stats neap_memory_read(void) {
   neap_memory_stats stats = {.n_live = atomic_load(&n_live), .n_alloc = atomic_load(&n_alloc)};
   for (int a = 0; a < NEAP_N_ACCOUNT; a++) {
@@ -153,7 +160,9 @@ static void fail_at(int64_t n, bool persist, bool blocks) {
 
 void neap_memory_fail_nth(int64_t n, bool persist) { fail_at(n, persist, false); }
 void neap_memory_fail_nth_block(int64_t n) { fail_at(n, false, true); }
-bool neap_memory_refuses_block(void) { return atomic_load(&fail_in) != 0 && atomic_load(&fail_blocks) && refused(); }
+bool neap_memory_refuses_block(void) {
+  return atomic_load(&fail_in) != 0 && atomic_load(&fail_blocks) && refused();
+}
 
 bool neap_memory_failed(void) { return atomic_load(&fail_happened); }
 

@@ -1,9 +1,9 @@
-/* arena.c: memory for things that die together: a list of chunks, each twice as large as the one before, up to 1 MiB, or
- * as large as the block that asked for it.
+/* arena.c: memory for things that die together: a list of chunks, each twice as large as the one
+ * before, up to 1 MiB, or as large as the block that asked for it.
  *
- * A block that does not fit the newest chunk begins another; what is left of the old one stays unused. Chunks are zeroed
- * when they are made, so blocks need not be. Under AddressSanitizer nobody may touch what lies between blocks, nor
- * what lies before the first.
+ * A block that does not fit the newest chunk begins another; what is left of the old one stays
+ * unused. Chunks are zeroed when they are made, so blocks need not be. Under AddressSanitizer
+ * nobody may touch what lies between blocks, nor what lies before the first.
  */
 #include "base/base.h"
 
@@ -17,7 +17,8 @@ struct neap_arena_chunk {
 };
 
 void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
-  if (bytes > SIZE_MAX / 4 || neap_memory_refuses_block()) return NULL; /* so that no sum below wraps */
+  /* so that no sum below wraps */
+  if (bytes > SIZE_MAX / 4 || neap_memory_refuses_block()) return NULL;
   size_t need = (bytes + NEAP_GAP_BYTES + 15) & ~(size_t)15;
   struct neap_arena_chunk *chunk = arena->chunk;
   if (chunk == NULL || chunk->room - chunk->used < need) {
@@ -44,7 +45,9 @@ void *neap_arena_copy(neap_arena *arena, const void *from, size_t bytes) {
   return block;
 }
 
-char *neap_arena_strdup(neap_arena *arena, const char *text) { return neap_arena_copy(arena, text, strlen(text) + 1); }
+char *neap_arena_strdup(neap_arena *arena, const char *text) {
+  return neap_arena_copy(arena, text, strlen(text) + 1);
+}
 
 /* All blocks die at once; the arena is empty and usable again. */
 void neap_arena_fini(neap_arena *arena) {

@@ -1,6 +1,7 @@
-/* base: what every room of Neap stands on: status and error record, counted memory, arena, interned names, hash,
- * random numbers, threads. No global state but five: the memory counters, the name table, the thread count, the teams, each safe to
- * use from several threads, and the draws, of which every thread has its own.
+/* base: what every room of Neap stands on: status and error record, counted memory, arena, interned
+ * names, hash, random numbers, threads. No global state but five: the memory counters, the name
+ * table, the thread count, the teams, each safe to use from several threads, and the draws, of
+ * which every thread has its own.
  */
 #ifndef NEAP_BASE_H
 #define NEAP_BASE_H
@@ -13,23 +14,29 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define NEAP_ALIGN 64u /* of every tensor, arena offset and segment, in bytes: one cache line, one AVX-512 register */
+/* Of every tensor, arena offset and segment, in bytes: one cache line, one AVX-512 register. */
+#define NEAP_ALIGN 64u
 
-/* ---- status and error record (error.c) ----------------------------------------------------------------------- */
+/* ---- status and error record (error.c) ------------------------------------------------------- */
 
 /* The list of codes, the record and its text are part of the public contract: neap.h. */
 
 /* Sets code and message (unless already set) and returns code. `error` may be NULL. */
-neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) NEAP_PRINTF(3, 4);
+neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...)
+  NEAP_PRINTF(3, 4);
 /* As neap_fail, for an allocation of `bytes` that was refused. */
 neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
-/* BUDGET: a limit that the caller gave can't be met. All of them are made here. `refused` has limit, bank, limit_bytes, least_bytes,
- * held_bytes, fixed and blobs, and perhaps op, line, scope and a hint, which else names the least; the rest is filled in. */
-neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char *format, ...) NEAP_PRINTF(3, 4);
-/* One more of what is fixed, or of the blobs in the way, of which the largest are kept, largest first. */
+/* BUDGET: a limit that the caller gave can't be met. All of them are made here. `refused` has
+ * limit, bank, limit_bytes, least_bytes, held_bytes, fixed and blobs, and perhaps op, line, scope
+ * and a hint, which else names the least; the rest is filled in. */
+neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char *format, ...)
+  NEAP_PRINTF(3, 4);
+/* One more of what is fixed, or of the blobs in the way, of which the largest are kept, largest
+ * first. */
 void neap_refused_fixed(neap_error *refused, const char *name, size_t bytes);
 void neap_refused_blob(neap_error *refused, const char *name, size_t bytes);
-/* Appends a hint, or sets it; returns error->code, so that `return neap_hint(error, ...)` reads well. */
+/* Appends a hint, or sets it; returns error->code, so that `return neap_hint(error, ...)` reads
+ * well. */
 neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
 
 #define NEAP_TRY(call)                              \
@@ -38,10 +45,10 @@ neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2,
     if (try_status_ != NEAP_OK) return try_status_; \
   } while (0)
 
-/* ---- counted memory (alloc.c) -------------------------------------------------------------------------------- */
+/* ---- counted memory (alloc.c) ---------------------------------------------------------------- */
 
-/* Two accounts, because a forecast speaks of the bytes of tensors: DATA is what tensors, segments and arenas hold;
- * META is everything else (structs, names, lists). */
+/* Two accounts, because a forecast speaks of the bytes of tensors: DATA is what tensors, segments
+ * and arenas hold; META is everything else (structs, names, lists). */
 typedef enum neap_account { NEAP_DATA_BYTES, NEAP_META_BYTES, NEAP_N_ACCOUNT } neap_account;
 
 typedef struct neap_memory_stats {
@@ -64,10 +71,11 @@ char *neap_strdup(const char *text);
 
 neap_memory_stats neap_memory_read(void);
 void neap_memory_reset_high(void);
-/* The n-th allocation from now (1 = the next) fails, once; with `persist`, all from there on. 0 switches it off. */
+/* The n-th allocation from now (1 = the next) fails, once; with `persist`, all from there on. 0
+ * switches it off. */
 void neap_memory_fail_nth(int64_t n, bool persist);
-/* The same, once, with every block of an arena counted as an allocation, whether the arena must grow for it or not: so that each
- * call which may be refused is, sometime. */
+/* The same, once, with every block of an arena counted as an allocation, whether the arena must
+ * grow for it or not: so that each call which may be refused is, sometime. */
 void neap_memory_fail_nth_block(int64_t n);
 bool neap_memory_refuses_block(void); /* arena.c asks for each of its blocks */
 /* Whether a failure that one of these asked for has happened since. */
@@ -78,10 +86,12 @@ size_t neap_process_resident_peak_bytes(void);
 /* neap_memory_available (neap.h) by the files of another tree, for tests. */
 size_t neap_memory_available_below(const char *root);
 
-/* Called when `delta` DATA bytes have been taken (+) or returned (-): the Lua binding tells its collector. */
+/* Called when `delta` DATA bytes have been taken (+) or returned (-): the Lua binding tells its
+ * collector. */
 extern void (*neap_memory_on_data)(int64_t delta);
 
-/* What lies behind a block, up to the next one, nobody may touch: AddressSanitizer sees an overrun of one byte. Else nothing. */
+/* What lies behind a block, up to the next one, nobody may touch: AddressSanitizer sees an overrun
+ * of one byte. Else nothing. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #define NEAP_FORBID(address, bytes) ASAN_POISON_MEMORY_REGION(address, bytes)
@@ -93,30 +103,34 @@ enum { NEAP_GAP_BYTES = 16 }; /* between blocks of an arena, and before the firs
 enum { NEAP_GAP_BYTES = 0 };
 #endif
 
-/* Growing list: `type *items; int n, cap;`. Returns false, items untouched, when memory is refused. */
+/* Growing list: `type *items; int n, cap;`. Returns false, items untouched, when memory is
+ * refused. */
 bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes);
 
-/* ---- arena: many small allocations, one release (arena.c) ----------------------------------------------------- */
+/* ---- arena: many small allocations, one release (arena.c) ------------------------------------ */
 
 typedef struct neap_arena {
   struct neap_arena_chunk *chunk; /* newest first */
 } neap_arena;
 
-void *neap_arena_alloc(neap_arena *arena, size_t bytes); /* zeroed, 16-byte aligned; NULL when refused */
+/* zeroed, 16-byte aligned; NULL when refused */
+void *neap_arena_alloc(neap_arena *arena, size_t bytes);
 char *neap_arena_strdup(neap_arena *arena, const char *text);
 void *neap_arena_copy(neap_arena *arena, const void *from, size_t bytes);
 void neap_arena_fini(neap_arena *arena);
 
-/* ---- text buffer (buffer.c) ------------------------------------------------------------------------------------ */
+/* ---- text buffer (buffer.c) ------------------------------------------------------------------ */
 
-/* INVARIANT: `text` is NULL or terminated. A refused allocation sets `failed` and drops what follows. */
+/* INVARIANT: `text` is NULL or terminated. A refused allocation sets `failed` and drops what
+ * follows. */
 typedef struct neap_buffer {
   char *text;
   size_t n, cap;
   bool failed;
 } neap_buffer;
 
-/* Digits without a zero behind them, a minus before them where it is negative; returns how many characters. */
+/* Digits without a zero behind them, a minus before them where it is negative; returns how many
+ * characters. */
 #define NEAP_INTEGER_TEXT 24
 size_t neap_integer_text(long long value, char text[NEAP_INTEGER_TEXT]);
 void neap_buffer_add(neap_buffer *buffer, const char *format, ...) NEAP_PRINTF(2, 3);
@@ -126,15 +140,18 @@ void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n);
 void neap_buffer_fini(neap_buffer *buffer);
 void neap_json_text(neap_buffer *out, const char *text); /* quoted, as a JSON string */
 
-/* Edits between two names without regard to case (near.c); 64 when one has more than 63 characters. */
+/* Edits between two names without regard to case (near.c); 64 when one has more than 63
+ * characters. */
 int neap_text_distance(const char *a, const char *b);
 
-/* ---- interned names (intern.c) ---------------------------------------------------------------------------------- */
+/* ---- interned names (intern.c) --------------------------------------------------------------- */
 
-/* The one copy of `text`, living to the end of the process: equal texts give equal pointers. NULL when refused. */
+/* The one copy of `text`, living to the end of the process: equal texts give equal pointers. NULL
+ * when refused. */
 const char *neap_intern(const char *text);
 const char *neap_intern_n(const char *text, size_t n);
-/* The same of a text that is made first, however long: a name that were cut could be another one's. */
+/* The same of a text that is made first, however long: a name that were cut could be another
+ * one's. */
 const char *neap_intern_format(const char *format, ...) NEAP_PRINTF(1, 2);
 
 /* Map from interned pointers (or any non-NULL pointer) to ints; open addressing. */
@@ -144,28 +161,32 @@ typedef struct neap_map {
   int n, cap;
 } neap_map;
 
-bool neap_map_set(neap_map *map, const void *key, int value); /* false: memory refused, map unchanged */
+/* false: memory refused, map unchanged */
+bool neap_map_set(neap_map *map, const void *key, int value);
 int neap_map_get(const neap_map *map, const void *key, int missing);
 void neap_map_remove(neap_map *map, const void *key);
 void neap_map_fini(neap_map *map);
 
-/* ---- hash (hash.c): stable across runs and machines; FNV-1a over 128 bits -------------------------------------- */
+/* ---- hash (hash.c): stable across runs and machines; FNV-1a over 128 bits -------------------- */
 
 typedef struct neap_hash {
   uint64_t high, low;
 } neap_hash;
 
 neap_hash neap_hash_bytes(const void *bytes, size_t n);
-neap_hash neap_hash_words(const void *bytes, size_t n); /* another function, for tensors: of this machine's byte order */
+/* another function, for tensors: of this machine's byte order */
+neap_hash neap_hash_words(const void *bytes, size_t n);
 void neap_hash_text(neap_hash hash, char text[33]);
 
-/* ---- random numbers (philox.c) ----------------------------------------------------------------------------------- */
+/* ---- random numbers (philox.c) --------------------------------------------------------------- */
 
-/* Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Counter-based: the four
- * words for (seed, stream, step, index) do not depend on what was drawn before. */
+/* Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+ * Counter-based: the four words for (seed, stream, step, index) do not depend on what was drawn
+ * before. */
 void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, uint32_t out[4]);
-/* The draws of this thread: what random ops draw by that nobody has given a seed and a step. Each is another one, in order, and the
- * same after the same neap_draw_seed. A draw is looked at first and counted when it has been used, so that what fails uses none. */
+/* The draws of this thread: what random ops draw by that nobody has given a seed and a step. Each
+ * is another one, in order, and the same after the same neap_draw_seed. A draw is looked at first
+ * and counted when it has been used, so that what fails uses none. */
 typedef struct neap_draw {
   uint64_t seed;
   uint32_t step;
@@ -175,14 +196,15 @@ neap_draw neap_draw_look(void);
 void neap_draw_count(void);
 /* A seed of its own for something that draws by itself; counts a draw. */
 uint64_t neap_draw_new_seed(void);
-static inline float neap_uniform_f32(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; } /* [0,1) */
+/* [0,1) */
+static inline float neap_uniform_f32(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 /* Two independent standard normals from two words (Box-Muller). */
 void neap_normal_f32(uint32_t a, uint32_t b, float out[2]);
 
-/* ---- threads (thread.c) ------------------------------------------------------------------------------------------- */
+/* ---- threads (thread.c) ---------------------------------------------------------------------- */
 
-/* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores; no more than the system grants. 1 inside a parallel region of
- * the caller's. */
+/* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores; no more than the system grants.
+ * 1 inside a parallel region of the caller's. */
 int neap_threads(void);
 void neap_threads_set(int n);
 /* How many a kernel may be made for of whom `asked` are wanted; 0: the usual number. */
@@ -190,27 +212,32 @@ int neap_threads_for(int asked);
 /* What is wrong with NEAP_NUM_THREADS, which then is ignored or taken for less; false: nothing. */
 bool neap_threads_complaint(char text[160]);
 
-/* Runs body(context, begin, end) over [0,n) in at most n_thread equal ranges of about `grain` or more, on as many threads. */
-void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *context, int64_t begin, int64_t end),
-                       void *context);
+/* Runs body(context, begin, end) over [0,n) in at most n_thread equal ranges of about `grain` or
+ * more, on as many threads. */
+void neap_parallel_for(int64_t n, int64_t grain, int n_thread,
+                       void (*body)(void *context, int64_t begin, int64_t end), void *context);
 
-/* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's generated code at times has its
- * stack pointer in a heap buffer; the frame of a signal handler, written below it, then lands in somebody's memory
- * (measured: an interrupt during a matrix product corrupted the heap in 3 of 8 runs). Signals of a thread's own faults are not
- * held, nor are those that usually end a process where they have no handler, or one on a stack of its own (SA_ONSTACK): kill ends
- * a process in the middle of a kernel. */
+/* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's
+ * generated code at times has its stack pointer in a heap buffer; the frame of a signal handler,
+ * written below it, then lands in somebody's memory (measured: an interrupt during a matrix product
+ * corrupted the heap in 3 of 8 runs). Signals of a thread's own faults are not held, nor are those
+ * that usually end a process where they have no handler, or one on a stack of its own (SA_ONSTACK):
+ * kill ends a process in the middle of a kernel. */
 void neap_signals_hold(sigset_t *saved);
 void neap_signals_release(const sigset_t *saved);
-/* Around the making of a thread, which keeps the mask that it is made with: signals, with handlers or without, are for others. */
+/* Around the making of a thread, which keeps the mask that it is made with: signals, with handlers
+ * or without, are for others. */
 void neap_signals_hold_all(sigset_t *saved);
 
-/* ---- teams: the threads behind that (team.c) ------------------------------------------------------------------------ */
+/* ---- teams: the threads behind that (team.c) ------------------------------------------------- */
 
-/* Runs share(context, i) once for each i in [0,n): 0 on the calling thread, the others by it or by helpers, whoever is free.
- * Shares must not wait for each other. Inside a share or somebody's parallel region all run on the calling thread. */
+/* Runs share(context, i) once for each i in [0,n): 0 on the calling thread, the others by it or by
+ * helpers, whoever is free. Shares must not wait for each other. Inside a share or somebody's
+ * parallel region all run on the calling thread. */
 void neap_team_run(int n, void (*share)(void *context, int share), void *context);
-/* The same for shares that wait for each other: each has a thread of its own when all have begun. Not inside a share. Waits for
- * another caller's team where there is no other; false, nothing run, when there can be none. */
+/* The same for shares that wait for each other: each has a thread of its own when all have begun.
+ * Not inside a share. Waits for another caller's team where there is no other; false, nothing run,
+ * when there can be none. */
 bool neap_team_run_together(int n, void (*share)(void *context, int share), void *context);
 /* In a share of neap_team_run_together: returns when all shares have called it. */
 void neap_team_meet(void);
@@ -221,12 +248,13 @@ int neap_team_prove(int n);
 
 int64_t neap_clock_ns(void); /* monotonic */
 
-/* ---- vector loops -------------------------------------------------------------------------------------------------- */
+/* ---- vector loops ---------------------------------------------------------------------------- */
 
-/* Before a function: compiles it for x86-64-v2, AVX2 and AVX-512 and picks at load time. Not under sanitizers, which
- * instrument the resolver, and that runs before they are ready. */
+/* Before a function: compiles it for x86-64-v2, AVX2 and AVX-512 and picks at load time. Not under
+ * sanitizers, which instrument the resolver, and that runs before they are ready. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(NEAP_NO_MULTIVERSION)
-#define NEAP_MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define NEAP_MULTIVERSION \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define NEAP_MULTIVERSION
 #endif
@@ -234,14 +262,15 @@ int64_t neap_clock_ns(void); /* monotonic */
 /* Elements a thread should have at least, for loops that are bound by memory. */
 enum { NEAP_GRAIN = 16384 };
 
-/* ---- embedded files (embedded.c): lua/neap/.., db/.., scripts/nets/.., by their paths in the repository, in order -------- */
+/* ---- embedded files (embedded.c): lua/neap/.., db/.., scripts/nets/.., in order of their paths */
 
-/* The text, ended by a zero that *n (may be NULL) does not count; NULL when there is no such file. */
+/* The text, ended by a zero that *n (may be NULL) does not count; NULL when there is no such
+ * file. */
 const char *neap_embedded_find(const char *path, size_t *n);
 /* The same by index from 0; NULL after the last. */
 const char *neap_embedded_at(int index, size_t *n, const char **path);
 
-/* ---- small arithmetic ------------------------------------------------------------------------------------------------ */
+/* ---- small arithmetic ------------------------------------------------------------------------ */
 
 /* memcpy that takes no bytes from nowhere: an empty list may be NULL, which memcpy forbids. */
 static inline void neap_copy_bytes(void *to, const void *from, size_t bytes) {
@@ -249,14 +278,16 @@ static inline void neap_copy_bytes(void *to, const void *from, size_t bytes) {
 }
 static inline size_t neap_align(size_t bytes) { return neap_size_align(bytes, NEAP_ALIGN); }
 /* Bit j of a row of 64-bit words. */
-static inline bool neap_bit(const uint64_t *row, int j) { return (row[j >> 6] >> (j & 63) & 1u) != 0; }
+static inline bool neap_bit(const uint64_t *row, int j) {
+  return (row[j >> 6] >> (j & 63) & 1u) != 0;
+}
 static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t)1 << (j & 63); }
 #define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* A number, blanks, a unit: "8MiB", "8 MB", "512"; MB are 10^6 and MiB 2^20, and nothing else is a unit. False for what is none, for
- * negative numbers, and for what no machine has. */
+/* A number, blanks, a unit: "8MiB", "8 MB", "512"; MB are 10^6 and MiB 2^20, and nothing else is a
+ * unit. False for what is none, for negative numbers, and for what no machine has. */
 bool neap_bytes_parse(const char *text, double *bytes);
 /* "41.2 MiB", "512 B": for messages and reports. Returns text. */
 const char *neap_bytes_text(double bytes, char text[24]);

@@ -1,4 +1,5 @@
-/* buffer.c: text that grows. A refused allocation is remembered, so that callers check once, at the end. */
+/* buffer.c: text that grows. A refused allocation is remembered, so that callers check once, at the
+ * end. */
 #include "base/base.h"
 
 #include <math.h>
@@ -6,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for `more` characters and the zero after them; false when memory is or was refused. Doubling, so that n
- * characters added one by one are copied O(n) times in all. */
+/* Room for `more` characters and the zero after them; false when memory is or was refused.
+ * Doubling, so that n characters added one by one are copied O(n) times in all. */
 static bool reserve(neap_buffer *buffer, size_t more) {
   if (buffer->failed) return false;
   if (buffer->n + more + 1 <= buffer->cap) return true;
@@ -31,7 +32,8 @@ static char *digits_of(unsigned long long value, char text[NEAP_INTEGER_TEXT]) {
 }
 
 size_t neap_integer_text(long long value, char text[NEAP_INTEGER_TEXT]) {
-  char digits[NEAP_INTEGER_TEXT], *at = digits_of(value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value, digits);
+  char digits[NEAP_INTEGER_TEXT],
+    *at = digits_of(value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value, digits);
   if (value < 0) *--at = '-';
   size_t n = (size_t)(digits + sizeof digits - at);
   memcpy(text, at, n);
@@ -57,8 +59,8 @@ static void add_unsigned(neap_buffer *buffer, unsigned long long value) {
   neap_buffer_add_n(buffer, at, (size_t)(text + sizeof text - at));
 }
 
-/* What is left of a format, by the library. Most pieces are short: they are formatted once, on the stack. A longer one is formatted
- * again in place, when its length is known. */
+/* What is left of a format, by the library. Most pieces are short: they are formatted once, on the
+ * stack. A longer one is formatted again in place, when its length is known. */
 static void add_by_library(neap_buffer *buffer, const char *format, va_list args) {
   char small[256];
   va_list again;
@@ -73,13 +75,17 @@ static void add_by_library(neap_buffer *buffer, const char *format, va_list args
   va_end(again);
 }
 
-/* One conversion from behind its %, without width or precision; returns how long it is, 0: none of those known here. */
+/* One conversion from behind its %, without width or precision; returns how long it is, 0: none of
+ * those known here. */
 static size_t add_known(neap_buffer *buffer, const char *format, va_list *args) {
   size_t n_length = strspn(format, "lz");
-  bool is_int = n_length == 0, is_long_long = n_length == 2; /* else long or size_t, which are of one size */
+  /* else long or size_t, which are of one size */
+  bool is_int = n_length == 0, is_long_long = n_length == 2;
   switch (format[n_length]) {
     case 'd':
-      add_signed(buffer, is_int ? va_arg(*args, int) : is_long_long ? va_arg(*args, long long) : va_arg(*args, long));
+      add_signed(buffer, is_int         ? va_arg(*args, int)
+                         : is_long_long ? va_arg(*args, long long)
+                                        : va_arg(*args, long));
       break;
     case 'u':
       add_unsigned(buffer, is_int         ? va_arg(*args, unsigned)
@@ -102,8 +108,9 @@ static size_t add_known(neap_buffer *buffer, const char *format, va_list *args) 
   return n_length + 1;
 }
 
-/* Texts and integers, of which keys and plans are made, are written here: a library that has registered a conversion of its own
- * (libquadmath has) makes every printf of the process read its format twice. */
+/* Texts and integers, of which keys and plans are made, are written here: a library that has
+ * registered a conversion of its own (libquadmath has) makes every printf of the process read its
+ * format twice. */
 void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
   va_list args;
   va_start(args, format);
@@ -135,7 +142,8 @@ static void add_decimal(neap_buffer *buffer, long long n, int k) {
   if (exponent < -4) neap_buffer_add(buffer, exponent > -10 ? "e-0%d" : "e-%d", -exponent);
 }
 
-/* Most numbers of a net have few digits: they are the nearest double of some n / 10^k, and one division tells. */
+/* Most numbers of a net have few digits: they are the nearest double of some n / 10^k, and one
+ * division tells. */
 void neap_buffer_add_number(neap_buffer *buffer, double x) {
   double most = 1e6, scale = 1;
   for (int k = 0; k <= 15 && fabs(x) < most && x != 0; k++, scale *= 10) {
@@ -158,8 +166,8 @@ void neap_buffer_fini(neap_buffer *buffer) {
   memset(buffer, 0, sizeof *buffer);
 }
 
-/* One JSON string: messages hold quotes, and a file name may hold anything. Escapes what RFC 8259, section 7, demands and no
- * more; bytes above 127 go out as they are. */
+/* One JSON string: messages hold quotes, and a file name may hold anything. Escapes what RFC 8259,
+ * section 7, demands and no more; bytes above 127 go out as they are. */
 void neap_json_text(neap_buffer *out, const char *text) {
   neap_buffer_add(out, "\"");
   for (; *text != '\0'; text++) {

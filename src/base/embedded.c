@@ -1,4 +1,5 @@
-/* embedded.c: the Lua and SQL files that are part of the program, under their paths in the repository. */
+/* embedded.c: the Lua and SQL files that are part of the program, under their paths in the
+ * repository. */
 #include "base/base.h"
 #include "embedded.h"
 

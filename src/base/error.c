@@ -1,7 +1,8 @@
-/* error.c: the status texts and the error record. The record has fixed room, so that reporting never allocates.
+/* error.c: the status texts and the error record. The record has fixed room, so that reporting
+ * never allocates.
  *
- * INVARIANT: a record holds the first failure, with its code and message; code OK means that nothing has failed. NULL in place
- * of a record is allowed everywhere: then only the code counts.
+ * INVARIANT: a record holds the first failure, with its code and message; code OK means that
+ * nothing has failed. NULL in place of a record is allowed everywhere: then only the code counts.
  */
 #include "base/base.h"
 
@@ -18,7 +19,8 @@ const char *neap_status_text(neap_status status) {
   return (unsigned)status < (unsigned)NEAP_COUNT(text) ? text[status] : "unknown";
 }
 
-/* The first failure is kept: what fails after it is mostly its consequence. A message too long for the record is cut. */
+/* The first failure is kept: what fails after it is mostly its consequence. A message too long for
+ * the record is cut. */
 neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) {
   if (error == NULL) return code;
   if (error->code != NEAP_OK) return error->code;
@@ -32,7 +34,8 @@ neap_status neap_fail(neap_error *error, neap_status code, const char *format, .
 
 neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what) {
   char text[24];
-  return neap_fail(error, NEAP_MEMORY, "%s for %s was refused", neap_bytes_text((double)bytes, text), what);
+  return neap_fail(error, NEAP_MEMORY, "%s for %s was refused",
+                   neap_bytes_text((double)bytes, text), what);
 }
 
 void neap_refused_fixed(neap_error *refused, const char *name, size_t bytes) {
@@ -42,10 +45,12 @@ void neap_refused_fixed(neap_error *refused, const char *name, size_t bytes) {
 
 void neap_refused_blob(neap_error *refused, const char *name, size_t bytes) {
   int at = refused->n_blob;
-  if (name == NULL || (name = neap_intern(name)) == NULL) return; /* a list without it is better than none */
+  /* a list without it is better than none */
+  if (name == NULL || (name = neap_intern(name)) == NULL) return;
   if (at == NEAP_MOST_NAMED && refused->blobs[at - 1].bytes >= (int64_t)bytes) return;
   at = at < NEAP_MOST_NAMED ? refused->n_blob++ : at - 1;
-  for (; at > 0 && refused->blobs[at - 1].bytes < (int64_t)bytes; at--) refused->blobs[at] = refused->blobs[at - 1];
+  for (; at > 0 && refused->blobs[at - 1].bytes < (int64_t)bytes; at--)
+    refused->blobs[at] = refused->blobs[at - 1];
   refused->blobs[at] = (neap_named_bytes){name, (int64_t)bytes};
 }
 
@@ -62,7 +67,8 @@ neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char 
   if (refused->blob[0] == '\0' && refused->n_blob > 0)
     snprintf(refused->blob, sizeof refused->blob, "%s", refused->blobs[0].name);
   if (refused->hint[0] == '\0' && refused->least_bytes > 0)
-    neap_hint(refused, "%s = %lld would do", refused->bank != NULL ? "bytes" : refused->limit, (long long)refused->least_bytes);
+    neap_hint(refused, "%s = %lld would do", refused->bank != NULL ? "bytes" : refused->limit,
+              (long long)refused->least_bytes);
   if (error == NULL) return NEAP_BUDGET;
   if (error->code == NEAP_OK) *error = *refused;
   return error->code;
@@ -96,8 +102,9 @@ bool neap_bytes_parse(const char *text, double *bytes) {
   static const struct {
     const char *unit;
     double factor;
-  } units[] = {{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6}, {"GB", 1e9},
-               {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
+  } units[] = {{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},
+               {"MB", 1e6},     {"GB", 1e9},     {"KiB", 0x1p10}, {"MiB", 0x1p20},
+               {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
   char *end;
   double x = strtod(text, &end);
   if (end == text || !(x >= 0)) return false;

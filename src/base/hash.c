@@ -1,4 +1,5 @@
-/* hash.c: FNV-1a with 128 bits (Fowler, Noll, Vo). Cache keys also keep their whole text, so a collision is found. */
+/* hash.c: FNV-1a with 128 bits (Fowler, Noll, Vo). Cache keys also keep their whole text, so a
+ * collision is found. */
 #include "base/base.h"
 
 #include <inttypes.h>
@@ -15,7 +16,8 @@ neap_hash neap_hash_bytes(const void *bytes, size_t n) {
   return (neap_hash){(uint64_t)(h >> 64), (uint64_t)h};
 }
 
-/* The same step on 64-bit words, the last one filled up with zeros, the length last: eight times as fast. */
+/* The same step on 64-bit words, the last one filled up with zeros, the length last: eight times as
+ * fast. */
 neap_hash neap_hash_words(const void *bytes, size_t n) {
   __extension__ typedef unsigned __int128 u128;
   const u128 prime = ((u128)1 << 88) + 0x13b;
@@ -31,4 +33,6 @@ neap_hash neap_hash_words(const void *bytes, size_t n) {
 }
 
 /* 32 hexadecimal digits and a zero: the high word first. */
-void neap_hash_text(neap_hash hash, char text[33]) { snprintf(text, 33, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low); }
+void neap_hash_text(neap_hash hash, char text[33]) {
+  snprintf(text, 33, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+}

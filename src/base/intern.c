@@ -1,6 +1,8 @@
-/* intern.c: the name table (open addressing over texts) and the pointer map (open addressing over pointers).
+/* intern.c: the name table (open addressing over texts) and the pointer map (open addressing over
+ * pointers).
  *
- * INVARIANT: both tables are at most half full and hold no tombstones: removal moves the cluster's tail up.
+ * INVARIANT: both tables are at most half full and hold no tombstones: removal moves the cluster's
+ * tail up.
  */
 #include "base/base.h"
 
@@ -8,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The texts live in an arena, which is never emptied, so that a name's address is good to the end of the process. */
+/* The texts live in an arena, which is never emptied, so that a name's address is good to the end
+ * of the process. */
 static struct {
   pthread_mutex_t lock;
   neap_arena texts;
@@ -16,24 +19,29 @@ static struct {
   size_t n, cap;
 } names = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Where `text`, of n characters and perhaps without a zero behind them, stands or would stand. cap is a power of 2. */
+/* Where `text`, of n characters and perhaps without a zero behind them, stands or would stand. cap
+ * is a power of 2. */
 static size_t text_slot(const char **slot, size_t cap, const char *text, size_t n) {
   size_t i = (size_t)neap_hash_bytes(text, n).low & (cap - 1);
-  while (slot[i] != NULL && (strncmp(slot[i], text, n) != 0 || slot[i][n] != '\0')) i = (i + 1) & (cap - 1);
+  while (slot[i] != NULL && (strncmp(slot[i], text, n) != 0 || slot[i][n] != '\0'))
+    i = (i + 1) & (cap - 1);
   return i;
 }
 
-/* Twice the slots, everything put in again; false, with the old table whole, when memory is refused. */
+/* Twice the slots, everything put in again; false, with the old table whole, when memory is
+ * refused. */
 static bool names_grow(void) {
   size_t cap = names.cap == 0 ? 1024 : 2 * names.cap;
   const char **slot = neap_alloc_zeroed(cap * sizeof *slot);
   if (slot == NULL) return false;
   for (size_t i = 0; i < names.cap; i++)
-    if (names.slot[i] != NULL) slot[text_slot(slot, cap, names.slot[i], strlen(names.slot[i]))] = names.slot[i];
+    if (names.slot[i] != NULL)
+      slot[text_slot(slot, cap, names.slot[i], strlen(names.slot[i]))] = names.slot[i];
   neap_free(names.slot);
   names.slot = slot;
   names.cap = cap;
-  NEAP_ASSERT(2 * (names.n + 1) <= names.cap, "the table of names is at most half full: %zu of %zu", names.n + 1, names.cap);
+  NEAP_ASSERT(2 * (names.n + 1) <= names.cap, "the table of names is at most half full: %zu of %zu",
+              names.n + 1, names.cap);
   return true;
 }
 
@@ -82,8 +90,8 @@ const char *neap_intern_format(const char *format, ...) {
   return name;
 }
 
-/* Where `key` stands or would stand. The product with 2^64 / golden ratio (Knuth's multiplicative hashing) spreads
- * pointers, whose low bits are all 0; its upper bits are the good ones. */
+/* Where `key` stands or would stand. The product with 2^64 / golden ratio (Knuth's multiplicative
+ * hashing) spreads pointers, whose low bits are all 0; its upper bits are the good ones. */
 static int map_slot(const neap_map *map, const void *key) {
   uint64_t mixed = (uint64_t)(uintptr_t)key * 0x9E3779B97F4A7C15u;
   int i = (int)((mixed >> 32) & (uint64_t)(map->cap - 1));
@@ -91,18 +99,20 @@ static int map_slot(const neap_map *map, const void *key) {
   return i;
 }
 
-/* At most half full, so that every search ends; and no tombstones: each key is found from where its search begins. Linear, so it is
- * asked for when the table is made anew and when something has been removed. */
+/* At most half full, so that every search ends; and no tombstones: each key is found from where its
+ * search begins. Linear, so it is asked for when the table is made anew and when something has been
+ * removed. */
 static void check_map(const neap_map *map) {
   int n = 0;
   for (int i = 0; i < map->cap; i++) {
     if (map->key[i] == NULL) continue;
     n++;
-    NEAP_ASSERT(map_slot(map, map->key[i]) == i, "key %d of %d is found where it stands, not at %d", i, map->cap,
-                map_slot(map, map->key[i]));
+    NEAP_ASSERT(map_slot(map, map->key[i]) == i, "key %d of %d is found where it stands, not at %d",
+                i, map->cap, map_slot(map, map->key[i]));
   }
-  NEAP_ASSERT(n == map->n && 2 * n <= map->cap, "a map of %d slots has %d keys, as it counts, and is at most half full: %d",
-              map->cap, map->n, n);
+  NEAP_ASSERT(n == map->n && 2 * n <= map->cap,
+              "a map of %d slots has %d keys, as it counts, and is at most half full: %d", map->cap,
+              map->n, n);
 }
 
 /* The wide table is made whole before the old one goes, so that a refusal changes nothing. */
@@ -140,7 +150,8 @@ int neap_map_get(const neap_map *map, const void *key, int missing) {
   return map->key[i] == NULL ? missing : map->value[i];
 }
 
-/* Empties the key's slot, then puts the rest of its cluster in again, each to where a search will now look for it. */
+/* Empties the key's slot, then puts the rest of its cluster in again, each to where a search will
+ * now look for it. */
 void neap_map_remove(neap_map *map, const void *key) {
   if (map->cap == 0) return;
   int hole = map_slot(map, key);

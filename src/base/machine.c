@@ -1,7 +1,9 @@
-/* machine.c: how much memory there is left to take: what the kernel says is available, cut by the limits of the control groups
- * that the process is in (version 1 or 2, each up to the root) and by its own address space limit (ulimit -v).
+/* machine.c: how much memory there is left to take: what the kernel says is available, cut by the
+ * limits of the control groups that the process is in (version 1 or 2, each up to the root) and by
+ * its own address space limit (ulimit -v).
  *
- * Files that are not there limit nothing. Pages of files that a group can drop count as free, as in MemAvailable. */
+ * Files that are not there limit nothing. Pages of files that a group can drop count as free, as in
+ * MemAvailable. */
 #include "base/base.h"
 
 #include <stdio.h>
@@ -11,7 +13,8 @@
 
 enum { PATH_ROOM = 1024 };
 
-/* The number in the line that begins with `name`, or in the first line when it is "". False: no such file, line or number ("max"). */
+/* The number in the line that begins with `name`, or in the first line when it is "". False: no
+ * such file, line or number ("max"). */
 static bool read_number(const char *path, const char *name, uint64_t *out) {
   FILE *file = fopen(path, "r");
   if (file == NULL) return false;
@@ -38,7 +41,8 @@ typedef struct group_files {
 static const group_files groups[] = {
   {"0::", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"},
   {"0::", "sys/fs/cgroup/unified", "memory.max", "memory.current", "inactive_file"},
-  {":memory:", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+  {":memory:", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+   "total_inactive_file"},
 };
 
 /* The group's path, "/a/b"; "" when the process is in none of that kind. */
@@ -96,7 +100,8 @@ size_t neap_memory_available_below(const char *root) {
   uint64_t kib;
   snprintf(path, sizeof path, "%s/proc/meminfo", root);
   uint64_t least = read_number(path, "MemAvailable", &kib) ? kib * 1024 : UINT64_MAX;
-  for (size_t g = 0; g < NEAP_COUNT(groups); g++) least = NEAP_MIN(least, left_in_groups(root, &groups[g]));
+  for (size_t g = 0; g < NEAP_COUNT(groups); g++)
+    least = NEAP_MIN(least, left_in_groups(root, &groups[g]));
   if (root[0] == '\0') least = NEAP_MIN(least, left_of_address_space());
   return least == UINT64_MAX ? 0 : (size_t)least;
 }

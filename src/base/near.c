@@ -1,5 +1,6 @@
-/* near.c: how far two names are apart, for "did you mean": insertions, deletions, substitutions and swaps of neighbours
- * (Damerau 1964, in the form that edits no letter twice), each counted once; case does not matter. */
+/* near.c: how far two names are apart, for "did you mean": insertions, deletions, substitutions and
+ * swaps of neighbours (Damerau 1964, in the form that edits no letter twice), each counted once;
+ * case does not matter. */
 #include "base/base.h"
 
 #include <string.h>
@@ -11,7 +12,8 @@ enum { MOST = 63 };
 int neap_text_distance(const char *a, const char *b) {
   int n = (int)strlen(b), rows[3][MOST + 1];
   if (n > MOST || strlen(a) > MOST) return MOST + 1;
-  int *before = rows[0], *above = rows[1], *row = rows[2]; /* of a's last letter but one, last letter, this letter */
+  /* of a's last letter but one, last letter, this letter */
+  int *before = rows[0], *above = rows[1], *row = rows[2];
   for (int j = 0; j <= n; j++) row[j] = j;
   for (int i = 1; a[i - 1] != '\0'; i++) {
     int *oldest = before;
@@ -22,7 +24,8 @@ int neap_text_distance(const char *a, const char *b) {
     for (int j = 1; j <= n; j++) {
       int x = a[i - 1] | 32, y = b[j - 1] | 32; /* small letters */
       row[j] = NEAP_MIN(above[j - 1] + (x != y), NEAP_MIN(row[j - 1], above[j]) + 1);
-      if (i > 1 && j > 1 && x == (b[j - 2] | 32) && (a[i - 2] | 32) == y) row[j] = NEAP_MIN(row[j], before[j - 2] + 1);
+      if (i > 1 && j > 1 && x == (b[j - 2] | 32) && (a[i - 2] | 32) == y)
+        row[j] = NEAP_MIN(row[j], before[j - 2] + 1);
     }
   }
   return row[n];

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* Counter (index low, index high, step, stream), key the seed; multipliers and key increments are the paper's. Ten
- * rounds. */
+/* Counter (index low, index high, step, stream), key the seed; multipliers and key increments are
+ * the paper's. Ten rounds. */
 void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, uint32_t out[4]) {
   uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = step, c3 = stream;
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -29,7 +29,7 @@ void neap_normal_f32(uint32_t a, uint32_t b, float out[2]) {
   out[1] = radius * sinf(angle);
 }
 
-/* ---- draws ------------------------------------------------------------------------------------------------------ */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
 static _Thread_local neap_draw draws;
 

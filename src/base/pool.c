@@ -1,7 +1,7 @@
 /* pool.c: best fit with coalescing; see pool.h.
  *
- * The free blocks form one list. A hole belongs to the side of its neighbours; the free block that is nobody's is the middle.
- * Cost: take walks the free blocks, give is constant.
+ * The free blocks form one list. A hole belongs to the side of its neighbours; the free block that
+ * is nobody's is the middle. Cost: take walks the free blocks, give is constant.
  */
 #include "base/pool.h"
 
@@ -13,7 +13,8 @@ typedef struct chunk {
   neap_pool_block *first;
 } chunk;
 
-/* What a pool knows of one stretch of a chunk: free, taken, or (chunk meaningless) a spare descriptor. */
+/* What a pool knows of one stretch of a chunk: free, taken, or (chunk meaningless) a spare
+ * descriptor. */
 struct neap_pool_block {
   chunk *chunk;
   size_t offset, bytes;
@@ -37,7 +38,8 @@ enum { LEAST_CHUNK_BYTES = 1 << 20 };
 /* Of all pools that are not dry; relaxed, since nothing is ordered by them. */
 static struct { int64_t reserved_bytes, used_bytes; /* atomic */ } totals;
 
-/* Both counts of what is reserved, the pool's and the process's; a dry pool has no bytes to count there. */
+/* Both counts of what is reserved, the pool's and the process's; a dry pool has no bytes to count
+ * there. */
 static void count_reserved(neap_pool *pool, int64_t delta) {
   pool->stats.reserved_bytes += (size_t)delta;
   if (!pool->dry) __atomic_add_fetch(&totals.reserved_bytes, delta, __ATOMIC_RELAXED);
@@ -53,7 +55,7 @@ void neap_pool_totals(int64_t *reserved_bytes, int64_t *used_bytes) {
   *used_bytes = __atomic_load_n(&totals.used_bytes, __ATOMIC_RELAXED);
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* To the front: what was given last is warm in the cache and fits first among equals. */
 static void list_add(neap_pool *pool, neap_pool_block *b) {
@@ -82,17 +84,22 @@ static void spare_add(neap_pool *pool, neap_pool_block *b) {
   pool->n_spare++;
 }
 
-/* Blocks of a chunk lie one after another without gaps, on multiples of NEAP_ALIGN, and no two free ones are neighbours. Returns how
- * many of them are free, and adds what is taken. */
-static int64_t check_chunk(const neap_pool *pool, const chunk *c, size_t *used_bytes, int64_t *n_used) {
+/* Blocks of a chunk lie one after another without gaps, on multiples of NEAP_ALIGN, and no two free
+ * ones are neighbours. Returns how many of them are free, and adds what is taken. */
+static int64_t check_chunk(const neap_pool *pool, const chunk *c, size_t *used_bytes,
+                           int64_t *n_used) {
   int64_t n_free = 0;
   size_t end = 0;
   for (const neap_pool_block *b = c->first, *before = NULL; b != NULL; before = b, b = b->after) {
-    NEAP_ASSERT(b->chunk == c && b->before == before, "block at %zu knows its chunk and the block before it", b->offset);
-    NEAP_ASSERT(b->offset == end && b->bytes > 0, "blocks lie without gaps: one begins at %zu, the one before it ends at %zu",
+    NEAP_ASSERT(b->chunk == c && b->before == before,
+                "block at %zu knows its chunk and the block before it", b->offset);
+    NEAP_ASSERT(b->offset == end && b->bytes > 0,
+                "blocks lie without gaps: one begins at %zu, the one before it ends at %zu",
                 b->offset, end);
-    NEAP_ASSERT(b->offset % NEAP_ALIGN == 0, "bytes lie on multiples of %u: a block begins at %zu", NEAP_ALIGN, b->offset);
-    NEAP_ASSERT(b->used || before == NULL || before->used, "two free blocks are never neighbours: at %zu and %zu",
+    NEAP_ASSERT(b->offset % NEAP_ALIGN == 0, "bytes lie on multiples of %u: a block begins at %zu",
+                NEAP_ALIGN, b->offset);
+    NEAP_ASSERT(b->used || before == NULL || before->used,
+                "two free blocks are never neighbours: at %zu and %zu",
                 before != NULL ? before->offset : 0, b->offset);
     end = b->offset + b->bytes;
     if (b->used) {
@@ -102,13 +109,13 @@ static int64_t check_chunk(const neap_pool *pool, const chunk *c, size_t *used_b
       n_free++;
     }
   }
-  NEAP_ASSERT(end == c->bytes, "the blocks of a chunk fill its %zu bytes, and these end at %zu%s", c->bytes, end,
-              pool->dry ? " (dry)" : "");
+  NEAP_ASSERT(end == c->bytes, "the blocks of a chunk fill its %zu bytes, and these end at %zu%s",
+              c->bytes, end, pool->dry ? " (dry)" : "");
   return n_free;
 }
 
-/* After each take and give: its chunks, the list of free blocks, and what it counts. Of a pool of many blocks every 64th time, since
- * it looks at them all. */
+/* After each take and give: its chunks, the list of free blocks, and what it counts. Of a pool of
+ * many blocks every 64th time, since it looks at them all. */
 static void check_pool(const neap_pool *pool) {
   enum { FEW = 64 };
   if (pool->stats.n_used + pool->stats.n_free_block > FEW && pool->stats.n_take % FEW != 0) return;
@@ -119,18 +126,22 @@ static void check_pool(const neap_pool *pool) {
     reserved_bytes += c->bytes;
   }
   for (const neap_pool_block *b = pool->free_list; b != NULL; b = b->next) {
-    NEAP_ASSERT(!b->used && (b->next == NULL || b->next->previous == b), "block at %zu in the list of free ones is free",
-                b->offset);
+    NEAP_ASSERT(!b->used && (b->next == NULL || b->next->previous == b),
+                "block at %zu in the list of free ones is free", b->offset);
     n_listed++;
   }
   const neap_pool_stats *s = &pool->stats;
   NEAP_ASSERT(n_free == n_listed && n_free == s->n_free_block,
-              "%lld free blocks are all in the list, with %lld, and counted: %lld", (long long)n_free, (long long)n_listed,
-              (long long)s->n_free_block);
-  NEAP_ASSERT(n_used == s->n_used && used_bytes == s->used_bytes && reserved_bytes == s->reserved_bytes,
-              "what is taken and held is counted: %zu of %zu bytes in %lld blocks; it says %zu of %zu in %lld", used_bytes,
-              reserved_bytes, (long long)n_used, s->used_bytes, s->reserved_bytes, (long long)s->n_used);
-  NEAP_ASSERT(reserved_bytes <= pool->hard_bytes, "a pool of at most %zu bytes holds %zu", pool->hard_bytes, reserved_bytes);
+              "%lld free blocks are all in the list, with %lld, and counted: %lld",
+              (long long)n_free, (long long)n_listed, (long long)s->n_free_block);
+  NEAP_ASSERT(
+    n_used == s->n_used && used_bytes == s->used_bytes && reserved_bytes == s->reserved_bytes,
+    "what is taken and held is counted: %zu of %zu bytes in %lld blocks; it says %zu of %zu in "
+    "%lld",
+    used_bytes, reserved_bytes, (long long)n_used, s->used_bytes, s->reserved_bytes,
+    (long long)s->n_used);
+  NEAP_ASSERT(reserved_bytes <= pool->hard_bytes, "a pool of at most %zu bytes holds %zu",
+              pool->hard_bytes, reserved_bytes);
 }
 
 /* At least n spare descriptors; false when memory is refused. */
@@ -151,14 +162,16 @@ static neap_pool_block *spare_take(neap_pool *pool) {
   return b;
 }
 
-/* ---- chunks ----------------------------------------------------------------------------------------------------- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
 /* A chunk of exactly `bytes`, as one free block; NULL when memory is refused. */
 static chunk *chunk_new(neap_pool *pool, size_t bytes) {
   chunk *c = stock(pool, 1) ? neap_alloc(sizeof *c) : NULL;
   if (c == NULL) return NULL;
-  *c =
-    (chunk){.next = pool->chunks, .data = pool->dry ? NULL : neap_alloc_data(bytes), .bytes = bytes, .first = spare_take(pool)};
+  *c = (chunk){.next = pool->chunks,
+               .data = pool->dry ? NULL : neap_alloc_data(bytes),
+               .bytes = bytes,
+               .first = spare_take(pool)};
   *c->first = (neap_pool_block){.chunk = c, .bytes = bytes};
   if (c->data == NULL && !pool->dry) {
     spare_add(pool, c->first);
@@ -186,7 +199,8 @@ static void chunk_drop(neap_pool *pool, chunk **at) {
 static bool grow(neap_pool *pool, size_t bytes) {
   size_t left = pool->hard_bytes - pool->stats.reserved_bytes;
   if (bytes > left) return false;
-  if (pool->dry) return pool->chunks == NULL && chunk_new(pool, pool->chunk_bytes) != NULL; /* offsets mean one chunk */
+  /* offsets mean one chunk */
+  if (pool->dry) return pool->chunks == NULL && chunk_new(pool, pool->chunk_bytes) != NULL;
   size_t want = NEAP_MIN(NEAP_MAX(bytes, pool->chunk_bytes), left);
   return chunk_new(pool, want) != NULL || (want > bytes && chunk_new(pool, bytes) != NULL);
 }
@@ -202,22 +216,27 @@ size_t neap_pool_trim(neap_pool *pool) {
   return before - pool->stats.reserved_bytes;
 }
 
-/* The old region goes first: both at once would be the peak that a limit is there to prevent. A block that is taken can leave a
- * free one on each side, hence twice as many descriptors. */
+/* The old region goes first: both at once would be the peak that a limit is there to prevent. A
+ * block that is taken can leave a free one on each side, hence twice as many descriptors. */
 bool neap_pool_reserve(neap_pool *pool, size_t bytes, int n_block) {
-  if (pool->stats.n_used > 0 || bytes > pool->hard_bytes || !stock(pool, 2 * n_block + 2 - (int)pool->stats.n_free_block))
+  if (pool->stats.n_used > 0 || bytes > pool->hard_bytes ||
+      !stock(pool, 2 * n_block + 2 - (int)pool->stats.n_free_block))
     return false;
   size_t want = neap_align(bytes);
-  if (pool->chunks != NULL && pool->chunks->next == NULL && pool->chunks->bytes == want) return true;
+  if (pool->chunks != NULL && pool->chunks->next == NULL && pool->chunks->bytes == want)
+    return true;
   (void)neap_pool_trim(pool);
-  NEAP_ASSERT(pool->chunks == NULL, "an empty pool gives all its chunks back; %zu bytes are left", pool->stats.reserved_bytes);
+  NEAP_ASSERT(pool->chunks == NULL, "an empty pool gives all its chunks back; %zu bytes are left",
+              pool->stats.reserved_bytes);
   return want == 0 || chunk_new(pool, want) != NULL;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
-/* A pool whose chunks are at least LEAST_CHUNK_BYTES; the limit is rounded down to whole multiples of NEAP_ALIGN. */
-neap_status neap_pool_new(size_t chunk_bytes, size_t hard_bytes, neap_pool **out, neap_error *error) {
+/* A pool whose chunks are at least LEAST_CHUNK_BYTES; the limit is rounded down to whole multiples
+ * of NEAP_ALIGN. */
+neap_status neap_pool_new(size_t chunk_bytes, size_t hard_bytes, neap_pool **out,
+                          neap_error *error) {
   *out = neap_alloc_zeroed(sizeof **out);
   if (*out == NULL) return neap_fail_memory(error, sizeof **out, "a pool");
   (*out)->hard_bytes = hard_bytes == 0 ? SIZE_MAX : hard_bytes & ~(size_t)(NEAP_ALIGN - 1);
@@ -252,36 +271,42 @@ void neap_pool_free(neap_pool *pool) {
   neap_free(pool);
 }
 
-/* ---- take and give ---------------------------------------------------------------------------------------------- */
+/* ---- take and give --------------------------------------------------------------------------- */
 
-/* Neighbours of a free block are taken: a low one after it makes it a low hole, a high one before it a high one. */
+/* Neighbours of a free block are taken: a low one after it makes it a low hole, a high one before
+ * it a high one. */
 static bool is_low_hole(const neap_pool_block *b) { return b->after != NULL && !b->after->high; }
 static bool is_high_hole(const neap_pool_block *b) { return b->before != NULL && b->before->high; }
 
-/* The smallest free block that holds `bytes`: a hole of that side, else a middle, else (in a full chunk) any; NULL when none
- * does. */
+/* The smallest free block that holds `bytes`: a hole of that side, else a middle, else (in a full
+ * chunk) any; NULL when none does. */
 static neap_pool_block *best_fit(const neap_pool *pool, size_t bytes, bool high) {
   neap_pool_block *best = NULL;
   int best_rank = 3;
   for (neap_pool_block *b = pool->free_list; b != NULL; b = b->next) {
     if (b->bytes < bytes) continue;
-    /* What is before the chunk's first block and behind its last is nobody's: only a neighbour makes a hole. Rank 0 is a
-     * hole on the asked side, 1 a middle, 2 a hole of the other side. */
+    /* What is before the chunk's first block and behind its last is nobody's: only a neighbour
+     * makes a hole. Rank 0 is a hole on the asked side, 1 a middle, 2 a hole of the other side. */
     bool low_hole = is_low_hole(b), high_hole = is_high_hole(b);
     int rank = (high ? high_hole : low_hole) ? 0 : low_hole || high_hole ? 2 : 1;
-    if (rank < best_rank || (rank == best_rank && b->bytes < best->bytes)) best = b, best_rank = rank;
+    if (rank < best_rank || (rank == best_rank && b->bytes < best->bytes))
+      best = b, best_rank = rank;
   }
   return best;
 }
 
-/* Cuts what `bytes` leaves over off b: off its end, or off its begin when it is taken from the high side. Gives the part that is
- * taken. */
+/* Cuts what `bytes` leaves over off b: off its end, or off its begin when it is taken from the high
+ * side. Gives the part that is taken. */
 static neap_pool_block *split(neap_pool *pool, neap_pool_block *b, size_t bytes, bool high) {
   if (b->bytes == bytes) return b;
-  if (high) { /* b keeps the begin and goes back to the free ones; the new descriptor is what is taken */
+  /* b keeps the begin and goes back to the free ones; the new descriptor is what is taken */
+  if (high) {
     neap_pool_block *taken = spare_take(pool);
-    *taken = (neap_pool_block){
-      .chunk = b->chunk, .offset = b->offset + b->bytes - bytes, .bytes = bytes, .before = b, .after = b->after};
+    *taken = (neap_pool_block){.chunk = b->chunk,
+                               .offset = b->offset + b->bytes - bytes,
+                               .bytes = bytes,
+                               .before = b,
+                               .after = b->after};
     if (b->after != NULL) b->after->before = taken;
     b->after = taken;
     b->bytes -= bytes;
@@ -289,8 +314,11 @@ static neap_pool_block *split(neap_pool *pool, neap_pool_block *b, size_t bytes,
     return taken;
   }
   neap_pool_block *rest = spare_take(pool);
-  *rest =
-    (neap_pool_block){.chunk = b->chunk, .offset = b->offset + bytes, .bytes = b->bytes - bytes, .before = b, .after = b->after};
+  *rest = (neap_pool_block){.chunk = b->chunk,
+                            .offset = b->offset + bytes,
+                            .bytes = b->bytes - bytes,
+                            .before = b,
+                            .after = b->after};
   if (b->after != NULL) b->after->before = rest;
   b->after = rest;
   b->bytes = bytes;
@@ -318,7 +346,9 @@ static neap_pool_block *count_taken(neap_pool *pool, neap_pool_block *b, bool hi
 }
 
 /* The low side; see neap_pool_take_at. */
-neap_pool_block *neap_pool_take(neap_pool *pool, size_t bytes) { return neap_pool_take_at(pool, bytes, false); }
+neap_pool_block *neap_pool_take(neap_pool *pool, size_t bytes) {
+  return neap_pool_take_at(pool, bytes, false);
+}
 
 /* A descriptor is stocked before a block is cut, so that no cut fails halfway. */
 neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
@@ -334,19 +364,23 @@ neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
   return b;
 }
 
-/* Two cuts: what lies behind the block comes off first, then the block itself off the high end of what is left. */
+/* Two cuts: what lies behind the block comes off first, then the block itself off the high end of
+ * what is left. */
 neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t bytes) {
   if (bytes > NEAP_POOL_DRY_BYTES / 4 || pool->chunks == NULL || !stock(pool, 2)) return NULL;
   size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN), end = offset + want;
   neap_pool_block *b = pool->free_list;
-  while (b != NULL && (b->chunk != pool->chunks || b->offset > offset || b->offset + b->bytes < end)) b = b->next;
+  while (b != NULL &&
+         (b->chunk != pool->chunks || b->offset > offset || b->offset + b->bytes < end))
+    b = b->next;
   if (b == NULL) return NULL;
   list_remove(pool, b);
   b = split(pool, b, end - b->offset, false);
   b = count_taken(pool, split(pool, b, want, true), false);
   pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, end);
-  NEAP_ASSERT(b->offset == offset && b->bytes == want, "the block at %zu, of %zu bytes, not at %zu of %zu", offset, want,
-              b->offset, b->bytes);
+  NEAP_ASSERT(b->offset == offset && b->bytes == want,
+              "the block at %zu, of %zu bytes, not at %zu of %zu", offset, want, b->offset,
+              b->bytes);
   if (NEAP_DEBUG) check_pool(pool);
   return b;
 }

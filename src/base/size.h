@@ -1,9 +1,11 @@
-/* size.h: sizes that saturate. What is computed from shapes, attributes and files may be larger than any machine: it then is
- * NEAP_SIZE_TOO_LARGE (bytes) or NEAP_COUNT_TOO_LARGE (elements, positions), whatever is added to it or multiplied with it, and
- * whoever checks a size refuses it. So nothing wraps around on the way, and nobody need ask at every step.
+/* size.h: sizes that saturate. What is computed from shapes, attributes and files may be larger
+ * than any machine: it then is NEAP_SIZE_TOO_LARGE (bytes) or NEAP_COUNT_TOO_LARGE (elements,
+ * positions), whatever is added to it or multiplied with it, and whoever checks a size refuses it.
+ * So nothing wraps around on the way, and nobody need ask at every step.
  *
- * INVARIANT: what has passed neap_type_check (tensor.h) has at most NEAP_MOST_BYTES bytes, with every dimension of 0 counted as
- * 1; so strides, offsets and products of some of its dimensions are exact, and kernels compute with them as they are.
+ * INVARIANT: what has passed neap_type_check (tensor.h) has at most NEAP_MOST_BYTES bytes, with
+ * every dimension of 0 counted as 1; so strides, offsets and products of some of its dimensions are
+ * exact, and kernels compute with them as they are.
  */
 #ifndef NEAP_BASE_SIZE_H
 #define NEAP_BASE_SIZE_H
@@ -14,12 +16,13 @@
 #define NEAP_SIZE_TOO_LARGE SIZE_MAX
 #define NEAP_COUNT_TOO_LARGE INT64_MAX
 
-/* The ceilings. A tensor, a kernel's scratch: what the processors of today can address (128 TiB). All values of a graph together:
- * so much less than 2^63 that sums of plans, with what recomputation, loops and padding add to them, stay exact. */
+/* The ceilings. A tensor, a kernel's scratch: what the processors of today can address (128 TiB).
+ * All values of a graph together: so much less than 2^63 that sums of plans, with what
+ * recomputation, loops and padding add to them, stay exact. */
 #define NEAP_MOST_BYTES ((size_t)1 << 47)
 #define NEAP_MOST_GRAPH_BYTES ((size_t)1 << 56)
-/* Ops of a net and subnets of it, each counted as often as it is built: a subnet that two ops name is built twice, so a short text
- * could ask for more than any memory holds. */
+/* Ops of a net and subnets of it, each counted as often as it is built: a subnet that two ops name
+ * is built twice, so a short text could ask for more than any memory holds. */
 enum { NEAP_MOST_NODES = 1 << 18, NEAP_MOST_SUBNETS = 1 << 14 };
 
 static inline size_t neap_size_add(size_t a, size_t b) {
@@ -35,7 +38,8 @@ static inline size_t neap_size_mul(size_t a, size_t b) {
 
 /* To the next multiple of `align`, a power of two. */
 static inline size_t neap_size_align(size_t bytes, size_t align) {
-  return bytes > NEAP_SIZE_TOO_LARGE - (align - 1) ? NEAP_SIZE_TOO_LARGE : (bytes + align - 1) & ~(align - 1);
+  return bytes > NEAP_SIZE_TOO_LARGE - (align - 1) ? NEAP_SIZE_TOO_LARGE
+                                                   : (bytes + align - 1) & ~(align - 1);
 }
 
 /* Counts are never negative: neither is what goes in. */

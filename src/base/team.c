@@ -1,13 +1,15 @@
-/* team.c: the threads that help. Work comes in shares, numbered from 0. The caller runs share 0 and then, as every helper does,
- * whatever share nobody has taken yet: who comes late finds his taken. What a share computes is fixed by its number, so results do
- * not depend on who ran it.
+/* team.c: the threads that help. Work comes in shares, numbered from 0. The caller runs share 0 and
+ * then, as every helper does, whatever share nobody has taken yet: who comes late finds his taken.
+ * What a share computes is fixed by its number, so results do not depend on who ran it.
  *
- * A team is a caller and its helpers. There are as many as callers are at work at the same time: a caller takes one that is free and
- * gives it back; helpers stay to the end of the process. Who waits looks at a counter for a moment and then sleeps. When somebody
- * else has taken the core from a thread that was only looking, all sleep at once for some time.
+ * A team is a caller and its helpers. There are as many as callers are at work at the same time: a
+ * caller takes one that is free and gives it back; helpers stay to the end of the process. Who
+ * waits looks at a counter for a moment and then sleeps. When somebody else has taken the core from
+ * a thread that was only looking, all sleep at once for some time.
  *
- * Data structure: `claim` holds the job's shares and how many of them are taken in one word, so that taking one is one
- * compare-and-swap. INVARIANT: the other fields of a job change only while all shares of the word are taken and have been run.
+ * Data structure: `claim` holds the job's shares and how many of them are taken in one word, so
+ * that taking one is one compare-and-swap. INVARIANT: the other fields of a job change only while
+ * all shares of the word are taken and have been run.
  */
 #include "base/base.h"
 
@@ -18,7 +20,7 @@
 #include <omp.h>
 #endif
 
-/* ---- waiting ------------------------------------------------------------------------------------------------------ */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 /* A counter that threads wait upon until it has moved. */
 typedef struct gate {
@@ -35,8 +37,8 @@ static void gate_init(gate *g) {
   pthread_cond_init(&g->moved, NULL);
 }
 
-/* Wakes at most `n` of those that sleep. The counter moves before the sleepers are counted, and a sleeper counts itself before it
- * looks at the counter: one of the two sees the other. */
+/* Wakes at most `n` of those that sleep. The counter moves before the sleepers are counted, and a
+ * sleeper counts itself before it looks at the counter: one of the two sees the other. */
 static void gate_open(gate *g, int n) {
   atomic_fetch_add(&g->value, 1);
   if (atomic_load(&g->n_asleep) == 0) return;
@@ -59,8 +61,9 @@ static inline void pause_core(void) {
 #endif
 }
 
-/* Looks for a moment; true when the counter has moved. SPIN_NS: the most that a gap between two kernels takes, mostly; to wake a
- * sleeper takes about 50 us on an idle core. A look that took LOST_NS was interrupted by another process. */
+/* Looks for a moment; true when the counter has moved. SPIN_NS: the most that a gap between two
+ * kernels takes, mostly; to wake a sleeper takes about 50 us on an idle core. A look that took
+ * LOST_NS was interrupted by another process. */
 static bool gate_look(gate *g, unsigned seen) {
   enum { SPIN_NS = 200000, LOST_NS = 100000, CROWDED_NS = 20000000, LOOKS = 32 };
   int64_t begin = neap_clock_ns(), last = begin;
@@ -89,7 +92,7 @@ static void gate_wait(gate *g, unsigned seen) {
   pthread_mutex_unlock(&g->mutex);
 }
 
-/* ---- teams ---------------------------------------------------------------------------------------------------------- */
+/* ---- teams ----------------------------------------------------------------------------------- */
 
 typedef struct team {
   _Alignas(NEAP_ALIGN) _Atomic uint64_t claim; /* shares << 32 | taken */
@@ -129,7 +132,8 @@ static void init_teams(void) {
   }
 }
 
-/* A child has the thread that forked and no other: its teams begin anew, whatever its parent's were at. */
+/* A child has the thread that forked and no other: its teams begin anew, whatever its parent's were
+ * at. */
 static void after_fork(void) {
   own = NULL;
   init_teams();
@@ -165,7 +169,8 @@ static void *help(void *context) {
   return NULL;
 }
 
-/* To n helpers, or as many as the system grants. Signals are for the threads of the process's owner. */
+/* To n helpers, or as many as the system grants. Signals are for the threads of the process's
+ * owner. */
 static void add_helpers(team *t, int n) {
   if (atomic_load(&t->n_helper) >= n || t->is_refused) return;
   pthread_attr_t attr;
@@ -174,7 +179,8 @@ static void add_helpers(team *t, int n) {
   sigset_t saved;
   neap_signals_hold_all(&saved);
   pthread_t thread;
-  while (atomic_load(&t->n_helper) < n && pthread_create(&thread, &attr, help, t) == 0) atomic_fetch_add(&t->n_helper, 1);
+  while (atomic_load(&t->n_helper) < n && pthread_create(&thread, &attr, help, t) == 0)
+    atomic_fetch_add(&t->n_helper, 1);
   neap_signals_release(&saved);
   t->is_refused = atomic_load(&t->n_helper) < n;
   pthread_attr_destroy(&attr);
@@ -197,8 +203,8 @@ static team *take_any(int n) {
   return NULL;
 }
 
-/* A team that has n helpers; where the system grants no more, one that another caller gives back. NULL when no team ever had so
- * many. */
+/* A team that has n helpers; where the system grants no more, one that another caller gives back.
+ * NULL when no team ever had so many. */
 static team *take_whole(int n) {
   for (;;) {
     unsigned seen = atomic_load(&given_back.value);
@@ -218,7 +224,7 @@ static team *take_whole(int n) {
   }
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 bool neap_team_is_inside(void) {
 #ifdef _OPENMP
@@ -232,9 +238,10 @@ bool neap_team_is_inside(void) {
 static void run_job(team *t, int n, void (*share)(void *, int), void *context) {
   unsigned seen = atomic_load(&t->done.value);
   uint64_t claim = atomic_load(&t->claim);
-  NEAP_ASSERT((uint32_t)claim == claim >> 32 && atomic_load(&t->left) == 0,
-              "a job begins when all shares of the one before are taken and run: %u of %u taken, %d left", (unsigned)claim,
-              (unsigned)(claim >> 32), atomic_load(&t->left));
+  NEAP_ASSERT(
+    (uint32_t)claim == claim >> 32 && atomic_load(&t->left) == 0,
+    "a job begins when all shares of the one before are taken and run: %u of %u taken, %d left",
+    (unsigned)claim, (unsigned)(claim >> 32), atomic_load(&t->left));
   t->share = share;
   t->context = context;
   atomic_store(&t->left, n);
@@ -247,7 +254,8 @@ static void run_job(team *t, int n, void (*share)(void *, int), void *context) {
   own = NULL;
   gate_wait(&t->done, seen);
   NEAP_ASSERT(atomic_load(&t->left) == 0 && atomic_load(&t->n_met) == 0,
-              "all %d shares of a job have been run when it ends: %d left", n, atomic_load(&t->left));
+              "all %d shares of a job have been run when it ends: %d left", n,
+              atomic_load(&t->left));
   give_back(t);
 }
 

@@ -1,7 +1,7 @@
 /* thread.c: how many threads, the one parallel-for, and which signals wait while kernels run.
  *
- * INVARIANT: which ranges are computed in one piece depends on n, the grain and the number of threads asked for, never on timing
- * nor on who runs them.
+ * INVARIANT: which ranges are computed in one piece depends on n, the grain and the number of
+ * threads asked for, never on timing nor on who runs them.
  */
 #include "base/base.h"
 
@@ -17,7 +17,8 @@
 /* 0 until somebody asks or sets. */
 static _Atomic int n_thread_set;
 
-/* What OpenMP would use, where nobody says otherwise: OMP_NUM_THREADS or the cores, but no more than OMP_THREAD_LIMIT. */
+/* What OpenMP would use, where nobody says otherwise: OMP_NUM_THREADS or the cores, but no more
+ * than OMP_THREAD_LIMIT. */
 static int default_threads(void) {
 #ifdef _OPENMP
   return NEAP_MIN(omp_get_max_threads(), omp_get_thread_limit());
@@ -26,7 +27,8 @@ static int default_threads(void) {
 #endif
 }
 
-/* More threads than processors only wait for each other; as many as this are let through all the same, for tests. */
+/* More threads than processors only wait for each other; as many as this are let through all the
+ * same, for tests. */
 enum { LET_THROUGH = 64 };
 static int most_threads(void) {
 #ifdef _OPENMP
@@ -49,13 +51,16 @@ bool neap_threads_complaint(char text[160]) {
   long n = asked_threads();
   if (n >= 0 && n <= most_threads()) return false;
   if (n < 0)
-    snprintf(text, 160, "NEAP_NUM_THREADS = %.60s is no number of threads: it is ignored", getenv("NEAP_NUM_THREADS"));
+    snprintf(text, 160, "NEAP_NUM_THREADS = %.60s is no number of threads: it is ignored",
+             getenv("NEAP_NUM_THREADS"));
   else
-    snprintf(text, 160, "NEAP_NUM_THREADS = %ld is more threads than Neap takes here: %d are taken", n, most_threads());
+    snprintf(text, 160, "NEAP_NUM_THREADS = %ld is more threads than Neap takes here: %d are taken",
+             n, most_threads());
   return true;
 }
 
-/* Asks the environment once, and keeps the answer. What is made inside somebody's parallel region is made for one thread. */
+/* Asks the environment once, and keeps the answer. What is made inside somebody's parallel region
+ * is made for one thread. */
 int neap_threads(void) {
   if (neap_team_is_inside()) return 1;
   int n = atomic_load(&n_thread_set);
@@ -66,13 +71,17 @@ int neap_threads(void) {
 }
 
 /* As many as there can be: what the system refuses here, no kernel is made for. */
-void neap_threads_set(int n) { atomic_store(&n_thread_set, neap_team_prove(NEAP_MAX(NEAP_MIN(n, most_threads()), 1))); }
-
-int neap_threads_for(int asked) {
-  return asked <= 0 || neap_team_is_inside() ? neap_threads() : neap_team_prove(NEAP_MIN(asked, most_threads()));
+void neap_threads_set(int n) {
+  atomic_store(&n_thread_set, neap_team_prove(NEAP_MAX(NEAP_MIN(n, most_threads()), 1)));
 }
 
-/* All but the signals that a thread's own fault raises: what happens when those come while blocked is undefined (POSIX). */
+int neap_threads_for(int asked) {
+  return asked <= 0 || neap_team_is_inside() ? neap_threads()
+                                             : neap_team_prove(NEAP_MIN(asked, most_threads()));
+}
+
+/* All but the signals that a thread's own fault raises: what happens when those come while blocked
+ * is undefined (POSIX). */
 static void fill_held(sigset_t *held) {
   sigfillset(held);
   static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
@@ -85,13 +94,14 @@ void neap_signals_hold_all(sigset_t *saved) {
   pthread_sigmask(SIG_BLOCK, &held, saved);
 }
 
-/* Whether a signal may come while a kernel runs: nothing is written below the kernel's stack pointer where there is no handler, or
- * where the handler has a stack of its own. */
+/* Whether a signal may come while a kernel runs: nothing is written below the kernel's stack
+ * pointer where there is no handler, or where the handler has a stack of its own. */
 static bool may_come(int signal_number, bool has_own_stack) {
   struct sigaction action;
   if (sigaction(signal_number, NULL, &action) != 0) return false;
   if ((action.sa_flags & SA_ONSTACK) != 0 && has_own_stack) return true;
-  return (action.sa_flags & SA_SIGINFO) == 0 && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
+  return (action.sa_flags & SA_SIGINFO) == 0 &&
+         (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
 }
 
 void neap_signals_hold(sigset_t *saved) {
@@ -120,10 +130,12 @@ static void run_range(void *context, int part) {
   if (begin < end) r->body(r->context, begin, end);
 }
 
-void neap_parallel_for(int64_t n, int64_t grain, int n_thread, void (*body)(void *, int64_t, int64_t), void *context) {
+void neap_parallel_for(int64_t n, int64_t grain, int n_thread,
+                       void (*body)(void *, int64_t, int64_t), void *context) {
   if (n <= 0) return;
   int64_t most = (n + NEAP_MAX(grain, 1) - 1) / NEAP_MAX(grain, 1);
-  ranges r = {.n = n, .n_part = NEAP_MAX(NEAP_MIN(most, n_thread), 1), .body = body, .context = context};
+  ranges r = {
+    .n = n, .n_part = NEAP_MAX(NEAP_MIN(most, n_thread), 1), .body = body, .context = context};
   neap_team_run((int)r.n_part, run_range, &r);
 }
 

@@ -1,31 +1,39 @@
-/* assign.c: what a declared name stands for when ops write it. A parameter, state or input has bytes that outlive the run. An
- * enforced pair writes them in place; any other op makes a transient value, which readers behind it read as they would read
- * any other, and which is assigned to the blob in the end: by an Assign, or by the op itself, in place, where nobody could tell.
- * In between whatever writes in place works on transient bytes too: an enforced pair on a copy (op.c).
+/* assign.c: what a declared name stands for when ops write it. A parameter, state or input has
+ * bytes that outlive the run. An enforced pair writes them in place; any other op makes a transient
+ * value, which readers behind it read as they would read any other, and which is assigned to the
+ * blob in the end: by an Assign, or by the op itself, in place, where nobody could tell. In between
+ * whatever writes in place works on transient bytes too: an enforced pair on a copy (op.c).
  *
- * `stored` of the builder maps a declared name whose newest value lies elsewhere to the newest one in the blob's own bytes.
- * INVARIANT: at the end of building the last version of a declared name lies in the blob's own bytes: a name has one value.
- * INVARIANT: an Assign is a commit: it waits for whatever can fail, so a run that fails leaves the blob as it was.
+ * `stored` of the builder maps a declared name whose newest value lies elsewhere to the newest one
+ * in the blob's own bytes.
+ * INVARIANT: at the end of building the last version of a declared name lies in the blob's own
+ * bytes: a name has one value.
+ * INVARIANT: an Assign is a commit: it waits for whatever can fail, so a run that fails leaves the
+ * blob as it was.
  */
 #include "build/build_int.h"
 
 #include <stdio.h>
 
-/* Whether the value lies in bytes that are there before the run, under a name that the user declared. */
+/* Whether the value lies in bytes that are there before the run, under a name that the user
+ * declared. */
 static bool is_stored(const neap_builder *b, neap_value_id v) {
   const neap_value *value = &b->graph->value[v];
   return value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE ||
          (value->region == NEAP_REGION_IO && value->role == NEAP_ROLE_INPUT);
 }
 
-/* Another type can't become the blob: whoever feeds, saves or reads it counts on what was declared. */
-static neap_status fail_type(const neap_builder *b, const char *name, neap_value_id old, neap_value_id v, neap_error *error) {
+/* Another type can't become the blob: whoever feeds, saves or reads it counts on what was
+ * declared. */
+static neap_status fail_type(const neap_builder *b, const char *name, neap_value_id old,
+                             neap_value_id v, neap_error *error) {
   const neap_value *declared = &b->graph->value[old], *value = &b->graph->value[v];
   const neap_node *node = &b->graph->node[value->node];
   char was[NEAP_SHAPE_TEXT], is[NEAP_SHAPE_TEXT];
   neap_error inner = {0};
   snprintf(inner.blob, sizeof inner.blob, "%s", name);
-  neap_fail(&inner, NEAP_SHAPE, "writes %s \"%s\", which is declared as %s %s: expected that, got %s %s",
+  neap_fail(&inner, NEAP_SHAPE,
+            "writes %s \"%s\", which is declared as %s %s: expected that, got %s %s",
             neap_role_name(declared->role), name, neap_dtype_name(declared->type.dtype),
             neap_shape_text(&declared->type.shape, was), neap_dtype_name(value->type.dtype),
             neap_shape_text(&value->type.shape, is));
@@ -33,8 +41,10 @@ static neap_status fail_type(const neap_builder *b, const char *name, neap_value
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 
-/* The bytes that `name` has before the op, where it is declared: those that have to take its new value. */
-static neap_status find_stored(neap_builder *b, const char *name, neap_value_id *old, neap_error *error) {
+/* The bytes that `name` has before the op, where it is declared: those that have to take its new
+ * value. */
+static neap_status find_stored(neap_builder *b, const char *name, neap_value_id *old,
+                               neap_error *error) {
   *old = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   const neap_net_blob *blob = neap_net_find_blob(b->net, name);
   bool declared = blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE;
@@ -44,37 +54,46 @@ static neap_status find_stored(neap_builder *b, const char *name, neap_value_id 
 neap_status build_bind(neap_builder *b, const char *name, neap_value_id v, neap_error *error) {
   neap_value_id old = NEAP_NO_VALUE;
   if (b->assigns) NEAP_TRY(find_stored(b, name, &old, error));
-  if (old != NEAP_NO_VALUE && !is_stored(b, old)) old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);
+  if (old != NEAP_NO_VALUE && !is_stored(b, old))
+    old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);
   bool in_place = b->graph->value[v].region != NEAP_REGION_ARENA;
   if (in_place) neap_map_remove(&b->stored, name);
   if (!in_place && old != NEAP_NO_VALUE) {
-    if (!neap_type_equal(&b->graph->value[old].type, &b->graph->value[v].type)) return fail_type(b, name, old, v, error);
+    if (!neap_type_equal(&b->graph->value[old].type, &b->graph->value[v].type))
+      return fail_type(b, name, old, v, error);
     if (!neap_map_set(&b->stored, name, old)) return graph_no_memory(error);
   }
   return neap_map_set(&b->env, name, v) ? NEAP_OK : graph_no_memory(error);
 }
 
-/* The pair by which the op that makes v may write the bytes of `old` itself: it is the last to read them, as the record allows, and
- * nobody reads v, so that no reader of v has to wait for the commit that the op becomes. */
-static bool find_pair(const neap_graph *graph, neap_value_id old, neap_value_id v, neap_pair *pair) {
+/* The pair by which the op that makes v may write the bytes of `old` itself: it is the last to read
+ * them, as the record allows, and nobody reads v, so that no reader of v has to wait for the commit
+ * that the op becomes. */
+static bool find_pair(const neap_graph *graph, neap_value_id old, neap_value_id v,
+                      neap_pair *pair) {
   const neap_node *node = &graph->node[graph->value[v].node];
-  if (node->n_sub > 0 || node->n_enforced > 0 || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0) return false;
+  if (node->n_sub > 0 || node->n_enforced > 0 ||
+      (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
+    return false;
   int n_read = 0;
   for (int i = 0; i < node->n_in; i++)
     if (node->in[i] == old) *pair = (neap_pair){i, graph->value[v].position}, n_read++;
   if (n_read != 1) return false;
   bool listed = node->op->inplace_any_input && pair->out == 0;
   for (int p = 0; p < node->op->n_inplace; p++)
-    listed = listed || (node->op->inplace[p].in == pair->in && node->op->inplace[p].out == pair->out);
+    listed =
+      listed || (node->op->inplace[p].in == pair->in && node->op->inplace[p].out == pair->out);
   for (int n = 0; listed && n < graph->n_node; n++)
     for (int i = 0; listed && i < graph->node[n].n_in; i++)
-      listed = graph->node[n].in[i] != v && (graph->node[n].in[i] != old || n <= graph->value[v].node);
+      listed =
+        graph->node[n].in[i] != v && (graph->node[n].in[i] != old || n <= graph->value[v].node);
   return listed;
 }
 
 /* The newest value of a declared name into the blob's bytes, if it lies elsewhere. */
 static neap_status assign(neap_builder *b, const char *name, neap_error *error) {
-  neap_value_id old = neap_map_get(&b->stored, name, NEAP_NO_VALUE), v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
+  neap_value_id old = neap_map_get(&b->stored, name, NEAP_NO_VALUE),
+                v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   if (old == NEAP_NO_VALUE) return NEAP_OK;
   neap_pair pair;
   if (find_pair(b->graph, old, v, &pair)) {

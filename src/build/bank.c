@@ -1,11 +1,13 @@
 /* bank.c: memory banks: which one the nodes and values of a graph belong to.
  *
- * An op whose label is a bank's name is *confined*: what it reads and writes lies in that bank while it runs, and so does its scratch. A
- * blob may be assigned to a bank by itself. Everything else is of bank 0, "main", and works on bytes wherever they lie. Nothing moves
- * here: laying out puts a Reorder between where a value lies and where it is wanted, as it does for layouts (rewrite/lay_out.c).
+ * An op whose label is a bank's name is *confined*: what it reads and writes lies in that bank
+ * while it runs, and so does its scratch. A blob may be assigned to a bank by itself. Everything
+ * else is of bank 0, "main", and works on bytes wherever they lie. Nothing moves here: laying out
+ * puts a Reorder between where a value lies and where it is wanted, as it does for layouts
+ * (rewrite/lay_out.c).
  *
- * INVARIANT: `home` says where resident bytes lie, in main unless they were assigned in the workspace; `bank` of a resident value where
- * a run uses it.
+ * INVARIANT: `home` says where resident bytes lie, in main unless they were assigned in the
+ * workspace; `bank` of a resident value where a run uses it.
  * INVARIANT: a subnet is of its owner's bank whole: its bytes are the owner's scratch.
  */
 #include "build/build_int.h"
@@ -25,7 +27,8 @@ static int find_bank(const neap_graph *graph, const char *name) {
 static neap_status check_bank(const neap_graph *graph, const neap_bank *bank, neap_error *error) {
   NEAP_TRY(neap_net_check_name("bank", bank->name != NULL ? bank->name : "", error));
   if (bank->bytes < 0 || bank->bytes > INT64_MAX / 4)
-    return neap_fail(error, NEAP_ARGUMENT, "bank \"%s\": its bytes can't be negative, nor so many: %lld", bank->name,
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "bank \"%s\": its bytes can't be negative, nor so many: %lld", bank->name,
                      (long long)bank->bytes);
   int at = find_bank(graph, bank->name);
   if (at > 0 || (at == 0 && graph->bank[0].kind != NO_KIND))
@@ -34,8 +37,10 @@ static neap_status check_bank(const neap_graph *graph, const neap_bank *bank, ne
 }
 
 /* The graph's own list, main first whether it is given or not. */
-static neap_status take_banks(neap_graph *graph, const neap_graph_options *options, neap_error *error) {
-  neap_bank *bank = neap_arena_alloc(&graph->arena, (NEAP_MAX_BANKS + 1) * sizeof *bank); /* the last for one too many */
+static neap_status take_banks(neap_graph *graph, const neap_graph_options *options,
+                              neap_error *error) {
+  /* the last for one too many */
+  neap_bank *bank = neap_arena_alloc(&graph->arena, (NEAP_MAX_BANKS + 1) * sizeof *bank);
   if (bank == NULL) return graph_no_memory(error);
   bank[0] = (neap_bank){.name = neap_intern(NEAP_MAIN_BANK), .kind = NO_KIND};
   if (bank[0].name == NULL) return graph_no_memory(error);
@@ -46,7 +51,8 @@ static neap_status take_banks(neap_graph *graph, const neap_graph_options *optio
     NEAP_TRY(check_bank(graph, given, error));
     int at = strcmp(given->name, NEAP_MAIN_BANK) == 0 ? 0 : graph->n_bank++;
     if (graph->n_bank > NEAP_MAX_BANKS)
-      return neap_fail(error, NEAP_ARGUMENT, "at most %d memory banks are allowed, main among them", NEAP_MAX_BANKS);
+      return neap_fail(error, NEAP_ARGUMENT, "at most %d memory banks are allowed, main among them",
+                       NEAP_MAX_BANKS);
     bank[at] = *given;
     if ((bank[at].name = neap_intern(given->name)) == NULL) return graph_no_memory(error);
   }
@@ -55,28 +61,33 @@ static neap_status take_banks(neap_graph *graph, const neap_graph_options *optio
 }
 
 /* "expected one of main, fast, huge", as a hint. */
-static neap_status fail_unknown(const neap_graph *graph, const char *line, const char *what, const char *name, const char *bank,
-                                neap_error *error) {
+static neap_status fail_unknown(const neap_graph *graph, const char *line, const char *what,
+                                const char *name, const char *bank, neap_error *error) {
   char list[200] = "";
   for (int b = 0; b < graph->n_bank; b++)
-    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.40s", b > 0 ? ", " : "", graph->bank[b].name);
-  neap_fail(error, NEAP_GRAPH, "net \"%s\": %s \"%s\" is assigned to bank \"%s\", and the memory options give %s", graph->name,
-            what, name, bank, list);
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.40s", b > 0 ? ", " : "",
+             graph->bank[b].name);
+  neap_fail(error, NEAP_GRAPH,
+            "net \"%s\": %s \"%s\" is assigned to bank \"%s\", and the memory options give %s",
+            graph->name, what, name, bank, list);
   neap_hint(error, "give { banks = { neap.bank { \"%s\", bytes = .. } } } too", bank);
   if (error != NULL && line != NULL) snprintf(error->line, sizeof error->line, "%s", line);
   return NEAP_GRAPH;
 }
 
 /* Labels in subnets of a node of bank `bank`. */
-static neap_status check_inside(const neap_graph *top, const neap_graph *sub, const neap_node *owner, neap_error *error) {
+static neap_status check_inside(const neap_graph *top, const neap_graph *sub,
+                                const neap_node *owner, neap_error *error) {
   for (int n = 0; n < sub->n_node; n++) {
     const neap_node *node = &sub->node[n];
     int bank = node->device[0] != '\0' ? find_bank(top, node->device) : owner->bank;
     if (bank < 0) return fail_unknown(top, node->line, "op", node->name, node->device, error);
     if (bank != owner->bank) {
       neap_fail(error, NEAP_GRAPH,
-                "%s \"%s\" is of bank \"%s\", and %s \"%s\" around it of \"%s\": a subnet lies whole in one bank", node->op->name,
-                node->name, node->device, owner->op->name, owner->name, top->bank[owner->bank].name);
+                "%s \"%s\" is of bank \"%s\", and %s \"%s\" around it of \"%s\": a subnet lies "
+                "whole in one bank",
+                node->op->name, node->name, node->device, owner->op->name, owner->name,
+                top->bank[owner->bank].name);
       neap_hint(error, "assign the %s", owner->op->name);
       if (error != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);
       return NEAP_GRAPH;
@@ -119,7 +130,8 @@ static void assign_homes(neap_graph *graph, const neap_graph_options *options) {
 /* Blobs come after ops: their own bank counts. All versions of a name lie in it. */
 static neap_status assign_values(neap_graph *graph, const neap_net *net, neap_error *error) {
   for (int v = 0; v < graph->n_value; v++) {
-    const neap_net_blob *blob = graph->value[v].is_blob ? neap_net_find_blob(net, graph->value[v].name) : NULL;
+    const neap_net_blob *blob =
+      graph->value[v].is_blob ? neap_net_find_blob(net, graph->value[v].name) : NULL;
     if (blob == NULL || blob->bank == NULL) continue;
     int bank = find_bank(graph, blob->bank);
     if (bank < 0) return fail_unknown(graph, blob->line, "blob", blob->name, blob->bank, error);
@@ -130,7 +142,8 @@ static neap_status assign_values(neap_graph *graph, const neap_net *net, neap_er
   return NEAP_OK;
 }
 
-neap_status graph_assign_banks(neap_graph *graph, const neap_net *net, const neap_graph_options *options, neap_error *error) {
+neap_status graph_assign_banks(neap_graph *graph, const neap_net *net,
+                               const neap_graph_options *options, neap_error *error) {
   if (options->n_bank == 0) return NEAP_OK;
   NEAP_TRY(take_banks(graph, options, error));
   NEAP_TRY(assign_nodes(graph, error));

@@ -1,12 +1,15 @@
-/* branch.c: branches of an If in which lengths depend on data. A branch's lengths are known only once it has run, and it may never run;
- * so one with an unknown length is built as no more than what finds it, as a probe is (probe.c), and its results stand in with
- * the types that the other branch gives. Nothing is checked against a length that nobody knows. When such a branch is run, the run ends
- * behind it and begins anew with the lengths that it has found (program/control.c).
+/* branch.c: branches of an If in which lengths depend on data. A branch's lengths are known only
+ * once it has run, and it may never run; so one with an unknown length is built as no more than
+ * what finds it, as a probe is (probe.c), and its results stand in with the types that the other
+ * branch gives. Nothing is checked against a length that nobody knows. When such a branch is run,
+ * the run ends behind it and begins anew with the lengths that it has found (program/control.c).
  *
- * Where neither branch can say what the If gives, a probe takes that for unknown, and what reads it is left out; any other graph tries
- * types out: with each unknown length as its bound, then as one, which goes with whatever it meets.
+ * Where neither branch can say what the If gives, a probe takes that for unknown, and what reads it
+ * is left out; any other graph tries types out: with each unknown length as its bound, then as one,
+ * which goes with whatever it meets.
  *
- * INVARIANT: ops behind a branch have the numbers and the random numbers that they have whatever it found.
+ * INVARIANT: ops behind a branch have the numbers and the random numbers that they have whatever it
+ * found.
  */
 #include "build/build_int.h"
 
@@ -43,13 +46,16 @@ bool graph_is_partial(const neap_net *net, const int64_t *length, int n, int *at
 }
 
 bool build_is_partial(const neap_builder *b, const neap_net *net) {
-  if (net == NULL || b->options->n_extent == 0 || b->trial != BUILD_NO_TRIAL || (b->in_loop && b->met == NULL)) return false;
+  if (net == NULL || b->options->n_extent == 0 || b->trial != BUILD_NO_TRIAL ||
+      (b->in_loop && b->met == NULL))
+    return false;
   int at = b->in_body ? *b->n_extent - b->met->first : *b->n_extent;
   return b->in_body ? graph_is_partial(net, b->met->length, b->met->n, &at)
                     : graph_is_partial(net, b->options->extent, b->options->n_extent, &at);
 }
 
-/* Subnets within it that have lengths to find, itself included; those in loops draw with salts of their own. */
+/* Subnets within it that have lengths to find, itself included; those in loops draw with salts of
+ * their own. */
 static uint32_t count_subnets(const neap_net *net) {
   uint32_t n = neap_graph_count_extents(net) > 0;
   for (int i = 0; i < neap_net_n_ops(net); i++) {
@@ -57,7 +63,8 @@ static uint32_t count_subnets(const neap_net *net) {
     const neap_net *inner = neap_net_do_body(op);
     if (inner != NULL) n += count_subnets(inner);
     for (int a = 0; inner == NULL && a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) n += count_subnets(op->attrs[a].net);
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+        n += count_subnets(op->attrs[a].net);
   }
   return n;
 }
@@ -67,11 +74,13 @@ uint32_t build_branch_streams(const neap_builder *b, const neap_net *net) {
 }
 
 /* Whether a build that fails so may succeed for other lengths. */
-static bool is_of_shapes(neap_status status) { return status == NEAP_SHAPE || status == NEAP_ATTRIBUTE; }
+static bool is_of_shapes(neap_status status) {
+  return status == NEAP_SHAPE || status == NEAP_ATTRIBUTE;
+}
 
 /* One build, from where the streams and numbers are: the same again for each. */
-static neap_status try_once(neap_builder *b, const neap_sub_spec *spec, uint32_t stream, int n_extent, neap_graph **out,
-                            neap_error *error) {
+static neap_status try_once(neap_builder *b, const neap_sub_spec *spec, uint32_t stream,
+                            int n_extent, neap_graph **out, neap_error *error) {
   *b->stream = stream;
   *b->n_extent = n_extent;
   *error = (neap_error){0};

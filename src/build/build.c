@@ -1,4 +1,5 @@
-/* build.c: net to graph, as a whole: the ops (op.c), what they assign to declared blobs, then roles and outputs, the rewrites of inference, the finish.
+/* build.c: net to graph, as a whole: the ops (op.c), what they assign to declared blobs, then roles
+ * and outputs, the rewrites of inference, the finish.
  *
  * INVARIANT: only the last version of a name has the name's role; versions before it are transient.
  */
@@ -13,7 +14,8 @@ bool build_is_kept(const neap_builder *b, const char *name) {
   return b->options->keep_all;
 }
 
-/* "x.grad" is kept, but no gradient reaches x: it is zero, and has bytes like any other that is kept. */
+/* "x.grad" is kept, but no gradient reaches x: it is zero, and has bytes like any other that is
+ * kept. */
 static neap_status keep_zero_gradients(neap_builder *b, neap_error *error) {
   static const char suffix[] = ".grad";
   build_begin_emit(b, error);
@@ -26,7 +28,9 @@ static neap_status keep_zero_gradients(neap_builder *b, neap_error *error) {
     const char *kept = neap_intern(name), *of = neap_intern(base);
     if (kept == NULL || of == NULL) return graph_no_memory(error);
     neap_value_id v = neap_map_get(&b->env, of, -1);
-    if (neap_map_get(&b->env, kept, -1) >= 0 || v < 0 || !neap_dtype_is_float(b->graph->value[v].type.dtype)) continue;
+    if (neap_map_get(&b->env, kept, -1) >= 0 || v < 0 ||
+        !neap_dtype_is_float(b->graph->value[v].type.dtype))
+      continue;
     neap_value_id zero = build_constant(b, b->graph->value[v].type, 0);
     NEAP_TRY(b->emit_status);
     b->graph->value[zero].name = kept;
@@ -36,7 +40,8 @@ static neap_status keep_zero_gradients(neap_builder *b, neap_error *error) {
   return NEAP_OK;
 }
 
-/* A name to keep that the net lacks is a slip of the pen, and would be missed when it is fetched. */
+/* A name to keep that the net lacks is a slip of the pen, and would be missed when it is
+ * fetched. */
 static neap_status check_keeps(const neap_builder *b, neap_error *error) {
   /* Labels too, not only blobs: "x.grad" names a value that graph made. */
   for (int i = 0; i < b->options->n_keep; i++) {
@@ -57,13 +62,14 @@ static neap_status check_keeps(const neap_builder *b, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The last version of a name gets the name's role. A value that is two things at once (an output that is also another
- * blob's value) can't arise: each name was bound to a value of its own. */
+/* The last version of a name gets the name's role. A value that is two things at once (an output
+ * that is also another blob's value) can't arise: each name was bound to a value of its own. */
 static neap_status assign_roles(neap_builder *b, neap_error *error) {
   neap_graph *graph = b->graph;
   int n_output = neap_net_n_outputs(b->net);
   NEAP_TRY(check_keeps(b, error));
-  graph->output = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(n_output, 1) * sizeof *graph->output);
+  graph->output =
+    neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(n_output, 1) * sizeof *graph->output);
   if (graph->output == NULL) return graph_no_memory(error);
   for (int v = 0; v < graph->n_value; v++) {
     neap_value *value = &graph->value[v];
@@ -72,8 +78,9 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
     const neap_net_blob *blob = neap_net_find_blob(b->net, value->name);
     if (blob != NULL) value->role = blob->role;
     value->keep = (blob != NULL && blob->keep) || build_is_kept(b, value->name);
-    value->region =
-      value->keep && build_region_of(value->role) == NEAP_REGION_ARENA ? NEAP_REGION_IO : build_region_of(value->role);
+    value->region = value->keep && build_region_of(value->role) == NEAP_REGION_ARENA
+                      ? NEAP_REGION_IO
+                      : build_region_of(value->role);
   }
   for (int k = 0; k < n_output; k++) {
     const char *name = neap_net_output_at(b->net, k);
@@ -81,15 +88,17 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
     NEAP_TRY(build_value_of(b, name, &v, error));
     neap_value *value = &graph->value[v];
     value->is_last = true;
-    if (value->region == NEAP_REGION_ARENA) value->region = NEAP_REGION_IO, value->role = NEAP_ROLE_OUTPUT;
+    if (value->region == NEAP_REGION_ARENA)
+      value->region = NEAP_REGION_IO, value->role = NEAP_ROLE_OUTPUT;
     graph->output[graph->n_output++] = v;
   }
   return NEAP_OK;
 }
 
-/* Rewrites of inference come behind roles, since those say what nobody can ask for. On failure nothing is left. */
-neap_status neap_build(const neap_net *net, const neap_graph_options *options, const neap_pass *passes, neap_graph **out,
-                       neap_error *error) {
+/* Rewrites of inference come behind roles, since those say what nobody can ask for. On failure
+ * nothing is left. */
+neap_status neap_build(const neap_net *net, const neap_graph_options *options,
+                       const neap_pass *passes, neap_graph **out, neap_error *error) {
   static const neap_graph_options none = {0};
   uint32_t stream = 1;
   int n_extent = 0;
@@ -113,7 +122,8 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options, c
                     .count = &count};
   if (b.graph != NULL) b.graph->probe = b.options->probe;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
-  if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net)) status = keep_zero_gradients(&b, error);
+  if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net))
+    status = keep_zero_gradients(&b, error);
   if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
   if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);

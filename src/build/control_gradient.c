@@ -1,15 +1,16 @@
 /* control_gradient.c: the gradient of If is another If over the same condition.
  *
- * Each branch of it repeats the forward of its branch (without commits, with the same random streams) and runs the
- * backward from there; so nothing but the If's own inputs is kept from forward to backward. The price is one more forward
- * of the branch taken; the gain is that both branches' activations overlay in one frame and no forward value outlives it.
+ * Each branch of it repeats the forward of its branch (without commits, with the same random
+ * streams) and runs the backward from there; so nothing but the If's own inputs is kept from
+ * forward to backward. The price is one more forward of the branch taken; the gain is that both
+ * branches' activations overlay in one frame and no forward value outlives it.
  */
 #include "build/build_int.h"
 
 #include <string.h>
 
-/* The If of the backward: its inputs are the condition, the captures and the output gradients that arrive; its outputs are the
- * gradients of the captures `wrt`. Lists lie in the graph's arena. */
+/* The If of the backward: its inputs are the condition, the captures and the output gradients that
+ * arrive; its outputs are the gradients of the captures `wrt`. Lists lie in the graph's arena. */
 typedef struct if_gradient {
   int n_cap, n_seed, n_wrt; /* captures, output gradients that arrive, captures wanted */
   int *seed_result, *seed_param, *wrt, *in_argument, *out_argument;
@@ -19,10 +20,10 @@ typedef struct if_gradient {
   bool *flows; /* by wrt: a gradient arrives there in some branch */
 } if_gradient;
 
-/* The backward of branch `subnet`, owned by the caller. A missing else_net is the identity of the captures that have the
- * outputs' names. */
-static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g, neap_graph **out,
-                          neap_error *error) {
+/* The backward of branch `subnet`, owned by the caller. A missing else_net is the identity of the
+ * captures that have the outputs' names. */
+static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g,
+                          neap_graph **out, neap_error *error) {
   int a = neap_op_subnet_attr(node->op, subnet);
   const neap_net *net = a >= 0 ? node->attrs[a].net : NULL;
   neap_sub_spec spec = {.net = net,
@@ -39,11 +40,14 @@ static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, co
                         .seed_param = g->seed_param,
                         .wrt = g->wrt,
                         .flows = g->flows};
-  /* Of one that ends where its lengths begin the backward is never run: the If of the forward ends the run. */
-  return build_is_partial(b, net) ? build_try(b, &spec, out, error) : build_sub(b, &spec, out, error);
+  /* Of one that ends where its lengths begin the backward is never run: the If of the forward ends
+   * the run. */
+  return build_is_partial(b, net) ? build_try(b, &spec, out, error)
+                                  : build_sub(b, &spec, out, error);
 }
 
-/* Whether a finished subgraph reads its parameter `k`. A missing one (no else_net) reads what it hands on only. */
+/* Whether a finished subgraph reads its parameter `k`. A missing one (no else_net) reads what it
+ * hands on only. */
 static bool reads_param(const neap_graph *sub, int k) {
   int param = sub->param[k];
   for (int n = 0; n < sub->n_node; n++)
@@ -54,9 +58,10 @@ static bool reads_param(const neap_graph *sub, int k) {
   return false;
 }
 
-/* Captures that no branch of the backward reads are absent there: they neither live until then nor, when an update in a branch
- * has overwritten them, stand in its way. */
-static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub, neap_value_id *in) {
+/* Captures that no branch of the backward reads are absent there: they neither live until then nor,
+ * when an update in a branch has overwritten them, stand in its way. */
+static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub,
+                        neap_value_id *in) {
   for (int i = 0; i < g->n_cap; i++) {
     bool is_read = false;
     for (int s = 0; s < n_sub; s++) is_read = is_read || reads_param(sub[s], i);
@@ -65,8 +70,8 @@ static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub,
 }
 
 /* The lists for the If `node`, all captures wanted that `want` says. */
-static neap_status list_operands(neap_builder *b, const neap_node *node, const neap_value_id *dout, const bool *want,
-                                 if_gradient *g, neap_error *error) {
+static neap_status list_operands(neap_builder *b, const neap_node *node, const neap_value_id *dout,
+                                 const bool *want, if_gradient *g, neap_error *error) {
   neap_graph *graph = b->graph;
   size_t most = (size_t)(node->n_in + node->n_out + 1);
   int *ints = neap_arena_alloc(&graph->arena, 5 * most * sizeof *ints);
@@ -77,7 +82,8 @@ static neap_status list_operands(neap_builder *b, const neap_node *node, const n
                      .flows = neap_arena_alloc(&graph->arena, most * sizeof *g->flows)};
   if (ints == NULL || g->in == NULL || g->in_type == NULL || g->in_name == NULL || g->flows == NULL)
     return graph_no_memory(error);
-  g->seed_result = ints, g->seed_param = ints + most, g->wrt = ints + 2 * most, g->in_argument = ints + 3 * most;
+  g->seed_result = ints, g->seed_param = ints + most, g->wrt = ints + 2 * most,
+  g->in_argument = ints + 3 * most;
   g->out_argument = ints + 4 * most, g->out_name = g->in_name + most;
   g->in[0] = node->in[0];
   for (int i = 0; i < g->n_cap; i++) {
@@ -105,25 +111,26 @@ static void free_branches(neap_graph **sub) {
   sub[0] = sub[1] = NULL;
 }
 
-/* Both subgraphs. They are made before the node, with the forward's first stream: a repeated op draws the same numbers, and has the
- * length that was found for it. */
-static neap_status build_branches(neap_builder *b, const neap_node *node, const if_gradient *g, neap_graph **sub,
-                                  neap_error *error) {
+/* Both subgraphs. They are made before the node, with the forward's first stream: a repeated op
+ * draws the same numbers, and has the length that was found for it. */
+static neap_status build_branches(neap_builder *b, const neap_node *node, const if_gradient *g,
+                                  neap_graph **sub, neap_error *error) {
   uint32_t *shared = b->stream, stream = node->stream + 1;
   int *shared_extent = b->n_extent, n_extent = node->first_extent;
   neap_status status = NEAP_OK;
   b->stream = &stream;
   b->n_extent = &n_extent;
   memset(g->flows, 0, (size_t)g->n_wrt * sizeof *g->flows);
-  for (int s = 0; s < node->n_sub && s < 2 && status == NEAP_OK; s++) status = if_sub(b, node, s, g, &sub[s], error);
+  for (int s = 0; s < node->n_sub && s < 2 && status == NEAP_OK; s++)
+    status = if_sub(b, node, s, g, &sub[s], error);
   b->stream = shared;
   b->n_extent = shared_extent;
   if (status != NEAP_OK) free_branches(sub);
   return status;
 }
 
-/* Captures that no gradient reaches in either branch are wanted no more: they have none, which is not the same as zeros. True
- * when there were any. */
+/* Captures that no gradient reaches in either branch are wanted no more: they have none, which is
+ * not the same as zeros. True when there were any. */
 static bool drop_still(if_gradient *g) {
   int n = 0;
   for (int k = 0; k < g->n_wrt; k++)
@@ -133,22 +140,26 @@ static bool drop_still(if_gradient *g) {
   return dropped;
 }
 
-/* The node of the backward, which takes the subgraphs over in any case, and its outputs: gradients of the captures in din. */
-static neap_status add_backward(neap_builder *b, const neap_node *node, const if_gradient *g, neap_graph **sub,
-                                neap_value_id *din, neap_error *error) {
+/* The node of the backward, which takes the subgraphs over in any case, and its outputs: gradients
+ * of the captures in din. */
+static neap_status add_backward(neap_builder *b, const neap_node *node, const if_gradient *g,
+                                neap_graph **sub, neap_value_id *din, neap_error *error) {
   neap_graph *graph = b->graph, **list = neap_arena_copy(&graph->arena, sub, 2 * sizeof *sub);
-  int n_in = 1 + g->n_cap + g->n_seed, made = list != NULL ? graph_add_node(graph, node->op, n_in, g->n_wrt) : -1;
+  int n_in = 1 + g->n_cap + g->n_seed,
+      made = list != NULL ? graph_add_node(graph, node->op, n_in, g->n_wrt) : -1;
   if (made < 0) return free_branches(sub), graph_no_memory(error);
   neap_node *back = &graph->node[made];
   memcpy(back->in, g->in, (size_t)n_in * sizeof *back->in);
-  back->attrs = node->attrs, back->name = node->name, back->scope = node->scope, back->line = node->line;
+  back->attrs = node->attrs, back->name = node->name, back->scope = node->scope,
+  back->line = node->line;
   back->phase = NEAP_PHASE_BACKWARD;
   back->stream = (*b->stream)++;
   back->first_extent = node->first_extent;
   back->sub = list;
   back->n_sub = node->n_sub;
   for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; n < sub[s]->n_node; n++) back->effects |= sub[s]->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+    for (int n = 0; n < sub[s]->n_node; n++)
+      back->effects |= sub[s]->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
   for (int k = 0; k < g->n_wrt; k++) {
     int v = graph_add_value(graph, g->in_name[g->wrt[k]], &g->in_type[g->wrt[k]]);
     if (v < 0) return graph_no_memory(error);
@@ -160,11 +171,12 @@ static neap_status add_backward(neap_builder *b, const neap_node *node, const if
   return NEAP_OK;
 }
 
-neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
-                              neap_error *error) {
+neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *dout,
+                              const bool *want, neap_value_id *din, neap_error *error) {
   const neap_node node = b->graph->node[index]; /* by value: adding nodes moves the list */
   if (strcmp(node.op->name, "If") != 0 && strcmp(node.op->name, "AsyncIf") != 0)
-    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name,
+                     node.name);
   if_gradient g;
   neap_graph *sub[2] = {NULL, NULL};
   NEAP_TRY(list_operands(b, &node, dout, want, &g, error));

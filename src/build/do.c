@@ -1,17 +1,20 @@
 /* do.c: the ops of scopes, written out while a graph is built.
  *
- * A Do leaves no trace: each op of its body is built in the graph around it, its names replaced by what they stand for there:
- * a bound name by the outer blob's, a local by "SCOPE.FRAME/name" (neap_net_do_name). So a local is a value like any other,
- * which a later Do with reuse finds under that name, and order, plan, dag schedule and gradient know nothing of scopes. The
- * gradient of two Dos runs backwards through both: last in, first out.
+ * A Do leaves no trace: each op of its body is built in the graph around it, its names replaced by
+ * what they stand for there: a bound name by the outer blob's, a local by "SCOPE.FRAME/name"
+ * (neap_net_do_name). So a local is a value like any other, which a later Do with reuse finds under
+ * that name, and order, plan, dag schedule and gradient know nothing of scopes. The gradient of two
+ * Dos runs backwards through both: last in, first out.
  * INVARIANT: a frame keeps no state of its own; the environment of the builder is its only table.
  */
 #include "build/build_int.h"
 
 #include <string.h>
 
-/* What the body's names stand for outside, in the graph's arena; NULL entries stay. NULL when refused. */
-static const char **renamed(neap_builder *b, const neap_net_op *op, int n, const char *const *name) {
+/* What the body's names stand for outside, in the graph's arena; NULL entries stay. NULL when
+ * refused. */
+static const char **renamed(neap_builder *b, const neap_net_op *op, int n,
+                            const char *const *name) {
   const char **list = neap_arena_alloc(&b->graph->arena, (size_t)NEAP_MAX(n, 1) * sizeof *list);
   for (int i = 0; list != NULL && i < n; i++)
     if (name[i] != NULL && (list[i] = neap_net_do_name(op, name[i])) == NULL) return NULL;
@@ -24,13 +27,16 @@ static const char *scope_path(const neap_net_op *op, const char *scope) {
   return path == NULL || scope[0] != '\0' ? path : neap_intern_n(path, strlen(path) - 1);
 }
 
-/* Copies of what the body only reads, made before it, or of what it wrote, made after it: both are locals of the frame. */
-static neap_status copy_bound(neap_builder *b, const neap_net_op *op, bool outputs, neap_error *error) {
+/* Copies of what the body only reads, made before it, or of what it wrote, made after it: both are
+ * locals of the frame. */
+static neap_status copy_bound(neap_builder *b, const neap_net_op *op, bool outputs,
+                              neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
   for (int i = 0; neap_net_do_copies(op) && i < neap_net_n_blobs(body); i++) {
     const char *inner = neap_net_blob_at(body, i)->name;
     bool output;
-    const char *outer = neap_net_do_outer(op, inner, &output), *local = neap_net_do_local(op, inner);
+    const char *outer = neap_net_do_outer(op, inner, &output),
+               *local = neap_net_do_local(op, inner);
     if (outer == NULL || output != outputs) continue;
     if (local == NULL) return graph_no_memory(error);
     NEAP_TRY(build_copy(b, outer, local, error));
@@ -46,8 +52,10 @@ static neap_status check_free(const neap_builder *b, const neap_net_op *op, neap
     const char *inner = neap_net_blob_at(body, i)->name, *name = neap_net_do_name(op, inner);
     if (name == NULL) return graph_no_memory(error);
     if (neap_net_do_outer(op, inner, &output) == NULL && neap_net_find_blob(b->net, name) != NULL)
-      return neap_fail(error, NEAP_NAME, "its local \"%s\" is called \"%s\" outside, which is another blob of net \"%s\"", inner,
-                       name, neap_net_name(b->net));
+      return neap_fail(
+        error, NEAP_NAME,
+        "its local \"%s\" is called \"%s\" outside, which is another blob of net \"%s\"", inner,
+        name, neap_net_name(b->net));
   }
   return NEAP_OK;
 }
@@ -63,13 +71,15 @@ static neap_status build_body(neap_builder *b, const neap_net_op *op, neap_error
     inner.name = neap_net_do_local(op, inner.name);
     inner.scope = scope_path(op, inner.scope);
     if (inner.device[0] == '\0') inner.device = op->device;
-    if (inner.in == NULL || inner.out == NULL || inner.name == NULL || inner.scope == NULL) return graph_no_memory(error);
+    if (inner.in == NULL || inner.out == NULL || inner.name == NULL || inner.scope == NULL)
+      return graph_no_memory(error);
     NEAP_TRY(build_op(b, &inner, neap_net_n_ops(b->net), error));
   }
   return copy_bound(b, op, true, error);
 }
 
-/* No rewrite in between: it judges who may still read a value by the net's own ops, and those of the body are not there. */
+/* No rewrite in between: it judges who may still read a value by the net's own ops, and those of
+ * the body are not there. */
 neap_status graph_expand_do(neap_builder *b, const neap_net_op *op, neap_error *error) {
   neap_error inner = {0};
   const neap_pass *passes = b->passes;
@@ -77,7 +87,9 @@ neap_status graph_expand_do(neap_builder *b, const neap_net_op *op, neap_error *
   neap_status status = check_free(b, op, &inner);
   if (status == NEAP_OK) status = build_body(b, op, &inner);
   b->passes = passes;
-  return status == NEAP_OK ? NEAP_OK : graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  return status == NEAP_OK
+           ? NEAP_OK
+           : graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
 }
 
 bool graph_do_may_read(const neap_builder *b, const char *name, int next_op) {
@@ -85,7 +97,8 @@ bool graph_do_may_read(const neap_builder *b, const char *name, int next_op) {
     const neap_net_op *op = neap_net_op_at(b->net, i);
     if (neap_net_do_body(op) == NULL) continue;
     const char *frame = neap_net_do_local(op, "");
-    if (frame == NULL || strncmp(name, frame, strlen(frame)) == 0) return true; /* in doubt: it may */
+    /* in doubt: it may */
+    if (frame == NULL || strncmp(name, frame, strlen(frame)) == 0) return true;
   }
   return false;
 }

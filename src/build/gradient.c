@@ -1,58 +1,75 @@
-/* gradient.c: the gradient, from value to value (reverse accumulation: Griewank and Walther, Evaluating Derivatives, chapter
- * 3).
+/* gradient.c: the gradient, from value to value (reverse accumulation: Griewank and Walther,
+ * Evaluating Derivatives, chapter 3).
  *
- * Nodes are visited from the last to the first. Contributions to a value's gradient are collected in a list and summed with one
- * AddN when the node that defines the value is reached: all its readers have been visited by then. Only values on a path from
- * wrt to a seed take part, so unused branches cost nothing. O(nodes + operands).
+ * Nodes are visited from the last to the first. Contributions to a value's gradient are collected
+ * in a list and summed with one AddN when the node that defines the value is reached: all its
+ * readers have been visited by then. Only values on a path from wrt to a seed take part, so unused
+ * branches cost nothing. O(nodes + operands).
  *
- * INVARIANT: the walk sees the forward's nodes and values only; what it emits stands behind them and is never differentiated in
- * the same walk.
- * INVARIANT: a value that no gradient reaches has none: zeros are made by those who ask, where a net's blob needs bytes.
+ * INVARIANT: the walk sees the forward's nodes and values only; what it emits stands behind them
+ * and is never differentiated in the same walk.
+ * INVARIANT: a value that no gradient reaches has none: zeros are made by those who ask, where a
+ * net's blob needs bytes.
  */
 #include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- emitting, for grad functions of op records ------------------------------------------------------------------------ */
+/* ---- emitting, for grad functions of op records ---------------------------------------------- */
 
-/* Attributes of an emitted node, the later the stronger: the op's defaults; what `inherit` has under the same name and type;
- * `set`, a list that ends with a NULL name. The copy lies in the graph's arena. */
-static neap_status emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit, const neap_set *set,
-                              neap_attr_value **out, neap_error *error) {
+/* Attributes of an emitted node, the later the stronger: the op's defaults; what `inherit` has
+ * under the same name and type; `set`, a list that ends with a NULL name. The copy lies in the
+ * graph's arena. */
+static neap_status emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit,
+                              const neap_set *set, neap_attr_value **out, neap_error *error) {
   int n = neap_op_n_attrs(op);
   neap_attr_value value[NEAP_OP_MAX_ATTR];
   for (int i = 0; i < n; i++) {
     value[i] = op->attrs[i].value;
     int from = inherit != NULL ? neap_op_attr_index(inherit->op, op->attrs[i].name) : -1;
-    if (from >= 0 && inherit->op->attrs[from].type == op->attrs[i].type) value[i] = inherit->attrs[from];
+    if (from >= 0 && inherit->op->attrs[from].type == op->attrs[i].type)
+      value[i] = inherit->attrs[from];
   }
   for (; set != NULL && set->name != NULL; set++) {
     int i = neap_op_attr_index(op, set->name);
     if (i < 0)
-      return neap_fail(error, NEAP_INTERNAL, "the gradient sets attribute \"%s\", which %s does not have", set->name, op->name);
+      return neap_fail(error, NEAP_INTERNAL,
+                       "the gradient sets attribute \"%s\", which %s does not have", set->name,
+                       op->name);
     value[i] = set->value;
   }
   *out = graph_copy_attrs(b->graph, op, value);
   return *out != NULL ? NEAP_OK : graph_no_memory(error);
 }
 
-/* Adds one node behind all others. With a forward at hand it is called "<forward>.<type>" and takes the forward's scope, line
- * and device, so that errors and profiles point at what the user wrote. */
-static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
-                        const neap_grad *inherit, const neap_set *set, neap_error *error) {
+/* Adds one node behind all others. With a forward at hand it is called "<forward>.<type>" and takes
+ * the forward's scope, line and device, so that errors and profiles point at what the user
+ * wrote. */
+static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_value_id *in,
+                        int n_out, neap_value_id *out, const neap_grad *inherit,
+                        const neap_set *set, neap_error *error) {
   const neap_op *op = neap_op_find(type);
-  if (op == NULL) return neap_fail(error, NEAP_INTERNAL, "the gradient emits op \"%s\", which does not exist", type);
+  if (op == NULL)
+    return neap_fail(error, NEAP_INTERNAL, "the gradient emits op \"%s\", which does not exist",
+                     type);
   const char *scope = "", *line = "", *name = op->name, *device = "";
   if (b->forward >= 0) {
     const neap_node *forward = &b->graph->node[b->forward];
     char text[256];
     snprintf(text, sizeof text, "%s.%s", forward->name, type);
-    scope = forward->scope, line = forward->line, name = neap_intern(text), device = forward->device;
+    scope = forward->scope, line = forward->line, name = neap_intern(text),
+    device = forward->device;
     if (name == NULL) return graph_no_memory(error);
   }
-  neap_node_spec spec = {
-    .op = op, .n_in = n_in, .n_out = n_out, .in = in, .name = name, .scope = scope, .line = line, .device = device};
+  neap_node_spec spec = {.op = op,
+                         .n_in = n_in,
+                         .n_out = n_out,
+                         .in = in,
+                         .name = name,
+                         .scope = scope,
+                         .line = line,
+                         .device = device};
   int node;
   NEAP_TRY(emit_attrs(b, op, inherit, set, &spec.attrs, error));
   NEAP_TRY(build_node(b, &spec, &node, error));
@@ -60,13 +77,15 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
   return NEAP_OK;
 }
 
-/* The first failure sticks: later calls emit nothing and give NEAP_NO_VALUE. So grad functions need not check each call;
- * whoever called them looks at emit_status once. */
-static void emit_or_stick(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
-                          const neap_grad *inherit, const neap_set *set) {
+/* The first failure sticks: later calls emit nothing and give NEAP_NO_VALUE. So grad functions need
+ * not check each call; whoever called them looks at emit_status once. */
+static void emit_or_stick(neap_grad *grad, const char *type, int n_in, const neap_value_id *in,
+                          int n_out, neap_value_id *out, const neap_grad *inherit,
+                          const neap_set *set) {
   neap_builder *b = grad->graph;
   for (int k = 0; k < n_out; k++) out[k] = NEAP_NO_VALUE;
-  if (b->emit_status == NEAP_OK) b->emit_status = emit(b, type, n_in, in, n_out, out, inherit, set, b->emit_error);
+  if (b->emit_status == NEAP_OK)
+    b->emit_status = emit(b, type, n_in, in, n_out, out, inherit, set, b->emit_error);
 }
 
 static neap_type type_of(const neap_grad *grad, neap_value_id value) {
@@ -74,9 +93,11 @@ static neap_type type_of(const neap_grad *grad, neap_value_id value) {
   return value >= 0 ? b->graph->value[value].type : (neap_type){0};
 }
 
-neap_grad build_emitter(neap_builder *b) { return (neap_grad){.emit = emit_or_stick, .type_of = type_of, .graph = b}; }
+neap_grad build_emitter(neap_builder *b) {
+  return (neap_grad){.emit = emit_or_stick, .type_of = type_of, .graph = b};
+}
 
-/* ---- the backward walk --------------------------------------------------------------------------------------------------- */
+/* ---- the backward walk ----------------------------------------------------------------------- */
 
 /* Contributions to one value's gradient, newest first. */
 typedef struct part {
@@ -91,12 +112,14 @@ typedef struct walk {
   part **parts;        /* by value */
 } walk;
 
-/* A value that the backward pass made, and that is not yet known as another one's gradient, is the gradient of v. */
+/* A value that the backward pass made, and that is not yet known as another one's gradient, is the
+ * gradient of v. */
 static void mark_gradient(walk *w, neap_value_id gradient, neap_value_id v) {
   neap_graph *graph = w->b->graph;
   neap_value *value = &graph->value[gradient];
   /* A seed, or a value of the forward that is handed on, is not the backward's to name. */
-  if (value->gradient_of == NULL && value->node >= 0 && graph->node[value->node].phase == NEAP_PHASE_BACKWARD)
+  if (value->gradient_of == NULL && value->node >= 0 &&
+      graph->node[value->node].phase == NEAP_PHASE_BACKWARD)
     value->gradient_of = graph->value[v].name;
 }
 
@@ -111,14 +134,17 @@ static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, n
   return NEAP_OK;
 }
 
-/* A gradient whose label "x.grad" is to be kept becomes a blob of that name; one that is another blob already is copied. Later
- * labels pass it by. The last blob of a name counts, as everywhere. */
-static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *gradient, neap_error *error) {
+/* A gradient whose label "x.grad" is to be kept becomes a blob of that name; one that is another
+ * blob already is copied. Later labels pass it by. The last blob of a name counts, as
+ * everywhere. */
+static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *gradient,
+                                 neap_error *error) {
   neap_builder *b = w->b;
   if (b->options->n_keep == 0) return NEAP_OK; /* keep_all speaks of the net's own blobs */
   const char *name = neap_intern_format("%s.grad", b->graph->value[v].name);
   if (name == NULL) return graph_no_memory(error);
-  if (!build_is_kept(b, name) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v) return NEAP_OK;
+  if (!build_is_kept(b, name) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v)
+    return NEAP_OK;
   if (neap_map_get(&b->env, name, -1) == *gradient) return NEAP_OK;
   if (b->graph->value[*gradient].is_blob) {
     neap_grad g = build_emitter(b);
@@ -161,7 +187,8 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
   *out = w->parts[v]->value;
   if (w->b->is_top && w->b->graph->value[v].name != NULL) NEAP_TRY(keep_gradient(w, v, out, error));
   neap_value *gradient = &w->b->graph->value[*out];
-  if (!gradient->is_blob && gradient->region == NEAP_REGION_ARENA && w->b->graph->value[v].name != NULL) {
+  if (!gradient->is_blob && gradient->region == NEAP_REGION_ARENA &&
+      w->b->graph->value[v].name != NULL) {
     char text[256];
     snprintf(text, sizeof text, "%s.grad", w->b->graph->value[v].name);
     if ((gradient->name = neap_intern(text)) == NULL) return graph_no_memory(error);
@@ -169,13 +196,15 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
   return NEAP_OK;
 }
 
-/* The backward of one node: totals of its outputs' gradients in, one more term for each wanted input out. Nothing is emitted
- * where no output has a gradient, no input wants one, or the op stops gradients (no_grad). */
+/* The backward of one node: totals of its outputs' gradients in, one more term for each wanted
+ * input out. Nothing is emitted where no output has a gradient, no input wants one, or the op stops
+ * gradients (no_grad). */
 static neap_status differentiate(walk *w, int index, neap_error *error) {
   neap_builder *b = w->b;
   neap_arena *arena = &b->graph->arena;
   const neap_node node = b->graph->node[index]; /* by value: emitting moves the list */
-  neap_value_id *dout = neap_arena_alloc(arena, (size_t)(node.n_out + node.n_in + 1) * sizeof *dout);
+  neap_value_id *dout =
+    neap_arena_alloc(arena, (size_t)(node.n_out + node.n_in + 1) * sizeof *dout);
   bool *want = neap_arena_alloc(arena, (size_t)(node.n_in + 1) * sizeof *want);
   if (dout == NULL || want == NULL) return graph_no_memory(error);
   neap_value_id *din = dout + node.n_out;
@@ -187,19 +216,22 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   }
   for (int i = 0; i < node.n_in; i++) {
     din[i] = NEAP_NO_VALUE;
-    want[i] = node.in[i] >= 0 && w->active[node.in[i]] && neap_dtype_is_float(b->graph->value[node.in[i]].type.dtype);
+    want[i] = node.in[i] >= 0 && w->active[node.in[i]] &&
+              neap_dtype_is_float(b->graph->value[node.in[i]].type.dtype);
     any_in = any_in || want[i];
   }
   if (!any_out || !any_in || node.op->no_grad) return NEAP_OK;
   b->forward = index;
   b->emit_error = error;
   if ((node.op->effects & NEAP_EFFECT_CONTROL) != 0) {
-    bool is_loop = (node.op->effects & NEAP_EFFECT_LOOP) != 0; /* not the backward of one, which has none itself */
+    /* not the backward of one, which has none itself */
+    bool is_loop = (node.op->effects & NEAP_EFFECT_LOOP) != 0;
     NEAP_TRY(is_loop ? graph_gradient_loop(b, index, dout, want, din, error)
                      : graph_gradient_if(b, index, dout, want, din, error));
   } else if (node.op->grad == NULL) {
     neap_hint(error, "StopGradient in front of it says that none is meant");
-    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name, node.name);
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name,
+                     node.name);
   } else {
     neap_grad g = build_emitter(b);
     g.op = node.op, g.attrs = node.attrs;
@@ -211,28 +243,31 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   for (int i = 0; i < node.n_in; i++) {
     if (!want[i] || din[i] < 0) continue;
     if (!neap_type_equal(&b->graph->value[din[i]].type, &b->graph->value[node.in[i]].type))
-      return neap_fail(error, NEAP_INTERNAL, "the gradient of %s gives input %d another type than the input has", node.op->name,
-                       i + 1);
+      return neap_fail(error, NEAP_INTERNAL,
+                       "the gradient of %s gives input %d another type than the input has",
+                       node.op->name, i + 1);
     NEAP_TRY(add_part(w, node.in[i], din[i], error));
   }
   return NEAP_OK;
 }
 
-neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed, const neap_value_id *dseed, int n_wrt,
-                           const neap_value_id *wrt, neap_value_id *dwrt, neap_error *error) {
+neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed,
+                           const neap_value_id *dseed, int n_wrt, const neap_value_id *wrt,
+                           neap_value_id *dwrt, neap_error *error) {
   neap_graph *graph = b->graph;
   walk w = {.b = b, .n_value = graph->n_value, .n_node = graph->n_node};
   w.active = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.active);
   w.parts = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.parts);
   if (w.active == NULL || w.parts == NULL) return graph_no_memory(error);
-  /* From wrt forwards: a node is active when something active goes in. Backwards from the seeds it shows by itself, where parts
-   * arrive. */
+  /* From wrt forwards: a node is active when something active goes in. Backwards from the seeds it
+   * shows by itself, where parts arrive. */
   for (int i = 0; i < n_wrt; i++) w.active[wrt[i]] = true;
   for (int n = 0; n < w.n_node; n++) {
     bool active = false, stops = graph->node[n].op->no_grad;
     for (int i = 0; i < graph->node[n].n_in; i++)
       active = active || (graph->node[n].in[i] >= 0 && w.active[graph->node[n].in[i]]);
-    for (int k = 0; active && !stops && k < graph->node[n].n_out; k++) w.active[graph->node[n].out[k]] = true;
+    for (int k = 0; active && !stops && k < graph->node[n].n_out; k++)
+      w.active[graph->node[n].out[k]] = true;
   }
   build_begin_emit(b, error);
   for (int i = 0; i < n_seed; i++)
@@ -240,6 +275,7 @@ neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *see
   neap_status status = NEAP_OK;
   for (int n = w.n_node - 1; n >= 0 && status == NEAP_OK; n--) status = differentiate(&w, n, error);
   b->forward = -1;
-  for (int i = 0; i < n_wrt && status == NEAP_OK; i++) status = total_gradient(&w, wrt[i], &dwrt[i], error);
+  for (int i = 0; i < n_wrt && status == NEAP_OK; i++)
+    status = total_gradient(&w, wrt[i], &dwrt[i], error);
   return status;
 }

@@ -1,6 +1,6 @@
-/* gradient_op.c: a Gradient op of a net: its operands checked, the backward pass emitted in its place (gradient.c), and what
- * that gives bound to the names that the net gave. Where no gradient arrives the net gets zeros, if it said that it would take
- * them.
+/* gradient_op.c: a Gradient op of a net: its operands checked, the backward pass emitted in its
+ * place (gradient.c), and what that gives bound to the names that the net gave. Where no gradient
+ * arrives the net gets zeros, if it said that it would take them.
  */
 #include "build/build_int.h"
 
@@ -10,13 +10,15 @@
 static neap_status fail_unused(const neap_net_op *op, int i, neap_error *error) {
   neap_error inner = {0};
   snprintf(inner.blob, sizeof inner.blob, "%s", op->in[i + 1]);
-  neap_fail(&inner, NEAP_GRAPH, "\"%s\" does not depend on \"%s\", or only through ops without a gradient", op->in[0],
+  neap_fail(&inner, NEAP_GRAPH,
+            "\"%s\" does not depend on \"%s\", or only through ops without a gradient", op->in[0],
             op->in[i + 1]);
   neap_hint(&inner, "allow_unused = true gives zeros");
   return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
 }
 
-/* Whether value `to` is computed from `from`, subnets' operands included. True too where memory is refused. */
+/* Whether value `to` is computed from `from`, subnets' operands included. True too where memory is
+ * refused. */
 static bool depends_on(const neap_graph *graph, neap_value_id to, neap_value_id from) {
   bool *reached = neap_alloc_zeroed((size_t)graph->n_value + 1);
   if (reached == NULL) return true;
@@ -24,7 +26,8 @@ static bool depends_on(const neap_graph *graph, neap_value_id to, neap_value_id 
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     bool reads = false;
-    for (int i = 0; i < node->n_in; i++) reads = reads || (node->in[i] >= 0 && reached[node->in[i]]);
+    for (int i = 0; i < node->n_in; i++)
+      reads = reads || (node->in[i] >= 0 && reached[node->in[i]]);
     for (int k = 0; reads && k < node->n_out; k++) reached[node->out[k]] = true;
   }
   bool depends = reached[to];
@@ -32,21 +35,23 @@ static bool depends_on(const neap_graph *graph, neap_value_id to, neap_value_id 
   return depends;
 }
 
-/* The name means what an op has written since; the loss depends on what it meant before. Zeros would train nothing. */
-static neap_status fail_older(const neap_builder *b, const neap_net_op *op, int i, neap_value_id newest, neap_error *error) {
+/* The name means what an op has written since; the loss depends on what it meant before. Zeros
+ * would train nothing. */
+static neap_status fail_older(const neap_builder *b, const neap_net_op *op, int i,
+                              neap_value_id newest, neap_error *error) {
   const neap_node *writer = &b->graph->node[b->graph->value[newest].node];
   neap_error inner = {0};
   snprintf(inner.blob, sizeof inner.blob, "%s", op->in[i + 1]);
-  neap_fail(&inner, NEAP_GRAPH, "\"%s\" depends on \"%s\" as it was before %s \"%s\" wrote it", op->in[0], op->in[i + 1],
-            writer->op->name, writer->name);
+  neap_fail(&inner, NEAP_GRAPH, "\"%s\" depends on \"%s\" as it was before %s \"%s\" wrote it",
+            op->in[0], op->in[i + 1], writer->op->name, writer->name);
   neap_hint(&inner, "write it after the gradient, or before the loss reads it");
   return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
 }
 
-/* Gives each gradient the blob name the net gave it. One value under two names, or a value that already has a name, is
- * copied, since each blob has its own bytes. */
-static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt, neap_value_id *dwrt,
-                                  neap_error *error) {
+/* Gives each gradient the blob name the net gave it. One value under two names, or a value that
+ * already has a name, is copied, since each blob has its own bytes. */
+static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const neap_value_id *wrt,
+                                  neap_value_id *dwrt, neap_error *error) {
   build_begin_emit(b, error);
   neap_value_id loss = neap_map_get(&b->env, op->in[0], NEAP_NO_VALUE);
   for (int i = 0; i < op->n_out; i++) {
@@ -66,9 +71,9 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
   return NEAP_OK;
 }
 
-/* The backward pass of a Gradient op, in its place: in[0] is the loss, one floating-point element, whose seed is 1; the others
- * are what it is differentiated by. Rewrites come first, so that the backward is that of the rewritten
- * forward. SHAPE or DTYPE error when the operands are not so. */
+/* The backward pass of a Gradient op, in its place: in[0] is the loss, one floating-point element,
+ * whose seed is 1; the others are what it is differentiated by. Rewrites come first, so that the
+ * backward is that of the rewritten forward. SHAPE or DTYPE error when the operands are not so. */
 neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
   neap_value_id *in, *dwrt = build_ids(b, NEAP_MAX(op->n_out, 1));
   if (dwrt == NULL) return graph_no_memory(error);
@@ -78,15 +83,15 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
   neap_error inner = {0};
   if (neap_shape_elems(&type.shape) != 1 || !neap_dtype_is_float(type.dtype)) {
     char text[NEAP_SHAPE_TEXT];
-    neap_fail(&inner, NEAP_SHAPE, "the loss expects one floating-point element, got %s %s", neap_dtype_name(type.dtype),
-              neap_shape_text(&type.shape, text));
+    neap_fail(&inner, NEAP_SHAPE, "the loss expects one floating-point element, got %s %s",
+              neap_dtype_name(type.dtype), neap_shape_text(&type.shape, text));
     neap_hint(&inner, "reduce it with Mean or Sum first");
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   }
   for (int i = 1; i < op->n_in; i++) {
     if (neap_dtype_is_float(b->graph->value[in[i]].type.dtype)) continue;
-    neap_fail(&inner, NEAP_DTYPE, "\"%s\" is %s: only floating-point blobs have a gradient", op->in[i],
-              neap_dtype_name(b->graph->value[in[i]].type.dtype));
+    neap_fail(&inner, NEAP_DTYPE, "\"%s\" is %s: only floating-point blobs have a gradient",
+              op->in[i], neap_dtype_name(b->graph->value[in[i]].type.dtype));
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   }
   b->phase = NEAP_PHASE_BACKWARD;
@@ -96,7 +101,8 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
   NEAP_TRY(b->emit_status);
   /* The seed lies on the loss's device, and the backward ops follow their forward ops. */
   if (b->graph->value[in[0]].node >= 0)
-    b->graph->node[b->graph->value[seed].node].device = b->graph->node[b->graph->value[in[0]].node].device;
+    b->graph->node[b->graph->value[seed].node].device =
+      b->graph->node[b->graph->value[in[0]].node].device;
   if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   NEAP_TRY(name_gradients(b, op, in + 1, dwrt, error));

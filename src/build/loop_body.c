@@ -1,18 +1,22 @@
-/* loop_body.c: the bodies of a loop in which lengths depend on data. Each iteration finds lengths of its own, and types are fixed
- * while a graph is built; so the loop gets a body for each of the lengths that runs have met, all over the same operands, and the
- * runner takes the one that fits (program/control.c).
+/* loop_body.c: the bodies of a loop in which lengths depend on data. Each iteration finds lengths
+ * of its own, and types are fixed while a graph is built; so the loop gets a body for each of the
+ * lengths that runs have met, all over the same operands, and the runner takes the one that fits
+ * (program/control.c).
  *
- * Lengths are known one after another: what leads to the second may depend on the first. A body for lengths of which some are unknown
- * ends there: it is no more than what finds the next ones, as a probe is (probe.c).
+ * Lengths are known one after another: what leads to the second may depend on the first. A body for
+ * lengths of which some are unknown ends there: it is no more than what finds the next ones, as a
+ * probe is (probe.c).
  *
- * INVARIANT: all bodies have the same parameters and results, of the same types; so lengths may not show in what an iteration leaves.
+ * INVARIANT: all bodies have the same parameters and results, of the same types; so lengths may not
+ * show in what an iteration leaves.
  * INVARIANT: ops behind the loop have the random numbers that they have whatever lengths were met.
  */
 #include "build/build_int.h"
 
 #include <string.h>
 
-/* Streams that a loop with such a body takes, so that ops behind it have the same ones however many nodes a body has. */
+/* Streams that a loop with such a body takes, so that ops behind it have the same ones however many
+ * nodes a body has. */
 enum { N_STREAM = 1 << 14 };
 
 typedef struct bodies {
@@ -27,7 +31,8 @@ typedef struct bodies {
 } bodies;
 
 /* One body, over the same streams and numbers as all others. */
-static neap_status build_one(bodies *l, const neap_lengths *met, const neap_type *result, neap_graph **out, neap_error *error) {
+static neap_status build_one(bodies *l, const neap_lengths *met, const neap_type *result,
+                             neap_graph **out, neap_error *error) {
   *l->b->stream = l->stream;
   *l->b->n_extent = l->first;
   l->spec->met = met;
@@ -35,18 +40,22 @@ static neap_status build_one(bodies *l, const neap_lengths *met, const neap_type
   return build_sub(l->b, l->spec, out, error);
 }
 
-/* A result that is as long as data says. Of a state the op's record says so, with the type that it began with. */
+/* A result that is as long as data says. Of a state the op's record says so, with the type that it
+ * began with. */
 static neap_status check_type(const bodies *l, const neap_graph *sub, int k, neap_error *error) {
   const neap_type *type = &sub->value[sub->output[k]].type;
   if (l->type[k].dtype == NEAP_DTYPE_NONE) l->type[k] = *type;
   if (neap_type_equal(type, &l->type[k])) return NEAP_OK;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   neap_hint(error, "reduce it in the body, or scatter it into a tensor of fixed shape");
-  return neap_fail(error, NEAP_SHAPE, "result %d is %s in one iteration and %s in another: how long it is depends on data", k + 1,
-                   neap_shape_text(&l->type[k].shape, a), neap_shape_text(&type->shape, b));
+  return neap_fail(
+    error, NEAP_SHAPE,
+    "result %d is %s in one iteration and %s in another: how long it is depends on data", k + 1,
+    neap_shape_text(&l->type[k].shape, a), neap_shape_text(&type->shape, b));
 }
 
-/* The types that a result of unknown size stands in with. A body for lengths that are tried out is built for nothing else, and dropped. */
+/* The types that a result of unknown size stands in with. A body for lengths that are tried out is
+ * built for nothing else, and dropped. */
 static neap_status find_types(bodies *l, neap_error *error) {
   neap_graph *sub;
   *l->b->stream = l->stream;
@@ -55,7 +64,8 @@ static neap_status find_types(bodies *l, neap_error *error) {
   l->spec->result = NULL;
   NEAP_TRY(build_try(l->b, l->spec, &sub, error));
   neap_status status = NEAP_OK;
-  for (int k = 0; k < l->spec->n_out && status == NEAP_OK; k++) status = check_type(l, sub, k, error);
+  for (int k = 0; k < l->spec->n_out && status == NEAP_OK; k++)
+    status = check_type(l, sub, k, error);
   neap_graph_free(sub);
   return status;
 }
@@ -63,7 +73,8 @@ static neap_status find_types(bodies *l, neap_error *error) {
 static neap_status add_body(bodies *l, const neap_lengths *met, neap_error *error) {
   neap_lengths *own = &l->met[l->n_body];
   *own = *met;
-  own->length = neap_arena_copy(&l->b->graph->arena, met->length, (size_t)met->n * sizeof *met->length);
+  own->length =
+    neap_arena_copy(&l->b->graph->arena, met->length, (size_t)met->n * sizeof *met->length);
   if (own->length == NULL) return graph_no_memory(error);
   int at = 0;
   bool partial = graph_is_partial(l->spec->net, own->length, own->n, &at);
@@ -87,8 +98,13 @@ static neap_status add_bodies(bodies *l, neap_error *error) {
   return add_body(l, &none, error);
 }
 
-neap_status graph_build_bodies(neap_builder *b, int index, int subnet, neap_sub_spec *spec, neap_error *error) {
-  bodies l = {.b = b, .spec = spec, .stream = *b->stream, .first = *b->n_extent, .n = neap_graph_count_extents(spec->net)};
+neap_status graph_build_bodies(neap_builder *b, int index, int subnet, neap_sub_spec *spec,
+                               neap_error *error) {
+  bodies l = {.b = b,
+              .spec = spec,
+              .stream = *b->stream,
+              .first = *b->n_extent,
+              .n = neap_graph_count_extents(spec->net)};
   neap_arena *arena = &b->graph->arena;
   int room = b->options->n_met + 1;
   l.met = neap_arena_alloc(arena, (size_t)room * sizeof *l.met);

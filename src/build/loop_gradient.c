@@ -1,19 +1,25 @@
-/* loop_gradient.c: the gradient of While and Recurrent is a backward loop over the frames that the forward left.
+/* loop_gradient.c: the gradient of While and Recurrent is a backward loop over the frames that the
+ * forward left.
  *
- * The body and its backward are built as one *joint* graph and then cut. Values that the backward reads across the cut get
- * places in the iteration's frame; the forward's half writes them there, the backward's half reads them. Not kept but made
- * again in the backward: outputs of ops marked so by the user (`recompute`); stashes, whose format is known to one pair of
- * kernels only; views; and what has no inputs, such as constants. A state that the backward reads lies in the frames itself,
+ * The body and its backward are built as one *joint* graph and then cut. Values that the backward
+ * reads across the cut get places in the iteration's frame; the forward's half writes them there,
+ * the backward's half reads them. Not kept but made again in the backward: outputs of ops marked so
+ * by the user (`recompute`); stashes, whose format is known to one pair of kernels only; views; and
+ * what has no inputs, such as constants. A state that the backward reads lies in the frames itself,
  * so that the forward writes it where it stays.
  *
- * In the backward loop the gradients of states are its states, those of sequences are rows, and those of captures are sums
- * that lie in its outputs. A resident blob that the body writes where it lies is a state too: one that is not in the frames, so that
- * its gradient is passed on, and what it was before is gone. All temporaries of the backward have one place, whatever the number of iterations.
+ * In the backward loop the gradients of states are its states, those of sequences are rows, and
+ * those of captures are sums that lie in its outputs. A resident blob that the body writes where it
+ * lies is a state too: one that is not in the frames, so that its gradient is passed on, and what
+ * it was before is gone. All temporaries of the backward have one place, whatever the number of
+ * iterations.
  *
- * In a net that is written out (to_net.c) the backward loop is one op, which says of which loop it is, what arrives and what is
- * wanted; the cut is made again from that. A text that spelled out frames, ports and items could break their invariant (graph.h).
+ * In a net that is written out (to_net.c) the backward loop is one op, which says of which loop it
+ * is, what arrives and what is wanted; the cut is made again from that. A text that spelled out
+ * frames, ports and items could break their invariant (graph.h).
  *
- * INVARIANT: the forward's arguments keep their numbers in both halves; those that only the backward has come behind.
+ * INVARIANT: the forward's arguments keep their numbers in both halves; those that only the
+ * backward has come behind.
  */
 #include "build/build_int.h"
 
@@ -28,11 +34,14 @@ typedef struct loop_gradient {
   const neap_value_id *dout;
   const bool *want;
   bool *may_carry,
-    *carries; /* by state that the body writes where it lies: a gradient that passes it is asked for; there is one */
+    /* by state that the body writes where it lies: a gradient that passes it is asked for; there is
+     * one */
+    *carries;
   neap_joint joint;
   /* Arguments of the joint graph. seed: of result k; sum: of capture i; -1 where none. */
   int n_param, n_seed, n_wrt;
-  int *in_argument, *out_argument, *seed_result, *seed_param, *wrt, *wrt_of, *seed_argument, *sum_param;
+  int *in_argument, *out_argument, *seed_result, *seed_param, *wrt, *wrt_of, *seed_argument,
+    *sum_param;
   neap_type *in_type;
   /* The cut, by value of the joint graph. */
   bool *needed, *saved;
@@ -46,36 +55,44 @@ typedef struct loop_gradient {
 
 static bool is_float(neap_type type) { return neap_dtype_is_float(type.dtype); }
 
-/* Whether the backward loop has a state for the gradient of state k: of a resident blob only where one arrives, since what writes it
- * may be an op without a gradient, such as an update. */
-static bool passes_on(const loop_gradient *g, int k) { return g->node.loop->port[k].kind == NEAP_PORT_STATE || g->carries[k]; }
+/* Whether the backward loop has a state for the gradient of state k: of a resident blob only where
+ * one arrives, since what writes it may be an op without a gradient, such as an update. */
+static bool passes_on(const loop_gradient *g, int k) {
+  return g->node.loop->port[k].kind == NEAP_PORT_STATE || g->carries[k];
+}
 
-/* Whether result k has a gradient of its own in the backward loop: states pass it on, rows when it arrives. */
+/* Whether result k has a gradient of its own in the backward loop: states pass it on, rows when it
+ * arrives. */
 static bool has_seed(const loop_gradient *g, int k) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   if (!is_float(body->value[body->output[k]].type)) return false;
   return k < g->n_state ? passes_on(g, k) : g->dout[k] >= 0;
 }
 
-/* Lists by argument, -1 all over. The forward's operands and as many again for gradients are the most there can be. */
+/* Lists by argument, -1 all over. The forward's operands and as many again for gradients are the
+ * most there can be. */
 static neap_status allocate(loop_gradient *g, neap_error *error) {
   neap_arena *arena = &g->b->graph->arena;
   size_t n = 2 * (size_t)(g->node.n_in + g->node.n_out) + 8;
   int **ints[] = {&g->in_argument, &g->out_argument,  &g->seed_result, &g->seed_param, &g->wrt,
                   &g->wrt_of,      &g->seed_argument, &g->sum_param,   &g->out_of};
   for (int k = 0; k < NEAP_COUNT(ints); k++) {
-    if ((*ints[k] = neap_arena_alloc(arena, n * sizeof(int))) == NULL) return graph_no_memory(error);
+    if ((*ints[k] = neap_arena_alloc(arena, n * sizeof(int))) == NULL)
+      return graph_no_memory(error);
     for (size_t i = 0; i < n; i++) (*ints[k])[i] = -1;
   }
   g->in_type = neap_arena_alloc(arena, n * sizeof *g->in_type);
   g->in = neap_arena_alloc(arena, n * sizeof *g->in);
   g->may_carry = neap_arena_alloc(arena, n * sizeof(bool));
   g->carries = neap_arena_alloc(arena, n * sizeof(bool));
-  return g->in_type == NULL || g->in == NULL || g->may_carry == NULL || g->carries == NULL ? graph_no_memory(error) : NEAP_OK;
+  return g->in_type == NULL || g->in == NULL || g->may_carry == NULL || g->carries == NULL
+           ? graph_no_memory(error)
+           : NEAP_OK;
 }
 
-/* may_carry: of the resident blobs that the body writes, those that depend on a wanted input, in this or an earlier iteration. They carry
- * a gradient where one arrives behind the loop; whether one does within it the joint graph says. */
+/* may_carry: of the resident blobs that the body writes, those that depend on a wanted input, in
+ * this or an earlier iteration. They carry a gradient where one arrives behind the loop; whether
+ * one does within it the joint graph says. */
 static neap_status find_carried(loop_gradient *g, neap_error *error) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   bool *active = neap_arena_alloc(&g->b->graph->arena, (size_t)body->n_value + 1);
@@ -96,15 +113,17 @@ static neap_status find_carried(loop_gradient *g, neap_error *error) {
   }
   for (int s = 0; s < g->n_state; s++) {
     bool resident = g->node.loop->port[s].kind != NEAP_PORT_STATE;
-    g->may_carry[s] = resident && active[body->param[s]] && is_float(body->value[body->param[s]].type);
+    g->may_carry[s] =
+      resident && active[body->param[s]] && is_float(body->value[body->param[s]].type);
     g->carries[s] = g->may_carry[s] && g->dout[s] >= 0;
   }
   return NEAP_OK;
 }
 
-/* ---- the joint graph -------------------------------------------------------------------------------------------------- */
+/* ---- the joint graph ------------------------------------------------------------------------- */
 
-/* A parameter that only the backward has: its argument comes behind those of the forward and its condition. */
+/* A parameter that only the backward has: its argument comes behind those of the forward and its
+ * condition. */
 static int add_param(loop_gradient *g, neap_type type) {
   int argument = g->node.n_in + g->node.n_out + 1 + (g->n_param - g->node.n_in);
   g->in_type[g->n_param] = type;
@@ -112,17 +131,20 @@ static int add_param(loop_gradient *g, neap_type type) {
   return g->n_param++;
 }
 
-/* Parameters: the body's; a gradient for each seeded result; a running sum for each wanted capture. */
+/* Parameters: the body's; a gradient for each seeded result; a running sum for each wanted
+ * capture. */
 static neap_status build(loop_gradient *g, neap_error *error) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   int n_in = g->node.n_in, n_out = g->node.n_out;
-  *g->b->stream = g->node.stream + 1; /* the forward's own streams: what is repeated draws the same */
+  /* the forward's own streams: what is repeated draws the same */
+  *g->b->stream = g->node.stream + 1;
   g->n_wrt = g->n_seed = 0;
   for (int i = 0; i < n_in; i++) {
     g->in_type[i] = body->value[body->param[i]].type;
     g->in_argument[i] = i;
     bool state = i < g->n_state;
-    if (!is_float(g->in_type[i]) || !(state ? passes_on(g, i) || g->may_carry[i] : g->want[i])) continue;
+    if (!is_float(g->in_type[i]) || !(state ? passes_on(g, i) || g->may_carry[i] : g->want[i]))
+      continue;
     g->wrt_of[i] = g->n_wrt;
     g->wrt[g->n_wrt++] = i;
   }
@@ -138,8 +160,8 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   for (int i = g->n_state + g->n_seq; i < n_in; i++)
     if (g->wrt_of[i] >= 0) g->sum_param[i] = add_param(g, g->in_type[i]);
   const neap_net *net = NULL;
-  for (int a = 0; a < neap_op_n_attrs(g->node.op); a++)
-    if (g->node.op->attrs[a].type == NEAP_ATTR_NET) net = g->node.attrs[a].net; /* the last one is the body */
+  for (int a = 0; a < neap_op_n_attrs(g->node.op); a++) /* the last one is the body */
+    if (g->node.op->attrs[a].type == NEAP_ATTR_NET) net = g->node.attrs[a].net;
   int recompute = neap_op_attr_index(g->node.op, "recompute");
   neap_sub_spec spec = {.net = net,
                         .n_in = g->n_param,
@@ -157,8 +179,9 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   return build_joint(g->b, &spec, &g->joint, error);
 }
 
-/* The joint graph with a state for each gradient that there is. A gradient that reaches a resident blob within an iteration is one of
- * what the iteration before wrote there: then the blob carries one, and the graph is built again, since that may reach others. */
+/* The joint graph with a state for each gradient that there is. A gradient that reaches a resident
+ * blob within an iteration is one of what the iteration before wrote there: then the blob carries
+ * one, and the graph is built again, since that may reach others. */
 static neap_status build_carrying(loop_gradient *g, neap_error *error) {
   NEAP_TRY(find_carried(g, error));
   for (;;) {
@@ -184,7 +207,7 @@ static neap_status build_carrying(loop_gradient *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- the cut ---------------------------------------------------------------------------------------------------------- */
+/* ---- the cut --------------------------------------------------------------------------------- */
 
 static bool needs_output(const loop_gradient *g, const neap_node *node) {
   for (int k = 0; k < node->n_out; k++)
@@ -201,11 +224,14 @@ static bool is_repeated(const loop_gradient *g, const neap_node *node) {
   return false;
 }
 
-/* The body writes a resident blob in place, and the backward would have to read what was there before: those bytes are gone. */
+/* The body writes a resident blob in place, and the backward would have to read what was there
+ * before: those bytes are gone. */
 static neap_status overwritten(const loop_gradient *g, const char *name, neap_error *error) {
-  neap_fail(error, NEAP_GRAPH, "the backward of %s \"%s\" needs \"%s\", which its body overwrites", g->node.op->name,
-            g->node.name, name);
-  neap_hint(error, "carry it as a state of the loop, take gradients inside the body, or copy the blob before the loop");
+  neap_fail(error, NEAP_GRAPH, "the backward of %s \"%s\" needs \"%s\", which its body overwrites",
+            g->node.op->name, g->node.name, name);
+  neap_hint(error,
+            "carry it as a state of the loop, take gradients inside the body, or copy the blob "
+            "before the loop");
   return NEAP_GRAPH;
 }
 
@@ -219,7 +245,8 @@ static neap_status decide(loop_gradient *g, neap_error *error) {
   g->repeat = neap_arena_alloc(arena, ((size_t)joint->n_node + 1) * sizeof(bool));
   g->next_of = neap_arena_alloc(arena, n * sizeof(int));
   g->item_of = neap_arena_alloc(arena, n * sizeof(int));
-  if (g->needed == NULL || g->saved == NULL || g->repeat == NULL || g->next_of == NULL || g->item_of == NULL)
+  if (g->needed == NULL || g->saved == NULL || g->repeat == NULL || g->next_of == NULL ||
+      g->item_of == NULL)
     return graph_no_memory(error);
   for (int m = g->joint.n_forward; m < joint->n_node; m++)
     for (int i = 0; i < joint->node[m].n_in; i++)
@@ -230,18 +257,22 @@ static neap_status decide(loop_gradient *g, neap_error *error) {
     g->repeat[m] = is_repeated(g, node);
     for (int k = 0; (node->effects & NEAP_EFFECT_COMMIT) != 0 && k < node->n_out; k++) {
       int v = node->out[k]; /* kept like any other, unless it lies in the bytes that are written */
-      if (g->needed[v] && (g->repeat[m] || joint->value[v].root != v)) return overwritten(g, joint->value[v].name, error);
+      if (g->needed[v] && (g->repeat[m] || joint->value[v].root != v))
+        return overwritten(g, joint->value[v].name, error);
     }
     /* What is made again needs its own inputs again, and so on backwards. */
     for (int i = 0; g->repeat[m] && i < node->n_in; i++)
       if (node->in[i] >= 0) g->needed[node->in[i]] = true;
-    for (int k = 0; !g->repeat[m] && k < node->n_out; k++) g->saved[node->out[k]] = g->needed[node->out[k]];
+    for (int k = 0; !g->repeat[m] && k < node->n_out; k++)
+      g->saved[node->out[k]] = g->needed[node->out[k]];
   }
   for (int v = 0; v < joint->n_value; v++) {
     g->next_of[v] = -1;
-    /* Such a value need not be kept twice: it is the state that the next iteration begins with, and lies there. */
+    /* Such a value need not be kept twice: it is the state that the next iteration begins with, and
+     * lies there. */
     for (int k = g->n_state - 1; g->saved[v] && k >= 0; k--)
-      if (g->joint.result[k] == v && g->node.loop->port[k].kind == NEAP_PORT_STATE) g->next_of[v] = k;
+      if (g->joint.result[k] == v && g->node.loop->port[k].kind == NEAP_PORT_STATE)
+        g->next_of[v] = k;
   }
   return NEAP_OK;
 }
@@ -251,13 +282,16 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
   const neap_graph *joint = g->joint.builder.graph;
   neap_loop *loop = g->forward = graph_copy_loop(&g->b->graph->arena, g->node.loop);
   if (loop == NULL) return graph_no_memory(error);
-  loop->item = neap_arena_alloc(&g->b->graph->arena, ((size_t)joint->n_value + 1) * sizeof *loop->item);
+  loop->item =
+    neap_arena_alloc(&g->b->graph->arena, ((size_t)joint->n_value + 1) * sizeof *loop->item);
   if (loop->item == NULL) return graph_no_memory(error);
   for (int s = 0; s < g->n_state; s++) {
     bool is_read = g->needed[joint->param[s]];
-    for (int v = 0; v < joint->n_value; v++) is_read = is_read || (g->saved[v] && g->next_of[v] == s);
+    for (int v = 0; v < joint->n_value; v++)
+      is_read = is_read || (g->saved[v] && g->next_of[v] == s);
     if (!is_read) continue;
-    if (loop->port[s].kind != NEAP_PORT_STATE) return overwritten(g, joint->value[joint->param[s]].name, error);
+    if (loop->port[s].kind != NEAP_PORT_STATE)
+      return overwritten(g, joint->value[joint->param[s]].name, error);
     loop->state[s].item = loop->n_item;
     loop->item[loop->n_item++].bytes = neap_align(loop->state[s].bytes);
   }
@@ -278,7 +312,8 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* A saved value of either half: defined elsewhere in the backward, kept beside its iteration in the forward. */
+/* A saved value of either half: defined elsewhere in the backward, kept beside its iteration in the
+ * forward. */
 static void place_saved(const loop_gradient *g, neap_graph *half, int v, bool is_backward) {
   neap_value *value = &half->value[v];
   if (is_backward) value->node = -1, value->is_blob = false;
@@ -317,7 +352,8 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Gives output position k of a node to a value that nobody reads, so that what was there can be defined elsewhere. */
+/* Gives output position k of a node to a value that nobody reads, so that what was there can be
+ * defined elsewhere. */
 static neap_status detach(neap_graph *graph, int v, neap_error *error) {
   int node = graph->value[v].node, position = graph->value[v].position;
   int other = graph_add_value(graph, graph->value[v].name, &graph->value[v].type);
@@ -353,9 +389,11 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
     place_saved(g, half, v, true);
   }
   for (int n = 0; n < joint->n_forward; n++) {
-    /* The repeated forward changes nothing that lasts, and frees nothing: what a Free ended is another value here. */
+    /* The repeated forward changes nothing that lasts, and frees nothing: what a Free ended is
+     * another value here. */
     half->node[n].effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
-    for (int i = 0; (half->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < half->node[n].n_in; i++)
+    for (int i = 0; (half->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < half->node[n].n_in;
+         i++)
       half->node[n].in[i] = NEAP_NO_VALUE;
   }
   for (int w = 0; w < g->n_wrt; w++) {
@@ -377,7 +415,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
   return graph_finish(half, false, error);
 }
 
-/* ---- the backward loop ------------------------------------------------------------------------------------------------ */
+/* ---- the backward loop ----------------------------------------------------------------------- */
 
 /* The position that v gets among the operands of the backward node. */
 static int operand(loop_gradient *g, neap_value_id v) {
@@ -385,8 +423,8 @@ static int operand(loop_gradient *g, neap_value_id v) {
   return g->n_in++;
 }
 
-/* Ports: those of the forward, of the extra parameters, then one of each wrt for its result. Operands: gradients that arrive,
- * sequences and captures, frames. */
+/* Ports: those of the forward, of the extra parameters, then one of each wrt for its result.
+ * Operands: gradients that arrive, sequences and captures, frames. */
 static neap_status make_backward(loop_gradient *g, neap_error *error) {
   const neap_node *node = &g->node;
   neap_arena *arena = &g->b->graph->arena;
@@ -406,7 +444,8 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
   l->state = neap_arena_alloc(arena, ((size_t)g->n_state + 1) * sizeof *l->state);
   l->zero = neap_arena_alloc(arena, ((size_t)g->n_wrt + 1) * sizeof *l->zero);
   l->arrives = neap_arena_alloc(arena, ((size_t)node->n_out + 1) * sizeof *l->arrives);
-  if (l->port == NULL || l->state == NULL || l->zero == NULL || l->arrives == NULL) return graph_no_memory(error);
+  if (l->port == NULL || l->state == NULL || l->zero == NULL || l->arrives == NULL)
+    return graph_no_memory(error);
   for (int k = 0; k < node->n_out; k++) { /* arriving gradients */
     l->arrives[k] = -1;
     if (k < g->n_state) {
@@ -414,16 +453,19 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
       if (g->seed_argument[k] < 0) continue;
       l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_STATE, l->n_state, 0};
       int init = l->arrives[k] = g->dout[k] >= 0 ? operand(g, g->dout[k]) : -1;
-      size_t bytes = g->joint.builder.graph->value[g->joint.result[k]].bytes; /* the forward has no buffer of a resident one */
+      /* the forward has no buffer of a resident one */
+      size_t bytes = g->joint.builder.graph->value[g->joint.result[k]].bytes;
       l->state[l->n_state++] = (neap_loop_state){init, -1, -1, bytes};
     } else if (g->seed_argument[k] >= 0) {
       l->arrives[k] = operand(g, g->dout[k]);
-      l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_SLICE, l->arrives[k], f->port[node->n_in + k].bytes};
+      l->port[g->seed_argument[k]] =
+        (neap_port){NEAP_PORT_SLICE, l->arrives[k], f->port[node->n_in + k].bytes};
     }
   }
   for (int i = 0; i < node->n_in; i++)
-    l->port[i] = i < g->n_state ? (neap_port){NEAP_PORT_KEPT, f->state[i].item, 0}
-                                : (neap_port){f->port[i].kind, operand(g, node->in[i]), f->port[i].bytes};
+    l->port[i] = i < g->n_state
+                   ? (neap_port){NEAP_PORT_KEPT, f->state[i].item, 0}
+                   : (neap_port){f->port[i].kind, operand(g, node->in[i]), f->port[i].bytes};
   l->frames = operand(g, NEAP_NO_VALUE);
   for (int w = 0, s = 0; w < g->n_wrt; w++) {
     int i = g->wrt[w], port = l->n_port - g->n_wrt + w;
@@ -434,7 +476,8 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
       int out = g->n_in + (g->out_of[i] = g->n_out++);
       bool is_row = i < g->n_state + g->n_seq;
       if (is_row) l->port[port] = (neap_port){NEAP_PORT_SLICE, out, f->port[i].bytes};
-      if (!is_row) l->port[g->in_argument[g->sum_param[i]]] = (neap_port){NEAP_PORT_OPERAND, out, 0};
+      if (!is_row)
+        l->port[g->in_argument[g->sum_param[i]]] = (neap_port){NEAP_PORT_OPERAND, out, 0};
       if (!is_row) l->zero[l->n_zero++] = out;
     }
   }
@@ -447,13 +490,16 @@ static neap_status add_frames(loop_gradient *g, neap_value_id *frames, neap_erro
   char name[256];
   snprintf(name, sizeof name, "%s.frames", g->node.name);
   size_t bytes = neap_loop_frames_bytes(g->forward);
-  neap_type type = {NEAP_DTYPE_U8, NEAP_SHAPE(bytes > INT64_MAX ? NEAP_COUNT_TOO_LARGE : (int64_t)bytes)};
+  neap_type type = {NEAP_DTYPE_U8,
+                    NEAP_SHAPE(bytes > INT64_MAX ? NEAP_COUNT_TOO_LARGE : (int64_t)bytes)};
   NEAP_TRY(neap_type_check(&type, "what the iterations keep for the backward", error));
   NEAP_TRY(build_count(g->b, 0, 0, bytes, error));
   *frames = graph_add_value(graph, neap_intern(name), &type);
   neap_node *node = &graph->node[g->index];
-  neap_value_id *ids = neap_arena_alloc(&graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
-  if (*frames < 0 || ids == NULL || graph->value[*frames].name == NULL) return graph_no_memory(error);
+  neap_value_id *ids =
+    neap_arena_alloc(&graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
+  if (*frames < 0 || ids == NULL || graph->value[*frames].name == NULL)
+    return graph_no_memory(error);
   memcpy(ids, node->in, (size_t)node->n_in * sizeof *ids);
   memcpy(ids + node->n_in, node->out, (size_t)node->n_out * sizeof *ids);
   node->in = ids, node->out = ids + node->n_in;
@@ -472,8 +518,10 @@ static bool reads_port(const neap_graph *half, int param) {
   return false;
 }
 
-/* The node; takes over the half graph. Operands that it does not read are absent: they need not live until then. */
-static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_value_id *din, neap_error *error) {
+/* The node; takes over the half graph. Operands that it does not read are absent: they need not
+ * live until then. */
+static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_value_id *din,
+                                neap_error *error) {
   neap_graph *graph = g->b->graph, *half = g->joint.builder.graph;
   g->in[g->backward->frames] = frames;
   for (int i = g->n_state; i < g->node.n_in; i++)
@@ -491,14 +539,16 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   back->attrs = neap_arena_alloc(&graph->arena, sizeof *back->attrs);
   back->enforced = neap_arena_alloc(&graph->arena, sizeof *back->enforced);
   back->sub = neap_arena_alloc(&graph->arena, sizeof *back->sub);
-  if (wrt == NULL || back->attrs == NULL || back->enforced == NULL || back->sub == NULL) return graph_no_memory(error);
+  if (wrt == NULL || back->attrs == NULL || back->enforced == NULL || back->sub == NULL)
+    return graph_no_memory(error);
   for (int i = 0; i < g->node.n_in; i++)
     if (g->out_of[i] >= 0) wrt[g->out_of[i]] = i;
   back->attrs[0] = (neap_attr_value){.given = true, .n = g->n_out, .ints = wrt};
   back->sub[0] = half;
   back->n_sub = 1;
   g->joint.builder.graph = NULL;
-  for (int n = 0; n < half->n_node; n++) back->effects |= half->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+  for (int n = 0; n < half->n_node; n++)
+    back->effects |= half->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
   for (int i = 0; i < g->node.n_in; i++) {
     if (g->out_of[i] < 0) continue;
     const neap_value *like = &graph->value[g->node.in[i]];
@@ -515,20 +565,24 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
 /* Frames have one layout for all iterations, so what they keep has one length in all of them. */
 static neap_status check_lengths(const neap_node *node, neap_error *error) {
   int a = neap_op_subnet_attr(node->op, node->n_sub - node->n_body);
-  if (a < 0 || node->attrs[a].net == NULL || neap_graph_count_extents(node->attrs[a].net) == 0) return NEAP_OK;
+  if (a < 0 || node->attrs[a].net == NULL || neap_graph_count_extents(node->attrs[a].net) == 0)
+    return NEAP_OK;
   neap_error inner = {0};
   neap_hint(&inner,
-            "use masks in the body (Where, or a factor), which have one length in all iterations; or take its results as given, "
+            "use masks in the body (Where, or a factor), which have one length in all iterations; "
+            "or take its results as given, "
             "by StopGradient");
-  neap_fail(&inner, NEAP_GRAPH, "lengths in its body depend on data, and no gradient is defined through such a loop");
+  neap_fail(&inner, NEAP_GRAPH,
+            "lengths in its body depend on data, and no gradient is defined through such a loop");
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 
-/* Everything is decided on the joint graph before the forward node is touched; the forward's half is put in once it is
- * finished. Gradients of the inputs in din, as of any node. */
-neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id *dout, const bool *want, neap_value_id *din,
-                                neap_error *error) {
-  loop_gradient g = {.b = b, .index = index, .node = b->graph->node[index], .dout = dout, .want = want};
+/* Everything is decided on the joint graph before the forward node is touched; the forward's half
+ * is put in once it is finished. Gradients of the inputs in din, as of any node. */
+neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id *dout,
+                                const bool *want, neap_value_id *din, neap_error *error) {
+  loop_gradient g = {
+    .b = b, .index = index, .node = b->graph->node[index], .dout = dout, .want = want};
   NEAP_TRY(check_lengths(&g.node, error));
   g.n_state = (int)graph_attr_int(&g.node, "n_state");
   g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
@@ -551,27 +605,35 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   return status;
 }
 
-/* ---- from a net ------------------------------------------------------------------------------------------------------- */
+/* ---- from a net ------------------------------------------------------------------------------ */
 
-/* What the op says of its loop: which gradients arrive, which are wanted. The other operands must be what the loop was given. */
-static neap_status check_operands(const neap_builder *b, const neap_net_op *op, const neap_node *node, const neap_value_id *in,
-                                  bool *want, neap_error *error) {
+/* What the op says of its loop: which gradients arrive, which are wanted. The other operands must
+ * be what the loop was given. */
+static neap_status check_operands(const neap_builder *b, const neap_net_op *op,
+                                  const neap_node *node, const neap_value_id *in, bool *want,
+                                  neap_error *error) {
   const neap_graph *graph = b->graph;
   const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
-  if (node->loop == NULL || node->loop->is_backward || node->loop->frames >= 0 || op->n_in < node->n_out)
+  if (node->loop == NULL || node->loop->is_backward || node->loop->frames >= 0 ||
+      op->n_in < node->n_out)
     return neap_fail(error, NEAP_GRAPH,
-                     "expects a loop whose gradient is not taken yet, and a gradient or _ for each of its results");
+                     "expects a loop whose gradient is not taken yet, and a gradient or _ for each "
+                     "of its results");
   for (int k = 0; k < node->n_out; k++)
     if (in[k] >= 0 && !neap_type_equal(&graph->value[in[k]].type, &graph->value[node->out[k]].type))
-      return neap_fail(error, NEAP_SHAPE, "the gradient of result %d has another type than the result", k + 1);
+      return neap_fail(error, NEAP_SHAPE,
+                       "the gradient of result %d has another type than the result", k + 1);
   for (int i = node->n_out; i < op->n_in; i++) {
     bool is_given = in[i] < 0;
     for (int k = 0; k < node->n_in; k++) is_given = is_given || node->in[k] == in[i];
-    if (!is_given) return neap_fail(error, NEAP_GRAPH, "\"%s\" is not what the loop was given under this name", op->in[i]);
+    if (!is_given)
+      return neap_fail(error, NEAP_GRAPH, "\"%s\" is not what the loop was given under this name",
+                       op->in[i]);
   }
   for (int k = 0; k < wrt->n; k++) {
     if (wrt->ints[k] < 0 || wrt->ints[k] >= node->n_in || node->in[wrt->ints[k]] < 0)
-      return neap_fail(error, NEAP_ATTRIBUTE, "wrt: the loop has no input %lld", (long long)wrt->ints[k]);
+      return neap_fail(error, NEAP_ATTRIBUTE, "wrt: the loop has no input %lld",
+                       (long long)wrt->ints[k]);
     want[wrt->ints[k]] = true;
   }
   return NEAP_OK;
@@ -595,11 +657,14 @@ static neap_status build_backward(neap_builder *b, const neap_net_op *op, neap_e
   if (status != NEAP_OK) return status;
   neap_node *back = &b->graph->node[b->graph->n_node - 1];
   if (back->n_out != op->n_out)
-    return neap_fail(error, NEAP_GRAPH, "gives %d gradients, of the inputs in wrt that one reaches, got %d names", back->n_out,
-                     op->n_out);
-  back->name = neap_intern(op->name), back->scope = neap_intern(op->scope), back->line = neap_intern(op->line);
+    return neap_fail(error, NEAP_GRAPH,
+                     "gives %d gradients, of the inputs in wrt that one reaches, got %d names",
+                     back->n_out, op->n_out);
+  back->name = neap_intern(op->name), back->scope = neap_intern(op->scope),
+  back->line = neap_intern(op->line);
   for (int k = 0; k < op->n_out; k++) b->graph->value[back->out[k]].name = op->out[k];
-  return back->name == NULL || back->scope == NULL || back->line == NULL ? graph_no_memory(error) : NEAP_OK;
+  return back->name == NULL || back->scope == NULL || back->line == NULL ? graph_no_memory(error)
+                                                                         : NEAP_OK;
 }
 
 neap_status graph_build_loop_gradient(neap_builder *b, const neap_net_op *op, neap_error *error) {

@@ -1,19 +1,25 @@
-/* node.c: one node with its output values: inferred at once, checked, paired with what it writes in place.
+/* node.c: one node with its output values: inferred at once, checked, paired with what it writes in
+ * place.
  *
- * INVARIANT: a node is in the graph with all its outputs, or the building has failed: nobody sees a node without types.
- * INVARIANT: an output that an enforced pair writes is a version of the pair's input: same root, region, role and argument.
+ * INVARIANT: a node is in the graph with all its outputs, or the building has failed: nobody sees a
+ * node without types.
+ * INVARIANT: an output that an enforced pair writes is a version of the pair's input: same root,
+ * region, role and argument.
  */
 #include "build/build_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What infer of a control op gets back when it asks for a subnet's types: whose node it is, and what that is built from. */
+/* What infer of a control op gets back when it asks for a subnet's types: whose node it is, and
+ * what that is built from. */
 typedef struct infer_context {
   neap_builder *builder;
   int node;
   const neap_node_spec *spec;
-  uint32_t stream[2]; /* of branches that are built when it is known what they give: where they begin; 0: built at once */
+  /* of branches that are built when it is known what they give: where they begin; 0: built at
+   * once */
+  uint32_t stream[2];
   int n_extent[2];
 } infer_context;
 
@@ -25,30 +31,35 @@ static const neap_net *subnet_at(const neap_node *node, int subnet) {
 
 int build_version_source(const neap_graph *graph, const neap_node_spec *spec, int k) {
   const char *name = spec->out_name != NULL ? spec->out_name[k] : NULL;
-  if ((spec->op->effects & NEAP_EFFECT_CONTROL) == 0 || spec->in_blob == NULL || name == NULL) return -1;
+  if ((spec->op->effects & NEAP_EFFECT_CONTROL) == 0 || spec->in_blob == NULL || name == NULL)
+    return -1;
   int first = BUILD_FIRST_CAPTURE, end = spec->n_in;
   if ((spec->op->effects & NEAP_EFFECT_LOOP) != 0) {
     int64_t n_state = spec->attrs[neap_op_attr_index(spec->op, "n_state")].i;
     first = k, end = k < n_state && k < spec->n_in ? k + 1 : k;
   }
   for (int i = first; i < end; i++)
-    if (spec->in_blob[i] == name && spec->in[i] >= 0 && build_is_writable(&graph->value[spec->in[i]])) return i;
+    if (spec->in_blob[i] == name && spec->in[i] >= 0 &&
+        build_is_writable(&graph->value[spec->in[i]]))
+      return i;
   return -1;
 }
 
-/* The subgraph `subnet` as the node's operands have it; the lists lie in the graph's arena. Parameters are the node's inputs from
- * position n_node_in - n_in on: a condition in front is not one. */
-static neap_status describe(const infer_context *c, int subnet, int n_in, const neap_type *in, int n_out, neap_sub_spec *spec,
-                            neap_error *error) {
+/* The subgraph `subnet` as the node's operands have it; the lists lie in the graph's arena.
+ * Parameters are the node's inputs from position n_node_in - n_in on: a condition in front is not
+ * one. */
+static neap_status describe(const infer_context *c, int subnet, int n_in, const neap_type *in,
+                            int n_out, neap_sub_spec *spec, neap_error *error) {
   const neap_graph *graph = c->builder->graph;
   const neap_node *node = &graph->node[c->node];
   int first = node->n_in - n_in;
   int *in_argument = build_ids(c->builder, n_in), *out_argument = build_ids(c->builder, n_out);
   if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
   for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
-  /* A loop's body comes last; a subnet before it is the condition, whose one result belongs to nobody's output and has a
-   * place behind them all. */
-  bool is_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0, is_condition = is_loop && subnet < node->n_sub - 1;
+  /* A loop's body comes last; a subnet before it is the condition, whose one result belongs to
+   * nobody's output and has a place behind them all. */
+  bool is_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0,
+       is_condition = is_loop && subnet < node->n_sub - 1;
   for (int k = 0; k < n_out; k++) {
     int source = is_condition ? -1 : build_version_source(graph, c->spec, k);
     out_argument[k] = source >= 0 ? source : node->n_in + k + (is_condition ? node->n_out : 0);
@@ -78,9 +89,10 @@ static bool postpone(infer_context *c, int subnet, const neap_sub_spec *spec, ne
   return true;
 }
 
-/* Called by infer of control ops: builds the subgraph for these parameter types (once) and gives its result types. */
-static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
-                                neap_error *error) {
+/* Called by infer of control ops: builds the subgraph for these parameter types (once) and gives
+ * its result types. */
+static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in,
+                                int n_out, neap_type *out, neap_error *error) {
   infer_context *c = infer->graph;
   neap_graph *graph = c->builder->graph;
   if (graph->node[c->node].sub[subnet] == NULL) {
@@ -97,13 +109,16 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
   }
   const neap_graph *sub = graph->node[c->node].sub[subnet];
   if (sub->n_output != n_out)
-    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", sub->name, sub->n_output, n_out);
+    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", sub->name,
+                     sub->n_output, n_out);
   for (int k = 0; k < n_out; k++) out[k] = sub->value[sub->output[k]].type;
   return NEAP_OK;
 }
 
-/* What an If gives of which neither branch can say it. In a probe that is unknown, and anything stands in for it. */
-static neap_status find_types(infer_context *c, neap_sub_spec *spec, neap_type *out, neap_error *error) {
+/* What an If gives of which neither branch can say it. In a probe that is unknown, and anything
+ * stands in for it. */
+static neap_status find_types(infer_context *c, neap_sub_spec *spec, neap_type *out,
+                              neap_error *error) {
   neap_builder *b = c->builder;
   if (b->finds || (b->options->probe && !b->is_sub)) {
     b->open = c->node + 1;
@@ -112,26 +127,31 @@ static neap_status find_types(infer_context *c, neap_sub_spec *spec, neap_type *
   }
   neap_graph *sub;
   NEAP_TRY(build_try(b, spec, &sub, error));
-  for (int k = 0; k < spec->n_out && k < sub->n_output; k++) out[k] = sub->value[sub->output[k]].type;
+  for (int k = 0; k < spec->n_out && k < sub->n_output; k++)
+    out[k] = sub->value[sub->output[k]].type;
   neap_graph_free(sub);
   return NEAP_OK;
 }
 
 /* A result that does not hang on what is unknown has a type of its own. */
-static neap_status check_late(const neap_graph *sub, int subnet, int n_out, const neap_type *out, neap_error *error) {
+static neap_status check_late(const neap_graph *sub, int subnet, int n_out, const neap_type *out,
+                              neap_error *error) {
   for (int k = 0; k < n_out; k++) {
     const neap_type *type = &sub->value[sub->output[k]].type;
     if (neap_type_equal(type, &out[k])) continue;
     char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-    return neap_fail(error, NEAP_SHAPE, "output %d is %s %s in %s, %s %s in the other branch", k + 1,
-                     neap_dtype_name(type->dtype), neap_shape_text(&type->shape, a), subnet == 0 ? "then_net" : "else_net",
-                     neap_dtype_name(out[k].dtype), neap_shape_text(&out[k].shape, b));
+    return neap_fail(error, NEAP_SHAPE, "output %d is %s %s in %s, %s %s in the other branch",
+                     k + 1, neap_dtype_name(type->dtype), neap_shape_text(&type->shape, a),
+                     subnet == 0 ? "then_net" : "else_net", neap_dtype_name(out[k].dtype),
+                     neap_shape_text(&out[k].shape, b));
   }
   return NEAP_OK;
 }
 
-/* The branches that were left for later. Numbers and streams behind them are where they are already. */
-static neap_status build_late(infer_context *c, const neap_type *in, neap_type *out, neap_error *error) {
+/* The branches that were left for later. Numbers and streams behind them are where they are
+ * already. */
+static neap_status build_late(infer_context *c, const neap_type *in, neap_type *out,
+                              neap_error *error) {
   neap_builder *b = c->builder;
   const neap_node_spec *node = c->spec;
   uint32_t stream = *b->stream;
@@ -162,27 +182,32 @@ static int count_subnets(const neap_op *op) {
   return n;
 }
 
-/* Enforced pairs of a node: the record's, or for a control op one for each resident blob it writes; and the effects of
- * its subgraphs. */
-static neap_status finish_node(neap_builder *b, int index, const neap_node_spec *spec, neap_error *error) {
+/* Enforced pairs of a node: the record's, or for a control op one for each resident blob it writes;
+ * and the effects of its subgraphs. */
+static neap_status finish_node(neap_builder *b, int index, const neap_node_spec *spec,
+                               neap_error *error) {
   neap_graph *graph = b->graph;
   neap_node *node = &graph->node[index];
   bool control = (node->op->effects & NEAP_EFFECT_CONTROL) != 0;
-  node->enforced = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(node->n_out, NEAP_OP_MAX_PAIR) * sizeof *node->enforced);
+  node->enforced = neap_arena_alloc(
+    &graph->arena, (size_t)NEAP_MAX(node->n_out, NEAP_OP_MAX_PAIR) * sizeof *node->enforced);
   if (node->enforced == NULL) return graph_no_memory(error);
   /* Optional operands may be absent, and then their pair is. */
   for (int p = 0; p < node->op->n_enforced; p++) {
     neap_pair pair = node->op->enforced[p];
-    if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0) node->enforced[node->n_enforced++] = pair;
+    if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0)
+      node->enforced[node->n_enforced++] = pair;
   }
   for (int k = 0; control && k < node->n_out; k++) {
     int source = build_version_source(graph, spec, k);
     if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
   }
-  /* A write to bytes that outlive the run is a commit, whatever the record says; one to transient bytes commits nothing: what becomes
-   * of them is assigned later, or not. What a control op writes its subgraphs say. */
+  /* A write to bytes that outlive the run is a commit, whatever the record says; one to transient
+   * bytes commits nothing: what becomes of them is assigned later, or not. What a control op writes
+   * its subgraphs say. */
   bool lasts = false;
-  for (int p = 0; p < node->n_enforced; p++) lasts = lasts || build_is_writable(&graph->value[node->in[node->enforced[p].in]]);
+  for (int p = 0; p < node->n_enforced; p++)
+    lasts = lasts || build_is_writable(&graph->value[node->in[node->enforced[p].in]]);
   if (node->n_enforced > 0 && !control) {
     node->effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
     node->effects |= lasts ? NEAP_EFFECT_COMMIT : 0;
@@ -190,19 +215,24 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
   /* What happens inside happens to whoever runs it: an If around an update is an update. */
   for (int s = 0; s < node->n_sub; s++)
     for (int n = 0; node->sub[s] != NULL && n < node->sub[s]->n_node; n++)
-      node->effects |= node->sub[s]->node[n].effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+      node->effects |= node->sub[s]->node[n].effects &
+                       (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
   if ((node->effects & NEAP_EFFECT_COMMIT) != 0) node->phase = NEAP_PHASE_UPDATE;
-  return (node->op->effects & NEAP_EFFECT_LOOP) != 0 ? graph_make_loop(graph, index, error) : NEAP_OK;
+  return (node->op->effects & NEAP_EFFECT_LOOP) != 0 ? graph_make_loop(graph, index, error)
+                                                     : NEAP_OK;
 }
 
-/* Numbers an op whose outputs' length depends on data, and looks that up among what earlier runs have found. */
+/* Numbers an op whose outputs' length depends on data, and looks that up among what earlier runs
+ * have found. */
 static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, neap_error *error) {
   neap_node *node = &b->graph->node[index];
   if (b->in_loop && !b->in_body)
-    return neap_hint(error, "compute it before the loop, or in the body of the outer one, and give the loop the result"),
-           neap_fail(
-             error, NEAP_GRAPH,
-             "how long its output is depends on data, so it can't stand in a loop's condition, nor in a loop within a loop");
+    return neap_hint(error,
+                     "compute it before the loop, or in the body of the outer one, and give the "
+                     "loop the result"),
+           neap_fail(error, NEAP_GRAPH,
+                     "how long its output is depends on data, so it can't stand in a loop's "
+                     "condition, nor in a loop within a loop");
   int number = (*b->n_extent)++;
   const int64_t *found = number < b->options->n_extent ? &b->options->extent[number] : NULL;
   if (b->in_body) found = b->met != NULL ? &b->met->length[number - b->met->first] : NULL;
@@ -214,45 +244,61 @@ static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, ne
   return NEAP_OK;
 }
 
-/* Attributes of one name have one value in both: numbers and lists of them, which is what windows and rates are. */
+/* Attributes of one name have one value in both: numbers and lists of them, which is what windows
+ * and rates are. */
 static bool agree(const neap_op *op, const neap_attr_value *attrs, const neap_node *forward) {
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     int k = neap_op_attr_index(forward->op, op->attrs[i].name);
     if (k < 0) continue;
     const neap_attr_value *x = &attrs[i], *y = &forward->attrs[k];
-    if (x->i != y->i || x->n != y->n || (x->n > 0 && memcmp(x->ints, y->ints, (size_t)x->n * sizeof *x->ints) != 0)) return false;
+    if (x->i != y->i || x->n != y->n ||
+        (x->n > 0 && memcmp(x->ints, y->ints, (size_t)x->n * sizeof *x->ints) != 0))
+      return false;
   }
   return true;
 }
 
-/* The bytes of a stash mean something to one pair of kernels on one x only, and no shape says so. Input i, which the record
- * declares to be a stash, must be one that the node's forward wrote, with the attributes and the x that this op has too; or,
- * without a forward, a blob that is no stash: then kernels see no pair and check its bytes themselves. */
-static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec, int i, const neap_type *dx, neap_error *error) {
+/* The bytes of a stash mean something to one pair of kernels on one x only, and no shape says so.
+ * Input i, which the record declares to be a stash, must be one that the node's forward wrote, with
+ * the attributes and the x that this op has too; or, without a forward, a blob that is no stash:
+ * then kernels see no pair and check its bytes themselves. */
+static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec, int i,
+                               const neap_type *dx, neap_error *error) {
   const neap_graph *graph = b->graph;
   const neap_value *value = &graph->value[spec->in[i]];
   const char *name = neap_op_input(spec->op, i)->name;
   if (b->forward < 0 && !value->is_stash) return NEAP_OK;
   if (!value->is_stash || value->node != b->forward)
-    return neap_fail(error, NEAP_GRAPH, "%s expects the stash of the op's forward, got %s", name, value->name);
+    return neap_fail(error, NEAP_GRAPH, "%s expects the stash of the op's forward, got %s", name,
+                     value->name);
   const neap_node *forward = &graph->node[b->forward];
-  if (neap_type_equal(dx, &graph->value[forward->in[0]].type) && agree(spec->op, spec->attrs, forward)) return NEAP_OK;
-  return neap_fail(error, NEAP_GRAPH, "%s was written by %s \"%s\", which has other attributes or another shape", name,
+  if (neap_type_equal(dx, &graph->value[forward->in[0]].type) &&
+      agree(spec->op, spec->attrs, forward))
+    return NEAP_OK;
+  return neap_fail(error, NEAP_GRAPH,
+                   "%s was written by %s \"%s\", which has other attributes or another shape", name,
                    forward->op->name, forward->name);
 }
 
-/* How many bytes a stash has is known once kernels are chosen, and what they mean only to one of them: an op that would make a value
- * of them, or read them as numbers, is refused. Subnets may take a stash in, for a backward inside, and Free may end it. */
-static neap_status check_no_stash(const neap_builder *b, const neap_node_spec *spec, int i, neap_error *error) {
+/* How many bytes a stash has is known once kernels are chosen, and what they mean only to one of
+ * them: an op that would make a value of them, or read them as numbers, is refused. Subnets may
+ * take a stash in, for a backward inside, and Free may end it. */
+static neap_status check_no_stash(const neap_builder *b, const neap_node_spec *spec, int i,
+                                  neap_error *error) {
   const neap_value *value = &b->graph->value[spec->in[i]];
-  if (!value->is_stash || (spec->op->effects & NEAP_EFFECT_RELEASE) != 0 || neap_op_subnet_attr(spec->op, 0) >= 0) return NEAP_OK;
+  if (!value->is_stash || (spec->op->effects & NEAP_EFFECT_RELEASE) != 0 ||
+      neap_op_subnet_attr(spec->op, 0) >= 0)
+    return NEAP_OK;
   const neap_node *by = &b->graph->node[value->node];
-  return neap_fail(error, NEAP_GRAPH, "%s is what %s \"%s\" keeps for its backward, which alone can read it", value->name,
-                   by->op->name, by->name);
+  return neap_fail(error, NEAP_GRAPH,
+                   "%s is what %s \"%s\" keeps for its backward, which alone can read it",
+                   value->name, by->op->name, by->name);
 }
 
-/* Types of the outputs, in the arena, and the cost. Dtypes are checked here for all records, so that infer need not. */
-static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec, neap_type **out, neap_error *error) {
+/* Types of the outputs, in the arena, and the cost. Dtypes are checked here for all records, so
+ * that infer need not. */
+static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec,
+                              neap_type **out, neap_error *error) {
   neap_graph *graph = b->graph;
   neap_type *in = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_in, 1) * sizeof *in);
   *out = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_out, 1) * sizeof **out);
@@ -276,16 +322,19 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
     if (spec->in[i] < 0) continue;
     const neap_arg *arg = neap_op_input(spec->op, i);
     bool takes_stash = arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0;
-    NEAP_TRY(takes_stash ? check_stash(b, spec, i, &(*out)[0], error) : check_no_stash(b, spec, i, error));
+    NEAP_TRY(takes_stash ? check_stash(b, spec, i, &(*out)[0], error)
+                         : check_no_stash(b, spec, i, error));
   }
   for (int k = 0; k < spec->n_out; k++) {
     const neap_arg *arg = neap_op_output(spec->op, k);
     /* How many bytes it has only the choice of a kernel says: none until then. */
-    if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0) (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
+    if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0)
+      (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   }
   size_t bytes = 0;
   for (int k = 0; k < spec->n_out; k++) {
-    if ((*out)[k].dtype == NEAP_DTYPE_NONE) return neap_fail(error, NEAP_INTERNAL, "output %d has no type", k + 1);
+    if ((*out)[k].dtype == NEAP_DTYPE_NONE)
+      return neap_fail(error, NEAP_INTERNAL, "output %d has no type", k + 1);
     bytes = neap_size_add(bytes, neap_align(neap_type_bytes(&(*out)[k])));
   }
   NEAP_TRY(build_count(b, 1, 0, bytes, error));
@@ -293,8 +342,10 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
   return NEAP_OK;
 }
 
-/* Values for the outputs, of these types; what a Free puts out is nothing. A label that is missing is made of op and argument. */
-static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec *spec, const neap_type *out, neap_error *error) {
+/* Values for the outputs, of these types; what a Free puts out is nothing. A label that is missing
+ * is made of op and argument. */
+static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec *spec,
+                               const neap_type *out, neap_error *error) {
   neap_graph *graph = b->graph;
   bool release = (spec->op->effects & NEAP_EFFECT_RELEASE) != 0;
   for (int k = 0; k < spec->n_out && !release; k++) {
@@ -329,7 +380,8 @@ void build_take_versions(neap_graph *graph, int index) {
   }
 }
 
-neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_index, neap_error *error) {
+neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_index,
+                       neap_error *error) {
   neap_graph *graph = b->graph;
   int index = graph_add_node(graph, spec->op, spec->n_in, spec->n_out);
   if (index < 0) return graph_no_memory(error);
@@ -341,7 +393,8 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   node->phase = b->phase;
   node->first_extent = *b->n_extent;
   if (b->forward >= 0) node->forward = b->forward;
-  /* Every node takes one, whether it draws or not: rewrites and choices then can't change what the others draw. */
+  /* Every node takes one, whether it draws or not: rewrites and choices then can't change what the
+   * others draw. */
   node->stream = (*b->stream)++;
   int n_sub = count_subnets(spec->op);
   if (n_sub > 0) {

@@ -1,14 +1,17 @@
-/* op.c: ops of a net, in definition order, to nodes. Reads and writes names through the environment, so that each write
- * makes a new version. Ops that no kernel runs are expanded in their place: Gradient, Do, scopes.
+/* op.c: ops of a net, in definition order, to nodes. Reads and writes names through the
+ * environment, so that each write makes a new version. Ops that no kernel runs are expanded in
+ * their place: Gradient, Do, scopes.
  *
  * INVARIANT: each name is bound to a value of its own: a value that would stand for two is copied.
- * INVARIANT: an op that is left out still takes its stream of random numbers, so that the ops after it draw the same ones.
+ * INVARIANT: an op that is left out still takes its stream of random numbers, so that the ops after
+ * it draw the same ones.
  */
 #include "build/build_int.h"
 
 #include <string.h>
 
-/* Writes the outputs' names into the environment; each is a blob. What a Free names is no longer there. */
+/* Writes the outputs' names into the environment; each is a blob. What a Free names is no longer
+ * there. */
 static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, neap_error *error) {
   bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
   for (int i = 0; release && i < op->n_in; i++)
@@ -19,19 +22,22 @@ static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, 
     NEAP_TRY(build_bind(b, op->out[k], v, error));
     b->graph->value[v].is_blob = true;
     const neap_net_blob *blob = neap_net_find_blob(b->net, op->out[k]);
-    if (blob != NULL && blob->gradient_of != NULL) b->graph->value[v].gradient_of = neap_intern(blob->gradient_of);
+    if (blob != NULL && blob->gradient_of != NULL)
+      b->graph->value[v].gradient_of = neap_intern(blob->gradient_of);
   }
   return NEAP_OK;
 }
 
 /* A value that graph made itself becomes the blob `name`. */
-static neap_status bind_value(neap_builder *b, const char *name, neap_value_id v, neap_error *error) {
+static neap_status bind_value(neap_builder *b, const char *name, neap_value_id v,
+                              neap_error *error) {
   b->graph->value[v].name = name;
   b->graph->value[v].is_blob = true;
   return build_bind(b, name, v, error);
 }
 
-neap_status build_read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out, neap_error *error) {
+neap_status build_read_names(neap_builder *b, const neap_net_op *op, neap_value_id **out,
+                             neap_error *error) {
   neap_value_id *in = *out = build_ids(b, NEAP_MAX(op->n_in, 1));
   if (in == NULL) return graph_no_memory(error);
   for (int i = 0; i < op->n_in; i++) {
@@ -43,9 +49,10 @@ neap_status build_read_names(neap_builder *b, const neap_net_op *op, neap_value_
   return NEAP_OK;
 }
 
-/* An enforced pair of an op in a subnet whose input is the owner's transient blob writes a copy of it; so does one whose input is a
- * declared name that an op before has given a transient value. */
-static neap_status copy_before_write(neap_builder *b, const neap_net_op *op, neap_value_id *in, neap_error *error) {
+/* An enforced pair of an op in a subnet whose input is the owner's transient blob writes a copy of
+ * it; so does one whose input is a declared name that an op before has given a transient value. */
+static neap_status copy_before_write(neap_builder *b, const neap_net_op *op, neap_value_id *in,
+                                     neap_error *error) {
   build_begin_emit(b, error);
   for (int p = 0; p < op->op->n_enforced; p++) {
     int i = op->op->enforced[p].in;
@@ -60,16 +67,21 @@ static neap_status copy_before_write(neap_builder *b, const neap_net_op *op, nea
   return NEAP_OK;
 }
 
-/* What subnets write in place, they may take a second time: as a sequence, or as what another state begins with. That means the value
- * from before the op, all along, and gets bytes of its own. The condition of an If is read before anything is written. */
-static neap_status copy_beside_write(neap_builder *b, const neap_node_spec *spec, neap_value_id *in, neap_error *error) {
-  if (b->options->by_op && !b->is_sub) return NEAP_OK; /* never run: readers and writer are one node either way */
+/* What subnets write in place, they may take a second time: as a sequence, or as what another state
+ * begins with. That means the value from before the op, all along, and gets bytes of its own. The
+ * condition of an If is read before anything is written. */
+static neap_status copy_beside_write(neap_builder *b, const neap_node_spec *spec, neap_value_id *in,
+                                     neap_error *error) {
+  /* never run: readers and writer are one node either way */
+  if (b->options->by_op && !b->is_sub) return NEAP_OK;
   build_begin_emit(b, error);
   for (int k = 0; k < spec->n_out; k++) {
     int source = build_version_source(b->graph, spec, k);
     bool is_loop = (spec->op->effects & NEAP_EFFECT_LOOP) != 0;
     for (int i = is_loop ? 0 : BUILD_FIRST_CAPTURE; source >= 0 && i < spec->n_in; i++) {
-      if (i == source || in[i] < 0 || b->graph->value[in[i]].root != b->graph->value[in[source]].root) continue;
+      if (i == source || in[i] < 0 ||
+          b->graph->value[in[i]].root != b->graph->value[in[source]].root)
+        continue;
       in[i] = build_emit_copy(b, in[i]);
       NEAP_TRY(b->emit_status);
     }
@@ -96,8 +108,10 @@ neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_e
   return bind_value(b, to, v, error);
 }
 
-/* The ops that building itself carries out. What is neither a Do nor a Gradient is CreateScope or HasScope. */
-static neap_status expand_pseudo(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+/* The ops that building itself carries out. What is neither a Do nor a Gradient is CreateScope or
+ * HasScope. */
+static neap_status expand_pseudo(neap_builder *b, const neap_net_op *op, int next_op,
+                                 neap_error *error) {
   if (neap_net_do_body(op) != NULL) return graph_expand_do(b, op, error);
   if (strcmp(op->op->name, "Gradient") == 0) return build_gradient(b, op, next_op, error);
   return expand_scope(b, op, error);
@@ -110,9 +124,10 @@ int build_find_node(const neap_graph *graph, const char *name) {
   return -1;
 }
 
-/* build_node, with what an expanded net remembers: the phase, the other half of the pair, the random stream. */
-static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, const neap_node_spec *spec, int *node,
-                                     neap_error *error) {
+/* build_node, with what an expanded net remembers: the phase, the other half of the pair, the
+ * random stream. */
+static neap_status build_from_origin(neap_builder *b, const neap_net_op *op,
+                                     const neap_node_spec *spec, int *node, neap_error *error) {
   const neap_net_origin *origin = &op->origin;
   if (origin->backward) {
     b->graph->train = true;
@@ -120,7 +135,8 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op, con
     b->forward = origin->forward != NULL ? build_find_node(b->graph, origin->forward) : -1;
   }
   uint32_t position = *b->stream;
-  if (origin->stream != 0) *b->stream = origin->stream; /* the ops of its subnets count on from there */
+  /* the ops of its subnets count on from there */
+  if (origin->stream != 0) *b->stream = origin->stream;
   neap_status status = build_node(b, spec, node, error);
   if (origin->backward) b->phase = NEAP_PHASE_FORWARD, b->forward = -1;
   if (origin->stream != 0) *b->stream = position + (*b->stream - origin->stream);
@@ -139,10 +155,12 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
     NEAP_TRY(graph_build_loop_gradient(b, op, error));
     return bind_names(b, op, b->graph->n_node - 1, error);
   }
-  /* Where there may be a backward, optional outputs exist although the net does not name them: grad may ask for a stash. Those
-   * that nobody reads in the end are trimmed. */
-  int n_out = NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
-  const char **out_name = neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
+  /* Where there may be a backward, optional outputs exist although the net does not name them: grad
+   * may ask for a stash. Those that nobody reads in the end are trimmed. */
+  int n_out =
+    NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
+  const char **out_name =
+    neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
   if (out_name == NULL) return graph_no_memory(error);
   for (int k = 0; k < op->n_out; k++) out_name[k] = op->out[k];
   neap_node_spec spec = {.op = op->op,
@@ -157,26 +175,31 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
                          .in_blob = (const char *const *)op->in};
   neap_value_id *in;
   int node;
-  if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL || spec.device == NULL)
+  if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL ||
+      spec.device == NULL)
     return graph_no_memory(error);
-  NEAP_TRY(build_read_names(b, op, &in, error)); /* the texts are interned: a graph outlives its net */
+  /* the texts are interned: a graph outlives its net */
+  NEAP_TRY(build_read_names(b, op, &in, error));
   NEAP_TRY(copy_before_write(b, op, in, error));
   spec.in = in;
   NEAP_TRY(copy_beside_write(b, &spec, in, error));
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
   NEAP_TRY(bind_names(b, op, node, error));
-  bool unknown = (b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0) || b->open == node + 1;
+  bool unknown =
+    (b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0) || b->open == node + 1;
   return probe && unknown ? build_probe_unknown(b, op, error) : NEAP_OK;
 }
 
-/* Entries of `recompute` are op positions in the net; an op may give several nodes, and all of them are marked. */
+/* Entries of `recompute` are op positions in the net; an op may give several nodes, and all of them
+ * are marked. */
 neap_status build_ops(neap_builder *b, neap_error *error) {
   int n = neap_net_n_ops(b->net);
   for (int i = 0; i < n; i++) {
     int first = b->graph->n_node;
     NEAP_TRY(build_op(b, neap_net_op_at(b->net, i), i + 1, error));
     for (int r = 0; r < b->n_recompute; r++)
-      for (int m = first; b->recompute[r] == i && m < b->graph->n_node; m++) b->graph->node[m].recompute = true;
+      for (int m = first; b->recompute[r] == i && m < b->graph->n_node; m++)
+        b->graph->node[m].recompute = true;
   }
   return build_run_passes(b, NEAP_PASS_FORWARD, n, error);
 }

@@ -19,7 +19,8 @@ bool neap_builder_may_go(const neap_builder *b, neap_value_id v, int next_op) {
   if (!value->is_blob || neap_map_get(&b->env, value->name, -1) != v) return true;
   const neap_net_blob *blob = neap_net_find_blob(b->net, value->name);
   if (blob != NULL && (blob->keep || blob->role != NEAP_ROLE_ACTIVATION)) return false;
-  if (blob != NULL && blob->bank != NULL && b->options->n_bank > 0) return false; /* it lies where it was said to */
+  /* it lies where it was said to */
+  if (blob != NULL && blob->bank != NULL && b->options->n_bank > 0) return false;
   for (int i = 0; i < b->options->n_keep; i++)
     if (strcmp(b->options->keep[i], value->name) == 0) return false;
   for (int i = 0; i < neap_net_n_outputs(b->net); i++)
@@ -31,8 +32,9 @@ bool neap_builder_may_go(const neap_builder *b, neap_value_id v, int next_op) {
   return true;
 }
 
-neap_status neap_builder_emit(neap_builder *b, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
-                              const neap_grad *inherit, const neap_set *set, neap_error *error) {
+neap_status neap_builder_emit(neap_builder *b, const char *type, int n_in, const neap_value_id *in,
+                              int n_out, neap_value_id *out, const neap_grad *inherit,
+                              const neap_set *set, neap_error *error) {
   neap_grad grad = build_emitter(b);
   build_begin_emit(b, error);
   neap_grad_emit(&grad, type, n_in, in, n_out, out, inherit, set);

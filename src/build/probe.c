@@ -1,8 +1,10 @@
-/* probe.c: the part of a net that finds unknown lengths. A dynamic session runs it first where outputs' lengths depend on
- * data: the graph of a probe holds those ops and what leads to them, as far as sizes are known.
+/* probe.c: the part of a net that finds unknown lengths. A dynamic session runs it first where
+ * outputs' lengths depend on data: the graph of a probe holds those ops and what leads to them, as
+ * far as sizes are known.
  *
- * INVARIANT: what is skipped counts as it would otherwise, in streams of random numbers and in numbers of lengths, so that the
- * ops of a probe draw what they draw in the whole graph, and a length found is looked up under the same number there.
+ * INVARIANT: what is skipped counts as it would otherwise, in streams of random numbers and in
+ * numbers of lengths, so that the ops of a probe draw what they draw in the whole graph, and a
+ * length found is looked up under the same number there.
  */
 #include "build/build_int.h"
 
@@ -14,7 +16,8 @@ static int count_of_op(const neap_net_op *op) {
   if (body != NULL) return neap_graph_count_extents(body);
   int n = (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) n += neap_graph_count_extents(op->attrs[a].net);
+    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+      n += neap_graph_count_extents(op->attrs[a].net);
   return n;
 }
 
@@ -37,7 +40,9 @@ static int mark_loops(const neap_net *net, bool within, bool *in_loop, int at) {
   return at;
 }
 
-void neap_graph_mark_loop_extents(const neap_net *net, bool *in_loop) { (void)mark_loops(net, false, in_loop, 0); }
+void neap_graph_mark_loop_extents(const neap_net *net, bool *in_loop) {
+  (void)mark_loops(net, false, in_loop, 0);
+}
 
 int neap_graph_count_extents(const neap_net *net) {
   int n = 0;
@@ -54,14 +59,16 @@ static bool is_resident(const neap_builder *b, const char *name) {
   return blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE;
 }
 
-/* Whether the op writes such bytes itself, in its turn: by a pair of its record, or in a subnet. What ops of the net make under a
- * declared name is a value like any other, which a probe assigns to nothing; so it is with a Do, whose ops are the net's. */
+/* Whether the op writes such bytes itself, in its turn: by a pair of its record, or in a subnet.
+ * What ops of the net make under a declared name is a value like any other, which a probe assigns
+ * to nothing; so it is with a Do, whose ops are the net's. */
 static bool writes_resident(const neap_builder *b, const neap_net_op *op) {
   bool has_subnets = (op->op->effects & NEAP_EFFECT_CONTROL) != 0 && neap_net_do_body(op) == NULL;
   for (int k = 0; has_subnets && k < op->n_out; k++)
     if (is_resident(b, op->out[k])) return true;
   for (int p = 0; p < op->op->n_enforced; p++)
-    if (op->op->enforced[p].in < op->n_in && is_resident(b, op->in[op->op->enforced[p].in])) return true;
+    if (op->op->enforced[p].in < op->n_in && is_resident(b, op->in[op->op->enforced[p].in]))
+      return true;
   return false;
 }
 
@@ -79,21 +86,26 @@ static bool has_loop_lengths(const neap_net_op *op) {
   return false;
 }
 
-/* Updates and the backward pass of the net lead to no length, and what loops find the run itself finds; but a branch has to find all that
- * it can when it is run. The ops of a Do are the net's, each left out for itself. */
+/* Updates and the backward pass of the net lead to no length, and what loops find the run itself
+ * finds; but a branch has to find all that it can when it is run. The ops of a Do are the net's,
+ * each left out for itself. */
 bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
   if (neap_net_do_body(op) != NULL) return false;
-  if (!b->is_sub && (has_loop_lengths(op) || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward)) return true;
+  if (!b->is_sub &&
+      (has_loop_lengths(op) || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward))
+    return true;
   if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return true;
   for (int i = 0; i < op->n_in; i++)
-    if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == BUILD_UNKNOWN) return true;
+    if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == BUILD_UNKNOWN)
+      return true;
   return writes_resident(b, op);
 }
 
 /* What reads these names later is left out of the probe as well. */
 neap_status build_probe_unknown(neap_builder *b, const neap_net_op *op, neap_error *error) {
   for (int k = 0; k < op->n_out; k++)
-    if (op->out[k] != NULL && !neap_map_set(&b->env, op->out[k], BUILD_UNKNOWN)) return graph_no_memory(error);
+    if (op->out[k] != NULL && !neap_map_set(&b->env, op->out[k], BUILD_UNKNOWN))
+      return graph_no_memory(error);
   return NEAP_OK;
 }
 

@@ -1,24 +1,29 @@
 /* sub.c: subnets to subgraphs, whose parameters and results are operands of the owning node.
  *
  * INVARIANT: parameters and results have region ARGUMENT and the owner's operand as their place.
- * INVARIANT: a result that is a parameter unchanged, or appears twice, gets a Copy of its own, unless it is the next version of a
- * resident parameter, which is the same storage.
+ * INVARIANT: a result that is a parameter unchanged, or appears twice, gets a Copy of its own,
+ * unless it is the next version of a resident parameter, which is the same storage.
  */
 #include "build/build_int.h"
 
 #include <string.h>
 
-/* Values for the owner's operands, bound to the names that the subnet has for them. Those behind, which hold gradients that
- * arrive, have no name. A parameter that a result is a version of may be written in place; in a repeated forward nothing may. */
+/* Values for the owner's operands, bound to the names that the subnet has for them. Those behind,
+ * which hold gradients that arrive, have no name. A parameter that a result is a version of may be
+ * written in place; in a repeated forward nothing may. */
 static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
   neap_graph *graph = b->graph;
   graph->param = build_ids(b, NEAP_MAX(spec->n_in, 1));
   if (graph->param == NULL) return graph_no_memory(error);
   int n_named = spec->net != NULL ? neap_net_n_sub_inputs(spec->net) : spec->n_in;
   if (spec->net != NULL && (spec->n_seed == 0 ? n_named != spec->n_in : n_named > spec->n_in))
-    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d", neap_net_name(spec->net), n_named, spec->n_in);
-  for (int i = 0; i < spec->n_in; i++) { /* the identity has names for its captures, and none for gradients */
-    const char *name = spec->net == NULL ? spec->in_name[i] : i < n_named ? neap_net_sub_input_at(spec->net, i) : NULL;
+    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d",
+                     neap_net_name(spec->net), n_named, spec->n_in);
+  /* the identity has names for its captures, and none for gradients */
+  for (int i = 0; i < spec->n_in; i++) {
+    const char *name = spec->net == NULL ? spec->in_name[i]
+                       : i < n_named     ? neap_net_sub_input_at(spec->net, i)
+                                         : NULL;
     int v = graph_add_value(graph, name != NULL ? name : "seed", &spec->in_type[i]);
     if (v < 0 || (name != NULL && !neap_map_set(&b->env, name, v))) return graph_no_memory(error);
     graph->value[v].region = NEAP_REGION_ARGUMENT;
@@ -32,17 +37,21 @@ static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_e
   return NEAP_OK;
 }
 
-/* The newest value that lies in the owner's operand, which a result may have to replace; NEAP_NO_VALUE: nobody reads it. */
+/* The newest value that lies in the owner's operand, which a result may have to replace;
+ * NEAP_NO_VALUE: nobody reads it. */
 static neap_value_id last_version(const neap_graph *graph, int argument) {
   for (int v = graph->n_value - 1; v >= 0; v--)
-    if (graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument) return v;
+    if (graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument)
+      return v;
   return NEAP_NO_VALUE;
 }
 
-/* A result that replaces what the body reads in the same bytes is assigned, so that edges hold the readers' order. */
+/* A result that replaces what the body reads in the same bytes is assigned, so that edges hold the
+ * readers' order. */
 neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_error *error) {
   neap_graph *graph = b->graph;
-  bool is_version = graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument;
+  bool is_version =
+    graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument;
   neap_value_id old = is_version ? NEAP_NO_VALUE : last_version(graph, argument);
   if (old != NEAP_NO_VALUE) {
     neap_grad g = build_emitter(b);
@@ -55,31 +64,39 @@ neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_er
     v = build_emit_copy(b, v);
     NEAP_TRY(b->emit_status);
   }
-  /* All versions of its storage lie where it does: a copy that an op of the body then wrote in place. */
+  /* All versions of its storage lie where it does: a copy that an op of the body then wrote in
+   * place. */
   neap_value_id root = graph->value[v].root;
   for (int u = 0; u < graph->n_value; u++)
-    if (graph->value[u].root == root) graph->value[u].region = NEAP_REGION_ARGUMENT, graph->value[u].argument = argument;
+    if (graph->value[u].root == root)
+      graph->value[u].region = NEAP_REGION_ARGUMENT, graph->value[u].argument = argument;
   graph->value[v].is_last = true;
   graph->output[graph->n_output++] = v;
   return NEAP_OK;
 }
 
 /* The values that the subnet's outputs stand for. */
-static neap_status result_values(neap_builder *b, const neap_sub_spec *spec, int n, neap_value_id *out, neap_error *error) {
+static neap_status result_values(neap_builder *b, const neap_sub_spec *spec, int n,
+                                 neap_value_id *out, neap_error *error) {
   for (int k = 0; k < n; k++) {
     const char *name = spec->net != NULL ? neap_net_output_at(spec->net, k) : spec->out_name[k];
     out[k] = neap_map_get(&b->env, name, NEAP_NO_VALUE);
     if (out[k] == NEAP_NO_VALUE)
-      return neap_fail(error, NEAP_GRAPH, "the branch that is not taken must yield \"%s\", which does not exist before", name);
+      return neap_fail(
+        error, NEAP_GRAPH,
+        "the branch that is not taken must yield \"%s\", which does not exist before", name);
   }
   return NEAP_OK;
 }
 
-/* The backward of a subnet from results to parameters: seed_result[i] is a result's position, seed_param[i] the parameter that
- * holds its gradient, wrt[i] a parameter. out[i] is NEAP_NO_VALUE where no gradient arrives. */
-static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, const neap_value_id *result, neap_value_id *out,
+/* The backward of a subnet from results to parameters: seed_result[i] is a result's position,
+ * seed_param[i] the parameter that holds its gradient, wrt[i] a parameter. out[i] is NEAP_NO_VALUE
+ * where no gradient arrives. */
+static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec,
+                                const neap_value_id *result, neap_value_id *out,
                                 neap_error *error) {
-  neap_value_id *seed = build_ids(b, NEAP_MAX(spec->n_seed, 1)), *dseed = build_ids(b, NEAP_MAX(spec->n_seed, 1)),
+  neap_value_id *seed = build_ids(b, NEAP_MAX(spec->n_seed, 1)),
+                *dseed = build_ids(b, NEAP_MAX(spec->n_seed, 1)),
                 *wrt = build_ids(b, NEAP_MAX(spec->n_wrt, 1));
   if (seed == NULL || dseed == NULL || wrt == NULL) return graph_no_memory(error);
   for (int i = 0; i < spec->n_seed; i++) {
@@ -88,14 +105,19 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec, cons
   }
   for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
   b->phase = NEAP_PHASE_BACKWARD;
-  b->graph->train = true; /* kernels of forward ops repeated here are chosen with their backward in mind */
+  /* kernels of forward ops repeated here are chosen with their backward in mind */
+  b->graph->train = true;
   return graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error);
 }
 
-/* With seeds the subgraph's results are the gradients of spec->wrt, zeros where none arrives; without, the subnet's outputs. */
+/* With seeds the subgraph's results are the gradients of spec->wrt, zeros where none arrives;
+ * without, the subnet's outputs. */
 static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
-  /* Results of the forward are needed to seed its backward, though they are not what this graph gives. */
-  int n_result = spec->n_seed > 0 ? (spec->net != NULL ? neap_net_n_outputs(spec->net) : spec->n_out) : spec->n_out;
+  /* Results of the forward are needed to seed its backward, though they are not what this graph
+   * gives. */
+  int n_result = spec->n_seed > 0
+                   ? (spec->net != NULL ? neap_net_n_outputs(spec->net) : spec->n_out)
+                   : spec->n_out;
   int n_out = spec->n_seed > 0 ? spec->n_wrt : n_result;
   neap_value_id *result = build_ids(b, n_result + 1), *out = build_ids(b, n_out + 1);
   b->graph->output = build_ids(b, n_out + 1);
@@ -103,8 +125,8 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   NEAP_TRY(add_params(b, spec, error));
   if (spec->net != NULL) {
     if (spec->n_seed == 0 && neap_net_n_outputs(spec->net) != n_out)
-      return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", neap_net_name(spec->net),
-                       neap_net_n_outputs(spec->net), n_out);
+      return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d",
+                       neap_net_name(spec->net), neap_net_n_outputs(spec->net), n_out);
     if (!spec->is_blank) NEAP_TRY(build_ops(b, error));
   }
   if (spec->is_blank)
@@ -114,7 +136,8 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   build_begin_emit(b, error);
   /* Nobody reads it: the body that is run in its place is for what this one finds. */
   for (int k = 0; b->finds && k < n_result; k++)
-    if (spec->is_open || result[k] == BUILD_UNKNOWN) result[k] = build_constant(b, spec->result[k], 0);
+    if (spec->is_open || result[k] == BUILD_UNKNOWN)
+      result[k] = build_constant(b, spec->result[k], 0);
   NEAP_TRY(b->emit_status);
   if (spec->n_seed > 0) {
     for (int i = 0; i < spec->n_wrt; i++) out[i] = NEAP_NO_VALUE;
@@ -122,7 +145,8 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
     for (int i = 0; spec->flows != NULL && i < spec->n_wrt; i++)
       spec->flows[i] = spec->flows[i] || spec->is_blank || out[i] != NEAP_NO_VALUE;
     for (int i = 0; i < spec->n_wrt; i++)
-      if (out[i] == NEAP_NO_VALUE) out[i] = build_constant(b, b->graph->value[b->graph->param[spec->wrt[i]]].type, 0);
+      if (out[i] == NEAP_NO_VALUE)
+        out[i] = build_constant(b, b->graph->value[b->graph->param[spec->wrt[i]]].type, 0);
     NEAP_TRY(b->emit_status);
   } else if (n_out > 0) {
     memcpy(out, result, (size_t)n_out * sizeof *out);
@@ -136,7 +160,8 @@ void build_joint_fini(neap_joint *joint) {
   build_fini(&joint->builder);
 }
 
-/* Forward nodes first, n_forward of them, then the backward. Not finished: who cuts it finishes the halves. */
+/* Forward nodes first, n_forward of them, then the backward. Not finished: who cuts it finishes the
+ * halves. */
 static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, neap_error *error) {
   neap_builder *b = &joint->builder;
   joint->result = build_ids(b, spec->n_out + 1);
@@ -149,7 +174,8 @@ static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, 
   return sub_gradient(b, spec, joint->result, joint->grad, error);
 }
 
-neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out, neap_error *error) {
+neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out,
+                        neap_error *error) {
   NEAP_TRY(build_count(outer, 0, 1, 0, error));
   *out = (neap_joint){.builder = {.graph = graph_new(neap_intern(neap_net_name(spec->net))),
                                   .net = spec->net,
@@ -165,31 +191,36 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
                                   .stream = outer->stream,
                                   .n_extent = outer->n_extent,
                                   .count = outer->count}};
-  neap_status status = out->builder.graph == NULL ? graph_no_memory(error) : build_joint_in(out, spec, error);
+  neap_status status =
+    out->builder.graph == NULL ? graph_no_memory(error) : build_joint_in(out, spec, error);
   if (status != NEAP_OK) build_joint_fini(out);
   return status;
 }
 
-/* The stream of random numbers goes on through the subgraph and behind it. *out is owned; on failure nothing is left. */
-neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out, neap_error *error) {
+/* The stream of random numbers goes on through the subgraph and behind it. *out is owned; on
+ * failure nothing is left. */
+neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out,
+                      neap_error *error) {
   NEAP_TRY(build_count(outer, 0, 1, 0, error));
-  neap_builder b = {.graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),
-                    .net = spec->net,
-                    .options = outer->options,
-                    .passes = outer->passes,
-                    .is_sub = true,
-                    .no_commits = outer->no_commits || spec->n_seed > 0,
-                    .all_outputs = outer->all_outputs,
-                    .forward = -1,
-                    .in_loop = outer->in_loop || spec->in_loop,
-                    .in_body = spec->in_loop ? spec->is_body && !outer->in_loop : outer->in_body,
-                    .met = spec->is_body ? spec->met : outer->met,
-                    .finds = spec->result != NULL,
-                    .trial = spec->trial != BUILD_NO_TRIAL ? spec->trial : outer->trial,
-                    .stream = outer->stream,
-                    .n_extent = outer->n_extent,
-                    .count = outer->count};
-  uint32_t stream = *outer->stream, n_stream = spec->in_loop ? 0 : build_branch_streams(outer, spec->net);
+  neap_builder b = {
+    .graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),
+    .net = spec->net,
+    .options = outer->options,
+    .passes = outer->passes,
+    .is_sub = true,
+    .no_commits = outer->no_commits || spec->n_seed > 0,
+    .all_outputs = outer->all_outputs,
+    .forward = -1,
+    .in_loop = outer->in_loop || spec->in_loop,
+    .in_body = spec->in_loop ? spec->is_body && !outer->in_loop : outer->in_body,
+    .met = spec->is_body ? spec->met : outer->met,
+    .finds = spec->result != NULL,
+    .trial = spec->trial != BUILD_NO_TRIAL ? spec->trial : outer->trial,
+    .stream = outer->stream,
+    .n_extent = outer->n_extent,
+    .count = outer->count};
+  uint32_t stream = *outer->stream,
+           n_stream = spec->in_loop ? 0 : build_branch_streams(outer, spec->net);
   if (b.graph != NULL) b.graph->probe = b.finds;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   build_fini(&b);

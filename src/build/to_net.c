@@ -1,14 +1,17 @@
-/* to_net.c: a prepared graph as a net again, backward written out: what `net:expand` gives and memonger works on.
+/* to_net.c: a prepared graph as a net again, backward written out: what `net:expand` gives and
+ * memonger works on.
  *
- * Every value becomes a blob. INVARIANT: the last version of a name keeps it, since that is what fetch sees; values before it
- * that go by the same name are "name~2", "name~3", except versions of one storage, which are in place by name. What the
- * graph knows and names can't say (roles, whose gradient a blob is, pairs of forward and backward, random streams, devices)
- * goes into the net's own fields, so that the net runs as the graph would: same kernels, same bits.
+ * Every value becomes a blob. INVARIANT: the last version of a name keeps it, since that is what
+ * fetch sees; values before it that go by the same name are "name~2", "name~3", except versions of
+ * one storage, which are in place by name. What the graph knows and names can't say (roles, whose
+ * gradient a blob is, pairs of forward and backward, random streams, devices) goes into the net's
+ * own fields, so that the net runs as the graph would: same kernels, same bits.
  *
- * Subgraphs become subnets, in the backward pass too: the gradient of an If is an If whose branches are forward and backward.
- * What a branch or a loop's body captures goes by the name it has around; states and rows, which a body gets by position, by
- * names of its own. The backward of a loop is one op, LoopGradient: it is made again of the loop that it names, whose frames are then
- * cut as they were (loop_gradient.c); so such a loop's body is written as it was before the cut.
+ * Subgraphs become subnets, in the backward pass too: the gradient of an If is an If whose branches
+ * are forward and backward. What a branch or a loop's body captures goes by the name it has around;
+ * states and rows, which a body gets by position, by names of its own. The backward of a loop is
+ * one op, LoopGradient: it is made again of the loop that it names, whose frames are then cut as
+ * they were (loop_gradient.c); so such a loop's body is written as it was before the cut.
  * INVARIANT: no name in a subnet means something else around it.
  */
 #include "build/build_int.h"
@@ -35,7 +38,8 @@ typedef struct writer {
 /* `base`, or "base~2", "base~3" ..: the first that `taken` lacks. NULL when memory is refused. */
 static const char *free_name(neap_map *taken, const char *base) {
   const char *name = neap_intern(base);
-  for (int n = 2; name != NULL && neap_map_get(taken, name, 0) != 0; n++) name = neap_intern_format("%s~%d", base, n);
+  for (int n = 2; name != NULL && neap_map_get(taken, name, 0) != 0; n++)
+    name = neap_intern_format("%s~%d", base, n);
   return name != NULL && neap_map_set(taken, name, 1) ? name : NULL;
 }
 
@@ -65,7 +69,8 @@ static neap_status name_root(writer *w, neap_value_id v, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Blobs that the world can ask for take their names first, then all others in order of definition. */
+/* Blobs that the world can ask for take their names first, then all others in order of
+ * definition. */
 static neap_status name_values(writer *w, neap_error *error) {
   for (int i = 0; w->from != NULL && i < neap_net_n_blobs(w->from); i++) {
     const neap_net_blob *blob = neap_net_blob_at(w->from, i);
@@ -83,32 +88,38 @@ static neap_status name_values(writer *w, neap_error *error) {
   return NEAP_OK;
 }
 
-/* A blob that is there before the net runs, with the initial value that the net it came from gives it. */
-static neap_status declare(writer *w, const char *name, neap_role role, const neap_type *type, const neap_net_blob *blob,
-                           neap_error *error) {
-  const neap_net_op *init = blob != NULL && blob->init >= 0 ? neap_net_init_at(w->from, blob->init) : NULL;
+/* A blob that is there before the net runs, with the initial value that the net it came from gives
+ * it. */
+static neap_status declare(writer *w, const char *name, neap_role role, const neap_type *type,
+                           const neap_net_blob *blob, neap_error *error) {
+  const neap_net_op *init =
+    blob != NULL && blob->init >= 0 ? neap_net_init_at(w->from, blob->init) : NULL;
   neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
   if (init != NULL && set == NULL) return graph_no_memory(error);
-  neap_status status = neap_net_declare(w->net, name, role, type, blob != NULL ? blob->trainable : role == NEAP_ROLE_PARAMETER,
-                                        init != NULL ? init->op->name : NULL, set, blob != NULL ? blob->line : NULL, error);
+  neap_status status = neap_net_declare(
+    w->net, name, role, type, blob != NULL ? blob->trainable : role == NEAP_ROLE_PARAMETER,
+    init != NULL ? init->op->name : NULL, set, blob != NULL ? blob->line : NULL, error);
   neap_free(set);
   return status;
 }
 
-/* First as the net it came from declares them, unread ones too: the order decides which random numbers fill a parameter. Types
- * are the graph's, whose inputs may have another batch. */
+/* First as the net it came from declares them, unread ones too: the order decides which random
+ * numbers fill a parameter. Types are the graph's, whose inputs may have another batch. */
 static neap_status declare_inputs(writer *w, neap_error *error) {
   for (int i = 0; w->from != NULL && i < neap_net_n_blobs(w->from); i++) {
     const neap_net_blob *blob = neap_net_blob_at(w->from, i);
     if (blob->type.dtype == NEAP_DTYPE_NONE) continue;
     neap_value_id v = declared_value(w->graph, blob->name);
-    NEAP_TRY(declare(w, blob->name, blob->role, v >= 0 ? &w->graph->value[v].type : &blob->type, blob, error));
+    NEAP_TRY(declare(w, blob->name, blob->role, v >= 0 ? &w->graph->value[v].type : &blob->type,
+                     blob, error));
   }
   for (int v = 0; v < w->graph->n_value; v++) {
     const neap_value *value = &w->graph->value[v];
-    if (value->node >= 0 || value->root != v || neap_net_find_blob(w->net, w->name[v]) != NULL) continue;
-    NEAP_TRY(
-      declare(w, w->name[v], value->role == NEAP_ROLE_ACTIVATION ? NEAP_ROLE_INPUT : value->role, &value->type, NULL, error));
+    if (value->node >= 0 || value->root != v || neap_net_find_blob(w->net, w->name[v]) != NULL)
+      continue;
+    NEAP_TRY(declare(w, w->name[v],
+                     value->role == NEAP_ROLE_ACTIVATION ? NEAP_ROLE_INPUT : value->role,
+                     &value->type, NULL, error));
   }
   return NEAP_OK;
 }
@@ -128,17 +139,20 @@ static const char *name_in_scope(const char *name, const char *scope) {
   return n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' ? name + n + 1 : NULL;
 }
 
-/* Given by the user, or set by a rewrite. Others stay defaults: to be given or not is part of what some attributes mean. */
+/* Given by the user, or set by a rewrite. Others stay defaults: to be given or not is part of what
+ * some attributes mean. */
 static bool is_told(const neap_attr *attr, const neap_attr_value *value) {
   return value->given || value->n != attr->value.n || value->i != attr->value.i;
 }
 
-/* ---- subnets ------------------------------------------------------------------------------------------------------------ */
+/* ---- subnets --------------------------------------------------------------------------------- */
 
-/* Operands of a control op before those that its subnets take: an If's condition. All subnets take the same. */
+/* Operands of a control op before those that its subnets take: an If's condition. All subnets take
+ * the same. */
 static int n_before_params(const neap_node *node) { return node->n_in - node->sub[0]->n_param; }
 
-/* Whether the operand is captured by name. States and rows of a loop are found by position, a condition by nobody. */
+/* Whether the operand is captured by name. States and rows of a loop are found by position, a
+ * condition by nobody. */
 static bool is_capture(const neap_node *node, int i) {
   if (node->loop == NULL) return i >= n_before_params(node);
   return i >= graph_attr_int(node, "n_state") + graph_attr_int(node, "n_seq");
@@ -149,31 +163,38 @@ static bool is_left_out(const writer *w, const neap_node *node, int i) {
   if (!is_capture(node, i)) return false;
   if (node->in[i] < 0) return true;
   for (int k = 0; k < i; k++)
-    if (is_capture(node, k) && node->in[k] >= 0 && w->name[node->in[k]] == w->name[node->in[i]]) return true;
+    if (is_capture(node, k) && node->in[k] >= 0 && w->name[node->in[k]] == w->name[node->in[i]])
+      return true;
   return false;
 }
 
 static neap_status write_nodes(writer *w, neap_error *error);
 
 /* The parameters' names, and those among them that the interface lists, n of them. */
-static neap_status name_params(writer *w, const neap_node *node, const char **takes, int *n, neap_error *error) {
+static neap_status name_params(writer *w, const neap_node *node, const char **takes, int *n,
+                               neap_error *error) {
   static const neap_type untyped = {0};
   int first = n_before_params(node);
   for (int i = first; i < node->n_in; i++) {
     neap_value_id v = w->graph->param[i - first];
     if (is_capture(node, i)) {
-      w->name[v] = node->in[i] >= 0 ? w->outer->name[node->in[i]] : w->graph->value[v].name; /* unread */
-      if (node->in[i] >= 0 && !neap_map_set(&w->taken, w->name[v], 1)) return graph_no_memory(error);
+      /* unread */
+      w->name[v] = node->in[i] >= 0 ? w->outer->name[node->in[i]] : w->graph->value[v].name;
+      if (node->in[i] >= 0 && !neap_map_set(&w->taken, w->name[v], 1))
+        return graph_no_memory(error);
     } else {
       NEAP_TRY(name_root(w, v, error));
-      NEAP_TRY(neap_net_declare(w->net, w->name[v], NEAP_ROLE_INPUT, &untyped, false, NULL, NULL, NULL, error));
+      NEAP_TRY(neap_net_declare(w->net, w->name[v], NEAP_ROLE_INPUT, &untyped, false, NULL, NULL,
+                                NULL, error));
     }
     if (!is_left_out(w->outer, node, i)) takes[(*n)++] = w->name[v];
   }
   return NEAP_OK;
 }
 
-static bool is_framed(const neap_node *node) { return node->loop != NULL && !node->loop->is_backward && node->loop->frames >= 0; }
+static bool is_framed(const neap_node *node) {
+  return node->loop != NULL && !node->loop->is_backward && node->loop->frames >= 0;
+}
 
 static bool is_read(const neap_graph *graph, neap_value_id v) {
   for (int n = 0; n < graph->n_node; n++)
@@ -182,21 +203,23 @@ static bool is_read(const neap_graph *graph, neap_value_id v) {
   return false;
 }
 
-/* What result k of a body, or of a branch in one, was before it was given its place (build_result): a copy of what lies elsewhere or an assignment to the
- * state that it replaces is made again when the net is read, and in between would be differentiated. Marks that node as one to
- * skip. */
+/* What result k of a body, or of a branch in one, was before it was given its place (build_result):
+ * a copy of what lies elsewhere or an assignment to the state that it replaces is made again when
+ * the net is read, and in between would be differentiated. Marks that node as one to skip. */
 static neap_value_id before_place(writer *w, int k) {
   const neap_graph *graph = w->graph;
   neap_value_id v = graph->output[k], from = NEAP_NO_VALUE;
   int n = graph->value[v].node;
   if (n < 0 || is_read(graph, v)) return v;
   if (strcmp(graph->node[n].op->name, "Assign") == 0) from = graph->node[n].in[1];
-  if (strcmp(graph->node[n].op->name, "Copy") == 0 && graph->value[graph->node[n].in[0]].region != NEAP_REGION_ARENA)
+  if (strcmp(graph->node[n].op->name, "Copy") == 0 &&
+      graph->value[graph->node[n].in[0]].region != NEAP_REGION_ARENA)
     from = graph->node[n].in[0];
   for (int j = 0; j < graph->n_output && from >= 0; j++) {
     int other = graph->value[graph->output[j]].node;
     if (graph->output[j] == from) from = NEAP_NO_VALUE;
-    for (int i = 0; j < k && other >= 0 && w->skip[other] && i < graph->node[other].n_in && from >= 0; i++)
+    for (int i = 0;
+         j < k && other >= 0 && w->skip[other] && i < graph->node[other].n_in && from >= 0; i++)
       if (graph->node[other].in[i] == from) from = NEAP_NO_VALUE; /* a name is given once */
   }
   if (from < 0) return v;
@@ -221,7 +244,8 @@ static neap_status list_recompute(const writer *w, writer *outer, neap_error *er
 /* Into w->net, which is new. */
 static neap_status write_body(writer *w, const neap_node *node, neap_error *error) {
   const neap_graph *graph = w->graph;
-  const char **list = neap_alloc(((size_t)graph->n_param + (size_t)graph->n_output + 1) * sizeof *list);
+  const char **list =
+    neap_alloc(((size_t)graph->n_param + (size_t)graph->n_output + 1) * sizeof *list);
   int n_takes = 0;
   if (list == NULL) return graph_no_memory(error);
   const char **gives = list + graph->n_param;
@@ -230,7 +254,8 @@ static neap_status write_body(writer *w, const neap_node *node, neap_error *erro
   for (int k = 0; k < graph->n_output && status == NEAP_OK; k++)
     gives[k] = w->name[w->is_again ? before_place(w, k) : graph->output[k]];
   if (status == NEAP_OK) status = write_nodes(w, error);
-  if (status == NEAP_OK) status = neap_net_set_sub_interface(w->net, n_takes, list, graph->n_output, gives, error);
+  if (status == NEAP_OK)
+    status = neap_net_set_sub_interface(w->net, n_takes, list, graph->n_output, gives, error);
   neap_free(list);
   return status;
 }
@@ -239,7 +264,8 @@ static neap_status writer_init(writer *w, neap_error *error) {
   w->name = neap_alloc_zeroed((size_t)(w->graph->n_value + 1) * sizeof *w->name);
   w->op_name = neap_alloc_zeroed((size_t)(w->graph->n_node + 1) * sizeof *w->op_name);
   w->skip = neap_alloc_zeroed((size_t)(w->graph->n_node + 1) * sizeof *w->skip);
-  return w->name == NULL || w->op_name == NULL || w->skip == NULL ? graph_no_memory(error) : NEAP_OK;
+  return w->name == NULL || w->op_name == NULL || w->skip == NULL ? graph_no_memory(error)
+                                                                  : NEAP_OK;
 }
 
 /* Tables only: the net is the caller's. */
@@ -253,7 +279,8 @@ static void writer_fini(writer *w) {
 }
 
 /* Subgraph s of the node as a subnet, which the net around it owns. */
-static neap_status write_sub(writer *outer, const neap_node *node, int s, const neap_net **out, neap_error *error) {
+static neap_status write_sub(writer *outer, const neap_node *node, int s, const neap_net **out,
+                             neap_error *error) {
   writer w = {.outer = outer, .graph = node->sub[s], .sub_taken = outer->sub_taken};
   w.is_again = outer->is_again || is_framed(node);
   const char *name = free_name(outer->sub_taken, w.graph->name);
@@ -266,7 +293,7 @@ static neap_status write_sub(writer *outer, const neap_node *node, int s, const 
   return status;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* Into `set`: what the user gave or a rewrite set, and subnets, which are written here. */
 static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, neap_error *error) {
@@ -277,14 +304,15 @@ static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, 
     bool is_net = attr->type == NEAP_ATTR_NET;
     if (is_net) NEAP_TRY(write_sub(w, node, s++, &value.net, error));
     if (strcmp(attr->name, "recompute") == 0)
-      value = (neap_attr_value){.given = w->n_recompute > 0, .n = w->n_recompute, .ints = w->recompute};
+      value =
+        (neap_attr_value){.given = w->n_recompute > 0, .n = w->n_recompute, .ints = w->recompute};
     if (is_net || is_told(attr, &value)) set[n++] = (neap_set){attr->name, value};
   }
   return NEAP_OK;
 }
 
-/* Names of what the op reads, in a list that has room for all; returns how many. A backward loop says first what arrives, then
- * what else it reads, and of frames nothing. */
+/* Names of what the op reads, in a list that has room for all; returns how many. A backward loop
+ * says first what arrives, then what else it reads, and of frames nothing. */
 static int name_inputs(const writer *w, const neap_node *node, const char **in) {
   const neap_loop *loop = node->loop != NULL && node->loop->is_backward ? node->loop : NULL;
   int n = 0;
@@ -299,8 +327,8 @@ static int name_inputs(const writer *w, const neap_node *node, const char **in) 
   return n;
 }
 
-/* One op by the public call, so that the net has passed every check. A Free is written with its inputs as outputs, as a user
- * writes it. */
+/* One op by the public call, so that the net has passed every check. A Free is written with its
+ * inputs as outputs, as a user writes it. */
 static neap_status write_node(writer *w, int n, neap_error *error) {
   const neap_node *node = &w->graph->node[n];
   const char *in[512], *out[256];
@@ -309,7 +337,8 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
   int n_out = release ? node->n_in : node->n_out - is_framed(node);
   int n_result = node->loop != NULL ? node->loop->n_result : 0;
   if (node->n_in > 256 || n_out > 256 || n_result > 256)
-    return neap_fail(error, NEAP_GRAPH, "%s \"%s\" has more than 256 operands", node->op->name, node->name);
+    return neap_fail(error, NEAP_GRAPH, "%s \"%s\" has more than 256 operands", node->op->name,
+                     node->name);
   int n_in = name_inputs(w, node, in);
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
   const char *name = w->op_name[n] = free_name(&w->op_taken, node->name), *inner = NULL;
@@ -347,10 +376,12 @@ static neap_status write_roles(writer *w, neap_error *error) {
   for (int v = 0; v < graph->n_value && status == NEAP_OK; v++) {
     const neap_value *value = &graph->value[v];
     if (value->gradient_of != NULL && value->node >= 0 && value->root == v)
-      status = neap_net_set_gradient(w->net, w->name[v], value->gradient_of, value->region == NEAP_REGION_GRADIENT, error);
+      status = neap_net_set_gradient(w->net, w->name[v], value->gradient_of,
+                                     value->region == NEAP_REGION_GRADIENT, error);
     if (status == NEAP_OK && value->keep) status = neap_net_keep(w->net, w->name[v], error);
     const neap_net_blob *blob = value->is_blob ? neap_net_find_blob(w->from, value->name) : NULL;
-    if (status == NEAP_OK && blob != NULL && blob->bank != NULL) status = neap_net_assign(w->net, w->name[v], blob->bank, error);
+    if (status == NEAP_OK && blob != NULL && blob->bank != NULL)
+      status = neap_net_assign(w->net, w->name[v], blob->bank, error);
   }
   return status;
 }
@@ -363,7 +394,8 @@ static neap_status write_net(writer *w, neap_error *error) {
   return write_roles(w, error);
 }
 
-neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out, neap_error *error) {
+neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out,
+                              neap_error *error) {
   neap_map sub_taken = {0};
   writer w = {.graph = graph, .from = from, .sub_taken = &sub_taken};
   neap_status status = writer_init(&w, error);

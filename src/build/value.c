@@ -1,7 +1,9 @@
-/* value.c: what the files of building share: values for names, and the few ops that building itself emits.
+/* value.c: what the files of building share: values for names, and the few ops that building itself
+ * emits.
  *
- * INVARIANT: the environment maps a name to its newest version, and the declared blobs among them are values from their first
- * mention on. What emits leaves its status in the builder, as grad functions do: set it up before, look at it after.
+ * INVARIANT: the environment maps a name to its newest version, and the declared blobs among them
+ * are values from their first mention on. What emits leaves its status in the builder, as grad
+ * functions do: set it up before, look at it after.
  */
 #include "build/build_int.h"
 
@@ -13,7 +15,9 @@ void build_fini(neap_builder *b) {
   neap_map_fini(&b->stored);
 }
 
-neap_value_id *build_ids(neap_builder *b, int n) { return neap_arena_alloc(&b->graph->arena, (size_t)n * sizeof(neap_value_id)); }
+neap_value_id *build_ids(neap_builder *b, int n) {
+  return neap_arena_alloc(&b->graph->arena, (size_t)n * sizeof(neap_value_id));
+}
 
 /* The type that the options give this blob in place of the declared one; NULL: none. */
 static const neap_type *overridden(const neap_builder *b, const char *name) {
@@ -22,7 +26,8 @@ static const neap_type *overridden(const neap_builder *b, const char *name) {
   return NULL;
 }
 
-/* By role alone: what an op makes lies in the arena until the end of building says that somebody will look for it. */
+/* By role alone: what an op makes lies in the arena until the end of building says that somebody
+ * will look for it. */
 neap_region build_region_of(neap_role role) {
   switch (role) {
     case NEAP_ROLE_PARAMETER: return NEAP_REGION_PARAMETER;
@@ -34,7 +39,8 @@ neap_region build_region_of(neap_role role) {
   }
 }
 
-neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out, neap_error *error) {
+neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out,
+                           neap_error *error) {
   *out = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   if (*out != NEAP_NO_VALUE) return NEAP_OK;
   const neap_net_blob *blob = neap_net_find_blob(b->net, name);
@@ -58,7 +64,8 @@ neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out
 }
 
 bool build_is_writable(const neap_value *value) {
-  return value->region != NEAP_REGION_ARENA && (value->region != NEAP_REGION_ARGUMENT || value->role == NEAP_ROLE_STATE);
+  return value->region != NEAP_REGION_ARENA &&
+         (value->region != NEAP_REGION_ARGUMENT || value->role == NEAP_ROLE_STATE);
 }
 
 /* Nothing is taken back: what building has made and thrown away had its cost too. */
@@ -68,12 +75,16 @@ neap_status build_count(neap_builder *b, int n_node, int n_sub, size_t bytes, ne
   c->n_sub += n_sub;
   c->bytes = neap_size_add(c->bytes, neap_align(bytes));
   if (c->n_node > NEAP_MOST_NODES || c->n_sub > NEAP_MOST_SUBNETS)
-    return neap_fail(error, NEAP_GRAPH, "the graph, backward pass and subnets included, has more than %d ops or %d subnets",
-                     NEAP_MOST_NODES, NEAP_MOST_SUBNETS);
+    return neap_fail(
+      error, NEAP_GRAPH,
+      "the graph, backward pass and subnets included, has more than %d ops or %d subnets",
+      NEAP_MOST_NODES, NEAP_MOST_SUBNETS);
   char most[24];
   if (c->bytes > NEAP_MOST_GRAPH_BYTES)
-    return neap_fail(error, NEAP_GRAPH, "the values of the graph, backward pass and subnets included, have more than %s in all",
-                     neap_bytes_text((double)NEAP_MOST_GRAPH_BYTES, most));
+    return neap_fail(
+      error, NEAP_GRAPH,
+      "the values of the graph, backward pass and subnets included, have more than %s in all",
+      neap_bytes_text((double)NEAP_MOST_GRAPH_BYTES, most));
   return NEAP_OK;
 }
 

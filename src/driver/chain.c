@@ -1,27 +1,32 @@
-/* chain.c: a chain of layers made: what a layer must be, its blobs' names in the workspace, and its batches.
+/* chain.c: a chain of layers made: what a layer must be, its blobs' names in the workspace, and its
+ * batches.
  *
- * A layer's net is copied with names that no other layer has: its output is "LAYER/output", the gradient of that
- * "LAYER/output_grad", all else that it makes "LAYER/NAME"; its input is the output of the layer below. Parameters and state
- * keep their names: so layers may share them.
+ * A layer's net is copied with names that no other layer has: its output is "LAYER/output", the
+ * gradient of that "LAYER/output_grad", all else that it makes "LAYER/NAME"; its input is the
+ * output of the layer below. Parameters and state keep their names: so layers may share them.
  *
- * Layer i is given for one batch; other batches are the same net with another first dimension, or nets of their own. Types are
- * inferred from layer to layer.
+ * Layer i is given for one batch; other batches are the same net with another first dimension, or
+ * nets of their own. Types are inferred from layer to layer.
  */
 #include "driver/driver_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 64, "a chain of layers"); }
+static neap_status no_memory(neap_error *error) {
+  return neap_fail_memory(error, 64, "a chain of layers");
+}
 
-neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error *inner, neap_error *error) {
+neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error *inner,
+                                neap_error *error) {
   if (error == NULL || error->code != NEAP_OK) return inner->code;
   *error = *inner;
-  snprintf(error->message, sizeof error->message, "layer \"%.100s\": %.600s", chain->layer[i].name, inner->message);
+  snprintf(error->message, sizeof error->message, "layer \"%.100s\": %.600s", chain->layer[i].name,
+           inner->message);
   return inner->code;
 }
 
-/* ---- what a layer must be ------------------------------------------------------------------------------------------------- */
+/* ---- what a layer must be -------------------------------------------------------------------- */
 
 static neap_status find_input(const neap_net *net, const char **input, neap_error *error) {
   int n = 0;
@@ -35,10 +40,12 @@ static neap_status find_input(const neap_net *net, const char **input, neap_erro
   }
   if (n != 1) {
     neap_hint(error, "what else it reads is a parameter or state");
-    return neap_fail(error, NEAP_GRAPH, "a layer has one input, got %d%s%s%s", n, n > 0 ? " (" : "", list, n > 0 ? ")" : "");
+    return neap_fail(error, NEAP_GRAPH, "a layer has one input, got %d%s%s%s", n, n > 0 ? " (" : "",
+                     list, n > 0 ? ")" : "");
   }
   if (neap_net_find_blob(net, *input)->type.shape.n_dim > 0) return NEAP_OK;
-  return neap_fail(error, NEAP_SHAPE, "input \"%s\" expects a batch as its first dimension, got ()", *input);
+  return neap_fail(error, NEAP_SHAPE, "input \"%s\" expects a batch as its first dimension, got ()",
+                   *input);
 }
 
 static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, neap_error *error) {
@@ -55,14 +62,16 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
   layer->own_output = neap_net_output_at(net, 0);
   const neap_net_blob *output = neap_net_find_blob(net, layer->own_output);
   if (output == NULL || output->type.dtype != NEAP_DTYPE_NONE)
-    return neap_fail(error, NEAP_GRAPH, "output \"%s\" expects an op that makes it", layer->own_output);
+    return neap_fail(error, NEAP_GRAPH, "output \"%s\" expects an op that makes it",
+                     layer->own_output);
   /* The input is the output of the layer below, which that layer's backward reads. */
   for (int n = 0; n < neap_net_n_ops(net); n++) {
     const neap_net_op *op = neap_net_op_at(net, n);
     for (int k = 0; k < op->n_out; k++) {
       if (op->out[k] != layer->own_input) continue;
       neap_hint(error, "give the output another name");
-      return neap_fail(error, NEAP_GRAPH, "%s \"%s\" writes the layer's input \"%s\"", op->op->name, op->name, layer->own_input);
+      return neap_fail(error, NEAP_GRAPH, "%s \"%s\" writes the layer's input \"%s\"", op->op->name,
+                       op->name, layer->own_input);
     }
   }
   for (int k = 0; k < i; k++)
@@ -73,9 +82,10 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
   return NEAP_OK;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* "LAYER/what", or with "~" behind it while a parameter or state of the chain is called so. NULL when memory is refused. */
+/* "LAYER/what", or with "~" behind it while a parameter or state of the chain is called so. NULL
+ * when memory is refused. */
 const char *neap_chain_blob_name(const neap_net *net, const char *layer, const char *what) {
   const char *name = neap_intern_format("%s/%s", layer, what);
   for (;;) {
@@ -90,7 +100,8 @@ static const char *grad_name(const char *prefix, const char *name) {
 }
 
 /* The net under the workspace's names. */
-static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *net, neap_net **out, neap_error *error) {
+static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *net, neap_net **out,
+                                neap_error *error) {
   int n = neap_net_n_blobs(net), n_rename = 0;
   const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from);
   if (from == NULL) return no_memory(error);
@@ -100,10 +111,12 @@ static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *n
     const neap_net_blob *blob = neap_net_blob_at(net, b);
     if (blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE) continue;
     from[n_rename] = blob->name;
-    to[n_rename] = strcmp(blob->name, layer->own_input) == 0    ? layer->input
-                   : strcmp(blob->name, layer->own_output) == 0 ? layer->output
-                                                                : neap_chain_blob_name(net, layer->name, blob->name);
-    if (strcmp(blob->name, "output") == 0 && to[n_rename] == layer->output && strcmp(layer->own_output, "output") != 0)
+    to[n_rename] = strcmp(blob->name, layer->own_input) == 0 ? layer->input
+                   : strcmp(blob->name, layer->own_output) == 0
+                     ? layer->output
+                     : neap_chain_blob_name(net, layer->name, blob->name);
+    if (strcmp(blob->name, "output") == 0 && to[n_rename] == layer->output &&
+        strcmp(layer->own_output, "output") != 0)
       to[n_rename] = neap_chain_blob_name(net, layer->name, "output~");
     if (to[n_rename++] == NULL) status = no_memory(error);
   }
@@ -124,19 +137,23 @@ static neap_status name_layer(neap_chain *chain, int i, const neap_net *net, nea
   return rename_layer(layer, net, &layer->net, error);
 }
 
-/* ---- parameters --------------------------------------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
-static neap_status add_param(neap_chain *chain, const char *name, const char *layer, bool trains, neap_error *error) {
+static neap_status add_param(neap_chain *chain, const char *name, const char *layer, bool trains,
+                             neap_error *error) {
   for (int p = 0; p < chain->n_param; p++)
     if (chain->param[p].name == name) return NEAP_OK;
   const char *grad = trains ? grad_name("", name) : NULL;
-  if ((trains && grad == NULL) || !neap_list_grow(&chain->param, &chain->cap_param, chain->n_param + 1, sizeof *chain->param))
+  if ((trains && grad == NULL) ||
+      !neap_list_grow(&chain->param, &chain->cap_param, chain->n_param + 1, sizeof *chain->param))
     return no_memory(error);
-  chain->param[chain->n_param++] = (neap_chain_parameter){.name = name, .layer = layer, .grad = grad};
+  chain->param[chain->n_param++] =
+    (neap_chain_parameter){.name = name, .layer = layer, .grad = grad};
   return NEAP_OK;
 }
 
-/* Whether a layer above i trains the parameter too: its gradient is then there first, and this layer's is added to it. */
+/* Whether a layer above i trains the parameter too: its gradient is then there first, and this
+ * layer's is added to it. */
 static bool trained_above(const neap_chain *chain, int i, const char *name) {
   for (int k = i + 1; k < chain->n_layer; k++) {
     const neap_net_blob *blob = neap_net_find_blob(chain->layer[k].net, name);
@@ -163,7 +180,8 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
     layer->wrt[layer->n_wrt] = blob->name;
     layer->grad[layer->n_wrt] = grad_name(above ? layer->name : "", blob->name);
     layer->sum[layer->n_wrt] = above ? grad_name("", blob->name) : NULL;
-    if (layer->grad[layer->n_wrt] == NULL || (above && layer->sum[layer->n_wrt] == NULL)) return no_memory(error);
+    if (layer->grad[layer->n_wrt] == NULL || (above && layer->sum[layer->n_wrt] == NULL))
+      return no_memory(error);
     layer->n_wrt++;
   }
   if (layer->d_input == NULL) return NEAP_OK;
@@ -172,7 +190,7 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- batches -------------------------------------------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 neap_graph_options neap_chain_input_type(const char *const *name, const neap_type *type) {
   return (neap_graph_options){.n_input = 1, .input = name, .input_type = type};
@@ -194,19 +212,24 @@ static neap_status infer_types(neap_chain *chain, neap_chain_batch *batch, neap_
   return NEAP_OK;
 }
 
-/* Layer i's input as its net declares it against what the layer below gives: dtype and all dimensions. */
-static neap_status check_link(const neap_chain *chain, int i, const neap_type *got, neap_error *error) {
+/* Layer i's input as its net declares it against what the layer below gives: dtype and all
+ * dimensions. */
+static neap_status check_link(const neap_chain *chain, int i, const neap_type *got,
+                              neap_error *error) {
   const neap_type *want = &neap_net_find_blob(chain->layer[i].net, chain->layer[i].input)->type;
   if (neap_type_equal(want, got)) return NEAP_OK;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   neap_error inner = {0};
   snprintf(inner.blob, sizeof inner.blob, "%s", chain->layer[i].own_input);
-  snprintf(inner.expected, sizeof inner.expected, "%s %.110s", neap_dtype_name(want->dtype), neap_shape_text(&want->shape, a));
-  snprintf(inner.got, sizeof inner.got, "%s %.110s", neap_dtype_name(got->dtype), neap_shape_text(&got->shape, b));
+  snprintf(inner.expected, sizeof inner.expected, "%s %.110s", neap_dtype_name(want->dtype),
+           neap_shape_text(&want->shape, a));
+  snprintf(inner.got, sizeof inner.got, "%s %.110s", neap_dtype_name(got->dtype),
+           neap_shape_text(&got->shape, b));
   neap_hint(&inner, "all layers are declared at the batch of the first one's input");
   neap_fail(&inner, want->dtype != got->dtype ? NEAP_DTYPE : NEAP_SHAPE,
-            "input \"%s\" expects %s %s, and layer \"%s\" below gives %s %s", chain->layer[i].own_input,
-            neap_dtype_name(want->dtype), a, chain->layer[i - 1].name, neap_dtype_name(got->dtype), b);
+            "input \"%s\" expects %s %s, and layer \"%s\" below gives %s %s",
+            chain->layer[i].own_input, neap_dtype_name(want->dtype), a, chain->layer[i - 1].name,
+            neap_dtype_name(got->dtype), b);
   return neap_chain_in_layer(chain, i, &inner, error);
 }
 
@@ -217,7 +240,8 @@ static neap_status check_links(neap_chain *chain, neap_error *error) {
     neap_graph_options options = neap_chain_input_type(&chain->layer[i].input, in);
     neap_type out;
     neap_error inner = {0};
-    if (neap_graph_type(chain->layer[i].net, &options, chain->layer[i].output, &out, &inner) != NEAP_OK)
+    if (neap_graph_type(chain->layer[i].net, &options, chain->layer[i].output, &out, &inner) !=
+        NEAP_OK)
       return neap_chain_in_layer(chain, i, &inner, error);
     NEAP_TRY(check_link(chain, i + 1, &out, error));
   }
@@ -233,18 +257,21 @@ static void batch_fini(const neap_chain *chain, neap_chain_batch *batch) {
 }
 
 /* A new last batch; `net` NULL: the chain's own nets. */
-static neap_status add_batch(neap_chain *chain, int64_t n, const neap_net *const *net, neap_error *error) {
+static neap_status add_batch(neap_chain *chain, int64_t n, const neap_net *const *net,
+                             neap_error *error) {
   if (n < 1 || n > chain->max_batch) {
     neap_hint(error, "open the chain with a larger max_batch");
-    return neap_fail(error, NEAP_SHAPE, "chain: a batch expects 1 to %lld rows, got %lld", (long long)chain->max_batch,
-                     (long long)n);
+    return neap_fail(error, NEAP_SHAPE, "chain: a batch expects 1 to %lld rows, got %lld",
+                     (long long)chain->max_batch, (long long)n);
   }
-  neap_chain_batch batch = {.n = n, .step = neap_alloc_zeroed((size_t)chain->n_layer * sizeof *batch.step)};
+  neap_chain_batch batch = {.n = n,
+                            .step = neap_alloc_zeroed((size_t)chain->n_layer * sizeof *batch.step)};
   neap_status status = batch.step != NULL ? NEAP_OK : no_memory(error);
   for (int i = 0; net != NULL && status == NEAP_OK && i < chain->n_layer; i++)
     status = rename_layer(&chain->layer[i], net[i], &batch.step[i].net, error);
   if (status == NEAP_OK) status = infer_types(chain, &batch, error);
-  if (status == NEAP_OK && !neap_list_grow(&chain->batch, &chain->cap_batch, chain->n_batch + 1, sizeof batch))
+  if (status == NEAP_OK &&
+      !neap_list_grow(&chain->batch, &chain->cap_batch, chain->n_batch + 1, sizeof batch))
     status = no_memory(error);
   if (status == NEAP_OK)
     chain->batch[chain->n_batch++] = batch;
@@ -259,7 +286,9 @@ static int batch_at(const neap_chain *chain, int64_t n) {
   return -1;
 }
 
-bool neap_chain_has_batch(const neap_chain *chain, int64_t batch) { return batch_at(chain, batch) >= 0; }
+bool neap_chain_has_batch(const neap_chain *chain, int64_t batch) {
+  return batch_at(chain, batch) >= 0;
+}
 
 neap_status neap_chain_find_batch(neap_chain *chain, int64_t batch, int *at, neap_error *error) {
   if ((*at = batch_at(chain, batch)) >= 0) return NEAP_OK;
@@ -267,22 +296,26 @@ neap_status neap_chain_find_batch(neap_chain *chain, int64_t batch, int *at, nea
   return add_batch(chain, batch, NULL, error);
 }
 
-neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer, neap_error *error) {
+neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer,
+                                 neap_error *error) {
   if (neap_chain_has_batch(chain, batch))
     return neap_fail(error, NEAP_ARGUMENT, "chain: batch %lld is there already", (long long)batch);
   for (int i = 0; i < chain->n_layer; i++) {
     const neap_net_blob *in = neap_net_find_blob(layer[i], chain->layer[i].own_input),
                         *out = neap_net_find_blob(layer[i], chain->layer[i].own_output);
     if (in == NULL || out == NULL || in->type.dtype == NEAP_DTYPE_NONE)
-      return neap_fail(error, NEAP_NAME, "chain: layer \"%s\" at batch %lld expects input \"%s\" and output \"%s\"",
-                       chain->layer[i].name, (long long)batch, chain->layer[i].own_input, chain->layer[i].own_output);
+      return neap_fail(error, NEAP_NAME,
+                       "chain: layer \"%s\" at batch %lld expects input \"%s\" and output \"%s\"",
+                       chain->layer[i].name, (long long)batch, chain->layer[i].own_input,
+                       chain->layer[i].own_output);
   }
   return add_batch(chain, batch, layer, error);
 }
 
-/* ---- making and freeing --------------------------------------------------------------------------------------------------------- */
+/* ---- making and freeing ---------------------------------------------------------------------- */
 
-static neap_status copy_names(neap_chain *chain, int n, const char *const *from, const char *const **out, neap_error *error) {
+static neap_status copy_names(neap_chain *chain, int n, const char *const *from,
+                              const char *const **out, neap_error *error) {
   const char **name = neap_arena_alloc(&chain->room, (size_t)NEAP_MAX(n, 1) * sizeof *name);
   if (name == NULL) return no_memory(error);
   for (int i = 0; i < n; i++)
@@ -292,18 +325,22 @@ static neap_status copy_names(neap_chain *chain, int n, const char *const *from,
 }
 
 /* The caller may drop its options. */
-static neap_status copy_options(neap_chain *chain, const neap_compile_options *options, neap_error *error) {
+static neap_status copy_options(neap_chain *chain, const neap_compile_options *options,
+                                neap_error *error) {
   chain->options = *options;
   chain->options.store = neap_store_retain(options->store);
   chain->options.script = chain->options.tag = NULL;
-  chain->options.graph.bank = neap_banks_copy(&chain->room, options->graph.n_bank, options->graph.bank);
+  chain->options.graph.bank =
+    neap_banks_copy(&chain->room, options->graph.n_bank, options->graph.bank);
   if (chain->options.graph.bank == NULL) return no_memory(error);
-  NEAP_TRY(copy_names(chain, options->graph.n_keep, options->graph.keep, &chain->options.graph.keep, error));
+  NEAP_TRY(copy_names(chain, options->graph.n_keep, options->graph.keep, &chain->options.graph.keep,
+                      error));
   if (options->mem_param != NULL) {
     neap_mem_param *param = neap_arena_alloc(&chain->room, sizeof *param);
     if (param == NULL) return no_memory(error);
     *param = *options->mem_param;
-    NEAP_TRY(copy_names(chain, param->n_exclude_blob, options->mem_param->exclude_blob, &param->exclude_blob, error));
+    NEAP_TRY(copy_names(chain, param->n_exclude_blob, options->mem_param->exclude_blob,
+                        &param->exclude_blob, error));
     chain->options.mem_param = param;
   }
   if (options->engine == NULL) return NEAP_OK;
@@ -311,12 +348,13 @@ static neap_status copy_options(neap_chain *chain, const neap_compile_options *o
   return chain->options.engine != NULL ? NEAP_OK : no_memory(error);
 }
 
-static neap_status make(neap_chain *chain, int n, const neap_net *const *net, const neap_compile_options *options,
-                        neap_error *error) {
+static neap_status make(neap_chain *chain, int n, const neap_net *const *net,
+                        const neap_compile_options *options, neap_error *error) {
   chain->layer = neap_arena_alloc(&chain->room, (size_t)n * sizeof *chain->layer);
   chain->output = neap_arena_alloc(&chain->room, (size_t)n * sizeof *chain->output);
   chain->input = neap_arena_alloc(&chain->room, (size_t)n * sizeof *chain->input);
-  if (chain->layer == NULL || chain->output == NULL || chain->input == NULL) return no_memory(error);
+  if (chain->layer == NULL || chain->output == NULL || chain->input == NULL)
+    return no_memory(error);
   NEAP_TRY(copy_options(chain, options, error));
   for (chain->n_layer = 0; chain->n_layer < n; chain->n_layer++) {
     int i = chain->n_layer;
@@ -335,14 +373,17 @@ static neap_status make(neap_chain *chain, int n, const neap_net *const *net, co
 }
 
 /* Parameters of the first layers go with a chain that can't be made. */
-neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer, int64_t max_batch,
-                           const neap_compile_options *options, neap_chain **out, neap_error *error) {
+neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer,
+                           int64_t max_batch, const neap_compile_options *options, neap_chain **out,
+                           neap_error *error) {
   *out = NULL;
   if (n < 1) return neap_fail(error, NEAP_ARGUMENT, "chain: expects at least one layer, got %d", n);
   if (max_batch < 1)
-    return neap_fail(error, NEAP_ARGUMENT, "chain: max_batch expects at least 1 row, got %lld", (long long)max_batch);
+    return neap_fail(error, NEAP_ARGUMENT, "chain: max_batch expects at least 1 row, got %lld",
+                     (long long)max_batch);
   if (options->plan.policy == NEAP_POLICY_POOL)
-    return neap_fail(error, NEAP_ARGUMENT, "chain: its batches share planned addresses, and policy pool plans none");
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "chain: its batches share planned addresses, and policy pool plans none");
   neap_chain *chain = neap_alloc_zeroed(sizeof *chain);
   if (chain == NULL) return no_memory(error);
   chain->ws = neap_workspace_retain(ws);

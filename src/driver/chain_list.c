@@ -1,18 +1,23 @@
 /* chain_list.c: the memory of a chain of layers as four lists: params, outputs, inputs and caches.
  *
- * INVARIANT: an input holds one more reference of the storage of the output below it. Dropping an entry drops its reference; a
- * blob that no entry holds any more then leaves the workspace too, so that its bytes return with the last holder, in whatever
- * order entries go. Programs are detached first, since they hold what they were bound to.
+ * INVARIANT: an input holds one more reference of the storage of the output below it. Dropping an
+ * entry drops its reference; a blob that no entry holds any more then leaves the workspace too, so
+ * that its bytes return with the last holder, in whatever order entries go. Programs are detached
+ * first, since they hold what they were bound to.
  */
 #include "driver/driver_int.h"
 
 #include <string.h>
 
-static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 64, "a list of a chain"); }
+static neap_status no_memory(neap_error *error) {
+  return neap_fail_memory(error, 64, "a list of a chain");
+}
 
-/* ---- references ---------------------------------------------------------------------------------------------------------------- */
+/* ---- references ------------------------------------------------------------------------------ */
 
-static bool holds(const neap_tensor *t, const neap_storage *storage) { return storage != NULL && t->storage == storage; }
+static bool holds(const neap_tensor *t, const neap_storage *storage) {
+  return storage != NULL && t->storage == storage;
+}
 
 static bool is_held(const neap_chain *chain, const neap_storage *storage) {
   for (int i = 0; i < chain->n_layer; i++) {
@@ -79,7 +84,7 @@ void neap_chain_let_go(neap_chain *chain, bool forget_too) {
 
 void neap_chain_clear(neap_chain *chain) { neap_chain_let_go(chain, true); }
 
-/* ---- reading -------------------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 int neap_chain_n_layers(const neap_chain *chain) { return chain->n_layer; }
 
@@ -108,17 +113,21 @@ static const char *list_text(neap_list list) {
 static neap_status check_index(const neap_chain *chain, neap_list list, int i, neap_error *error) {
   int n = neap_chain_n(chain, list);
   if (i >= 0 && i < n) return NEAP_OK;
-  return neap_fail(error, NEAP_ARGUMENT, "chain: %s have %d entries, got position %d", list_text(list), n, i);
+  return neap_fail(error, NEAP_ARGUMENT, "chain: %s have %d entries, got position %d",
+                   list_text(list), n, i);
 }
 
 static neap_status was_dropped(neap_list list, const char *what, neap_error *error) {
-  return neap_fail(error, NEAP_RELEASED, "chain: the entry of \"%s\" in %s was dropped already", what, list_text(list));
+  return neap_fail(error, NEAP_RELEASED, "chain: the entry of \"%s\" in %s was dropped already",
+                   what, list_text(list));
 }
 
-static neap_status read_param(const neap_chain *chain, const neap_chain_parameter *param, neap_chain_item *out,
-                              neap_error *error) {
-  *out = (neap_chain_item){.name = param->name, .layer = param->layer, .blob = param->is_attached ? NULL : param->name};
-  if (param->is_attached && param->attached.storage == NULL) return was_dropped(NEAP_LIST_PARAMS, param->name, error);
+static neap_status read_param(const neap_chain *chain, const neap_chain_parameter *param,
+                              neap_chain_item *out, neap_error *error) {
+  *out = (neap_chain_item){
+    .name = param->name, .layer = param->layer, .blob = param->is_attached ? NULL : param->name};
+  if (param->is_attached && param->attached.storage == NULL)
+    return was_dropped(NEAP_LIST_PARAMS, param->name, error);
   if (param->is_attached) {
     out->data = neap_tensor_retain(&param->attached);
     return NEAP_OK;
@@ -128,7 +137,8 @@ static neap_status read_param(const neap_chain *chain, const neap_chain_paramete
   neap_type type;
   if (param->grad == NULL || !neap_workspace_type(chain->ws, param->grad, &type)) return NEAP_OK;
   neap_error none = {0}; /* made, and not written yet: there is no gradient */
-  if (neap_workspace_view(chain->ws, param->grad, &out->diff, NULL, &none) != NEAP_OK) out->diff = (neap_tensor){0};
+  if (neap_workspace_view(chain->ws, param->grad, &out->diff, NULL, &none) != NEAP_OK)
+    out->diff = (neap_tensor){0};
   return NEAP_OK;
 }
 
@@ -140,7 +150,8 @@ static neap_cache *find_cached(const neap_chain *chain, int i, int *place) {
   return &chain->layer[layer].cache;
 }
 
-static neap_status read_cached(const neap_chain *chain, int i, neap_chain_item *out, neap_error *error) {
+static neap_status read_cached(const neap_chain *chain, int i, neap_chain_item *out,
+                               neap_error *error) {
   int place;
   const neap_cache *cache = find_cached(chain, i, &place);
   const neap_cache_item *item = &cache->item[place];
@@ -151,7 +162,8 @@ static neap_status read_cached(const neap_chain *chain, int i, neap_chain_item *
   return NEAP_OK;
 }
 
-neap_status neap_chain_item_at(const neap_chain *chain, neap_list list, int i, neap_chain_item *out, neap_error *error) {
+neap_status neap_chain_item_at(const neap_chain *chain, neap_list list, int i, neap_chain_item *out,
+                               neap_error *error) {
   *out = (neap_chain_item){0};
   NEAP_TRY(check_index(chain, list, i, error));
   if (list == NEAP_LIST_PARAMS) return read_param(chain, &chain->param[i], out, error);
@@ -175,7 +187,8 @@ static const neap_chain_parameter *find_param(const neap_chain *chain, const cha
   return NULL;
 }
 
-neap_status neap_chain_find_param(const neap_chain *chain, const char *name, neap_chain_item *out, neap_error *error) {
+neap_status neap_chain_find_param(const neap_chain *chain, const char *name, neap_chain_item *out,
+                                  neap_error *error) {
   const neap_chain_parameter *param = find_param(chain, name);
   *out = (neap_chain_item){0};
   if (param != NULL) return read_param(chain, param, out, error);
@@ -194,11 +207,12 @@ void neap_chain_item_fini(neap_chain_item *item) {
   neap_tensor_fini(&item->diff);
 }
 
-/* ---- changing ------------------------------------------------------------------------------------------------------------------- */
+/* ---- changing -------------------------------------------------------------------------------- */
 
 static neap_status drop_param(neap_chain_parameter *param, neap_error *error) {
   if (!param->is_attached)
-    return neap_fail(error, NEAP_ARGUMENT, "chain: parameter \"%s\" is layer %s's: only attached ones can be dropped",
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "chain: parameter \"%s\" is layer %s's: only attached ones can be dropped",
                      param->name, param->layer);
   if (param->attached.storage == NULL) return was_dropped(NEAP_LIST_PARAMS, param->name, error);
   neap_tensor_fini(&param->attached);
@@ -223,16 +237,19 @@ neap_status neap_chain_drop(neap_chain *chain, neap_list list, int i, neap_error
   return NEAP_OK;
 }
 
-neap_status neap_chain_attach(neap_chain *chain, const char *name, const neap_tensor *tensor, neap_error *error) {
-  if (name[0] == '\0') return neap_fail(error, NEAP_NAME, "chain: a parameter expects a name, got \"\"");
+neap_status neap_chain_attach(neap_chain *chain, const char *name, const neap_tensor *tensor,
+                              neap_error *error) {
+  if (name[0] == '\0')
+    return neap_fail(error, NEAP_NAME, "chain: a parameter expects a name, got \"\"");
   if (find_param(chain, name) != NULL) {
     neap_hint(error, "names are of one parameter each");
     return neap_fail(error, NEAP_NAME, "chain: has a parameter \"%s\" already", name);
   }
   const char *own = neap_intern(name);
-  if (own == NULL || !neap_list_grow(&chain->param, &chain->cap_param, chain->n_param + 1, sizeof *chain->param))
+  if (own == NULL ||
+      !neap_list_grow(&chain->param, &chain->cap_param, chain->n_param + 1, sizeof *chain->param))
     return no_memory(error);
-  chain->param[chain->n_param++] =
-    (neap_chain_parameter){.name = own, .layer = "", .attached = neap_tensor_retain(tensor), .is_attached = true};
+  chain->param[chain->n_param++] = (neap_chain_parameter){
+    .name = own, .layer = "", .attached = neap_tensor_retain(tensor), .is_attached = true};
   return NEAP_OK;
 }

@@ -1,13 +1,15 @@
 /* chain_run.c: a chain of layers run: forward, and backward over what the caches hold.
  *
- * INVARIANT: everything that can be refused is refused before the first layer runs: programs are made, shapes and caches checked.
- * INVARIANT: both halves of a layer draw the random numbers of one step: the workspace's counter goes up when the backward is done.
+ * INVARIANT: everything that can be refused is refused before the first layer runs: programs are
+ * made, shapes and caches checked.
+ * INVARIANT: both halves of a layer draw the random numbers of one step: the workspace's counter
+ * goes up when the backward is done.
  */
 #include "driver/driver_int.h"
 
 #include <string.h>
 
-/* ---- what the caller gives -------------------------------------------------------------------------------------------------- */
+/* ---- what the caller gives ------------------------------------------------------------------- */
 
 /* The batch of the first layer's input, as it lies in the workspace. */
 static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_error *error) {
@@ -23,12 +25,15 @@ static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_erro
   if (fits && neap_type_equal(&want, &got)) return NEAP_OK;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!fits) neap_hint(error, "max_batch is %lld", (long long)chain->max_batch);
-  return neap_fail(error, want.dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE, "chain: input \"%s\" expects %s %s%s, got %s %s",
-                   first->input, neap_dtype_name(want.dtype), neap_shape_text(&want.shape, a), fits ? "" : " or fewer rows",
-                   neap_dtype_name(got.dtype), neap_shape_text(&got.shape, b));
+  return neap_fail(error, want.dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE,
+                   "chain: input \"%s\" expects %s %s%s, got %s %s", first->input,
+                   neap_dtype_name(want.dtype), neap_shape_text(&want.shape, a),
+                   fits ? "" : " or fewer rows", neap_dtype_name(got.dtype),
+                   neap_shape_text(&got.shape, b));
 }
 
-/* A program whose blobs were dropped, by this chain or another one of the workspace, is attached anew: that makes them. */
+/* A program whose blobs were dropped, by this chain or another one of the workspace, is attached
+ * anew: that makes them. */
 static neap_status run(neap_chain *chain, neap_session *session, neap_error *error) {
   neap_program *program = neap_session_program(session);
   bool whole = true;
@@ -39,7 +44,7 @@ static neap_status run(neap_chain *chain, neap_session *session, neap_error *err
   return neap_session_run(session, error);
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------------------ */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* What the layer's own net calls a blob. */
 static const char *label_of(const neap_chain_layer *layer, const char *blob) {
@@ -65,19 +70,24 @@ static neap_status push_saved(neap_chain *chain, int i, neap_error *error) {
 /* Views of what the layers wrote. */
 static neap_status take_values(neap_chain *chain, bool train, neap_error *error) {
   for (int i = 0; i < chain->n_layer; i++) {
-    NEAP_TRY(neap_workspace_view(chain->ws, chain->layer[i].input, &chain->input[i].data, NULL, error));
-    NEAP_TRY(neap_workspace_view(chain->ws, chain->layer[i].output, &chain->output[i].data, NULL, error));
+    NEAP_TRY(
+      neap_workspace_view(chain->ws, chain->layer[i].input, &chain->input[i].data, NULL, error));
+    NEAP_TRY(
+      neap_workspace_view(chain->ws, chain->layer[i].output, &chain->output[i].data, NULL, error));
     if (train) NEAP_TRY(push_saved(chain, i, error));
   }
   return NEAP_OK;
 }
 
 /* What the layers write, as it is before any of them runs: a pass happens as a whole. */
-static neap_status mark_forward(const neap_chain *chain, neap_chain_part part, neap_workspace_mark **out, neap_error *error) {
+static neap_status mark_forward(const neap_chain *chain, neap_chain_part part,
+                                neap_workspace_mark **out, neap_error *error) {
   neap_program **program = neap_alloc((size_t)chain->n_layer * sizeof(neap_program *));
   if (program == NULL)
-    return neap_fail_memory(error, (size_t)chain->n_layer * sizeof(neap_program *), "a pass through the layers");
-  for (int i = 0; i < chain->n_layer; i++) program[i] = neap_session_program(chain->batch[chain->at].step[i].session[part]);
+    return neap_fail_memory(error, (size_t)chain->n_layer * sizeof(neap_program *),
+                            "a pass through the layers");
+  for (int i = 0; i < chain->n_layer; i++)
+    program[i] = neap_session_program(chain->batch[chain->at].step[i].session[part]);
   neap_status status = neap_workspace_mark_runs(chain->ws, chain->n_layer, program, out, error);
   neap_free(program);
   return status;
@@ -123,13 +133,14 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
   return status;
 }
 
-/* ---- backward ----------------------------------------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 static neap_status check_state(const neap_chain *chain, neap_error *error) {
   const char *why = chain->state == NEAP_CHAIN_EMPTY       ? "no forward pass has run"
                     : chain->state == NEAP_CHAIN_EVALUATED ? "the last forward pass did not train"
-                    : chain->state == NEAP_CHAIN_DONE      ? "the last forward pass has had its backward pass"
-                                                           : NULL;
+                    : chain->state == NEAP_CHAIN_DONE
+                      ? "the last forward pass has had its backward pass"
+                      : NULL;
   if (why == NULL) return NEAP_OK;
   neap_hint(error, "a training forward pass comes before");
   return neap_fail(error, NEAP_RELEASED, "chain: backward expects full caches, but %s", why);
@@ -145,8 +156,8 @@ static neap_status check_caches(const neap_chain *chain, neap_error *error) {
       NEAP_TRY(neap_cache_check(&layer->cache, depth, &want, error));
     }
     if (layer->cache.n != step->n_saved)
-      return neap_fail(error, NEAP_RELEASED, "cache of %s: expects %d tensors, got %d", layer->cache.name, step->n_saved,
-                       layer->cache.n);
+      return neap_fail(error, NEAP_RELEASED, "cache of %s: expects %d tensors, got %d",
+                       layer->cache.name, step->n_saved, layer->cache.n);
   }
   return NEAP_OK;
 }
@@ -158,13 +169,16 @@ static neap_status check_seed(const neap_chain *chain, neap_error *error) {
   neap_type got;
   if (!neap_workspace_type(chain->ws, last->d_output, &got)) {
     neap_hint(error, "write it into the workspace first");
-    return neap_fail(error, NEAP_NAME, "chain: \"%s\", the gradient of the last output, is not in the workspace", last->d_output);
+    return neap_fail(error, NEAP_NAME,
+                     "chain: \"%s\", the gradient of the last output, is not in the workspace",
+                     last->d_output);
   }
   if (neap_type_equal(want, &got)) return NEAP_OK;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-  return neap_fail(error, want->dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE, "chain: \"%s\" expects %s %s, got %s %s",
-                   last->d_output, neap_dtype_name(want->dtype), neap_shape_text(&want->shape, a), neap_dtype_name(got.dtype),
-                   neap_shape_text(&got.shape, b));
+  return neap_fail(error, want->dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE,
+                   "chain: \"%s\" expects %s %s, got %s %s", last->d_output,
+                   neap_dtype_name(want->dtype), neap_shape_text(&want->shape, a),
+                   neap_dtype_name(got.dtype), neap_shape_text(&got.shape, b));
 }
 
 /* A backward that repeats the forward must leave state as that one did. */
@@ -184,7 +198,8 @@ static neap_status run_backward(neap_chain *chain, neap_error *error) {
     neap_session *session = step->session[NEAP_CHAIN_BACKWARD];
     neap_error inner = {0};
     if (session == NULL) continue;
-    neap_status status = step->repeats ? run_repeating(chain, session, &inner) : run(chain, session, &inner);
+    neap_status status =
+      step->repeats ? run_repeating(chain, session, &inner) : run(chain, session, &inner);
     if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;
@@ -207,7 +222,9 @@ static neap_status pop_saved(neap_chain *chain, neap_error *error) {
 static neap_status take_diffs(neap_chain *chain, neap_error *error) {
   for (int i = 0; i < chain->n_layer; i++) {
     const neap_chain_layer *layer = &chain->layer[i];
-    if (!chain->output[i].dropped) NEAP_TRY(neap_workspace_view(chain->ws, layer->d_output, &chain->output[i].diff, NULL, error));
+    if (!chain->output[i].dropped)
+      NEAP_TRY(
+        neap_workspace_view(chain->ws, layer->d_output, &chain->output[i].diff, NULL, error));
     if (!chain->input[i].dropped && layer->d_input != NULL)
       NEAP_TRY(neap_workspace_view(chain->ws, layer->d_input, &chain->input[i].diff, NULL, error));
   }

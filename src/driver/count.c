@@ -5,7 +5,8 @@
 #include "driver/driver_int.h"
 #include "report/report.h"
 
-/* The net as it is written: no op is absorbed, nothing shares bytes, and no limit stands in the way. */
+/* The net as it is written: no op is absorbed, nothing shares bytes, and no limit stands in the
+ * way. */
 static neap_compile_options as_written(const neap_compile_options *options) {
   neap_compile_options plain = *options;
   plain.plan.policy = NEAP_POLICY_NONE;
@@ -16,8 +17,8 @@ static neap_compile_options as_written(const neap_compile_options *options) {
   return plain;
 }
 
-static neap_status count(const neap_net *net, const neap_compile_options *options, const neap_range *range, neap_counts *out,
-                         neap_error *error) {
+static neap_status count(const neap_net *net, const neap_compile_options *options,
+                         const neap_range *range, neap_counts *out, neap_error *error) {
   neap_forecast forecast;
   neap_compile_options alone = *options;
   alone.store = NULL; /* these are figures, and nobody would hear what a store has to say */
@@ -28,8 +29,9 @@ static neap_status count(const neap_net *net, const neap_compile_options *option
   return status;
 }
 
-neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options, const neap_range *range,
-                              neap_counts *before, neap_counts *after, neap_error *error) {
+neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options,
+                              const neap_range *range, neap_counts *before, neap_counts *after,
+                              neap_error *error) {
   neap_compile_options plain = as_written(options);
   neap_counts first = {0}, second = {0};
   if (before != NULL) NEAP_TRY(count(net, &plain, NULL, &first, error));

@@ -1,9 +1,11 @@
 /* driver: the way from net to run. The only room that knows both planning and storing.
  *
- * compile: prepare -> key -> (store: plan and choices) or choose, lay out, plan -> verify -> bind -> init -> attach. A session
- * is what a caller keeps, so that a second run finds its program at once.
+ * compile: prepare -> key -> (store: plan and choices) or choose, lay out, plan -> verify -> bind
+ * -> init -> attach. A session is what a caller keeps, so that a second run finds its program at
+ * once.
  *
- * INVARIANT: a store that fails stops nothing: what was lost is said in `warning`, and the way goes on without it.
+ * INVARIANT: a store that fails stops nothing: what was lost is said in `warning`, and the way goes
+ * on without it.
  */
 #ifndef NEAP_DRIVER_H
 #define NEAP_DRIVER_H
@@ -11,14 +13,18 @@
 #include "store/store.h"
 #include "workspace/workspace.h"
 
-/* What another program of the same step holds beside a net's regions. It runs in the same arena, which is as large as the larger
- * of both. */
+/* What another program of the same step holds beside a net's regions. It runs in the same arena,
+ * which is as large as the larger of both. */
 typedef struct neap_beside {
   size_t bytes, arena_bytes;
 } neap_beside;
 
 /* What the loss of batches that are held before an update makes of its rows; NO: none are held. */
-typedef enum neap_accumulate { NEAP_ACCUMULATE_NO, NEAP_ACCUMULATE_MEAN, NEAP_ACCUMULATE_SUM } neap_accumulate;
+typedef enum neap_accumulate {
+  NEAP_ACCUMULATE_NO,
+  NEAP_ACCUMULATE_MEAN,
+  NEAP_ACCUMULATE_SUM
+} neap_accumulate;
 
 typedef struct neap_compile_options {
   neap_graph_options graph;
@@ -30,16 +36,21 @@ typedef struct neap_compile_options {
   const char *engine; /* NULL: NEAP_ENGINE or free */
   bool plain;         /* plain layouts only */
   bool profile;       /* a dynamic session has no one plan to time, and keeps no times */
-  bool dynamic;       /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
-  bool no_constants;  /* what depends on parameters alone is computed in every run, in the arena */
-  bool no_recompute;  /* a budget is met, or refused, without running forward ops again */
-  bool inexact;       /* a budget, or a dag, may have other kernels chosen: the bits are then other ones */
-  /* neap_micro_new alone: whether batches may be held before an update, and what their loss makes of its rows */
+  /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
+  bool dynamic;
+  bool no_constants; /* what depends on parameters alone is computed in every run, in the arena */
+  bool no_recompute; /* a budget is met, or refused, without running forward ops again */
+  /* a budget, or a dag, may have other kernels chosen: the bits are then other ones */
+  bool inexact;
+  /* neap_micro_new alone: whether batches may be held before an update, and what their loss makes
+   * of its rows */
   neap_accumulate accumulate;
-  neap_store *store;               /* NULL: no cache, no rows */
-  const char *script, *tag;        /* for the run row; may be NULL */
-  const neap_mem_param *mem_param; /* Caffe's words for policy and keep, translated at the doors (mem_param.c); may be NULL */
-  bool policy_given;               /* plan.policy is the caller's own word, which mem_param may not contradict */
+  neap_store *store;        /* NULL: no cache, no rows */
+  const char *script, *tag; /* for the run row; may be NULL */
+  /* Caffe's words for policy and keep, translated at the doors (mem_param.c); may be NULL */
+  const neap_mem_param *mem_param;
+  /* plan.policy is the caller's own word, which mem_param may not contradict */
+  bool policy_given;
 } neap_compile_options;
 
 /* ---- options (options.c) ---- */
@@ -48,13 +59,16 @@ const neap_option *neap_option_find(const char *name); /* NULL for none */
 bool neap_option_given(const neap_options *options, const neap_option *option);
 /* ARGUMENT error: `who` has no use for this option. */
 neap_status neap_option_refuse(const neap_option *option, const char *who, neap_error *error);
-/* Ranges, words, and that all that is given may be given at this face (NEAP_FACE_..). ARGUMENT error. */
-neap_status neap_options_check(const neap_options *options, unsigned face, const char *who, neap_error *error);
+/* Ranges, words, and that all that is given may be given at this face (NEAP_FACE_..). ARGUMENT
+ * error. */
+neap_status neap_options_check(const neap_options *options, unsigned face, const char *who,
+                               neap_error *error);
 /* Those that are given as a JSON object, in the order of the table. */
 void neap_options_print_json(const neap_options *options, neap_buffer *out);
-/* What the options (NULL: the defaults), checked, come to. Lists and texts stay theirs. No store, inputs as declared. */
-neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who, neap_compile_options *out,
-                                 neap_error *error);
+/* What the options (NULL: the defaults), checked, come to. Lists and texts stay theirs. No store,
+ * inputs as declared. */
+neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who,
+                                 neap_compile_options *out, neap_error *error);
 
 /* What planning gives without running: all figures of a forecast. Owned. */
 typedef struct neap_forecast {
@@ -66,97 +80,126 @@ typedef struct neap_forecast {
   size_t total_bytes;
   char warning[256]; /* what the store failed to do; "" when nothing */
 } neap_forecast;
-neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error);
+neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options,
+                             neap_forecast *out, neap_error *error);
 void neap_forecast_fini(neap_forecast *forecast);
 /* Nets planned by this process so far, refused ones too; what the store knew is not planned. */
 int64_t neap_driver_n_planned(void);
-/* Bytes by class (neap_report_count) of the net as it is written, and by the options, in `range` unless that is NULL. Either count
- * may be NULL. */
-neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options, const neap_range *range,
-                              neap_counts *before, neap_counts *after, neap_error *error);
+/* Bytes by class (neap_report_count) of the net as it is written, and by the options, in `range`
+ * unless that is NULL. Either count may be NULL. */
+neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options,
+                              const neap_range *range, neap_counts *before, neap_counts *after,
+                              neap_error *error);
 
-typedef struct neap_session neap_session; /* a compiled net in a workspace: program and what is recorded of its runs */
-neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
+/* a compiled net in a workspace: program and what is recorded of its runs */
+typedef struct neap_session neap_session;
+neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net,
+                                const neap_compile_options *options, neap_session **out,
                                 neap_error *error);
 /* One step. DATA, INTERRUPTED or NAME errors as neap_workspace_run gives them. */
 neap_status neap_session_run(neap_session *session, neap_error *error);
 neap_program *neap_session_program(neap_session *session);
 neap_workspace *neap_session_workspace(neap_session *session);
 int64_t neap_session_plan_id(const neap_session *session);
-int64_t neap_session_run_id(const neap_session *session);      /* after close, or when recorded; 0: none */
+/* after close, or when recorded; 0: none */
+int64_t neap_session_run_id(const neap_session *session);
 const char *neap_session_warning(const neap_session *session); /* "" when nothing was lost */
 /* Figures of the steps run so far. Times are of the most recent 1024 at most. */
 typedef struct neap_session_stats {
   int64_t n_step, last_ns, min_ns, median_ns;
-  int64_t held_bytes;    /* what the session's workspace owns now: neap_workspace_held_bytes */
-  int64_t process_bytes; /* DATA bytes live in the counted allocator, whoever's, after the last step */
+  int64_t held_bytes; /* what the session's workspace owns now: neap_workspace_held_bytes */
+  /* DATA bytes live in the counted allocator, whoever's, after the last step */
+  int64_t process_bytes;
   int64_t planned_bytes; /* what the plan promised for all regions */
   int64_t n_alloc_last;  /* Neap allocations during the last step */
 } neap_session_stats;
 neap_session_stats neap_session_stats_read(const neap_session *session);
-/* What a dynamic session has made of the shapes it met; zeros for all others. Its program is that of the last run. */
+/* What a dynamic session has made of the shapes it met; zeros for all others. Its program is that
+ * of the last run. */
 typedef struct neap_dynamic_stats {
-  int64_t n_made, n_dropped, n_restart; /* programs made and dropped; runs begun anew because a length was another */
-  int64_t cache_bytes;                  /* of the programs at hand, in Neap's allocator */
-  int n_program;                        /* at hand */
+  /* programs made and dropped; runs begun anew because a length was another */
+  int64_t n_made, n_dropped, n_restart;
+  int64_t cache_bytes; /* of the programs at hand, in Neap's allocator */
+  int n_program;       /* at hand */
 } neap_dynamic_stats;
 neap_dynamic_stats neap_session_dynamic_stats(const neap_session *session);
 int neap_session_n_steps(const neap_session *session);
-const neap_step_times *neap_session_times(const neap_session *session); /* per plan step; NULL without profile */
+/* per plan step; NULL without profile */
+const neap_step_times *neap_session_times(const neap_session *session);
 void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value);
 /* Writes the run row (and op rows with profile). Idempotent. */
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error);
 void neap_session_free(neap_session *session); /* records first */
 
-/* Compiles, runs once and lets go: what it made in the workspace stays, the program does not. `warning` of both: room for the first one
- * of a session, "" before the call; may be NULL. */
-neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, char *warning,
+/* Compiles, runs once and lets go: what it made in the workspace stays, the program does not.
+ * `warning` of both: room for the first one of a session, "" before the call; may be NULL. */
+neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net,
+                                 const neap_compile_options *options, char *warning,
                                  neap_error *error);
-/* Runs a tree of steps (neap.h says what a step may say). Errors of the tree come before anything runs; later the first failure
- * stops all. *empty (may be NULL): there was nothing to run, which is no error and rarely meant. */
-neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, const neap_compile_options *options, bool *empty,
-                                  char *warning, neap_error *error);
+/* Runs a tree of steps (neap.h says what a step may say). Errors of the tree come before anything
+ * runs; later the first failure stops all. *empty (may be NULL): there was nothing to run, which is
+ * no error and rarely meant. */
+neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
+                                  const neap_compile_options *options, bool *empty, char *warning,
+                                  neap_error *error);
 
-/* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs. Choices, order and addresses
- * are those of the largest wherever the smaller graph differs in sizes alone and its kernels can be had; else it is planned on
- * its own, with no more scratch and no more arena if that can be, else within the range's budget and total. INVARIANT: programs of
- * one range whose graphs differ in sizes alone hold the same bytes in one workspace, whichever run and in whatever order. */
+/* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs.
+ * Choices, order and addresses are those of the largest wherever the smaller graph differs in sizes
+ * alone and its kernels can be had; else it is planned on its own, with no more scratch and no more
+ * arena if that can be, else within the range's budget and total. INVARIANT: programs of one range
+ * whose graphs differ in sizes alone hold the same bytes in one workspace, whichever run and in
+ * whatever order. */
 typedef struct neap_range neap_range;
-/* `net` and options->graph are those of the largest batch. Policy `pool` has no addresses to share: ARGUMENT error. */
-neap_status neap_range_new(const neap_net *net, const neap_compile_options *options, neap_range **out, neap_error *error);
+/* `net` and options->graph are those of the largest batch. Policy `pool` has no addresses to share:
+ * ARGUMENT error. */
+neap_status neap_range_new(const neap_net *net, const neap_compile_options *options,
+                           neap_range **out, neap_error *error);
 void neap_range_free(neap_range *range);
 const char *neap_range_warning(
-  const neap_range *range); /* of the largest batch's plan: the store has no other; "" when nothing */
-const neap_plan *neap_range_most(const neap_range *range, const neap_graph **graph); /* the largest batch's; graph may be NULL */
-/* Plan of a smaller batch: `net` is built for it, or is the same net, with options->graph giving its inputs' types. The other
- * options must be the range's. *out: owned; `hit` is false, and plan_id 0 but for the largest: plans of smaller ones are not stored. */
-neap_status neap_range_plan(const neap_range *range, const neap_net *net, const neap_compile_options *options, neap_forecast *out,
+  /* of the largest batch's plan: the store has no other; "" when nothing */
+  const neap_range *range);
+/* the largest batch's; graph may be NULL */
+const neap_plan *neap_range_most(const neap_range *range, const neap_graph **graph);
+/* Plan of a smaller batch: `net` is built for it, or is the same net, with options->graph giving
+ * its inputs' types. The other options must be the range's. *out: owned; `hit` is false, and
+ * plan_id 0 but for the largest: plans of smaller ones are not stored. */
+neap_status neap_range_plan(const neap_range *range, const neap_net *net,
+                            const neap_compile_options *options, neap_forecast *out,
                             neap_error *error);
 /* As neap_driver_compile. The range may be freed before the session. */
 neap_status neap_range_compile(const neap_range *range, neap_workspace *ws, const neap_net *net,
-                               const neap_compile_options *options, neap_session **out, neap_error *error);
+                               const neap_compile_options *options, neap_session **out,
+                               neap_error *error);
 
-/* Sets the inputs of `graph`: the types of the net's at a batch of `batch` rows; lists in `room`. The batch is the first dimension of
- * the first input that has one; inputs that declare the same number there change with it. ARGUMENT error when none has one. */
-neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room, neap_error *error);
+/* Sets the inputs of `graph`: the types of the net's at a batch of `batch` rows; lists in `room`.
+ * The batch is the first dimension of the first input that has one; inputs that declare the same
+ * number there change with it. ARGUMENT error when none has one. */
+neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph,
+                              neap_arena *room, neap_error *error);
 
 /* The largest batch whose plan fits (fit_batch.c). */
 typedef struct neap_fit {
-  /* The net of a batch of n rows, and how to plan it, limits included: both are the callee's and stay until the next call. */
-  neap_status (*net)(void *context, int64_t n, const neap_net **net, neap_compile_options *options, neap_error *error);
+  /* The net of a batch of n rows, and how to plan it, limits included: both are the callee's and
+   * stay until the next call. */
+  neap_status (*net)(void *context, int64_t n, const neap_net **net, neap_compile_options *options,
+                     neap_error *error);
   void *context;
-  int64_t max;            /* no larger batch is tried */
-  const neap_net *update; /* the nets are those of micro-batches, whose update must find room beside them; NULL: they are not */
-  const neap_net *hold;   /* batches are held before an update; NULL: they are not */
+  int64_t max; /* no larger batch is tried */
+  /* the nets are those of micro-batches, whose update must find room beside them; NULL: they are
+   * not */
+  const neap_net *update;
+  const neap_net *hold; /* batches are held before an update; NULL: they are not */
 } neap_fit;
-/* *out (may be NULL): its plan, owned by the caller. BUDGET error with the least that would do when not even 1 fits. Nothing is
- * allocated but the plans. */
-neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out, neap_error *error);
+/* *out (may be NULL): its plan, owned by the caller. BUDGET error with the least that would do when
+ * not even 1 fits. Nothing is allocated but the plans. */
+neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out,
+                            neap_error *error);
 /* The same for a net that is one at all batches, by neap_batch_inputs. */
-neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options *options, int64_t max, int64_t *batch,
-                                neap_forecast *out, neap_error *error);
+neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options *options,
+                                int64_t max, int64_t *batch, neap_forecast *out, neap_error *error);
 
-/* One step of a large batch as micro-batches (micro.c): sessions of the nets that neap_net_split_micro gives, in one workspace. */
+/* One step of a large batch as micro-batches (micro.c): sessions of the nets that
+ * neap_net_split_micro gives, in one workspace. */
 typedef struct neap_micro_part {
   neap_session *session; /* for n rows */
   int64_t n;             /* the next n rows */
@@ -170,31 +213,38 @@ typedef struct neap_micro_step {
   int n_input, n_part;
   const neap_micro_input *input;
   const neap_micro_part *part;
-  /* What runs after the parts, in this order: the update; with batches held before it, join and update; or hold alone. The last
-   * one makes the step happen. */
+  /* What runs after the parts, in this order: the update; with batches held before it, join and
+   * update; or hold alone. The last one makes the step happen. */
   neap_session *after[2];
   double kept, added; /* shares of what is held and of this batch, for hold and join */
-  bool lend; /* while a part runs, its inputs are the rows where they lie: dense, of blobs that hold their own again after the
-                step; else the rows are copied into the blobs */
+  /* while a part runs, its inputs are the rows where they lie: dense, of blobs that hold their own
+   * again after the step; else the rows are copied into the blobs */
+  bool lend;
 } neap_micro_step;
-/* Runs the parts (none: an update by what is held alone), then what follows. Floating-point outputs of a part's net that have one
- * element become their weighted sums; others are of the last part. A failure before the update has committed leaves parameters,
- * state, what the parts wrote included, and the step counter as before. */
-neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error);
+/* Runs the parts (none: an update by what is held alone), then what follows. Floating-point outputs
+ * of a part's net that have one element become their weighted sums; others are of the last part. A
+ * failure before the update has committed leaves parameters, state, what the parts wrote included,
+ * and the step counter as before. */
+neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step,
+                                  neap_error *error);
 
-/* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever the total; and what batches held
- * before it take (`hold`; NULL: none are). BUDGET error when an arena can't keep the budget. */
-neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, const neap_compile_options *options,
-                              neap_beside *beside, neap_error *error);
+/* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever
+ * the total; and what batches held before it take (`hold`; NULL: none are). BUDGET error when an
+ * arena can't keep the budget. */
+neap_status neap_micro_beside(const neap_net *update, const neap_net *hold,
+                              const neap_compile_options *options, neap_beside *beside,
+                              neap_error *error);
 
 /* The same with sessions of its own: neap.h says what holds. */
 typedef struct neap_micro neap_micro;
-/* `net` is the whole training net; options->graph gives no inputs. rows 0: as many as the limits allow
- * without recomputation, up to the net's batch. */
-neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
-                           neap_micro **out, neap_error *error);
+/* `net` is the whole training net; options->graph gives no inputs. rows 0: as many as the limits
+ * allow without recomputation, up to the net's batch. */
+neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows,
+                           const neap_compile_options *options, neap_micro **out,
+                           neap_error *error);
 void neap_micro_free(neap_micro *micro);
-const char *neap_micro_warning(const neap_micro *micro);        /* the first of its programs'; "" when nothing was lost */
+/* the first of its programs'; "" when nothing was lost */
+const char *neap_micro_warning(const neap_micro *micro);
 neap_session *neap_micro_part_session(const neap_micro *micro); /* of `rows` rows */
 neap_session *neap_micro_update_session(const neap_micro *micro);
 neap_session *neap_micro_hold_session(const neap_micro *micro); /* NULL: batches are not held */
@@ -207,22 +257,28 @@ typedef struct neap_micro_batch {
 } neap_micro_batch;
 neap_status neap_micro_take(neap_micro *micro, const neap_micro_batch *batch, neap_error *error);
 
-/* A chain of layers that is run layer by layer, and whose memory lies open: params, outputs, inputs and caches, each entry with
- * data and diff. neap.h says what a layer is, and what its blobs are called in the workspace. A layer has a program of its own
- * for evaluation, for the forward half of training, and for the backward half (neap_graph_halves); each is planned as a range for
- * the largest batch, and made when it is first asked for.
+/* A chain of layers that is run layer by layer, and whose memory lies open: params, outputs, inputs
+ * and caches, each entry with data and diff. neap.h says what a layer is, and what its blobs are
+ * called in the workspace. A layer has a program of its own for evaluation, for the forward half of
+ * training, and for the backward half (neap_graph_halves); each is planned as a range for the
+ * largest batch, and made when it is first asked for.
  *
- * INVARIANT: a value is one blob of the workspace: an input is the output of the layer below, a cached value what the forward half
- * wrote. The chain's entries hold references, so that their bytes live until the last one is dropped. */
+ * INVARIANT: a value is one blob of the workspace: an input is the output of the layer below, a
+ * cached value what the forward half wrote. The chain's entries hold references, so that their
+ * bytes live until the last one is dropped. */
 typedef struct neap_chain neap_chain;
-/* The nets are copied; `ws` is retained, and must be used as one thread's. Makes and fills parameters and state that the
- * workspace lacks. Errors name layer and net. */
-neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer, int64_t max_batch,
-                           const neap_compile_options *options, neap_chain **out, neap_error *error);
-const char *neap_chain_warning(const neap_chain *chain); /* the first of its programs' made so far; "" when nothing was lost */
+/* The nets are copied; `ws` is retained, and must be used as one thread's. Makes and fills
+ * parameters and state that the workspace lacks. Errors name layer and net. */
+neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer,
+                           int64_t max_batch, const neap_compile_options *options, neap_chain **out,
+                           neap_error *error);
+/* the first of its programs' made so far; "" when nothing was lost */
+const char *neap_chain_warning(const neap_chain *chain);
 void neap_chain_free(neap_chain *chain);
-/* The nets of a batch whose ops depend on it (a factor, a shape); otherwise those given first serve every batch. Once a batch. */
-neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer, neap_error *error);
+/* The nets of a batch whose ops depend on it (a factor, a shape); otherwise those given first serve
+ * every batch. Once a batch. */
+neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer,
+                                 neap_error *error);
 bool neap_chain_has_batch(const neap_chain *chain, int64_t batch);
 neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error);
 neap_status neap_chain_backward(neap_chain *chain, neap_error *error);
@@ -232,28 +288,35 @@ typedef struct neap_chain_item {
   const char *name, *layer, *blob, *diff_blob; /* as in neap_entry */
   neap_tensor data, diff;                      /* retained; diff {0} where there is none */
 } neap_chain_item;
-neap_status neap_chain_item_at(const neap_chain *chain, neap_list list, int i, neap_chain_item *out, neap_error *error);
-neap_status neap_chain_find_param(const neap_chain *chain, const char *name, neap_chain_item *out, neap_error *error);
+neap_status neap_chain_item_at(const neap_chain *chain, neap_list list, int i, neap_chain_item *out,
+                               neap_error *error);
+neap_status neap_chain_find_param(const neap_chain *chain, const char *name, neap_chain_item *out,
+                                  neap_error *error);
 void neap_chain_item_fini(neap_chain_item *item);
 neap_status neap_chain_drop(neap_chain *chain, neap_list list, int i, neap_error *error);
 /* Retains the tensor. */
-neap_status neap_chain_attach(neap_chain *chain, const char *name, const neap_tensor *tensor, neap_error *error);
+neap_status neap_chain_attach(neap_chain *chain, const char *name, const neap_tensor *tensor,
+                              neap_error *error);
 int neap_chain_n_layers(const neap_chain *chain);
 neap_cache *neap_chain_cache(neap_chain *chain, int layer); /* borrowed; NULL out of range */
 
-/* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of bound kernels, one per
- * thread, keeps repeated calls cheap. Strided inputs are copied first; an absent optional input is {0}. */
-neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
-                       neap_error *error);
-/* One op on blobs of a workspace, by name: NULL stands for an optional input, or an output that nobody wants. Outputs are copied
- * into their blobs, made where there are none, so that programs find them; an output may be an input. What random ops draw follows
- * from the workspace. On failure all blobs are as before. NAME or RELEASED error for an input, as from view. */
-neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, const char *const *in, const neap_set *attrs,
-                               int n_out, const char *const *out, neap_error *error);
+/* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of
+ * bound kernels, one per thread, keeps repeated calls cheap. Strided inputs are copied first; an
+ * absent optional input is {0}. */
+neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs,
+                       int n_out, neap_tensor *out, neap_error *error);
+/* One op on blobs of a workspace, by name: NULL stands for an optional input, or an output that
+ * nobody wants. Outputs are copied into their blobs, made where there are none, so that programs
+ * find them; an output may be an input. What random ops draw follows from the workspace. On failure
+ * all blobs are as before. NAME or RELEASED error for an input, as from view. */
+neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in,
+                               const char *const *in, const neap_set *attrs, int n_out,
+                               const char *const *out, neap_error *error);
 /* Drops this thread's kernels and scratch. */
 void neap_eager_clear(void);
 
-/* "neap 0.1.0; dnnl 2.6.0; openblas 0.3.21": what the figures of a plan depend on. And the vector instructions in use. */
+/* "neap 0.1.0; dnnl 2.6.0; openblas 0.3.21": what the figures of a plan depend on. And the vector
+ * instructions in use. */
 void neap_kernel_set_text(char text[160]);
 const char *neap_instruction_set(void);
 

@@ -1,19 +1,24 @@
-/* dynamic.c: one net for any shapes. Before each run the shapes of the inputs are looked up in a small cache of programs; for new
- * ones the net is prepared, chosen for, rehearsed and bound once. All programs take from the workspace's one pool, which is
- * empty between runs, so that memory is that of the largest shape, not of all shapes together.
+/* dynamic.c: one net for any shapes. Before each run the shapes of the inputs are looked up in a
+ * small cache of programs; for new ones the net is prepared, chosen for, rehearsed and bound once.
+ * All programs take from the workspace's one pool, which is empty between runs, so that memory is
+ * that of the largest shape, not of all shapes together.
  *
- * Lengths that depend on data are shapes too, known a little later. The lengths found last are the guess for the next run; an
- * EXTENT op that finds another one stops it, before anything is committed. Then, or at once when guesses have been wrong of
- * late, the lengths are looked for by probes: programs of no more than the EXTENT ops and what leads to them. One probe finds
- * all lengths that depend on no unknown one, up to a branch that it is the first to take: that finds its own, and the next one goes
- * on. Branches that are not taken keep lengths that nobody knows (build/branch.c). Last runs the program for what was found. What a
- * probe computes is computed a second time, with the same random numbers.
+ * Lengths that depend on data are shapes too, known a little later. The lengths found last are the
+ * guess for the next run; an EXTENT op that finds another one stops it, before anything is
+ * committed. Then, or at once when guesses have been wrong of late, the lengths are looked for by
+ * probes: programs of no more than the EXTENT ops and what leads to them. One probe finds all
+ * lengths that depend on no unknown one, up to a branch that it is the first to take: that finds
+ * its own, and the next one goes on. Branches that are not taken keep lengths that nobody knows
+ * (build/branch.c). Last runs the program for what was found. What a probe computes is computed a
+ * second time, with the same random numbers.
  *
- * Lengths in the bodies of loops are others in each iteration. A program has a body for each of them that its runs have met; where an
- * iteration misses one, the run stops as for any other length, and a program with one body more takes the place of that program.
+ * Lengths in the bodies of loops are others in each iteration. A program has a body for each of
+ * them that its runs have met; where an iteration misses one, the run stops as for any other
+ * length, and a program with one body more takes the place of that program.
  *
- * INVARIANT: at most MOST_PROGRAMS programs, and beyond the current one at most MOST_BYTES for all; the one used longest ago goes
- * first. INVARIANT: at most MOST_BODIES bodies of a loop in a program, beyond those that the run under way has used.
+ * INVARIANT: at most MOST_PROGRAMS programs, and beyond the current one at most MOST_BYTES for all;
+ * the one used longest ago goes first. INVARIANT: at most MOST_BODIES bodies of a loop in a
+ * program, beyond those that the run under way has used.
  * INVARIANT: a program that is not the current one holds no bytes of inputs and outputs.
  */
 #include "driver/driver_int.h"
@@ -43,14 +48,15 @@ struct neap_dynamic {
   const char **input;
   neap_type *declared, *type; /* of each input: as declared, and as the run under way has them */
   int n_extent;               /* EXTENT ops of the net; known when the first program is made */
-  int n_lone;                 /* of these the ones in no loop; the others are unknown in the lists below */
-  bool *in_loop;              /* by number */
-  int64_t *extent;            /* what is guessed of each; -1: unknown */
-  int64_t *previous;          /* what the last finished run had */
-  int64_t *guess;             /* while probes run: what was guessed before */
-  bool probe;                 /* the program at hand is to find lengths */
-  bool trust;                 /* lengths were the same in the last two runs */
-  bool has_run;               /* to its end, once */
+  /* of these the ones in no loop; the others are unknown in the lists below */
+  int n_lone;
+  bool *in_loop;     /* by number */
+  int64_t *extent;   /* what is guessed of each; -1: unknown */
+  int64_t *previous; /* what the last finished run had */
+  int64_t *guess;    /* while probes run: what was guessed before */
+  bool probe;        /* the program at hand is to find lengths */
+  bool trust;        /* lengths were the same in the last two runs */
+  bool has_run;      /* to its end, once */
   entry entry[MOST_PROGRAMS];
   int n_entry;
   entry *current; /* ran last, or will run first */
@@ -59,9 +65,11 @@ struct neap_dynamic {
   neap_arena arena;
 };
 
-static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "a dynamic program"); }
+static neap_status refused(neap_error *error, size_t bytes) {
+  return neap_fail_memory(error, bytes, "a dynamic program");
+}
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Also of an entry half made: a program that was not attached, or none. */
 static void entry_fini(neap_dynamic *d, entry *e) {
@@ -83,8 +91,8 @@ void neap_dynamic_free(neap_dynamic *d) {
   neap_free(d);
 }
 
-/* Copies of the options' texts and lists, which the caller may drop. The store is left out: shapes come and go, and each would
- * leave its row. */
+/* Copies of the options' texts and lists, which the caller may drop. The store is left out: shapes
+ * come and go, and each would leave its row. */
 static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, neap_error *error) {
   d->options = *o;
   d->options.store = NULL;
@@ -96,24 +104,27 @@ static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, 
   for (int k = 0; k < o->graph.n_keep; k++)
     if ((keep[k] = neap_intern(o->graph.keep[k])) == NULL) return refused(error, bytes);
   d->options.graph.keep = keep;
-  if (o->engine != NULL && (d->options.engine = neap_intern(o->engine)) == NULL) return refused(error, bytes);
+  if (o->engine != NULL && (d->options.engine = neap_intern(o->engine)) == NULL)
+    return refused(error, bytes);
   return NEAP_OK;
 }
 
-/* The net's inputs; a shape among the options is what the first program is made for. From here on the options refer to d->type,
- * so that each program is made for the types found last. */
+/* The net's inputs; a shape among the options is what the first program is made for. From here on
+ * the options refer to d->type, so that each program is made for the types found last. */
 static neap_status find_inputs(neap_dynamic *d, const neap_compile_options *o, neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(d->net) + 1;
   d->input = neap_arena_alloc(&d->arena, n * sizeof *d->input);
   d->declared = neap_arena_alloc(&d->arena, n * sizeof *d->declared);
   d->type = neap_arena_alloc(&d->arena, n * sizeof *d->type);
-  if (d->input == NULL || d->declared == NULL || d->type == NULL) return refused(error, n * sizeof *d->type);
+  if (d->input == NULL || d->declared == NULL || d->type == NULL)
+    return refused(error, n * sizeof *d->type);
   for (int b = 0; b < neap_net_n_blobs(d->net); b++) {
     const neap_net_blob *blob = neap_net_blob_at(d->net, b);
     if (blob->role != NEAP_ROLE_INPUT) continue;
     d->declared[d->n_input] = blob->type;
     for (int i = 0; i < o->graph.n_input; i++)
-      if (strcmp(o->graph.input[i], blob->name) == 0) d->declared[d->n_input] = o->graph.input_type[i];
+      if (strcmp(o->graph.input[i], blob->name) == 0)
+        d->declared[d->n_input] = o->graph.input_type[i];
     d->type[d->n_input] = d->declared[d->n_input];
     d->input[d->n_input++] = neap_intern(blob->name); /* known already: takes no memory */
   }
@@ -135,7 +146,8 @@ static neap_status find_extents(neap_dynamic *d, neap_error *error) {
   d->previous = neap_arena_alloc(&d->arena, bytes);
   d->guess = neap_arena_alloc(&d->arena, bytes);
   d->in_loop = neap_arena_alloc(&d->arena, (size_t)d->n_extent + 1);
-  if (d->extent == NULL || d->previous == NULL || d->guess == NULL || d->in_loop == NULL) return refused(error, bytes);
+  if (d->extent == NULL || d->previous == NULL || d->guess == NULL || d->in_loop == NULL)
+    return refused(error, bytes);
   neap_graph_mark_loop_extents(d->net, d->in_loop);
   for (int k = 0; k < d->n_extent; k++) d->n_lone += !d->in_loop[k];
   forget_extents(d);
@@ -146,14 +158,15 @@ static neap_status find_extents(neap_dynamic *d, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- the cache -------------------------------------------------------------------------------------------------- */
+/* ---- the cache ------------------------------------------------------------------------------- */
 
-/* The program for the types and lengths at hand, probe or not; NULL: none. A walk: there are at most 16, and a hash of the shapes
- * would cost as much as comparing them. */
+/* The program for the types and lengths at hand, probe or not; NULL: none. A walk: there are at
+ * most 16, and a hash of the shapes would cost as much as comparing them. */
 static entry *look_up(neap_dynamic *d) {
   for (int i = 0; i < d->n_entry; i++) {
     entry *e = &d->entry[i];
-    bool same = e->probe == d->probe && memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) == 0;
+    bool same = e->probe == d->probe &&
+                memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) == 0;
     for (int k = 0; k < d->n_input && same; k++) same = neap_type_equal(&e->type[k], &d->type[k]);
     if (same) return e;
   }
@@ -165,7 +178,8 @@ static void make_room(neap_dynamic *d) {
   while (d->n_entry == MOST_PROGRAMS || (d->n_entry > 1 && d->stats.cache_bytes > MOST_BYTES)) {
     entry *oldest = NULL;
     for (int i = 0; i < d->n_entry; i++)
-      if (&d->entry[i] != d->current && (oldest == NULL || d->entry[i].used_at < oldest->used_at)) oldest = &d->entry[i];
+      if (&d->entry[i] != d->current && (oldest == NULL || d->entry[i].used_at < oldest->used_at))
+        oldest = &d->entry[i];
     if (oldest == NULL) return; /* none but the current one */
     entry_fini(d, oldest);
     /* The last one fills the gap: the order of entries means nothing. */
@@ -176,8 +190,8 @@ static void make_room(neap_dynamic *d) {
   }
 }
 
-/* Plans, binds and attaches a program for the types and lengths at hand. On failure the caller drops *e. The first program's net
- * makes and fills the parameters; later programs find them. */
+/* Plans, binds and attaches a program for the types and lengths at hand. On failure the caller
+ * drops *e. The first program's net makes and fills the parameters; later programs find them. */
 static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   neap_forecast forecast;
   d->options.graph.probe = e->probe = d->probe;
@@ -187,7 +201,8 @@ static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   e->planned_bytes = forecast.total_bytes;
   NEAP_TRY(neap_program_overlap(e->program, error));
   if (d->n_entry == 0) NEAP_TRY(neap_workspace_init(d->ws, d->net, error));
-  size_t type_bytes = (size_t)d->n_input * sizeof *e->type, extent_bytes = (size_t)d->n_extent * sizeof *e->extent;
+  size_t type_bytes = (size_t)d->n_input * sizeof *e->type,
+         extent_bytes = (size_t)d->n_extent * sizeof *e->extent;
   e->type = neap_alloc(type_bytes + 1);
   e->extent = neap_alloc(extent_bytes + 1);
   if (e->type == NULL || e->extent == NULL) return refused(error, type_bytes + extent_bytes);
@@ -211,8 +226,8 @@ static neap_status make_entry(neap_dynamic *d, entry *made, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The program for the types and lengths at hand becomes the current one; the one before lets go of inputs and outputs. On failure
- * the current one stays. */
+/* The program for the types and lengths at hand becomes the current one; the one before lets go of
+ * inputs and outputs. On failure the current one stays. */
 static neap_status switch_program(neap_dynamic *d, neap_error *error) {
   entry *e = look_up(d);
   if (e == NULL) {
@@ -228,16 +243,18 @@ static neap_status switch_program(neap_dynamic *d, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- bodies of loops --------------------------------------------------------------------------------------------- */
+/* ---- bodies of loops ------------------------------------------------------------------------- */
 
 /* Whether two lists of lengths of one loop agree where both know them. */
 static bool agree(const neap_lengths *a, const neap_lengths *b) {
   bool same = a->first == b->first;
-  for (int k = 0; same && k < a->n; k++) same = a->length[k] < 0 || b->length[k] < 0 || a->length[k] == b->length[k];
+  for (int k = 0; same && k < a->n; k++)
+    same = a->length[k] < 0 || b->length[k] < 0 || a->length[k] == b->length[k];
   return same;
 }
 
-/* What was found, with what an older list knows of the same: branches that did not run this time. */
+/* What was found, with what an older list knows of the same: branches that did not run this
+ * time. */
 static void complete(neap_lengths *found, const neap_lengths *older) {
   for (int k = 0; k < found->n; k++)
     if (found->length[k] < 0) found->length[k] = older->length[k];
@@ -253,8 +270,8 @@ static bool copy_lengths(entry *e, const neap_lengths *from) {
   return true;
 }
 
-/* The lists of the current program that one more is to have: those that agree with `found` become part of it; beyond MOST_BODIES
- * those that this run has not used go. */
+/* The lists of the current program that one more is to have: those that agree with `found` become
+ * part of it; beyond MOST_BODIES those that this run has not used go. */
 static bool collect_lengths(const neap_dynamic *d, entry *made, const neap_lengths *found) {
   const entry *old = d->current;
   made->met = neap_alloc((size_t)(old->n_met + 1) * sizeof *made->met);
@@ -265,7 +282,8 @@ static bool collect_lengths(const neap_dynamic *d, entry *made, const neap_lengt
     const neap_lengths *met = &old->met[m];
     if (agree(&made->met[0], met)) {
       complete(&made->met[0], met);
-    } else if (met->first == found->first && n > MOST_BODIES && !neap_program_used_body(old->program, met)) {
+    } else if (met->first == found->first && n > MOST_BODIES &&
+               !neap_program_used_body(old->program, met)) {
       n--;
     } else if (!copy_lengths(made, met)) {
       return false;
@@ -274,8 +292,8 @@ static bool collect_lengths(const neap_dynamic *d, entry *made, const neap_lengt
   return true;
 }
 
-/* A program with a body for what the last run missed takes the current one's place, which is the only one for these types. On failure
- * that stays. */
+/* A program with a body for what the last run missed takes the current one's place, which is the
+ * only one for these types. On failure that stays. */
 static neap_status add_body(neap_dynamic *d, const neap_lengths *found, neap_error *error) {
   entry made = {0}, *old = d->current;
   if (!collect_lengths(d, &made, found)) {
@@ -290,20 +308,23 @@ static neap_status add_body(neap_dynamic *d, const neap_lengths *found, neap_err
   return NEAP_OK;
 }
 
-/* Whether no list of the current program says already what was found: else more bodies would not help. */
+/* Whether no list of the current program says already what was found: else more bodies would not
+ * help. */
 static bool is_news(const neap_dynamic *d, const neap_lengths *found) {
   for (int m = 0; m < d->current->n_met; m++) {
     const neap_lengths *met = &d->current->met[m];
     bool says = met->first == found->first;
-    for (int k = 0; says && k < found->n; k++) says = found->length[k] < 0 || found->length[k] == met->length[k];
+    for (int k = 0; says && k < found->n; k++)
+      says = found->length[k] < 0 || found->length[k] == met->length[k];
     if (says) return false;
   }
   return true;
 }
 
-/* ---- the doors -------------------------------------------------------------------------------------------------- */
+/* ---- the doors ------------------------------------------------------------------------------- */
 
-neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_dynamic **out,
+neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net,
+                             const neap_compile_options *options, neap_dynamic **out,
                              neap_error *error) {
   *out = NULL;
   neap_dynamic *d = neap_alloc_zeroed(sizeof *d);
@@ -322,7 +343,8 @@ neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net, const neap
   return NEAP_OK;
 }
 
-/* The shapes that the workspace has now; the declared dtype, so that a wrong one is an error rather than another net. */
+/* The shapes that the workspace has now; the declared dtype, so that a wrong one is an error rather
+ * than another net. */
 static void read_types(neap_dynamic *d) {
   for (int k = 0; k < d->n_input; k++) {
     neap_type type;
@@ -331,7 +353,8 @@ static void read_types(neap_dynamic *d) {
   }
 }
 
-/* One run of the program for the types and lengths at hand. What it finds replaces the guesses; what it did not reach stays. */
+/* One run of the program for the types and lengths at hand. What it finds replaces the guesses;
+ * what it did not reach stays. */
 static neap_status run_once(neap_dynamic *d, bool probe, neap_error *error) {
   d->probe = probe;
   NEAP_TRY(switch_program(d, error));
@@ -349,10 +372,11 @@ static int count_known(const neap_dynamic *d) {
   return n;
 }
 
-/* Probes for as long as they find something. Those of subnets, which may not run at all, and what depends on them no probe finds:
- * with `keep` they are guessed as before. */
+/* Probes for as long as they find something. Those of subnets, which may not run at all, and what
+ * depends on them no probe finds: with `keep` they are guessed as before. */
 static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
-  neap_draw draw = neap_workspace_look_draw(d->ws, neap_net_is_train(d->net)); /* that of the run to come */
+  /* that of the run to come */
+  neap_draw draw = neap_workspace_look_draw(d->ws, neap_net_is_train(d->net));
   neap_status status = NEAP_OK;
   neap_copy_bytes(d->guess, d->extent, (size_t)d->n_extent * sizeof *d->guess);
   forget_extents(d);
@@ -363,7 +387,8 @@ static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
     uint64_t before = d->clock;
     if (known < d->n_lone) status = run_once(d, true, &own);
     /* One that takes a branch for the first time ends behind it. */
-    if (status == NEAP_DATA && d->clock > before && neap_program_is_outgrown(d->current->program)) status = NEAP_OK;
+    if (status == NEAP_DATA && d->clock > before && neap_program_is_outgrown(d->current->program))
+      status = NEAP_OK;
     if (status != NEAP_OK && error != NULL) *error = own;
   }
   neap_workspace_give_draw(d->ws, NULL);
@@ -372,8 +397,8 @@ static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
   return status;
 }
 
-/* After a finished run: whether to guess next time, which pays where lengths repeat. After the first run there is nothing to
- * compare with, and a guess is tried. */
+/* After a finished run: whether to guess next time, which pays where lengths repeat. After the
+ * first run there is nothing to compare with, and a guess is tried. */
 static void judge(neap_dynamic *d) {
   size_t bytes = (size_t)d->n_extent * sizeof *d->extent;
   d->trust = !d->has_run || memcmp(d->previous, d->extent, bytes) == 0;
@@ -381,16 +406,18 @@ static void judge(neap_dynamic *d) {
   neap_copy_bytes(d->previous, d->extent, bytes);
 }
 
-/* Whether a run of the program at hand may succeed with other lengths, so that it is to begin anew: some length was not what it was
- * made for, or it could not be made for lengths that were guessed (`made` false), with which the shapes of this run do not go. */
+/* Whether a run of the program at hand may succeed with other lengths, so that it is to begin anew:
+ * some length was not what it was made for, or it could not be made for lengths that were guessed
+ * (`made` false), with which the shapes of this run do not go. */
 static bool may_begin_anew(const neap_dynamic *d, neap_status status, bool made, bool guessed) {
   if (!made) return guessed && status != NEAP_INTERRUPTED;
   return status == NEAP_DATA && neap_program_is_outgrown(d->current->program);
 }
 
-/* A program that was made for probed lengths and yet finds others rounds otherwise than the probe (ops fused into one), draws
- * other random numbers (behind a loop that the probe left out), or is the first to run a branch; then what it found is taken for
- * true, at most once for each length and once more. */
+/* A program that was made for probed lengths and yet finds others rounds otherwise than the probe
+ * (ops fused into one), draws other random numbers (behind a loop that the probe left out), or is
+ * the first to run a branch; then what it found is taken for true, at most once for each length and
+ * once more. */
 neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
   read_types(d);
   if (d->n_extent == 0) return run_once(d, false, error);
@@ -402,8 +429,10 @@ neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
     neap_status status = run_once(d, false, &own);
     bool made = d->clock > before; /* switch_program counts */
     neap_lengths missed;
-    bool same = made && memcmp(d->extent, d->current->extent, (size_t)d->n_extent * sizeof *d->extent) == 0;
-    if (same && status == NEAP_DATA && neap_program_missed(d->current->program, &missed) && is_news(d, &missed)) {
+    bool same =
+      made && memcmp(d->extent, d->current->extent, (size_t)d->n_extent * sizeof *d->extent) == 0;
+    if (same && status == NEAP_DATA && neap_program_missed(d->current->program, &missed) &&
+        is_news(d, &missed)) {
       d->stats.n_restart++;
       round--;
       NEAP_TRY(add_body(d, &missed, error));

@@ -1,8 +1,8 @@
-/* eager.c: one op on tensors at once. Each thread keeps a small cache of bound kernels under (op, attributes, input types),
- * and a growing scratch.
+/* eager.c: one op on tensors at once. Each thread keeps a small cache of bound kernels under (op,
+ * attributes, input types), and a growing scratch.
  *
- * A call that finds its kernel compares itself with at most N_CACHE entries and binds nothing; one that does not takes the place
- * of the entry used longest ago.
+ * A call that finds its kernel compares itself with at most N_CACHE entries and binds nothing; one
+ * that does not takes the place of the entry used longest ago.
  *
  * INVARIANT: a cached kernel belongs to one thread; outputs are new tensors in the pool
  * (eager_pool.c), so that nothing in the cache is ever shared.
@@ -47,7 +47,7 @@ void neap_eager_clear(void) {
   eager.scratch_bytes = 0;
 }
 
-/* ---- one call --------------------------------------------------------------------------------------------------- */
+/* ---- one call -------------------------------------------------------------------------------- */
 
 typedef struct call {
   const neap_op *op;
@@ -56,14 +56,18 @@ typedef struct call {
   neap_tensor in[MOST_IN]; /* dense; references of our own */
   neap_type type[MOST_IN];
   neap_attr_value *attrs;
-  neap_arena arena;    /* of attrs; goes to the cache on a miss */
-  const neap_draw *by; /* what a random op draws by; NULL: the thread's next draw, which is then used up */
+  neap_arena arena; /* of attrs; goes to the cache on a miss */
+  /* what a random op draws by; NULL: the thread's next draw, which is then used up */
+  const neap_draw *by;
 } call;
 
-/* The record of `type`. Ops that are instructions of the runner, or that graph expands, mean nothing alone: ARGUMENT. */
+/* The record of `type`. Ops that are instructions of the runner, or that graph expands, mean
+ * nothing alone: ARGUMENT. */
 static neap_status find_op(const char *type, call *c, neap_error *error) {
   c->op = neap_op_find(type);
-  if (c->op != NULL && (c->op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0) return NEAP_OK;
+  if (c->op != NULL &&
+      (c->op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0)
+    return NEAP_OK;
   if (c->op != NULL) return neap_fail(error, NEAP_ARGUMENT, "%s: works in a net only", type);
   const char *near = neap_op_suggest(type);
   neap_fail(error, NEAP_NAME, "unknown op type \"%s\"", type);
@@ -80,18 +84,22 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
   int declared = neap_op_n_inputs(c->op), n_out = neap_op_n_outputs(c->op);
   const neap_arg *last_out = n_out > 0 ? &c->op->outputs[n_out - 1] : NULL;
   if (c->n_in > MOST_IN || c->n_out > MOST_OUT)
-    return neap_fail(error, NEAP_ARGUMENT, "%s: too many tensors for one op by itself; at most %d inputs and %d outputs", name,
-                     MOST_IN, MOST_OUT);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "%s: too many tensors for one op by itself; at most %d inputs and %d outputs",
+                     name, MOST_IN, MOST_OUT);
   if (c->n_out > n_out && (last_out == NULL || (last_out->flags & NEAP_ARG_VARIADIC) == 0))
-    return neap_fail(error, NEAP_ARGUMENT, "%s: has %d outputs, %d are asked for", name, n_out, c->n_out);
+    return neap_fail(error, NEAP_ARGUMENT, "%s: has %d outputs, %d are asked for", name, n_out,
+                     c->n_out);
   /* The kernel writes what is not optional, wanted or not. */
   for (int k = c->n_out; k < n_out; k++)
     if ((c->op->outputs[k].flags & NEAP_ARG_OPTIONAL) == 0)
-      return neap_fail(error, NEAP_ARGUMENT, "%s: output %s is missing", name, c->op->outputs[k].name);
+      return neap_fail(error, NEAP_ARGUMENT, "%s: output %s is missing", name,
+                       c->op->outputs[k].name);
   for (int k = 0; k < NEAP_MAX(c->n_in, declared); k++) {
     const neap_arg *arg = neap_op_input(c->op, k);
     if (arg == NULL || (k >= declared && (arg->flags & NEAP_ARG_VARIADIC) == 0))
-      return neap_fail(error, NEAP_ARGUMENT, "%s: expects %d inputs, got %d", name, declared, c->n_in);
+      return neap_fail(error, NEAP_ARGUMENT, "%s: expects %d inputs, got %d", name, declared,
+                       c->n_in);
     if (k >= c->n_in || !is_present(&in[k])) {
       if ((arg->flags & NEAP_ARG_OPTIONAL) == 0)
         return neap_fail(error, NEAP_ARGUMENT, "%s: input %s is missing", name, arg->name);
@@ -99,12 +107,14 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
     }
     unsigned dtypes = arg->dtypes != 0 ? arg->dtypes : NEAP_FLOATS;
     if (!neap_dtype_in(in[k].dtype, dtypes))
-      return neap_fail(error, NEAP_DTYPE, "%s: %s does not take dtype %s", name, arg->name, neap_dtype_name(in[k].dtype));
+      return neap_fail(error, NEAP_DTYPE, "%s: %s does not take dtype %s", name, arg->name,
+                       neap_dtype_name(in[k].dtype));
   }
   return NEAP_OK;
 }
 
-/* Dense references or copies of the inputs, and their types. What was taken is dropped by the caller, also after a failure. */
+/* Dense references or copies of the inputs, and their types. What was taken is dropped by the
+ * caller, also after a failure. */
 static neap_status take_inputs(call *c, const neap_tensor *in, neap_error *error) {
   for (int k = 0; k < c->n_in; k++) {
     if (!is_present(&in[k])) continue;
@@ -117,28 +127,33 @@ static neap_status take_inputs(call *c, const neap_tensor *in, neap_error *error
   return NEAP_OK;
 }
 
-/* ---- the cache -------------------------------------------------------------------------------------------------- */
+/* ---- the cache ------------------------------------------------------------------------------- */
 
-/* Whether two values of one attribute are the same bits: -0 and 0, or two NaNs, may mean different kernels or the same; the
- * bits decide, which at worst binds once more. */
+/* Whether two values of one attribute are the same bits: -0 and 0, or two NaNs, may mean different
+ * kernels or the same; the bits decide, which at worst binds once more. */
 static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_attr_value *b) {
   switch (type) {
     case NEAP_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_FLOATS:
-    case NEAP_ATTR_AXES: return a->n == b->n && (a->n == 0 || memcmp(a->ints, b->ints, (size_t)a->n * sizeof(int64_t)) == 0);
+    case NEAP_ATTR_AXES:
+      return a->n == b->n &&
+             (a->n == 0 || memcmp(a->ints, b->ints, (size_t)a->n * sizeof(int64_t)) == 0);
     default: return a->i == b->i;
   }
 }
 
 /* Whether a bound kernel serves the call: the cheap comparisons first. */
 static bool same_case(const entry *e, const call *c) {
-  if (e->op != c->op || e->n_in != c->n_in || e->n_out != c->n_out || e->n_thread != c->n_thread || e->engine != c->engine)
+  if (e->op != c->op || e->n_in != c->n_in || e->n_out != c->n_out || e->n_thread != c->n_thread ||
+      e->engine != c->engine)
     return false;
   for (int k = 0; k < c->n_in; k++)
     if (!neap_type_equal(&e->in[k], &c->type[k])) return false;
   for (int a = 0; a < neap_op_n_attrs(c->op); a++) {
-    if (e->attrs[a].given != c->attrs[a].given || !same_attr(c->op->attrs[a].type, &e->attrs[a], &c->attrs[a])) return false;
+    if (e->attrs[a].given != c->attrs[a].given ||
+        !same_attr(c->op->attrs[a].type, &e->attrs[a], &c->attrs[a]))
+      return false;
   }
   return true;
 }
@@ -155,10 +170,15 @@ static entry *look_up(const call *c) {
   return oldest;
 }
 
-/* Binds the case; takes over the call's arena. On failure *e stays empty and the arena the call's. */
+/* Binds the case; takes over the call's arena. On failure *e stays empty and the arena the
+ * call's. */
 static neap_status fill(entry *e, call *c, neap_error *error) {
-  neap_single_options options = {
-    .op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = c->type, .n_thread = c->n_thread};
+  neap_single_options options = {.op = c->op,
+                                 .attrs = c->attrs,
+                                 .n_in = c->n_in,
+                                 .n_out = c->n_out,
+                                 .in = c->type,
+                                 .n_thread = c->n_thread};
   if (c->engine != NULL) options.force = neap_engine_from_name(c->engine, &options.engine);
   neap_type *in = neap_arena_copy(&c->arena, c->type, (size_t)c->n_in * sizeof *in);
   if (in == NULL) return neap_fail_memory(error, (size_t)c->n_in * sizeof *in, "an eager op");
@@ -177,7 +197,8 @@ static neap_status fill(entry *e, call *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Grows the scratch of this thread, never shrinks it: the next call of the same op takes it as it is. */
+/* Grows the scratch of this thread, never shrinks it: the next call of the same op takes it as it
+ * is. */
 static neap_status reserve_scratch(size_t bytes, neap_error *error) {
   if (bytes <= eager.scratch_bytes) return NEAP_OK;
   void *scratch = neap_alloc_data(bytes);
@@ -202,13 +223,15 @@ static neap_status cut(const entry *e, int k, neap_tensor *out, neap_error *erro
 static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
   void *in_data[MOST_IN] = {0}, *out_data[MOST_OUT] = {0};
   NEAP_TRY(reserve_scratch(neap_single_scratch_bytes(e->single), error));
-  for (int k = 0; k < c->n_in; k++) in_data[k] = is_present(&c->in[k]) ? neap_tensor_data(&c->in[k]) : NULL;
+  for (int k = 0; k < c->n_in; k++)
+    in_data[k] = is_present(&c->in[k]) ? neap_tensor_data(&c->in[k]) : NULL;
   for (int k = 0; k < c->n_out; k++) {
     const neap_type *type = neap_single_out_type(e->single, k);
     NEAP_TRY(neap_eager_tensor(&out[k], type, error));
     out_data[k] = neap_tensor_data(&out[k]);
   }
-  /* An op with enforced pairs writes its inputs' storage; alone it has none to write, so the new tensor starts as a copy. */
+  /* An op with enforced pairs writes its inputs' storage; alone it has none to write, so the new
+   * tensor starts as a copy. */
   for (int p = 0; p < c->op->n_enforced; p++) {
     neap_pair pair = c->op->enforced[p];
     if (pair.in >= c->n_in || pair.out >= c->n_out || in_data[pair.in] == NULL) continue;
@@ -216,16 +239,18 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
     in_data[pair.in] = out_data[pair.out];
   }
   neap_draw draw = c->by != NULL ? *c->by : neap_draw_look();
-  NEAP_TRY(neap_single_run(e->single, in_data, out_data, eager.scratch, draw.seed, 0, draw.step, error));
+  NEAP_TRY(
+    neap_single_run(e->single, in_data, out_data, eager.scratch, draw.seed, 0, draw.step, error));
   if (c->by == NULL && (c->op->effects & NEAP_EFFECT_RANDOM) != 0) neap_draw_count();
-  for (int k = 0; k < c->n_out && (c->op->effects & NEAP_EFFECT_EXTENT) != 0; k++) NEAP_TRY(cut(e, k, &out[k], error));
+  for (int k = 0; k < c->n_out && (c->op->effects & NEAP_EFFECT_EXTENT) != 0; k++)
+    NEAP_TRY(cut(e, k, &out[k], error));
   return NEAP_OK;
 }
 
-/* Check, fill in attributes, find or bind the kernel, run. Nothing is kept of a call that fails. `by` NULL: what random ops draw is
- * the thread's. */
-static neap_status call_op(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
-                           const neap_draw *by, neap_error *error) {
+/* Check, fill in attributes, find or bind the kernel, run. Nothing is kept of a call that fails.
+ * `by` NULL: what random ops draw is the thread's. */
+static neap_status call_op(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs,
+                           int n_out, neap_tensor *out, const neap_draw *by, neap_error *error) {
   call c = {.n_in = n_in, .n_out = n_out, .n_thread = neap_threads(), .by = by};
   memset(out, 0, (size_t)n_out * sizeof *out);
   /* Read at each call and part of the case: another engine takes effect at once. */
@@ -253,24 +278,27 @@ static neap_status call_op(const char *type, int n_in, const neap_tensor *in, co
   return status;
 }
 
-neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs, int n_out, neap_tensor *out,
-                       neap_error *error) {
+neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs,
+                       int n_out, neap_tensor *out, neap_error *error) {
   return call_op(type, n_in, in, attrs, n_out, out, NULL, error);
 }
 
-/* ---- on blobs of a workspace -------------------------------------------------------------------------------------------- */
+/* ---- on blobs of a workspace ----------------------------------------------------------------- */
 
 /* The blob's tensor, a copy where its elements lie in a layout that only its kernels know. */
-static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error) {
+static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *out,
+                             neap_error *error) {
   neap_error not_plain = {0};
   if (neap_workspace_view(ws, name, out, NULL, &not_plain) == NEAP_OK) return NEAP_OK;
   return neap_workspace_fetch(ws, name, out, error);
 }
 
-/* Whether the outputs may all be given to their blobs: types of those in segments, and the total, which counts what is not written
- * over a blob's bytes. Old bytes are given up only afterwards, so all outputs are counted together. Nothing changes. */
-static neap_status check_outputs(const neap_workspace *ws, const char *type, int n, const char *const *name,
-                                 const neap_tensor *out, neap_error *error) {
+/* Whether the outputs may all be given to their blobs: types of those in segments, and the total,
+ * which counts what is not written over a blob's bytes. Old bytes are given up only afterwards, so
+ * all outputs are counted together. Nothing changes. */
+static neap_status check_outputs(const neap_workspace *ws, const char *type, int n,
+                                 const char *const *name, const neap_tensor *out,
+                                 neap_error *error) {
   size_t bytes = 0, total = neap_workspace_total(ws);
   neap_error refused = {.limit = "total", .limit_bytes = (int64_t)total};
   for (int k = 0; k < n; k++) {
@@ -288,13 +316,15 @@ static neap_status check_outputs(const neap_workspace *ws, const char *type, int
   refused.least_bytes = (int64_t)(held + bytes);
   refused.held_bytes = (int64_t)held;
   neap_refused_fixed(&refused, "held already", held);
-  return neap_fail_budget(error, &refused, "%s: the workspace would hold %s with its outputs, its total is %s", type,
-                          neap_bytes_text((double)(held + bytes), a), neap_bytes_text((double)total, b));
+  return neap_fail_budget(
+    error, &refused, "%s: the workspace would hold %s with its outputs, its total is %s", type,
+    neap_bytes_text((double)(held + bytes), a), neap_bytes_text((double)total, b));
 }
 
-/* The outputs into their blobs, all or none: what may be refused comes first, the blobs that are not there yet, which go again.
- * Then the tensors, which were checked. */
-static neap_status give_all(neap_workspace *ws, int n, const char *const *name, const neap_tensor *out, neap_error *error) {
+/* The outputs into their blobs, all or none: what may be refused comes first, the blobs that are
+ * not there yet, which go again. Then the tensors, which were checked. */
+static neap_status give_all(neap_workspace *ws, int n, const char *const *name,
+                            const neap_tensor *out, neap_error *error) {
   bool is_new[MOST_OUT] = {0};
   neap_status status = NEAP_OK;
   for (int k = 0; k < n && status == NEAP_OK; k++) {
@@ -309,11 +339,13 @@ static neap_status give_all(neap_workspace *ws, int n, const char *const *name, 
   return status;
 }
 
-neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in, const char *const *in, const neap_set *attrs,
-                               int n_out, const char *const *out, neap_error *error) {
+neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in,
+                               const char *const *in, const neap_set *attrs, int n_out,
+                               const char *const *out, neap_error *error) {
   if (n_in > MOST_IN || n_out > MOST_OUT)
-    return neap_fail(error, NEAP_ARGUMENT, "%s: too many operands for one op by itself; at most %d inputs and %d outputs", type,
-                     MOST_IN, MOST_OUT);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "%s: too many operands for one op by itself; at most %d inputs and %d outputs",
+                     type, MOST_IN, MOST_OUT);
   neap_tensor tensor[MOST_IN] = {0}, made[MOST_OUT] = {0};
   neap_status status = NEAP_OK;
   for (int k = 0; k < n_in && status == NEAP_OK; k++)

@@ -1,8 +1,11 @@
-/* eager_pool.c: where the results of eager ops lie: one pool for the process, since a tensor may be dropped by any thread.
+/* eager_pool.c: where the results of eager ops lie: one pool for the process, since a tensor may be
+ * dropped by any thread.
  *
- * A chain like (x * 2 + 1):relu() takes and gives the same few blocks again and again instead of asking the system each time.
- * INVARIANT: without a live eager tensor the pool does not exist and holds nothing; with some, it holds at most twice their
- * bytes and a chunk or two beyond, as far as the live ones do not pin their chunks.
+ * A chain like (x * 2 + 1):relu() takes and gives the same few blocks again and again instead of
+ * asking the system each time.
+ * INVARIANT: without a live eager tensor the pool does not exist and holds nothing; with some, it
+ * holds at most twice their bytes and a chunk or two beyond, as far as the live ones do not pin
+ * their chunks.
  */
 #include "driver/driver_int.h"
 
@@ -15,8 +18,9 @@ static struct {
 
 enum { SLACK_BYTES = 8 << 20 }; /* free bytes that are worth keeping for the next op */
 
-/* When the last reference to a result goes, on whatever thread. The pool ends with its last block; before that it is trimmed
- * when more of it is free than used, so that one large result is not held for ever. */
+/* When the last reference to a result goes, on whatever thread. The pool ends with its last block;
+ * before that it is trimmed when more of it is free than used, so that one large result is not held
+ * for ever. */
 static void give_back(void *block) {
   pthread_mutex_lock(&shared.lock);
   neap_pool_give(shared.pool, block);
@@ -30,12 +34,15 @@ static void give_back(void *block) {
   pthread_mutex_unlock(&shared.lock);
 }
 
-/* A block of the shared pool, made with its first block. NULL when refused, and then no empty pool is left. */
+/* A block of the shared pool, made with its first block. NULL when refused, and then no empty pool
+ * is left. */
 static neap_pool_block *take(size_t bytes, neap_error *error) {
   neap_pool_block *block = NULL;
   pthread_mutex_lock(&shared.lock);
-  if (shared.pool != NULL || neap_pool_new(0, 0, &shared.pool, error) == NEAP_OK) block = neap_pool_take(shared.pool, bytes);
-  if (shared.pool != NULL && neap_pool_read(shared.pool).n_used == 0) { /* the first take was refused */
+  if (shared.pool != NULL || neap_pool_new(0, 0, &shared.pool, error) == NEAP_OK)
+    block = neap_pool_take(shared.pool, bytes);
+  /* the first take was refused */
+  if (shared.pool != NULL && neap_pool_read(shared.pool).n_used == 0) {
     neap_pool_free(shared.pool);
     shared.pool = NULL;
   }

@@ -1,12 +1,15 @@
 /* fit_batch.c: the largest batch whose plan fits: planned, never allocated.
  *
- * Bytes grow with the batch nearly in a straight line, so two plans say where the limit lies; the plans there say exactly.
+ * Bytes grow with the batch nearly in a straight line, so two plans say where the limit lies; the
+ * plans there say exactly.
  *
- * INVARIANT: what is given fits, and one more does not (or is more than `max`): both have been planned.
+ * INVARIANT: what is given fits, and one more does not (or is more than `max`): both have been
+ * planned.
  */
 #include "driver/driver_int.h"
 
-/* Guesses by the line before the search halves: bytes that grow in steps can mislead it for ever. */
+/* Guesses by the line before the search halves: bytes that grow in steps can mislead it for
+ * ever. */
 enum { MOST_GUESSES = 12, MOST_GROWTH = 16 };
 
 /* A plan that fits: its batch, and the share of the limit that it uses, 1 at the limit; 0: none. */
@@ -30,12 +33,14 @@ static double cross(point a, point b) {
   return slope > 0 ? (double)a.n + (1 - a.used) / slope : 0;
 }
 
-/* The next batch to plan, above `low` and below `high`: where the line crosses, or, when guesses have been many, halfway. */
+/* The next batch to plan, above `low` and below `high`: where the line crosses, or, when guesses
+ * have been many, halfway. */
 static int64_t next_guess(const search *s) {
   int64_t far = s->low > s->max / MOST_GROWTH ? s->max : s->low * MOST_GROWTH;
   int64_t least = s->low + 1, most = s->high > 0 ? s->high - 1 : NEAP_MIN(far, s->max);
   double guess = s->n_plan <= MOST_GUESSES ? cross(s->before, s->last) : 0;
-  if (guess <= 0) guess = s->high > 0 ? (double)(s->low + (s->high - s->low) / 2) : 2 * (double)s->low;
+  if (guess <= 0)
+    guess = s->high > 0 ? (double)(s->low + (s->high - s->low) / 2) : 2 * (double)s->low;
   return guess >= (double)most ? NEAP_MAX(most, least) : NEAP_MAX((int64_t)guess, least);
 }
 
@@ -48,25 +53,29 @@ static double share(const neap_forecast *forecast, const neap_compile_options *o
   return NEAP_MAX(arena, total > 0 ? (double)held / (double)total : 0);
 }
 
-/* ---- micro-batches ------------------------------------------------------------------------------------------------ */
+/* ---- micro-batches --------------------------------------------------------------------------- */
 
-/* Parameters and accumulators are the same blobs in both programs, and so is the arena, which keeps to the budget in each. The
- * total is the micro-batch's to refuse, which can say the least of both. */
-static neap_status add_beside(const neap_net *net, const neap_compile_options *options, neap_beside *beside, neap_error *error) {
+/* Parameters and accumulators are the same blobs in both programs, and so is the arena, which keeps
+ * to the budget in each. The total is the micro-batch's to refuse, which can say the least of
+ * both. */
+static neap_status add_beside(const neap_net *net, const neap_compile_options *options,
+                              neap_beside *beside, neap_error *error) {
   neap_forecast forecast;
   NEAP_TRY(neap_driver_plan(net, options, &forecast, error));
   const size_t *region = forecast.plan->region_bytes;
   beside->arena_bytes = NEAP_MAX(beside->arena_bytes, region[NEAP_REGION_ARENA]);
-  beside->bytes +=
-    forecast.total_bytes - region[NEAP_REGION_ARENA] - region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
+  beside->bytes += forecast.total_bytes - region[NEAP_REGION_ARENA] -
+                   region[NEAP_REGION_PARAMETER] - region[NEAP_REGION_GRADIENT];
   neap_forecast_fini(&forecast);
   return NEAP_OK;
 }
 
-/* What join reads beside hold's blobs is nothing. Names to keep are the update's: hold has none of them. Without the store: these are
- * figures, and whoever compiles the nets hears what the store has to say of them. */
-neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, const neap_compile_options *options,
-                              neap_beside *beside, neap_error *error) {
+/* What join reads beside hold's blobs is nothing. Names to keep are the update's: hold has none of
+ * them. Without the store: these are figures, and whoever compiles the nets hears what the store
+ * has to say of them. */
+neap_status neap_micro_beside(const neap_net *update, const neap_net *hold,
+                              const neap_compile_options *options, neap_beside *beside,
+                              neap_error *error) {
   neap_compile_options without = *options;
   without.total_bytes = 0;
   without.store = NULL;
@@ -77,7 +86,8 @@ neap_status neap_micro_beside(const neap_net *update, const neap_net *hold, cons
 }
 
 /* The same by the options of a micro-batch, whose inputs and names to keep are not the update's. */
-static neap_status find_beside(const neap_fit *fit, const neap_net *net, const neap_compile_options *options, neap_beside *beside,
+static neap_status find_beside(const neap_fit *fit, const neap_net *net,
+                               const neap_compile_options *options, neap_beside *beside,
                                neap_error *error) {
   neap_arena room = {0};
   neap_compile_options own;
@@ -88,11 +98,11 @@ static neap_status find_beside(const neap_fit *fit, const neap_net *net, const n
   return status;
 }
 
-/* ---- the search --------------------------------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 /* Plans a batch of n. *used: see share. */
-static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *beside, neap_forecast *out, double *used,
-                              neap_error *error) {
+static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *beside,
+                              neap_forecast *out, double *used, neap_error *error) {
   const neap_net *net;
   neap_compile_options options;
   *out = (neap_forecast){0};
@@ -130,10 +140,13 @@ static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, nea
   return NEAP_OK;
 }
 
-neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out, neap_error *error) {
+neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out,
+                            neap_error *error) {
   search s = {.max = fit->max};
   neap_forecast best = {0};
-  if (fit->max < 1) return neap_fail(error, NEAP_ARGUMENT, "fit_batch: max expects at least 1, got %lld", (long long)fit->max);
+  if (fit->max < 1)
+    return neap_fail(error, NEAP_ARGUMENT, "fit_batch: max expects at least 1, got %lld",
+                     (long long)fit->max);
   neap_status status = find(fit, &s, &best, error);
   if (status == NEAP_OK) *batch = s.low;
   memcpy(best.warning, s.warning, sizeof best.warning);
@@ -144,7 +157,7 @@ neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *
   return status;
 }
 
-/* ---- one net at all batches ----------------------------------------------------------------------------------------- */
+/* ---- one net at all batches ------------------------------------------------------------------ */
 
 typedef struct source {
   const neap_net *net;
@@ -152,7 +165,8 @@ typedef struct source {
   neap_arena room; /* of the last answer */
 } source;
 
-static neap_status at_batch(void *context, int64_t n, const neap_net **net, neap_compile_options *options, neap_error *error) {
+static neap_status at_batch(void *context, int64_t n, const neap_net **net,
+                            neap_compile_options *options, neap_error *error) {
   source *s = context;
   neap_arena_fini(&s->room);
   s->room = (neap_arena){0};
@@ -161,8 +175,9 @@ static neap_status at_batch(void *context, int64_t n, const neap_net **net, neap
   return neap_batch_inputs(s->net, n, &options->graph, &s->room, error);
 }
 
-neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options *options, int64_t max, int64_t *batch,
-                                neap_forecast *out, neap_error *error) {
+neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options *options,
+                                int64_t max, int64_t *batch, neap_forecast *out,
+                                neap_error *error) {
   source s = {.net = net, .options = options};
   const neap_fit fit = {.net = at_batch, .context = &s, .max = max};
   neap_status status = neap_driver_fit(&fit, batch, out, error);

@@ -1,17 +1,19 @@
 /* ladder.c: the plans that a budget takes its own from.
  *
- * For every net there is a *ladder*: a fixed list of plans, *rungs*, the free one first. Below it lie those that run forward ops
- * again in the backward pass rather than keep what they make, in the order of that work. Under a total the list comes twice, with
- * constants and without. With `inexact` it goes on: each section has half the scratch of the one before, and so perhaps other
+ * For every net there is a *ladder*: a fixed list of plans, *rungs*, the free one first. Below it
+ * lie those that run forward ops again in the backward pass rather than keep what they make, in the
+ * order of that work. Under a total the list comes twice, with constants and without. With
+ * `inexact` it goes on: each section has half the scratch of the one before, and so perhaps other
  * kernels. A budget takes the first rung that keeps it.
  *
- * INVARIANT: rungs depend on graph and options, not on the budget. So a rung that keeps a budget and is passed over for an earlier one
- * under a larger budget is never smaller than what that larger budget got: less budget never takes more memory, and a least that
- * was named is met.
- * INVARIANT: but for `inexact`, all rungs have the kernels of the free plan, a dag's those of `simple`, so that results have the same
- * bits.
+ * INVARIANT: rungs depend on graph and options, not on the budget. So a rung that keeps a budget
+ * and is passed over for an earlier one under a larger budget is never smaller than what that
+ * larger budget got: less budget never takes more memory, and a least that was named is met.
+ * INVARIANT: but for `inexact`, all rungs have the kernels of the free plan, a dag's those of
+ * `simple`, so that results have the same bits.
  *
- * Rungs are made when they are asked for. One is passed over unseen only where a bound below its arena exceeds the limits.
+ * Rungs are made when they are asked for. One is passed over unseen only where a bound below its
+ * arena exceeds the limits.
  */
 #include "driver/driver_int.h"
 
@@ -23,7 +25,8 @@ enum { MOST_SECTIONS = 9 }; /* one of all scratch, then halving */
 /* Of packing one rung with repetitions: there may be many to try. */
 #define RUNG_STEPS INT64_C(200000000)
 
-/* How near to fitting a refused plan is. Of two limits a refusal names one, whose least must do as long as the other one is met. */
+/* How near to fitting a refused plan is. Of two limits a refusal names one, whose least must do as
+ * long as the other one is met. */
 typedef enum nearness { BREAKS_BANK, BREAKS_BOTH, BREAKS_BUDGET, BREAKS_TOTAL, GROWS } nearness;
 
 /* Where the climb is. */
@@ -34,31 +37,40 @@ typedef struct ladder {
   neap_repeats *repeats; /* of the section; NULL before they are asked for */
   neap_graph *base;      /* the section's graph with nothing repeated */
   size_t *need;          /* by set of the section: what its plan takes; 0: not made yet */
-  neap_error least;      /* what the plan nearest to fitting has to say; code OK: none is made yet */
-  nearness near;         /* how near that is */
+  /* what the plan nearest to fitting has to say; code OK: none is made yet */
+  neap_error least;
+  nearness near; /* how near that is */
 } ladder;
 
-/* ---- limits --------------------------------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
-static size_t constant_bytes(const neap_way *w) { return neap_graph_region_bytes(w->graph, NEAP_REGION_CONSTANT); }
+static size_t constant_bytes(const neap_way *w) {
+  return neap_graph_region_bytes(w->graph, NEAP_REGION_CONSTANT);
+}
 
-static bool has_limit(const neap_way *w) { return w->resolved.arena_limit > 0 || w->resolved.total_left < SIZE_MAX; }
+static bool has_limit(const neap_way *w) {
+  return w->resolved.arena_limit > 0 || w->resolved.total_left < SIZE_MAX;
+}
 
 /* Whether no bank takes more than it has. */
-static bool keeps_banks(const neap_way *w) { return neap_plan_check_banks(w->plan, w->graph, NULL) == NEAP_OK; }
+static bool keeps_banks(const neap_way *w) {
+  return neap_plan_check_banks(w->plan, w->graph, NULL) == NEAP_OK;
+}
 
 /* Whether an arena of so many bytes keeps the total beside the constants of the graph at hand. */
 static bool keeps_total(const neap_way *w, size_t arena) {
   const neap_resolved *r = &w->resolved;
   if (r->total_left == SIZE_MAX) return true;
-  if (r->resident_bytes > r->total_bytes) return false; /* nothing is left, and no arena is small enough */
+  /* nothing is left, and no arena is small enough */
+  if (r->resident_bytes > r->total_bytes) return false;
   size_t constants = constant_bytes(w);
   return constants <= r->total_left && NEAP_MAX(arena, r->least_arena) <= r->total_left - constants;
 }
 
 /* Whether it keeps both limits. */
 static bool keeps(const neap_way *w, size_t arena) {
-  return (w->resolved.arena_limit == 0 || arena <= w->resolved.arena_limit) && keeps_total(w, arena);
+  return (w->resolved.arena_limit == 0 || arena <= w->resolved.arena_limit) &&
+         keeps_total(w, arena);
 }
 
 /* A loop that grows at run time keeps no limit. */
@@ -68,7 +80,8 @@ bool neap_way_fits(const neap_way *w) {
   return keeps(w, w->plan->arena_bytes) && w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
 }
 
-/* The total, in the words of who gave it: what of it the regions beside the arena take, and what is held beside the net. */
+/* The total, in the words of who gave it: what of it the regions beside the arena take, and what is
+ * held beside the net. */
 static neap_limit total_limit(const neap_way *w) {
   const neap_resolved *r = &w->resolved;
   neap_limit limit = {.bytes = r->total_bytes, .is_total = true, .least_arena = r->least_arena};
@@ -78,12 +91,16 @@ static neap_limit total_limit(const neap_way *w) {
     size_t bytes = neap_graph_region_bytes(w->prepared, (neap_region)k);
     beside -= bytes;
     if (k == NEAP_REGION_CONSTANT) bytes += constant_bytes(w);
-    if (bytes > 0) limit.fixed[limit.n_fixed++] = (neap_named_bytes){neap_region_name((neap_region)k), (int64_t)bytes};
+    if (bytes > 0)
+      limit.fixed[limit.n_fixed++] =
+        (neap_named_bytes){neap_region_name((neap_region)k), (int64_t)bytes};
   }
-  if (beside > 0) limit.fixed[limit.n_fixed++] = (neap_named_bytes){"held beside the net", (int64_t)beside};
+  if (beside > 0)
+    limit.fixed[limit.n_fixed++] = (neap_named_bytes){"held beside the net", (int64_t)beside};
   return limit;
 }
-_Static_assert(NEAP_N_REGION - 2 < NEAP_MOST_NAMED, "all of a total that is fixed has a place in the record");
+_Static_assert(NEAP_N_REGION - 2 < NEAP_MOST_NAMED,
+               "all of a total that is fixed has a place in the record");
 
 /* Keeps the refusal of the plan nearest to fitting, of those the one of least need. */
 static void keep_nearest(ladder *l, nearness near, const neap_error *refused) {
@@ -115,11 +132,13 @@ static void note_refusal(ladder *l) {
     keep_nearest(l, BREAKS_BUDGET, &budget);
 }
 
-/* ---- rungs ---------------------------------------------------------------------------------------------------------- */
+/* ---- rungs ----------------------------------------------------------------------------------- */
 
-/* Values on the way to constants (folded weights that are then packed) need not be held where the arena has room for them: the
- * same choices, the same arena or a smaller one, fewer constants. Where that can't be had, the way keeps what it has. */
-static neap_status pass_through_arena(neap_way *w, const neap_plan_options *options, neap_error *error) {
+/* Values on the way to constants (folded weights that are then packed) need not be held where the
+ * arena has room for them: the same choices, the same arena or a smaller one, fewer constants.
+ * Where that can't be had, the way keeps what it has. */
+static neap_status pass_through_arena(neap_way *w, const neap_plan_options *options,
+                                      neap_error *error) {
   neap_graph *graph = NULL;
   neap_plan *plan = NULL;
   bool has_ways = false;
@@ -156,10 +175,12 @@ static neap_status make_rung(neap_way *w, int n_again, const int *again, neap_er
   return pass_through_arena(w, &options, error);
 }
 
-/* It takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a repetition that waits for all before it
- * changes what overlaps more than what is kept: less budget could take more memory. */
+/* It takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a
+ * repetition that waits for all before it changes what overlaps more than what is kept: less budget
+ * could take more memory. */
 bool neap_way_may_recompute(const neap_way *w) {
-  return !w->resolved.no_recompute && w->prepared->train && w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
+  return !w->resolved.no_recompute && w->prepared->train &&
+         w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
          w->resolved.plan.executor == NEAP_EXECUTOR_SIMPLE;
 }
 
@@ -174,7 +195,8 @@ static neap_status make_set(ladder *l, int i, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The sets of the section, of the graph of its choices, which its first rung left with nothing repeated. */
+/* The sets of the section, of the graph of its choices, which its first rung left with nothing
+ * repeated. */
 static neap_status find_sets(ladder *l, neap_error *error) {
   neap_way *w = l->w;
   neap_plan_options options = w->resolved.plan;
@@ -194,7 +216,8 @@ static void leave_section(ladder *l) {
   l->need = NULL;
 }
 
-/* The first set whose plan keeps the limits. Peaks fall along the list, and no arena lies below its peak. */
+/* The first set whose plan keeps the limits. Peaks fall along the list, and no arena lies below its
+ * peak. */
 static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
   for (int i = 0; i < neap_repeats_n(l->repeats); i++) {
     if (!keeps(l->w, neap_repeats_peak(l->repeats, i))) continue;
@@ -205,20 +228,22 @@ static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Plans the sets of lowest peak until no other can take less: what is then least is so for every budget. */
+/* Plans the sets of lowest peak until no other can take less: what is then least is so for every
+ * budget. */
 static neap_status name_least(ladder *l, neap_error *error) {
   size_t least = SIZE_MAX;
-  for (int i = neap_repeats_n(l->repeats) - 1; i >= 0 && neap_repeats_peak(l->repeats, i) < least; i--) {
+  for (int i = neap_repeats_n(l->repeats) - 1; i >= 0 && neap_repeats_peak(l->repeats, i) < least;
+       i--) {
     if (l->need[i] == 0) NEAP_TRY(make_set(l, i, error));
     least = NEAP_MIN(least, l->need[i]);
   }
   return NEAP_OK;
 }
 
-/* ---- sections ------------------------------------------------------------------------------------------------------- */
+/* ---- sections -------------------------------------------------------------------------------- */
 
-/* Whether anything is to be tried in the section beside its first rung: `last`, for the least's sake, else only what may keep the
- * limits. */
+/* Whether anything is to be tried in the section beside its first rung: `last`, for the least's
+ * sake, else only what may keep the limits. */
 static neap_status is_worth_it(ladder *l, bool last, bool *worth, neap_error *error) {
   size_t least = 0;
   *worth = neap_way_may_recompute(l->w) && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
@@ -253,7 +278,8 @@ static neap_status choose_within(ladder *l, size_t scratch_limit, neap_error *er
 }
 
 /* A section's first rung: kernels within a scratch limit, nothing repeated. */
-static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants, bool *found, neap_error *error) {
+static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants, bool *found,
+                                 neap_error *error) {
   neap_way *w = l->w;
   NEAP_TRY(choose_within(l, scratch_limit, error));
   w->choices.no_constants = !constants;
@@ -271,8 +297,8 @@ static size_t room(const neap_way *w) {
   return constants >= r->total_left ? 0 : NEAP_MIN(bytes, r->total_left - constants);
 }
 
-/* Policy `pool`: one rung of the very limit, since a run evicts only what has to go. It is refused with a least of its own, which is
- * met too. */
+/* Policy `pool`: one rung of the very limit, since a run evicts only what has to go. It is refused
+ * with a least of its own, which is met too. */
 static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
   neap_way *w = l->w;
   neap_plan *plan = NULL;
@@ -303,7 +329,8 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
 /* The rungs below it. `last`: no section follows. */
 static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
   bool worth = false;
-  if (l->w->resolved.plan.evict && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0) return climb_evicting(l, found, error);
+  if (l->w->resolved.plan.evict && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0)
+    return climb_evicting(l, found, error);
   neap_status status = is_worth_it(l, last, &worth, error);
   if (status != NEAP_OK || !worth) return status;
   status = find_sets(l, error);
@@ -313,8 +340,10 @@ static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *
   return status;
 }
 
-/* Sections of ever less scratch: halving finds a limit in few plans, and the last one allows none. */
-static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *found, neap_error *error) {
+/* Sections of ever less scratch: halving finds a limit in few plans, and the last one allows
+ * none. */
+static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *found,
+                                 neap_error *error) {
   size_t most = limit;
   keep_free(l);
   for (int k = 1; k < MOST_SECTIONS && limit > 0 && !*found; k++) {
@@ -326,7 +355,8 @@ static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *
   return NEAP_OK;
 }
 
-/* A dag that may be inexact has kernels of one thread: those of the schedule `simple` are what they are compared with. */
+/* A dag that may be inexact has kernels of one thread: those of the schedule `simple` are what they
+ * are compared with. */
 static neap_status choose_for_team(ladder *l, neap_error *error) {
   neap_choose_options team = l->w->resolved.choose;
   team.n_thread = l->w->resolved.n_thread;
@@ -362,9 +392,12 @@ static neap_status refuse(const ladder *l, neap_error *error) {
   snprintf(least, sizeof least, "%s", refused.hint);
   if (refused.least_bytes > 0 && w->prepared->train && !w->resolved.no_recompute &&
       w->resolved.plan.executor != NEAP_EXECUTOR_SIMPLE)
-    neap_hint(&refused, "%s; executor = \"simple\" could recompute: it meets smaller budgets than a dag", least);
+    neap_hint(&refused,
+              "%s; executor = \"simple\" could recompute: it meets smaller budgets than a dag",
+              least);
   else if (refused.least_bytes > 0 && !w->resolved.inexact && neap_most_scratch(&w->choices) > 0)
-    neap_hint(&refused, "%s; exact = false allows kernels that take less scratch: other bits", least);
+    neap_hint(&refused, "%s; exact = false allows kernels that take less scratch: other bits",
+              least);
   else if (refused.least_bytes > 0 && neap_graph_batch(w->prepared) > 1)
     neap_hint(&refused, "%s; fit_batch finds the batch that fits", least);
   if (error != NULL && error->code == NEAP_OK) *error = refused;
@@ -380,7 +413,8 @@ size_t neap_most_scratch(const neap_choices *choices) {
 neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error) {
   ladder l = {.w = w};
   if (section < 0 || section >= MOST_SECTIONS || (section > 0 && !w->resolved.inexact))
-    return neap_fail(error, NEAP_PLAN, "there are no kernels of section %d of less scratch", section);
+    return neap_fail(error, NEAP_PLAN, "there are no kernels of section %d of less scratch",
+                     section);
   w->section = section;
   neap_status status = choose_for_team(&l, error);
   if (status == NEAP_OK) status = choose_within(&l, SIZE_MAX, error);
@@ -403,7 +437,8 @@ neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
   w->section = 0;
   bool found = false;
   neap_status status = climb(&l, &found, error);
-  if (status == NEAP_OK) status = found ? neap_plan_verify(w->plan, w->graph, error) : refuse(&l, error);
+  if (status == NEAP_OK)
+    status = found ? neap_plan_verify(w->plan, w->graph, error) : refuse(&l, error);
   leave_section(&l);
   if (l.has_free) neap_choices_fini(&l.free);
   return status;

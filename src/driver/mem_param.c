@@ -1,12 +1,16 @@
-/* mem_param.c: Caffe's words for memory options put into the engine's: a policy, and a list of blobs to keep.
+/* mem_param.c: Caffe's words for memory options put into the engine's: a policy, and a list of
+ * blobs to keep.
  *
- * Every door of the driver does this first, so that what is planned, keyed, stored and run only ever sees policy and keep.
+ * Every door of the driver does this first, so that what is planned, keyed, stored and run only
+ * ever sees policy and keep.
  *
- * A *loss* is what a loss op gives, whether or not a gradient is taken of it, what a gradient is taken of, and the scalars that
- * one is made of: the terms of a sum, the value behind a check or a weight.
+ * A *loss* is what a loss op gives, whether or not a gradient is taken of it, what a gradient is
+ * taken of, and the scalars that one is made of: the terms of a sum, the value behind a check or a
+ * weight.
  *
- * INVARIANT: with planning on, these are kept, data and gradient: what ops without inputs make, every loss, and what exclude_blob
- * lists. Inputs and outputs of a net have bytes of their own anyway.
+ * INVARIANT: with planning on, these are kept, data and gradient: what ops without inputs make,
+ * every loss, and what exclude_blob lists. Inputs and outputs of a net have bytes of their own
+ * anyway.
  */
 #include "driver/driver_int.h"
 
@@ -20,7 +24,9 @@ typedef struct keeps {
   int n, cap;
 } keeps;
 
-static neap_status refused(neap_error *error) { return neap_fail(error, NEAP_MEMORY, "memory for names to keep was refused"); }
+static neap_status refused(neap_error *error) {
+  return neap_fail(error, NEAP_MEMORY, "memory for names to keep was refused");
+}
 
 static neap_status add(keeps *k, const char *name, neap_error *error) {
   const char *own = neap_intern(name);
@@ -40,9 +46,10 @@ static neap_status add_gradient(keeps *k, const char *blob, neap_error *error) {
   return status;
 }
 
-/* ---- what is excluded ---------------------------------------------------------------------------------------------- */
+/* ---- what is excluded ------------------------------------------------------------------------ */
 
-/* Blobs that Caffe never recycles, beside a net's inputs and outputs, as far as the net alone tells. */
+/* Blobs that Caffe never recycles, beside a net's inputs and outputs, as far as the net alone
+ * tells. */
 static neap_status add_automatic(keeps *k, neap_error *error) {
   for (int i = 0; i < neap_net_n_ops(k->net); i++) {
     const neap_net_op *op = neap_net_op_at(k->net, i);
@@ -51,19 +58,22 @@ static neap_status add_automatic(keeps *k, neap_error *error) {
     for (int o = 0; n_in == 0 && o < op->n_out; o++) {
       if (op->out[o] == NULL) continue;
       NEAP_TRY(add(k, op->out[o], error));
-      /* In a backward pass written out, what begins the gradient of a loss, if the loss itself is still made. */
+      /* In a backward pass written out, what begins the gradient of a loss, if the loss itself is
+       * still made. */
       const neap_net_blob *blob = neap_net_find_blob(k->net, op->out[o]);
-      bool begins = blob != NULL && blob->gradient_of != NULL && neap_net_find_blob(k->net, blob->gradient_of) != NULL;
+      bool begins = blob != NULL && blob->gradient_of != NULL &&
+                    neap_net_find_blob(k->net, blob->gradient_of) != NULL;
       if (begins) NEAP_TRY(add(k, blob->gradient_of, error));
     }
     if (op->op->loss && op->out[0] != NULL) NEAP_TRY(add(k, op->out[0], error));
-    if (strcmp(op->op->name, "Gradient") == 0 && op->in[0] != NULL) NEAP_TRY(add(k, op->in[0], error));
+    if (strcmp(op->op->name, "Gradient") == 0 && op->in[0] != NULL)
+      NEAP_TRY(add(k, op->in[0], error));
   }
   return NEAP_OK;
 }
 
-/* The scalars that the first n names are made of, one by one back to where they are no scalars any more. Inputs of a node stand
- * before its outputs, so one walk over the values finds them all. */
+/* The scalars that the first n names are made of, one by one back to where they are no scalars any
+ * more. Inputs of a node stand before its outputs, so one walk over the values finds them all. */
 static neap_status add_terms(keeps *k, int n, const neap_graph *graph, neap_error *error) {
   bool *term = neap_alloc_zeroed((size_t)graph->n_value + 1);
   if (term == NULL) return refused(error);
@@ -78,7 +88,8 @@ static neap_status add_terms(keeps *k, int n, const neap_graph *graph, neap_erro
     const neap_node *node = &graph->node[value->node];
     for (int i = 0; i < node->n_in; i++) {
       const neap_value *in = node->in[i] != NEAP_NO_VALUE ? &graph->value[node->in[i]] : NULL;
-      if (in != NULL && in->node >= 0 && neap_dtype_is_float(in->type.dtype) && neap_shape_elems(&in->type.shape) == 1)
+      if (in != NULL && in->node >= 0 && neap_dtype_is_float(in->type.dtype) &&
+          neap_shape_elems(&in->type.shape) == 1)
         term[node->in[i]] = true;
     }
     if (value->is_blob) status = add(k, value->name, error);
@@ -87,7 +98,7 @@ static neap_status add_terms(keeps *k, int n, const neap_graph *graph, neap_erro
   return status;
 }
 
-/* ---- exclude_blob -------------------------------------------------------------------------------------------------- */
+/* ---- exclude_blob ---------------------------------------------------------------------------- */
 
 typedef struct key {
   const char *blob; /* interned */
@@ -96,14 +107,16 @@ typedef struct key {
 
 static neap_status fail_unknown(const neap_net *net, const char *name, neap_error *error) {
   const char *best = neap_net_nearest(net, name);
-  if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
-  neap_fail(error, NEAP_NAME, "mem_param: exclude_blob: net \"%s\" has no blob \"%s\"", neap_net_name(net), name);
+  if (error != NULL && error->code == NEAP_OK)
+    snprintf(error->blob, sizeof error->blob, "%s", name);
+  neap_fail(error, NEAP_NAME, "mem_param: exclude_blob: net \"%s\" has no blob \"%s\"",
+            neap_net_name(net), name);
   if (best != NULL) neap_hint(error, "did you mean \"%s\"?", best);
   return NEAP_NAME;
 }
 
-/* "conv1.diff" and "conv1.grad": the gradient of conv1; "conv1.data": its values; "conv1": both. A blob that is called so comes
- * first. */
+/* "conv1.diff" and "conv1.grad": the gradient of conv1; "conv1.data": its values; "conv1": both. A
+ * blob that is called so comes first. */
 static neap_status read_key(const neap_net *net, const char *name, key *out, neap_error *error) {
   const neap_net_blob *blob = neap_net_find_blob(net, name);
   *out = (key){.data = true, .diff = true};
@@ -120,7 +133,7 @@ static neap_status read_key(const neap_net *net, const char *name, key *out, nea
   return NEAP_OK;
 }
 
-/* ---- gradients ----------------------------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static bool has_gradient(const neap_graph *graph, const char *blob) {
   for (int v = 0; v < graph->n_value; v++) {
@@ -131,18 +144,18 @@ static bool has_gradient(const neap_graph *graph, const char *blob) {
   return false;
 }
 
-/* Of a blob that carries no floats nothing is a gradient. What the graph has dropped is taken for floats: keeping it makes it
- * stay, and then its type is known. */
+/* Of a blob that carries no floats nothing is a gradient. What the graph has dropped is taken for
+ * floats: keeping it makes it stay, and then its type is known. */
 static bool carries_floats(const neap_graph *graph, const char *blob) {
   neap_value_id v = neap_graph_find(graph, blob);
   return v == NEAP_NO_VALUE || neap_dtype_is_float(graph->value[v].type.dtype);
 }
 
-/* The terms of losses, and gradients of what is in the list: of the first n_automatic names and of terms where one flows, of those
- * excluded by name in any case: one that nothing flows into is kept too, and zero. Which ones flow only the graph knows; it is made
- * for that and dropped. */
-static neap_status add_in_training(keeps *k, int n_automatic, const neap_mem_param *param, const neap_graph_options *options,
-                                   neap_error *error) {
+/* The terms of losses, and gradients of what is in the list: of the first n_automatic names and of
+ * terms where one flows, of those excluded by name in any case: one that nothing flows into is kept
+ * too, and zero. Which ones flow only the graph knows; it is made for that and dropped. */
+static neap_status add_in_training(keeps *k, int n_automatic, const neap_mem_param *param,
+                                   const neap_graph_options *options, neap_error *error) {
   neap_graph_options probe = *options;
   neap_graph *graph;
   probe.n_keep = k->n;
@@ -151,7 +164,8 @@ static neap_status add_in_training(keeps *k, int n_automatic, const neap_mem_par
   int n_before = k->n;
   neap_status status = add_terms(k, n_automatic, graph, error);
   for (int i = 0, n = k->n; status == NEAP_OK && i < n; i++)
-    if ((i < n_automatic || i >= n_before) && has_gradient(graph, k->name[i])) status = add_gradient(k, k->name[i], error);
+    if ((i < n_automatic || i >= n_before) && has_gradient(graph, k->name[i]))
+      status = add_gradient(k, k->name[i], error);
   for (int i = 0; status == NEAP_OK && i < param->n_exclude_blob; i++) {
     key excluded;
     status = read_key(k->net, param->exclude_blob[i], &excluded, error);
@@ -162,7 +176,7 @@ static neap_status add_in_training(keeps *k, int n_automatic, const neap_mem_par
   return status;
 }
 
-/* ---- the translation ------------------------------------------------------------------------------------------------ */
+/* ---- the translation ------------------------------------------------------------------------- */
 
 static neap_status list_keeps(keeps *k, const neap_compile_options *options, neap_error *error) {
   const neap_mem_param *param = options->mem_param;
@@ -173,27 +187,33 @@ static neap_status list_keeps(keeps *k, const neap_compile_options *options, nea
     NEAP_TRY(read_key(k->net, param->exclude_blob[i], &excluded, error));
     if (excluded.data) NEAP_TRY(add(k, excluded.blob, error));
   }
-  if (neap_net_is_train(k->net)) NEAP_TRY(add_in_training(k, n_automatic, param, &options->graph, error));
+  if (neap_net_is_train(k->net))
+    NEAP_TRY(add_in_training(k, n_automatic, param, &options->graph, error));
   for (int i = 0; i < options->graph.n_keep; i++) NEAP_TRY(add(k, options->graph.keep[i], error));
   return NEAP_OK;
 }
 
-neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options, neap_arena *room,
-                                   neap_compile_options *out, neap_error *error) {
+neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options,
+                                   neap_arena *room, neap_compile_options *out, neap_error *error) {
   const neap_mem_param *param = options->mem_param;
   *out = *options;
   out->mem_param = NULL;
   if (param == NULL) return NEAP_OK;
   if (param->n_exclude_blob < 0 || (param->n_exclude_blob > 0 && param->exclude_blob == NULL))
-    return neap_fail(error, NEAP_ARGUMENT, "mem_param: exclude_blob is a list of n_exclude_blob names");
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "mem_param: exclude_blob is a list of n_exclude_blob names");
   if (options->policy_given)
-    return neap_fail(error, NEAP_ARGUMENT, "mem_param and policy say the same thing in two ways; give one of them");
-  if (param->debug_info || (neap_net_is_train(net) ? param->no_optimize_train : !param->optimize_test)) {
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "mem_param and policy say the same thing in two ways; give one of them");
+  if (param->debug_info ||
+      (neap_net_is_train(net) ? param->no_optimize_train : !param->optimize_test)) {
     if (options->dynamic)
-      return neap_fail(error, NEAP_ARGUMENT,
-                       "net \"%s\": mem_param switches planning off here, and executor dynamic gives bytes back as soon as "
-                       "they have been read; set optimize_test or optimize_train, or take another executor",
-                       neap_net_name(net));
+      return neap_fail(
+        error, NEAP_ARGUMENT,
+        "net \"%s\": mem_param switches planning off here, and executor dynamic gives bytes back "
+        "as soon as "
+        "they have been read; set optimize_test or optimize_train, or take another executor",
+        neap_net_name(net));
     out->plan.policy = NEAP_POLICY_NONE;
     return NEAP_OK;
   }

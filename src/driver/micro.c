@@ -1,24 +1,27 @@
 /* micro.c: gradient accumulation: one step of a large batch, run as micro-batches.
  *
- * A part is one run of one program: forward, loss, backward, and each parameter's gradient added to its accumulator with the
- * part's share of the rows as weight. After the last one the update reads the accumulators (net/split.c). Parts of one size share
- * a program; the last part may be smaller, and its program runs in the memory of the whole ones.
+ * A part is one run of one program: forward, loss, backward, and each parameter's gradient added to
+ * its accumulator with the part's share of the rows as weight. After the last one the update reads
+ * the accumulators (net/split.c). Parts of one size share a program; the last part may be smaller,
+ * and its program runs in the memory of the whole ones.
  *
- * A part of weight 0, whose labels are all to be ignored, is left out: its loss is a mean of nothing, and 0 times that is no number.
- * Only where no part has a weight they run, so that the loss says so.
+ * A part of weight 0, whose labels are all to be ignored, is left out: its loss is a mean of
+ * nothing, and 0 times that is no number. Only where no part has a weight they run, so that the
+ * loss says so.
  *
- * INVARIANT: a step happens as a whole: parameters and optimizer state are written by the update alone; what the parts write
- * (running statistics) and the workspace's step counter, which every part raises, go back when the update did not come to its end.
+ * INVARIANT: a step happens as a whole: parameters and optimizer state are written by the update
+ * alone; what the parts write (running statistics) and the workspace's step counter, which every
+ * part raises, go back when the update did not come to its end.
  *
- * What differs from the large batch: batch norm sees micro-batches, and its running statistics count each of them; random ops draw
- * by the step counter, so masks are those of as many steps.
+ * What differs from the large batch: batch norm sees micro-batches, and its running statistics
+ * count each of them; random ops draw by the step counter, so masks are those of as many steps.
  */
 #include "driver/driver_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- one step ----------------------------------------------------------------------------------------------------- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 /* A step under way. Lists in `room`. */
 typedef struct runner {
@@ -40,9 +43,11 @@ static neap_status check_rows(const neap_micro_step *step, neap_error *error) {
   for (int i = 0; i < step->n_input; i++) {
     const neap_shape *shape = &step->input[i].rows.shape;
     if (shape->n_dim > 0 && shape->dim[0] == rows) continue;
-    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", step->input[i].name);
-    return neap_fail(error, NEAP_SHAPE, "input \"%s\": expected %lld rows, as the batch has, got %lld", step->input[i].name,
-                     (long long)rows, (long long)(shape->n_dim > 0 ? shape->dim[0] : 0));
+    if (error != NULL && error->code == NEAP_OK)
+      snprintf(error->blob, sizeof error->blob, "%s", step->input[i].name);
+    return neap_fail(
+      error, NEAP_SHAPE, "input \"%s\": expected %lld rows, as the batch has, got %lld",
+      step->input[i].name, (long long)rows, (long long)(shape->n_dim > 0 ? shape->dim[0] : 0));
   }
   return NEAP_OK;
 }
@@ -56,10 +61,12 @@ static neap_status begin(runner *r, neap_error *error) {
   r->own = neap_arena_alloc(&r->room, (size_t)r->step->n_input * sizeof *r->own);
   r->mean = neap_arena_alloc(&r->room, n * sizeof *r->mean);
   r->sum = neap_arena_alloc(&r->room, n * sizeof *r->sum);
-  if (r->own == NULL || r->mean == NULL || r->sum == NULL) return neap_fail_memory(error, n * sizeof *r->sum, "a step's sums");
+  if (r->own == NULL || r->mean == NULL || r->sum == NULL)
+    return neap_fail_memory(error, n * sizeof *r->sum, "a step's sums");
   for (int k = 0; k < graph->n_output; k++) {
     const neap_value *value = &graph->value[graph->output[k]];
-    if (value->role == NEAP_ROLE_OUTPUT && neap_shape_elems(&value->type.shape) == 1 && neap_dtype_is_float(value->type.dtype))
+    if (value->role == NEAP_ROLE_OUTPUT && neap_shape_elems(&value->type.shape) == 1 &&
+        neap_dtype_is_float(value->type.dtype))
       r->mean[r->n_mean++] = value->name;
   }
   return NEAP_OK;
@@ -70,7 +77,8 @@ static neap_status mark_step(runner *r, neap_error *error) {
   neap_program *program[2];
   int n = 0;
   if (r->step->n_part > 0) program[n++] = neap_session_program(r->step->part[0].session);
-  if (r->step->after[0] != NULL && r->step->after[1] != NULL) program[n++] = neap_session_program(r->step->after[0]);
+  if (r->step->after[0] != NULL && r->step->after[1] != NULL)
+    program[n++] = neap_session_program(r->step->after[0]);
   return neap_workspace_mark_runs(r->ws, n, program, &r->before, error);
 }
 
@@ -85,8 +93,9 @@ static neap_status place(runner *r, int64_t from, int64_t n, neap_error *error) 
     const neap_micro_input *input = &r->step->input[i];
     neap_tensor rows;
     NEAP_TRY(neap_tensor_narrow(&input->rows, 0, from, n, 1, &rows, error));
-    neap_status status = r->step->lend ? neap_workspace_exchange(r->ws, input->name, &rows, error)
-                                       : neap_workspace_feed(r->ws, input->name, &rows, false, error);
+    neap_status status = r->step->lend
+                           ? neap_workspace_exchange(r->ws, input->name, &rows, error)
+                           : neap_workspace_feed(r->ws, input->name, &rows, false, error);
     bool is_own = status == NEAP_OK && r->step->lend && r->own[i].storage == NULL;
     if (is_own)
       r->own[i] = rows; /* what was there before the first part */
@@ -149,10 +158,12 @@ static neap_status run_after(runner *r, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step, neap_error *error) {
+neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step,
+                                  neap_error *error) {
   runner r = {.ws = ws, .step = step};
   uint32_t before = neap_workspace_step(ws);
-  if (step->n_part < 1 && step->kept == 0) return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
+  if (step->n_part < 1 && step->kept == 0)
+    return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
   NEAP_TRY(check_rows(step, error)); /* without parts there are no inputs */
   neap_status status = begin(&r, error);
   if (status == NEAP_OK) status = mark_step(&r, error);
@@ -167,14 +178,17 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
   return status;
 }
 
-/* ---- with sessions of its own ------------------------------------------------------------------------------------- */
+/* ---- with sessions of its own ---------------------------------------------------------------- */
 
 struct neap_micro {
-  neap_workspace *ws;                               /* retained */
-  neap_net *net, *update_net, *hold_net, *join_net; /* the last two NULL unless batches are held (net/hold.c) */
-  neap_compile_options options;                     /* of the parts, whose total counts what the update holds beside them */
-  neap_compile_options update_options;              /* lists of both in `room` */
-  neap_range *range;                                /* of the parts; NULL with policy `pool`, which has no addresses to share */
+  neap_workspace *ws; /* retained */
+  /* the last two NULL unless batches are held (net/hold.c) */
+  neap_net *net, *update_net, *hold_net, *join_net;
+  /* of the parts, whose total counts what the update holds beside them */
+  neap_compile_options options;
+  neap_compile_options update_options; /* lists of both in `room` */
+  /* of the parts; NULL with policy `pool`, which has no addresses to share */
+  neap_range *range;
   neap_session *whole, *tail, *update, *hold, *join;
   bool sums;               /* the loss is a sum, not a mean: batches held count whole */
   int64_t n_held;          /* batches since the last update, */
@@ -209,8 +223,11 @@ neap_session *neap_micro_hold_session(const neap_micro *micro) { return micro->h
 int64_t neap_micro_n_held(const neap_micro *micro) { return micro->n_held; }
 
 const char *neap_micro_warning(const neap_micro *micro) {
-  const neap_session *session[] = {micro->whole, micro->tail, micro->update, micro->hold, micro->join};
-  const char *warning = micro->warning[0] == '\0' && micro->range != NULL ? neap_range_warning(micro->range) : micro->warning;
+  const neap_session *session[] = {micro->whole, micro->tail, micro->update, micro->hold,
+                                   micro->join};
+  const char *warning = micro->warning[0] == '\0' && micro->range != NULL
+                          ? neap_range_warning(micro->range)
+                          : micro->warning;
   for (int i = 0; i < NEAP_COUNT(session) && warning[0] == '\0'; i++)
     if (session[i] != NULL) warning = neap_session_warning(session[i]);
   return warning;
@@ -222,7 +239,8 @@ int64_t neap_micro_rows(const neap_micro *micro) { return micro->rows; }
 static neap_status find_inputs(neap_micro *micro, int64_t *declared, neap_error *error) {
   neap_graph_options graph = {0};
   NEAP_TRY(neap_batch_inputs(micro->net, 1, &graph, &micro->room, error));
-  micro->input = neap_arena_copy(&micro->room, graph.input, (size_t)graph.n_input * sizeof *graph.input);
+  micro->input =
+    neap_arena_copy(&micro->room, graph.input, (size_t)graph.n_input * sizeof *graph.input);
   if (micro->input == NULL) return neap_fail_memory(error, sizeof *graph.input, "names of inputs");
   micro->n_input = graph.n_input;
   *declared = neap_net_find_blob(micro->net, micro->input[0])->type.shape.dim[0];
@@ -235,7 +253,8 @@ static neap_status open_part(neap_micro *micro, int64_t n, neap_session **out, n
   neap_arena room = {0};
   neap_status status = neap_batch_inputs(micro->net, n, &options.graph, &room, error);
   bool planned = options.plan.policy != NEAP_POLICY_POOL;
-  if (status == NEAP_OK && planned && micro->range == NULL) status = neap_range_new(micro->net, &options, &micro->range, error);
+  if (status == NEAP_OK && planned && micro->range == NULL)
+    status = neap_range_new(micro->net, &options, &micro->range, error);
   if (status == NEAP_OK)
     status = planned ? neap_range_compile(micro->range, micro->ws, micro->net, &options, out, error)
                      : neap_driver_compile(micro->ws, micro->net, &options, out, error);
@@ -243,17 +262,21 @@ static neap_status open_part(neap_micro *micro, int64_t n, neap_session **out, n
   return status;
 }
 
-/* What the options say for the nets of parts and update: mem_param translated, and names to keep where the net has them. */
-static neap_status settle_options(neap_micro *micro, const neap_compile_options *given, neap_error *error) {
+/* What the options say for the nets of parts and update: mem_param translated, and names to keep
+ * where the net has them. */
+static neap_status settle_options(neap_micro *micro, const neap_compile_options *given,
+                                  neap_error *error) {
   neap_compile_options *parts = &micro->options, *update = &micro->update_options;
   NEAP_TRY(neap_mem_param_resolve(micro->net, given, &micro->room, parts, error));
   if (given->engine != NULL && (parts->engine = neap_intern(given->engine)) == NULL)
     return neap_fail_memory(error, strlen(given->engine), "a name");
   parts->graph.bank = neap_banks_copy(&micro->room, given->graph.n_bank, given->graph.bank);
-  if (parts->graph.bank == NULL) return neap_fail_memory(error, sizeof *parts->graph.bank, "memory banks");
+  if (parts->graph.bank == NULL)
+    return neap_fail_memory(error, sizeof *parts->graph.bank, "memory banks");
   *update = *parts;
   size_t bytes = (size_t)parts->graph.n_keep * sizeof(char *);
-  const char **of_parts = neap_arena_alloc(&micro->room, bytes), **of_update = neap_arena_alloc(&micro->room, bytes);
+  const char **of_parts = neap_arena_alloc(&micro->room, bytes),
+             **of_update = neap_arena_alloc(&micro->room, bytes);
   if (of_parts == NULL || of_update == NULL) return neap_fail_memory(error, bytes, "names to keep");
   int n = parts->graph.n_keep;
   parts->graph.n_keep = update->graph.n_keep = 0;
@@ -262,7 +285,8 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
     if (name == NULL) return neap_fail_memory(error, 64, "a name");
     bool in_update = neap_net_find_blob(micro->update_net, name) != NULL;
     if (in_update) of_update[update->graph.n_keep++] = name;
-    if (!in_update || neap_net_find_blob(micro->net, name) != NULL) of_parts[parts->graph.n_keep++] = name;
+    if (!in_update || neap_net_find_blob(micro->net, name) != NULL)
+      of_parts[parts->graph.n_keep++] = name;
   }
   parts->graph.keep = of_parts;
   update->graph.keep = of_update;
@@ -270,17 +294,21 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
 }
 
 /* Rows of a part: those asked for, or the most that fit. ARGUMENT error for rows that can't be. */
-static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared, neap_error *error) {
+static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared,
+                               neap_error *error) {
   const char *name = neap_net_name(micro->net);
   const neap_compile_options *options = &micro->options;
   if (rows < 0 || rows > declared)
     return neap_fail(error, NEAP_ARGUMENT,
-                     "net \"%s\": rows of a micro-batch expects 0 (as many as fit) to %lld, the net's batch, got %lld", name,
-                     (long long)declared, (long long)rows);
+                     "net \"%s\": rows of a micro-batch expects 0 (as many as fit) to %lld, the "
+                     "net's batch, got %lld",
+                     name, (long long)declared, (long long)rows);
   if (rows == 0 && options->plan.budget_bytes == 0 && options->total_bytes == 0)
-    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": rows 0 asks for as many as fit: give a budget or a total", name);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "net \"%s\": rows 0 asks for as many as fit: give a budget or a total", name);
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
-  NEAP_TRY(neap_micro_beside(micro->update_net, micro->hold_net, &micro->update_options, &micro->options.beside, error));
+  NEAP_TRY(neap_micro_beside(micro->update_net, micro->hold_net, &micro->update_options,
+                             &micro->options.beside, error));
   micro->rows = rows;
   if (rows > 0) return NEAP_OK;
   neap_forecast most;
@@ -299,8 +327,8 @@ static neap_status open_hold(neap_micro *micro, neap_error *error) {
   return neap_driver_compile(micro->ws, micro->join_net, &options, &micro->join, error);
 }
 
-static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows, const neap_compile_options *given,
-                        neap_error *error) {
+static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows,
+                        const neap_compile_options *given, neap_error *error) {
   int64_t declared = 0;
   NEAP_TRY(neap_net_split_micro(net, &micro->net, &micro->update_net, error));
   if (given->accumulate != NEAP_ACCUMULATE_NO)
@@ -310,13 +338,15 @@ static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows, co
   NEAP_TRY(settle_options(micro, given, error));
   NEAP_TRY(settle_rows(micro, rows, declared, error));
   NEAP_TRY(open_part(micro, micro->rows, &micro->whole, error));
-  NEAP_TRY(neap_driver_compile(micro->ws, micro->update_net, &micro->update_options, &micro->update, error));
+  NEAP_TRY(neap_driver_compile(micro->ws, micro->update_net, &micro->update_options, &micro->update,
+                               error));
   return open_hold(micro, error);
 }
 
 /* Several sessions are opened; what the first have made goes with the one that can't be. */
-neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows, const neap_compile_options *options,
-                           neap_micro **out, neap_error *error) {
+neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows,
+                           const neap_compile_options *options, neap_micro **out,
+                           neap_error *error) {
   *out = NULL;
   neap_micro *micro = neap_alloc_zeroed(sizeof *micro);
   if (micro == NULL) return neap_fail_memory(error, sizeof *micro, "micro-batches");
@@ -334,10 +364,12 @@ neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows
   return status;
 }
 
-/* ---- the step of the large batch ---------------------------------------------------------------------------------- */
+/* ---- the step of the large batch ------------------------------------------------------------- */
 
-/* Views of the large batch's inputs, where they lie; views[i] is the caller's to drop, whatever is given back. *rows: theirs. */
-static neap_status view_inputs(const neap_micro *micro, neap_micro_input *view, int64_t *rows, neap_error *error) {
+/* Views of the large batch's inputs, where they lie; views[i] is the caller's to drop, whatever is
+ * given back. *rows: theirs. */
+static neap_status view_inputs(const neap_micro *micro, neap_micro_input *view, int64_t *rows,
+                               neap_error *error) {
   for (int i = 0; i < micro->n_input; i++) {
     view[i].name = micro->input[i];
     NEAP_TRY(neap_workspace_view(micro->ws, micro->input[i], &view[i].rows, NULL, error));
@@ -345,11 +377,13 @@ static neap_status view_inputs(const neap_micro *micro, neap_micro_input *view, 
   const neap_shape *shape = &view[0].rows.shape;
   *rows = shape->n_dim > 0 ? shape->dim[0] : 0;
   if (*rows > 0) return NEAP_OK;
-  return neap_fail(error, NEAP_SHAPE, "net \"%s\": input \"%s\" has no rows", neap_net_name(micro->net), micro->input[0]);
+  return neap_fail(error, NEAP_SHAPE, "net \"%s\": input \"%s\" has no rows",
+                   neap_net_name(micro->net), micro->input[0]);
 }
 
 /* The session for a part of n rows: the tail's stays until another size comes. */
-static neap_status session_for(neap_micro *micro, int64_t n, neap_session **out, neap_error *error) {
+static neap_status session_for(neap_micro *micro, int64_t n, neap_session **out,
+                               neap_error *error) {
   if (n != micro->rows && n != micro->tail_rows) {
     neap_session *fresh;
     NEAP_TRY(open_part(micro, n, &fresh, error));
@@ -361,7 +395,8 @@ static neap_status session_for(neap_micro *micro, int64_t n, neap_session **out,
   return NEAP_OK;
 }
 
-static neap_status make_parts(neap_micro *micro, int64_t rows, const double *weight, neap_micro_part *part, neap_error *error) {
+static neap_status make_parts(neap_micro *micro, int64_t rows, const double *weight,
+                              neap_micro_part *part, neap_error *error) {
   for (int64_t from = 0, p = 0; from < rows; from += micro->rows, p++) {
     int64_t n = NEAP_MIN(micro->rows, rows - from);
     double share = micro->sums ? 1 : (double)n / (double)rows;
@@ -371,8 +406,8 @@ static neap_status make_parts(neap_micro *micro, int64_t rows, const double *wei
   return NEAP_OK;
 }
 
-/* What runs after the parts of a batch whose mean counts `count`: the update, or with `hold` only a sum. Shares of means add up to 1;
- * of nothing that counts, nothing is kept. */
+/* What runs after the parts of a batch whose mean counts `count`: the update, or with `hold` only a
+ * sum. Shares of means add up to 1; of nothing that counts, nothing is kept. */
 static void settle_after(const neap_micro *micro, double count, bool hold, neap_micro_step *step) {
   double all = micro->held + count;
   bool has_held = micro->n_held > 0;
@@ -384,7 +419,8 @@ static void settle_after(const neap_micro *micro, double count, bool hold, neap_
   if (!hold) step->after[1] = micro->update;
 }
 
-static neap_status run_step(neap_micro *micro, const neap_micro_step *step, double count, bool hold, neap_error *error) {
+static neap_status run_step(neap_micro *micro, const neap_micro_step *step, double count, bool hold,
+                            neap_error *error) {
   NEAP_TRY(neap_driver_run_micro(micro->ws, step, error));
   micro->n_held = hold ? micro->n_held + 1 : 0;
   micro->held = hold ? micro->held + count : 0;
@@ -392,18 +428,22 @@ static neap_status run_step(neap_micro *micro, const neap_micro_step *step, doub
 }
 
 /* Lists in `room`. */
-static neap_status run_in(neap_micro *micro, const neap_micro_batch *batch, neap_micro_input *input, neap_arena *room,
-                          neap_error *error) {
+static neap_status run_in(neap_micro *micro, const neap_micro_batch *batch, neap_micro_input *input,
+                          neap_arena *room, neap_error *error) {
   int64_t rows;
   NEAP_TRY(view_inputs(micro, input, &rows, error));
   int64_t n_part = (rows + micro->rows - 1) / micro->rows;
   if (n_part > INT32_MAX || (batch->weight != NULL && batch->n_weight != (int)n_part))
-    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": %lld rows are %lld micro-batches of %lld, got %d weights",
-                     neap_net_name(micro->net), (long long)rows, (long long)n_part, (long long)micro->rows, batch->n_weight);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "net \"%s\": %lld rows are %lld micro-batches of %lld, got %d weights",
+                     neap_net_name(micro->net), (long long)rows, (long long)n_part,
+                     (long long)micro->rows, batch->n_weight);
   neap_micro_part *part = neap_arena_alloc(room, (size_t)n_part * sizeof *part);
-  if (part == NULL) return neap_fail_memory(error, (size_t)n_part * sizeof *part, "a step's micro-batches");
+  if (part == NULL)
+    return neap_fail_memory(error, (size_t)n_part * sizeof *part, "a step's micro-batches");
   NEAP_TRY(make_parts(micro, rows, batch->weight, part, error));
-  neap_micro_step step = {.n_input = micro->n_input, .input = input, .n_part = (int)n_part, .part = part, .lend = true};
+  neap_micro_step step = {
+    .n_input = micro->n_input, .input = input, .n_part = (int)n_part, .part = part, .lend = true};
   double count = batch->count < 0 ? (double)rows : batch->count;
   settle_after(micro, count, batch->hold, &step);
   return run_step(micro, &step, count, batch->hold, error);
@@ -414,18 +454,21 @@ neap_status neap_micro_take(neap_micro *micro, const neap_micro_batch *batch, ne
   size_t bytes = (size_t)micro->n_input * sizeof(neap_micro_input);
   if (batch->hold && micro->hold == NULL)
     return neap_fail(error, NEAP_ARGUMENT,
-                     "net \"%s\": batches can be added up when accumulate says whether the loss is a mean or a sum",
+                     "net \"%s\": batches can be added up when accumulate says whether the loss is "
+                     "a mean or a sum",
                      neap_net_name(micro->net));
   neap_micro_input *input = neap_arena_alloc(&room, bytes);
-  neap_status status =
-    input != NULL ? run_in(micro, batch, input, &room, error) : neap_fail_memory(error, bytes, "a step's inputs");
+  neap_status status = input != NULL ? run_in(micro, batch, input, &room, error)
+                                     : neap_fail_memory(error, bytes, "a step's inputs");
   for (int i = 0; input != NULL && i < micro->n_input; i++) neap_tensor_fini(&input[i].rows);
   neap_arena_fini(&room);
   return status;
 }
 
-neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight, neap_error *error) {
-  return neap_micro_take(micro, &(neap_micro_batch){.n_weight = n_weight, .weight = weight, .count = -1}, error);
+neap_status neap_micro_run(neap_micro *micro, int n_weight, const double *weight,
+                           neap_error *error) {
+  return neap_micro_take(
+    micro, &(neap_micro_batch){.n_weight = n_weight, .weight = weight, .count = -1}, error);
 }
 
 neap_status neap_micro_update(neap_micro *micro, neap_error *error) {

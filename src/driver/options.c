@@ -1,7 +1,8 @@
 /* options.c: the options of neap.h as data, and what they come to in the words of the rooms below.
  *
- * Every face reads the one table, NEAP_OPTION_MAP: C programs through neap_options, Lua tables and the command line through
- * neap_option_at, JSON and keys by printing it in its order. INVARIANT: nothing else lists the options' names.
+ * Every face reads the one table, NEAP_OPTION_MAP: C programs through neap_options, Lua tables and
+ * the command line through neap_option_at, JSON and keys by printing it in its order. INVARIANT:
+ * nothing else lists the options' names.
  */
 #include "driver/driver_int.h"
 
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table ---------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 enum { /* as the table writes them */
        C = NEAP_FACE_C,
@@ -40,7 +41,9 @@ static const neap_option table[] = {
 #undef X
 };
 
-const neap_option *neap_option_at(int i) { return i >= 0 && i < NEAP_COUNT(table) ? &table[i] : NULL; }
+const neap_option *neap_option_at(int i) {
+  return i >= 0 && i < NEAP_COUNT(table) ? &table[i] : NULL;
+}
 
 const neap_option *neap_option_find(const char *name) {
   for (int i = 0; i < NEAP_COUNT(table); i++)
@@ -48,11 +51,12 @@ const neap_option *neap_option_find(const char *name) {
   return NULL;
 }
 
-/* ---- fields ------------------------------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 /* Fields are read by their types: a pointer and the int before it are not one object. */
 #define FIELD(type, options, option) (*(type *)((char *)(options) + (option)->offset))
-#define FIELD_OF(type, options, option) (*(const type *)((const char *)(options) + (option)->offset))
+#define FIELD_OF(type, options, option) \
+  (*(const type *)((const char *)(options) + (option)->offset))
 
 bool neap_option_given(const neap_options *options, const neap_option *option) {
   switch (option->type) {
@@ -97,7 +101,10 @@ static void list_words(const char *range, char text[128]) {
   for (int i = 0; (word = word_at(range, i, &n)) != NULL && at < 128; i++) {
     next = word_at(range, i + 1, &n_next);
     bool last_but_one = next != NULL && word_at(range, i + 2, &n_next) == NULL;
-    at += (size_t)snprintf(text + at, 128 - at, "%.*s%s", n, word, next == NULL ? "" : last_but_one ? " or " : ", ");
+    at += (size_t)snprintf(text + at, 128 - at, "%.*s%s", n, word,
+                           next == NULL   ? ""
+                           : last_but_one ? " or "
+                                          : ", ");
   }
 }
 
@@ -114,7 +121,8 @@ static neap_status fail_choice(const neap_option *option, const char *got, neap_
     snprintf(near, sizeof near, "%s", candidate);
   }
   neap_fail(error, NEAP_ARGUMENT, "%s expects %s, got \"%s\"", option->name, words, got);
-  return near[0] != '\0' ? neap_hint(error, "did you mean \"%s\"?", near), NEAP_ARGUMENT : NEAP_ARGUMENT;
+  return near[0] != '\0' ? neap_hint(error, "did you mean \"%s\"?", near),
+         NEAP_ARGUMENT   : NEAP_ARGUMENT;
 }
 
 /* "1 4096", or "1": the least alone. */
@@ -123,20 +131,22 @@ static neap_status check_count(const neap_option *option, int64_t count, neap_er
   int n = sscanf(option->range, "%lld %lld", &least, &most);
   if (count == 0 || (count >= least && count <= most)) return NEAP_OK; /* 0: not given */
   if (n < 2)
-    return neap_fail(error, NEAP_ARGUMENT, "%s expects a number, at least %lld, got %lld", option->name, least, (long long)count);
-  return neap_fail(error, NEAP_ARGUMENT, "%s expects a number from %lld to %lld, got %lld", option->name, least, most,
-                   (long long)count);
+    return neap_fail(error, NEAP_ARGUMENT, "%s expects a number, at least %lld, got %lld",
+                     option->name, least, (long long)count);
+  return neap_fail(error, NEAP_ARGUMENT, "%s expects a number from %lld to %lld, got %lld",
+                   option->name, least, most, (long long)count);
 }
 
-static neap_status check_field(const neap_options *options, const neap_option *option, neap_error *error) {
+static neap_status check_field(const neap_options *options, const neap_option *option,
+                               neap_error *error) {
   const char *text;
   int64_t bytes;
   switch (option->type) {
     case NEAP_OPTION_BYTES:
       bytes = FIELD_OF(int64_t, options, option);
       if (bytes >= 0) return NEAP_OK;
-      return neap_fail(error, NEAP_ARGUMENT, "%s expects bytes, which can't be negative, got %lld", option->name,
-                       (long long)bytes);
+      return neap_fail(error, NEAP_ARGUMENT, "%s expects bytes, which can't be negative, got %lld",
+                       option->name, (long long)bytes);
     case NEAP_OPTION_COUNT: return check_count(option, FIELD_OF(int64_t, options, option), error);
     case NEAP_OPTION_SWITCH:
       if (FIELD_OF(unsigned, options, option) <= NEAP_OFF) return NEAP_OK;
@@ -144,7 +154,8 @@ static neap_status check_field(const neap_options *options, const neap_option *o
                        FIELD_OF(unsigned, options, option));
     case NEAP_OPTION_CHOICE:
       text = FIELD_OF(char *const, options, option);
-      return text == NULL || is_word(option->range, text) ? NEAP_OK : fail_choice(option, text, error);
+      return text == NULL || is_word(option->range, text) ? NEAP_OK
+                                                          : fail_choice(option, text, error);
     case NEAP_OPTION_NAMES:
       if (options->n_keep == 0 || (options->n_keep > 0 && options->keep != NULL)) return NEAP_OK;
       return neap_fail(error, NEAP_ARGUMENT, "keep is a list of n_keep names");
@@ -162,15 +173,17 @@ neap_status neap_option_refuse(const neap_option *option, const char *who, neap_
   return neap_fail(error, NEAP_ARGUMENT, "%s does not take the option \"%s\"", who, option->name);
 }
 
-neap_status neap_options_check(const neap_options *options, unsigned face, const char *who, neap_error *error) {
+neap_status neap_options_check(const neap_options *options, unsigned face, const char *who,
+                               neap_error *error) {
   for (int i = 0; i < NEAP_COUNT(table); i++) {
     NEAP_TRY(check_field(options, &table[i], error));
-    if (!(table[i].faces & face) && neap_option_given(options, &table[i])) return neap_option_refuse(&table[i], who, error);
+    if (!(table[i].faces & face) && neap_option_given(options, &table[i]))
+      return neap_option_refuse(&table[i], who, error);
   }
   return NEAP_OK;
 }
 
-/* ---- from text ---------------------------------------------------------------------------------------------------- */
+/* ---- from text ------------------------------------------------------------------------------- */
 
 static const char *nearest_option(const char *name) {
   const char *best = NULL;
@@ -184,25 +197,29 @@ static const char *nearest_option(const char *name) {
   return best;
 }
 
-static neap_status set_number(neap_options *options, const neap_option *option, const char *text, neap_error *error) {
+static neap_status set_number(neap_options *options, const neap_option *option, const char *text,
+                              neap_error *error) {
   char *end;
   long long n = strtoll(text, &end, 10);
   double bytes = 0;
   if (option->type == NEAP_OPTION_COUNT) {
     if (end == text || *end != '\0' || n < 1)
-      return neap_fail(error, NEAP_ARGUMENT, "%s expects a number, at least 1, got \"%s\"", option->name, text);
+      return neap_fail(error, NEAP_ARGUMENT, "%s expects a number, at least 1, got \"%s\"",
+                       option->name, text);
     NEAP_TRY(check_count(option, n, error));
   } else {
     if (!neap_bytes_parse(text, &bytes))
-      return neap_fail(error, NEAP_ARGUMENT, "%s expects bytes, such as \"8MiB\", \"8MB\" or \"512\", got \"%s\"", option->name,
-                       text);
+      return neap_fail(error, NEAP_ARGUMENT,
+                       "%s expects bytes, such as \"8MiB\", \"8MB\" or \"512\", got \"%s\"",
+                       option->name, text);
     n = (long long)bytes;
   }
   FIELD(int64_t, options, option) = n;
   return NEAP_OK;
 }
 
-neap_status neap_options_set(neap_options *options, const char *name, const char *text, neap_error *error) {
+neap_status neap_options_set(neap_options *options, const char *name, const char *text,
+                             neap_error *error) {
   const neap_option *option = neap_option_find(name);
   if (option == NULL) {
     const char *near = nearest_option(name);
@@ -223,28 +240,35 @@ neap_status neap_options_set(neap_options *options, const char *name, const char
     }
     case NEAP_OPTION_CHOICE:
       if (!is_word(option->range, text)) return fail_choice(option, text, error);
-      FIELD(const char *, &set, option) = neap_intern(text); /* a few words, so that the caller's text may go */
-      if (FIELD(const char *, &set, option) == NULL) return neap_fail_memory(error, strlen(text), "a word");
+      /* a few words, so that the caller's text may go */
+      FIELD(const char *, &set, option) = neap_intern(text);
+      if (FIELD(const char *, &set, option) == NULL)
+        return neap_fail_memory(error, strlen(text), "a word");
       break;
     case NEAP_OPTION_TEXT: FIELD(const char *, &set, option) = text; break;
     case NEAP_OPTION_NAMES:
     case NEAP_OPTION_BANKS:
     case NEAP_OPTION_MEM_PARAM:
-    case NEAP_OPTION_INPUTS: return neap_fail(error, NEAP_ARGUMENT, "%s is a list, which no text gives: set the field", name);
+    case NEAP_OPTION_INPUTS:
+      return neap_fail(error, NEAP_ARGUMENT, "%s is a list, which no text gives: set the field",
+                       name);
   }
   *options = set;
   return NEAP_OK;
 }
 
-/* ---- as text ------------------------------------------------------------------------------------------------------ */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 /* The value alone, as JSON writes it. */
 static void print_value(const neap_options *options, const neap_option *option, neap_buffer *out) {
   switch (option->type) {
     case NEAP_OPTION_BYTES:
-    case NEAP_OPTION_COUNT: neap_buffer_add(out, "%lld", (long long)FIELD_OF(int64_t, options, option)); break;
+    case NEAP_OPTION_COUNT:
+      neap_buffer_add(out, "%lld", (long long)FIELD_OF(int64_t, options, option));
+      break;
     case NEAP_OPTION_SWITCH:
-      neap_buffer_add(out, "%s", FIELD_OF(neap_switch, options, option) == NEAP_ON ? "true" : "false");
+      neap_buffer_add(out, "%s",
+                      FIELD_OF(neap_switch, options, option) == NEAP_ON ? "true" : "false");
       break;
     case NEAP_OPTION_CHOICE: {
       const char *word = FIELD_OF(char *const, options, option);
@@ -273,9 +297,10 @@ static void print_value(const neap_options *options, const neap_option *option, 
       break;
     case NEAP_OPTION_MEM_PARAM: {
       const neap_mem_param *param = options->mem_param;
-      neap_buffer_add(out, "{\"optimize_train\":%s,\"optimize_test\":%s,\"debug_info\":%s,\"exclude_blob\":[",
-                      param->no_optimize_train ? "false" : "true", param->optimize_test ? "true" : "false",
-                      param->debug_info ? "true" : "false");
+      neap_buffer_add(
+        out, "{\"optimize_train\":%s,\"optimize_test\":%s,\"debug_info\":%s,\"exclude_blob\":[",
+        param->no_optimize_train ? "false" : "true", param->optimize_test ? "true" : "false",
+        param->debug_info ? "true" : "false");
       for (int i = 0; i < param->n_exclude_blob; i++) {
         if (i > 0) neap_buffer_add(out, ",");
         neap_json_text(out, param->exclude_blob[i]);
@@ -307,23 +332,28 @@ void neap_options_print_key(const neap_options *options, neap_buffer *out) {
   }
 }
 
-/* ---- in the words of the rooms below ------------------------------------------------------------------------------ */
+/* ---- in the words of the rooms below --------------------------------------------------------- */
 
-static bool is(const char *word, const char *want) { return word != NULL && strcmp(word, want) == 0; }
+static bool is(const char *word, const char *want) {
+  return word != NULL && strcmp(word, want) == 0;
+}
 
 /* An executor is a schedule; dynamic ones are of policy pool. */
-static neap_status take_executor(const neap_options *options, neap_compile_options *out, neap_error *error) {
+static neap_status take_executor(const neap_options *options, neap_compile_options *out,
+                                 neap_error *error) {
   if (is(options->executor, "dag")) out->plan.executor = NEAP_EXECUTOR_DAG;
   if (!is(options->executor, "dynamic")) return NEAP_OK;
   if (options->policy != NULL && out->plan.policy != NEAP_POLICY_POOL)
-    return neap_fail(error, NEAP_ARGUMENT, "executor dynamic takes bytes from a pool; policy %s plans them", options->policy);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "executor dynamic takes bytes from a pool; policy %s plans them",
+                     options->policy);
   out->plan.policy = NEAP_POLICY_POOL;
   out->dynamic = true;
   return NEAP_OK;
 }
 
-neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who, neap_compile_options *out,
-                                 neap_error *error) {
+neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who,
+                                 neap_compile_options *out, neap_error *error) {
   static const neap_options defaults;
   if (options == NULL) options = &defaults;
   NEAP_TRY(neap_options_check(options, face, who, error));
@@ -359,7 +389,8 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
 
 static neap_switch switch_of(bool on) { return on ? NEAP_ON : NEAP_OFF; }
 
-/* `exact` only where it matters: a dag whose kernels have a thread each, or a budget that may have taken others. */
+/* `exact` only where it matters: a dag whose kernels have a thread each, or a budget that may have
+ * taken others. */
 neap_options neap_options_resolved(const neap_compile_options *options, const neap_resolved *r) {
   bool one_each = r->choose.n_thread != r->n_thread;
   return (neap_options){

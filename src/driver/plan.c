@@ -1,9 +1,11 @@
-/* plan.c: the way from a net to a verified plan, by the store when it knows the key, else by choosing and planning.
+/* plan.c: the way from a net to a verified plan, by the store when it knows the key, else by
+ * choosing and planning.
  *
  * What a budget takes instead of the free plan is ladder.c's affair.
  *
- * A hit in the store costs asking, reading, laying out and verifying (stored.c); only a miss searches. INVARIANT: no plan leaves this
- * file, stored or fresh, that has not passed neap_plan_verify for the graph it comes with.
+ * A hit in the store costs asking, reading, laying out and verifying (stored.c); only a miss
+ * searches. INVARIANT: no plan leaves this file, stored or fresh, that has not passed
+ * neap_plan_verify for the graph it comes with.
  */
 #include "driver/driver_int.h"
 
@@ -11,17 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- options ---------------------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
-neap_status neap_engine_asked(const char *name, bool *force, neap_engine *engine, neap_error *error) {
+neap_status neap_engine_asked(const char *name, bool *force, neap_engine *engine,
+                              neap_error *error) {
   if (name == NULL) name = getenv("NEAP_ENGINE");
   *force = name != NULL && name[0] != '\0' && strcmp(name, "free") != 0;
   if (!*force || neap_engine_from_name(name, engine)) return NEAP_OK;
-  return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free", name);
+  return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free",
+                   name);
 }
 
-/* `total` leaves arena and constants what the other regions do not take. Arguments have no bytes of their own. */
-static void resolve_budget(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r) {
+/* `total` leaves arena and constants what the other regions do not take. Arguments have no bytes of
+ * their own. */
+static void resolve_budget(const neap_graph *graph, const neap_compile_options *options,
+                           neap_resolved *r) {
   r->plan.budget_bytes = r->arena_limit = options->plan.budget_bytes;
   r->total_bytes = options->total_bytes;
   r->total_left = SIZE_MAX;
@@ -37,45 +43,51 @@ static void resolve_budget(const neap_graph *graph, const neap_compile_options *
   if (r->plan.budget_bytes == 0 || left < r->plan.budget_bytes) r->plan.budget_bytes = left;
 }
 
-/* A plan needs to know how long everything is. A pool does not: the run finds out (see dynamic.c). GRAPH error for the first op
- * whose output's length depends on data. */
-static neap_status check_extents(const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+/* A plan needs to know how long everything is. A pool does not: the run finds out (see dynamic.c).
+ * GRAPH error for the first op whose output's length depends on data. */
+static neap_status check_extents(const neap_graph *graph, const neap_plan_options *options,
+                                 neap_error *error) {
   for (int n = 0; n < graph->n_node && options->policy != NEAP_POLICY_POOL; n++) {
     const neap_node *node = &graph->node[n];
     for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_extents(node->sub[s], options, error));
     if (node->extent == 0) continue;
     neap_program_locate(graph, n, error);
     neap_hint(error, "executor = \"dynamic\" finds lengths while running");
-    return neap_fail(error, NEAP_GRAPH,
-                     "%s \"%s\": how long its output is depends on data, so it can't be planned; it needs "
-                     "executor = \"dynamic\"",
-                     node->op->name, node->name);
+    return neap_fail(
+      error, NEAP_GRAPH,
+      "%s \"%s\": how long its output is depends on data, so it can't be planned; it needs "
+      "executor = \"dynamic\"",
+      node->op->name, node->name);
   }
   return NEAP_OK;
 }
 
-/* NEAP_PLAN=off is the planner's off switch: every value gets its own bytes, everything else stays as it is. A pool plans
- * nothing anyway. */
-static neap_status resolve(const neap_graph *graph, const neap_compile_options *options, neap_resolved *r, neap_error *error) {
+/* NEAP_PLAN=off is the planner's off switch: every value gets its own bytes, everything else stays
+ * as it is. A pool plans nothing anyway. */
+static neap_status resolve(const neap_graph *graph, const neap_compile_options *options,
+                           neap_resolved *r, neap_error *error) {
   const char *planning = getenv("NEAP_PLAN");
   *r = (neap_resolved){.plan = options->plan};
-  if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL) r->plan.policy = NEAP_POLICY_NONE;
+  if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL)
+    r->plan.policy = NEAP_POLICY_NONE;
   r->no_constants = options->no_constants;
   r->no_recompute = options->no_recompute;
   r->inexact = options->inexact;
   r->plan.evict = r->plan.policy == NEAP_POLICY_POOL && !options->no_recompute;
   r->n_thread = neap_threads_for(options->n_thread);
-  /* In a dag too: an op that needs all threads runs alone. With `inexact` each gets one, so that all may run side by side. */
-  r->choose = (neap_choose_options){.n_thread = r->plan.executor == NEAP_EXECUTOR_DAG && r->inexact ? 1 : r->n_thread,
-                                    .scratch_limit = SIZE_MAX,
-                                    .plain = options->plain};
+  /* In a dag too: an op that needs all threads runs alone. With `inexact` each gets one, so that
+   * all may run side by side. */
+  r->choose = (neap_choose_options){
+    .n_thread = r->plan.executor == NEAP_EXECUTOR_DAG && r->inexact ? 1 : r->n_thread,
+    .scratch_limit = SIZE_MAX,
+    .plain = options->plain};
   NEAP_TRY(neap_engine_asked(options->engine, &r->choose.force, &r->choose.engine, error));
   resolve_budget(graph, options, r);
   r->options = neap_options_resolved(options, r);
   return NEAP_OK;
 }
 
-/* ---- planning --------------------------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 /* What choosing and planning made; the prepared graph and the key stay, for another round. */
 void neap_way_drop_result(neap_way *w) {
@@ -92,19 +104,22 @@ void neap_way_fini(neap_way *w) {
   neap_buffer_fini(&w->key);
 }
 
-/* ---- the store -------------------------------------------------------------------------------------------------- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 /* The Lua file of the first op that knows its line: "lenet.lua" of "lenet.lua:12". */
 static void file_of(const neap_net *net, char file[160]) {
   file[0] = '\0';
   for (int i = 0; i < neap_net_n_ops(net) && file[0] == '\0'; i++) {
-    const char *line = neap_net_op_at(net, i)->line, *colon = line != NULL ? strrchr(line, ':') : NULL;
+    const char *line = neap_net_op_at(net, i)->line,
+               *colon = line != NULL ? strrchr(line, ':') : NULL;
     /* The last colon: a path may hold one too. */
-    if (colon != NULL) snprintf(file, 160, "%.*s", (int)NEAP_MIN(colon - line, (ptrdiff_t)159), line);
+    if (colon != NULL)
+      snprintf(file, 160, "%.*s", (int)NEAP_MIN(colon - line, (ptrdiff_t)159), line);
   }
 }
 
-/* The first dimension and the dtype of the first input: what people call the batch and the precision. */
+/* The first dimension and the dtype of the first input: what people call the batch and the
+ * precision. */
 static void describe_input(const neap_graph *graph, int64_t *batch, const char **dtype) {
   *batch = 0;
   *dtype = "f32";
@@ -117,9 +132,11 @@ static void describe_input(const neap_graph *graph, int64_t *batch, const char *
   }
 }
 
-/* A row under this net's names with the choices and the plan as text. *plan_id gets its row. DB error when it is lost, MEMORY
- * when a text could not be made; the plan in w is as good as before. */
-static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_text, int64_t *plan_id, neap_error *error) {
+/* A row under this net's names with the choices and the plan as text. *plan_id gets its row. DB
+ * error when it is lost, MEMORY when a text could not be made; the plan in w is as good as
+ * before. */
+static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_text,
+                                int64_t *plan_id, neap_error *error) {
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
   char kernels[160], file[160], net_hash[33];
   neap_kernel_set_text(kernels);
@@ -153,42 +170,51 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
   return status;
 }
 
-/* Looks the key up; out->hit says whether w has graph and plan now. A stored plan that fails its check is dropped, and the caller
- * plans again. What the store fails to do becomes a warning. */
-static void find_in_store(neap_way *w, neap_store *store, const char *net_text, neap_forecast *out) {
+/* Looks the key up; out->hit says whether w has graph and plan now. A stored plan that fails its
+ * check is dropped, and the caller plans again. What the store fails to do becomes a warning. */
+static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
+                          neap_forecast *out) {
   neap_error error = {0};
   int64_t id = 0;
   bool same_net = false;
   const char *choices, *plan_text;
-  if (neap_store_find_plan(store, w->key_text, w->key.text, neap_net_name(w->net), net_text, &id, &same_net, &choices, &plan_text,
-                           &error) != NEAP_OK) {
+  if (neap_store_find_plan(store, w->key_text, w->key.text, neap_net_name(w->net), net_text, &id,
+                           &same_net, &choices, &plan_text, &error) != NEAP_OK) {
     neap_warn(out->warning, NULL, &error);
     return;
   }
   if (id == 0) return;
   if (neap_stored_read(w, choices, plan_text, &error) != NEAP_OK) {
     bool is_wrong = error.code != NEAP_MEMORY; /* refused memory says nothing of it */
-    neap_warn(out->warning, is_wrong ? "a stored plan failed its check and was made again" : "a stored plan was not read",
-              &error);
+    neap_warn(
+      out->warning,
+      is_wrong ? "a stored plan failed its check and was made again" : "a stored plan was not read",
+      &error);
     if (!is_wrong) return;
     neap_error_clear(&error);
-    if (neap_store_drop_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "it could not be dropped", &error);
+    if (neap_store_drop_plan(store, id, &error) != NEAP_OK)
+      neap_warn(out->warning, "it could not be dropped", &error);
     return;
   }
   out->hit = true;
-  /* The key leaves names out: the same plan under other names gets a row of its own, which people can find it by. */
+  /* The key leaves names out: the same plan under other names gets a row of its own, which people
+   * can find it by. */
   if (same_net) {
     out->plan_id = id;
-    if (neap_store_touch_plan(store, id, &error) != NEAP_OK) neap_warn(out->warning, "a hit was not counted", &error);
+    if (neap_store_touch_plan(store, id, &error) != NEAP_OK)
+      neap_warn(out->warning, "a hit was not counted", &error);
     return;
   }
-  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK) neap_warn(out->warning, NULL, &error);
+  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK)
+    neap_warn(out->warning, NULL, &error);
 }
 
-/* ---- the door --------------------------------------------------------------------------------------------------- */
+/* ---- the door -------------------------------------------------------------------------------- */
 
-neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
-  /* The prepared graph and the resolved options are all that planning may depend on: the key is made of them. */
+neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_forecast *out,
+                        neap_error *error) {
+  /* The prepared graph and the resolved options are all that planning may depend on: the key is
+   * made of them. */
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(resolve(w->prepared, options, &w->resolved, error));
   NEAP_TRY(check_extents(w->prepared, &w->resolved.plan, error));
@@ -206,14 +232,16 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
   neap_status status = out->hit ? NEAP_OK : neap_ladder_climb(w, error);
   if (status == NEAP_OK && store != NULL && !out->hit) {
     neap_error lost = {0};
-    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK) neap_warn(out->warning, NULL, &lost);
+    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK)
+      neap_warn(out->warning, NULL, &lost);
   }
   neap_buffer_fini(&net_text);
   return status;
 }
 
 /* After a failure *out owns nothing; its warning may still say what the store lost. */
-neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options, neap_forecast *out, neap_error *error) {
+neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options,
+                             neap_forecast *out, neap_error *error) {
   neap_way w = {.net = net};
   neap_arena room = {0};
   neap_compile_options full;

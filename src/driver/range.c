@@ -1,15 +1,19 @@
 /* range.c: a range of batch sizes in the memory of its largest.
  *
- * The range keeps the largest batch's way: prepared graph, choices, laid-out graph, plan. A smaller batch goes the same way
- * with every decision given: prepare -> the same form? -> choose as there -> lay out -> the same form? -> shrink -> verify.
- * Where a step is refused (a rewrite that depends on a size, a kernel that this size can't have), the batch is planned on its
- * own with the largest one's scratch and arena as limits: other choices, the same memory. Where not even that can be (its graph
- * does more than the largest one's), it gets what it needs, within the limits that the caller gave: the arena grows.
+ * The range keeps the largest batch's way: prepared graph, choices, laid-out graph, plan. A smaller
+ * batch goes the same way with every decision given: prepare -> the same form? -> choose as there
+ * -> lay out -> the same form? -> shrink -> verify. Where a step is refused (a rewrite that depends
+ * on a size, a kernel that this size can't have), the batch is planned on its own with the largest
+ * one's scratch and arena as limits: other choices, the same memory. Where not even that can be
+ * (its graph does more than the largest one's), it gets what it needs, within the limits that the
+ * caller gave: the arena grows.
  *
- * A program's constants (packed weights at inference) would be held once for every batch; so those of a range pack in the arena.
+ * A program's constants (packed weights at inference) would be held once for every batch; so those
+ * of a range pack in the arena.
  *
- * INVARIANT: what a range gives needs no more bytes than its largest batch in any region but the arena, and there only where
- * another graph can't do with them. It keeps the budget and total of the range.
+ * INVARIANT: what a range gives needs no more bytes than its largest batch in any region but the
+ * arena, and there only where another graph can't do with them. It keeps the budget and total of
+ * the range.
  */
 #include "driver/driver_int.h"
 
@@ -22,18 +26,21 @@ struct neap_range {
   char warning[256]; /* what the store failed to do; "" when nothing */
 };
 
-/* ---- inputs at a batch --------------------------------------------------------------------------------------------- */
+/* ---- inputs at a batch ----------------------------------------------------------------------- */
 
-/* Inputs that share the first one's first dimension are the batch; others, such as a learning rate or a table, keep their
- * shapes. Lists lie in `room`. */
-neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph, neap_arena *room,
-                              neap_error *error) {
+/* Inputs that share the first one's first dimension are the batch; others, such as a learning rate
+ * or a table, keep their shapes. Lists lie in `room`. */
+neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph,
+                              neap_arena *room, neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(net);
   graph->n_input = 0;
   const char **name = neap_arena_alloc(room, n * sizeof *name);
   neap_type *type = neap_arena_alloc(room, n * sizeof *type);
-  if (name == NULL || type == NULL) return neap_fail_memory(error, n * sizeof *type, "a batch's inputs");
-  if (batch < 1) return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a batch of %lld rows", neap_net_name(net), (long long)batch);
+  if (name == NULL || type == NULL)
+    return neap_fail_memory(error, n * sizeof *type, "a batch's inputs");
+  if (batch < 1)
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a batch of %lld rows", neap_net_name(net),
+                     (long long)batch);
   int64_t declared = -1;
   for (int i = 0; i < (int)n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
@@ -47,18 +54,22 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
   graph->input = name;
   graph->input_type = type;
   if (declared >= 0) return NEAP_OK;
-  return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": has no input with a batch", neap_net_name(net));
+  return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": has no input with a batch",
+                   neap_net_name(net));
 }
 
-/* ---- the largest batch --------------------------------------------------------------------------------------------- */
+/* ---- the largest batch ----------------------------------------------------------------------- */
 
-/* Plans once, with the store like any other compilation; what is kept afterwards is read by every smaller batch and changed by
- * none. */
-neap_status neap_range_new(const neap_net *net, const neap_compile_options *options, neap_range **out, neap_error *error) {
+/* Plans once, with the store like any other compilation; what is kept afterwards is read by every
+ * smaller batch and changed by none. */
+neap_status neap_range_new(const neap_net *net, const neap_compile_options *options,
+                           neap_range **out, neap_error *error) {
   *out = NULL;
   if (options->plan.policy == NEAP_POLICY_POOL)
-    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a range of batches shares planned addresses, and policy pool plans none",
-                     neap_net_name(net));
+    return neap_fail(
+      error, NEAP_ARGUMENT,
+      "net \"%s\": a range of batches shares planned addresses, and policy pool plans none",
+      neap_net_name(net));
   neap_range *range = neap_alloc_zeroed(sizeof *range);
   if (range == NULL) return neap_fail_memory(error, sizeof *range, "a range of batches");
   neap_forecast known = {0};
@@ -94,9 +105,10 @@ const neap_plan *neap_range_most(const neap_range *range, const neap_graph **gra
   return range->most.plan;
 }
 
-/* ---- a smaller batch --------------------------------------------------------------------------------------------- */
+/* ---- a smaller batch ------------------------------------------------------------------------- */
 
-/* The most bytes that the largest batch has under the name, in blobs with bytes of their own; 0: none. */
+/* The most bytes that the largest batch has under the name, in blobs with bytes of their own; 0:
+ * none. */
 static size_t room_for(const neap_range *range, const char *name) {
   const neap_graph *graph = range->most.graph;
   size_t bytes = 0;
@@ -111,7 +123,8 @@ static size_t room_for(const neap_range *range, const char *name) {
 void neap_range_reserve(const neap_range *range, neap_program *program) {
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     neap_program_blob *blob = neap_program_blob_at(program, b);
-    bool fixed = blob->region == NEAP_REGION_PARAMETER || blob->region == NEAP_REGION_STATE; /* of the same size in all batches */
+    /* of the same size in all batches */
+    bool fixed = blob->region == NEAP_REGION_PARAMETER || blob->region == NEAP_REGION_STATE;
     blob->reserve_bytes = fixed ? 0 : room_for(range, blob->name);
   }
 }
@@ -125,8 +138,9 @@ static neap_status check_room(const neap_range *range, const neap_graph *graph, 
     if (bytes <= room) continue;
     char text[NEAP_SHAPE_TEXT];
     neap_hint(error, "make the range with a larger max_batch");
-    return neap_fail(error, NEAP_SHAPE, "net \"%s\": \"%s\" %s has %zu bytes, the largest batch of the range %zu", graph->name,
-                     value->name, neap_shape_text(&value->type.shape, text), bytes, room);
+    return neap_fail(
+      error, NEAP_SHAPE, "net \"%s\": \"%s\" %s has %zu bytes, the largest batch of the range %zu",
+      graph->name, value->name, neap_shape_text(&value->type.shape, text), bytes, room);
   }
   return NEAP_OK;
 }
@@ -158,8 +172,8 @@ static neap_status plan_within_most(const neap_range *range, neap_way *w, neap_e
   return neap_plan_verify(w->plan, w->graph, error);
 }
 
-/* Planned alone, if need be in more arena, as far as the limits of the range allow. What it does not need of the largest batch's
- * bytes is held all the same. */
+/* Planned alone, if need be in more arena, as far as the limits of the range allow. What it does
+ * not need of the largest batch's bytes is held all the same. */
 static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *error) {
   const neap_plan *most = range->most.plan;
   neap_error refused = {0};
@@ -180,8 +194,10 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
   return NEAP_OK;
 }
 
-/* The ways, the cheap one first; refused memory ends both, since the second would need more of it. */
-static neap_status plan_within(const neap_range *range, neap_way *w, const neap_compile_options *options, neap_error *error) {
+/* The ways, the cheap one first; refused memory ends both, since the second would need more of
+ * it. */
+static neap_status plan_within(const neap_range *range, neap_way *w,
+                               const neap_compile_options *options, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(check_room(range, w->prepared, error));
   w->resolved = range->most.resolved;
@@ -205,7 +221,8 @@ static bool is_largest(const neap_range *range, const neap_way *w) {
   return true;
 }
 
-neap_status neap_range_plan(const neap_range *range, const neap_net *net, const neap_compile_options *options, neap_forecast *out,
+neap_status neap_range_plan(const neap_range *range, const neap_net *net,
+                            const neap_compile_options *options, neap_forecast *out,
                             neap_error *error) {
   neap_way w = {.net = net};
   neap_arena room = {0};
@@ -227,6 +244,7 @@ neap_status neap_range_plan(const neap_range *range, const neap_net *net, const 
 }
 
 neap_status neap_range_compile(const neap_range *range, neap_workspace *ws, const neap_net *net,
-                               const neap_compile_options *options, neap_session **out, neap_error *error) {
+                               const neap_compile_options *options, neap_session **out,
+                               neap_error *error) {
   return neap_session_new(ws, net, options, range, out, error);
 }

@@ -1,10 +1,12 @@
 /* session.c: a compiled net in a workspace, its runs and what is recorded of them.
  *
- * Step times go to a ring, so that a long training keeps a median without growing. Metrics wait in a list until the run row
- * is written, when the session closes.
+ * Step times go to a ring, so that a long training keeps a median without growing. Metrics wait in
+ * a list until the run row is written, when the session closes.
  *
- * INVARIANT: the workspace and the store live at least as long as the session, which holds references of them.
- * INVARIANT: a run allocates nothing for being recorded: ring and step times have their room from the start.
+ * INVARIANT: the workspace and the store live at least as long as the session, which holds
+ * references of them.
+ * INVARIANT: a run allocates nothing for being recorded: ring and step times have their room from
+ * the start.
  */
 #include "driver/driver_int.h"
 
@@ -30,7 +32,8 @@ struct neap_session {
   const char *const *keep; /* the options', and the forwarded names that the net computes */
   int64_t plan_id, run_id;
   int64_t planned_bytes, process_bytes, n_alloc_last, started_at, last_ns, min_ns;
-  int64_t own_bytes; /* DATA bytes of the workspace at the start, and what compiling and running added */
+  /* DATA bytes of the workspace at the start, and what compiling and running added */
+  int64_t own_bytes;
   int64_t n_step;
   int n_thread;
   int64_t ring[N_RING];
@@ -42,14 +45,15 @@ struct neap_session {
   char warning[256];
 };
 
-/* ---- compiling -------------------------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
-/* *program: owned by the caller, and owns graph and plan, which *forecast loses. A stored plan that got here can be bound as one made
- * afresh (stored.c). */
-neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options, neap_forecast *forecast,
-                              neap_program **program, neap_error *error) {
+/* *program: owned by the caller, and owns graph and plan, which *forecast loses. A stored plan that
+ * got here can be bound as one made afresh (stored.c). */
+neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options,
+                              neap_forecast *forecast, neap_program **program, neap_error *error) {
   NEAP_TRY(neap_driver_plan(net, options, forecast, error));
-  neap_status status = neap_program_new(forecast->graph, forecast->plan, program, error); /* takes both over */
+  /* takes both over */
+  neap_status status = neap_program_new(forecast->graph, forecast->plan, program, error);
   forecast->graph = NULL;
   forecast->plan = NULL;
   return status;
@@ -59,11 +63,14 @@ neap_status neap_session_bind(const neap_net *net, const neap_compile_options *o
 static void warn_soft(neap_session *session) {
   const neap_plan *plan = neap_program_plan(session->program);
   size_t soft = neap_workspace_pool_soft(session->ws);
-  if (plan->policy != NEAP_POLICY_POOL || soft == 0 || plan->arena_bytes <= soft || session->warning[0] != '\0') return;
+  if (plan->policy != NEAP_POLICY_POOL || soft == 0 || plan->arena_bytes <= soft ||
+      session->warning[0] != '\0')
+    return;
   char a[24], b[24];
-  snprintf(session->warning, sizeof session->warning, "net \"%.100s\" needs a pool of %s, above the soft limit of %s",
-           neap_program_graph(session->program)->name, neap_bytes_text((double)plan->arena_bytes, a),
-           neap_bytes_text((double)soft, b));
+  snprintf(session->warning, sizeof session->warning,
+           "net \"%.100s\" needs a pool of %s, above the soft limit of %s",
+           neap_program_graph(session->program)->name,
+           neap_bytes_text((double)plan->arena_bytes, a), neap_bytes_text((double)soft, b));
 }
 
 /* After a run of a dynamic session: its program is another. */
@@ -73,9 +80,10 @@ static void use_dynamic(neap_session *session) {
   warn_soft(session);
 }
 
-/* A forwarded name that the net computes is a blob of the parent: its bytes lie there, so it is kept like an output. Returns the
- * list of keeps, from neap_alloc; NULL when memory is refused. */
-static const char *const *with_forwarded(const neap_workspace *ws, const neap_net *net, const neap_graph_options *given, int *n) {
+/* A forwarded name that the net computes is a blob of the parent: its bytes lie there, so it is
+ * kept like an output. Returns the list of keeps, from neap_alloc; NULL when memory is refused. */
+static const char *const *with_forwarded(const neap_workspace *ws, const neap_net *net,
+                                         const neap_graph_options *given, int *n) {
   int n_forward = 0;
   while (neap_workspace_forwarded_at(ws, n_forward) != NULL) n_forward++;
   const char **keep = neap_alloc_zeroed((size_t)(given->n_keep + n_forward + 1) * sizeof *keep);
@@ -89,8 +97,10 @@ static const char *const *with_forwarded(const neap_workspace *ws, const neap_ne
   return keep;
 }
 
-/* Where the workspace's blobs lie, for a plan that knows of banks; not for a range's, which is made for any workspace. In `room`. */
-static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_options *o, neap_arena *room, neap_error *error) {
+/* Where the workspace's blobs lie, for a plan that knows of banks; not for a range's, which is made
+ * for any workspace. In `room`. */
+static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_options *o,
+                              neap_arena *room, neap_error *error) {
   if (o->n_bank == 0 || ranged) return NEAP_OK;
   int n = neap_workspace_homes(ws, 0, NULL);
   neap_home *home = neap_arena_alloc(room, (size_t)n * sizeof *home);
@@ -101,16 +111,20 @@ static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_
 }
 
 /* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
-static neap_status fill(neap_session *session, const neap_net *net, const neap_compile_options *options, const neap_range *range,
+static neap_status fill(neap_session *session, const neap_net *net,
+                        const neap_compile_options *options, const neap_range *range,
                         neap_error *error) {
   neap_forecast forecast;
   bool pool = options->plan.policy == NEAP_POLICY_POOL;
   if (options->dynamic && !pool)
-    return neap_fail(error, NEAP_ARGUMENT, "executor dynamic takes bytes from a pool; policy %s plans them",
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "executor dynamic takes bytes from a pool; policy %s plans them",
                      neap_policy_name(options->plan.policy));
   if (options->soft_bytes > 0 && !pool)
-    return neap_fail(error, NEAP_ARGUMENT, "soft is what a pool is cut down to; policy %s has none: executor dynamic does",
-                     neap_policy_name(options->plan.policy));
+    return neap_fail(
+      error, NEAP_ARGUMENT,
+      "soft is what a pool is cut down to; policy %s has none: executor dynamic does",
+      neap_policy_name(options->plan.policy));
   if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
   if (options->dynamic) {
     NEAP_TRY(neap_dynamic_new(session->ws, net, options, &session->dynamic, error));
@@ -121,7 +135,8 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
     NEAP_TRY(neap_session_bind(net, options, &forecast, &session->program, error));
   } else {
     NEAP_TRY(neap_range_plan(range, net, options, &forecast, error));
-    NEAP_TRY(neap_program_new(forecast.graph, forecast.plan, &session->program, error)); /* takes both over */
+    /* takes both over */
+    NEAP_TRY(neap_program_new(forecast.graph, forecast.plan, &session->program, error));
     neap_range_reserve(range, session->program);
   }
   session->plan_id = forecast.plan_id;
@@ -131,19 +146,23 @@ static neap_status fill(neap_session *session, const neap_net *net, const neap_c
   if (options->profile) {
     size_t n = (size_t)neap_program_graph(session->program)->n_node;
     session->times = neap_alloc_zeroed(n * sizeof *session->times);
-    if (session->times == NULL) return neap_fail_memory(error, n * sizeof *session->times, "step times");
+    if (session->times == NULL)
+      return neap_fail_memory(error, n * sizeof *session->times, "step times");
   }
   warn_soft(session);
-  if (options->script != NULL) session->script = neap_strdup(options->script); /* a missing label stops nothing */
+  /* a missing label stops nothing */
+  if (options->script != NULL) session->script = neap_strdup(options->script);
   if (options->tag != NULL) session->tag = neap_strdup(options->tag);
   NEAP_TRY(neap_workspace_init(session->ws, net, error));
   return neap_workspace_attach(session->ws, session->program, error);
 }
 
-/* The session holds a reference of the workspace, so that closing in any order is safe. One that can't be made leaves no blobs: what
- * the net declares is made before the last that may be refused. */
-neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap_compile_options *options,
-                             const neap_range *range, neap_session **out, neap_error *error) {
+/* The session holds a reference of the workspace, so that closing in any order is safe. One that
+ * can't be made leaves no blobs: what the net declares is made before the last that may be
+ * refused. */
+neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
+                             const neap_compile_options *options, const neap_range *range,
+                             neap_session **out, neap_error *error) {
   *out = NULL;
   neap_arena room = {0};
   neap_compile_options full;
@@ -153,15 +172,17 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
   session->store = neap_store_retain(options->store);
   session->started_at = (int64_t)time(NULL);
   session->n_thread = neap_threads_for(options->n_thread);
-  session->own_bytes = (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
+  session->own_bytes =
+    (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   neap_workspace_mark *before = NULL;
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
   if (status == NEAP_OK) status = neap_mem_param_resolve(net, options, &room, &full, error);
   if (status == NEAP_OK) {
     neap_graph_options asked = full.graph;
     session->keep = full.graph.keep = with_forwarded(ws, net, &asked, &full.graph.n_keep);
-    status = session->keep == NULL ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep")
-                                   : take_homes(ws, range != NULL, &full.graph, &room, error);
+    status = session->keep == NULL
+               ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep")
+               : take_homes(ws, range != NULL, &full.graph, &room, error);
     if (status == NEAP_OK) status = fill(session, net, &full, range, error);
   }
   neap_arena_fini(&room);
@@ -176,20 +197,23 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net, const neap
   return status;
 }
 
-neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, neap_session **out,
+neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net,
+                                const neap_compile_options *options, neap_session **out,
                                 neap_error *error) {
   return neap_session_new(ws, net, options, NULL, out, error);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
-/* A failed step is not counted and leaves no time, and nothing that lasts (neap_workspace_run); its error goes to the run row. */
+/* A failed step is not counted and leaves no time, and nothing that lasts (neap_workspace_run); its
+ * error goes to the run row. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_error own = {0};
   neap_memory_stats before = neap_memory_read();
   int64_t start_ns = neap_clock_ns();
-  neap_status status = session->dynamic != NULL ? neap_dynamic_run(session->dynamic, &own)
-                                                : neap_workspace_run(session->ws, session->program, session->times, &own);
+  neap_status status = session->dynamic != NULL
+                         ? neap_dynamic_run(session->dynamic, &own)
+                         : neap_workspace_run(session->ws, session->program, session->times, &own);
   if (session->dynamic != NULL) use_dynamic(session);
   int64_t took = neap_clock_ns() - start_ns;
   neap_memory_stats memory = neap_memory_read();
@@ -209,7 +233,8 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
 }
 
 neap_dynamic_stats neap_session_dynamic_stats(const neap_session *session) {
-  return session->dynamic != NULL ? neap_dynamic_stats_read(session->dynamic) : (neap_dynamic_stats){0};
+  return session->dynamic != NULL ? neap_dynamic_stats_read(session->dynamic)
+                                  : (neap_dynamic_stats){0};
 }
 
 neap_program *neap_session_program(neap_session *session) { return session->program; }
@@ -242,12 +267,14 @@ neap_session_stats neap_session_stats_read(const neap_session *session) {
                               .n_alloc_last = session->n_alloc_last};
 }
 
-/* ---- recording -------------------------------------------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
-/* Without a store nobody will ask; a refused allocation loses one figure, which is not worth a failed training. */
+/* Without a store nobody will ask; a refused allocation loses one figure, which is not worth a
+ * failed training. */
 void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value) {
   const char *key = session->store != NULL ? neap_intern(name) : NULL;
-  if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1, sizeof *session->metric))
+  if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1,
+                                     sizeof *session->metric))
     return;
   session->metric[session->n_metric++] = (metric){key, at_step, value};
 }
@@ -264,8 +291,8 @@ static void print_error_json(const neap_error *error, neap_buffer *out) {
   neap_buffer_add(out, "}");
 }
 
-/* Sets run_id. Bytes are those after the last step: closing frees them soon. Tensors that the caller made meanwhile are not
- * the run's: only what compiling and running took counts. */
+/* Sets run_id. Bytes are those after the last step: closing frees them soon. Tensors that the
+ * caller made meanwhile are not the run's: only what compiling and running took counts. */
 static neap_status add_run(neap_session *session, const char *status, neap_error *error) {
   neap_session_stats stats = neap_session_stats_read(session);
   neap_buffer error_json = {0};
@@ -289,8 +316,8 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
   return result;
 }
 
-/* A row for each step of the plan, in its order, under run_id, which must be set. `resident_bytes` is what the plan has live
- * there. */
+/* A row for each step of the plan, in its order, under run_id, which must be set. `resident_bytes`
+ * is what the plan has live there. */
 static neap_status add_ops(neap_session *session, neap_error *error) {
   const neap_plan *plan = neap_program_plan(session->program);
   size_t n = (size_t)plan->n_node;
@@ -314,24 +341,26 @@ static neap_status add_ops(neap_session *session, neap_error *error) {
 /* A session that ran nothing, or whose plan has no row to refer to, records nothing. */
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
   bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
-  if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing) return NEAP_OK;
+  if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing)
+    return NEAP_OK;
   NEAP_TRY(add_run(session, status, error));
   if (session->times != NULL) NEAP_TRY(add_ops(session, error));
   for (int m = 0; m < session->n_metric; m++)
-    NEAP_TRY(neap_store_add_metric(session->store, session->run_id, session->metric[m].name, session->metric[m].at_step,
-                                   session->metric[m].value, error));
+    NEAP_TRY(neap_store_add_metric(session->store, session->run_id, session->metric[m].name,
+                                   session->metric[m].at_step, session->metric[m].value, error));
   return NEAP_OK;
 }
 
-/* Records first, while program and times are there. Detaches before freeing: the workspace may outlive the program. A session
- * that was never filled, or in part, is fine. */
+/* Records first, while program and times are there. Detaches before freeing: the workspace may
+ * outlive the program. A session that was never filled, or in part, is fine. */
 void neap_session_free(neap_session *session) {
   if (session == NULL) return;
   neap_error lost = {0};
   const char *status = session->failed.code == NEAP_OK            ? "ok"
                        : session->failed.code == NEAP_INTERRUPTED ? "interrupted"
                                                                   : "failed";
-  if (session->program != NULL) (void)neap_session_record(session, status, &lost); /* closing can't fail; the row is lost */
+  /* closing can't fail; the row is lost */
+  if (session->program != NULL) (void)neap_session_record(session, status, &lost);
   if (session->program != NULL && session->dynamic == NULL) {
     neap_workspace_detach(session->ws, session->program);
     neap_program_free(session->program);

@@ -1,14 +1,18 @@
-/* steps.c: step trees (execution plans): nets of a workspace run in an order, repeated, side by side.
+/* steps.c: step trees (execution plans): nets of a workspace run in an order, repeated, side by
+ * side.
  *
- * A tree is checked, then built, then run. Building makes one node a step, gives it the workspace its nets run in, and
- * compiles them all; so whatever can be wrong with names, types or memory is said before anything has run. A step with
- * create_workspace is built again for each further execution.
+ * A tree is checked, then built, then run. Building makes one node a step, gives it the workspace
+ * its nets run in, and compiles them all; so whatever can be wrong with names, types or memory is
+ * said before anything has run. A step with create_workspace is built again for each further
+ * execution.
  *
- * INVARIANT: a workspace belongs to one thread. Each branch of a concurrent step (a substep, or an instance) therefore runs in
- * a child workspace of its own, with an arena of its own; what its nets put out is made in the workspace around it before the
- * branches begin, and lands there. INVARIANT: while branches run nobody makes, drops or renames a blob that two of them see,
- * and no blob that one writes is read or written by another; trees that would are refused.
- * INVARIANT: parallel regions never nest: nets of a branch are compiled for one thread and the simple schedule.
+ * INVARIANT: a workspace belongs to one thread. Each branch of a concurrent step (a substep, or an
+ * instance) therefore runs in a child workspace of its own, with an arena of its own; what its nets
+ * put out is made in the workspace around it before the branches begin, and lands there. INVARIANT:
+ * while branches run nobody makes, drops or renames a blob that two of them see, and no blob that
+ * one writes is read or written by another; trees that would are refused.
+ * INVARIANT: parallel regions never nest: nets of a branch are compiled for one thread and the
+ * simple schedule.
  */
 #include "driver/driver_int.h"
 
@@ -27,7 +31,9 @@ typedef struct tree {
   _Atomic int stopped; /* the first failure stops the rest */
   pthread_mutex_t lock;
   neap_error first; /* that failure */
-  char *warning;    /* the first session's that has one; written by the thread that has the store; NULL: nobody asks */
+  /* the first session's that has one; written by the thread that has the store; NULL: nobody
+   * asks */
+  char *warning;
 } tree;
 
 typedef struct node node;
@@ -51,16 +57,20 @@ static const char *step_name(const neap_step *step) {
   return step->net[0] != NULL ? step->net[0] : "unnamed";
 }
 
-/* ---- checking --------------------------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 /* An error that names the step; gives back `code`. */
-static neap_status fail(const neap_step *step, neap_status code, neap_error *error, const char *text) {
+static neap_status fail(const neap_step *step, neap_status code, neap_error *error,
+                        const char *text) {
   return neap_fail(error, code, "run_steps: step \"%.100s\": %s", step_name(step), text);
 }
 
-static bool has_report(const neap_step *step) { return step->report_net != NULL || step->given_report != NULL; }
+static bool has_report(const neap_step *step) {
+  return step->report_net != NULL || step->given_report != NULL;
+}
 
-/* Net i of the step: the one given, else the workspace's of that name. Borrowed; NULL: there is none. */
+/* Net i of the step: the one given, else the workspace's of that name. Borrowed; NULL: there is
+ * none. */
 static const neap_net *net_of(const tree *t, const neap_step *step, int i) {
   if (step->given != NULL && step->given[i] != NULL) return step->given[i];
   return step->net[i] != NULL ? neap_workspace_net(t->ws, step->net[i]) : NULL;
@@ -68,7 +78,8 @@ static const neap_net *net_of(const tree *t, const neap_step *step, int i) {
 
 /* The same for the report. */
 static const neap_net *report_of(const tree *t, const neap_step *step) {
-  return step->given_report != NULL ? step->given_report : neap_workspace_net(t->ws, step->report_net);
+  return step->given_report != NULL ? step->given_report
+                                    : neap_workspace_net(t->ws, step->report_net);
 }
 
 /* NAME error that names the step and the net. */
@@ -78,8 +89,10 @@ static neap_status no_net(const neap_step *step, const char *name, neap_error *e
   return fail(step, NEAP_NAME, error, text);
 }
 
-/* One element of dtype bool; *stop gets it. NAME error without the blob, SHAPE for any other tensor. */
-static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *stop, neap_error *error) {
+/* One element of dtype bool; *stop gets it. NAME error without the blob, SHAPE for any other
+ * tensor. */
+static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *stop,
+                             neap_error *error) {
   neap_tensor tensor;
   char text[300], shape[NEAP_SHAPE_TEXT];
   if (!neap_workspace_has(ws, step->stop_blob)) {
@@ -89,24 +102,29 @@ static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *st
   NEAP_TRY(neap_workspace_view(ws, step->stop_blob, &tensor, NULL, error));
   bool fits = tensor.dtype == NEAP_DTYPE_BOOL && neap_tensor_elems(&tensor) == 1;
   if (fits) *stop = *(const bool *)neap_tensor_data(&tensor);
-  snprintf(text, sizeof text, "stop blob \"%.100s\" must be one bool, got %s %s", step->stop_blob, neap_dtype_name(tensor.dtype),
-           neap_shape_text(&tensor.shape, shape));
+  snprintf(text, sizeof text, "stop blob \"%.100s\" must be one bool, got %s %s", step->stop_blob,
+           neap_dtype_name(tensor.dtype), neap_shape_text(&tensor.shape, shape));
   neap_tensor_fini(&tensor);
   return fits ? NEAP_OK : fail(step, NEAP_SHAPE, error, text);
 }
 
-/* The step and all below: ARGUMENT for what contradicts itself or exceeds a limit, NAME and SHAPE for what it refers to. */
+/* The step and all below: ARGUMENT for what contradicts itself or exceeds a limit, NAME and SHAPE
+ * for what it refers to. */
 static neap_status check_step(const tree *t, const neap_step *step, int depth, neap_error *error) {
   if (depth > MOST_NESTED) return fail(step, NEAP_ARGUMENT, error, "steps are nested too deeply");
   if (step->n_net > 0 && step->n_step > 0)
-    return fail(step, NEAP_ARGUMENT, error, "it has both nets and substeps; a step has one or the other");
+    return fail(step, NEAP_ARGUMENT, error,
+                "it has both nets and substeps; a step has one or the other");
   if (step->iterations > 0 && step->stop_blob != NULL)
-    return fail(step, NEAP_ARGUMENT, error, "it has both a number of iterations and a stop blob; a step has one or the other");
-  if (step->n_net < 0 || step->n_step < 0 || step->iterations < 0 || step->run_every_ms < 0 || step->report_every_ms < 0 ||
-      step->n_instance < 0 || step->n_instance > MOST_INSTANCES)
-    return fail(step, NEAP_ARGUMENT, error, "its numbers can't be negative, and it has at most 256 instances");
+    return fail(step, NEAP_ARGUMENT, error,
+                "it has both a number of iterations and a stop blob; a step has one or the other");
+  if (step->n_net < 0 || step->n_step < 0 || step->iterations < 0 || step->run_every_ms < 0 ||
+      step->report_every_ms < 0 || step->n_instance < 0 || step->n_instance > MOST_INSTANCES)
+    return fail(step, NEAP_ARGUMENT, error,
+                "its numbers can't be negative, and it has at most 256 instances");
   if (step->concurrent && step->n_step > MOST_INSTANCES)
-    return fail(step, NEAP_ARGUMENT, error, "it has more than 256 concurrent substeps, each of which needs a thread");
+    return fail(step, NEAP_ARGUMENT, error,
+                "it has more than 256 concurrent substeps, each of which needs a thread");
   if (has_report(step) && step->report_every_ms == 0)
     return fail(step, NEAP_ARGUMENT, error, "a report net needs an interval, report_every_ms");
   for (int i = 0; i < step->n_net; i++)
@@ -118,7 +136,7 @@ static neap_status check_step(const tree *t, const neap_step *step, int depth, n
   return NEAP_OK;
 }
 
-/* ---- what branches share ------------------------------------------------------------------------------------------ */
+/* ---- what branches share --------------------------------------------------------------------- */
 
 static bool is_output(const neap_net *net, const char *name) {
   for (int k = 0; k < neap_net_n_outputs(net); k++)
@@ -136,8 +154,8 @@ static bool is_written(const neap_net *net, const char *name) {
 
 /* Whether running the net writes bytes under this name that others can see. */
 static bool writes(const neap_net *net, const neap_net_blob *blob) {
-  bool resident =
-    blob->keep || blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_GRADIENT || is_output(net, blob->name);
+  bool resident = blob->keep || blob->type.dtype != NEAP_DTYPE_NONE ||
+                  blob->role == NEAP_ROLE_GRADIENT || is_output(net, blob->name);
   return resident && is_written(net, blob->name);
 }
 
@@ -145,8 +163,8 @@ static bool writes(const neap_net *net, const neap_net_blob *blob) {
 static bool reads(const neap_net_blob *blob) { return blob->type.dtype != NEAP_DTYPE_NONE; }
 
 /* Calls visit for each net in the steps below. False as soon as visit gives false. */
-static bool each_net(const tree *t, const neap_step *step, bool (*visit)(void *, const neap_step *, const neap_net *),
-                     void *context) {
+static bool each_net(const tree *t, const neap_step *step,
+                     bool (*visit)(void *, const neap_step *, const neap_net *), void *context) {
   for (int i = 0; i < step->n_net; i++)
     if (!visit(context, step, net_of(t, step, i))) return false;
   if (has_report(step) && !visit(context, step, report_of(t, step))) return false;
@@ -165,22 +183,25 @@ typedef struct sharing {
   const neap_step *writer, *user; /* the clash */
 } sharing;
 
-/* For each_net over the second branch: false where the net, or its step's stop blob, touches s->blob. */
+/* For each_net over the second branch: false where the net, or its step's stop blob, touches
+ * s->blob. */
 static bool clashes_with_net(void *context, const neap_step *step, const neap_net *net) {
   sharing *s = context;
   bool uses = false;
   for (int i = 0; i < neap_net_n_blobs(net) && !uses; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
     if (!writes(net, blob) && !(s->written && reads(blob))) continue;
-    uses = strcmp(blob->name, s->blob->name) == 0 || neap_workspace_meet(s->ws, blob->name, s->blob->name);
+    uses = strcmp(blob->name, s->blob->name) == 0 ||
+           neap_workspace_meet(s->ws, blob->name, s->blob->name);
   }
-  uses = uses || (s->written && step->stop_blob != NULL && strcmp(step->stop_blob, s->blob->name) == 0);
+  uses =
+    uses || (s->written && step->stop_blob != NULL && strcmp(step->stop_blob, s->blob->name) == 0);
   if (uses) s->user = step;
   return !uses;
 }
 
-/* For each_net over the first branch: false where the second touches a blob that this net writes and both see. A name that the
- * workspace around lacks is each branch's own. */
+/* For each_net over the first branch: false where the second touches a blob that this net writes
+ * and both see. A name that the workspace around lacks is each branch's own. */
 static bool clashes(void *context, const neap_step *step, const neap_net *net) {
   sharing *s = context;
   for (int i = 0; i < neap_net_n_blobs(net); i++) {
@@ -193,19 +214,23 @@ static bool clashes(void *context, const neap_step *step, const neap_net *net) {
   return true;
 }
 
-/* GRAPH error when one branch writes what another one reads or writes. Instances of a step are branches alike. Ordered pairs, each
- * over all blobs of all nets: trees are small, and this comes once. */
+/* GRAPH error when one branch writes what another one reads or writes. Instances of a step are
+ * branches alike. Ordered pairs, each over all blobs of all nets: trees are small, and this comes
+ * once. */
 static neap_status check_branches(const tree *t, const node *group, neap_error *error) {
   for (int i = 0; i < group->n_child; i++)
     for (int k = 0; k < group->n_child; k++) {
       sharing s = {.t = t, .ws = group->ws, .other = group->child[k]->step};
       if (i == k || each_net(t, group->child[i]->step, clashes, &s)) continue;
-      if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%.120s", s.blob->name);
+      if (error != NULL && error->code == NEAP_OK)
+        snprintf(error->blob, sizeof error->blob, "%.120s", s.blob->name);
       neap_fail(error, NEAP_GRAPH,
-                "run_steps: concurrent steps \"%.80s\" and \"%.80s\" would meet at blob \"%.80s\", which the first writes",
+                "run_steps: concurrent steps \"%.80s\" and \"%.80s\" would meet at blob \"%.80s\", "
+                "which the first writes",
                 step_name(s.writer), step_name(s.user), s.blob->name);
       return neap_hint(error,
-                       "name it otherwise in one of them; with create_workspace each has its own, unless the workspace around "
+                       "name it otherwise in one of them; with create_workspace each has its own, "
+                       "unless the workspace around "
                        "has the blob"),
              NEAP_GRAPH;
     }
@@ -230,8 +255,10 @@ static bool prepare_landing(void *context, const neap_step *step, const neap_net
   return l->status == NEAP_OK;
 }
 
-/* The same for all nets of the step and below. With create_workspace what a step puts out ends with its own workspace. */
-static neap_status prepare_landings(const tree *t, neap_workspace *ws, const neap_step *step, neap_error *error) {
+/* The same for all nets of the step and below. With create_workspace what a step puts out ends with
+ * its own workspace. */
+static neap_status prepare_landings(const tree *t, neap_workspace *ws, const neap_step *step,
+                                    neap_error *error) {
   if (step->create_workspace) return NEAP_OK;
   for (int i = 0; i < step->n_step; i++) NEAP_TRY(prepare_landings(t, ws, &step->step[i], error));
   landing l = {.ws = ws, .error = error};
@@ -241,9 +268,10 @@ static neap_status prepare_landings(const tree *t, neap_workspace *ws, const nea
   return l.status;
 }
 
-/* ---- building --------------------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
-/* Ends sessions, children and the workspace, deepest first; the node itself and `outer` stay, so that it can be built again. */
+/* Ends sessions, children and the workspace, deepest first; the node itself and `outer` stay, so
+ * that it can be built again. */
 static void empty_node(node *n) {
   for (int i = 0; i < n->n_child; i++) {
     if (n->child[i] == NULL) continue;
@@ -263,16 +291,20 @@ static void empty_node(node *n) {
   n->n_child = n->n_session = 0;
 }
 
-static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(node), "a step"); }
+static neap_status refused(neap_error *error) {
+  return neap_fail_memory(error, sizeof(node), "a step");
+}
 
 /* One of n children that share a limit of which so much is taken; 0 is none. */
 static size_t share_of(size_t limit, size_t taken, int n) {
   return limit == 0 ? 0 : NEAP_MAX(limit > taken ? (limit - taken) / (size_t)n : 0, 1);
 }
 
-/* A child that sees everything of `parent`, one of n; the `index` makes random numbers of several children differ. What the parent's
- * limits leave beside its own bytes is divided among them, so that all together keep to them. */
-static neap_status new_child(neap_workspace *parent, int index, int n, neap_workspace **out, neap_error *error) {
+/* A child that sees everything of `parent`, one of n; the `index` makes random numbers of several
+ * children differ. What the parent's limits leave beside its own bytes is divided among them, so
+ * that all together keep to them. */
+static neap_status new_child(neap_workspace *parent, int index, int n, neap_workspace **out,
+                             neap_error *error) {
   neap_workspace_options options = {
     .seed = neap_workspace_seed(parent) + (uint64_t)index,
     .parent = parent,
@@ -284,7 +316,8 @@ static neap_status new_child(neap_workspace *parent, int index, int n, neap_work
 }
 
 /* A session for the net in the node's workspace; owned by the node. */
-static neap_status compile(const tree *t, const node *n, const neap_net *net, neap_session **out, neap_error *error) {
+static neap_status compile(const tree *t, const node *n, const neap_net *net, neap_session **out,
+                           neap_error *error) {
   neap_compile_options options = *t->options;
   if (n->alone) {
     options.n_thread = 1;
@@ -292,14 +325,16 @@ static neap_status compile(const tree *t, const node *n, const neap_net *net, ne
     options.store = NULL; /* one connection, one thread */
   }
   NEAP_TRY(neap_driver_compile(n->ws, net, &options, out, error));
-  if (options.store != NULL && t->warning != NULL && t->warning[0] == '\0') strcpy(t->warning, neap_session_warning(*out));
+  if (options.store != NULL && t->warning != NULL && t->warning[0] == '\0')
+    strcpy(t->warning, neap_session_warning(*out));
   return NEAP_OK;
 }
 
 static neap_status build_node(const tree *t, node *n, neap_error *error);
 
 /* Child i of n for `step`: in n's own workspace, or as a branch in a child of it. */
-static neap_status add_child(const tree *t, node *n, int i, const neap_step *step, neap_error *error) {
+static neap_status add_child(const tree *t, node *n, int i, const neap_step *step,
+                             neap_error *error) {
   node *child = n->child[i] = neap_alloc_zeroed(sizeof *child);
   if (child == NULL) return refused(error);
   child->step = step;
@@ -316,12 +351,14 @@ static neap_status add_child(const tree *t, node *n, int i, const neap_step *ste
 }
 
 /* Children for the substeps, or (`list` NULL) n_child instances of the step itself. */
-static neap_status add_children(const tree *t, node *n, int n_child, const neap_step *list, bool concurrent, neap_error *error) {
+static neap_status add_children(const tree *t, node *n, int n_child, const neap_step *list,
+                                bool concurrent, neap_error *error) {
   n->concurrent = concurrent;
   n->child = neap_alloc_zeroed((size_t)n_child * sizeof(node *));
   if (n->child == NULL) return refused(error);
   n->n_child = n_child;
-  for (int i = 0; i < n_child; i++) NEAP_TRY(add_child(t, n, i, list != NULL ? &list[i] : n->step, error));
+  for (int i = 0; i < n_child; i++)
+    NEAP_TRY(add_child(t, n, i, list != NULL ? &list[i] : n->step, error));
   if (concurrent) NEAP_TRY(check_branches(t, n, error));
   for (int i = 0; i < n_child; i++) NEAP_TRY(build_node(t, n->child[i], error));
   return NEAP_OK;
@@ -338,7 +375,9 @@ static neap_status build_node(const tree *t, node *n, neap_error *error) {
   else
     n->ws = neap_workspace_retain(n->outer);
   if (group) return add_children(t, n, step->n_instance, NULL, true, error);
-  if (step->n_step > 0) NEAP_TRY(add_children(t, n, step->n_step, step->step, step->concurrent && step->n_step > 1, error));
+  if (step->n_step > 0)
+    NEAP_TRY(
+      add_children(t, n, step->n_step, step->step, step->concurrent && step->n_step > 1, error));
   n->session = neap_alloc_zeroed((size_t)(step->n_net + 1) * sizeof(neap_session *));
   if (n->session == NULL) return refused(error);
   for (; n->n_session < step->n_net; n->n_session++)
@@ -346,7 +385,7 @@ static neap_status build_node(const tree *t, node *n, neap_error *error) {
   return has_report(step) ? compile(t, n, report_of(t, step), &n->report, error) : NEAP_OK;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* The first failure is kept, and everybody stops at the next net. */
 static void stop(tree *t, const neap_error *error) {
@@ -366,14 +405,17 @@ static bool is_stopped(tree *t, const neap_step *step) {
   return atomic_load(&t->stopped) != 0;
 }
 
-/* A branch that repeats by the clock and has no end of its own goes on until its siblings have ended. */
+/* A branch that repeats by the clock and has no end of its own goes on until its siblings have
+ * ended. */
 static bool is_periodic(const node *n) {
-  return n->group != NULL && n->step->run_every_ms > 0 && n->step->iterations == 0 && n->step->stop_blob == NULL;
+  return n->group != NULL && n->step->run_every_ms > 0 && n->step->iterations == 0 &&
+         n->step->stop_blob == NULL;
 }
 
 static bool siblings_ended(const node *n) { return atomic_load(&n->group->n_unfinished) == 0; }
 
-/* Sleeps in slices, so that a stop elsewhere, Ctrl-C or the end of the siblings is seen within SLICE_NS. */
+/* Sleeps in slices, so that a stop elsewhere, Ctrl-C or the end of the siblings is seen within
+ * SLICE_NS. */
 static void wait_until(tree *t, const node *n, int64_t due_ns) {
   while (!is_stopped(t, n->step) && !(is_periodic(n) && siblings_ended(n))) {
     int64_t left = due_ns - neap_clock_ns();
@@ -386,7 +428,8 @@ static void wait_until(tree *t, const node *n, int64_t due_ns) {
 static bool told_to_stop(tree *t, const node *n) {
   bool said = false;
   neap_error error = {0};
-  if (n->step->stop_blob != NULL && read_stop(n->ws, n->step, &said, &error) != NEAP_OK) stop(t, &error);
+  if (n->step->stop_blob != NULL && read_stop(n->ws, n->step, &said, &error) != NEAP_OK)
+    stop(t, &error);
   return said;
 }
 
@@ -424,7 +467,9 @@ static void run_branches(tree *t, node *n) {
   atomic_store(&n->n_unfinished, n_unfinished);
   sigset_t saved;
   neap_signals_hold_all(&saved);
-  while (n_started < n_branch && pthread_create(&thread[n_started], NULL, run_branch, &list[n_started]) == 0) n_started++;
+  while (n_started < n_branch &&
+         pthread_create(&thread[n_started], NULL, run_branch, &list[n_started]) == 0)
+    n_started++;
   neap_signals_release(&saved);
   if (n_started < n_branch) {
     neap_error error = {0};
@@ -452,38 +497,43 @@ static bool run_body(tree *t, node *n) {
   return false;
 }
 
-/* How often a step's body runs: INT64_MAX where something else ends it. A group of instances runs them once: each instance
- * has the iterations. */
+/* How often a step's body runs: INT64_MAX where something else ends it. A group of instances runs
+ * them once: each instance has the iterations. */
 static int64_t most_iterations(const node *n) {
   if (n->concurrent && n->n_child > 0 && n->child[0]->is_instance) return 1;
   if (n->step->stop_blob != NULL || is_periodic(n)) return INT64_MAX;
   return NEAP_MAX(n->step->iterations, (int64_t)1);
 }
 
-/* All iterations, and the report between and after them. By the clock, iteration k is due k intervals after the first: one that
- * is late does not put off those behind it. */
+/* All iterations, and the report between and after them. By the clock, iteration k is due k
+ * intervals after the first: one that is late does not put off those behind it. */
 static void repeat_body(tree *t, node *n) {
   int64_t most = most_iterations(n), start = neap_clock_ns(), reported = start;
   for (int64_t k = 0; k < most && !is_stopped(t, n->step); k++) {
-    if (k > 0 && n->step->run_every_ms > 0) wait_until(t, n, start + k * n->step->run_every_ms * 1000000);
+    if (k > 0 && n->step->run_every_ms > 0)
+      wait_until(t, n, start + k * n->step->run_every_ms * 1000000);
     if (is_periodic(n) && k > 0 && siblings_ended(n)) break;
     if (run_body(t, n)) break;
-    if (n->report == NULL || neap_clock_ns() - reported < n->step->report_every_ms * 1000000) continue;
+    if (n->report == NULL || neap_clock_ns() - reported < n->step->report_every_ms * 1000000)
+      continue;
     run_session(t, n->report);
     reported = neap_clock_ns();
   }
   if (n->report != NULL && !is_stopped(t, n->step)) run_session(t, n->report);
 }
 
-/* One execution of the step. One that makes its own workspace begins each further execution with a new one. */
+/* One execution of the step. One that makes its own workspace begins each further execution with a
+ * new one. */
 static void run_node(tree *t, node *n) {
   neap_error error = {0};
-  if (!n->fresh && n->step->create_workspace && build_node(t, n, &error) != NEAP_OK) stop(t, &error);
+  if (!n->fresh && n->step->create_workspace && build_node(t, n, &error) != NEAP_OK)
+    stop(t, &error);
   n->fresh = false;
   if (!is_stopped(t, n->step)) repeat_body(t, n);
 }
 
-/* Makes all of the tree, or nothing: blobs that the nets of the first steps have made go with the one that fails. */
+/* Makes all of the tree, or nothing: blobs that the nets of the first steps have made go with the
+ * one that fails. */
 static neap_status build(const tree *t, node *top, neap_error *error) {
   neap_workspace_mark *before = NULL;
   NEAP_TRY(neap_workspace_mark_new(t->ws, true, 0, NULL, &before, error));
@@ -496,10 +546,11 @@ static neap_status build(const tree *t, node *top, neap_error *error) {
   return status;
 }
 
-/* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays. Where one fails, its run has not
- * been, and those before it have. */
-neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, const neap_compile_options *options, bool *empty,
-                                  char *warning, neap_error *error) {
+/* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays.
+ * Where one fails, its run has not been, and those before it have. */
+neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
+                                  const neap_compile_options *options, bool *empty, char *warning,
+                                  neap_error *error) {
   tree t = {.ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER, .warning = warning};
   NEAP_TRY(check_step(&t, root, 0, error));
   if (empty != NULL) *empty = root->n_net == 0 && root->n_step == 0;
@@ -517,7 +568,8 @@ neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root, con
 }
 
 /* Blobs that were made for a run that fails go with it. */
-neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net, const neap_compile_options *options, char *warning,
+neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net,
+                                 const neap_compile_options *options, char *warning,
                                  neap_error *error) {
   neap_session *session = NULL;
   neap_workspace_mark *before = NULL;

@@ -1,23 +1,26 @@
-/* stored.c: what a store keeps of a plan, as text, and the one door through which it comes back. A file may hold anything: a plan of
- * other libraries, a row that somebody changed, half a row.
+/* stored.c: what a store keeps of a plan, as text, and the one door through which it comes back. A
+ * file may hold anything: a plan of other libraries, a row that somebody changed, half a row.
  *
- * The texts: "digest HEX" of key, choices and plan; "section N" of the ladder; then neap_choices_print. And neap_plan_print.
+ * The texts: "digest HEX" of key, choices and plan; "section N" of the ladder; then
+ * neap_choices_print. And neap_plan_print.
  *
- * INVARIANT: what the digest vouches for is read, and is believed for nothing else. Every kernel is asked again for engine, algorithm,
- * threads, scratch, stash and layouts; order and addresses are verified against the graph that this gives; policy, executor and limits
- * are those of the options; figures are counted again. What is left to the text is what the kernels don't say and no check can
- * tell from another right answer: which plan of the ladder it is, an order, addresses.
+ * INVARIANT: what the digest vouches for is read, and is believed for nothing else. Every kernel is
+ * asked again for engine, algorithm, threads, scratch, stash and layouts; order and addresses are
+ * verified against the graph that this gives; policy, executor and limits are those of the options;
+ * figures are counted again. What is left to the text is what the kernels don't say and no check
+ * can tell from another right answer: which plan of the ladder it is, an order, addresses.
  */
 #include "driver/driver_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- writing ---------------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Of all three texts: one that was stored under another key is no good here. */
 static void digest(const neap_way *w, const char *choices, const char *plan_text, char text[33]) {
-  neap_hash all[] = {w->hash, neap_hash_words(choices, strlen(choices)), neap_hash_words(plan_text, strlen(plan_text))};
+  neap_hash all[] = {w->hash, neap_hash_words(choices, strlen(choices)),
+                     neap_hash_words(plan_text, strlen(plan_text))};
   neap_hash_text(neap_hash_words(all, sizeof all), text);
 }
 
@@ -35,43 +38,51 @@ void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *pla
   neap_buffer_fini(&body);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* *text: behind the digest. */
-static neap_status read_digest(const neap_way *w, const char **text, const char *plan_text, neap_error *error) {
+static neap_status read_digest(const neap_way *w, const char **text, const char *plan_text,
+                               neap_error *error) {
   char want[33], got[33];
   int used = 0;
   if (sscanf(*text, "digest %32[0-9a-f]\n%n", got, &used) != 1 || used == 0)
     return neap_fail(error, NEAP_PLAN, "stored choices do not begin with their digest");
   *text += used;
   digest(w, *text, plan_text, want);
-  if (strcmp(want, got) != 0) return neap_fail(error, NEAP_PLAN, "what is stored is not what had been stored under its key");
+  if (strcmp(want, got) != 0)
+    return neap_fail(error, NEAP_PLAN, "what is stored is not what had been stored under its key");
   return NEAP_OK;
 }
 
-/* Choices as the kernels make them today; from the text which section of the ladder they are of, what is held and what is repeated,
- * as far as the options allow it. */
+/* Choices as the kernels make them today; from the text which section of the ladder they are of,
+ * what is held and what is repeated, as far as the options allow it. */
 static neap_status read_choices(neap_way *w, const char *text, neap_error *error) {
   int section = 0, used = 0;
   if (sscanf(text, "section %d\n%n", &section, &used) != 1 || used == 0)
-    return neap_fail(error, NEAP_PLAN, "stored choices do not say how much scratch their kernels may take");
+    return neap_fail(error, NEAP_PLAN,
+                     "stored choices do not say how much scratch their kernels may take");
   NEAP_TRY(neap_ladder_choose(w, section, error));
   NEAP_TRY(neap_choices_recall(text + used, w->prepared, &w->choices, error));
-  bool may_hold = !w->resolved.no_constants, may_not_hold = w->resolved.no_constants || w->resolved.total_left < SIZE_MAX;
+  bool may_hold = !w->resolved.no_constants,
+       may_not_hold = w->resolved.no_constants || w->resolved.total_left < SIZE_MAX;
   if (w->choices.no_constants ? !may_not_hold : !may_hold)
-    return neap_fail(error, NEAP_PLAN, "stored choices %s constants, the options don't", may_hold ? "hold no" : "hold");
+    return neap_fail(error, NEAP_PLAN, "stored choices %s constants, the options don't",
+                     may_hold ? "hold no" : "hold");
   if (w->choices.n_again > 0 && !neap_way_may_recompute(w))
     return neap_fail(error, NEAP_PLAN, "stored choices repeat ops, the options don't");
   return NEAP_OK;
 }
 
-/* The plan is of the kind that was asked for, and so are those of its subnets: frames are planned within. */
-static neap_status check_kind(const neap_plan *plan, const neap_graph *graph, neap_policy policy, neap_executor executor,
-                              neap_error *error) {
+/* The plan is of the kind that was asked for, and so are those of its subnets: frames are planned
+ * within. */
+static neap_status check_kind(const neap_plan *plan, const neap_graph *graph, neap_policy policy,
+                              neap_executor executor, neap_error *error) {
   if (plan->policy != policy || plan->executor != executor)
-    return neap_fail(error, NEAP_PLAN, "the stored plan of \"%s\" is of policy %s and executor %s, expected %s and %s",
-                     graph->name, neap_policy_name(plan->policy), neap_executor_name(plan->executor), neap_policy_name(policy),
-                     neap_executor_name(executor));
+    return neap_fail(
+      error, NEAP_PLAN,
+      "the stored plan of \"%s\" is of policy %s and executor %s, expected %s and %s", graph->name,
+      neap_policy_name(plan->policy), neap_executor_name(plan->executor), neap_policy_name(policy),
+      neap_executor_name(executor));
   neap_policy inner = policy == NEAP_POLICY_POOL ? NEAP_POLICY_OFFSET : policy;
   for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; k < graph->node[n].n_sub; k++)
@@ -83,7 +94,9 @@ static neap_status check_kind(const neap_plan *plan, const neap_graph *graph, ne
 static neap_status rehearse(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
   neap_arena room = {0};
   neap_script script;
-  neap_status status = plan->policy == NEAP_POLICY_POOL ? neap_plan_rehearse(plan, graph, &room, &script, error) : NEAP_OK;
+  neap_status status = plan->policy == NEAP_POLICY_POOL
+                         ? neap_plan_rehearse(plan, graph, &room, &script, error)
+                         : NEAP_OK;
   neap_arena_fini(&room);
   return status;
 }
@@ -97,11 +110,14 @@ static neap_status read_plan(neap_way *w, const char *text, neap_error *error) {
   NEAP_TRY(neap_plan_verify(w->plan, w->graph, error));
   NEAP_TRY(neap_plan_check_counts(w->plan, w->graph, error));
   NEAP_TRY(rehearse(w->plan, w->graph, error));
-  if (!neap_way_fits(w)) return neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds its limits", w->plan->arena_bytes);
+  if (!neap_way_fits(w))
+    return neap_fail(error, NEAP_PLAN, "arena of %zu bytes exceeds its limits",
+                     w->plan->arena_bytes);
   return NEAP_OK;
 }
 
-neap_status neap_stored_read(neap_way *w, const char *choices, const char *plan_text, neap_error *error) {
+neap_status neap_stored_read(neap_way *w, const char *choices, const char *plan_text,
+                             neap_error *error) {
   neap_status status = read_digest(w, &choices, plan_text, error);
   if (status == NEAP_OK) status = read_choices(w, choices, error);
   if (status == NEAP_OK) status = neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error);

@@ -1,7 +1,9 @@
-/* asked.c: what kernels have answered in one choosing. Nets repeat their layers, backward nodes are asked twice, and asking oneDNN about
- * one convolution takes up to a tenth of a millisecond: as long as laying out the whole of a small net.
+/* asked.c: what kernels have answered in one choosing. Nets repeat their layers, backward nodes are
+ * asked twice, and asking oneDNN about one convolution takes up to a tenth of a millisecond: as
+ * long as laying out the whole of a small net.
  *
- * An answer is found by its question as bytes: kernel, attributes, types, layouts at hand, the pair's choice, limits.
+ * An answer is found by its question as bytes: kernel, attributes, types, layouts at hand, the
+ * pair's choice, limits.
  * INVARIANT: a kernel's answer depends on nothing else (op.h, neap_choose).
  */
 #include "graph/graph_int.h"
@@ -38,7 +40,8 @@ static void add_attrs(neap_buffer *out, const neap_op *op, const neap_attr_value
   int n = neap_op_n_attrs(op);
   for (int a = 0; a < n; a++) {
     neap_attr_type type = op->attrs[a].type;
-    bool is_list = type == NEAP_ATTR_INTS || type == NEAP_ATTR_AXES || type == NEAP_ATTR_FLOATS || type == NEAP_ATTR_NAMES;
+    bool is_list = type == NEAP_ATTR_INTS || type == NEAP_ATTR_AXES || type == NEAP_ATTR_FLOATS ||
+                   type == NEAP_ATTR_NAMES;
     add_number(out, attrs[a].given);
     add_number(out, is_list ? attrs[a].n : attrs[a].i);
     if (is_list) add(out, attrs[a].ints, (size_t)attrs[a].n * sizeof *attrs[a].ints);
@@ -56,7 +59,8 @@ static void add_choice(neap_buffer *out, const neap_choice *c, int n_in, int n_o
 }
 
 /* `forward`: the node that ask->pair is of. */
-static void add_question(neap_buffer *out, const neap_kernel *kernel, const neap_choose *ask, const neap_node *forward) {
+static void add_question(neap_buffer *out, const neap_kernel *kernel, const neap_choose *ask,
+                         const neap_node *forward) {
   add(out, &kernel, sizeof kernel);
   add_number(out, ask->n_in * 65536 + ask->n_out * 4 + ask->train * 2 + ask->plain);
   add_number(out, (int64_t)ask->scratch_limit);
@@ -79,22 +83,30 @@ static void take(const graph_answer *answer, const neap_choose *ask) {
 }
 
 /* NULL when memory is refused. */
-static graph_answer *remember(graph_asked *asked, const neap_choose *ask, bool taken, neap_hash hash) {
+static graph_answer *remember(graph_asked *asked, const neap_choose *ask, bool taken,
+                              neap_hash hash) {
   graph_answer *answer = neap_arena_alloc(&asked->arena, sizeof *answer);
   if (answer == NULL) return NULL;
-  *answer = (graph_answer){.hash = hash, .n = asked->question.n, .taken = taken, .choice = *ask->choice};
+  *answer =
+    (graph_answer){.hash = hash, .n = asked->question.n, .taken = taken, .choice = *ask->choice};
   answer->question = neap_arena_copy(&asked->arena, asked->question.text, asked->question.n);
-  answer->choice.in = neap_arena_copy(&asked->arena, ask->choice->in, (size_t)ask->n_in * sizeof *ask->choice->in);
-  answer->choice.out = neap_arena_copy(&asked->arena, ask->choice->out, (size_t)ask->n_out * sizeof *ask->choice->out);
-  return answer->question != NULL && answer->choice.in != NULL && answer->choice.out != NULL ? answer : NULL;
+  answer->choice.in =
+    neap_arena_copy(&asked->arena, ask->choice->in, (size_t)ask->n_in * sizeof *ask->choice->in);
+  answer->choice.out =
+    neap_arena_copy(&asked->arena, ask->choice->out, (size_t)ask->n_out * sizeof *ask->choice->out);
+  return answer->question != NULL && answer->choice.in != NULL && answer->choice.out != NULL
+           ? answer
+           : NULL;
 }
 
-bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask, const neap_node *forward, bool *taken) {
+bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask,
+               const neap_node *forward, bool *taken) {
   if (kernel->choose == NULL || ask->like != NULL) {
     *taken = neap_kernel_choose(kernel, ask);
     return true;
   }
-  if (asked->bucket == NULL && (asked->bucket = neap_arena_alloc(&asked->arena, N_BUCKET * sizeof *asked->bucket)) == NULL)
+  if (asked->bucket == NULL &&
+      (asked->bucket = neap_arena_alloc(&asked->arena, N_BUCKET * sizeof *asked->bucket)) == NULL)
     return false;
   asked->question.n = 0;
   add_question(&asked->question, kernel, ask, forward);
@@ -102,7 +114,9 @@ bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask, 
   neap_hash hash = neap_hash_words(asked->question.text, asked->question.n);
   graph_answer **bucket = &asked->bucket[hash.low % N_BUCKET];
   for (const graph_answer *a = *bucket; a != NULL; a = a->next) {
-    if (a->hash.low != hash.low || a->n != asked->question.n || memcmp(a->question, asked->question.text, a->n) != 0) continue;
+    if (a->hash.low != hash.low || a->n != asked->question.n ||
+        memcmp(a->question, asked->question.text, a->n) != 0)
+      continue;
     *taken = a->taken;
     if (a->taken) take(a, ask);
     return true;

@@ -1,11 +1,14 @@
-/* bank.c: memory banks: where the nodes and values of a graph lie and are wanted. build/bank.c assigns them. */
+/* bank.c: memory banks: where the nodes and values of a graph lie and are wanted. build/bank.c
+ * assigns them. */
 #include "graph/graph_int.h"
 
 #include <string.h>
 
 static const char *const kind_names[] = {"ordinary", "huge"};
 
-const char *neap_bank_kind_name(neap_bank_kind kind) { return (unsigned)kind < NEAP_COUNT(kind_names) ? kind_names[kind] : "?"; }
+const char *neap_bank_kind_name(neap_bank_kind kind) {
+  return (unsigned)kind < NEAP_COUNT(kind_names) ? kind_names[kind] : "?";
+}
 
 bool neap_bank_kind_from_name(const char *name, neap_bank_kind *kind) {
   for (int k = 0; k < NEAP_COUNT(kind_names); k++)
@@ -20,17 +23,20 @@ int neap_graph_bank_of(const neap_graph *graph, neap_value_id v) {
 neap_bank *neap_banks_copy(neap_arena *arena, int n, const neap_bank *bank) {
   neap_bank *copy = neap_arena_copy(arena, bank, (size_t)n * sizeof *copy);
   for (int i = 0; copy != NULL && i < n; i++)
-    if (bank[i].name != NULL && (copy[i].name = neap_arena_strdup(arena, bank[i].name)) == NULL) return NULL;
+    if (bank[i].name != NULL && (copy[i].name = neap_arena_strdup(arena, bank[i].name)) == NULL)
+      return NULL;
   return copy;
 }
 
 /* What is freed is not looked at, and what is written in place is written where it is. */
-int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_value_id v, bool paired) {
+int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_value_id v,
+                           bool paired) {
   if (paired || graph->n_bank == 0 || (node->effects & NEAP_EFFECT_RELEASE) != 0) return -1;
   if (node->confined) return node->bank;
   return graph->value[v].bank != neap_graph_bank_of(graph, v) ? graph->value[v].bank : -1;
 }
 
 bool graph_same_bank(const char *label, const char *other) {
-  return strcmp(label[0] == '\0' ? NEAP_MAIN_BANK : label, other[0] == '\0' ? NEAP_MAIN_BANK : other) == 0;
+  return strcmp(label[0] == '\0' ? NEAP_MAIN_BANK : label,
+                other[0] == '\0' ? NEAP_MAIN_BANK : other) == 0;
 }

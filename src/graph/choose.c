@@ -1,8 +1,9 @@
 /* choose.c: picks a kernel for every node, once per forward and backward pair.
  *
- * Engines are tried in the order of the op's kernel list, a forced one before the others. A candidate is taken when its own
- * choose accepts and every backward node of the pair that has a kernel of that engine accepts too; a pair with a stash may not
- * fall back on another engine, since the stash's format is the engine's own.
+ * Engines are tried in the order of the op's kernel list, a forced one before the others. A
+ * candidate is taken when its own choose accepts and every backward node of the pair that has a
+ * kernel of that engine accepts too; a pair with a stash may not fall back on another engine, since
+ * the stash's format is the engine's own.
  */
 #include "graph/graph_int.h"
 
@@ -30,8 +31,10 @@ static bool same_types(const neap_graph *graph, neap_value_id a, neap_value_id b
   return neap_type_equal(&graph->value[a].type, &graph->value[b].type);
 }
 
-/* any_layout: all operands of input 0's type take the first blocked layout at hand; plain if any differs. */
-static void take_any_layout(const chooser *c, const neap_node *node, const neap_layout *in_layout, neap_choice *choice) {
+/* any_layout: all operands of input 0's type take the first blocked layout at hand; plain if any
+ * differs. */
+static void take_any_layout(const chooser *c, const neap_node *node, const neap_layout *in_layout,
+                            neap_choice *choice) {
   const neap_layout *found = NULL;
   for (int i = 0; i < node->n_in && found == NULL; i++)
     if (node->in[i] >= 0 && in_layout[i].kind == NEAP_LAYOUT_BLOCKED) found = &in_layout[i];
@@ -48,11 +51,14 @@ static void take_any_layout(const chooser *c, const neap_node *node, const neap_
 /* Input 0 speaks for the node, or output 0 where it has no input 0. */
 static bool dtype_fits(const neap_graph *graph, const neap_node *node, const neap_kernel *kernel) {
   if (kernel->dtypes == 0) return true;
-  neap_value_id v = node->n_in > 0 && node->in[0] >= 0 ? node->in[0] : node->n_out > 0 ? node->out[0] : NEAP_NO_VALUE;
+  neap_value_id v = node->n_in > 0 && node->in[0] >= 0 ? node->in[0]
+                    : node->n_out > 0                  ? node->out[0]
+                                                       : NEAP_NO_VALUE;
   return v < 0 || neap_dtype_in(graph->value[v].type.dtype, kernel->dtypes);
 }
 
-/* The choice that the node at hand is to follow; NULL when it is free. Choices of both graphs are in the same order. */
+/* The choice that the node at hand is to follow; NULL when it is free. Choices of both graphs are
+ * in the same order. */
 static const neap_choice *like_of(const chooser *c) {
   return c->options->like != NULL ? &c->options->like->choice[c->out->n] : NULL;
 }
@@ -65,11 +71,14 @@ static bool same_layouts(const neap_layout *a, const neap_layout *b, int n) {
 
 /* Fits where `like` stands: the same engine, the same layouts, no more scratch. */
 static bool fits(const neap_node *node, const neap_choice *choice, const neap_choice *like) {
-  return choice->engine == like->engine && choice->n_thread == like->n_thread && choice->scratch_bytes <= like->scratch_bytes &&
-         same_layouts(choice->in, like->in, node->n_in) && same_layouts(choice->out, like->out, node->n_out);
+  return choice->engine == like->engine && choice->n_thread == like->n_thread &&
+         choice->scratch_bytes <= like->scratch_bytes &&
+         same_layouts(choice->in, like->in, node->n_in) &&
+         same_layouts(choice->out, like->out, node->n_out);
 }
 
-/* What asking a kernel gives: it does not take the node, it does, or the asking itself was refused memory. */
+/* What asking a kernel gives: it does not take the node, it does, or the asking itself was refused
+ * memory. */
 typedef enum verdict { REFUSED, TAKEN, NO_MEMORY } verdict;
 
 /* For those who ask for plain layouts alone. */
@@ -81,18 +90,22 @@ static bool all_plain(const neap_choice *choice, int n_in, int n_out) {
   return true;
 }
 
-/* Asks one kernel about one node. `trial`: as if all inputs were plain. `like`: to be followed, may be NULL. */
-static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair, bool trial, const neap_choice *like,
-                   size_t scratch_limit, neap_choice *choice) {
+/* Asks one kernel about one node. `trial`: as if all inputs were plain. `like`: to be followed, may
+ * be NULL. */
+static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair,
+                   bool trial, const neap_choice *like, size_t scratch_limit, neap_choice *choice) {
   const neap_node *node = &c->graph->node[n];
-  neap_type *type = neap_arena_alloc(&c->out->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *type);
+  neap_type *type =
+    neap_arena_alloc(&c->out->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *type);
   neap_layout *in_layout = new_layouts(c, node->n_in);
   *choice = (neap_choice){.engine = kernel->engine,
                           .n_thread = c->options->n_thread,
                           .in = new_layouts(c, node->n_in),
                           .out = new_layouts(c, node->n_out)};
-  /* A candidate that is refused leaves its lists in the arena: they are small, and few are asked. */
-  if (type == NULL || in_layout == NULL || choice->in == NULL || choice->out == NULL) return NO_MEMORY;
+  /* A candidate that is refused leaves its lists in the arena: they are small, and few are
+   * asked. */
+  if (type == NULL || in_layout == NULL || choice->in == NULL || choice->out == NULL)
+    return NO_MEMORY;
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
     type[i] = c->graph->value[node->in[i]].type;
@@ -100,8 +113,8 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   }
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
   if (!dtype_fits(c->graph, node, kernel)) return REFUSED;
-  /* What an enforced pair writes are bytes that others find in order: behind a Reorder they would have another writer, whom no
-   * edge lets wait for the readers of the old version. */
+  /* What an enforced pair writes are bytes that others find in order: behind a Reorder they would
+   * have another writer, whom no edge lets wait for the readers of the old version. */
   bool plain = c->options->plain || node->n_enforced > 0;
   if (kernel->any_layout && node->n_in > 0 && !plain) take_any_layout(c, node, in_layout, choice);
   neap_choose ask = {.op = node->op,
@@ -123,10 +136,10 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   return plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
 }
 
-/* The same algorithm first; where this size can't have it in the scratch that is there, whichever fits in its place: it may cost
- * time, but moves no byte. */
-static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair, const neap_choice *like,
-                        neap_choice *choice) {
+/* The same algorithm first; where this size can't have it in the scratch that is there, whichever
+ * fits in its place: it may cost time, but moves no byte. */
+static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair,
+                        const neap_choice *like, neap_choice *choice) {
   const neap_node *node = &c->graph->node[n];
   verdict v = ask(c, n, kernel, pair, false, like, like->scratch_bytes, choice);
   if (v == NO_MEMORY) return v;
@@ -149,10 +162,12 @@ static bool has_stash(const neap_graph *graph, const neap_node *node) {
   return false;
 }
 
-/* Whether all backward nodes of forward node n would go along with `engine`. Settles their kernels when so. */
+/* Whether all backward nodes of forward node n would go along with `engine`. Settles their kernels
+ * when so. */
 static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice *choice) {
   const neap_graph *graph = c->graph;
-  /* All are asked before any is settled: a pair that one node refuses must leave the others free for the next engine. */
+  /* All are asked before any is settled: a pair that one node refuses must leave the others free
+   * for the next engine. */
   for (int pass = 0; pass < 2; pass++)
     for (int m = n + 1; m < graph->n_node; m++) {
       if (graph->node[m].forward != n) continue;
@@ -172,76 +187,89 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
   return TAKEN;
 }
 
-/* The first kernel that takes node n. A backward node whose pair was settled by its forward is asked for that kernel alone.
- * DTYPE error when no kernel takes it; PLAN error when `like` can't be followed. */
+/* The first kernel that takes node n. A backward node whose pair was settled by its forward is
+ * asked for that kernel alone. DTYPE error when no kernel takes it; PLAN error when `like` can't be
+ * followed. */
 static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_error *error) {
   const neap_node *node = &c->graph->node[n];
   bool is_forward = node->forward == n;
-  const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]], *like = like_of(c);
+  const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]],
+                    *like = like_of(c);
   const neap_kernel *k = NULL;
   while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
-    if ((c->kernel[n] != NULL && k != c->kernel[n]) || (like != NULL && like->engine != k->engine)) continue;
-    verdict v =
-      like != NULL ? ask_like(c, n, k, pair, like, choice) : ask(c, n, k, pair, false, NULL, c->options->scratch_limit, choice);
+    if ((c->kernel[n] != NULL && k != c->kernel[n]) || (like != NULL && like->engine != k->engine))
+      continue;
+    verdict v = like != NULL ? ask_like(c, n, k, pair, like, choice)
+                             : ask(c, n, k, pair, false, NULL, c->options->scratch_limit, choice);
     if (v == TAKEN && like == NULL && is_forward) v = ask_pair(c, n, k->engine, choice);
     if (v == NO_MEMORY) return graph_no_memory(error);
     if (v == TAKEN) return NEAP_OK;
   }
-  if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0) { /* instruction kinds without kernels */
-    *choice = (neap_choice){.engine = NEAP_ENGINE_REF,
-                            .n_thread = c->options->n_thread,
-                            .in = new_layouts(c, node->n_in),
-                            .out = new_layouts(c, node->n_out),
-                            .scratch_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0};
+  /* instruction kinds without kernels */
+  if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0) {
+    *choice =
+      (neap_choice){.engine = NEAP_ENGINE_REF,
+                    .n_thread = c->options->n_thread,
+                    .in = new_layouts(c, node->n_in),
+                    .out = new_layouts(c, node->n_out),
+                    .scratch_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0};
     return choice->in == NULL || choice->out == NULL ? graph_no_memory(error) : NEAP_OK;
   }
   neap_error inner = {0};
   if (like != NULL)
-    neap_fail(&inner, NEAP_PLAN, "its %s kernel can't be had for these sizes", neap_engine_name(like->engine));
+    neap_fail(&inner, NEAP_PLAN, "its %s kernel can't be had for these sizes",
+              neap_engine_name(like->engine));
   else
     neap_fail(&inner, NEAP_DTYPE, "no kernel takes these operands");
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 
-static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out,
-                                graph_asked *asked, int *cap, neap_error *error);
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options,
+                                neap_choices *out, graph_asked *asked, int *cap, neap_error *error);
 
-/* Nodes in order, so that a node knows the layouts of its inputs; a subgraph's choices lie behind its owner's, as every reader
- * of the list walks them. */
+/* Nodes in order, so that a node knows the layouts of its inputs; a subgraph's choices lie behind
+ * its owner's, as every reader of the list walks them. */
 static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
   for (int n = 0; n < c->graph->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
     neap_choice choice;
     NEAP_TRY(choose_node(c, n, &choice, error));
-    if (!neap_list_grow(&c->out->choice, cap, c->out->n + 1, sizeof choice)) return graph_no_memory(error);
+    if (!neap_list_grow(&c->out->choice, cap, c->out->n + 1, sizeof choice))
+      return graph_no_memory(error);
     c->index[n] = c->out->n;
     c->out->choice[c->out->n++] = choice;
     for (int k = 0; k < node->n_out; k++) {
       const neap_value *value = &c->graph->value[node->out[k]];
       /* Resident bytes and operands of the owner are plain: lay_out converts behind the node. */
-      c->layout[node->out[k]] = value->region == NEAP_REGION_ARENA ? choice.out[k] : (neap_layout){0};
+      c->layout[node->out[k]] =
+        value->region == NEAP_REGION_ARENA ? choice.out[k] : (neap_layout){0};
     }
-    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(choose_graph(node->sub[s], c->options, c->out, c->asked, cap, error));
+    for (int s = 0; s < node->n_sub; s++)
+      NEAP_TRY(choose_graph(node->sub[s], c->options, c->out, c->asked, cap, error));
   }
   return NEAP_OK;
 }
 
-/* Tables for one graph, then its nodes; the choices are appended to those of the graphs around it. */
-static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options, neap_choices *out,
-                                graph_asked *asked, int *cap, neap_error *error) {
+/* Tables for one graph, then its nodes; the choices are appended to those of the graphs around
+ * it. */
+static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options,
+                                neap_choices *out, graph_asked *asked, int *cap,
+                                neap_error *error) {
   chooser c = {.graph = graph, .options = options, .out = out, .asked = asked, .first = out->n};
   c.index = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.index);
   c.kernel = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.kernel);
   c.layout = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *c.layout);
-  neap_status status =
-    c.index == NULL || c.kernel == NULL || c.layout == NULL ? graph_no_memory(error) : choose_all(&c, cap, error);
+  neap_status status = c.index == NULL || c.kernel == NULL || c.layout == NULL
+                         ? graph_no_memory(error)
+                         : choose_all(&c, cap, error);
   neap_free(c.index);
   neap_free((void *)c.kernel);
   neap_free(c.layout);
   return status;
 }
 
-neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error) {
+neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
+                              neap_choices *out, neap_error *error) {
   int cap = 0;
   graph_asked asked = {0};
   memset(out, 0, sizeof *out);
@@ -255,7 +283,8 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   return status;
 }
 
-neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again, neap_error *error) {
+neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again,
+                                neap_error *error) {
   int *copy = neap_arena_copy(&choices->arena, again, (size_t)n_again * sizeof *copy);
   if (copy == NULL) return graph_no_memory(error);
   choices->n_again = n_again;
@@ -270,20 +299,23 @@ static bool counts_threads(const neap_graph *graph, const neap_node *node, neap_
   return false; /* a control op: its subnets' nodes are compared */
 }
 
-static void compare_graph(neap_choices *choices, const neap_choices *free, const neap_graph *graph, int *next) {
+static void compare_graph(neap_choices *choices, const neap_choices *free, const neap_graph *graph,
+                          int *next) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     neap_choice *a = &choices->choice[*next];
     const neap_choice *b = &free->choice[(*next)++];
     bool other_team = a->n_thread != b->n_thread && counts_threads(graph, node, a->engine);
-    a->changed = a->engine != b->engine || a->algorithm != b->algorithm || other_team || a->scratch_bytes != b->scratch_bytes ||
-                 a->stash_bytes != b->stash_bytes || !same_layouts(a->in, b->in, node->n_in) ||
+    a->changed = a->engine != b->engine || a->algorithm != b->algorithm || other_team ||
+                 a->scratch_bytes != b->scratch_bytes || a->stash_bytes != b->stash_bytes ||
+                 !same_layouts(a->in, b->in, node->n_in) ||
                  !same_layouts(a->out, b->out, node->n_out);
     for (int s = 0; s < node->n_sub; s++) compare_graph(choices, free, node->sub[s], next);
   }
 }
 
-void neap_choices_compare(neap_choices *choices, const neap_choices *free, const neap_graph *graph) {
+void neap_choices_compare(neap_choices *choices, const neap_choices *free,
+                          const neap_graph *graph) {
   int next = 0;
   assert(choices->n == free->n);
   compare_graph(choices, free, graph, &next);
@@ -295,24 +327,30 @@ void neap_choices_fini(neap_choices *choices) {
   memset(choices, 0, sizeof *choices);
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------------------
- * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are repeated, and which), then one line a
- * node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of scratch and of stash, whether it is
- * changed, then layouts of inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0.
+/* ---- text ---------------------------------------------------------------------------------------
+ * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are
+ * repeated, and which), then one line a node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0":
+ * engine, algorithm, threads, bytes of scratch and of stash, whether it is changed, then layouts of
+ * inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0.
  *
- * INVARIANT: no line of a node is read back. Kernels are asked again, and what the text says is compared with what they say. */
+ * INVARIANT: no line of a node is read back. Kernels are asked again, and what the text says is
+ * compared with what they say. */
 
 /* Of n operands; an absent one is printed as plain, of rank 0. */
-static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph, const neap_value_id *id, neap_buffer *out) {
+static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph,
+                          const neap_value_id *id, neap_buffer *out) {
   char text[NEAP_LAYOUT_TEXT];
   for (int i = 0; i < n; i++)
-    neap_buffer_add(out, " %s@%zu", neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text),
-                    layout[i].kind == NEAP_LAYOUT_OPAQUE ? layout[i].bytes : (size_t)0);
+    neap_buffer_add(
+      out, " %s@%zu",
+      neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text),
+      layout[i].kind == NEAP_LAYOUT_OPAQUE ? layout[i].bytes : (size_t)0);
 }
 
-static void print_choice(const neap_choice *c, const neap_graph *graph, const neap_node *node, neap_buffer *out) {
-  neap_buffer_add(out, "%s %d %d %zu %zu %d |", neap_engine_name(c->engine), c->algorithm, c->n_thread, c->scratch_bytes,
-                  c->stash_bytes, c->changed);
+static void print_choice(const neap_choice *c, const neap_graph *graph, const neap_node *node,
+                         neap_buffer *out) {
+  neap_buffer_add(out, "%s %d %d %zu %zu %d |", neap_engine_name(c->engine), c->algorithm,
+                  c->n_thread, c->scratch_bytes, c->stash_bytes, c->changed);
   print_layouts(c->in, node->n_in, graph, node->in, out);
   neap_buffer_add(out, " >");
   print_layouts(c->out, node->n_out, graph, node->out, out);
@@ -320,7 +358,8 @@ static void print_choice(const neap_choice *c, const neap_graph *graph, const ne
 }
 
 /* In the order of the list: a subgraph behind the node that owns it. */
-static void print_graph(const neap_choices *choices, const neap_graph *graph, int *next, neap_buffer *out) {
+static void print_graph(const neap_choices *choices, const neap_graph *graph, int *next,
+                        neap_buffer *out) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     print_choice(&choices->choice[(*next)++], graph, node, out);
@@ -330,29 +369,39 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
 
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
   int next = 0;
-  neap_buffer_add(out, "constants %d\nagain %d", choices->no_constants ? 0 : choices->hold_constants ? 2 : 1, choices->n_again);
+  neap_buffer_add(out, "constants %d\nagain %d",
+                  choices->no_constants     ? 0
+                  : choices->hold_constants ? 2
+                                            : 1,
+                  choices->n_again);
   for (int i = 0; i < choices->n_again; i++) neap_buffer_add(out, " %d", choices->again[i]);
   neap_buffer_add(out, "\n");
   print_graph(choices, graph, &next, out);
 }
 
-/* Two lines in which `text` and `line` differ, word by word up to the first that does. PLAN error that names it. */
-static neap_status fail_line(const char *text, const char *line, const neap_node *node, neap_error *error) {
-  static const char *const field[] = {"engine", "algorithm", "threads", "scratch", "stash", "changed"};
+/* Two lines in which `text` and `line` differ, word by word up to the first that does. PLAN error
+ * that names it. */
+static neap_status fail_line(const char *text, const char *line, const neap_node *node,
+                             neap_error *error) {
+  static const char *const field[] = {"engine",  "algorithm", "threads",
+                                      "scratch", "stash",     "changed"};
   int word = 0;
   size_t a = strcspn(text, " \n"), b = strcspn(line, " \n");
   while (a == b && strncmp(text, line, a) == 0 && text[a] == ' ' && line[b] == ' ') {
     text += a + 1, line += b + 1, word++;
     a = strcspn(text, " \n"), b = strcspn(line, " \n");
   }
-  return neap_fail(error, NEAP_PLAN, "%s \"%s\": its stored %s is \"%.*s\", its kernels say \"%.*s\"", node->op->name, node->name,
-                   word < NEAP_COUNT(field) ? field[word] : "layout", (int)NEAP_MIN(a, (size_t)NEAP_LAYOUT_TEXT), text,
+  return neap_fail(error, NEAP_PLAN,
+                   "%s \"%s\": its stored %s is \"%.*s\", its kernels say \"%.*s\"", node->op->name,
+                   node->name, word < NEAP_COUNT(field) ? field[word] : "layout",
+                   (int)NEAP_MIN(a, (size_t)NEAP_LAYOUT_TEXT), text,
                    (int)NEAP_MIN(b, (size_t)NEAP_LAYOUT_TEXT), line);
 }
 
 /* In the order of print_graph; `line` is room. */
-static neap_status compare_text(const char **text, const neap_choices *choices, const neap_graph *graph, int *next,
-                                neap_buffer *line, neap_error *error) {
+static neap_status compare_text(const char **text, const neap_choices *choices,
+                                const neap_graph *graph, int *next, neap_buffer *line,
+                                neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     line->n = 0;
@@ -360,7 +409,8 @@ static neap_status compare_text(const char **text, const neap_choices *choices, 
     if (line->failed) return graph_no_memory(error);
     if (strncmp(*text, line->text, line->n) != 0) return fail_line(*text, line->text, node, error);
     *text += line->n;
-    for (int s = 0; s < node->n_sub; s++) NEAP_TRY(compare_text(text, choices, node->sub[s], next, line, error));
+    for (int s = 0; s < node->n_sub; s++)
+      NEAP_TRY(compare_text(text, choices, node->sub[s], next, line, error));
   }
   return NEAP_OK;
 }
@@ -369,20 +419,24 @@ static neap_status compare_text(const char **text, const neap_choices *choices, 
 static neap_status read_again(const char **text, neap_choices *out, neap_error *error) {
   int n = 0, used = 0;
   bool good = sscanf(*text, "again %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
-  if (good && (out->again = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->again)) == NULL)
+  if (good &&
+      (out->again = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->again)) == NULL)
     return graph_no_memory(error);
   out->n_again = 0;
   for (*text += used; good && out->n_again < n; *text += used)
     good = sscanf(*text, " %d%n", &out->again[out->n_again++], &used) == 1;
-  if (!good || **text != '\n') return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
+  if (!good || **text != '\n')
+    return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
   ++*text;
   return NEAP_OK;
 }
 
-neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_choices *choices, neap_error *error) {
+neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_choices *choices,
+                                neap_error *error) {
   int constants = 0, used = 0, next = 0;
   if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || constants < 0 || constants > 2)
-    return neap_fail(error, NEAP_PLAN, "stored choices do not begin by saying whether constants are held");
+    return neap_fail(error, NEAP_PLAN,
+                     "stored choices do not begin by saying whether constants are held");
   text += used;
   NEAP_TRY(read_again(&text, choices, error));
   choices->no_constants = constants == 0;

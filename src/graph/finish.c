@@ -1,18 +1,19 @@
-/* finish.c: the last pass over a graph: commits behind everything that can fault, dead nodes and values out, values numbered in
- * order of first mention, and the explicit edge list.
+/* finish.c: the last pass over a graph: commits behind everything that can fault, dead nodes and
+ * values out, values numbered in order of first mention, and the explicit edge list.
  *
- * INVARIANT: a fault stops a run before anything that lasts has changed, unless the fault lies in what reads what was
- * committed; then the workspace puts it back.
- * INVARIANT: the edges say everything about order: planner, verifier and runner look at nothing else. A pair of nodes has one
- * edge; that of the data where there are both.
- * INVARIANT: numbers of values depend on the ops and their order alone, so that equal nets have equal canonical texts.
+ * INVARIANT: a fault stops a run before anything that lasts has changed, unless the fault lies in
+ * what reads what was committed; then the workspace puts it back.
+ * INVARIANT: the edges say everything about order: planner, verifier and runner look at nothing
+ * else. A pair of nodes has one edge; that of the data where there are both.
+ * INVARIANT: numbers of values depend on the ops and their order alone, so that equal nets have
+ * equal canonical texts.
  */
 #include "graph/graph_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- commits last ---------------------------------------------------------------------------------------------------- */
+/* ---- commits last ---------------------------------------------------------------------------- */
 
 /* An op whose length depends on data, or a subnet with one. */
 static bool has_extent(const neap_node *node) {
@@ -30,41 +31,51 @@ static bool seeks(const neap_node *node) {
   return does;
 }
 
-/* late[n]: node n writes resident storage, depends on one that does, or frees what such a one reads. Stable: both halves keep
- * their order. An old version's readers are not late, unless for another reason, so they still come first. */
+/* late[n]: node n writes resident storage, depends on one that does, or frees what such a one
+ * reads. Stable: both halves keep their order. An old version's readers are not late, unless for
+ * another reason, so they still come first. */
 static neap_status commits_last(neap_graph *graph, neap_error *error) {
   int n = graph->n_node, early = 0;
-  bool *late = neap_alloc_zeroed((size_t)n), *late_value = neap_alloc_zeroed((size_t)graph->n_value),
+  bool *late = neap_alloc_zeroed((size_t)n),
+       *late_value = neap_alloc_zeroed((size_t)graph->n_value),
        *late_read = neap_alloc_zeroed((size_t)graph->n_value);
   neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
   int *place = neap_alloc((size_t)n * sizeof *place);
   neap_status status =
-    late == NULL || late_value == NULL || late_read == NULL || sorted == NULL || place == NULL ? graph_no_memory(error) : NEAP_OK;
+    late == NULL || late_value == NULL || late_read == NULL || sorted == NULL || place == NULL
+      ? graph_no_memory(error)
+      : NEAP_OK;
   if (status != NEAP_OK) goto done;
   for (int i = 0; i < n; i++) {
     const neap_node *node = &graph->node[i];
     bool release = (node->effects & NEAP_EFFECT_RELEASE) != 0;
     late[i] = (node->effects & NEAP_EFFECT_COMMIT) != 0;
-    for (int k = 0; k < node->n_in; k++) late[i] = late[i] || (release && node->in[k] >= 0 && late_read[node->in[k]]);
-    for (int k = 0; k < node->n_in; k++) late[i] = late[i] || (node->in[k] >= 0 && late_value[node->in[k]]);
+    for (int k = 0; k < node->n_in; k++)
+      late[i] = late[i] || (release && node->in[k] >= 0 && late_read[node->in[k]]);
+    for (int k = 0; k < node->n_in; k++)
+      late[i] = late[i] || (node->in[k] >= 0 && late_value[node->in[k]]);
     for (int k = 0; late[i] && k < node->n_out; k++) late_value[node->out[k]] = true;
     for (int k = 0; late[i] && k < node->n_in; k++)
       if (node->in[k] >= 0) late_read[node->in[k]] = true;
     if (late[i] && has_extent(node)) {
       neap_error inner = {0};
-      neap_fail(&inner, NEAP_GRAPH,
-                node->extent > 0
-                  ? "how long its output is depends on data, so it can't read what an update has written"
-                  : "it has an op whose length depends on data, so it can't update anything or read what an update has written");
+      neap_fail(
+        &inner, NEAP_GRAPH,
+        node->extent > 0
+          ? "how long its output is depends on data, so it can't read what an update has written"
+          : "it has an op whose length depends on data, so it can't update anything or read what "
+            "an update has written");
       status = graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
       goto done;
     }
     early += !late[i];
   }
-  /* One pass decides, since what a late node writes is read behind it; then both halves are filled in order. */
+  /* One pass decides, since what a late node writes is read behind it; then both halves are filled
+   * in order. */
   for (int i = 0, a = 0, b = early; i < n; i++) place[i] = late[i] ? b++ : a++;
-  /* A gradient that reads nothing of its forward (Sum's: a shape) stays where it is when the forward moves behind it. Then they are no
-   * pair: kernels are chosen in order, and a backward's after its forward's. */
+  /* A gradient that reads nothing of its forward (Sum's: a shape) stays where it is when the
+   * forward moves behind it. Then they are no pair: kernels are chosen in order, and a backward's
+   * after its forward's. */
   for (int i = 0; i < n; i++) {
     sorted[place[i]] = graph->node[i];
     int forward = place[graph->node[i].forward];
@@ -82,7 +93,7 @@ done:
   return status;
 }
 
-/* ---- dead nodes and values --------------------------------------------------------------------------------------------- */
+/* ---- dead nodes and values ------------------------------------------------------------------- */
 
 static void mark_inputs(const neap_node *node, bool *needed) {
   for (int i = 0; i < node->n_in; i++)
@@ -93,29 +104,36 @@ static void mark_inputs(const neap_node *node, bool *needed) {
 static void mark(const neap_graph *graph, bool *live, bool *needed) {
   for (int k = 0; k < graph->n_output; k++) needed[graph->output[k]] = true;
   for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].region != NEAP_REGION_ARENA && graph->value[v].is_last && graph->value[v].node >= 0) needed[v] = true;
+    if (graph->value[v].region != NEAP_REGION_ARENA && graph->value[v].is_last &&
+        graph->value[v].node >= 0)
+      needed[v] = true;
   for (int n = graph->n_node - 1; n >= 0; n--) {
     const neap_node *node = &graph->node[n];
-    /* A write that lasts is needed by itself; in a probe so is an op whose length is being looked for. */
-    live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0 || (graph->probe && (node->extent > 0 || seeks(node)));
+    /* A write that lasts is needed by itself; in a probe so is an op whose length is being looked
+     * for. */
+    live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0 ||
+              (graph->probe && (node->extent > 0 || seeks(node)));
     for (int k = 0; k < node->n_out; k++) live[n] = live[n] || needed[node->out[k]];
     if (live[n]) mark_inputs(node, needed);
   }
   for (int n = 0; n < graph->n_node; n++) { /* a Free stays when what it frees does */
     const neap_node *node = &graph->node[n];
     if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
-    for (int i = 0; i < node->n_in; i++) live[n] = live[n] || (node->in[i] >= 0 && needed[node->in[i]]);
+    for (int i = 0; i < node->n_in; i++)
+      live[n] = live[n] || (node->in[i] >= 0 && needed[node->in[i]]);
     if (live[n]) mark_inputs(node, needed);
   }
 }
 
-/* Trailing outputs that nobody reads and nobody can name, where the record lets them be absent: a kernel writes the others
- * whether asked or not, and the length of a variadic list means something. */
+/* Trailing outputs that nobody reads and nobody can name, where the record lets them be absent: a
+ * kernel writes the others whether asked or not, and the length of a variadic list means
+ * something. */
 static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *needed) {
   for (; node->n_out > 1 && (node->effects & NEAP_EFFECT_CONTROL) == 0; node->n_out--) {
     neap_value_id last = node->out[node->n_out - 1];
     unsigned flags = neap_op_output(node->op, node->n_out - 1)->flags;
-    if (needed[last] || graph->value[last].is_blob || (flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL)
+    if (needed[last] || graph->value[last].is_blob ||
+        (flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL)
       return;
   }
 }
@@ -138,19 +156,23 @@ static void number_with_root(renumbering *r, int old) {
   number(r, old);
 }
 
-/* A name whose last value is not computed means that value all the same: what the workspace has of the name is older. */
+/* A name whose last value is not computed means that value all the same: what the workspace has of
+ * the name is older. */
 static neap_status note_dead(neap_graph *graph, const int *new_id, neap_error *error) {
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    if (new_id[v] >= 0 || !value->is_blob || !value->is_last || value->node < 0 || value->name == NULL) continue;
-    if (neap_graph_find_gone(graph, value->name) == NULL && !graph_add_gone(graph, value->name, NULL))
+    if (new_id[v] >= 0 || !value->is_blob || !value->is_last || value->node < 0 ||
+        value->name == NULL)
+      continue;
+    if (neap_graph_find_gone(graph, value->name) == NULL &&
+        !graph_add_gone(graph, value->name, NULL))
       return graph_no_memory(error);
   }
   return NEAP_OK;
 }
 
-/* Takes out nodes that are not live, frees their subgraphs, and keeps only values that something mentions. A node whose forward
- * is gone becomes its own. */
+/* Takes out nodes that are not live, frees their subgraphs, and keeps only values that something
+ * mentions. A node whose forward is gone becomes its own. */
 static neap_status compact(neap_graph *graph, const bool *live, neap_error *error) {
   neap_status status = NEAP_OK;
   renumbering r = {.graph = graph};
@@ -182,7 +204,8 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
   for (int n = 0; n < n_node; n++) {
     neap_node *node = &graph->node[n];
     node->forward = place[node->forward] >= 0 ? place[node->forward] : n;
-    for (int i = 0; i < node->n_in; i++) node->in[i] = node->in[i] >= 0 ? r.new_id[node->in[i]] : NEAP_NO_VALUE;
+    for (int i = 0; i < node->n_in; i++)
+      node->in[i] = node->in[i] >= 0 ? r.new_id[node->in[i]] : NEAP_NO_VALUE;
     for (int k = 0; k < node->n_out; k++) node->out[k] = r.new_id[node->out[k]];
   }
   for (int v = 0; v < r.n; v++) {
@@ -204,7 +227,8 @@ done:
 
 /* With `all` every node stays, and values are only numbered anew. */
 static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
-  bool *live = neap_alloc_zeroed((size_t)graph->n_node + 1), *needed = neap_alloc_zeroed((size_t)graph->n_value + 1);
+  bool *live = neap_alloc_zeroed((size_t)graph->n_node + 1),
+       *needed = neap_alloc_zeroed((size_t)graph->n_value + 1);
   neap_status status = live == NULL || needed == NULL ? graph_no_memory(error) : NEAP_OK;
   if (status == NEAP_OK) {
     if (all)
@@ -220,12 +244,14 @@ static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
   return status;
 }
 
-/* ---- edges ---------------------------------------------------------------------------------------------------------------- */
+/* ---- edges ----------------------------------------------------------------------------------- */
 
 /* No edge from a value that exists before the graph runs (from < 0), nor from a node to itself. */
-static neap_status add_edge(neap_graph *graph, int from, int to, neap_edge_kind kind, neap_error *error) {
+static neap_status add_edge(neap_graph *graph, int from, int to, neap_edge_kind kind,
+                            neap_error *error) {
   if (from < 0 || from == to) return NEAP_OK;
-  if (!neap_list_grow(&graph->edge, &graph->cap_edge, graph->n_edge + 1, sizeof *graph->edge)) return graph_no_memory(error);
+  if (!neap_list_grow(&graph->edge, &graph->cap_edge, graph->n_edge + 1, sizeof *graph->edge))
+    return graph_no_memory(error);
   graph->edge[graph->n_edge++] = (neap_edge){from, to, kind};
   return NEAP_OK;
 }
@@ -238,20 +264,23 @@ static int compare_edges(const void *a, const void *b) {
   return (int)x->kind - (int)y->kind; /* a data edge hides an order edge between the same nodes */
 }
 
-/* A reader behind the node that overwrites or frees what it reads. The user's own order is at fault, so both are named. */
-static neap_status edge_too_late(const neap_graph *graph, int reader, int writer, neap_value_id v, neap_error *error) {
+/* A reader behind the node that overwrites or frees what it reads. The user's own order is at
+ * fault, so both are named. */
+static neap_status edge_too_late(const neap_graph *graph, int reader, int writer, neap_value_id v,
+                                 neap_error *error) {
   const neap_node *r = &graph->node[reader], *w = &graph->node[writer];
   neap_error inner = {0};
   bool release = (w->effects & NEAP_EFFECT_RELEASE) != 0;
-  neap_fail(&inner, NEAP_GRAPH, "needs \"%s\" after %s \"%s\" has %s it", graph->value[v].name, w->op->name, w->name,
-            release ? "freed" : "overwritten");
+  neap_fail(&inner, NEAP_GRAPH, "needs \"%s\" after %s \"%s\" has %s it", graph->value[v].name,
+            w->op->name, w->name, release ? "freed" : "overwritten");
   neap_hint(&inner, release ? "free it after its last reader, the backward pass included"
                             : "take the gradient before the update, or copy the blob first");
   return graph_locate(error, &inner, r->op->name, r->name, r->scope, r->line);
 }
 
 /* Node `last` writes the next version of v, or frees it: every other reader of v comes first. */
-static neap_status readers_first(neap_graph *graph, const neap_uses *uses, neap_value_id v, int last, neap_error *error) {
+static neap_status readers_first(neap_graph *graph, const neap_uses *uses, neap_value_id v,
+                                 int last, neap_error *error) {
   for (int u = uses->first[v]; u < uses->first[v + 1]; u++) {
     int reader = uses->list[u];
     if (reader > last) return edge_too_late(graph, reader, last, v, error);
@@ -260,42 +289,50 @@ static neap_status readers_first(neap_graph *graph, const neap_uses *uses, neap_
   return add_edge(graph, graph->value[v].node, last, NEAP_EDGE_ORDER, error);
 }
 
-/* Every node that can stop the run comes before the first node that commits. The last ones stand for all: edges from each such to
- * each committing node. One after a commit (it reads what was committed) is left where it is: neap_graph_stops_late. */
+/* Every node that can stop the run comes before the first node that commits. The last ones stand
+ * for all: edges from each such to each committing node. One after a commit (it reads what was
+ * committed) is left where it is: neap_graph_stops_late. */
 static neap_status checks_before_commits(neap_graph *graph, neap_error *error) {
   for (int c = 0; c < graph->n_node; c++) {
     if ((graph->node[c].effects & NEAP_EFFECT_COMMIT) == 0) continue;
     for (int f = 0; f < c; f++)
-      if (neap_node_may_stop(&graph->node[f])) NEAP_TRY(add_edge(graph, f, c, NEAP_EDGE_ORDER, error));
+      if (neap_node_may_stop(&graph->node[f]))
+        NEAP_TRY(add_edge(graph, f, c, NEAP_EDGE_ORDER, error));
   }
   return NEAP_OK;
 }
 
-/* A repetition waits for all nodes before it: edges from those that nobody before it waits for. *n_seen edges have been counted
- * in `closed`, by node. */
-static neap_status wait_for_all(neap_graph *graph, int n, bool *closed, int *n_seen, neap_error *error) {
+/* A repetition waits for all nodes before it: edges from those that nobody before it waits for.
+ * *n_seen edges have been counted in `closed`, by node. */
+static neap_status wait_for_all(neap_graph *graph, int n, bool *closed, int *n_seen,
+                                neap_error *error) {
   for (; *n_seen < graph->n_edge; ++*n_seen) closed[graph->edge[*n_seen].from] = true;
   for (int m = 0; m < n; m++)
     if (!closed[m]) NEAP_TRY(add_edge(graph, m, n, NEAP_EDGE_ORDER, error));
   return NEAP_OK;
 }
 
-/* All edges, with repeats: data, readers before what overwrites or frees, checks before commits. `closed`: zeroed room, by node. */
-static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, bool *closed, neap_error *error) {
+/* All edges, with repeats: data, readers before what overwrites or frees, checks before commits.
+ * `closed`: zeroed room, by node. */
+static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, bool *closed,
+                                 neap_error *error) {
   int n_seen = 0;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     if (node->repeats > 0) NEAP_TRY(wait_for_all(graph, n, closed, &n_seen, error));
     for (int i = 0; i < node->n_in; i++)
-      if (node->in[i] >= 0) NEAP_TRY(add_edge(graph, graph->value[node->in[i]].node, n, NEAP_EDGE_DATA, error));
-    for (int p = 0; p < node->n_enforced; p++) NEAP_TRY(readers_first(graph, uses, node->in[node->enforced[p].in], n, error));
+      if (node->in[i] >= 0)
+        NEAP_TRY(add_edge(graph, graph->value[node->in[i]].node, n, NEAP_EDGE_DATA, error));
+    for (int p = 0; p < node->n_enforced; p++)
+      NEAP_TRY(readers_first(graph, uses, node->in[node->enforced[p].in], n, error));
     for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++)
       if (node->in[i] >= 0) NEAP_TRY(readers_first(graph, uses, node->in[i], n, error));
   }
   return checks_before_commits(graph, error);
 }
 
-/* Sorted, then the first of each (from, to) is kept. Fails where a reader stands behind what overwrites or frees its value. */
+/* Sorted, then the first of each (from, to) is kept. Fails where a reader stands behind what
+ * overwrites or frees its value. */
 neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
   neap_uses uses;
   graph->n_edge = 0;
@@ -308,10 +345,12 @@ neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
   }
   neap_free(closed);
   if (status != NEAP_OK) return status;
-  if (graph->n_edge > 0) qsort(graph->edge, (size_t)graph->n_edge, sizeof *graph->edge, compare_edges);
+  if (graph->n_edge > 0)
+    qsort(graph->edge, (size_t)graph->n_edge, sizeof *graph->edge, compare_edges);
   int kept = 0;
   for (int e = 0; e < graph->n_edge; e++)
-    if (kept == 0 || graph->edge[kept - 1].from != graph->edge[e].from || graph->edge[kept - 1].to != graph->edge[e].to)
+    if (kept == 0 || graph->edge[kept - 1].from != graph->edge[e].from ||
+        graph->edge[kept - 1].to != graph->edge[e].to)
       graph->edge[kept++] = graph->edge[e];
   graph->n_edge = kept;
   if (NEAP_DEBUG) graph_check(graph);

@@ -1,11 +1,14 @@
 /* graph.c: the graph as a data structure: growth, uses, look-ups, sums.
  *
- * A graph is two lists, of values and of nodes, that name each other by index; a list of edges comes when it is finished. Nodes
- * stand in an order in which they can run. Small things (lists of ids, attributes, texts made on the way) lie in the arena,
- * which only grows: a graph is built once, changed a little, and freed whole.
+ * A graph is two lists, of values and of nodes, that name each other by index; a list of edges
+ * comes when it is finished. Nodes stand in an order in which they can run. Small things (lists of
+ * ids, attributes, texts made on the way) lie in the arena, which only grows: a graph is built
+ * once, changed a little, and freed whole.
  *
- * INVARIANT: a value's `root` is the first version of its storage, itself where it is the first, and never stands behind it.
- * INVARIANT: texts in values and nodes are interned or in the arena, never a net's own: a graph outlives its net.
+ * INVARIANT: a value's `root` is the first version of its storage, itself where it is the first,
+ * and never stands behind it.
+ * INVARIANT: texts in values and nodes are interned or in the arena, never a net's own: a graph
+ * outlives its net.
  */
 #include "graph/graph_int.h"
 
@@ -26,7 +29,9 @@ const char *neap_phase_name(neap_phase phase) {
   return (unsigned)phase < 3 ? name[phase] : "?";
 }
 
-neap_status graph_no_memory(neap_error *error) { return neap_fail(error, NEAP_MEMORY, "memory for a graph was refused"); }
+neap_status graph_no_memory(neap_error *error) {
+  return neap_fail(error, NEAP_MEMORY, "memory for a graph was refused");
+}
 
 /* `name` interned, or constant. NULL when refused. */
 neap_graph *graph_new(const char *name) {
@@ -52,18 +57,25 @@ void neap_graph_free(neap_graph *graph) {
 /* `type` may be that of another value, whose list moves as it grows: so it is copied first. */
 int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) {
   const neap_type own = *type;
-  if (!neap_list_grow(&graph->value, &graph->cap_value, graph->n_value + 1, sizeof *graph->value)) return -1;
+  if (!neap_list_grow(&graph->value, &graph->cap_value, graph->n_value + 1, sizeof *graph->value))
+    return -1;
   int id = graph->n_value++;
-  graph->value[id] =
-    (neap_value){.name = name, .type = own, .node = -1, .root = id, .argument = -1, .bytes = neap_type_bytes(&own)};
+  graph->value[id] = (neap_value){.name = name,
+                                  .type = own,
+                                  .node = -1,
+                                  .root = id,
+                                  .argument = -1,
+                                  .bytes = neap_type_bytes(&own)};
   return id;
 }
 
-/* Inputs and outputs are one list in the arena, so that a node costs one allocation; `forward` is the node itself until
- * somebody pairs it. */
+/* Inputs and outputs are one list in the arena, so that a node costs one allocation; `forward` is
+ * the node itself until somebody pairs it. */
 int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
   neap_value_id *ids = neap_arena_alloc(&graph->arena, (size_t)(n_in + n_out) * sizeof *ids);
-  if (ids == NULL || !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node)) return -1;
+  if (ids == NULL ||
+      !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node))
+    return -1;
   int index = graph->n_node++;
   graph->node[index] = (neap_node){.op = op,
                                    .n_in = n_in,
@@ -80,35 +92,43 @@ int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
 }
 
 bool graph_add_gone(neap_graph *graph, const char *name, const char *into) {
-  if (!neap_list_grow(&graph->gone, &graph->cap_gone, graph->n_gone + 1, sizeof *graph->gone)) return false;
+  if (!neap_list_grow(&graph->gone, &graph->cap_gone, graph->n_gone + 1, sizeof *graph->gone))
+    return false;
   graph->gone[graph->n_gone].name = name;
   graph->gone[graph->n_gone++].into = into;
   return true;
 }
 
 bool graph_add_rewrite(neap_graph *graph, const neap_rewrite *rewrite) {
-  if (!neap_list_grow(&graph->rewrite, &graph->cap_rewrite, graph->n_rewrite + 1, sizeof *graph->rewrite)) return false;
+  if (!neap_list_grow(&graph->rewrite, &graph->cap_rewrite, graph->n_rewrite + 1,
+                      sizeof *graph->rewrite))
+    return false;
   graph->rewrite[graph->n_rewrite++] = *rewrite;
   return true;
 }
 
-/* Names in lists are interned and stay where they are; the list of them is copied like numbers, which are as wide. */
-neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op, const neap_attr_value *attrs) {
+/* Names in lists are interned and stay where they are; the list of them is copied like numbers,
+ * which are as wide. */
+neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op,
+                                  const neap_attr_value *attrs) {
   int n = neap_op_n_attrs(op);
   neap_attr_value *copy = neap_arena_copy(&graph->arena, attrs, (size_t)n * sizeof *copy);
   for (int i = 0; copy != NULL && i < n; i++) {
     bool is_list = op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS ||
                    op->attrs[i].type == NEAP_ATTR_AXES || op->attrs[i].type == NEAP_ATTR_NAMES;
     if (!is_list || copy[i].n == 0) continue;
-    copy[i].ints = neap_arena_copy(&graph->arena, copy[i].ints, (size_t)copy[i].n * sizeof(int64_t)); /* doubles are as wide */
+    /* doubles are as wide */
+    copy[i].ints =
+      neap_arena_copy(&graph->arena, copy[i].ints, (size_t)copy[i].n * sizeof(int64_t));
     if (copy[i].ints == NULL) return NULL;
   }
   return copy;
 }
 
-/* The first one to speak wins: an error that stands in *error already is not replaced, whatever inner says. */
-neap_status graph_locate(neap_error *error, const neap_error *inner, const char *type, const char *name, const char *scope,
-                         const char *line) {
+/* The first one to speak wins: an error that stands in *error already is not replaced, whatever
+ * inner says. */
+neap_status graph_locate(neap_error *error, const neap_error *inner, const char *type,
+                         const char *name, const char *scope, const char *line) {
   if (error == NULL || error->code != NEAP_OK) return inner->code;
   *error = *inner;
   if (error->op[0] != '\0') return inner->code; /* a deeper op has located it */
@@ -126,7 +146,8 @@ static bool is_repeat(const neap_node *node, int i) {
   return node->in[i] < 0;
 }
 
-/* Counting sort: count, sum to ends, then fill from the last node down, so that each list ascends. */
+/* Counting sort: count, sum to ends, then fill from the last node down, so that each list
+ * ascends. */
 neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error *error) {
   int total = 0;
   out->list = NULL;
@@ -154,10 +175,13 @@ void neap_uses_fini(neap_uses *uses) {
   memset(uses, 0, sizeof *uses);
 }
 
-/* The newest value of the name, and only where the name means it at the end: earlier versions can't be asked for. O(values). */
+/* The newest value of the name, and only where the name means it at the end: earlier versions can't
+ * be asked for. O(values). */
 neap_value_id neap_graph_find(const neap_graph *graph, const char *name) {
   for (int v = graph->n_value - 1; v >= 0; v--)
-    if (graph->value[v].is_blob && graph->value[v].is_last && strcmp(graph->value[v].name, name) == 0) return v;
+    if (graph->value[v].is_blob && graph->value[v].is_last &&
+        strcmp(graph->value[v].name, name) == 0)
+      return v;
   return NEAP_NO_VALUE;
 }
 
@@ -170,7 +194,8 @@ const struct neap_gone *neap_graph_find_gone(const neap_graph *graph, const char
 /* What reports call the batch; 1 for a net whose inputs are all scalars, or that has none. */
 int64_t neap_graph_batch(const neap_graph *graph) {
   for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].role == NEAP_ROLE_INPUT && graph->value[v].type.shape.n_dim > 0) return graph->value[v].type.shape.dim[0];
+    if (graph->value[v].role == NEAP_ROLE_INPUT && graph->value[v].type.shape.n_dim > 0)
+      return graph->value[v].type.shape.dim[0];
   return 1;
 }
 
@@ -186,23 +211,27 @@ static size_t growing_bytes(const neap_graph *graph) {
   size_t total = 0;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
-    if (node->loop != NULL && node->loop->grows && !node->loop->is_backward) total += node->loop->record_bytes;
+    if (node->loop != NULL && node->loop->grows && !node->loop->is_backward)
+      total += node->loop->record_bytes;
     for (int s = 0; s < node->n_sub; s++) total += growing_bytes(node->sub[s]);
   }
   return total;
 }
 
-/* ---- what a failed run must put back --------------------------------------------------------------------------------------- */
+/* ---- what a failed run must put back --------------------------------------------------------- */
 
 bool neap_node_may_stop(const neap_node *node) {
   bool may = (node->effects & NEAP_EFFECT_FAULT) != 0;
-  may = may || (node->loop != NULL && node->loop->grows && !node->loop->is_backward && node->loop->frames >= 0);
+  may = may || (node->loop != NULL && node->loop->grows && !node->loop->is_backward &&
+                node->loop->frames >= 0);
   for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; !may && n < node->sub[s]->n_node; n++) may = neap_node_may_stop(&node->sub[s]->node[n]);
+    for (int n = 0; !may && n < node->sub[s]->n_node; n++)
+      may = neap_node_may_stop(&node->sub[s]->node[n]);
   return may;
 }
 
-/* Whether a run of the node alone may stop behind a commit of its own: in another iteration, or in a branch. */
+/* Whether a run of the node alone may stop behind a commit of its own: in another iteration, or in
+ * a branch. */
 static bool stops_behind_itself(const neap_node *node) {
   if ((node->effects & NEAP_EFFECT_COMMIT) == 0 || !neap_node_may_stop(node)) return false;
   bool late = node->loop != NULL || node->n_sub == 0;
@@ -210,8 +239,8 @@ static bool stops_behind_itself(const neap_node *node) {
   return late;
 }
 
-/* Nodes are in an order of definition in which all that does not follow from a commit comes before the first one; so what stands
- * behind it runs behind it, whatever order the plan has. */
+/* Nodes are in an order of definition in which all that does not follow from a commit comes before
+ * the first one; so what stands behind it runs behind it, whatever order the plan has. */
 bool neap_graph_stops_late(const neap_graph *graph) {
   bool committed = false, late = false;
   for (int n = 0; n < graph->n_node && !late; n++) {
@@ -228,18 +257,22 @@ static size_t copied_bytes(const neap_graph *graph) {
   if (!neap_graph_stops_late(graph)) return 0;
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    bool is_copied = value->root == v && value->node < 0 && value->region != NEAP_REGION_ARGUMENT, has_next = false;
-    for (int u = v + 1; is_copied && !has_next && u < graph->n_value; u++) has_next = graph->value[u].root == v;
+    bool is_copied = value->root == v && value->node < 0 && value->region != NEAP_REGION_ARGUMENT,
+         has_next = false;
+    for (int u = v + 1; is_copied && !has_next && u < graph->n_value; u++)
+      has_next = graph->value[u].root == v;
     if (has_next) total += neap_align(value->bytes);
   }
   return total;
 }
 
-/* Each storage once, by its first version, aligned as a workspace lays it out. Frames are those that grow at run time. */
+/* Each storage once, by its first version, aligned as a workspace lays it out. Frames are those
+ * that grow at run time. */
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region) {
   if (region == NEAP_REGION_FRAME) return growing_bytes(graph);
   size_t total = region == NEAP_REGION_STATE ? copied_bytes(graph) : 0;
   for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].region == region && graph->value[v].root == v) total += neap_align(graph->value[v].bytes);
+    if (graph->value[v].region == region && graph->value[v].root == v)
+      total += neap_align(graph->value[v].bytes);
   return total;
 }

@@ -1,10 +1,11 @@
-/* graph: what a net means, as a data structure: values with one definition each, nodes that define and read them, and one
- * explicit list of edges; how it is printed, compared and finished, and the kernels chosen for its nodes. `build` makes it of a
- * net, `rewrite` changes it.
+/* graph: what a net means, as a data structure: values with one definition each, nodes that define
+ * and read them, and one explicit list of edges; how it is printed, compared and finished, and the
+ * kernels chosen for its nodes. `build` makes it of a net, `rewrite` changes it.
  *
- * INVARIANT: nodes are in definition order, which is a valid order: every edge goes from a lower to a higher index.
- * INVARIANT: the edge list is all that order, plan, dag schedule and verifier read: data edges, and order edges for
- * versions of resident storage, Free, and checks before commits.
+ * INVARIANT: nodes are in definition order, which is a valid order: every edge goes from a lower to
+ * a higher index.
+ * INVARIANT: the edge list is all that order, plan, dag schedule and verifier read: data edges, and
+ * order edges for versions of resident storage, Free, and checks before commits.
  * INVARIANT: a value is either transient (region ARENA) or has bytes of its own elsewhere.
  */
 #ifndef NEAP_GRAPH_H
@@ -45,24 +46,32 @@ typedef struct neap_value {
   bool is_last; /* the last version of its blob's name: what fetch sees */
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
-  int node, position;      /* definition: node and output position; -1: exists before the graph runs */
-  int bank;                /* of the graph's: where its bytes lie, or, of resident ones, where a run uses them (bank.c) */
-  int home;                /* of resident ones: the bank that their bytes lie in */
-  int root;                /* oldest version of the same resident storage (enforced pairs); itself otherwise */
-  const char *gradient_of; /* label of the value whose gradient, or a part of it, this is; NULL: none */
-  int argument;            /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
-                         region FRAME: item of the loop's frames */
+  /* definition: node and output position; -1: exists before the graph runs */
+  int node, position;
+  /* of the graph's: where its bytes lie, or, of resident ones, where a run uses them (bank.c) */
+  int bank;
+  int home; /* of resident ones: the bank that their bytes lie in */
+  /* oldest version of the same resident storage (enforced pairs); itself otherwise */
+  int root;
+  /* label of the value whose gradient, or a part of it, this is; NULL: none */
+  const char *gradient_of;
+  /* region ARGUMENT: operand of the owner (input k, or n_in + output k), or port of its loop;
+   * region FRAME: item of the loop's frames */
+  int argument;
 } neap_value;
 
-/* ---- loops ---------------------------------------------------------------------------------------------------------
- * A loop runs its body once an iteration. `t` counts iterations from 0; a backward loop takes them from the last to the first.
+/* ---- loops --------------------------------------------------------------------------------------
+ * A loop runs its body once an iteration. `t` counts iterations from 0; a backward loop takes them
+ * from the last to the first.
  *
- * What one iteration leaves to the next is a *state*: it lies in two buffers that change places (one of them is the output that
- * gets the last of them), so nothing is copied between iterations. What an iteration of a training loop leaves to its own
- * backward is an *item* of its *frame*: frame t is record t of the operand `frames`, dense, states first. State items are
- * held n + 1 times: frame t+1 begins with what iteration t leaves, so a state in frames needs no other buffer.
+ * What one iteration leaves to the next is a *state*: it lies in two buffers that change places
+ * (one of them is the output that gets the last of them), so nothing is copied between iterations.
+ * What an iteration of a training loop leaves to its own backward is an *item* of its *frame*:
+ * frame t is record t of the operand `frames`, dense, states first. State items are held n + 1
+ * times: frame t+1 begins with what iteration t leaves, so a state in frames needs no other buffer.
  *
- * INVARIANT: a loop and its backward have equal items: what the one writes there the other one reads.
+ * INVARIANT: a loop and its backward have equal items: what the one writes there the other one
+ * reads.
  */
 
 /* Where an iteration finds a parameter or result of its body. */
@@ -105,12 +114,17 @@ typedef struct neap_loop {
   int n_port, n_state, n_zero, n_item;
   neap_port *port; /* by argument number of the subnets' values */
   neap_loop_state *state;
-  int *zero;  /* operands that are zeros before the first iteration: sums, and rows that no iteration may reach */
-  int frames; /* operand; -1: none. A head of NEAP_ALIGN bytes (neap_frames_head), then the records */
-  bool grows; /* no limit: the records lie on a stack of the program, the operand is the head alone */
+  /* operands that are zeros before the first iteration: sums, and rows that no iteration may
+   * reach */
+  int *zero;
+  /* operand; -1: none. A head of NEAP_ALIGN bytes (neap_frames_head), then the records */
+  int frames;
+  /* no limit: the records lie on a stack of the program, the operand is the head alone */
+  bool grows;
   neap_frame_item *item;
   size_t state_bytes, record_bytes;
-  int n_result, *arrives; /* backward: the operand that holds the gradient of the forward's result k, or -1 */
+  /* backward: the operand that holds the gradient of the forward's result k, or -1 */
+  int n_result, *arrives;
 } neap_loop;
 
 /* Bytes of the operand `frames`. */
@@ -124,25 +138,38 @@ typedef struct neap_node {
   neap_attr_value *attrs;
   int n_in, n_out;
   neap_value_id *in, *out; /* NEAP_NO_VALUE where absent */
-  int n_enforced;          /* the record's, or for control ops one per resident blob that is written */
+  /* the record's, or for control ops one per resident blob that is written */
+  int n_enforced;
   neap_pair *enforced;
   unsigned effects; /* the record's, and those of the subgraphs' nodes (COMMIT, FAULT, RANDOM) */
   neap_phase phase;
-  bool once;        /* makes a constant, or what only such nodes read: not run again while the constants are valid (constant.c) */
-  int extent;       /* EXTENT ops: their number among those of the net, from 1 in definition order; else 0 */
-  int first_extent; /* how many of them stand before this node: its subnets' are numbered from there */
-  int64_t n_found;  /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
-  int forward;      /* backward nodes: the forward node of their pair (same graph, before them); else own index */
-  uint32_t stream;  /* of random numbers: index in the definition, kept by clones */
-  int bank;         /* of the graph's: where its scratch lies, and what it makes unless that is assigned elsewhere */
-  bool confined;    /* works on bytes of its bank alone */
-  bool recompute;   /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
-  int repeats; /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all nodes before it */
+  /* makes a constant, or what only such nodes read: not run again while the constants are valid
+   * (constant.c) */
+  bool once;
+  /* EXTENT ops: their number among those of the net, from 1 in definition order; else 0 */
+  int extent;
+  /* how many of them stand before this node: its subnets' are numbered from there */
+  int first_extent;
+  /* EXTENT ops: the length that the outputs' types have, or -1 when they have their bound */
+  int64_t n_found;
+  /* backward nodes: the forward node of their pair (same graph, before them); else own index */
+  int forward;
+  uint32_t stream; /* of random numbers: index in the definition, kept by clones */
+  /* of the graph's: where its scratch lies, and what it makes unless that is assigned elsewhere */
+  int bank;
+  bool confined; /* works on bytes of its bank alone */
+  /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
+  bool recompute;
+  /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all
+   * nodes before it */
+  int repeats;
   int n_sub;
   neap_graph **sub;
-  int n_body;        /* forward loops: the last subgraphs are its body, one for each of the lengths met; else 0 */
-  neap_lengths *met; /* by body: the lengths that it is for; n 0: it has no EXTENT ops, or is for their bounds */
-  neap_loop *loop;   /* NULL: no loop */
+  /* forward loops: the last subgraphs are its body, one for each of the lengths met; else 0 */
+  int n_body;
+  /* by body: the lengths that it is for; n 0: it has no EXTENT ops, or is for their bounds */
+  neap_lengths *met;
+  neap_loop *loop; /* NULL: no loop */
   neap_cost cost;
   neap_choice choice; /* after lay_out */
 } neap_node;
@@ -175,7 +202,9 @@ struct neap_graph {
   neap_value_id *param;
   bool train; /* holds a backward pass */
   bool probe; /* made to find lengths: see neap_graph_options */
-  int n_gone; /* names of blobs that are not computed as such: each with the op that absorbed it, NULL where nothing reads it */
+  /* names of blobs that are not computed as such: each with the op that absorbed it, NULL where
+   * nothing reads it */
+  int n_gone;
   struct neap_gone {
     const char *name, *into;
   } * gone;
@@ -191,9 +220,11 @@ void neap_graph_free(neap_graph *graph);
 typedef struct neap_choices {
   int n;
   neap_choice *choice;
-  bool no_constants;   /* what depends on parameters alone is computed in every run, in the arena */
-  bool hold_constants; /* all of it is held, also what is only on the way to a constant; else that lies in the arena */
-  int n_again, *again; /* nodes of the laid-out graph that run again for the backward, ascending; by neap_repeats_take */
+  bool no_constants; /* what depends on parameters alone is computed in every run, in the arena */
+  /* all of it is held, also what is only on the way to a constant; else that lies in the arena */
+  bool hold_constants;
+  /* nodes of the laid-out graph that run again for the backward, ascending; by neap_repeats_take */
+  int n_again, *again;
   neap_arena arena;
 } neap_choices;
 
@@ -203,41 +234,51 @@ typedef struct neap_choose_options {
   int n_thread;         /* what kernels may use */
   size_t scratch_limit; /* SIZE_MAX: none */
   bool plain;           /* plain layouts only: kernels that want others are passed over */
-  /* Choices for a graph of the same form with larger values (neap_graph_check_form): each node gets the same engine and layouts,
-   * no more scratch, and the same algorithm where that allows it, or the whole is refused with a PLAN error. NULL: free. */
+  /* Choices for a graph of the same form with larger values (neap_graph_check_form): each node gets
+   * the same engine and layouts, no more scratch, and the same algorithm where that allows it, or
+   * the whole is refused with a PLAN error. NULL: free. */
   const neap_choices *like;
 } neap_choose_options;
 
-neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options, neap_choices *out, neap_error *error);
+neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
+                              neap_choices *out, neap_error *error);
 /* Says which nodes of the laid-out graph are to run again; copied. */
-neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again, neap_error *error);
-/* Marks as changed what differs from `free`, made for the same graph: in the kernel, its threads where they matter, layouts or
- * scratch. */
+neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again,
+                                neap_error *error);
+/* Marks as changed what differs from `free`, made for the same graph: in the kernel, its threads
+ * where they matter, layouts or scratch. */
 void neap_choices_compare(neap_choices *choices, const neap_choices *free, const neap_graph *graph);
 void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
-/* What kernels don't say of a printed text: constants and repetitions, into `choices`, which the kernels have made anew. PLAN error
- * that names the first node for which the text says other than they. On failure `choices` stay to be ended. */
-neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_choices *choices, neap_error *error);
+/* What kernels don't say of a printed text: constants and repetitions, into `choices`, which the
+ * kernels have made anew. PLAN error that names the first node for which the text says other than
+ * they. On failure `choices` stay to be ended. */
+neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_choices *choices,
+                                neap_error *error);
 
-/* Whether two graphs differ in nothing but sizes: the same ops with the same operands in the same regions. GRAPH error that
- * names the first difference. */
-neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *like, neap_error *error);
+/* Whether two graphs differ in nothing but sizes: the same ops with the same operands in the same
+ * regions. GRAPH error that names the first difference. */
+neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *like,
+                                  neap_error *error);
 
 /* A list of banks with their names, in the arena; NULL when memory is refused. */
 neap_bank *neap_banks_copy(neap_arena *arena, int n, const neap_bank *bank);
 const char *neap_bank_kind_name(neap_bank_kind kind); /* "ordinary", "huge" */
 bool neap_bank_kind_from_name(const char *name, neap_bank_kind *kind);
-/* Where a node wants operand v while it runs: a bank, or -1 for wherever it lies. `paired`: the operand is one of an enforced pair, which
- * is written in place. And the bank that the bytes of value v lie in. */
-int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_value_id v, bool paired);
+/* Where a node wants operand v while it runs: a bank, or -1 for wherever it lies. `paired`: the
+ * operand is one of an enforced pair, which is written in place. And the bank that the bytes of
+ * value v lie in. */
+int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_value_id v,
+                           bool paired);
 int neap_graph_bank_of(const neap_graph *graph, neap_value_id v);
 
-/* The canonical text: ops in order, values numbered by first definition, no names, scopes or lines. */
+/* The canonical text: ops in order, values numbered by first definition, no names, scopes or
+ * lines. */
 void neap_graph_print_canonical(const neap_graph *graph, neap_buffer *out);
 /* For people: names, shapes, engines, layouts, bytes. */
 void neap_graph_print(const neap_graph *graph, neap_buffer *out);
-/* Readers of each value: list[first[v] .. first[v+1]) are node indices, ascending, each once. Arrays from neap_alloc. */
+/* Readers of each value: list[first[v] .. first[v+1]) are node indices, ascending, each once.
+ * Arrays from neap_alloc. */
 typedef struct neap_uses {
   int *first, *list;
 } neap_uses;
@@ -252,13 +293,16 @@ int64_t neap_graph_batch(const neap_graph *graph);
 /* Length of "x" in the label "x.grad"; 0: it is no gradient's label. */
 size_t neap_gradient_stem(const char *label);
 
-/* Whether a run of the node may find that it can't go on: by its data, or as memory for its frames is refused. */
+/* Whether a run of the node may find that it can't go on: by its data, or as memory for its frames
+ * is refused. */
 bool neap_node_may_stop(const neap_node *node);
-/* Whether such a node, or a part of it, stands behind one that commits: a run that fails may then have committed, some or all of it. */
+/* Whether such a node, or a part of it, stands behind one that commits: a run that fails may then
+ * have committed, some or all of it. */
 bool neap_graph_stops_late(const neap_graph *graph);
 
-/* Library values (x.reorder, stash) included, total bytes of the given region, each root once, aligned. STATE: with copies of what
- * a graph that stops late writes, from which a failed run is put back. FRAME: bytes an iteration of the loops whose frames grow at run time. */
+/* Library values (x.reorder, stash) included, total bytes of the given region, each root once,
+ * aligned. STATE: with copies of what a graph that stops late writes, from which a failed run is
+ * put back. FRAME: bytes an iteration of the loops whose frames grow at run time. */
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region);
 
 #endif

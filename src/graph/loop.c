@@ -1,9 +1,11 @@
-/* loop.c: loops as data: how an iteration finds its operands, what a loop needs beside its body, and copies of both.
+/* loop.c: loops as data: how an iteration finds its operands, what a loop needs beside its body,
+ * and copies of both.
  *
- * The operands of a loop op are: inputs: n_state initial states, n_seq sequences (T,...), captures; outputs: n_state final states,
- * then rows of stacked outputs. Its body takes all inputs (of a sequence one row) and gives all outputs (of a stacked one one
- * row), so the argument numbers of the body's values are those of an If's: input i, n_in + output k; one more for the
- * condition's result.
+ * The operands of a loop op are: inputs: n_state initial states, n_seq sequences (T,...), captures;
+ * outputs: n_state final states, then rows of stacked outputs. Its body takes all inputs (of a
+ * sequence one row) and gives all outputs (of a stacked one one row), so the argument numbers of
+ * the body's values are those of an If's: input i, n_in + output k; one more for the condition's
+ * result.
  */
 #include "graph/graph_int.h"
 
@@ -14,24 +16,26 @@ int64_t graph_attr_int(const neap_node *node, const char *name) {
   return a >= 0 ? node->attrs[a].i : 0;
 }
 
-/* A head, then a record for each iteration there may be, and the states behind the last. Frames that grow lie on a stack of
- * their own, and the value has the head alone. */
+/* A head, then a record for each iteration there may be, and the states behind the last. Frames
+ * that grow lie on a stack of their own, and the value has the head alone. */
 size_t neap_loop_frames_bytes(const neap_loop *loop) {
   if (loop->grows) return NEAP_ALIGN;
   size_t records = neap_size_mul((size_t)loop->max, loop->record_bytes);
   return neap_size_add(NEAP_ALIGN, neap_size_add(records, loop->state_bytes));
 }
 
-/* States that do not lie in frames alternate between two buffers: one iteration reads what the next one must not overwrite yet.
- * One of the two may be the output itself, where the last state goes. */
+/* States that do not lie in frames alternate between two buffers: one iteration reads what the next
+ * one must not overwrite yet. One of the two may be the output itself, where the last state
+ * goes. */
 size_t neap_loop_own_bytes(const neap_loop *loop) {
   size_t bytes = loop->has_condition ? NEAP_ALIGN : 0;
   for (int s = 0; s < loop->n_state; s++)
-    if (loop->state[s].item < 0) bytes += neap_align(loop->state[s].bytes) * (loop->state[s].final < 0 ? 2 : 1);
+    if (loop->state[s].item < 0)
+      bytes += neap_align(loop->state[s].bytes) * (loop->state[s].final < 0 ? 2 : 1);
   return bytes;
 }
 
-/* ---- of a forward loop ------------------------------------------------------------------------------------------------ */
+/* ---- of a forward loop ----------------------------------------------------------------------- */
 
 /* Whether the body writes state s where it lies: a resident blob, by an enforced pair. */
 static bool is_version(const neap_node *node, int s) {
@@ -58,8 +62,8 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   neap_loop *loop = node->loop = new_loop(&graph->arena, node, n_state);
   if (loop == NULL) return graph_no_memory(error);
   loop->has_condition = node->n_sub > node->n_body;
-  /* Recurrent: as many iterations as sequences have rows. While: until the condition says so, and never more than max, where it
-   * has one. */
+  /* Recurrent: as many iterations as sequences have rows. While: until the condition says so, and
+   * never more than max, where it has one. */
   if (loop->has_condition)
     loop->max = graph_attr_int(node, "max");
   else
@@ -73,8 +77,8 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   }
   for (int k = 0; k < node->n_out; k++) {
     size_t bytes = body->value[body->output[k]].bytes;
-    loop->port[node->n_in + k] =
-      k < n_state ? (neap_port){NEAP_PORT_NEXT, k, 0} : (neap_port){NEAP_PORT_SLICE, node->n_in + k, bytes};
+    loop->port[node->n_in + k] = k < n_state ? (neap_port){NEAP_PORT_NEXT, k, 0}
+                                             : (neap_port){NEAP_PORT_SLICE, node->n_in + k, bytes};
     /* Rows that no iteration reaches must be zero, since the loop may end early. */
     if (k >= n_state && loop->has_condition) loop->zero[loop->n_zero++] = node->n_in + k;
     if (k < n_state) loop->state[k] = (neap_loop_state){k, node->n_in + k, -1, bytes};
@@ -84,7 +88,7 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
   neap_loop *copy = neap_arena_copy(arena, loop, sizeof *copy);
@@ -93,8 +97,10 @@ neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
   copy->state = neap_arena_copy(arena, loop->state, (size_t)loop->n_state * sizeof *loop->state);
   copy->zero = neap_arena_copy(arena, loop->zero, (size_t)loop->n_zero * sizeof *loop->zero);
   copy->item = neap_arena_copy(arena, loop->item, (size_t)loop->n_item * sizeof *loop->item);
-  copy->arrives = neap_arena_copy(arena, loop->arrives, (size_t)loop->n_result * sizeof *loop->arrives);
-  bool ok = copy->port != NULL && copy->state != NULL && copy->zero != NULL && copy->item != NULL && copy->arrives != NULL;
+  copy->arrives =
+    neap_arena_copy(arena, loop->arrives, (size_t)loop->n_result * sizeof *loop->arrives);
+  bool ok = copy->port != NULL && copy->state != NULL && copy->zero != NULL && copy->item != NULL &&
+            copy->arrives != NULL;
   return ok ? copy : NULL;
 }
 
@@ -111,19 +117,23 @@ bool graph_own_met(neap_graph *to, neap_node *node) {
 
 /* What the node's lists point to, copied into the clone's arena. False when refused. */
 static bool own_lists(neap_graph *to, neap_node *node) {
-  neap_value_id *ids = neap_arena_alloc(&to->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
+  neap_value_id *ids =
+    neap_arena_alloc(&to->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
   if (ids == NULL) return false;
   for (int i = 0; i < node->n_in; i++) ids[i] = node->in[i];
   for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
   node->in = ids, node->out = ids + node->n_in;
   node->attrs = graph_copy_attrs(to, node->op, node->attrs);
-  node->enforced = neap_arena_copy(&to->arena, node->enforced, (size_t)node->n_enforced * sizeof *node->enforced);
-  if (node->loop != NULL && (node->loop = graph_copy_loop(&to->arena, node->loop)) == NULL) return false;
+  node->enforced =
+    neap_arena_copy(&to->arena, node->enforced, (size_t)node->n_enforced * sizeof *node->enforced);
+  if (node->loop != NULL && (node->loop = graph_copy_loop(&to->arena, node->loop)) == NULL)
+    return false;
   if (!graph_own_met(to, node)) return false;
   return node->attrs != NULL && node->enforced != NULL;
 }
 
-/* The node with lists and subgraphs of its own. False when refused; the part that exists is freed with the clone. */
+/* The node with lists and subgraphs of its own. False when refused; the part that exists is freed
+ * with the clone. */
 static bool clone_node(neap_graph *to, const neap_node *from) {
   neap_node node = *from;
   node.sub = neap_arena_alloc(&to->arena, (size_t)(from->n_sub + 1) * sizeof *node.sub);
@@ -149,11 +159,12 @@ neap_graph *graph_clone(const neap_graph *from, int n_node) {
     to->n_param = from->n_param, to->n_output = from->n_output;
     to->train = from->train;
     to->param = neap_arena_copy(&to->arena, from->param, (size_t)from->n_param * sizeof *to->param);
-    to->output = neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);
+    to->output =
+      neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);
     ok = to->param != NULL && to->output != NULL;
   }
-  for (int v = 0; ok && v < to->n_value; v++)
-    if (to->value[v].node >= n_node) to->value[v].node = -1; /* nobody of the nodes left mentions it */
+  for (int v = 0; ok && v < to->n_value; v++) /* nobody of the nodes left mentions it */
+    if (to->value[v].node >= n_node) to->value[v].node = -1;
   for (int n = 0; ok && n < n_node; n++) ok = clone_node(to, &from->node[n]);
   if (ok) return to;
   neap_graph_free(to);

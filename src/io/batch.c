@@ -1,7 +1,7 @@
 /* batch.c: the reader's thread and its two sets of buffers.
  *
- * INVARIANT: set s is the thread's while full[s] is false and the caller's while it is true; the one lock guards the flags
- * alone. The thread ends when `stop` is set or all batches are made.
+ * INVARIANT: set s is the thread's while full[s] is false and the caller's while it is true; the
+ * one lock guards the flags alone. The thread ends when `stop` is set or all batches are made.
  */
 #include "io/batch.h"
 
@@ -26,32 +26,39 @@ static int64_t row_elems(const neap_batch_field *f) {
   return f->window > 0 ? f->window : neap_shape_span(&f->source.shape, 1, f->source.shape.n_dim);
 }
 
-/* data[i] = data[i] * scale + shift, n elements in place. f32 has a loop of its own, in single precision; others go by double. */
+/* data[i] = data[i] * scale + shift, n elements in place. f32 has a loop of its own, in single
+ * precision; others go by double. */
 static void scale_elements(neap_dtype dtype, void *data, int64_t n, double scale, double shift) {
   if (dtype == NEAP_DTYPE_F32) {
     float *x = data;
     for (int64_t i = 0; i < n; i++) x[i] = x[i] * (float)scale + (float)shift;
     return;
   }
-  for (int64_t i = 0; i < n; i++) neap_element_set(dtype, data, i, neap_element_get(dtype, data, i) * scale + shift);
+  for (int64_t i = 0; i < n; i++)
+    neap_element_set(dtype, data, i, neap_element_get(dtype, data, i) * scale + shift);
 }
 
-/* The field's rows for index[first] to index[first + rows - 1], one after another in the buffer. Each is one stretch of the
- * source, so reading is one cast a row; scaling then passes over the whole batch at once. */
-static void fill_field(const neap_batch_reader *r, const neap_batch_field *f, neap_tensor *buffer, int64_t first, int64_t rows) {
+/* The field's rows for index[first] to index[first + rows - 1], one after another in the buffer.
+ * Each is one stretch of the source, so reading is one cast a row; scaling then passes over the
+ * whole batch at once. */
+static void fill_field(const neap_batch_reader *r, const neap_batch_field *f, neap_tensor *buffer,
+                       int64_t first, int64_t rows) {
   int64_t n = row_elems(f), stride = f->window > 0 ? 1 : n;
   size_t from_bytes = neap_dtype_bytes(f->source.dtype), to_bytes = neap_dtype_bytes(f->dtype);
   char *to = neap_tensor_data(buffer);
   const char *from = neap_tensor_data(&f->source);
   for (int64_t i = 0; i < rows; i++) {
     int64_t start = r->index[first + i] * stride + f->offset;
-    neap_cast(f->dtype, to + (size_t)(i * n) * to_bytes, f->source.dtype, from + (size_t)start * from_bytes, n);
+    neap_cast(f->dtype, to + (size_t)(i * n) * to_bytes, f->source.dtype,
+              from + (size_t)start * from_bytes, n);
   }
-  if (f->scale != 1.0 || f->shift != 0.0) scale_elements(f->dtype, to, rows * n, f->scale, f->shift);
+  if (f->scale != 1.0 || f->shift != 0.0)
+    scale_elements(f->dtype, to, rows * n, f->scale, f->shift);
   neap_storage_touch(buffer->storage);
 }
 
-/* The thread: batch b goes to set b & 1 once the caller has given that back. The lock is not held while a set is filled. */
+/* The thread: batch b goes to set b & 1 once the caller has given that back. The lock is not held
+ * while a set is filled. */
 static void *read_ahead(void *context) {
   neap_batch_reader *r = context;
   for (int64_t b = 0; b < r->n_total; b++) {
@@ -72,26 +79,33 @@ static void *read_ahead(void *context) {
   return NULL;
 }
 
-/* SHAPE or ARGUMENT error for a field that makes no sense, DATA for the first index whose row or window leaves the source: the
- * thread then reads without looking. `number` counts from 1. */
-static neap_status check_field(const neap_batch_reader *r, const neap_batch_field *f, int number, neap_error *error) {
-  if (f->source.shape.n_dim < 1 || !neap_tensor_is_dense(&f->source) || (f->window > 0 && f->source.shape.n_dim != 1))
-    return neap_fail(error, NEAP_SHAPE, "field %d: the source must be dense, with one dimension where windows are read", number);
+/* SHAPE or ARGUMENT error for a field that makes no sense, DATA for the first index whose row or
+ * window leaves the source: the thread then reads without looking. `number` counts from 1. */
+static neap_status check_field(const neap_batch_reader *r, const neap_batch_field *f, int number,
+                               neap_error *error) {
+  if (f->source.shape.n_dim < 1 || !neap_tensor_is_dense(&f->source) ||
+      (f->window > 0 && f->source.shape.n_dim != 1))
+    return neap_fail(
+      error, NEAP_SHAPE,
+      "field %d: the source must be dense, with one dimension where windows are read", number);
   int64_t room = f->source.shape.dim[0], span = f->window > 0 ? f->window : 1;
   if (f->window < 0 || f->offset < 0 || (f->window == 0 && f->offset != 0))
-    return neap_fail(error, NEAP_ARGUMENT, "field %d: window and offset expect 0 or more, and offset a window, got %lld and %lld",
-                     number, (long long)f->window, (long long)f->offset);
+    return neap_fail(
+      error, NEAP_ARGUMENT,
+      "field %d: window and offset expect 0 or more, and offset a window, got %lld and %lld",
+      number, (long long)f->window, (long long)f->offset);
   /* Compared by subtraction: indices may be anything, and a sum could overflow. */
   int64_t most = span > room || f->offset > room - span ? -1 : room - span - f->offset;
   for (int64_t i = 0; i < r->n_index; i++) {
     if (r->index[i] < 0 || r->index[i] > most)
-      return neap_fail(error, NEAP_DATA, "field %d: row %lld is outside the %lld rows there are", number, (long long)r->index[i],
-                       (long long)room);
+      return neap_fail(error, NEAP_DATA, "field %d: row %lld is outside the %lld rows there are",
+                       number, (long long)r->index[i], (long long)room);
   }
   return NEAP_OK;
 }
 
-/* Two sets, each for min(n_batch, n_index) rows of every field; what a failure leaves the caller drops. */
+/* Two sets, each for min(n_batch, n_index) rows of every field; what a failure leaves the caller
+ * drops. */
 static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
   for (int s = 0; s < 2; s++)
     for (int f = 0; f < r->n_field; f++) {
@@ -103,10 +117,14 @@ static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, int64_t n_batch, int64_t n_index,
-                                  const int64_t *index, bool drop_last, neap_batch_reader **out, neap_error *error) {
-  if (n_field < 0 || n_index < 0) return neap_fail(error, NEAP_ARGUMENT, "numbers of fields and rows expect 0 or more");
-  if (n_batch < 1) return neap_fail(error, NEAP_ARGUMENT, "batch expects at least 1, got %lld", (long long)n_batch);
+neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, int64_t n_batch,
+                                  int64_t n_index, const int64_t *index, bool drop_last,
+                                  neap_batch_reader **out, neap_error *error) {
+  if (n_field < 0 || n_index < 0)
+    return neap_fail(error, NEAP_ARGUMENT, "numbers of fields and rows expect 0 or more");
+  if (n_batch < 1)
+    return neap_fail(error, NEAP_ARGUMENT, "batch expects at least 1, got %lld",
+                     (long long)n_batch);
   neap_batch_reader *r = neap_alloc_zeroed(sizeof *r);
   neap_status status = r == NULL ? neap_fail_memory(error, sizeof *r, "a batch reader") : NEAP_OK;
   if (status != NEAP_OK) return status;
@@ -114,7 +132,8 @@ neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, in
   pthread_cond_init(&r->change, NULL);
   r->field = neap_alloc_zeroed((size_t)n_field * sizeof *r->field);
   r->index = neap_alloc((size_t)n_index * sizeof *r->index);
-  for (int s = 0; s < 2; s++) r->buffer[s] = neap_alloc_zeroed((size_t)n_field * sizeof *r->buffer[s]);
+  for (int s = 0; s < 2; s++)
+    r->buffer[s] = neap_alloc_zeroed((size_t)n_field * sizeof *r->buffer[s]);
   if (r->field == NULL || r->index == NULL || r->buffer[0] == NULL || r->buffer[1] == NULL) {
     status = neap_fail_memory(error, (size_t)n_index * sizeof *r->index, "a batch reader");
     goto fail;
@@ -145,9 +164,9 @@ fail:
   return status;
 }
 
-/* Joins the thread, which stops before its next batch; one being filled is filled to its end first. Also takes down a reader
- * that neap_batch_reader_new gave up half made: fields count from n_field, so what was not retained is not dropped, and buffers
- * that were not made are zero. */
+/* Joins the thread, which stops before its next batch; one being filled is filled to its end first.
+ * Also takes down a reader that neap_batch_reader_new gave up half made: fields count from n_field,
+ * so what was not retained is not dropped, and buffers that were not made are zero. */
 void neap_batch_reader_free(neap_batch_reader *r) {
   if (r == NULL) return;
   if (r->has_thread) {
@@ -169,8 +188,9 @@ void neap_batch_reader_free(neap_batch_reader *r) {
   neap_free(r);
 }
 
-/* Batch b waits for its set to be full; the thread has had that set since the call for batch b - 1, or from the start. Views
- * are made after the lock is given back, as the set is the caller's until the next call. */
+/* Batch b waits for its set to be full; the thread has had that set since the call for batch b - 1,
+ * or from the start. Views are made after the lock is given back, as the set is the caller's until
+ * the next call. */
 int64_t neap_batch_reader_next(neap_batch_reader *r, neap_tensor *out) {
   pthread_mutex_lock(&r->lock);
   if (r->n_taken > 0) { /* the set of the batch before goes back */

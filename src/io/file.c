@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- list ------------------------------------------------------------------------------------------------------------ */
+/* ---- list ------------------------------------------------------------------------------------ */
 
 void neap_io_list_fini(neap_io_list *list) {
   for (int i = 0; i < list->n_item; i++) {
@@ -20,7 +20,8 @@ void neap_io_list_fini(neap_io_list *list) {
   memset(list, 0, sizeof *list);
 }
 
-/* One after the other: lists are hundreds long, and a reader that looks for all of them walks the list itself. */
+/* One after the other: lists are hundreds long, and a reader that looks for all of them walks the
+ * list itself. */
 neap_tensor *neap_io_list_find(const neap_io_list *list, const char *name) {
   for (int i = 0; i < list->n_item; i++)
     if (strcmp(list->item[i].name, name) == 0) return &list->item[i].tensor;
@@ -33,9 +34,11 @@ const char *neap_io_list_meta(const neap_io_list *list, const char *key) {
   return NULL;
 }
 
-neap_status neap_io_list_add(neap_io_list *list, const char *name, size_t n_name, neap_tensor *tensor, neap_error *error) {
+neap_status neap_io_list_add(neap_io_list *list, const char *name, size_t n_name,
+                             neap_tensor *tensor, neap_error *error) {
   char *copy = neap_alloc(n_name + 1);
-  if (copy == NULL || !neap_list_grow(&list->item, &list->cap_item, list->n_item + 1, sizeof *list->item)) {
+  if (copy == NULL ||
+      !neap_list_grow(&list->item, &list->cap_item, list->n_item + 1, sizeof *list->item)) {
     neap_free(copy);
     neap_tensor_fini(tensor);
     return neap_fail_memory(error, n_name + 1, "a list of tensors");
@@ -46,7 +49,8 @@ neap_status neap_io_list_add(neap_io_list *list, const char *name, size_t n_name
   return NEAP_OK;
 }
 
-neap_status neap_io_list_add_meta(neap_io_list *list, const char *key, const char *value, neap_error *error) {
+neap_status neap_io_list_add_meta(neap_io_list *list, const char *key, const char *value,
+                                  neap_error *error) {
   neap_io_pair pair = {neap_strdup(key), neap_strdup(value)};
   if (pair.key == NULL || pair.value == NULL ||
       !neap_list_grow(&list->meta, &list->cap_meta, list->n_meta + 1, sizeof *list->meta)) {
@@ -58,38 +62,48 @@ neap_status neap_io_list_add_meta(neap_io_list *list, const char *key, const cha
   return NEAP_OK;
 }
 
-static int compare_texts(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int compare_texts(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
-/* Fails with `code` when two items have one name. Sorted, doubles are neighbours: quick for many hostile names too. */
-static neap_status check_unique(const char *path, int n, const neap_io_item *item, neap_status code, neap_error *error) {
+/* Fails with `code` when two items have one name. Sorted, doubles are neighbours: quick for many
+ * hostile names too. */
+static neap_status check_unique(const char *path, int n, const neap_io_item *item, neap_status code,
+                                neap_error *error) {
   const char **names = neap_alloc((size_t)n * sizeof *names);
   if (names == NULL) return neap_fail_memory(error, (size_t)n * sizeof *names, "a list of names");
   for (int i = 0; i < n; i++) names[i] = item[i].name;
   qsort(names, (size_t)n, sizeof *names, compare_texts);
   neap_status status = NEAP_OK;
   for (int i = 1; i < n && status == NEAP_OK; i++)
-    if (strcmp(names[i - 1], names[i]) == 0) status = neap_fail(error, code, "%s: two tensors are named \"%s\"", path, names[i]);
+    if (strcmp(names[i - 1], names[i]) == 0)
+      status = neap_fail(error, code, "%s: two tensors are named \"%s\"", path, names[i]);
   neap_free(names);
   return status;
 }
 
-/* ---- formats ------------------------------------------------------------------------------------------------------------ */
+/* ---- formats --------------------------------------------------------------------------------- */
 
 typedef enum format { NPY, NPZ, SAFETENSORS, UNKNOWN } format;
 
 /* By the path's ending. */
 static format format_of(const char *path) {
-  static const char *const ending[] = {[NPY] = ".npy", [NPZ] = ".npz", [SAFETENSORS] = ".safetensors"};
+  static const char *const ending[] = {
+    [NPY] = ".npy", [NPZ] = ".npz", [SAFETENSORS] = ".safetensors"};
   size_t n = strlen(path);
   int f = 0;
-  while (f < UNKNOWN && (n < strlen(ending[f]) || strcmp(path + n - strlen(ending[f]), ending[f]) != 0)) f++;
+  while (f < UNKNOWN &&
+         (n < strlen(ending[f]) || strcmp(path + n - strlen(ending[f]), ending[f]) != 0))
+    f++;
   return (format)f;
 }
 
 /* Chooses the reader. A .npy file is a list of one tensor without a name. */
-static neap_status load_from(const neap_io_source *source, neap_io_map map, neap_io_list *list, neap_error *error) {
+static neap_status load_from(const neap_io_source *source, neap_io_map map, neap_io_list *list,
+                             neap_error *error) {
   char start[6] = {0};
-  NEAP_TRY(neap_io_source_read(source, 0, start, NEAP_MIN(source->n_bytes, 6), "the first bytes", error));
+  NEAP_TRY(
+    neap_io_source_read(source, 0, start, NEAP_MIN(source->n_bytes, 6), "the first bytes", error));
   format f = format_of(source->path);
   if (memcmp(start, "PK\x03\x04", 4) == 0 || memcmp(start, "PK\x05\x06", 4) == 0) f = NPZ;
   if (memcmp(start, NEAP_IO_NPY_MAGIC, 6) == 0) f = NPY;
@@ -118,13 +132,19 @@ neap_status neap_io_dense(const neap_tensor *t, neap_tensor *out, neap_error *er
 }
 
 /* What can be known to be wrong before the file is touched. */
-static neap_status check_save(const char *path, int n, const neap_io_item *item, int n_meta, neap_error *error) {
+static neap_status check_save(const char *path, int n, const neap_io_item *item, int n_meta,
+                              neap_error *error) {
   format f = format_of(path);
-  if (f == UNKNOWN) return neap_fail(error, NEAP_ARGUMENT, "%s: a file of tensors ends in .npy, .npz or .safetensors", path);
-  if (f == NPY && n != 1) return neap_fail(error, NEAP_ARGUMENT, "%s: a .npy file holds one tensor, got %d", path, n);
-  if (f != SAFETENSORS && n_meta > 0) return neap_fail(error, NEAP_ARGUMENT, "%s: only a .safetensors file holds metadata", path);
+  if (f == UNKNOWN)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "%s: a file of tensors ends in .npy, .npz or .safetensors", path);
+  if (f == NPY && n != 1)
+    return neap_fail(error, NEAP_ARGUMENT, "%s: a .npy file holds one tensor, got %d", path, n);
+  if (f != SAFETENSORS && n_meta > 0)
+    return neap_fail(error, NEAP_ARGUMENT, "%s: only a .safetensors file holds metadata", path);
   for (int i = 0; i < n; i++) {
-    if (item[i].tensor.storage == NULL) return neap_fail(error, NEAP_ARGUMENT, "%s: item %d holds no tensor", path, i);
+    if (item[i].tensor.storage == NULL)
+      return neap_fail(error, NEAP_ARGUMENT, "%s: item %d holds no tensor", path, i);
     if (f != NPY && (item[i].name == NULL || item[i].name[0] == '\0'))
       return neap_fail(error, NEAP_ARGUMENT, "%s: tensor %d has no name", path, i);
   }
@@ -132,8 +152,8 @@ static neap_status check_save(const char *path, int n, const neap_io_item *item,
 }
 
 /* Chooses the writer; the ending is one of the three by now. */
-static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta,
-                           neap_error *error) {
+static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, int n_meta,
+                           const neap_io_pair *meta, neap_error *error) {
   format f = format_of(sink->path);
   if (f == NPZ) return neap_io_npz_save(sink, n, item, error);
   if (f == SAFETENSORS) return neap_io_safetensors_save(sink, n, item, n_meta, meta, error);
@@ -145,8 +165,8 @@ static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, 
 }
 
 /* A failure removes the temporary file and leaves an older file of that name as it was. */
-neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta,
-                         neap_error *error) {
+neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta,
+                         const neap_io_pair *meta, neap_error *error) {
   neap_io_sink sink;
   NEAP_TRY(check_save(path, n, item, n_meta, error));
   if (format_of(path) != NPY) NEAP_TRY(check_unique(path, n, item, NEAP_ARGUMENT, error));

@@ -1,7 +1,8 @@
 /* idx.c: gzip and idx files, both through zlib's gzread, which reads plain files as they are.
  *
- * idx, the format of MNIST: two zero bytes, the type, the number of dimensions, each dimension as a big-endian u32, then
- * the numbers, big-endian. Source: the description at yann.lecun.com/exdb/mnist.
+ * idx, the format of MNIST: two zero bytes, the type, the number of dimensions, each dimension as a
+ * big-endian u32, then the numbers, big-endian. Source: the description at
+ * yann.lecun.com/exdb/mnist.
  */
 #include "io/io_int.h"
 
@@ -35,7 +36,8 @@ static neap_status unpacker_open(unpacker *u, const char *path, neap_error *erro
     return neap_fail_memory(error, 1 << 15, "zlib");
   }
   gzbuffer(u->file, 1 << 17);
-  if (__builtin_mul_overflow((int64_t)info.st_size, gzdirect(u->file) ? 1 : MOST_DEFLATE_RATIO, &u->most_bytes))
+  if (__builtin_mul_overflow((int64_t)info.st_size, gzdirect(u->file) ? 1 : MOST_DEFLATE_RATIO,
+                             &u->most_bytes))
     u->most_bytes = INT64_MAX;
   return NEAP_OK;
 }
@@ -46,7 +48,8 @@ static neap_status unpacker_read(unpacker *u, void *out, size_t n, size_t *got, 
     int part = gzread(u->file, (char *)out + *got, (unsigned)NEAP_MIN(n - *got, (size_t)1 << 30));
     int code = Z_OK;
     const char *wrong = gzerror(u->file, &code);
-    if (code == Z_ERRNO) return neap_fail(error, NEAP_IO, "%s: cannot be read: %s", u->path, strerror(errno));
+    if (code == Z_ERRNO)
+      return neap_fail(error, NEAP_IO, "%s: cannot be read: %s", u->path, strerror(errno));
     if (code == Z_MEM_ERROR) return neap_fail_memory(error, 1 << 17, "zlib");
     if (part < 0 || (code != Z_OK && code != Z_STREAM_END))
       return neap_fail(error, NEAP_DATA, "%s: truncated or damaged gzip file: %s", u->path, wrong);
@@ -57,11 +60,13 @@ static neap_status unpacker_read(unpacker *u, void *out, size_t n, size_t *got, 
 }
 
 /* n bytes, or a DATA error that names what they were for. */
-static neap_status unpacker_read_all(unpacker *u, void *out, size_t n, const char *what, neap_error *error) {
+static neap_status unpacker_read_all(unpacker *u, void *out, size_t n, const char *what,
+                                     neap_error *error) {
   size_t got;
   NEAP_TRY(unpacker_read(u, out, n, &got, error));
   if (got == n) return NEAP_OK;
-  return neap_fail(error, NEAP_DATA, "%s: truncated: %s needs %zu bytes, and %zu are left", u->path, what, n, got);
+  return neap_fail(error, NEAP_DATA, "%s: truncated: %s needs %zu bytes, and %zu are left", u->path,
+                   what, n, got);
 }
 
 /* The unpacked size is not known before: the buffer doubles with what has really come out. */
@@ -73,7 +78,8 @@ neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_err
   size_t n = 0, cap = 0, got = 1;
   while (status == NEAP_OK && got > 0) {
     size_t wider = cap == 0 ? (size_t)1 << 16 : 2 * cap;
-    char *fresh = n == cap ? neap_realloc(data, wider + 1) : data; /* one more for the 0 at the end */
+    /* one more for the 0 at the end */
+    char *fresh = n == cap ? neap_realloc(data, wider + 1) : data;
     if (fresh == NULL) {
       status = neap_fail_memory(error, wider, path);
       break;
@@ -93,7 +99,7 @@ neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_err
   return NEAP_OK;
 }
 
-/* ---- idx ---------------------------------------------------------------------------------------------------------------- */
+/* ---- idx ------------------------------------------------------------------------------------- */
 
 /* The format's type codes. */
 static bool idx_number(unsigned char type, neap_io_number *number) {
@@ -109,14 +115,16 @@ static bool idx_number(unsigned char type, neap_io_number *number) {
 }
 
 /* Number format and shape; DATA error when the file cannot hold that many bytes, even packed. */
-static neap_status read_idx_header(unpacker *u, neap_io_number *number, neap_shape *shape, neap_error *error) {
+static neap_status read_idx_header(unpacker *u, neap_io_number *number, neap_shape *shape,
+                                   neap_error *error) {
   unsigned char start[4], dim[4];
   NEAP_TRY(unpacker_read_all(u, start, 4, "the idx header", error));
   if (start[0] != 0 || start[1] != 0 || !idx_number(start[2], number))
-    return neap_fail(error, NEAP_DATA, "%s: is not an idx file: it begins with %02x %02x %02x %02x", u->path, start[0], start[1],
-                     start[2], start[3]);
+    return neap_fail(error, NEAP_DATA, "%s: is not an idx file: it begins with %02x %02x %02x %02x",
+                     u->path, start[0], start[1], start[2], start[3]);
   if (start[3] > NEAP_MAX_DIM)
-    return neap_fail(error, NEAP_DATA, "%s: has %d dimensions; a tensor has at most %d", u->path, start[3], NEAP_MAX_DIM);
+    return neap_fail(error, NEAP_DATA, "%s: has %d dimensions; a tensor has at most %d", u->path,
+                     start[3], NEAP_MAX_DIM);
   *shape = (neap_shape){.n_dim = start[3]};
   for (int i = 0; i < shape->n_dim; i++) {
     NEAP_TRY(unpacker_read_all(u, dim, 4, "the idx header", error));
@@ -124,25 +132,34 @@ static neap_status read_idx_header(unpacker *u, neap_io_number *number, neap_sha
   }
   int64_t bytes;
   char text[NEAP_SHAPE_TEXT];
-  if (__builtin_mul_overflow(neap_shape_elems(shape), (int64_t)number->bytes, &bytes) || bytes > u->most_bytes)
-    return neap_fail(error, NEAP_DATA, "%s: truncated or damaged: shape %s needs more bytes than the file can hold", u->path,
-                     neap_shape_text(shape, text));
+  if (__builtin_mul_overflow(neap_shape_elems(shape), (int64_t)number->bytes, &bytes) ||
+      bytes > u->most_bytes)
+    return neap_fail(error, NEAP_DATA,
+                     "%s: truncated or damaged: shape %s needs more bytes than the file can hold",
+                     u->path, neap_shape_text(shape, text));
   return NEAP_OK;
 }
 
-/* The numbers after the header, by chunks, since they may be narrower in the file than in the tensor. */
-static neap_status read_idx_data(unpacker *u, const neap_io_number *number, neap_tensor *t, neap_error *error) {
+/* The numbers after the header, by chunks, since they may be narrower in the file than in the
+ * tensor. */
+static neap_status read_idx_data(unpacker *u, const neap_io_number *number, neap_tensor *t,
+                                 neap_error *error) {
   char chunk[1 << 16], beyond;
   size_t got;
-  int64_t most = (int64_t)sizeof chunk / number->bytes, n = neap_tensor_elems(t), width = (int64_t)neap_dtype_bytes(t->dtype);
+  int64_t most = (int64_t)sizeof chunk / number->bytes, n = neap_tensor_elems(t),
+          width = (int64_t)neap_dtype_bytes(t->dtype);
   for (int64_t i = 0; i < n; i += most) {
     int64_t part = NEAP_MIN(most, n - i);
     NEAP_TRY(unpacker_read_all(u, chunk, (size_t)(part * number->bytes), "the data", error));
     neap_io_number_convert(number, neap_tensor_data(t) + i * width, chunk, part);
   }
-  NEAP_TRY(unpacker_read(u, &beyond, 1, &got, error)); /* at the end, gzip's own checksum is compared */
-  return got == 0 ? NEAP_OK
-                  : neap_fail(error, NEAP_DATA, "%s: damaged: there are bytes after the data that the header describes", u->path);
+  /* at the end, gzip's own checksum is compared */
+  NEAP_TRY(unpacker_read(u, &beyond, 1, &got, error));
+  return got == 0
+           ? NEAP_OK
+           : neap_fail(error, NEAP_DATA,
+                       "%s: damaged: there are bytes after the data that the header describes",
+                       u->path);
 }
 
 neap_status neap_io_read_idx(const char *path, neap_tensor *out, neap_error *error) {

@@ -1,8 +1,8 @@
 /* npy.c: one tensor in NumPy's .npy format, versions 1.0 to 3.0.
  *
- * Format: "\x93NUMPY", major, minor, the header's length (u16 in version 1, else u32), a header that is a Python
- * dictionary {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, then the numbers.
- * Source: numpy.lib.format's documentation, and NEP 1.
+ * Format: "\x93NUMPY", major, minor, the header's length (u16 in version 1, else u32), a header
+ * that is a Python dictionary {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, then the
+ * numbers. Source: numpy.lib.format's documentation, and NEP 1.
  */
 #include "io/io_int.h"
 
@@ -20,7 +20,7 @@ typedef struct header {
   int64_t data_offset;
 } header;
 
-/* ---- reading the dictionary ------------------------------------------------------------------------------------------ */
+/* ---- reading the dictionary ------------------------------------------------------------------ */
 
 /* INVARIANT: *end is 0, so that looking at *at needs no bounds check. */
 typedef struct cursor {
@@ -47,7 +47,8 @@ static bool take_text(cursor *c, char *out, size_t room) {
   char quote = *c->at;
   if (quote != '\'' && quote != '"') return false;
   const char *from = c->at + 1, *to = memchr(from, quote, (size_t)(c->end - from));
-  if (to == NULL || (size_t)(to - from) >= room || memchr(from, '\\', (size_t)(to - from)) != NULL) return false;
+  if (to == NULL || (size_t)(to - from) >= room || memchr(from, '\\', (size_t)(to - from)) != NULL)
+    return false;
   memcpy(out, from, (size_t)(to - from));
   out[to - from] = '\0';
   c->at = to + 1;
@@ -59,7 +60,8 @@ static bool take_count(cursor *c, int64_t *out) {
   skip_space(c);
   if (*c->at < '0' || *c->at > '9') return false;
   for (*out = 0; *c->at >= '0' && *c->at <= '9'; c->at++)
-    if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *c->at - '0', out)) return false;
+    if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *c->at - '0', out))
+      return false;
   if (*c->at == 'L') c->at++; /* Python 2 wrote long integers so */
   return true;
 }
@@ -70,7 +72,8 @@ static const char *take_shape(cursor *c, neap_shape *shape) {
   if (!take(c, "(")) return "'shape' is not a tuple";
   while (!take(c, ")")) {
     if (shape->n_dim == NEAP_MAX_DIM) return "the array has more than 8 dimensions";
-    if (!take_count(c, &shape->dim[shape->n_dim])) return "'shape' holds something else than counts";
+    if (!take_count(c, &shape->dim[shape->n_dim]))
+      return "'shape' holds something else than counts";
     shape->n_dim++;
     if (!take(c, ",")) {
       if (!take(c, ")") || shape->n_dim == 1) return "'shape' is not a tuple of counts";
@@ -87,10 +90,12 @@ static const char *take_value(cursor *c, const char *key, unsigned bit, unsigned
   if (strcmp(key, "shape") == 0) return take_shape(c, &h->shape);
   if (strcmp(key, "fortran_order") == 0) {
     h->fortran_order = take(c, "True");
-    return h->fortran_order || take(c, "False") ? NULL : "'fortran_order' is neither True nor False";
+    return h->fortran_order || take(c, "False") ? NULL
+                                                : "'fortran_order' is neither True nor False";
   }
   skip_space(c);
-  if (*c->at == '[') return "it is a structured array (a list as 'descr'); Neap reads arrays of one number type";
+  if (*c->at == '[')
+    return "it is a structured array (a list as 'descr'); Neap reads arrays of one number type";
   return take_text(c, h->descr, sizeof h->descr) ? NULL : "'descr' is not a text";
 }
 
@@ -102,7 +107,8 @@ static const char *parse_dictionary(cursor *c, header *h) {
   while (!take(c, "}")) {
     char key[16];
     int k = 0;
-    if (!take_text(c, key, sizeof key) || !take(c, ":")) return "the header is not a dictionary with text keys";
+    if (!take_text(c, key, sizeof key) || !take(c, ":"))
+      return "the header is not a dictionary with text keys";
     while (k < NEAP_COUNT(keys) && strcmp(key, keys[k]) != 0) k++;
     if (k == NEAP_COUNT(keys)) return "the header has an unknown key";
     const char *wrong = take_value(c, key, 1u << k, &seen, h);
@@ -117,15 +123,17 @@ static const char *parse_dictionary(cursor *c, header *h) {
   return seen == 7 ? NULL : "the header lacks 'descr', 'fortran_order' or 'shape'";
 }
 
-/* ---- loading ----------------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Fills h. DATA error for another magic, version, length or dictionary. */
 static neap_status read_header(const neap_io_source *source, header *h, neap_error *error) {
   unsigned char start[12];
   NEAP_TRY(neap_io_source_read(source, 0, start, 10, "the .npy header", error));
-  if (memcmp(start, NEAP_IO_NPY_MAGIC, 6) != 0) return neap_io_source_fail(source, error, NEAP_DATA, "is not a .npy file");
+  if (memcmp(start, NEAP_IO_NPY_MAGIC, 6) != 0)
+    return neap_io_source_fail(source, error, NEAP_DATA, "is not a .npy file");
   if (start[6] < 1 || start[6] > 3 || start[7] != 0)
-    return neap_io_source_fail(source, error, NEAP_DATA, ".npy version %d.%d is unknown; Neap reads 1.0 to 3.0", start[6],
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               ".npy version %d.%d is unknown; Neap reads 1.0 to 3.0", start[6],
                                start[7]);
   int64_t prefix = start[6] == 1 ? 10 : 12, n = start[8] | start[9] << 8;
   if (prefix == 12) {
@@ -133,8 +141,9 @@ static neap_status read_header(const neap_io_source *source, header *h, neap_err
     n |= (int64_t)start[10] << 16 | (int64_t)start[11] << 24;
   }
   if (n > MOST_HEADER_BYTES)
-    return neap_io_source_fail(source, error, NEAP_DATA,
-                               "the .npy header claims %lld bytes; one of a plain array has a few dozen", (long long)n);
+    return neap_io_source_fail(
+      source, error, NEAP_DATA,
+      "the .npy header claims %lld bytes; one of a plain array has a few dozen", (long long)n);
   NEAP_TRY(neap_io_source_check(source, prefix, n, "the .npy header", error));
   char *text = neap_alloc((size_t)n + 1);
   if (text == NULL) return neap_fail_memory(error, (size_t)n + 1, "a .npy header");
@@ -150,29 +159,39 @@ static neap_status read_header(const neap_io_source *source, header *h, neap_err
   return status;
 }
 
-/* "<f4": byte order, kind, bytes. DATA error for what no dtype of Neap holds; pickled objects are never unpacked. */
-static neap_status parse_descr(const neap_io_source *source, const char *descr, neap_io_number *number, neap_error *error) {
+/* "<f4": byte order, kind, bytes. DATA error for what no dtype of Neap holds; pickled objects are
+ * never unpacked. */
+static neap_status parse_descr(const neap_io_source *source, const char *descr,
+                               neap_io_number *number, neap_error *error) {
   const char *kind = descr + (descr[0] != '\0' && strchr("<>|=", descr[0]) != NULL);
   if (*kind == 'O') {
-    neap_io_source_fail(source, error, NEAP_DATA,
-                        "holds Python objects (descr '%s'), stored as a pickle; Neap reads numbers only", descr);
-    return neap_hint(error, "in Python, save array.astype('float32') or another number type"), NEAP_DATA;
+    neap_io_source_fail(
+      source, error, NEAP_DATA,
+      "holds Python objects (descr '%s'), stored as a pickle; Neap reads numbers only", descr);
+    return neap_hint(error, "in Python, save array.astype('float32') or another number type"),
+           NEAP_DATA;
   }
   char *end = NULL;
   long bytes = *kind == '\0' ? 0 : strtol(kind + 1, &end, 10);
-  if (end == NULL || *end != '\0' || bytes < 1 || bytes > 8 || !neap_io_number_of(*kind, (int)bytes, descr[0] == '>', number))
-    return neap_io_source_fail(source, error, NEAP_DATA, "no dtype of Neap holds numbers of descr '%s'", descr);
+  if (end == NULL || *end != '\0' || bytes < 1 || bytes > 8 ||
+      !neap_io_number_of(*kind, (int)bytes, descr[0] == '>', number))
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               "no dtype of Neap holds numbers of descr '%s'", descr);
   return NEAP_OK;
 }
 
-/* keep_strides: a Fortran-order tensor of a mapped file stays a view with its strides; else it becomes dense. */
-neap_status neap_io_npy_load(const neap_io_source *source, bool keep_strides, neap_tensor *out, neap_error *error) {
+/* keep_strides: a Fortran-order tensor of a mapped file stays a view with its strides; else it
+ * becomes dense. */
+neap_status neap_io_npy_load(const neap_io_source *source, bool keep_strides, neap_tensor *out,
+                             neap_error *error) {
   header h = {0};
   neap_io_number number;
   NEAP_TRY(read_header(source, &h, error));
   NEAP_TRY(parse_descr(source, h.descr, &number, error));
-  if (!h.fortran_order || h.shape.n_dim < 2) return neap_io_number_tensor(source, h.data_offset, &number, &h.shape, out, error);
-  /* The file is the dense array of the reversed shape: read that, and look at it in the other order. */
+  if (!h.fortran_order || h.shape.n_dim < 2)
+    return neap_io_number_tensor(source, h.data_offset, &number, &h.shape, out, error);
+  /* The file is the dense array of the reversed shape: read that, and look at it in the other
+   * order. */
   neap_shape reversed = {.n_dim = h.shape.n_dim};
   int order[NEAP_MAX_DIM];
   for (int i = 0; i < h.shape.n_dim; i++) {
@@ -192,14 +211,15 @@ neap_status neap_io_npy_load(const neap_io_source *source, bool keep_strides, ne
   return status;
 }
 
-/* ---- saving --------------------------------------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 /* Version 1.0, C order, as numpy.save writes it. */
 size_t neap_io_npy_header(const neap_type *type, char out[NEAP_IO_NPY_HEADER]) {
   static const char *const descr[NEAP_N_DTYPE] = {
-    [NEAP_DTYPE_F32] = "<f4", [NEAP_DTYPE_F64] = "<f8", [NEAP_DTYPE_BF16] = "<V2", [NEAP_DTYPE_F16] = "<f2",
-    [NEAP_DTYPE_I8] = "|i1",  [NEAP_DTYPE_U8] = "|u1",  [NEAP_DTYPE_I16] = "<i2",  [NEAP_DTYPE_U16] = "<u2",
-    [NEAP_DTYPE_I32] = "<i4", [NEAP_DTYPE_I64] = "<i8", [NEAP_DTYPE_BOOL] = "|b1",
+    [NEAP_DTYPE_F32] = "<f4", [NEAP_DTYPE_F64] = "<f8",  [NEAP_DTYPE_BF16] = "<V2",
+    [NEAP_DTYPE_F16] = "<f2", [NEAP_DTYPE_I8] = "|i1",   [NEAP_DTYPE_U8] = "|u1",
+    [NEAP_DTYPE_I16] = "<i2", [NEAP_DTYPE_U16] = "<u2",  [NEAP_DTYPE_I32] = "<i4",
+    [NEAP_DTYPE_I64] = "<i8", [NEAP_DTYPE_BOOL] = "|b1",
   };
   char shape[NEAP_MAX_DIM * 22 + 4] = "(";
   size_t n = 1;
@@ -210,9 +230,11 @@ size_t neap_io_npy_header(const neap_type *type, char out[NEAP_IO_NPY_HEADER]) {
                                                     : "%lld",
                           (long long)type->shape.dim[i]);
   snprintf(shape + n, sizeof shape - n, ")");
-  int used = snprintf(out + 10, NEAP_IO_NPY_HEADER - 10, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
-                      descr[type->dtype], shape);
-  size_t whole = neap_align(10 + (size_t)used + 1); /* so that the data is aligned when the file is mapped */
+  int used =
+    snprintf(out + 10, NEAP_IO_NPY_HEADER - 10,
+             "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr[type->dtype], shape);
+  /* so that the data is aligned when the file is mapped */
+  size_t whole = neap_align(10 + (size_t)used + 1);
   memset(out + 10 + used, ' ', whole - 10 - (size_t)used);
   out[whole - 1] = '\n';
   memcpy(out, NEAP_IO_NPY_MAGIC "\x01\x00", 8);

@@ -1,10 +1,12 @@
 /* npz.c: named tensors in NumPy's .npz format: a zip archive of .npy files, stored or deflated.
  *
- * Reading goes by the central directory at the archive's end. A stored member of a mapped file is a view of it; any
- * other one is unpacked into a storage, checked against its CRC, and the tensor is a view of that.
- * INVARIANT: no member's claimed size is believed beyond what its packed bytes could unpack to, and the packed bytes of
- * all members together are no more than the file has: a zip bomb by overlapping members is refused.
- * Source: PKWARE APPNOTE 6.3.9, sections 4.3 to 4.5. zip64 throughout when writing, so that there is one path.
+ * Reading goes by the central directory at the archive's end. A stored member of a mapped file is a
+ * view of it; any other one is unpacked into a storage, checked against its CRC, and the tensor is
+ * a view of that.
+ * INVARIANT: no member's claimed size is believed beyond what its packed bytes could unpack to, and
+ * the packed bytes of all members together are no more than the file has: a zip bomb by overlapping
+ * members is refused. Source: PKWARE APPNOTE 6.3.9, sections 4.3 to 4.5. zip64 throughout when
+ * writing, so that there is one path.
  */
 #include "io/io_int.h"
 
@@ -47,7 +49,7 @@ static void put(unsigned char **at, uint64_t value, int bytes) {
   *at += bytes;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 typedef struct member {
   const char *name; /* borrowed from the directory; not terminated */
@@ -65,30 +67,41 @@ typedef struct directory {
 
 /* One wording for whatever is not a zip archive. */
 static neap_status bad_zip(const neap_io_source *source, neap_error *error, const char *what) {
-  return neap_io_source_fail(source, error, NEAP_DATA, "truncated or damaged .npz (zip) file: %s", what);
+  return neap_io_source_fail(source, error, NEAP_DATA, "truncated or damaged .npz (zip) file: %s",
+                             what);
 }
 
 /* Where the central directory lies, from the record at the end, which only a comment may follow. */
-static neap_status find_directory(const neap_io_source *source, uint64_t *offset, uint64_t *n_bytes, neap_error *error) {
+static neap_status find_directory(const neap_io_source *source, uint64_t *offset, uint64_t *n_bytes,
+                                  neap_error *error) {
   unsigned char tail[END_BYTES + MOST_COMMENT], record[END64_BYTES];
   int64_t n = NEAP_MIN(source->n_bytes, (int64_t)sizeof tail), end = n - END_BYTES;
-  NEAP_TRY(neap_io_source_read(source, source->n_bytes - n, tail, n, "the end of the archive", error));
-  while (end >= 0 && !(get(tail + end, 4) == SIGNATURE_END && (int64_t)get(tail + end + 20, 2) == n - end - END_BYTES)) end--;
+  NEAP_TRY(
+    neap_io_source_read(source, source->n_bytes - n, tail, n, "the end of the archive", error));
+  while (end >= 0 && !(get(tail + end, 4) == SIGNATURE_END &&
+                       (int64_t)get(tail + end + 20, 2) == n - end - END_BYTES))
+    end--;
   if (end < 0) return bad_zip(source, error, "no end record");
   *n_bytes = get(tail + end + 12, 4);
   *offset = get(tail + end + 16, 4);
-  bool wide = *offset == UINT32_MAX || *n_bytes == UINT32_MAX || get(tail + end + 10, 2) == UINT16_MAX;
-  if (!wide || end < LOCATOR_BYTES || get(tail + end - LOCATOR_BYTES, 4) != SIGNATURE_LOCATOR) return NEAP_OK;
+  bool wide =
+    *offset == UINT32_MAX || *n_bytes == UINT32_MAX || get(tail + end + 10, 2) == UINT16_MAX;
+  if (!wide || end < LOCATOR_BYTES || get(tail + end - LOCATOR_BYTES, 4) != SIGNATURE_LOCATOR)
+    return NEAP_OK;
   uint64_t at = get(tail + end - LOCATOR_BYTES + 8, 8);
-  if (at > (uint64_t)source->n_bytes) return bad_zip(source, error, "the zip64 end record lies outside");
-  NEAP_TRY(neap_io_source_read(source, (int64_t)at, record, END64_BYTES, "the zip64 end record", error));
-  if (get(record, 4) != SIGNATURE_END64) return bad_zip(source, error, "no zip64 end record where one should be");
+  if (at > (uint64_t)source->n_bytes)
+    return bad_zip(source, error, "the zip64 end record lies outside");
+  NEAP_TRY(
+    neap_io_source_read(source, (int64_t)at, record, END64_BYTES, "the zip64 end record", error));
+  if (get(record, 4) != SIGNATURE_END64)
+    return bad_zip(source, error, "no zip64 end record where one should be");
   *n_bytes = get(record + 40, 8);
   *offset = get(record + 48, 8);
   return NEAP_OK;
 }
 
-/* Its size is checked against the file's before it is allocated. Fills d, whose bytes the caller frees. */
+/* Its size is checked against the file's before it is allocated. Fills d, whose bytes the caller
+ * frees. */
 static neap_status read_directory(const neap_io_source *source, directory *d, neap_error *error) {
   uint64_t offset, n_bytes;
   NEAP_TRY(find_directory(source, &offset, &n_bytes, error));
@@ -97,12 +110,14 @@ static neap_status read_directory(const neap_io_source *source, directory *d, ne
   d->n_bytes = (int64_t)n_bytes;
   d->bytes = neap_alloc((size_t)n_bytes);
   if (d->bytes == NULL) return neap_fail_memory(error, (size_t)n_bytes, "a zip directory");
-  neap_status status = neap_io_source_read(source, (int64_t)offset, d->bytes, d->n_bytes, "the central directory", error);
+  neap_status status = neap_io_source_read(source, (int64_t)offset, d->bytes, d->n_bytes,
+                                           "the central directory", error);
   if (status != NEAP_OK) neap_free(d->bytes);
   return status;
 }
 
-/* Replaces what the 32-bit fields could not hold by the zip64 field's numbers, which come in this order. */
+/* Replaces what the 32-bit fields could not hold by the zip64 field's numbers, which come in this
+ * order. */
 static bool read_zip64(member *m, const unsigned char *extra, size_t n) {
   uint64_t *wanted[] = {&m->unpacked, &m->packed, &m->local_offset};
   while (n >= 4) {
@@ -122,7 +137,8 @@ static bool read_zip64(member *m, const unsigned char *extra, size_t n) {
 }
 
 /* The directory's record at *at, which moves past it. */
-static neap_status read_member(const neap_io_source *source, const directory *d, int64_t *at, member *m, neap_error *error) {
+static neap_status read_member(const neap_io_source *source, const directory *d, int64_t *at,
+                               member *m, neap_error *error) {
   const unsigned char *r = d->bytes + *at;
   if (d->n_bytes - *at < CENTRAL_BYTES || get(r, 4) != SIGNATURE_CENTRAL)
     return bad_zip(source, error, "a record of the central directory");
@@ -138,7 +154,8 @@ static neap_status read_member(const neap_io_source *source, const directory *d,
                 .local_offset = get(r + 42, 4)};
   if (!read_zip64(m, r + CENTRAL_BYTES + n_name, n_extra))
     return bad_zip(source, error, "an extra field of the central directory");
-  if (get(r + 8, 2) & ENCRYPTED_FLAG) return neap_io_source_fail(source, error, NEAP_DATA, "a member is encrypted");
+  if (get(r + 8, 2) & ENCRYPTED_FLAG)
+    return neap_io_source_fail(source, error, NEAP_DATA, "a member is encrypted");
   *at += whole;
   return NEAP_OK;
 }
@@ -146,7 +163,8 @@ static neap_status read_member(const neap_io_source *source, const directory *d,
 /* Inflates `in` into the n_out bytes at `out`: all of them, and no more. */
 static bool inflate_all(const unsigned char *in, uint64_t n_in, char *out, uint64_t n_out) {
   z_stream z = {0};
-  unsigned char spare = 0; /* room for one byte too many, so that a stream longer than claimed is told from one that ends */
+  /* room for one byte too many, so that a stream longer than claimed is told from one that ends */
+  unsigned char spare = 0;
   uint64_t left_in = n_in, left_out = n_out;
   if (inflateInit2(&z, -MAX_WBITS) != Z_OK) return false;
   for (int code = Z_OK; code == Z_OK && z.total_out <= n_out; code = inflate(&z, Z_NO_FLUSH)) {
@@ -161,7 +179,8 @@ static bool inflate_all(const unsigned char *in, uint64_t n_in, char *out, uint6
       left_out -= left_out > 0 ? z.avail_out : 0;
     }
   }
-  bool whole = z.total_out == n_out && inflate(&z, Z_NO_FLUSH) == Z_STREAM_END; /* which repeats its last word */
+  /* which repeats its last word */
+  bool whole = z.total_out == n_out && inflate(&z, Z_NO_FLUSH) == Z_STREAM_END;
   inflateEnd(&z);
   return whole;
 }
@@ -173,20 +192,24 @@ static bool crc_agrees(const char *data, uint64_t n, uint32_t crc) {
 }
 
 /* What the packed bytes of the member stand for. */
-static neap_status inflate_member(const neap_io_source *source, const member *m, const neap_storage *packed, neap_storage **out,
+static neap_status inflate_member(const neap_io_source *source, const member *m,
+                                  const neap_storage *packed, neap_storage **out,
                                   neap_error *error) {
   neap_storage *whole = neap_storage_new(m->unpacked);
   if (whole == NULL) return neap_fail_memory(error, m->unpacked, "a member of a .npz file");
   *out = whole;
-  if (inflate_all((const unsigned char *)neap_storage_data(packed), m->packed, neap_storage_data(whole), m->unpacked))
+  if (inflate_all((const unsigned char *)neap_storage_data(packed), m->packed,
+                  neap_storage_data(whole), m->unpacked))
     return NEAP_OK;
   return neap_io_source_fail(source, error, NEAP_DATA, "the compressed data is damaged");
 }
 
 /* The member's bytes in a storage of their own. */
-static neap_status unpack(const neap_io_source *source, const member *m, int64_t at, neap_storage **out, neap_error *error) {
+static neap_status unpack(const neap_io_source *source, const member *m, int64_t at,
+                          neap_storage **out, neap_error *error) {
   neap_storage *packed = NULL, *whole = NULL;
-  NEAP_TRY(neap_io_source_storage(source, at, (int64_t)m->packed, "the member's data", &packed, error));
+  NEAP_TRY(
+    neap_io_source_storage(source, at, (int64_t)m->packed, "the member's data", &packed, error));
   neap_status status = NEAP_OK;
   if (m->method == STORED) {
     whole = neap_storage_retain(packed);
@@ -195,7 +218,8 @@ static neap_status unpack(const neap_io_source *source, const member *m, int64_t
   }
   neap_storage_release(packed);
   if (status == NEAP_OK && !crc_agrees(neap_storage_data(whole), m->unpacked, m->crc))
-    status = neap_io_source_fail(source, error, NEAP_DATA, "the data is damaged: its checksum (CRC-32) does not agree");
+    status = neap_io_source_fail(source, error, NEAP_DATA,
+                                 "the data is damaged: its checksum (CRC-32) does not agree");
   if (status == NEAP_OK)
     *out = whole;
   else
@@ -204,33 +228,43 @@ static neap_status unpack(const neap_io_source *source, const member *m, int64_t
 }
 
 /* Where the member's data begins, after its local header; and whether its claims can be true. */
-static neap_status locate(const neap_io_source *source, const member *m, int64_t *at, neap_error *error) {
+static neap_status locate(const neap_io_source *source, const member *m, int64_t *at,
+                          neap_error *error) {
   unsigned char local[LOCAL_BYTES];
   uint64_t n_bytes = (uint64_t)source->n_bytes;
   if (m->method != STORED && m->method != DEFLATED)
-    return neap_io_source_fail(source, error, NEAP_DATA,
-                               "compression method %d is unknown; Neap reads stored and deflated members", m->method);
-  if (m->local_offset > n_bytes || m->packed > n_bytes) return bad_zip(source, error, "the member lies outside");
-  NEAP_TRY(neap_io_source_read(source, (int64_t)m->local_offset, local, LOCAL_BYTES, "a local header", error));
-  if (get(local, 4) != SIGNATURE_LOCAL) return bad_zip(source, error, "no local header where one should be");
-  *at = (int64_t)m->local_offset + LOCAL_BYTES + (int64_t)get(local + 26, 2) + (int64_t)get(local + 28, 2);
+    return neap_io_source_fail(
+      source, error, NEAP_DATA,
+      "compression method %d is unknown; Neap reads stored and deflated members", m->method);
+  if (m->local_offset > n_bytes || m->packed > n_bytes)
+    return bad_zip(source, error, "the member lies outside");
+  NEAP_TRY(neap_io_source_read(source, (int64_t)m->local_offset, local, LOCAL_BYTES,
+                               "a local header", error));
+  if (get(local, 4) != SIGNATURE_LOCAL)
+    return bad_zip(source, error, "no local header where one should be");
+  *at = (int64_t)m->local_offset + LOCAL_BYTES + (int64_t)get(local + 26, 2) +
+        (int64_t)get(local + 28, 2);
   NEAP_TRY(neap_io_source_check(source, *at, (int64_t)m->packed, "the member's data", error));
-  bool possible = m->method == STORED ? m->unpacked == m->packed : m->unpacked / MOST_DEFLATE_RATIO <= m->packed;
-  return possible ? NEAP_OK : bad_zip(source, error, "the member claims a size that its data cannot have");
+  bool possible =
+    m->method == STORED ? m->unpacked == m->packed : m->unpacked / MOST_DEFLATE_RATIO <= m->packed;
+  return possible ? NEAP_OK
+                  : bad_zip(source, error, "the member claims a size that its data cannot have");
 }
 
 /* Reads the member as a .npy file of its own. */
-static neap_status load_member(const neap_io_source *source, const member *m, neap_io_map map, neap_tensor *out,
-                               neap_error *error) {
+static neap_status load_member(const neap_io_source *source, const member *m, neap_io_map map,
+                               neap_tensor *out, neap_error *error) {
   int64_t at = 0;
   NEAP_TRY(locate(source, m, &at, error));
-  neap_io_source inner = {.path = source->path, .member = source->member, .fd = -1, .n_bytes = (int64_t)m->unpacked};
+  neap_io_source inner = {
+    .path = source->path, .member = source->member, .fd = -1, .n_bytes = (int64_t)m->unpacked};
   if (source->memory != NULL && m->method == STORED) {
     inner.memory = neap_storage_retain(source->memory);
     inner.memory_offset = source->memory_offset + at;
   } else {
     NEAP_TRY(unpack(source, m, at, &inner.memory, error));
-    if (map == NEAP_IO_MAP_READ) neap_storage_set_read_only(inner.memory); /* the same rules for every tensor of the file */
+    /* the same rules for every tensor of the file */
+    if (map == NEAP_IO_MAP_READ) neap_storage_set_read_only(inner.memory);
   }
   neap_status status = neap_io_npy_load(&inner, map != NEAP_IO_COPY, out, error);
   neap_storage_release(inner.memory);
@@ -238,8 +272,8 @@ static neap_status load_member(const neap_io_source *source, const member *m, ne
 }
 
 /* Loads the member if it is a .npy file, and adds it under its name without the ending. */
-static neap_status add_member(const neap_io_source *source, const member *m, neap_io_map map, neap_io_list *list,
-                              neap_error *error) {
+static neap_status add_member(const neap_io_source *source, const member *m, neap_io_map map,
+                              neap_io_list *list, neap_error *error) {
   if (m->n_name < 4 || memcmp(m->name + m->n_name - 4, ".npy", 4) != 0) return NEAP_OK;
   char *name = neap_alloc(m->n_name + 1);
   if (name == NULL) return neap_fail_memory(error, m->n_name + 1, "a name");
@@ -255,7 +289,8 @@ static neap_status add_member(const neap_io_source *source, const member *m, nea
 }
 
 /* Adds a tensor for each .npy member, in the directory's order. */
-neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap_io_list *list, neap_error *error) {
+neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap_io_list *list,
+                             neap_error *error) {
   directory d = {0};
   NEAP_TRY(read_directory(source, &d, error));
   neap_status status = NEAP_OK;
@@ -275,7 +310,7 @@ neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap
   return status;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* What the central directory repeats of a member. */
 typedef struct written {
@@ -298,10 +333,13 @@ static void put_common(unsigned char **at, const written *w, size_t n_name) {
   put(at, n_name + ENDING, 2);
 }
 
-/* Local header, name and extra fields, padded so that the .npy file begins at a multiple of 64: mapped, it is aligned. */
-static neap_status write_local(neap_io_sink *sink, const char *name, const written *w, neap_error *error) {
+/* Local header, name and extra fields, padded so that the .npy file begins at a multiple of 64:
+ * mapped, it is aligned. */
+static neap_status write_local(neap_io_sink *sink, const char *name, const written *w,
+                               neap_error *error) {
   unsigned char head[LOCAL_BYTES], extra[LOCAL_EXTRA + ALIGN_EXTRA + NEAP_ALIGN] = {0}, *at = head;
-  size_t n_name = strlen(name), before = (size_t)sink->n_bytes + LOCAL_BYTES + n_name + ENDING + LOCAL_EXTRA + ALIGN_EXTRA;
+  size_t n_name = strlen(name),
+         before = (size_t)sink->n_bytes + LOCAL_BYTES + n_name + ENDING + LOCAL_EXTRA + ALIGN_EXTRA;
   size_t padding = neap_align(before) - before;
   put(&at, SIGNATURE_LOCAL, 4);
   put_common(&at, w, n_name);
@@ -321,7 +359,8 @@ static neap_status write_local(neap_io_sink *sink, const char *name, const writt
 }
 
 /* The directory's record: sizes and offset in the zip64 field, 0 or all ones in the old places. */
-static neap_status write_central(neap_io_sink *sink, const char *name, const written *w, neap_error *error) {
+static neap_status write_central(neap_io_sink *sink, const char *name, const written *w,
+                                 neap_error *error) {
   unsigned char head[CENTRAL_BYTES] = {0}, extra[CENTRAL_EXTRA], *at = head;
   size_t n_name = strlen(name);
   put(&at, SIGNATURE_CENTRAL, 4);
@@ -368,8 +407,10 @@ static neap_status write_end(neap_io_sink *sink, uint64_t n, uint64_t offset, ne
   return neap_io_sink_write(sink, end, sizeof end, error);
 }
 
-/* The checksum stands before the data, so the tensor is passed over twice. Fills *w for the directory. */
-static neap_status write_member(neap_io_sink *sink, const neap_io_item *item, written *w, neap_error *error) {
+/* The checksum stands before the data, so the tensor is passed over twice. Fills *w for the
+ * directory. */
+static neap_status write_member(neap_io_sink *sink, const neap_io_item *item, written *w,
+                                neap_error *error) {
   char header[NEAP_IO_NPY_HEADER];
   neap_tensor dense;
   NEAP_TRY(neap_io_dense(&item->tensor, &dense, error));
@@ -385,16 +426,20 @@ static neap_status write_member(neap_io_sink *sink, const neap_io_item *item, wr
 }
 
 /* Members in the order given, then the directory, then its end record. */
-neap_status neap_io_npz_save(neap_io_sink *sink, int n, const neap_io_item *item, neap_error *error) {
+neap_status neap_io_npz_save(neap_io_sink *sink, int n, const neap_io_item *item,
+                             neap_error *error) {
   neap_status status = NEAP_OK;
   written *members = neap_alloc((size_t)n * sizeof *members);
-  if (members == NULL) return neap_fail_memory(error, (size_t)n * sizeof *members, "a zip directory");
+  if (members == NULL)
+    return neap_fail_memory(error, (size_t)n * sizeof *members, "a zip directory");
   for (int i = 0; i < n && status == NEAP_OK; i++)
     status = strlen(item[i].name) + ENDING > UINT16_MAX
-               ? neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold", sink->path)
+               ? neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold",
+                           sink->path)
                : write_member(sink, &item[i], &members[i], error);
   uint64_t offset = (uint64_t)sink->n_bytes;
-  for (int i = 0; i < n && status == NEAP_OK; i++) status = write_central(sink, item[i].name, &members[i], error);
+  for (int i = 0; i < n && status == NEAP_OK; i++)
+    status = write_central(sink, item[i].name, &members[i], error);
   if (status == NEAP_OK) status = write_end(sink, (uint64_t)n, offset, error);
   neap_free(members);
   return status;

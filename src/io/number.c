@@ -3,20 +3,23 @@
 
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold little-endian numbers, and so do tensors");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "files hold little-endian numbers, and so do tensors");
 
 enum { CHUNK_BYTES = 1 << 16 };
 
-/* A table, not rules: what is not in it is refused by name. u32 and u64 are in it under wider dtypes. */
+/* A table, not rules: what is not in it is refused by name. u32 and u64 are in it under wider
+ * dtypes. */
 bool neap_io_number_of(char kind, int bytes, bool big_endian, neap_io_number *out) {
   static const struct {
     char kind;
     int bytes;
     neap_dtype dtype;
   } known[] = {
-    {'f', 4, NEAP_DTYPE_F32},  {'f', 8, NEAP_DTYPE_F64}, {'f', 2, NEAP_DTYPE_F16}, {'V', 2, NEAP_DTYPE_BF16},
-    {'i', 1, NEAP_DTYPE_I8},   {'i', 2, NEAP_DTYPE_I16}, {'i', 4, NEAP_DTYPE_I32}, {'i', 8, NEAP_DTYPE_I64},
-    {'u', 1, NEAP_DTYPE_U8},   {'u', 2, NEAP_DTYPE_U16}, {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
+    {'f', 4, NEAP_DTYPE_F32},  {'f', 8, NEAP_DTYPE_F64}, {'f', 2, NEAP_DTYPE_F16},
+    {'V', 2, NEAP_DTYPE_BF16}, {'i', 1, NEAP_DTYPE_I8},  {'i', 2, NEAP_DTYPE_I16},
+    {'i', 4, NEAP_DTYPE_I32},  {'i', 8, NEAP_DTYPE_I64}, {'u', 1, NEAP_DTYPE_U8},
+    {'u', 2, NEAP_DTYPE_U16},  {'u', 4, NEAP_DTYPE_I64}, {'u', 8, NEAP_DTYPE_I64},
     {'b', 1, NEAP_DTYPE_BOOL},
   };
   for (int i = 0; i < NEAP_COUNT(known); i++)
@@ -55,22 +58,27 @@ bool neap_io_number_convert(const neap_io_number *number, void *out, const void 
 }
 
 /* Reads and converts n numbers by chunks, so that no second copy of them is held. */
-static neap_status read_converted(const neap_io_source *source, int64_t offset, const neap_io_number *number, char *out,
-                                  int64_t n, neap_error *error) {
+static neap_status read_converted(const neap_io_source *source, int64_t offset,
+                                  const neap_io_number *number, char *out, int64_t n,
+                                  neap_error *error) {
   char chunk[CHUNK_BYTES];
   int64_t most = CHUNK_BYTES / number->bytes;
   for (int64_t i = 0; i < n; i += most) {
     int64_t part = NEAP_MIN(most, n - i);
-    NEAP_TRY(neap_io_source_read(source, offset + i * number->bytes, chunk, part * number->bytes, "the data", error));
-    if (!neap_io_number_convert(number, out + i * (int64_t)neap_dtype_bytes(number->dtype), chunk, part))
-      return neap_io_source_fail(source, error, NEAP_DATA, "a u64 number is larger than i64 holds (9223372036854775807)");
+    NEAP_TRY(neap_io_source_read(source, offset + i * number->bytes, chunk, part * number->bytes,
+                                 "the data", error));
+    if (!neap_io_number_convert(number, out + i * (int64_t)neap_dtype_bytes(number->dtype), chunk,
+                                part))
+      return neap_io_source_fail(source, error, NEAP_DATA,
+                                 "a u64 number is larger than i64 holds (9223372036854775807)");
   }
   return NEAP_OK;
 }
 
 /* Size and bounds are checked first; *out is set only on success. */
-neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset, const neap_io_number *number,
-                                  const neap_shape *shape, neap_tensor *out, neap_error *error) {
+neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset,
+                                  const neap_io_number *number, const neap_shape *shape,
+                                  neap_tensor *out, neap_error *error) {
   neap_error why = {0};
   if (neap_type_check(&(neap_type){number->dtype, *shape}, "the tensor", &why) != NEAP_OK)
     return neap_io_source_fail(source, error, NEAP_DATA, "%s", why.message);
@@ -86,8 +94,10 @@ neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset, 
   }
   neap_tensor fresh;
   NEAP_TRY(neap_tensor_new(&fresh, number->dtype, shape, error));
-  neap_status status = plain ? neap_io_source_read(source, offset, neap_tensor_data(&fresh), file_bytes, "the data", error)
-                             : read_converted(source, offset, number, neap_tensor_data(&fresh), elems, error);
+  neap_status status =
+    plain
+      ? neap_io_source_read(source, offset, neap_tensor_data(&fresh), file_bytes, "the data", error)
+      : read_converted(source, offset, number, neap_tensor_data(&fresh), elems, error);
   if (status == NEAP_OK)
     *out = fresh;
   else

@@ -1,9 +1,11 @@
 /* safetensors.c: named tensors in the safetensors format, with its text map.
  *
- * Format: the header's length (u64, little-endian), a JSON object {"name": {"dtype", "shape", "data_offsets"}, ..,
- * "__metadata__": {text: text}}, then the data. Offsets count from the data's start.
- * INVARIANT: sorted by offset, the tensors fill the data from its first byte to its last, without overlap or hole.
- * Source: the format's description in huggingface/safetensors, and safetensors.schema.json. JSON by libjansson.
+ * Format: the header's length (u64, little-endian), a JSON object {"name": {"dtype", "shape",
+ * "data_offsets"}, .., "__metadata__": {text: text}}, then the data. Offsets count from the data's
+ * start.
+ * INVARIANT: sorted by offset, the tensors fill the data from its first byte to its last, without
+ * overlap or hole. Source: the format's description in huggingface/safetensors, and
+ * safetensors.schema.json. JSON by libjansson.
  */
 #include "io/io_int.h"
 
@@ -14,7 +16,7 @@
 #define METADATA "__metadata__"
 #define MOST_HEADER_BYTES ((int64_t)100 << 20) /* the format's own limit */
 
-/* ---- dtypes ------------------------------------------------------------------------------------------------------------- */
+/* ---- dtypes ---------------------------------------------------------------------------------- */
 
 static const struct {
   const char *name;
@@ -22,17 +24,20 @@ static const struct {
   int bytes;
   neap_dtype dtype; /* that is written under this name, or NONE */
 } dtypes[] = {
-  {"F32", 'f', 4, NEAP_DTYPE_F32},  {"F64", 'f', 8, NEAP_DTYPE_F64}, {"BF16", 'V', 2, NEAP_DTYPE_BF16},
-  {"F16", 'f', 2, NEAP_DTYPE_F16},  {"I8", 'i', 1, NEAP_DTYPE_I8},   {"U8", 'u', 1, NEAP_DTYPE_U8},
-  {"I32", 'i', 4, NEAP_DTYPE_I32},  {"I64", 'i', 8, NEAP_DTYPE_I64}, {"BOOL", 'b', 1, NEAP_DTYPE_BOOL},
-  {"I16", 'i', 2, NEAP_DTYPE_I16},  {"U16", 'u', 2, NEAP_DTYPE_U16}, {"U32", 'u', 4, NEAP_DTYPE_NONE},
+  {"F32", 'f', 4, NEAP_DTYPE_F32},   {"F64", 'f', 8, NEAP_DTYPE_F64},
+  {"BF16", 'V', 2, NEAP_DTYPE_BF16}, {"F16", 'f', 2, NEAP_DTYPE_F16},
+  {"I8", 'i', 1, NEAP_DTYPE_I8},     {"U8", 'u', 1, NEAP_DTYPE_U8},
+  {"I32", 'i', 4, NEAP_DTYPE_I32},   {"I64", 'i', 8, NEAP_DTYPE_I64},
+  {"BOOL", 'b', 1, NEAP_DTYPE_BOOL}, {"I16", 'i', 2, NEAP_DTYPE_I16},
+  {"U16", 'u', 2, NEAP_DTYPE_U16},   {"U32", 'u', 4, NEAP_DTYPE_NONE},
   {"U64", 'u', 8, NEAP_DTYPE_NONE},
 };
 
 /* False for the 8-bit floats and names that are new. */
 static bool number_from_name(const char *name, neap_io_number *number) {
   for (int i = 0; i < NEAP_COUNT(dtypes); i++)
-    if (strcmp(dtypes[i].name, name) == 0) return neap_io_number_of(dtypes[i].kind, dtypes[i].bytes, false, number);
+    if (strcmp(dtypes[i].name, name) == 0)
+      return neap_io_number_of(dtypes[i].kind, dtypes[i].bytes, false, number);
   return false;
 }
 
@@ -43,7 +48,7 @@ static const char *name_of_dtype(neap_dtype dtype) {
   return dtypes[i].name;
 }
 
-/* ---- loading ------------------------------------------------------------------------------------------------------------ */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* A tensor as the header describes it. */
 typedef struct entry {
@@ -65,42 +70,56 @@ static bool get_counts(const json_t *array, int most, int64_t *out, int *n) {
   return true;
 }
 
-/* One tensor of the header: dtype, shape, and offsets whose difference is the tensor's size. Unknown keys are let be. */
-static neap_status parse_entry(const neap_io_source *source, const char *name, const json_t *value, entry *e, neap_error *error) {
+/* One tensor of the header: dtype, shape, and offsets whose difference is the tensor's size.
+ * Unknown keys are let be. */
+static neap_status parse_entry(const neap_io_source *source, const char *name, const json_t *value,
+                               entry *e, neap_error *error) {
   const char *dtype = json_string_value(json_object_get(value, "dtype"));
   int64_t offset[2], dim[NEAP_MAX_DIM], bytes;
   int n_offset = 0, n_dim = 0;
   if (dtype == NULL || !number_from_name(dtype, &e->number))
-    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\" has %s%s", name,
-                               dtype == NULL ? "no dtype" : "a dtype that Neap does not hold: ", dtype == NULL ? "" : dtype);
+    return neap_io_source_fail(
+      source, error, NEAP_DATA, "tensor \"%s\" has %s%s", name,
+      dtype == NULL ? "no dtype" : "a dtype that Neap does not hold: ", dtype == NULL ? "" : dtype);
   if (!get_counts(json_object_get(value, "shape"), NEAP_MAX_DIM, dim, &n_dim))
-    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\" has no shape of at most %d counts", name, NEAP_MAX_DIM);
-  if (!get_counts(json_object_get(value, "data_offsets"), 2, offset, &n_offset) || n_offset != 2 || offset[1] < offset[0])
-    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\" has no data_offsets [begin, end]", name);
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               "tensor \"%s\" has no shape of at most %d counts", name,
+                               NEAP_MAX_DIM);
+  if (!get_counts(json_object_get(value, "data_offsets"), 2, offset, &n_offset) || n_offset != 2 ||
+      offset[1] < offset[0])
+    return neap_io_source_fail(source, error, NEAP_DATA,
+                               "tensor \"%s\" has no data_offsets [begin, end]", name);
   e->name = name;
   e->shape = neap_shape_of(n_dim, dim);
   e->begin = offset[0], e->end = offset[1];
   char text[NEAP_SHAPE_TEXT];
-  if (__builtin_mul_overflow(neap_shape_elems(&e->shape), (int64_t)e->number.bytes, &bytes) || bytes != e->end - e->begin)
-    return neap_io_source_fail(source, error, NEAP_DATA, "tensor \"%s\", %s %s, has %lld bytes of data, which is not its size",
-                               name, dtype, neap_shape_text(&e->shape, text), (long long)(e->end - e->begin));
+  if (__builtin_mul_overflow(neap_shape_elems(&e->shape), (int64_t)e->number.bytes, &bytes) ||
+      bytes != e->end - e->begin)
+    return neap_io_source_fail(
+      source, error, NEAP_DATA,
+      "tensor \"%s\", %s %s, has %lld bytes of data, which is not its size", name, dtype,
+      neap_shape_text(&e->shape, text), (long long)(e->end - e->begin));
   return NEAP_OK;
 }
 
 /* "__metadata__" into the list; texts only. */
-static neap_status load_meta(const neap_io_source *source, json_t *map, neap_io_list *list, neap_error *error) {
+static neap_status load_meta(const neap_io_source *source, json_t *map, neap_io_list *list,
+                             neap_error *error) {
   const char *key;
   json_t *value;
-  if (!json_is_object(map)) return neap_io_source_fail(source, error, NEAP_DATA, "\"" METADATA "\" is not a map of texts");
+  if (!json_is_object(map))
+    return neap_io_source_fail(source, error, NEAP_DATA, "\"" METADATA "\" is not a map of texts");
   json_object_foreach(map, key, value) {
     if (!json_is_string(value))
-      return neap_io_source_fail(source, error, NEAP_DATA, "\"" METADATA "\" has a value that is no text, under \"%s\"", key);
+      return neap_io_source_fail(source, error, NEAP_DATA,
+                                 "\"" METADATA "\" has a value that is no text, under \"%s\"", key);
     NEAP_TRY(neap_io_list_add_meta(list, key, json_string_value(value), error));
   }
   return NEAP_OK;
 }
 
-/* By offset; empty tensors before the one that begins where they lie; then by name, so that the order is one. */
+/* By offset; empty tensors before the one that begins where they lie; then by name, so that the
+ * order is one. */
 static int compare_entries(const void *a, const void *b) {
   const entry *x = a, *y = b;
   if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
@@ -108,26 +127,31 @@ static int compare_entries(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
-/* The file's INVARIANT over the sorted entries. A hole could hide bytes, an overlap could alias two parameters. */
-static neap_status check_layout(const neap_io_source *source, const entry *e, int n, int64_t data_bytes, neap_error *error) {
+/* The file's INVARIANT over the sorted entries. A hole could hide bytes, an overlap could alias two
+ * parameters. */
+static neap_status check_layout(const neap_io_source *source, const entry *e, int n,
+                                int64_t data_bytes, neap_error *error) {
   int64_t past = 0;
   for (int i = 0; i < n; i++) {
     if (e[i].begin != past)
       return neap_io_source_fail(
-        source, error, NEAP_DATA, "tensor \"%s\" begins at byte %lld of the data, where %lld was expected: %s", e[i].name,
-        (long long)e[i].begin, (long long)past, e[i].begin < past ? "it overlaps another" : "there is a hole");
+        source, error, NEAP_DATA,
+        "tensor \"%s\" begins at byte %lld of the data, where %lld was expected: %s", e[i].name,
+        (long long)e[i].begin, (long long)past,
+        e[i].begin < past ? "it overlaps another" : "there is a hole");
     past = e[i].end;
   }
   if (past != data_bytes)
-    return neap_io_source_fail(source, error, NEAP_DATA,
-                               "truncated or damaged: the header describes %lld bytes of data, and there are %lld",
-                               (long long)past, (long long)data_bytes);
+    return neap_io_source_fail(
+      source, error, NEAP_DATA,
+      "truncated or damaged: the header describes %lld bytes of data, and there are %lld",
+      (long long)past, (long long)data_bytes);
   return NEAP_OK;
 }
 
 /* Fills entries (room for all of the object's) from the header. */
-static neap_status parse_entries(const neap_io_source *source, json_t *root, entry *entries, int *n, neap_io_list *list,
-                                 neap_error *error) {
+static neap_status parse_entries(const neap_io_source *source, json_t *root, entry *entries, int *n,
+                                 neap_io_list *list, neap_error *error) {
   const char *name;
   json_t *value;
   *n = 0;
@@ -142,32 +166,38 @@ static neap_status parse_entries(const neap_io_source *source, json_t *root, ent
 }
 
 /* Reads the header as JSON; *data_offset is where the data begins. */
-static neap_status read_json(const neap_io_source *source, json_t **root, int64_t *data_offset, neap_error *error) {
+static neap_status read_json(const neap_io_source *source, json_t **root, int64_t *data_offset,
+                             neap_error *error) {
   uint64_t n = 0;
   NEAP_TRY(neap_io_source_read(source, 0, &n, 8, "the .safetensors header", error));
   if (n > (uint64_t)MOST_HEADER_BYTES || (int64_t)n > source->n_bytes - 8)
     return neap_io_source_fail(source, error, NEAP_DATA,
-                               "is not a .safetensors file, or truncated: its header claims %llu bytes, and the file has %lld",
+                               "is not a .safetensors file, or truncated: its header claims %llu "
+                               "bytes, and the file has %lld",
                                (unsigned long long)n, (long long)source->n_bytes);
   char *text = neap_alloc((size_t)n + 1);
   if (text == NULL) return neap_fail_memory(error, (size_t)n, "a .safetensors header");
-  neap_status status = neap_io_source_read(source, 8, text, (int64_t)n, "the .safetensors header", error);
+  neap_status status =
+    neap_io_source_read(source, 8, text, (int64_t)n, "the .safetensors header", error);
   text[n] = '\0';
   if (status == NEAP_OK) {
     json_error_t wrong = {0};
     *root = text[0] != '{' ? NULL : json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &wrong);
     if (*root == NULL)
-      status = neap_io_source_fail(source, error, NEAP_DATA,
-                                   "is not a .safetensors file: its header is not a JSON object (%s, at byte %d)",
-                                   wrong.text[0] != '\0' ? wrong.text : "it does not begin with {", wrong.position);
+      status = neap_io_source_fail(
+        source, error, NEAP_DATA,
+        "is not a .safetensors file: its header is not a JSON object (%s, at byte %d)",
+        wrong.text[0] != '\0' ? wrong.text : "it does not begin with {", wrong.position);
   }
   neap_free(text);
   *data_offset = 8 + (int64_t)n;
   return status;
 }
 
-/* The whole header is checked before the first tensor is made. Items come in the order of their data. */
-neap_status neap_io_safetensors_load(const neap_io_source *source, neap_io_list *list, neap_error *error) {
+/* The whole header is checked before the first tensor is made. Items come in the order of their
+ * data. */
+neap_status neap_io_safetensors_load(const neap_io_source *source, neap_io_list *list,
+                                     neap_error *error) {
   json_t *root = NULL;
   int64_t data_offset = 0;
   int n = 0;
@@ -180,11 +210,14 @@ neap_status neap_io_safetensors_load(const neap_io_source *source, neap_io_list 
     goto done;
   }
   status = parse_entries(source, root, entries, &n, list, error);
-  if (status == NEAP_OK) status = check_layout(source, entries, n, source->n_bytes - data_offset, error);
+  if (status == NEAP_OK)
+    status = check_layout(source, entries, n, source->n_bytes - data_offset, error);
   for (int i = 0; i < n && status == NEAP_OK; i++) {
     neap_tensor t;
-    status = neap_io_number_tensor(source, data_offset + entries[i].begin, &entries[i].number, &entries[i].shape, &t, error);
-    if (status == NEAP_OK) status = neap_io_list_add(list, entries[i].name, strlen(entries[i].name), &t, error);
+    status = neap_io_number_tensor(source, data_offset + entries[i].begin, &entries[i].number,
+                                   &entries[i].shape, &t, error);
+    if (status == NEAP_OK)
+      status = neap_io_list_add(list, entries[i].name, strlen(entries[i].name), &t, error);
   }
   neap_free(entries);
 done:
@@ -192,7 +225,7 @@ done:
   return status;
 }
 
-/* ---- saving -------------------------------------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 /* {"dtype": .., "shape": [..], "data_offsets": [begin, end]}; NULL when memory is refused. */
 static json_t *describe(const neap_type *type, int64_t begin) {
@@ -202,35 +235,46 @@ static json_t *describe(const neap_type *type, int64_t begin) {
       json_decref(shape);
       return NULL;
     }
-  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_of_dtype(type->dtype), "shape", shape, "data_offsets", (json_int_t)begin,
+  return json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_of_dtype(type->dtype), "shape", shape,
+                   "data_offsets", (json_int_t)begin,
                    (json_int_t)begin + (json_int_t)neap_type_bytes(type));
 }
 
-/* Sets object[key] = value (taken over). A text that JSON cannot hold is told from refused memory. */
-static neap_status set_field(const neap_io_sink *sink, json_t *object, const char *key, json_t *value, neap_error *error) {
+/* Sets object[key] = value (taken over). A text that JSON cannot hold is told from refused
+ * memory. */
+static neap_status set_field(const neap_io_sink *sink, json_t *object, const char *key,
+                             json_t *value, neap_error *error) {
   json_t *probe = json_string(key);
   bool is_text = probe != NULL;
   json_decref(probe);
   if (value != NULL && is_text && json_object_set_new(object, key, value) == 0) return NEAP_OK;
-  if (value != NULL && is_text) return neap_fail_memory(error, strlen(key), "a .safetensors header");
+  if (value != NULL && is_text)
+    return neap_fail_memory(error, strlen(key), "a .safetensors header");
   json_decref(value);
-  return neap_fail(error, NEAP_ARGUMENT, "%s: a name, or a text of the metadata, is not UTF-8 (at \"%s\")", sink->path, key);
+  return neap_fail(error, NEAP_ARGUMENT,
+                   "%s: a name, or a text of the metadata, is not UTF-8 (at \"%s\")", sink->path,
+                   key);
 }
 
 /* The header's object: metadata first, then the tensors in `order`. */
-static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n, const neap_io_item *item, const int *order,
-                                int n_meta, const neap_io_pair *meta, neap_error *error) {
+static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n,
+                                const neap_io_item *item, const int *order, int n_meta,
+                                const neap_io_pair *meta, neap_error *error) {
   if (n_meta > 0) {
     json_t *map = json_object();
-    if (map == NULL || json_object_set_new(root, METADATA, map) != 0) return neap_fail_memory(error, 64, "a .safetensors header");
-    for (int i = 0; i < n_meta; i++) NEAP_TRY(set_field(sink, map, meta[i].key, json_string(meta[i].value), error));
+    if (map == NULL || json_object_set_new(root, METADATA, map) != 0)
+      return neap_fail_memory(error, 64, "a .safetensors header");
+    for (int i = 0; i < n_meta; i++)
+      NEAP_TRY(set_field(sink, map, meta[i].key, json_string(meta[i].value), error));
   }
   int64_t begin = 0;
   for (int i = 0; i < n; i++) {
     const neap_io_item *it = &item[order[i]];
     neap_type type = neap_tensor_type(&it->tensor);
     if (strcmp(it->name, METADATA) == 0)
-      return neap_fail(error, NEAP_ARGUMENT, "%s: a tensor cannot be named \"" METADATA "\" in a .safetensors file", sink->path);
+      return neap_fail(error, NEAP_ARGUMENT,
+                       "%s: a tensor cannot be named \"" METADATA "\" in a .safetensors file",
+                       sink->path);
     json_t *description = describe(&type, begin);
     if (description == NULL) return neap_fail_memory(error, 64, "a .safetensors header");
     NEAP_TRY(set_field(sink, root, it->name, description, error));
@@ -239,17 +283,21 @@ static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n, c
   return NEAP_OK;
 }
 
-/* The length, the JSON, and blanks up to a multiple of 64, so that the data is aligned when the file is mapped. */
+/* The length, the JSON, and blanks up to a multiple of 64, so that the data is aligned when the
+ * file is mapped. */
 static neap_status write_header(neap_io_sink *sink, const json_t *root, neap_error *error) {
-  static const char blanks[NEAP_ALIGN + 1] = "                                                                ";
+  static const char blanks[NEAP_ALIGN + 1] =
+    "                                                                ";
   char *text = json_dumps(root, JSON_COMPACT);
   if (text == NULL) return neap_fail_memory(error, 64, "a .safetensors header");
   size_t n = strlen(text);
   uint64_t padded = neap_align(8 + n) - 8;
   neap_status status =
     padded > (uint64_t)MOST_HEADER_BYTES
-      ? neap_fail(error, NEAP_ARGUMENT, "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB",
-                  sink->path, n)
+      ? neap_fail(
+          error, NEAP_ARGUMENT,
+          "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB",
+          sink->path, n)
       : neap_io_sink_write(sink, &padded, 8, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, text, n, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, blanks, (size_t)padded - n, error);
@@ -257,7 +305,8 @@ static neap_status write_header(neap_io_sink *sink, const json_t *root, neap_err
   return status;
 }
 
-/* order: wide dtypes first, else as given. So every tensor lies at a multiple of its element's size, without holes. */
+/* order: wide dtypes first, else as given. So every tensor lies at a multiple of its element's
+ * size, without holes. */
 static void make_order(int n, const neap_io_item *item, int *order) {
   int m = 0;
   for (size_t width = 8; width > 0; width /= 2)
@@ -265,8 +314,8 @@ static void make_order(int n, const neap_io_item *item, int *order) {
       if (neap_dtype_bytes(item[i].tensor.dtype) == width) order[m++] = i;
 }
 
-neap_status neap_io_safetensors_save(neap_io_sink *sink, int n, const neap_io_item *item, int n_meta, const neap_io_pair *meta,
-                                     neap_error *error) {
+neap_status neap_io_safetensors_save(neap_io_sink *sink, int n, const neap_io_item *item,
+                                     int n_meta, const neap_io_pair *meta, neap_error *error) {
   neap_status status;
   int *order = neap_alloc((size_t)n * sizeof *order);
   json_t *root = json_object();

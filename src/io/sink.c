@@ -1,11 +1,13 @@
 /* sink.c: writing files whole or not at all.
  *
- * The bytes go to PATH.PID-N.tmp in the same directory, are forced to the disk, and take the name PATH by rename, which
- * POSIX makes atomic. A process that is killed leaves at most the temporary file; the next writer of PATH removes it.
+ * The bytes go to PATH.PID-N.tmp in the same directory, are forced to the disk, and take the name
+ * PATH by rename, which POSIX makes atomic. A process that is killed leaves at most the temporary
+ * file; the next writer of PATH removes it.
  *
- * INVARIANT: from just after its making until it has its name, a temporary file is locked (flock) by whoever writes it. So one
- * that can be locked is nobody's: the kernel lets go of a dead process's locks, and a number of a process, which another one may
- * have by then (in a container it is the same each time), is never asked about. Only the holder of the lock unlinks or renames.
+ * INVARIANT: from just after its making until it has its name, a temporary file is locked (flock)
+ * by whoever writes it. So one that can be locked is nobody's: the kernel lets go of a dead
+ * process's locks, and a number of a process, which another one may have by then (in a container it
+ * is the same each time), is never asked about. Only the holder of the lock unlinks or renames.
  */
 #include "io/io_int.h"
 
@@ -35,12 +37,14 @@ static bool is_temporary(const char *name, const char *base) {
   size_t n = strlen(base);
   if (strncmp(name, base, n) != 0 || name[n] != '.') return false;
   const char *at = name + n + 1;
-  size_t pid = strspn(at, "0123456789"), number = at[pid] == '-' ? strspn(at + pid + 1, "0123456789") : 0;
+  size_t pid = strspn(at, "0123456789"),
+         number = at[pid] == '-' ? strspn(at + pid + 1, "0123456789") : 0;
   return pid > 0 && number > 0 && strcmp(at + pid + 1 + number, ".tmp") == 0;
 }
 
-/* Unlinks a temporary file that nobody writes. Once it is locked its name can't come to mean another file: who would take the
- * name away must hold the lock. What can't be opened, locked or removed stays. */
+/* Unlinks a temporary file that nobody writes. Once it is locked its name can't come to mean
+ * another file: who would take the name away must hold the lock. What can't be opened, locked or
+ * removed stays. */
 static void remove_stale(int directory, const char *name) {
   struct stat opened, named;
   int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -52,7 +56,8 @@ static void remove_stale(int directory, const char *name) {
   close(fd);
 }
 
-/* Those that killed writers of `path` have left. It comes before writing: a disk that they have filled is free again. */
+/* Those that killed writers of `path` have left. It comes before writing: a disk that they have
+ * filled is free again. */
 static void remove_left_behind(const char *path) {
   char folder[4096];
   DIR *directory = directory_of(path, folder) ? opendir(folder) : NULL;
@@ -63,8 +68,9 @@ static void remove_left_behind(const char *path) {
   closedir(directory);
 }
 
-/* Makes and locks the file `name`; -1 with errno EEXIST when the name is taken, also by whoever has locked the new file first,
- * in the belief that it was left behind, and unlinks it. Where the file system has no locks nothing is ever removed either. */
+/* Makes and locks the file `name`; -1 with errno EEXIST when the name is taken, also by whoever has
+ * locked the new file first, in the belief that it was left behind, and unlinks it. Where the file
+ * system has no locks nothing is ever removed either. */
 static int make_locked(const char *name) {
   struct stat info;
   int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -85,25 +91,30 @@ neap_status neap_io_sink_open(neap_io_sink *sink, const char *path, neap_error *
   bool exists = stat(path, &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) {
     neap_free(sink->temporary);
-    return neap_fail(error, NEAP_IO, "%s: cannot be written: it is there and is not a regular file", path);
+    return neap_fail(error, NEAP_IO, "%s: cannot be written: it is there and is not a regular file",
+                     path);
   }
   remove_left_behind(path);
-  for (int i = 0; i < MOST_NAMES && sink->fd < 0; i++) { /* another thread may be writing the same path */
+  /* another thread may be writing the same path */
+  for (int i = 0; i < MOST_NAMES && sink->fd < 0; i++) {
     snprintf(sink->temporary, room, "%s.%ld-%d.tmp", path, (long)getpid(), i);
     sink->fd = make_locked(sink->temporary);
     if (sink->fd < 0 && errno != EEXIST) break;
   }
   if (sink->fd < 0) {
-    neap_status status = neap_fail(error, NEAP_IO, "%s: cannot be written: %s", path, strerror(errno));
+    neap_status status =
+      neap_fail(error, NEAP_IO, "%s: cannot be written: %s", path, strerror(errno));
     neap_free(sink->temporary);
     return status;
   }
-  if (exists) (void)!fchmod(sink->fd, info.st_mode & 07777); /* who could read the old one may read the new one */
+  /* who could read the old one may read the new one */
+  if (exists) (void)!fchmod(sink->fd, info.st_mode & 07777);
   return NEAP_OK;
 }
 
-/* As write(2), but a file above the process's limit (RLIMIT_FSIZE) is the error EFBIG only: the signal that comes with it, and
- * whose default is to end the process, is held off this thread and taken back. */
+/* As write(2), but a file above the process's limit (RLIMIT_FSIZE) is the error EFBIG only: the
+ * signal that comes with it, and whose default is to end the process, is held off this thread and
+ * taken back. */
 static ssize_t write_some(int fd, const void *data, size_t n) {
   sigset_t limit, before, pending;
   sigemptyset(&limit);
@@ -112,7 +123,8 @@ static ssize_t write_some(int fd, const void *data, size_t n) {
   bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
   ssize_t got = write(fd, data, n);
   int code = errno;
-  if (got < 0 && code == EFBIG && !was_pending) (void)sigtimedwait(&limit, NULL, &(struct timespec){0});
+  if (got < 0 && code == EFBIG && !was_pending)
+    (void)sigtimedwait(&limit, NULL, &(struct timespec){0});
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   errno = code;
   return got;
@@ -121,16 +133,20 @@ static ssize_t write_some(int fd, const void *data, size_t n) {
 /* All n bytes, or an IO error; then the caller aborts. */
 neap_status neap_io_sink_write(neap_io_sink *sink, const void *data, size_t n, neap_error *error) {
   for (size_t done = 0; done < n;) {
-    ssize_t got = write_some(sink->fd, (const char *)data + done, NEAP_MIN(n - done, (size_t)MOST_AT_ONCE));
+    ssize_t got =
+      write_some(sink->fd, (const char *)data + done, NEAP_MIN(n - done, (size_t)MOST_AT_ONCE));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return neap_fail(error, NEAP_IO, "%s: cannot be written: %s", sink->path, strerror(got < 0 ? errno : ENOSPC));
+    if (got <= 0)
+      return neap_fail(error, NEAP_IO, "%s: cannot be written: %s", sink->path,
+                       strerror(got < 0 ? errno : ENOSPC));
     done += (size_t)got;
   }
   sink->n_bytes += (int64_t)n;
   return NEAP_OK;
 }
 
-/* Forces the directory's entry to the disk too. Some file systems cannot; the rename is done by then in any case. */
+/* Forces the directory's entry to the disk too. Some file systems cannot; the rename is done by
+ * then in any case. */
 static void sync_directory(const char *path) {
   char directory[4096];
   if (!directory_of(path, directory)) return;
@@ -140,11 +156,12 @@ static void sync_directory(const char *path) {
   close(fd);
 }
 
-/* fsync comes before rename: else a crash could leave the new name on empty bytes. The descriptor, and with it the lock, goes
- * last; what it could still report of the bytes fsync has. */
+/* fsync comes before rename: else a crash could leave the new name on empty bytes. The descriptor,
+ * and with it the lock, goes last; what it could still report of the bytes fsync has. */
 neap_status neap_io_sink_commit(neap_io_sink *sink, neap_error *error) {
   if (fsync(sink->fd) != 0 || rename(sink->temporary, sink->path) != 0) {
-    neap_status status = neap_fail(error, NEAP_IO, "%s: cannot be written: %s", sink->path, strerror(errno));
+    neap_status status =
+      neap_fail(error, NEAP_IO, "%s: cannot be written: %s", sink->path, strerror(errno));
     neap_io_sink_abort(sink);
     return status;
   }

@@ -1,12 +1,14 @@
-/* binding: what the files of src/lua share. One file per Lua class; each class is a kind of handle (handle.c) and a table of methods
- * that the Lua modules under lua/neap extend.
+/* binding: what the files of src/lua share. One file per Lua class; each class is a kind of handle
+ * (handle.c) and a table of methods that the Lua modules under lua/neap extend.
  *
- * INVARIANT: a C resource is put into its userdata before anything can raise: make the userdata first ({0}, metatable
- * set), fill it then. Temporary arrays come from neap_lua_room, so that an error leaves nothing behind.
- * INVARIANT: tables of arguments are read raw: no metamethod runs while C walks one. Finalisers may run whenever Lua allocates:
- * a table that is counted and then read, or that keeps what C borrows, is copied first (neap_lua_copy), and the copy stays on
- * the stack.
- * INVARIANT: positions, axes and steps count from 1 on the Lua side of this room and from 0 on the other.
+ * INVARIANT: a C resource is put into its userdata before anything can raise: make the userdata
+ * first ({0}, metatable set), fill it then. Temporary arrays come from neap_lua_room, so that an
+ * error leaves nothing behind.
+ * INVARIANT: tables of arguments are read raw: no metamethod runs while C walks one. Finalisers may
+ * run whenever Lua allocates: a table that is counted and then read, or that keeps what C borrows,
+ * is copied first (neap_lua_copy), and the copy stays on the stack.
+ * INVARIANT: positions, axes and steps count from 1 on the Lua side of this room and from 0 on the
+ * other.
  */
 #ifndef NEAP_LUA_BINDING_H
 #define NEAP_LUA_BINDING_H
@@ -16,24 +18,30 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-/* ---- errors and arguments (check.c) ------------------------------------------------------------------------------ */
+/* ---- errors and arguments (check.c) ---------------------------------------------------------- */
 
-/* Raises: ARGUMENT as a string at the caller's line, all else as an error object {code, message, op, ...}. */
+/* Raises: ARGUMENT as a string at the caller's line, all else as an error object {code, message,
+ * op, ...}. */
 _Noreturn void neap_lua_raise(lua_State *L, const neap_error *error);
-_Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format, ...) NEAP_PRINTF(3, 4);
-/* For functions given a path: nil, message, code when the file is at fault (IO, DB, DATA); else raises. */
+_Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format, ...)
+  NEAP_PRINTF(3, 4);
+/* For functions given a path: nil, message, code when the file is at fault (IO, DB, DATA); else
+ * raises. */
 int neap_lua_failure(lua_State *L, const neap_error *error);
 /* core.fail and core.error, for Neap's own Lua files. */
 void neap_lua_open_check(lua_State *L);
 /* Pushes the error object of a record. */
 void neap_lua_push_error(lua_State *L, const neap_error *error);
-/* Pushes and returns "lenet.lua:12", the innermost line that is not Neap's own Lua; "" when there is none. */
+/* Pushes and returns "lenet.lua:12", the innermost line that is not Neap's own Lua; "" when there
+ * is none. */
 const char *neap_lua_line(lua_State *L);
 
-/* As luaL_check.. and luaL_opt.., which say "bad argument" at the line of Neap's own Lua file: these raise at the user's line, and
- * name the function of the surface that the user has called (core.name_function). */
+/* As luaL_check.. and luaL_opt.., which say "bad argument" at the line of Neap's own Lua file:
+ * these raise at the user's line, and name the function of the surface that the user has called
+ * (core.name_function). */
 lua_Integer neap_lua_check_integer(lua_State *L, int arg);
-/* The integer as an int, which C counts by; raises `argument`, with what is expected of `what`, for one that is none. */
+/* The integer as an int, which C counts by; raises `argument`, with what is expected of `what`, for
+ * one that is none. */
 int neap_lua_to_int(lua_State *L, lua_Integer i, const char *what);
 lua_Integer neap_lua_opt_integer(lua_State *L, int arg, lua_Integer missing);
 lua_Number neap_lua_check_number(lua_State *L, int arg);
@@ -42,13 +50,16 @@ const char *neap_lua_check_lstring(lua_State *L, int arg, size_t *n); /* n may b
 const char *neap_lua_check_string(lua_State *L, int arg);
 const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing);
 void neap_lua_check_type(lua_State *L, int arg, int type);
-/* The position of the text at `arg` (nil: of `missing`, where that isn't NULL) in the NULL-ended list. */
+/* The position of the text at `arg` (nil: of `missing`, where that isn't NULL) in the NULL-ended
+ * list. */
 int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char *const *list);
 
-/* After a failure: whether a full collection may have made room, so that the call is worth repeating. Refused memory has; a
- * workspace's limit where garbage was held in it; the budget of a plan never, since a plan asks nothing of what is held now. */
+/* After a failure: whether a full collection may have made room, so that the call is worth
+ * repeating. Refused memory has; a workspace's limit where garbage was held in it; the budget of a
+ * plan never, since a plan asks nothing of what is held now. */
 bool neap_lua_make_room(lua_State *L, const neap_error *error);
-/* `call` may use `&error` and must return a neap_status; it is made again where a collection may have made room. */
+/* `call` may use `&error` and must return a neap_status; it is made again where a collection may
+ * have made room. */
 #define NEAP_LUA_TRY(L, call)                            \
   do {                                                   \
     neap_error error = {0};                              \
@@ -60,36 +71,42 @@ bool neap_lua_make_room(lua_State *L, const neap_error *error);
     if (try_code_ != NEAP_OK) neap_lua_raise(L, &error); \
   } while (0)
 
-void *neap_lua_room(lua_State *L, size_t bytes); /* zeroed; pushed, and lives as long as it is on the stack */
-/* Pushes a copy of the table at `index` and returns how many keys it was given: at least as many as it has. What is read more than
- * once is read from the copy, and borrowed from it. */
+/* zeroed; pushed, and lives as long as it is on the stack */
+void *neap_lua_room(lua_State *L, size_t bytes);
+/* Pushes a copy of the table at `index` and returns how many keys it was given: at least as many as
+ * it has. What is read more than once is read from the copy, and borrowed from it. */
 int neap_lua_copy(lua_State *L, int index);
 /* Pushes field `key` of the table at `index` as it is there, and returns its type. */
 int neap_lua_field(lua_State *L, int index, const char *key);
 /* The length of the list at `index`, no metamethod asked; raises for more than 2^30 items. */
 int neap_lua_length(lua_State *L, int index);
-/* Field `field` of the options table at `index`, `missing` where there is none; raises for what is no boolean. */
+/* Field `field` of the options table at `index`, `missing` where there is none; raises for what is
+ * no boolean. */
 bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, bool missing);
-/* Raises for a field of the options table at `index` (nil and none: there are none) that is not in the NULL-ended list `known`, and
- * for items of its array part. `who` begins the message. */
+/* Raises for a field of the options table at `index` (nil and none: there are none) that is not in
+ * the NULL-ended list `known`, and for items of its array part. `who` begins the message. */
 void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *const *known);
 
-/* 1-based position, negative from the end, to 0-based; raises a "0 or out of range" argument error about `what`. */
+/* 1-based position, negative from the end, to 0-based; raises a "0 or out of range" argument error
+ * about `what`. */
 int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what);
 int neap_lua_axis(lua_State *L, int arg, int n_dim); /* argument `arg` as a dimension of n_dim */
-/* Integers from the list at `index`, of a table or its field `field` (may be NULL), or else from the arguments from there to the
- * top; returns how many. Anything else in the table raises. */
-int neap_lua_integers(lua_State *L, int index, const char *field, const char *what, int64_t out[NEAP_MAX_DIM]);
+/* Integers from the list at `index`, of a table or its field `field` (may be NULL), or else from
+ * the arguments from there to the top; returns how many. Anything else in the table raises. */
+int neap_lua_integers(lua_State *L, int index, const char *field, const char *what,
+                      int64_t out[NEAP_MAX_DIM]);
 /* The same as sizes, none below 0. */
 void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what);
-neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing); /* by name; nil or none gives `missing` */
+/* by name; nil or none gives `missing` */
+neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing);
 void neap_lua_push_shape(lua_State *L, const neap_shape *shape);
-/* Interned name from a string, or from the field `name` of a blob handle; raises for anything else. */
+/* Interned name from a string, or from the field `name` of a blob handle; raises for anything
+ * else. */
 const char *neap_lua_name(lua_State *L, int index, const char *what);
 /* The same; NULL for nil and false. */
 const char *neap_lua_opt_name(lua_State *L, int index, const char *what);
-/* Names from a list, or from one name standing for a list of one; nil gives none. Entries are NULL where the list holds false
- * or nil and `absent` allows it. The array is left on the stack. */
+/* Names from a list, or from one name standing for a list of one; nil gives none. Entries are NULL
+ * where the list holds false or nil and `absent` allows it. The array is left on the stack. */
 const char **neap_lua_names(lua_State *L, int index, const char *what, bool absent, int *n);
 /* Bytes: an integer, or "8MiB", "8MB", "512B". Percentages are the caller's business. */
 /* {map = "r"|"c"} at `index`, or nothing: how a file is to be mapped. */
@@ -98,10 +115,11 @@ size_t neap_lua_bytes(lua_State *L, int index, const char *what);
 
 /* Fields of the table on top of the stack. */
 void neap_lua_set_integer(lua_State *L, const char *key, int64_t value);
-void neap_lua_set_text(lua_State *L, const char *key, const char *value); /* NULL or "": nothing is set */
+/* NULL or "": nothing is set */
+void neap_lua_set_text(lua_State *L, const char *key, const char *value);
 void neap_lua_set_bool(lua_State *L, const char *key, bool value);
 
-/* ---- handles and functions (handle.c) ---------------------------------------------------------------------------------- */
+/* ---- handles and functions (handle.c) -------------------------------------------------------- */
 
 #define NEAP_LUA_KINDS(X)                                     \
   X(TENSOR, tensor, "neap.tensor", "tensor")                  \
@@ -141,19 +159,22 @@ void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind);
 /* The handle at `index`, closed or not; NULL for all else. */
 void *neap_lua_test(lua_State *L, int index, neap_lua_kind kind);
 void *neap_lua_any(lua_State *L, int index, neap_lua_kind kind); /* the same; raises for all else */
-void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind);  /* the same; raises RELEASED for a closed one too */
+/* the same; raises RELEASED for a closed one too */
+void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind);
 bool neap_lua_is_closed(const void *handle);
 /* __gc, __close and close() of all kinds. */
 int neap_lua_close(lua_State *L);
-/* A slot for a block that the library gives, NULL yet; pushed. What is put there is freed (neap_free) with it: so it isn't lost when
- * Lua raises. The same for a text. */
+/* A slot for a block that the library gives, NULL yet; pushed. What is put there is freed
+ * (neap_free) with it: so it isn't lost when Lua raises. The same for a text. */
 void **neap_lua_new_block(lua_State *L);
 neap_buffer *neap_lua_new_buffer(lua_State *L);
-int neap_lua_push_buffer(lua_State *L, neap_buffer *out); /* as one result, and empties it; raises when it has failed */
+/* as one result, and empties it; raises when it has failed */
+int neap_lua_push_buffer(lua_State *L, neap_buffer *out);
 
-/* A function of the Lua surface. `most`: how many arguments it reads, the object of a method included. A further one that is not
- * nil raises, since nothing that is given is dropped; NEAP_LUA_ANY: the function looks itself. With NEAP_LUA_ALONE no finaliser
- * runs meanwhile: for those that make Lua values of what a finaliser could change. A list ends with name NULL. */
+/* A function of the Lua surface. `most`: how many arguments it reads, the object of a method
+ * included. A further one that is not nil raises, since nothing that is given is dropped;
+ * NEAP_LUA_ANY: the function looks itself. With NEAP_LUA_ALONE no finaliser runs meanwhile: for
+ * those that make Lua values of what a finaliser could change. A list ends with name NULL. */
 typedef struct neap_lua_reg {
   const char *name;
   lua_CFunction call;
@@ -163,12 +184,16 @@ typedef struct neap_lua_reg {
 #define NEAP_LUA_ALONE 0x10000
 /* Puts the functions of `list` into the table at the top of the stack. */
 void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods);
-/* Registers a class: metatable from `meta`, methods from `methods`; the method table is left in the table at the
- * top of the stack under `field`. Metamethod __index: as in `meta`, else the method table; __gc: always. */
-void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const neap_lua_reg *meta, const neap_lua_reg *methods);
-/* Looks `key` (at index 2) up in the method table of the userdata's class; pushes it, nil when there is none. */
+/* Registers a class: metatable from `meta`, methods from `methods`; the method table is left in the
+ * table at the top of the stack under `field`. Metamethod __index: as in `meta`, else the method
+ * table; __gc: always. */
+void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const neap_lua_reg *meta,
+                    const neap_lua_reg *methods);
+/* Looks `key` (at index 2) up in the method table of the userdata's class; pushes it, nil when
+ * there is none. */
 int neap_lua_method(lua_State *L);
-/* lua_call of a function of the user's: it may do anything, so that the caller reads its handles anew. */
+/* lua_call of a function of the user's: it may do anything, so that the caller reads its handles
+ * anew. */
 void neap_lua_call_user(lua_State *L, int n_argument, int n_result);
 /* lua_pcall of a function of the binding's own, without a message handler. */
 int neap_lua_call_protected(lua_State *L, int n_argument, int n_result);
@@ -178,13 +203,14 @@ void neap_lua_let_finalisers(lua_State *L, bool held);
 /* Before an error is raised: the function is no longer at work. */
 void neap_lua_leave(lua_State *L);
 
-/* ---- the collector (memory.c) ---------------------------------------------------------------------------------------- */
+/* ---- the collector (memory.c) ---------------------------------------------------------------- */
 
-/* Lets Lua's collector know of the DATA bytes taken since the last call; call it after results are anchored. */
+/* Lets Lua's collector know of the DATA bytes taken since the last call; call it after results are
+ * anchored. */
 void neap_lua_collect(lua_State *L);
 void neap_lua_open_memory(lua_State *L);
 
-/* ---- tensors (tensor.c, tensor_make.c, tensor_index.c, tensor_view.c) -------------------------------------------------- */
+/* ---- tensors (tensor.c, tensor_make.c, tensor_index.c, tensor_view.c) ------------------------ */
 
 typedef struct neap_lua_tensor {
   neap_tensor t;
@@ -197,10 +223,13 @@ typedef struct neap_lua_tensor {
 neap_lua_tensor *neap_lua_new_tensor(lua_State *L);
 /* The handle at `index`, closed or not; raises for all else. */
 neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index);
-/* The tensor at `index`; raises when it is none, or a view whose bytes have been taken since (RELEASED). */
+/* The tensor at `index`; raises when it is none, or a view whose bytes have been taken since
+ * (RELEASED). */
 neap_tensor *neap_lua_tensor_at(lua_State *L, int index);
-neap_tensor *neap_lua_writable_at(lua_State *L, int index); /* the same; raises when the bytes are read-only */
-/* Raises in the words of `who` when two elements of t are one in memory: an expanded view can't be written as a whole. */
+/* the same; raises when the bytes are read-only */
+neap_tensor *neap_lua_writable_at(lua_State *L, int index);
+/* Raises in the words of `who` when two elements of t are one in memory: an expanded view can't be
+ * written as a whole. */
 void neap_lua_check_whole(lua_State *L, const neap_tensor *t, const char *who);
 bool neap_lua_is_tensor(lua_State *L, int index);
 /* A new handle with the life of the one at `index`: for views of it. */
@@ -208,7 +237,8 @@ neap_lua_tensor *neap_lua_new_view(lua_State *L, int index);
 /* Element `offset` (in elements from element 0) as a Lua number, integer or boolean; and back. */
 void neap_lua_push_element(lua_State *L, const neap_tensor *t, int64_t offset);
 void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, int index);
-/* Fills `out`, a new handle's tensor, with the number, boolean or nested table at `index`. dtype NONE: f32, bool for booleans. */
+/* Fills `out`, a new handle's tensor, with the number, boolean or nested table at `index`. dtype
+ * NONE: f32, bool for booleans. */
 void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor *out);
 int neap_lua_tensor_index(lua_State *L);     /* x[key] for keys that are no strings */
 int neap_lua_tensor_new_index(lua_State *L); /* x[key] = value */
@@ -224,19 +254,22 @@ typedef struct neap_lua_walk {
 void neap_lua_walk_start(neap_lua_walk *walk, const neap_tensor *t);
 void neap_lua_walk_next(neap_lua_walk *walk, const neap_tensor *t);
 
-/* ---- ops (op.c) ----------------------------------------------------------------------------------------------------------- */
+/* ---- ops (op.c) ------------------------------------------------------------------------------ */
 
-/* Pushes an attribute's value as a user would write it: axes from 1, choices by name; nil for subnets and names. */
+/* Pushes an attribute's value as a user would write it: axes from 1, choices by name; nil for
+ * subnets and names. */
 void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_value *value);
-/* Attributes of `op` from the table at `index` (nil: none), as a list that ends with {0}; rooms for it and its lists stay
- * on the stack. Items of the array part are attributes in the record's order; where the first of these is a list, the numbers
- * that begin the array are its items. With `skip` (a NULL-ended list, may be NULL) the table is an initialiser: those keys and
- * the first item, the op's name, are left alone. */
+/* Attributes of `op` from the table at `index` (nil: none), as a list that ends with {0}; rooms for
+ * it and its lists stay on the stack. Items of the array part are attributes in the record's order;
+ * where the first of these is a list, the numbers that begin the array are its items. With `skip`
+ * (a NULL-ended list, may be NULL) the table is an initialiser: those keys and the first item, the
+ * op's name, are left alone. */
 neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip);
-const neap_op *neap_lua_op(lua_State *L, int index); /* the record by name, or NAME error with a suggestion */
+/* the record by name, or NAME error with a suggestion */
+const neap_op *neap_lua_op(lua_State *L, int index);
 void neap_lua_open_op(lua_State *L);
 
-/* ---- nets (net.c, type.c) --------------------------------------------------------------------------------------------------- */
+/* ---- nets (net.c, type.c) -------------------------------------------------------------------- */
 
 typedef struct neap_lua_types { /* of blobs, in definition order; found by name */
   struct neap_lua_typed {
@@ -263,33 +296,41 @@ neap_lua_net *neap_lua_new_net(lua_State *L); /* an empty handle, to be filled; 
 void neap_lua_push_net(lua_State *L, neap_net *net);
 /* From now on the handle at `index` is the one that neap_lua_push_net gives for its net. */
 void neap_lua_remember_net(lua_State *L, int index);
-/* Type of a blob as far as the net has been built: dtype NONE when the name has none yet. Fails when an op's inference does. */
-neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error);
+/* Type of a blob as far as the net has been built: dtype NONE when the name has none yet. Fails
+ * when an op's inference does. */
+neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out,
+                             neap_error *error);
 /* Sets it, for a blob that a closed subnet gets from outside; `name` is interned. */
-neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type, neap_error *error);
+neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type,
+                              neap_error *error);
 void neap_lua_types_fini(neap_lua_types *types);
-/* For neap_net_call: SHAPE, DTYPE .. when the op's types are known and don't fit. `net`: the neap_lua_net it is going to be in. */
+/* For neap_net_call: SHAPE, DTYPE .. when the op's types are known and don't fit. `net`: the
+ * neap_lua_net it is going to be in. */
 neap_status neap_lua_type_check(void *net, const neap_net_op *op, neap_error *error);
 /* The same for all ops of a net that was made elsewhere. */
 neap_status neap_lua_type_check_all(neap_lua_net *net, neap_error *error);
 void neap_lua_open_net(lua_State *L);
 
-/* ---- workspaces, programs, plans, the database --------------------------------------------------------------------------------- */
+/* ---- workspaces, programs, plans, the database ----------------------------------------------- */
 
 neap_workspace *neap_lua_workspace_at(lua_State *L, int index);
-/* The handle of a workspace or scope that C gave: each has one, so that == compares them and Lua's tables find what they know
- * of it. */
+/* The handle of a workspace or scope that C gave: each has one, so that == compares them and Lua's
+ * tables find what they know of it. */
 void neap_lua_push_workspace(lua_State *L, neap_workspace *ws);
 void neap_lua_push_scope(lua_State *L, neap_scope *scope);
 /* Pushes the weak table of those handles, by address. */
 void neap_lua_handles(lua_State *L);
-/* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the address may be another's soon. */
+/* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the
+ * address may be another's soon. */
 void neap_lua_forget_handle(lua_State *L, const void *address);
-/* The memory bank { name =, bytes =, kind = } at the top, as lua/neap/bank.lua makes it. Its name is the table's. */
+/* The memory bank { name =, bytes =, kind = } at the top, as lua/neap/bank.lua makes it. Its name
+ * is the table's. */
 void neap_lua_take_bank(lua_State *L, neap_bank *bank);
-/* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on the stack. */
+/* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on
+ * the stack. */
 neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
-/* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own. Pushed. */
+/* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own.
+ * Pushed. */
 neap_forecast *neap_lua_new_plan(lua_State *L);
 /* The plan at `index` and its graph; raises as every method of a plan does. */
 const neap_plan *neap_lua_plan_at(lua_State *L, int index, const neap_graph **graph);
@@ -298,11 +339,13 @@ void neap_lua_push_session_plan(lua_State *L, int program_index);
 neap_session *neap_lua_session_at(lua_State *L, int index);
 /* The range of batches at `index`; NULL for nil and none. */
 const neap_range *neap_lua_opt_range(lua_State *L, int index);
-/* The store that programs are recorded in, opened on first use; NULL when there is none or it can't be opened (warned once). */
+/* The store that programs are recorded in, opened on first use; NULL when there is none or it can't
+ * be opened (warned once). */
 neap_store *neap_lua_store(lua_State *L);
 
 void neap_lua_open_workspace(lua_State *L);
-/* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a second time. */
+/* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a
+ * second time. */
 /* As a Lua warning, what a store failed to do; "" says nothing. */
 void neap_lua_warn(lua_State *L, const char *warning);
 _Noreturn void neap_lua_raise_run(lua_State *L, const neap_error *error);
@@ -312,12 +355,13 @@ void neap_lua_open_options(lua_State *L);
 void neap_lua_open_plan(lua_State *L);
 void neap_lua_open_range(lua_State *L);
 void neap_lua_open_chain(lua_State *L);
-void neap_lua_open_count(lua_State *L); /* count.c: dry runs and counts by class; after plans and nets */
+/* count.c: dry runs and counts by class; after plans and nets */
+void neap_lua_open_count(lua_State *L);
 void neap_lua_open_db(lua_State *L);
 void neap_lua_open_file(lua_State *L);
 void neap_lua_open_memonger(lua_State *L);
 
-/* ---- the module (module.c) ------------------------------------------------------------------------------------------------------ */
+/* ---- the module (module.c) ------------------------------------------------------------------- */
 
 /* What `require "neap"` calls; the program calls it too. */
 __attribute__((visibility("default"))) int luaopen_neap(lua_State *L);

@@ -1,12 +1,14 @@
-/* chain.c: chains of layers and their caches as Lua sees them; lua/neap/model_memory.lua makes a model's memory of them.
+/* chain.c: chains of layers and their caches as Lua sees them; lua/neap/model_memory.lua makes a
+ * model's memory of them.
  *
- * A cache is one of its own (new_cache), or that of a chain's layer, whose handle then keeps the chain alive.
+ * A cache is one of its own (new_cache), or that of a chain's layer, whose handle then keeps the
+ * chain alive.
  */
 #include "lua/binding.h"
 
 #include <string.h>
 
-/* ---- caches ---------------------------------------------------------------------------------------------------------------- */
+/* ---- caches ---------------------------------------------------------------------------------- */
 
 typedef struct cache_handle {
   neap_cache own;
@@ -31,7 +33,8 @@ static neap_cache *cache_at(lua_State *L, int index) {
   lua_getiuservalue(L, index, 1);
   neap_chain *chain = chain_at(L, -1);
   lua_pop(L, 1); /* the handle keeps it */
-  if (h->layer > neap_chain_n_layers(chain)) neap_lua_fail(L, NEAP_RELEASED, "the cache has lost its chain");
+  if (h->layer > neap_chain_n_layers(chain))
+    neap_lua_fail(L, NEAP_RELEASED, "the cache has lost its chain");
   return neap_chain_cache(chain, h->layer - 1);
 }
 
@@ -64,20 +67,23 @@ static int new_cache(lua_State *L) {
 static int cache_push(lua_State *L) {
   neap_cache *cache = cache_at(L, 1);
   if (!neap_lua_is_tensor(L, 2))
-    neap_lua_fail(L, NEAP_NAME, "cache of %s: push expects a tensor, got a %s", cache->name, luaL_typename(L, 2));
+    neap_lua_fail(L, NEAP_NAME, "cache of %s: push expects a tensor, got a %s", cache->name,
+                  luaL_typename(L, 2));
   const char *label = neap_lua_opt_string(L, 3, NULL);
   NEAP_LUA_TRY(L, neap_cache_push(cache, neap_lua_tensor_at(L, 2), label, &error));
   lua_settop(L, 1);
   return 1;
 }
 
-/* What the pop expects, from nil, a label or {label =, shape =, dtype =} at index 2. The label stays on the stack. */
+/* What the pop expects, from nil, a label or {label =, shape =, dtype =} at index 2. The label
+ * stays on the stack. */
 static neap_cache_want read_want(lua_State *L, neap_shape *shape) {
   neap_cache_want want = {0};
   if (lua_istable(L, 2)) {
     neap_lua_only_fields(L, 2, "cache:pop", (const char *const[]){"label", "dtype", "shape", NULL});
     if (neap_lua_field(L, 2, "label") != LUA_TNIL) want.label = neap_lua_check_string(L, -1);
-    if (neap_lua_field(L, 2, "dtype") != LUA_TNIL) want.dtype = neap_lua_dtype(L, lua_gettop(L), NEAP_DTYPE_NONE);
+    if (neap_lua_field(L, 2, "dtype") != LUA_TNIL)
+      want.dtype = neap_lua_dtype(L, lua_gettop(L), NEAP_DTYPE_NONE);
     if (neap_lua_field(L, 2, "shape") != LUA_TNIL) {
       neap_lua_shape(L, lua_gettop(L), shape, "pop");
       want.shape = shape;
@@ -118,7 +124,7 @@ static int cache_labels(lua_State *L) {
   return 1;
 }
 
-/* ---- chains ---------------------------------------------------------------------------------------------------------------- */
+/* ---- chains ---------------------------------------------------------------------------------- */
 
 void neap_lua_free_chain(lua_State *L, void *at) {
   handle *h = at;
@@ -127,7 +133,8 @@ void neap_lua_free_chain(lua_State *L, void *at) {
   h->chain = NULL;
 }
 
-/* Nets of the list at `index`, in order; the room stays on the stack, with a copy that keeps them. */
+/* Nets of the list at `index`, in order; the room stays on the stack, with a copy that keeps
+ * them. */
 static const neap_net **nets_at(lua_State *L, int index, int *n) {
   neap_lua_check_type(L, index, LUA_TTABLE);
   neap_lua_copy(L, index);
@@ -168,7 +175,8 @@ static int add_batch(lua_State *L) {
   int n;
   const neap_net **net = nets_at(L, 3, &n);
   if (n != neap_chain_n_layers(chain))
-    neap_lua_fail(L, NEAP_ARGUMENT, "add_batch expects %d nets, got %d", neap_chain_n_layers(chain), n);
+    neap_lua_fail(L, NEAP_ARGUMENT, "add_batch expects %d nets, got %d", neap_chain_n_layers(chain),
+                  n);
   NEAP_LUA_TRY(L, neap_chain_add_batch(chain, batch, net, &error));
   return 0;
 }
@@ -177,9 +185,11 @@ static int add_batch(lua_State *L) {
 static int forward(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
   neap_error error = {0};
-  if (neap_chain_forward(chain, lua_toboolean(L, 2), &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  if (neap_chain_forward(chain, lua_toboolean(L, 2), &error) != NEAP_OK)
+    neap_lua_raise_run(L, &error);
   handle *h = neap_lua_at(L, 1, NEAP_LUA_CHAIN);
-  if (!h->warned) neap_lua_warn(L, neap_chain_warning(chain)); /* a first pass makes programs, of a backward too */
+  /* a first pass makes programs, of a backward too */
+  if (!h->warned) neap_lua_warn(L, neap_chain_warning(chain));
   h->warned = h->warned || neap_chain_warning(chain)[0] != '\0';
   neap_lua_collect(L);
   return 0;
@@ -202,7 +212,8 @@ static neap_list list_at(lua_State *L, int index) {
 static int item(lua_State *L) {
   const neap_chain *chain = chain_at(L, 1);
   neap_list list = list_at(L, 2);
-  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
+  int64_t i =
+    neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
   neap_chain_item entry = {0};
   lua_createtable(L, 0, 6);
   neap_lua_tensor *data = neap_lua_new_tensor(L), *diff = neap_lua_new_tensor(L);
@@ -232,7 +243,8 @@ static int length(lua_State *L) {
 static int drop(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
   neap_list list = list_at(L, 2);
-  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
+  int64_t i =
+    neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
   NEAP_LUA_TRY(L, neap_chain_drop(chain, list, (int)i, &error));
   return 0;
 }
@@ -245,7 +257,8 @@ static int clear(lua_State *L) {
 /* chain:cache(layer) -> cache */
 static int cache(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
-  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), neap_chain_n_layers(chain), "the layer");
+  int64_t i =
+    neap_lua_position(L, neap_lua_check_integer(L, 2), neap_chain_n_layers(chain), "the layer");
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
   h->layer = (int)i + 1;
   lua_pushvalue(L, 1);
@@ -259,8 +272,9 @@ static int to_text(lua_State *L) {
 }
 
 void neap_lua_open_chain(lua_State *L) {
-  static const neap_lua_reg cache_meta[] = {
-    {"__len", cache_length, NEAP_LUA_ANY}, {"__tostring", cache_to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg cache_meta[] = {{"__len", cache_length, NEAP_LUA_ANY},
+                                            {"__tostring", cache_to_text, NEAP_LUA_ANY},
+                                            {NULL, NULL, 0}};
   static const neap_lua_reg cache_methods[] = {{"push", cache_push, 3},
                                                {"pop", cache_pop, 2},
                                                {"clear", cache_clear, 1},
@@ -279,6 +293,7 @@ void neap_lua_open_chain(lua_State *L) {
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_CACHE, "Cache", cache_meta, cache_methods);
   neap_lua_class(L, NEAP_LUA_CHAIN, "Chain", meta, methods);
-  static const neap_lua_reg functions[] = {{"new_cache", new_cache, 1}, {"new_chain", new_chain, 4}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {
+    {"new_cache", new_cache, 1}, {"new_chain", new_chain, 4}, {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

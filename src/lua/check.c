@@ -1,14 +1,15 @@
-/* check.c: errors from the engine to Lua, and arguments from Lua to the engine. The only file that raises what the engine
- * reports.
+/* check.c: errors from the engine to Lua, and arguments from Lua to the engine. The only file that
+ * raises what the engine reports.
  *
- * An error object is a table with the fields of the record (code, message, op, blob, scope, line, expected, got, hint; for code
- * "budget" also limit, bank, limit_bytes, least_bytes, left_bytes, held_bytes, fixed and blobs) and prints as people read it; a wrong argument is a plain string with the line in front, as Lua's own functions
- * raise them.
+ * An error object is a table with the fields of the record (code, message, op, blob, scope, line,
+ * expected, got, hint; for code "budget" also limit, bank, limit_bytes, least_bytes, left_bytes,
+ * held_bytes, fixed and blobs) and prints as people read it; a wrong argument is a plain string
+ * with the line in front, as Lua's own functions raise them.
  *
- * INVARIANT: the line is that of the user's code: the innermost level of the stack that is neither C nor one of Neap's own Lua
- * files.
- * INVARIANT: whoever calls a function that may raise holds nothing that only C would free, but for a text that is being
- * pushed, which Lua may run out of memory for.
+ * INVARIANT: the line is that of the user's code: the innermost level of the stack that is neither
+ * C nor one of Neap's own Lua files.
+ * INVARIANT: whoever calls a function that may raise holds nothing that only C would free, but for
+ * a text that is being pushed, which Lua may run out of memory for.
  */
 #include "lua/binding.h"
 
@@ -21,11 +22,12 @@
 
 enum { MOST_ITEMS = 1 << 30 }; /* of a table that is an argument */
 
-/* ---- where ----------------------------------------------------------------------------------------------------------- */
+/* ---- where ----------------------------------------------------------------------------------- */
 
 /* Whether a level of the stack is C, or one of the Lua files that come with Neap. */
 static bool is_own(const lua_Debug *ar) {
-  return strncmp(ar->source, NEAP_LUA_CHUNK, sizeof NEAP_LUA_CHUNK - 1) == 0 || strcmp(ar->what, "C") == 0;
+  return strncmp(ar->source, NEAP_LUA_CHUNK, sizeof NEAP_LUA_CHUNK - 1) == 0 ||
+         strcmp(ar->what, "C") == 0;
 }
 
 const char *neap_lua_line(lua_State *L) {
@@ -51,7 +53,7 @@ static void push_where(lua_State *L) {
   lua_pushliteral(L, "");
 }
 
-/* ---- errors ------------------------------------------------------------------------------------------------------------ */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 /* tostring(e): the line, the message, and on a second line the hint. */
 static int error_tostring(lua_State *L) {
@@ -97,7 +99,8 @@ static void push_refusal(lua_State *L, const neap_error *error) {
   if (error->least_bytes > 0) neap_lua_set_integer(L, "least_bytes", error->least_bytes);
   if (error->held_bytes > 0) neap_lua_set_integer(L, "held_bytes", error->held_bytes);
   lua_createtable(L, 0, error->n_fixed);
-  for (int i = 0; i < error->n_fixed; i++) neap_lua_set_integer(L, error->fixed[i].name, error->fixed[i].bytes);
+  for (int i = 0; i < error->n_fixed; i++)
+    neap_lua_set_integer(L, error->fixed[i].name, error->fixed[i].bytes);
   lua_setfield(L, -2, "fixed");
   lua_createtable(L, error->n_blob, 0);
   for (int i = 0; i < error->n_blob; i++) {
@@ -109,13 +112,14 @@ static void push_refusal(lua_State *L, const neap_error *error) {
   lua_setfield(L, -2, "blobs");
 }
 
-/* Fields that have nothing to say are absent. The line is that of the record, which knows what made an op, else where Lua
- * stands. */
+/* Fields that have nothing to say are absent. The line is that of the record, which knows what made
+ * an op, else where Lua stands. */
 void neap_lua_push_error(lua_State *L, const neap_error *error) {
   const char *line = neap_lua_line(L);
   lua_createtable(L, 0, 8);
   neap_lua_set_text(L, "code", neap_status_text(error->code));
-  neap_lua_set_text(L, "message", error->message[0] != '\0' ? error->message : neap_status_text(error->code));
+  neap_lua_set_text(L, "message",
+                    error->message[0] != '\0' ? error->message : neap_status_text(error->code));
   neap_lua_set_text(L, "op", error->op);
   neap_lua_set_text(L, "blob", error->blob);
   neap_lua_set_text(L, "scope", error->scope);
@@ -153,20 +157,23 @@ _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format,
   neap_lua_raise(L, &error);
 }
 
-/* What a file or a database does wrong is no slip of the program: it is returned, as io.open does. */
+/* What a file or a database does wrong is no slip of the program: it is returned, as io.open
+ * does. */
 int neap_lua_failure(lua_State *L, const neap_error *error) {
-  if (error->code != NEAP_IO && error->code != NEAP_DB && error->code != NEAP_DATA) neap_lua_raise(L, error);
+  if (error->code != NEAP_IO && error->code != NEAP_DB && error->code != NEAP_DATA)
+    neap_lua_raise(L, error);
   lua_pushnil(L);
   lua_pushstring(L, error->message);
   lua_pushstring(L, neap_status_text(error->code));
   return 3;
 }
 
-/* ---- single arguments -------------------------------------------------------------------------------------------------- */
+/* ---- single arguments ------------------------------------------------------------------------ */
 
 static const char names_key; /* its address: in the registry, the names of functions */
 
-/* The table of the surface's names by function, pushed. Weak in its keys: it keeps no function alive. */
+/* The table of the surface's names by function, pushed. Weak in its keys: it keeps no function
+ * alive. */
 static void push_names(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &names_key) != LUA_TNIL) return;
   lua_pop(L, 1);
@@ -197,8 +204,9 @@ static int function_name(lua_State *L) {
   return 1;
 }
 
-/* Pushes and returns the name of the function that the user has called: the outermost one with a name below the user's line. Sets
- * *level to its level; NULL, with nothing pushed, when none has a name. */
+/* Pushes and returns the name of the function that the user has called: the outermost one with a
+ * name below the user's line. Sets *level to its level; NULL, with nothing pushed, when none has a
+ * name. */
 static const char *push_called(lua_State *L, int *level) {
   lua_Debug ar;
   push_names(L);
@@ -225,12 +233,16 @@ static const char *push_called(lua_State *L, int *level) {
 /* What stands at `arg`, pushed as text: a number as it is, else its type or class. */
 static const char *push_got(lua_State *L, int arg) {
   if (lua_type(L, arg) == LUA_TNUMBER) return luaL_tolstring(L, arg, NULL);
-  if (lua_type(L, arg) == LUA_TSTRING) return lua_pushfstring(L, "the text \"%s\"", lua_tostring(L, arg));
-  if (luaL_getmetafield(L, arg, "__name") == LUA_TSTRING) return lua_pushfstring(L, "a %s", lua_tostring(L, -1));
-  return lua_isnoneornil(L, arg) ? lua_pushliteral(L, "nothing") : lua_pushfstring(L, "a %s", luaL_typename(L, arg));
+  if (lua_type(L, arg) == LUA_TSTRING)
+    return lua_pushfstring(L, "the text \"%s\"", lua_tostring(L, arg));
+  if (luaL_getmetafield(L, arg, "__name") == LUA_TSTRING)
+    return lua_pushfstring(L, "a %s", lua_tostring(L, -1));
+  return lua_isnoneornil(L, arg) ? lua_pushliteral(L, "nothing")
+                                 : lua_pushfstring(L, "a %s", luaL_typename(L, arg));
 }
 
-/* The number of the argument is said where it is the user's own: where C has been called directly. */
+/* The number of the argument is said where it is the user's own: where C has been called
+ * directly. */
 static _Noreturn void fail_argument(lua_State *L, int arg, const char *expected) {
   luaL_checkstack(L, 8, "error");
   arg = lua_absindex(L, arg);
@@ -239,7 +251,8 @@ static _Noreturn void fail_argument(lua_State *L, int arg, const char *expected)
   const char *name = push_called(L, &level);
   if (name == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "%s is expected, got %s", expected, got);
   if (level != 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects %s, got %s", name, expected, got);
-  neap_lua_fail(L, NEAP_ARGUMENT, "%s: argument %d expects %s, got %s", name, arg - (strchr(name, ':') != NULL), expected, got);
+  neap_lua_fail(L, NEAP_ARGUMENT, "%s: argument %d expects %s, got %s", name,
+                arg - (strchr(name, ':') != NULL), expected, got);
 }
 
 lua_Integer neap_lua_check_integer(lua_State *L, int arg) {
@@ -251,7 +264,8 @@ lua_Integer neap_lua_check_integer(lua_State *L, int arg) {
 
 int neap_lua_to_int(lua_State *L, lua_Integer i, const char *what) {
   if (i < INT_MIN || i > INT_MAX)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer from %d to %d, got %lld", what, INT_MIN, INT_MAX, (long long)i);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer from %d to %d, got %lld", what, INT_MIN,
+                  INT_MAX, (long long)i);
   return (int)i;
 }
 
@@ -276,7 +290,9 @@ const char *neap_lua_check_lstring(lua_State *L, int arg, size_t *n) {
   return text;
 }
 
-const char *neap_lua_check_string(lua_State *L, int arg) { return neap_lua_check_lstring(L, arg, NULL); }
+const char *neap_lua_check_string(lua_State *L, int arg) {
+  return neap_lua_check_lstring(L, arg, NULL);
+}
 
 const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing) {
   return lua_isnoneornil(L, arg) ? missing : neap_lua_check_string(L, arg);
@@ -284,7 +300,8 @@ const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing) {
 
 int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char *const *list) {
   arg = lua_absindex(L, arg);
-  const char *text = missing != NULL && lua_isnoneornil(L, arg) ? missing : neap_lua_check_string(L, arg);
+  const char *text =
+    missing != NULL && lua_isnoneornil(L, arg) ? missing : neap_lua_check_string(L, arg);
   for (int i = 0; list[i] != NULL; i++)
     if (strcmp(list[i], text) == 0) return i;
   luaL_Buffer all;
@@ -299,10 +316,13 @@ int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char
 
 void neap_lua_check_type(lua_State *L, int arg, int type) {
   if (lua_type(L, arg) == type) return;
-  fail_argument(L, arg, type == LUA_TTABLE ? "a table" : type == LUA_TFUNCTION ? "a function" : lua_typename(L, type));
+  fail_argument(L, arg,
+                type == LUA_TTABLE      ? "a table"
+                : type == LUA_TFUNCTION ? "a function"
+                                        : lua_typename(L, type));
 }
 
-/* ---- tables and rooms ----------------------------------------------------------------------------------------------------------- */
+/* ---- tables and rooms ------------------------------------------------------------------------ */
 
 /* Lua's own memory, so that a raise between here and its use loses nothing. */
 void *neap_lua_room(lua_State *L, size_t bytes) {
@@ -312,14 +332,16 @@ void *neap_lua_room(lua_State *L, size_t bytes) {
   return room;
 }
 
-/* Raw both ways. What a finaliser adds or takes away meanwhile is in the copy or not; no matter which. */
+/* Raw both ways. What a finaliser adds or takes away meanwhile is in the copy or not; no matter
+ * which. */
 int neap_lua_copy(lua_State *L, int index) {
   int n = 0;
   index = lua_absindex(L, index);
   luaL_checkstack(L, 6, "too many arguments");
   lua_newtable(L);
   for (lua_pushnil(L); lua_next(L, index) != 0; n++) {
-    if (n == MOST_ITEMS) neap_lua_fail(L, NEAP_ARGUMENT, "a table of more than %d items", MOST_ITEMS);
+    if (n == MOST_ITEMS)
+      neap_lua_fail(L, NEAP_ARGUMENT, "a table of more than %d items", MOST_ITEMS);
     lua_pushvalue(L, -2);
     lua_insert(L, -2);
     lua_rawset(L, -4);
@@ -340,9 +362,10 @@ int neap_lua_length(lua_State *L, int index) {
   return (int)n;
 }
 
-/* ---- errors of Neap's own Lua files -------------------------------------------------------------------------------------- */
+/* ---- errors of Neap's own Lua files ---------------------------------------------------------- */
 
-/* core.fail(message): raises it at the user's line, however many of Neap's own functions lie between. */
+/* core.fail(message): raises it at the user's line, however many of Neap's own functions lie
+ * between. */
 static int fail_text(lua_State *L) {
   neap_lua_check_string(L, 1);
   neap_lua_leave(L);
@@ -374,7 +397,8 @@ static int nearest(lua_State *L) {
   int best = 0, n = neap_lua_length(L, 2);
   for (int i = 1; i <= n; i++) {
     lua_rawgeti(L, 2, i);
-    int distance = lua_type(L, -1) == LUA_TSTRING ? neap_text_distance(word, lua_tostring(L, -1)) : least;
+    int distance =
+      lua_type(L, -1) == LUA_TSTRING ? neap_text_distance(word, lua_tostring(L, -1)) : least;
     lua_pop(L, 1);
     if (distance >= least) continue;
     least = distance;
@@ -395,7 +419,7 @@ void neap_lua_open_check(lua_State *L) {
   neap_lua_functions(L, functions, false);
 }
 
-/* ---- arguments ----------------------------------------------------------------------------------------------------------------- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *const *known) {
   if (lua_isnoneornil(L, index)) return;
@@ -412,7 +436,8 @@ void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *
     }
     if (*name == NULL)
       neap_lua_fail(L, NEAP_ARGUMENT,
-                    near != NULL ? "%s: unknown field \"%s\"; did you mean \"%s\"?" : "%s: unknown field \"%s\"; it takes \"%s\"",
+                    near != NULL ? "%s: unknown field \"%s\"; did you mean \"%s\"?"
+                                 : "%s: unknown field \"%s\"; it takes \"%s\"",
                     who, key, near != NULL ? near : known[0]);
     lua_pop(L, 1); /* the key as text */
   }
@@ -422,17 +447,20 @@ bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, 
   if (!lua_istable(L, index)) return missing;
   int type = neap_lua_field(L, index, field);
   if (type != LUA_TNIL && type != LUA_TBOOLEAN)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s: %s expects true or false, got a %s", who, field, luaL_typename(L, -1));
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: %s expects true or false, got a %s", who, field,
+                  luaL_typename(L, -1));
   bool flag = type == LUA_TNIL ? missing : lua_toboolean(L, -1);
   lua_pop(L, 1);
   return flag;
 }
 
 int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what) {
-  if (i == 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s 0: positions count from 1, or from -1 at the end", what);
+  if (i == 0)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s 0: positions count from 1, or from -1 at the end", what);
   int64_t at = i > 0 ? i - 1 : n + i;
   if (at < 0 || at >= n)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s %lld is out of range, there are %lld", what, (long long)i, (long long)n);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s %lld is out of range, there are %lld", what, (long long)i,
+                  (long long)n);
   return at;
 }
 
@@ -442,7 +470,8 @@ static lua_Integer integer_at(lua_State *L, int index, const char *what) {
   lua_Integer i = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
   if (!is_integer) {
     const char *got = luaL_tolstring(L, index, NULL);
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer, got %s", what, lua_isnoneornil(L, index) ? "nothing" : got);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer, got %s", what,
+                  lua_isnoneornil(L, index) ? "nothing" : got);
   }
   return i;
 }
@@ -459,9 +488,11 @@ static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DI
                   (long long)lua_rawlen(L, list));
   for (lua_pushnil(L); lua_next(L, list) != 0; lua_pop(L, 1)) {
     n_key++;
-    if (lua_type(L, -2) == LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"", what, lua_tostring(L, -2));
+    if (lua_type(L, -2) == LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"", what, lua_tostring(L, -2));
   }
-  if (n_key != n) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
+  if (n_key != n)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, list, i + 1);
     out[i] = integer_at(L, -1, what);
@@ -470,7 +501,8 @@ static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DI
   return n;
 }
 
-int neap_lua_integers(lua_State *L, int index, const char *field, const char *what, int64_t out[NEAP_MAX_DIM]) {
+int neap_lua_integers(lua_State *L, int index, const char *field, const char *what,
+                      int64_t out[NEAP_MAX_DIM]) {
   int top = lua_gettop(L), n;
   if (lua_istable(L, index)) {
     lua_pushvalue(L, index);
@@ -484,7 +516,9 @@ int neap_lua_integers(lua_State *L, int index, const char *field, const char *wh
     return n;
   }
   n = NEAP_MAX(top - index + 1, 0);
-  if (n > NEAP_MAX_DIM) neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %d", what, NEAP_MAX_DIM, n);
+  if (n > NEAP_MAX_DIM)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %d", what, NEAP_MAX_DIM,
+                  n);
   for (int i = 0; i < n; i++) out[i] = integer_at(L, index + i, what);
   return n;
 }
@@ -493,7 +527,8 @@ void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what
   int64_t dim[NEAP_MAX_DIM];
   int n = neap_lua_integers(L, index, NULL, what, dim);
   for (int i = 0; i < n; i++)
-    if (dim[i] < 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s: size %lld is negative", what, (long long)dim[i]);
+    if (dim[i] < 0)
+      neap_lua_fail(L, NEAP_ARGUMENT, "%s: size %lld is negative", what, (long long)dim[i]);
   *shape = neap_shape_of(n, dim);
 }
 
@@ -502,7 +537,8 @@ neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing) {
   const char *name = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : NULL;
   neap_dtype dtype = name != NULL ? neap_dtype_from_name(name) : NEAP_DTYPE_NONE;
   if (dtype == NEAP_DTYPE_NONE)
-    neap_lua_fail(L, NEAP_ARGUMENT, "unknown dtype %s; there are f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool",
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "unknown dtype %s; there are f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool",
                   name != NULL ? name : luaL_typename(L, index));
   return dtype;
 }
@@ -524,11 +560,13 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
   bool handle = type == LUA_TTABLE && neap_lua_field(L, index, "name") == LUA_TSTRING;
   if (type == LUA_TTABLE && !handle) lua_pop(L, 1);
   if (type != LUA_TSTRING && !handle)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what, luaL_typename(L, index));
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what,
+                  luaL_typename(L, index));
   /* C texts end at a zero byte, and half a name would be another name. */
   size_t n;
   const char *text = lua_tolstring(L, handle ? -1 : index, &n);
-  if (strlen(text) != n) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a name may not hold a zero byte", what);
+  if (strlen(text) != n)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: a name may not hold a zero byte", what);
   const char *name = neap_intern_n(text, n);
   if (handle) lua_pop(L, 1);
   if (name == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
@@ -549,14 +587,17 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
     *n = one[0] != NULL;
     return one;
   }
-  lua_Integer length = 0; /* the largest integer key: lists may hold nil where an optional input is absent */
+  /* the largest integer key: lists may hold nil where an optional input is absent */
+  lua_Integer length = 0;
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (!lua_isinteger(L, -2) || lua_tointeger(L, -2) < 1)
-      neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a list of names, and nothing reads its field \"%s\"", what,
-                    lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : luaL_tolstring(L, -2, NULL));
+      neap_lua_fail(
+        L, NEAP_ARGUMENT, "%s expects a list of names, and nothing reads its field \"%s\"", what,
+        lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : luaL_tolstring(L, -2, NULL));
     if (lua_tointeger(L, -2) > length) length = lua_tointeger(L, -2);
   }
-  if (length > 100000) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list of %lld names", what, (long long)length);
+  if (length > 100000)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list of %lld names", what, (long long)length);
   const char **names = neap_lua_room(L, (size_t)length * sizeof *names);
   for (int i = 0; i < (int)length; i++) {
     lua_rawgeti(L, index, i + 1);
@@ -574,12 +615,13 @@ size_t neap_lua_bytes(lua_State *L, int index, const char *what) {
   else if (lua_type(L, index) == LUA_TSTRING && !neap_bytes_parse(lua_tostring(L, index), &bytes))
     bytes = -1;
   if (!(bytes >= 0 && bytes < 0x1p62))
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects bytes, an integer or text like \"8MiB\" or \"8MB\", got %s", what,
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "%s expects bytes, an integer or text like \"8MiB\" or \"8MB\", got %s", what,
                   luaL_tolstring(L, index, NULL));
   return (size_t)bytes;
 }
 
-/* ---- fields ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 void neap_lua_set_integer(lua_State *L, const char *key, int64_t value) {
   lua_pushinteger(L, value);

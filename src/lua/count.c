@@ -1,8 +1,9 @@
-/* count.c: dry runs and counts by class as tables, for lua/neap/mem_param.lua and count_memory.lua, and gradients given back. */
+/* count.c: dry runs and counts by class as tables, for lua/neap/mem_param.lua and count_memory.lua,
+ * and gradients given back. */
 #include "lua/binding.h"
 #include "report/report.h"
 
-/* ---- dry run --------------------------------------------------------------------------------------------------------- */
+/* ---- dry run --------------------------------------------------------------------------------- */
 
 static void push_row(lua_State *L, const neap_dry_row *row) {
   lua_createtable(L, 0, 11);
@@ -63,8 +64,8 @@ void neap_lua_free_dry_run(lua_State *L, void *at) {
   h->log = NULL;
 }
 
-/* plan:_dry_run(net) -> {rows =, layers =, slots =, raw_bytes =, raw_data_bytes =, raw_diff_bytes =, planned_bytes =, arena_bytes =,
- * scratch_bytes_max =, saved =, net =, policy =, train =} */
+/* plan:_dry_run(net) -> {rows =, layers =, slots =, raw_bytes =, raw_data_bytes =, raw_diff_bytes
+ * =, planned_bytes =, arena_bytes =, scratch_bytes_max =, saved =, net =, policy =, train =} */
 static int dry_run(lua_State *L) {
   const neap_graph *graph;
   const neap_plan *plan = neap_lua_plan_at(L, 1, &graph);
@@ -96,7 +97,7 @@ static int dry_run(lua_State *L) {
   return 1;
 }
 
-/* ---- count by class ---------------------------------------------------------------------------------------------------- */
+/* ---- count by class -------------------------------------------------------------------------- */
 
 static void push_counts(lua_State *L, const neap_counts *counts) {
   lua_createtable(L, 0, 6);
@@ -121,7 +122,8 @@ static int count(lua_State *L) {
   return 2;
 }
 
-/* ws:drop_gradients() -> bytes: gives the gradients of parameters back; the next run that computes them makes them again. */
+/* ws:drop_gradients() -> bytes: gives the gradients of parameters back; the next run that computes
+ * them makes them again. */
 static int drop_gradients(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)neap_workspace_drop_gradients(neap_lua_workspace_at(L, 1)));
   return 1;
@@ -134,9 +136,11 @@ static void add_methods(lua_State *L, const char *class, const neap_lua_reg *met
 }
 
 void neap_lua_open_count(lua_State *L) {
-  static const neap_lua_reg of_plan[] = {{"_dry_run", dry_run, NEAP_LUA_ALONE | 2}, {NULL, NULL, 0}};
+  static const neap_lua_reg of_plan[] = {{"_dry_run", dry_run, NEAP_LUA_ALONE | 2},
+                                         {NULL, NULL, 0}};
   static const neap_lua_reg of_net[] = {{"_count", count, 3}, {NULL, NULL, 0}};
-  static const neap_lua_reg of_workspace[] = {{"drop_gradients", drop_gradients, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg of_workspace[] = {{"drop_gradients", drop_gradients, 1},
+                                              {NULL, NULL, 0}};
   add_methods(L, "Plan", of_plan);
   add_methods(L, "Net", of_net);
   add_methods(L, "Workspace", of_workspace);

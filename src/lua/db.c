@@ -49,11 +49,13 @@ static int db_path(lua_State *L) {
   return 1;
 }
 
-/* ---- the store that programs record in ---------------------------------------------------------------------------------- */
+/* ---- the store that programs record in ------------------------------------------------------- */
 
-static const char store_key; /* its address: in the registry, the handle, or false after a failure */
+/* its address: in the registry, the handle, or false after a failure */
+static const char store_key;
 
-/* Opened once in a process: a database that can't be opened is warned of once, and runs go on without. */
+/* Opened once in a process: a database that can't be opened is warned of once, and runs go on
+ * without. */
 neap_store *neap_lua_store(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) != LUA_TNIL) {
     handle *h = neap_lua_test(L, -1, NEAP_LUA_DB);
@@ -85,7 +87,7 @@ static int use_db(lua_State *L) {
   return 0;
 }
 
-/* ---- queries ---------------------------------------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 /* One parameter from the value at the top of the stack. */
 static neap_sql_value param_at_top(lua_State *L, const char *name) {
@@ -104,19 +106,23 @@ static neap_sql_value param_at_top(lua_State *L, const char *name) {
       value.type = NEAP_SQL_INTEGER;
       value.integer = lua_toboolean(L, -1);
       break;
-    default: neap_lua_fail(L, NEAP_ARGUMENT, "a parameter is a number, text or boolean, got a %s", luaL_typename(L, -1));
+    default:
+      neap_lua_fail(L, NEAP_ARGUMENT, "a parameter is a number, text or boolean, got a %s",
+                    luaL_typename(L, -1));
   }
   return value;
 }
 
-/* {1, 2} for ?, {net = "mlp"} for :net; the rooms stay on the stack, with a copy that keeps the texts. */
+/* {1, 2} for ?, {net = "mlp"} for :net; the rooms stay on the stack, with a copy that keeps the
+ * texts. */
 static neap_sql_value *take_params(lua_State *L, int index, int *n) {
   *n = 0;
   if (!lua_istable(L, index)) return NULL;
   int count = neap_lua_copy(L, index);
   index = lua_gettop(L);
   neap_sql_value *param = neap_lua_room(L, (size_t)count * sizeof *param);
-  for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; i++, lua_pop(L, 1)) param[(*n)++] = param_at_top(L, NULL);
+  for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; i++, lua_pop(L, 1))
+    param[(*n)++] = param_at_top(L, NULL);
   lua_pop(L, 1);
   lua_newtable(L); /* keeps the names with their colons alive */
   int names = lua_gettop(L);
@@ -131,7 +137,8 @@ static neap_sql_value *take_params(lua_State *L, int index, int *n) {
   return param;
 }
 
-/* Rows are collected in a buffer of our own first: Lua may raise (out of memory), and must not inside SQLite. */
+/* Rows are collected in a buffer of our own first: Lua may raise (out of memory), and must not
+ * inside SQLite. */
 typedef struct cell {
   neap_sql_type type;
   int64_t integer;
@@ -154,18 +161,21 @@ static bool add_name(rows *r, const char *name) {
   return !r->text.failed;
 }
 
-/* For the store's query: keeps a row's cells, texts as copies, since the values last until the next row only. False, with r->failed
- * set, when memory is refused. Nothing of Lua is called here, which could raise an error through SQLite. */
+/* For the store's query: keeps a row's cells, texts as copies, since the values last until the next
+ * row only. False, with r->failed set, when memory is refused. Nothing of Lua is called here, which
+ * could raise an error through SQLite. */
 static bool take_row(void *context, int n, const neap_sql_value *value) {
   rows *r = context;
   if (r->n == 0) {
     r->n_column = n;
     for (int i = 0; i < n && !r->failed; i++) r->failed = !add_name(r, value[i].name);
   }
-  if (r->failed || !neap_list_grow(&r->item, &r->cap, r->n + n, sizeof *r->item)) return r->failed = true, false;
+  if (r->failed || !neap_list_grow(&r->item, &r->cap, r->n + n, sizeof *r->item))
+    return r->failed = true, false;
   for (int i = 0; i < n; i++) {
     bool text = value[i].type == NEAP_SQL_TEXT || value[i].type == NEAP_SQL_BLOB;
-    r->item[r->n++] = (cell){value[i].type, value[i].integer, value[i].real, r->text.n, text ? value[i].n_text : 0};
+    r->item[r->n++] =
+      (cell){value[i].type, value[i].integer, value[i].real, r->text.n, text ? value[i].n_text : 0};
     if (text) neap_buffer_add_n(&r->text, value[i].text, value[i].n_text);
   }
   r->failed = r->text.failed;
@@ -188,11 +198,14 @@ static void push_cell(lua_State *L, const rows *r, const cell *c) {
     case NEAP_SQL_REAL: lua_pushnumber(L, c->real); break;
     case NEAP_SQL_NULL: lua_pushnil(L); break;
     case NEAP_SQL_TEXT:
-    case NEAP_SQL_BLOB: lua_pushlstring(L, r->text.text != NULL ? r->text.text + c->at : "", c->n_text); break;
+    case NEAP_SQL_BLOB:
+      lua_pushlstring(L, r->text.text != NULL ? r->text.text + c->at : "", c->n_text);
+      break;
   }
 }
 
-/* db:_query(sql, params [, lenient]) -> rows, column names; or nil, message, code. Lenient: parameters without a value are NULL. */
+/* db:_query(sql, params [, lenient]) -> rows, column names; or nil, message, code. Lenient:
+ * parameters without a value are NULL. */
 static int query(lua_State *L) {
   neap_store *store = db_at(L, 1);
   const char *sql = neap_lua_check_string(L, 2);
@@ -202,7 +215,8 @@ static int query(lua_State *L) {
   const neap_sql_value *param = take_params(L, 3, &n_param);
   rows *r = neap_lua_new(L, sizeof *r, NEAP_LUA_ROWS);
   neap_error error = {0};
-  neap_status status = (lenient ? neap_store_query : neap_store_query_complete)(store, sql, n_param, param, take_row, r, &error);
+  neap_status status = (lenient ? neap_store_query : neap_store_query_complete)(
+    store, sql, n_param, param, take_row, r, &error);
   if (status != NEAP_OK) return neap_lua_failure(L, &error);
   if (r->failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the rows of a query was refused");
   int n_row = r->n_column > 0 ? r->n / r->n_column - 1 : 0;
@@ -224,7 +238,7 @@ static int query(lua_State *L) {
   return 2;
 }
 
-/* ---- upkeep -------------------------------------------------------------------------------------------------------------------- */
+/* ---- upkeep ---------------------------------------------------------------------------------- */
 
 static int path(lua_State *L) {
   lua_pushstring(L, neap_store_path(db_at(L, 1)));
@@ -244,7 +258,8 @@ static int check(lua_State *L) {
 
 static int backup(lua_State *L) {
   neap_error error = {0};
-  if (neap_store_backup(db_at(L, 1), neap_lua_check_string(L, 2), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_store_backup(db_at(L, 1), neap_lua_check_string(L, 2), &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
 }
@@ -259,7 +274,8 @@ static int prune(lua_State *L) {
   return 1;
 }
 
-/* embedded(path) -> the text of a file that is part of the program, or nil; embedded() -> all paths */
+/* embedded(path) -> the text of a file that is part of the program, or nil; embedded() -> all
+ * paths */
 static int embedded(lua_State *L) {
   if (!lua_isnoneornil(L, 1)) {
     size_t n;
@@ -278,13 +294,17 @@ static int embedded(lua_State *L) {
 }
 
 void neap_lua_open_db(lua_State *L) {
-  static const neap_lua_reg meta[] = {
-    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
-  static const neap_lua_reg methods[] = {{"_query", query, 4},  {"_path", path, 1},   {"_check", check, 1},
-                                         {"backup", backup, 2}, {"_prune", prune, 2}, {"close", neap_lua_close, 1},
-                                         {NULL, NULL, 0}};
-  static const neap_lua_reg functions[] = {
-    {"open_db", open_db, 1}, {"db_path", db_path, 0}, {"use_db", use_db, 1}, {"embedded", embedded, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
+                                      {"__tostring", to_text, NEAP_LUA_ANY},
+                                      {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {
+    {"_query", query, 4}, {"_path", path, 1},           {"_check", check, 1}, {"backup", backup, 2},
+    {"_prune", prune, 2}, {"close", neap_lua_close, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"open_db", open_db, 1},
+                                           {"db_path", db_path, 0},
+                                           {"use_db", use_db, 1},
+                                           {"embedded", embedded, 1},
+                                           {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_DB, "Db", meta, methods);
   neap_lua_functions(L, functions, false);
 }

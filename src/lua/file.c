@@ -1,4 +1,5 @@
-/* file.c: files of tensors, and the reader of batches. Whatever a file does wrong is nil, message, code. */
+/* file.c: files of tensors, and the reader of batches. Whatever a file does wrong is nil, message,
+ * code. */
 #include "io/batch.h"
 #include "io/io.h"
 #include "lua/binding.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- load and save ------------------------------------------------------------------------------------------------------ */
+/* ---- load and save --------------------------------------------------------------------------- */
 
 /* A loaded list outlives a raise while its tensors are handed to Lua. */
 void neap_lua_free_io_list(lua_State *L, void *at) {
@@ -22,7 +23,8 @@ void neap_lua_free_io_list(lua_State *L, void *at) {
 neap_io_map neap_lua_io_map(lua_State *L, int index) {
   if (lua_isnoneornil(L, index)) return NEAP_IO_COPY;
   if (!lua_istable(L, index))
-    neap_lua_fail(L, NEAP_ARGUMENT, "load expects { map = \"r\" or \"c\" }, got a %s", luaL_typename(L, index));
+    neap_lua_fail(L, NEAP_ARGUMENT, "load expects { map = \"r\" or \"c\" }, got a %s",
+                  luaL_typename(L, index));
   neap_lua_only_fields(L, index, "load", (const char *const[]){"map", NULL});
   if (neap_lua_field(L, index, "map") == LUA_TNIL) return NEAP_IO_COPY;
   const char *kind = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
@@ -31,7 +33,8 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
   return kind[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
 }
 
-/* load(path [, {map = "r"|"c"}]) -> tensor for .npy, else {name = tensor}, {key = text}; or nil, message, code */
+/* load(path [, {map = "r"|"c"}]) -> tensor for .npy, else {name = tensor}, {key = text}; or nil,
+ * message, code */
 static int load(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_map map = neap_lua_io_map(L, 2);
@@ -47,7 +50,8 @@ static int load(lua_State *L) {
     lua_setfield(L, -2, list->item[i].name);
   }
   lua_createtable(L, 0, list->n_meta);
-  for (int i = 0; i < list->n_meta; i++) neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
+  for (int i = 0; i < list->n_meta; i++)
+    neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
   neap_lua_collect(L);
   return 2;
 }
@@ -56,8 +60,8 @@ static int compare_items(const void *a, const void *b) {
   return strcmp(((const neap_io_item *)a)->name, ((const neap_io_item *)b)->name);
 }
 
-/* Tensors by name at `index`, sorted, so that the same table gives the same file. The room stays on the stack, with a copy of the
- * table that keeps names and tensors. */
+/* Tensors by name at `index`, sorted, so that the same table gives the same file. The room stays on
+ * the stack, with a copy of the table that keeps names and tensors. */
 static neap_io_item *take_items(lua_State *L, int index, int *n) {
   int count = neap_lua_copy(L, index);
   index = lua_gettop(L);
@@ -65,9 +69,11 @@ static neap_io_item *take_items(lua_State *L, int index, int *n) {
   *n = 0;
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (lua_type(L, -2) != LUA_TSTRING)
-      neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name", luaL_typename(L, -2));
+      neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name",
+                    luaL_typename(L, -2));
     item[(*n)++] =
-      (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)}; /* borrowed: the copy keeps both */
+      /* borrowed: the copy keeps both */
+      (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)};
   }
   qsort(item, (size_t)*n, sizeof *item, compare_items);
   return item;
@@ -87,22 +93,25 @@ static int save(lua_State *L) {
   neap_lua_only_fields(L, 3, "neap.save", (const char *const[]){"meta", NULL});
   if (lua_istable(L, 3) && neap_lua_field(L, 3, "meta") != LUA_TNIL) {
     if (!lua_istable(L, -1))
-      neap_lua_fail(L, NEAP_ARGUMENT, "neap.save: meta expects a table of texts, got a %s", luaL_typename(L, -1));
+      neap_lua_fail(L, NEAP_ARGUMENT, "neap.save: meta expects a table of texts, got a %s",
+                    luaL_typename(L, -1));
     int count = neap_lua_copy(L, -1), at = lua_gettop(L);
     meta = neap_lua_room(L, (size_t)count * sizeof *meta);
     for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
       if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
         neap_lua_fail(L, NEAP_ARGUMENT, "meta expects texts by name");
-      meta[n_meta++] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2), (char *)(uintptr_t)lua_tostring(L, -1)};
+      meta[n_meta++] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2),
+                                      (char *)(uintptr_t)lua_tostring(L, -1)};
     }
   }
   neap_error error = {0};
-  if (neap_io_save(path, n, item, n_meta, meta, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_io_save(path, n, item, n_meta, meta, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
 }
 
-/* ---- other files ------------------------------------------------------------------------------------------------------------- */
+/* ---- other files ----------------------------------------------------------------------------- */
 
 /* read_idx(path) -> tensor, or nil, message, code */
 static int read_idx(lua_State *L) {
@@ -147,11 +156,12 @@ static int write_png(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   const neap_tensor *t = neap_lua_tensor_at(L, 2);
   neap_error error = {0};
-  if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 || t->shape.n_dim > 3)
+  if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 ||
+      t->shape.n_dim > 3)
     neap_lua_fail(L, NEAP_ARGUMENT, "write_png expects a dense u8 tensor (H,W) or (H,W,3)");
   int channels = t->shape.n_dim == 3 ? (int)t->shape.dim[2] : 1;
-  if (neap_io_write_png(path, t->shape.dim[0], t->shape.dim[1], channels, (const uint8_t *)neap_tensor_data(t), &error) !=
-      NEAP_OK)
+  if (neap_io_write_png(path, t->shape.dim[0], t->shape.dim[1], channels,
+                        (const uint8_t *)neap_tensor_data(t), &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
@@ -187,7 +197,8 @@ static int make_folder(lua_State *L) {
   return 1;
 }
 
-/* encode_bytes(text, {char = number}) -> u8 tensor of the numbers, i32 when one is above 255; unknown characters are 0. */
+/* encode_bytes(text, {char = number}) -> u8 tensor of the numbers, i32 when one is above 255;
+ * unknown characters are 0. */
 static int encode_bytes(lua_State *L) {
   size_t n;
   const unsigned char *text = (const unsigned char *)neap_lua_check_lstring(L, 1, &n);
@@ -204,12 +215,13 @@ static int encode_bytes(lua_State *L) {
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   neap_shape shape = NEAP_SHAPE((int64_t)n);
   NEAP_LUA_TRY(L, neap_tensor_new(&out->t, dtype, &shape, &error));
-  for (size_t i = 0; i < n; i++) neap_element_set_i64(dtype, neap_tensor_data(&out->t), (int64_t)i, number[text[i]]);
+  for (size_t i = 0; i < n; i++)
+    neap_element_set_i64(dtype, neap_tensor_data(&out->t), (int64_t)i, number[text[i]]);
   neap_lua_collect(L);
   return 1;
 }
 
-/* ---- batches ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 typedef struct reader {
   neap_batch_reader *reader;
@@ -229,7 +241,8 @@ static double number_field(lua_State *L, const char *key, double missing) {
   return missing;
 }
 
-/* {source = tensor, dtype =, scale =, shift =, window =, offset =} at the top of the stack; a copy of it takes its place. */
+/* {source = tensor, dtype =, scale =, shift =, window =, offset =} at the top of the stack; a copy
+ * of it takes its place. */
 static neap_batch_field field_at_top(lua_State *L) {
   neap_batch_field field = {0};
   neap_lua_check_type(L, -1, LUA_TTABLE);
@@ -255,7 +268,8 @@ static int batch_reader(lua_State *L) {
   int n_field = neap_lua_length(L, 1), n_index = neap_lua_length(L, 3);
   lua_Integer n_batch = neap_lua_check_integer(L, 2);
   bool drop_last = lua_toboolean(L, 4);
-  if (n_batch < 1) neap_lua_fail(L, NEAP_ARGUMENT, "a batch expects at least 1 row, got %lld", (long long)n_batch);
+  if (n_batch < 1)
+    neap_lua_fail(L, NEAP_ARGUMENT, "a batch expects at least 1 row, got %lld", (long long)n_batch);
   neap_batch_field *field = neap_lua_room(L, (size_t)n_field * sizeof *field);
   int64_t *index = neap_lua_room(L, (size_t)n_index * sizeof *index);
   luaL_checkstack(L, n_field + 8, "too many fields");
@@ -270,12 +284,13 @@ static int batch_reader(lua_State *L) {
   }
   reader *r = neap_lua_new(L, sizeof *r, NEAP_LUA_READER);
   r->n_field = n_field;
-  NEAP_LUA_TRY(L, neap_batch_reader_new(n_field, field, n_batch, n_index, index, drop_last, &r->reader, &error));
+  NEAP_LUA_TRY(L, neap_batch_reader_new(n_field, field, n_batch, n_index, index, drop_last,
+                                        &r->reader, &error));
   return 1;
 }
 
-/* reader:next() -> number of rows, {tensor, ..}; nothing at the end. Handles are made before the batch is taken, so that no
- * batch is lost to a raise. */
+/* reader:next() -> number of rows, {tensor, ..}; nothing at the end. Handles are made before the
+ * batch is taken, so that no batch is lost to a raise. */
 static int reader_next(lua_State *L) {
   reader *r = neap_lua_any(L, 1, NEAP_LUA_READER);
   if (r->reader == NULL || neap_lua_is_closed(r)) return 0;
@@ -298,7 +313,8 @@ static int reader_next(lua_State *L) {
 }
 
 void neap_lua_open_file(lua_State *L) {
-  static const neap_lua_reg reader_meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg reader_meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
+                                             {NULL, NULL, 0}};
   static const neap_lua_reg reader_methods[] = {{"next", reader_next, 1}, {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {{"load", load, 2},
                                            {"save", save, 3},

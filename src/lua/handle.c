@@ -1,11 +1,13 @@
-/* handle.c: handles and the functions of the surface. A handle is a userdata with a head that says what it holds; its metatable
- * is for Lua, which may put any metatable on any userdata.
+/* handle.c: handles and the functions of the surface. A handle is a userdata with a head that says
+ * what it holds; its metatable is for Lua, which may put any metatable on any userdata.
  *
- * Functions of the binding note on the C stack that they are at work. Finalisers run whenever Lua allocates, so in the midst of
- * them: a handle that one closes then is closed to Lua at once, and what it holds goes when the handle is collected. The
- * collector itself takes nothing that a function at work still has on Lua's stack.
+ * Functions of the binding note on the C stack that they are at work. Finalisers run whenever Lua
+ * allocates, so in the midst of them: a handle that one closes then is closed to Lua at once, and
+ * what it holds goes when the handle is collected. The collector itself takes nothing that a
+ * function at work still has on Lua's stack.
  *
- * INVARIANT: C reads a userdata as a handle only when its head has the kind; only neap_lua_new writes heads.
+ * INVARIANT: C reads a userdata as a handle only when its head has the kind; only neap_lua_new
+ * writes heads.
  * INVARIANT: what a function at work has got from a handle isn't freed before it ends.
  */
 #include "lua/binding.h"
@@ -13,7 +15,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* ---- kinds ------------------------------------------------------------------------------------------------------------ */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 typedef struct kind_row {
   const char *class; /* the metatable's name in the registry */
@@ -29,7 +31,8 @@ static const kind_row kinds[NEAP_LUA_N_KIND] = {
 
 typedef struct head {
   const kind_row *kind; /* into `kinds`: an address that no other userdata holds */
-  const void *none;     /* NULL: Lua's own file library, should it get the handle for a file, finds a closed one */
+  /* NULL: Lua's own file library, should it get the handle for a file, finds a closed one */
+  const void *none;
   bool closed;
 } head;
 
@@ -55,7 +58,9 @@ static const char *type_name(lua_State *L, int index) {
 
 void *neap_lua_any(lua_State *L, int index, neap_lua_kind kind) {
   void *handle = neap_lua_test(L, index, kind);
-  if (handle == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "a %s is expected, got a %s", kinds[kind].noun, type_name(L, index));
+  if (handle == NULL)
+    neap_lua_fail(L, NEAP_ARGUMENT, "a %s is expected, got a %s", kinds[kind].noun,
+                  type_name(L, index));
   return handle;
 }
 
@@ -63,16 +68,19 @@ bool neap_lua_is_closed(const void *handle) { return ((const head *)handle - 1)-
 
 void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind) {
   void *handle = neap_lua_any(L, index, kind);
-  if (neap_lua_is_closed(handle)) neap_lua_fail(L, NEAP_RELEASED, "the %s was closed", kinds[kind].noun);
+  if (neap_lua_is_closed(handle))
+    neap_lua_fail(L, NEAP_RELEASED, "the %s was closed", kinds[kind].noun);
   return handle;
 }
 
-/* ---- at work ---------------------------------------------------------------------------------------------------------- */
+/* ---- at work --------------------------------------------------------------------------------- */
 
-enum { MOST_NESTED = 512 }; /* Lua allows 200 calls of C within each other, each with one of a user's function */
+/* Lua allows 200 calls of C within each other, each with one of a user's function */
+enum { MOST_NESTED = 512 };
 
-/* The functions of the binding that this thread is in, the outermost first, each by an address in its part of the C stack.
- * An error that Lua raises leaves some behind: they lie deeper than whoever asks. */
+/* The functions of the binding that this thread is in, the outermost first, each by an address in
+ * its part of the C stack. An error that Lua raises leaves some behind: they lie deeper than
+ * whoever asks. */
 static _Thread_local struct {
   int n;
   bool held; /* finalisers, by a function that must not meet them */
@@ -95,8 +103,9 @@ static int enter(lua_State *L, uintptr_t here, bool out) {
   return before;
 }
 
-/* A step of minus 1 TiB: the collector waits for so much more to be allocated, and a step of as much takes that back. Stopping and
- * restarting it would forget how far it is: each restart begins a step, and some of these functions are called for every op. */
+/* A step of minus 1 TiB: the collector waits for so much more to be allocated, and a step of as
+ * much takes that back. Stopping and restarting it would forget how far it is: each restart begins
+ * a step, and some of these functions are called for every op. */
 enum { HELD_KIB = 1 << 30 };
 
 bool neap_lua_hold_finalisers(lua_State *L) {
@@ -132,8 +141,8 @@ int neap_lua_call_protected(lua_State *L, int n_argument, int n_result) {
 /* Whether the collector itself has called the running function. */
 static bool is_collected(lua_State *L) {
   lua_Debug ar;
-  return lua_getstack(L, 0, &ar) != 0 && lua_getinfo(L, "n", &ar) != 0 && ar.name != NULL && strcmp(ar.name, "__gc") == 0 &&
-         strcmp(ar.namewhat, "metamethod") == 0;
+  return lua_getstack(L, 0, &ar) != 0 && lua_getinfo(L, "n", &ar) != 0 && ar.name != NULL &&
+         strcmp(ar.name, "__gc") == 0 && strcmp(ar.namewhat, "metamethod") == 0;
 }
 
 /* Anything but a handle is left alone: `debug` may have given it the metatable of one. */
@@ -147,9 +156,10 @@ int neap_lua_close(lua_State *L) {
   return 0;
 }
 
-/* ---- making ----------------------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
-/* The metatable of a kind, pushed; one that has no class of its own gets it with the first handle. */
+/* The metatable of a kind, pushed; one that has no class of its own gets it with the first
+ * handle. */
 static void push_metatable(lua_State *L, neap_lua_kind kind) {
   if (!luaL_newmetatable(L, kinds[kind].class)) return;
   lua_pushcfunction(L, neap_lua_close);
@@ -181,7 +191,9 @@ void neap_lua_free_buffer(lua_State *L, void *handle) {
   neap_buffer_fini(handle);
 }
 
-neap_buffer *neap_lua_new_buffer(lua_State *L) { return neap_lua_new(L, sizeof(neap_buffer), NEAP_LUA_BUFFER); }
+neap_buffer *neap_lua_new_buffer(lua_State *L) {
+  return neap_lua_new(L, sizeof(neap_buffer), NEAP_LUA_BUFFER);
+}
 
 int neap_lua_push_buffer(lua_State *L, neap_buffer *out) {
   if (out->failed) neap_lua_fail(L, NEAP_MEMORY, "memory for a text was refused");
@@ -190,7 +202,7 @@ int neap_lua_push_buffer(lua_State *L, neap_buffer *out) {
   return 1;
 }
 
-/* ---- functions -------------------------------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
 typedef struct function {
   const neap_lua_reg *reg;
@@ -212,7 +224,8 @@ static int call_checked(lua_State *L) {
   for (int i = lua_gettop(L); i > most; i--) {
     if (lua_isnil(L, i)) continue;
     most -= f->method;
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d argument%s, got %d", reg->name, most, most == 1 ? "" : "s", i - f->method);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d argument%s, got %d", reg->name, most,
+                  most == 1 ? "" : "s", i - f->method);
   }
   if (reg->call == neap_lua_close) { /* it asks who is at work, and is not itself */
     work.n = before;
@@ -247,7 +260,8 @@ int neap_lua_method(lua_State *L) {
   return 1;
 }
 
-void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const neap_lua_reg *meta, const neap_lua_reg *methods) {
+void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const neap_lua_reg *meta,
+                    const neap_lua_reg *methods) {
   push_metatable(L, kind);
   lua_newtable(L);
   neap_lua_functions(L, methods, true);

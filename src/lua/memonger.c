@@ -1,5 +1,5 @@
-/* memonger.c: the functions behind lua/neap/memonger.lua: recycling, live ranges and conflicts, assignments, orders, Frees,
- * comparing. Ops, blobs and slots count from 1 on the Lua side.
+/* memonger.c: the functions behind lua/neap/memonger.lua: recycling, live ranges and conflicts,
+ * assignments, orders, Frees, comparing. Ops, blobs and slots count from 1 on the Lua side.
  */
 #include "lua/binding.h"
 #include "memonger/memonger.h"
@@ -26,9 +26,10 @@ void neap_lua_free_recycle(lua_State *L, void *at) {
   h->net = NULL;
 }
 
-/* ---- options ---------------------------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
-/* A list of positions counted from 1 as an array counted from 0, on the stack from here on. NULL for nil and the empty list. */
+/* A list of positions counted from 1 as an array counted from 0, on the stack from here on. NULL
+ * for nil and the empty list. */
 static int *positions(lua_State *L, int index, int *n) {
   *n = 0;
   if (lua_isnoneornil(L, index)) return NULL;
@@ -38,7 +39,9 @@ static int *positions(lua_State *L, int index, int *n) {
   int *list = neap_lua_room(L, ((size_t)*n + 1) * sizeof *list);
   for (int i = 0; i < *n; i++) {
     lua_rawgeti(L, index, i + 1);
-    if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a position expects an integer, got a %s", luaL_typename(L, -1));
+    if (!lua_isinteger(L, -1))
+      neap_lua_fail(L, NEAP_ARGUMENT, "a position expects an integer, got a %s",
+                    luaL_typename(L, -1));
     list[i] = neap_lua_to_int(L, NEAP_MAX(lua_tointeger(L, -1), 0), "a position") - 1;
     lua_pop(L, 1);
   }
@@ -62,7 +65,8 @@ static const char *const *names(lua_State *L, int index, const char *key, int *n
 static const char *word(lua_State *L, int index, const char *key) {
   neap_lua_field(L, index, key);
   const char *text = neap_lua_opt_string(L, -1, NULL);
-  if (text != NULL && (text = neap_intern(text)) == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
+  if (text != NULL && (text = neap_intern(text)) == NULL)
+    neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
   lua_pop(L, 1);
   return text;
 }
@@ -77,7 +81,8 @@ static int64_t most_steps(lua_State *L, int index) {
   return steps;
 }
 
-/* Options from the table at `index`, fields named as in neap.h, `ops` from 1. Lists stay on the stack. */
+/* Options from the table at `index`, fields named as in neap.h, `ops` from 1. Lists stay on the
+ * stack. */
 static neap_recycle_options recycle_options(lua_State *L, int index) {
   neap_recycle_options o = {0};
   if (lua_isnoneornil(L, index)) return o;
@@ -101,7 +106,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   return o;
 }
 
-/* ---- live ranges ------------------------------------------------------------------------------------------------------ */
+/* ---- live ranges ----------------------------------------------------------------------------- */
 
 /* recycle(net, inference options, options) -> handle */
 static int open(lua_State *L) {
@@ -115,8 +120,8 @@ static int open(lua_State *L) {
   return 1;
 }
 
-/* handle:blobs() -> rows {name, role, gradient_of, device, dtype, bytes, first, last, fixed, shares, class}; ops from 1, first 0:
- * before the net. */
+/* handle:blobs() -> rows {name, role, gradient_of, device, dtype, bytes, first, last, fixed,
+ * shares, class}; ops from 1, first 0: before the net. */
 static int blobs(lua_State *L) {
   const neap_recycle *r = recycle_at(L, 1);
   lua_createtable(L, r->n_blob, 0);
@@ -148,14 +153,16 @@ static int conflict(lua_State *L) {
   const neap_recycle *r = recycle_at(L, 1);
   int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), r->n_blob, "blob");
   int64_t j = neap_lua_position(L, neap_lua_check_integer(L, 3), r->n_blob, "blob");
-  bool alive = (r->conflict[(size_t)i * (size_t)r->n_word + (size_t)(j >> 6)] >> (j & 63) & 1u) != 0;
+  bool alive =
+    (r->conflict[(size_t)i * (size_t)r->n_word + (size_t)(j >> 6)] >> (j & 63) & 1u) != 0;
   lua_pushboolean(L, alive || r->blob[i].class_id != r->blob[j].class_id);
   return 1;
 }
 
-/* ---- nets ------------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------ */
 
-/* written_out(net, inference options) -> a net with the backward pass and Do bodies as ops; nil: the net stands as it is */
+/* written_out(net, inference options) -> a net with the backward pass and Do bodies as ops; nil:
+ * the net stands as it is */
 static int written_out(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   lua_settop(L, 2);
@@ -213,7 +220,8 @@ static int share(lua_State *L) {
   neap_recycle_figures figures;
   neap_recycle_slots slots;
   neap_lua_net *net = neap_lua_new_net(L);
-  NEAP_LUA_TRY(L, neap_recycle_net(from->net, &options, &compile.graph, &net->net, &figures, &slots, &error));
+  NEAP_LUA_TRY(
+    L, neap_recycle_net(from->net, &options, &compile.graph, &net->net, &figures, &slots, &error));
   lua_pushcfunction(L, push_result);
   lua_pushlightuserdata(L, &slots);
   lua_pushlightuserdata(L, &figures);
@@ -239,7 +247,8 @@ static int release(lua_State *L) {
   return 2;
 }
 
-/* estimate({nets}, inference options, device or nil) -> rows {type, bytes}, total bytes, high-water bytes */
+/* estimate({nets}, inference options, device or nil) -> rows {type, bytes}, total bytes, high-water
+ * bytes */
 static int estimate(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
   lua_settop(L, 3);
@@ -258,7 +267,8 @@ static int estimate(lua_State *L) {
   }
   neap_memory_estimate e;
   void **held = neap_lua_new_block(L);
-  NEAP_LUA_TRY(L, neap_recycle_estimate(n, net, &compile.graph, neap_lua_opt_string(L, 3, NULL), &e, &error));
+  NEAP_LUA_TRY(
+    L, neap_recycle_estimate(n, net, &compile.graph, neap_lua_opt_string(L, 3, NULL), &e, &error));
   *held = e.by_type;
   lua_createtable(L, e.n_type, 0);
   for (int i = 0; i < e.n_type; i++) {
@@ -292,8 +302,8 @@ static int reorder(lua_State *L) {
   neap_lua_check_type(L, 2, LUA_TTABLE);
   const int *order = positions(L, 2, &n);
   if (n != neap_net_n_ops(from->net))
-    neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions", neap_net_name(from->net),
-                  neap_net_n_ops(from->net), n);
+    neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions",
+                  neap_net_name(from->net), neap_net_n_ops(from->net), n);
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_recycle_reorder(from->net, NULL, order, &net->net, &error));
   return 1;
@@ -315,10 +325,14 @@ static int push_sameness(lua_State *L, neap_recycle_sameness asked) {
 }
 
 /* same_graph(a, b) -> bool, where */
-static int same_graph(lua_State *L) { return push_sameness(L, (neap_recycle_sameness){.graph = true}); }
+static int same_graph(lua_State *L) {
+  return push_sameness(L, (neap_recycle_sameness){.graph = true});
+}
 
 /* same_in_place(a, b) -> bool, where */
-static int same_in_place(lua_State *L) { return push_sameness(L, (neap_recycle_sameness){.in_place = true}); }
+static int same_in_place(lua_State *L) {
+  return push_sameness(L, (neap_recycle_sameness){.in_place = true});
+}
 
 /* interference(net) -> {{i, j}, ..} */
 static int interference(lua_State *L) {
@@ -341,13 +355,14 @@ static int interference(lua_State *L) {
   return 1;
 }
 
-/* ---- assignments ------------------------------------------------------------------------------------------------------ */
+/* ---- assignments ----------------------------------------------------------------------------- */
 
 static int64_t field(lua_State *L, int index, const char *key, int64_t missing) {
   neap_lua_field(L, index, key);
   if (lua_isnil(L, -1) && missing >= 0) lua_pushinteger(L, missing);
   if (!lua_isinteger(L, -1))
-    neap_lua_fail(L, NEAP_ARGUMENT, "a range expects an integer %s, got a %s", key, luaL_typename(L, -1));
+    neap_lua_fail(L, NEAP_ARGUMENT, "a range expects an integer %s, got a %s", key,
+                  luaL_typename(L, -1));
   int64_t value = lua_tointeger(L, -1);
   lua_settop(L, index);
   return value;
@@ -362,11 +377,12 @@ static neap_assign_item *read_items(lua_State *L, int index, int *n) {
     lua_rawgeti(L, index, i + 1);
     neap_lua_check_type(L, -1, LUA_TTABLE);
     int row = lua_gettop(L);
-    item[i] = (neap_assign_item){.bytes = field(L, row, "size", 1),
-                                 .class_id = neap_lua_to_int(L, field(L, row, "class", 1), "class of a range"),
-                                 .first = field(L, row, "defined", -1),
-                                 .last = field(L, row, "used", -1),
-                                 .name = word(L, row, "name")};
+    item[i] = (neap_assign_item){
+      .bytes = field(L, row, "size", 1),
+      .class_id = neap_lua_to_int(L, field(L, row, "class", 1), "class of a range"),
+      .first = field(L, row, "defined", -1),
+      .last = field(L, row, "used", -1),
+      .name = word(L, row, "name")};
     lua_settop(L, row - 1);
   }
   return item;
@@ -448,8 +464,9 @@ static int best_slot(lua_State *L) {
 
 void neap_lua_open_memonger(lua_State *L) {
   static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY}, {NULL, NULL, 0}};
-  static const neap_lua_reg methods[] = {
-    {"blobs", blobs, NEAP_LUA_ALONE | 1}, {"conflict", conflict, NEAP_LUA_ALONE | 3}, {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {{"blobs", blobs, NEAP_LUA_ALONE | 1},
+                                         {"conflict", conflict, NEAP_LUA_ALONE | 3},
+                                         {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {{"recycle", open, NEAP_LUA_ALONE | 3},
                                            {"written_out", written_out, NEAP_LUA_ALONE | 2},
                                            {"share", share, NEAP_LUA_ALONE | 3},

@@ -1,7 +1,9 @@
-/* memory.c: what Lua's collector knows of bytes held outside its heap, and neap.memory, threads, clock.
+/* memory.c: what Lua's collector knows of bytes held outside its heap, and neap.memory, threads,
+ * clock.
  *
- * A tensor's handle is a few dozen bytes to Lua, its storage may be gigabytes. `debt` adds up the DATA bytes taken since
- * the collector was last told; it is paid as if Lua had allocated them itself.
+ * A tensor's handle is a few dozen bytes to Lua, its storage may be gigabytes. `debt` adds up the
+ * DATA bytes taken since the collector was last told; it is paid as if Lua had allocated them
+ * itself.
  */
 #include "io/io.h"
 #include "lua/binding.h"
@@ -24,15 +26,17 @@ void neap_lua_collect(lua_State *L) {
 }
 
 bool neap_lua_make_room(lua_State *L, const neap_error *error) {
-  if (error->code != NEAP_MEMORY && (error->code != NEAP_BUDGET || error->held_bytes == 0)) return false;
+  if (error->code != NEAP_MEMORY && (error->code != NEAP_BUDGET || error->held_bytes == 0))
+    return false;
   int64_t held = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   lua_gc(L, LUA_GCCOLLECT);
   return error->code == NEAP_MEMORY || neap_memory_read().held_bytes[NEAP_DATA_BYTES] < held;
 }
 
-/* memory() -> {available (bytes the process can still take on this machine, its limits looked at), held, high (bytes of tensors),
- * held_meta, high_meta (of all else), n_live, n_alloc, n_planned, resident, resident_peak, lua, mapped (bytes of files mapped now, not of
- * held), pool (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
+/* memory() -> {available (bytes the process can still take on this machine, its limits looked at),
+ * held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, n_planned,
+ * resident, resident_peak, lua, mapped (bytes of files mapped now, not of held), pool (bytes that
+ * pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   neap_memory_stats s = neap_memory_read();
   int64_t pool, pool_used;
@@ -61,7 +65,8 @@ static int reset_peak(lua_State *L) {
   return 0;
 }
 
-/* fail_nth(n [, persist]): the n-th allocation from now fails, for tests; failed() -> whether it has happened. */
+/* fail_nth(n [, persist]): the n-th allocation from now fails, for tests; failed() -> whether it
+ * has happened. */
 static int fail_nth(lua_State *L) {
   neap_memory_fail_nth(neap_lua_check_integer(L, 1), lua_toboolean(L, 2));
   return 0;
@@ -75,7 +80,9 @@ static int failed(lua_State *L) {
 static int threads(lua_State *L) {
   if (!lua_isnoneornil(L, 1)) {
     lua_Integer n = neap_lua_check_integer(L, 1);
-    if (n < 1 || n > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "threads expects a number from 1 to 4096, got %lld", (long long)n);
+    if (n < 1 || n > 4096)
+      neap_lua_fail(L, NEAP_ARGUMENT, "threads expects a number from 1 to 4096, got %lld",
+                    (long long)n);
     neap_threads_set((int)n);
   }
   lua_pushinteger(L, neap_threads());
@@ -120,8 +127,8 @@ static int bytes_text(lua_State *L) {
   return 1;
 }
 
-/* clear_interrupt(): forgets a Ctrl-C that has been seen to; the program puts its own in this place, which also catches the
- * next one. */
+/* clear_interrupt(): forgets a Ctrl-C that has been seen to; the program puts its own in this
+ * place, which also catches the next one. */
 static int clear_interrupt(lua_State *L) {
   (void)L;
   neap_interrupted = 0;

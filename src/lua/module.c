@@ -1,6 +1,7 @@
-/* module.c: what `require "neap"` finds. The C side is the module "neap.core"; the Lua side comes from the files embedded
- * in the program, or from the folder $NEAP_LUA, so that one can work on them without building. Either way a file
- * lua/neap/nn/init.lua is the module neap.nn, under the chunk name "neap:nn/init.lua".
+/* module.c: what `require "neap"` finds. The C side is the module "neap.core"; the Lua side comes
+ * from the files embedded in the program, or from the folder $NEAP_LUA, so that one can work on
+ * them without building. Either way a file lua/neap/nn/init.lua is the module neap.nn, under the
+ * chunk name "neap:nn/init.lua".
  */
 #include "lua/binding.h"
 
@@ -72,7 +73,8 @@ static int load_own(lua_State *L) {
   return 1;
 }
 
-/* Makes the file lua/neap/<path> known to require; expects package.preload at the top of the stack. */
+/* Makes the file lua/neap/<path> known to require; expects package.preload at the top of the
+ * stack. */
 static void preload(lua_State *L, const char *path) {
   char name[128] = "neap.";
   size_t n = strlen(path);

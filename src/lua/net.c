@@ -1,5 +1,5 @@
-/* net.c: the net handle. Its methods begin with `_` where lua/neap/net.lua wraps them: that module knows blobs, scopes and
- * branches; this one hands names to the net room and back. */
+/* net.c: the net handle. Its methods begin with `_` where lua/neap/net.lua wraps them: that module
+ * knows blobs, scopes and branches; this one hands names to the net room and back. */
 #include "lua/binding.h"
 
 #include <string.h>
@@ -77,12 +77,12 @@ static int to_text(lua_State *L) {
   if (net == NULL || net->net == NULL || neap_lua_is_closed(h))
     lua_pushliteral(L, "net (closed)");
   else
-    lua_pushfstring(L, "net \"%s\": %d ops, %d blobs", neap_net_name(net->net), neap_net_n_ops(net->net),
-                    neap_net_n_blobs(net->net));
+    lua_pushfstring(L, "net \"%s\": %d ops, %d blobs", neap_net_name(net->net),
+                    neap_net_n_ops(net->net), neap_net_n_blobs(net->net));
   return 1;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* line() -> "gpt.lua:31": the line of the user's that is running, "" when there is none. */
 static int line(lua_State *L) {
@@ -98,15 +98,16 @@ static int new_net(lua_State *L) {
   return 1;
 }
 
-/* net:_sub(name [, closed]): a net whose free names are this one's; closed: one that sees its own names only. */
+/* net:_sub(name [, closed]): a net whose free names are this one's; closed: one that sees its own
+ * names only. */
 static int sub(lua_State *L) {
   neap_lua_net *outer = neap_lua_net_at(L, 1);
   const char *name = neap_lua_check_string(L, 2);
   bool closed = lua_toboolean(L, 3);
   neap_lua_net *net = neap_lua_new_net(L);
   neap_net *made = NULL;
-  NEAP_LUA_TRY(
-    L, closed ? neap_net_new_closed_sub(outer->net, name, &made, &error) : neap_net_new_sub(outer->net, name, &made, &error));
+  NEAP_LUA_TRY(L, closed ? neap_net_new_closed_sub(outer->net, name, &made, &error)
+                         : neap_net_new_sub(outer->net, name, &made, &error));
   net->net = neap_net_retain(made);
   if (!closed) net->outer = outer, outer->n_ref++;
   return 1;
@@ -125,7 +126,8 @@ static int copy_sub(lua_State *L) {
 
 /* net:_local(scope, name): the full name of a local of the scope's top frame, or nil. */
 static int local_name(lua_State *L) {
-  lua_pushstring(L, neap_net_local(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2), neap_lua_check_string(L, 3)));
+  lua_pushstring(L, neap_net_local(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2),
+                                   neap_lua_check_string(L, 3)));
   return 1;
 }
 
@@ -141,13 +143,15 @@ static int has_local(lua_State *L) {
   return 1;
 }
 
-/* sub:_take(name [, dtype, shape]): a blob that a closed subnet gets from outside, without a type of its own; the type it has
- * there, as far as it is known now, is for those who ask while the body is written. */
+/* sub:_take(name [, dtype, shape]): a blob that a closed subnet gets from outside, without a type
+ * of its own; the type it has there, as far as it is known now, is for those who ask while the body
+ * is written. */
 static int take(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *name = neap_lua_check_string(L, 2);
   lua_settop(L, 4);
-  NEAP_LUA_TRY(L, neap_net_declare(net->net, name, NEAP_ROLE_INPUT, NULL, false, NULL, NULL, neap_lua_line(L), &error));
+  NEAP_LUA_TRY(L, neap_net_declare(net->net, name, NEAP_ROLE_INPUT, NULL, false, NULL, NULL,
+                                   neap_lua_line(L), &error));
   if (lua_isnil(L, 3)) return 0;
   neap_type type = {.dtype = neap_lua_dtype(L, 3, NEAP_DTYPE_F32)};
   neap_lua_shape(L, 4, &type.shape, name);
@@ -179,7 +183,8 @@ static int split_micro(lua_State *L) {
   return 2;
 }
 
-/* update:_split_hold() -> the net that holds a batch's gradients, the net that joins those held to a batch's */
+/* update:_split_hold() -> the net that holds a batch's gradients, the net that joins those held to
+ * a batch's */
 static int split_hold(lua_State *L) {
   const neap_lua_net *update = neap_lua_net_at(L, 1);
   neap_lua_net *hold = neap_lua_new_net(L), *join = neap_lua_new_net(L);
@@ -192,7 +197,8 @@ static int rename_blobs(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   int n = neap_lua_copy(L, 2), copy = lua_gettop(L);
-  const char **old = neap_lua_room(L, (size_t)n * sizeof *old), **new = neap_lua_room(L, (size_t)n * sizeof *new);
+  const char **old = neap_lua_room(L, (size_t)n * sizeof *old),
+             **new = neap_lua_room(L, (size_t)n * sizeof *new);
   int i = 0;
   for (lua_pushnil(L); lua_next(L, copy) != 0; lua_pop(L, 1), i++) {
     lua_pushvalue(L, -2); /* a copy: lua_next must see the key as it was */
@@ -206,7 +212,7 @@ static int rename_blobs(lua_State *L) {
   return 1;
 }
 
-/* ---- declaring and adding ------------------------------------------------------------------------------------------------- */
+/* ---- declaring and adding -------------------------------------------------------------------- */
 
 static neap_role role_at(lua_State *L, int index) {
   static const char *const names[] = {
@@ -217,13 +223,16 @@ static neap_role role_at(lua_State *L, int index) {
   return (neap_role)neap_lua_check_option(L, index, NULL, names);
 }
 
-/* net:_declare(name, role, shape, dtype, init, trainable [, line]): init is {op = "Xavier", its attributes} or {"Xavier", ..} or nil. */
+/* net:_declare(name, role, shape, dtype, init, trainable [, line]): init is {op = "Xavier", its
+ * attributes} or {"Xavier", ..} or nil. */
 static int declare(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *name = neap_lua_check_string(L, 2), *init = NULL;
   neap_role role = role_at(L, 3);
   neap_type type = {.dtype = neap_lua_dtype(L, 5, NEAP_DTYPE_F32)};
-  if (!lua_istable(L, 4)) neap_lua_fail(L, NEAP_ARGUMENT, "\"%s\" expects a shape, {2, 3}, got a %s", name, luaL_typename(L, 4));
+  if (!lua_istable(L, 4))
+    neap_lua_fail(L, NEAP_ARGUMENT, "\"%s\" expects a shape, {2, 3}, got a %s", name,
+                  luaL_typename(L, 4));
   neap_lua_shape(L, 4, &type.shape, name);
   bool trainable = lua_toboolean(L, 7);
   lua_settop(L, 8);
@@ -231,17 +240,20 @@ static int declare(lua_State *L) {
   if (lua_istable(L, 6)) {
     if (neap_lua_field(L, 6, "op") != LUA_TSTRING) lua_rawgeti(L, 6, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
-      neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects { op = \"Xavier\", .. } or neap.init.xavier {}", name);
+      neap_lua_fail(L, NEAP_ARGUMENT,
+                    "init of \"%s\" expects { op = \"Xavier\", .. } or neap.init.xavier {}", name);
     const neap_op *op = neap_lua_op(L, lua_gettop(L));
     init = op->name;
     static const char *const skip[] = {"op", NULL};
     attrs = neap_lua_attrs(L, 6, op, skip);
   } else if (!lua_isnil(L, 6)) {
-    neap_lua_fail(L, NEAP_ARGUMENT, "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name,
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name,
                   luaL_typename(L, 6));
   }
   const char *line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
-  NEAP_LUA_TRY(L, neap_net_declare(net->net, name, role, &type, trainable, init, attrs, line, &error));
+  NEAP_LUA_TRY(L,
+               neap_net_declare(net->net, name, role, &type, trainable, init, attrs, line, &error));
   return 0;
 }
 
@@ -261,13 +273,16 @@ static int push_outputs(lua_State *L, const neap_net *net, int at) {
   return 1;
 }
 
-/* net:_add(type, ins, outs, attrs, name, scope [, line [, device]]) -> names of the outputs, false where left out. outs nil: all
- * required ones, named here. line: what made the op, "gpt.lua:31", where the stack does not show it. */
+/* net:_add(type, ins, outs, attrs, name, scope [, line [, device]]) -> names of the outputs, false
+ * where left out. outs nil: all required ones, named here. line: what made the op, "gpt.lua:31",
+ * where the stack does not show it. */
 static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
   lua_settop(L, 9);
-  neap_net_call call = {.type = op->name, .name = neap_lua_opt_string(L, 6, NULL), .scope = neap_lua_opt_string(L, 7, NULL)};
+  neap_net_call call = {.type = op->name,
+                        .name = neap_lua_opt_string(L, 6, NULL),
+                        .scope = neap_lua_opt_string(L, 7, NULL)};
   call.in = neap_lua_names(L, 3, op->name, true, &call.n_in);
   if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, true, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
@@ -309,18 +324,21 @@ static int assign(lua_State *L) {
 static int interface(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   int n_in, n_out;
-  const char **in = neap_lua_names(L, 2, "captures", false, &n_in), **out = neap_lua_names(L, 3, "results", false, &n_out);
+  const char **in = neap_lua_names(L, 2, "captures", false, &n_in),
+             **out = neap_lua_names(L, 3, "results", false, &n_out);
   NEAP_LUA_TRY(L, neap_net_set_sub_interface(net->net, n_in, in, n_out, out, &error));
   return 0;
 }
 
-/* What the Gradient op just added has against its loss or what it differentiates by: only the whole graph tells, whether the loss
- * depends on it. Other errors are not this op's: a net that is not complete yet has its own. */
+/* What the Gradient op just added has against its loss or what it differentiates by: only the whole
+ * graph tells, whether the loss depends on it. Other errors are not this op's: a net that is not
+ * complete yet has its own. */
 static neap_status check_gradient(const neap_net *net, const char *name, neap_error *error) {
   neap_error own = {0};
   neap_graph *graph = NULL;
   static const neap_graph_options as_declared = {0};
-  if (neap_net_outer(net) != NULL || neap_graph_prepare(net, &as_declared, &graph, &own) == NEAP_OK) {
+  if (neap_net_outer(net) != NULL ||
+      neap_graph_prepare(net, &as_declared, &graph, &own) == NEAP_OK) {
     neap_graph_free(graph);
     return NEAP_OK;
   }
@@ -329,11 +347,12 @@ static neap_status check_gradient(const neap_net *net, const char *name, neap_er
   return is_its ? own.code : NEAP_OK;
 }
 
-static neap_status add_gradient(neap_net *net, const char *loss, int n, const char *const *wrt, bool allow_unused,
-                                const char *line, neap_error *error) {
+static neap_status add_gradient(neap_net *net, const char *loss, int n, const char *const *wrt,
+                                bool allow_unused, const char *line, neap_error *error) {
   int at = neap_net_mark(net);
   neap_status status = neap_net_add_gradient_of(net, loss, n, wrt, NULL, allow_unused, line, error);
-  if (status == NEAP_OK) status = check_gradient(net, neap_net_op_at(net, neap_net_n_ops(net) - 1)->name, error);
+  if (status == NEAP_OK)
+    status = check_gradient(net, neap_net_op_at(net, neap_net_n_ops(net) - 1)->name, error);
   neap_net_end_mark(net, at, status == NEAP_OK);
   return status;
 }
@@ -348,7 +367,7 @@ static int gradient(lua_State *L) {
   return push_outputs(L, net->net, neap_net_n_ops(net->net) - 1);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int name(lua_State *L) {
   lua_pushstring(L, neap_net_name(neap_lua_net_at(L, 1)->net));
@@ -445,7 +464,8 @@ static int blobs(lua_State *L) {
 
 /* net:_blob(name) -> the same for one, or nil: not in this net. */
 static int blob(lua_State *L) {
-  const neap_net_blob *found = neap_net_find_blob(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2));
+  const neap_net_blob *found =
+    neap_net_find_blob(neap_lua_net_at(L, 1)->net, neap_lua_check_string(L, 2));
   if (found == NULL) return 0;
   push_blob(L, found);
   return 1;
@@ -466,7 +486,9 @@ static int output_names(lua_State *L) {
 static int dot(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   char **text = (char **)neap_lua_new_block(L);
-  NEAP_LUA_TRY(L, neap_net_dot_folded(net->net, neap_lua_to_int(L, neap_lua_opt_integer(L, 2, 0), "fold"), text, &error));
+  NEAP_LUA_TRY(
+    L, neap_net_dot_folded(net->net, neap_lua_to_int(L, neap_lua_opt_integer(L, 2, 0), "fold"),
+                           text, &error));
   lua_pushstring(L, *text);
   return 1;
 }
@@ -481,7 +503,8 @@ static int text(lua_State *L) {
   return neap_lua_push_buffer(L, out);
 }
 
-/* net:_mark() -> mark, for _end_mark(mark, keep): without `keep` the net, and all around and within it, is as it was at the mark. */
+/* net:_mark() -> mark, for _end_mark(mark, keep): without `keep` the net, and all around and within
+ * it, is as it was at the mark. */
 static int mark(lua_State *L) {
   lua_pushinteger(L, neap_net_mark(neap_lua_net_at(L, 1)->net));
   return 1;
@@ -490,7 +513,8 @@ static int mark(lua_State *L) {
 static int end_mark(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_NET);
   if (h->net != NULL && h->net->net != NULL && !neap_lua_is_closed(h))
-    neap_net_end_mark(h->net->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"), lua_toboolean(L, 3));
+    neap_net_end_mark(h->net->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"),
+                      lua_toboolean(L, 3));
   return 0;
 }
 
@@ -504,7 +528,8 @@ static int is_train(lua_State *L) {
   return 1;
 }
 
-/* net:_graph(options, what): the prepared graph as text ("canonical" or "people"), its hash ("hash"), or as a net ("net"). */
+/* net:_graph(options, what): the prepared graph as text ("canonical" or "people"), its hash
+ * ("hash"), or as a net ("net"). */
 static int graph(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   static const char *const choice[] = {"canonical", "people", "hash", "net", NULL};
@@ -513,7 +538,8 @@ static int graph(lua_State *L) {
   neap_lua_net *made = what == NET ? neap_lua_new_net(L) : NULL;
   neap_graph *prepared = NULL;
   neap_buffer *out = neap_lua_new_buffer(L);
-  NEAP_LUA_TRY(L, neap_graph_prepare(net, &options.graph, &prepared, &error)); /* nothing of Lua's is called while it is held */
+  /* nothing of Lua's is called while it is held */
+  NEAP_LUA_TRY(L, neap_graph_prepare(net, &options.graph, &prepared, &error));
   if (what == NET) {
     neap_error error = {0};
     neap_status status = neap_graph_to_net(prepared, net, &made->net, &error);
@@ -532,8 +558,9 @@ static int graph(lua_State *L) {
 }
 
 void neap_lua_open_net(lua_State *L) {
-  static const neap_lua_reg meta[] = {
-    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
+                                      {"__tostring", to_text, NEAP_LUA_ANY},
+                                      {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"_sub", sub, 3},
                                          {"_copy_sub", copy_sub, 2},
                                          {"_split_micro", split_micro, 1},

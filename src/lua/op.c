@@ -1,5 +1,5 @@
-/* op.c: op records as Lua sees them: attributes from tables, one op on tensors at once, and the records as plain tables,
- * from which lua/neap/op.lua makes every function and method, and help. */
+/* op.c: op records as Lua sees them: attributes from tables, one op on tensors at once, and the
+ * records as plain tables, from which lua/neap/op.lua makes every function and method, and help. */
 #include "lua/binding.h"
 
 #include <stdlib.h>
@@ -16,18 +16,21 @@ const neap_op *neap_lua_op(lua_State *L, int index) {
   neap_lua_raise(L, &error);
 }
 
-/* ---- attributes -------------------------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 /* About the value at the top of the stack; op and attribute go into the error's fields too. */
-_Noreturn static void fail_type(lua_State *L, const neap_op *op, const neap_attr *attr, const char *expected) {
+_Noreturn static void fail_type(lua_State *L, const neap_op *op, const neap_attr *attr,
+                                const char *expected) {
   neap_error error = {0};
-  neap_fail(&error, NEAP_ATTRIBUTE, "%s: %s expects %s, got %s", op->name, attr->name, expected, luaL_tolstring(L, -1, NULL));
+  neap_fail(&error, NEAP_ATTRIBUTE, "%s: %s expects %s, got %s", op->name, attr->name, expected,
+            luaL_tolstring(L, -1, NULL));
   memcpy(error.op, op->name, NEAP_MIN(strlen(op->name), sizeof error.op - 1));
   memcpy(error.blob, attr->name, NEAP_MIN(strlen(attr->name), sizeof error.blob - 1));
   neap_lua_raise(L, &error);
 }
 
-static int64_t integer_at_top(lua_State *L, const neap_op *op, const neap_attr *attr, const char *expected) {
+static int64_t integer_at_top(lua_State *L, const neap_op *op, const neap_attr *attr,
+                              const char *expected) {
   int is_integer = 0;
   lua_Integer i = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is_integer) : 0;
   if (!is_integer) fail_type(L, op, attr, expected);
@@ -52,7 +55,8 @@ static int choice_of(const char *choices, const char *word) {
   }
 }
 
-/* Whether the value at the top is a table of its own accord: asking a blob for its elements would add ops. */
+/* Whether the value at the top is a table of its own accord: asking a blob for its elements would
+ * add ops. */
 static bool is_list_at_top(lua_State *L) {
   if (!lua_istable(L, -1)) return false;
   if (!lua_getmetatable(L, -1)) return true;
@@ -60,8 +64,10 @@ static bool is_list_at_top(lua_State *L) {
   return false;
 }
 
-/* The list at the top of the stack, or a single number as a list of one. Its room takes the place of the list. */
-static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
+/* The list at the top of the stack, or a single number as a list of one. Its room takes the place
+ * of the list. */
+static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr,
+                      neap_attr_value *value) {
   bool single = lua_type(L, -1) == LUA_TNUMBER;
   if (!single && !is_list_at_top(L)) fail_type(L, op, attr, "a list of numbers");
   int n = single ? 1 : neap_lua_length(L, -1);
@@ -78,7 +84,8 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, ne
     if (attr->type == NEAP_ATTR_FLOATS)
       floats[i] = lua_tonumber(L, -1);
     else
-      ints[i] = attr->type == NEAP_ATTR_AXES ? axis_at_top(L, op, attr) : integer_at_top(L, op, attr, "a list of integers");
+      ints[i] = attr->type == NEAP_ATTR_AXES ? axis_at_top(L, op, attr)
+                                             : integer_at_top(L, op, attr, "a list of integers");
     lua_pop(L, 1);
   }
   lua_replace(L, list);
@@ -87,7 +94,8 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr, ne
 }
 
 /* A list of names; it stays on the stack and keeps them. */
-static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
+static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr,
+                       neap_attr_value *value) {
   if (!is_list_at_top(L)) fail_type(L, op, attr, "a list of names");
   int list = lua_gettop(L), n = neap_lua_length(L, -1);
   const char **names = neap_lua_room(L, (size_t)NEAP_MAX(n, 1) * sizeof *names);
@@ -103,7 +111,8 @@ static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr, n
 }
 
 /* The value at the top of the stack, which stays or becomes the room of a list. */
-static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr, neap_attr_value *value) {
+static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr,
+                       neap_attr_value *value) {
   switch (attr->type) {
     case NEAP_ATTR_INT: value->i = integer_at_top(L, op, attr, "an integer"); break;
     case NEAP_ATTR_AXIS: value->i = axis_at_top(L, op, attr); break;
@@ -116,12 +125,15 @@ static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr, n
       value->i = lua_toboolean(L, -1);
       break;
     case NEAP_ATTR_ENUM:
-      value->i = lua_type(L, -1) == LUA_TSTRING ? choice_of(attr->choices, lua_tostring(L, -1)) : -1;
+      value->i =
+        lua_type(L, -1) == LUA_TSTRING ? choice_of(attr->choices, lua_tostring(L, -1)) : -1;
       if (value->i < 0) fail_type(L, op, attr, attr->choices);
       break;
     case NEAP_ATTR_DTYPE:
-      value->i = lua_type(L, -1) == LUA_TSTRING ? (int64_t)neap_dtype_from_name(lua_tostring(L, -1)) : 0;
-      if (value->i == NEAP_DTYPE_NONE) fail_type(L, op, attr, "a dtype (f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool)");
+      value->i =
+        lua_type(L, -1) == LUA_TSTRING ? (int64_t)neap_dtype_from_name(lua_tostring(L, -1)) : 0;
+      if (value->i == NEAP_DTYPE_NONE)
+        fail_type(L, op, attr, "a dtype (f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool)");
       break;
     case NEAP_ATTR_NET:
       if (neap_lua_test(L, -1, NEAP_LUA_NET) == NULL) fail_type(L, op, attr, "a net");
@@ -141,24 +153,29 @@ static bool is_skipped(const char *const *skip, const char *key) {
   return false;
 }
 
-/* Puts attribute `at` of the op into *set from the value at the top of the stack, which stays or becomes the room of a list. */
+/* Puts attribute `at` of the op into *set from the value at the top of the stack, which stays or
+ * becomes the room of a list. */
 static void take_attr(lua_State *L, const neap_op *op, int at, neap_set *set) {
   set->name = op->attrs[at].name;
   set->value.given = true;
   take_value(L, op, &op->attrs[at], &set->value);
 }
 
-static bool is_list(neap_attr_type type) { return type == NEAP_ATTR_INTS || type == NEAP_ATTR_FLOATS || type == NEAP_ATTR_AXES; }
+static bool is_list(neap_attr_type type) {
+  return type == NEAP_ATTR_INTS || type == NEAP_ATTR_FLOATS || type == NEAP_ATTR_AXES;
+}
 
-/* The array part of the table at `index`: attributes in the record's order. Where the first one is a list, the numbers that begin
- * the array are its items: {2, 3, true} of Sum is {axes = {2, 3}, keepdim = true}. Returns how many went to `set`. */
+/* The array part of the table at `index`: attributes in the record's order. Where the first one is
+ * a list, the numbers that begin the array are its items: {2, 3, true} of Sum is {axes = {2, 3},
+ * keepdim = true}. Returns how many went to `set`. */
 static int take_positional(lua_State *L, int index, const neap_op *op, neap_set *set) {
   int n_item = (int)lua_rawlen(L, index), n_attr = neap_op_n_attrs(op), item = 1, n = 0;
   if (n_item == 0) return 0;
   bool joined = n_attr > 0 && is_list(op->attrs[0].type) && lua_rawgeti(L, index, 1) == LUA_TNUMBER;
   if (joined) {
     lua_createtable(L, n_item, 0);
-    for (; item <= n_item && lua_rawgeti(L, index, item) == LUA_TNUMBER; item++) lua_rawseti(L, -2, item);
+    for (; item <= n_item && lua_rawgeti(L, index, item) == LUA_TNUMBER; item++)
+      lua_rawseti(L, -2, item);
     if (item <= n_item) lua_pop(L, 1);
     take_attr(L, op, n, &set[n]);
     n++;
@@ -166,8 +183,8 @@ static int take_positional(lua_State *L, int index, const neap_op *op, neap_set 
   luaL_checkstack(L, n_item + 8, "too many attributes");
   for (; item <= n_item; item++, n++) {
     if (n >= n_attr)
-      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s takes %d attribute%s, got another one by position", op->name, n_attr,
-                    n_attr == 1 ? "" : "s");
+      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s takes %d attribute%s, got another one by position",
+                    op->name, n_attr, n_attr == 1 ? "" : "s");
     lua_rawgeti(L, index, item);
     take_attr(L, op, n, &set[n]);
   }
@@ -181,7 +198,8 @@ static bool is_set(const neap_set *set, int n, const char *name) {
   return false;
 }
 
-/* Values are checked for type only; ranges, missing and unknown names are the schema check's, whose words C programs get too. */
+/* Values are checked for type only; ranges, missing and unknown names are the schema check's, whose
+ * words C programs get too. */
 neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip) {
   index = lua_absindex(L, index);
   int n_key = 0, n_item = 0;
@@ -197,11 +215,14 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   neap_set *set = neap_lua_room(L, (size_t)(n_key + 1) * sizeof *set);
   if (n_key == 0) return set;
   if (n_item != (int)lua_rawlen(L, index))
-    neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: attributes by position are a list from 1 without gaps", op->name);
+    neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: attributes by position are a list from 1 without gaps",
+                  op->name);
   int n_before = skip == NULL ? take_positional(L, index, op, set) : 0;
   if (skip != NULL && n_item > 1)
-    neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: an initialiser takes its attributes by name, e.g. { \"Constant\", value = 1 }",
-                  op->name);
+    neap_lua_fail(
+      L, NEAP_ATTRIBUTE,
+      "%s: an initialiser takes its attributes by name, e.g. { \"Constant\", value = 1 }",
+      op->name);
   luaL_checkstack(L, n_key + 8, "too many attributes");
   neap_set *last = set + n_before;
   lua_pushnil(L);
@@ -213,7 +234,8 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
     const char *key = lua_tostring(L, -2);
     int at = neap_op_attr_index(op, key);
     if (is_set(set, n_before, key))
-      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: %s is given twice, by position and by name", op->name, key);
+      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: %s is given twice, by position and by name", op->name,
+                    key);
     if (at >= 0) {
       take_attr(L, op, at, last);
     } else { /* alive in the table; for the schema check to report */
@@ -226,12 +248,14 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   return set;
 }
 
-/* ---- one op at once --------------------------------------------------------------------------------------------------------- */
+/* ---- one op at once -------------------------------------------------------------------------- */
 
 /* Outputs up to the first optional one or stash. */
 static int n_required_outputs(const neap_op *op) {
   int n = 0;
-  while (n < neap_op_n_outputs(op) && (op->outputs[n].flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_STASH)) == 0) n++;
+  while (n < neap_op_n_outputs(op) &&
+         (op->outputs[n].flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_STASH)) == 0)
+    n++;
   return n;
 }
 
@@ -240,12 +264,15 @@ static int eager(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   lua_Integer asked = neap_lua_opt_integer(L, 4, n_required_outputs(op));
-  if (asked < 0 || asked > 4096) neap_lua_fail(L, NEAP_ARGUMENT, "%s: %lld outputs are asked for", op->name, (long long)asked);
+  if (asked < 0 || asked > 4096)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: %lld outputs are asked for", op->name, (long long)asked);
   int n_in = NEAP_MIN(neap_lua_length(L, 2), 4096), n_out = (int)asked;
-  neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in), *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
+  neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in),
+              *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
   luaL_checkstack(L, n_in + 8, "too many inputs");
   for (int k = 0; k < n_in; k++) {
-    lua_rawgeti(L, 2, k + 1); /* and stays there: what C borrows is the stack's, not a table's that may change */
+    /* and stays there: what C borrows is the stack's, not a table's that may change */
+    lua_rawgeti(L, 2, k + 1);
     if (lua_toboolean(L, -1)) in[k] = *neap_lua_tensor_at(L, -1);
   }
   neap_set *attrs = neap_lua_attrs(L, 3, op, NULL);
@@ -264,7 +291,7 @@ static int seed(lua_State *L) {
   return 0;
 }
 
-/* ---- records as tables ---------------------------------------------------------------------------------------------------------- */
+/* ---- records as tables ----------------------------------------------------------------------- */
 
 /* A list of names. */
 static void push_dtypes(lua_State *L, unsigned set) {
@@ -293,7 +320,8 @@ static void push_args(lua_State *L, const neap_arg *args, int n) {
   }
 }
 
-/* As a user would write it: axes from 1, choices by name; nil for subnets and names, which have none. */
+/* As a user would write it: axes from 1, choices by name; nil for subnets and names, which have
+ * none. */
 void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_value *value) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: lua_pushnumber(L, value->f); return;
@@ -315,7 +343,8 @@ void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_val
         if (attr->type == NEAP_ATTR_FLOATS)
           lua_pushnumber(L, value->floats[i]);
         else
-          lua_pushinteger(L, attr->type == NEAP_ATTR_AXES ? neap_axis_said(value->ints[i]) : value->ints[i]);
+          lua_pushinteger(
+            L, attr->type == NEAP_ATTR_AXES ? neap_axis_said(value->ints[i]) : value->ints[i]);
         lua_seti(L, -2, i + 1);
       }
       return;
@@ -326,9 +355,10 @@ void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_val
 /* {name, doc, type, choices, required, least, most, default} each. */
 static void push_attrs(lua_State *L, const neap_op *op) {
   static const char *const type[] = {
-    [NEAP_ATTR_NONE] = "",     [NEAP_ATTR_INT] = "int",     [NEAP_ATTR_FLOAT] = "float", [NEAP_ATTR_BOOL] = "bool",
-    [NEAP_ATTR_ENUM] = "enum", [NEAP_ATTR_DTYPE] = "dtype", [NEAP_ATTR_INTS] = "ints",   [NEAP_ATTR_FLOATS] = "floats",
-    [NEAP_ATTR_AXIS] = "axis", [NEAP_ATTR_AXES] = "axes",   [NEAP_ATTR_NAMES] = "names", [NEAP_ATTR_NET] = "net"};
+    [NEAP_ATTR_NONE] = "",     [NEAP_ATTR_INT] = "int",       [NEAP_ATTR_FLOAT] = "float",
+    [NEAP_ATTR_BOOL] = "bool", [NEAP_ATTR_ENUM] = "enum",     [NEAP_ATTR_DTYPE] = "dtype",
+    [NEAP_ATTR_INTS] = "ints", [NEAP_ATTR_FLOATS] = "floats", [NEAP_ATTR_AXIS] = "axis",
+    [NEAP_ATTR_AXES] = "axes", [NEAP_ATTR_NAMES] = "names",   [NEAP_ATTR_NET] = "net"};
   int n = neap_op_n_attrs(op);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
@@ -364,8 +394,8 @@ static void push_pairs(lua_State *L, const neap_pair *pairs, int n) {
   }
 }
 
-/* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs, attrs, engines, gradient,
- * inplace, enforced, nan, sum, sum_error, special} */
+/* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs,
+ * attrs, engines, gradient, inplace, enforced, nan, sum, sum_error, special} */
 static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   lua_createtable(L, 0, 16);
@@ -376,7 +406,9 @@ static int record(lua_State *L) {
   neap_lua_set_text(L, "source", op->source);
   neap_lua_set_text(L, "cases", op->cases);
   neap_lua_set_bool(L, "internal", op->internal);
-  neap_lua_set_bool(L, "control", (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) != 0);
+  neap_lua_set_bool(
+    L, "control",
+    (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) != 0);
   neap_lua_set_bool(L, "extent", (op->effects & NEAP_EFFECT_EXTENT) != 0);
   neap_lua_set_bool(L, "random", (op->effects & NEAP_EFFECT_RANDOM) != 0);
   neap_lua_set_bool(L, "gradient", op->grad != NULL || op->no_grad);
@@ -392,7 +424,8 @@ static int record(lua_State *L) {
   lua_setfield(L, -2, "outputs");
   push_attrs(L, op);
   lua_setfield(L, -2, "attrs");
-  push_pairs(L, op->inplace_any_input ? (const neap_pair[]){{0, 0}} : op->inplace, op->inplace_any_input ? 1 : op->n_inplace);
+  push_pairs(L, op->inplace_any_input ? (const neap_pair[]){{0, 0}} : op->inplace,
+             op->inplace_any_input ? 1 : op->n_inplace);
   lua_setfield(L, -2, "inplace");
   push_pairs(L, op->enforced, op->n_enforced);
   lua_setfield(L, -2, "enforced");
@@ -428,8 +461,9 @@ static int suggest(lua_State *L) {
 }
 
 void neap_lua_open_op(lua_State *L) {
-  static const neap_lua_reg functions[] = {
-    {"eager", eager, 4},     {"seed", seed, 1},       {"record", record, 1}, {"op_names", op_names, 0},
-    {"op_help", op_help, 1}, {"suggest", suggest, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"eager", eager, 4},     {"seed", seed, 1},
+                                           {"record", record, 1},   {"op_names", op_names, 0},
+                                           {"op_help", op_help, 1}, {"suggest", suggest, 1},
+                                           {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

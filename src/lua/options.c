@@ -1,7 +1,7 @@
 /* options.c: tables of memory options, read by the table of neap.h.
  *
- * What the tables hold is copied first, so that texts and lists live as long as the copy on the stack, whatever a script does
- * meanwhile.
+ * What the tables hold is copied first, so that texts and lists live as long as the copy on the
+ * stack, whatever a script does meanwhile.
  */
 #include "lua/binding.h"
 
@@ -20,19 +20,25 @@ typedef struct reading {
   neap_type *type;
 } reading;
 
-/* ---- one value, at the top of the stack ---------------------------------------------------------------------------- */
+/* ---- one value, at the top of the stack ------------------------------------------------------ */
 
 #define FIELD(type, r, option) (*(type *)((char *)&(r)->options + (option)->offset))
 
-static const char *text_at_top(lua_State *L) { return lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL; }
+static const char *text_at_top(lua_State *L) {
+  return lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+}
 
 static int64_t take_count(lua_State *L, const neap_option *option) {
   long long least = 1, most = INT64_MAX;
   bool range = sscanf(option->range, "%lld %lld", &least, &most) == 2;
-  if (lua_isinteger(L, -1) && lua_tointeger(L, -1) >= least && lua_tointeger(L, -1) <= most) return lua_tointeger(L, -1);
+  if (lua_isinteger(L, -1) && lua_tointeger(L, -1) >= least && lua_tointeger(L, -1) <= most)
+    return lua_tointeger(L, -1);
   const char *got = luaL_tolstring(L, -1, NULL);
-  if (range) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a number from %lld to %lld, got %s", option->name, least, most, got);
-  neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer of at least %lld, got %s", option->name, least, got);
+  if (range)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a number from %lld to %lld, got %s", option->name,
+                  least, most, got);
+  neap_lua_fail(L, NEAP_ARGUMENT, "%s expects an integer of at least %lld, got %s", option->name,
+                least, got);
 }
 
 /* A percentage waits until everything else is known. */
@@ -46,17 +52,22 @@ static int64_t take_bytes(lua_State *L, const neap_option *option, reading *r) {
 
 static neap_switch take_switch(lua_State *L, const neap_option *option) {
   if (!lua_isboolean(L, -1))
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects true or false, got a %s", option->name, luaL_typename(L, -1));
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s expects true or false, got a %s", option->name,
+                  luaL_typename(L, -1));
   return lua_toboolean(L, -1) ? NEAP_ON : NEAP_OFF;
 }
 
-/* A word of the option's, or a boolean where "true" and "false" are among them: the library says which there are. */
+/* A word of the option's, or a boolean where "true" and "false" are among them: the library says
+ * which there are. */
 static void take_choice(lua_State *L, const neap_option *option, reading *r) {
-  const char *text = lua_isboolean(L, -1) ? (lua_toboolean(L, -1) ? "true" : "false") : text_at_top(L);
+  const char *text =
+    lua_isboolean(L, -1) ? (lua_toboolean(L, -1) ? "true" : "false") : text_at_top(L);
   neap_error error = {0};
   if (text == NULL || (lua_isboolean(L, -1) && strncmp(option->range, "true", 4) != 0))
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s is one of %s, got a %s", option->name, option->range, luaL_typename(L, -1));
-  if (neap_options_set(&r->options, option->name, text, &error) != NEAP_OK) neap_lua_raise(L, &error);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s is one of %s, got a %s", option->name, option->range,
+                  luaL_typename(L, -1));
+  if (neap_options_set(&r->options, option->name, text, &error) != NEAP_OK)
+    neap_lua_raise(L, &error);
 }
 
 /* A number becomes a text here, which no table keeps. */
@@ -68,14 +79,18 @@ static const char *take_text(lua_State *L) {
 
 /* ---- lists ---- */
 
-/* The mem_param at the top of the stack, as lua/neap/mem_param.lua has checked it; NULL for nil. Its rooms stay on the stack. */
+/* The mem_param at the top of the stack, as lua/neap/mem_param.lua has checked it; NULL for nil.
+ * Its rooms stay on the stack. */
 static const neap_mem_param *take_mem_param(lua_State *L) {
   if (lua_isnil(L, -1)) return NULL;
   int at = lua_gettop(L);
-  if (!lua_istable(L, at)) neap_lua_fail(L, NEAP_ARGUMENT, "mem_param expects a table, got a %s", luaL_typename(L, at));
+  if (!lua_istable(L, at))
+    neap_lua_fail(L, NEAP_ARGUMENT, "mem_param expects a table, got a %s", luaL_typename(L, at));
   neap_mem_param *param = neap_lua_room(L, sizeof *param);
-  param->no_optimize_train = neap_lua_field(L, at, "optimize_train") == LUA_TBOOLEAN && !lua_toboolean(L, -1);
-  param->optimize_test = neap_lua_field(L, at, "optimize_test") == LUA_TBOOLEAN && lua_toboolean(L, -1);
+  param->no_optimize_train =
+    neap_lua_field(L, at, "optimize_train") == LUA_TBOOLEAN && !lua_toboolean(L, -1);
+  param->optimize_test =
+    neap_lua_field(L, at, "optimize_test") == LUA_TBOOLEAN && lua_toboolean(L, -1);
   param->debug_info = neap_lua_field(L, at, "debug_info") == LUA_TBOOLEAN && lua_toboolean(L, -1);
   neap_lua_field(L, at, "exclude_blob");
   param->exclude_blob = neap_lua_names(L, -1, "exclude_blob", false, &param->n_exclude_blob);
@@ -85,37 +100,46 @@ static const neap_mem_param *take_mem_param(lua_State *L) {
 void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
   int at = lua_gettop(L);
   if (!lua_istable(L, at))
-    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s in it", luaL_typename(L, at));
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s in it",
+                  luaL_typename(L, at));
   if (neap_lua_field(L, at, "name") != LUA_TSTRING)
     neap_lua_fail(L, NEAP_ARGUMENT,
-                  "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got one without a name");
+                  "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got "
+                  "one without a name");
   bank->name = neap_lua_name(L, -1, "the name of a bank"); /* interned: the table may change */
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (strcmp(key, "name") != 0 && strcmp(key, "bytes") != 0 && strcmp(key, "kind") != 0)
-      neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": nothing reads its field \"%s\"; it takes name, bytes, kind", bank->name,
-                    luaL_tolstring(L, -2, NULL));
+      neap_lua_fail(L, NEAP_ARGUMENT,
+                    "bank \"%s\": nothing reads its field \"%s\"; it takes name, bytes, kind",
+                    bank->name, luaL_tolstring(L, -2, NULL));
   }
-  if (neap_lua_field(L, at, "bytes") != LUA_TNIL) bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
-  if (neap_lua_field(L, at, "kind") != LUA_TNIL && !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
-    neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"", bank->name, lua_tostring(L, -1));
+  if (neap_lua_field(L, at, "bytes") != LUA_TNIL)
+    bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
+  if (neap_lua_field(L, at, "kind") != LUA_TNIL &&
+      !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
+    neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"",
+                  bank->name, lua_tostring(L, -1));
   lua_settop(L, at);
 }
 
 /* The length of the list of banks at `at`; one bank alone is a list of it. */
 static lua_Integer count_banks(lua_State *L, int at, bool *alone) {
   if (!lua_istable(L, at))
-    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s", luaL_typename(L, at));
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks expects a list of neap.bank { .. }, got a %s",
+                  luaL_typename(L, at));
   *alone = neap_lua_field(L, at, "name") == LUA_TSTRING;
   lua_pop(L, 1);
   lua_Integer n = neap_lua_length(L, at), n_key = 0;
   for (lua_pushnil(L); !*alone && lua_next(L, at) != 0; lua_pop(L, 1)) n_key++;
   if (n_key != n && !*alone)
     neap_lua_fail(L, NEAP_ARGUMENT,
-                  "banks expects a list { neap.bank { \"fast\", .. }, .. }, got a table with other keys than 1 to %lld",
+                  "banks expects a list { neap.bank { \"fast\", .. }, .. }, got a table with other "
+                  "keys than 1 to %lld",
                   (long long)n_key);
   if (n > NEAP_MAX_BANKS)
-    neap_lua_fail(L, NEAP_ARGUMENT, "banks: at most %d are allowed, got %lld", NEAP_MAX_BANKS, (long long)n);
+    neap_lua_fail(L, NEAP_ARGUMENT, "banks: at most %d are allowed, got %lld", NEAP_MAX_BANKS,
+                  (long long)n);
   return *alone ? 1 : n;
 }
 
@@ -139,7 +163,7 @@ static const neap_bank *take_banks(lua_State *L, int *n_bank) {
   return bank;
 }
 
-/* ---- inputs ---------------------------------------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* Names the nearest option or input of the net. */
 _Noreturn static void fail_unknown(lua_State *L, const neap_net *net, const char *key) {
@@ -162,11 +186,13 @@ _Noreturn static void fail_unknown(lua_State *L, const neap_net *net, const char
   if (best != NULL)
     neap_hint(&error, "did you mean \"%s\"?", best);
   else
-    neap_hint(&error, "neap.help \"options\" lists the options; the net's inputs go by their names");
+    neap_hint(&error,
+              "neap.help \"options\" lists the options; the net's inputs go by their names");
   neap_lua_raise(L, &error);
 }
 
-/* x = {64, 784}, or a tensor of that shape: input `key` with another shape than declared. The value is at the top. */
+/* x = {64, 784}, or a tensor of that shape: input `key` with another shape than declared. The value
+ * is at the top. */
 static void take_input(lua_State *L, const char *key, reading *r) {
   const neap_net_blob *blob = neap_net_find_blob(r->net, key);
   if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_unknown(L, r->net, key);
@@ -180,15 +206,19 @@ static void take_input(lua_State *L, const char *key, reading *r) {
   else if (lua_istable(L, -1))
     neap_lua_shape(L, lua_gettop(L), &r->type[i].shape, key);
   else
-    neap_lua_fail(L, NEAP_ARGUMENT, "input \"%s\" expects a shape or a tensor, got a %s", key, luaL_typename(L, -1));
+    neap_lua_fail(L, NEAP_ARGUMENT, "input \"%s\" expects a shape or a tensor, got a %s", key,
+                  luaL_typename(L, -1));
 }
 
-/* inputs = { total = {64, 784}, .. }: by names that options may have too. The table, or nil, is at the top. */
+/* inputs = { total = {64, 784}, .. }: by names that options may have too. The table, or nil, is at
+ * the top. */
 static void take_inputs(lua_State *L, reading *r) {
   int at = lua_gettop(L);
   if (lua_isnil(L, at)) return;
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_settop(L, at + 1)) {
-    const neap_net_blob *blob = lua_type(L, at + 1) == LUA_TSTRING ? neap_net_find_blob(r->net, lua_tostring(L, at + 1)) : NULL;
+    const neap_net_blob *blob = lua_type(L, at + 1) == LUA_TSTRING
+                                  ? neap_net_find_blob(r->net, lua_tostring(L, at + 1))
+                                  : NULL;
     if (blob == NULL || blob->role != NEAP_ROLE_INPUT)
       neap_lua_fail(L, NEAP_NAME, "inputs: net \"%s\" has no input \"%s\"", neap_net_name(r->net),
                     luaL_tolstring(L, at + 1, NULL));
@@ -200,7 +230,8 @@ static void take_inputs(lua_State *L, reading *r) {
 static int copy_names(lua_State *L) {
   if (lua_isnil(L, -1)) return 0;
   if (!lua_istable(L, -1))
-    neap_lua_fail(L, NEAP_ARGUMENT, "inputs expects shapes by name, { x = {64, 784} }, got a %s", luaL_typename(L, -1));
+    neap_lua_fail(L, NEAP_ARGUMENT, "inputs expects shapes by name, { x = {64, 784} }, got a %s",
+                  luaL_typename(L, -1));
   int n = neap_lua_copy(L, -1);
   lua_replace(L, -2);
   return n;
@@ -210,12 +241,14 @@ static int copy_names(lua_State *L) {
 static bool is_shape_of_input(lua_State *L, const neap_option *option, const neap_net *net) {
   if (option->type >= NEAP_OPTION_NAMES) return false;
   const neap_net_blob *blob = neap_net_find_blob(net, option->name);
-  return blob != NULL && blob->role == NEAP_ROLE_INPUT && (lua_istable(L, -1) || neap_lua_is_tensor(L, -1));
+  return blob != NULL && blob->role == NEAP_ROLE_INPUT &&
+         (lua_istable(L, -1) || neap_lua_is_tensor(L, -1));
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-/* The value at the top of the stack. Lists wait: they need room that outlives the walk over the table. */
+/* The value at the top of the stack. Lists wait: they need room that outlives the walk over the
+ * table. */
 static void take_option(lua_State *L, const neap_option *option, reading *r) {
   switch (option->type) {
     case NEAP_OPTION_BYTES: FIELD(int64_t, r, option) = take_bytes(L, option, r); break;
@@ -236,18 +269,21 @@ static void take_lists(lua_State *L, int index, reading *r) {
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
     if (option->type < NEAP_OPTION_NAMES || option->type == NEAP_OPTION_INPUTS) continue;
     neap_lua_field(L, index, option->name);
-    if (option->type == NEAP_OPTION_NAMES) r->options.keep = neap_lua_names(L, -1, option->name, false, &r->options.n_keep);
+    if (option->type == NEAP_OPTION_NAMES)
+      r->options.keep = neap_lua_names(L, -1, option->name, false, &r->options.n_keep);
     if (option->type == NEAP_OPTION_BANKS) r->options.banks = take_banks(L, &r->options.n_banks);
     if (option->type == NEAP_OPTION_MEM_PARAM) r->options.mem_param = take_mem_param(L);
   }
 }
 
-/* _beside = { bytes, arena }: of the binding's own Lua, as core.micro_beside gives them. The value is at the top. */
+/* _beside = { bytes, arena }: of the binding's own Lua, as core.micro_beside gives them. The value
+ * is at the top. */
 static void take_beside(lua_State *L, reading *r) {
   neap_lua_check_type(L, -1, LUA_TTABLE);
   lua_rawgeti(L, -1, 1);
   lua_rawgeti(L, -2, 2);
-  r->beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, "_beside"), .arena_bytes = neap_lua_bytes(L, -1, "_beside")};
+  r->beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, "_beside"),
+                            .arena_bytes = neap_lua_bytes(L, -1, "_beside")};
 }
 
 static void take_table(lua_State *L, int index, reading *r) {
@@ -259,7 +295,8 @@ static void take_table(lua_State *L, int index, reading *r) {
     const neap_option *option = neap_option_find(key);
     if (option != NULL && !is_shape_of_input(L, option, r->net)) {
       neap_error error = {0};
-      if (!(option->faces & NEAP_FACE_LUA) && neap_option_refuse(option, "a table of memory options", &error) != NEAP_OK)
+      if (!(option->faces & NEAP_FACE_LUA) &&
+          neap_option_refuse(option, "a table of memory options", &error) != NEAP_OK)
         neap_lua_raise(L, &error);
       take_option(L, option, r);
     } else if (strcmp(key, "_beside") == 0) {
@@ -272,11 +309,13 @@ static void take_table(lua_State *L, int index, reading *r) {
 }
 
 /* "60%": of the arena planned without a budget. */
-static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *net, const neap_compile_options *o) {
+static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *net,
+                              const neap_compile_options *o) {
   double percent;
   char end;
   if (sscanf(text, "%lf%c", &percent, &end) != 2 || end != '%' || !(percent > 0 && percent <= 100))
-    neap_lua_fail(L, NEAP_ARGUMENT, "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
   neap_forecast free_plan = {0};
   neap_compile_options without = *o;
   without.plan.budget_bytes = 0;
@@ -293,7 +332,8 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   index = lua_absindex(L, index);
   reading r = {.net = neap_lua_net_at(L, net_index)->net};
   const char *profile = getenv("NEAP_PROFILE");
-  if (profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0) r.options.profile = NEAP_ON;
+  if (profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0)
+    r.options.profile = NEAP_ON;
   if (!lua_isnoneornil(L, index)) {
     neap_lua_check_type(L, index, LUA_TTABLE);
     int n = neap_lua_copy(L, index); /* it keeps the texts that the options borrow */
@@ -309,9 +349,12 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
     take_lists(L, index, &r);
   }
   /* Where there is a range of batches, lua/neap/range.lua has taken the largest one out. */
-  if (r.options.max_batch != 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s", "max_batch has no meaning here: nothing shares its bytes");
+  if (r.options.max_batch != 0)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s",
+                  "max_batch has no meaning here: nothing shares its bytes");
   neap_compile_options o;
-  NEAP_LUA_TRY(L, neap_options_compile(&r.options, NEAP_FACE_LUA, "a table of memory options", &o, &error));
+  NEAP_LUA_TRY(
+    L, neap_options_compile(&r.options, NEAP_FACE_LUA, "a table of memory options", &o, &error));
   o.store = r.options.store == NEAP_OFF ? NULL : neap_lua_store(L);
   const char *script = neap_lua_line(L);
   o.script = script[0] != '\0' ? script : NULL;
@@ -323,14 +366,17 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   return o;
 }
 
-/* ---- the records ---------------------------------------------------------------------------------------------------------- */
+/* ---- the records ----------------------------------------------------------------------------- */
 
-static const char *const face_name[] = {"c", "micro", "lua", "workspace", "trainer", "layers", "fit", "command"};
+static const char *const face_name[] = {"c",       "micro",  "lua", "workspace",
+                                        "trainer", "layers", "fit", "command"};
 
-/* memory_options() -> {name =, type =, default =, range =, doc =, key =, faces = {c = true, ..}} of each option, in the table's order;
- * the same records by name. For lua/neap/memory_options.lua, which reads tables, makes flags and shows help by them. */
+/* memory_options() -> {name =, type =, default =, range =, doc =, key =, faces = {c = true, ..}} of
+ * each option, in the table's order; the same records by name. For lua/neap/memory_options.lua,
+ * which reads tables, makes flags and shows help by them. */
 static int memory_options(lua_State *L) {
-  static const char *const type[] = {"bytes", "count", "switch", "choice", "text", "names", "banks", "mem_param", "inputs"};
+  static const char *const type[] = {"bytes", "count", "switch",    "choice", "text",
+                                     "names", "banks", "mem_param", "inputs"};
   static const char *const key[] = {"none", "derived", "own"};
   const neap_option *option;
   lua_newtable(L);
@@ -361,7 +407,8 @@ static unsigned face_at(lua_State *L, int index) {
   neap_lua_fail(L, NEAP_ARGUMENT, "there is no face \"%s\"", name);
 }
 
-/* check_memory_options(who, options, face): raises for what no net would take; shapes of inputs are left to the net. */
+/* check_memory_options(who, options, face): raises for what no net would take; shapes of inputs are
+ * left to the net. */
 static int check_memory_options(lua_State *L) {
   const char *who = neap_lua_check_string(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
@@ -370,7 +417,8 @@ static int check_memory_options(lua_State *L) {
   neap_lua_copy(L, 2);
   reading r = {0};
   for (lua_pushnil(L); lua_next(L, 4) != 0; lua_settop(L, 5)) {
-    const neap_option *option = lua_type(L, 5) == LUA_TSTRING ? neap_option_find(lua_tostring(L, 5)) : NULL;
+    const neap_option *option =
+      lua_type(L, 5) == LUA_TSTRING ? neap_option_find(lua_tostring(L, 5)) : NULL;
     if (option != NULL) take_option(L, option, &r);
   }
   take_lists(L, 4, &r);
@@ -379,7 +427,8 @@ static int check_memory_options(lua_State *L) {
 }
 
 void neap_lua_open_options(lua_State *L) {
-  static const neap_lua_reg functions[] = {
-    {"memory_options", memory_options, NEAP_LUA_ALONE | 0}, {"check_memory_options", check_memory_options, 3}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"memory_options", memory_options, NEAP_LUA_ALONE | 0},
+                                           {"check_memory_options", check_memory_options, 3},
+                                           {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

@@ -1,7 +1,9 @@
-/* plan.c: the plan handle: figures as fields, rows of ops and values for lua/neap/plan.lua, explanations as text.
+/* plan.c: the plan handle: figures as fields, rows of ops and values for lua/neap/plan.lua,
+ * explanations as text.
  *
- * A handle either owns a forecast, or looks into a program's plan; user value 1 then keeps that program alive. A program may
- * change its plan from run to run (executor "dynamic"), so that it is asked each time.
+ * A handle either owns a forecast, or looks into a program's plan; user value 1 then keeps that
+ * program alive. A program may change its plan from run to run (executor "dynamic"), so that it is
+ * asked each time.
  */
 #include "lua/binding.h"
 #include "report/report.h"
@@ -24,11 +26,13 @@ static void look_into(handle *h, neap_session *session) {
   h->total_bytes = neap_plan_total_bytes(h->plan);
 }
 
-/* The plan at `index`, its fields up to date: raises `argument` for another thing, `released` when its program was closed. */
+/* The plan at `index`, its fields up to date: raises `argument` for another thing, `released` when
+ * its program was closed. */
 static handle *plan_at(lua_State *L, int index) {
   handle *h = neap_lua_at(L, index, NEAP_LUA_PLAN);
   if (h->own.plan != NULL)
-    h->plan = h->own.plan, h->graph = h->own.graph, h->total_bytes = h->own.total_bytes, h->plan_id = h->own.plan_id;
+    h->plan = h->own.plan, h->graph = h->own.graph, h->total_bytes = h->own.total_bytes,
+    h->plan_id = h->own.plan_id;
   if (h->own.plan == NULL) {
     lua_getiuservalue(L, index, 1);
     neap_session *session = neap_lua_session_at(L, -1);
@@ -65,7 +69,8 @@ void neap_lua_free_plan(lua_State *L, void *at) {
   h->plan = NULL;
 }
 
-/* net:_plan(options [, range]) -> plan: nothing of it is allocated. With a range: of a smaller batch in its memory. */
+/* net:_plan(options [, range]) -> plan: nothing of it is allocated. With a range: of a smaller
+ * batch in its memory. */
 static int make(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   lua_settop(L, 3);
@@ -78,7 +83,7 @@ static int make(lua_State *L) {
   return 1;
 }
 
-/* ---- figures --------------------------------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static size_t scratch_most(const neap_plan *plan) {
   size_t most = 0;
@@ -129,16 +134,19 @@ static int figures(lua_State *L) {
   lua_setfield(L, -2, "flops");
   lua_createtable(L, 0, NEAP_N_REGION);
   for (int r = 0; r < NEAP_N_REGION; r++)
-    if (r != NEAP_REGION_ARGUMENT) neap_lua_set_integer(L, neap_region_name((neap_region)r), (int64_t)p->region_bytes[r]);
+    if (r != NEAP_REGION_ARGUMENT)
+      neap_lua_set_integer(L, neap_region_name((neap_region)r), (int64_t)p->region_bytes[r]);
   lua_setfield(L, -2, "regions");
   return 1;
 }
 
 static bool lies_in(const neap_graph *graph, neap_value_id v, int bank) {
-  return v == NEAP_NO_VALUE || graph->value[v].region != NEAP_REGION_ARENA || graph->value[v].bank == bank;
+  return v == NEAP_NO_VALUE || graph->value[v].region != NEAP_REGION_ARENA ||
+         graph->value[v].bank == bank;
 }
 
-/* Whether a node works on the bank alone: no copy between banks, which stands with the one that it writes. */
+/* Whether a node works on the bank alone: no copy between banks, which stands with the one that it
+ * writes. */
 static bool works_in(const neap_graph *graph, const neap_node *node, int bank) {
   bool all = node->bank == bank;
   for (int i = 0; i < node->n_in; i++) all = all && lies_in(graph, node->in[i], bank);
@@ -146,7 +154,8 @@ static bool works_in(const neap_graph *graph, const neap_node *node, int bank) {
   return all;
 }
 
-/* plan:_banks() -> {bank, kind, capacity_bytes, arena_bytes, lower_bound_bytes, n_op, n_value} of each, main first; {} without banks */
+/* plan:_banks() -> {bank, kind, capacity_bytes, arena_bytes, lower_bound_bytes, n_op, n_value} of
+ * each, main first; {} without banks */
 static int banks(lua_State *L) {
   const handle *h = plan_at(L, 1);
   lua_createtable(L, h->plan->n_bank, 0);
@@ -159,7 +168,8 @@ static int banks(lua_State *L) {
     lua_createtable(L, 0, 8);
     neap_lua_set_text(L, "bank", h->graph->bank[b].name);
     neap_lua_set_text(L, "kind", neap_bank_kind_name(h->graph->bank[b].kind));
-    if (h->graph->bank[b].bytes > 0) neap_lua_set_integer(L, "capacity_bytes", h->graph->bank[b].bytes);
+    if (h->graph->bank[b].bytes > 0)
+      neap_lua_set_integer(L, "capacity_bytes", h->graph->bank[b].bytes);
     neap_lua_set_integer(L, "begin_offset", (int64_t)bank->begin_bytes);
     neap_lua_set_integer(L, "arena_bytes", (int64_t)bank->bytes);
     neap_lua_set_integer(L, "lower_bound_bytes", (int64_t)bank->lower_bound_bytes);
@@ -171,10 +181,11 @@ static int banks(lua_State *L) {
   return 1;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* Names of those that are there, in order. */
-static void push_value_names(lua_State *L, const neap_graph *graph, int n, const neap_value_id *id) {
+static void push_value_names(lua_State *L, const neap_graph *graph, int n,
+                             const neap_value_id *id) {
   lua_createtable(L, n, 0);
   for (int k = 0, at = 0; k < n; k++) {
     if (id[k] == NEAP_NO_VALUE) continue;
@@ -183,18 +194,21 @@ static void push_value_names(lua_State *L, const neap_graph *graph, int n, const
   }
 }
 
-static void add_layouts(const neap_graph *graph, int n, const neap_value_id *id, const neap_layout *layout, neap_buffer *out) {
+static void add_layouts(const neap_graph *graph, int n, const neap_value_id *id,
+                        const neap_layout *layout, neap_buffer *out) {
   char text[NEAP_LAYOUT_TEXT];
   for (int i = 0; i < n; i++)
-    neap_buffer_add(out, " %s", neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text));
+    neap_buffer_add(
+      out, " %s",
+      neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text));
 }
 
 /* Field "kernel": all of a choice that bits may depend on. */
 static void push_kernel(lua_State *L, const neap_graph *graph, const neap_node *node) {
   const neap_choice *c = &node->choice;
   neap_buffer out = {0};
-  neap_buffer_add(&out, "%s %d, %d threads, scratch %zu, stash %zu:", neap_engine_name(c->engine), c->algorithm, c->n_thread,
-                  c->scratch_bytes, c->stash_bytes);
+  neap_buffer_add(&out, "%s %d, %d threads, scratch %zu, stash %zu:", neap_engine_name(c->engine),
+                  c->algorithm, c->n_thread, c->scratch_bytes, c->stash_bytes);
   add_layouts(graph, node->n_in, node->in, c->in, &out);
   neap_buffer_add(&out, " >");
   add_layouts(graph, node->n_out, node->out, c->out, &out);
@@ -210,7 +224,8 @@ static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *pla
     const neap_node *node = &graph->node[i];
     lua_createtable(L, 0, 16);
     neap_lua_set_integer(L, "step", s + 1);
-    if (node->repeats > 0) neap_lua_set_integer(L, "recomputes", neap_plan_step_of(plan, graph, node->repeats - 1) + 1);
+    if (node->repeats > 0)
+      neap_lua_set_integer(L, "recomputes", neap_plan_step_of(plan, graph, node->repeats - 1) + 1);
     neap_lua_set_text(L, "type", node->op->name);
     neap_lua_set_text(L, "name", node->name);
     neap_lua_set_text(L, "scope", node->scope);
@@ -256,7 +271,8 @@ static void push_value(lua_State *L, const neap_graph *graph, const neap_plan *p
   neap_lua_set_text(L, "layout", neap_layout_text(&value->layout, value->type.shape.n_dim, layout));
   neap_lua_set_integer(L, "bytes", (int64_t)place->bytes);
   if (place->region == NEAP_REGION_ARENA) neap_lua_set_integer(L, "offset", (int64_t)place->offset);
-  if (plan->n_bank > 0) neap_lua_set_text(L, "bank", graph->bank[neap_graph_bank_of(graph, v)].name);
+  if (plan->n_bank > 0)
+    neap_lua_set_text(L, "bank", graph->bank[neap_graph_bank_of(graph, v)].name);
   neap_lua_set_integer(L, "first_step", place->first + 1);
   neap_lua_set_integer(L, "last_step", place->last + 1);
   neap_lua_set_integer(L, "storage", place->storage + 1);
@@ -268,7 +284,8 @@ static void push_value(lua_State *L, const neap_graph *graph, const neap_plan *p
   neap_lua_set_bool(L, "kept", value->keep);
 }
 
-/* plan:_rewrites() -> {rule, absorbed, into, saved_bytes} of each rewrite, in the order in which they were made */
+/* plan:_rewrites() -> {rule, absorbed, into, saved_bytes} of each rewrite, in the order in which
+ * they were made */
 static int rewrites(lua_State *L) {
   const handle *h = plan_at(L, 1);
   lua_createtable(L, h->graph->n_rewrite, 0);
@@ -284,13 +301,15 @@ static int rewrites(lua_State *L) {
   return 1;
 }
 
-/* plan:_gone(name) -> why the blob has no value, and the op that has absorbed it, if one has; nil when it is none of the net's */
+/* plan:_gone(name) -> why the blob has no value, and the op that has absorbed it, if one has; nil
+ * when it is none of the net's */
 static int gone(lua_State *L) {
   const handle *h = plan_at(L, 1);
   const char *name = neap_lua_check_string(L, 2);
   const struct neap_gone *gone = neap_graph_find_gone(h->graph, name);
   if (gone == NULL) return 0;
-  if (gone->into == NULL) return lua_pushstring(L, "nothing reads it, so that it is not computed"), 1;
+  if (gone->into == NULL)
+    return lua_pushstring(L, "nothing reads it, so that it is not computed"), 1;
   lua_pushfstring(L, "\"%s\" has absorbed it", gone->into);
   lua_pushstring(L, gone->into);
   return 2;
@@ -322,7 +341,8 @@ static void push_value_numbers(lua_State *L, const char *key, int n, const neap_
   lua_setfield(L, -2, key);
 }
 
-/* {ops =, values =}; each op with `ins` and `outs`, numbers of values, and `subs`: a list of the same. */
+/* {ops =, values =}; each op with `ins` and `outs`, numbers of values, and `subs`: a list of the
+ * same. */
 static void push_tree(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
   luaL_checkstack(L, 10, "nesting of subnets");
   lua_createtable(L, 0, 3);
@@ -353,7 +373,8 @@ static int tree(lua_State *L) {
   return 1;
 }
 
-/* The value that a name stands for after the run; else one that the library made: x.reorder, a stash. */
+/* The value that a name stands for after the run; else one that the library made: x.reorder, a
+ * stash. */
 static neap_value_id find(const handle *h, const char *name) {
   neap_value_id v = neap_graph_find(h->graph, name);
   for (int i = 0; v == NEAP_NO_VALUE && i < h->graph->n_value; i++)
@@ -370,7 +391,7 @@ static int value_of(lua_State *L) {
   return 1;
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* plan:_explain([blob]) -> text */
 static int explain(lua_State *L) {
@@ -380,10 +401,15 @@ static int explain(lua_State *L) {
     const char *name = neap_lua_name(L, 2, "explain");
     v = find(h, name);
     const struct neap_gone *gone = v == NEAP_NO_VALUE ? neap_graph_find_gone(h->graph, name) : NULL;
-    if (gone != NULL && gone->into != NULL) return lua_pushfstring(L, "%s needs no bytes: %s absorbs it", name, gone->into), 1;
-    if (gone != NULL) return lua_pushfstring(L, "%s needs no bytes: nothing reads it, so that it is not computed", name), 1;
+    if (gone != NULL && gone->into != NULL)
+      return lua_pushfstring(L, "%s needs no bytes: %s absorbs it", name, gone->into), 1;
+    if (gone != NULL)
+      return lua_pushfstring(L, "%s needs no bytes: nothing reads it, so that it is not computed",
+                             name),
+             1;
     if (v == NEAP_NO_VALUE)
-      neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them", h->graph->name, name);
+      neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them",
+                    h->graph->name, name);
   }
   neap_buffer *out = neap_lua_new_buffer(L);
   neap_report_explain(h->plan, h->graph, v, out);
@@ -394,7 +420,8 @@ static int explain(lua_State *L) {
 static int why(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_value_id a = find(h, neap_lua_name(L, 2, "why")), b = find(h, neap_lua_name(L, 3, "why"));
-  if (a == NEAP_NO_VALUE || b == NEAP_NO_VALUE) neap_lua_fail(L, NEAP_NAME, "why expects two blobs of the plan");
+  if (a == NEAP_NO_VALUE || b == NEAP_NO_VALUE)
+    neap_lua_fail(L, NEAP_NAME, "why expects two blobs of the plan");
   neap_buffer *out = neap_lua_new_buffer(L);
   neap_error error = {0};
   if (neap_report_why(h->plan, h->graph, a, b, out, &error) != NEAP_OK) neap_lua_raise(L, &error);
@@ -408,7 +435,8 @@ static int peak(lua_State *L) {
   return neap_lua_push_buffer(L, out);
 }
 
-/* plan:text() -> rows that read back, as the store keeps them; plan:graph_text(): the laid-out graph for people. */
+/* plan:text() -> rows that read back, as the store keeps them; plan:graph_text(): the laid-out
+ * graph for people. */
 static int text(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_buffer *out = neap_lua_new_buffer(L);

@@ -1,7 +1,8 @@
 /* program.c: the program handle: a session of the driver.
  *
- * User value 1 of a program is a table that keeps its net, workspace and plan handles alive. INVARIANT: the session is freed
- * before the workspace it is attached to (it retains that itself), and a plan handle asks for it each time.
+ * User value 1 of a program is a table that keeps its net, workspace and plan handles alive.
+ * INVARIANT: the session is freed before the workspace it is attached to (it retains that itself),
+ * and a plan handle asks for it each time.
  */
 #include "lua/binding.h"
 
@@ -13,7 +14,7 @@ typedef struct handle {
   bool profile, warned; /* warned: of what a run of a dynamic session has found */
 } handle;
 
-/* ---- the handle ----------------------------------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
 /* Raises `argument` for another thing, `released` for a program that was closed. */
 static handle *program_at(lua_State *L, int index) {
@@ -36,7 +37,8 @@ void neap_lua_free_program(lua_State *L, void *at) {
   h->ws = NULL;
 }
 
-static const char warned_key; /* its address: in the registry, what was last said about the database */
+/* its address: in the registry, what was last said about the database */
+static const char warned_key;
 
 /* A trouble with the database is told once, not for every program that meets it. */
 void neap_lua_warn(lua_State *L, const char *warning) {
@@ -44,7 +46,8 @@ void neap_lua_warn(lua_State *L, const char *warning) {
   const char *trouble = strstr(warning, "database \"");
   if (trouble != NULL) {
     lua_pushstring(L, trouble);
-    bool again = lua_rawgetp(L, LUA_REGISTRYINDEX, &warned_key) == LUA_TSTRING && lua_rawequal(L, -1, -2);
+    bool again =
+      lua_rawgetp(L, LUA_REGISTRYINDEX, &warned_key) == LUA_TSTRING && lua_rawequal(L, -1, -2);
     lua_pop(L, 1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &warned_key);
     if (again) return;
@@ -53,7 +56,8 @@ void neap_lua_warn(lua_State *L, const char *warning) {
   lua_warning(L, warning, 0);
 }
 
-/* ws:_compile(net, options [, range]) -> program; with a range: of a smaller batch in its memory. */
+/* ws:_compile(net, options [, range]) -> program; with a range: of a smaller batch in its
+ * memory. */
 static int compile(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
@@ -69,8 +73,9 @@ static int compile(lua_State *L) {
   lua_setiuservalue(L, -2, 1);
   h->ws = neap_workspace_retain(ws);
   h->profile = options.profile;
-  NEAP_LUA_TRY(L, range != NULL ? neap_range_compile(range, ws, net->net, &options, &h->session, &error)
-                                : neap_driver_compile(ws, net->net, &options, &h->session, &error));
+  NEAP_LUA_TRY(L, range != NULL
+                    ? neap_range_compile(range, ws, net->net, &options, &h->session, &error)
+                    : neap_driver_compile(ws, net->net, &options, &h->session, &error));
   neap_lua_warn(L, neap_session_warning(h->session));
   h->warned = neap_session_warning(h->session)[0] != '\0';
   neap_lua_collect(L);
@@ -98,8 +103,9 @@ static int run(lua_State *L) {
   return 1;
 }
 
-/* run_micro(ws, {input = tensor, ..}, {{program =, n =, weight =}, ..}, last [, join, kept, added]): one step as micro-batches, ended
- * by `last`: the update, or hold; kept and added are the shares of what is held and of this batch. */
+/* run_micro(ws, {input = tensor, ..}, {{program =, n =, weight =}, ..}, last [, join, kept,
+ * added]): one step as micro-batches, ended by `last`: the update, or hold; kept and added are the
+ * shares of what is held and of this batch. */
 static int run_micro(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
@@ -147,7 +153,8 @@ static int index_any(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_PROGRAM);
   const char *key = neap_lua_check_string(L, 2);
   if (strcmp(key, "plan") == 0 || strcmp(key, "net") == 0 || strcmp(key, "workspace") == 0) {
-    if (lua_getiuservalue(L, 1, 1) != LUA_TTABLE) neap_lua_fail(L, NEAP_ARGUMENT, "the program has lost its %s", key);
+    if (lua_getiuservalue(L, 1, 1) != LUA_TTABLE)
+      neap_lua_fail(L, NEAP_ARGUMENT, "the program has lost its %s", key);
     if (neap_lua_field(L, -1, key) != LUA_TNIL) return 1;
     program_at(L, 1);
     neap_lua_push_session_plan(L, 1);
@@ -159,10 +166,11 @@ static int index_any(lua_State *L) {
   return neap_lua_method(L);
 }
 
-/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes (what the workspace owns now, as ws:held_bytes),
- * process_bytes (tensor bytes of the whole process after the last run), planned_bytes, n_alloc_last, plan_id, run_id};
- * of executor "dynamic" also n_program, n_made, n_dropped (programs, one for each combination of shapes), n_restart (runs begun
- * anew because a length that depends on data was another), cache_bytes (of the programs at hand). */
+/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes (what the workspace owns now,
+ * as ws:held_bytes), process_bytes (tensor bytes of the whole process after the last run),
+ * planned_bytes, n_alloc_last, plan_id, run_id}; of executor "dynamic" also n_program, n_made,
+ * n_dropped (programs, one for each combination of shapes), n_restart (runs begun anew because a
+ * length that depends on data was another), cache_bytes (of the programs at hand). */
 static int stats(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_session_stats s = neap_session_stats_read(h->session);
@@ -186,7 +194,8 @@ static int stats(lua_State *L) {
   return 1;
 }
 
-/* program:times() -> {step, n_call, min_ns, last_ns, total_ns, thread} per plan step; nil without profile. */
+/* program:times() -> {step, n_call, min_ns, last_ns, total_ns, thread} per plan step; nil without
+ * profile. */
 static int times(lua_State *L) {
   const handle *h = program_at(L, 1);
   const neap_step_times *t = neap_session_times(h->session);
@@ -206,13 +215,14 @@ static int times(lua_State *L) {
   return 1;
 }
 
-/* program:pool() -> what the pool of the program's workspace holds and how far the last run used it; nil when addresses are
- * planned. Bytes: reserved (the region, kept between steps), used (now: 0 between steps), high (most taken at once so far, by
- * any program), reach (the part of the region that this took), forecast (what the plan foretold of reach), lower_bound, soft;
- * counts: n_take (since the pool was made), n_used, n_free_block; under a budget that leaves no room, of one run: n_evicted and
- * evicted_bytes (values given back before their last reader), n_recomputed (ops run again for it), recomputed_work (theirs, as a
- * share of that of one run); curve[step] = bytes taken while that step of the last run ran,
- * 0 for steps it did not reach. */
+/* program:pool() -> what the pool of the program's workspace holds and how far the last run used
+ * it; nil when addresses are planned. Bytes: reserved (the region, kept between steps), used (now:
+ * 0 between steps), high (most taken at once so far, by any program), reach (the part of the region
+ * that this took), forecast (what the plan foretold of reach), lower_bound, soft; counts: n_take
+ * (since the pool was made), n_used, n_free_block; under a budget that leaves no room, of one run:
+ * n_evicted and evicted_bytes (values given back before their last reader), n_recomputed (ops run
+ * again for it), recomputed_work (theirs, as a share of that of one run); curve[step] = bytes taken
+ * while that step of the last run ran, 0 for steps it did not reach. */
 static int pool(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_program *program = neap_session_program(h->session);
@@ -247,33 +257,38 @@ static int pool(lua_State *L) {
 
 /* program:metric(name, step, value): a row of the run, once it is recorded. */
 static int metric(lua_State *L) {
-  neap_session_metric(program_at(L, 1)->session, neap_lua_check_string(L, 2), neap_lua_check_integer(L, 3),
-                      neap_lua_check_number(L, 4));
+  neap_session_metric(program_at(L, 1)->session, neap_lua_check_string(L, 2),
+                      neap_lua_check_integer(L, 3), neap_lua_check_number(L, 4));
   return 0;
 }
 
-/* program:record([status]) -> run_id; writes the run's row. nil, message, code when the database fails. */
+/* program:record([status]) -> run_id; writes the run's row. nil, message, code when the database
+ * fails. */
 static int record(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_error error = {0};
-  if (neap_session_record(h->session, neap_lua_opt_string(L, 2, "ok"), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_session_record(h->session, neap_lua_opt_string(L, 2, "ok"), &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
   lua_pushinteger(L, neap_session_run_id(h->session));
   return 1;
 }
 
 /* program:frames_bytes(): what loops without a maximum hold from run to run. */
 static int frames_bytes(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)neap_program_frames_bytes(neap_session_program(program_at(L, 1)->session)));
+  lua_pushinteger(
+    L, (lua_Integer)neap_program_frames_bytes(neap_session_program(program_at(L, 1)->session)));
   return 1;
 }
 
 /* program:trim() -> bytes: gives the frames of loops without a maximum back. */
 static int trim(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)neap_program_trim(neap_session_program(program_at(L, 1)->session)));
+  lua_pushinteger(L,
+                  (lua_Integer)neap_program_trim(neap_session_program(program_at(L, 1)->session)));
   return 1;
 }
 
-/* program:_lacks_blob() -> whether a blob that it works on has been removed from the workspace, or renamed. */
+/* program:_lacks_blob() -> whether a blob that it works on has been removed from the workspace, or
+ * renamed. */
 static int lacks_blob(lua_State *L) {
   handle *h = program_at(L, 1);
   lua_pushboolean(L, neap_workspace_lacks_blob(h->ws, neap_session_program(h->session)));
@@ -285,7 +300,8 @@ static int to_text(lua_State *L) {
   if (h->session == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "program (closed)"), 1;
   const neap_plan *plan = neap_program_plan(neap_session_program(h->session));
   char text[24];
-  lua_pushfstring(L, "program: %d steps, arena %s, run %I times", plan->n_node, neap_bytes_text((double)plan->arena_bytes, text),
+  lua_pushfstring(L, "program: %d steps, arena %s, run %I times", plan->n_node,
+                  neap_bytes_text((double)plan->arena_bytes, text),
                   (LUAI_UACINT)neap_session_stats_read(h->session).n_step);
   return 1;
 }

@@ -1,6 +1,6 @@
-/* range.c: batches: the handle of a range of batch sizes, which is the plan of the largest, and which net:_plan and ws:_compile
- * take to make those of smaller ones; and the search for the largest batch that fits. lua/neap/range.lua and fit_batch.lua are
- * their user's side. */
+/* range.c: batches: the handle of a range of batch sizes, which is the plan of the largest, and
+ * which net:_plan and ws:_compile take to make those of smaller ones; and the search for the
+ * largest batch that fits. lua/neap/range.lua and fit_batch.lua are their user's side. */
 #include "lua/binding.h"
 
 typedef struct handle {
@@ -21,7 +21,8 @@ void neap_lua_free_range(lua_State *L, void *at) {
   h->range = NULL;
 }
 
-/* new_range(net, options) -> range: `net`, with the inputs' shapes of `options`, is the largest batch. */
+/* new_range(net, options) -> range: `net`, with the inputs' shapes of `options`, is the largest
+ * batch. */
 static int new_range(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   lua_settop(L, 2);
@@ -34,15 +35,18 @@ static int new_range(lua_State *L) {
 
 static int to_text(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_RANGE);
-  if (h->range == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "range of batches (closed)"), 1;
+  if (h->range == NULL || neap_lua_is_closed(h))
+    return lua_pushliteral(L, "range of batches (closed)"), 1;
   const neap_graph *graph;
   const neap_plan *plan = neap_range_most(h->range, &graph);
   char text[24];
-  lua_pushfstring(L, "range of batches of net \"%s\": arena %s", graph->name, neap_bytes_text((double)plan->arena_bytes, text));
+  lua_pushfstring(L, "range of batches of net \"%s\": arena %s", graph->name,
+                  neap_bytes_text((double)plan->arena_bytes, text));
   return 1;
 }
 
-/* batch_inputs(net, n) -> {input = shape}: of those inputs whose shapes change with the batch, at n rows */
+/* batch_inputs(net, n) -> {input = shape}: of those inputs whose shapes change with the batch, at n
+ * rows */
 static int batch_inputs(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int64_t n = neap_lua_check_integer(L, 2);
@@ -50,7 +54,8 @@ static int batch_inputs(lua_State *L) {
   neap_arena arena = {0};
   neap_error error = {0};
   size_t n_blob = (size_t)neap_net_n_blobs(net);
-  const char **name = neap_lua_room(L, n_blob * sizeof *name); /* the arena is let go before Lua may raise */
+  /* the arena is let go before Lua may raise */
+  const char **name = neap_lua_room(L, n_blob * sizeof *name);
   neap_type *type = neap_lua_room(L, n_blob * sizeof *type);
   neap_status status = neap_batch_inputs(net, n, &graph, &arena, &error);
   for (int i = 0; i < graph.n_input; i++) name[i] = graph.input[i], type[i] = graph.input_type[i];
@@ -64,17 +69,19 @@ static int batch_inputs(lua_State *L) {
   return 1;
 }
 
-/* ---- the largest batch that fits ------------------------------------------------------------------------------------ */
+/* ---- the largest batch that fits ------------------------------------------------------------- */
 
 typedef struct source {
   lua_State *L;
-  int top;     /* of the stack, with the function that asks Lua on it; what an answer needs lies above */
+  /* of the stack, with the function that asks Lua on it; what an answer needs lies above */
+  int top;
   bool raised; /* the error object is on top */
   const neap_net *net;
   neap_compile_options options;
 } source;
 
-/* (source, n): calls upvalue 1 with n for a net and its memory options. Everything stays on the stack, so that it lives. */
+/* (source, n): calls upvalue 1 with n for a net and its memory options. Everything stays on the
+ * stack, so that it lives. */
 static int ask(lua_State *L) {
   source *s = lua_touserdata(L, 1);
   lua_pushvalue(L, lua_upvalueindex(1));
@@ -86,8 +93,8 @@ static int ask(lua_State *L) {
 }
 
 /* For neap_driver_fit: Lua's errors wait until the search has let go of what it holds. */
-static neap_status net_of_batch(void *context, int64_t n, const neap_net **net, neap_compile_options *options,
-                                neap_error *error) {
+static neap_status net_of_batch(void *context, int64_t n, const neap_net **net,
+                                neap_compile_options *options, neap_error *error) {
   source *s = context;
   lua_settop(s->L, s->top);
   lua_pushvalue(s->L, s->top);
@@ -102,8 +109,9 @@ static neap_status net_of_batch(void *context, int64_t n, const neap_net **net, 
   return NEAP_OK;
 }
 
-/* fit_batch(f, max [, update [, hold]]) -> n, plan: the largest n up to max whose plan fits; f(n) -> net, memory options. With `update`,
- * the net of an update, the nets are those of micro-batches; with `hold`, as net:_split_hold gives it, batches are held before an update.
+/* fit_batch(f, max [, update [, hold]]) -> n, plan: the largest n up to max whose plan fits; f(n)
+ * -> net, memory options. With `update`, the net of an update, the nets are those of micro-batches;
+ * with `hold`, as net:_split_hold gives it, batches are held before an update.
  */
 static int fit_batch(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TFUNCTION);
@@ -121,7 +129,8 @@ static int fit_batch(lua_State *L) {
   luaL_checkstack(L, 8, "fit_batch");
   int64_t n;
   neap_error error = {0};
-  if (update != NULL) neap_net_retain(update); /* f may close their handles; nothing is raised meanwhile */
+  /* f may close their handles; nothing is raised meanwhile */
+  if (update != NULL) neap_net_retain(update);
   if (hold != NULL) neap_net_retain(hold);
   neap_status status = neap_driver_fit(&fit, &n, forecast, &error);
   neap_net_free(update);
@@ -134,10 +143,12 @@ static int fit_batch(lua_State *L) {
   return 2;
 }
 
-/* micro_beside(update's net, options [, hold]) -> {bytes, arena}: for the option `beside` of the micro-batches. */
+/* micro_beside(update's net, options [, hold]) -> {bytes, arena}: for the option `beside` of the
+ * micro-batches. */
 static int micro_beside(lua_State *L) {
   lua_settop(L, 3);
-  const neap_net *update = neap_lua_net_at(L, 1)->net, *hold = lua_isnil(L, 3) ? NULL : neap_lua_net_at(L, 3)->net;
+  const neap_net *update = neap_lua_net_at(L, 1)->net,
+                 *hold = lua_isnil(L, 3) ? NULL : neap_lua_net_at(L, 3)->net;
   neap_compile_options options = neap_lua_compile_options(L, 2, 1);
   neap_beside beside = {0};
   NEAP_LUA_TRY(L, neap_micro_beside(update, hold, &options, &beside, &error));
@@ -150,8 +161,9 @@ static int micro_beside(lua_State *L) {
 }
 
 void neap_lua_open_range(lua_State *L) {
-  static const neap_lua_reg meta[] = {
-    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
+                                      {"__tostring", to_text, NEAP_LUA_ANY},
+                                      {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"close", neap_lua_close, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_RANGE, "Range", meta, methods);
   static const neap_lua_reg functions[] = {{"new_range", new_range, 2},

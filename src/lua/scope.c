@@ -1,5 +1,6 @@
-/* scope.c: the scope handle, a stack of child workspaces; and step trees. lua/neap/workspace.lua has the methods that people
- * call: it knows programs, which must end before a frame's memory can return. */
+/* scope.c: the scope handle, a stack of child workspaces; and step trees. lua/neap/workspace.lua
+ * has the methods that people call: it knows programs, which must end before a frame's memory can
+ * return. */
 #include "lua/binding.h"
 
 #include <string.h>
@@ -25,7 +26,8 @@ void neap_lua_free_scope(lua_State *L, void *at) {
 static int to_text(lua_State *L) {
   const neap_scope *scope = scope_at(L, 1);
   char text[24];
-  lua_pushfstring(L, "scope: %d frames in use, %d kept, %s", neap_scope_n_frames(scope), neap_scope_n_kept(scope),
+  lua_pushfstring(L, "scope: %d frames in use, %d kept, %s", neap_scope_n_frames(scope),
+                  neap_scope_n_kept(scope),
                   neap_bytes_text((double)neap_scope_held_bytes(scope), text));
   return 1;
 }
@@ -47,7 +49,7 @@ void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
   lua_remove(L, -2);
 }
 
-/* ---- the stack ------------------------------------------------------------------------------------------------------------ */
+/* ---- the stack ------------------------------------------------------------------------------- */
 
 typedef struct bindings {
   int n;
@@ -71,8 +73,8 @@ static bindings take_bindings(lua_State *L, int index) {
   return b;
 }
 
-typedef neap_status enter(neap_scope *, neap_workspace *, int, const char *const *, const char *const *, neap_workspace **,
-                          neap_error *);
+typedef neap_status enter(neap_scope *, neap_workspace *, int, const char *const *,
+                          const char *const *, neap_workspace **, neap_error *);
 
 /* scope, parent, bindings -> frame, or nil where the scope is empty */
 static int enter_frame(lua_State *L, enter *f) {
@@ -148,12 +150,15 @@ static int trim(lua_State *L) {
   return 0;
 }
 
-/* ---- step trees -------------------------------------------------------------------------------------------------------------- */
+/* ---- step trees ------------------------------------------------------------------------------ */
 
 static int64_t integer_field(lua_State *L, int index, const char *key) {
   int is_integer = 1;
-  lua_Integer i = neap_lua_field(L, index, key) == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &is_integer);
-  if (!is_integer) neap_lua_fail(L, NEAP_ARGUMENT, "run_steps: %s expects an integer, got a %s", key, luaL_typename(L, -1));
+  lua_Integer i =
+    neap_lua_field(L, index, key) == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &is_integer);
+  if (!is_integer)
+    neap_lua_fail(L, NEAP_ARGUMENT, "run_steps: %s expects an integer, got a %s", key,
+                  luaL_typename(L, -1));
   lua_pop(L, 1);
   return i;
 }
@@ -167,7 +172,8 @@ static bool bool_field(lua_State *L, int index, const char *key) {
 
 /* Interned, so that it may leave the stack. */
 static const char *text_field(lua_State *L, int index, const char *key) {
-  const char *text = neap_lua_field(L, index, key) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
+  const char *text =
+    neap_lua_field(L, index, key) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
   lua_pop(L, 1);
   return text;
 }
@@ -175,16 +181,18 @@ static const char *text_field(lua_State *L, int index, const char *key) {
 /* The step in the table at `index`, checked by lua/neap/workspace.lua; rooms stay on the stack. */
 static neap_step take_step(lua_State *L, int index) {
   luaL_checkstack(L, 16, "steps are nested too deeply");
-  neap_step step = {.name = text_field(L, index, "name"),
-                    .iterations = integer_field(L, index, "iterations"),
-                    .stop_blob = text_field(L, index, "stop"),
-                    .concurrent = bool_field(L, index, "concurrent"),
-                    .n_instance = neap_lua_to_int(L, integer_field(L, index, "instances"), "run_steps: instances"),
-                    .create_workspace = bool_field(L, index, "create_workspace"),
-                    .report_net = text_field(L, index, "report"),
-                    .report_every_ms = integer_field(L, index, "report_every_ms"),
-                    .run_every_ms = integer_field(L, index, "run_every_ms")};
-  if (neap_lua_field(L, index, "given_report") != LUA_TNIL) step.given_report = neap_lua_net_at(L, -1)->net;
+  neap_step step = {
+    .name = text_field(L, index, "name"),
+    .iterations = integer_field(L, index, "iterations"),
+    .stop_blob = text_field(L, index, "stop"),
+    .concurrent = bool_field(L, index, "concurrent"),
+    .n_instance = neap_lua_to_int(L, integer_field(L, index, "instances"), "run_steps: instances"),
+    .create_workspace = bool_field(L, index, "create_workspace"),
+    .report_net = text_field(L, index, "report"),
+    .report_every_ms = integer_field(L, index, "report_every_ms"),
+    .run_every_ms = integer_field(L, index, "run_every_ms")};
+  if (neap_lua_field(L, index, "given_report") != LUA_TNIL)
+    step.given_report = neap_lua_net_at(L, -1)->net;
   neap_lua_field(L, index, "nets");
   const char **net = neap_lua_names(L, -1, "run_steps", false, &step.n_net);
   const neap_net **given = neap_lua_room(L, (size_t)NEAP_MAX(step.n_net, 1) * sizeof *given);
@@ -213,8 +221,8 @@ static neap_step take_step(lua_State *L, int index) {
   return step;
 }
 
-/* run_steps(ws, step, net, memory) -> whether there was nothing to run. net: the first one, whose inputs `memory` may name; nil
- * when there is none. */
+/* run_steps(ws, step, net, memory) -> whether there was nothing to run. net: the first one, whose
+ * inputs `memory` may name; nil when there is none. */
 static int run_steps(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_settop(L, 4);
@@ -236,11 +244,13 @@ static int run_op(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
   int n_in, n_out;
-  const char *const *in = neap_lua_names(L, 3, "inputs", true, &n_in), *const *out =
-                                                                         neap_lua_names(L, 4, "outputs", true, &n_out);
+  const char *const *in = neap_lua_names(L, 3, "inputs", true, &n_in), *const *out = neap_lua_names(
+                                                                         L, 4, "outputs", true,
+                                                                         &n_out);
   neap_set *attrs = neap_lua_attrs(L, 5, op, NULL);
   neap_error error = {0};
-  if (neap_driver_run_op(ws, op->name, n_in, in, attrs, n_out, out, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  if (neap_driver_run_op(ws, op->name, n_in, in, attrs, n_out, out, &error) != NEAP_OK)
+    neap_lua_raise_run(L, &error);
   return 0;
 }
 
@@ -251,14 +261,16 @@ static int run_once(lua_State *L) {
   neap_compile_options options = neap_lua_compile_options(L, 3, 2);
   char warning[256] = "";
   neap_error error = {0};
-  neap_status status = neap_driver_run_once(ws, neap_lua_net_at(L, 2)->net, &options, warning, &error);
+  neap_status status =
+    neap_driver_run_once(ws, neap_lua_net_at(L, 2)->net, &options, warning, &error);
   neap_lua_warn(L, warning);
   if (status != NEAP_OK) neap_lua_raise_run(L, &error);
   return 0;
 }
 
 void neap_lua_open_scope(lua_State *L) {
-  static const neap_lua_reg meta[] = {{"__tostring", to_text, NEAP_LUA_ANY}, {"__len", length, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg meta[] = {
+    {"__tostring", to_text, NEAP_LUA_ANY}, {"__len", length, NEAP_LUA_ANY}, {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"_push", push, 3},
                                          {"_reuse_last", reuse_last, 3},
                                          {"_pop_gradient", pop_gradient, 3},

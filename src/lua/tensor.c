@@ -1,17 +1,22 @@
-/* tensor.c: the tensor handle: its life, elements, casts and in-place methods. A handle holds one view of a storage; a view
- * borrowed from a workspace also knows when its bytes were good. */
+/* tensor.c: the tensor handle: its life, elements, casts and in-place methods. A handle holds one
+ * view of a storage; a view borrowed from a workspace also knows when its bytes were good. */
 #include "lua/binding.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- the handle ------------------------------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
-neap_lua_tensor *neap_lua_new_tensor(lua_State *L) { return neap_lua_new(L, sizeof(neap_lua_tensor), NEAP_LUA_TENSOR); }
+neap_lua_tensor *neap_lua_new_tensor(lua_State *L) {
+  return neap_lua_new(L, sizeof(neap_lua_tensor), NEAP_LUA_TENSOR);
+}
 
-neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index) { return neap_lua_any(L, index, NEAP_LUA_TENSOR); }
+neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index) {
+  return neap_lua_any(L, index, NEAP_LUA_TENSOR);
+}
 
-/* The tensor is the caller's to fill in: what goes along is how long its bytes are good, and the name. */
+/* The tensor is the caller's to fill in: what goes along is how long its bytes are good, and the
+ * name. */
 neap_lua_tensor *neap_lua_new_view(lua_State *L, int index) {
   const neap_lua_tensor *from = neap_lua_tensor_handle(L, index);
   neap_lua_tensor *view = neap_lua_new_tensor(L);
@@ -21,16 +26,20 @@ neap_lua_tensor *neap_lua_new_view(lua_State *L, int index) {
   return view;
 }
 
-bool neap_lua_is_tensor(lua_State *L, int index) { return neap_lua_test(L, index, NEAP_LUA_TENSOR) != NULL; }
+bool neap_lua_is_tensor(lua_State *L, int index) {
+  return neap_lua_test(L, index, NEAP_LUA_TENSOR) != NULL;
+}
 
 neap_tensor *neap_lua_tensor_at(lua_State *L, int index) {
   neap_lua_tensor *handle = neap_lua_at(L, index, NEAP_LUA_TENSOR);
   if (handle->t.storage == NULL) neap_lua_fail(L, NEAP_RELEASED, "the tensor was closed");
   if (handle->generation != 0 && handle->generation != neap_workspace_generation(handle->ws)) {
     neap_error error = {0};
-    neap_fail(&error, NEAP_RELEASED, "the view of \"%s\" is older than the last run: its bytes may hold another blob now",
+    neap_fail(&error, NEAP_RELEASED,
+              "the view of \"%s\" is older than the last run: its bytes may hold another blob now",
               handle->name != NULL ? handle->name : "?");
-    neap_hint(&error, "fetch copies; ws:keep \"%s\" gives the blob bytes of its own", handle->name != NULL ? handle->name : "?");
+    neap_hint(&error, "fetch copies; ws:keep \"%s\" gives the blob bytes of its own",
+              handle->name != NULL ? handle->name : "?");
     neap_lua_raise(L, &error);
   }
   return &handle->t;
@@ -39,7 +48,8 @@ neap_tensor *neap_lua_tensor_at(lua_State *L, int index) {
 neap_tensor *neap_lua_writable_at(lua_State *L, int index) {
   neap_tensor *t = neap_lua_tensor_at(L, index);
   if (neap_storage_is_read_only(t->storage))
-    neap_lua_fail(L, NEAP_ARGUMENT, "the tensor is a file mapped for reading and can't be written; clone it first");
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "the tensor is a file mapped for reading and can't be written; clone it first");
   return t;
 }
 
@@ -47,8 +57,9 @@ void neap_lua_check_whole(lua_State *L, const neap_tensor *t, const char *who) {
   for (int d = 0; d < t->shape.n_dim && neap_tensor_elems(t) > 0; d++)
     if (t->stride[d] == 0 && t->shape.dim[d] > 1)
       neap_lua_fail(L, NEAP_SHAPE,
-                    "%s can't write to an expanded view: dimension %d repeats one element %lld times; clone it first", who, d + 1,
-                    (long long)t->shape.dim[d]);
+                    "%s can't write to an expanded view: dimension %d repeats one element %lld "
+                    "times; clone it first",
+                    who, d + 1, (long long)t->shape.dim[d]);
 }
 
 /* The tensor at 1, which `who` is to write all of. */
@@ -66,7 +77,7 @@ void neap_lua_free_tensor(lua_State *L, void *at) {
   handle->ws = NULL;
 }
 
-/* ---- elements ------------------------------------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 static bool is_integer(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_INTEGERS); }
 
@@ -91,7 +102,9 @@ void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, in
       else
         neap_element_set(t->dtype, data, offset, lua_tonumber(L, index));
       break;
-    default: neap_lua_fail(L, NEAP_ARGUMENT, "an element expects a number or boolean, got a %s", luaL_typename(L, index));
+    default:
+      neap_lua_fail(L, NEAP_ARGUMENT, "an element expects a number or boolean, got a %s",
+                    luaL_typename(L, index));
   }
   neap_storage_touch(t->storage);
 }
@@ -117,7 +130,8 @@ static int item(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   char text[NEAP_SHAPE_TEXT];
   if (neap_tensor_elems(t) != 1)
-    neap_lua_fail(L, NEAP_SHAPE, "item expects a tensor of one element, got %s", neap_shape_text(&t->shape, text));
+    neap_lua_fail(L, NEAP_SHAPE, "item expects a tensor of one element, got %s",
+                  neap_shape_text(&t->shape, text));
   neap_lua_push_element(L, t, 0);
   return 1;
 }
@@ -127,10 +141,12 @@ static int64_t offset_of(lua_State *L, const neap_tensor *t, int first) {
   int n = lua_gettop(L) - first + 1;
   char text[NEAP_SHAPE_TEXT];
   if (n != t->shape.n_dim)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d positions, got %d", neap_shape_text(&t->shape, text), t->shape.n_dim, n);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d positions, got %d",
+                  neap_shape_text(&t->shape, text), t->shape.n_dim, n);
   int64_t offset = 0;
   for (int d = 0; d < n; d++)
-    offset += t->stride[d] * neap_lua_position(L, neap_lua_check_integer(L, first + d), t->shape.dim[d], "position");
+    offset += t->stride[d] * neap_lua_position(L, neap_lua_check_integer(L, first + d),
+                                               t->shape.dim[d], "position");
   return offset;
 }
 
@@ -147,7 +163,8 @@ static int set(lua_State *L) {
   return 1;
 }
 
-/* Pushes what lies from dimension d on at element `offset`: a number when no dimension is left, else a table of the next ones. */
+/* Pushes what lies from dimension d on at element `offset`: a number when no dimension is left,
+ * else a table of the next ones. */
 static void push_nested(lua_State *L, const neap_tensor *t, int d, int64_t offset) {
   if (d == t->shape.n_dim) {
     neap_lua_push_element(L, t, offset);
@@ -190,11 +207,12 @@ static int map(lua_State *L) {
   neap_lua_check_type(L, 3, LUA_TFUNCTION);
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_shape_equal(&t->shape, &other->shape))
-    neap_lua_fail(L, NEAP_SHAPE, "map_ expects equal shapes, got %s and %s", neap_shape_text(&t->shape, a),
-                  neap_shape_text(&other->shape, b));
+    neap_lua_fail(L, NEAP_SHAPE, "map_ expects equal shapes, got %s and %s",
+                  neap_shape_text(&t->shape, a), neap_shape_text(&other->shape, b));
   neap_lua_walk walk, beside;
   neap_lua_walk_start(&beside, other);
-  for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t), neap_lua_walk_next(&beside, other)) {
+  for (neap_lua_walk_start(&walk, t); !walk.done;
+       neap_lua_walk_next(&walk, t), neap_lua_walk_next(&beside, other)) {
     lua_pushvalue(L, 3);
     neap_lua_push_element(L, t, walk.offset);
     neap_lua_push_element(L, other, beside.offset);
@@ -208,7 +226,7 @@ static int map(lua_State *L) {
   return 1;
 }
 
-/* ---- copies and casts --------------------------------------------------------------------------------------------------------- */
+/* ---- copies and casts ------------------------------------------------------------------------ */
 
 static int clone_as(lua_State *L, neap_dtype dtype) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
@@ -223,7 +241,8 @@ static int clone(lua_State *L) { return clone_as(L, NEAP_DTYPE_NONE); }
 /* x:to(dtype): the same handle when it has that dtype already. */
 static int to(lua_State *L) {
   neap_dtype dtype = neap_lua_dtype(L, 2, NEAP_DTYPE_NONE);
-  if (dtype == NEAP_DTYPE_NONE) neap_lua_fail(L, NEAP_ARGUMENT, "x:to expects a dtype, e.g. \"f64\"");
+  if (dtype == NEAP_DTYPE_NONE)
+    neap_lua_fail(L, NEAP_ARGUMENT, "x:to expects a dtype, e.g. \"f64\"");
   if (neap_lua_tensor_at(L, 1)->dtype != dtype) return clone_as(L, dtype);
   lua_settop(L, 1);
   return 1;
@@ -268,22 +287,27 @@ static int zero(lua_State *L) {
 /* The torch7 names without `_`: they would change a tensor in place without saying so. */
 static int bare(lua_State *L) {
   const char *name = lua_tostring(L, lua_upvalueindex(1));
-  neap_lua_fail(L, NEAP_ARGUMENT, "x:%s is not there: what changes a tensor in place ends in _, so write x:%s_", name, name);
+  neap_lua_fail(L, NEAP_ARGUMENT,
+                "x:%s is not there: what changes a tensor in place ends in _, so write x:%s_", name,
+                name);
 }
 
-/* ---- looking --------------------------------------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
-/* x:equal(y): the same shape and the same numbers, whatever the dtypes and strides; NaN equals nothing. */
+/* x:equal(y): the same shape and the same numbers, whatever the dtypes and strides; NaN equals
+ * nothing. */
 static int equal(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
   bool same = neap_shape_equal(&a->shape, &b->shape);
   neap_lua_walk i, j;
   neap_lua_walk_start(&j, b);
-  for (neap_lua_walk_start(&i, a); same && !i.done; neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b))
-    same = is_integer(a->dtype) && is_integer(b->dtype) ? neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) ==
-                                                            neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
-                                                        : neap_element_get(a->dtype, neap_tensor_data(a), i.offset) ==
-                                                            neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
+  for (neap_lua_walk_start(&i, a); same && !i.done;
+       neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b))
+    same = is_integer(a->dtype) && is_integer(b->dtype)
+             ? neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) ==
+                 neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
+             : neap_element_get(a->dtype, neap_tensor_data(a), i.offset) ==
+                 neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
   lua_pushboolean(L, same);
   return 1;
 }
@@ -292,11 +316,13 @@ static int equal(lua_State *L) {
 static double option(lua_State *L, int index, const char *key, double missing) {
   if (lua_isnoneornil(L, index) || neap_lua_field(L, index, key) == LUA_TNIL) return missing;
   if (lua_type(L, -1) != LUA_TNUMBER)
-    neap_lua_fail(L, NEAP_ARGUMENT, "x:close: %s expects a number, got a %s", key, luaL_typename(L, -1));
+    neap_lua_fail(L, NEAP_ARGUMENT, "x:close: %s expects a number, got a %s", key,
+                  luaL_typename(L, -1));
   return lua_tonumber(L, -1);
 }
 
-/* x:close(y, {rtol = 1e-5, atol = 1e-8}) -> boolean, largest difference. |x - y| <= atol + rtol |y|; NaN is close to NaN. */
+/* x:close(y, {rtol = 1e-5, atol = 1e-8}) -> boolean, largest difference. |x - y| <= atol + rtol
+ * |y|; NaN is close to NaN. */
 static int is_close(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
   neap_lua_only_fields(L, 3, "x:close", (const char *const[]){"rtol", "atol", NULL});
@@ -305,7 +331,8 @@ static int is_close(lua_State *L) {
   if (close) {
     neap_lua_walk i, j;
     neap_lua_walk_start(&j, b);
-    for (neap_lua_walk_start(&i, a); !i.done; neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b)) {
+    for (neap_lua_walk_start(&i, a); !i.done;
+         neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b)) {
       double x = neap_element_get(a->dtype, neap_tensor_data(a), i.offset),
              y = neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
       if (x == y || (x != x && y != y)) continue;
@@ -322,13 +349,15 @@ static int is_close(lua_State *L) {
 /* x:same(y): the same elements of the same storage. */
 static int same(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
-  lua_pushboolean(L, neap_tensor_data(a) == neap_tensor_data(b) && a->dtype == b->dtype &&
-                       neap_shape_equal(&a->shape, &b->shape) &&
-                       memcmp(a->stride, b->stride, (size_t)a->shape.n_dim * sizeof *a->stride) == 0);
+  lua_pushboolean(L,
+                  neap_tensor_data(a) == neap_tensor_data(b) && a->dtype == b->dtype &&
+                    neap_shape_equal(&a->shape, &b->shape) &&
+                    memcmp(a->stride, b->stride, (size_t)a->shape.n_dim * sizeof *a->stride) == 0);
   return 1;
 }
 
-/* x:_count_not(i) -> number of elements of an integer tensor that are not i. Allocates no tensor: steps of training call it. */
+/* x:_count_not(i) -> number of elements of an integer tensor that are not i. Allocates no tensor:
+ * steps of training call it. */
 static int count_not(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int64_t value = neap_lua_check_integer(L, 2), n = 0;
@@ -339,7 +368,8 @@ static int count_not(lua_State *L) {
   return 1;
 }
 
-/* stats_of(x) -> {min, max, mean, std, nan, inf, zero, n}; min to std are of the finite elements. Welford's recurrence. */
+/* stats_of(x) -> {min, max, mean, std, nan, inf, zero, n}; min to std are of the finite elements.
+ * Welford's recurrence. */
 static int stats_of(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   double mean = 0, m2 = 0, least = INFINITY, most = -INFINITY;
@@ -378,7 +408,7 @@ static int to_text(lua_State *L) {
   return neap_lua_push_buffer(L, out);
 }
 
-/* ---- sizes -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* x:size() -> {..}; x:size(d) -> n */
 static int size(lua_State *L) {
@@ -410,11 +440,13 @@ static int dim(lua_State *L) {
   return 1;
 }
 
-/* x:hash() -> 32 hexadecimal digits of a dense tensor's bytes: equal for equal bits, NaN and -0 included. */
+/* x:hash() -> 32 hexadecimal digits of a dense tensor's bytes: equal for equal bits, NaN and -0
+ * included. */
 static int hash(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   neap_type type = neap_tensor_type(t);
-  if (!neap_tensor_is_dense(t)) neap_lua_fail(L, NEAP_ARGUMENT, "hash expects a contiguous tensor; x:contiguous() makes one");
+  if (!neap_tensor_is_dense(t))
+    neap_lua_fail(L, NEAP_ARGUMENT, "hash expects a contiguous tensor; x:contiguous() makes one");
   char text[33];
   neap_hash_text(neap_hash_words(neap_tensor_data(t), neap_type_bytes(&type)), text);
   lua_pushstring(L, text);
@@ -446,7 +478,8 @@ static int length(lua_State *L) {
 
 static int not_ordered(lua_State *L) {
   neap_lua_fail(L, NEAP_ARGUMENT,
-                "Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)");
+                "Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), "
+                "x:gt(y), x:ge(y)");
 }
 
 /* x.shape, x.dtype, x.name, methods; everything that is no string is a position. */
@@ -469,7 +502,8 @@ static int index_any(lua_State *L) {
 static int new_index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_new_index(L);
   if (strcmp(lua_tostring(L, 2), "name") != 0)
-    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has no field \"%s\" to set; x.name is the only one", lua_tostring(L, 2));
+    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has no field \"%s\" to set; x.name is the only one",
+                  lua_tostring(L, 2));
   neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
   handle->name = neap_lua_opt_name(L, 3, "x.name");
   return 0;

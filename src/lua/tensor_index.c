@@ -1,23 +1,27 @@
 /* tensor_index.c: x[key] and x[key] = value.
  *
  *   x[3]  x[-1]                        a position of the first dimension
- *   x[{ 2, {}, {1, 5}, {1, -1, 2} }]   per dimension: a position, all, a range (both ends included), a range with a step
+ *   x[{ 2, {}, {1, 5}, {1, -1, 2} }]   per dimension: a position, all, a range (both ends
+ *                                      included), a range with a step
  *   x[mask]                            the elements where a bool tensor of the same shape is true
  *
- * A key that names one position of every dimension gives a Lua number; other keys give a view, a mask gives a copy.
+ * A key that names one position of every dimension gives a Lua number; other keys give a view, a
+ * mask gives a copy.
  */
 #include "lua/binding.h"
 
-/* Whether the key is a tensor, which is then a mask for t: raises `dtype` unless it is bool, `shape` unless it has t's. */
+/* Whether the key is a tensor, which is then a mask for t: raises `dtype` unless it is bool,
+ * `shape` unless it has t's. */
 static bool is_mask(lua_State *L, int index, const neap_tensor *t) {
   if (!neap_lua_is_tensor(L, index)) return false;
   const neap_tensor *mask = neap_lua_tensor_at(L, index);
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (mask->dtype != NEAP_DTYPE_BOOL)
-    neap_lua_fail(L, NEAP_DTYPE, "a mask expects a bool tensor, got %s; x:gt(0) makes one", neap_dtype_name(mask->dtype));
+    neap_lua_fail(L, NEAP_DTYPE, "a mask expects a bool tensor, got %s; x:gt(0) makes one",
+                  neap_dtype_name(mask->dtype));
   if (!neap_shape_equal(&mask->shape, &t->shape))
-    neap_lua_fail(L, NEAP_SHAPE, "a mask of shape %s expects a tensor of the same, got %s", neap_shape_text(&mask->shape, a),
-                  neap_shape_text(&t->shape, b));
+    neap_lua_fail(L, NEAP_SHAPE, "a mask of shape %s expects a tensor of the same, got %s",
+                  neap_shape_text(&mask->shape, a), neap_shape_text(&t->shape, b));
   return true;
 }
 
@@ -29,22 +33,26 @@ static int64_t count_true(const neap_tensor *mask) {
   return n;
 }
 
-/* Copies between the elements of `t` that the mask picks and those of `line` (n), of one number for all where it is a scalar. A mask
- * that has been changed since it was counted picks no more than n. */
-static void move_masked(const neap_tensor *t, const neap_tensor *mask, const neap_tensor *line, bool to_line) {
+/* Copies between the elements of `t` that the mask picks and those of `line` (n), of one number for
+ * all where it is a scalar. A mask that has been changed since it was counted picks no more
+ * than n. */
+static void move_masked(const neap_tensor *t, const neap_tensor *mask, const neap_tensor *line,
+                        bool to_line) {
   neap_lua_walk i, j;
   int64_t k = 0, n = line->shape.n_dim > 0 ? line->shape.dim[0] : INT64_MAX;
   neap_lua_walk_start(&j, mask);
-  for (neap_lua_walk_start(&i, t); !i.done && k < n; neap_lua_walk_next(&i, t), neap_lua_walk_next(&j, mask)) {
+  for (neap_lua_walk_start(&i, t); !i.done && k < n;
+       neap_lua_walk_next(&i, t), neap_lua_walk_next(&j, mask)) {
     if (neap_element_get(NEAP_DTYPE_BOOL, neap_tensor_data(mask), j.offset) == 0) continue;
     const neap_tensor *from = to_line ? t : line, *to = to_line ? line : t;
-    int64_t at_line = (line->shape.n_dim > 0 ? k * line->stride[0] : 0), at_from = to_line ? i.offset : at_line,
-            at_to = to_line ? at_line : i.offset;
+    int64_t at_line = (line->shape.n_dim > 0 ? k * line->stride[0] : 0),
+            at_from = to_line ? i.offset : at_line, at_to = to_line ? at_line : i.offset;
     if (neap_dtype_in(from->dtype, NEAP_INTEGERS))
       neap_element_set_i64(to->dtype, neap_tensor_data(to), at_to,
                            neap_element_get_i64(from->dtype, neap_tensor_data(from), at_from));
     else
-      neap_element_set(to->dtype, neap_tensor_data(to), at_to, neap_element_get(from->dtype, neap_tensor_data(from), at_from));
+      neap_element_set(to->dtype, neap_tensor_data(to), at_to,
+                       neap_element_get(from->dtype, neap_tensor_data(from), at_from));
     k++;
   }
   neap_storage_touch((to_line ? line : t)->storage);
@@ -61,19 +69,23 @@ static int read_masked(lua_State *L, const neap_tensor *t) {
   return 1;
 }
 
-/* Raises unless the table at `index` is a list from 1 without gaps and nothing else; returns its length. */
+/* Raises unless the table at `index` is a list from 1 without gaps and nothing else; returns its
+ * length. */
 static lua_Integer list_length(lua_State *L, int index, const char *what) {
   lua_Integer n = (lua_Integer)lua_rawlen(L, index), n_key = 0;
   index = lua_absindex(L, index);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     n_key++;
-    if (lua_type(L, -2) == LUA_TSTRING) neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"", what, lua_tostring(L, -2));
+    if (lua_type(L, -2) == LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"", what, lua_tostring(L, -2));
   }
-  if (n_key != n) neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
+  if (n_key != n)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
   return n;
 }
 
-/* One entry of a key table, at the top of the stack, for dimension `d` of *view, which is replaced. */
+/* One entry of a key table, at the top of the stack, for dimension `d` of *view, which is
+ * replaced. */
 static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
   neap_tensor next = {0};
   int64_t size = view->t.shape.dim[*d];
@@ -83,10 +95,12 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
   } else if (lua_istable(L, -1)) {
     lua_Integer n = list_length(L, -1, "a range"), at[3] = {1, -1, 1};
     if (n == 1 || n > 3)
-      neap_lua_fail(L, NEAP_ARGUMENT, "a range is {}, {from, to} or {from, to, step}, got %lld items", (long long)n);
+      neap_lua_fail(L, NEAP_ARGUMENT,
+                    "a range is {}, {from, to} or {from, to, step}, got %lld items", (long long)n);
     for (int k = 0; k < (int)n; k++) {
       lua_rawgeti(L, -1, k + 1);
-      if (!lua_isinteger(L, -1)) neap_lua_fail(L, NEAP_ARGUMENT, "a range expects integers, got a %s", luaL_typename(L, -1));
+      if (!lua_isinteger(L, -1))
+        neap_lua_fail(L, NEAP_ARGUMENT, "a range expects integers, got a %s", luaL_typename(L, -1));
       at[k] = lua_tointeger(L, -1);
       lua_pop(L, 1);
     }
@@ -96,33 +110,40 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
             to = whole ? size - 1 : neap_lua_position(L, at[1], size, "position");
     int64_t count = (to - from) / at[2] + 1;
     if ((to - from) * (at[2] > 0 ? 1 : -1) < 0) count = 0;
-    NEAP_LUA_TRY(L, neap_tensor_narrow(&view->t, *d, count > 0 ? from : 0, count, at[2], &next, &error));
+    NEAP_LUA_TRY(
+      L, neap_tensor_narrow(&view->t, *d, count > 0 ? from : 0, count, at[2], &next, &error));
     (*d)++;
   } else {
-    neap_lua_fail(L, NEAP_ARGUMENT, "a position is an integer or a range {from, to}, got a %s", luaL_typename(L, -1));
+    neap_lua_fail(L, NEAP_ARGUMENT, "a position is an integer or a range {from, to}, got a %s",
+                  luaL_typename(L, -1));
   }
   neap_tensor_fini(&view->t);
   view->t = next;
 }
 
-/* Pushes the view that the key at index 2 names. Returns whether the key named one position of every dimension. */
+/* Pushes the view that the key at index 2 names. Returns whether the key named one position of
+ * every dimension. */
 static bool push_picked(lua_State *L, const neap_tensor *t) {
   char text[NEAP_SHAPE_TEXT];
   neap_lua_tensor *view = neap_lua_new_view(L, 1);
   view->t = neap_tensor_retain(t);
   int d = 0;
   if (lua_type(L, 2) == LUA_TNUMBER) {
-    if (t->shape.n_dim == 0) neap_lua_fail(L, NEAP_SHAPE, "a scalar has no positions; x:item() is its number");
+    if (t->shape.n_dim == 0)
+      neap_lua_fail(L, NEAP_SHAPE, "a scalar has no positions; x:item() is its number");
     lua_pushvalue(L, 2);
     take_entry(L, view, &d);
     lua_pop(L, 1);
     return t->shape.n_dim == 1;
   }
   if (!lua_istable(L, 2))
-    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is indexed by a position, a table or a mask, got a %s", luaL_typename(L, 2));
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "a tensor is indexed by a position, a table or a mask, got a %s",
+                  luaL_typename(L, 2));
   lua_Integer n = list_length(L, 2, "a key");
   if (n > t->shape.n_dim)
-    neap_lua_fail(L, NEAP_SHAPE, "%lld positions for a tensor of shape %s", (long long)n, neap_shape_text(&t->shape, text));
+    neap_lua_fail(L, NEAP_SHAPE, "%lld positions for a tensor of shape %s", (long long)n,
+                  neap_shape_text(&t->shape, text));
   for (lua_Integer k = 1; k <= n; k++) {
     lua_rawgeti(L, 2, k);
     take_entry(L, view, &d);
@@ -135,7 +156,8 @@ int neap_lua_tensor_index(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   if (is_mask(L, 2, t)) return read_masked(L, t);
   /* One past the end reads nil, so that ipairs stops. */
-  if (lua_isinteger(L, 2) && t->shape.n_dim > 0 && lua_tointeger(L, 2) == t->shape.dim[0] + 1) return lua_pushnil(L), 1;
+  if (lua_isinteger(L, 2) && t->shape.n_dim > 0 && lua_tointeger(L, 2) == t->shape.dim[0] + 1)
+    return lua_pushnil(L), 1;
   if (push_picked(L, t)) {
     const neap_lua_tensor *view = neap_lua_tensor_handle(L, -1);
     neap_lua_push_element(L, &view->t, 0);
@@ -143,7 +165,8 @@ int neap_lua_tensor_index(lua_State *L) {
   return 1;
 }
 
-/* Pushes the value at index 3 as a tensor: itself, or a number, boolean or table as a new one of `dtype`. */
+/* Pushes the value at index 3 as a tensor: itself, or a number, boolean or table as a new one of
+ * `dtype`. */
 static const neap_tensor *push_value(lua_State *L, neap_dtype dtype) {
   if (neap_lua_is_tensor(L, 3)) {
     lua_pushvalue(L, 3);
@@ -168,7 +191,8 @@ int neap_lua_tensor_new_index(lua_State *L) {
   }
   push_picked(L, t);
   const neap_lua_tensor *view = neap_lua_tensor_handle(L, -1);
-  if (view->t.shape.n_dim == 0 && (lua_type(L, 3) == LUA_TNUMBER || lua_type(L, 3) == LUA_TBOOLEAN)) {
+  if (view->t.shape.n_dim == 0 &&
+      (lua_type(L, 3) == LUA_TNUMBER || lua_type(L, 3) == LUA_TBOOLEAN)) {
     neap_lua_set_element(L, &view->t, 0, 3);
     return 0;
   }

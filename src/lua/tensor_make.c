@@ -3,14 +3,16 @@
 
 #include <string.h>
 
-/* ---- from Lua values ------------------------------------------------------------------------------------------------- */
+/* ---- from Lua values ------------------------------------------------------------------------- */
 
-/* The shape of nested tables, from their first items; ragged ones are found while filling. Leaves the first leaf pushed. */
+/* The shape of nested tables, from their first items; ragged ones are found while filling. Leaves
+ * the first leaf pushed. */
 static void nested_shape(lua_State *L, int index, neap_shape *shape) {
   *shape = (neap_shape){0};
   lua_pushvalue(L, index);
   while (lua_istable(L, -1)) {
-    if (shape->n_dim == NEAP_MAX_DIM) neap_lua_fail(L, NEAP_ARGUMENT, "tables are nested deeper than %d", NEAP_MAX_DIM);
+    if (shape->n_dim == NEAP_MAX_DIM)
+      neap_lua_fail(L, NEAP_ARGUMENT, "tables are nested deeper than %d", NEAP_MAX_DIM);
     lua_Integer n = luaL_len(L, -1);
     shape->dim[shape->n_dim++] = n;
     lua_geti(L, -1, 1);
@@ -19,19 +21,25 @@ static void nested_shape(lua_State *L, int index, neap_shape *shape) {
   }
 }
 
-/* Sets the element to the value on top of the stack. Raises `argument` for a number that an integer dtype would make another of. */
+/* Sets the element to the value on top of the stack. Raises `argument` for a number that an integer
+ * dtype would make another of. */
 static void set_exactly(lua_State *L, const neap_tensor *t, int64_t offset) {
   neap_lua_set_element(L, t, offset, -1);
-  if (neap_dtype_is_float(t->dtype) || t->dtype == NEAP_DTYPE_BOOL || lua_type(L, -1) != LUA_TNUMBER) return;
+  if (neap_dtype_is_float(t->dtype) || t->dtype == NEAP_DTYPE_BOOL ||
+      lua_type(L, -1) != LUA_TNUMBER)
+    return;
   neap_lua_push_element(L, t, offset);
   if (!lua_compare(L, -1, -2, LUA_OPEQ))
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s is no %s (hint: make it f32 and cast it, x:to \"%s\", which rounds and saturates)",
-                  luaL_tolstring(L, -2, NULL), neap_dtype_name(t->dtype), neap_dtype_name(t->dtype));
+    neap_lua_fail(
+      L, NEAP_ARGUMENT,
+      "%s is no %s (hint: make it f32 and cast it, x:to \"%s\", which rounds and saturates)",
+      luaL_tolstring(L, -2, NULL), neap_dtype_name(t->dtype), neap_dtype_name(t->dtype));
   lua_pop(L, 1);
 }
 
-/* Fills t from dimension d on, at element `offset`, from the value on top of the stack. Raises `argument` for a table whose length
- * differs from t's, which has that of the first table at each depth. */
+/* Fills t from dimension d on, at element `offset`, from the value on top of the stack. Raises
+ * `argument` for a table whose length differs from t's, which has that of the first table at each
+ * depth. */
 static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offset) {
   if (d == t->shape.n_dim) {
     set_exactly(L, t, offset);
@@ -39,7 +47,8 @@ static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offse
   }
   luaL_checkstack(L, 2, "nesting");
   if (!lua_istable(L, -1) || luaL_len(L, -1) != t->shape.dim[d]) {
-    neap_lua_fail(L, NEAP_ARGUMENT, "the table is ragged: an item at depth %d has %lld items, the first one %lld", d,
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "the table is ragged: an item at depth %d has %lld items, the first one %lld", d,
                   lua_istable(L, -1) ? (long long)luaL_len(L, -1) : 0, (long long)t->shape.dim[d]);
   }
   for (int64_t i = 0; i < t->shape.dim[d]; i++) {
@@ -53,7 +62,8 @@ void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor
   index = lua_absindex(L, index);
   int type = lua_type(L, index);
   if (type != LUA_TTABLE && type != LUA_TNUMBER && type != LUA_TBOOLEAN)
-    neap_lua_fail(L, NEAP_ARGUMENT, "a tensor is made from a number, a boolean or a nested table, got a %s",
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "a tensor is made from a number, a boolean or a nested table, got a %s",
                   luaL_typename(L, index));
   neap_shape shape;
   nested_shape(L, index, &shape);
@@ -80,17 +90,19 @@ static int tensor(lua_State *L) {
   return 1;
 }
 
-/* ---- filled ------------------------------------------------------------------------------------------------------------ */
+/* ---- filled ---------------------------------------------------------------------------------- */
 
-/* Options of zeros(3, 4) and zeros{3, 4, dtype = "i64"}; *value is the stack index of `value`, which is 0 without, and where the
- * function has none. */
-static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value, neap_shape *shape, int *value) {
+/* Options of zeros(3, 4) and zeros{3, 4, dtype = "i64"}; *value is the stack index of `value`,
+ * which is 0 without, and where the function has none. */
+static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value, neap_shape *shape,
+                                  int *value) {
   *value = 0;
   if (!lua_istable(L, 1)) {
     neap_lua_shape(L, 1, shape, who);
     return NEAP_DTYPE_F32;
   }
-  if (lua_gettop(L) > 1) neap_lua_fail(L, NEAP_ARGUMENT, "%s takes one table, got %d arguments", who, lua_gettop(L));
+  if (lua_gettop(L) > 1)
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes one table, got %d arguments", who, lua_gettop(L));
   lua_newtable(L); /* the sizes */
   neap_lua_copy(L, 1);
   lua_replace(L, 1);
@@ -102,9 +114,10 @@ static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value,
       lua_rawset(L, 2);
     } else if (strcmp(key, "dtype") != 0 && !(has_value && strcmp(key, "value") == 0)) {
       neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"%s", who, key,
-                    neap_text_distance(key, "dtype") <= 2                ? ", did you mean \"dtype\"?"
-                    : has_value && neap_text_distance(key, "value") <= 2 ? ", did you mean \"value\"?"
-                                                                         : "; sizes come first, then dtype = \"f32\"");
+                    neap_text_distance(key, "dtype") <= 2 ? ", did you mean \"dtype\"?"
+                    : has_value && neap_text_distance(key, "value") <= 2
+                      ? ", did you mean \"value\"?"
+                      : "; sizes come first, then dtype = \"f32\"");
     }
   }
   neap_lua_shape(L, 2, shape, who);
@@ -122,7 +135,8 @@ static neap_lua_tensor *push_new(lua_State *L, neap_dtype dtype, neap_shape shap
   return out;
 }
 
-/* A new tensor with every element `value`, or with the value at stack index `at` when it is not 0. */
+/* A new tensor with every element `value`, or with the value at stack index `at` when it is not
+ * 0. */
 static int filled(lua_State *L, neap_dtype dtype, const neap_shape *shape, double value, int at) {
   neap_lua_tensor *one = push_new(L, dtype, (neap_shape){0});
   if (at != 0)
@@ -153,7 +167,9 @@ static int full(lua_State *L) {
   neap_shape shape;
   int at;
   neap_dtype dtype = shape_and_dtype(L, "neap.full", true, &shape, &at);
-  if (at == 0) neap_lua_fail(L, NEAP_ARGUMENT, "neap.full expects value = number, e.g. neap.full { 3, 4, value = 7 }");
+  if (at == 0)
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "neap.full expects value = number, e.g. neap.full { 3, 4, value = 7 }");
   return filled(L, dtype, &shape, 0, at);
 }
 
@@ -172,7 +188,7 @@ static int like(lua_State *L) {
   return filled(L, t->dtype, &t->shape, 0, lua_isnoneornil(L, 2) ? 0 : 2);
 }
 
-/* ---- ranges -------------------------------------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 /* arange(a, b [, step [, dtype]]): a, a + step, .. before b; arange(n) is 0 .. n - 1. */
 static int arange(lua_State *L) {
@@ -187,11 +203,13 @@ static int arange(lua_State *L) {
     neap_lua_fail(L, NEAP_ARGUMENT, "arange from %g to %g in steps of %g has no end", a, b, step);
   int64_t count = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, &count));
-  for (int64_t i = 0; i < count; i++) neap_element_set(dtype, neap_tensor_data(&out->t), i, a + (double)i * step);
+  for (int64_t i = 0; i < count; i++)
+    neap_element_set(dtype, neap_tensor_data(&out->t), i, a + (double)i * step);
   return 1;
 }
 
-/* linspace(a, b, n [, dtype]): n numbers from a to b, both included; one number is a, as in NumPy and PyTorch. */
+/* linspace(a, b, n [, dtype]): n numbers from a to b, both included; one number is a, as in NumPy
+ * and PyTorch. */
 static int linspace(lua_State *L) {
   double a = neap_lua_check_number(L, 1), b = neap_lua_check_number(L, 2);
   lua_Integer n = neap_lua_check_integer(L, 3);
@@ -210,11 +228,14 @@ static int linspace(lua_State *L) {
 static int eye(lua_State *L) {
   lua_Integer n = neap_lua_check_integer(L, 1), m = neap_lua_opt_integer(L, 2, n);
   neap_dtype dtype = neap_lua_dtype(L, 3, NEAP_DTYPE_F32);
-  if (n < 0 || m < 0) neap_lua_fail(L, NEAP_ARGUMENT, "eye expects sizes, got %lld and %lld", (long long)n, (long long)m);
+  if (n < 0 || m < 0)
+    neap_lua_fail(L, NEAP_ARGUMENT, "eye expects sizes, got %lld and %lld", (long long)n,
+                  (long long)m);
   neap_shape shape = NEAP_SHAPE(n, m);
   filled(L, dtype, &shape, 0, 0);
   const neap_lua_tensor *out = neap_lua_tensor_handle(L, -1);
-  for (int64_t i = 0; i < NEAP_MIN(n, m); i++) neap_element_set(dtype, neap_tensor_data(&out->t), i * (m + 1), 1);
+  for (int64_t i = 0; i < NEAP_MIN(n, m); i++)
+    neap_element_set(dtype, neap_tensor_data(&out->t), i * (m + 1), 1);
   return 1;
 }
 

@@ -1,5 +1,5 @@
-/* tensor_view.c: methods that give another look at the same bytes, and reshape, which copies when no view will do. Each
- * new handle shares the life of the one it was made from. */
+/* tensor_view.c: methods that give another look at the same bytes, and reshape, which copies when
+ * no view will do. Each new handle shares the life of the one it was made from. */
 #include "lua/binding.h"
 
 /* x:narrow(d, from, n): n positions of dimension d. */
@@ -9,8 +9,8 @@ static int narrow(lua_State *L) {
   int64_t n = neap_lua_check_integer(L, 4), size = t->shape.dim[d];
   int64_t from = n == 0 ? 0 : neap_lua_position(L, neap_lua_check_integer(L, 3), size, "position");
   if (n < 0 || n > size - from)
-    neap_lua_fail(L, NEAP_ARGUMENT, "narrow: %lld positions from %lld leave a dimension of %lld", (long long)n,
-                  (long long)from + 1, (long long)size);
+    neap_lua_fail(L, NEAP_ARGUMENT, "narrow: %lld positions from %lld leave a dimension of %lld",
+                  (long long)n, (long long)from + 1, (long long)size);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   NEAP_LUA_TRY(L, neap_tensor_narrow(t, d, from, n, 1, &out->t, &error));
   return 1;
@@ -29,7 +29,8 @@ static int select_one(lua_State *L) {
 /* The integers that a method was given, as its only argument a list or one by one. */
 static int wanted(lua_State *L, const char *field, const char *what, int64_t dim[NEAP_MAX_DIM]) {
   if (lua_istable(L, 2) && lua_gettop(L) > 2)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes a list and nothing behind it, got %d arguments", what, lua_gettop(L) - 1);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s takes a list and nothing behind it, got %d arguments", what,
+                  lua_gettop(L) - 1);
   return neap_lua_integers(L, 2, field, what, dim);
 }
 
@@ -78,17 +79,20 @@ static int transpose(lua_State *L) {
   return push_permuted(L, t, order);
 }
 
-/* x:permute{3, 1, 2}, or with three arguments: dimension 1 of the result is dimension 3 of x, and so on. */
+/* x:permute{3, 1, 2}, or with three arguments: dimension 1 of the result is dimension 3 of x, and
+ * so on. */
 static int permute(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int order[NEAP_MAX_DIM], n = t->shape.n_dim;
   int64_t position[NEAP_MAX_DIM];
-  if (wanted(L, "axes", "permute", position) != n) neap_lua_fail(L, NEAP_ARGUMENT, "permute takes all %d dimensions", n);
+  if (wanted(L, "axes", "permute", position) != n)
+    neap_lua_fail(L, NEAP_ARGUMENT, "permute takes all %d dimensions", n);
   unsigned seen = 0;
   for (int i = 0; i < n; i++) {
     order[i] = (int)neap_lua_position(L, position[i], n, "dimension");
     if ((seen >> order[i] & 1u) != 0)
-      neap_lua_fail(L, NEAP_ARGUMENT, "permute: dimension %lld is named twice", (long long)position[i]);
+      neap_lua_fail(L, NEAP_ARGUMENT, "permute: dimension %lld is named twice",
+                    (long long)position[i]);
     seen |= 1u << order[i];
   }
   return push_permuted(L, t, order);
@@ -102,7 +106,8 @@ static int expand(lua_State *L) {
   for (int i = 0; i < n; i++) {
     int from = i - (n - t->shape.n_dim);
     if (dim[i] == -1 && from >= 0) dim[i] = t->shape.dim[from];
-    if (dim[i] < 0) neap_lua_fail(L, NEAP_ARGUMENT, "expand: size %lld is negative", (long long)dim[i]);
+    if (dim[i] < 0)
+      neap_lua_fail(L, NEAP_ARGUMENT, "expand: size %lld is negative", (long long)dim[i]);
   }
   neap_shape shape = neap_shape_of(n, dim);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
@@ -138,11 +143,14 @@ static int unsqueeze(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int64_t position[NEAP_MAX_DIM];
   int n_axis = wanted(L, "axes", "unsqueeze", position), n_dim = t->shape.n_dim + n_axis;
-  if (n_dim > NEAP_MAX_DIM) neap_lua_fail(L, NEAP_SHAPE, "unsqueeze: a tensor has at most %d dimensions", NEAP_MAX_DIM);
+  if (n_dim > NEAP_MAX_DIM)
+    neap_lua_fail(L, NEAP_SHAPE, "unsqueeze: a tensor has at most %d dimensions", NEAP_MAX_DIM);
   bool made[NEAP_MAX_DIM] = {false};
   for (int i = 0; i < n_axis; i++) {
     int d = (int)neap_lua_position(L, position[i], n_dim, "dimension");
-    if (made[d]) neap_lua_fail(L, NEAP_ARGUMENT, "unsqueeze: dimension %lld is named twice", (long long)position[i]);
+    if (made[d])
+      neap_lua_fail(L, NEAP_ARGUMENT, "unsqueeze: dimension %lld is named twice",
+                    (long long)position[i]);
     made[d] = true;
   }
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
@@ -150,7 +158,8 @@ static int unsqueeze(lua_State *L) {
   neap_shape shape = {.n_dim = n_dim};
   for (int d = n_dim - 1, from = t->shape.n_dim - 1; d >= 0; d--) {
     shape.dim[d] = made[d] ? 1 : t->shape.dim[from];
-    out->t.stride[d] = made[d] ? (d + 1 < n_dim ? shape.dim[d + 1] * out->t.stride[d + 1] : 1) : t->stride[from];
+    out->t.stride[d] =
+      made[d] ? (d + 1 < n_dim ? shape.dim[d + 1] * out->t.stride[d + 1] : 1) : t->stride[from];
     if (!made[d]) from--;
   }
   out->t.shape = shape;

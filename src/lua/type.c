@@ -1,7 +1,9 @@
-/* type.c: the types of a net's blobs while it is being built, so that a blob has a shape and a layer can ask for it.
+/* type.c: the types of a net's blobs while it is being built, so that a blob has a shape and a
+ * layer can ask for it.
  *
- * The ops are walked once, in order, each time from where the last walk stopped, or from the first when a mark has taken ops back.
- * An op that is about to be added is looked at first: what does not fit its inputs never gets into a net.
+ * The ops are walked once, in order, each time from where the last walk stopped, or from the first
+ * when a mark has taken ops back. An op that is about to be added is looked at first: what does not
+ * fit its inputs never gets into a net.
  * INVARIANT: `of` maps each name to its newest version's type as of the first n_done ops.
  */
 #include "lua/binding.h"
@@ -14,7 +16,8 @@ typedef struct frame { /* what a walk can see: a net's own types, then the nets 
   neap_lua_types *types;
   const neap_lua_types *taken; /* NULL: none */
   const struct frame *outer;
-  bool is_draft; /* types of an op that is not in `net` yet; the frame of the net itself is `outer` */
+  /* types of an op that is not in `net` yet; the frame of the net itself is `outer` */
+  bool is_draft;
 } frame;
 
 void neap_lua_types_fini(neap_lua_types *types) {
@@ -23,8 +26,10 @@ void neap_lua_types_fini(neap_lua_types *types) {
   *types = (neap_lua_types){0};
 }
 
-/* The name, interned, means `type` from now on; a newer version of a blob takes the place of the older. */
-static neap_status put(neap_lua_types *types, const char *name, const neap_type *type, neap_error *error) {
+/* The name, interned, means `type` from now on; a newer version of a blob takes the place of the
+ * older. */
+static neap_status put(neap_lua_types *types, const char *name, const neap_type *type,
+                       neap_error *error) {
   int at = neap_map_get(&types->of, name, -1);
   if (at < 0) {
     if (!neap_list_grow(&types->item, &types->cap, types->n + 1, sizeof *types->item) ||
@@ -36,7 +41,8 @@ static neap_status put(neap_lua_types *types, const char *name, const neap_type 
   return NEAP_OK;
 }
 
-/* The innermost type that the name has: what ops gave it, else what its net declares. dtype NONE: not known. */
+/* The innermost type that the name has: what ops gave it, else what its net declares. dtype NONE:
+ * not known. */
 static neap_type look_up(const frame *f, const char *name) {
   for (; name != NULL && f != NULL; f = f->outer) {
     int at = neap_map_get(&f->types->of, name, -1);
@@ -52,10 +58,11 @@ static neap_type look_up(const frame *f, const char *name) {
 
 static neap_status walk(const frame *f, neap_error *error);
 
-/* Types of a subnet's results: its parameters are set, then its ops walked. Without a subnet the results are the
- * parameters of the same names, which only the If that owns it knows; type NONE then, and the other branch decides. */
-static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out, neap_type *out,
-                                neap_error *error) {
+/* Types of a subnet's results: its parameters are set, then its ops walked. Without a subnet the
+ * results are the parameters of the same names, which only the If that owns it knows; type NONE
+ * then, and the other branch decides. */
+static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, const neap_type *in,
+                                int n_out, neap_type *out, neap_error *error) {
   const frame *outer = infer->graph;
   int a = neap_op_subnet_attr(infer->op, subnet);
   const neap_net *sub = a >= 0 ? infer->attrs[a].net : NULL;
@@ -79,7 +86,8 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
 static neap_status locate(const neap_net_op *op, neap_status status, neap_error *error) {
   if (error->op[0] != '\0') return status;
   char message[sizeof error->message];
-  snprintf(message, sizeof message, "%s \"%.120s\": %.600s", op->op->name, op->name, error->message);
+  snprintf(message, sizeof message, "%s \"%.120s\": %.600s", op->op->name, op->name,
+           error->message);
   memcpy(error->message, message, sizeof message);
   snprintf(error->op, sizeof error->op, "%s", op->op->name);
   snprintf(error->scope, sizeof error->scope, "%s", op->scope);
@@ -87,8 +95,8 @@ static neap_status locate(const neap_net_op *op, neap_status status, neap_error 
   return status;
 }
 
-/* A Do: its body is walked on the types of what is bound and of what earlier bodies left in the frame; then everything it has
- * is known here under the name it has here. */
+/* A Do: its body is walked on the types of what is bound and of what earlier bodies left in the
+ * frame; then everything it has is known here under the name it has here. */
 static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
   neap_lua_types types = {0};
@@ -96,7 +104,8 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
   neap_status status = NEAP_OK;
   for (int i = 0; i < neap_net_n_blobs(body) && status == NEAP_OK; i++) {
     const neap_net_blob *blob = neap_net_blob_at(body, i);
-    neap_type type = blob->role == NEAP_ROLE_INPUT ? look_up(f, neap_net_do_name(op, blob->name)) : (neap_type){0};
+    neap_type type =
+      blob->role == NEAP_ROLE_INPUT ? look_up(f, neap_net_do_name(op, blob->name)) : (neap_type){0};
     bool output;
     const char *outer = neap_net_do_outer(op, blob->name, &output);
     if (blob->role == NEAP_ROLE_INPUT && outer != NULL) type = look_up(f, outer);
@@ -111,19 +120,24 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
   return status;
 }
 
-/* The backward of a loop gives gradients of what the loop took: as large as that where it is declared, and so still means what it
- * meant there; else unknown. */
+/* The backward of a loop gives gradients of what the loop took: as large as that where it is
+ * declared, and so still means what it meant there; else unknown. */
 static neap_status infer_loop_gradient(const frame *f, const neap_net_op *op, neap_error *error) {
   const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
   const neap_net_op *loop = NULL;
   for (int i = 0; i < f->types->n_done && op->origin.forward != NULL; i++)
-    if (strcmp(neap_net_op_at(f->net, i)->name, op->origin.forward) == 0) loop = neap_net_op_at(f->net, i);
+    if (strcmp(neap_net_op_at(f->net, i)->name, op->origin.forward) == 0)
+      loop = neap_net_op_at(f->net, i);
   for (int k = 0; k < op->n_out; k++) {
-    bool has_input = loop != NULL && k < wrt->n && wrt->ints[k] < loop->n_in && loop->in[wrt->ints[k]] != NULL;
+    bool has_input =
+      loop != NULL && k < wrt->n && wrt->ints[k] < loop->n_in && loop->in[wrt->ints[k]] != NULL;
     const neap_net_blob *blob = NULL;
-    for (const frame *at = f; has_input && at != NULL && (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE); at = at->outer)
+    for (const frame *at = f;
+         has_input && at != NULL && (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE);
+         at = at->outer)
       blob = neap_net_find_blob(at->net, loop->in[wrt->ints[k]]);
-    if (op->out[k] != NULL) NEAP_TRY(put(f->types, op->out[k], blob != NULL ? &blob->type : &(neap_type){0}, error));
+    if (op->out[k] != NULL)
+      NEAP_TRY(put(f->types, op->out[k], blob != NULL ? &blob->type : &(neap_type){0}, error));
   }
   return NEAP_OK;
 }
@@ -150,7 +164,8 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
                       .out = out,
                       .infer_subnet = infer_subnet,
                       .graph = (void *)(uintptr_t)f};
-  bool is_computed = (op->op->effects & (NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0; /* others the graph does away with */
+  /* others the graph does away with */
+  bool is_computed = (op->op->effects & (NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0;
   neap_status status = known && is_computed ? neap_infer_admits(&infer, error) : NEAP_OK;
   if (status == NEAP_OK && known) status = neap_infer_types(&infer, error);
   if (status != NEAP_OK) status = locate(op, status, error);
@@ -160,14 +175,16 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
   return status;
 }
 
-/* The ops that no walk has seen yet. An op that fails is not counted, so that asking again fails again. */
+/* The ops that no walk has seen yet. An op that fails is not counted, so that asking again fails
+ * again. */
 static neap_status walk(const frame *f, neap_error *error) {
   for (; f->types->n_done < neap_net_n_ops(f->net); f->types->n_done++)
     NEAP_TRY(infer_op(f, neap_net_op_at(f->net, f->types->n_done), error));
   return NEAP_OK;
 }
 
-neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type, neap_error *error) {
+neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type,
+                              neap_error *error) {
   return put(&net->taken, name, type, error);
 }
 
@@ -177,7 +194,8 @@ enum { MOST_NESTED = 32 };
 static neap_status walk_all(neap_lua_net *net, frame f[MOST_NESTED], neap_error *error) {
   int n = 0;
   for (neap_lua_net *at = net; at != NULL && at->net != NULL; at = at->outer) {
-    if (n == MOST_NESTED) return neap_fail(error, NEAP_GRAPH, "nets are nested deeper than %d", MOST_NESTED);
+    if (n == MOST_NESTED)
+      return neap_fail(error, NEAP_GRAPH, "nets are nested deeper than %d", MOST_NESTED);
     uint64_t n_rewind = neap_net_n_rewinds(at->net);
     if (at->types.n_rewind != n_rewind) neap_lua_types_fini(&at->types);
     at->types.n_rewind = n_rewind;
@@ -189,7 +207,8 @@ static neap_status walk_all(neap_lua_net *net, frame f[MOST_NESTED], neap_error 
   return NEAP_OK;
 }
 
-neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out, neap_error *error) {
+neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out,
+                             neap_error *error) {
   frame f[MOST_NESTED];
   NEAP_TRY(walk_all(net, f, error));
   *out = look_up(&f[0], name);

@@ -1,5 +1,6 @@
-/* workspace.c: the workspace handle: blobs in and out, initialising nets, checkpoints. Compiling and running are
- * program.c's; the small table of programs that ws:run keeps is lua/neap/workspace.lua's. */
+/* workspace.c: the workspace handle: blobs in and out, initialising nets, checkpoints. Compiling
+ * and running are program.c's; the small table of programs that ws:run keeps is
+ * lua/neap/workspace.lua's. */
 #include "lua/binding.h"
 
 #include <string.h>
@@ -18,7 +19,8 @@ neap_workspace *neap_lua_workspace_at(lua_State *L, int index) {
 
 static const char handles_key; /* its address: in the registry, the table of handles */
 
-/* Weak in its values: it keeps no handle alive, and the collector takes out those that go before their finalisers run. */
+/* Weak in its values: it keeps no handle alive, and the collector takes out those that go before
+ * their finalisers run. */
 void neap_lua_handles(lua_State *L) {
   luaL_checkstack(L, 6, "too many results");
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) != LUA_TNIL) return;
@@ -85,21 +87,25 @@ static int to_text(lua_State *L) {
   int n = 0;
   char text[24];
   neap_workspace_each(h->ws, count_blob, &n);
-  lua_pushfstring(L, "workspace: %d blobs, %s", n, neap_bytes_text((double)neap_workspace_held_bytes(h->ws), text));
+  lua_pushfstring(L, "workspace: %d blobs, %s", n,
+                  neap_bytes_text((double)neap_workspace_held_bytes(h->ws), text));
   return 1;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------------ */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* forward = {name here = name in parent}: fills the options' lists; rooms stay on the stack. */
 static void take_forward(lua_State *L, int index, neap_workspace_options *o) {
   int n = neap_lua_copy(L, index);
   index = lua_gettop(L);
-  const char **here = neap_lua_room(L, (size_t)n * sizeof *here), **there = neap_lua_room(L, (size_t)n * sizeof *there);
+  const char **here = neap_lua_room(L, (size_t)n * sizeof *here),
+             **there = neap_lua_room(L, (size_t)n * sizeof *there);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     there[o->n_forward] = neap_lua_name(L, -1, "forward");
     lua_pushvalue(L, -2);
-    here[o->n_forward] = lua_isinteger(L, -1) ? there[o->n_forward] : neap_lua_name(L, -1, "forward"); /* {"x"} is {x = "x"} */
+    /* {"x"} is {x = "x"} */
+    here[o->n_forward] =
+      lua_isinteger(L, -1) ? there[o->n_forward] : neap_lua_name(L, -1, "forward");
     lua_pop(L, 1);
     o->n_forward++;
   }
@@ -116,7 +122,8 @@ static int new_workspace(lua_State *L) {
     o.seed = seeded ? (uint64_t)neap_lua_check_integer(L, -1) : 0;
     o.unseeded = !seeded;
     if (neap_lua_field(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
-    if (neap_lua_field(L, 1, "budget") != LUA_TNIL) o.budget_bytes = neap_lua_bytes(L, -1, "budget");
+    if (neap_lua_field(L, 1, "budget") != LUA_TNIL)
+      o.budget_bytes = neap_lua_bytes(L, -1, "budget");
     if (neap_lua_field(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_bytes(L, -1, "total");
     if (neap_lua_field(L, 1, "forward") != LUA_TNIL) {
       neap_lua_check_type(L, -1, LUA_TTABLE);
@@ -134,10 +141,12 @@ typedef struct live {
   int n, cap;
 } live;
 
-/* Under the list's lock: only notes the workspace, with a reference, for what comes after. One that is just ending is left out. */
+/* Under the list's lock: only notes the workspace, with a reference, for what comes after. One that
+ * is just ending is left out. */
 static void take_live(void *context, neap_workspace *ws) {
   live *l = context;
-  if (neap_list_grow(&l->ws, &l->cap, l->n + 1, sizeof *l->ws) && neap_workspace_try_retain(ws)) l->ws[l->n++] = ws;
+  if (neap_list_grow(&l->ws, &l->cap, l->n + 1, sizeof *l->ws) && neap_workspace_try_retain(ws))
+    l->ws[l->n++] = ws;
 }
 
 /* workspaces() -> list of all that are alive, the newest first */
@@ -154,7 +163,7 @@ static int workspaces(lua_State *L) {
   return 1;
 }
 
-/* ---- blobs ---------------------------------------------------------------------------------------------------------------- */
+/* ---- blobs ----------------------------------------------------------------------------------- */
 
 /* ws:feed(name, tensor|number|table|string [, {share = true}]) */
 static int feed(lua_State *L) {
@@ -210,7 +219,8 @@ static int fetch(lua_State *L) {
   return 1;
 }
 
-/* ws:view(name) -> borrowed: reading it after a later run raises `released`, unless the blob has bytes of its own. */
+/* ws:view(name) -> borrowed: reading it after a later run raises `released`, unless the blob has
+ * bytes of its own. */
 static int view(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "view");
@@ -227,7 +237,8 @@ static int has(lua_State *L) {
   return 1;
 }
 
-/* ws:create(name): declares a blob of no type yet, unless the name means one already; create_local: one that hides it. */
+/* ws:create(name): declares a blob of no type yet, unless the name means one already; create_local:
+ * one that hides it. */
 static int create_blob(lua_State *L, bool local) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "create");
@@ -239,7 +250,8 @@ static int create_blob(lua_State *L, bool local) {
 static int create(lua_State *L) { return create_blob(L, false); }
 static int create_local(lua_State *L) { return create_blob(L, true); }
 
-/* ws:forward(name [, target [, {skip = true}]]): from here on `name` means the parent's `target`. */
+/* ws:forward(name [, target [, {skip = true}]]): from here on `name` means the parent's
+ * `target`. */
 static int forward(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "forward");
@@ -275,7 +287,7 @@ static int remove_blob(lua_State *L) {
   return 1;
 }
 
-/* ---- marks ---------------------------------------------------------------------------------------------------------- */
+/* ---- marks ----------------------------------------------------------------------------------- */
 
 void neap_lua_free_mark(lua_State *L, void *at) {
   neap_workspace_mark **mark = at;
@@ -284,7 +296,8 @@ void neap_lua_free_mark(lua_State *L, void *at) {
   *mark = NULL;
 }
 
-/* ws:_look_draw(train) -> seed, step: what the next run of a net with a backward pass, or without one, draws by. */
+/* ws:_look_draw(train) -> seed, step: what the next run of a net with a backward pass, or without
+ * one, draws by. */
 static int look_draw(lua_State *L) {
   neap_draw draw = neap_workspace_look_draw(neap_lua_workspace_at(L, 1), lua_toboolean(L, 2));
   lua_pushinteger(L, (lua_Integer)draw.seed);
@@ -292,13 +305,15 @@ static int look_draw(lua_State *L) {
   return 2;
 }
 
-/* ws:_give_draw(seed, step) -> true: runs draw by these, and count nothing, until ws:_give_draw(). */
+/* ws:_give_draw(seed, step) -> true: runs draw by these, and count nothing, until
+ * ws:_give_draw(). */
 static int give_draw(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   handle *h = neap_lua_at(L, 1, NEAP_LUA_WORKSPACE);
   h->holds = !lua_isnoneornil(L, 2);
   if (h->holds)
-    h->hold = (neap_draw){.seed = (uint64_t)neap_lua_check_integer(L, 2), .step = (uint32_t)neap_lua_check_integer(L, 3)};
+    h->hold = (neap_draw){.seed = (uint64_t)neap_lua_check_integer(L, 2),
+                          .step = (uint32_t)neap_lua_check_integer(L, 3)};
   neap_workspace_give_draw(ws, h->holds ? &h->hold : NULL);
   lua_pushboolean(L, h->holds);
   return 1;
@@ -376,8 +391,8 @@ static void push_blob(lua_State *L, const neap_blob_row *row, int64_t most_bytes
   lua_setfield(L, -2, "bar");
 }
 
-/* ws:_blobs([sorted]) -> {name, kind, role, region, dtype, shape, bytes, counted_bytes, borrowed, shares, steps, bar}; sorted as
- * the table of the workspace is. */
+/* ws:_blobs([sorted]) -> {name, kind, role, region, dtype, shape, bytes, counted_bytes, borrowed,
+ * shares, steps, bar}; sorted as the table of the workspace is. */
 static int blobs(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   neap_blob_row **row = (neap_blob_row **)neap_lua_new_block(L);
@@ -403,7 +418,7 @@ static int svg(lua_State *L) {
   return 1;
 }
 
-/* ---- nets and state ------------------------------------------------------------------------------------------------------------ */
+/* ---- nets and state -------------------------------------------------------------------------- */
 
 /* ws:init(net): makes and fills what the net declares and the workspace does not have. */
 static int init(lua_State *L) {
@@ -459,8 +474,11 @@ static neap_io_pair *take_pairs(lua_State *L, int index, int *n) {
   neap_io_pair *pair = neap_lua_room(L, (size_t)count * sizeof *pair);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
-      neap_lua_fail(L, NEAP_ARGUMENT, "metadata expects texts by name, got a %s", luaL_typename(L, -1));
-    pair[*n] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2), (char *)(uintptr_t)lua_tostring(L, -1)}; /* only read */
+      neap_lua_fail(L, NEAP_ARGUMENT, "metadata expects texts by name, got a %s",
+                    luaL_typename(L, -1));
+    /* only read */
+    pair[*n] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2),
+                              (char *)(uintptr_t)lua_tostring(L, -1)};
     ++*n;
   }
   return pair;
@@ -486,9 +504,11 @@ static int load(lua_State *L) {
   neap_io_map map = neap_lua_io_map(L, 3);
   neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
   neap_error error = {0};
-  if (neap_workspace_load(ws, path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_workspace_load(ws, path, map, list, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
   lua_createtable(L, 0, list->n_meta);
-  for (int i = 0; i < list->n_meta; i++) neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
+  for (int i = 0; i < list->n_meta; i++)
+    neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
   return 1;
 }
 
@@ -497,7 +517,8 @@ static int export(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
   neap_error error = {0};
-  if (neap_workspace_export(ws, net->net, neap_lua_check_string(L, 3), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_workspace_export(ws, net->net, neap_lua_check_string(L, 3), &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
 }
@@ -509,12 +530,13 @@ static int import(lua_State *L) {
   neap_io_map map = neap_lua_io_map(L, 3);
   neap_lua_net *made = neap_lua_new_net(L);
   neap_error error = {0};
-  if (neap_workspace_load_model(ws, path, map, &made->net, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_workspace_load_model(ws, path, map, &made->net, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
   neap_lua_remember_net(L, -1);
   return 1;
 }
 
-/* ---- nets by name ---------------------------------------------------------------------------------------------------------- */
+/* ---- nets by name ---------------------------------------------------------------------------- */
 
 /* A reference of the workspace's own. */
 static neap_status store_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error) {
@@ -539,7 +561,8 @@ static bool owns_net(const neap_workspace *ws, const neap_net *net) {
   return false;
 }
 
-/* ws:_net(name) -> the net and the workspace that stores it, this one or one above; nil when there is none */
+/* ws:_net(name) -> the net and the workspace that stores it, this one or one above; nil when there
+ * is none */
 static int find_net(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   neap_net *net = neap_workspace_net(ws, neap_lua_check_string(L, 2));
@@ -567,13 +590,15 @@ static int net_names(lua_State *L) {
 
 /* ws:_delete_net(name) -> whether there was one */
 static int delete_net(lua_State *L) {
-  lua_pushboolean(L, neap_workspace_delete_net(neap_lua_workspace_at(L, 1), neap_lua_check_string(L, 2)));
+  lua_pushboolean(
+    L, neap_workspace_delete_net(neap_lua_workspace_at(L, 1), neap_lua_check_string(L, 2)));
   return 1;
 }
 
 void neap_lua_open_workspace(lua_State *L) {
-  static const neap_lua_reg meta[] = {
-    {"__close", neap_lua_close, NEAP_LUA_ANY}, {"__tostring", to_text, NEAP_LUA_ANY}, {NULL, NULL, 0}};
+  static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
+                                      {"__tostring", to_text, NEAP_LUA_ANY},
+                                      {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"feed", feed, 4},
                                          {"fetch", fetch, 2},
                                          {"view", view, 2},
@@ -613,7 +638,8 @@ void neap_lua_open_workspace(lua_State *L) {
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
   neap_lua_handles(L); /* made now, not in the midst of pushing one */
   lua_pop(L, 1);
-  static const neap_lua_reg functions[] = {
-    {"new_workspace", new_workspace, 1}, {"workspaces", workspaces, NEAP_LUA_ALONE | 0}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"new_workspace", new_workspace, 1},
+                                           {"workspaces", workspaces, NEAP_LUA_ALONE | 0},
+                                           {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

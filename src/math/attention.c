@@ -1,7 +1,8 @@
-/* attention.c: attention in tiles. Heads and blocks of queries are dealt to threads in equal ranges; every product inside
- * runs on its own thread. See attention.h.
+/* attention.c: attention in tiles. Heads and blocks of queries are dealt to threads in equal
+ * ranges; every product inside runs on its own thread. See attention.h.
  *
- * INVARIANT: sums into dk and dv belong to one thread and run in query order: bits do not depend on timing.
+ * INVARIANT: sums into dk and dv belong to one thread and run in query order: bits do not depend on
+ * timing.
  */
 #include "math/attention.h"
 
@@ -38,12 +39,14 @@ enum { QUERIES = 64, KEYS = 256 };
 #define ROW_DOT neap_row_dot_f64
 #include "math/attention_tile.h"
 
-/* Scratch of one thread: one tile of scores, two numbers a query and a row of values; backward two tiles and one number a query.
- * Naive: rows, and backward the sums of a key head in double. */
+/* Scratch of one thread: one tile of scores, two numbers a query and a row of values; backward two
+ * tiles and one number a query. Naive: rows, and backward the sums of a key head in double. */
 static size_t part_bytes(const neap_attention *a, bool backward) {
-  size_t tile = (size_t)QUERIES * KEYS, n_key = (size_t)a->n_key, depths = (size_t)(a->depth + a->value_depth);
+  size_t tile = (size_t)QUERIES * KEYS, n_key = (size_t)a->n_key,
+         depths = (size_t)(a->depth + a->value_depth);
   if (a->gemm == NEAP_GEMM_NAIVE) {
-    size_t sums = backward ? n_key * depths + (size_t)a->depth : 0, rows = backward ? 2 * n_key : n_key;
+    size_t sums = backward ? n_key * depths + (size_t)a->depth : 0,
+           rows = backward ? 2 * n_key : n_key;
     return neap_align(sums * sizeof(double) + rows * neap_dtype_bytes(a->dtype));
   }
   size_t elems = backward ? 2 * tile + QUERIES : tile + 2 * QUERIES + (size_t)a->value_depth;
@@ -77,13 +80,15 @@ static void run_parts(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/* A task is one block of queries of one head of one sequence: it writes rows of y that are nobody else's. */
+/* A task is one block of queries of one head of one sequence: it writes rows of y that are nobody
+ * else's. */
 void neap_attention_forward(const neap_attention *a) {
   job j = {a, false, a->n_batch * a->n_head * ((a->n_query + QUERIES - 1) / QUERIES)};
   if (a->n_head > 0) neap_parallel_for(a->n_part, 1, a->n_part, run_parts, &j);
 }
 
-/* A task is one head of keys of one sequence, with all the queries that look at it: dk and dv have one writer. */
+/* A task is one head of keys of one sequence, with all the queries that look at it: dk and dv have
+ * one writer. */
 void neap_attention_backward(const neap_attention *a) {
   job j = {a, true, a->n_batch * a->n_key_head};
   if (a->n_head > 0) neap_parallel_for(a->n_part, 1, a->n_part, run_parts, &j);

@@ -1,8 +1,10 @@
-/* math/attention.h: scaled dot-product attention over strided views, forward and backward, in memory that does not grow with
- * the square of the length (Dao et al., "FlashAttention", NeurIPS 2022, algorithms 1 and 4).
+/* math/attention.h: scaled dot-product attention over strided views, forward and backward, in
+ * memory that does not grow with the square of the length (Dao et al., "FlashAttention", NeurIPS
+ * 2022, algorithms 1 and 4).
  *
- * Sizes in letters: B batch, H heads, G key and value heads (H a multiple of G: head h reads key head h / (H/G)), T queries,
- * S keys, D depth of q and k, E depth of v and y. All data are of one dtype, f32 or f64.
+ * Sizes in letters: B batch, H heads, G key and value heads (H a multiple of G: head h reads key
+ * head h / (H/G)), T queries, S keys, D depth of q and k, E depth of v and y. All data are of one
+ * dtype, f32 or f64.
  */
 #ifndef NEAP_MATH_ATTENTION_H
 #define NEAP_MATH_ATTENTION_H
@@ -21,7 +23,8 @@ typedef struct neap_attention {
   double scale;
   bool causal; /* query i sees keys 0 to i */
   neap_attention_view q, k, v, y;
-  void *lse;        /* (B,H,T): log of each row's sum of exp; -infinity where no key is seen. May be NULL forward */
+  /* (B,H,T): log of each row's sum of exp; -infinity where no key is seen. May be NULL forward */
+  void *lse;
   const void *mask; /* NULL, or broadcast to (B,H,T,S): added to the scores; or bool, true = sees */
   bool mask_is_bool;
   int64_t mask_step[4];               /* in elements; 0 where broadcast */
@@ -35,7 +38,8 @@ typedef struct neap_attention {
 size_t neap_attention_scratch_bytes(const neap_attention *attention, bool backward);
 /* Writes y and lse. */
 void neap_attention_forward(const neap_attention *attention);
-/* Reads q, k, v, y, lse, dy; writes dq, dk, dv and dmask. Probabilities are computed again, tile by tile. */
+/* Reads q, k, v, y, lse, dy; writes dq, dk, dv and dmask. Probabilities are computed again, tile by
+ * tile. */
 void neap_attention_backward(const neap_attention *attention);
 
 #endif

@@ -1,8 +1,10 @@
-/* attention_tile.h: the kernels of attention.c for one dtype. Included once for each, with REAL, GEMM, NAME(x) and the row
- * functions ROW_MAX, ROW_EXP, ROW_SCALE, ROW_DOT defined; no header of its own.
+/* attention_tile.h: the kernels of attention.c for one dtype. Included once for each, with REAL,
+ * GEMM, NAME(x) and the row functions ROW_MAX, ROW_EXP, ROW_SCALE, ROW_DOT defined; no header of
+ * its own.
  *
- * A tile is QUERIES rows of scores against KEYS keys: it fits the second-level cache, and its products are large enough
- * for a library. Row i of a causal tile sees `seen` of its keys; the others get probability 0.
+ * A tile is QUERIES rows of scores against KEYS keys: it fits the second-level cache, and its
+ * products are large enough for a library. Row i of a causal tile sees `seen` of its keys; the
+ * others get probability 0.
  */
 
 static REAL *NAME(at)(const neap_attention_view *view, int64_t batch, int64_t head, int64_t row) {
@@ -15,10 +17,11 @@ static int64_t NAME(seen)(const neap_attention *a, int64_t query, int64_t key, i
 }
 
 /* Adds the mask to `n` scores of one row. */
-static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t key, REAL *score,
-                           int64_t n) {
+static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head, int64_t query,
+                           int64_t key, REAL *score, int64_t n) {
   if (a->mask == NULL) return;
-  int64_t first = batch * a->mask_step[0] + head * a->mask_step[1] + query * a->mask_step[2] + key * a->mask_step[3];
+  int64_t first = batch * a->mask_step[0] + head * a->mask_step[1] + query * a->mask_step[2] +
+                  key * a->mask_step[3];
   for (int64_t j = 0; j < n; j++) {
     int64_t at = first + j * a->mask_step[3];
     if (!a->mask_is_bool)
@@ -28,12 +31,13 @@ static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head,
   }
 }
 
-/* ---- tiled forward ------------------------------------------------------------------------------------------------------- */
+/* ---- tiled forward --------------------------------------------------------------------------- */
 
-/* Softmax of one row of a tile against the running maximum and sum of its query; `y` (E) holds the sum so far. ROW_MAX passes
- * over NaN, so a row without another maximum has unseen keys, NaN or both: the NaN go into the sum, which then keeps them. */
-static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, REAL *most, REAL *sum, REAL *y,
-                             int64_t value_depth) {
+/* Softmax of one row of a tile against the running maximum and sum of its query; `y` (E) holds the
+ * sum so far. ROW_MAX passes over NaN, so a row without another maximum has unseen keys, NaN or
+ * both: the NaN go into the sum, which then keeps them. */
+static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, REAL *most,
+                             REAL *sum, REAL *y, int64_t value_depth) {
   REAL tile_most = ROW_MAX(score, seen), new_most = tile_most > *most ? tile_most : *most;
   for (int64_t j = seen; j < n; j++) score[j] = 0;
   if (new_most == (REAL)-INFINITY) { /* no key seen yet: exp(-inf - -inf) is no probability */
@@ -53,10 +57,10 @@ static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, R
   *most = new_most;
 }
 
-/* y (n,E) += scores (n,m) v. Of one query the libraries add key after key to y itself, all of them in one long sum: it gets the sum
- * of its tile in `tile` (E) first. */
-static void NAME(add_values)(const neap_attention *a, int64_t n, int64_t m, const REAL *score, const REAL *v, REAL *y,
-                             REAL *tile) {
+/* y (n,E) += scores (n,m) v. Of one query the libraries add key after key to y itself, all of them
+ * in one long sum: it gets the sum of its tile in `tile` (E) first. */
+static void NAME(add_values)(const neap_attention *a, int64_t n, int64_t m, const REAL *score,
+                             const REAL *v, REAL *y, REAL *tile) {
   if (n > 1) {
     GEMM(false, false, n, a->value_depth, m, 1, score, KEYS, v, a->v.row, 1, y, a->y.row, 1);
     return;
@@ -65,9 +69,12 @@ static void NAME(add_values)(const neap_attention *a, int64_t n, int64_t m, cons
   for (int64_t e = 0; e < a->value_depth; e++) y[e] += tile[e];
 }
 
-/* Queries [query, query + n) of one head. scratch: scores (n,KEYS), then most (n), sum (n) and a row of a tile's values (E). */
-static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n, REAL *scratch) {
-  int64_t key_head = head / (a->n_head / a->n_key_head), end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
+/* Queries [query, query + n) of one head. scratch: scores (n,KEYS), then most (n), sum (n) and a
+ * row of a tile's values (E). */
+static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query,
+                                int64_t n, REAL *scratch) {
+  int64_t key_head = head / (a->n_head / a->n_key_head),
+          end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
   REAL *score = scratch, *most = scratch + QUERIES * KEYS, *sum = most + QUERIES;
   const REAL *q = NAME(at)(&a->q, batch, head, query);
   REAL *y = NAME(at)(&a->y, batch, head, query);
@@ -77,12 +84,13 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
   }
   for (int64_t key = 0; key < end; key += KEYS) {
     int64_t m = NEAP_MIN(end - key, KEYS);
-    GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row, NAME(at)(&a->k, batch, key_head, key), a->k.row, 0, score,
-         KEYS, 1);
+    GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row,
+         NAME(at)(&a->k, batch, key_head, key), a->k.row, 0, score, KEYS, 1);
     for (int64_t i = 0; i < n; i++) {
       int64_t seen = NAME(seen)(a, query + i, key, m);
       NAME(add_mask)(a, batch, head, query + i, key, score + i * KEYS, seen);
-      NAME(absorb_row)(score + i * KEYS, seen, m, key == 0, &most[i], &sum[i], y + i * a->y.row, a->value_depth);
+      NAME(absorb_row)
+      (score + i * KEYS, seen, m, key == 0, &most[i], &sum[i], y + i * a->y.row, a->value_depth);
     }
     const REAL *v = NAME(at)(&a->v, batch, key_head, key);
     if (key == 0)
@@ -90,14 +98,15 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
     else
       NAME(add_values)(a, n, m, score, v, y, sum + QUERIES);
   }
-  REAL *lse = a->lse == NULL ? NULL : (REAL *)a->lse + (batch * a->n_head + head) * a->n_query + query;
+  REAL *lse =
+    a->lse == NULL ? NULL : (REAL *)a->lse + (batch * a->n_head + head) * a->n_query + query;
   for (int64_t i = 0; i < n; i++) {
     if (sum[i] > 0 || sum[i] != sum[i]) ROW_SCALE(y + i * a->y.row, 1 / sum[i], a->value_depth);
     if (lse != NULL) lse[i] = sum[i] == 0 ? (REAL)-INFINITY : most[i] + (REAL)log((double)sum[i]);
   }
 }
 
-/* ---- tiled backward ------------------------------------------------------------------------------------------------------ */
+/* ---- tiled backward -------------------------------------------------------------------------- */
 
 /* From scores to ds = p (dp - delta), p left in `p`; ds goes over dp. One row of a tile. */
 static void NAME(back_row)(REAL *p, REAL *dp, int64_t seen, int64_t n, REAL lse, REAL delta) {
@@ -107,9 +116,12 @@ static void NAME(back_row)(REAL *p, REAL *dp, int64_t seen, int64_t n, REAL lse,
   for (int64_t j = seen; j < n; j++) p[j] = dp[j] = 0;
 }
 
-/* Queries [query, query + n) of one head against all keys they see. dk and dv are added to. scratch: p, dp (n,KEYS). */
-static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n, REAL *scratch) {
-  int64_t key_head = head / (a->n_head / a->n_key_head), end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
+/* Queries [query, query + n) of one head against all keys they see. dk and dv are added to.
+ * scratch: p, dp (n,KEYS). */
+static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t head,
+                                 int64_t query, int64_t n, REAL *scratch) {
+  int64_t key_head = head / (a->n_head / a->n_key_head),
+          end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
   int64_t row = (batch * a->n_head + head) * a->n_query + query;
   REAL *p = scratch, *dp = p + QUERIES * KEYS, *delta = dp + QUERIES * KEYS;
   const REAL *q = NAME(at)(&a->q, batch, head, query), *y = NAME(at)(&a->y, batch, head, query),
@@ -118,30 +130,38 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
   for (int64_t i = 0; i < n; i++) {
     delta[i] = ROW_DOT(y + i * a->y.row, dy + i * a->dy.row, a->value_depth);
     if (end == 0) memset(dq + i * a->dq.row, 0, (size_t)a->depth * sizeof *dq);
-    if (a->dmask != NULL) memset((REAL *)a->dmask + (row + i) * a->n_key, 0, (size_t)a->n_key * sizeof *dq);
+    if (a->dmask != NULL)
+      memset((REAL *)a->dmask + (row + i) * a->n_key, 0, (size_t)a->n_key * sizeof *dq);
   }
   for (int64_t key = 0; key < end; key += KEYS) {
     int64_t m = NEAP_MIN(end - key, KEYS);
-    const REAL *k = NAME(at)(&a->k, batch, key_head, key), *v = NAME(at)(&a->v, batch, key_head, key);
+    const REAL *k = NAME(at)(&a->k, batch, key_head, key),
+               *v = NAME(at)(&a->v, batch, key_head, key);
     GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row, k, a->k.row, 0, p, KEYS, 1);
     GEMM(false, true, n, m, a->value_depth, 1, dy, a->dy.row, v, a->v.row, 0, dp, KEYS, 1);
     for (int64_t i = 0; i < n; i++) {
       int64_t seen = NAME(seen)(a, query + i, key, m);
       NAME(add_mask)(a, batch, head, query + i, key, p + i * KEYS, seen);
-      NAME(back_row)(p + i * KEYS, dp + i * KEYS, seen, m, ((const REAL *)a->lse)[row + i], delta[i]);
-      if (a->dmask != NULL) memcpy((REAL *)a->dmask + (row + i) * a->n_key + key, dp + i * KEYS, (size_t)m * sizeof *dp);
+      NAME(back_row)
+      (p + i * KEYS, dp + i * KEYS, seen, m, ((const REAL *)a->lse)[row + i], delta[i]);
+      if (a->dmask != NULL)
+        memcpy((REAL *)a->dmask + (row + i) * a->n_key + key, dp + i * KEYS,
+               (size_t)m * sizeof *dp);
     }
-    GEMM(true, false, m, a->value_depth, n, 1, p, KEYS, dy, a->dy.row, 1, NAME(at)(&a->dv, batch, key_head, key), a->dv.row, 1);
-    GEMM(false, false, n, a->depth, m, (REAL)a->scale, dp, KEYS, k, a->k.row, key == 0 ? 0 : 1, dq, a->dq.row, 1);
-    GEMM(true, false, m, a->depth, n, (REAL)a->scale, dp, KEYS, q, a->q.row, 1, NAME(at)(&a->dk, batch, key_head, key), a->dk.row,
-         1);
+    GEMM(true, false, m, a->value_depth, n, 1, p, KEYS, dy, a->dy.row, 1,
+         NAME(at)(&a->dv, batch, key_head, key), a->dv.row, 1);
+    GEMM(false, false, n, a->depth, m, (REAL)a->scale, dp, KEYS, k, a->k.row, key == 0 ? 0 : 1, dq,
+         a->dq.row, 1);
+    GEMM(true, false, m, a->depth, n, (REAL)a->scale, dp, KEYS, q, a->q.row, 1,
+         NAME(at)(&a->dk, batch, key_head, key), a->dk.row, 1);
   }
 }
 
-/* ---- naive --------------------------------------------------------------------------------------------------------------- */
+/* ---- naive ----------------------------------------------------------------------------------- */
 
 /* Scores of one query against all keys, unseen ones -infinity; sums in double. */
-static void NAME(naive_scores)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, REAL *score) {
+static void NAME(naive_scores)(const neap_attention *a, int64_t batch, int64_t head, int64_t query,
+                               REAL *score) {
   int64_t key_head = head / (a->n_head / a->n_key_head);
   const REAL *q = NAME(at)(&a->q, batch, head, query);
   for (int64_t j = 0; j < a->n_key; j++) {
@@ -153,35 +173,43 @@ static void NAME(naive_scores)(const neap_attention *a, int64_t batch, int64_t h
   NAME(add_mask)(a, batch, head, query, 0, score, a->n_key);
 }
 
-static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query, int64_t n,
-                                      REAL *score) {
+static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, int64_t head,
+                                      int64_t query, int64_t n, REAL *score) {
   int64_t key_head = head / (a->n_head / a->n_key_head);
   for (int64_t i = query; i < query + n; i++) {
     NAME(naive_scores)(a, batch, head, i, score);
     double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < a->n_key; j++) most = score[j] != score[j] || (double)score[j] > most ? (double)score[j] : most;
-    for (int64_t j = 0; j < a->n_key; j++) sum += most == -INFINITY ? 0 : exp((double)score[j] - most);
+    for (int64_t j = 0; j < a->n_key; j++)
+      most = score[j] != score[j] || (double)score[j] > most ? (double)score[j] : most;
+    for (int64_t j = 0; j < a->n_key; j++)
+      sum += most == -INFINITY ? 0 : exp((double)score[j] - most);
     REAL *y = NAME(at)(&a->y, batch, head, i);
     for (int64_t e = 0; e < a->value_depth; e++) {
       double total = 0;
       for (int64_t j = 0; j < a->n_key && most != -INFINITY; j++)
-        total += exp((double)score[j] - most) / sum * (double)NAME(at)(&a->v, batch, key_head, j)[e];
+        total +=
+          exp((double)score[j] - most) / sum * (double)NAME(at)(&a->v, batch, key_head, j)[e];
       y[e] = (REAL)total;
     }
     if (a->lse != NULL)
-      ((REAL *)a->lse)[(batch * a->n_head + head) * a->n_query + i] = (REAL)(most == -INFINITY ? -INFINITY : most + log(sum));
+      ((REAL *)a->lse)[(batch * a->n_head + head) * a->n_query + i] =
+        (REAL)(most == -INFINITY ? -INFINITY : most + log(sum));
   }
 }
 
-/* One key head of one sequence, with all the queries that look at it. What they add up to is summed in double: scratch holds
- * dk (S,depth), dv (S,value_depth) and dq (depth) of the query at hand, then scores (S) and dp (S). */
-static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t key_head, void *scratch) {
-  int64_t group = a->n_head / a->n_key_head, n_dk = a->n_key * a->depth, n_dv = a->n_key * a->value_depth;
+/* One key head of one sequence, with all the queries that look at it. What they add up to is summed
+ * in double: scratch holds dk (S,depth), dv (S,value_depth) and dq (depth) of the query at hand,
+ * then scores (S) and dp (S). */
+static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t key_head,
+                                 void *scratch) {
+  int64_t group = a->n_head / a->n_key_head, n_dk = a->n_key * a->depth,
+          n_dv = a->n_key * a->value_depth;
   double *dk = scratch, *dv = dk + n_dk, *dq = dv + n_dv;
   REAL *p = (REAL *)(dq + a->depth), *dp = p + a->n_key;
   memset(scratch, 0, (size_t)(n_dk + n_dv) * sizeof(double));
   for (int64_t t = 0; t < group * a->n_query; t++) {
-    int64_t head = key_head * group + t / a->n_query, i = t % a->n_query, row = (batch * a->n_head + head) * a->n_query + i;
+    int64_t head = key_head * group + t / a->n_query, i = t % a->n_query,
+            row = (batch * a->n_head + head) * a->n_query + i;
     double lse = (double)((const REAL *)a->lse)[row], delta = 0;
     const REAL *q = NAME(at)(&a->q, batch, head, i), *dy = NAME(at)(&a->dy, batch, head, i);
     NAME(naive_scores)(a, batch, head, i, p);
@@ -198,7 +226,8 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
       double ds = (double)p[j] * ((double)dp[j] - delta), scaled = a->scale * ds;
       const REAL *k = NAME(at)(&a->k, batch, key_head, j);
       double *dk_row = dk + j * a->depth, *dv_row = dv + j * a->value_depth;
-      for (int64_t d = 0; d < a->depth; d++) dq[d] += scaled * (double)k[d], dk_row[d] += scaled * (double)q[d];
+      for (int64_t d = 0; d < a->depth; d++)
+        dq[d] += scaled * (double)k[d], dk_row[d] += scaled * (double)q[d];
       for (int64_t e = 0; e < a->value_depth; e++) dv_row[e] += (double)p[j] * (double)dy[e];
       if (a->dmask != NULL) ((REAL *)a->dmask)[row * a->n_key + j] = (REAL)ds;
     }
@@ -206,25 +235,29 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
     for (int64_t d = 0; d < a->depth; d++) out[d] = (REAL)dq[d];
   }
   for (int64_t j = 0; j < a->n_key; j++) {
-    REAL *dk_out = NAME(at)(&a->dk, batch, key_head, j), *dv_out = NAME(at)(&a->dv, batch, key_head, j);
+    REAL *dk_out = NAME(at)(&a->dk, batch, key_head, j),
+         *dv_out = NAME(at)(&a->dv, batch, key_head, j);
     for (int64_t d = 0; d < a->depth; d++) dk_out[d] = (REAL)dk[j * a->depth + d];
     for (int64_t e = 0; e < a->value_depth; e++) dv_out[e] = (REAL)dv[j * a->value_depth + e];
   }
 }
 
-/* ---- tasks ---------------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 /* Forward task: one block of queries of one head. */
 static void NAME(forward_task)(const neap_attention *a, int64_t task, void *scratch) {
-  int64_t n_block = (a->n_query + QUERIES - 1) / QUERIES, query = task % n_block * QUERIES, head = task / n_block;
+  int64_t n_block = (a->n_query + QUERIES - 1) / QUERIES, query = task % n_block * QUERIES,
+          head = task / n_block;
   int64_t n = NEAP_MIN(a->n_query - query, QUERIES);
-  (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_forward_block) : NAME(forward_block))(a, head / a->n_head, head % a->n_head, query, n,
-                                                                                 scratch);
+  (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_forward_block) : NAME(forward_block))(
+    a, head / a->n_head, head % a->n_head, query, n, scratch);
 }
 
-/* Backward task: one key head with all heads and queries that read it, since they add to the same dk and dv. */
+/* Backward task: one key head with all heads and queries that read it, since they add to the same
+ * dk and dv. */
 static void NAME(backward_task)(const neap_attention *a, int64_t task, void *scratch) {
-  int64_t batch = task / a->n_key_head, key_head = task % a->n_key_head, group = a->n_head / a->n_key_head;
+  int64_t batch = task / a->n_key_head, key_head = task % a->n_key_head,
+          group = a->n_head / a->n_key_head;
   if (a->gemm == NEAP_GEMM_NAIVE) {
     NAME(naive_backward)(a, batch, key_head, scratch);
     return;

@@ -1,7 +1,7 @@
 /* blas.c: the only file that includes cblas.h; and the naive product that checks it.
  *
- * neap_gemm chooses by shape as well as by engine: a product of few rows with a large matrix is bound by memory and goes
- * to few_rows.c, everything else to a library.
+ * neap_gemm chooses by shape as well as by engine: a product of few rows with a large matrix is
+ * bound by memory and goes to few_rows.c, everything else to a library.
  */
 #include "math/blas.h"
 
@@ -15,8 +15,9 @@
 
 #define T(flag) ((flag) ? CblasTrans : CblasNoTrans)
 
-/* OpenBLAS is kept on the thread that calls it: its own threads are OpenMP's, which wait for each other without end where fewer come
- * than were asked for. It asks OpenMP how many there may be. Returns the number to go back to. */
+/* OpenBLAS is kept on the thread that calls it: its own threads are OpenMP's, which wait for each
+ * other without end where fewer come than were asked for. It asks OpenMP how many there may be.
+ * Returns the number to go back to. */
 static int enter(void) {
 #ifdef _OPENMP
   int before = omp_get_max_threads();
@@ -34,7 +35,8 @@ static void leave(int before) {
   (void)before;
 }
 
-/* C (M,N) = alpha op(A) op(B) + beta C, cut along the longer side of C in units of CUT rows or columns. */
+/* C (M,N) = alpha op(A) op(B) + beta C, cut along the longer side of C in units of CUT rows or
+ * columns. */
 typedef struct cut_product {
   neap_dtype dtype;
   bool ta, tb, by_rows;
@@ -60,39 +62,60 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
   int before = enter();
   if (p->dtype == NEAP_DTYPE_F64)
     cblas_dgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k, p->alpha,
-                (const double *)(const void *)a, (blasint)p->lda, (const double *)(const void *)b, (blasint)p->ldb, p->beta,
-                (double *)(void *)c, (blasint)p->ldc);
+                (const double *)(const void *)a, (blasint)p->lda, (const double *)(const void *)b,
+                (blasint)p->ldb, p->beta, (double *)(void *)c, (blasint)p->ldc);
   else
-    cblas_sgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k, (float)p->alpha,
-                (const float *)(const void *)a, (blasint)p->lda, (const float *)(const void *)b, (blasint)p->ldb, (float)p->beta,
-                (float *)(void *)c, (blasint)p->ldc);
+    cblas_sgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k,
+                (float)p->alpha, (const float *)(const void *)a, (blasint)p->lda,
+                (const float *)(const void *)b, (blasint)p->ldb, (float)p->beta, (float *)(void *)c,
+                (blasint)p->ldc);
   leave(before);
 }
 
 static void multiply_blas(cut_product *p, int n_thread) {
   enum { LEAST = 1 << 20 }; /* multiply-adds that are worth a thread */
   p->by_rows = p->m > p->n;
-  int64_t n_unit = (NEAP_MAX(p->m, p->n) + CUT - 1) / CUT, grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(p->m, p->n) * p->k, 1) + 1;
+  int64_t n_unit = (NEAP_MAX(p->m, p->n) + CUT - 1) / CUT,
+          grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(p->m, p->n) * p->k, 1) + 1;
   neap_parallel_for(n_unit, grain, n_thread, multiply_cut, p);
 }
 
 /* oneDNN may refuse; then, as for all else, it is OpenBLAS's. */
-void neap_gemm_f32(neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                   int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
-  if (engine == NEAP_GEMM_DNNL && neap_onednn_gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread)) return;
-  cut_product p = {NEAP_DTYPE_F32,  ta,       tb, false, m, n, k, lda, ldb, ldc, (double)alpha, (double)beta, (const char *)a,
-                   (const char *)b, (char *)c};
+void neap_gemm_f32(neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                   float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                   float beta, float *c, int64_t ldc, int n_thread) {
+  if (engine == NEAP_GEMM_DNNL &&
+      neap_onednn_gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread))
+    return;
+  cut_product p = {NEAP_DTYPE_F32,
+                   ta,
+                   tb,
+                   false,
+                   m,
+                   n,
+                   k,
+                   lda,
+                   ldb,
+                   ldc,
+                   (double)alpha,
+                   (double)beta,
+                   (const char *)a,
+                   (const char *)b,
+                   (char *)c};
   multiply_blas(&p, n_thread);
 }
 
-void neap_gemm_f64(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b,
-                   int64_t ldb, double beta, double *c, int64_t ldc, int n_thread) {
-  cut_product p = {NEAP_DTYPE_F64,  ta,       tb, false, m, n, k, lda, ldb, ldc, alpha, beta, (const char *)a,
-                   (const char *)b, (char *)c};
+void neap_gemm_f64(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
+                   int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc,
+                   int n_thread) {
+  cut_product p = {
+    NEAP_DTYPE_F64,  ta,       tb, false, m, n, k, lda, ldb, ldc, alpha, beta, (const char *)a,
+    (const char *)b, (char *)c};
   multiply_blas(&p, n_thread);
 }
 
-/* Dense operands: a (M,K), or (K,M) when `ta`; b (K,N), or (N,K) when `tb`; `add`: to what c holds. */
+/* Dense operands: a (M,K), or (K,M) when `ta`; b (K,N), or (N,K) when `tb`; `add`: to what c
+ * holds. */
 typedef struct naive_product {
   bool ta, tb, add;
   int64_t m, n, k;
@@ -101,32 +124,35 @@ typedef struct naive_product {
 } naive_product;
 
 /* c (m,n), rows [begin, end). The sum runs in double: the oracle should be the more exact one. */
-#define NAIVE(type)                                                                                               \
-  static void naive_##type(void *context, int64_t begin, int64_t end) {                                           \
-    const naive_product *p = context;                                                                             \
-    const type *a = p->a, *b = p->b;                                                                              \
-    type *c = p->c;                                                                                               \
-    for (int64_t i = begin; i < end; i++)                                                                         \
-      for (int64_t j = 0; j < p->n; j++) {                                                                        \
-        double sum = p->add ? (double)c[i * p->n + j] : 0.0;                                                      \
-        for (int64_t l = 0; l < p->k; l++)                                                                        \
-          sum += (double)a[p->ta ? l * p->m + i : i * p->k + l] * (double)b[p->tb ? j * p->k + l : l * p->n + j]; \
-        c[i * p->n + j] = (type)sum;                                                                              \
-      }                                                                                                           \
+#define NAIVE(type)                                                     \
+  static void naive_##type(void *context, int64_t begin, int64_t end) { \
+    const naive_product *p = context;                                   \
+    const type *a = p->a, *b = p->b;                                    \
+    type *c = p->c;                                                     \
+    for (int64_t i = begin; i < end; i++)                               \
+      for (int64_t j = 0; j < p->n; j++) {                              \
+        double sum = p->add ? (double)c[i * p->n + j] : 0.0;            \
+        for (int64_t l = 0; l < p->k; l++)                              \
+          sum += (double)a[p->ta ? l * p->m + i : i * p->k + l] *       \
+                 (double)b[p->tb ? j * p->k + l : l * p->n + j];        \
+        c[i * p->n + j] = (type)sum;                                    \
+      }                                                                 \
   }
 NAIVE(float)
 NAIVE(double)
 
 /* From which depth on few rows are better off with a loop of our own. */
 static int64_t least_depth(neap_gemm_engine engine) {
-  return engine == NEAP_GEMM_DNNL && neap_onednn_is_built() ? NEAP_FEW_ROWS_DEPTH_DNNL : NEAP_FEW_ROWS_DEPTH;
+  return engine == NEAP_GEMM_DNNL && neap_onednn_is_built() ? NEAP_FEW_ROWS_DEPTH_DNNL
+                                                            : NEAP_FEW_ROWS_DEPTH;
 }
 
 /* Leading dimensions follow from density; at least 1, as BLAS demands even of empty matrices. */
-void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k, const void *a,
-               const void *b, bool add, void *c, int n_thread) {
+void neap_gemm(neap_dtype dtype, neap_gemm_engine engine, bool ta, bool tb, int64_t m, int64_t n,
+               int64_t k, const void *a, const void *b, bool add, void *c, int n_thread) {
   if (m == 0 || n == 0) return;
-  /* f64 knows no oneDNN, and the loop for few rows is written for w as it lies in a fully connected layer: (N,K). */
+  /* f64 knows no oneDNN, and the loop for few rows is written for w as it lies in a fully connected
+   * layer: (N,K). */
   int64_t lda = NEAP_MAX(ta ? m : k, 1), ldb = NEAP_MAX(tb ? k : n, 1);
   if (engine == NEAP_GEMM_NAIVE || k == 0) { /* libraries do not promise to clear C when k is 0 */
     naive_product p = {ta, tb, add, m, n, k, a, b, c};

@@ -1,9 +1,10 @@
 /* move.c: one strided copy for all ops that only move elements.
  *
- * The box is first made simple: dimensions of 1 go, the rest are ordered as the target lies in memory, and neighbours that
- * are contiguous in both source and target become one. What is left is one of four: runs (the last dimension is dense in
- * both: memcpy), a transpose (the last is dense in the target, another one in the source: square tiles, so that each
- * cache line is used whole), a fill (the last repeats one element), or plain strided rows.
+ * The box is first made simple: dimensions of 1 go, the rest are ordered as the target lies in
+ * memory, and neighbours that are contiguous in both source and target become one. What is left is
+ * one of four: runs (the last dimension is dense in both: memcpy), a transpose (the last is dense
+ * in the target, another one in the source: square tiles, so that each cache line is used whole), a
+ * fill (the last repeats one element), or plain strided rows.
  */
 #include "math/move.h"
 
@@ -11,28 +12,34 @@
 
 #include <string.h>
 
-/* ---- a simple box ---------------------------------------------------------------------------------------------------- */
+/* ---- a simple box ---------------------------------------------------------------------------- */
 
-/* Larger target strides first; among equals (never, for boxes that keep the invariant) the order stays. */
+/* Larger target strides first; among equals (never, for boxes that keep the invariant) the order
+ * stays. */
 static void sort_by_target(neap_move *m) {
   for (int i = 1; i < m->n_dim; i++)
     for (int j = i; j > 0; j--) {
       int64_t a = m->out_stride[j - 1], b = m->out_stride[j];
-      /* Equal strides stop the walk too, so that the sort is stable; the sign does not matter for locality. */
+      /* Equal strides stop the walk too, so that the sort is stable; the sign does not matter for
+       * locality. */
       if ((a < 0 ? -a : a) >= (b < 0 ? -b : b)) break;
       neap_move old = *m;
-      m->dim[j] = old.dim[j - 1], m->in_stride[j] = old.in_stride[j - 1], m->out_stride[j] = old.out_stride[j - 1];
-      m->dim[j - 1] = old.dim[j], m->in_stride[j - 1] = old.in_stride[j], m->out_stride[j - 1] = old.out_stride[j];
+      m->dim[j] = old.dim[j - 1], m->in_stride[j] = old.in_stride[j - 1],
+      m->out_stride[j] = old.out_stride[j - 1];
+      m->dim[j - 1] = old.dim[j], m->in_stride[j - 1] = old.in_stride[j],
+                 m->out_stride[j - 1] = old.out_stride[j];
     }
 }
 
-/* The same box in its simplest form, dimensions from the largest target stride to the smallest. Elements go where they went:
- * neighbours are joined only where one step of the outer is `dim` steps of the inner on both sides. At least one dimension is
- * left. O(D^2) for D dimensions, once a copy. */
+/* The same box in its simplest form, dimensions from the largest target stride to the smallest.
+ * Elements go where they went: neighbours are joined only where one step of the outer is `dim`
+ * steps of the inner on both sides. At least one dimension is left. O(D^2) for D dimensions, once a
+ * copy. */
 static neap_move simplify(const neap_move *move) {
   neap_move kept = {0}, out = {0};
   for (int i = 0; i < move->n_dim; i++)
-    if (move->dim[i] != 1) neap_move_add(&kept, move->dim[i], move->in_stride[i], move->out_stride[i]);
+    if (move->dim[i] != 1)
+      neap_move_add(&kept, move->dim[i], move->in_stride[i], move->out_stride[i]);
   sort_by_target(&kept);
   for (int i = 0; i < kept.n_dim; i++) {
     int last = out.n_dim - 1;
@@ -49,33 +56,36 @@ static neap_move simplify(const neap_move *move) {
   return out;
 }
 
-/* ---- the innermost loops, by element size ------------------------------------------------------------------------------ */
+/* ---- the innermost loops, by element size ---------------------------------------------------- */
 
-/* A row: n elements. A tile: out[i * out_stride + j] = in[j * in_stride + i] for i < rows, j < columns. */
+/* A row: n elements. A tile: out[i * out_stride + j] = in[j * in_stride + i] for i < rows, j <
+ * columns. */
 typedef struct inner {
   int64_t n, in_stride, out_stride; /* of the last dimension */
   int64_t rows, row_out_stride;     /* of the one that is dense in the source */
 } inner;
 
-/* Widths, not dtypes: a copy does not interpret its elements. row: one row of k->n elements, by memcpy where both sides are
- * dense, as a fill where the source repeats. corner: a tile of any size, element by element; what is left of a tile at the
- * box's edge, and all tiles of widths that have no register transpose. */
-#define INNER(type, suffix)                                                                                                      \
-  static void row_##suffix(const inner *k, const void *from, void *to) {                                                         \
-    const type *restrict in = from;                                                                                              \
-    type *restrict out = to;                                                                                                     \
-    if (k->in_stride == 1 && k->out_stride == 1) {                                                                               \
-      memcpy(out, in, (size_t)k->n * sizeof *out);                                                                               \
-    } else if (k->in_stride == 0 && k->out_stride == 1) {                                                                        \
-      type x = *in;                                                                                                              \
-      for (int64_t i = 0; i < k->n; i++) out[i] = x;                                                                             \
-    } else {                                                                                                                     \
-      for (int64_t i = 0; i < k->n; i++) out[i * k->out_stride] = in[i * k->in_stride];                                          \
-    }                                                                                                                            \
-  }                                                                                                                              \
-  static void corner_##suffix(const type *in, int64_t in_stride, type *out, int64_t out_stride, int64_t rows, int64_t columns) { \
-    for (int64_t i = 0; i < rows; i++)                                                                                           \
-      for (int64_t j = 0; j < columns; j++) out[i * out_stride + j] = in[j * in_stride + i];                                     \
+/* Widths, not dtypes: a copy does not interpret its elements. row: one row of k->n elements, by
+ * memcpy where both sides are dense, as a fill where the source repeats. corner: a tile of any
+ * size, element by element; what is left of a tile at the box's edge, and all tiles of widths that
+ * have no register transpose. */
+#define INNER(type, suffix)                                                                     \
+  static void row_##suffix(const inner *k, const void *from, void *to) {                        \
+    const type *restrict in = from;                                                             \
+    type *restrict out = to;                                                                    \
+    if (k->in_stride == 1 && k->out_stride == 1) {                                              \
+      memcpy(out, in, (size_t)k->n * sizeof *out);                                              \
+    } else if (k->in_stride == 0 && k->out_stride == 1) {                                       \
+      type x = *in;                                                                             \
+      for (int64_t i = 0; i < k->n; i++) out[i] = x;                                            \
+    } else {                                                                                    \
+      for (int64_t i = 0; i < k->n; i++) out[i * k->out_stride] = in[i * k->in_stride];         \
+    }                                                                                           \
+  }                                                                                             \
+  static void corner_##suffix(const type *in, int64_t in_stride, type *out, int64_t out_stride, \
+                              int64_t rows, int64_t columns) {                                  \
+    for (int64_t i = 0; i < rows; i++)                                                          \
+      for (int64_t j = 0; j < columns; j++) out[i * out_stride + j] = in[j * in_stride + i];    \
   }
 INNER(uint8_t, 1)
 INNER(uint16_t, 2)
@@ -86,37 +96,46 @@ INNER(uint64_t, 8)
 typedef uint32_t quad __attribute__((vector_size(16)));
 
 /* 4x4 elements in registers: eight shuffles instead of sixteen scattered stores. */
-static void transpose_quad(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t out_stride) {
+static void transpose_quad(const uint32_t *in, int64_t in_stride, uint32_t *out,
+                           int64_t out_stride) {
   quad a, b, c, d;
   memcpy(&a, in, sizeof a);
   memcpy(&b, in + in_stride, sizeof b);
   memcpy(&c, in + 2 * in_stride, sizeof c);
   memcpy(&d, in + 3 * in_stride, sizeof d);
-  /* Interleaves pairs of rows, then pairs of pairs; memcpy, since neither side needs to be aligned. */
-  quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  quad r0 = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), r1 = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-  quad r2 = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), r3 = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+  /* Interleaves pairs of rows, then pairs of pairs; memcpy, since neither side needs to be
+   * aligned. */
+  quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+       ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+       cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  quad r0 = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+       r1 = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+  quad r2 = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+       r3 = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
   memcpy(out, &r0, sizeof r0);
   memcpy(out + out_stride, &r1, sizeof r1);
   memcpy(out + 2 * out_stride, &r2, sizeof r2);
   memcpy(out + 3 * out_stride, &r3, sizeof r3);
 }
 
-/* A tile of 4-byte elements: the part in whole quads by registers, then the rows below it over all columns, then the columns
- * beside it. */
-static void tile_4(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t out_stride, int64_t rows, int64_t columns) {
+/* A tile of 4-byte elements: the part in whole quads by registers, then the rows below it over all
+ * columns, then the columns beside it. */
+static void tile_4(const uint32_t *in, int64_t in_stride, uint32_t *out, int64_t out_stride,
+                   int64_t rows, int64_t columns) {
   int64_t whole_rows = rows & ~(int64_t)3, whole_columns = columns & ~(int64_t)3;
   for (int64_t i = 0; i < whole_rows; i += 4)
     for (int64_t j = 0; j < whole_columns; j += 4)
       transpose_quad(in + j * in_stride + i, in_stride, out + i * out_stride + j, out_stride);
-  corner_4(in + whole_rows, in_stride, out + whole_rows * out_stride, out_stride, rows - whole_rows, columns);
-  corner_4(in + whole_columns * in_stride, in_stride, out + whole_columns, out_stride, whole_rows, columns - whole_columns);
+  corner_4(in + whole_rows, in_stride, out + whole_rows * out_stride, out_stride, rows - whole_rows,
+           columns);
+  corner_4(in + whole_columns * in_stride, in_stride, out + whole_columns, out_stride, whole_rows,
+           columns - whole_columns);
 }
 
 /* A tile of elements of item_bytes (1, 2, 4, 8); strides in elements. */
-static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out, int64_t out_stride, int64_t rows,
-                 int64_t columns) {
+static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out,
+                 int64_t out_stride, int64_t rows, int64_t columns) {
   switch (item_bytes) {
     case 1: corner_1(in, in_stride, out, out_stride, rows, columns); break;
     case 2: corner_2(in, in_stride, out, out_stride, rows, columns); break;
@@ -125,9 +144,10 @@ static void tile(size_t item_bytes, const void *in, int64_t in_stride, void *out
   }
 }
 
-/* ---- walking the box ------------------------------------------------------------------------------------------------------ */
+/* ---- walking the box ------------------------------------------------------------------------- */
 
-enum { TILE = 32 }; /* edge of a transposed tile in elements: two tiles of 8-byte elements fit the first-level cache */
+/* edge of a transposed tile in elements: two tiles of 8-byte elements fit the first-level cache */
+enum { TILE = 32 };
 
 /* A copy under way: strides in elements, as in neap_move. */
 typedef struct walk {
@@ -153,20 +173,23 @@ static void run_row(const walk *w, const char *in, char *out) {
 /* Rows [strip * TILE, ...) of a transpose. */
 static void run_strip(const walk *w, int64_t strip, const char *in, char *out) {
   const inner *k = &w->inner;
-  int64_t bytes = (int64_t)w->item_bytes, first = strip * TILE, rows = NEAP_MIN(k->rows - first, TILE);
+  int64_t bytes = (int64_t)w->item_bytes, first = strip * TILE,
+          rows = NEAP_MIN(k->rows - first, TILE);
   in += first * bytes;
   out += first * k->row_out_stride * bytes;
   for (int64_t j = 0; j < k->n; j += TILE)
-    tile(w->item_bytes, in + j * k->in_stride * bytes, k->in_stride, out + j * bytes, k->row_out_stride, rows,
-         NEAP_MIN(k->n - j, TILE));
+    tile(w->item_bytes, in + j * k->in_stride * bytes, k->in_stride, out + j * bytes,
+         k->row_out_stride, rows, NEAP_MIN(k->n - j, TILE));
 }
 
-/* Items [begin, end): an item is one position of the outer dimensions and one strip, strips running fastest. The position of
- * `begin` is found by division; from there on it is counted up like an odometer, without any. */
+/* Items [begin, end): an item is one position of the outer dimensions and one strip, strips running
+ * fastest. The position of `begin` is found by division; from there on it is counted up like an
+ * odometer, without any. */
 static void walk_items(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   const neap_move *m = &w->outer;
-  int64_t index[NEAP_MOVE_MAX_DIM], rest = begin / w->n_strip, strip = begin % w->n_strip, from = 0, to = 0;
+  int64_t index[NEAP_MOVE_MAX_DIM], rest = begin / w->n_strip, strip = begin % w->n_strip, from = 0,
+                                    to = 0;
   for (int d = m->n_dim - 1; d >= 0; d--) {
     index[d] = rest % m->dim[d];
     rest /= m->dim[d];
@@ -180,8 +203,8 @@ static void walk_items(void *context, int64_t begin, int64_t end) {
       run_strip(w, strip, in, out);
     else
       run_row(w, in, out);
-    /* The next strip; after the last one the odometer: a dimension that is through goes back to its begin, and the one
-     * before it one on. */
+    /* The next strip; after the last one the odometer: a dimension that is through goes back to its
+     * begin, and the one before it one on. */
     if (++strip < w->n_strip) continue;
     strip = 0;
     for (int d = m->n_dim - 1; d >= 0; d--) {
@@ -198,11 +221,12 @@ static void walk_items(void *context, int64_t begin, int64_t end) {
 /* Takes dimension d out; those behind it move up. */
 static void remove_dim(neap_move *m, int d) {
   for (m->n_dim--; d < m->n_dim; d++)
-    m->dim[d] = m->dim[d + 1], m->in_stride[d] = m->in_stride[d + 1], m->out_stride[d] = m->out_stride[d + 1];
+    m->dim[d] = m->dim[d + 1], m->in_stride[d] = m->in_stride[d + 1],
+    m->out_stride[d] = m->out_stride[d + 1];
 }
 
-/* One dense run is cut in pieces, so that a plain copy uses all threads too. Only where pieces come out even, since a box has no
- * ragged edge. */
+/* One dense run is cut in pieces, so that a plain copy uses all threads too. Only where pieces come
+ * out even, since a box has no ragged edge. */
 static void split_run(neap_move *m) {
   enum { PIECE = NEAP_GRAIN };
   int last = m->n_dim - 1;
@@ -214,17 +238,22 @@ static void split_run(neap_move *m) {
   neap_move_add(m, PIECE, in_stride, out_stride);
 }
 
-/* Decides between rows and a transpose: a transpose when the last dimension is dense in the target but strided in the source
- * and some other dimension is dense in the source. That one and the last form the tiles; the others are walked. */
-void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, void *out, int n_thread) {
+/* Decides between rows and a transpose: a transpose when the last dimension is dense in the target
+ * but strided in the source and some other dimension is dense in the source. That one and the last
+ * form the tiles; the others are walked. */
+void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, void *out,
+                   int n_thread) {
   for (int i = 0; i < move->n_dim; i++)
     if (move->dim[i] == 0) return;
   walk w = {.outer = simplify(move), .n_strip = 1, .item_bytes = item_bytes, .in = in, .out = out};
   split_run(&w.outer);
   neap_move *m = &w.outer;
   int last = m->n_dim - 1;
-  w.inner = (inner){.n = m->dim[last], .in_stride = m->in_stride[last], .out_stride = m->out_stride[last]};
-  for (int d = 0; d < last && w.inner.out_stride == 1 && w.inner.in_stride != 1 && w.inner.in_stride != 0; d++) {
+  w.inner =
+    (inner){.n = m->dim[last], .in_stride = m->in_stride[last], .out_stride = m->out_stride[last]};
+  for (int d = 0;
+       d < last && w.inner.out_stride == 1 && w.inner.in_stride != 1 && w.inner.in_stride != 0;
+       d++) {
     if (m->in_stride[d] != 1) continue;
     w.transpose = true;
     w.inner.rows = m->dim[d], w.inner.row_out_stride = m->out_stride[d];
@@ -232,11 +261,12 @@ void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, voi
   }
   int64_t item_elems = w.inner.n;
   remove_dim(m, last);
-  /* The dimension that the strips run over is no outer one; it is found again by its strides, since removing the last
-   * has left the others in place. */
+  /* The dimension that the strips run over is no outer one; it is found again by its strides, since
+   * removing the last has left the others in place. */
   if (w.transpose) {
     for (int d = 0; d < m->n_dim; d++)
-      if (m->in_stride[d] == 1 && m->dim[d] == w.inner.rows && m->out_stride[d] == w.inner.row_out_stride) {
+      if (m->in_stride[d] == 1 && m->dim[d] == w.inner.rows &&
+          m->out_stride[d] == w.inner.row_out_stride) {
         remove_dim(m, d);
         break;
       }

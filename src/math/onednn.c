@@ -1,8 +1,10 @@
-/* onednn.c: the oneDNN engine: asks for layouts and bytes, makes kernels, runs them. With its two neighbours (layouts in
- * onednn_md.c, problems in onednn_desc.c) the only code that includes dnnl.h.
+/* onednn.c: the oneDNN engine: asks for layouts and bytes, makes kernels, runs them. With its two
+ * neighbours (layouts in onednn_md.c, problems in onednn_desc.c) the only code that includes
+ * dnnl.h.
  *
- * A kernel is a primitive and one memory object per argument, made once; a run only sets their addresses. oneDNN clears
- * padding lanes whenever an address is set, so an address is set only when it has changed.
+ * A kernel is a primitive and one memory object per argument, made once; a run only sets their
+ * addresses. oneDNN clears padding lanes whenever an address is set, so an address is set only when
+ * it has changed.
  */
 #include "math/onednn.h"
 
@@ -25,15 +27,16 @@ struct neap_onednn {
   void *address[ONEDNN_MAX_ARG]; /* what memory[i] points at */
 };
 
-/* ---- engine and threads ------------------------------------------------------------------------------------------------- */
+/* ---- engine and threads ---------------------------------------------------------------------- */
 
-/* oneDNN's engine holds no memory of a problem's size and is safe to share, so the process has one. */
+/* oneDNN's engine holds no memory of a problem's size and is safe to share, so the process has
+ * one. */
 static dnnl_engine_t the_engine;
 static dnnl_primitive_attr_t the_attr; /* scratch is the caller's */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Made once a process, never destroyed. Without the attributes the engine is not used either: scratch that oneDNN took itself
- * would be bytes no plan knows of. */
+/* Made once a process, never destroyed. Without the attributes the engine is not used either:
+ * scratch that oneDNN took itself would be bytes no plan knows of. */
 static void make_engine(void) {
   if (dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) the_engine = NULL;
   if (dnnl_primitive_attr_create(&the_attr) != dnnl_success ||
@@ -42,20 +45,25 @@ static void make_engine(void) {
 }
 
 /* Whether oneDNN can be used; starts it at the first call, from whichever thread. */
-static bool have_engine(void) { return pthread_once(&once, make_engine) == 0 && the_engine != NULL; }
-
-/* ---- threads ------------------------------------------------------------------------------------------------------------ */
-
-static bool is_product(neap_onednn_kind kind) {
-  return kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT || (kind >= NEAP_ONEDNN_FC && kind <= NEAP_ONEDNN_FC_GRAD_WEIGHT);
+static bool have_engine(void) {
+  return pthread_once(&once, make_engine) == 0 && the_engine != NULL;
 }
 
-/* Multiply-adds of a product or convolution: outputs times what each sums over; of all else, elements. */
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static bool is_product(neap_onednn_kind kind) {
+  return kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT ||
+         (kind >= NEAP_ONEDNN_FC && kind <= NEAP_ONEDNN_FC_GRAD_WEIGHT);
+}
+
+/* Multiply-adds of a product or convolution: outputs times what each sums over; of all else,
+ * elements. */
 static double work_of(const neap_onednn_case *c) {
   double most = 0, n = 1;
   for (int i = 0; i < c->n_in + c->n_out; i++) {
     const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-    if (type->dtype == NEAP_DTYPE_F32) most = NEAP_MAX(most, (double)neap_shape_elems(&type->shape));
+    if (type->dtype == NEAP_DTYPE_F32)
+      most = NEAP_MAX(most, (double)neap_shape_elems(&type->shape));
   }
   bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
   if (!is_product(c->kind)) return most;
@@ -67,21 +75,24 @@ static double work_of(const neap_onednn_case *c) {
   return n * (double)neap_shape_elems(y);
 }
 
-/* Of the threads that the case asks for, as many as have enough to do: to wake one and to wait for it takes some microseconds. */
+/* Of the threads that the case asks for, as many as have enough to do: to wake one and to wait for
+ * it takes some microseconds. */
 static int threads_of(const neap_onednn_case *c) {
   double least = is_product(c->kind) ? 1 << 18 : NEAP_GRAIN, n = work_of(c) / least;
   return onednn_threads(n < c->n_thread ? NEAP_MAX((int)n, 1) : c->n_thread);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Bytes that the primitive wants behind execution argument `arg`, padding included; 0 when it has no such argument. */
+/* Bytes that the primitive wants behind execution argument `arg`, padding included; 0 when it has
+ * no such argument. */
 static size_t argument_bytes(const_dnnl_primitive_desc_t pd, int arg) {
   const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
   return md == NULL ? 0 : dnnl_memory_desc_get_size(md);
 }
 
-/* Bytes of what the forward leaves for the backward (the workspace); 0 when the problem lists none. */
+/* Bytes of what the forward leaves for the backward (the workspace); 0 when the problem lists
+ * none. */
 static size_t stash_bytes(const onednn_problem *p) {
   for (int i = 0; i < p->n_arg; i++)
     if (p->arg[i].arg == DNNL_ARG_WORKSPACE) return argument_bytes(p->pd, DNNL_ARG_WORKSPACE);
@@ -91,22 +102,24 @@ static size_t stash_bytes(const onednn_problem *p) {
 /* oneDNN falls back on loops of its own, slower than ours: their names begin with "ref". */
 static bool is_fast(const_dnnl_primitive_desc_t pd) {
   const char *name = NULL;
-  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name != NULL &&
-         strncmp(name, "ref", 3) != 0;
+  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+         name != NULL && strncmp(name, "ref", 3) != 0;
 }
 
-/* Writes the layouts that oneDNN has chosen into the case. False when one of them is none of ours (transformed weights, say):
- * then nobody but oneDNN could read the value. */
+/* Writes the layouts that oneDNN has chosen into the case. False when one of them is none of ours
+ * (transformed weights, say): then nobody but oneDNN could read the value. */
 static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
   for (int i = 0; i < p->n_arg; i++) {
     const onednn_arg *a = &p->arg[i];
     if (a->keeps_given) continue;
     neap_layout *layout = a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position];
     const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
-    const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, a->arg);
+    const dnnl_memory_desc_t *md =
+      dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, a->arg);
     if (a->keeps_plain)
       memset(layout, 0, sizeof *layout);
-    else if (md == NULL || !onednn_layout(md, type, onednn_groups(c, a->is_out, a->position), layout))
+    else if (md == NULL ||
+             !onednn_layout(md, type, onednn_groups(c, a->is_out, a->position), layout))
       return false;
   }
   return true;
@@ -117,14 +130,15 @@ static int64_t most_elems(const neap_shape *shape) {
   int64_t n = 1;
   for (int d = 0; d < shape->n_dim; d++) {
     bool may_be_blocked = d < 2 && shape->n_dim > 2;
-    n = neap_count_mul(n, may_be_blocked ? neap_count_add(shape->dim[d], 15) / 16 * 16 : shape->dim[d]);
+    n = neap_count_mul(
+      n, may_be_blocked ? neap_count_add(shape->dim[d], 15) / 16 * 16 : shape->dim[d]);
   }
   return n;
 }
 
-/* Whether every operand has elements, and not so many that oneDNN loses count, which is kept in 32 bits in many of its kernels
- * (asked about larger operands, it divides by zero): it is not asked about others. A stash, the only u8 operand, is left out: its
- * size is oneDNN's to say. */
+/* Whether every operand has elements, and not so many that oneDNN loses count, which is kept in 32
+ * bits in many of its kernels (asked about larger operands, it divides by zero): it is not asked
+ * about others. A stash, the only u8 operand, is left out: its size is oneDNN's to say. */
 static bool can_count(const neap_onednn_case *c) {
   for (int i = 0; i < c->n_in + c->n_out; i++) {
     const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
@@ -149,31 +163,37 @@ static bool ask_bytes(neap_onednn_case *c) {
 /* One algorithm. Free layouts first, then the bytes of the same problem with its layouts fixed. */
 static bool ask_algorithm(neap_onednn_case *c) {
   onednn_problem p;
-  bool good = onednn_describe(c, true, the_engine, the_attr, &p) && is_fast(p.pd) && take_layouts(c, &p);
+  bool good =
+    onednn_describe(c, true, the_engine, the_attr, &p) && is_fast(p.pd) && take_layouts(c, &p);
   if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
-  /* Asked again even so: the way that make will go, which may end at another kernel with other bytes (see onednn.h). */
+  /* Asked again even so: the way that make will go, which may end at another kernel with other
+   * bytes (see onednn.h). */
   return good && ask_bytes(c);
 }
 
-/* Whether Winograd's F(4x4, 3x3) beats the direct kernels: it must spread the transform of the weights over enough tiles
- * of 4 x 4 outputs, and over enough channels that of x and y. The bounds are measured (one core, AVX-512, f32): above them
- * 1.4 to 2.7 times the speed forward and for x, 1.1 to 2.2 for w; below, down to half. With few tiles of many channels (the
- * last layers of a net, where memory peaks) the scratch is largest and the gain least.
- * Source: Lavin and Gray, "Fast algorithms for convolutional neural networks", arXiv 1509.09308. */
+/* Whether Winograd's F(4x4, 3x3) beats the direct kernels: it must spread the transform of the
+ * weights over enough tiles of 4 x 4 outputs, and over enough channels that of x and y. The bounds
+ * are measured (one core, AVX-512, f32): above them 1.4 to 2.7 times the speed forward and for x,
+ * 1.1 to 2.2 for w; below, down to half. With few tiles of many channels (the last layers of a net,
+ * where memory peaks) the scratch is largest and the gain least. Source: Lavin and Gray, "Fast
+ * algorithms for convolutional neural networks", arXiv 1509.09308. */
 static bool winograd_pays(const neap_onednn_case *c) {
   enum { MIN_TILES = 128, MIN_CHANNELS = 32, MIN_CHANNELS_WEIGHT = 64 };
   bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT;
   if (c->kind > NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->n_space != 2 || c->groups != 1) return false;
   for (int d = 0; d < 2; d++)
     if (c->kernel[d] != 3 || c->stride[d] != 1 || c->dilation[d] != 1) return false;
-  const neap_shape *w = by_weight ? &c->out[0].shape : &c->in[1].shape, *y = by_weight ? &c->in[1].shape : &c->out[0].shape;
+  const neap_shape *w = by_weight ? &c->out[0].shape : &c->in[1].shape,
+                   *y = by_weight ? &c->in[1].shape : &c->out[0].shape;
   int64_t least = by_weight ? MIN_CHANNELS_WEIGHT : MIN_CHANNELS;
-  if (w->dim[0] < least || w->dim[1] < least || w->dim[0] % 16 != 0 || w->dim[1] % 16 != 0) return false;
+  if (w->dim[0] < least || w->dim[1] < least || w->dim[0] % 16 != 0 || w->dim[1] % 16 != 0)
+    return false;
   return y->dim[0] * ((y->dim[2] + 3) / 4) * ((y->dim[3] + 3) / 4) >= MIN_TILES;
 }
 
-/* Direct first; Winograd replaces it where it pays and its scratch keeps to the limit. Where there is no direct kernel it
- * may be the only one. It is asked on a copy, so that its refusal leaves the direct answer whole. */
+/* Direct first; Winograd replaces it where it pays and its scratch keeps to the limit. Where there
+ * is no direct kernel it may be the only one. It is asked on a copy, so that its refusal leaves the
+ * direct answer whole. */
 bool neap_onednn_ask(neap_onednn_case *c) {
   if (!have_engine() || !can_count(c)) return false;
   onednn_enter(threads_of(c), false);
@@ -181,7 +201,8 @@ bool neap_onednn_ask(neap_onednn_case *c) {
   c->algorithm = NEAP_ONEDNN_DIRECT;
   bool good = ask_algorithm(c);
   other.algorithm = NEAP_ONEDNN_WINOGRAD;
-  if (winograd_pays(&other) && ask_algorithm(&other) && other.scratch_bytes <= other.scratch_limit) {
+  if (winograd_pays(&other) && ask_algorithm(&other) &&
+      other.scratch_bytes <= other.scratch_limit) {
     *c = other;
     good = true;
   }
@@ -197,32 +218,37 @@ bool neap_onednn_ask_bytes(neap_onednn_case *c) {
   return good;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------------------ */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* Bytes that an operand has by its layout; a stash has what the choice gave it. */
 static size_t promised_bytes(const neap_onednn_case *c, const onednn_arg *a) {
   const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
   if (a->arg == DNNL_ARG_WORKSPACE) return a->is_out ? c->stash_bytes : neap_type_bytes(type);
-  return neap_layout_bytes(type, a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position]);
+  return neap_layout_bytes(type,
+                           a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position]);
 }
 
 /* That the primitive wants the bytes that the plan has laid out. Another oneDNN, processor or
  * number of threads may want other bytes; its kernel would then write past its room. */
-static neap_status check_promises(const neap_onednn_case *c, const onednn_problem *p, neap_error *error) {
+static neap_status check_promises(const neap_onednn_case *c, const onednn_problem *p,
+                                  neap_error *error) {
   size_t scratch = argument_bytes(p->pd, DNNL_ARG_SCRATCHPAD);
   if (scratch != c->scratch_bytes)
-    return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes of scratch, the plan promised %zu", scratch, c->scratch_bytes);
+    return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes of scratch, the plan promised %zu",
+                     scratch, c->scratch_bytes);
   for (int i = 0; i < p->n_arg; i++) {
     if (p->arg[i].position < 0) continue;
     size_t want = argument_bytes(p->pd, p->arg[i].arg), promised = promised_bytes(c, &p->arg[i]);
     if (want != promised)
-      return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes for operand %d, the plan promised %zu", want, p->arg[i].position,
-                       promised);
+      return neap_fail(error, NEAP_PLAN,
+                       "oneDNN needs %zu bytes for operand %d, the plan promised %zu", want,
+                       p->arg[i].position, promised);
   }
   return NEAP_OK;
 }
 
-/* Kernels that add up over images or rows: their threads wait for each other's sums, in generated code. */
+/* Kernels that add up over images or rows: their threads wait for each other's sums, in generated
+ * code. */
 static bool shares_meet(neap_onednn_kind kind) {
   return kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
 }
@@ -230,20 +256,26 @@ static bool shares_meet(neap_onednn_kind kind) {
 /* A memory object without an address for the next argument of k. */
 static bool add_memory(neap_onednn *k, const_dnnl_primitive_desc_t pd, const onednn_arg *arg) {
   const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg->arg);
-  if (md == NULL || dnnl_memory_create(&k->memory[k->n_arg], md, the_engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
+  if (md == NULL ||
+      dnnl_memory_create(&k->memory[k->n_arg], md, the_engine, DNNL_MEMORY_NONE) != dnnl_success)
+    return false;
   k->arg[k->n_arg++] = *arg;
   return true;
 }
 
-/* Fills k; what has been made when it fails is freed with k. Scratch, when there is any, is one more argument, the last. */
-static neap_status make_kernel(const neap_onednn_case *c, const onednn_problem *p, neap_onednn *k, neap_error *error) {
+/* Fills k; what has been made when it fails is freed with k. Scratch, when there is any, is one
+ * more argument, the last. */
+static neap_status make_kernel(const neap_onednn_case *c, const onednn_problem *p, neap_onednn *k,
+                               neap_error *error) {
   static const onednn_arg scratch = {.arg = DNNL_ARG_SCRATCHPAD, .position = ONEDNN_SCRATCH};
   NEAP_TRY(check_promises(c, p, error));
   bool good = dnnl_primitive_create(&k->primitive, p->pd) == dnnl_success &&
               dnnl_stream_create(&k->stream, the_engine, dnnl_stream_default_flags) == dnnl_success;
   for (int i = 0; good && i < p->n_arg; i++) good = add_memory(k, p->pd, &p->arg[i]);
   if (good && c->scratch_bytes > 0) good = add_memory(k, p->pd, &scratch);
-  return good ? NEAP_OK : neap_fail(error, NEAP_INTERNAL, "oneDNN could not make a kernel that it had agreed to");
+  return good ? NEAP_OK
+              : neap_fail(error, NEAP_INTERNAL,
+                          "oneDNN could not make a kernel that it had agreed to");
 }
 
 neap_status neap_onednn_make(const neap_onednn_case *c, neap_onednn **out, neap_error *error) {
@@ -278,16 +310,20 @@ void neap_onednn_free(neap_onednn *k) {
   neap_free(k);
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
-/* The results are there when it returns: on the processor a primitive is executed at once, by this thread and its helpers. */
+/* The results are there when it returns: on the processor a primitive is executed at once, by this
+ * thread and its helpers. */
 bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *scratch) {
   dnnl_exec_arg_t args[ONEDNN_MAX_ARG];
   onednn_enter(k->n_thread, k->meets);
   for (int i = 0; i < k->n_arg; i++) {
     const onednn_arg *a = &k->arg[i];
-    void *address = a->position == ONEDNN_SCRATCH ? scratch : a->is_out ? out[a->position] : in[a->position];
-    /* Setting costs a pass over the padding lanes; in a planned program addresses stay the same from run to run. */
+    void *address = a->position == ONEDNN_SCRATCH ? scratch
+                    : a->is_out                   ? out[a->position]
+                                                  : in[a->position];
+    /* Setting costs a pass over the padding lanes; in a planned program addresses stay the same
+     * from run to run. */
     if (address != k->address[i]) dnnl_memory_set_data_handle_v2(k->memory[i], address, k->stream);
     k->address[i] = address;
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};
@@ -298,8 +334,9 @@ bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
 
 bool neap_onednn_is_built(void) { return true; }
 
-/* A product cut along the longer side of C, in units of CUT rows or columns. oneDNN's own cut goes along K when C is flat, and
- * its threads then wait for each other: two took longer than one (measured, 16 to 128 rows). */
+/* A product cut along the longer side of C, in units of CUT rows or columns. oneDNN's own cut goes
+ * along K when C is flat, and its threads then wait for each other: two took longer than one
+ * (measured, 16 to 128 rows). */
 enum { CUT = 16 };
 
 /* C (M,N) = alpha op(A) op(B) + beta C, row by row with the leading dimensions lda, ldb, ldc. */
@@ -313,30 +350,34 @@ typedef struct cut_product {
 } cut_product;
 
 /* C (m,n), a part of p's, with what stands at a, b, c; on one thread. */
-static bool multiply_part(const cut_product *p, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
-                          float beta, float *c) {
+static bool multiply_part(const cut_product *p, int64_t m, int64_t n, int64_t k, const float *a,
+                          int64_t lda, const float *b, float beta, float *c) {
   char ta = p->ta ? 'T' : 'N', tb = p->tb ? 'T' : 'N';
   onednn_enter(1, false);
   dnnl_status_t status = dnnl_sgemm(ta, tb, m, n, k, p->alpha, a, lda, b, p->ldb, beta, c, p->ldc);
   return onednn_leave() && status == dnnl_success;
 }
 
-/* To turn A round, oneDNN reads down its columns. Rows a multiple of 4 KiB apart, as the gates of LSTM are, then fall upon the
- * same few lines of the cache, which costs a tenth to a fifth of the product (measured). */
+/* To turn A round, oneDNN reads down its columns. Rows a multiple of 4 KiB apart, as the gates of
+ * LSTM are, then fall upon the same few lines of the cache, which costs a tenth to a fifth of the
+ * product (measured). */
 static bool is_aliased(const cut_product *p, int64_t m, int64_t n) {
   enum { PAGE_ELEMS = 4096 / sizeof(float), LEAST = 64 };
   return p->ta && p->lda % PAGE_ELEMS == 0 && NEAP_MIN(m, NEAP_MIN(n, p->k)) >= LEAST;
 }
 
 /* As multiply_part for all of K, by copies of blocks of A whose rows are a little further apart. */
-static bool multiply_copied(const cut_product *p, int64_t m, int64_t n, const float *a, const float *b, float *c) {
+static bool multiply_copied(const cut_product *p, int64_t m, int64_t n, const float *a,
+                            const float *b, float *c) {
   enum { BLOCK = 128, ROW = BLOCK + 16 };
   float copy[BLOCK * ROW];
   for (int64_t i = 0; i < m; i += BLOCK)
     for (int64_t l = 0; l < p->k; l += BLOCK) {
       int64_t wide = NEAP_MIN(m - i, BLOCK), deep = NEAP_MIN(p->k - l, BLOCK);
-      for (int64_t r = 0; r < deep; r++) memcpy(copy + r * ROW, a + (l + r) * p->lda + i, (size_t)wide * sizeof *copy);
-      if (!multiply_part(p, wide, n, deep, copy, ROW, b + (p->tb ? l : l * p->ldb), l == 0 ? p->beta : 1, c + i * p->ldc))
+      for (int64_t r = 0; r < deep; r++)
+        memcpy(copy + r * ROW, a + (l + r) * p->lda + i, (size_t)wide * sizeof *copy);
+      if (!multiply_part(p, wide, n, deep, copy, ROW, b + (p->tb ? l : l * p->ldb),
+                         l == 0 ? p->beta : 1, c + i * p->ldc))
         return false;
     }
   return true;
@@ -352,12 +393,14 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
     a += p->ta ? from : from * p->lda, c += from * p->ldc, m = to - from;
   else
     b += p->tb ? from * p->ldb : from, c += from, n = to - from;
-  bool good = is_aliased(p, m, n) ? multiply_copied(p, m, n, a, b, c) : multiply_part(p, m, n, p->k, a, p->lda, b, p->beta, c);
+  bool good = is_aliased(p, m, n) ? multiply_copied(p, m, n, a, b, c)
+                                  : multiply_part(p, m, n, p->k, a, p->lda, b, p->beta, c);
   if (!good) p->failed = true;
 }
 
-bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
+bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                          float *c, int64_t ldc, int n_thread) {
   enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
   cut_product p = {.ta = ta,
                    .tb = tb,
@@ -373,14 +416,16 @@ bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
                    .a = a,
                    .b = b,
                    .c = c};
-  int64_t n_unit = (NEAP_MAX(m, n) + CUT - 1) / CUT, grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(m, n) * k, 1) + 1;
+  int64_t n_unit = (NEAP_MAX(m, n) + CUT - 1) / CUT,
+          grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(m, n) * k, 1) + 1;
   neap_parallel_for(n_unit, grain, n_thread, multiply_cut, &p);
   return !p.failed;
 }
 
 const char *neap_onednn_version(char text[24]) {
   const dnnl_version_t *v = dnnl_version();
-  snprintf(text, 24, "%d.%d.%d%s", v->major, v->minor, v->patch, onednn_threads(2) == 1 ? " alone" : "");
+  snprintf(text, 24, "%d.%d.%d%s", v->major, v->minor, v->patch,
+           onednn_threads(2) == 1 ? " alone" : "");
   return text;
 }
 
@@ -396,9 +441,11 @@ bool neap_onednn_ask_bytes(neap_onednn_case *problem) {
   return false;
 }
 
-neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error) {
+neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out,
+                             neap_error *error) {
   (void)problem, (void)out;
-  return neap_fail(error, NEAP_PLAN, "the plan asks for engine dnnl, but this Neap is built without oneDNN");
+  return neap_fail(error, NEAP_PLAN,
+                   "the plan asks for engine dnnl, but this Neap is built without oneDNN");
 }
 
 void neap_onednn_free(neap_onednn *kernel) { (void)kernel; }
@@ -410,10 +457,11 @@ bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, voi
 
 bool neap_onednn_is_built(void) { return false; }
 
-bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread) {
-  (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b, (void)ldb, (void)beta, (void)c,
-    (void)ldc;
+bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                          float *c, int64_t ldc, int n_thread) {
+  (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b,
+    (void)ldb, (void)beta, (void)c, (void)ldc;
   (void)n_thread;
   return false;
 }

@@ -1,30 +1,39 @@
-/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one. Of elementwise ops Relu and AddN have, for comparison and for
- * who forces the engine: they are bound by memory, and our vector loops, which take any layout too, are as fast.
+/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one. Of elementwise ops Relu and AddN
+ * have, for comparison and for who forces the engine: they are bound by memory, and our vector
+ * loops, which take any layout too, are as fast.
  *
- * A case is one problem as plain data: operands in the order of the op's record, geometry, flags. `ask` completes it with
- * what oneDNN wants: layouts and bytes; that is what an op's choose writes into its choice. `make` builds the kernel of a
- * completed case. Built without oneDNN (NEAP_WITH_DNNL=0), ask always says no.
+ * A case is one problem as plain data: operands in the order of the op's record, geometry, flags.
+ * `ask` completes it with what oneDNN wants: layouts and bytes; that is what an op's choose writes
+ * into its choice. `make` builds the kernel of a completed case. Built without oneDNN
+ * (NEAP_WITH_DNNL=0), ask always says no.
  *
- * INVARIANT: ask computes bytes by the way that make goes: from the finished layouts, not from a free choice of them.
- * INVARIANT: a kernel made for n threads runs with n threads, inside somebody's parallel region too; one made for more than one
- * never runs inside a share of a team (it could not have them there).
- * INVARIANT: padding lanes of every output are zero after a run, given that those of the inputs are.
+ * INVARIANT: ask computes bytes by the way that make goes: from the finished layouts, not from a
+ * free choice of them.
+ * INVARIANT: a kernel made for n threads runs with n threads, inside somebody's parallel region
+ * too; one made for more than one never runs inside a share of a team (it could not have them
+ * there).
+ * INVARIANT: padding lanes of every output are zero after a run, given that those of the inputs
+ * are.
  */
 #ifndef NEAP_MATH_ONEDNN_H
 #define NEAP_MATH_ONEDNN_H
 
 #include "tensor/tensor.h"
 
-/* Operands, inputs -> outputs; those in brackets may be absent (dtype NONE, or beyond n_in, n_out). f32. */
+/* Operands, inputs -> outputs; those in brackets may be absent (dtype NONE, or beyond n_in, n_out).
+ * f32. */
 typedef enum neap_onednn_kind {
   NEAP_ONEDNN_CONV,             /* x, w [b] -> y */
   NEAP_ONEDNN_CONV_GRAD_INPUT,  /* dy, w -> dx */
   NEAP_ONEDNN_CONV_GRAD_WEIGHT, /* x, dy -> dw [db] */
   NEAP_ONEDNN_POOL,             /* x -> y [stash] */
   NEAP_ONEDNN_POOL_GRAD,        /* dy [stash] -> dx */
-  NEAP_ONEDNN_NORM,           /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else out */
-  NEAP_ONEDNN_NORM_GRAD,      /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
-  NEAP_ONEDNN_FC,             /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
+  /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else
+   * out */
+  NEAP_ONEDNN_NORM,
+  NEAP_ONEDNN_NORM_GRAD, /* x, dy, mean, var, gamma [stash] -> dx, dgamma, dbeta */
+  /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
+  NEAP_ONEDNN_FC,
   NEAP_ONEDNN_FC_GRAD_INPUT,  /* dy, w -> dx */
   NEAP_ONEDNN_FC_GRAD_WEIGHT, /* x, dy -> dw [db] */
   NEAP_ONEDNN_RELU,           /* x -> y, all of one layout; keeps NaN; y may be x */
@@ -35,16 +44,19 @@ typedef enum neap_onednn_kind {
 enum { NEAP_ONEDNN_MAX_IN = 6, NEAP_ONEDNN_MAX_OUT = 4 };
 
 /* What conv problems may be solved by; choice->algorithm. */
-typedef enum neap_onednn_algorithm { NEAP_ONEDNN_DIRECT, NEAP_ONEDNN_WINOGRAD } neap_onednn_algorithm;
+typedef enum neap_onednn_algorithm {
+  NEAP_ONEDNN_DIRECT,
+  NEAP_ONEDNN_WINOGRAD
+} neap_onednn_algorithm;
 
 typedef struct neap_onednn_case {
   neap_onednn_kind kind;
   int n_thread;
   int n_in, n_out;
   const neap_type *in, *out;
-  /* ask reads in_layout as what is at hand, out_layout only for POOL_GRAD and NORM_GRAD, and sets both; make reads both.
-   * Convolutions choose freely; products are plain; RELU, RELU_GRAD and ADD leave both as they are given; the rest takes
-   * in_layout[0] as it is. */
+  /* ask reads in_layout as what is at hand, out_layout only for POOL_GRAD and NORM_GRAD, and sets
+   * both; make reads both. Convolutions choose freely; products are plain; RELU, RELU_GRAD and ADD
+   * leave both as they are given; the rest takes in_layout[0] as it is. */
   neap_layout in_layout[NEAP_ONEDNN_MAX_IN], out_layout[NEAP_ONEDNN_MAX_OUT];
   int n_space; /* CONV and POOL: spatial dimensions, and their window */
   int64_t kernel[3], stride[3], dilation[3], begin[3], end[3];
@@ -59,22 +71,27 @@ typedef struct neap_onednn_case {
   size_t scratch_bytes, stash_bytes; /* set by ask, promised to make */
 } neap_onednn_case;
 
-typedef struct neap_onednn neap_onednn; /* a kernel with its memory objects; used by one thread at a time */
+/* a kernel with its memory objects; used by one thread at a time */
+typedef struct neap_onednn neap_onednn;
 
-/* False: oneDNN has no kernel better than plain loops for this case, or a layout of its own making. */
+/* False: oneDNN has no kernel better than plain loops for this case, or a layout of its own
+ * making. */
 bool neap_onednn_ask(neap_onednn_case *problem);
 /* The same with algorithm and layouts given: sets the bytes alone. */
 bool neap_onednn_ask_bytes(neap_onednn_case *problem);
-/* PLAN error when this oneDNN needs other bytes than the case says. The kernel is owned by the caller. */
+/* PLAN error when this oneDNN needs other bytes than the case says. The kernel is owned by the
+ * caller. */
 neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error);
 void neap_onednn_free(neap_onednn *kernel);
-/* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's. False when oneDNN refuses. */
+/* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's.
+ * False when oneDNN refuses. */
 bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);
 /* False when this Neap is built without oneDNN. */
 bool neap_onednn_is_built(void);
 /* As neap_gemm_f32 (math/blas.h). False, C untouched, when there is no oneDNN or it refuses. */
-bool neap_onednn_gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int n_thread);
+bool neap_onednn_gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
+                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                          float *c, int64_t ldc, int n_thread);
 /* "2.6.3", "2.6.3 alone" where its kernels have one thread, or "none". Returns text. */
 const char *neap_onednn_version(char text[24]);
 

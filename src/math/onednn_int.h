@@ -6,20 +6,23 @@
 
 #include <dnnl.h>
 
-/* ---- layouts (onednn_md.c) ------------------------------------------------------------------------------------------- */
+/* ---- layouts (onednn_md.c) ------------------------------------------------------------------- */
 
-/* oneDNN's description of a value. groups > 1: a convolution's weight (O,I/g,...), for oneDNN (g,O/g,I/g,...). layout NULL:
- * oneDNN is free to choose. False when oneDNN can't express it. */
-bool onednn_md(const neap_type *type, const neap_layout *layout, int64_t groups, dnnl_memory_desc_t *md);
+/* oneDNN's description of a value. groups > 1: a convolution's weight (O,I/g,...), for oneDNN
+ * (g,O/g,I/g,...). layout NULL: oneDNN is free to choose. False when oneDNN can't express it. */
+bool onednn_md(const neap_type *type, const neap_layout *layout, int64_t groups,
+               dnnl_memory_desc_t *md);
 /* Back; false for anything that is not a dense order of dimensions with inner blocks. */
-bool onednn_layout(const dnnl_memory_desc_t *md, const neap_type *type, int64_t groups, neap_layout *layout);
+bool onednn_layout(const dnnl_memory_desc_t *md, const neap_type *type, int64_t groups,
+                   neap_layout *layout);
 
-/* ---- problems (onednn_desc.c) ------------------------------------------------------------------------------------------ */
+/* ---- problems (onednn_desc.c) ---------------------------------------------------------------- */
 
 /* One execution argument: an operand of the case, or scratch (position -1). */
 typedef struct onednn_arg {
-  int arg;                  /* DNNL_ARG_... */
-  bool is_out, keeps_plain; /* keeps_plain: its layout is not oneDNN's to choose (vectors, stash, flattened operands) */
+  int arg; /* DNNL_ARG_... */
+  /* keeps_plain: its layout is not oneDNN's to choose (vectors, stash, flattened operands) */
+  bool is_out, keeps_plain;
   int position;
   bool keeps_given; /* nor ours: whatever it is, oneDNN sees a row of lanes */
 } onednn_arg;
@@ -33,22 +36,24 @@ typedef struct onednn_problem {
   int n_arg;
 } onednn_problem;
 
-/* Makes the primitive descriptor of a case. `free`: layouts that are oneDNN's to choose are left to it; else all come
- * from the case. False when oneDNN has none. */
-bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
-                     onednn_problem *out);
+/* Makes the primitive descriptor of a case. `free`: layouts that are oneDNN's to choose are left to
+ * it; else all come from the case. False when oneDNN has none. */
+bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine,
+                     const_dnnl_primitive_attr_t attr, onednn_problem *out);
 static inline bool onednn_is_present(const neap_type *types, int n, int position) {
   return position < n && types[position].dtype != NEAP_DTYPE_NONE;
 }
 /* Groups of an operand's layout: the case's for a convolution's weight, else 1. */
 int64_t onednn_groups(const neap_onednn_case *c, bool is_out, int position);
 
-/* ---- threads (onednn_threads.c) ---------------------------------------------------------------------------------------- */
+/* ---- threads (onednn_threads.c) -------------------------------------------------------------- */
 
-/* How many threads a kernel that wants n may be made for: 1 where oneDNN's regions can't be run on Neap's teams. */
+/* How many threads a kernel that wants n may be made for: 1 where oneDNN's regions can't be run on
+ * Neap's teams. */
 int onednn_threads(int n);
-/* Around every call that makes or runs something: oneDNN takes the number of threads then. `meets`: its shares wait for each
- * other. Leaving gives false when a region could not be run. Between them oneDNN alone is called. */
+/* Around every call that makes or runs something: oneDNN takes the number of threads then. `meets`:
+ * its shares wait for each other. Leaving gives false when a region could not be run. Between them
+ * oneDNN alone is called. */
 void onednn_enter(int n_thread, bool meets);
 bool onednn_leave(void);
 

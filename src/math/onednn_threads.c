@@ -1,12 +1,15 @@
 /* onednn_threads.c: oneDNN's parallel regions run on Neap's teams (base/team.c), not on OpenMP's.
  *
- * OpenMP's region may have fewer threads than a kernel was made for (OMP_THREAD_LIMIT, OMP_DYNAMIC, a region around it), and the
- * kernel then waits for the missing ones without end; and its threads wait for each other by looking, which beside other busy
- * processes costs many times the work. How long is read once, when the library is loaded, before anything of Neap's runs.
- * So the six functions of OpenMP that oneDNN calls are replaced in the table through which it calls them, the global offset table of
- * that one library. Calls that are not Neap's go on to OpenMP: others in the process may use oneDNN as well.
+ * OpenMP's region may have fewer threads than a kernel was made for (OMP_THREAD_LIMIT, OMP_DYNAMIC,
+ * a region around it), and the kernel then waits for the missing ones without end; and its threads
+ * wait for each other by looking, which beside other busy processes costs many times the work. How
+ * long is read once, when the library is loaded, before anything of Neap's runs. So the six
+ * functions of OpenMP that oneDNN calls are replaced in the table through which it calls them, the
+ * global offset table of that one library. Calls that are not Neap's go on to OpenMP: others in the
+ * process may use oneDNN as well.
  *
- * INVARIANT: where a function can't be replaced (another oneDNN, another system) every kernel is made for one thread.
+ * INVARIANT: where a function can't be replaced (another oneDNN, another system) every kernel is
+ * made for one thread.
  */
 #include "base/base.h"
 
@@ -23,7 +26,7 @@
 #include <unistd.h>
 #endif
 
-/* ---- what oneDNN is told ------------------------------------------------------------------------------------------- */
+/* ---- what oneDNN is told --------------------------------------------------------------------- */
 
 /* Of this thread; all zero outside calls of Neap's. */
 typedef struct standing {
@@ -35,7 +38,8 @@ typedef struct standing {
 static _Thread_local standing here;
 static bool is_replaced;
 
-/* Calls don't nest: no kernel of oneDNN's calls Neap. Where nothing is replaced oneDNN asks OpenMP, and n_thread is 1. */
+/* Calls don't nest: no kernel of oneDNN's calls Neap. Where nothing is replaced oneDNN asks OpenMP,
+ * and n_thread is 1. */
 void onednn_enter(int n_thread, bool meets) {
   here = (standing){.most = n_thread, .n_share = 1, .meets = meets};
   if (is_replaced) return;
@@ -55,9 +59,10 @@ static int get_num_threads(void) { return here.most > 0 ? here.n_share : omp_get
 static int get_thread_num(void) { return here.most > 0 ? here.share : omp_get_thread_num(); }
 static int in_parallel(void) { return here.most > 0 ? here.n_share > 1 : omp_in_parallel(); }
 
-/* ---- regions ---------------------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
-/* Of libgomp, by names that compilers know: the body on n threads, 0 for the usual number; and a barrier among them. */
+/* Of libgomp, by names that compilers know: the body on n threads, 0 for the usual number; and a
+ * barrier among them. */
 extern void GOMP_parallel(void (*body)(void *), void *data, unsigned n, unsigned flags);
 extern void GOMP_barrier(void);
 
@@ -68,8 +73,9 @@ typedef struct region {
   bool meets;
 } region;
 
-/* The caller's standing is that of a share while it runs one. Where the shares wait for each other by looking, all begin together:
- * who came first would look while the other has yet to get a core. */
+/* The caller's standing is that of a share while it runs one. Where the shares wait for each other
+ * by looking, all begin together: who came first would look while the other has yet to get a
+ * core. */
 static void run_share(void *context, int share) {
   const region *r = context;
   standing saved = here;
@@ -103,7 +109,7 @@ static void barrier(void) {
     neap_team_meet();
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #if defined(__linux__) && defined(__LP64__)
 
@@ -136,7 +142,8 @@ static int find_object(struct dl_phdr_info *info, size_t size, void *context) {
   for (int i = 0; i < info->dlpi_phnum; i++) {
     const ElfW(Phdr) *h = &info->dlpi_phdr[i];
     uintptr_t from = o.base + h->p_vaddr, to = from + h->p_memsz;
-    if (h->p_type == PT_LOAD) has_code = has_code || (code >= from && code < to), o.end = NEAP_MAX(o.end, to);
+    if (h->p_type == PT_LOAD)
+      has_code = has_code || (code >= from && code < to), o.end = NEAP_MAX(o.end, to);
     if (h->p_type == PT_DYNAMIC) o.dynamic = (const void *)from;
     if (h->p_type == PT_GNU_RELRO) o.fixed = from, o.fixed_end = to;
   }
@@ -145,7 +152,8 @@ static int find_object(struct dl_phdr_info *info, size_t size, void *context) {
   return 1;
 }
 
-/* Writes one entry, in a page that may be read-only. The entry is read by other threads as it is written. */
+/* Writes one entry, in a page that may be read-only. The entry is read by other threads as it is
+ * written. */
 static bool write_entry(const object *o, function *entry, function value) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)entry / page * page;
   bool is_fixed = (uintptr_t)entry >= o->fixed && (uintptr_t)entry < o->fixed_end;
@@ -155,18 +163,22 @@ static bool write_entry(const object *o, function *entry, function value) {
   return true;
 }
 
-/* Replaces what a list of relocations binds to one of the names: entries that hold the address of a symbol and nothing else. */
-static void replace_in(object *o, const ElfW(Rela) * list, size_t bytes, const ElfW(Sym) * symbols, const char *names) {
+/* Replaces what a list of relocations binds to one of the names: entries that hold the address of a
+ * symbol and nothing else. */
+static void replace_in(object *o, const ElfW(Rela) * list, size_t bytes, const ElfW(Sym) * symbols,
+                       const char *names) {
   for (const ElfW(Rela) *r = list; r < list + bytes / sizeof *r; r++) {
     const char *name = names + symbols[ELF64_R_SYM(r->r_info)].st_name;
     if (ELF64_R_SYM(r->r_info) == 0 || r->r_addend != 0) continue;
     for (int k = 0; k < NEAP_COUNT(replaced); k++)
-      if (strcmp(name, replaced[k].name) == 0 && write_entry(o, (function *)(o->base + r->r_offset), replaced[k].ours))
+      if (strcmp(name, replaced[k].name) == 0 &&
+          write_entry(o, (function *)(o->base + r->r_offset), replaced[k].ours))
         o->found |= 1u << k;
   }
 }
 
-/* Addresses in the dynamic section are those of the file on some systems, those in memory on others. */
+/* Addresses in the dynamic section are those of the file on some systems, those in memory on
+ * others. */
 static const void *address(const object *o, ElfW(Addr) value) {
   return (const void *)(value < o->base ? o->base + value : value);
 }

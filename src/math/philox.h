@@ -1,5 +1,6 @@
-/* math/philox.h: neap_philox for many blocks at once, as plain loops over arrays, so that a NEAP_MULTIVERSION function that
- * calls it becomes vector code. The words are the same, bit for bit. */
+/* math/philox.h: neap_philox for many blocks at once, as plain loops over arrays, so that a
+ * NEAP_MULTIVERSION function that calls it becomes vector code. The words are the same, bit for
+ * bit. */
 #ifndef NEAP_MATH_PHILOX_H
 #define NEAP_MATH_PHILOX_H
 
@@ -8,8 +9,10 @@
 enum { NEAP_PHILOX_BLOCKS = 32, NEAP_PHILOX_WORDS = 4 * NEAP_PHILOX_BLOCKS };
 
 /* The words of blocks [first, first + NEAP_PHILOX_BLOCKS), four a block, in order. */
-static inline void neap_philox_words(uint64_t seed, uint32_t stream, uint32_t step, uint64_t first, uint32_t *restrict out) {
-  uint32_t c0[NEAP_PHILOX_BLOCKS], c1[NEAP_PHILOX_BLOCKS], c2[NEAP_PHILOX_BLOCKS], c3[NEAP_PHILOX_BLOCKS];
+static inline void neap_philox_words(uint64_t seed, uint32_t stream, uint32_t step, uint64_t first,
+                                     uint32_t *restrict out) {
+  uint32_t c0[NEAP_PHILOX_BLOCKS], c1[NEAP_PHILOX_BLOCKS], c2[NEAP_PHILOX_BLOCKS],
+    c3[NEAP_PHILOX_BLOCKS];
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
   for (int i = 0; i < NEAP_PHILOX_BLOCKS; i++) {
     uint64_t index = first + (uint64_t)i;

@@ -1,8 +1,8 @@
 /* math/vec.h: what vector kernels share: elementary functions that the compiler vectorises.
  *
- * Functions marked NEAP_MULTIVERSION (base.h) are plain loops over restrict pointers. The elementary functions below are
- * branch-free, so that a loop calling them becomes vector code; their errors are stated beside them. No -ffast-math
- * anywhere.
+ * Functions marked NEAP_MULTIVERSION (base.h) are plain loops over restrict pointers. The
+ * elementary functions below are branch-free, so that a loop calling them becomes vector code;
+ * their errors are stated beside them. No -ffast-math anywhere.
  */
 #ifndef NEAP_MATH_VEC_H
 #define NEAP_MATH_VEC_H
@@ -12,10 +12,11 @@
 #include <math.h>
 #include <string.h>
 
-/* exp(x), error below 2 ulp on [-87.3, 88.7]; 0 below, infinity above. Range reduction by ln 2 in two parts (Cody and
- * Waite), then a polynomial of degree 6 on [-ln2/2, ln2/2]. */
+/* exp(x), error below 2 ulp on [-87.3, 88.7]; 0 below, infinity above. Range reduction by ln 2 in
+ * two parts (Cody and Waite), then a polynomial of degree 6 on [-ln2/2, ln2/2]. */
 static inline float neap_exp_f32(float x) {
-  float most = x > -87.33654f ? x : -87.33654f, clamped = most < 88.72283f ? most : 88.72283f; /* NaN becomes a bound */
+  /* NaN becomes a bound */
+  float most = x > -87.33654f ? x : -87.33654f, clamped = most < 88.72283f ? most : 88.72283f;
   float n = rintf(clamped * 1.44269504f);
   float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
@@ -37,15 +38,17 @@ static inline float neap_exp_f32(float x) {
   return x != x ? x : y;
 }
 
-/* exp(x) = scale (1 + more) for x <= 0 down to -87.3, as neap_exp_f32 has it; below, it is that of -87.3; NaN gives NaN. The rounding
- * of x / ln 2 is that of adding 1.5 2^23, whose low bits then hold the integer: no conversion, so NaN needs no care. */
+/* exp(x) = scale (1 + more) for x <= 0 down to -87.3, as neap_exp_f32 has it; below, it is that of
+ * -87.3; NaN gives NaN. The rounding of x / ln 2 is that of adding 1.5 2^23, whose low bits then
+ * hold the integer: no conversion, so NaN needs no care. */
 typedef struct neap_exp_parts {
   float scale, more;
 } neap_exp_parts;
 
 static inline neap_exp_parts neap_exp_nonpositive_f32(float x) {
   const float magic = 12582912.0f;
-  float most = -87.33654f > x ? -87.33654f : x, shifted = most * 1.44269504f + magic, n = shifted - magic;
+  float most = -87.33654f > x ? -87.33654f : x, shifted = most * 1.44269504f + magic,
+        n = shifted - magic;
   float r = most - n * 0.693359375f + n * 2.12194440e-4f, p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -60,14 +63,16 @@ static inline neap_exp_parts neap_exp_nonpositive_f32(float x) {
   return parts;
 }
 
-/* tanh(|x|) = -m / (2 + m) with m = exp(-2|x|) - 1, which the parts give without cancellation. Error below 3 ulp. */
+/* tanh(|x|) = -m / (2 + m) with m = exp(-2|x|) - 1, which the parts give without cancellation.
+ * Error below 3 ulp. */
 static inline float neap_tanh_f32(float x) {
   neap_exp_parts e = neap_exp_nonpositive_f32(-2.0f * fabsf(x));
   float m = e.scale * e.more + (e.scale - 1.0f);
   return copysignf(m / (2.0f + m), x);
 }
 
-/* 1 / (1 + exp(-x)), by the exponential of -|x|, which can't overflow. Error below 3 ulp; 0 below -87.3. */
+/* 1 / (1 + exp(-x)), by the exponential of -|x|, which can't overflow. Error below 3 ulp; 0 below
+ * -87.3. */
 static inline float neap_sigmoid_f32(float x) {
   float a = -fabsf(x);
   neap_exp_parts e = neap_exp_nonpositive_f32(a);
@@ -75,14 +80,15 @@ static inline float neap_sigmoid_f32(float x) {
   y = a < -87.33654f ? 0.0f : y;
   return (x < 0.0f ? y : 1.0f) / (1.0f + y);
 }
-/* erf(x): an odd polynomial below 0.92, above it 1 - exp(-P(|x|)) with P fitted to -log erfc on [0.9, 4], from where on erf is
- * 1 in f32. Error below 3 ulp. */
+/* erf(x): an odd polynomial below 0.92, above it 1 - exp(-P(|x|)) with P fitted to -log erfc on
+ * [0.9, 4], from where on erf is 1 in f32. Error below 3 ulp. */
 static inline float neap_erf_f32(float x) {
   float a = fabsf(x), s = a * a, b = a > 4.0f ? 4.0f : a;
   float near = s * (5.201837673e-03f + s * (-8.151340567e-04f + s * 8.404849603e-05f));
   near = s * (1.128370225e-01f + s * (-2.685974483e-02f + near));
   near = a * (1.128379167e+00f + s * (-3.761263422e-01f + near));
-  float far = b * (4.458500148e-03f + b * (-5.212258781e-04f + b * (3.559396167e-05f + b * -1.025399832e-06f)));
+  float far = b * (4.458500148e-03f +
+                   b * (-5.212258781e-04f + b * (3.559396167e-05f + b * -1.025399832e-06f)));
   far = b * (6.327987300e-01f + b * (1.090015329e-01f + b * (-2.569688467e-02f + far)));
   far = -2.165846509e-04f + b * (1.129746873e+00f + far);
   float y = a < 0.92f ? near : 1.0f - neap_exp_f32(-far);

@@ -1,7 +1,9 @@
-/* apply.c: from slots to a net: names for what is shared, the renaming, and the proof that the net has stayed the same.
+/* apply.c: from slots to a net: names for what is shared, the renaming, and the proof that the net
+ * has stayed the same.
  *
- * INVARIANT: names are given in order of first definition and never to what exists, in the net or its subnets; so two runs
- * give the same net, and a net that was planned keeps its names when it is planned again.
+ * INVARIANT: names are given in order of first definition and never to what exists, in the net or
+ * its subnets; so two runs give the same net, and a net that was planned keeps its names when it is
+ * planned again.
  */
 #include "memonger/memonger_int.h"
 
@@ -22,13 +24,15 @@ static bool is_taken(const neap_net *net, const char *name) {
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL && is_taken(op->attrs[a].net, name)) return true;
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL &&
+          is_taken(op->attrs[a].net, name))
+        return true;
   }
   return false;
 }
 
-/* Counts members and lists the slots that have several in `order`; returns how many those are. slot[b] < 0: blob b is in none.
- * neap_assign numbers slots by their first members. */
+/* Counts members and lists the slots that have several in `order`; returns how many those are.
+ * slot[b] < 0: blob b is in none. neap_assign numbers slots by their first members. */
 static int list_shared(namer *s, int n_slot) {
   int n = 0;
   for (int b = 0; b < s->r->n_blob; b++)
@@ -38,8 +42,10 @@ static int list_shared(namer *s, int n_slot) {
   return n;
 }
 
-/* The first n slots of `order` get names that `net` lacks, numbered on from *number, which is left at the last one given. */
-static neap_status name_slots(namer *s, int n, const neap_net *net, const char *prefix, int *number, neap_error *error) {
+/* The first n slots of `order` get names that `net` lacks, numbered on from *number, which is left
+ * at the last one given. */
+static neap_status name_slots(namer *s, int n, const neap_net *net, const char *prefix, int *number,
+                              neap_error *error) {
   for (int k = 0; k < n; k++) {
     const char *name;
     do {
@@ -51,20 +57,22 @@ static neap_status name_slots(namer *s, int n, const neap_net *net, const char *
   return NEAP_OK;
 }
 
-/* INTERNAL error unless both nets have the same ops reading from the same ops, in place at the same places. */
+/* INTERNAL error unless both nets have the same ops reading from the same ops, in place at the same
+ * places. */
 static neap_status prove_same(const neap_net *net, const neap_net *made, neap_error *error) {
   neap_buffer where = {0};
   bool same = false;
   neap_status status = neap_net_same_graph(net, made, &same, &where, error);
   if (status == NEAP_OK && same) same = neap_net_same_in_place(net, made, &where);
   if (status == NEAP_OK && !same)
-    status = neap_fail(error, NEAP_INTERNAL, "the renamed net \"%s\" is not the net it came from: %s", neap_net_name(net),
-                       where.text != NULL ? where.text : "they differ");
+    status =
+      neap_fail(error, NEAP_INTERNAL, "the renamed net \"%s\" is not the net it came from: %s",
+                neap_net_name(net), where.text != NULL ? where.text : "they differ");
   neap_buffer_fini(&where);
   return status;
 }
 
-/* ---- names inside subnets --------------------------------------------------------------------------------------------- */
+/* ---- names inside subnets -------------------------------------------------------------------- */
 
 typedef struct inner {
   const neap_net *net; /* the outermost: new names are new in all of it */
@@ -74,12 +82,14 @@ typedef struct inner {
   int number; /* the last number that a name was given */
 } inner;
 
-/* Adds the renames of all subnets of `net`, at any depth. `graph` is the one made of `net`: its nodes hold the subnets'
- * graphs. */
-static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph, neap_error *error);
+/* Adds the renames of all subnets of `net`, at any depth. `graph` is the one made of `net`: its
+ * nodes hold the subnets' graphs. */
+static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph,
+                                 neap_error *error);
 
 /* Renames of one subnet's own names, each slot of several under a name of its own. */
-static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph, neap_error *error) {
+static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph,
+                              neap_error *error) {
   neap_recycle recycle;
   neap_assign_figures assigned = {0};
   const neap_recycle_options greedily = {0};
@@ -87,10 +97,14 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 3 + 3) * sizeof *lists);
   const char **name = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob + 1) * sizeof *name);
   int room = recycle.n_blob + 1;
-  namer s = {.r = &recycle, .slot = lists, .count = lists + room, .order = lists + 2 * room, .name = name};
-  neap_status status = lists == NULL || name == NULL ? neap_fail_memory(error, (size_t)room * 32, "names")
-                                                     : neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
-  if (status == NEAP_OK) status = name_slots(&s, list_shared(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
+  namer s = {
+    .r = &recycle, .slot = lists, .count = lists + room, .order = lists + 2 * room, .name = name};
+  neap_status status = lists == NULL || name == NULL
+                         ? neap_fail_memory(error, (size_t)room * 32, "names")
+                         : neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
+  if (status == NEAP_OK)
+    status =
+      name_slots(&s, list_shared(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
   for (int b = 0; b < recycle.n_blob && status == NEAP_OK; b++) {
     if (lists[b] < 0 || name[lists[b]] == NULL) continue;
     if (neap_list_grow(&all->list, &all->cap, all->n + 1, sizeof *all->list))
@@ -102,7 +116,8 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   return status == NEAP_OK ? rename_inside(all, sub, graph, error) : status;
 }
 
-/* The node that op `op` has become; graphs of subnets have nodes besides, which copy what is handed on. */
+/* The node that op `op` has become; graphs of subnets have nodes besides, which copy what is handed
+ * on. */
 static const neap_node *node_of(const neap_graph *graph, const neap_net_op *op) {
   for (int n = 0; n < graph->n_node; n++)
     if (graph->node[n].op == op->op && graph->node[n].name == op->name) return &graph->node[n];
@@ -116,14 +131,17 @@ static bool is_listed(const inner *all, const neap_net *sub) {
   return false;
 }
 
-static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph, neap_error *error) {
+static neap_status rename_inside(inner *all, const neap_net *net, const neap_graph *graph,
+                                 neap_error *error) {
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     const neap_node *node = NULL;
-    for (int a = 0, k = 0; a < neap_op_n_attrs(op->op) && (op->op->effects & NEAP_EFFECT_PSEUDO) == 0; a++) {
+    for (int a = 0, k = 0;
+         a < neap_op_n_attrs(op->op) && (op->op->effects & NEAP_EFFECT_PSEUDO) == 0; a++) {
       if (op->op->attrs[a].type != NEAP_ATTR_NET) continue;
       if (node == NULL && (node = node_of(graph, op)) == NULL) break; /* dead */
-      if (op->attrs[a].net != NULL && k < node->n_sub && node->sub[k] != NULL && !is_listed(all, op->attrs[a].net))
+      if (op->attrs[a].net != NULL && k < node->n_sub && node->sub[k] != NULL &&
+          !is_listed(all, op->attrs[a].net))
         NEAP_TRY(rename_sub(all, op->attrs[a].net, node->sub[k], error));
       k++;
     }
@@ -131,32 +149,38 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
   return NEAP_OK;
 }
 
-/* ---- the net ---------------------------------------------------------------------------------------------------------- */
+/* ---- the net --------------------------------------------------------------------------------- */
 
-/* A copy of the net in which the blobs of each slot of several have one name, proved the same before it is given out; *out is
- * owned by the caller and set on success alone. `inside`: subnets' own names are recycled too. name[k], when asked for: the name
- * of slot k, NULL for a slot of one. */
-neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot, const char *prefix, bool inside,
-                               const char **name, neap_net **out, neap_error *error) {
+/* A copy of the net in which the blobs of each slot of several have one name, proved the same
+ * before it is given out; *out is owned by the caller and set on success alone. `inside`: subnets'
+ * own names are recycled too. name[k], when asked for: the name of slot k, NULL for a slot of
+ * one. */
+neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int n_slot,
+                               const char *prefix, bool inside, const char **name, neap_net **out,
+                               neap_error *error) {
   neap_arena arena = {0};
   size_t room = (size_t)recycle->n_blob; /* each slot has a blob */
   namer s = {.r = recycle, .slot = slot};
   int **lists[] = {&s.count, &s.order};
-  const char **from = neap_arena_alloc(&arena, room * sizeof *from), **to = neap_arena_alloc(&arena, room * sizeof *to);
+  const char **from = neap_arena_alloc(&arena, room * sizeof *from),
+             **to = neap_arena_alloc(&arena, room * sizeof *to);
   s.name = neap_arena_alloc(&arena, room * sizeof *s.name);
   bool ok = from != NULL && to != NULL && s.name != NULL;
-  for (int k = 0; k < NEAP_COUNT(lists); k++) ok = ok && (*lists[k] = neap_arena_alloc(&arena, room * sizeof(int))) != NULL;
+  for (int k = 0; k < NEAP_COUNT(lists); k++)
+    ok = ok && (*lists[k] = neap_arena_alloc(&arena, room * sizeof(int))) != NULL;
   neap_net *made = NULL;
   neap_net_edit edit = {.from = from, .to = to};
   inner all = {.net = recycle->net, .prefix = prefix};
-  neap_status status = ok ? name_slots(&s, list_shared(&s, n_slot), recycle->net, prefix, &all.number, error)
-                          : neap_fail_memory(error, room * 32, "names");
+  neap_status status =
+    ok ? name_slots(&s, list_shared(&s, n_slot), recycle->net, prefix, &all.number, error)
+       : neap_fail_memory(error, room * 32, "names");
   for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
     if (slot[b] < 0 || s.name[slot[b]] == NULL) continue;
     from[edit.n_rename] = recycle->blob[b].name;
     to[edit.n_rename++] = s.name[slot[b]];
   }
-  if (status == NEAP_OK && inside) status = rename_inside(&all, recycle->net, recycle->graph, error);
+  if (status == NEAP_OK && inside)
+    status = rename_inside(&all, recycle->net, recycle->graph, error);
   edit.local = all.list;
   edit.n_local = all.n;
   if (status == NEAP_OK) status = neap_net_copy_edited(recycle->net, &edit, &made, error);

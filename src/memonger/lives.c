@@ -1,13 +1,14 @@
-/* lives.c: what the planner knows of a net's blob names: when each lives, what may overlap it, and who may share at all.
- * recycle.c chooses by it, apply.c renames.
+/* lives.c: what the planner knows of a net's blob names: when each lives, what may overlap it, and
+ * who may share at all. recycle.c chooses by it, apply.c renames.
  *
- * The net's graph is prepared so that node n is op n, and one schedule of it under policy `name` gives the lives of all values;
- * a name lives from the first write of any version to the last read of any. A net whose Gradient op stands as it is has more
- * nodes than ops: its names live as long as the backward pass reads them, and lives count nodes. In `dag`, name A is over before
- * B begins when a path leads from all that touches A to all that writes B.
+ * The net's graph is prepared so that node n is op n, and one schedule of it under policy `name`
+ * gives the lives of all values; a name lives from the first write of any version to the last read
+ * of any. A net whose Gradient op stands as it is has more nodes than ops: its names live as long
+ * as the backward pass reads them, and lives count nodes. In `dag`, name A is over before B begins
+ * when a path leads from all that touches A to all that writes B.
  * INVARIANT: names that `conflict` keeps apart may not become one; any other two of one class may.
- * INVARIANT: whatever shares, lower_bound_bytes is not above what the names hold: it counts the same blobs at their full sizes,
- * and those alive at one step conflict.
+ * INVARIANT: whatever shares, lower_bound_bytes is not above what the names hold: it counts the
+ * same blobs at their full sizes, and those alive at one step conflict.
  */
 #include "memonger/memonger_int.h"
 
@@ -15,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What neap_recycle_open needs while it works; all but `r` is given back by finish_open. `blob_of` lies in r's arena. */
+/* What neap_recycle_open needs while it works; all but `r` is given back by finish_open. `blob_of`
+ * lies in r's arena. */
 typedef struct opener {
   neap_recycle *r;
   neap_work work;
@@ -23,17 +25,20 @@ typedef struct opener {
   int *blob_of; /* by value; -1: nameless */
 } opener;
 
-static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "the live ranges of a net"); }
+static neap_status no_memory(neap_error *error) {
+  return neap_fail_memory(error, 4096, "the live ranges of a net");
+}
 
-/* ---- what may not be shared ------------------------------------------------------------------------------------------- */
+/* ---- what may not be shared ------------------------------------------------------------------ */
 
-/* Why a blob keeps its name and bytes, as far as the net's definition says; NULL: nothing there against it. Static text. Names
- * are interned: equal ones are one pointer. */
+/* Why a blob keeps its name and bytes, as far as the net's definition says; NULL: nothing there
+ * against it. Static text. Names are interned: equal ones are one pointer. */
 static const char *why_fixed(const neap_net *net, const neap_net_blob *blob) {
   if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT) return "is declared";
   if (blob->keep) return "is kept";
   if (blob->role == NEAP_ROLE_OUTPUT) return "is an output";
-  if (blob->role == NEAP_ROLE_GRADIENT || blob->role == NEAP_ROLE_STATE) return "stays from run to run";
+  if (blob->role == NEAP_ROLE_GRADIENT || blob->role == NEAP_ROLE_STATE)
+    return "stays from run to run";
   for (int k = 0; k < neap_net_n_outputs(net); k++)
     if (neap_net_output_at(net, k) == blob->name) return "is an output";
   return NULL;
@@ -48,26 +53,30 @@ static bool is_operand(const neap_net_op *op, const char *name) {
   return false;
 }
 
-/* Names that a subnet of `owner` has to itself, parameters and results that stand for other operands among them: a renaming
- * from outside would reach them too. */
+/* Names that a subnet of `owner` has to itself, parameters and results that stand for other
+ * operands among them: a renaming from outside would reach them too. */
 static void fix_inner_names(opener *o, const neap_net_op *owner, const neap_net *sub) {
   for (int i = 0; i < neap_net_n_blobs(sub); i++) {
     const char *name = neap_net_blob_at(sub, i)->name;
     int b = neap_map_get(&o->r->index, name, -1);
     bool given = false;
-    for (int k = 0; k < neap_net_n_outputs(sub); k++) given = given || neap_net_output_at(sub, k) == name;
-    for (int k = 0; k < neap_net_n_sub_inputs(sub); k++) given = given || neap_net_sub_input_at(sub, k) == name;
+    for (int k = 0; k < neap_net_n_outputs(sub); k++)
+      given = given || neap_net_output_at(sub, k) == name;
+    for (int k = 0; k < neap_net_n_sub_inputs(sub); k++)
+      given = given || neap_net_sub_input_at(sub, k) == name;
     if (b >= 0 && !(given && is_operand(owner, name)) && o->r->blob[b].fixed == NULL)
       o->r->blob[b].fixed = "is a name inside a subnet too";
   }
   for (int i = 0; i < neap_net_n_ops(sub); i++) {
     const neap_net_op *op = neap_net_op_at(sub, i);
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) fix_inner_names(o, op, op->attrs[a].net);
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+        fix_inner_names(o, op, op->attrs[a].net);
   }
 }
 
-/* One record per name of the net, with no life yet, and the index of names; then what keeps a name fixed. Fails with MEMORY. */
+/* One record per name of the net, with no life yet, and the index of names; then what keeps a name
+ * fixed. Fails with MEMORY. */
 static neap_status list_blobs(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   r->n_blob = neap_net_n_blobs(r->net);
@@ -88,28 +97,32 @@ static neap_status list_blobs(opener *o, neap_error *error) {
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) fix_inner_names(o, op, op->attrs[a].net);
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+        fix_inner_names(o, op, op->attrs[a].net);
   }
   return NEAP_OK;
 }
 
-/* ---- lives ------------------------------------------------------------------------------------------------------------ */
+/* ---- lives ----------------------------------------------------------------------------------- */
 
-/* The definition order under policy `name`, without scratch, which no name has. `dag` adds reachability. */
+/* The definition order under policy `name`, without scratch, which no name has. `dag` adds
+ * reachability. */
 static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
   neap_recycle *r = o->r;
-  size_t *scratch_bytes = neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
+  size_t *scratch_bytes =
+    neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
   if (scratch_bytes == NULL) return no_memory(error);
   o->work = (neap_work){.graph = r->graph,
-                        .options = {.policy = NEAP_POLICY_NAME, .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},
+                        .options = {.policy = NEAP_POLICY_NAME,
+                                    .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},
                         .scratch_bytes = scratch_bytes};
   NEAP_TRY(neap_graph_uses(r->graph, &o->work.uses, error));
   if (dag) NEAP_TRY(neap_reach_new(r->graph, &o->work.reach, &o->work.n_word, error));
   return neap_schedule_init(&o->schedule, &o->work, NULL, error);
 }
 
-/* The net's graph, owned by the recycle, with all ops left as they are written. INTERNAL error when nodes should be ops, and are
- * not as many. */
+/* The net's graph, owned by the recycle, with all ops left as they are written. INTERNAL error when
+ * nodes should be ops, and are not as many. */
 static neap_status prepare_net(opener *o, const neap_graph_options *given, neap_error *error) {
   neap_recycle *r = o->r;
   neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
@@ -117,12 +130,13 @@ static neap_status prepare_net(opener *o, const neap_graph_options *given, neap_
   options.no_rewrite = true;
   NEAP_TRY(neap_graph_prepare(r->net, &options, &r->graph, error));
   if (r->by_op && r->graph->n_node != r->n_op)
-    return neap_fail(error, NEAP_INTERNAL, "net \"%s\" has %d ops, its graph %d nodes", neap_net_name(r->net), r->n_op,
-                     r->graph->n_node);
+    return neap_fail(error, NEAP_INTERNAL, "net \"%s\" has %d ops, its graph %d nodes",
+                     neap_net_name(r->net), r->n_op, r->graph->n_node);
   return NEAP_OK;
 }
 
-/* One version of a name adds to what is known of it: its life, its largest type, whether it stays on one device. */
+/* One version of a name adds to what is known of it: its life, its largest type, whether it stays
+ * on one device. */
 static void add_version(opener *o, int v) {
   const neap_value *value = &o->r->graph->value[v];
   const neap_schedule *s = &o->schedule;
@@ -132,11 +146,15 @@ static void add_version(opener *o, int v) {
   if (named != NULL && named->bank != NULL) device = named->bank;
   blob->is_one_device = blob->is_one_device && (blob->device == NULL || blob->device == device);
   blob->device = device;
-  if (value->node >= 0) blob->first = blob->first < 0 ? s->first[v] : NEAP_MIN(blob->first, s->first[v]);
+  if (value->node >= 0)
+    blob->first = blob->first < 0 ? s->first[v] : NEAP_MIN(blob->first, s->first[v]);
   blob->last = NEAP_MAX(blob->last, s->last[v]);
-  if (blob->bytes <= neap_align(value->bytes)) blob->bytes = neap_align(value->bytes), blob->type = value->type;
-  if (value->is_stash && blob->fixed == NULL) blob->fixed = "is a stash, whose size its kernel chooses";
-  if (value->region != NEAP_REGION_ARENA && blob->fixed == NULL) blob->fixed = "stays from run to run";
+  if (blob->bytes <= neap_align(value->bytes))
+    blob->bytes = neap_align(value->bytes), blob->type = value->type;
+  if (value->is_stash && blob->fixed == NULL)
+    blob->fixed = "is a stash, whose size its kernel chooses";
+  if (value->region != NEAP_REGION_ARENA && blob->fixed == NULL)
+    blob->fixed = "stays from run to run";
 }
 
 /* Marks the names on either side of a view op. */
@@ -146,7 +164,8 @@ static void mark_views(opener *o) {
     const neap_node *node = &r->graph->node[n];
     for (int k = 0; k < node->op->n_alias; k++) {
       neap_pair pair = node->op->alias[k];
-      int in = pair.in < node->n_in ? node->in[pair.in] : -1, out = pair.out < node->n_out ? node->out[pair.out] : -1;
+      int in = pair.in < node->n_in ? node->in[pair.in] : -1,
+          out = pair.out < node->n_out ? node->out[pair.out] : -1;
       if (in >= 0 && o->blob_of[in] >= 0) r->blob[o->blob_of[in]].is_view = true;
       if (out >= 0 && o->blob_of[out] >= 0) r->blob[o->blob_of[out]].is_view = true;
     }
@@ -155,7 +174,8 @@ static void mark_views(opener *o) {
 
 /* The sum of the blobs that could share, and the most of them alive at one step. */
 static neap_status find_figures(neap_recycle *r, neap_error *error) {
-  int64_t *growth = neap_alloc_zeroed(((size_t)r->graph->n_node + 2) * sizeof *growth), now = 0, most = 0;
+  int64_t *growth = neap_alloc_zeroed(((size_t)r->graph->n_node + 2) * sizeof *growth), now = 0,
+          most = 0;
   if (growth == NULL) return no_memory(error);
   for (int b = 0; b < r->n_blob; b++) {
     const neap_recycle_blob *blob = &r->blob[b];
@@ -188,10 +208,10 @@ static neap_status find_lives(opener *o, neap_error *error) {
   return find_figures(r, error);
 }
 
-/* ---- conflicts -------------------------------------------------------------------------------------------------------- */
+/* ---- conflicts ------------------------------------------------------------------------------- */
 
-/* Narrows a row `after` to what `node` reaches too. In find_conflicts_dag, after[b]: nodes that every writer and reader of name b
- * reaches; writers[b]: its writers. Rows of n_word words. */
+/* Narrows a row `after` to what `node` reaches too. In find_conflicts_dag, after[b]: nodes that
+ * every writer and reader of name b reaches; writers[b]: its writers. Rows of n_word words. */
 static void note_node(const opener *o, uint64_t *after, int node) {
   if (node < 0) return;
   const uint64_t *reach = o->work.reach + (size_t)node * (size_t)o->work.n_word;
@@ -204,7 +224,8 @@ static bool is_subset(const uint64_t *a, const uint64_t *b, int n_word) {
   return true;
 }
 
-/* Two names conflict unless all writers of the one come after all that touches the other. O(blobs^2 * nodes / 64) words. */
+/* Two names conflict unless all writers of the one come after all that touches the other. O(blobs^2
+ * * nodes / 64) words. */
 static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   size_t words = (size_t)o->work.n_word, rows = (size_t)r->n_blob;
@@ -224,7 +245,8 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
     for (int a = 0; a < r->n_blob; a++)
       for (int b = 0; b < a; b++) {
         const uint64_t *wa = writers + (size_t)a * words, *wb = writers + (size_t)b * words;
-        if (is_subset(wb, after + (size_t)a * words, (int)words) || is_subset(wa, after + (size_t)b * words, (int)words))
+        if (is_subset(wb, after + (size_t)a * words, (int)words) ||
+            is_subset(wa, after + (size_t)b * words, (int)words))
           continue;
         neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
         neap_bit_set(r->conflict + (size_t)b * (size_t)r->n_word, a);
@@ -235,9 +257,9 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   return status;
 }
 
-/* Where nodes are not ops they need not be in the ops' order either: what commits comes last in a graph; and no node need read what
- * an op takes, as a Do may. There names conflict also when they overlap in the text of the net, from the first op that mentions the
- * one to the last. */
+/* Where nodes are not ops they need not be in the ops' order either: what commits comes last in a
+ * graph; and no node need read what an op takes, as a Do may. There names conflict also when they
+ * overlap in the text of the net, from the first op that mentions the one to the last. */
 static neap_status add_text_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first);
@@ -256,7 +278,8 @@ static neap_status add_text_conflicts(opener *o, neap_error *error) {
   }
   for (int a = 0; a < r->n_blob; a++)
     for (int b = 0; b < r->n_blob; b++)
-      if (a != b && first[a] <= last[b] && first[b] <= last[a]) neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
+      if (a != b && first[a] <= last[b] && first[b] <= last[a])
+        neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
   neap_free(first);
   return NEAP_OK;
 }
@@ -265,7 +288,8 @@ static neap_status add_text_conflicts(opener *o, neap_error *error) {
 static neap_status find_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   r->n_word = (r->n_blob + 63) / 64;
-  r->conflict = neap_arena_alloc(&r->arena, ((size_t)r->n_blob * (size_t)r->n_word + 1) * sizeof *r->conflict);
+  r->conflict =
+    neap_arena_alloc(&r->arena, ((size_t)r->n_blob * (size_t)r->n_word + 1) * sizeof *r->conflict);
   if (r->conflict == NULL) return no_memory(error);
   if (!r->by_op) NEAP_TRY(add_text_conflicts(o, error));
   if (o->work.reach != NULL) return find_conflicts_dag(o, error);
@@ -276,10 +300,12 @@ static neap_status find_conflicts(opener *o, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- who shares ------------------------------------------------------------------------------------------------------- */
+/* ---- who shares ------------------------------------------------------------------------------ */
 
-/* NAME error for a blob that the net lacks. mark[b], where asked for, is set for each blob of the list. */
-static neap_status mark_names(const opener *o, const char *field, int n, const char *const *list, bool *mark, neap_error *error) {
+/* NAME error for a blob that the net lacks. mark[b], where asked for, is set for each blob of the
+ * list. */
+static neap_status mark_names(const opener *o, const char *field, int n, const char *const *list,
+                              bool *mark, neap_error *error) {
   char who[64];
   snprintf(who, sizeof who, "recycle: %s: ", field);
   for (int i = 0; i < n; i++) {
@@ -293,15 +319,16 @@ static neap_status mark_names(const opener *o, const char *field, int n, const c
 }
 
 /* Blobs that an op outside the list writes are out. */
-static neap_status keep_to_ops(const opener *o, const neap_recycle_options *options, bool *out, neap_error *error) {
+static neap_status keep_to_ops(const opener *o, const neap_recycle_options *options, bool *out,
+                               neap_error *error) {
   const neap_recycle *r = o->r;
   bool *listed = neap_alloc_zeroed((size_t)r->n_op + 1);
   if (listed == NULL) return no_memory(error);
   neap_status status = NEAP_OK;
   for (int i = 0; i < options->n_op && status == NEAP_OK; i++)
     if (options->op[i] < 0 || options->op[i] >= r->n_op)
-      status = neap_fail(error, NEAP_ARGUMENT, "recycle: op: net \"%s\" has %d ops, got number %d", neap_net_name(r->net),
-                         r->n_op, options->op[i] + 1);
+      status = neap_fail(error, NEAP_ARGUMENT, "recycle: op: net \"%s\" has %d ops, got number %d",
+                         neap_net_name(r->net), r->n_op, options->op[i] + 1);
     else
       listed[options->op[i]] = true;
   for (int i = 0; i < r->n_op && status == NEAP_OK; i++) {
@@ -321,11 +348,14 @@ static bool reads_parameter(const neap_net *net, const neap_net_op *op) {
   return false;
 }
 
-/* What an op with parameters gives is an activation of a layer; the last ones are what people look at. */
+/* What an op with parameters gives is an activation of a layer; the last ones are what people look
+ * at. */
 static void keep_last(const opener *o, int n, bool *out) {
   for (int i = o->r->n_op - 1; i >= 0 && n > 0; i--) {
     const neap_net_op *op = neap_net_op_at(o->r->net, i);
-    if (op->origin.backward || op->n_out == 0 || op->out[0] == NULL || !reads_parameter(o->r->net, op)) continue;
+    if (op->origin.backward || op->n_out == 0 || op->out[0] == NULL ||
+        !reads_parameter(o->r->net, op))
+      continue;
     out[neap_map_get(&o->r->index, op->out[0], 0)] = true;
     n--;
   }
@@ -341,13 +371,15 @@ static neap_status keep_to_gradients(const opener *o, bool *out, neap_error *err
     for (int k = 0; k < op->n_out && op->origin.backward; k++)
       if (op->out[k] != NULL) made[neap_map_get(&o->r->index, op->out[k], 0)] = true;
   }
-  for (int b = 0; b < r->n_blob; b++) out[b] = out[b] || !(made[b] || r->blob[b].gradient_of != NULL);
+  for (int b = 0; b < r->n_blob; b++)
+    out[b] = out[b] || !(made[b] || r->blob[b].gradient_of != NULL);
   neap_free(made);
   return NEAP_OK;
 }
 
 /* out[b]: the options leave the blob out. */
-static neap_status leave_out(const opener *o, const neap_recycle_options *options, bool *out, neap_error *error) {
+static neap_status leave_out(const opener *o, const neap_recycle_options *options, bool *out,
+                             neap_error *error) {
   int n_blob = o->r->n_blob;
   if (options->n_shareable > 0) {
     NEAP_TRY(mark_names(o, "shareable", options->n_shareable, options->shareable, out, error));
@@ -360,7 +392,8 @@ static neap_status leave_out(const opener *o, const neap_recycle_options *option
   return options->gradients_only ? keep_to_gradients(o, out, error) : NEAP_OK;
 }
 
-/* Who shares, and the classes: a number for each pair of device and dtype. No device counts as "". */
+/* Who shares, and the classes: a number for each pair of device and dtype. No device counts as
+ * "". */
 static neap_status select_blobs(opener *o, const neap_recycle_options *options, neap_error *error) {
   neap_recycle *r = o->r;
   bool *out = neap_alloc_zeroed((size_t)r->n_blob + 1);
@@ -381,7 +414,8 @@ static neap_status select_blobs(opener *o, const neap_recycle_options *options, 
 }
 
 /* From the graph on. Closes the recycle when something fails, now or before. */
-static neap_status finish_open(opener *o, const neap_recycle_options *options, neap_status status, neap_error *error) {
+static neap_status finish_open(opener *o, const neap_recycle_options *options, neap_status status,
+                               neap_error *error) {
   static const neap_recycle_options defaults;
   if (options == NULL) options = &defaults;
   if (status == NEAP_OK) status = schedule_net(o, options->dag, error);
@@ -395,8 +429,9 @@ static neap_status finish_open(opener *o, const neap_recycle_options *options, n
   return status;
 }
 
-neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const neap_graph_options *graph,
-                              const neap_recycle_options *options, neap_error *error) {
+neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net,
+                              const neap_graph_options *graph, const neap_recycle_options *options,
+                              neap_error *error) {
   *recycle = (neap_recycle){.net = net, .n_op = neap_net_n_ops(net), .by_op = true};
   opener o = {.r = recycle};
   for (int i = 0; i < recycle->n_op; i++)
@@ -406,9 +441,12 @@ neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net, const 
   return finish_open(&o, options, status, error);
 }
 
-/* What a subnet takes is static, and so are its results: they lie in its owner's operands, and so in no arena. */
-neap_status neap_recycle_open_sub(neap_recycle *recycle, const neap_net *sub, neap_graph *graph, neap_error *error) {
-  *recycle = (neap_recycle){.net = sub, .n_op = neap_net_n_ops(sub), .graph = graph, .is_sub = true};
+/* What a subnet takes is static, and so are its results: they lie in its owner's operands, and so
+ * in no arena. */
+neap_status neap_recycle_open_sub(neap_recycle *recycle, const neap_net *sub, neap_graph *graph,
+                                  neap_error *error) {
+  *recycle =
+    (neap_recycle){.net = sub, .n_op = neap_net_n_ops(sub), .graph = graph, .is_sub = true};
   opener o = {.r = recycle};
   neap_status status = list_blobs(&o, error);
   return finish_open(&o, NULL, status, error);
@@ -423,7 +461,8 @@ void neap_recycle_close(neap_recycle *recycle) {
 
 neap_status neap_recycle_by_op(const neap_recycle *r, const char *what, neap_error *error) {
   if (r->by_op) return NEAP_OK;
-  neap_fail(error, NEAP_ARGUMENT, "net \"%s\" has a Gradient or Do op, whose work is not written out: it has no %s by op",
+  neap_fail(error, NEAP_ARGUMENT,
+            "net \"%s\" has a Gradient or Do op, whose work is not written out: it has no %s by op",
             neap_net_name(r->net), what);
   neap_hint(error, "expand the net, which writes it out");
   return NEAP_ARGUMENT;

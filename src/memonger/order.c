@@ -1,20 +1,23 @@
-/* order.c: orders of a net's ops that keep what it computes, names that are written again included, and the net in such an
- * order.
+/* order.c: orders of a net's ops that keep what it computes, names that are written again included,
+ * and the net in such an order.
  *
- * INVARIANT: every order respects the graph's edges and those that names bring: a name is written again only when its last
- * version has been read. An order that is given out or followed has been compared with the net (neap_net_same_in_order), which
- * knows nothing of how it was found.
+ * INVARIANT: every order respects the graph's edges and those that names bring: a name is written
+ * again only when its last version has been read. An order that is given out or followed has been
+ * compared with the net (neap_net_same_in_order), which knows nothing of how it was found.
  */
 #include "memonger/memonger_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "the order of a net"); }
+static neap_status no_memory(neap_error *error) {
+  return neap_fail_memory(error, 4096, "the order of a net");
+}
 
 static int compare_edges(const void *a, const void *b) {
   const neap_edge *x = a, *y = b;
-  return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
+  return x->from != y->from ? (x->from > y->from) - (x->from < y->from)
+                            : (x->to > y->to) - (x->to < y->to);
 }
 
 /* Edges of a net whose names are kept; grows, freed by its caller. */
@@ -23,7 +26,8 @@ typedef struct edges {
   int n, cap;
 } edges;
 
-/* An edge unless it says nothing: from before the net, or from a node to itself. False: memory is refused. */
+/* An edge unless it says nothing: from before the net, or from a node to itself. False: memory is
+ * refused. */
 static bool add_edge(edges *e, int from, int to) {
   if (from < 0 || from == to) return true;
   if (!neap_list_grow(&e->list, &e->cap, e->n + 1, sizeof *e->list)) return false;
@@ -31,27 +35,31 @@ static bool add_edge(edges *e, int from, int to) {
   return true;
 }
 
-/* The blobs that exist before the net runs (inputs, parameters, state): their first versions are read too. False: memory is
- * refused. */
+/* The blobs that exist before the net runs (inputs, parameters, state): their first versions are
+ * read too. False: memory is refused. */
 static bool note_declared(const neap_graph *graph, neap_map *last) {
   for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].node < 0 && graph->value[v].is_blob && !neap_map_set(last, graph->value[v].name, v)) return false;
+    if (graph->value[v].node < 0 && graph->value[v].is_blob &&
+        !neap_map_set(last, graph->value[v].name, v))
+      return false;
   return true;
 }
 
-/* The graph's edges, and those that names bring: a name is written again only when its last version has been read. Sorted, each
- * once. False: memory is refused. */
+/* The graph's edges, and those that names bring: a name is written again only when its last version
+ * has been read. Sorted, each once. False: memory is refused. */
 static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
   neap_map last = {0}; /* name -> its newest value so far */
   bool ok = note_declared(graph, &last);
-  for (int k = 0; ok && k < graph->n_edge; k++) ok = add_edge(e, graph->edge[k].from, graph->edge[k].to);
+  for (int k = 0; ok && k < graph->n_edge; k++)
+    ok = add_edge(e, graph->edge[k].from, graph->edge[k].to);
   for (int n = 0; ok && n < graph->n_node; n++)
     for (int k = 0; ok && k < graph->node[n].n_out; k++) {
       const neap_value *value = &graph->value[graph->node[n].out[k]];
       if (!value->is_blob) continue;
       int before = neap_map_get(&last, value->name, -1);
       if (before >= 0) ok = add_edge(e, graph->value[before].node, n);
-      for (int u = before >= 0 ? uses->first[before] : 0; ok && before >= 0 && u < uses->first[before + 1]; u++)
+      for (int u = before >= 0 ? uses->first[before] : 0;
+           ok && before >= 0 && u < uses->first[before + 1]; u++)
         if (uses->list[u] < n) ok = add_edge(e, uses->list[u], n);
       ok = ok && neap_map_set(&last, value->name, graph->node[n].out[k]);
     }
@@ -59,21 +67,26 @@ static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges 
   if (ok && e->n > 0) qsort(e->list, (size_t)e->n, sizeof *e->list, compare_edges);
   int kept = 0;
   for (int k = 0; ok && k < e->n; k++)
-    if (kept == 0 || compare_edges(&e->list[kept - 1], &e->list[k]) != 0) e->list[kept++] = e->list[k];
+    if (kept == 0 || compare_edges(&e->list[kept - 1], &e->list[k]) != 0)
+      e->list[kept++] = e->list[k];
   e->n = kept;
   return ok;
 }
 
-/* Producers of each node, those on the longer chain first; and how long the chain to each node is. */
+/* Producers of each node, those on the longer chain first; and how long the chain to each node
+ * is. */
 typedef struct chains {
   int *depth, *first, *list, *stack, *at;
   bool *done;
 } chains;
 
 /* The longer chain first, ties by definition. */
-static bool is_before(const chains *c, int a, int b) { return c->depth[a] != c->depth[b] ? c->depth[a] > c->depth[b] : a < b; }
+static bool is_before(const chains *c, int a, int b) {
+  return c->depth[a] != c->depth[b] ? c->depth[a] > c->depth[b] : a < b;
+}
 
-/* Depths and lists of producers, by counting sort over the edges. Lists lie in `arena`. False: memory is refused. */
+/* Depths and lists of producers, by counting sort over the edges. Lists lie in `arena`. False:
+ * memory is refused. */
 static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
   size_t n = (size_t)g->n_node + 2;
   int **lists[] = {&c->depth, &c->first, &c->stack, &c->at};
@@ -82,7 +95,8 @@ static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
   c->list = neap_arena_alloc(arena, ((size_t)g->n_edge + 1) * sizeof(int));
   c->done = neap_arena_alloc(arena, n);
   if (c->list == NULL || c->done == NULL) return false;
-  for (int e = 0; e < g->n_edge; e++) { /* sorted by `from`, and edges lead upwards: depths are final when they are read */
+  /* sorted by `from`, and edges lead upwards: depths are final when they are read */
+  for (int e = 0; e < g->n_edge; e++) {
     c->depth[g->edge[e].to] = NEAP_MAX(c->depth[g->edge[e].to], c->depth[g->edge[e].from] + 1);
     c->first[g->edge[e].to + 1]++;
   }
@@ -90,14 +104,15 @@ static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
   for (int k = 0; k < g->n_node; k++) c->at[k] = c->first[k];
   for (int e = 0; e < g->n_edge; e++) { /* insertion: producers are few */
     int to = g->edge[e].to, p = c->at[to]++;
-    for (; p > c->first[to] && is_before(c, g->edge[e].from, c->list[p - 1]); p--) c->list[p] = c->list[p - 1];
+    for (; p > c->first[to] && is_before(c, g->edge[e].from, c->list[p - 1]); p--)
+      c->list[p] = c->list[p - 1];
     c->list[p] = g->edge[e].from;
   }
   return true;
 }
 
-/* From each sink, the deepest first, back to its sources, and each node after its producers. A stack of its own: chains are
- * as long as nets are deep. */
+/* From each sink, the deepest first, back to its sources, and each node after its producers. A
+ * stack of its own: chains are as long as nets are deep. */
 static void walk_chains(chains *c, const neap_graph *g, int *order) {
   int n = 0;
   for (int k = 0; k < g->n_node; k++) c->at[k] = c->first[k];
@@ -121,18 +136,23 @@ static void walk_chains(chains *c, const neap_graph *g, int *order) {
   }
 }
 
-/* Into `order`: the list scheduler's order, or the definition order where that has no higher peak. */
-static neap_status least_memory(const neap_graph *g, const neap_recycle *r, const neap_uses *uses, int *order,
-                                neap_error *error) {
+/* Into `order`: the list scheduler's order, or the definition order where that has no higher
+ * peak. */
+static neap_status least_memory(const neap_graph *g, const neap_recycle *r, const neap_uses *uses,
+                                int *order, neap_error *error) {
   size_t *scratch_bytes = neap_alloc_zeroed(((size_t)r->n_op + 1) * sizeof *scratch_bytes);
   if (scratch_bytes == NULL) return no_memory(error);
-  neap_work work = {.graph = g, .options = {.policy = NEAP_POLICY_NAME}, .scratch_bytes = scratch_bytes, .uses = *uses};
+  neap_work work = {.graph = g,
+                    .options = {.policy = NEAP_POLICY_NAME},
+                    .scratch_bytes = scratch_bytes,
+                    .uses = *uses};
   neap_schedule plain = {0}, other = {0};
   int *found = NULL;
   neap_status status = neap_schedule_init(&plain, &work, NULL, error);
   if (status == NEAP_OK) status = neap_order_least_peak(&work, &found, error);
   if (status == NEAP_OK) status = neap_schedule_init(&other, &work, found, error);
-  for (int i = 0; i < r->n_op && status == NEAP_OK; i++) order[i] = other.peak_bytes < plain.peak_bytes ? found[i] : i;
+  for (int i = 0; i < r->n_op && status == NEAP_OK; i++)
+    order[i] = other.peak_bytes < plain.peak_bytes ? found[i] : i;
   neap_schedule_fini(&plain);
   neap_schedule_fini(&other);
   neap_free(found);
@@ -141,7 +161,8 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
 }
 
 /* The order of a recycle whose nodes are ops. */
-static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind, int *order, neap_error *error) {
+static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind, int *order,
+                            neap_error *error) {
   neap_uses uses;
   edges e = {0};
   neap_arena arena = {0};
@@ -150,7 +171,8 @@ static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind
   neap_graph graph = *recycle->graph; /* the same nodes under more edges; borrowed */
   graph.edge = e.list;
   graph.n_edge = e.n;
-  if (status == NEAP_OK && kind == NEAP_ORDER_LEAST_MEMORY) status = least_memory(&graph, recycle, &uses, order, error);
+  if (status == NEAP_OK && kind == NEAP_ORDER_LEAST_MEMORY)
+    status = least_memory(&graph, recycle, &uses, order, error);
   if (status == NEAP_OK && kind == NEAP_ORDER_LONGEST_PATH) {
     chains c = {0};
     if (find_chains(&c, &graph, &arena))
@@ -165,13 +187,16 @@ static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind
 }
 
 /* Error of `code` unless the net computes in this order what it computes as it stands. */
-static neap_status prove_order(const neap_net *net, const int *order, neap_status code, neap_error *error) {
+static neap_status prove_order(const neap_net *net, const int *order, neap_status code,
+                               neap_error *error) {
   neap_buffer where = {0};
   bool same = false;
   neap_status status = neap_net_same_in_order(net, order, &same, &where, error);
   if (status == NEAP_OK && !same)
-    status = neap_fail(error, code, "order: net \"%s\" would not compute in this order what it computes as it stands: %s",
-                       neap_net_name(net), where.text != NULL ? where.text : "they differ");
+    status = neap_fail(
+      error, code,
+      "order: net \"%s\" would not compute in this order what it computes as it stands: %s",
+      neap_net_name(net), where.text != NULL ? where.text : "they differ");
   neap_buffer_fini(&where);
   return status;
 }
@@ -185,11 +210,13 @@ static neap_status find_kind(const char *word, neap_recycle_order *kind, neap_er
     *kind = (neap_recycle_order)k;
     return NEAP_OK;
   }
-  return neap_fail(error, NEAP_ARGUMENT, "order expects plain, longest_path or least_memory, got \"%s\"", word);
+  return neap_fail(error, NEAP_ARGUMENT,
+                   "order expects plain, longest_path or least_memory, got \"%s\"", word);
 }
 
 /* Of the net as it stands. */
-neap_status neap_net_sort(const neap_net *net, const char *order, int *position, neap_error *error) {
+neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
+                          neap_error *error) {
   neap_recycle_order kind;
   neap_recycle recycle;
   NEAP_TRY(find_kind(order, &kind, error));
@@ -202,7 +229,7 @@ neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
   return status == NEAP_OK ? prove_order(net, position, NEAP_INTERNAL, error) : status;
 }
 
-/* ---- the net in another order ------------------------------------------------------------------------------------------- */
+/* ---- the net in another order ---------------------------------------------------------------- */
 
 static bool is_random(const neap_net_op *op);
 
@@ -216,12 +243,16 @@ static bool has_random(const neap_net *net) {
 static bool is_random(const neap_net_op *op) {
   if ((op->op->effects & NEAP_EFFECT_RANDOM) != 0) return true;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL && has_random(op->attrs[a].net)) return true;
+    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL &&
+        has_random(op->attrs[a].net))
+      return true;
   return false;
 }
 
-/* Streams are counted as a run counts them, over all nodes that ops become; a node is called as its op is. */
-neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *given, uint32_t *stream, neap_error *error) {
+/* Streams are counted as a run counts them, over all nodes that ops become; a node is called as its
+ * op is. */
+neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *given,
+                                 uint32_t *stream, neap_error *error) {
   neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
   neap_graph *graph;
   memset(stream, 0, (size_t)neap_net_n_ops(net) * sizeof *stream);
@@ -238,13 +269,17 @@ neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *
   return NEAP_OK;
 }
 
-neap_status neap_recycle_reorder(const neap_net *net, const neap_graph_options *graph, const int *order, neap_net **out,
-                                 neap_error *error) {
+neap_status neap_recycle_reorder(const neap_net *net, const neap_graph_options *graph,
+                                 const int *order, neap_net **out, neap_error *error) {
   neap_net *made = NULL;
   uint32_t *stream = neap_alloc(((size_t)neap_net_n_ops(net) + 1) * sizeof *stream);
-  neap_status status = stream == NULL ? no_memory(error) : neap_recycle_streams(net, graph, stream, error);
-  if (status == NEAP_OK) status = neap_net_copy_edited(net, &(neap_net_edit){.order = order, .stream = stream}, &made, error);
-  if (status == NEAP_OK) status = prove_order(net, order, NEAP_PLAN, error); /* each op once: the copy has passed that */
+  neap_status status =
+    stream == NULL ? no_memory(error) : neap_recycle_streams(net, graph, stream, error);
+  if (status == NEAP_OK)
+    status =
+      neap_net_copy_edited(net, &(neap_net_edit){.order = order, .stream = stream}, &made, error);
+  /* each op once: the copy has passed that */
+  if (status == NEAP_OK) status = prove_order(net, order, NEAP_PLAN, error);
   neap_free(stream);
   if (status != NEAP_OK) {
     neap_net_free(made);

@@ -1,14 +1,18 @@
-/* recycle.c: recycling from end to end: a net written out, ordered, its names assigned to slots and renamed, with figures.
+/* recycle.c: recycling from end to end: a net written out, ordered, its names assigned to slots and
+ * renamed, with figures.
  *
- * INVARIANT: the net that is given has been proved to compute what the net that came in computes (apply.c).
+ * INVARIANT: the net that is given has been proved to compute what the net that came in computes
+ * (apply.c).
  */
 #include "memonger/memonger_int.h"
 
-static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "recycling a net"); }
+static neap_status no_memory(neap_error *error) {
+  return neap_fail_memory(error, 4096, "recycling a net");
+}
 
 static const neap_recycle_options defaults;
 
-/* ---- what is worked on -------------------------------------------------------------------------------------------------- */
+/* ---- what is worked on ----------------------------------------------------------------------- */
 
 static bool has_pseudo(const neap_net *net) {
   for (int i = 0; i < neap_net_n_ops(net); i++)
@@ -16,7 +20,8 @@ static bool has_pseudo(const neap_net *net) {
   return false;
 }
 
-neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options, neap_net **out, neap_error *error) {
+neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options,
+                                   neap_net **out, neap_error *error) {
   *out = NULL;
   if (!has_pseudo(net)) return NEAP_OK;
   neap_graph *graph;
@@ -26,34 +31,39 @@ neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options
   return status;
 }
 
-static neap_status compare(const neap_net *a, const neap_net *b, neap_recycle_sameness asked, bool *same, neap_buffer *where,
-                           neap_error *error) {
+static neap_status compare(const neap_net *a, const neap_net *b, neap_recycle_sameness asked,
+                           bool *same, neap_buffer *where, neap_error *error) {
   *same = true;
   if (asked.graph) NEAP_TRY(neap_net_same_graph(a, b, same, where, error));
   if (*same && asked.in_place) *same = neap_net_same_in_place(a, b, where);
   return NEAP_OK;
 }
 
-/* Two nets with pseudo-ops are compared as they are: they were written alike, or not, and need no types for it. */
-neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked, bool *same, neap_buffer *where,
-                              neap_error *error) {
+/* Two nets with pseudo-ops are compared as they are: they were written alike, or not, and need no
+ * types for it. */
+neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked,
+                              bool *same, neap_buffer *where, neap_error *error) {
   if (has_pseudo(a) == has_pseudo(b)) return compare(a, b, asked, same, where, error);
   neap_net *written = NULL;
   NEAP_TRY(neap_recycle_write_out(has_pseudo(a) ? a : b, NULL, &written, error));
-  neap_status status = compare(has_pseudo(a) ? written : a, has_pseudo(b) ? written : b, asked, same, where, error);
+  neap_status status =
+    compare(has_pseudo(a) ? written : a, has_pseudo(b) ? written : b, asked, same, where, error);
   neap_net_free(written);
   return status;
 }
 
-/* The net written out and in the order that the options ask for; *owned is NULL where that is `net` itself. */
-static neap_status make_ready(const neap_net *net, const neap_recycle_options *options, const neap_graph_options *graph,
-                              neap_net **owned, neap_error *error) {
+/* The net written out and in the order that the options ask for; *owned is NULL where that is `net`
+ * itself. */
+static neap_status make_ready(const neap_net *net, const neap_recycle_options *options,
+                              const neap_graph_options *graph, neap_net **owned,
+                              neap_error *error) {
   NEAP_TRY(neap_recycle_write_out(net, graph, owned, error));
   if (options->order == NULL) return NEAP_OK;
   const neap_net *written = *owned != NULL ? *owned : net;
   neap_net *ordered = NULL;
   int *position = neap_alloc(((size_t)neap_net_n_ops(written) + 1) * sizeof *position);
-  neap_status status = position == NULL ? no_memory(error) : neap_net_sort(written, options->order, position, error);
+  neap_status status =
+    position == NULL ? no_memory(error) : neap_net_sort(written, options->order, position, error);
   if (status == NEAP_OK) status = neap_recycle_reorder(written, graph, position, &ordered, error);
   neap_free(position);
   neap_net_free(*owned);
@@ -61,27 +71,32 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
   return status;
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 /* Conflicts go over to the smaller matrix of the blobs that share: O(blobs^2). */
-neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_options *options, int *slot_of,
-                                neap_assign_figures *figures, neap_error *error) {
+neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_options *options,
+                                int *slot_of, neap_assign_figures *figures, neap_error *error) {
   neap_arena arena = {0};
   size_t n_blob = (size_t)recycle->n_blob;
   neap_assign_item *item = neap_arena_alloc(&arena, n_blob * sizeof *item);
-  int *blob = neap_arena_alloc(&arena, n_blob * sizeof(int)), *slot = neap_arena_alloc(&arena, n_blob * sizeof(int));
+  int *blob = neap_arena_alloc(&arena, n_blob * sizeof(int)),
+      *slot = neap_arena_alloc(&arena, n_blob * sizeof(int));
   uint64_t *bits = neap_arena_alloc(&arena, n_blob * (n_blob / 64 + 1) * sizeof *bits);
-  neap_status status = item == NULL || blob == NULL || slot == NULL || bits == NULL ? no_memory(error) : NEAP_OK;
+  neap_status status =
+    item == NULL || blob == NULL || slot == NULL || bits == NULL ? no_memory(error) : NEAP_OK;
   int n = 0;
   for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
     const neap_recycle_blob *one = &recycle->blob[b];
     slot_of[b] = -1;
     if (!one->shares) continue;
-    item[n] = (neap_assign_item){options->unsized ? 1 : (int64_t)one->bytes, one->class_id, one->first, one->last, one->name};
+    item[n] = (neap_assign_item){options->unsized ? 1 : (int64_t)one->bytes, one->class_id,
+                                 one->first, one->last, one->name};
     blob[n++] = b;
   }
-  neap_assign_options how = {
-    .exact = options->exact, .most_steps = options->most_steps, .conflict = bits, .n_word = (n + 63) / 64};
+  neap_assign_options how = {.exact = options->exact,
+                             .most_steps = options->most_steps,
+                             .conflict = bits,
+                             .n_word = (n + 63) / 64};
   for (int i = 0; i < n && status == NEAP_OK; i++)
     for (int j = 0; j < n; j++)
       if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))
@@ -93,8 +108,9 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
 }
 
 /* The slots that have a name, in order of number, with their blobs. */
-static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int *slot_of, const char *const *name,
-                              neap_recycle_slots *slots, neap_error *error) {
+static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int *slot_of,
+                              const char *const *name, neap_recycle_slots *slots,
+                              neap_error *error) {
   slots->slot = neap_arena_alloc(&slots->arena, ((size_t)n_slot + 1) * sizeof *slots->slot);
   if (slots->slot == NULL) return no_memory(error);
   for (int k = 0; k < n_slot; k++) {
@@ -109,17 +125,20 @@ static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int
         slot->bytes = NEAP_MAX(slot->bytes, recycle->blob[b].bytes);
         slot->n_blob++;
       }
-      if (pass == 0 && (slot->blob = neap_arena_alloc(&slots->arena, (size_t)slot->n_blob * sizeof *slot->blob)) == NULL)
+      if (pass == 0 && (slot->blob = neap_arena_alloc(
+                          &slots->arena, (size_t)slot->n_blob * sizeof *slot->blob)) == NULL)
         return no_memory(error);
     }
   }
   return NEAP_OK;
 }
 
-/* Bytes at real sizes, whatever was assigned by. Blobs that could share but do not, for the options or their devices, count at
- * full size. */
-static neap_status measure(const neap_recycle *recycle, const neap_recycle_options *options, const neap_assign_figures *assigned,
-                           const int *slot_of, const char *const *name, neap_recycle_figures *figures, neap_error *error) {
+/* Bytes at real sizes, whatever was assigned by. Blobs that could share but do not, for the options
+ * or their devices, count at full size. */
+static neap_status measure(const neap_recycle *recycle, const neap_recycle_options *options,
+                           const neap_assign_figures *assigned, const int *slot_of,
+                           const char *const *name, neap_recycle_figures *figures,
+                           neap_error *error) {
   size_t *bytes = neap_alloc_zeroed(((size_t)assigned->n_slot + 1) * sizeof *bytes), planned = 0;
   if (bytes == NULL) return no_memory(error);
   *figures = (neap_recycle_figures){.baseline_bytes = (int64_t)recycle->baseline_bytes,
@@ -136,30 +155,37 @@ static neap_status measure(const neap_recycle *recycle, const neap_recycle_optio
   }
   neap_free(bytes);
   figures->planned_bytes = (int64_t)planned;
-  figures->saved = recycle->baseline_bytes > 0 ? 1 - (double)planned / (double)recycle->baseline_bytes : 0;
-  figures->proved = (assigned->proved && !options->unsized) || planned == recycle->lower_bound_bytes;
+  figures->saved =
+    recycle->baseline_bytes > 0 ? 1 - (double)planned / (double)recycle->baseline_bytes : 0;
+  figures->proved =
+    (assigned->proved && !options->unsized) || planned == recycle->lower_bound_bytes;
   return NEAP_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
-/* A recycle that is open: assigns, applies, measures. *out is set on success alone. Where the options name blobs or ops, nobody
- * else's names are touched, those in subnets among them. */
-static neap_status share(const neap_recycle *recycle, const neap_recycle_options *options, neap_net **out,
-                         neap_recycle_figures *figures, neap_recycle_slots *slots, neap_error *error) {
+/* A recycle that is open: assigns, applies, measures. *out is set on success alone. Where the
+ * options name blobs or ops, nobody else's names are touched, those in subnets among them. */
+static neap_status share(const neap_recycle *recycle, const neap_recycle_options *options,
+                         neap_net **out, neap_recycle_figures *figures, neap_recycle_slots *slots,
+                         neap_error *error) {
   bool inside = options->n_op == 0 && options->n_shareable == 0 && !options->gradients_only;
   neap_arena arena = {0};
   neap_assign_figures assigned = {0};
   int *slot_of = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *slot_of);
   const char **name = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *name);
   neap_net *made = NULL;
-  neap_status status =
-    slot_of == NULL || name == NULL ? no_memory(error) : neap_recycle_assign(recycle, options, slot_of, &assigned, error);
+  neap_status status = slot_of == NULL || name == NULL
+                         ? no_memory(error)
+                         : neap_recycle_assign(recycle, options, slot_of, &assigned, error);
   if (status == NEAP_OK)
-    status = neap_recycle_apply(recycle, slot_of, assigned.n_slot, options->prefix != NULL ? options->prefix : "", inside, name,
-                                &made, error);
-  if (status == NEAP_OK && figures != NULL) status = measure(recycle, options, &assigned, slot_of, name, figures, error);
-  if (status == NEAP_OK && slots != NULL) status = list_slots(recycle, assigned.n_slot, slot_of, name, slots, error);
+    status = neap_recycle_apply(recycle, slot_of, assigned.n_slot,
+                                options->prefix != NULL ? options->prefix : "", inside, name, &made,
+                                error);
+  if (status == NEAP_OK && figures != NULL)
+    status = measure(recycle, options, &assigned, slot_of, name, figures, error);
+  if (status == NEAP_OK && slots != NULL)
+    status = list_slots(recycle, assigned.n_slot, slot_of, name, slots, error);
   neap_arena_fini(&arena);
   if (status != NEAP_OK) {
     neap_net_free(made);
@@ -169,14 +195,17 @@ static neap_status share(const neap_recycle *recycle, const neap_recycle_options
   return NEAP_OK;
 }
 
-neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *options, const neap_graph_options *graph,
-                             neap_net **out, neap_recycle_figures *figures, neap_recycle_slots *slots, neap_error *error) {
+neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *options,
+                             const neap_graph_options *graph, neap_net **out,
+                             neap_recycle_figures *figures, neap_recycle_slots *slots,
+                             neap_error *error) {
   neap_net *owned = NULL;
   neap_recycle recycle;
   if (options == NULL) options = &defaults;
   if (slots != NULL) *slots = (neap_recycle_slots){0};
   neap_status status = make_ready(net, options, graph, &owned, error);
-  if (status == NEAP_OK) status = neap_recycle_open(&recycle, owned != NULL ? owned : net, graph, options, error);
+  if (status == NEAP_OK)
+    status = neap_recycle_open(&recycle, owned != NULL ? owned : net, graph, options, error);
   if (status == NEAP_OK) {
     status = share(&recycle, options, out, figures, slots, error);
     neap_recycle_close(&recycle);

@@ -1,16 +1,19 @@
-/* release.c: what a net holds from op to op if only Free gives bytes back, and Frees put where they may stand.
+/* release.c: what a net holds from op to op if only Free gives bytes back, and Frees put where they
+ * may stand.
  *
- * INVARIANT: no Free stands before a reader of its blob, and no blob is freed twice: the copy of the net is made by its own
- * rules, which refuse both.
+ * INVARIANT: no Free stands before a reader of its blob, and no blob is freed twice: the copy of
+ * the net is made by its own rules, which refuse both.
  */
 #include "memonger/memonger_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 4096, "the Frees of a net"); }
+static neap_status no_memory(neap_error *error) {
+  return neap_fail_memory(error, 4096, "the Frees of a net");
+}
 
-/* ---- release ---------------------------------------------------------------------------------------------------------- */
+/* ---- release --------------------------------------------------------------------------------- */
 
 /* What the ops do with one blob: positions, -1 for never. */
 typedef struct use {
@@ -20,7 +23,8 @@ typedef struct use {
 
 /* use[b] from the ops in order. */
 static void find_uses(const neap_recycle *r, use *uses) {
-  for (int b = 0; b < r->n_blob; b++) uses[b] = (use){.last_write = -1, .first_read = -1, .last_read = -1};
+  for (int b = 0; b < r->n_blob; b++)
+    uses[b] = (use){.last_write = -1, .first_read = -1, .last_read = -1};
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
@@ -36,28 +40,32 @@ static void find_uses(const neap_recycle *r, use *uses) {
   }
 }
 
-/* Made here and read here, its last version too; nobody may ask for it, and nobody looks at its bytes under another name. */
+/* Made here and read here, its last version too; nobody may ask for it, and nobody looks at its
+ * bytes under another name. */
 static bool may_free(const neap_recycle_blob *blob, const use *u) {
-  return blob->first >= 0 && blob->fixed == NULL && !blob->is_view && !u->kept && !u->freed && u->last_read >= 0 &&
-         u->last_read >= u->last_write && blob->first < u->first_read;
+  return blob->first >= 0 && blob->fixed == NULL && !blob->is_view && !u->kept && !u->freed &&
+         u->last_read >= 0 && u->last_read >= u->last_write && blob->first < u->first_read;
 }
 
 /* From a recycle that is open. */
-static neap_status release(const neap_recycle *r, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
-                           int *n_freed, neap_error *error) {
+static neap_status release(const neap_recycle *r, int n_keep, const char *const *keep,
+                           neap_net **out, const char ***freed, int *n_freed, neap_error *error) {
   use *uses = neap_alloc((size_t)r->n_blob * sizeof *uses);
   const char **name = neap_alloc((size_t)r->n_blob * sizeof *name);
   int *after = neap_alloc((size_t)r->n_blob * sizeof *after), n = 0;
-  uint32_t *stream = neap_alloc(((size_t)r->n_op + 1) * sizeof *stream); /* Frees count as ops: what is drawn behind them stays */
-  neap_status status =
-    uses == NULL || name == NULL || after == NULL || stream == NULL ? no_memory(error) : neap_recycle_by_op(r, "Free", error);
+  /* Frees count as ops: what is drawn behind them stays */
+  uint32_t *stream = neap_alloc(((size_t)r->n_op + 1) * sizeof *stream);
+  neap_status status = uses == NULL || name == NULL || after == NULL || stream == NULL
+                         ? no_memory(error)
+                         : neap_recycle_by_op(r, "Free", error);
   if (status == NEAP_OK) status = neap_recycle_streams(r->net, NULL, stream, error);
   if (status == NEAP_OK) find_uses(r, uses);
   for (int i = 0; i < n_keep && status == NEAP_OK; i++) {
     const char *kept = neap_intern(keep[i]);
     int b = kept != NULL ? neap_map_get(&r->index, kept, -1) : -1;
     if (kept == NULL) status = no_memory(error);
-    if (kept != NULL && b < 0) status = neap_net_fail_undefined(r->net, "release: keep: ", kept, error);
+    if (kept != NULL && b < 0)
+      status = neap_net_fail_undefined(r->net, "release: keep: ", kept, error);
     if (b >= 0) uses[b].kept = true;
   }
   for (int b = 0; b < r->n_blob && status == NEAP_OK; b++) {
@@ -78,12 +86,14 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
   return status;
 }
 
-neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *const *keep, neap_net **out, const char ***freed,
-                                 int *n_freed, neap_error *error) {
+neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *const *keep,
+                                 neap_net **out, const char ***freed, int *n_freed,
+                                 neap_error *error) {
   neap_net *written = NULL;
   neap_recycle recycle;
   NEAP_TRY(neap_recycle_write_out(net, NULL, &written, error));
-  neap_status status = neap_recycle_open(&recycle, written != NULL ? written : net, NULL, NULL, error);
+  neap_status status =
+    neap_recycle_open(&recycle, written != NULL ? written : net, NULL, NULL, error);
   if (status == NEAP_OK) {
     status = release(&recycle, n_keep, keep, out, freed, n_freed, error);
     neap_recycle_close(&recycle);
@@ -92,9 +102,10 @@ neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *co
   return status;
 }
 
-/* ---- estimate --------------------------------------------------------------------------------------------------------- */
+/* ---- estimate -------------------------------------------------------------------------------- */
 
-/* The sums of several nets. The nets run in one workspace: a name is one blob, whichever of them writes it. */
+/* The sums of several nets. The nets run in one workspace: a name is one blob, whichever of them
+ * writes it. */
 typedef struct counter {
   neap_memory_estimate *out;
   const char *device; /* NULL: any */
@@ -125,7 +136,8 @@ static bool is_view_output(const neap_node *node, int k) {
   return false;
 }
 
-/* Notes that `name` has at least so many bytes, and returns how many of them are new. -1: memory is refused. */
+/* Notes that `name` has at least so many bytes, and returns how many of them are new. -1: memory is
+ * refused. */
 static int64_t hold(counter *c, const char *name, int64_t bytes) {
   int at = neap_map_get(&c->held, name, -1);
   if (at < 0) {
@@ -139,7 +151,8 @@ static int64_t hold(counter *c, const char *name, int64_t bytes) {
   return more;
 }
 
-/* Bytes of the blobs that the node writes, as far as they are not held yet. -1: memory is refused. */
+/* Bytes of the blobs that the node writes, as far as they are not held yet. -1: memory is
+ * refused. */
 static int64_t make_outputs(counter *c, const neap_recycle *r, const neap_node *node) {
   int64_t made = 0;
   for (int k = 0; k < node->n_out; k++) {
@@ -166,13 +179,14 @@ static int64_t free_inputs(counter *c, const neap_recycle *r, const neap_node *n
   return bytes;
 }
 
-/* A walk over the ops of one net in definition order: a name's bytes are held from its first write to the Free that releases it,
- * else to the end of all nets. */
+/* A walk over the ops of one net in definition order: a name's bytes are held from its first write
+ * to the Free that releases it, else to the end of all nets. */
 static neap_status count_net(counter *c, const neap_recycle *r, neap_error *error) {
   neap_status status = neap_recycle_by_op(r, "estimate", error);
   for (int n = 0; n < r->graph->n_node && status == NEAP_OK; n++) {
     const neap_node *node = &r->graph->node[n];
-    bool here = c->device == NULL || strcmp(node->device != NULL ? node->device : "", c->device) == 0;
+    bool here =
+      c->device == NULL || strcmp(node->device != NULL ? node->device : "", c->device) == 0;
     int64_t made = here ? make_outputs(c, r, node) : 0;
     if (made < 0 || (made > 0 && !add_type(c, node->op->name, made))) {
       status = no_memory(error);
@@ -193,7 +207,8 @@ static int by_bytes(const void *a, const void *b) {
   return strcmp(x->type, y->type);
 }
 
-neap_status neap_recycle_estimate(int n_net, const neap_net *const *net, const neap_graph_options *graph, const char *device,
+neap_status neap_recycle_estimate(int n_net, const neap_net *const *net,
+                                  const neap_graph_options *graph, const char *device,
                                   neap_memory_estimate *out, neap_error *error) {
   *out = (neap_memory_estimate){0};
   counter c = {.out = out, .device = device};
@@ -202,7 +217,8 @@ neap_status neap_recycle_estimate(int n_net, const neap_net *const *net, const n
     neap_net *written = NULL;
     neap_recycle recycle;
     status = neap_recycle_write_out(net[i], graph, &written, error);
-    if (status == NEAP_OK) status = neap_recycle_open(&recycle, written != NULL ? written : net[i], graph, NULL, error);
+    if (status == NEAP_OK)
+      status = neap_recycle_open(&recycle, written != NULL ? written : net[i], graph, NULL, error);
     if (status == NEAP_OK) {
       status = count_net(&c, &recycle, error);
       neap_recycle_close(&recycle);

@@ -1,7 +1,7 @@
 /* add.c: adding an op. A draft of it is checked against the record, then committed.
  *
- * INVARIANT: until `commit` the net's lists are untouched; commit first takes all the room it needs, then can't fail. What
- * a failed draft took from the arena stays unused until the net dies.
+ * INVARIANT: until `commit` the net's lists are untouched; commit first takes all the room it
+ * needs, then can't fail. What a failed draft took from the arena stays unused until the net dies.
  */
 #include "net/net_int.h"
 
@@ -28,23 +28,28 @@ static neap_status located(const draft *d, neap_status code, const char *blob, n
   return code;
 }
 
-static neap_status out_of_memory(neap_error *error) { return neap_fail_memory(error, 64, "an op of a net"); }
+static neap_status out_of_memory(neap_error *error) {
+  return neap_fail_memory(error, 64, "an op of a net");
+}
 
-/* ---- identity: record, scope, line, name ------------------------------------------------------------------------- */
+/* ---- identity: record, scope, line, name ----------------------------------------------------- */
 
 /* The record of the call's type. NAME error with the nearest public op when there is none. */
 static neap_status find_record(draft *d, neap_error *error) {
   d->op.op = neap_op_find(d->call->type);
   if (d->op.op != NULL) return NEAP_OK;
   const char *near = neap_op_suggest(d->call->type);
-  neap_fail(error, NEAP_NAME, "unknown op type \"%s\"%s%s%s", d->call->type, near != NULL ? ", did you mean \"" : "",
-            near != NULL ? near : "", near != NULL ? "\"?" : "");
+  neap_fail(error, NEAP_NAME, "unknown op type \"%s\"%s%s%s", d->call->type,
+            near != NULL ? ", did you mean \"" : "", near != NULL ? near : "",
+            near != NULL ? "\"?" : "");
   if (near == NULL) neap_hint(error, "`neap ops` lists all ops");
   return NEAP_NAME;
 }
 
 /* Op names and blob names live apart: only other ops can take one. */
-static bool op_name_taken(const neap_net *net, const char *name) { return neap_map_get(&net->op_of, name, -1) >= 0; }
+static bool op_name_taken(const neap_net *net, const char *name) {
+  return neap_map_get(&net->op_of, name, -1) >= 0;
+}
 
 /* The next number that makes both an op name and a blob name that are free. */
 static const char *draw_name(draft *d) {
@@ -58,12 +63,15 @@ static const char *draw_name(draft *d) {
   for (;;) {
     const char *name = neap_net_join(d->op.scope, base, ++d->number);
     /* Both at once, because an op without a name gives it to its first output. */
-    if (name == NULL || (!op_name_taken(d->net, name) && neap_net_look_up(d->net, name).cell == NULL)) return name;
+    if (name == NULL ||
+        (!op_name_taken(d->net, name) && neap_net_look_up(d->net, name).cell == NULL))
+      return name;
   }
 }
 
-/* Interns scope and line, and gives the op its full name: "scope/name" as the user said, else "scope/type_n" with the next
- * free number. From here on `who` names the op. NAME error when a name is none or is taken. */
+/* Interns scope and line, and gives the op its full name: "scope/name" as the user said, else
+ * "scope/type_n" with the next free number. From here on `who` names the op. NAME error when a name
+ * is none or is taken. */
 static neap_status name_op(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const char *scope = call->scope != NULL ? call->scope : "";
@@ -79,7 +87,8 @@ static neap_status name_op(draft *d, neap_error *error) {
     d->op.origin.forward = neap_intern(call->origin.forward);
     if (d->op.origin.forward == NULL) return out_of_memory(error);
   }
-  if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL) return out_of_memory(error);
+  if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL)
+    return out_of_memory(error);
   if (call->name != NULL) NEAP_TRY(neap_net_check_name("op", call->name, error));
   d->op.name = call->name != NULL ? neap_net_join(scope, call->name, 0) : draw_name(d);
   if (d->op.name == NULL) return out_of_memory(error);
@@ -87,11 +96,11 @@ static neap_status name_op(draft *d, neap_error *error) {
   int taken = neap_map_get(&d->net->op_of, d->op.name, -1);
   if (taken < 0) return NEAP_OK;
   const char *line = d->net->op[taken].line;
-  return neap_fail(error, NEAP_NAME, "%sanother op of net \"%s\" has this name%s%s", d->who, d->net->name,
-                   line[0] != '\0' ? ", at " : "", line);
+  return neap_fail(error, NEAP_NAME, "%sanother op of net \"%s\" has this name%s%s", d->who,
+                   d->net->name, line[0] != '\0' ? ", at " : "", line);
 }
 
-/* ---- arity ------------------------------------------------------------------------------------------------------- */
+/* ---- arity ----------------------------------------------------------------------------------- */
 
 /* The least and most arguments of a list; most -1: any number. */
 static void arity(const neap_arg *args, int n, int *least, int *most) {
@@ -102,16 +111,18 @@ static void arity(const neap_arg *args, int n, int *least, int *most) {
   *most = n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? -1 : n;
 }
 
-/* GRAPH error unless n fits the list: "expects 2 to 3 inputs (x, w, b?), got 1"; "?" marks what may be absent, "..." what
- * may be repeated. */
-static neap_status check_arity(const draft *d, const char *what, const neap_arg *args, int n_arg, int n, neap_error *error) {
+/* GRAPH error unless n fits the list: "expects 2 to 3 inputs (x, w, b?), got 1"; "?" marks what may
+ * be absent, "..." what may be repeated. */
+static neap_status check_arity(const draft *d, const char *what, const neap_arg *args, int n_arg,
+                               int n, neap_error *error) {
   int least, most;
   arity(args, n_arg, &least, &most);
   if (n >= least && (n <= most || most < 0)) return NEAP_OK;
   char list[160] = "", want[48];
   size_t used = 0;
   for (int i = 0; i < n_arg && used + 40 < sizeof list; i++)
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s%.30s%s", i > 0 ? ", " : "", args[i].name,
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%.30s%s", i > 0 ? ", " : "",
+                             args[i].name,
                              (args[i].flags & NEAP_ARG_VARIADIC) != 0   ? "..."
                              : (args[i].flags & NEAP_ARG_OPTIONAL) != 0 ? "?"
                                                                         : "");
@@ -122,7 +133,8 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
   else
     snprintf(want, sizeof want, "%d to %d", least, most);
   const char *plural = least == 1 && most == 1 ? "" : "s";
-  neap_fail(error, NEAP_GRAPH, "%sexpects %s %s%s (%s), got %d", d->who, want, what, plural, list, n);
+  neap_fail(error, NEAP_GRAPH, "%sexpects %s %s%s (%s), got %d", d->who, want, what, plural, list,
+            n);
   if (error != NULL && error->expected[0] == '\0') {
     snprintf(error->expected, sizeof error->expected, "%s %s%s", want, what, plural);
     snprintf(error->got, sizeof error->got, "%d", n);
@@ -130,10 +142,12 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
   return NEAP_GRAPH;
 }
 
-/* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
+/* ---- inputs and outputs ---------------------------------------------------------------------- */
 
-/* A scope where one is asked for, a tensor elsewhere. A scope is used in the net that made it: its frames are values there. */
-static neap_status check_kind(const draft *d, const neap_arg *arg, int i, int n, neap_net_found found, neap_error *error) {
+/* A scope where one is asked for, a tensor elsewhere. A scope is used in the net that made it: its
+ * frames are values there. */
+static neap_status check_kind(const draft *d, const neap_arg *arg, int i, int n,
+                              neap_net_found found, neap_error *error) {
   bool wants_scope = neap_net_is_scope_arg(arg, i, n);
   const char *name = found.cell->blob.name;
   if (wants_scope && !found.cell->is_scope) {
@@ -142,20 +156,22 @@ static neap_status check_kind(const draft *d, const neap_arg *arg, int i, int n,
     return located(d, NEAP_GRAPH, name, error);
   }
   if (!wants_scope && found.cell->is_scope) {
-    neap_fail(error, NEAP_GRAPH, "%sinput %s expects a tensor, \"%s\" is a scope", d->who, arg->name, name);
+    neap_fail(error, NEAP_GRAPH, "%sinput %s expects a tensor, \"%s\" is a scope", d->who,
+              arg->name, name);
     return located(d, NEAP_GRAPH, name, error);
   }
   if (wants_scope && found.net != d->net) {
-    neap_fail(error, NEAP_GRAPH, "%sscope \"%s\" belongs to net \"%s\", around the branch or body that uses it", d->who, name,
-              found.net->name);
+    neap_fail(error, NEAP_GRAPH,
+              "%sscope \"%s\" belongs to net \"%s\", around the branch or body that uses it",
+              d->who, name, found.net->name);
     neap_hint(error, "create the scope inside the branch or body");
     return located(d, NEAP_GRAPH, name, error);
   }
   return NEAP_OK;
 }
 
-/* Interns the inputs into the draft; each must be readable here: declared, or made by an earlier op, and not freed. An
- * absent one (NULL) must be optional. */
+/* Interns the inputs into the draft; each must be readable here: declared, or made by an earlier
+ * op, and not freed. An absent one (NULL) must be optional. */
 static neap_status take_inputs(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const neap_op *op = d->op.op;
@@ -173,7 +189,8 @@ static neap_status take_inputs(draft *d, neap_error *error) {
     const char *name = neap_intern(call->in[i]);
     if (name == NULL) return out_of_memory(error);
     neap_net_found found = neap_net_look_up(d->net, name);
-    if (found.cell == NULL || found.cell->freed_by >= 0) return neap_net_fail_undefined(d->net, d->who, name, error);
+    if (found.cell == NULL || found.cell->freed_by >= 0)
+      return neap_net_fail_undefined(d->net, d->who, name, error);
     NEAP_TRY(check_kind(d, arg, i, call->n_in, found, error));
     d->op.in[i] = name;
   }
@@ -189,13 +206,15 @@ static const char *enforced_name(const draft *d, int j) {
   return NULL;
 }
 
-/* Fills out[j]. `given`: the user's name; "" for absent, which only an optional output may be; NULL to get a name: that of
- * the input it is enforced upon, else the op's own while that is free, else the next number. */
+/* Fills out[j]. `given`: the user's name; "" for absent, which only an optional output may be; NULL
+ * to get a name: that of the input it is enforced upon, else the op's own while that is free, else
+ * the next number. */
 static neap_status name_output(draft *d, int j, const char *given, neap_error *error) {
   const neap_arg *arg = neap_op_output(d->op.op, j);
   if (given != NULL && given[0] == '\0') {
     if ((arg->flags & NEAP_ARG_OPTIONAL) != 0) return NEAP_OK;
-    return neap_fail(error, NEAP_GRAPH, "%soutput %s (number %d) can't be left out", d->who, arg->name, j + 1);
+    return neap_fail(error, NEAP_GRAPH, "%soutput %s (number %d) can't be left out", d->who,
+                     arg->name, j + 1);
   }
   if (given != NULL) NEAP_TRY(neap_net_check_name("blob", given, error));
   const char *name = given != NULL ? neap_intern(given) : enforced_name(d, j);
@@ -210,7 +229,8 @@ static neap_status name_output(draft *d, int j, const char *given, neap_error *e
   return name != NULL ? NEAP_OK : out_of_memory(error);
 }
 
-/* Names all outputs; GRAPH error when two of them are one name: SSA could not tell which is meant. */
+/* Names all outputs; GRAPH error when two of them are one name: SSA could not tell which is
+ * meant. */
 static neap_status take_outputs(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const neap_op *op = d->op.op;
@@ -226,20 +246,21 @@ static neap_status take_outputs(draft *d, neap_error *error) {
     int old = d->op.out[j] != NULL ? neap_map_get(&d->net->cell_of, d->op.out[j], -1) : -1;
     bool makes_scope = neap_net_is_scope_arg(neap_op_output(op, j), j, n);
     if (old >= 0 && d->net->cell[old].is_scope != makes_scope) {
-      neap_fail(error, NEAP_GRAPH, "%soutput %s can't be \"%s\", which is a %s", d->who, neap_op_output(op, j)->name,
-                d->op.out[j], makes_scope ? "tensor" : "scope");
+      neap_fail(error, NEAP_GRAPH, "%soutput %s can't be \"%s\", which is a %s", d->who,
+                neap_op_output(op, j)->name, d->op.out[j], makes_scope ? "tensor" : "scope");
       return located(d, NEAP_GRAPH, d->op.out[j], error);
     }
     for (int k = 0; k < j && d->op.out[j] != NULL; k++)
       if (d->op.out[k] == d->op.out[j]) {
-        neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1, j + 1, d->op.out[j]);
+        neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1,
+                  j + 1, d->op.out[j]);
         return located(d, NEAP_GRAPH, d->op.out[j], error);
       }
   }
   return NEAP_OK;
 }
 
-/* ---- in place by name -------------------------------------------------------------------------------------------- */
+/* ---- in place by name ------------------------------------------------------------------------ */
 
 /* Whether (in, out) is one of n pairs. */
 static bool has_pair(const neap_pair *pair, int n, int in, int out) {
@@ -248,16 +269,17 @@ static bool has_pair(const neap_pair *pair, int n, int in, int out) {
   return false;
 }
 
-/* Whether the record lets output `out` carry the name of input `in`. A control op writes the blobs around it by name, so it
- * may do so everywhere. */
+/* Whether the record lets output `out` carry the name of input `in`. A control op writes the blobs
+ * around it by name, so it may do so everywhere. */
 static bool may_share_name(const neap_op *op, int in, int out) {
-  return (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0 || (op->inplace_any_input && out == 0) ||
-         has_pair(op->inplace, op->n_inplace, in, out) || has_pair(op->enforced, op->n_enforced, in, out) ||
+  return (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0 ||
+         (op->inplace_any_input && out == 0) || has_pair(op->inplace, op->n_inplace, in, out) ||
+         has_pair(op->enforced, op->n_enforced, in, out) ||
          has_pair(op->alias, op->n_alias, in, out);
 }
 
-/* GRAPH error when output `out` has the name of inputs, and none of them may give it its bytes. One allowed pair is enough:
- * in y = Add(y, y) both are the same value. */
+/* GRAPH error when output `out` has the name of inputs, and none of them may give it its bytes. One
+ * allowed pair is enough: in y = Add(y, y) both are the same value. */
 static neap_status check_in_place(const draft *d, int out, neap_error *error) {
   const neap_op *op = d->op.op;
   int same = -1;
@@ -267,41 +289,47 @@ static neap_status check_in_place(const draft *d, int out, neap_error *error) {
     same = i;
   }
   if (same < 0) return NEAP_OK;
-  neap_fail(error, NEAP_GRAPH, "%soutput %s can't be written in place over input %s (\"%s\")", d->who,
-            neap_op_output(op, out)->name, neap_op_input(op, same)->name, d->op.out[out]);
+  neap_fail(error, NEAP_GRAPH, "%soutput %s can't be written in place over input %s (\"%s\")",
+            d->who, neap_op_output(op, out)->name, neap_op_input(op, same)->name, d->op.out[out]);
   neap_hint(error, "give the output another name: the planner shares the bytes where it can");
   return located(d, NEAP_GRAPH, d->op.out[out], error);
 }
 
-/* An enforced output is the next version of its input's storage; another name would promise a copy that nobody makes. */
+/* An enforced output is the next version of its input's storage; another name would promise a copy
+ * that nobody makes. */
 static neap_status check_enforced(const draft *d, neap_pair pair, neap_error *error) {
   if (pair.in >= d->op.n_in || pair.out >= d->op.n_out) return NEAP_OK;
   const char *in = d->op.in[pair.in], *out = d->op.out[pair.out];
   if (in == NULL || out == NULL || in == out) return NEAP_OK;
-  neap_fail(error, NEAP_GRAPH, "%soutput %s must be written in place over input %s: expected \"%s\", got \"%s\"", d->who,
-            neap_op_output(d->op.op, pair.out)->name, neap_op_input(d->op.op, pair.in)->name, in, out);
+  neap_fail(error, NEAP_GRAPH,
+            "%soutput %s must be written in place over input %s: expected \"%s\", got \"%s\"",
+            d->who, neap_op_output(d->op.op, pair.out)->name,
+            neap_op_input(d->op.op, pair.in)->name, in, out);
   return located(d, NEAP_GRAPH, out, error);
 }
 
-/* NULL when the blob may be freed in `net`: it is a transient value of this very net, and nobody was promised to find it. */
+/* NULL when the blob may be freed in `net`: it is a transient value of this very net, and nobody
+ * was promised to find it. */
 static const char *why_not_freed(const neap_net *net, neap_net_found found) {
   const neap_net_blob *blob = &found.cell->blob;
   if (found.net != net) return "belongs to the net around this one";
   if (blob->keep) return "is kept";
   if (blob->role == NEAP_ROLE_OUTPUT) return "is an output of the net";
-  return blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT ? "is declared" : NULL;
+  return blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT ? "is declared"
+                                                                              : NULL;
 }
 
 /* The inputs of Free, each once; its outputs, if any are named, are the inputs in their order. */
 static neap_status check_release(const draft *d, neap_error *error) {
   if ((d->op.op->effects & NEAP_EFFECT_RELEASE) == 0) return NEAP_OK;
   if (d->op.n_out != 0 && d->op.n_out != d->op.n_in)
-    return neap_fail(error, NEAP_GRAPH, "%sexpects as many outputs as inputs, each the same blob, got %d and %d", d->who,
-                     d->op.n_out, d->op.n_in);
+    return neap_fail(error, NEAP_GRAPH,
+                     "%sexpects as many outputs as inputs, each the same blob, got %d and %d",
+                     d->who, d->op.n_out, d->op.n_in);
   for (int k = 0; k < d->op.n_out; k++)
     if (d->op.out[k] != d->op.in[k]) {
-      neap_fail(error, NEAP_GRAPH, "%soutput %d must be its input: expected \"%s\", got \"%s\"", d->who, k + 1, d->op.in[k],
-                d->op.out[k] != NULL ? d->op.out[k] : "_");
+      neap_fail(error, NEAP_GRAPH, "%soutput %d must be its input: expected \"%s\", got \"%s\"",
+                d->who, k + 1, d->op.in[k], d->op.out[k] != NULL ? d->op.out[k] : "_");
       return located(d, NEAP_GRAPH, d->op.in[k], error);
     }
   for (int i = 1; i < d->op.n_in; i++)
@@ -328,8 +356,8 @@ static bool is_gradient(const neap_op *op) {
 /* A list that may be of any length has another that must be as long: the record can't say so. */
 static neap_status check_gradient(const draft *d, neap_error *error) {
   if (!is_gradient(d->op.op) || d->op.n_out == d->op.n_in - 1) return NEAP_OK;
-  neap_fail(error, NEAP_GRAPH, "%sexpects as many outputs as blobs to differentiate by, %d, got %d", d->who, d->op.n_in - 1,
-            d->op.n_out);
+  neap_fail(error, NEAP_GRAPH, "%sexpects as many outputs as blobs to differentiate by, %d, got %d",
+            d->who, d->op.n_in - 1, d->op.n_out);
   return located(d, NEAP_GRAPH, NULL, error);
 }
 
@@ -337,24 +365,29 @@ static neap_status check_gradient(const draft *d, neap_error *error) {
 static neap_status check_pairs(const draft *d, neap_error *error) {
   for (int j = 0; j < d->op.n_out; j++)
     if (d->op.out[j] != NULL) NEAP_TRY(check_in_place(d, j, error));
-  for (int k = 0; k < d->op.op->n_enforced; k++) NEAP_TRY(check_enforced(d, d->op.op->enforced[k], error));
+  for (int k = 0; k < d->op.op->n_enforced; k++)
+    NEAP_TRY(check_enforced(d, d->op.op->enforced[k], error));
   NEAP_TRY(check_gradient(d, error));
   return check_release(d, error);
 }
 
-/* ---- commit ------------------------------------------------------------------------------------------------------ */
+/* ---- commit ---------------------------------------------------------------------------------- */
 
 bool neap_net_reserve_outside(neap_net *net, int more) {
-  /* In every net around: a name that is read here and defined nowhere on the way out is outside of each of them. */
+  /* In every net around: a name that is read here and defined nowhere on the way out is outside of
+   * each of them. */
   for (; net->outer != NULL; net = net->outer)
-    if (!neap_list_grow(&net->outside, &net->cap_outside, net->n_outside + more, sizeof *net->outside)) return false;
+    if (!neap_list_grow(&net->outside, &net->cap_outside, net->n_outside + more,
+                        sizeof *net->outside))
+      return false;
   return true;
 }
 
 void neap_net_mark_read(neap_net *net, const char *name) {
   for (; net != NULL; net = net->outer) {
     int i = neap_map_get(&net->cell_of, name, -1);
-    if (i >= 0 && i < net->n_cell) { /* a cell beyond is what the op itself is about to write: it reads the name around it */
+    /* a cell beyond is what the op itself is about to write: it reads the name around it */
+    if (i >= 0 && i < net->n_cell) {
       if (net->cell[i].unread) neap_net_note_cell(net, i);
       net->cell[i].unread = false;
       return;
@@ -366,26 +399,32 @@ void neap_net_mark_read(neap_net *net, const char *name) {
 }
 
 void neap_net_touch(neap_net *net) {
-  static uint64_t last; /* so that a version is never given twice in a process; atomic, hence safe between threads */
-  for (; net != NULL; net = net->outer) net->version = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+  /* so that a version is never given twice in a process; atomic, hence safe between threads */
+  static uint64_t last;
+  for (; net != NULL; net = net->outer)
+    net->version = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 }
 
 /* Names that the op's subnets take from outside. */
 static int n_outside_of_subs(const draft *d) {
   int n = 0;
   for (int i = 0; i < neap_op_n_attrs(d->op.op); i++)
-    if (d->op.op->attrs[i].type == NEAP_ATTR_NET && d->op.attrs[i].net != NULL) n += d->op.attrs[i].net->n_outside;
+    if (d->op.op->attrs[i].type == NEAP_ATTR_NET && d->op.attrs[i].net != NULL)
+      n += d->op.attrs[i].net->n_outside;
   return n;
 }
 
-/* All that can be refused: room in the lists, keys in the maps. Undone when the last of it fails. */
+/* All that can be refused: room in the lists, keys in the maps. Undone when the last of it
+ * fails. */
 static bool reserve(draft *d) {
   neap_net *net = d->net;
   int n_new = 0, n_sub_name = n_outside_of_subs(d);
   /* Each input is marked as read, and perhaps freed; each output is written; a number is drawn. */
-  if (neap_net_begin_change(net, 2 * d->op.n_in + d->op.n_out + n_sub_name + 1, NULL) != NEAP_OK) return false;
+  if (neap_net_begin_change(net, 2 * d->op.n_in + d->op.n_out + n_sub_name + 1, NULL) != NEAP_OK)
+    return false;
   if (!neap_list_grow(&net->op, &net->cap_op, net->n_op + 1, sizeof *net->op)) return false;
-  if (!neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + d->op.n_out, sizeof *net->cell)) return false;
+  if (!neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + d->op.n_out, sizeof *net->cell))
+    return false;
   if (!neap_net_reserve_outside(net, d->op.n_in + n_sub_name)) return false;
   if (!neap_map_set(&net->op_of, d->op.name, net->n_op)) return false;
   for (int j = 0; j < d->op.n_out; j++) {
@@ -393,7 +432,8 @@ static bool reserve(draft *d) {
     if (!neap_map_set(&net->cell_of, d->op.out[j], net->n_cell + n_new)) goto fail_names;
     n_new++;
   }
-  /* Last, so that what follows undoes everything else; a number that a refused op has drawn is drawn again. */
+  /* Last, so that what follows undoes everything else; a number that a refused op has drawn is
+   * drawn again. */
   if (d->counter != NULL) neap_net_note_counter(net, d->counter);
   if (d->counter == NULL || neap_map_set(&net->counter, d->counter, d->number)) return true;
 fail_names:
@@ -404,9 +444,9 @@ fail_names:
   return false;
 }
 
-/* Output j becomes the last version of its name: a new cell, or an old one that is alive (again). Its role is GRADIENT where
- * a Gradient op differentiates by a parameter, unless it says that they are not resident; a declared blob keeps the role it was
- * declared with. */
+/* Output j becomes the last version of its name: a new cell, or an old one that is alive (again).
+ * Its role is GRADIENT where a Gradient op differentiates by a parameter, unless it says that they
+ * are not resident; a declared blob keeps the role it was declared with. */
 static void write_output(draft *d, int j) {
   neap_net *net = d->net;
   const char *name = d->op.out[j];
@@ -423,17 +463,20 @@ static void write_output(draft *d, int j) {
   /* A name that a Free had ended may be written again: it is another value from here on. */
   cell->n_write++;
   if (is_gradient(d->op.op) && d->op.attrs[neap_op_attr_index(d->op.op, "resident")].i != 0 &&
-      cell->blob.role == NEAP_ROLE_ACTIVATION && neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
+      cell->blob.role == NEAP_ROLE_ACTIVATION &&
+      neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
     cell->blob.role = NEAP_ROLE_GRADIENT;
   if (is_gradient(d->op.op)) cell->blob.gradient_of = d->op.in[j + 1];
-  /* What an enforced pair writes in place is the declared blob's next version, which is there anyway: no output by default. */
+  /* What an enforced pair writes in place is the declared blob's next version, which is there
+   * anyway: no output by default. */
   bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
   cell->is_scope = neap_net_is_scope_arg(neap_op_output(d->op.op, j), j, d->op.n_out);
-  cell->unread = !cell->is_scope && cell->blob.role != NEAP_ROLE_GRADIENT && !(declared && enforced_name(d, j) == name);
+  cell->unread = !cell->is_scope && cell->blob.role != NEAP_ROLE_GRADIENT &&
+                 !(declared && enforced_name(d, j) == name);
 }
 
-/* The op goes into the net. Reads are noted before writes, so that x = Relu(x) leaves x unread. A loss stays an output
- * although Gradient reads it. Can't fail: see reserve. */
+/* The op goes into the net. Reads are noted before writes, so that x = Relu(x) leaves x unread. A
+ * loss stays an output although Gradient reads it. Can't fail: see reserve. */
 static void commit(draft *d) {
   neap_net *net = d->net;
   const neap_op *op = d->op.op;
@@ -449,19 +492,23 @@ static void commit(draft *d) {
     }
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     const neap_net *sub = op->attrs[i].type == NEAP_ATTR_NET ? d->op.attrs[i].net : NULL;
-    for (int k = 0; sub != NULL && k < sub->n_outside; k++) neap_net_mark_read(net, sub->outside[k]);
+    for (int k = 0; sub != NULL && k < sub->n_outside; k++)
+      neap_net_mark_read(net, sub->outside[k]);
   }
   /* Map values for new cells count up in output order, as write_output fills them. */
-  for (int j = 0; j < d->op.n_out && (op->effects & NEAP_EFFECT_RELEASE) == 0; j++) write_output(d, j);
+  for (int j = 0; j < d->op.n_out && (op->effects & NEAP_EFFECT_RELEASE) == 0; j++)
+    write_output(d, j);
   neap_net_enter_frame(net, &d->op);
   net->op[net->n_op++] = d->op;
   net->n_gradient += is_gradient(op);
-  if (neap_net_do_body(&d->op) != NULL) net->n_gradient += neap_net_do_body(&d->op)->n_gradient; /* built into this net */
+  /* built into this net */
+  if (neap_net_do_body(&d->op) != NULL) net->n_gradient += neap_net_do_body(&d->op)->n_gradient;
   net->n_backward += d->op.origin.backward;
   neap_net_touch(net);
 }
 
-/* The whole schema check, in the order in which messages make sense: what the op is, what it reads, what it writes, how. */
+/* The whole schema check, in the order in which messages make sense: what the op is, what it reads,
+ * what it writes, how. */
 static neap_status check(draft *d, neap_error *error) {
   snprintf(d->who, sizeof d->who, "%.63s: ", d->call->type);
   NEAP_TRY(find_record(d, error));
@@ -475,7 +522,8 @@ static neap_status check(draft *d, neap_error *error) {
 }
 
 /* The one door by which ops get into nets, whoever writes them: Lua, text, a copy, an optimizer. */
-neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index, neap_error *error) {
+neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index,
+                         neap_error *error) {
   draft d = {.net = net, .call = call};
   NEAP_TRY(neap_net_begin_change(net, 0, error));
   neap_status status = check(&d, error);

@@ -1,11 +1,13 @@
-/* compare.c: whether two nets compute the same, whatever their blobs are called: which op reads what which op wrote, with which
- * attributes, and what stays in the end. And where an op works in place. Subnets are compared with their owners.
+/* compare.c: whether two nets compute the same, whatever their blobs are called: which op reads
+ * what which op wrote, with which attributes, and what stays in the end. And where an op works in
+ * place. Subnets are compared with their owners.
  *
- * All outputs of a net are numbered, op after op. A *reading* of a name is the number of the last earlier output of that name,
- * with the depth of the net that has it: a subnet sees what the nets around it have written so far. What a subnet takes counts
- * by its position in the interface. A name that nobody wrote is declared, and is told apart by nothing but itself: such a name
- * must be the same in both nets, and so must its declaration. O(operands * depth). Another order of one net is compared with the
- * net in the same way, so that nothing which finds orders is trusted.
+ * All outputs of a net are numbered, op after op. A *reading* of a name is the number of the last
+ * earlier output of that name, with the depth of the net that has it: a subnet sees what the nets
+ * around it have written so far. What a subnet takes counts by its position in the interface. A
+ * name that nobody wrote is declared, and is told apart by nothing but itself: such a name must be
+ * the same in both nets, and so must its declaration. O(operands * depth). Another order of one net
+ * is compared with the net in the same way, so that nothing which finds orders is trusted.
  */
 #include "net/net_int.h"
 
@@ -18,14 +20,18 @@ typedef struct view {
   const neap_net *net;
   const struct view *around; /* NULL: outermost, or closed */
   int depth;
-  neap_map last; /* name -> number of an output, or FIRST_TAKEN and below: the position among what the subnet takes */
-  /* Of a net that is looked at out of its order, all of which is noted: before[number] is the output before of the same name,
-   * NOBODY for none, and outputs from `limit` on are yet to be written. NULL: what is noted is what was written. */
+  /* name -> number of an output, or FIRST_TAKEN and below: the position among what the subnet
+   * takes */
+  neap_map last;
+  /* Of a net that is looked at out of its order, all of which is noted: before[number] is the
+   * output before of the same name, NOBODY for none, and outputs from `limit` on are yet to be
+   * written. NULL: what is noted is what was written. */
   const int *before;
   int limit;
 } view;
 
-/* Map values that are no outputs: NOBODY stands for none, and what a subnet takes goes down from FIRST_TAKEN. */
+/* Map values that are no outputs: NOBODY stands for none, and what a subnet takes goes down from
+ * FIRST_TAKEN. */
 enum { NOBODY = -1, FIRST_TAKEN = -2 };
 
 /* What a name means where an op reads it. */
@@ -61,25 +67,30 @@ static reading read_name(const view *v, const char *name) {
 }
 
 /* Puts the place and the reason into `where`; false, so that a comparison can end with it. */
-static bool say(const comparison *c, int i, const neap_net_op *a, const neap_net_op *b, const char *what, const char *which) {
+static bool say(const comparison *c, int i, const neap_net_op *a, const neap_net_op *b,
+                const char *what, const char *which) {
   if (c->where != NULL)
-    neap_buffer_add(c->where, "op %d, %s \"%s\" and %s \"%s\": %s%s", i + 1, a->op->name, a->name, b->op->name, b->name, what,
-                    which);
+    neap_buffer_add(c->where, "op %d, %s \"%s\" and %s \"%s\": %s%s", i + 1, a->op->name, a->name,
+                    b->op->name, b->name, what, which);
   return false;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
-static bool same_bytes(const void *a, const void *b, int n, size_t size) { return n == 0 || memcmp(a, b, (size_t)n * size) == 0; }
+static bool same_bytes(const void *a, const void *b, int n, size_t size) {
+  return n == 0 || memcmp(a, b, (size_t)n * size) == 0;
+}
 
-/* Values of one attribute, given or by default. Subnets are compared elsewhere, and so are the lists of a Do. */
+/* Values of one attribute, given or by default. Subnets are compared elsewhere, and so are the
+ * lists of a Do. */
 static bool same_attr(const neap_attr *attr, const neap_attr_value *x, const neap_attr_value *y) {
   if (attr->unlike_default && x->given != y->given) return false;
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: return same_bytes(&x->f, &y->f, 1, sizeof x->f);
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES: return x->n == y->n && same_bytes(x->ints, y->ints, x->n, sizeof *x->ints);
-    case NEAP_ATTR_FLOATS: return x->n == y->n && same_bytes(x->floats, y->floats, x->n, sizeof *x->floats);
+    case NEAP_ATTR_FLOATS:
+      return x->n == y->n && same_bytes(x->floats, y->floats, x->n, sizeof *x->floats);
     case NEAP_ATTR_NAMES:
     case NEAP_ATTR_NET:
     case NEAP_ATTR_NONE: return true;
@@ -91,13 +102,15 @@ static bool same_attr(const neap_attr *attr, const neap_attr_value *x, const nea
 static const char *other_attr(const neap_net_op *x, const neap_net_op *y) {
   int bound = neap_net_do_body(x) != NULL ? neap_op_attr_index(x->op, "outer_blobs_idx") : -1;
   for (int k = 0; k < neap_op_n_attrs(x->op); k++)
-    if (k != bound && !same_attr(&x->op->attrs[k], &x->attrs[k], &y->attrs[k])) return x->op->attrs[k].name;
+    if (k != bound && !same_attr(&x->op->attrs[k], &x->attrs[k], &y->attrs[k]))
+      return x->op->attrs[k].name;
   return NULL;
 }
 
-/* ---- declarations ----------------------------------------------------------------------------------------------------- */
+/* ---- declarations ---------------------------------------------------------------------------- */
 
-static bool same_init(const neap_net *a, const neap_net_blob *x, const neap_net *b, const neap_net_blob *y) {
+static bool same_init(const neap_net *a, const neap_net_blob *x, const neap_net *b,
+                      const neap_net_blob *y) {
   if (x->init < 0 || y->init < 0) return x->init < 0 && y->init < 0;
   const neap_net_op *p = &a->init[x->init], *q = &b->init[y->init];
   return p->op == q->op && other_attr(p, q) == NULL;
@@ -106,8 +119,8 @@ static bool same_init(const neap_net *a, const neap_net_blob *x, const neap_net 
 static bool same_declaration(const reading *x, const reading *y) {
   const neap_net_blob *a = x->declared, *b = y->declared;
   if (a == NULL || b == NULL) return a == b;
-  return a->role == b->role && a->trainable == b->trainable && neap_type_equal(&a->type, &b->type) &&
-         same_init(x->net, a, y->net, b);
+  return a->role == b->role && a->trainable == b->trainable &&
+         neap_type_equal(&a->type, &b->type) && same_init(x->net, a, y->net, b);
 }
 
 /* NULL when both mean the same, else how they differ. */
@@ -117,14 +130,17 @@ static const char *differ(const reading *x, const reading *y) {
   return same_declaration(x, y) ? NULL : "is declared otherwise";
 }
 
-/* ---- ops -------------------------------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
-static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_net_op *y, const view *a, const view *b);
+static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_net_op *y,
+                         const view *a, const view *b);
 
 /* Inputs in their order, and the same outputs left out. */
-static bool same_operands(const comparison *c, int i, const neap_net_op *x, const neap_net_op *y, const view *a, const view *b) {
+static bool same_operands(const comparison *c, int i, const neap_net_op *x, const neap_net_op *y,
+                          const view *a, const view *b) {
   char what[64];
-  if (x->n_in != y->n_in || x->n_out != y->n_out) return say(c, i, x, y, "they differ in the number of operands", "");
+  if (x->n_in != y->n_in || x->n_out != y->n_out)
+    return say(c, i, x, y, "they differ in the number of operands", "");
   for (int k = 0; k < x->n_in; k++) {
     reading p = read_name(a, x->in[k]), q = read_name(b, y->in[k]);
     const char *how = differ(&p, &q);
@@ -132,17 +148,21 @@ static bool same_operands(const comparison *c, int i, const neap_net_op *x, cons
     if (how != NULL) return say(c, i, x, y, what, how);
   }
   for (int k = 0; k < x->n_out; k++)
-    if ((x->out[k] == NULL) != (y->out[k] == NULL)) return say(c, i, x, y, "one leaves out an output that the other gives", "");
+    if ((x->out[k] == NULL) != (y->out[k] == NULL))
+      return say(c, i, x, y, "one leaves out an output that the other gives", "");
   /* What a Do's body writes is bound by name, or found by name in its frame by a later Do. */
   for (int k = 0; k < x->n_out; k++)
-    if (a->net->closed && x->out[k] != y->out[k]) return say(c, i, x, y, "they write other names of a Do's body", "");
+    if (a->net->closed && x->out[k] != y->out[k])
+      return say(c, i, x, y, "they write other names of a Do's body", "");
   return true;
 }
 
-/* Whether two Do ops bind the same names of their bodies to the same operands, in whatever order they say so. */
+/* Whether two Do ops bind the same names of their bodies to the same operands, in whatever order
+ * they say so. */
 static bool same_bindings(const neap_net_op *x, const neap_net_op *y) {
   if (neap_net_do_body(x) == NULL) return true;
-  int names = neap_op_attr_index(x->op, "inner_blobs"), places = neap_op_attr_index(x->op, "outer_blobs_idx");
+  int names = neap_op_attr_index(x->op, "inner_blobs"),
+      places = neap_op_attr_index(x->op, "outer_blobs_idx");
   const neap_attr_value *p = &x->attrs[names], *q = &y->attrs[names];
   bool same = p->n == q->n;
   for (int i = 0; same && i < p->n; i++) {
@@ -154,7 +174,8 @@ static bool same_bindings(const neap_net_op *x, const neap_net_op *y) {
 }
 
 /* Type, device label, operands, attributes, random numbers, subnets. */
-static bool same_op(comparison *c, int i, const neap_net_op *x, const neap_net_op *y, const view *a, const view *b) {
+static bool same_op(comparison *c, int i, const neap_net_op *x, const neap_net_op *y, const view *a,
+                    const view *b) {
   if (x->op != y->op) return say(c, i, x, y, "they differ in type", "");
   if (x->device != y->device) return say(c, i, x, y, "they have different device labels", "");
   if (!same_operands(c, i, x, y, a, b)) return false;
@@ -173,44 +194,52 @@ static void note_outputs(comparison *c, view *v, const neap_net_op *op, int firs
     if (op->out[k] != NULL && !neap_map_set(&v->last, op->out[k], first + k)) c->no_memory = true;
 }
 
-/* What `owner` hands to its subnet gets numbers by position: what an interface takes, or what a Do binds. */
+/* What `owner` hands to its subnet gets numbers by position: what an interface takes, or what a Do
+ * binds. */
 static void note_taken(comparison *c, view *v, const neap_net_op *owner) {
   for (int k = 0; k < v->net->n_sub_input; k++)
     if (!neap_map_set(&v->last, v->net->sub_input[k], FIRST_TAKEN - k)) c->no_memory = true;
-  /* A Do has no interface: its names are bound by index, and the index is what two nets have in common. */
+  /* A Do has no interface: its names are bound by index, and the index is what two nets have in
+   * common. */
   if (neap_net_do_body(owner) != v->net) return;
   const neap_attr_value *inner = &owner->attrs[neap_op_attr_index(owner->op, "inner_blobs")];
   const neap_attr_value *outer = &owner->attrs[neap_op_attr_index(owner->op, "outer_blobs_idx")];
   for (int k = 0; k < inner->n && k < outer->n; k++)
-    if (!neap_map_set(&v->last, inner->names[k], FIRST_TAKEN - (int)outer->ints[k])) c->no_memory = true;
+    if (!neap_map_set(&v->last, inner->names[k], FIRST_TAKEN - (int)outer->ints[k]))
+      c->no_memory = true;
 }
 
-/* ---- what stays ------------------------------------------------------------------------------------------------------- */
+/* ---- what stays ------------------------------------------------------------------------------ */
 
-/* Also whether the same ops make what the two give: without, a net whose last op writes over an output would be equal. */
+/* Also whether the same ops make what the two give: without, a net whose last op writes over an
+ * output would be equal. */
 static bool same_results(const comparison *c, const view *a, const view *b) {
   bool same = neap_net_n_outputs(a->net) == neap_net_n_outputs(b->net);
   for (int k = 0; same && k < neap_net_n_outputs(a->net); k++) {
-    reading x = read_name(a, neap_net_output_at(a->net, k)), y = read_name(b, neap_net_output_at(b->net, k));
+    reading x = read_name(a, neap_net_output_at(a->net, k)),
+            y = read_name(b, neap_net_output_at(b->net, k));
     same = differ(&x, &y) == NULL;
   }
   if (!same && c->where != NULL)
-    neap_buffer_add(c->where, "nets \"%s\" and \"%s\": their outputs come from different ops", a->net->name, b->net->name);
+    neap_buffer_add(c->where, "nets \"%s\" and \"%s\": their outputs come from different ops",
+                    a->net->name, b->net->name);
   return same;
 }
 
-/* Marks in kind[number] what stays of the net's blobs after a run, by who wrote it last: kept ones and gradients of parameters. */
+/* Marks in kind[number] what stays of the net's blobs after a run, by who wrote it last: kept ones
+ * and gradients of parameters. */
 static void mark_resident(const view *v, int n, unsigned char *kind) {
   for (int i = 0; i < v->net->n_cell; i++) {
     const neap_net_blob *blob = &v->net->cell[i].blob;
     int number = latest(v, blob->name);
     if (number < 0 || number >= n || blob->type.dtype != NEAP_DTYPE_NONE) continue;
-    kind[number] |= (unsigned char)((blob->keep ? 1 : 0) | (blob->role == NEAP_ROLE_GRADIENT ? 2 : 0));
+    kind[number] |=
+      (unsigned char)((blob->keep ? 1 : 0) | (blob->role == NEAP_ROLE_GRADIENT ? 2 : 0));
   }
 }
 
-/* What is declared has the same last writer in both nets: one that writes over a parameter or an input differs from one that
- * leaves it. */
+/* What is declared has the same last writer in both nets: one that writes over a parameter or an
+ * input differs from one that leaves it. */
 static const char *other_declared(const view *a, const view *b) {
   for (int i = 0; i < a->net->n_cell; i++) {
     const neap_net_blob *blob = &a->net->cell[i].blob;
@@ -226,8 +255,9 @@ static bool same_residents(comparison *c, const view *a, const view *b, int n) {
   if (name == NULL) name = other_declared(b, a);
   if (name != NULL) {
     if (c->where != NULL)
-      neap_buffer_add(c->where, "nets \"%s\" and \"%s\": declared blob \"%s\" is written by different ops", a->net->name,
-                      b->net->name, name);
+      neap_buffer_add(c->where,
+                      "nets \"%s\" and \"%s\": declared blob \"%s\" is written by different ops",
+                      a->net->name, b->net->name, name);
     return false;
   }
   unsigned char *kind = neap_alloc_zeroed(2 * (size_t)n + 1);
@@ -240,19 +270,22 @@ static bool same_residents(comparison *c, const view *a, const view *b, int n) {
   bool same = memcmp(kind, kind + n, (size_t)n) == 0;
   neap_free(kind);
   if (!same && c->where != NULL)
-    neap_buffer_add(c->where, "nets \"%s\" and \"%s\": what they keep comes from different ops", a->net->name, b->net->name);
+    neap_buffer_add(c->where, "nets \"%s\" and \"%s\": what they keep comes from different ops",
+                    a->net->name, b->net->name);
   return same;
 }
 
-/* ---- nets ------------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------ */
 
 /* Subnets with their owners and what lies around them, outermost nets with NULL. */
-static bool same_nets(comparison *c, view *a, view *b, const neap_net_op *owner_a, const neap_net_op *owner_b) {
+static bool same_nets(comparison *c, view *a, view *b, const neap_net_op *owner_a,
+                      const neap_net_op *owner_b) {
   int n_a = a->net->n_op, n_b = b->net->n_op, first = 0;
   if (owner_a != NULL) note_taken(c, a, owner_a), note_taken(c, b, owner_b);
   if (n_a != n_b) {
     if (c->where != NULL)
-      neap_buffer_add(c->where, "nets \"%s\" and \"%s\" have %d and %d ops", a->net->name, b->net->name, n_a, n_b);
+      neap_buffer_add(c->where, "nets \"%s\" and \"%s\" have %d and %d ops", a->net->name,
+                      b->net->name, n_a, n_b);
     return false;
   }
   for (int i = 0; i < n_a && !c->no_memory; i++) {
@@ -266,11 +299,13 @@ static bool same_nets(comparison *c, view *a, view *b, const neap_net_op *owner_
 }
 
 /* Attribute by attribute; the ops are of one type, so their lists of attributes are alike. */
-static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_net_op *y, const view *a, const view *b) {
+static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_net_op *y,
+                         const view *a, const view *b) {
   for (int k = 0; k < neap_op_n_attrs(x->op); k++) {
     if (x->op->attrs[k].type != NEAP_ATTR_NET) continue;
     const neap_net *p = x->attrs[k].net, *q = y->attrs[k].net;
-    if ((p == NULL) != (q == NULL)) return say(c, i, x, y, "one has a subnet that the other lacks", "");
+    if ((p == NULL) != (q == NULL))
+      return say(c, i, x, y, "one has a subnet that the other lacks", "");
     if (p == NULL) continue;
     if (p->closed != q->closed || p->n_sub_input != q->n_sub_input)
       return say(c, i, x, y, "their subnets take different operands", "");
@@ -284,7 +319,8 @@ static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_
   return true;
 }
 
-neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error) {
+neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same,
+                                neap_buffer *where, neap_error *error) {
   comparison c = {.where = where};
   view p = {.net = a}, q = {.net = b};
   *same = same_nets(&c, &p, &q, NULL, NULL);
@@ -293,9 +329,10 @@ neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same
   return c.no_memory ? neap_fail_memory(error, 64, "comparing two nets") : NEAP_OK;
 }
 
-/* ---- orders ----------------------------------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
-/* Notes all outputs of the view's net, numbered from first[i] on for op i, and whom each overwrites. */
+/* Notes all outputs of the view's net, numbered from first[i] on for op i, and whom each
+ * overwrites. */
 static void note_all(comparison *c, view *v, const int *first, int *before) {
   for (int i = 0; i < v->net->n_op; i++)
     for (int k = 0; k < v->net->op[i].n_out; k++) {
@@ -319,7 +356,8 @@ static bool same_order(comparison *c, view *a, view *b, const int *order, const 
   return !c->no_memory && same_results(c, a, b) && same_residents(c, a, b, first[n]);
 }
 
-neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *same, neap_buffer *where, neap_error *error) {
+neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *same,
+                                   neap_buffer *where, neap_error *error) {
   comparison c = {.where = where};
   view a = {.net = net}, b = {.net = net};
   int *first = neap_alloc(((size_t)net->n_op + 1) * sizeof *first), *before = NULL, n_out = 0;
@@ -338,14 +376,15 @@ neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *
   return c.no_memory ? neap_fail_memory(error, 64, "comparing two orders of a net") : NEAP_OK;
 }
 
-/* ---- in place --------------------------------------------------------------------------------------------------------- */
+/* ---- in place -------------------------------------------------------------------------------- */
 
 /* Whether both have the same pairs (input, output) of one name, subnets included. */
 static bool same_pairs(const comparison *c, int i, const neap_net_op *x, const neap_net_op *y) {
   bool same = x->n_in == y->n_in && x->n_out == y->n_out;
   for (int p = 0; same && p < x->n_in; p++)
     for (int q = 0; same && q < x->n_out; q++)
-      same = (x->in[p] != NULL && x->in[p] == x->out[q]) == (y->in[p] != NULL && y->in[p] == y->out[q]);
+      same =
+        (x->in[p] != NULL && x->in[p] == x->out[q]) == (y->in[p] != NULL && y->in[p] == y->out[q]);
   if (!same) return say(c, i, x, y, "one works in place where the other does not", "");
   for (int k = 0; k < neap_op_n_attrs(x->op); k++) {
     const neap_net *a = x->op->attrs[k].type == NEAP_ATTR_NET ? x->attrs[k].net : NULL;
@@ -359,17 +398,20 @@ static bool same_pairs(const comparison *c, int i, const neap_net_op *x, const n
 bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *where) {
   const comparison c = {.where = where};
   if (a->n_op != b->n_op) {
-    if (where != NULL) neap_buffer_add(where, "nets \"%s\" and \"%s\" have %d and %d ops", a->name, b->name, a->n_op, b->n_op);
+    if (where != NULL)
+      neap_buffer_add(where, "nets \"%s\" and \"%s\" have %d and %d ops", a->name, b->name, a->n_op,
+                      b->n_op);
     return false;
   }
   for (int i = 0; i < a->n_op; i++) {
-    if (a->op[i].op != b->op[i].op) return say(&c, i, &a->op[i], &b->op[i], "they differ in type", "");
+    if (a->op[i].op != b->op[i].op)
+      return say(&c, i, &a->op[i], &b->op[i], "they differ in type", "");
     if (!same_pairs(&c, i, &a->op[i], &b->op[i])) return false;
   }
   return true;
 }
 
-/* ---- interference ----------------------------------------------------------------------------------------------------- */
+/* ---- interference ---------------------------------------------------------------------------- */
 
 /* For qsort: by writer, then by reader. */
 static int compare_pairs(const void *a, const void *b) {
@@ -377,13 +419,14 @@ static int compare_pairs(const void *a, const void *b) {
   return x[0] != y[0] ? (x[0] > y[0]) - (x[0] < y[0]) : (x[1] > y[1]) - (x[1] < y[1]);
 }
 
-/* Writers of one name are a chain from the newest on: `newest` maps the name to the number of an output, `before` leads on,
- * and `writer` tells the op. */
+/* Writers of one name are a chain from the newest on: `newest` maps the name to the number of an
+ * output, `before` leads on, and `writer` tells the op. */
 neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], neap_error *error) {
   neap_map newest = {0};
   size_t n_out = 0;
   for (int j = 0; j < net->n_op; j++) n_out += (size_t)net->op[j].n_out;
-  int *before = neap_alloc((n_out + 1) * sizeof *before), *writer = neap_alloc((n_out + 1) * sizeof *writer);
+  int *before = neap_alloc((n_out + 1) * sizeof *before),
+      *writer = neap_alloc((n_out + 1) * sizeof *writer);
   int cap = 0, kept = 0, number = 0;
   int(*pair)[2] = NULL;
   *n = 0;
@@ -391,7 +434,8 @@ neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], n
   for (int j = 0; j < net->n_op; j++) {
     const neap_net_op *op = &net->op[j];
     for (int k = 0; k < op->n_in; k++)
-      for (int w = op->in[k] != NULL ? neap_map_get(&newest, op->in[k], -1) : -1; w >= 0; w = before[w]) {
+      for (int w = op->in[k] != NULL ? neap_map_get(&newest, op->in[k], -1) : -1; w >= 0;
+           w = before[w]) {
         if (!neap_list_grow(&pair, &cap, *n + 1, sizeof *pair)) goto fail_memory;
         pair[*n][0] = writer[w];
         pair[(*n)++][1] = j;

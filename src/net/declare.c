@@ -1,19 +1,24 @@
-/* declare.c: what is said about blobs rather than computed: declarations with their init ops, outputs, keeps, the interface
- * of a subnet; and the Gradient op, whose outputs get their names and roles from the blobs it differentiates. */
+/* declare.c: what is said about blobs rather than computed: declarations with their init ops,
+ * outputs, keeps, the interface of a subnet; and the Gradient op, whose outputs get their names and
+ * roles from the blobs it differentiates. */
 #include "net/net_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* The tail of every message about a declaration: which blob, which line. Returns the code. */
-static neap_status fail_blob(neap_status code, const char *name, const char *line, neap_error *error) {
-  if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", name);
-  if (error != NULL && error->line[0] == '\0' && line != NULL) snprintf(error->line, sizeof error->line, "%s", line);
+static neap_status fail_blob(neap_status code, const char *name, const char *line,
+                             neap_error *error) {
+  if (error != NULL && error->blob[0] == '\0')
+    snprintf(error->blob, sizeof error->blob, "%s", name);
+  if (error != NULL && error->line[0] == '\0' && line != NULL)
+    snprintf(error->line, sizeof error->line, "%s", line);
   return code;
 }
 
 /* Shapes come from files too. */
-static neap_status check_type(const char *name, const neap_type *type, const char *line, neap_error *error) {
+static neap_status check_type(const char *name, const neap_type *type, const char *line,
+                              neap_error *error) {
   char what[160];
   snprintf(what, sizeof what, "blob \"%.140s\"", name);
   neap_status status = neap_type_check(type, what, error);
@@ -21,69 +26,82 @@ static neap_status check_type(const char *name, const neap_type *type, const cha
 }
 
 /* The init op of a blob: `set` with shape and dtype filled in from the blob's type. */
-static neap_status make_init(neap_net *net, const neap_net_blob *blob, const char *type, const neap_set *set, neap_net_op *out,
-                             neap_error *error) {
+static neap_status make_init(neap_net *net, const neap_net_blob *blob, const char *type,
+                             const neap_set *set, neap_net_op *out, neap_error *error) {
   char who[256];
   const neap_op *op = neap_op_find(type);
   snprintf(who, sizeof who, "%.63s \"%.180s\": ", type, blob->name);
   if (op == NULL) {
     const char *near = neap_op_suggest(type);
-    return neap_fail(error, NEAP_NAME, "blob \"%s\": unknown init op \"%s\"%s%s%s", blob->name, type,
-                     near != NULL ? ", did you mean \"" : "", near != NULL ? near : "", near != NULL ? "\"?" : "");
+    return neap_fail(error, NEAP_NAME, "blob \"%s\": unknown init op \"%s\"%s%s%s", blob->name,
+                     type, near != NULL ? ", did you mean \"" : "", near != NULL ? near : "",
+                     near != NULL ? "\"?" : "");
   }
   int shape_at = neap_op_attr_index(op, "shape"), dtype_at = neap_op_attr_index(op, "dtype");
-  if (neap_op_n_inputs(op) > 0 || neap_op_n_outputs(op) != 1 || shape_at < 0 || op->attrs[shape_at].type != NEAP_ATTR_INTS)
-    return neap_fail(error, NEAP_GRAPH, "%scan't fill a blob: an init op has no inputs, one output and a shape", who);
+  if (neap_op_n_inputs(op) > 0 || neap_op_n_outputs(op) != 1 || shape_at < 0 ||
+      op->attrs[shape_at].type != NEAP_ATTR_INTS)
+    return neap_fail(error, NEAP_GRAPH,
+                     "%scan't fill a blob: an init op has no inputs, one output and a shape", who);
   neap_set full[NEAP_OP_MAX_ATTR + 3] = {{0}};
   int n = 0;
-  /* What the user says of shape and dtype gives way to the declaration, so that the two never disagree. */
+  /* What the user says of shape and dtype gives way to the declaration, so that the two never
+   * disagree. */
   for (; set != NULL && set->name != NULL && n < NEAP_OP_MAX_ATTR; set++)
     if (!neap_net_is_derived(set->name)) full[n++] = *set;
   full[n] = (neap_set)NEAP_SET_INTS("shape", blob->type.shape.n_dim, blob->type.shape.dim);
   if (dtype_at >= 0) full[n + 1] = (neap_set)NEAP_SET_INT("dtype", blob->type.dtype);
-  /* An init op lies outside the net's op list: it runs when a workspace is initialised, in scope "", and its name is its
-   * blob's. */
-  *out = (neap_net_op){.op = op, .name = blob->name, .scope = neap_intern(""), .line = blob->line, .n_out = 1};
+  /* An init op lies outside the net's op list: it runs when a workspace is initialised, in scope
+   * "", and its name is its blob's. */
+  *out = (neap_net_op){
+    .op = op, .name = blob->name, .scope = neap_intern(""), .line = blob->line, .n_out = 1};
   out->device = out->scope;
   out->in = neap_arena_alloc(&net->arena, 0);
   out->out = neap_arena_copy(&net->arena, &blob->name, sizeof blob->name);
-  if (out->scope == NULL || out->in == NULL || out->out == NULL) return neap_fail_memory(error, sizeof *out, "an init op");
+  if (out->scope == NULL || out->in == NULL || out->out == NULL)
+    return neap_fail_memory(error, sizeof *out, "an init op");
   return neap_net_check_attrs(net, op, full, who, &out->attrs, error);
 }
 
 /* A second declaration must say the same as the first. */
-static neap_status check_again(const neap_net *net, const neap_net_cell *cell, neap_role role, const neap_type *type,
-                               neap_error *error) {
+static neap_status check_again(const neap_net *net, const neap_net_cell *cell, neap_role role,
+                               const neap_type *type, neap_error *error) {
   const neap_net_blob *old = &cell->blob;
   /* An input without type is a subnet's parameter; every other declared blob has one. */
   bool declared = old->type.dtype != NEAP_DTYPE_NONE || old->role == NEAP_ROLE_INPUT;
   if (declared && old->role == role && neap_type_equal(&old->type, type)) return NEAP_OK;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!declared)
-    neap_fail(error, NEAP_NAME, "blob \"%s\" can't be declared: an op of net \"%s\" makes it", old->name, net->name);
+    neap_fail(error, NEAP_NAME, "blob \"%s\" can't be declared: an op of net \"%s\" makes it",
+              old->name, net->name);
   else
-    neap_fail(error, NEAP_NAME, "blob \"%s\" is declared already, as %s %s %s, got %s %s %s", old->name,
-              neap_role_name(old->role), neap_dtype_name(old->type.dtype), neap_shape_text(&old->type.shape, a),
-              neap_role_name(role), neap_dtype_name(type->dtype), neap_shape_text(&type->shape, b));
+    neap_fail(error, NEAP_NAME, "blob \"%s\" is declared already, as %s %s %s, got %s %s %s",
+              old->name, neap_role_name(old->role), neap_dtype_name(old->type.dtype),
+              neap_shape_text(&old->type.shape, a), neap_role_name(role),
+              neap_dtype_name(type->dtype), neap_shape_text(&type->shape, b));
   return fail_blob(NEAP_NAME, old->name, old->line, error);
 }
 
-/* Checks all, then takes room, then enters blob and init op: so a refusal changes nothing. A blob that exists with the same
- * role and type stays as it was declared first, init included: layers that share a parameter each declare it. */
-neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type, bool trainable,
-                             const char *init, const neap_set *init_attrs, const char *line, neap_error *error) {
+/* Checks all, then takes room, then enters blob and init op: so a refusal changes nothing. A blob
+ * that exists with the same role and type stays as it was declared first, init included: layers
+ * that share a parameter each declare it. */
+neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type,
+                             bool trainable, const char *init, const neap_set *init_attrs,
+                             const char *line, neap_error *error) {
   static const neap_type untyped = {0};
   if (type == NULL) type = &untyped;
   NEAP_TRY(neap_net_check_name("blob", name, error));
   if (role == NEAP_ROLE_ACTIVATION || role == NEAP_ROLE_OUTPUT)
-    return neap_fail(error, NEAP_ARGUMENT, "blob \"%s\" can't be declared as %s: ops make those", name, neap_role_name(role));
+    return neap_fail(error, NEAP_ARGUMENT, "blob \"%s\" can't be declared as %s: ops make those",
+                     name, neap_role_name(role));
   /* A subnet's parameters take the types of what its op gives them. */
   if (type->dtype != NEAP_DTYPE_NONE || net->outer == NULL || role != NEAP_ROLE_INPUT)
     NEAP_TRY(check_type(name, type, line, error));
-  neap_net_blob blob = {.role = role, .trainable = trainable && role == NEAP_ROLE_PARAMETER, .type = *type, .init = -1};
+  neap_net_blob blob = {
+    .role = role, .trainable = trainable && role == NEAP_ROLE_PARAMETER, .type = *type, .init = -1};
   blob.name = neap_intern(name);
   blob.line = neap_intern(line != NULL ? line : "");
-  if (blob.name == NULL || blob.line == NULL) return neap_fail_memory(error, strlen(name), "a name");
+  if (blob.name == NULL || blob.line == NULL)
+    return neap_fail_memory(error, strlen(name), "a name");
   int old = neap_map_get(&net->cell_of, blob.name, -1);
   if (old >= 0) return check_again(net, &net->cell[old], role, type, error);
   NEAP_TRY(neap_net_begin_change(net, 0, error));
@@ -105,11 +123,12 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   return NEAP_OK;
 }
 
-/* ---- outputs, keeps, interface ----------------------------------------------------------------------------------- */
+/* ---- outputs, keeps, interface --------------------------------------------------------------- */
 
-/* The interned names of blobs that exist, each once, in the net's arena. With `outside` names of the nets around count. */
-static neap_status take_names(neap_net *net, const char *what, int n, const char *const *names, bool outside, const char ***out,
-                              neap_error *error) {
+/* The interned names of blobs that exist, each once, in the net's arena. With `outside` names of
+ * the nets around count. */
+static neap_status take_names(neap_net *net, const char *what, int n, const char *const *names,
+                              bool outside, const char ***out, neap_error *error) {
   const char **list = neap_arena_alloc(&net->arena, (size_t)n * sizeof *list);
   if (list == NULL) return neap_fail_memory(error, (size_t)n * sizeof *list, "a list of names");
   for (int i = 0; i < n; i++) {
@@ -139,15 +158,19 @@ static void set_role(neap_net *net, neap_net_cell *cell, neap_role role) {
   cell->blob.role = role;
 }
 
-/* Replaces an earlier list. Declared blobs and gradients may be outputs too and keep their roles: they are resident anyway. */
-neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error) {
+/* Replaces an earlier list. Declared blobs and gradients may be outputs too and keep their roles:
+ * they are resident anyway. */
+neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names,
+                                 neap_error *error) {
   const char **list = NULL;
   NEAP_TRY(take_names(net, "outputs", n, names, false, &list, error));
   NEAP_TRY(neap_net_begin_change(net, net->n_cell + n, error));
   neap_net_note(net);
-  /* The earlier outputs lose the role, all at once: no blob stays an output because it was one in a list before. */
+  /* The earlier outputs lose the role, all at once: no blob stays an output because it was one in a
+   * list before. */
   for (int i = 0; i < net->n_cell; i++)
-    if (net->cell[i].blob.role == NEAP_ROLE_OUTPUT) set_role(net, &net->cell[i], NEAP_ROLE_ACTIVATION);
+    if (net->cell[i].blob.role == NEAP_ROLE_OUTPUT)
+      set_role(net, &net->cell[i], NEAP_ROLE_ACTIVATION);
   for (int i = 0; i < n; i++) {
     neap_net_cell *cell = neap_net_look_up(net, list[i]).cell;
     if (cell->blob.role == NEAP_ROLE_ACTIVATION) set_role(net, cell, NEAP_ROLE_OUTPUT);
@@ -176,14 +199,17 @@ neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error) {
 neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, neap_error *error) {
   NEAP_TRY(neap_net_check_name("bank", bank, error));
   const char *interned = neap_intern(bank), *blob = neap_intern(name);
-  if (interned == NULL || blob == NULL) return neap_fail_memory(error, strlen(bank) + strlen(name), "a bank's name");
+  if (interned == NULL || blob == NULL)
+    return neap_fail_memory(error, strlen(bank) + strlen(name), "a bank's name");
   neap_net_found found = neap_net_look_up(net, blob);
   char who[160];
   snprintf(who, sizeof who, "net \"%.100s\": bank: ", net->name);
   if (found.cell == NULL || found.net != net) return neap_net_fail_undefined(net, who, blob, error);
   if (net->outer != NULL) {
     neap_hint(error, "assign the op that the subnet belongs to");
-    neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" is a subnet's, and a subnet lies whole in the bank of its op", who, blob);
+    neap_fail(error, NEAP_GRAPH,
+              "%sblob \"%s\" is a subnet's, and a subnet lies whole in the bank of its op", who,
+              blob);
     return fail_blob(NEAP_GRAPH, blob, NULL, error);
   }
   if (found.cell->is_scope) {
@@ -199,9 +225,10 @@ neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, n
   return NEAP_OK;
 }
 
-/* What an expanded net says of the blobs of its backward. A resident gradient is there after the run anyway, so it is no output
- * because nobody reads it. */
-neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident, neap_error *error) {
+/* What an expanded net says of the blobs of its backward. A resident gradient is there after the
+ * run anyway, so it is no output because nobody reads it. */
+neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident,
+                                  neap_error *error) {
   NEAP_TRY(neap_net_check_name("blob", of, error));
   const char *interned = neap_intern(name), *of_name = neap_intern(of);
   if (interned == NULL || of_name == NULL) return neap_fail_memory(error, strlen(of), "a name");
@@ -209,7 +236,9 @@ neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *o
   if (at < 0) return neap_net_fail_undefined(net, "gradient: ", interned, error);
   neap_net_cell *cell = &net->cell[at]; /* one that a Free has ended still was a gradient */
   if (cell->blob.type.dtype != NEAP_DTYPE_NONE) {
-    neap_fail(error, NEAP_ARGUMENT, "net \"%s\": gradient: blob \"%s\" is declared: its role says what it is", net->name, name);
+    neap_fail(error, NEAP_ARGUMENT,
+              "net \"%s\": gradient: blob \"%s\" is declared: its role says what it is", net->name,
+              name);
     return fail_blob(NEAP_ARGUMENT, interned, NULL, error);
   }
   NEAP_TRY(neap_net_begin_change(net, 1, error));
@@ -224,16 +253,18 @@ neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *o
   return NEAP_OK;
 }
 
-/* Both lists may name blobs of the subnet or of the nets around it: a branch that is not taken gives back what it got. Names
- * from around count as read. */
-neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out,
-                                       neap_error *error) {
+/* Both lists may name blobs of the subnet or of the nets around it: a branch that is not taken
+ * gives back what it got. Names from around count as read. */
+neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out,
+                                       const char *const *out, neap_error *error) {
   if (sub->outer == NULL)
-    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\" is no subnet: it has outputs, no interface", sub->name);
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\" is no subnet: it has outputs, no interface",
+                     sub->name);
   const char **inputs = NULL, **results = NULL;
   NEAP_TRY(take_names(sub, "inputs", n_in, in, true, &inputs, error));
   NEAP_TRY(take_names(sub, "results", n_out, out, true, &results, error));
-  if (!neap_net_reserve_outside(sub, n_in + n_out)) return neap_fail_memory(error, sizeof *inputs, "an interface");
+  if (!neap_net_reserve_outside(sub, n_in + n_out))
+    return neap_fail_memory(error, sizeof *inputs, "an interface");
   NEAP_TRY(neap_net_begin_change(sub, n_in + n_out, error));
   neap_net_note(sub);
   for (int i = 0; i < n_in; i++) neap_net_mark_read(sub, inputs[i]);
@@ -248,7 +279,7 @@ neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *cons
   return NEAP_OK;
 }
 
-/* ---- gradient ---------------------------------------------------------------------------------------------------- */
+/* ---- gradient -------------------------------------------------------------------------------- */
 
 /* Adds what op `o` reads, subnets included, to `needed`. */
 static bool need_inputs(neap_map *needed, const neap_net_op *o) {
@@ -262,17 +293,21 @@ static bool need_inputs(neap_map *needed, const neap_net_op *o) {
   return true;
 }
 
-/* Trainable parameters that `loss` depends on by name, in declaration order: an over-estimate where names are reused. */
-static neap_status default_wrt(neap_net *net, const char *loss, int *n, const char ***out, neap_error *error) {
+/* Trainable parameters that `loss` depends on by name, in declaration order: an over-estimate where
+ * names are reused. */
+static neap_status default_wrt(neap_net *net, const char *loss, int *n, const char ***out,
+                               neap_error *error) {
   neap_map needed = {0};
-  const char **list = neap_arena_alloc(&net->arena, (size_t)net->n_cell * sizeof *list), *name = neap_intern(loss);
+  const char **list = neap_arena_alloc(&net->arena, (size_t)net->n_cell * sizeof *list),
+             *name = neap_intern(loss);
   if (list == NULL || name == NULL || !neap_map_set(&needed, name, 1)) goto fail_memory;
-  /* Backwards from the loss: an op that makes something needed needs all that it reads. One walk suffices, since readers stand
-   * behind writers. */
+  /* Backwards from the loss: an op that makes something needed needs all that it reads. One walk
+   * suffices, since readers stand behind writers. */
   for (int i = net->n_op - 1; i >= 0; i--) {
     const neap_net_op *o = &net->op[i];
     bool makes = false;
-    for (int j = 0; j < o->n_out; j++) makes = makes || (o->out[j] != NULL && neap_map_get(&needed, o->out[j], 0));
+    for (int j = 0; j < o->n_out; j++)
+      makes = makes || (o->out[j] != NULL && neap_map_get(&needed, o->out[j], 0));
     if (makes && !need_inputs(&needed, o)) goto fail_memory;
   }
   *n = 0;
@@ -293,13 +328,15 @@ fail_memory:
 /* "<blob>_grad", or with a number where that name is taken. */
 static const char *gradient_name(const neap_net *net, const char *blob) {
   const char *base = neap_intern_format("%s_grad", blob), *name = base;
-  for (int i = 2; name != NULL && neap_net_look_up(net, name).cell != NULL; i++) name = neap_net_join("", base, i);
+  for (int i = 2; name != NULL && neap_net_look_up(net, name).cell != NULL; i++)
+    name = neap_net_join("", base, i);
   return name;
 }
 
-/* Without `wrt` all trainable parameters that the loss depends on. A second gradient of one blob gets a name of its own, so
- * that it never overwrites the first unasked. */
-neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+/* Without `wrt` all trainable parameters that the loss depends on. A second gradient of one blob
+ * gets a name of its own, so that it never overwrites the first unasked. */
+neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt,
+                                     const char *const *wrt, const char *const *grads,
                                      bool allow_unused, const char *line, neap_error *error) {
   if (wrt == NULL) {
     const char **list = NULL;
@@ -307,7 +344,8 @@ neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt,
     wrt = list;
   }
   size_t bytes = (size_t)(n_wrt + 1) * sizeof(char *);
-  const char **in = neap_arena_alloc(&net->arena, bytes), **out = neap_arena_alloc(&net->arena, bytes);
+  const char **in = neap_arena_alloc(&net->arena, bytes),
+             **out = neap_arena_alloc(&net->arena, bytes);
   if (in == NULL || out == NULL) return neap_fail_memory(error, bytes, "a Gradient op");
   in[0] = loss;
   for (int i = 0; i < n_wrt; i++) {
@@ -326,7 +364,8 @@ neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt,
   return neap_net_add(net, &call, NULL, error);
 }
 
-neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt,
+                                  const char *const *wrt, const char *const *grads,
                                   const char *line, neap_error *error) {
   return neap_net_add_gradient_of(net, loss, n_wrt, wrt, grads, true, line, error);
 }
@@ -344,7 +383,8 @@ unsigned neap_net_sub_effects(const neap_net_op *op) {
   unsigned effects = NEAP_EFFECT_NONE;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    for (int i = 0; sub != NULL && i < sub->n_op; i++) effects |= sub->op[i].op->effects | neap_net_sub_effects(&sub->op[i]);
+    for (int i = 0; sub != NULL && i < sub->n_op; i++)
+      effects |= sub->op[i].op->effects | neap_net_sub_effects(&sub->op[i]);
   }
   return effects;
 }

@@ -1,11 +1,15 @@
 /* mark.c: marks of a net, and going back to them.
  *
- * While a mark is open, each change of a net is noted before it is made: the net's counts and lists, cells that it changes, numbers
- * it draws. Going back undoes the notes from the last to the first. The notes of a net and of all its subnets are one list, kept by
- * the outermost net, since an op in a subnet changes what the nets around it know of their blobs. Without a mark nothing is noted.
+ * While a mark is open, each change of a net is noted before it is made: the net's counts and
+ * lists, cells that it changes, numbers it draws. Going back undoes the notes from the last to the
+ * first. The notes of a net and of all its subnets are one list, kept by the outermost net, since
+ * an op in a subnet changes what the nets around it know of their blobs. Without a mark nothing is
+ * noted.
  *
- * INVARIANT: a note is made before the change that it undoes, and room for it is taken before anything changes.
- * INVARIANT: what lies in `op`, `init`, `cell`, `sub` and `outside` beyond the counts is nobody's; what lies in the arena stays.
+ * INVARIANT: a note is made before the change that it undoes, and room for it is taken before
+ * anything changes.
+ * INVARIANT: what lies in `op`, `init`, `cell`, `sub` and `outside` beyond the counts is nobody's;
+ * what lies in the arena stays.
  */
 #include "net/net_int.h"
 
@@ -34,17 +38,19 @@ static neap_net *outermost(neap_net *net) {
   return net;
 }
 
-/* ---- notes --------------------------------------------------------------------------------------------------------- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
 neap_status neap_net_begin_change(neap_net *net, int n, neap_error *error) {
   for (const neap_net *at = net; at != NULL; at = at->outer) {
     n++;
     if (!at->given_up) continue;
     neap_hint(error, "build it again in a new call");
-    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" was given up: the call that built it has failed", at->name);
+    return neap_fail(error, NEAP_GRAPH,
+                     "subnet \"%s\" was given up: the call that built it has failed", at->name);
   }
   neap_net *root = outermost(net);
-  if (root->n_mark == 0 || neap_list_grow(&root->change, &root->cap_change, root->n_change + n, sizeof *root->change))
+  if (root->n_mark == 0 ||
+      neap_list_grow(&root->change, &root->cap_change, root->n_change + n, sizeof *root->change))
     return NEAP_OK;
   return neap_fail_memory(error, (size_t)n * sizeof *root->change, "notes about a net");
 }
@@ -96,12 +102,15 @@ void neap_net_note_counter(neap_net *net, const char *key) {
   change->at = neap_map_get(&net->counter, key, 0);
 }
 
-/* ---- going back ------------------------------------------------------------------------------------------------------ */
+/* ---- going back ------------------------------------------------------------------------------ */
 
-/* Names of what is beyond the counts go out of the indices; subnets beyond them can't end while somebody may hold one. */
+/* Names of what is beyond the counts go out of the indices; subnets beyond them can't end while
+ * somebody may hold one. */
 static void restore_head(neap_net *net, const net_head *was) {
-  for (; net->n_op > was->n_op; net->n_op--) neap_map_remove(&net->op_of, net->op[net->n_op - 1].name);
-  for (; net->n_cell > was->n_cell; net->n_cell--) neap_map_remove(&net->cell_of, net->cell[net->n_cell - 1].blob.name);
+  for (; net->n_op > was->n_op; net->n_op--)
+    neap_map_remove(&net->op_of, net->op[net->n_op - 1].name);
+  for (; net->n_cell > was->n_cell; net->n_cell--)
+    neap_map_remove(&net->cell_of, net->cell[net->n_cell - 1].blob.name);
   for (; net->n_sub > was->n_sub; net->n_sub--) {
     neap_net *sub = net->sub[net->n_sub - 1];
     sub->given_up = true;

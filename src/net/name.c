@@ -1,11 +1,13 @@
-/* name.c: names: what may be one, what they mean in a net and the nets around it, and how ops and outputs without a name get
- * theirs.
+/* name.c: names: what may be one, what they mean in a net and the nets around it, and how ops and
+ * outputs without a name get theirs.
  *
- * A name is any text without white space, control characters, quotes, parentheses, commas and braces, so that the text form
- * needs no quoting; "=" and "_" are its punctuation. Scopes are no objects: "a/b/conv" lies in scope "a/b" because of its
- * slashes, and a subnet's names live in a table of their own.
+ * A name is any text without white space, control characters, quotes, parentheses, commas and
+ * braces, so that the text form needs no quoting; "=" and "_" are its punctuation. Scopes are no
+ * objects: "a/b/conv" lies in scope "a/b" because of its slashes, and a subnet's names live in a
+ * table of their own.
  *
- * INVARIANT: names that are compared by address are interned; texts that come from outside are interned first.
+ * INVARIANT: names that are compared by address are interned; texts that come from outside are
+ * interned first.
  */
 #include "net/net_int.h"
 
@@ -13,17 +15,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes above 127 pass, so that names may be in any script; positions in messages count bytes from 1. */
+/* Bytes above 127 pass, so that names may be in any script; positions in messages count bytes from
+ * 1. */
 neap_status neap_net_check_name(const char *what, const char *text, neap_error *error) {
   if (text[0] == '\0') return neap_fail(error, NEAP_NAME, "the name of a %s is empty", what);
   if (strcmp(text, "=") == 0 || strcmp(text, "_") == 0)
-    return neap_fail(error, NEAP_NAME, "\"%s\" can't be the name of a %s: it is punctuation of the text form", text, what);
+    return neap_fail(error, NEAP_NAME,
+                     "\"%s\" can't be the name of a %s: it is punctuation of the text form", text,
+                     what);
   for (const char *c = text; *c != '\0'; c++)
     if ((unsigned char)*c <= ' ' || *c == 127 || strchr("\"'(){},", *c) != NULL) {
       neap_fail(error, NEAP_NAME, "\"%s\" can't be the name of a %s: %s at position %d", text, what,
-                (unsigned char)*c <= ' ' || *c == 127 ? "white space" : "a quote, parenthesis, comma or brace",
+                (unsigned char)*c <= ' ' || *c == 127 ? "white space"
+                                                      : "a quote, parenthesis, comma or brace",
                 (int)(c - text) + 1);
-      if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", text);
+      if (error != NULL && error->blob[0] == '\0')
+        snprintf(error->blob, sizeof error->blob, "%s", text);
       return neap_hint(error, "use letters, digits and . _ - / :");
     }
   return NEAP_OK;
@@ -38,8 +45,9 @@ neap_net_found neap_net_look_up(const neap_net *net, const char *name) {
   return (neap_net_found){NULL, NULL};
 }
 
-/* The nearest living name that is seen from the net, for "did you mean": at most a third of its letters may differ, since what
- * is farther away is more often another word than a slip. NULL: none is near. O(names), on the way to an error only. */
+/* The nearest living name that is seen from the net, for "did you mean": at most a third of its
+ * letters may differ, since what is farther away is more often another word than a slip. NULL: none
+ * is near. O(names), on the way to an error only. */
 const char *neap_net_nearest(const neap_net *net, const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
@@ -60,27 +68,33 @@ static void hint_defined(const neap_net *net, neap_error *error) {
   int shown = 0;
   for (; net != NULL; net = net->closed ? NULL : net->outer)
     for (int i = net->n_cell - 1; i >= 0 && shown < 8 && n + 40 < sizeof list; i--, shown++)
-      n += (size_t)snprintf(list + n, sizeof list - n, "%s%.32s", shown > 0 ? ", " : "", net->cell[i].blob.name);
+      n += (size_t)snprintf(list + n, sizeof list - n, "%s%.32s", shown > 0 ? ", " : "",
+                            net->cell[i].blob.name);
   if (shown > 0)
     neap_hint(error, "defined last: %s", list);
   else
     neap_hint(error, "nothing is defined yet: declare inputs and parameters first");
 }
 
-/* Two different slips: a name that a Free has ended, where the Free is what has to move, and one that was never defined. `who`
- * is the prefix of the message. NULL for the error is allowed, and then only the code counts. */
-neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name, neap_error *error) {
+/* Two different slips: a name that a Free has ended, where the Free is what has to move, and one
+ * that was never defined. `who` is the prefix of the message. NULL for the error is allowed, and
+ * then only the code counts. */
+neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name,
+                                    neap_error *error) {
   if (error == NULL) return NEAP_NAME;
   neap_net_found found = neap_net_look_up(net, name);
   if (found.cell != NULL && found.cell->freed_by >= 0) {
     const neap_net_op *by = &found.net->op[found.cell->freed_by];
-    neap_fail(error, NEAP_NAME, "%sblob \"%s\" was ended by %s \"%s\"%s%s", who, name, by->op->name, by->name,
-              by->line[0] != '\0' ? " at " : "", by->line);
-    neap_hint(error, "move the %s after the last reader, or leave it out: the planner frees by itself", by->op->name);
+    neap_fail(error, NEAP_NAME, "%sblob \"%s\" was ended by %s \"%s\"%s%s", who, name, by->op->name,
+              by->name, by->line[0] != '\0' ? " at " : "", by->line);
+    neap_hint(error,
+              "move the %s after the last reader, or leave it out: the planner frees by itself",
+              by->op->name);
   } else {
     const char *near = neap_net_nearest(net, name);
-    neap_fail(error, NEAP_NAME, "%sblob \"%s\" is not defined here%s%s%s", who, name, near != NULL ? ", did you mean \"" : "",
-              near != NULL ? near : "", near != NULL ? "\"?" : "");
+    neap_fail(error, NEAP_NAME, "%sblob \"%s\" is not defined here%s%s%s", who, name,
+              near != NULL ? ", did you mean \"" : "", near != NULL ? near : "",
+              near != NULL ? "\"?" : "");
     if (near == NULL) hint_defined(net, error);
   }
   if (error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", name);
@@ -94,13 +108,14 @@ const char *neap_net_join(const char *scope, const char *base, int number) {
                     : neap_intern_format("%s%s%s", scope, slash, base);
 }
 
-/* A word starts at a capital after a small letter or digit, and at the last capital of a run: FCGradInput is fc_grad_input. */
+/* A word starts at a capital after a small letter or digit, and at the last capital of a run:
+ * FCGradInput is fc_grad_input. */
 const char *neap_net_snake(const char *type) {
   char text[128];
   size_t n = 0;
   for (size_t i = 0; type[i] != '\0' && n + 2 < sizeof text; i++) {
-    bool starts =
-      i > 0 && isupper((unsigned char)type[i]) && (!isupper((unsigned char)type[i - 1]) || islower((unsigned char)type[i + 1]));
+    bool starts = i > 0 && isupper((unsigned char)type[i]) &&
+                  (!isupper((unsigned char)type[i - 1]) || islower((unsigned char)type[i + 1]));
     if (starts && type[i - 1] != '_') text[n++] = '_';
     text[n++] = (char)tolower((unsigned char)type[i]);
   }
@@ -110,5 +125,7 @@ const char *neap_net_snake(const char *type) {
 /* "a/" in "a" stays as it is: what is left of it would be no name. */
 const char *neap_net_strip_scope(const char *name, const char *scope) {
   size_t n = strlen(scope);
-  return n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' && name[n + 1] != '\0' ? name + n + 1 : name;
+  return n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' && name[n + 1] != '\0'
+           ? name + n + 1
+           : name;
 }

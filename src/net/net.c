@@ -1,8 +1,9 @@
 /* net.c: the life of a net, and reading it.
  *
- * Subnets belong to the net they were made in and die with it, whatever op refers to them: a subnet whose op was never added is
- * not lost, and two ops may run one. What a net says of itself is read by index, in order of definition. What an op holds lies in
- * the net's arena or among the interned names, so that ops are not freed one by one.
+ * Subnets belong to the net they were made in and die with it, whatever op refers to them: a subnet
+ * whose op was never added is not lost, and two ops may run one. What a net says of itself is read
+ * by index, in order of definition. What an op holds lies in the net's arena or among the interned
+ * names, so that ops are not freed one by one.
  */
 #include "net/net_int.h"
 
@@ -43,15 +44,18 @@ static bool sub_name_taken(const neap_net *outer, const char *name) {
   return false;
 }
 
-/* NAME error for what can't be a name. The subnet's name is made unique by a number, so it need not be the one given. */
-static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_net **out, neap_error *error) {
+/* NAME error for what can't be a name. The subnet's name is made unique by a number, so it need not
+ * be the one given. */
+static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_net **out,
+                           neap_error *error) {
   const char *unique = name != NULL ? name : "sub";
   NEAP_TRY(neap_net_check_name("net", unique, error));
   /* Names of the subnets of one net differ, so that the text form can refer to them. */
   for (int i = 2; unique != NULL && sub_name_taken(outer, unique); i++)
     unique = neap_net_join("", name != NULL ? name : "sub", i);
   NEAP_TRY(neap_net_begin_change(outer, 0, error));
-  if (unique == NULL || !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
+  if (unique == NULL ||
+      !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
     return neap_fail_memory(error, sizeof(neap_net *), "a subnet");
   NEAP_TRY(neap_net_new(unique, out, error));
   /* It owns itself until here; from the list on it is the outer net's. */
@@ -66,7 +70,8 @@ neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, 
   return new_sub(outer, name, false, out, error);
 }
 
-neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error) {
+neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out,
+                                    neap_error *error) {
   return new_sub(outer, name, true, out, error);
 }
 
@@ -108,7 +113,7 @@ void neap_net_free(neap_net *net) {
   if (atomic_fetch_sub_explicit(&net->n_ref, 1, memory_order_acq_rel) == 1) end(net);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 const char *neap_net_name(const neap_net *net) { return net->name; }
 uint64_t neap_net_version(const neap_net *net) { return net->version; }
@@ -131,12 +136,14 @@ const neap_net_blob *neap_net_blob_at(const neap_net *net, int index) {
 }
 
 const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name) {
-  /* The index is by address of an interned name; a name that nobody has used yet is interned on the way, which does no harm. */
+  /* The index is by address of an interned name; a name that nobody has used yet is interned on the
+   * way, which does no harm. */
   const char *interned = neap_intern(name);
   return interned != NULL ? neap_net_blob_at(net, neap_map_get(&net->cell_of, interned, -1)) : NULL;
 }
 
-/* Outputs by default are counted on demand: `unread` changes with every op, the list is asked for once a compilation. */
+/* Outputs by default are counted on demand: `unread` changes with every op, the list is asked for
+ * once a compilation. */
 int neap_net_n_outputs(const neap_net *net) {
   if (net->outputs_set) return net->n_output;
   int n = 0;

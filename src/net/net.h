@@ -1,9 +1,11 @@
-/* net: what the user wrote: ops over named blobs, in definition order. Names only; no shapes are inferred here.
+/* net: what the user wrote: ops over named blobs, in definition order. Names only; no shapes are
+ * inferred here.
  *
- * A name may be written more than once (SSA is graph's business). An op may own subnets, nets whose free names refer to
- * the outer net. INVARIANT: a net that can be reached from outside is always well formed: every op has passed its
- * schema (arity, attributes, in-place pairs, inputs defined before); a failed call leaves the net as it was.
- * All names are interned. Lists and attributes live in the net's arena and die with it.
+ * A name may be written more than once (SSA is graph's business). An op may own subnets, nets whose
+ * free names refer to the outer net. INVARIANT: a net that can be reached from outside is always
+ * well formed: every op has passed its schema (arity, attributes, in-place pairs, inputs defined
+ * before); a failed call leaves the net as it was. All names are interned. Lists and attributes
+ * live in the net's arena and die with it.
  */
 #ifndef NEAP_NET_H
 #define NEAP_NET_H
@@ -33,40 +35,49 @@ typedef struct neap_net_blob {
   neap_type type; /* of INPUT, PARAMETER and STATE; else dtype NONE */
   int init;       /* index in init ops of the op that fills it, or -1 */
   const char *line;
-  const char *gradient_of; /* the blob whose gradient, or a part of it, this one holds; NULL: it is no gradient */
-  const char *bank;        /* the memory bank it is assigned to, where a plan has banks; NULL: none */
+  /* the blob whose gradient, or a part of it, this one holds; NULL: it is no gradient */
+  const char *gradient_of;
+  /* the memory bank it is assigned to, where a plan has banks; NULL: none */
+  const char *bank;
 } neap_net_blob;
 
-/* What an op of an expanded net (net:expand) remembers of the graph it was in. Zero: an op as the user wrote it. */
+/* What an op of an expanded net (net:expand) remembers of the graph it was in. Zero: an op as the
+ * user wrote it. */
 typedef struct neap_net_origin {
-  bool backward;       /* belongs to the backward pass */
-  const char *forward; /* op whose backward it is part of, so that both get kernels of one engine; NULL: of none */
-  uint32_t stream;     /* of its random numbers, which so survive another order; 0: by its position */
+  bool backward; /* belongs to the backward pass */
+  /* op whose backward it is part of, so that both get kernels of one engine; NULL: of none */
+  const char *forward;
+  /* of its random numbers, which so survive another order; 0: by its position */
+  uint32_t stream;
 } neap_net_origin;
 
 typedef struct neap_net_op {
   const neap_op *op;
-  const char *name;  /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
+  /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
+  const char *name;
   const char *scope; /* scope path, "" at the top */
   const char *line;  /* "lenet.lua:12", "" when unknown */
   const char
-    *device; /* a label, "cpu:1"; "" by default: outputs of different labels share no bytes by name (memonger). Where a plan
-                         has a bank of that name: the bank whose bytes the op works on */
+    /* a label, "cpu:1"; "" by default: outputs of different labels share no bytes by name
+     * (memonger). Where a plan has a bank of that name: the bank whose bytes the op works on */
+    *device;
   neap_net_origin origin;
   neap_attr_value *attrs; /* one per record attribute */
   int n_in, n_out;
   const char **in, **out; /* NULL where an optional one is absent */
-  int frame;              /* Do: its frame of the scope, from 1; HasScope: the scope's top frame; 0: none */
+  /* Do: its frame of the scope, from 1; HasScope: the scope's top frame; 0: none */
+  int frame;
 } neap_net_op;
 
 /* One call to add. Strings and lists are copied. */
 typedef struct neap_net_call {
   const char *type;
   int n_in, n_out;
-  const char *const *in, *const *out; /* NULL entry: absent optional input; an output NULL is named type_n in its scope */
-  const neap_set *attrs;              /* ends with name NULL; may be NULL */
-  const char *name, *scope, *line;    /* each may be NULL */
-  const char *device;                 /* may be NULL */
+  /* NULL entry: absent optional input; an output NULL is named type_n in its scope */
+  const char *const *in, *const *out;
+  const neap_set *attrs;           /* ends with name NULL; may be NULL */
+  const char *name, *scope, *line; /* each may be NULL */
+  const char *device;              /* may be NULL */
   neap_net_origin origin;
   /* The last thing asked before the op is added: its types, where they are known. May be NULL. */
   neap_status (*check)(void *context, const neap_net_op *op, neap_error *error);
@@ -77,88 +88,110 @@ neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
 /* A subnet of `outer`: names not defined inside resolve to it. Owned by `outer`. */
 neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error);
 /* The body of a Do: a subnet that sees what it declares itself and nothing else. */
-neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error);
+neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out,
+                                    neap_error *error);
 /* A closed subnet of `outer` with the declarations and ops of `net`. */
-neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **out, neap_error *error);
-/* One more holder of the net, and one less; it ends with the last. Those of a subnet hold the net around it. */
+neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **out,
+                              neap_error *error);
+/* One more holder of the net, and one less; it ends with the last. Those of a subnet hold the net
+ * around it. */
 neap_net *neap_net_retain(neap_net *net);
 void neap_net_free(neap_net *net);
 neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error);
 
-/* Declares a blob that exists before the net runs. Redeclaring with the same role and type is allowed; else NAME error.
- * `init` (may be NULL) is an op without inputs and with a "shape" attribute (Constant, Xavier ...), whose attributes are
- * `init_attrs`; it fills the blob when a workspace initialises the net. */
-neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type, bool trainable,
-                             const char *init, const neap_set *init_attrs, const char *line, neap_error *error);
+/* Declares a blob that exists before the net runs. Redeclaring with the same role and type is
+ * allowed; else NAME error. `init` (may be NULL) is an op without inputs and with a "shape"
+ * attribute (Constant, Xavier ...), whose attributes are `init_attrs`; it fills the blob when a
+ * workspace initialises the net. */
+neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type,
+                             bool trainable, const char *init, const neap_set *init_attrs,
+                             const char *line, neap_error *error);
 /* Adds an op after its schema check; *op_index (may be NULL) gets its position. */
-neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index, neap_error *error);
+neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index,
+                         neap_error *error);
 /* Names the outputs: resident, fetched after a run. Without a call: every blob nobody reads. */
 neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error);
 neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error);
-/* Assigns the blob, all versions of the name, to a memory bank: where a plan has banks (neap_graph_options), its bytes lie there, or,
- * where it has bytes of its own from run to run, are copied there for as long as a run uses them. */
+/* Assigns the blob, all versions of the name, to a memory bank: where a plan has banks
+ * (neap_graph_options), its bytes lie there, or, where it has bytes of its own from run to run, are
+ * copied there for as long as a run uses them. */
 neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, neap_error *error);
-/* Says that blob `name`, made by an op, holds the gradient of blob `of`: what an expanded net knows of its backward pass.
- * With `resident` its role becomes GRADIENT: it has bytes of its own, as the gradient of a parameter has. */
-neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident, neap_error *error);
+/* Says that blob `name`, made by an op, holds the gradient of blob `of`: what an expanded net knows
+ * of its backward pass. With `resident` its role becomes GRADIENT: it has bytes of its own, as the
+ * gradient of a parameter has. */
+neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident,
+                                  neap_error *error);
 /* Subnet only: the names it takes from outside, in order, and those it gives back. */
-neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out, const char *const *out,
-                                       neap_error *error);
+neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out,
+                                       const char *const *out, neap_error *error);
 
-/* Marks, so that what a longer call has added goes when the call fails (mark.c). A mark is of the outermost net and all within it;
- * marks nest, and the last one made ends first. */
+/* Marks, so that what a longer call has added goes when the call fails (mark.c). A mark is of the
+ * outermost net and all within it; marks nest, and the last one made ends first. */
 int neap_net_mark(neap_net *net);
-/* Ends the mark. Without `keep` every net is as it was when it was made: ops, blobs, declarations, outputs, names and numbers drawn.
- * Subnets made since are given up: whoever still holds one can read it and not add to it. */
+/* Ends the mark. Without `keep` every net is as it was when it was made: ops, blobs, declarations,
+ * outputs, names and numbers drawn. Subnets made since are given up: whoever still holds one can
+ * read it and not add to it. */
 void neap_net_end_mark(neap_net *net, int mark, bool keep);
 /* How often a mark of the net, or of one around it, has taken something back. */
 uint64_t neap_net_n_rewinds(const neap_net *net);
 
-/* Appends a Gradient op: inputs loss and n_wrt blobs, outputs `grads` (NULL entries: named "<blob>_grad"). The gradient
- * blob of a PARAMETER has role GRADIENT. */
-neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+/* Appends a Gradient op: inputs loss and n_wrt blobs, outputs `grads` (NULL entries: named
+ * "<blob>_grad"). The gradient blob of a PARAMETER has role GRADIENT. */
+neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt,
+                                  const char *const *wrt, const char *const *grads,
                                   const char *line, neap_error *error);
-/* The same; with allow_unused false, a blob that the loss does not depend on is an error of the graph, not zeros. */
-neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt, const char *const *wrt, const char *const *grads,
+/* The same; with allow_unused false, a blob that the loss does not depend on is an error of the
+ * graph, not zeros. */
+neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt,
+                                     const char *const *wrt, const char *const *grads,
                                      bool allow_unused, const char *line, neap_error *error);
 
-/* NAME error unless `text` can be a name: see name.c. `what` is "blob", "op", "scope", "net", "bank". */
+/* NAME error unless `text` can be a name: see name.c. `what` is "blob", "op", "scope", "net",
+ * "bank". */
 neap_status neap_net_check_name(const char *what, const char *text, neap_error *error);
 
 /* Reading. Pointers live as long as the net is unchanged. */
 const char *neap_net_name(const neap_net *net);
 /* Effects of the ops in the op's subnets, at any depth. */
 unsigned neap_net_sub_effects(const neap_net_op *op);
-uint64_t neap_net_version(const neap_net *net); /* unique in the process; changes with every change */
+/* unique in the process; changes with every change */
+uint64_t neap_net_version(const neap_net *net);
 int neap_net_n_ops(const neap_net *net);
 const neap_net_op *neap_net_op_at(const neap_net *net, int index);
 int neap_net_n_inits(const neap_net *net);
 const neap_net_op *neap_net_init_at(const neap_net *net, int index);
 int neap_net_n_blobs(const neap_net *net);
 const neap_net_blob *neap_net_blob_at(const neap_net *net, int index);
-const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name); /* NULL when unknown; any string */
-/* NAME error: `who` (a prefix, may be "") needs blob `name`, which is undefined or freed; with the nearest name that exists. */
-neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name, neap_error *error);
-/* The readable name nearest to `name`, of those that can be seen from `net`; NULL when none is near. */
+/* NULL when unknown; any string */
+const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name);
+/* NAME error: `who` (a prefix, may be "") needs blob `name`, which is undefined or freed; with the
+ * nearest name that exists. */
+neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name,
+                                    neap_error *error);
+/* The readable name nearest to `name`, of those that can be seen from `net`; NULL when none is
+ * near. */
 const char *neap_net_nearest(const neap_net *net, const char *name);
 const neap_net *neap_net_outer(const neap_net *net);
 int neap_net_n_outputs(const neap_net *net);
 const char *neap_net_output_at(const neap_net *net, int index);
 int neap_net_n_sub_inputs(const neap_net *net);
 const char *neap_net_sub_input_at(const neap_net *net, int index);
-/* The op at which a net, subnets written out wherever ops name them, gets larger than NEAP_MOST_NODES and NEAP_MOST_SUBNETS allow;
- * NULL: it does not. And the GRAPH error that says so, with `who` in front. */
+/* The op at which a net, subnets written out wherever ops name them, gets larger than
+ * NEAP_MOST_NODES and NEAP_MOST_SUBNETS allow; NULL: it does not. And the GRAPH error that says so,
+ * with `who` in front. */
 const neap_net_op *neap_net_too_large_at(const neap_net *net);
 neap_status neap_net_fail_too_many(const char *who, neap_error *error);
 bool neap_net_is_train(const neap_net *net); /* has a Gradient op, or a backward pass written out */
-/* What blob `inner` of a Do's body is called around it (scope.c), interned: the outer blob it is bound to, else
- * "SCOPE.FRAME/inner". NULL when memory is refused. */
+/* What blob `inner` of a Do's body is called around it (scope.c), interned: the outer blob it is
+ * bound to, else "SCOPE.FRAME/inner". NULL when memory is refused. */
 const char *neap_net_do_name(const neap_net_op *op, const char *inner);
-/* Position of the body among a Do's attributes, and whether it keeps copies of what it reads from outside. */
+/* Position of the body among a Do's attributes, and whether it keeps copies of what it reads from
+ * outside. */
 const neap_net *neap_net_do_body(const neap_net_op *op);
 bool neap_net_do_copies(const neap_net_op *op);
 bool neap_net_is_scope(const neap_net *net, const char *name); /* as far as `net` can see */
-/* What `name`, a local of the top frame of `scope`, is called around it; NULL when there is none. */
+/* What `name`, a local of the top frame of `scope`, is called around it; NULL when there is
+ * none. */
 const char *neap_net_local(const neap_net *net, const char *scope, const char *name);
 /* Whether `name` is a local of some frame, as it is called around it. */
 bool neap_net_has_local(const neap_net *net, const char *name);
@@ -167,57 +200,68 @@ const char *neap_net_do_local(const neap_net_op *op, const char *inner);
 /* The outer blob that `inner` is bound to, or NULL; *output says whether the Do writes it. */
 const char *neap_net_do_outer(const neap_net_op *op, const char *inner, bool *output);
 
-/* Attributes of one op outside a net: one value per record attribute, defaults filled in, lists copied, all in `arena`; the
- * same checks and messages as in a net. `who` is their prefix. */
-neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set, const char *who, neap_attr_value **out,
-                            neap_error *error);
+/* Attributes of one op outside a net: one value per record attribute, defaults filled in, lists
+ * copied, all in `arena`; the same checks and messages as in a net. `who` is their prefix. */
+neap_status neap_attrs_fill(neap_arena *arena, const neap_op *op, const neap_set *set,
+                            const char *who, neap_attr_value **out, neap_error *error);
 
-/* The given attributes of an op as a list for replaying; from neap_alloc, ended by name NULL. NULL when refused.
- * `skip` leaves out what declare derives from the type. */
+/* The given attributes of an op as a list for replaying; from neap_alloc, ended by name NULL. NULL
+ * when refused. `skip` leaves out what declare derives from the type. */
 neap_set *neap_net_given(const neap_net_op *op, bool skip_derived);
 
-/* Text form (text.c): reads back to an equal net. With `lines`, scope and line of each op are in it. */
+/* Text form (text.c): reads back to an equal net. With `lines`, scope and line of each op are in
+ * it. */
 void neap_net_print(const neap_net *net, bool lines, neap_buffer *out);
 neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
-/* Appends lines of that form (all but "net NAME"), each by itself: after an error the lines before it are part of the net. */
+/* Appends lines of that form (all but "net NAME"), each by itself: after an error the lines before
+ * it are part of the net. */
 neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *error);
 
 /* neap_net_rename, of neap.h, and more (rename.c). */
-/* A name that is local to one subnet, and what it is called there: reaches the subnets inside, and no other. */
+/* A name that is local to one subnet, and what it is called there: reaches the subnets inside, and
+ * no other. */
 typedef struct neap_local_rename {
   const neap_net *sub;
   const char *from, *to; /* interned */
 } neap_local_rename;
-/* What else may differ in a copy of a net. Zero: nothing. The copy's outputs are said, not left to what nobody reads. */
+/* What else may differ in a copy of a net. Zero: nothing. The copy's outputs are said, not left to
+ * what nobody reads. */
 typedef struct neap_net_edit {
   int n_rename;
   const char *const *from, *const *to; /* blobs, as in neap_net_rename */
   int n_local;
   const neap_local_rename *local;
-  const int *order;       /* n_ops positions: copy[i] = net[order[i]]; NULL: as they are */
-  const uint32_t *stream; /* by op of `net`: the random stream it remembers from here on; 0: as it is. NULL: all as they are */
+  const int *order; /* n_ops positions: copy[i] = net[order[i]]; NULL: as they are */
+  /* by op of `net`: the random stream it remembers from here on; 0: as it is. NULL: all as they
+   * are */
+  const uint32_t *stream;
   int n_free;
   const char *const *freed; /* blobs, by their old names: one Free of freed[i] .. */
   const int *free_after;    /* .. directly after the op at this position of `net` */
 } neap_net_edit;
-neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit, neap_net **out, neap_error *error);
+neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit, neap_net **out,
+                                 neap_error *error);
 
-/* Splits a net with a Gradient op in two (split.c), both owned by the caller. `micro` computes one micro-batch and adds each
- * parameter's gradient, times input NEAP_MICRO_WEIGHT, to an accumulator that is called as the gradient is in `net`; where input
- * NEAP_MICRO_KEEP is 0 the sum begins anew. `update` reads the accumulators as gradients: whatever follows from gradients is
- * there, clipping, update ops, schedules. It counts its runs in state NEAP_MICRO_STEPS. Outputs stay with the micro-batch, unless
- * they follow from gradients. GRAPH error that names the op for one that reads both gradients and what depends on the batch. */
+/* Splits a net with a Gradient op in two (split.c), both owned by the caller. `micro` computes one
+ * micro-batch and adds each parameter's gradient, times input NEAP_MICRO_WEIGHT, to an accumulator
+ * that is called as the gradient is in `net`; where input NEAP_MICRO_KEEP is 0 the sum begins anew.
+ * `update` reads the accumulators as gradients: whatever follows from gradients is there, clipping,
+ * update ops, schedules. It counts its runs in state NEAP_MICRO_STEPS. Outputs stay with the
+ * micro-batch, unless they follow from gradients. GRAPH error that names the op for one that reads
+ * both gradients and what depends on the batch. */
 #define NEAP_MICRO_WEIGHT "micro.weight" /* f32 scalar: the share of this micro-batch */
-#define NEAP_MICRO_KEEP "micro.keep"     /* f32 scalar: 0 in the first micro-batch of a step, else 1 */
-#define NEAP_MICRO_STEPS "micro.steps"   /* f64 scalar */
-neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update, neap_error *error);
-/* For batches that are accumulated before an update: of an `update` that neap_net_split_micro gave, the net that adds a batch's
- * gradients to those held, and the net that adds those held to a batch's, before the update (hold.c). What is held is state under
- * NEAP_HELD_PREFIX. */
+#define NEAP_MICRO_KEEP "micro.keep" /* f32 scalar: 0 in the first micro-batch of a step, else 1 */
+#define NEAP_MICRO_STEPS "micro.steps" /* f64 scalar */
+neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update,
+                                 neap_error *error);
+/* For batches that are accumulated before an update: of an `update` that neap_net_split_micro gave,
+ * the net that adds a batch's gradients to those held, and the net that adds those held to a
+ * batch's, before the update (hold.c). What is held is state under NEAP_HELD_PREFIX. */
 #define NEAP_MICRO_KEPT "micro.kept"   /* f32 scalar: the share of what is held */
 #define NEAP_MICRO_ADDED "micro.added" /* f32 scalar: that of the batch */
 #define NEAP_HELD_PREFIX "@held/"
-neap_status neap_net_split_hold(const neap_net *update, neap_net **hold, neap_net **join, neap_error *error);
+neap_status neap_net_split_hold(const neap_net *update, neap_net **hold, neap_net **join,
+                                neap_error *error);
 
 /* What a net of some of another one's ops looks like (part.c). */
 typedef struct neap_net_cut {
@@ -228,23 +272,32 @@ typedef struct neap_net_cut {
   const neap_type *input_type;
   int n_output;
   const char *const *output;
-  bool keep;       /* blobs to keep stay so; else they are values like any other */
-  uint32_t stream; /* added to the random streams that ops remember, so that parts of several nets draw different numbers */
+  bool keep; /* blobs to keep stay so; else they are values like any other */
+  /* added to the random streams that ops remember, so that parts of several nets draw different
+   * numbers */
+  uint32_t stream;
 } neap_net_cut;
-/* A new net: the ops taken, in their order, with what `net` declares. An optional output at the end of an op that nothing in the
- * part reads is left out: it need not be computed. GRAPH error for an op with a subnet. */
-neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out, neap_error *error);
-/* A new net that computes what a training net's layers compute when they do not train (part.c): attributes `training` are false,
- * a norm reads the statistics that its RunningAverage ops keep, and ops that write state are gone. NAME error for a norm that
- * keeps none. A net with a backward pass is a GRAPH error, and so is one that trains and has subnets. */
+/* A new net: the ops taken, in their order, with what `net` declares. An optional output at the end
+ * of an op that nothing in the part reads is left out: it need not be computed. GRAPH error for an
+ * op with a subnet. */
+neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out,
+                          neap_error *error);
+/* A new net that computes what a training net's layers compute when they do not train (part.c):
+ * attributes `training` are false, a norm reads the statistics that its RunningAverage ops keep,
+ * and ops that write state are gone. NAME error for a norm that keeps none. A net with a backward
+ * pass is a GRAPH error, and so is one that trains and has subnets. */
 neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error *error);
 
-/* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about the first difference. Names of
- * what ops make do not count, so that a renaming which keeps the meaning is equal; declared blobs are themselves. */
-neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same, neap_buffer *where, neap_error *error);
-/* Whether the net computes the same when its ops run in another order: every op reads what it read, subnets included, and what
- * stays in the end is written by the same ops. order[i] is the op that runs as number i; each is there once. */
-neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *same, neap_buffer *where, neap_error *error);
+/* Comparing two nets by what flows where (compare.c). `where` (may be NULL) gets a sentence about
+ * the first difference. Names of what ops make do not count, so that a renaming which keeps the
+ * meaning is equal; declared blobs are themselves. */
+neap_status neap_net_same_graph(const neap_net *a, const neap_net *b, bool *same,
+                                neap_buffer *where, neap_error *error);
+/* Whether the net computes the same when its ops run in another order: every op reads what it read,
+ * subnets included, and what stays in the end is written by the same ops. order[i] is the op that
+ * runs as number i; each is there once. */
+neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *same,
+                                   neap_buffer *where, neap_error *error);
 /* Op by op, the same inputs and outputs are one blob. */
 bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *where);
 

@@ -1,14 +1,18 @@
-/* part.c: a net of some of another net's ops: one side of a cut, or what is left of a training net when it does not train.
+/* part.c: a net of some of another net's ops: one side of a cut, or what is left of a training net
+ * when it does not train.
  *
- * As in rename.c, the new net is made by replaying the calls that made the old one, so that it has passed the same checks: an op
- * that reads what neither an op taken nor a declaration makes is refused.
+ * As in rename.c, the new net is made by replaying the calls that made the old one, so that it has
+ * passed the same checks: an op that reads what neither an op taken nor a declaration makes is
+ * refused.
  */
 #include "net/net_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static neap_status no_memory(neap_error *error) { return neap_fail_memory(error, 64, "a part of a net"); }
+static neap_status no_memory(neap_error *error) {
+  return neap_fail_memory(error, 64, "a part of a net");
+}
 
 /* What exists before the net runs, with its initial values. */
 static neap_status copy_declarations(const neap_net *net, neap_net *to, neap_error *error) {
@@ -30,7 +34,8 @@ static neap_status copy_banks(const neap_net *net, neap_net *to, neap_error *err
 static neap_status copy_keeps(const neap_net *net, neap_net *to, neap_error *error) {
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob, *copy = neap_net_find_blob(to, blob->name);
-    if (blob->keep && copy != NULL && copy->type.dtype == NEAP_DTYPE_NONE) NEAP_TRY(neap_net_keep(to, blob->name, error));
+    if (blob->keep && copy != NULL && copy->type.dtype == NEAP_DTYPE_NONE)
+      NEAP_TRY(neap_net_keep(to, blob->name, error));
   }
   return NEAP_OK;
 }
@@ -38,14 +43,15 @@ static neap_status copy_keeps(const neap_net *net, neap_net *to, neap_error *err
 static neap_status refuse_subnets(const neap_net *net, const neap_net_op *op, neap_error *error) {
   for (int a = 0; a < neap_op_n_attrs(op->op); a++)
     if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
-      return neap_fail(error, NEAP_GRAPH, "net \"%s\": %s \"%s\" has a subnet, and can't be taken out of its net", net->name,
-                       op->op->name, op->name);
+      return neap_fail(error, NEAP_GRAPH,
+                       "net \"%s\": %s \"%s\" has a subnet, and can't be taken out of its net",
+                       net->name, op->op->name, op->name);
   return NEAP_OK;
 }
 
 /* `op` once more in `to`, with these inputs and attributes and its first n_out outputs. */
-static neap_status add(neap_net *to, const neap_net_op *op, int n_in, const char *const *in, int n_out, const neap_set *set,
-                       neap_net_origin origin, neap_error *error) {
+static neap_status add(neap_net *to, const neap_net_op *op, int n_in, const char *const *in,
+                       int n_out, const neap_set *set, neap_net_origin origin, neap_error *error) {
   neap_net_call call = {.type = op->op->name,
                         .n_in = n_in,
                         .n_out = n_out,
@@ -60,7 +66,7 @@ static neap_status add(neap_net *to, const neap_net_op *op, int n_in, const char
   return neap_net_add(to, &call, NULL, error);
 }
 
-/* ---- a part of a net ------------------------------------------------------------------------------------------------------ */
+/* ---- a part of a net ------------------------------------------------------------------------- */
 
 /* The names that ops taken read, and the outputs. */
 static bool note_reads(const neap_net *net, const neap_net_cut *cut, neap_map *read) {
@@ -85,26 +91,29 @@ static int n_read_outputs(const neap_net_op *op, const neap_map *read) {
   return n;
 }
 
-static neap_status copy_op(const neap_net *net, const neap_net_cut *cut, int i, const neap_map *read, neap_net *to,
-                           neap_error *error) {
+static neap_status copy_op(const neap_net *net, const neap_net_cut *cut, int i,
+                           const neap_map *read, neap_net *to, neap_error *error) {
   const neap_net_op *op = &net->op[i];
   neap_net_origin origin = op->origin;
-  int forward = origin.forward != NULL ? neap_map_get(&net->op_of, neap_intern(origin.forward), -1) : -1;
+  int forward =
+    origin.forward != NULL ? neap_map_get(&net->op_of, neap_intern(origin.forward), -1) : -1;
   if (forward < 0 || !cut->take[forward]) origin.forward = NULL; /* its pair is in another part */
   if (origin.stream != 0) origin.stream += cut->stream;
   NEAP_TRY(refuse_subnets(net, op, error));
   neap_set *set = neap_net_given(op, false);
   if (set == NULL) return no_memory(error);
-  neap_status status = add(to, op, op->n_in, (const char *const *)op->in, n_read_outputs(op, read), set, origin, error);
+  neap_status status = add(to, op, op->n_in, (const char *const *)op->in, n_read_outputs(op, read),
+                           set, origin, error);
   neap_free(set);
   return status;
 }
 
-static neap_status fill_part(const neap_net *net, const neap_net_cut *cut, const neap_map *read, neap_net *to,
-                             neap_error *error) {
+static neap_status fill_part(const neap_net *net, const neap_net_cut *cut, const neap_map *read,
+                             neap_net *to, neap_error *error) {
   NEAP_TRY(copy_declarations(net, to, error));
   for (int i = 0; i < cut->n_input; i++)
-    NEAP_TRY(neap_net_declare(to, cut->input[i], NEAP_ROLE_INPUT, &cut->input_type[i], false, NULL, NULL, NULL, error));
+    NEAP_TRY(neap_net_declare(to, cut->input[i], NEAP_ROLE_INPUT, &cut->input_type[i], false, NULL,
+                              NULL, NULL, error));
   for (int i = 0; i < net->n_op; i++)
     if (cut->take[i]) NEAP_TRY(copy_op(net, cut, i, read, to, error));
   NEAP_TRY(neap_net_set_outputs(to, cut->n_output, cut->output, error));
@@ -112,17 +121,20 @@ static neap_status fill_part(const neap_net *net, const neap_net_cut *cut, const
     const neap_net_blob *blob = &net->cell[i].blob;
     const neap_net_blob *copy = neap_net_find_blob(to, blob->name);
     if (blob->gradient_of == NULL || copy == NULL || copy->type.dtype != NEAP_DTYPE_NONE) continue;
-    NEAP_TRY(neap_net_set_gradient(to, blob->name, blob->gradient_of, blob->role == NEAP_ROLE_GRADIENT, error));
+    NEAP_TRY(neap_net_set_gradient(to, blob->name, blob->gradient_of,
+                                   blob->role == NEAP_ROLE_GRADIENT, error));
   }
   NEAP_TRY(copy_banks(net, to, error));
   return cut->keep ? copy_keeps(net, to, error) : NEAP_OK;
 }
 
-neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out, neap_error *error) {
+neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out,
+                          neap_error *error) {
   neap_map read = {0};
   neap_net *to = NULL;
   *out = NULL;
-  neap_status status = note_reads(net, cut, &read) ? neap_net_new(cut->name, &to, error) : no_memory(error);
+  neap_status status =
+    note_reads(net, cut, &read) ? neap_net_new(cut->name, &to, error) : no_memory(error);
   if (status == NEAP_OK) status = fill_part(net, cut, &read, to, error);
   neap_map_fini(&read);
   if (status != NEAP_OK) {
@@ -133,13 +145,16 @@ neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net
   return NEAP_OK;
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
-/* The running statistic that an op which writes state keeps of blob `of`: its input that is declared. NULL: none. */
+/* The running statistic that an op which writes state keeps of blob `of`: its input that is
+ * declared. NULL: none. */
 static const char *statistic_of(const neap_net *net, const char *of) {
   for (int i = 0; of != NULL && i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
-    if ((op->op->effects & NEAP_EFFECT_COMMIT) == 0 || op->n_in < 2 || op->in[1] != of || op->in[0] == NULL) continue;
+    if ((op->op->effects & NEAP_EFFECT_COMMIT) == 0 || op->n_in < 2 || op->in[1] != of ||
+        op->in[0] == NULL)
+      continue;
     const neap_net_blob *blob = neap_net_find_blob(net, op->in[0]);
     if (blob != NULL && blob->role == NEAP_ROLE_STATE) return op->in[0];
   }
@@ -148,39 +163,46 @@ static const char *statistic_of(const neap_net *net, const char *of) {
 
 enum { NORM_STATISTIC = 3, NORM_IN = 5 }; /* BatchNorm(x, gamma, beta, running_mean, running_var) */
 
-/* The inputs of a norm that does not train: those it has, and the statistics kept of its outputs mean and var. */
-static neap_status norm_inputs(const neap_net *net, const neap_net_op *op, const char *in[NORM_IN], neap_error *error) {
+/* The inputs of a norm that does not train: those it has, and the statistics kept of its outputs
+ * mean and var. */
+static neap_status norm_inputs(const neap_net *net, const neap_net_op *op, const char *in[NORM_IN],
+                               neap_error *error) {
   for (int i = 0; i < NORM_IN; i++) in[i] = i < op->n_in ? op->in[i] : NULL;
   for (int i = NORM_STATISTIC; i < NORM_IN; i++) {
     int k = i - NORM_STATISTIC + 1;
     if (in[i] == NULL && k < op->n_out) in[i] = statistic_of(net, op->out[k]);
     if (in[i] != NULL) continue;
     neap_hint(error, "state m f32 (C) .. m = RunningAverage(m, mean) beside it, for mean and var");
-    return neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" keeps no running %s to evaluate with", net->name, op->op->name,
-                     op->name, k == 1 ? "mean" : "variance");
+    return neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" keeps no running %s to evaluate with",
+                     net->name, op->op->name, op->name, k == 1 ? "mean" : "variance");
   }
   return NEAP_OK;
 }
 
-/* Evaluation leaves parameters and state as they are: what an op makes of one is a transient blob, by name of its own. `renamed`, by
- * cell: that name, from the op on that writes the declared one. */
-static const char *name_in_evaluation(const neap_net *net, const char *const *renamed, const char *name) {
+/* Evaluation leaves parameters and state as they are: what an op makes of one is a transient blob,
+ * by name of its own. `renamed`, by cell: that name, from the op on that writes the declared
+ * one. */
+static const char *name_in_evaluation(const neap_net *net, const char *const *renamed,
+                                      const char *name) {
   int at = name != NULL ? neap_map_get(&net->cell_of, name, -1) : -1;
   return at >= 0 && renamed[at] != NULL ? renamed[at] : name;
 }
 
-static neap_status rename_written(const neap_net *net, const neap_net_op *op, const char **renamed, neap_error *error) {
+static neap_status rename_written(const neap_net *net, const neap_net_op *op, const char **renamed,
+                                  neap_error *error) {
   for (int k = 0; k < op->n_out; k++) {
     int at = op->out[k] != NULL ? neap_map_get(&net->cell_of, op->out[k], -1) : -1;
     if (at < 0 || renamed[at] != NULL || net->cell[at].blob.type.dtype == NEAP_DTYPE_NONE) continue;
     const char *name = neap_intern_format("%s~", op->out[k]);
-    while (name != NULL && neap_net_find_blob(net, name) != NULL) name = neap_intern_format("%s~", name);
+    while (name != NULL && neap_net_find_blob(net, name) != NULL)
+      name = neap_intern_format("%s~", name);
     if ((renamed[at] = name) == NULL) return no_memory(error);
   }
   return NEAP_OK;
 }
 
-static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_net *to, neap_error *error) {
+static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_net *to,
+                               neap_error *error) {
   NEAP_TRY(refuse_subnets(net, op, error));
   neap_set *set = neap_net_given(op, false);
   if (set == NULL) return no_memory(error);
@@ -196,16 +218,17 @@ static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_
   bool is_norm = trains && strcmp(op->op->name, "BatchNorm") == 0;
   if (status == NEAP_OK && is_norm) status = norm_inputs(net, op, norm_in, error);
   if (status == NEAP_OK)
-    status = add(to, op, is_norm ? NORM_IN : op->n_in, is_norm ? norm_in : (const char *const *)op->in, op->n_out, edited,
-                 op->origin, error);
+    status =
+      add(to, op, is_norm ? NORM_IN : op->n_in, is_norm ? norm_in : (const char *const *)op->in,
+          op->n_out, edited, op->origin, error);
   neap_free(edited);
   neap_free(set);
   return status;
 }
 
 /* The op with the names that evaluation has for what it reads and writes; updates are left out. */
-static neap_status evaluate_named(const neap_net *net, const neap_net_op *op, const char **renamed, neap_net *to,
-                                  neap_error *error) {
+static neap_status evaluate_named(const neap_net *net, const neap_net_op *op, const char **renamed,
+                                  neap_net *to, neap_error *error) {
   if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
   neap_net_op named = *op;
   const char **list = neap_alloc_zeroed((size_t)(op->n_in + op->n_out + 1) * sizeof *list);
@@ -213,7 +236,8 @@ static neap_status evaluate_named(const neap_net *net, const neap_net_op *op, co
   named.in = list, named.out = list + op->n_in;
   for (int k = 0; k < op->n_in; k++) list[k] = name_in_evaluation(net, renamed, op->in[k]);
   neap_status status = rename_written(net, op, renamed, error);
-  for (int k = 0; k < op->n_out; k++) list[op->n_in + k] = name_in_evaluation(net, renamed, op->out[k]);
+  for (int k = 0; k < op->n_out; k++)
+    list[op->n_in + k] = name_in_evaluation(net, renamed, op->out[k]);
   if (status == NEAP_OK) status = evaluate_op(net, &named, to, error);
   neap_free((void *)list);
   return status;
@@ -235,17 +259,20 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   neap_net *to = NULL;
   *out = NULL;
   if (neap_net_is_train(net))
-    return neap_fail(error, NEAP_GRAPH, "net \"%s\": has a backward pass, which evaluation has not", net->name);
+    return neap_fail(error, NEAP_GRAPH, "net \"%s\": has a backward pass, which evaluation has not",
+                     net->name);
   if (!trains(net)) return neap_net_clone(net, out, error);
   NEAP_TRY(neap_net_new(net->name, &to, error));
   neap_status status = copy_declarations(net, to, error);
   const char **renamed = neap_alloc_zeroed((size_t)(net->n_cell + 1) * sizeof *renamed);
   if (status == NEAP_OK && renamed == NULL) status = no_memory(error);
-  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) status = evaluate_named(net, &net->op[i], renamed, to, error);
+  for (int i = 0; status == NEAP_OK && i < net->n_op; i++)
+    status = evaluate_named(net, &net->op[i], renamed, to, error);
   int n = neap_net_n_outputs(net);
   const char **name = neap_alloc_zeroed((size_t)n * sizeof *name);
   if (status == NEAP_OK && name == NULL) status = no_memory(error);
-  for (int k = 0; status == NEAP_OK && k < n; k++) name[k] = name_in_evaluation(net, renamed, neap_net_output_at(net, k));
+  for (int k = 0; status == NEAP_OK && k < n; k++)
+    name[k] = name_in_evaluation(net, renamed, neap_net_output_at(net, k));
   if (status == NEAP_OK) status = neap_net_set_outputs(to, n, name, error);
   if (status == NEAP_OK) status = copy_keeps(net, to, error);
   if (status == NEAP_OK) status = copy_banks(net, to, error);

@@ -1,5 +1,6 @@
-/* read.c: reads the text form (its grammar is in text.c). Every line becomes one public call, so that a text, wherever it
- * comes from, gives a checked net or a DATA error with the number of its line.
+/* read.c: reads the text form (its grammar is in text.c). Every line becomes one public call, so
+ * that a text, wherever it comes from, gives a checked net or a DATA error with the number of its
+ * line.
  *
  * INVARIANT: `at` never passes the terminating zero. Words and lists live in the parser's arena.
  */
@@ -13,9 +14,10 @@
 enum { MAX_DEPTH = 64 }; /* of subnets: a text can't exhaust the stack */
 
 typedef struct parser {
-  const char *at;    /* what has not been read yet; borrowed from the caller */
-  int line, depth;   /* of `at`: counted from 1; subnets that are open */
-  neap_arena arena;  /* words and lists: they live until the text is read, nets intern what they keep */
+  const char *at;  /* what has not been read yet; borrowed from the caller */
+  int line, depth; /* of `at`: counted from 1; subnets that are open */
+  /* words and lists: they live until the text is read, nets intern what they keep */
+  neap_arena arena;
   neap_error *error; /* never NULL */
 } parser;
 
@@ -29,10 +31,13 @@ typedef struct names {
 static neap_status fail(parser *p, const char *expected) {
   char got[32];
   snprintf(got, sizeof got, "%.*s", (int)NEAP_MIN(strcspn(p->at, "\r\n"), (size_t)24), p->at);
-  return neap_fail(p->error, NEAP_DATA, "net text, line %d: expected %s, got \"%s\"", p->line, expected, got);
+  return neap_fail(p->error, NEAP_DATA, "net text, line %d: expected %s, got \"%s\"", p->line,
+                   expected, got);
 }
 
-static neap_status fail_memory(parser *p) { return neap_fail_memory(p->error, 64, "reading a net"); }
+static neap_status fail_memory(parser *p) {
+  return neap_fail_memory(p->error, 64, "reading a net");
+}
 
 /* A failed call on behalf of the text: its message with the line in front. */
 static neap_status pass_on(parser *p, neap_status status, const neap_error *inner) {
@@ -50,7 +55,7 @@ static neap_status pass_on(parser *p, neap_status status, const neap_error *inne
   return NEAP_DATA;
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 /* A carriage return is a blank, so that texts with either line ending read the same. */
 static void skip_blanks(parser *p) { p->at += strspn(p->at, " \t\r"); }
@@ -79,14 +84,16 @@ static bool next_is(parser *p, const char *word) {
   return n == strlen(word) && memcmp(p->at, word, n) == 0;
 }
 
-/* Skips blanks, then the word if it is the next one. A keyword that is a name's beginning is not taken: words are whole. */
+/* Skips blanks, then the word if it is the next one. A keyword that is a name's beginning is not
+ * taken: words are whole. */
 static bool take_word(parser *p, const char *word) {
   if (!next_is(p, word)) return false;
   p->at += strlen(word);
   return true;
 }
 
-/* The next word, copied: borrowed until the parser ends. Fails where none stands, naming what was expected. */
+/* The next word, copied: borrowed until the parser ends. Fails where none stands, naming what was
+ * expected. */
 static neap_status read_word(parser *p, const char *expected, const char **out) {
   skip_blanks(p);
   size_t n = word_length(p->at);
@@ -101,7 +108,8 @@ static neap_status read_word(parser *p, const char *expected, const char **out) 
 
 /* The list's room is the caller's to free; the word is borrowed from the parser. */
 static neap_status add_name(parser *p, names *list, const char *word) {
-  if (!neap_list_grow(&list->item, &list->cap, list->n + 1, sizeof *list->item)) return fail_memory(p);
+  if (!neap_list_grow(&list->item, &list->cap, list->n + 1, sizeof *list->item))
+    return fail_memory(p);
   list->item[list->n++] = word;
   return NEAP_OK;
 }
@@ -131,7 +139,7 @@ static neap_status read_line_suffix(parser *p, const char **line) {
   return at_end_of_line(p) ? NEAP_OK : fail(p, "the end of the line");
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* A whole number that fits 64 bits; nothing is rounded or cut off. */
 static neap_status read_int(parser *p, int64_t *out) {
@@ -145,7 +153,8 @@ static neap_status read_int(parser *p, int64_t *out) {
   return fail(p, expected);
 }
 
-/* Whatever strtod reads as one whole word: inf and nan too, which the range check of an attribute may refuse. */
+/* Whatever strtod reads as one whole word: inf and nan too, which the range check of an attribute
+ * may refuse. */
 static neap_status read_float(parser *p, double *out) {
   const char *start = (skip_blanks(p), p->at), *word = "";
   NEAP_TRY(read_word(p, "a number", &word));
@@ -158,7 +167,8 @@ static neap_status read_float(parser *p, double *out) {
 
 /* {1,2,3}: ints and doubles are equally wide, so one array serves both. */
 static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
-  /* As many items as there are commas in the rest of the braces, and one: a hostile text gets no more room than it has bytes. */
+  /* As many items as there are commas in the rest of the braces, and one: a hostile text gets no
+   * more room than it has bytes. */
   size_t room = 1;
   for (const char *c = p->at; *c != '}' && *c != '\n' && *c != '\0'; c++) room += *c == ',';
   int64_t *ints = neap_arena_alloc(&p->arena, room * sizeof *ints);
@@ -185,7 +195,8 @@ static neap_status read_names_list(parser *p, neap_attr_value *value) {
   if (take(p, '}')) return NEAP_OK;
   neap_status status = read_names(p, &list);
   if (status == NEAP_OK && !take(p, '}')) status = fail(p, "\",\" or \"}\"");
-  const char *const *copy = status == NEAP_OK ? neap_arena_copy(&p->arena, list.item, (size_t)list.n * sizeof *copy) : NULL;
+  const char *const *copy =
+    status == NEAP_OK ? neap_arena_copy(&p->arena, list.item, (size_t)list.n * sizeof *copy) : NULL;
   if (status == NEAP_OK && copy == NULL) status = fail_memory(p);
   value->n = list.n;
   value->names = copy;
@@ -219,11 +230,14 @@ static neap_status read_subnet_name(parser *p, const neap_net *net, neap_attr_va
   for (int i = 0; i < net->n_sub; i++)
     if (strcmp(net->sub[i]->name, word) == 0) value->net = net->sub[i];
   if (value->net != NULL) return NEAP_OK;
-  return neap_fail(p->error, NEAP_DATA, "net text, line %d: no subnet \"%s\" stands before this line", p->line, word);
+  return neap_fail(p->error, NEAP_DATA,
+                   "net text, line %d: no subnet \"%s\" stands before this line", p->line, word);
 }
 
-/* One value in the syntax of its attribute's type. Range and the like are checked by the call that gets it. */
-static neap_status read_value(parser *p, const neap_net *net, const neap_attr *attr, neap_attr_value *value) {
+/* One value in the syntax of its attribute's type. Range and the like are checked by the call that
+ * gets it. */
+static neap_status read_value(parser *p, const neap_net *net, const neap_attr *attr,
+                              neap_attr_value *value) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: return read_float(p, &value->f);
     case NEAP_ATTR_INTS:
@@ -248,14 +262,16 @@ static neap_status read_value(parser *p, const neap_net *net, const neap_attr *a
   return read_int(p, &value->i);
 }
 
-/* { NAME = VALUE, .. }, or nothing. An unknown name ends the list: the call that gets it will refuse it. */
+/* { NAME = VALUE, .. }, or nothing. An unknown name ends the list: the call that gets it will
+ * refuse it. */
 static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op, neap_set *set) {
   if (!take(p, '{')) return NEAP_OK;
   int n = 0;
   do {
     NEAP_TRY(read_word(p, "the name of an attribute", &set[n].name));
     int i = op != NULL ? neap_op_attr_index(op, set[n].name) : -1;
-    /* What such a value looks like is not known, so the rest of the line is not read; the call fails before it is missed. */
+    /* What such a value looks like is not known, so the rest of the line is not read; the call
+     * fails before it is missed. */
     if (i < 0 || n == NEAP_OP_MAX_ATTR) {
       p->at += strcspn(p->at, "\n");
       return NEAP_OK;
@@ -267,7 +283,7 @@ static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op,
   return take(p, '}') ? NEAP_OK : fail(p, "\",\" or \"}\"");
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* DTYPE (D, D, ..) */
 static neap_status read_type(parser *p, neap_type *type) {
@@ -298,10 +314,12 @@ static neap_status read_declaration(parser *p, neap_net *net, neap_role role) {
   }
   NEAP_TRY(read_line_suffix(p, &line));
   neap_error inner = {0};
-  return pass_on(p, neap_net_declare(net, name, role, &type, trainable, init, set, line, &inner), &inner);
+  return pass_on(p, neap_net_declare(net, name, role, &type, trainable, init, set, line, &inner),
+                 &inner);
 }
 
-/* "_" is an absent argument: NULL among the inputs, "" among the outputs (NULL there asks for a name). */
+/* "_" is an absent argument: NULL among the inputs, "" among the outputs (NULL there asks for a
+ * name). */
 static void mark_absent(names *list, const char *absent) {
   for (int i = 0; i < list->n; i++)
     if (strcmp(list->item[i], "_") == 0) list->item[i] = absent;
@@ -332,7 +350,8 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
     if (!take(p, ')')) return fail(p, "\",\" or \")\"");
   }
   NEAP_TRY(read_attrs(p, net, neap_op_find(type), set));
-  /* Without "as" an op is named after its first output; what prints a net relies on it and leaves "as" out. */
+  /* Without "as" an op is named after its first output; what prints a net relies on it and leaves
+   * "as" out. */
   call.name = out->n > 0 ? out->item[0] : NULL;
   if (take_word(p, "as")) NEAP_TRY(read_word(p, "the name of the op", &call.name));
   if (take_word(p, "in")) NEAP_TRY(read_word(p, "a scope", &call.scope));
@@ -341,7 +360,8 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
   NEAP_TRY(read_line_suffix(p, &call.line));
   mark_absent(in, NULL);
   mark_absent(out, "");
-  if (call.name != NULL && call.scope != NULL) call.name = neap_net_strip_scope(call.name, call.scope);
+  if (call.name != NULL && call.scope != NULL)
+    call.name = neap_net_strip_scope(call.name, call.scope);
   /* A list without items is not "nothing said", which would name the required outputs. */
   static const char *const none[1];
   call.n_in = in->n;
@@ -373,19 +393,22 @@ static neap_status read_op(parser *p, neap_net *net, const char *first) {
 
 static neap_status read_lines(parser *p, neap_net *net);
 
-/* After "subnet": its name, its lines, "end". It is part of `net` as soon as it is named, so that lines can refer outwards. */
+/* After "subnet": its name, its lines, "end". It is part of `net` as soon as it is named, so that
+ * lines can refer outwards. */
 static neap_status read_subnet(parser *p, neap_net *net) {
   const char *name = "";
   neap_net *sub;
   neap_error inner = {0};
   NEAP_TRY(read_word(p, "the name of a subnet", &name));
   if (++p->depth > MAX_DEPTH) return fail(p, "fewer subnets inside each other");
-  NEAP_TRY(pass_on(
-    p, take_word(p, "closed") ? neap_net_new_closed_sub(net, name, &sub, &inner) : neap_net_new_sub(net, name, &sub, &inner),
-    &inner));
+  NEAP_TRY(pass_on(p,
+                   take_word(p, "closed") ? neap_net_new_closed_sub(net, name, &sub, &inner)
+                                          : neap_net_new_sub(net, name, &sub, &inner),
+                   &inner));
   /* A taken name would be given a number, and lines that refer to it would mean the other one. */
   if (strcmp(sub->name, name) != 0)
-    return neap_fail(p->error, NEAP_DATA, "net text, line %d: subnet \"%s\" is there already", p->line, name);
+    return neap_fail(p->error, NEAP_DATA, "net text, line %d: subnet \"%s\" is there already",
+                     p->line, name);
   NEAP_TRY(read_lines(p, sub));
   p->depth--;
   return take_word(p, "end") ? NEAP_OK : fail(p, "\"end\"");
@@ -399,7 +422,8 @@ static neap_status read_interface(parser *p, neap_net *net, names *in, names *ou
   p->line++;
   if (!take_word(p, "gives")) return fail(p, "\"gives\"");
   if (!at_end_of_line(p)) NEAP_TRY(read_names(p, out));
-  return pass_on(p, neap_net_set_sub_interface(net, in->n, in->item, out->n, out->item, &inner), &inner);
+  return pass_on(p, neap_net_set_sub_interface(net, in->n, in->item, out->n, out->item, &inner),
+                 &inner);
 }
 
 /* After keep, outputs or takes: the names, and the call they stand for. */
@@ -414,7 +438,8 @@ static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
     if (status == NEAP_OK && strcmp(word, "outputs") == 0)
       status = pass_on(p, neap_net_set_outputs(net, list.n, list.item, &inner), &inner);
     else
-      for (int i = 0; status == NEAP_OK && i < list.n; i++) status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
+      for (int i = 0; status == NEAP_OK && i < list.n; i++)
+        status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
   }
   neap_free(list.item);
   neap_free(results.item);
@@ -450,14 +475,17 @@ static neap_status read_line(parser *p, neap_net *net) {
   static const struct {
     const char *word;
     neap_role role;
-  } declaration[] = {
-    {"input", NEAP_ROLE_INPUT}, {"param", NEAP_ROLE_PARAMETER}, {"state", NEAP_ROLE_STATE}, {"gradient", NEAP_ROLE_GRADIENT}};
+  } declaration[] = {{"input", NEAP_ROLE_INPUT},
+                     {"param", NEAP_ROLE_PARAMETER},
+                     {"state", NEAP_ROLE_STATE},
+                     {"gradient", NEAP_ROLE_GRADIENT}};
   const char *word = "";
   NEAP_TRY(read_word(p, "a name or a keyword", &word));
   skip_blanks(p);
   if (next_is(p, "=") || *p->at == ',' || *p->at == '(') return read_op(p, net, word);
   for (int i = 0; i < NEAP_COUNT(declaration); i++)
-    if (strcmp(word, declaration[i].word) == 0) return read_declaration(p, net, declaration[i].role);
+    if (strcmp(word, declaration[i].word) == 0)
+      return read_declaration(p, net, declaration[i].role);
   if (strcmp(word, "grad") == 0) return read_gradient(p, net);
   if (strcmp(word, "bank") == 0) return read_bank(p, net);
   if (strcmp(word, "subnet") == 0) return read_subnet(p, net);
@@ -490,7 +518,8 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   neap_error inner = {0};
   const char *name = "";
   while (at_end_of_line(&p) && *p.at == '\n') p.at++, p.line++;
-  neap_status status = take_word(&p, "net") ? read_word(&p, "the name of the net", &name) : fail(&p, "\"net NAME\"");
+  neap_status status =
+    take_word(&p, "net") ? read_word(&p, "the name of the net", &name) : fail(&p, "\"net NAME\"");
   if (status == NEAP_OK) status = pass_on(&p, neap_net_new(name, &net, &inner), &inner);
   if (status == NEAP_OK) status = read_lines(&p, net);
   if (status == NEAP_OK && *p.at != '\0') status = fail(&p, "the end of the text");
@@ -503,7 +532,8 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Lines are added one by one: those before one that fails stay, as neap.h says. A subnet is read whole or fails. */
+/* Lines are added one by one: those before one that fails stay, as neap.h says. A subnet is read
+ * whole or fails. */
 neap_status neap_net_read_lines(neap_net *net, const char *text, neap_error *error) {
   neap_error unseen = {0};
   parser p = {.at = text, .line = 1, .error = error != NULL ? error : &unseen};

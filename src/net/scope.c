@@ -1,11 +1,14 @@
-/* scope.c: scopes in a net: what CreateScope, HasScope and Do may say, and which frame of its scope each Do works in.
+/* scope.c: scopes in a net: what CreateScope, HasScope and Do may say, and which frame of its scope
+ * each Do works in.
  *
- * A scope is a stack of frames, and a frame is a table of names. Ops stand in the order they run, so the frames are known
- * while the net is written: CreateScope empties the stack, each Do pushes a frame, and a Do with reuse works in the top one.
- * The body of a Do is a closed subnet. It sees the outer blobs that its bindings name and, with reuse, the locals that
- * earlier bodies left in the frame; both are declared in it as inputs without type.
- * INVARIANT: a Do that is part of a net keeps every rule of check_do, so that graph can write its ops out by renaming alone.
- * Frames are numbered on when a scope is created again: a name "SCOPE.FRAME/local" means one table for ever.
+ * A scope is a stack of frames, and a frame is a table of names. Ops stand in the order they run,
+ * so the frames are known while the net is written: CreateScope empties the stack, each Do pushes a
+ * frame, and a Do with reuse works in the top one. The body of a Do is a closed subnet. It sees the
+ * outer blobs that its bindings name and, with reuse, the locals that earlier bodies left in the
+ * frame; both are declared in it as inputs without type.
+ * INVARIANT: a Do that is part of a net keeps every rule of check_do, so that graph can write its
+ * ops out by renaming alone. Frames are numbered on when a scope is created again: a name
+ * "SCOPE.FRAME/local" means one table for ever.
  */
 #include "net/net_int.h"
 
@@ -15,16 +18,21 @@
 /* Attributes of Do, in its record's order (ops/control/do.c). */
 enum { NET, INNER_BLOBS, OUTER_BLOBS_IDX, REUSE_WORKSPACE, COPY_EXTERNAL_BLOBS };
 
-static bool is_op(const neap_net_op *op, const char *type) { return strcmp(op->op->name, type) == 0; }
-
-bool neap_net_is_scope_arg(const neap_arg *arg, int i, int n) {
-  return arg != NULL && (arg->flags & NEAP_ARG_SCOPE) != 0 && ((arg->flags & NEAP_ARG_VARIADIC) == 0 || i == n - 1);
+static bool is_op(const neap_net_op *op, const char *type) {
+  return strcmp(op->op->name, type) == 0;
 }
 
-const neap_net *neap_net_do_body(const neap_net_op *op) { return is_op(op, "Do") ? op->attrs[NET].net : NULL; }
+bool neap_net_is_scope_arg(const neap_arg *arg, int i, int n) {
+  return arg != NULL && (arg->flags & NEAP_ARG_SCOPE) != 0 &&
+         ((arg->flags & NEAP_ARG_VARIADIC) == 0 || i == n - 1);
+}
+
+const neap_net *neap_net_do_body(const neap_net_op *op) {
+  return is_op(op, "Do") ? op->attrs[NET].net : NULL;
+}
 bool neap_net_do_copies(const neap_net_op *op) { return op->attrs[COPY_EXTERNAL_BLOBS].i != 0; }
 
-/* ---- bindings ---------------------------------------------------------------------------------------------------- */
+/* ---- bindings -------------------------------------------------------------------------------- */
 
 /* Outer blobs of a Do: its inputs, then its outputs, the scope left out of both. */
 static int n_outer(const neap_net_op *op) { return op->n_in - 1 + op->n_out - 1; }
@@ -45,7 +53,8 @@ static bool is_among(const char *name, int n, const char *const *list) {
   return false;
 }
 
-/* *output: whether the body may write it, which is so when the blob is among the Do's outputs, wherever its index points. */
+/* *output: whether the body may write it, which is so when the blob is among the Do's outputs,
+ * wherever its index points. */
 const char *neap_net_do_outer(const neap_net_op *op, const char *inner, bool *output) {
   for (int b = 0; b < op->attrs[INNER_BLOBS].n; b++) {
     if (op->attrs[INNER_BLOBS].names[b] != inner) continue;
@@ -66,7 +75,8 @@ const char *neap_net_do_local(const neap_net_op *op, const char *inner) {
   return local_name(op->out[op->n_out - 1], op->frame, inner);
 }
 
-/* With copies the frame has its own version of what is only read, so that a later write outside does not reach it. */
+/* With copies the frame has its own version of what is only read, so that a later write outside
+ * does not reach it. */
 const char *neap_net_do_name(const neap_net_op *op, const char *inner) {
   bool output;
   const char *outer = neap_net_do_outer(op, inner, &output);
@@ -74,9 +84,10 @@ const char *neap_net_do_name(const neap_net_op *op, const char *inner) {
   return neap_net_do_local(op, inner);
 }
 
-/* ---- frames ------------------------------------------------------------------------------------------------------ */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
-/* The cell of a name in this very net; scopes are never looked up outwards, since a frame belongs to the net that runs. */
+/* The cell of a name in this very net; scopes are never looked up outwards, since a frame belongs
+ * to the net that runs. */
 static neap_net_cell *scope_cell(const neap_net *net, const char *name) {
   int at = neap_map_get(&net->cell_of, name, -1);
   return at >= 0 && at < net->n_cell ? &net->cell[at] : NULL;
@@ -87,7 +98,8 @@ static int frame_of(const neap_net_op *op, const neap_net_cell *scope) {
   return op->attrs[REUSE_WORKSPACE].i != 0 && scope->frame > 0 ? scope->frame : scope->n_frame + 1;
 }
 
-/* Called once the op is certain to be added: the scope's counters are the net's state, and a refused op must not move them. */
+/* Called once the op is certain to be added: the scope's counters are the net's state, and a
+ * refused op must not move them. */
 void neap_net_enter_frame(neap_net *net, neap_net_op *op) {
   if (is_op(op, "HasScope")) op->frame = scope_cell(net, op->in[0])->frame;
   if (is_op(op, "CreateScope")) scope_cell(net, op->out[0])->frame = 0;
@@ -103,9 +115,11 @@ bool neap_net_is_scope(const neap_net *net, const char *name) {
   return cell != NULL && cell->is_scope;
 }
 
-/* Whether an earlier Do has left `name` in the frame: its body wrote it, or it kept a copy of what is bound to it. */
+/* Whether an earlier Do has left `name` in the frame: its body wrote it, or it kept a copy of what
+ * is bound to it. */
 static bool is_local(const neap_net *net, const char *scope, int frame, const char *name) {
-  /* All Dos of one frame share its table, in whatever order their bodies came. O(ops), asked once a name. */
+  /* All Dos of one frame share its table, in whatever order their bodies came. O(ops), asked once a
+   * name. */
   for (int i = 0; i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
     if (!is_op(op, "Do") || op->out[op->n_out - 1] != scope || op->frame != frame) continue;
@@ -121,11 +135,13 @@ static bool is_local(const neap_net *net, const char *scope, int frame, const ch
 const char *neap_net_local(const neap_net *net, const char *scope, const char *name) {
   const char *key = neap_intern(scope), *inner = neap_intern(name);
   const neap_net_cell *cell = key != NULL ? scope_cell(net, key) : NULL;
-  if (inner == NULL || cell == NULL || cell->frame == 0 || !is_local(net, key, cell->frame, inner)) return NULL;
+  if (inner == NULL || cell == NULL || cell->frame == 0 || !is_local(net, key, cell->frame, inner))
+    return NULL;
   return local_name(key, cell->frame, inner);
 }
 
-/* Whether a name has the form "SCOPE.FRAME/local" of some Do here, nested ones included: kept blobs may lie in frames. */
+/* Whether a name has the form "SCOPE.FRAME/local" of some Do here, nested ones included: kept blobs
+ * may lie in frames. */
 bool neap_net_has_local(const neap_net *net, const char *name) {
   for (int i = 0; i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
@@ -133,19 +149,22 @@ bool neap_net_has_local(const neap_net *net, const char *name) {
     const char *prefix = body != NULL ? local_name(op->out[op->n_out - 1], op->frame, "") : NULL;
     size_t n = prefix != NULL ? strlen(prefix) : 0;
     if (n == 0 || strncmp(name, prefix, n) != 0) continue;
-    if (neap_net_find_blob(body, name + n) != NULL || neap_net_has_local(body, name + n)) return true;
+    if (neap_net_find_blob(body, name + n) != NULL || neap_net_has_local(body, name + n))
+      return true;
   }
   return false;
 }
 
-/* ---- the rules of Do --------------------------------------------------------------------------------------------- */
+/* ---- the rules of Do ------------------------------------------------------------------------- */
 
 static neap_status fail(const char *who, const char *blob, neap_error *error, const char *text) {
-  if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", blob);
+  if (error != NULL && error->code == NEAP_OK)
+    snprintf(error->blob, sizeof error->blob, "%s", blob);
   return neap_fail(error, NEAP_GRAPH, "%s%s", who, text);
 }
 
-/* What concerns the Do's own lists: no input twice, one scope in and out, as many indices as names, and no contradictory flags. */
+/* What concerns the Do's own lists: no input twice, one scope in and out, as many indices as names,
+ * and no contradictory flags. */
 static neap_status check_lists(const neap_net_op *op, const char *who, neap_error *error) {
   char text[400];
   for (int i = 0; i < op->n_in; i++)
@@ -155,12 +174,14 @@ static neap_status check_lists(const neap_net_op *op, const char *who, neap_erro
         return fail(who, op->in[i], error, text);
       }
   if (op->in[op->n_in - 1] != op->out[op->n_out - 1]) {
-    snprintf(text, sizeof text, "its last input and its last output must be the same scope, got \"%s\" and \"%s\"",
+    snprintf(text, sizeof text,
+             "its last input and its last output must be the same scope, got \"%s\" and \"%s\"",
              op->in[op->n_in - 1], op->out[op->n_out - 1]);
     return fail(who, op->out[op->n_out - 1], error, text);
   }
   if (op->attrs[INNER_BLOBS].n != op->attrs[OUTER_BLOBS_IDX].n) {
-    snprintf(text, sizeof text, "inner_blobs has %d names, outer_blobs_idx %d indices; each name needs one",
+    snprintf(text, sizeof text,
+             "inner_blobs has %d names, outer_blobs_idx %d indices; each name needs one",
              op->attrs[INNER_BLOBS].n, op->attrs[OUTER_BLOBS_IDX].n);
     return fail(who, "inner_blobs", error, text);
   }
@@ -189,8 +210,8 @@ static neap_status check_bindings(const neap_net_op *op, const char *who, neap_e
         return fail(who, inner[b], error, text);
       }
       if (outer_at(op, index_of(op, k)) == outer_at(op, index)) {
-        snprintf(text, sizeof text, "outer blob \"%s\" is bound twice, to \"%s\" and to \"%s\"", outer_at(op, index), inner[k],
-                 inner[b]);
+        snprintf(text, sizeof text, "outer blob \"%s\" is bound twice, to \"%s\" and to \"%s\"",
+                 outer_at(op, index), inner[k], inner[b]);
         return fail(who, outer_at(op, index), error, text);
       }
     }
@@ -199,61 +220,75 @@ static neap_status check_bindings(const neap_net_op *op, const char *who, neap_e
     bool bound = false;
     for (int b = 0; b < n && !bound; b++) bound = outer_at(op, index_of(op, b)) == outer_at(op, i);
     if (bound) continue;
-    snprintf(text, sizeof text, "outer blob \"%s\" is not bound to any inner blob", outer_at(op, i));
+    snprintf(text, sizeof text, "outer blob \"%s\" is not bound to any inner blob",
+             outer_at(op, i));
     return fail(who, outer_at(op, i), error, text);
   }
   return NEAP_OK;
 }
 
-/* One blob of the body: what it declares must come from somewhere, what it writes outside must be an output. */
-static neap_status check_inner(const neap_net *net, const neap_net_op *op, const neap_net_cell *cell, int frame, const char *who,
+/* One blob of the body: what it declares must come from somewhere, what it writes outside must be
+ * an output. */
+static neap_status check_inner(const neap_net *net, const neap_net_op *op,
+                               const neap_net_cell *cell, int frame, const char *who,
                                neap_error *error) {
   char text[400];
   const char *name = cell->blob.name, *scope = op->out[op->n_out - 1];
-  bool output, declared = cell->blob.type.dtype != NEAP_DTYPE_NONE || cell->blob.role == NEAP_ROLE_INPUT;
+  bool output,
+    declared = cell->blob.type.dtype != NEAP_DTYPE_NONE || cell->blob.role == NEAP_ROLE_INPUT;
   const char *outer = neap_net_do_outer(op, name, &output);
   if (declared && cell->blob.role != NEAP_ROLE_INPUT) {
-    snprintf(text, sizeof text, "the body declares %s \"%s\"; a frame keeps nothing from run to run",
+    snprintf(text, sizeof text,
+             "the body declares %s \"%s\"; a frame keeps nothing from run to run",
              neap_role_name(cell->blob.role), name);
     neap_hint(error, "declare it outside and bind it");
     return fail(who, name, error, text);
   }
   if (declared && outer == NULL && !is_local(net, scope, frame, name)) {
-    snprintf(text, sizeof text, "the body reads \"%s\", which is neither bound nor a local of scope \"%s\"", name, scope);
+    snprintf(text, sizeof text,
+             "the body reads \"%s\", which is neither bound nor a local of scope \"%s\"", name,
+             scope);
     return fail(who, name, error, text);
   }
   if (outer != NULL && !output && cell->n_write > 0) {
-    snprintf(text, sizeof text, "the body writes \"%s\", which is bound to \"%s\", an input only", name, outer);
+    snprintf(text, sizeof text, "the body writes \"%s\", which is bound to \"%s\", an input only",
+             name, outer);
     neap_hint(error, "make \"%s\" an output of the Do as well", outer);
     return fail(who, outer, error, text);
   }
   return NEAP_OK;
 }
 
-/* A bound name that the body does not know has nothing to do: allowed for an input, a mistake for an output. */
+/* A bound name that the body does not know has nothing to do: allowed for an input, a mistake for
+ * an output. */
 static neap_status check_outputs(const neap_net_op *op, const char *who, neap_error *error) {
   for (int b = 0; b < op->attrs[INNER_BLOBS].n; b++) {
     const char *inner = op->attrs[INNER_BLOBS].names[b], *outer = outer_at(op, index_of(op, b));
-    bool output = is_among(outer, op->n_out - 1, op->out), input = is_among(outer, op->n_in - 1, op->in);
+    bool output = is_among(outer, op->n_out - 1, op->out),
+         input = is_among(outer, op->n_in - 1, op->in);
     const neap_net_cell *cell = scope_cell(op->attrs[NET].net, inner);
     if (!output || input || (cell != NULL && cell->n_write > 0)) continue;
     char text[400];
-    snprintf(text, sizeof text, "the body never writes \"%s\", which is bound to output \"%s\"", inner, outer);
+    snprintf(text, sizeof text, "the body never writes \"%s\", which is bound to output \"%s\"",
+             inner, outer);
     return fail(who, outer, error, text);
   }
   return NEAP_OK;
 }
 
-/* In this order a message never speaks of what an earlier check would have refused: lists, then bindings, then the body's
- * blobs. */
-neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const char *who, neap_error *error) {
+/* In this order a message never speaks of what an earlier check would have refused: lists, then
+ * bindings, then the body's blobs. */
+neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const char *who,
+                              neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
   if (body == NULL) return NEAP_OK;
-  if (!body->closed) return fail(who, "net", error, "its net must be a closed subnet: it sees bound names only");
+  if (!body->closed)
+    return fail(who, "net", error, "its net must be a closed subnet: it sees bound names only");
   NEAP_TRY(check_lists(op, who, error));
   NEAP_TRY(check_bindings(op, who, error));
   const neap_net_cell *scope = scope_cell(net, op->out[op->n_out - 1]);
   for (int i = 0; i < body->n_cell; i++)
-    if (!body->cell[i].is_scope) NEAP_TRY(check_inner(net, op, &body->cell[i], frame_of(op, scope), who, error));
+    if (!body->cell[i].is_scope)
+      NEAP_TRY(check_inner(net, op, &body->cell[i], frame_of(op, scope), who, error));
   return check_outputs(op, who, error);
 }

@@ -1,15 +1,21 @@
-/* split.c: a training net as two: one for a micro-batch, and one for the update that ends the step of the large batch.
+/* split.c: a training net as two: one for a micro-batch, and one for the update that ends the step
+ * of the large batch.
  *
- * Each value of the net follows from one of three things. PART: from the examples of a micro-batch, so that it differs from one
- * to the next. WHOLE: from gradients of parameters, which are complete when all micro-batches have run. EITHER: from neither, but
- * from constants, parameters, a learning rate. The ops that give PART values are the micro-batch's, those that give WHOLE values
- * the update's; of the rest each net gets what it reads. An op that reads both PART and WHOLE can stand in neither.
+ * Each value of the net follows from one of three things. PART: from the examples of a micro-batch,
+ * so that it differs from one to the next. WHOLE: from gradients of parameters, which are complete
+ * when all micro-batches have run. EITHER: from neither, but from constants, parameters, a learning
+ * rate. The ops that give PART values are the micro-batch's, those that give WHOLE values the
+ * update's; of the rest each net gets what it reads. An op that reads both PART and WHOLE can stand
+ * in neither.
  *
- * An accumulator is called as the gradient is in the net that was split: who reads that name finds the large batch's gradient.
+ * An accumulator is called as the gradient is in the net that was split: who reads that name finds
+ * the large batch's gradient.
  *
- * INVARIANT: accumulators are resident, so that no plan gives their bytes away between micro-batches; the first micro-batch of a
- * step (keep 0) does not read them, so nothing of a step that was broken off remains.
- * INVARIANT: the update writes parameters and optimizer state and raises NEAP_MICRO_STEPS; the micro-batch writes none of them.
+ * INVARIANT: accumulators are resident, so that no plan gives their bytes away between
+ * micro-batches; the first micro-batch of a step (keep 0) does not read them, so nothing of a step
+ * that was broken off remains.
+ * INVARIANT: the update writes parameters and optimizer state and raises NEAP_MICRO_STEPS; the
+ * micro-batch writes none of them.
  */
 #include "net/net_int.h"
 
@@ -38,7 +44,9 @@ typedef struct splitter {
   neap_error *error;
 } splitter;
 
-static neap_status fail_memory(const splitter *s) { return neap_fail_memory(s->error, 64, "the net of a micro-batch"); }
+static neap_status fail_memory(const splitter *s) {
+  return neap_fail_memory(s->error, 64, "the net of a micro-batch");
+}
 
 static bool is_gradient(const neap_net_op *op) { return strcmp(op->op->name, "Gradient") == 0; }
 static bool is_free(const neap_net_op *op) { return (op->op->effects & NEAP_EFFECT_RELEASE) != 0; }
@@ -46,15 +54,17 @@ static bool is_free(const neap_net_op *op) { return (op->op->effects & NEAP_EFFE
 /* Whether output `name` of a Gradient op is with respect to a parameter. */
 static bool is_parameter_gradient(const splitter *s, const neap_net_op *op, const char *name) {
   for (int k = 0; is_gradient(op) && k < op->n_out; k++)
-    if (op->out[k] == name) return neap_net_find_blob(s->net, op->in[k + 1])->role == NEAP_ROLE_PARAMETER;
+    if (op->out[k] == name)
+      return neap_net_find_blob(s->net, op->in[k + 1])->role == NEAP_ROLE_PARAMETER;
   return false;
 }
 
-/* ---- what reads what --------------------------------------------------------------------------------------------- */
+/* ---- what reads what ------------------------------------------------------------------------- */
 
 /* The op's own, what it makes of declared blobs, and what lasts or draws in its subnets. */
 static unsigned effects_of(const neap_net *net, const neap_net_op *op) {
-  unsigned effects = op->op->effects | (neap_net_op_writes_declared(net, op) ? NEAP_EFFECT_COMMIT : 0);
+  unsigned effects =
+    op->op->effects | (neap_net_op_writes_declared(net, op) ? NEAP_EFFECT_COMMIT : 0);
   return effects | (neap_net_sub_effects(op) & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM));
 }
 
@@ -62,7 +72,8 @@ static unsigned effects_of(const neap_net *net, const neap_net_op *op) {
 static neap_status find_reads(splitter *s, const neap_net_op *op, part_op *p) {
   int most = op->n_in;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL) most += op->attrs[a].net->n_outside;
+    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+      most += op->attrs[a].net->n_outside;
   p->read = neap_arena_alloc(&s->room, (size_t)most * sizeof *p->read);
   p->def = neap_arena_alloc(&s->room, (size_t)most * sizeof *p->def);
   if (p->read == NULL || p->def == NULL) return fail_memory(s);
@@ -76,7 +87,8 @@ static neap_status find_reads(splitter *s, const neap_net_op *op, part_op *p) {
   return NEAP_OK;
 }
 
-/* Which op each read comes from; then which ops a gradient depends on, and the batch of the inputs among them. */
+/* Which op each read comes from; then which ops a gradient depends on, and the batch of the inputs
+ * among them. */
 static neap_status find_flow(splitter *s) {
   const neap_net *net = s->net;
   s->op = neap_arena_alloc(&s->room, (size_t)net->n_op * sizeof *s->op);
@@ -85,7 +97,8 @@ static neap_status find_flow(splitter *s) {
     NEAP_TRY(find_reads(s, &net->op[i], &s->op[i]));
     s->op[i].effects = effects_of(net, &net->op[i]);
     for (int k = 0; k < net->op[i].n_out; k++)
-      if (net->op[i].out[k] != NULL && !neap_map_set(&s->last, net->op[i].out[k], i)) return fail_memory(s);
+      if (net->op[i].out[k] != NULL && !neap_map_set(&s->last, net->op[i].out[k], i))
+        return fail_memory(s);
   }
   for (int i = net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
@@ -100,29 +113,33 @@ static neap_status find_flow(splitter *s) {
   s->batch = -1;
   for (int c = 0; s->batch < 0 && c < net->n_cell; c++) {
     const neap_net_blob *blob = &net->cell[c].blob;
-    if (blob->role == NEAP_ROLE_INPUT && blob->type.shape.n_dim > 0 && neap_map_get(&s->leading, blob->name, 0))
+    if (blob->role == NEAP_ROLE_INPUT && blob->type.shape.n_dim > 0 &&
+        neap_map_get(&s->leading, blob->name, 0))
       s->batch = blob->type.shape.dim[0];
   }
   return NEAP_OK;
 }
 
-/* Declared inputs with the batch as first dimension. Of a batch of one, those only that a gradient depends on: a learning rate
- * (1) has no batch. */
+/* Declared inputs with the batch as first dimension. Of a batch of one, those only that a gradient
+ * depends on: a learning rate (1) has no batch. */
 static bool has_batch(const splitter *s, const neap_net_blob *blob) {
-  return blob != NULL && blob->role == NEAP_ROLE_INPUT && blob->type.shape.n_dim > 0 && blob->type.shape.dim[0] == s->batch &&
+  return blob != NULL && blob->role == NEAP_ROLE_INPUT && blob->type.shape.n_dim > 0 &&
+         blob->type.shape.dim[0] == s->batch &&
          (s->batch > 1 || neap_map_get(&s->leading, blob->name, 0));
 }
 
-/* ---- what belongs where ------------------------------------------------------------------------------------------ */
+/* ---- what belongs where ---------------------------------------------------------------------- */
 
 static kind kind_of_read(const splitter *s, const part_op *p, int i) {
   if (p->def[i] < 0) return has_batch(s, neap_net_find_blob(s->net, p->read[i])) ? PART : EITHER;
   const neap_net_op *op = &s->net->op[p->def[i]];
-  return is_gradient(op) && is_parameter_gradient(s, op, p->read[i]) ? WHOLE : s->op[p->def[i]].kind;
+  return is_gradient(op) && is_parameter_gradient(s, op, p->read[i]) ? WHOLE
+                                                                     : s->op[p->def[i]].kind;
 }
 
 /* GRAPH error that names the op and, where both are known, the two blobs that part it. */
-static neap_status fail_both(const splitter *s, const neap_net_op *op, const char *part, const char *whole) {
+static neap_status fail_both(const splitter *s, const neap_net_op *op, const char *part,
+                             const char *whole) {
   neap_error *error = s->error;
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->op, sizeof error->op, "%s", op->op->name);
@@ -130,20 +147,24 @@ static neap_status fail_both(const splitter *s, const neap_net_op *op, const cha
     snprintf(error->line, sizeof error->line, "%s", op->line);
     snprintf(error->blob, sizeof error->blob, "%s", part);
   }
-  neap_hint(error, "compute it from gradients, parameters and inputs without a batch alone, or run the large batch as one");
+  neap_hint(error,
+            "compute it from gradients, parameters and inputs without a batch alone, or run the "
+            "large batch as one");
   if (is_gradient(op))
     return neap_fail(error, NEAP_GRAPH,
-                     "%s \"%s\": depends on \"%s\", which follows from the gradient of the whole batch: micro-batches can't be "
+                     "%s \"%s\": depends on \"%s\", which follows from the gradient of the whole "
+                     "batch: micro-batches can't be "
                      "differentiated a second time",
                      op->op->name, op->name, whole);
-  return neap_fail(
-    error, NEAP_GRAPH,
-    "%s \"%s\": reads \"%s\", which every micro-batch makes anew, and \"%s\", which is made once, after the gradient of the "
-    "whole batch: it can stand neither before nor after the sum of the gradients",
-    op->op->name, op->name, part, whole);
+  return neap_fail(error, NEAP_GRAPH,
+                   "%s \"%s\": reads \"%s\", which every micro-batch makes anew, and \"%s\", which "
+                   "is made once, after the gradient of the "
+                   "whole batch: it can stand neither before nor after the sum of the gradients",
+                   op->op->name, op->name, part, whole);
 }
 
-/* A write that the large batch makes once, before its gradient: each micro-batch would make it again. */
+/* A write that the large batch makes once, before its gradient: each micro-batch would make it
+ * again. */
 static neap_status fail_again(const splitter *s, const neap_net_op *op) {
   neap_error *error = s->error;
   if (error != NULL && error->code == NEAP_OK) {
@@ -152,13 +173,15 @@ static neap_status fail_again(const splitter *s, const neap_net_op *op) {
     snprintf(error->line, sizeof error->line, "%s", op->line);
   }
   neap_hint(error, "write it after the update, or give what the gradient reads another name");
-  return neap_fail(error, NEAP_GRAPH,
-                   "%s \"%s\": writes a declared blob that the gradient depends on, once a step: every "
-                   "micro-batch would do so again",
-                   op->op->name, op->name);
+  return neap_fail(
+    error, NEAP_GRAPH,
+    "%s \"%s\": writes a declared blob that the gradient depends on, once a step: every "
+    "micro-batch would do so again",
+    op->op->name, op->name);
 }
 
-/* What a state in the forward pass becomes is of the micro-batches; one that no gradient depends on goes on once a step. */
+/* What a state in the forward pass becomes is of the micro-batches; one that no gradient depends on
+ * goes on once a step. */
 static neap_status find_kind(splitter *s, int i) {
   const neap_net_op *op = &s->net->op[i];
   part_op *p = &s->op[i];
@@ -168,17 +191,22 @@ static neap_status find_kind(splitter *s, int i) {
     if (read == PART && part == NULL) part = p->read[k];
     if (read == WHOLE && whole == NULL) whole = p->read[k];
   }
-  if (is_free(op) && part != NULL && whole != NULL) part = whole = NULL; /* it computes nothing: left out */
+  /* it computes nothing: left out */
+  if (is_free(op) && part != NULL && whole != NULL) part = whole = NULL;
   if (is_gradient(op) && part == NULL) part = op->in[0];
   if (part != NULL && whole != NULL) return fail_both(s, op, part, whole);
-  if (part == NULL && p->leads && neap_net_op_writes_declared(s->net, op) && (op->op->effects & NEAP_EFFECT_COMMIT) == 0)
+  if (part == NULL && p->leads && neap_net_op_writes_declared(s->net, op) &&
+      (op->op->effects & NEAP_EFFECT_COMMIT) == 0)
     return fail_again(s, op);
   bool once = p->leads && (p->effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM)) != 0;
-  p->kind = part != NULL || once ? PART : whole != NULL || (p->effects & NEAP_EFFECT_COMMIT) != 0 ? WHOLE : EITHER;
+  p->kind = part != NULL || once                                      ? PART
+            : whole != NULL || (p->effects & NEAP_EFFECT_COMMIT) != 0 ? WHOLE
+                                                                      : EITHER;
   return NEAP_OK;
 }
 
-/* Backwards: what the update reads; then the rest, and what that reads. A random op that both read would draw twice. */
+/* Backwards: what the update reads; then the rest, and what that reads. A random op that both read
+ * would draw twice. */
 static neap_status share_out(splitter *s) {
   for (int i = s->net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
@@ -189,20 +217,23 @@ static neap_status share_out(splitter *s) {
   for (int i = s->net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
     bool left_out = is_free(&s->net->op[i]) && p->kind == EITHER;
-    p->in_micro = !left_out && (p->in_micro || p->kind == PART || (p->kind == EITHER && !p->in_update));
+    p->in_micro =
+      !left_out && (p->in_micro || p->kind == PART || (p->kind == EITHER && !p->in_update));
     p->in_update = p->in_update && !left_out;
     for (int k = 0; p->in_micro && k < p->n_read; k++)
       if (p->def[k] >= 0 && s->op[p->def[k]].kind == EITHER) s->op[p->def[k]].in_micro = true;
     if (p->in_micro && p->in_update && (p->effects & NEAP_EFFECT_RANDOM) != 0)
-      return neap_fail(s->error, NEAP_GRAPH, "%s \"%s\": draws numbers that both the micro-batches and the update read",
+      return neap_fail(s->error, NEAP_GRAPH,
+                       "%s \"%s\": draws numbers that both the micro-batches and the update read",
                        s->net->op[i].op->name, s->net->op[i].name);
   }
   return NEAP_OK;
 }
 
-/* ---- building ---------------------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
-/* Whether the ops that go to one of the nets read or write the declared name. A gradient that was declared is none of these. */
+/* Whether the ops that go to one of the nets read or write the declared name. A gradient that was
+ * declared is none of these. */
 static bool is_named(const splitter *s, const char *name, bool micro) {
   for (int i = 0; i < s->net->n_op; i++) {
     const part_op *p = &s->op[i];
@@ -215,32 +246,35 @@ static bool is_named(const splitter *s, const char *name, bool micro) {
   return false;
 }
 
-/* Inputs with the batch first, so that the first input of a micro-batch's net tells its rows. What nobody names is declared
- * with the micro-batch, so that its parameters are made as before. */
+/* Inputs with the batch first, so that the first input of a micro-batch's net tells its rows. What
+ * nobody names is declared with the micro-batch, so that its parameters are made as before. */
 static neap_status declare(const splitter *s, neap_net *to, bool micro) {
   neap_net_copier c = neap_net_plain_copier(s->net, s->error);
   for (int round = 0; round < 2; round++)
     for (int i = 0; i < s->net->n_cell; i++) {
       const neap_net_blob *blob = &s->net->cell[i].blob;
       if (blob->type.dtype == NEAP_DTYPE_NONE || has_batch(s, blob) != (round == 0)) continue;
-      bool wanted = is_named(s, blob->name, micro) || (micro && blob->role != NEAP_ROLE_INPUT && !is_named(s, blob->name, false));
+      bool wanted = is_named(s, blob->name, micro) ||
+                    (micro && blob->role != NEAP_ROLE_INPUT && !is_named(s, blob->name, false));
       if (wanted) NEAP_TRY(neap_net_copy_declaration(&c, s->net, blob, to));
     }
   return NEAP_OK;
 }
 
 /* The accumulator of gradient `name`: zeros until the first step. */
-static neap_status declare_accumulator(const splitter *s, neap_net *to, const char *name, const char *parameter,
-                                       const char *line) {
+static neap_status declare_accumulator(const splitter *s, neap_net *to, const char *name,
+                                       const char *parameter, const char *line) {
   const neap_type *type = &neap_net_find_blob(s->net, parameter)->type;
   const neap_set zero[] = {NEAP_SET_FLOAT("value", 0), {0}};
-  return neap_net_declare(to, name, NEAP_ROLE_GRADIENT, type, false, "Constant", zero, line, s->error);
+  return neap_net_declare(to, name, NEAP_ROLE_GRADIENT, type, false, "Constant", zero, line,
+                          s->error);
 }
 
 /* "w_grad.part": the gradient of one micro-batch; with a number where that name is taken. */
 static const char *part_name(const splitter *s, const char *gradient) {
   const char *base = neap_intern_format("%s.part", gradient), *name = base;
-  for (int i = 2; name != NULL && neap_net_find_blob(s->net, name) != NULL; i++) name = neap_net_join("", base, i);
+  for (int i = 2; name != NULL && neap_net_find_blob(s->net, name) != NULL; i++)
+    name = neap_net_join("", base, i);
   return name;
 }
 
@@ -254,7 +288,8 @@ static neap_status add_gradient(const splitter *s, const neap_net_op *op, neap_n
     if (out[k] == NULL) status = fail_memory(s);
   }
   int unused = neap_op_attr_index(op->op, "allow_unused");
-  const neap_set attrs[] = {NEAP_SET_INT("allow_unused", op->attrs[unused].i), NEAP_SET_INT("resident", 0), {0}};
+  const neap_set attrs[] = {
+    NEAP_SET_INT("allow_unused", op->attrs[unused].i), NEAP_SET_INT("resident", 0), {0}};
   const neap_net_call call = {.type = "Gradient",
                               .n_in = op->n_in,
                               .in = op->in,
@@ -276,12 +311,13 @@ static neap_status add_sums(const splitter *s, const neap_net_op *op, neap_net *
     if (!is_parameter_gradient(s, op, name)) continue;
     if (part == NULL) return fail_memory(s);
     NEAP_TRY(declare_accumulator(s, to, name, op->in[k + 1], op->line));
-    const neap_net_call call = {.type = "WeightedAccumulate",
-                                .n_in = 4,
-                                .in = (const char *[]){name, part, NEAP_MICRO_WEIGHT, NEAP_MICRO_KEEP},
-                                .n_out = 1,
-                                .out = &name,
-                                .line = op->line};
+    const neap_net_call call = {
+      .type = "WeightedAccumulate",
+      .n_in = 4,
+      .in = (const char *[]){name, part, NEAP_MICRO_WEIGHT, NEAP_MICRO_KEEP},
+      .n_out = 1,
+      .out = &name,
+      .line = op->line};
     NEAP_TRY(neap_net_add(to, &call, NULL, s->error));
   }
   return NEAP_OK;
@@ -300,7 +336,8 @@ static neap_status add_ops(const splitter *s, neap_net *to, bool micro) {
   return status;
 }
 
-/* Outputs, keeps and banks, each where its last version is made. Accumulators are resident anyway. */
+/* Outputs, keeps and banks, each where its last version is made. Accumulators are resident
+ * anyway. */
 static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
   int n = 0, n_all = neap_net_n_outputs(s->net);
   const char **list = neap_alloc_zeroed((size_t)(n_all + 1) * sizeof *list);
@@ -309,14 +346,16 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
     const char *name = neap_net_output_at(s->net, k);
     int def = neap_map_get(&s->last, name, -1);
     if (def < 0 || is_parameter_gradient(s, &s->net->op[def], name)) continue;
-    if (micro ? s->op[def].in_micro : s->op[def].in_update && !s->op[def].in_micro) list[n++] = name;
+    if (micro ? s->op[def].in_micro : s->op[def].in_update && !s->op[def].in_micro)
+      list[n++] = name;
   }
   neap_status status = neap_net_set_outputs(to, n, list, s->error);
   neap_free(list);
   for (int i = 0; status == NEAP_OK && i < s->net->n_cell; i++) {
     const neap_net_cell *cell = &s->net->cell[i];
     int at = neap_map_get(&to->cell_of, cell->blob.name, -1);
-    if (cell->blob.keep && at >= 0 && to->cell[at].freed_by < 0) status = neap_net_keep(to, cell->blob.name, s->error);
+    if (cell->blob.keep && at >= 0 && to->cell[at].freed_by < 0)
+      status = neap_net_keep(to, cell->blob.name, s->error);
     if (cell->blob.bank != NULL && at >= 0 && status == NEAP_OK)
       status = neap_net_assign(to, cell->blob.name, cell->blob.bank, s->error);
   }
@@ -326,8 +365,10 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
 static neap_status build_micro(const splitter *s, neap_net *to) {
   const neap_type scalar = {NEAP_DTYPE_F32, {0}};
   NEAP_TRY(declare(s, to, true));
-  NEAP_TRY(neap_net_declare(to, NEAP_MICRO_WEIGHT, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL, NULL, s->error));
-  NEAP_TRY(neap_net_declare(to, NEAP_MICRO_KEEP, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL, NULL, s->error));
+  NEAP_TRY(neap_net_declare(to, NEAP_MICRO_WEIGHT, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL,
+                            NULL, s->error));
+  NEAP_TRY(neap_net_declare(to, NEAP_MICRO_KEEP, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL, NULL,
+                            s->error));
   NEAP_TRY(add_ops(s, to, true));
   for (int i = 0; i < s->net->n_op; i++)
     if (is_gradient(&s->net->op[i])) NEAP_TRY(add_sums(s, &s->net->op[i], to));
@@ -338,14 +379,20 @@ static neap_status build_micro(const splitter *s, neap_net *to) {
 static neap_status add_counter(const splitter *s, neap_net *to) {
   const neap_type count = {NEAP_DTYPE_F64, {0}};
   const neap_set zero[] = {NEAP_SET_FLOAT("value", 0), {0}};
-  const neap_set one[] = {
-    NEAP_SET_INTS("shape", 0, NULL), NEAP_SET_FLOAT("value", 1), NEAP_SET_INT("dtype", NEAP_DTYPE_F64), {0}};
+  const neap_set one[] = {NEAP_SET_INTS("shape", 0, NULL),
+                          NEAP_SET_FLOAT("value", 1),
+                          NEAP_SET_INT("dtype", NEAP_DTYPE_F64),
+                          {0}};
   const char *steps = NEAP_MICRO_STEPS, *ones = NEAP_MICRO_STEPS ".one";
-  NEAP_TRY(neap_net_declare(to, steps, NEAP_ROLE_STATE, &count, false, "Constant", zero, NULL, s->error));
+  NEAP_TRY(
+    neap_net_declare(to, steps, NEAP_ROLE_STATE, &count, false, "Constant", zero, NULL, s->error));
   const neap_net_call constant = {.type = "Constant", .n_out = 1, .out = &ones, .attrs = one};
   NEAP_TRY(neap_net_add(to, &constant, NULL, s->error));
-  const neap_net_call sum = {
-    .type = "WeightedAccumulate", .n_in = 4, .in = (const char *[]){steps, ones, ones, ones}, .n_out = 1, .out = &steps};
+  const neap_net_call sum = {.type = "WeightedAccumulate",
+                             .n_in = 4,
+                             .in = (const char *[]){steps, ones, ones, ones},
+                             .n_out = 1,
+                             .out = &steps};
   return neap_net_add(to, &sum, NULL, s->error);
 }
 
@@ -362,33 +409,42 @@ static neap_status build_update(const splitter *s, neap_net *to) {
   return add_counter(s, to);
 }
 
-/* ---- the door ---------------------------------------------------------------------------------------------------- */
+/* ---- the door -------------------------------------------------------------------------------- */
 
 static neap_status check(const splitter *s) {
-  static const char *const own[] = {NEAP_MICRO_WEIGHT, NEAP_MICRO_KEEP, NEAP_MICRO_STEPS, NEAP_MICRO_KEPT, NEAP_MICRO_ADDED};
+  static const char *const own[] = {NEAP_MICRO_WEIGHT, NEAP_MICRO_KEEP, NEAP_MICRO_STEPS,
+                                    NEAP_MICRO_KEPT, NEAP_MICRO_ADDED};
   bool found = false;
   if (s->net->outer != NULL)
-    return neap_fail(s->error, NEAP_ARGUMENT, "subnet \"%s\" can't be split alone: split the net around it", s->net->name);
+    return neap_fail(s->error, NEAP_ARGUMENT,
+                     "subnet \"%s\" can't be split alone: split the net around it", s->net->name);
   for (int i = 0; i < NEAP_COUNT(own); i++)
     if (neap_net_find_blob(s->net, own[i]) != NULL)
-      return neap_fail(s->error, NEAP_NAME, "net \"%s\": has a blob \"%s\" already: it is split, or the name is taken",
+      return neap_fail(s->error, NEAP_NAME,
+                       "net \"%s\": has a blob \"%s\" already: it is split, or the name is taken",
                        s->net->name, own[i]);
   for (int i = 0; i < s->net->n_op && !found; i++) found = is_gradient(&s->net->op[i]);
   if (found) return NEAP_OK;
-  neap_hint(s->error, "add the gradient of the loss first; a net whose backward pass was written out can't be split any more");
-  return neap_fail(s->error, NEAP_GRAPH, "net \"%s\": has no Gradient op, so micro-batches have nothing to add up", s->net->name);
+  neap_hint(s->error,
+            "add the gradient of the loss first; a net whose backward pass was written out can't "
+            "be split any more");
+  return neap_fail(s->error, NEAP_GRAPH,
+                   "net \"%s\": has no Gradient op, so micro-batches have nothing to add up",
+                   s->net->name);
 }
 
 static neap_status understand(splitter *s) {
   NEAP_TRY(check(s));
   NEAP_TRY(find_flow(s));
   if (s->batch < 0)
-    return neap_fail(s->error, NEAP_ARGUMENT, "net \"%s\": no input with a batch leads to a gradient", s->net->name);
+    return neap_fail(s->error, NEAP_ARGUMENT,
+                     "net \"%s\": no input with a batch leads to a gradient", s->net->name);
   for (int i = 0; i < s->net->n_op; i++) NEAP_TRY(find_kind(s, i));
   return share_out(s);
 }
 
-neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update, neap_error *error) {
+neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update,
+                                 neap_error *error) {
   splitter s = {.net = net, .error = error};
   neap_net *part = NULL, *whole = NULL;
   const char *name = neap_intern_format("%s_update", net->name);

@@ -1,19 +1,22 @@
-/* text.c: a net as text, one line a declaration or op; read.c reads it back. The grammar, words divided by white space:
+/* text.c: a net as text, one line a declaration or op; read.c reads it back. The grammar, words
+ * divided by white space:
  *
  *   net NAME
  *   input|param|state|gradient NAME [DTYPE (D,D,..)] [frozen] [= INIT { ATTRS }] [at LINE]
- *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [on DEVICE] [back OP|_] [draws N] [at LINE]
+ *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [on DEVICE] [back OP|_]
+ *       [draws N] [at LINE]
  *   grad NAME of NAME [resident]
  *   keep NAME, ..      outputs NAME, ..      bank BANK NAME, ..
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
  *   end
  *   subnet NAME closed sees no name from around it: the body of a Do
  *
- * "_" stands where an operand is absent. `back` and `draws` are the neap_net_origin of an expanded net's op.
- * An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it as attribute. `as` is left out
- * where the op is called as its first output; `in` and `at` stand there on request. Attributes that the user did not give
- * are left out. Axes count from 0.
- * INVARIANT: reading gives a net that prints the same text; floats have as many digits as reading back needs.
+ * "_" stands where an operand is absent. `back` and `draws` are the neap_net_origin of an expanded
+ * net's op. An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it
+ * as attribute. `as` is left out where the op is called as its first output; `in` and `at` stand
+ * there on request. Attributes that the user did not give are left out. Axes count from 0.
+ * INVARIANT: reading gives a net that prints the same text; floats have as many digits as reading
+ * back needs.
  */
 #include "net/net_int.h"
 
@@ -47,7 +50,8 @@ static void print_list(const neap_attr_value *value, bool floats, neap_buffer *o
 
 /* "a, b, _" */
 static void print_names(int n, const char *const *name, neap_buffer *out) {
-  for (int i = 0; i < n; i++) neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", name[i] != NULL ? name[i] : "_");
+  for (int i = 0; i < n; i++)
+    neap_buffer_add(out, "%s%s", i > 0 ? ", " : "", name[i] != NULL ? name[i] : "_");
 }
 
 /* As read_value reads it. Positions and axes are as C has them, from 0. */
@@ -56,7 +60,9 @@ static void print_value(const neap_attr *attr, const neap_attr_value *value, nea
     case NEAP_ATTR_FLOAT: neap_buffer_add_number(out, value->f); break;
     case NEAP_ATTR_BOOL: neap_buffer_add(out, "%s", value->i != 0 ? "true" : "false"); break;
     case NEAP_ATTR_DTYPE: neap_buffer_add(out, "%s", neap_dtype_name((neap_dtype)value->i)); break;
-    case NEAP_ATTR_NET: neap_buffer_add(out, "%s", value->net != NULL ? value->net->name : "_"); break;
+    case NEAP_ATTR_NET:
+      neap_buffer_add(out, "%s", value->net != NULL ? value->net->name : "_");
+      break;
     case NEAP_ATTR_ENUM: {
       const char *text = attr->choices;
       for (int64_t i = 0; i < value->i; i++) text = strchr(text, '|') + 1;
@@ -93,18 +99,22 @@ static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *o
 static void print_line_suffix(const printer *p, const char *line) {
   if (!p->lines || line[0] == '\0') return;
   neap_buffer_add(p->out, " at ");
-  for (; *line != '\0'; line++) neap_buffer_add_n(p->out, iscntrl((unsigned char)*line) ? "?" : line, 1);
+  for (; *line != '\0'; line++)
+    neap_buffer_add_n(p->out, iscntrl((unsigned char)*line) ? "?" : line, 1);
 }
 
 /* One declared blob, with its init op. */
 static void print_declaration(const printer *p, const neap_net *net, const neap_net_blob *blob) {
-  static const char *const word[] = {
-    [NEAP_ROLE_INPUT] = "input", [NEAP_ROLE_PARAMETER] = "param", [NEAP_ROLE_STATE] = "state", [NEAP_ROLE_GRADIENT] = "gradient"};
+  static const char *const word[] = {[NEAP_ROLE_INPUT] = "input",
+                                     [NEAP_ROLE_PARAMETER] = "param",
+                                     [NEAP_ROLE_STATE] = "state",
+                                     [NEAP_ROLE_GRADIENT] = "gradient"};
   char shape[NEAP_SHAPE_TEXT];
   indent(p);
   neap_buffer_add(p->out, "%s %s", word[blob->role], blob->name);
   if (blob->type.dtype != NEAP_DTYPE_NONE)
-    neap_buffer_add(p->out, " %s %s", neap_dtype_name(blob->type.dtype), neap_shape_text(&blob->type.shape, shape));
+    neap_buffer_add(p->out, " %s %s", neap_dtype_name(blob->type.dtype),
+                    neap_shape_text(&blob->type.shape, shape));
   if (blob->role == NEAP_ROLE_PARAMETER && !blob->trainable) neap_buffer_add(p->out, " frozen");
   if (blob->init >= 0) {
     neap_buffer_add(p->out, " = %s", net->init[blob->init].op->name);
@@ -125,7 +135,8 @@ static void print_op(const printer *p, const neap_net_op *op) {
   if (op->n_out == 0 || op->out[0] != op->name) neap_buffer_add(p->out, " as %s", op->name);
   if (p->lines && op->scope[0] != '\0') neap_buffer_add(p->out, " in %s", op->scope);
   if (op->device[0] != '\0') neap_buffer_add(p->out, " on %s", op->device);
-  if (op->origin.backward) neap_buffer_add(p->out, " back %s", op->origin.forward != NULL ? op->origin.forward : "_");
+  if (op->origin.backward)
+    neap_buffer_add(p->out, " back %s", op->origin.forward != NULL ? op->origin.forward : "_");
   if (op->origin.stream != 0) neap_buffer_add(p->out, " draws %u", (unsigned)op->origin.stream);
   print_line_suffix(p, op->line);
   neap_buffer_add(p->out, "\n");
@@ -158,7 +169,8 @@ static void print_name_line(const printer *p, const char *word, int n, const cha
   neap_buffer_add(p->out, "\n");
 }
 
-/* What is known of a backward pass that is written out; a Gradient op says the same of its outputs. */
+/* What is known of a backward pass that is written out; a Gradient op says the same of its
+ * outputs. */
 static void print_gradients(const printer *p, const neap_net *net) {
   for (int i = 0; i < net->n_cell && net->n_gradient == 0; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
@@ -178,13 +190,14 @@ static void print_banks(const printer *p, const neap_net *net) {
   }
 }
 
-/* Declarations first, whenever they were made: an op can't have come before what it reads, and nothing hides a declaration of
- * its own net. */
+/* Declarations first, whenever they were made: an op can't have come before what it reads, and
+ * nothing hides a declaration of its own net. */
 static void print_body(printer *p, const neap_net *net) {
   neap_map printed = {0};
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
-    if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT) print_declaration(p, net, blob);
+    if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT)
+      print_declaration(p, net, blob);
   }
   for (int i = 0; i < net->n_op; i++) {
     print_subnets(p, net, i, &printed);

@@ -1,5 +1,6 @@
-/* written_out.c: how large a net gets when its subnets are written out, each as often as an op names it. A net is counted before it
- * is built and before an op is added to it, since naming a subnet twice doubles what is below: a few lines can ask for 2^60 ops.
+/* written_out.c: how large a net gets when its subnets are written out, each as often as an op
+ * names it. A net is counted before it is built and before an op is added to it, since naming a
+ * subnet twice doubles what is below: a few lines can ask for 2^60 ops.
  *
  * INVARIANT: counting stops soon behind the ceiling, so it never takes longer than building would.
  */
@@ -9,7 +10,8 @@ typedef struct count {
   int64_t n_op, n_sub;
 } count;
 
-/* Adds the op with all that it stands for; false, with the count somewhere above a ceiling, when that is too much. */
+/* Adds the op with all that it stands for; false, with the count somewhere above a ceiling, when
+ * that is too much. */
 static bool add_op(const neap_net_op *op, count *c) {
   if (++c->n_op > NEAP_MOST_NODES) return false;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
@@ -24,8 +26,9 @@ static bool add_op(const neap_net_op *op, count *c) {
 
 neap_status neap_net_fail_too_many(const char *who, neap_error *error) {
   neap_fail(error, NEAP_GRAPH,
-            "%swith its subnets written out wherever ops name them, the net has more than %d ops or %d subnets", who,
-            NEAP_MOST_NODES, NEAP_MOST_SUBNETS);
+            "%swith its subnets written out wherever ops name them, the net has more than %d ops "
+            "or %d subnets",
+            who, NEAP_MOST_NODES, NEAP_MOST_SUBNETS);
   neap_hint(error, "a subnet that two ops name is built twice, and so is all that is inside");
   return NEAP_GRAPH;
 }

@@ -1,5 +1,6 @@
-/* accumulate.c: Accumulate and Assign, which write a running sum, or a blob's next value, where the old one lies. Made by graph for
- * the bodies of loops and branches, where no later pass could tell that the bytes are the same. */
+/* accumulate.c: Accumulate and Assign, which write a running sum, or a blob's next value, where the
+ * old one lies. Made by graph for the bodies of loops and branches, where no later pass could tell
+ * that the bytes are the same. */
 #include "math/vec.h"
 #include "ops/op.h"
 
@@ -20,8 +21,9 @@ static void accumulate_half(void *context, int64_t begin, int64_t end) {
   const neap_call *c = context;
   neap_dtype dtype = c->out[0].type.dtype;
   for (int64_t i = begin; i < end; i++)
-    neap_element_set(dtype, c->out[0].data, i,
-                     neap_element_get(dtype, c->out[0].data, i) + neap_element_get(dtype, c->in[1].data, i));
+    neap_element_set(
+      dtype, c->out[0].data, i,
+      neap_element_get(dtype, c->out[0].data, i) + neap_element_get(dtype, c->in[1].data, i));
 }
 
 static void run_accumulate(const neap_call *call) {
@@ -34,7 +36,9 @@ static void run_accumulate(const neap_call *call) {
                     &job);
 }
 
-static void run_assign(const neap_call *call) { memcpy(call->out[0].data, call->in[1].data, neap_type_bytes(&call->in[1].type)); }
+static void run_assign(const neap_call *call) {
+  memcpy(call->out[0].data, call->in[1].data, neap_type_bytes(&call->in[1].type));
+}
 
 const neap_op neap_op_Accumulate = {
   .name = "Accumulate",
@@ -47,7 +51,9 @@ const neap_op neap_op_Accumulate = {
   .n_enforced = 1,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_accumulate}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_accumulate},
+                          {0}},
   .cases = "{ {sum={7}, x={7}, grad=false}, {sum={0,3}, x={0,3}, grad=false} }",
 };
 
@@ -56,13 +62,15 @@ const neap_op neap_op_Assign = {
   .summary = "Gives a resident blob its next value.",
   .math = "y = x",
   .internal = true,
-  .inputs = {{"old", "the value before", NEAP_ANY}, {"x", "the value after; type of old", NEAP_ANY}},
+  .inputs = {{"old", "the value before", NEAP_ANY},
+             {"x", "the value after; type of old", NEAP_ANY}},
   .outputs = {{"y", "the next version of old", NEAP_ANY}},
   .enforced = {{0, 0}},
   .n_enforced = 1,
   .effects = NEAP_EFFECT_COMMIT,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_assign}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_assign}, {0}},
   .cases = "{ {old={7}, x={7}, grad=false} }",
 };

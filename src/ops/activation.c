@@ -1,8 +1,10 @@
-/* activation.c: Sigmoid, Tanh, Silu, Relu6, LeakyRelu, Elu, Softplus and Clamp, and their backward ops.
+/* activation.c: Sigmoid, Tanh, Silu, Relu6, LeakyRelu, Elu, Softplus and Clamp, and their backward
+ * ops.
  *
- * Where the output tells the slope, the backward reads the output, so that the forward may run in place. It does not for
- * Silu, which is not monotonic; for Softplus, which steps down at its threshold; and for Clamp, whose slope at a bound
- * is 1 if the input was there, 0 if it was moved there.
+ * Where the output tells the slope, the backward reads the output, so that the forward may run in
+ * place. It does not for Silu, which is not monotonic; for Softplus, which steps down at its
+ * threshold; and for Clamp, whose slope at a bound is 1 if the input was there, 0 if it was moved
+ * there.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
@@ -68,11 +70,15 @@ NEAP_ROW_RUN(EluGrad, 2, NEAP_ROWS_FLOATS(EluGrad))
 /* Above the threshold y is x. */
 enum { BETA, THRESHOLD };
 #define SOFTPLUS_ATTRS(type) ATTR(type, beta, BETA) ATTR(type, threshold, THRESHOLD)
-NEAP_ROW1(Softplus_f32, float, float, SOFTPLUS_ATTRS(float), x *beta > threshold ? x : log1pf(expf(x * beta)) / beta)
-NEAP_ROW1(Softplus_f64, double, double, SOFTPLUS_ATTRS(double), x *beta > threshold ? x : log1p(exp(x * beta)) / beta)
+NEAP_ROW1(Softplus_f32, float, float, SOFTPLUS_ATTRS(float),
+          x *beta > threshold ? x : log1pf(expf(x * beta)) / beta)
+NEAP_ROW1(Softplus_f64, double, double, SOFTPLUS_ATTRS(double),
+          x *beta > threshold ? x : log1p(exp(x * beta)) / beta)
 NEAP_ROW_RUN(Softplus, 1, NEAP_ROWS_FLOATS(Softplus))
-NEAP_ROW2_SAME(SoftplusGrad_f32, float, float, SOFTPLUS_ATTRS(float), x *beta > threshold ? y : y * neap_sigmoid_f32(beta * x))
-NEAP_ROW2_SAME(SoftplusGrad_f64, double, double, SOFTPLUS_ATTRS(double), x *beta > threshold ? y : y / (1.0 + exp(-beta * x)))
+NEAP_ROW2_SAME(SoftplusGrad_f32, float, float, SOFTPLUS_ATTRS(float),
+               x *beta > threshold ? y : y * neap_sigmoid_f32(beta * x))
+NEAP_ROW2_SAME(SoftplusGrad_f64, double, double, SOFTPLUS_ATTRS(double),
+               x *beta > threshold ? y : y / (1.0 + exp(-beta * x)))
 NEAP_ROW_RUN(SoftplusGrad, 2, NEAP_ROWS_FLOATS(SoftplusGrad))
 
 enum { LEAST, MOST };
@@ -82,23 +88,26 @@ NEAP_ROW1(Clamp_f32, float, float, CLAMP_BOUNDS(float), CLAMP(x))
 NEAP_ROW1(Clamp_f64, double, double, CLAMP_BOUNDS(double), CLAMP(x))
 NEAP_ROW_RUN(Clamp, 1, NEAP_ROWS_FLOATS(Clamp))
 NEAP_ROW2_SAME(ClampGrad_f32, float, float, CLAMP_BOUNDS(float), (x >= least) & (x <= most) ? y : 0)
-NEAP_ROW2_SAME(ClampGrad_f64, double, double, CLAMP_BOUNDS(double), (x >= least) & (x <= most) ? y : 0)
+NEAP_ROW2_SAME(ClampGrad_f64, double, double, CLAMP_BOUNDS(double),
+               (x >= least) & (x <= most) ? y : 0)
 NEAP_ROW_RUN(ClampGrad, 2, NEAP_ROWS_FLOATS(ClampGrad))
 
 /* Bounds in the wrong order would make Clamp a constant: ATTRIBUTE error. */
 static neap_status infer_clamp(neap_infer *c, neap_error *error) {
   if (c->attrs[LEAST].f > c->attrs[MOST].f)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "min = %g expects to be at most max = %g", c->attrs[LEAST].f,
-                           c->attrs[MOST].f);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "min = %g expects to be at most max = %g",
+                           c->attrs[LEAST].f, c->attrs[MOST].f);
   return neap_infer_like(c, error);
 }
 
-/* The backward as op NAMEGrad of what the forward left, `in` or `out`, and dy; attributes of the same names go along. */
-#define GRAD(NAME, saved)                                                                                 \
-  static neap_status grad_##NAME(neap_grad *g, neap_error *error) {                                       \
-    (void)error;                                                                                          \
-    g->din[0] = neap_grad_emit1(g, #NAME "Grad", 2, (neap_value_id[]){g->saved[0], g->dout[0]}, g, NULL); \
-    return NEAP_OK;                                                                                       \
+/* The backward as op NAMEGrad of what the forward left, `in` or `out`, and dy; attributes of the
+ * same names go along. */
+#define GRAD(NAME, saved)                                                                       \
+  static neap_status grad_##NAME(neap_grad *g, neap_error *error) {                             \
+    (void)error;                                                                                \
+    g->din[0] =                                                                                 \
+      neap_grad_emit1(g, #NAME "Grad", 2, (neap_value_id[]){g->saved[0], g->dout[0]}, g, NULL); \
+    return NEAP_OK;                                                                             \
   }
 GRAD(Sigmoid, out)
 GRAD(Tanh, out)
@@ -110,12 +119,14 @@ GRAD(Softplus, in)
 GRAD(Clamp, in)
 
 /* What the records share. In place, where the planner finds that nobody else reads x. */
-#define FORWARD \
-  .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like
-#define BACKWARD_OF(forward, saved, saved_doc)                                                                            \
-  .internal = true, .summary = "Backward of " forward ".",                                                                \
-  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}}, .outputs = {{"dx", "shape of dy"}}, \
-  .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2, .infer = neap_infer_like
+#define FORWARD                                                                          \
+  .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, .inplace = {{0, 0}}, \
+  .n_inplace = 1, .infer = neap_infer_like
+#define BACKWARD_OF(forward, saved, saved_doc)                                        \
+  .internal = true, .summary = "Backward of " forward ".",                            \
+  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}}, \
+  .outputs = {{"dx", "shape of dy"}}, .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2,    \
+  .infer = neap_infer_like
 #define CASES "{ {x={2,3,7}}, {x={{2,3,40}, low=-9, high=9}}, {x={0,4}}, {x={}} }"
 
 const neap_op neap_op_Sigmoid = {
@@ -201,9 +212,16 @@ const neap_op neap_op_Relu6Grad = {
 };
 
 /* The slope is not negative, so that the output has the sign of the input. */
-#define LEAKY_ATTRS                                                                                         \
-  {                                                                                                         \
-    [SLOPE] = { "slope", "slope below 0", NEAP_ATTR_FLOAT, .value = {.f = 0.01}, .least = 0, .most = 1e30 } \
+#define LEAKY_ATTRS         \
+  {                         \
+    [SLOPE] = {             \
+      "slope",              \
+      "slope below 0",      \
+      NEAP_ATTR_FLOAT,      \
+      .value = {.f = 0.01}, \
+      .least = 0,           \
+      .most = 1e30          \
+    }                       \
   }
 
 const neap_op neap_op_LeakyRelu = {
@@ -265,14 +283,16 @@ const neap_op neap_op_EluGrad = {
   .cases = "{ {y={{2,3,7}, low=-1, high=2}, dy={2,3,7}} }",
 };
 
-#define SOFTPLUS_ATTR_LIST                                                                                          \
-  {                                                                                                                 \
-    [BETA] = {"beta", "sharpness", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 1e-6, .most = 1e6}, [THRESHOLD] = { \
-      "threshold",                                                                                                  \
-      "of beta x, above which y = x",                                                                               \
-      NEAP_ATTR_FLOAT,                                                                                              \
-      .value = {.f = 20}                                                                                            \
-    }                                                                                                               \
+#define SOFTPLUS_ATTR_LIST                                                                   \
+  {                                                                                          \
+    [BETA] =                                                                                 \
+      {"beta", "sharpness", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 1e-6, .most = 1e6}, \
+    [THRESHOLD] = {                                                                          \
+      "threshold",                                                                           \
+      "of beta x, above which y = x",                                                        \
+      NEAP_ATTR_FLOAT,                                                                       \
+      .value = {.f = 20}                                                                     \
+    }                                                                                        \
   }
 
 const neap_op neap_op_Softplus = {
@@ -322,7 +342,9 @@ const neap_op neap_op_Clamp = {
   .infer = infer_clamp,
   .grad = grad_Clamp,
   .kernels = NEAP_REF(run_Clamp),
-  .cases = "{ {x={2,3,7}, min=-0.5, max=0.7}, {x={2,3,7}, max=0.3}, {x={2,3,7}, min=-0.2}, {x={0,4}}, {x={}} }",
+  .cases =
+    "{ {x={2,3,7}, min=-0.5, max=0.7}, {x={2,3,7}, max=0.3}, {x={2,3,7}, min=-0.2}, {x={0,4}}, "
+    "{x={}} }",
 };
 
 const neap_op neap_op_ClampGrad = {

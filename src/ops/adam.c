@@ -1,7 +1,7 @@
 /* adam.c: Adam: one step of Adam or, with `decoupled`, of AdamW, as PyTorch has them.
  *
- * w, m, v and the step count t are resident: the outputs are their next versions, in the same storage. t is an i64, counted by
- * the op itself, so that a checkpoint holds all there is to know.
+ * w, m, v and the step count t are resident: the outputs are their next versions, in the same
+ * storage. t is an i64, counted by the op itself, so that a checkpoint holds all there is to know.
  */
 #include "math/vec.h"
 #include "ops/op.h"
@@ -13,26 +13,28 @@ enum { W_OUT, M_OUT, V_OUT, T_OUT };
 /* What a step needs besides the tensors, computed once, in double. */
 typedef struct job {
   const neap_call *call;
-  double step_size, root_correction, keep, decay; /* lr / (1 - beta1^t); sqrt(1 - beta2^t); w's factor; added to g */
+  /* lr / (1 - beta1^t); sqrt(1 - beta2^t); w's factor; added to g */
+  double step_size, root_correction, keep, decay;
 } job;
 
-#define STEP(suffix, type, root)                                                                              \
-  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                    \
-    const job *j = context;                                                                                   \
-    const neap_call *c = j->call;                                                                             \
-    const type beta1 = (type)c->attrs[BETA1].f, beta2 = (type)c->attrs[BETA2].f, eps = (type)c->attrs[EPS].f; \
-    const type fresh1 = (type)(1 - c->attrs[BETA1].f), fresh2 = (type)(1 - c->attrs[BETA2].f);                \
-    const type size = (type)j->step_size, correction = (type)j->root_correction;                              \
-    const type keep = (type)j->keep, decay = (type)j->decay;                                                  \
-    const type *w = c->in[W].data, *g = c->in[G].data, *m = c->in[M].data, *v = c->in[V].data;                \
-    type *w_out = c->out[W_OUT].data, *m_out = c->out[M_OUT].data, *v_out = c->out[V_OUT].data;               \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                              \
-      const type d = g[i] + decay * w[i];                                                                     \
-      const type first = beta1 * m[i] + fresh1 * d, second = beta2 * v[i] + fresh2 * d * d;                   \
-      m_out[i] = first;                                                                                       \
-      v_out[i] = second;                                                                                      \
-      w_out[i] = keep * w[i] - size * first / (root(second) / correction + eps);                              \
-    }                                                                                                         \
+#define STEP(suffix, type, root)                                                                \
+  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {      \
+    const job *j = context;                                                                     \
+    const neap_call *c = j->call;                                                               \
+    const type beta1 = (type)c->attrs[BETA1].f, beta2 = (type)c->attrs[BETA2].f,                \
+               eps = (type)c->attrs[EPS].f;                                                     \
+    const type fresh1 = (type)(1 - c->attrs[BETA1].f), fresh2 = (type)(1 - c->attrs[BETA2].f);  \
+    const type size = (type)j->step_size, correction = (type)j->root_correction;                \
+    const type keep = (type)j->keep, decay = (type)j->decay;                                    \
+    const type *w = c->in[W].data, *g = c->in[G].data, *m = c->in[M].data, *v = c->in[V].data;  \
+    type *w_out = c->out[W_OUT].data, *m_out = c->out[M_OUT].data, *v_out = c->out[V_OUT].data; \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                \
+      const type d = g[i] + decay * w[i];                                                       \
+      const type first = beta1 * m[i] + fresh1 * d, second = beta2 * v[i] + fresh2 * d * d;     \
+      m_out[i] = first;                                                                         \
+      v_out[i] = second;                                                                        \
+      w_out[i] = keep * w[i] - size * first / (root(second) / correction + eps);                \
+    }                                                                                           \
   }
 STEP(f32, float, sqrtf)
 STEP(f64, double, sqrt)
@@ -40,7 +42,8 @@ STEP(f64, double, sqrt)
 /* t counts this step too, from 1. Both corrections are the same for all elements. */
 static void run(const neap_call *call) {
   int64_t t = neap_count_add(*(const int64_t *)call->in[T].data, 1);
-  double lr = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0), decay = call->attrs[WEIGHT_DECAY].f;
+  double lr = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0),
+         decay = call->attrs[WEIGHT_DECAY].f;
   bool decoupled = call->attrs[DECOUPLED].i != 0;
   job j = {.call = call,
            .step_size = lr / (1 - pow(call->attrs[BETA1].f, (double)t)),
@@ -57,25 +60,31 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   for (int i = G; i < T; i++)
     if (i != LR && !neap_type_equal(&c->in[i], &c->in[W]))
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s", c->op->inputs[i].name,
-                             neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a),
-                             neap_dtype_name(c->in[i].dtype), neap_shape_text(&c->in[i].shape, b));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s",
+                             c->op->inputs[i].name, neap_dtype_name(c->in[W].dtype),
+                             neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
+                             neap_shape_text(&c->in[i].shape, b));
   for (int i = LR; i <= T; i += T - LR)
     if (neap_shape_elems(&c->in[i].shape) != 1)
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s", c->op->inputs[i].name,
-                             neap_shape_text(&c->in[i].shape, a));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s",
+                             c->op->inputs[i].name, neap_shape_text(&c->in[i].shape, a));
   static const int from[] = {[W_OUT] = W, [M_OUT] = M, [V_OUT] = V, [T_OUT] = T};
   for (int k = 0; k < c->n_out; k++) c->out[k] = c->in[from[k]];
   return NEAP_OK;
 }
 
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 14.0 * (double)neap_shape_elems(&c->in[W].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 14.0 * (double)neap_shape_elems(&c->in[W].shape);
+}
 
 const neap_op neap_op_Adam = {
   .name = "Adam",
   .summary = "One step of Adam, or of AdamW with `decoupled`.",
-  .math = "t = t + 1; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w = w - lr (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)",
-  .example = "net:Adam({\"w\", \"w.grad\", \"lr\", \"m\", \"v\", \"t\"}, {\"w\", \"m\", \"v\", \"t\"})",
+  .math =
+    "t = t + 1; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; w = w - lr (m / (1-b1^t)) / (sqrt(v / "
+    "(1-b2^t)) + eps)",
+  .example =
+    "net:Adam({\"w\", \"w.grad\", \"lr\", \"m\", \"v\", \"t\"}, {\"w\", \"m\", \"v\", \"t\"})",
   .source = "Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019",
   .inputs = {[W] = {"w", "parameter"},
              [G] = {"g", "its gradient"},
@@ -87,11 +96,16 @@ const neap_op neap_op_Adam = {
               [M_OUT] = {"m", "next version of m"},
               [V_OUT] = {"v", "next version of v"},
               [T_OUT] = {"t", "next version of t", NEAP_BIT(I64)}},
-  .attrs = {[BETA1] = {"beta1", "decay of m", NEAP_ATTR_FLOAT, .value = {.f = 0.9}, .least = 0, .most = 0.999999},
-            [BETA2] = {"beta2", "decay of v", NEAP_ATTR_FLOAT, .value = {.f = 0.999}, .least = 0, .most = 0.999999},
-            [EPS] = {"eps", "added to the root of v", NEAP_ATTR_FLOAT, .value = {.f = 1e-8}, .least = 0, .most = 1},
-            [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT, .least = 0, .most = 1e30},
-            [DECOUPLED] = {"decoupled", "decay w by lr weight_decay instead (AdamW)", NEAP_ATTR_BOOL}},
+  .attrs = {[BETA1] = {"beta1", "decay of m", NEAP_ATTR_FLOAT, .value = {.f = 0.9}, .least = 0,
+                       .most = 0.999999},
+            [BETA2] = {"beta2", "decay of v", NEAP_ATTR_FLOAT, .value = {.f = 0.999}, .least = 0,
+                       .most = 0.999999},
+            [EPS] = {"eps", "added to the root of v", NEAP_ATTR_FLOAT, .value = {.f = 1e-8},
+                     .least = 0, .most = 1},
+            [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT,
+                              .least = 0, .most = 1e30},
+            [DECOUPLED] = {"decoupled", "decay w by lr weight_decay instead (AdamW)",
+                           NEAP_ATTR_BOOL}},
   .enforced = {{W, W_OUT}, {M, M_OUT}, {V, V_OUT}, {T, T_OUT}},
   .n_enforced = 4,
   .effects = NEAP_EFFECT_COMMIT,
@@ -99,5 +113,7 @@ const neap_op neap_op_Adam = {
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
-  .cases = "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, high=9}, grad=false} }",
+  .cases =
+    "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, "
+    "high=9}, grad=false} }",
 };

@@ -1,14 +1,16 @@
-/* add_n.c: AddN, the sum of any number of tensors of one shape; what the gradient sums fan-out with.
+/* add_n.c: AddN, the sum of any number of tensors of one shape; what the gradient sums fan-out
+ * with.
  *
- * Any input may give its bytes to the output: a block is summed aside and stored when all inputs have been read. `ref` comes
- * first: it is as fast as oneDNN's kernel, which is for who forces that engine and takes two to NEAP_ONEDNN_MAX_IN inputs. */
+ * Any input may give its bytes to the output: a block is summed aside and stored when all inputs
+ * have been read. `ref` comes first: it is as fast as oneDNN's kernel, which is for who forces that
+ * engine and takes two to NEAP_ONEDNN_MAX_IN inputs. */
 #include "ops/dnnl.h"
 #include "ops/elementwise.h"
 
 enum { BLOCK = 1024 };
 
-/* Integers wrap around, computed on U. Two inputs, which most sums have, need no block: element by element any overlap is
- * safe. */
+/* Integers wrap around, computed on U. Two inputs, which most sums have, need no block: element by
+ * element any overlap is safe. */
 #define ADD(symbol, suffix, T, U)                                                               \
   NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {       \
     const neap_call *call = context;                                                            \
@@ -36,9 +38,11 @@ ADD(F64, f64, double, double)
 NEAP_EACH_INTEGER(ADD, uint64_t)
 
 static void run(const neap_call *call) {
-  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(add), NEAP_ROWS_INTEGERS(add)};
+  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(add),
+                                                                        NEAP_ROWS_INTEGERS(add)};
   neap_call job = *call;
-  neap_parallel_for(neap_operand_lanes(&call->out[0]), NEAP_GRAIN, call->n_thread, loops[call->in[0].type.dtype], &job);
+  neap_parallel_for(neap_operand_lanes(&call->out[0]), NEAP_GRAIN, call->n_thread,
+                    loops[call->in[0].type.dtype], &job);
 }
 
 static void cost(const neap_infer *c, neap_cost *cost) {
@@ -68,6 +72,9 @@ const neap_op neap_op_AddN = {
   .grad = grad,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run}, NEAP_DNNL_ELEMENTWISE_KERNEL(sum), {0}},
-  .cases = "{ {x={2,3,7}}, {x={ {2,20,3}, {2,20,3}, {2,20,3} }}, {x={ {}, {} }}, {x={ {0,4}, {0,4} }} }",
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run},
+      NEAP_DNNL_ELEMENTWISE_KERNEL(sum),
+      {0}},
+  .cases =
+    "{ {x={2,3,7}}, {x={ {2,20,3}, {2,20,3}, {2,20,3} }}, {x={ {}, {} }}, {x={ {0,4}, {0,4} }} }",
 };

@@ -1,13 +1,15 @@
 /* arithmetic.c: Add, Sub, Mul and Div of two tensors, with NumPy broadcasting.
  *
- * Integers wrap around, as in C's unsigned arithmetic and in NumPy; the quotient of integers is f32, as in PyTorch.
- * The gradients are made of the same four ops, then summed back over the dimensions that were broadcast. Only the
- * divisor has a backward of its own, which reads the quotient, so that the dividend may die.
+ * Integers wrap around, as in C's unsigned arithmetic and in NumPy; the quotient of integers is
+ * f32, as in PyTorch. The gradients are made of the same four ops, then summed back over the
+ * dimensions that were broadcast. Only the divisor has a backward of its own, which reads the
+ * quotient, so that the dividend may die.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-/* Through 64 unsigned bits: the low bits are right for every width and sign, and nothing is undefined. */
+/* Through 64 unsigned bits: the low bits are right for every width and sign, and nothing is
+ * undefined. */
 #define ARITHMETIC(NAME, op)                           \
   NEAP_ROW2(NAME##_f32, float, float, , x op y)        \
   NEAP_ROW2(NAME##_f64, double, double, , x op y)      \
@@ -35,7 +37,9 @@ static neap_status infer_div(neap_infer *c, neap_error *error) {
 }
 
 /* The gradient of input i is `value`, summed back to its shape. */
-static void set_din(neap_grad *g, int i, neap_value_id value) { g->din[i] = neap_grad_reduce_to(g, value, g->in[i]); }
+static void set_din(neap_grad *g, int i, neap_value_id value) {
+  g->din[i] = neap_grad_reduce_to(g, value, g->in[i]);
+}
 
 static neap_status grad_add(neap_grad *g, neap_error *error) {
   (void)error;
@@ -58,22 +62,31 @@ static neap_status grad_sub(neap_grad *g, neap_error *error) {
 static neap_status grad_mul(neap_grad *g, neap_error *error) {
   (void)error;
   for (int i = 0; i < 2; i++)
-    if (g->want[i]) set_din(g, i, neap_grad_emit1(g, "Mul", 2, (neap_value_id[]){g->dout[0], g->in[1 - i]}, NULL, NULL));
+    if (g->want[i])
+      set_din(
+        g, i,
+        neap_grad_emit1(g, "Mul", 2, (neap_value_id[]){g->dout[0], g->in[1 - i]}, NULL, NULL));
   return NEAP_OK;
 }
 
 static neap_status grad_div(neap_grad *g, neap_error *error) {
   (void)error;
-  if (g->want[0]) set_din(g, 0, neap_grad_emit1(g, "Div", 2, (neap_value_id[]){g->dout[0], g->in[1]}, NULL, NULL));
-  if (g->want[1]) set_din(g, 1, neap_grad_emit1(g, "DivGrad", 3, (neap_value_id[]){g->out[0], g->in[1], g->dout[0]}, NULL, NULL));
+  if (g->want[0])
+    set_din(g, 0,
+            neap_grad_emit1(g, "Div", 2, (neap_value_id[]){g->dout[0], g->in[1]}, NULL, NULL));
+  if (g->want[1])
+    set_din(g, 1,
+            neap_grad_emit1(g, "DivGrad", 3, (neap_value_id[]){g->out[0], g->in[1], g->dout[0]},
+                            NULL, NULL));
   return NEAP_OK;
 }
 
 #define BINARY                                                                       \
   .source = "NumPy broadcasting rules", .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2, \
   .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}}
-#define BINARY_CASES                                                                                    \
-  "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={3,1}, b={1,5}}, " \
+#define BINARY_CASES                                                                          \
+  "{ {a={3,4}, b={3,4}}, {a={3,4}, b={4}}, {a={3,4}, b={3,1}}, {a={2,3,4}, b={}}, {a={3,1}, " \
+  "b={1,5}}, "                                                                                \
   "{a={4}, b={2,3,4}}, {a={2,1,4,1}, b={3,1,5}}, {a={0,4}, b={4}}, {a={}, b={}} }"
 
 const neap_op neap_op_Add = {
@@ -134,7 +147,8 @@ const neap_op neap_op_Div = {
 
 const neap_op neap_op_DivGrad = {
   .name = "DivGrad",
-  .summary = "Gradient of Div with respect to its divisor, before it is summed back to the divisor's shape.",
+  .summary =
+    "Gradient of Div with respect to its divisor, before it is summed back to the divisor's shape.",
   .math = "db = -dy y / b",
   .internal = true,
   .inputs = {{"y", "quotient"}, {"b", "divisor; broadcasts with y"}, {"dy", "shape of y"}},

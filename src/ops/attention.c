@@ -1,8 +1,10 @@
-/* attention.c: Attention and PackedAttention and their backward ops. The work is in math/attention.c; here stand the shapes.
+/* attention.c: Attention and PackedAttention and their backward ops. The work is in
+ * math/attention.c; here stand the shapes.
  *
- * One interface, three forms. Attention with heads = 0 takes q (B,H,T,D), k (B,G,S,D), v (B,G,S,E); with heads = H it takes
- * q (B,T,H D), k (B,S,G D), v (B,S,G E), as a linear layer leaves them. PackedAttention takes one qkv (B,T,3 H D). The
- * kernels read all three through strides, so no form needs a copy or a Permute.
+ * One interface, three forms. Attention with heads = 0 takes q (B,H,T,D), k (B,G,S,D), v (B,G,S,E);
+ * with heads = H it takes q (B,T,H D), k (B,S,G D), v (B,S,G E), as a linear layer leaves them.
+ * PackedAttention takes one qkv (B,T,3 H D). The kernels read all three through strides, so no form
+ * needs a copy or a Permute.
  *
  * Saved for the backward beside q, k, v and y: one number a row, the log of its sum of exp.
  */
@@ -17,18 +19,23 @@ enum { P_QKV, P_MASK };        /* PackedAttention's */
 enum { Y = 4, LSE, DY };       /* AttentionGrad: q, k, v, mask, y, lse, dy */
 enum { P_Y = 2, P_LSE, P_DY }; /* PackedAttentionGrad: qkv, mask, y, lse, dy */
 
-/* ---- sizes --------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* (B,H,T,D), or (B,T,H D) seen so. */
 static neap_attention_view view_of(const neap_shape *x, int64_t heads) {
-  if (heads == 0) return (neap_attention_view){NULL, x->dim[1] * x->dim[2] * x->dim[3], x->dim[2] * x->dim[3], x->dim[3]};
+  if (heads == 0)
+    return (neap_attention_view){NULL, x->dim[1] * x->dim[2] * x->dim[3], x->dim[2] * x->dim[3],
+                                 x->dim[3]};
   return (neap_attention_view){NULL, x->dim[1] * x->dim[2], x->dim[2] / heads, x->dim[2]};
 }
 
-/* Fills sizes, strides and attributes from types. INVARIANT: infer has checked them, or checks what comes out. */
-static neap_attention sizes_of(const neap_type *q, const neap_type *k, const neap_type *v, const neap_attr_value *attrs) {
+/* Fills sizes, strides and attributes from types. INVARIANT: infer has checked them, or checks what
+ * comes out. */
+static neap_attention sizes_of(const neap_type *q, const neap_type *k, const neap_type *v,
+                               const neap_attr_value *attrs) {
   int64_t heads = attrs[HEADS].i;
-  neap_attention a = {.dtype = q->dtype, .causal = attrs[CAUSAL].i != 0, .n_batch = q->shape.dim[0]};
+  neap_attention a = {
+    .dtype = q->dtype, .causal = attrs[CAUSAL].i != 0, .n_batch = q->shape.dim[0]};
   bool rows = heads > 0;
   a.n_head = rows ? heads : q->shape.dim[1];
   a.depth = rows ? q->shape.dim[2] / heads : q->shape.dim[3];
@@ -40,14 +47,18 @@ static neap_attention sizes_of(const neap_type *q, const neap_type *k, const nea
   a.q = a.dq = view_of(&q->shape, rows ? a.n_head : 0);
   a.k = a.dk = view_of(&k->shape, rows ? a.n_key_head : 0);
   a.v = a.dv = view_of(&v->shape, rows ? a.n_key_head : 0);
-  a.y = a.dy = rows ? (neap_attention_view){NULL, a.n_query * a.n_head * a.value_depth, a.value_depth, a.n_head * a.value_depth}
-                    : (neap_attention_view){NULL, a.n_head * a.n_query * a.value_depth, a.n_query * a.value_depth, a.value_depth};
+  a.y = a.dy = rows ? (neap_attention_view){NULL, a.n_query * a.n_head * a.value_depth,
+                                            a.value_depth, a.n_head * a.value_depth}
+                    : (neap_attention_view){NULL, a.n_head * a.n_query * a.value_depth,
+                                            a.n_query * a.value_depth, a.value_depth};
   return a;
 }
 
-/* The same for qkv (B,T,3 H D). q, k and v share one row, so they have the same strides; set_thirds says where each begins. */
+/* The same for qkv (B,T,3 H D). q, k and v share one row, so they have the same strides; set_thirds
+ * says where each begins. */
 static neap_attention packed_sizes_of(const neap_type *qkv, const neap_attr_value *attrs) {
-  int64_t n_batch = qkv->shape.dim[0], length = qkv->shape.dim[1], width = qkv->shape.dim[2] / 3, heads = attrs[HEADS].i;
+  int64_t n_batch = qkv->shape.dim[0], length = qkv->shape.dim[1], width = qkv->shape.dim[2] / 3,
+          heads = attrs[HEADS].i;
   neap_attention a = {.dtype = qkv->dtype,
                       .causal = attrs[CAUSAL].i != 0,
                       .n_batch = n_batch,
@@ -58,7 +69,8 @@ static neap_attention packed_sizes_of(const neap_type *qkv, const neap_attr_valu
                       .depth = width / heads,
                       .value_depth = width / heads};
   a.scale = attrs[SCALE].given ? attrs[SCALE].f : a.depth > 0 ? 1 / sqrt((double)a.depth) : 1;
-  a.q = a.k = a.v = a.dq = a.dk = a.dv = (neap_attention_view){NULL, length * 3 * width, a.depth, 3 * width};
+  a.q = a.k = a.v = a.dq = a.dk = a.dv =
+    (neap_attention_view){NULL, length * 3 * width, a.depth, 3 * width};
   a.y = a.dy = (neap_attention_view){NULL, length * width, a.depth, width};
   return a;
 }
@@ -77,24 +89,28 @@ static void set_mask(neap_attention *a, const neap_operand *mask) {
   }
 }
 
-/* A mask is bool or of the operands' dtype, and broadcasts to the scores (B,H,T,S) without enlarging them. */
-static neap_status check_mask(const neap_infer *c, int input, const neap_attention *a, neap_error *error) {
+/* A mask is bool or of the operands' dtype, and broadcasts to the scores (B,H,T,S) without
+ * enlarging them. */
+static neap_status check_mask(const neap_infer *c, int input, const neap_attention *a,
+                              neap_error *error) {
   if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE) return NEAP_OK;
   const neap_type *mask = &c->in[input];
   neap_shape scores = NEAP_SHAPE(a->n_batch, a->n_head, a->n_query, a->n_key), both;
   char text[NEAP_SHAPE_TEXT], want[NEAP_SHAPE_TEXT];
   if (mask->dtype != NEAP_DTYPE_BOOL && mask->dtype != a->dtype)
-    return neap_infer_fail(c, NEAP_DTYPE, input, error, "mask expects bool or %s, got %s", neap_dtype_name(a->dtype),
-                           neap_dtype_name(mask->dtype));
+    return neap_infer_fail(c, NEAP_DTYPE, input, error, "mask expects bool or %s, got %s",
+                           neap_dtype_name(a->dtype), neap_dtype_name(mask->dtype));
   if (!neap_shape_broadcast(&mask->shape, &scores, &both) || !neap_shape_equal(&both, &scores))
-    return neap_infer_fail(c, NEAP_SHAPE, input, error, "mask %s does not broadcast to the scores %s",
+    return neap_infer_fail(c, NEAP_SHAPE, input, error,
+                           "mask %s does not broadcast to the scores %s",
                            neap_shape_text(&mask->shape, text), neap_shape_text(&scores, want));
   return NEAP_OK;
 }
 
-/* ---- infer ----------------------------------------------------------------------------------------------------------------- */
+/* ---- infer ----------------------------------------------------------------------------------- */
 
-/* y (B,H,T,E) or (B,T,H E), and lse (B,H,T) where asked for. H is a multiple of G: several heads of q may share one of k and v. */
+/* y (B,H,T,E) or (B,T,H E), and lse (B,H,T) where asked for. H is a multiple of G: several heads of
+ * q may share one of k and v. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   int64_t heads = c->attrs[HEADS].i;
   int rank = heads > 0 ? 3 : 4;
@@ -103,21 +119,26 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   for (int i = Q; i <= V; i++) {
     NEAP_TRY(neap_infer_rank(c, i, rank, rank, error));
     if (c->in[i].dtype != c->in[Q].dtype)
-      return neap_infer_fail(c, NEAP_DTYPE, i, error, "q, k and v must have one dtype, got %s and %s",
+      return neap_infer_fail(c, NEAP_DTYPE, i, error,
+                             "q, k and v must have one dtype, got %s and %s",
                              neap_dtype_name(c->in[Q].dtype), neap_dtype_name(c->in[i].dtype));
   }
   if (heads > 0 && q->dim[2] % heads != 0)
-    return neap_infer_fail(c, NEAP_SHAPE, Q, error, "q %s has a width that %lld heads do not share evenly",
+    return neap_infer_fail(c, NEAP_SHAPE, Q, error,
+                           "q %s has a width that %lld heads do not share evenly",
                            neap_shape_text(q, text[0]), (long long)heads);
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
-  bool fits = k->dim[0] == a.n_batch && v->dim[0] == a.n_batch && a.depth > 0 && a.n_key_head > 0 && a.n_head % a.n_key_head == 0;
+  bool fits = k->dim[0] == a.n_batch && v->dim[0] == a.n_batch && a.depth > 0 && a.n_key_head > 0 &&
+              a.n_head % a.n_key_head == 0;
   if (heads > 0)
-    fits = fits && k->dim[2] == a.n_key_head * a.depth && v->dim[1] == a.n_key && v->dim[2] == a.n_key_head * a.value_depth;
+    fits = fits && k->dim[2] == a.n_key_head * a.depth && v->dim[1] == a.n_key &&
+           v->dim[2] == a.n_key_head * a.value_depth;
   else
     fits = fits && k->dim[3] == a.depth && v->dim[1] == a.n_key_head && v->dim[2] == a.n_key;
   if (!fits)
-    return neap_infer_fail(c, NEAP_SHAPE, K, error, "q %s, k %s and v %s do not fit together", neap_shape_text(q, text[0]),
-                           neap_shape_text(k, text[1]), neap_shape_text(v, text[2]));
+    return neap_infer_fail(c, NEAP_SHAPE, K, error, "q %s, k %s and v %s do not fit together",
+                           neap_shape_text(q, text[0]), neap_shape_text(k, text[1]),
+                           neap_shape_text(v, text[2]));
   NEAP_TRY(check_mask(c, MASK, &a, error));
   c->out[0] = c->in[Q];
   if (heads > 0)
@@ -134,9 +155,12 @@ static neap_status infer_packed(neap_infer *c, neap_error *error) {
   int64_t heads = c->attrs[HEADS].i;
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, P_QKV, 3, 3, error));
-  if (heads < 1) return neap_infer_fail(c, NEAP_ATTRIBUTE, P_QKV, error, "heads expects 1 or more, got %lld", (long long)heads);
+  if (heads < 1)
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, P_QKV, error, "heads expects 1 or more, got %lld",
+                           (long long)heads);
   if (x->dim[2] == 0 || x->dim[2] % (3 * heads) != 0)
-    return neap_infer_fail(c, NEAP_SHAPE, P_QKV, error, "qkv %s expects a width that 3 x %lld heads share evenly",
+    return neap_infer_fail(c, NEAP_SHAPE, P_QKV, error,
+                           "qkv %s expects a width that 3 x %lld heads share evenly",
                            neap_shape_text(x, text), (long long)heads);
   neap_attention a = packed_sizes_of(&c->in[P_QKV], c->attrs);
   NEAP_TRY(check_mask(c, P_MASK, &a, error));
@@ -154,7 +178,8 @@ static neap_type scores_type(const neap_attention *a) {
 extern const neap_op neap_op_Attention, neap_op_PackedAttention;
 
 /* y, lse and dy are what the forward gives for these inputs: the forward, asked again, says so. */
-static neap_status expect_forward(const neap_infer *c, const neap_op *forward, int n_in, int y, neap_error *error) {
+static neap_status expect_forward(const neap_infer *c, const neap_op *forward, int n_in, int y,
+                                  neap_error *error) {
   neap_type out[2] = {{0}};
   NEAP_TRY(neap_infer_forward(c, forward, n_in, c->in, 2, out, error));
   NEAP_TRY(neap_infer_expect(c, y, &out[0], error));
@@ -178,11 +203,13 @@ static neap_status infer_packed_grad(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- cost: of the scores and what is made of them; causal attention does half ------------------------------------------------ */
+/* ---- cost: of the scores and what is made of them; causal attention does half ---------------- */
 
-/* Two flop for each multiply and add of q k^T, which is D deep, and of the weights times v, which is E wide. */
+/* Two flop for each multiply and add of q k^T, which is D deep, and of the weights times v, which
+ * is E wide. */
 static double products(const neap_attention *a) {
-  double pairs = (double)(a->n_batch * a->n_head) * (double)a->n_query * (double)a->n_key * (a->causal ? 0.5 : 1);
+  double pairs = (double)(a->n_batch * a->n_head) * (double)a->n_query * (double)a->n_key *
+                 (a->causal ? 0.5 : 1);
   return 2 * pairs * (double)(a->depth + a->value_depth);
 }
 
@@ -207,9 +234,10 @@ static void cost_packed_backward(const neap_infer *c, neap_cost *cost) {
   cost->flop = 2.5 * products(&a);
 }
 
-/* ---- choose and run ----------------------------------------------------------------------------------------------------------- */
+/* ---- choose and run -------------------------------------------------------------------------- */
 
-/* The scratch grows with the threads, since each part of the work has its own. False where the engine is not built in. */
+/* The scratch grows with the threads, since each part of the work has its own. False where the
+ * engine is not built in. */
 static bool set_scratch(neap_choose *c, neap_attention a, bool backward) {
   a.gemm = neap_gemm_engine_of(c->choice->engine);
   if (a.gemm == NEAP_GEMM_DNNL && !neap_onednn_is_built()) return false;
@@ -218,10 +246,18 @@ static bool set_scratch(neap_choose *c, neap_attention a, bool backward) {
   return true;
 }
 
-static bool choose(neap_choose *c) { return set_scratch(c, sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs), false); }
-static bool choose_grad(neap_choose *c) { return set_scratch(c, sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs), true); }
-static bool choose_packed(neap_choose *c) { return set_scratch(c, packed_sizes_of(&c->in[P_QKV], c->attrs), false); }
-static bool choose_packed_grad(neap_choose *c) { return set_scratch(c, packed_sizes_of(&c->in[P_QKV], c->attrs), true); }
+static bool choose(neap_choose *c) {
+  return set_scratch(c, sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs), false);
+}
+static bool choose_grad(neap_choose *c) {
+  return set_scratch(c, sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs), true);
+}
+static bool choose_packed(neap_choose *c) {
+  return set_scratch(c, packed_sizes_of(&c->in[P_QKV], c->attrs), false);
+}
+static bool choose_packed_grad(neap_choose *c) {
+  return set_scratch(c, packed_sizes_of(&c->in[P_QKV], c->attrs), true);
+}
 
 static void set_common(neap_attention *a, const neap_call *call) {
   a->gemm = neap_gemm_engine_of(call->choice->engine);
@@ -230,8 +266,8 @@ static void set_common(neap_attention *a, const neap_call *call) {
 }
 
 /* q, k and v side by side in one row of `packed`. */
-static void set_thirds(const neap_attention *a, void *packed, neap_attention_view *q, neap_attention_view *k,
-                       neap_attention_view *v) {
+static void set_thirds(const neap_attention *a, void *packed, neap_attention_view *q,
+                       neap_attention_view *k, neap_attention_view *v) {
   size_t third = (size_t)(a->n_head * a->depth) * neap_dtype_bytes(a->dtype);
   q->data = packed;
   k->data = (char *)packed + third;
@@ -241,7 +277,8 @@ static void set_thirds(const neap_attention *a, void *packed, neap_attention_vie
 static void run(const neap_call *call) {
   neap_attention a = sizes_of(&call->in[Q].type, &call->in[K].type, &call->in[V].type, call->attrs);
   set_common(&a, call);
-  a.q.data = call->in[Q].data, a.k.data = call->in[K].data, a.v.data = call->in[V].data, a.y.data = call->out[0].data;
+  a.q.data = call->in[Q].data, a.k.data = call->in[K].data, a.v.data = call->in[V].data,
+  a.y.data = call->out[0].data;
   if (call->n_in > MASK) set_mask(&a, &call->in[MASK]);
   if (call->n_out > 1) a.lse = call->out[1].data;
   neap_attention_forward(&a);
@@ -279,14 +316,16 @@ static void run_packed_grad(const neap_call *call) {
   neap_attention_backward(&a);
 }
 
-/* ---- gradient ------------------------------------------------------------------------------------------------------------------- */
+/* ---- gradient -------------------------------------------------------------------------------- */
 
-/* Inputs x (n_x of them), mask, y, lse, dy; outputs dx and, where wanted, the mask's gradient over all scores, summed back
- * to the mask's shape. */
+/* Inputs x (n_x of them), mask, y, lse, dy; outputs dx and, where wanted, the mask's gradient over
+ * all scores, summed back to the mask's shape. */
 static neap_status emit_grad(neap_grad *g, const char *op, int n_x, neap_error *error) {
   if (g->n_out < 2) return neap_fail(error, NEAP_GRAPH, "the backward needs the output lse");
-  if (g->dout[1] != NEAP_NO_VALUE) return neap_fail(error, NEAP_GRAPH, "no gradient is defined through lse");
-  bool has_mask = g->n_in > n_x && g->in[n_x] != NEAP_NO_VALUE, want_mask = has_mask && g->want[n_x];
+  if (g->dout[1] != NEAP_NO_VALUE)
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through lse");
+  bool has_mask = g->n_in > n_x && g->in[n_x] != NEAP_NO_VALUE,
+       want_mask = has_mask && g->want[n_x];
   neap_value_id in[7], out[4];
   for (int i = 0; i < n_x; i++) in[i] = g->in[i];
   in[n_x] = has_mask ? g->in[n_x] : NEAP_NO_VALUE;
@@ -299,32 +338,40 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_x, neap_error *
   return NEAP_OK;
 }
 
-static neap_status grad(neap_grad *g, neap_error *error) { return emit_grad(g, "AttentionGrad", 3, error); }
-static neap_status grad_packed(neap_grad *g, neap_error *error) { return emit_grad(g, "PackedAttentionGrad", 1, error); }
+static neap_status grad(neap_grad *g, neap_error *error) {
+  return emit_grad(g, "AttentionGrad", 3, error);
+}
+static neap_status grad_packed(neap_grad *g, neap_error *error) {
+  return emit_grad(g, "PackedAttentionGrad", 1, error);
+}
 
-/* ---- records --------------------------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
-#define MASK_ARG                                                                                                \
-  {                                                                                                             \
-    "mask", "broadcasts to (B,H,T,S): bool, true = sees; or added to the scores", NEAP_FLOATS | NEAP_BIT(BOOL), \
-      NEAP_ARG_OPTIONAL                                                                                         \
+#define MASK_ARG                                                                  \
+  {                                                                               \
+    "mask", "broadcasts to (B,H,T,S): bool, true = sees; or added to the scores", \
+      NEAP_FLOATS | NEAP_BIT(BOOL), NEAP_ARG_OPTIONAL                             \
   }
-#define ATTRS(heads_value, heads_least)                                                                    \
-  [CAUSAL] = {"causal", "query i sees keys 1 to i", NEAP_ATTR_BOOL},                                       \
-  [SCALE] = {"scale", "of the scores; 1/sqrt(D) when not given", NEAP_ATTR_FLOAT, .unlike_default = true}, \
-  [HEADS] = {"heads",                                                                                      \
-             "of q in the form (B,T,H D); 0 for (B,H,T,D)",                                                \
-             NEAP_ATTR_INT,                                                                                \
-             .value = {.i = (heads_value)},                                                                \
-             .least = (heads_least),                                                                       \
+#define ATTRS(heads_value, heads_least)                                           \
+  [CAUSAL] = {"causal", "query i sees keys 1 to i", NEAP_ATTR_BOOL},              \
+  [SCALE] = {"scale", "of the scores; 1/sqrt(D) when not given", NEAP_ATTR_FLOAT, \
+             .unlike_default = true},                                             \
+  [HEADS] = {"heads",                                                             \
+             "of q in the form (B,T,H D); 0 for (B,H,T,D)",                       \
+             NEAP_ATTR_INT,                                                       \
+             .value = {.i = (heads_value)},                                       \
+             .least = (heads_least),                                              \
              .most = 65536}
-#define KERNELS(choose_function, run_function)                                                                 \
-  (const neap_kernel[]) {                                                                                      \
-    {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = (choose_function), .run = (run_function)}, \
-      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},                        \
-      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, {                       \
-      0                                                                                                        \
-    }                                                                                                          \
+#define KERNELS(choose_function, run_function)                                           \
+  (const neap_kernel[]) {                                                                \
+    {.engine = NEAP_ENGINE_DNNL,                                                         \
+     .dtypes = NEAP_BIT(F32),                                                            \
+     .choose = (choose_function),                                                        \
+     .run = (run_function)},                                                             \
+      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},  \
+      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, { \
+      0                                                                                  \
+    }                                                                                    \
   }
 
 const neap_op neap_op_Attention = {
@@ -337,7 +384,8 @@ const neap_op neap_op_Attention = {
              {"k", "(B,G,S,D), or (B,S,G D); H a multiple of G"},
              {"v", "(B,G,S,E), or (B,S,G E)"},
              MASK_ARG},
-  .outputs = {{"y", "(B,H,T,E), or (B,T,H E)"}, {"lse", "(B,H,T), for the backward", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(B,H,T,E), or (B,T,H E)"},
+              {"lse", "(B,H,T), for the backward", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS(0, 0)},
   .infer = infer,
   .cost = cost_forward,
@@ -347,15 +395,20 @@ const neap_op neap_op_Attention = {
   .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
   .kernels = KERNELS(choose, run),
   .cases =
-    "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, causal=true}, "
-    "{q={2,4,5,4}, k={2,2,5,4}, v={2,2,5,3}}, {q={2,5,8}, k={2,5,8}, v={2,5,8}, heads=2, causal=true}, "
-    "{q={1,1,67,16}, k={1,1,300,16}, v={1,1,300,16}}, {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, mask={2,1,5,5}, scale=0.3, "
+    "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, "
+    "causal=true}, "
+    "{q={2,4,5,4}, k={2,2,5,4}, v={2,2,5,3}}, {q={2,5,8}, k={2,5,8}, v={2,5,8}, heads=2, "
+    "causal=true}, "
+    "{q={1,1,67,16}, k={1,1,300,16}, v={1,1,300,16}}, {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, "
+    "mask={2,1,5,5}, scale=0.3, "
     "outputs=2}, {q={1,2,5,4}, k={1,2,7,4}, v={1,2,7,4}, mask={{5,7}, dtype=\"bool\"}} }",
 };
 
 const neap_op neap_op_PackedAttention = {
   .name = "PackedAttention",
-  .summary = "Self-attention whose queries, keys and values lie side by side, as one linear layer makes them.",
+  .summary =
+    "Self-attention whose queries, keys and values lie side by side, as one linear layer makes "
+    "them.",
   .math = "[q k v] = qkv;  y = softmax(scale q k^T + mask) v",
   .example = "net:PackedAttention(\"qkv\", \"y\", {heads = 6, causal = true})",
   .source = "Vaswani et al., NeurIPS 2017, section 3.2; tiles as in Dao et al., NeurIPS 2022",
@@ -369,7 +422,9 @@ const neap_op neap_op_PackedAttention = {
   .sum = NEAP_SUM_LIBRARY,
   .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
   .kernels = KERNELS(choose_packed, run_packed),
-  .cases = "{ {qkv={2,5,24}, heads=2, causal=true}, {qkv={1,70,12}, heads=1}, {qkv={2,5,12}, mask={5,5}, heads=2} }",
+  .cases =
+    "{ {qkv={2,5,24}, heads=2, causal=true}, {qkv={1,70,12}, heads=1}, {qkv={2,5,12}, mask={5,5}, "
+    "heads=2} }",
 };
 
 const neap_op neap_op_AttentionGrad = {
@@ -394,7 +449,9 @@ const neap_op neap_op_AttentionGrad = {
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose_grad, run_grad),
-  .cases = "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, causal=true, engines=false} }",
+  .cases =
+    "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, "
+    "causal=true, engines=false} }",
 };
 
 const neap_op neap_op_PackedAttentionGrad = {
@@ -402,7 +459,11 @@ const neap_op neap_op_PackedAttentionGrad = {
   .summary = "Backward of PackedAttention; probabilities are computed again from lse.",
   .math = "as AttentionGrad, with dq, dk, dv side by side",
   .internal = true,
-  .inputs = {{"qkv", "(B,T,3 H D)"}, MASK_ARG, {"y", "output of the forward"}, {"lse", "(B,H,T)"}, {"dy", "shape of y"}},
+  .inputs = {{"qkv", "(B,T,3 H D)"},
+             MASK_ARG,
+             {"y", "output of the forward"},
+             {"lse", "(B,H,T)"},
+             {"dy", "shape of y"}},
   .outputs = {{"dqkv", "(B,T,3 H D)"}, {"dscores", "(B,H,T,T)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS(1, 1)},
   .infer = infer_packed_grad,

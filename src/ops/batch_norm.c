@@ -1,9 +1,10 @@
 /* batch_norm.c: BatchNorm over the channels of x (N,C,...), and its backward.
  *
- * In training y comes from the statistics of the batch, which are outputs: the backward reads them, and a RunningAverage
- * commits them to the running ones. Else y comes from running_mean and running_var, and mean and var, when asked for,
- * are copies of these. With `relu` (set by a rewrite of the graph) y is max(y, 0) and the stash keeps which elements
- * passed: one bit each in rows of whole bytes, a row per plane (n,c); under oneDNN its workspace.
+ * In training y comes from the statistics of the batch, which are outputs: the backward reads them,
+ * and a RunningAverage commits them to the running ones. Else y comes from running_mean and
+ * running_var, and mean and var, when asked for, are copies of these. With `relu` (set by a rewrite
+ * of the graph) y is max(y, 0) and the stash keeps which elements passed: one bit each in rows of
+ * whole bytes, a row per plane (n,c); under oneDNN its workspace.
  */
 #include "math/vec.h"
 #include "ops/dnnl.h"
@@ -13,10 +14,10 @@
 enum { EPS, TRAINING, RELU };
 enum { X, GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR };
 
-/* ---- inference ------------------------------------------------------------------------------------------------------- */
+/* ---- inference ------------------------------------------------------------------------------- */
 
-/* x (N,C,...); gamma, beta and running statistics (C), the latter needed without training. y like x, then mean and variance (C)
- * and the stash of a relu. */
+/* x (N,C,...); gamma, beta and running statistics (C), the latter needed without training. y like
+ * x, then mean and variance (C) and the stash of a relu. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -24,15 +25,19 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   neap_type vector = {c->in[X].dtype, NEAP_SHAPE(c->in[X].shape.dim[1])};
   for (int i = GAMMA; i < c->n_in; i++)
     if (c->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[i].shape, &vector.shape))
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one value a channel, (%lld), got %s", c->op->inputs[i].name,
-                             (long long)vector.shape.dim[0], neap_shape_text(&c->in[i].shape, text));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error,
+                             "%s expects one value a channel, (%lld), got %s",
+                             c->op->inputs[i].name, (long long)vector.shape.dim[0],
+                             neap_shape_text(&c->in[i].shape, text));
   if (c->attrs[TRAINING].i == 0)
     for (int i = RUNNING_MEAN; i <= RUNNING_VAR; i++)
       if (i >= c->n_in || c->in[i].dtype == NEAP_DTYPE_NONE)
-        return neap_infer_fail(c, NEAP_ARGUMENT, i, error, "%s is needed unless training = true", c->op->inputs[i].name);
+        return neap_infer_fail(c, NEAP_ARGUMENT, i, error, "%s is needed unless training = true",
+                               c->op->inputs[i].name);
   c->out[0] = c->in[X];
   for (int k = 1; k < NEAP_MIN(c->n_out, 3); k++) c->out[k] = vector;
-  if (c->n_out > 3) c->out[3] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)}; /* the choice knows its bytes */
+  /* the choice knows its bytes */
+  if (c->n_out > 3) c->out[3] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   return NEAP_OK;
 }
 
@@ -43,7 +48,8 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(&floats, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 2, NEAP_MAX_DIM, error));
   neap_type vector = {c->in[0].dtype, NEAP_SHAPE(c->in[0].shape.dim[1])};
-  for (int i = 1; i < floats.n_in; i++) NEAP_TRY(neap_infer_expect(c, i, i == 1 ? &c->in[0] : &vector, error));
+  for (int i = 1; i < floats.n_in; i++)
+    NEAP_TRY(neap_infer_expect(c, i, i == 1 ? &c->in[0] : &vector, error));
   c->out[0] = c->in[0];
   for (int k = 1; k < c->n_out; k++) c->out[k] = vector;
   return NEAP_OK;
@@ -54,20 +60,25 @@ static void cost(const neap_infer *c, neap_cost *cost) {
   cost->flop = (c->attrs[TRAINING].i != 0 ? 5.0 : 2.0) * (double)neap_shape_elems(&c->in[X].shape);
 }
 
-static void cost_grad(const neap_infer *c, neap_cost *cost) { cost->flop = 9.0 * (double)neap_shape_elems(&c->in[X].shape); }
+static void cost_grad(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 9.0 * (double)neap_shape_elems(&c->in[X].shape);
+}
 
 static neap_status grad(neap_grad *g, neap_error *error) {
-  if (g->n_out < 4) return neap_fail(error, NEAP_INTERNAL, "BatchNorm has no statistics to differentiate with");
+  if (g->n_out < 4)
+    return neap_fail(error, NEAP_INTERNAL, "BatchNorm has no statistics to differentiate with");
   neap_value_id out[3];
   int n_in = g->attrs[RELU].i != 0 ? 6 : 5; /* without a relu there is nothing in the stash */
-  neap_grad_emit(g, "BatchNormGrad", n_in, (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]},
-                 3, out, g, NULL);
+  neap_grad_emit(
+    g, "BatchNormGrad", n_in,
+    (neap_value_id[]){g->in[X], g->dout[0], g->out[1], g->out[2], g->in[GAMMA], g->out[3]}, 3, out,
+    g, NULL);
   for (int i = 0; i < 3; i++)
     if (g->want[i]) g->din[i] = out[i];
   return NEAP_OK;
 }
 
-/* ---- plain loops: a channel at a time, sums in double ------------------------------------------------------------------------ */
+/* ---- plain loops: a channel at a time, sums in double ---------------------------------------- */
 
 typedef struct job {
   int64_t n, channels, l; /* x (n, channels, l) */
@@ -75,94 +86,105 @@ typedef struct job {
   bool training, relu;
   const void *x, *dy, *gamma, *beta, *mean_in, *var_in;
   void *y, *mean, *var, *dx, *dgamma, *dbeta; /* mean, var: NULL when nobody asks */
-  uint8_t *mask;                              /* (n, channels, mask_row bytes); NULL when nobody asks */
+  /* (n, channels, mask_row bytes); NULL when nobody asks */
+  uint8_t *mask;
   int64_t mask_row;
 } job;
 
 /* Bits of 8 elements at a time; the backward reads them the same way. */
-#define NORM(type, suffix)                                                                                                       \
-  /* sum of (x - shift)^power over l elements, power 1 or 2 */                                                                   \
-  NEAP_MULTIVERSION static double moment_##suffix(const type *x, int64_t l, double shift, bool square) {                         \
-    double part[8] = {0}, sum = 0;                                                                                               \
-    int64_t i = 0;                                                                                                               \
-    for (; i + 8 <= l; i += 8)                                                                                                   \
-      for (int64_t k = 0; k < 8; k++) {                                                                                          \
-        double d = (double)x[i + k] - shift;                                                                                     \
-        part[k] += square ? d * d : d;                                                                                           \
-      }                                                                                                                          \
-    for (; i < l; i++) sum += square ? ((double)x[i] - shift) * ((double)x[i] - shift) : (double)x[i] - shift;                   \
-    for (int k = 0; k < 8; k++) sum += part[k];                                                                                  \
-    return sum;                                                                                                                  \
-  }                                                                                                                              \
-  NEAP_MULTIVERSION static void scale_shift_##suffix(const type *x, type *y, int64_t l, type scale, type shift, type mean) {     \
-    for (int64_t i = 0; i < l; i++) y[i] = (x[i] - mean) * scale + shift;                                                        \
-  }                                                                                                                              \
-  static void clip_##suffix(type *y, int64_t l, uint8_t *mask) {                                                                 \
-    if (mask != NULL) memset(mask, 0, (size_t)(l + 7) / 8);                                                                      \
-    for (int64_t i = 0; i < l; i++) {                                                                                            \
-      bool pass = y[i] > 0;                                                                                                      \
-      if (mask != NULL && pass) mask[i / 8] |= (uint8_t)(1u << i % 8);                                                           \
-      if (!pass && y[i] == y[i]) y[i] = 0;                                                                                       \
-    }                                                                                                                            \
-  }                                                                                                                              \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                      \
-    const job *j = context;                                                                                                      \
-    for (int64_t c = begin; c < end; c++) {                                                                                      \
-      double mean = 0, var = 0, m = (double)NEAP_MAX(j->n * j->l, 1);                                                            \
-      const type *x = (const type *)j->x + c * j->l;                                                                             \
-      type *y = (type *)j->y + c * j->l;                                                                                         \
-      int64_t step = j->channels * j->l;                                                                                         \
-      if (j->training) {                                                                                                         \
-        for (int64_t n = 0; n < j->n; n++) mean += moment_##suffix(x + n * step, j->l, 0.0, false);                              \
-        mean /= m;                                                                                                               \
-        for (int64_t n = 0; n < j->n; n++) var += moment_##suffix(x + n * step, j->l, mean, true);                               \
-        var /= m;                                                                                                                \
-      } else {                                                                                                                   \
-        mean = (double)((const type *)j->mean_in)[c], var = (double)((const type *)j->var_in)[c];                                \
-      }                                                                                                                          \
-      if (j->mean != NULL) ((type *)j->mean)[c] = (type)mean;                                                                    \
-      if (j->var != NULL) ((type *)j->var)[c] = (type)var;                                                                       \
-      type scale = (type)((double)((const type *)j->gamma)[c] / sqrt(var + j->eps));                                             \
-      for (int64_t n = 0; n < j->n; n++) {                                                                                       \
-        scale_shift_##suffix(x + n * step, y + n * step, j->l, scale, ((const type *)j->beta)[c], (type)mean);                   \
-        if (j->relu) clip_##suffix(y + n * step, j->l, j->mask != NULL ? j->mask + (n * j->channels + c) * j->mask_row : NULL);  \
-      }                                                                                                                          \
-    }                                                                                                                            \
-  }                                                                                                                              \
-  /* adds sum of g and of g (x - mean), g = dy where the mask lets it pass */                                                    \
-  static void reduce_##suffix(const type *x, const type *dy, const uint8_t *mask, int64_t l, double mean, double sum[2]) {       \
-    double a = 0, b = 0;                                                                                                         \
-    for (int64_t i = 0; i < l; i++) {                                                                                            \
-      double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];                                          \
-      a += g, b += g * ((double)x[i] - mean);                                                                                    \
-    }                                                                                                                            \
-    sum[0] += a, sum[1] += b;                                                                                                    \
-  }                                                                                                                              \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                     \
-    const job *j = context;                                                                                                      \
-    for (int64_t c = begin; c < end; c++) {                                                                                      \
-      double mean = (double)((const type *)j->mean_in)[c], m = (double)NEAP_MAX(j->n * j->l, 1), sum[2] = {0};                   \
-      double inverse = 1.0 / sqrt((double)((const type *)j->var_in)[c] + j->eps);                                                \
-      double scale = (double)((const type *)j->gamma)[c] * inverse;                                                              \
-      for (int64_t n = 0; n < j->n; n++) {                                                                                       \
-        int64_t plane = n * j->channels + c, at = plane * j->l;                                                                  \
-        reduce_##suffix((const type *)j->x + at, (const type *)j->dy + at, j->relu ? j->mask + plane * j->mask_row : NULL, j->l, \
-                        mean, sum);                                                                                              \
-      }                                                                                                                          \
-      ((type *)j->dbeta)[c] = (type)sum[0];                                                                                      \
-      ((type *)j->dgamma)[c] = (type)(sum[1] * inverse);                                                                         \
-      double offset = j->training ? sum[0] / m : 0.0, slope = j->training ? sum[1] * inverse * inverse / m : 0.0;                \
-      for (int64_t n = 0; n < j->n; n++) {                                                                                       \
-        int64_t plane = n * j->channels + c, at = plane * j->l;                                                                  \
-        const type *x = (const type *)j->x + at, *dy = (const type *)j->dy + at;                                                 \
-        const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row : NULL;                                                    \
-        type *dx = (type *)j->dx + at;                                                                                           \
-        for (int64_t i = 0; i < j->l; i++) {                                                                                     \
-          double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];                                      \
-          dx[i] = (type)(scale * (g - offset - ((double)x[i] - mean) * slope));                                                  \
-        }                                                                                                                        \
-      }                                                                                                                          \
-    }                                                                                                                            \
+#define NORM(type, suffix)                                                                         \
+  /* sum of (x - shift)^power over l elements, power 1 or 2 */                                     \
+  NEAP_MULTIVERSION static double moment_##suffix(const type *x, int64_t l, double shift,          \
+                                                  bool square) {                                   \
+    double part[8] = {0}, sum = 0;                                                                 \
+    int64_t i = 0;                                                                                 \
+    for (; i + 8 <= l; i += 8)                                                                     \
+      for (int64_t k = 0; k < 8; k++) {                                                            \
+        double d = (double)x[i + k] - shift;                                                       \
+        part[k] += square ? d * d : d;                                                             \
+      }                                                                                            \
+    for (; i < l; i++)                                                                             \
+      sum += square ? ((double)x[i] - shift) * ((double)x[i] - shift) : (double)x[i] - shift;      \
+    for (int k = 0; k < 8; k++) sum += part[k];                                                    \
+    return sum;                                                                                    \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void scale_shift_##suffix(const type *x, type *y, int64_t l,            \
+                                                     type scale, type shift, type mean) {          \
+    for (int64_t i = 0; i < l; i++) y[i] = (x[i] - mean) * scale + shift;                          \
+  }                                                                                                \
+  static void clip_##suffix(type *y, int64_t l, uint8_t *mask) {                                   \
+    if (mask != NULL) memset(mask, 0, (size_t)(l + 7) / 8);                                        \
+    for (int64_t i = 0; i < l; i++) {                                                              \
+      bool pass = y[i] > 0;                                                                        \
+      if (mask != NULL && pass) mask[i / 8] |= (uint8_t)(1u << i % 8);                             \
+      if (!pass && y[i] == y[i]) y[i] = 0;                                                         \
+    }                                                                                              \
+  }                                                                                                \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                        \
+    const job *j = context;                                                                        \
+    for (int64_t c = begin; c < end; c++) {                                                        \
+      double mean = 0, var = 0, m = (double)NEAP_MAX(j->n * j->l, 1);                              \
+      const type *x = (const type *)j->x + c * j->l;                                               \
+      type *y = (type *)j->y + c * j->l;                                                           \
+      int64_t step = j->channels * j->l;                                                           \
+      if (j->training) {                                                                           \
+        for (int64_t n = 0; n < j->n; n++)                                                         \
+          mean += moment_##suffix(x + n * step, j->l, 0.0, false);                                 \
+        mean /= m;                                                                                 \
+        for (int64_t n = 0; n < j->n; n++) var += moment_##suffix(x + n * step, j->l, mean, true); \
+        var /= m;                                                                                  \
+      } else {                                                                                     \
+        mean = (double)((const type *)j->mean_in)[c], var = (double)((const type *)j->var_in)[c];  \
+      }                                                                                            \
+      if (j->mean != NULL) ((type *)j->mean)[c] = (type)mean;                                      \
+      if (j->var != NULL) ((type *)j->var)[c] = (type)var;                                         \
+      type scale = (type)((double)((const type *)j->gamma)[c] / sqrt(var + j->eps));               \
+      for (int64_t n = 0; n < j->n; n++) {                                                         \
+        scale_shift_##suffix(x + n * step, y + n * step, j->l, scale, ((const type *)j->beta)[c],  \
+                             (type)mean);                                                          \
+        if (j->relu)                                                                               \
+          clip_##suffix(y + n * step, j->l,                                                        \
+                        j->mask != NULL ? j->mask + (n * j->channels + c) * j->mask_row : NULL);   \
+      }                                                                                            \
+    }                                                                                              \
+  }                                                                                                \
+  /* adds sum of g and of g (x - mean), g = dy where the mask lets it pass */                      \
+  static void reduce_##suffix(const type *x, const type *dy, const uint8_t *mask, int64_t l,       \
+                              double mean, double sum[2]) {                                        \
+    double a = 0, b = 0;                                                                           \
+    for (int64_t i = 0; i < l; i++) {                                                              \
+      double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];            \
+      a += g, b += g * ((double)x[i] - mean);                                                      \
+    }                                                                                              \
+    sum[0] += a, sum[1] += b;                                                                      \
+  }                                                                                                \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                       \
+    const job *j = context;                                                                        \
+    for (int64_t c = begin; c < end; c++) {                                                        \
+      double mean = (double)((const type *)j->mean_in)[c], m = (double)NEAP_MAX(j->n * j->l, 1),   \
+             sum[2] = {0};                                                                         \
+      double inverse = 1.0 / sqrt((double)((const type *)j->var_in)[c] + j->eps);                  \
+      double scale = (double)((const type *)j->gamma)[c] * inverse;                                \
+      for (int64_t n = 0; n < j->n; n++) {                                                         \
+        int64_t plane = n * j->channels + c, at = plane * j->l;                                    \
+        reduce_##suffix((const type *)j->x + at, (const type *)j->dy + at,                         \
+                        j->relu ? j->mask + plane * j->mask_row : NULL, j->l, mean, sum);          \
+      }                                                                                            \
+      ((type *)j->dbeta)[c] = (type)sum[0];                                                        \
+      ((type *)j->dgamma)[c] = (type)(sum[1] * inverse);                                           \
+      double offset = j->training ? sum[0] / m : 0.0,                                              \
+             slope = j->training ? sum[1] * inverse * inverse / m : 0.0;                           \
+      for (int64_t n = 0; n < j->n; n++) {                                                         \
+        int64_t plane = n * j->channels + c, at = plane * j->l;                                    \
+        const type *x = (const type *)j->x + at, *dy = (const type *)j->dy + at;                   \
+        const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row : NULL;                      \
+        type *dx = (type *)j->dx + at;                                                             \
+        for (int64_t i = 0; i < j->l; i++) {                                                       \
+          double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];        \
+          dx[i] = (type)(scale * (g - offset - ((double)x[i] - mean) * slope));                    \
+        }                                                                                          \
+      }                                                                                            \
+    }                                                                                              \
   }
 NORM(float, f32)
 NORM(double, f64)
@@ -170,7 +192,10 @@ NORM(double, f64)
 /* x as (N,C,L). What differs between forward and backward is set by them. */
 static job new_job(const neap_call *call) {
   const neap_shape *x = &call->in[X].type.shape;
-  job j = {.n = x->dim[0], .channels = x->dim[1], .l = neap_shape_span(x, 2, x->n_dim), .x = call->in[X].data};
+  job j = {.n = x->dim[0],
+           .channels = x->dim[1],
+           .l = neap_shape_span(x, 2, x->n_dim),
+           .x = call->in[X].data};
   j.eps = call->attrs[EPS].f;
   j.training = call->attrs[TRAINING].i != 0, j.relu = call->attrs[RELU].i != 0;
   j.mask_row = (j.l + 7) / 8;
@@ -198,30 +223,35 @@ static void run(const neap_call *call) {
 /* Inputs: x, dy, mean, variance, gamma and, with a relu, its mask. */
 static void run_grad(const neap_call *call) {
   job j = new_job(call);
-  j.dy = call->in[1].data, j.mean_in = call->in[2].data, j.var_in = call->in[3].data, j.gamma = call->in[4].data;
+  j.dy = call->in[1].data, j.mean_in = call->in[2].data, j.var_in = call->in[3].data,
+  j.gamma = call->in[4].data;
   j.mask = call->n_in > 5 ? call->in[5].data : NULL;
   j.relu = j.relu && j.mask != NULL;
   j.dx = call->out[0].data, j.dgamma = call->out[1].data, j.dbeta = call->out[2].data;
   run_channels(call, &j, backward_f32, backward_f64);
 }
 
-/* One bit for each element; every plane (n, c) begins on a byte, so that channels can be written in parallel. */
-static int64_t mask_bytes(const neap_shape *x) { return x->dim[0] * x->dim[1] * ((neap_shape_span(x, 2, x->n_dim) + 7) / 8); }
+/* One bit for each element; every plane (n, c) begins on a byte, so that channels can be written in
+ * parallel. */
+static int64_t mask_bytes(const neap_shape *x) {
+  return x->dim[0] * x->dim[1] * ((neap_shape_span(x, 2, x->n_dim) + 7) / 8);
+}
 
 static bool choose(neap_choose *c) {
-  if (c->n_out > 3 && c->attrs[RELU].i != 0) c->choice->stash_bytes = (size_t)mask_bytes(&c->in[X].shape);
+  if (c->n_out > 3 && c->attrs[RELU].i != 0)
+    c->choice->stash_bytes = (size_t)mask_bytes(&c->in[X].shape);
   return true;
 }
 
-/* A mask means what the forward's engine means by it; one that comes without its forward must have the bytes of one that
- * this engine writes. */
+/* A mask means what the forward's engine means by it; one that comes without its forward must have
+ * the bytes of one that this engine writes. */
 static bool choose_grad(neap_choose *c) {
   if (c->attrs[RELU].i == 0 || c->n_in < 6 || c->in[5].dtype == NEAP_DTYPE_NONE) return true;
   if (c->pair != NULL) return c->pair->engine == NEAP_ENGINE_REF;
   return neap_shape_elems(&c->in[5].shape) == mask_bytes(&c->in[0].shape);
 }
 
-/* ---- oneDNN --------------------------------------------------------------------------------------------------------------------- */
+/* ---- oneDNN ---------------------------------------------------------------------------------- */
 
 static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->eps = attrs[EPS].f;
@@ -229,13 +259,14 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->relu = attrs[RELU].i != 0;
 }
 
-/* oneDNN 2.6's kernels for layouts that are not blocked wait for all threads of the region around them, whatever their own number:
- * on one lane of a dag that is for ever. */
+/* oneDNN 2.6's kernels for layouts that are not blocked wait for all threads of the region around
+ * them, whatever their own number: on one lane of a dag that is for ever. */
 static bool waits_for_the_others(const neap_choice *choice) {
   return choice->n_thread <= 1 && choice->in[0].kind != NEAP_LAYOUT_BLOCKED;
 }
 
-/* oneDNN adds up a plane in f32, one element after the other, and of x (N,C) the rows: so many at most. */
+/* oneDNN adds up a plane in f32, one element after the other, and of x (N,C) the rows: so many at
+ * most. */
 enum { MOST_ADDED = 1 << 14 };
 static bool has_short_sums(const neap_shape *x) {
   return (x->n_dim > 2 ? neap_shape_span(x, 2, x->n_dim) : x->dim[0]) <= MOST_ADDED;
@@ -245,7 +276,8 @@ static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM);
   if (!has_short_sums(&choose->in[X].shape)) return false;
   describe(&c, choose->attrs);
-  if (!c.global_stats && (c.n_out < 3 || (c.relu && c.n_out < 4))) return false; /* it writes them, asked or not */
+  /* it writes them, asked or not */
+  if (!c.global_stats && (c.n_out < 3 || (c.relu && c.n_out < 4))) return false;
   return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
 }
 
@@ -255,13 +287,15 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-/* Given statistics are not written by oneDNN: the outputs mean and var are then copies of the running ones. */
+/* Given statistics are not written by oneDNN: the outputs mean and var are then copies of the
+ * running ones. */
 static void run_dnnl(const neap_call *call) {
   neap_dnnl_run(call);
   if (call->attrs[TRAINING].i != 0) return;
   for (int k = 1; k < NEAP_MIN(call->n_out, 3); k++)
     if (call->out[k].data != NULL)
-      memcpy(call->out[k].data, call->in[RUNNING_MEAN + k - 1].data, neap_type_bytes(&call->out[k].type));
+      memcpy(call->out[k].data, call->in[RUNNING_MEAN + k - 1].data,
+             neap_type_bytes(&call->out[k].type));
 }
 
 /* With a relu only behind oneDNN's own forward: the mask is in its format. */
@@ -269,8 +303,10 @@ static bool choose_dnnl_grad(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM_GRAD);
   if (!has_short_sums(&choose->in[0].shape)) return false;
   describe(&c, choose->attrs);
-  if (c.relu && (c.n_in < 6 || choose->pair == NULL || choose->pair->engine != NEAP_ENGINE_DNNL)) return false;
-  if (choose->pair != NULL) c.in_layout[0] = choose->pair->in[0]; /* x and the mask are laid out as the forward's x */
+  if (c.relu && (c.n_in < 6 || choose->pair == NULL || choose->pair->engine != NEAP_ENGINE_DNNL))
+    return false;
+  /* x and the mask are laid out as the forward's x */
+  if (choose->pair != NULL) c.in_layout[0] = choose->pair->in[0];
   c.in_layout[1] = c.in_layout[0];
   return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
 }
@@ -281,18 +317,21 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-/* ---- records ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
-#define ATTRS                                                                                             \
-  [EPS] = {"eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = 1e-5}, .least = 0, .most = 1}, \
-  [TRAINING] = {"training", "use the statistics of this batch, not the running ones", NEAP_ATTR_BOOL},    \
+#define ATTRS                                                                                    \
+  [EPS] = {"eps",    "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = 1e-5}, .least = 0, \
+           .most = 1},                                                                           \
+  [TRAINING] = {"training", "use the statistics of this batch, not the running ones",            \
+                NEAP_ATTR_BOOL},                                                                 \
   [RELU] = {"relu", "y = max(y, 0) at the end", NEAP_ATTR_BOOL}
 
 const neap_op neap_op_BatchNorm = {
   .name = "BatchNorm",
   .summary = "Normalises each channel to mean 0 and variance 1, then scales and shifts it.",
   .math = "y = gamma (x - mean) / sqrt(var + eps) + beta",
-  .example = "net:BatchNorm({\"x\", \"gamma\", \"beta\"}, {\"y\", \"mean\", \"var\"}, {training = true})",
+  .example =
+    "net:BatchNorm({\"x\", \"gamma\", \"beta\"}, {\"y\", \"mean\", \"var\"}, {training = true})",
   .source = "Ioffe and Szegedy, arXiv 1502.03167; ONNX BatchNormalization-15",
   .inputs = {{"x", "(N,C,...)"},
              {"gamma", "(C)"},
@@ -302,7 +341,8 @@ const neap_op neap_op_BatchNorm = {
   .outputs = {{"y", "shape of x"},
               {"mean", "(C), of the batch", .flags = NEAP_ARG_OPTIONAL},
               {"var", "(C), of the batch, biased", .flags = NEAP_ARG_OPTIONAL},
-              {"stash", "which elements passed the relu", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
+              {"stash", "which elements passed the relu", NEAP_BIT(U8),
+               NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .attrs = {ATTRS},
   .inplace = {{0, 0}},
   .n_inplace = 1,
@@ -310,19 +350,23 @@ const neap_op neap_op_BatchNorm = {
   .cost = cost,
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
-                                    .dtypes = NEAP_BIT(F32),
-                                    .choose = choose_dnnl,
-                                    .bind = bind_dnnl,
-                                    .unbind = neap_dnnl_unbind,
-                                    .run = run_dnnl},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_DNNL,
+       .dtypes = NEAP_BIT(F32),
+       .choose = choose_dnnl,
+       .bind = bind_dnnl,
+       .unbind = neap_dnnl_unbind,
+       .run = run_dnnl},
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run},
+      {0}},
   .cases =
-    "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, beta={20}, training=true, "
+    "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, "
+    "beta={20}, training=true, "
     "tol=1e-4},"
     " {x={6,16}, gamma={16}, beta={16}, training=true, tol=1e-4},"
-    " {x={2,3,4,5}, gamma={3}, beta={3}, running_mean={3}, running_var={{3}, low=0.5, high=2}, wrt={\"x\", \"gamma\", \"beta\"}, "
+    " {x={2,3,4,5}, gamma={3}, beta={3}, running_mean={3}, running_var={{3}, low=0.5, high=2}, "
+    "wrt={\"x\", \"gamma\", \"beta\"}, "
     "tol=1e-4},"
     " {x={2,20,3,3}, gamma={20}, beta={20}, training=true, relu=true, tol=1e-4},"
     " {x={2,5,3,3}, gamma={5}, beta={5}, training=true, outputs=3, tol=1e-4} }",
@@ -331,7 +375,9 @@ const neap_op neap_op_BatchNorm = {
 const neap_op neap_op_BatchNormGrad = {
   .name = "BatchNormGrad",
   .summary = "Backward of BatchNorm.",
-  .math = "dbeta = sum dy;  dgamma = sum dy xhat;  dx = gamma / sqrt(var + eps) (dy - mean(dy) - xhat mean(dy xhat))",
+  .math =
+    "dbeta = sum dy;  dgamma = sum dy xhat;  dx = gamma / sqrt(var + eps) (dy - mean(dy) - xhat "
+    "mean(dy xhat))",
   .internal = true,
   .inputs = {{"x", "(N,C,...)"},
              {"dy", "shape of x"},
@@ -347,15 +393,18 @@ const neap_op neap_op_BatchNormGrad = {
   .cost = cost_grad,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
-                                    .dtypes = NEAP_BIT(F32),
-                                    .choose = choose_dnnl_grad,
-                                    .bind = bind_dnnl_grad,
-                                    .unbind = neap_dnnl_unbind,
-                                    .run = neap_dnnl_run},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_DNNL,
+       .dtypes = NEAP_BIT(F32),
+       .choose = choose_dnnl_grad,
+       .bind = bind_dnnl_grad,
+       .unbind = neap_dnnl_unbind,
+       .run = neap_dnnl_run},
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad},
+      {0}},
   .cases =
-    "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, tol=1e-4}, "
+    "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, "
+    "tol=1e-4}, "
     "{x={2,20,3,3}, dy={2,20,3,3}, mean={20}, var={{20}, low=0.5, high=2}, gamma={20}, tol=1e-4} }",
 };

@@ -1,11 +1,13 @@
-/* check_finite.c: a value that is not finite stops the run. Faults come before a run's first change of resident bytes, so a
- * training step whose loss passes through this op is dropped whole: parameters, statistics and counters stay as they were. */
+/* check_finite.c: a value that is not finite stops the run. Faults come before a run's first change
+ * of resident bytes, so a training step whose loss passes through this op is dropped whole:
+ * parameters, statistics and counters stay as they were. */
 #include "ops/op.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The first such element in memory is named; its number counts from 1. In place there is nothing to copy. */
+/* The first such element in memory is named; its number counts from 1. In place there is nothing to
+ * copy. */
 static void run(const neap_call *call) {
   const neap_operand *x = &call->in[0];
   int64_t n = neap_shape_elems(&x->type.shape);
@@ -31,7 +33,9 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 
 const neap_op neap_op_CheckFinite = {
   .name = "CheckFinite",
-  .summary = "The same tensor; a NaN or an infinity in it stops the run before anything that lasts has changed.",
+  .summary =
+    "The same tensor; a NaN or an infinity in it stops the run before anything that lasts has "
+    "changed.",
   .math = "y = x",
   .example = "net:CheckFinite(\"loss\", \"checked_loss\")",
   .source = "PyTorch torch.nn.utils.clip_grad_norm_, error_if_nonfinite",
@@ -44,6 +48,8 @@ const neap_op neap_op_CheckFinite = {
   .grad = grad,
   .nan = NEAP_NAN_STOPS,
   .special = "infinities stop it too",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
   .cases = "{ {x={2,3,7}}, {x={}} }",
 };

@@ -1,7 +1,9 @@
-/* clip_norm.c: GradNorm, the norm of many tensors seen as one vector, and ClipByNorm, which scales a tensor down by it: together
- * they clip gradients by their global norm. Two ops, so that one norm serves every gradient.
+/* clip_norm.c: GradNorm, the norm of many tensors seen as one vector, and ClipByNorm, which scales
+ * a tensor down by it: together they clip gradients by their global norm. Two ops, so that one norm
+ * serves every gradient.
  *
- * The norm runs on one thread, tensor by tensor, in double: its bits do not depend on the number of threads.
+ * The norm runs on one thread, tensor by tensor, in double: its bits do not depend on the number of
+ * threads.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
@@ -23,10 +25,13 @@ enum { LANES = 8 };
 SQUARES(f32, float)
 SQUARES(f64, double)
 
-/* What one more tensor does to `sum`: the sum of |x|^p, or the largest |x| for p = infinity. A NaN stays. */
+/* What one more tensor does to `sum`: the sum of |x|^p, or the largest |x| for p = infinity. A NaN
+ * stays. */
 static double accumulate(const neap_operand *x, double p, double sum) {
   int64_t n = neap_shape_elems(&x->type.shape);
-  if (p == 2) return sum + (x->type.dtype == NEAP_DTYPE_F64 ? squares_f64(x->data, n) : squares_f32(x->data, n));
+  if (p == 2)
+    return sum +
+           (x->type.dtype == NEAP_DTYPE_F64 ? squares_f64(x->data, n) : squares_f32(x->data, n));
   for (int64_t i = 0; i < n; i++) {
     double value = fabs(neap_element_get(x->type.dtype, x->data, i));
     if (isinf(p))
@@ -40,43 +45,53 @@ static double accumulate(const neap_operand *x, double p, double sum) {
 static void run_norm(const neap_call *call) {
   double p = call->attrs[P].f, sum = 0;
   for (int k = 0; k < call->n_in; k++) sum = accumulate(&call->in[k], p, sum);
-  neap_element_set(call->out[0].type.dtype, call->out[0].data, 0, isinf(p) ? sum : p == 2 ? sqrt(sum) : pow(sum, 1 / p));
+  neap_element_set(call->out[0].type.dtype, call->out[0].data, 0,
+                   isinf(p) ? sum
+                   : p == 2 ? sqrt(sum)
+                            : pow(sum, 1 / p));
 }
 
 /* Any shapes, one dtype; the norm is a scalar. The negation refuses a NaN as well. */
 static neap_status infer_norm(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
-  if (!(c->attrs[P].f > 0)) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "p = %g expects a number above 0", c->attrs[P].f);
+  if (!(c->attrs[P].f > 0))
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "p = %g expects a number above 0",
+                           c->attrs[P].f);
   c->out[0].dtype = c->in[0].dtype;
   return NEAP_OK;
 }
 
-/* x = tensor, y = norm. 1e-6 as in PyTorch, so that a norm of 0 divides. A norm that is NaN makes all NaN: no comparison takes it for
- * small. */
+/* x = tensor, y = norm. 1e-6 as in PyTorch, so that a norm of 0 divides. A norm that is NaN makes
+ * all NaN: no comparison takes it for small. */
 enum { MOST };
 #define BOUND(T) const T most = (T)row->call->attrs[MOST].f;
-NEAP_ROW2(clip_f32, float, float, BOUND(float), x *(most / (y + 1e-6f) >= 1 ? 1 : most / (y + 1e-6f)))
-NEAP_ROW2(clip_f64, double, double, BOUND(double), x *(most / (y + 1e-6) >= 1 ? 1 : most / (y + 1e-6)))
+NEAP_ROW2(clip_f32, float, float, BOUND(float),
+          x *(most / (y + 1e-6f) >= 1 ? 1 : most / (y + 1e-6f)))
+NEAP_ROW2(clip_f64, double, double, BOUND(double),
+          x *(most / (y + 1e-6) >= 1 ? 1 : most / (y + 1e-6)))
 NEAP_ROW_RUN(clip, 2, NEAP_ROWS_FLOATS(clip))
 
 static neap_status infer_clip(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   if (c->in[1].shape.n_dim != 0)
-    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "norm expects a scalar, got %s", neap_shape_text(&c->in[1].shape, text));
+    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "norm expects a scalar, got %s",
+                           neap_shape_text(&c->in[1].shape, text));
   c->out[0] = c->in[0];
   return NEAP_OK;
 }
 
 const neap_op neap_op_GradNorm = {
   .name = "GradNorm",
-  .summary = "Norm of any number of tensors, seen as one vector. For gradients: none is defined through it.",
+  .summary =
+    "Norm of any number of tensors, seen as one vector. For gradients: none is defined through it.",
   .math = "y = (sum over all |x|^p)^(1/p)",
   .example = "net:GradNorm({\"w.grad\", \"b.grad\"}, \"norm\")",
   .source = "Pascanu, Mikolov and Bengio, ICML 2013",
   .inputs = {{"x", "any shapes", .flags = NEAP_ARG_VARIADIC}},
   .outputs = {{"y", "scalar"}},
-  .attrs = {[P] = {"p", "order of the norm; infinity: the largest", NEAP_ATTR_FLOAT, .value = {.f = 2}}},
+  .attrs = {[P] = {"p", "order of the norm; infinity: the largest", NEAP_ATTR_FLOAT,
+                   .value = {.f = 2}}},
   .infer = infer_norm,
   .sum = NEAP_SUM_DOUBLE,
   .kernels = NEAP_REF(run_norm),
@@ -85,17 +100,21 @@ const neap_op neap_op_GradNorm = {
 
 const neap_op neap_op_ClipByNorm = {
   .name = "ClipByNorm",
-  .summary = "Scales a tensor down so that a norm, given apart, is at most a bound. For gradients: none is defined through it.",
+  .summary =
+    "Scales a tensor down so that a norm, given apart, is at most a bound. For gradients: none is "
+    "defined through it.",
   .math = "y = x min(1, max / (norm + 1e-6))",
   .example = "net:ClipByNorm({\"w.grad\", \"norm\"}, \"w.grad\", {max = 1})",
   .source = "Pascanu, Mikolov and Bengio, ICML 2013; torch.nn.utils.clip_grad_norm_",
   .inputs = {{"x", "any shape"}, {"norm", "scalar"}},
   .outputs = {{"y", "shape of x"}},
-  .attrs = {[MOST] = {"max", "bound of the norm", NEAP_ATTR_FLOAT, .required = true, .least = 0, .most = 1e30}},
+  .attrs = {[MOST] = {"max", "bound of the norm", NEAP_ATTR_FLOAT, .required = true, .least = 0,
+                      .most = 1e30}},
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = infer_clip,
   .special = "a norm that is NaN makes all NaN",
   .kernels = NEAP_REF(run_clip),
-  .cases = "{ {x={3,5}, norm={{}, low=1, high=9}, max=0.5}, {x={3,5}, norm={{}, low=1, high=9}, max=10} }",
+  .cases =
+    "{ {x={3,5}, norm={{}, low=1, high=9}, max=0.5}, {x={3,5}, norm={{}, low=1, high=9}, max=10} }",
 };

@@ -1,7 +1,9 @@
-/* compress.c: ops whose outputs' length depends on the data: Compress takes the positions at which a condition holds, NonZero
- * gives those positions. And CompressGrad, which puts a gradient back among zeros.
+/* compress.c: ops whose outputs' length depends on the data: Compress takes the positions at which
+ * a condition holds, NonZero gives those positions. And CompressGrad, which puts a gradient back
+ * among zeros.
  *
- * Both count first and write then, so that nothing is written when the outputs were made too short (see op.h, EXTENT).
+ * Both count first and write then, so that nothing is written when the outputs were made too short
+ * (see op.h, EXTENT).
  */
 #include "ops/op.h"
 
@@ -9,7 +11,7 @@
 
 enum { AXIS, SHAPE };
 
-/* ---- Compress ----------------------------------------------------------------------------------------------------- */
+/* ---- Compress -------------------------------------------------------------------------------- */
 
 /* x as (outer, n, inner): along an axis, or all its elements as n of one. */
 typedef struct split {
@@ -24,9 +26,11 @@ static split split_of(const neap_attr_value *attrs, const neap_shape *x) {
 }
 
 /* A condition may be shorter than the axis: what lies behind its end is not taken. */
-static neap_status check_condition(const neap_infer *c, int64_t n, int64_t given, neap_error *error) {
+static neap_status check_condition(const neap_infer *c, int64_t n, int64_t given,
+                                   neap_error *error) {
   if (given <= n) return NEAP_OK;
-  return neap_infer_fail(c, NEAP_SHAPE, 1, error, "condition expects at most %lld elements, got %lld", (long long)n,
+  return neap_infer_fail(c, NEAP_SHAPE, 1, error,
+                         "condition expects at most %lld elements, got %lld", (long long)n,
                          (long long)given);
 }
 
@@ -50,10 +54,10 @@ static int64_t count_true(const bool *condition, int64_t n) {
   return count;
 }
 
-/* Copies rows of `inner` elements where the condition holds, from the long side (n rows an outer step) to the short one (n_taken
- * rows), or back. */
-static void move_rows(char *to, const char *from, split s, int64_t n_taken, const neap_operand *condition, size_t bytes,
-                      bool back) {
+/* Copies rows of `inner` elements where the condition holds, from the long side (n rows an outer
+ * step) to the short one (n_taken rows), or back. */
+static void move_rows(char *to, const char *from, split s, int64_t n_taken,
+                      const neap_operand *condition, size_t bytes, bool back) {
   size_t row = (size_t)s.inner * bytes;
   const bool *holds = condition->data;
   int64_t n_condition = condition->type.shape.dim[0];
@@ -71,7 +75,8 @@ static void run(const neap_call *call) {
   int64_t n = *call->extent = count_true(condition->data, condition->type.shape.dim[0]);
   int axis = call->attrs[AXIS].given ? neap_axis(call->attrs[AXIS].i, x->type.shape.n_dim) : 0;
   if (n > y->type.shape.dim[axis]) return;
-  move_rows(y->data, x->data, split_of(call->attrs, &x->type.shape), n, condition, neap_dtype_bytes(x->type.dtype), false);
+  move_rows(y->data, x->data, split_of(call->attrs, &x->type.shape), n, condition,
+            neap_dtype_bytes(x->type.dtype), false);
 }
 
 /* dy is like x in all dimensions but the axis; without an axis it has one. */
@@ -85,7 +90,8 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   const neap_shape *dy = &c->in[0].shape;
   bool fits = dy->n_dim == (c->attrs[AXIS].given ? x.n_dim : 1);
   for (int d = 0; fits && d < dy->n_dim; d++) fits = d == axis || dy->dim[d] == x.dim[d];
-  if (!fits) return neap_infer_fail(c, NEAP_SHAPE, 0, error, "dy does not have the shape of a part of x");
+  if (!fits)
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "dy does not have the shape of a part of x");
   return NEAP_OK;
 }
 
@@ -95,26 +101,31 @@ static void run_grad(const neap_call *call) {
   size_t bytes = neap_type_bytes(&dx->type);
   if (bytes > 0) memset(dx->data, 0, bytes);
   int axis = call->attrs[AXIS].given ? neap_axis(call->attrs[AXIS].i, dx->type.shape.n_dim) : 0;
-  move_rows(dx->data, dy->data, split_of(call->attrs, &dx->type.shape), dy->type.shape.dim[axis], &call->in[1],
-            neap_dtype_bytes(dx->type.dtype), true);
+  move_rows(dx->data, dy->data, split_of(call->attrs, &dx->type.shape), dy->type.shape.dim[axis],
+            &call->in[1], neap_dtype_bytes(dx->type.dtype), true);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_type x = neap_grad_type(g, g->in[0]);
   neap_value_id in[] = {g->dout[0], g->in[1]};
-  g->din[0] = neap_grad_emit1(g, "CompressGrad", 2, in, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  g->din[0] =
+    neap_grad_emit1(g, "CompressGrad", 2, in, g,
+                    (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
   return NEAP_OK;
 }
 
-#define AXIS_ATTR [AXIS] = {"axis", "along which; all elements in order when not given", NEAP_ATTR_AXIS, .unlike_default = true}
+#define AXIS_ATTR                                                                        \
+  [AXIS] = {"axis", "along which; all elements in order when not given", NEAP_ATTR_AXIS, \
+            .unlike_default = true}
 #define CONDITION_ARG \
   { "condition", "one dimension, at most as long as the axis", NEAP_BIT(BOOL) }
 
 const neap_op neap_op_Compress = {
   .name = "Compress",
   .summary =
-    "The positions along an axis at which a condition holds; as many as hold, so its length is known only when it has run.",
+    "The positions along an axis at which a condition holds; as many as hold, so its length is "
+    "known only when it has run.",
   .math = "y = x[condition]",
   .example = "net:Compress({\"x\", \"mask\"}, \"y\", {axis = 1})",
   .source = "ONNX Compress-11",
@@ -124,9 +135,12 @@ const neap_op neap_op_Compress = {
   .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
   .infer = infer,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
   .cases =
-    "{ {x={4,3}, condition={4}, axis=1, grad=false}, {x={2,5,3}, condition={4}, axis=-2, grad=false}, "
+    "{ {x={4,3}, condition={4}, axis=1, grad=false}, {x={2,5,3}, condition={4}, axis=-2, "
+    "grad=false}, "
     "{x={2,3}, condition={6}, grad=false} }",
 };
 
@@ -139,11 +153,14 @@ const neap_op neap_op_CompressGrad = {
   .outputs = {{"dx", "shape of x", NEAP_ANY}},
   .attrs = {AXIS_ATTR, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_grad}, {0}},
-  .cases = "{ {dy={2,3}, condition={4}, axis=1, shape={4,3}}, {dy={3}, condition={6}, shape={2,3}} }",
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_grad}, {0}},
+  .cases =
+    "{ {dy={2,3}, condition={4}, axis=1, shape={4,3}}, {dy={3}, condition={6}, shape={2,3}} }",
 };
 
-/* ---- NonZero ------------------------------------------------------------------------------------------------------ */
+/* ---- NonZero --------------------------------------------------------------------------------- */
 
 static neap_status infer_non_zero(neap_infer *c, neap_error *error) {
   (void)error;
@@ -152,7 +169,8 @@ static neap_status infer_non_zero(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* y (R,n): column k holds the indices of the k-th element that is not zero, in the order of the elements. NaN is not zero. */
+/* y (R,n): column k holds the indices of the k-th element that is not zero, in the order of the
+ * elements. NaN is not zero. */
 static void run_non_zero(const neap_call *call) {
   const neap_operand *x = &call->in[0];
   const neap_shape *shape = &x->type.shape;
@@ -174,7 +192,8 @@ static void run_non_zero(const neap_call *call) {
 const neap_op neap_op_NonZero = {
   .name = "NonZero",
   .summary =
-    "The indices of the elements that are not zero, one column each, counted from 0; their number is known only when it has run.",
+    "The indices of the elements that are not zero, one column each, counted from 0; their number "
+    "is known only when it has run.",
   .math = "x[y[1,k], .., y[R,k]] != 0",
   .example = "net:NonZero(\"x\", \"y\")",
   .source = "ONNX NonZero-13",
@@ -185,6 +204,8 @@ const neap_op neap_op_NonZero = {
   .nan = NEAP_NAN_DECIDES,
   .special = "a NaN is not 0",
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_non_zero}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_non_zero}, {0}},
   .cases = "{ {x={{3,4}, dtype=\"i32\", low=0, high=2}}, {x={{5}, dtype=\"bool\"}}, {x={2,2}} }",
 };

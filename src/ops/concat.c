@@ -1,7 +1,8 @@
 /* concat.c: Concat and Split, each the gradient of the other.
  *
- * Both see the tensor as (outer, axis, inner): each part is `outer` runs of its axis times inner elements. Blocks of channels
- * are such runs too, in the same places, when every part is whole blocks: then the layout of convolutions goes through.
+ * Both see the tensor as (outer, axis, inner): each part is `outer` runs of its axis times inner
+ * elements. Blocks of channels are such runs too, in the same places, when every part is whole
+ * blocks: then the layout of convolutions goes through.
  */
 #include "math/move.h"
 #include "ops/op.h"
@@ -9,10 +10,11 @@
 enum { AXIS, SIZES };
 
 /* Copies between the whole, at position `at` of the axis, and one part with `n` positions. */
-static void move_part(const neap_call *call, const neap_shape *whole, int axis, int64_t at, int64_t n, void *part, bool gather,
-                      char *base) {
+static void move_part(const neap_call *call, const neap_shape *whole, int axis, int64_t at,
+                      int64_t n, void *part, bool gather, char *base) {
   size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
-  int64_t outer = neap_shape_span(whole, 0, axis), inner = neap_shape_span(whole, axis + 1, whole->n_dim);
+  int64_t outer = neap_shape_span(whole, 0, axis),
+          inner = neap_shape_span(whole, axis + 1, whole->n_dim);
   int64_t row = whole->dim[axis] * inner;
   neap_move move = {0};
   neap_move_add(&move, outer, gather ? n * inner : row, gather ? row : n * inner);
@@ -22,9 +24,11 @@ static void move_part(const neap_call *call, const neap_shape *whole, int axis, 
   neap_move_run(&move, bytes, gather ? part : place, gather ? place : part, call->n_thread);
 }
 
-/* Blocked over dimension 1 alone, the dimensions in order, nothing padded: `n` channels are one run of an image. */
+/* Blocked over dimension 1 alone, the dimensions in order, nothing padded: `n` channels are one run
+ * of an image. */
 static bool is_whole_blocks(const neap_layout *layout, const neap_type *type) {
-  if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner != 1 || layout->inner_dim[0] != 1) return false;
+  if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner != 1 || layout->inner_dim[0] != 1)
+    return false;
   for (int d = 0; d < type->shape.n_dim; d++)
     if (layout->order[d] != d) return false;
   return type->shape.n_dim > 1 && type->shape.dim[1] % layout->inner_block[0] == 0;
@@ -42,9 +46,10 @@ static bool choose(neap_choose *c) {
   return true;
 }
 
-/* ---- Concat ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Concat ---------------------------------------------------------------------------------- */
 
-/* All inputs have the dtype and the rank of the first, and its sizes in every dimension but axis. */
+/* All inputs have the dtype and the rank of the first, and its sizes in every dimension but
+ * axis. */
 static neap_status infer_concat(neap_infer *c, neap_error *error) {
   const neap_shape *first = &c->in[0].shape;
   int axis;
@@ -58,7 +63,8 @@ static neap_status infer_concat(neap_infer *c, neap_error *error) {
     for (int d = 0; fits && d < x->n_dim; d++) fits = d == axis || x->dim[d] == first->dim[d];
     char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
     if (!fits)
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "input %d %s must agree with the first %s in all dimensions but axis",
+      return neap_infer_fail(c, NEAP_SHAPE, i, error,
+                             "input %d %s must agree with the first %s in all dimensions but axis",
                              i + 1, neap_shape_text(x, a), neap_shape_text(first, b));
     c->out[0].shape.dim[axis] = neap_count_add(c->out[0].shape.dim[axis], x->dim[axis]);
   }
@@ -84,7 +90,8 @@ static neap_status grad_concat(neap_grad *g, neap_error *error) {
   if (sizes == NULL) return neap_fail_memory(error, n * sizeof *sizes, "the gradient of Concat");
   neap_value_id *part = (neap_value_id *)(sizes + n);
   for (int i = 0; i < g->n_in; i++) sizes[i] = neap_grad_type(g, g->in[i]).shape.dim[axis];
-  neap_grad_emit(g, "Split", 1, g->dout, g->n_in, part, g, (neap_set[]){NEAP_SET_INTS("sizes", g->n_in, sizes), {0}});
+  neap_grad_emit(g, "Split", 1, g->dout, g->n_in, part, g,
+                 (neap_set[]){NEAP_SET_INTS("sizes", g->n_in, sizes), {0}});
   for (int i = 0; i < g->n_in; i++) g->din[i] = part[i];
   neap_free(sizes);
   return NEAP_OK;
@@ -101,20 +108,24 @@ const neap_op neap_op_Concat = {
   .attrs = {[AXIS] = {"axis", "dimension along which to join", NEAP_ATTR_AXIS, .value = {.i = 1}}},
   .infer = infer_concat,
   .grad = grad_concat,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run_concat}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run_concat}, {0}},
   .cases =
-    "{ {x={2,3,4}}, {x={5}, axis=1}, {x={2,0,3}}, {x={ {2,3,4}, {2,1,4}, {2,20,4} }, axis=2}, {x={ {2,3}, {0,3} }, axis=1}, {x={ "
+    "{ {x={2,3,4}}, {x={5}, axis=1}, {x={2,0,3}}, {x={ {2,3,4}, {2,1,4}, {2,20,4} }, axis=2}, {x={ "
+    "{2,3}, {0,3} }, axis=1}, {x={ "
     "{3}, {2} }, axis=-1} }",
 };
 
-/* ---- Split ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Split ----------------------------------------------------------------------------------- */
 
 /* Positions in part k: as `sizes` says, else an equal share of `whole`. */
 static int64_t split_size(const neap_attr_value *sizes, int64_t whole, int n_out, int k) {
   return sizes->n > 0 ? sizes->ints[k] : whole / n_out;
 }
 
-/* INVARIANT: the parts cover the axis exactly, so that Concat of their gradients has the shape of x. */
+/* INVARIANT: the parts cover the axis exactly, so that Concat of their gradients has the shape of
+ * x. */
 static neap_status infer_split(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   const neap_attr_value *sizes = &c->attrs[SIZES];
@@ -123,22 +134,28 @@ static neap_status infer_split(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
   if (sizes->n > 0 && sizes->n != c->n_out)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "sizes expects %d entries, one an output, got %d", c->n_out, sizes->n);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                           "sizes expects %d entries, one an output, got %d", c->n_out, sizes->n);
   if (sizes->n == 0 && (c->n_out == 0 || x->dim[axis] % c->n_out != 0))
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error,
-                           "x %s has %lld positions along axis, which %d equal parts do not share evenly",
-                           neap_shape_text(x, text), (long long)x->dim[axis], c->n_out);
+    return neap_infer_fail(
+      c, NEAP_SHAPE, 0, error,
+      "x %s has %lld positions along axis, which %d equal parts do not share evenly",
+      neap_shape_text(x, text), (long long)x->dim[axis], c->n_out);
   int64_t total = 0;
   for (int k = 0; k < c->n_out; k++) {
     int64_t n = split_size(sizes, x->dim[axis], c->n_out, k);
-    if (n < 0) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "sizes has %lld, expected 0 or more", (long long)n);
+    if (n < 0)
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "sizes has %lld, expected 0 or more",
+                             (long long)n);
     c->out[k] = c->in[0];
     c->out[k].shape.dim[axis] = n;
     total = neap_count_add(total, n);
   }
   if (total != x->dim[axis])
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "sizes add up to %lld%s, x %s has %lld along axis", (long long)total,
-                           total == NEAP_COUNT_TOO_LARGE ? " or more" : "", neap_shape_text(x, text), (long long)x->dim[axis]);
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                           "sizes add up to %lld%s, x %s has %lld along axis", (long long)total,
+                           total == NEAP_COUNT_TOO_LARGE ? " or more" : "",
+                           neap_shape_text(x, text), (long long)x->dim[axis]);
   return NEAP_OK;
 }
 
@@ -149,12 +166,14 @@ static void run_split(const neap_call *call) {
   int64_t at = 0;
   for (int k = 0; k < call->n_out; k++) {
     int64_t n = split_size(&call->attrs[SIZES], x->dim[axis], call->n_out, k);
-    if (call->out[k].data != NULL) move_part(call, x, axis, at, n, call->out[k].data, false, call->in[0].data);
+    if (call->out[k].data != NULL)
+      move_part(call, x, axis, at, n, call->out[k].data, false, call->in[0].data);
     at += n;
   }
 }
 
-/* Concat of the gradients of all parts; a part without one gets zeros, since Concat needs each of them. */
+/* Concat of the gradients of all parts; a part without one gets zeros, since Concat needs each of
+ * them. */
 static neap_status grad_split(neap_grad *g, neap_error *error) {
   size_t n = (size_t)g->n_out;
   neap_value_id *part = neap_alloc(n * sizeof *part);
@@ -183,11 +202,15 @@ const neap_op neap_op_Split = {
   .inputs = {{"x", "any shape", NEAP_ANY}},
   .outputs = {{"y", "a part of x", NEAP_ANY, NEAP_ARG_VARIADIC}},
   .attrs = {[AXIS] = {"axis", "dimension along which to cut", NEAP_ATTR_AXIS, .value = {.i = 1}},
-            [SIZES] = {"sizes", "positions in each part; equal parts when not given", NEAP_ATTR_INTS}},
+            [SIZES] = {"sizes", "positions in each part; equal parts when not given",
+                       NEAP_ATTR_INTS}},
   .infer = infer_split,
   .grad = grad_split,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run_split}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run_split}, {0}},
   .cases =
-    "{ {x={2,3,4}}, {x={6}, axis=1}, {x={2,5}, axis=2, sizes={5}}, {x={2,6,3}, axis=2, outputs=3}, {x={2,7}, axis=-1, "
+    "{ {x={2,3,4}}, {x={6}, axis=1}, {x={2,5}, axis=2, sizes={5}}, {x={2,6,3}, axis=2, outputs=3}, "
+    "{x={2,7}, axis=-1, "
     "sizes={4,0,3}, outputs=3} }",
 };

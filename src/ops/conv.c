@@ -1,8 +1,9 @@
 /* conv.c: Conv in one, two or three spatial dimensions, and its two backward ops.
  *
- * x (N,C,...), weight (O,C/g,...), y (N,O,...), as in ONNX and PyTorch: a cross-correlation. As with FC the backward is
- * two ops, so that the first layer of a net computes no input gradient, and so that x and w die apart. Kernels: oneDNN
- * with its blocked layouts, a matrix product over unrolled windows (conv_gemm.c), plain loops (conv_ref.c).
+ * x (N,C,...), weight (O,C/g,...), y (N,O,...), as in ONNX and PyTorch: a cross-correlation. As
+ * with FC the backward is two ops, so that the first layer of a net computes no input gradient, and
+ * so that x and w die apart. Kernels: oneDNN with its blocked layouts, a matrix product over
+ * unrolled windows (conv_gemm.c), plain loops (conv_ref.c).
  */
 #include "ops/window.h"
 
@@ -17,25 +18,31 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 1, x->n_dim, x->n_dim, error));
   neap_shape_text(x, text), neap_shape_text(w, text_w);
   if (groups < 1 || w->dim[1] * groups != x->dim[1])
-    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "weight %s expects %lld input channels, got x %s", text_w,
+    return neap_infer_fail(c, NEAP_SHAPE, 1, error,
+                           "weight %s expects %lld input channels, got x %s", text_w,
                            (long long)(w->dim[1] * groups), text);
   if (w->dim[0] % groups != 0)
-    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "groups = %lld expects a multiple of as many output channels, got weight %s",
-                           (long long)groups, text_w);
+    return neap_infer_fail(
+      c, NEAP_SHAPE, 1, error,
+      "groups = %lld expects a multiple of as many output channels, got weight %s",
+      (long long)groups, text_w);
   for (int i = 0; i < kernel->n; i++) {
     int d = kernel->n == 1 ? 0 : i, most = kernel->n == 1 ? w->n_dim - 2 : 1;
     for (int k = d; k < d + most && 2 + k < w->n_dim; k++)
       if (kernel->ints[i] != w->dim[2 + k])
-        return neap_infer_fail(c, NEAP_SHAPE, 1, error, "kernel = %lld expects a weight of that size, got %s",
+        return neap_infer_fail(c, NEAP_SHAPE, 1, error,
+                               "kernel = %lld expects a weight of that size, got %s",
                                (long long)kernel->ints[i], text_w);
   }
   for (int k = 2; k < w->n_dim; k++)
     if (w->dim[k] < 1)
-      return neap_infer_fail(c, NEAP_SHAPE, 1, error, "weight expects a window of at least one element, got %s", text_w);
+      return neap_infer_fail(c, NEAP_SHAPE, 1, error,
+                             "weight expects a window of at least one element, got %s", text_w);
   return NEAP_OK;
 }
 
-/* x (N,C,...), weight (O,C/g,...) and bias (O), if any, give y (N,O,...). An error names the operand that does not fit. */
+/* x (N,C,...), weight (O,C/g,...) and bias (O), if any, give y (N,O,...). An error names the
+ * operand that does not fit. */
 neap_status neap_conv_infer(neap_infer *c, neap_error *error) {
   const neap_shape *b = &c->in[2].shape;
   char text[NEAP_SHAPE_TEXT];
@@ -44,16 +51,18 @@ neap_status neap_conv_infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
   NEAP_TRY(check_weight(c, error));
   NEAP_TRY(neap_window_infer(c, c->in[1].shape.dim + 2, false, &w, error));
-  if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE && (b->n_dim != 1 || b->dim[0] != c->in[1].shape.dim[0]))
-    return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s", (long long)c->in[1].shape.dim[0],
-                           neap_shape_text(b, text));
+  if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE &&
+      (b->n_dim != 1 || b->dim[0] != c->in[1].shape.dim[0]))
+    return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s",
+                           (long long)c->in[1].shape.dim[0], neap_shape_text(b, text));
   c->out[0] = (neap_type){c->in[0].dtype, neap_window_shape(&w, c->in[1].shape.dim[0])};
   return NEAP_OK;
 }
 
 extern const neap_op neap_op_Conv;
 
-/* The attribute tells the shape that the operands do not; the forward, asked again, says whether they belong together. */
+/* The attribute tells the shape that the operands do not; the forward, asked again, says whether
+ * they belong together. */
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   neap_type x, y = {0};
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -81,19 +90,27 @@ static double flops(const neap_shape *weight, const neap_shape *y) {
   return 2.0 * (double)neap_shape_elems(y) * (double)neap_shape_span(weight, 1, weight->n_dim);
 }
 
-void neap_conv_cost(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->out[0].shape); }
-static void cost_grad_input(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->in[1].shape, &c->in[0].shape); }
-static void cost_grad_weight(const neap_infer *c, neap_cost *cost) { cost->flop = flops(&c->out[0].shape, &c->in[1].shape); }
+void neap_conv_cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = flops(&c->in[1].shape, &c->out[0].shape);
+}
+static void cost_grad_input(const neap_infer *c, neap_cost *cost) {
+  cost->flop = flops(&c->in[1].shape, &c->in[0].shape);
+}
+static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
+  cost->flop = flops(&c->out[0].shape, &c->in[1].shape);
+}
 
-/* What nobody wants is not computed, but dw comes along where only db is wanted: one op makes both from dy. */
+/* What nobody wants is not computed, but dw comes along where only db is wanted: one op makes both
+ * from dy. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_value_id x = g->in[0], w = g->in[1], dy = g->dout[0];
   bool want_bias = g->n_in > 2 && g->want[2];
   if (g->want[0]) {
     neap_type type = neap_grad_type(g, x);
-    g->din[0] = neap_grad_emit1(g, "ConvGradInput", 2, (neap_value_id[]){dy, w}, g,
-                                (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
+    g->din[0] =
+      neap_grad_emit1(g, "ConvGradInput", 2, (neap_value_id[]){dy, w}, g,
+                      (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
   }
   if (g->want[1] || want_bias) {
     neap_type type = neap_grad_type(g, w);
@@ -106,7 +123,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- oneDNN --------------------------------------------------------------------------------------------------------- */
+/* ---- oneDNN ---------------------------------------------------------------------------------- */
 
 /* Completes a problem whose operands are set: where x, weight and y stand differs by kind. */
 void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
@@ -114,7 +131,8 @@ void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   const neap_shape *y = c->kind == NEAP_ONEDNN_CONV              ? &c->out[0].shape
                         : c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT ? &c->in[0].shape
                                                                  : &c->in[1].shape;
-  const neap_shape *weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT ? &c->out[0].shape : &c->in[1].shape;
+  const neap_shape *weight =
+    c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT ? &c->out[0].shape : &c->in[1].shape;
   neap_window w = neap_window_of(attrs, x, y, weight->dim + 2);
   neap_window_to_case(c, &w);
   c->groups = attrs[GROUPS].i;
@@ -142,10 +160,13 @@ enum { MOST_ROWS = 1 << 15 };
 static bool choose_grad_weight(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV_GRAD_WEIGHT);
   const neap_shape *dy = &choose->in[1].shape;
-  if (neap_shape_elems(dy) > 0 && neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1] > MOST_ROWS) return false;
+  if (neap_shape_elems(dy) > 0 &&
+      neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1] > MOST_ROWS)
+    return false;
   c.n_out = 1;
   neap_conv_describe(&c, choose->attrs);
-  return neap_dnnl_choose(choose, &c) && (choose->n_out < 2 || neap_window_side_by_side(&choose->choice->in[1], dy) > 0);
+  return neap_dnnl_choose(choose, &c) &&
+         (choose->n_out < 2 || neap_window_side_by_side(&choose->choice->in[1], dy) > 0);
 }
 
 static neap_status bind_grad_weight(const neap_bind *bind, void **kernel, neap_error *error) {
@@ -160,13 +181,13 @@ static void run_dnnl_grad_weight(const neap_call *call) {
   neap_conv_sum_bias(call);
 }
 
-#define DNNL_KERNEL(name, run_function)                                                                \
-  {                                                                                                    \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
-    .unbind = neap_dnnl_unbind, .run = (run_function)                                                  \
+#define DNNL_KERNEL(name, run_function)                                           \
+  {                                                                               \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, \
+    .bind = bind_##name, .unbind = neap_dnnl_unbind, .run = (run_function)        \
   }
 
-/* ---- records -------------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 const neap_op neap_op_Conv = {
   .name = "Conv",
@@ -184,15 +205,20 @@ const neap_op neap_op_Conv = {
   .grad = grad,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward, neap_dnnl_run),
-                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_forward},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      DNNL_KERNEL(forward, neap_dnnl_run),
+      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_forward},
+      {0}},
   .cases =
-    "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, pad={1,0}, groups=2},"
-    " {x={1,2,9,7}, w={3,2,5,2}, b={3}, stride={3,1}, pad={2,0,1,1}, dilation={1,2}}, {x={2,3,13}, w={4,3,3}, stride={2}, "
+    "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, "
+    "pad={1,0}, groups=2},"
+    " {x={1,2,9,7}, w={3,2,5,2}, b={3}, stride={3,1}, pad={2,0,1,1}, dilation={1,2}}, {x={2,3,13}, "
+    "w={4,3,3}, stride={2}, "
     "dilation={2}},"
-    " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, {x={2,6,5,5}, w={6,1,3,3}, pad={1}, "
+    " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, "
+    "{x={2,6,5,5}, w={6,1,3,3}, pad={1}, "
     "groups=6} }",
 };
 
@@ -211,17 +237,22 @@ const neap_op neap_op_ConvGradInput = {
   .kernels =
     (const neap_kernel[]){
       DNNL_KERNEL(grad_input, neap_dnnl_run),
-      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_input, .run = neap_conv_gemm_grad_input},
+      {.engine = NEAP_ENGINE_BLAS,
+       .choose = neap_conv_gemm_choose_grad_input,
+       .run = neap_conv_gemm_grad_input},
       {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_grad_input},
       {0}},
   .cases =
-    "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, w={50,20,3,3}, shape={2,20,6,6}} }",
+    "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, "
+    "w={50,20,3,3}, shape={2,20,6,6}} }",
 };
 
 const neap_op neap_op_ConvGradWeight = {
   .name = "ConvGradWeight",
   .summary = "Gradients of Conv with respect to w and b.",
-  .math = "dw[o,c,k] = sum_{n,p} dy[n,o,p] x[n,c, p stride - pad + k dilation];  db[o] = sum_{n,p} dy[n,o,p]",
+  .math =
+    "dw[o,c,k] = sum_{n,p} dy[n,o,p] x[n,c, p stride - pad + k dilation];  db[o] = sum_{n,p} "
+    "dy[n,o,p]",
   .internal = true,
   .inputs = {{"x", "(N,C,H,W)"}, {"dy", "(N,O,OH,OW)"}},
   .outputs = {{"dw", "shape of w"}, {"db", "(O)", .flags = NEAP_ARG_OPTIONAL}},
@@ -233,9 +264,12 @@ const neap_op neap_op_ConvGradWeight = {
   .kernels =
     (const neap_kernel[]){
       DNNL_KERNEL(grad_weight, run_dnnl_grad_weight),
-      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose_grad_weight, .run = neap_conv_gemm_grad_weight},
+      {.engine = NEAP_ENGINE_BLAS,
+       .choose = neap_conv_gemm_choose_grad_weight,
+       .run = neap_conv_gemm_grad_weight},
       {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_grad_weight},
       {0}},
   .cases =
-    "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, dy={2,50,4,4}, shape={50,20,3,3}} }",
+    "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, "
+    "dy={2,50,4,4}, shape={50,20,3,3}} }",
 };

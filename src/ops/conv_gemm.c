@@ -1,13 +1,15 @@
 /* conv_gemm.c: convolution as one matrix product an image (the engine `blas`).
  *
- * An image x (C,D,H,W) is unrolled to columns (C/g K, L), K the elements of the window, L the outputs of a plane; then
- * y (O/g,L) = w (O/g, C/g K) columns, a group at a time. A window of one element without stride and padding needs no
- * columns, since x itself is the matrix; else they are the scratch.
+ * An image x (C,D,H,W) is unrolled to columns (C/g K, L), K the elements of the window, L the
+ * outputs of a plane; then y (O/g,L) = w (O/g, C/g K) columns, a group at a time. A window of one
+ * element without stride and padding needs no columns, since x itself is the matrix; else they are
+ * the scratch.
  *
- * Forward and input gradient share the images out among the threads, each with columns of its own. The weight gradient is a
- * sum over images, so there each thread has some rows of the columns, and with them some columns of dw, for all images:
- * nothing is shared and the order of the sum is that of the images.
- * Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document processing", 2006.
+ * Forward and input gradient share the images out among the threads, each with columns of its own.
+ * The weight gradient is a sum over images, so there each thread has some rows of the columns, and
+ * with them some columns of dw, for all images: nothing is shared and the order of the sum is that
+ * of the images. Source: Chellapilla, Puri and Simard, "High performance convolutional neural
+ * networks for document processing", 2006.
  */
 #include "math/blas.h"
 #include "math/vec.h"
@@ -23,10 +25,14 @@ static bool is_pointwise(const neap_window *w) {
 }
 
 /* How many parts the images fall into, each with columns of its own. */
-static int64_t image_parts(const neap_window *w, int n_thread) { return NEAP_MAX(1, NEAP_MIN(w->batch, n_thread)); }
+static int64_t image_parts(const neap_window *w, int n_thread) {
+  return NEAP_MAX(1, NEAP_MIN(w->batch, n_thread));
+}
 
-/* `by_image`: a column matrix for each part of the images. Empty problems are left to the plain loops. */
-static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight, const neap_shape *y, bool by_image) {
+/* `by_image`: a column matrix for each part of the images. Empty problems are left to the plain
+ * loops. */
+static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight,
+                   const neap_shape *y, bool by_image) {
   neap_window w = neap_window_of(c->attrs, x, y, weight->dim + 2);
   if (neap_shape_elems(x) == 0 || neap_shape_elems(weight) == 0) return false;
   int64_t elems = neap_count_mul(neap_count_mul(weight->dim[1], w.n_kernel), w.n_out);
@@ -38,7 +44,9 @@ static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight
   return true;
 }
 
-bool neap_conv_gemm_choose(neap_choose *c) { return choose(c, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, true); }
+bool neap_conv_gemm_choose(neap_choose *c) {
+  return choose(c, &c->in[0].shape, &c->in[1].shape, &c->out[0].shape, true);
+}
 bool neap_conv_gemm_choose_grad_input(neap_choose *c) {
   return choose(c, &c->out[0].shape, &c->in[1].shape, &c->in[0].shape, true);
 }
@@ -61,10 +69,13 @@ typedef struct job {
   bool add; /* to what y holds */
 } job;
 
-/* The problem in terms of x, weight and y, whichever of the three, or its gradient, is the output. */
-static job new_job(const neap_call *call, const neap_operand *x, const neap_operand *weight, const neap_operand *y) {
+/* The problem in terms of x, weight and y, whichever of the three, or its gradient, is the
+ * output. */
+static job new_job(const neap_call *call, const neap_operand *x, const neap_operand *weight,
+                   const neap_operand *y) {
   const neap_shape *w = &weight->type.shape;
-  job j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, w->dim + 2), .dtype = call->out[0].type.dtype};
+  job j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, w->dim + 2),
+           .dtype = call->out[0].type.dtype};
   j.elem_bytes = neap_dtype_bytes(j.dtype);
   j.groups = call->attrs[GROUPS].i;
   j.n_o = w->dim[0];
@@ -78,35 +89,38 @@ static job new_job(const neap_call *call, const neap_operand *x, const neap_oper
   return j;
 }
 
-/* Row `r` of the column matrix is one tap of one channel. `into_columns` copies x there, else adds it back to dx. */
-#define MOVE_ROW(type, suffix)                                                                                                \
-  NEAP_MULTIVERSION static void move_row_##suffix(const job *j, int64_t r, bool into_columns) {                               \
-    const neap_window *w = &j->w;                                                                                             \
-    int64_t kw = r % w->kernel[2], kh = r / w->kernel[2] % w->kernel[1], kd = r / w->kernel[2] / w->kernel[1] % w->kernel[0]; \
-    type *plane = (type *)(void *)j->image + r / w->n_kernel * w->n_in; /* of x or dx */                                      \
-    type *column = (type *)(void *)j->columns + r * w->n_out;                                                                 \
-    int64_t from, to, s = w->stride[2], shift = kw * w->dilation[2] - w->begin[2];                                            \
-    neap_window_range(w, 2, kw, 0, w->in[2], &from, &to);                                                                     \
-    to = NEAP_MAX(from, to);                                                                                                  \
-    for (int64_t od = 0; od < w->out[0]; od++)                                                                                \
-      for (int64_t oh = 0; oh < w->out[1]; oh++, column += w->out[2]) {                                                       \
-        int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];                                                    \
-        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];                                                    \
-        bool inside = d >= 0 && d < w->in[0] && h >= 0 && h < w->in[1];                                                       \
-        int64_t row = (d * w->in[1] + h) * w->in[2] + shift; /* plane[row + i s] is what output i reads, when inside */       \
-        if (into_columns && !inside) {                                                                                        \
-          memset(column, 0, (size_t)w->out[2] * sizeof(type));                                                                \
-        } else if (into_columns) {                                                                                            \
-          for (int64_t i = 0; i < NEAP_MIN(from, w->out[2]); i++) column[i] = 0;                                              \
-          if (s == 1 && to > from)                                                                                            \
-            memcpy(column + from, plane + row + from, (size_t)(to - from) * sizeof(type));                                    \
-          else                                                                                                                \
-            for (int64_t i = from; i < to; i++) column[i] = plane[row + i * s];                                               \
-          for (int64_t i = to; i < w->out[2]; i++) column[i] = 0;                                                             \
-        } else if (inside) {                                                                                                  \
-          for (int64_t i = from; i < to; i++) plane[row + i * s] += column[i];                                                \
-        }                                                                                                                     \
-      }                                                                                                                       \
+/* Row `r` of the column matrix is one tap of one channel. `into_columns` copies x there, else adds
+ * it back to dx. */
+#define MOVE_ROW(type, suffix)                                                                  \
+  NEAP_MULTIVERSION static void move_row_##suffix(const job *j, int64_t r, bool into_columns) { \
+    const neap_window *w = &j->w;                                                               \
+    int64_t kw = r % w->kernel[2], kh = r / w->kernel[2] % w->kernel[1],                        \
+            kd = r / w->kernel[2] / w->kernel[1] % w->kernel[0];                                \
+    type *plane = (type *)(void *)j->image + r / w->n_kernel * w->n_in; /* of x or dx */        \
+    type *column = (type *)(void *)j->columns + r * w->n_out;                                   \
+    int64_t from, to, s = w->stride[2], shift = kw * w->dilation[2] - w->begin[2];              \
+    neap_window_range(w, 2, kw, 0, w->in[2], &from, &to);                                       \
+    to = NEAP_MAX(from, to);                                                                    \
+    for (int64_t od = 0; od < w->out[0]; od++)                                                  \
+      for (int64_t oh = 0; oh < w->out[1]; oh++, column += w->out[2]) {                         \
+        int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];                      \
+        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];                      \
+        bool inside = d >= 0 && d < w->in[0] && h >= 0 && h < w->in[1];                         \
+        int64_t row = (d * w->in[1] + h) * w->in[2] +                                           \
+                      shift; /* plane[row + i s] is what output i reads, when inside */         \
+        if (into_columns && !inside) {                                                          \
+          memset(column, 0, (size_t)w->out[2] * sizeof(type));                                  \
+        } else if (into_columns) {                                                              \
+          for (int64_t i = 0; i < NEAP_MIN(from, w->out[2]); i++) column[i] = 0;                \
+          if (s == 1 && to > from)                                                              \
+            memcpy(column + from, plane + row + from, (size_t)(to - from) * sizeof(type));      \
+          else                                                                                  \
+            for (int64_t i = from; i < to; i++) column[i] = plane[row + i * s];                 \
+          for (int64_t i = to; i < w->out[2]; i++) column[i] = 0;                               \
+        } else if (inside) {                                                                    \
+          for (int64_t i = from; i < to; i++) plane[row + i * s] += column[i];                  \
+        }                                                                                       \
+      }                                                                                         \
   }
 MOVE_ROW(float, f32)
 MOVE_ROW(double, f64)
@@ -129,16 +143,20 @@ static void fold(const job *j) {
   for (int64_t r = 0; r < j->n_column; r++) move_row(j, r, false);
 }
 
-static char *at(const job *j, char *base, int64_t elems) { return base + (size_t)elems * j->elem_bytes; }
+static char *at(const job *j, char *base, int64_t elems) {
+  return base + (size_t)elems * j->elem_bytes;
+}
 
 /* C (m,n) = A B, or C += A B; A and B dense, rows of C ldc elements apart. */
-static void product(const job *j, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, const void *b,
-                    bool add, void *c, int64_t ldc) {
+static void product(const job *j, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                    const void *a, const void *b, bool add, void *c, int64_t ldc) {
   int64_t lda = NEAP_MAX(1, trans_a ? m : k), ldb = NEAP_MAX(1, trans_b ? k : n);
   if (j->dtype == NEAP_DTYPE_F64)
-    neap_gemm_f64(trans_a, trans_b, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, ldc, (int)j->n_part);
+    neap_gemm_f64(trans_a, trans_b, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, ldc,
+                  (int)j->n_part);
   else
-    neap_gemm_f32(NEAP_GEMM_BLAS, trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc, (int)j->n_part);
+    neap_gemm_f32(NEAP_GEMM_BLAS, trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb,
+                  add ? 1.0f : 0.0f, c, ldc, (int)j->n_part);
 }
 
 /* Images of part `part`, with the part's columns in *own. */
@@ -161,14 +179,16 @@ static void run_parts(job *j, void (*body)(void *, int64_t, int64_t)) {
 ADD_BIAS(float)
 ADD_BIAS(double)
 
-/* Image n, group by group. With `add` the product is added to what y holds; the bias is added in either case. */
+/* Image n, group by group. With `add` the product is added to what y holds; the bias is added in
+ * either case. */
 static void forward_image(job *j, int64_t n) {
   int64_t l = j->w.n_out;
   char *y = at(j, j->y, n * j->n_o * l);
   for (int64_t g = 0; g < j->groups; g++) {
     j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
-    product(j, false, false, j->group_o, l, j->n_column, at(j, j->weight, g * j->group_o * j->n_column),
-            unroll(j, 0, j->n_column), j->add, at(j, y, g * j->group_o * l), l);
+    product(j, false, false, j->group_o, l, j->n_column,
+            at(j, j->weight, g * j->group_o * j->n_column), unroll(j, 0, j->n_column), j->add,
+            at(j, y, g * j->group_o * l), l);
   }
   if (j->bias == NULL) return;
   if (j->dtype == NEAP_DTYPE_F64)
@@ -198,8 +218,10 @@ static void grad_input_image(job *j, int64_t n) {
   int64_t l = j->w.n_out;
   for (int64_t g = 0; g < j->groups; g++) {
     j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
-    product(j, true, false, j->n_column, l, j->group_o, at(j, j->weight, g * j->group_o * j->n_column),
-            at(j, j->y, (n * j->n_o + g * j->group_o) * l), false, j->pointwise ? j->image : j->columns, l);
+    product(j, true, false, j->n_column, l, j->group_o,
+            at(j, j->weight, g * j->group_o * j->n_column),
+            at(j, j->y, (n * j->n_o + g * j->group_o) * l), false,
+            j->pointwise ? j->image : j->columns, l);
     if (!j->pointwise) fold(j);
   }
 }
@@ -218,7 +240,8 @@ void neap_conv_gemm_grad_input(const neap_call *call) {
   run_parts(&j, grad_input_parts);
 }
 
-/* dw (O/g, rows) = sum over images of dy (O/g, L) columns' (L, rows), for the part's rows of the column matrix */
+/* dw (O/g, rows) = sum over images of dy (O/g, L) columns' (L, rows), for the part's rows of the
+ * column matrix */
 static void grad_weight_parts(void *context, int64_t begin, int64_t end) {
   job own = *(const job *)context, *j = &own;
   int64_t l = j->w.n_out;
@@ -227,8 +250,9 @@ static void grad_weight_parts(void *context, int64_t begin, int64_t end) {
     for (int64_t n = 0; n < j->w.batch && from < to; n++)
       for (int64_t g = 0; g < j->groups; g++) {
         j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
-        product(j, false, true, j->group_o, to - from, l, at(j, j->y, (n * j->n_o + g * j->group_o) * l), unroll(j, from, to),
-                n > 0, at(j, j->weight, g * j->group_o * j->n_column + from), j->n_column);
+        product(j, false, true, j->group_o, to - from, l,
+                at(j, j->y, (n * j->n_o + g * j->group_o) * l), unroll(j, from, to), n > 0,
+                at(j, j->weight, g * j->group_o * j->n_column + from), j->n_column);
       }
   }
 }

@@ -1,8 +1,9 @@
 /* conv_ref.c: convolution by plain loops, the oracle of the other engines.
  *
- * Sums run in double, a row of outputs at a time: the loop over the row is the innermost, so that it becomes vector
- * code, and the row's sums lie in a tile of doubles on the stack. What depends on the dtype are four row functions;
- * the loops around them are written once. x (N,C,D,H,W), w (O,C/g,KD,KH,KW), y (N,O,OD,OH,OW), g groups.
+ * Sums run in double, a row of outputs at a time: the loop over the row is the innermost, so that
+ * it becomes vector code, and the row's sums lie in a tile of doubles on the stack. What depends on
+ * the dtype are four row functions; the loops around them are written once. x (N,C,D,H,W), w
+ * (O,C/g,KD,KH,KW), y (N,O,OD,OH,OW), g groups.
  */
 #include "math/vec.h"
 #include "math/row.h"
@@ -22,42 +23,44 @@ typedef struct row_functions {
   double (*get)(const void *x, int64_t at);
 } row_functions;
 
-/* The unit step is spelled out: the compiler makes contiguous loads of it. dot keeps eight sums for the same reason. */
-#define ROW_FUNCTIONS(type, suffix)                                                                                              \
-  NEAP_MULTIVERSION static void gather_##suffix(double *sum, const void *data, int64_t at, int64_t step, double scale,           \
-                                                int64_t n) {                                                                     \
-    const type *x = (const type *)data + at;                                                                                     \
-    if (step == 1)                                                                                                               \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                            \
-    else                                                                                                                         \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i * step];                                                     \
-  }                                                                                                                              \
-  NEAP_MULTIVERSION static void scatter_##suffix(double *sum, int64_t step, const void *data, int64_t at, double scale,          \
-                                                 int64_t n) {                                                                    \
-    const type *x = (const type *)data + at;                                                                                     \
-    if (step == 1)                                                                                                               \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                                                            \
-    else                                                                                                                         \
-      for (int64_t i = 0; i < n; i++) sum[i * step] += scale * (double)x[i];                                                     \
-  }                                                                                                                              \
-  NEAP_MULTIVERSION static double dot_##suffix(const void *data_a, int64_t at_a, const void *data_b, int64_t at_b, int64_t step, \
-                                               int64_t n) {                                                                      \
-    const type *a = (const type *)data_a + at_a, *b = (const type *)data_b + at_b;                                               \
-    double sum[8] = {0};                                                                                                         \
-    int64_t i = 0;                                                                                                               \
-    for (; step == 1 && i + 8 <= n; i += 8)                                                                                      \
-      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];                                             \
-    for (; i + 8 <= n; i += 8)                                                                                                   \
-      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[(i + l) * step];                                    \
-    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i * step];                                                             \
-    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));                                    \
-  }                                                                                                                              \
-  static void store_##suffix(void *data, int64_t at, const double *sum, int64_t n) {                                             \
-    type *y = (type *)data + at;                                                                                                 \
-    for (int64_t i = 0; i < n; i++) y[i] = (type)sum[i];                                                                         \
-  }                                                                                                                              \
-  static double get_##suffix(const void *x, int64_t at) { return (double)((const type *)x)[at]; }                                \
-  static const row_functions rows_##suffix = {gather_##suffix, scatter_##suffix, dot_##suffix, store_##suffix, get_##suffix};
+/* The unit step is spelled out: the compiler makes contiguous loads of it. dot keeps eight sums for
+ * the same reason. */
+#define ROW_FUNCTIONS(type, suffix)                                                                \
+  NEAP_MULTIVERSION static void gather_##suffix(double *sum, const void *data, int64_t at,         \
+                                                int64_t step, double scale, int64_t n) {           \
+    const type *x = (const type *)data + at;                                                       \
+    if (step == 1)                                                                                 \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                              \
+    else                                                                                           \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i * step];                       \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void scatter_##suffix(double *sum, int64_t step, const void *data,      \
+                                                 int64_t at, double scale, int64_t n) {            \
+    const type *x = (const type *)data + at;                                                       \
+    if (step == 1)                                                                                 \
+      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                              \
+    else                                                                                           \
+      for (int64_t i = 0; i < n; i++) sum[i * step] += scale * (double)x[i];                       \
+  }                                                                                                \
+  NEAP_MULTIVERSION static double dot_##suffix(                                                    \
+    const void *data_a, int64_t at_a, const void *data_b, int64_t at_b, int64_t step, int64_t n) { \
+    const type *a = (const type *)data_a + at_a, *b = (const type *)data_b + at_b;                 \
+    double sum[8] = {0};                                                                           \
+    int64_t i = 0;                                                                                 \
+    for (; step == 1 && i + 8 <= n; i += 8)                                                        \
+      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];               \
+    for (; i + 8 <= n; i += 8)                                                                     \
+      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[(i + l) * step];      \
+    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i * step];                               \
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));      \
+  }                                                                                                \
+  static void store_##suffix(void *data, int64_t at, const double *sum, int64_t n) {               \
+    type *y = (type *)data + at;                                                                   \
+    for (int64_t i = 0; i < n; i++) y[i] = (type)sum[i];                                           \
+  }                                                                                                \
+  static double get_##suffix(const void *x, int64_t at) { return (double)((const type *)x)[at]; }  \
+  static const row_functions rows_##suffix = {gather_##suffix, scatter_##suffix, dot_##suffix,     \
+                                              store_##suffix, get_##suffix};
 ROW_FUNCTIONS(float, f32)
 ROW_FUNCTIONS(double, f64)
 
@@ -70,7 +73,8 @@ typedef struct job {
   const row_functions *row;
 } job;
 
-static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *weight, const neap_shape *y) {
+static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *weight,
+                   const neap_shape *y) {
   int64_t groups = call->attrs[GROUPS].i;
   job j = {.w = neap_window_of(call->attrs, x, y, weight->dim + 2), .n_o = weight->dim[0]};
   j.group_o = weight->dim[0] / groups;
@@ -79,8 +83,10 @@ static job new_job(const neap_call *call, const neap_shape *x, const neap_shape 
   return j;
 }
 
-/* sum[0,n) of outputs [from, from+n) of row (od, oh) of plane (n_i, o): all taps that fall inside x. */
-static void forward_row(const job *j, int64_t n_i, int64_t o, int64_t od, int64_t oh, int64_t from, int64_t n, double *sum) {
+/* sum[0,n) of outputs [from, from+n) of row (od, oh) of plane (n_i, o): all taps that fall inside
+ * x. */
+static void forward_row(const job *j, int64_t n_i, int64_t o, int64_t od, int64_t oh, int64_t from,
+                        int64_t n, double *sum) {
   const neap_window *w = &j->w;
   int64_t c0 = o / j->group_o * j->group_c;
   for (int64_t c = 0; c < j->group_c; c++)
@@ -91,14 +97,16 @@ static void forward_row(const job *j, int64_t n_i, int64_t o, int64_t od, int64_
         int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
         if (h < 0 || h >= w->in[1]) continue;
         int64_t x_row = (((n_i * w->channels + c0 + c) * w->in[0] + d) * w->in[1] + h) * w->in[2];
-        int64_t w_row = (((o * j->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
+        int64_t w_row =
+          (((o * j->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
         for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
           int64_t a, b;
           neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
           a = NEAP_MAX(a, from), b = NEAP_MIN(b, from + n);
           if (a >= b) continue;
           int64_t at = x_row + a * w->stride[2] - w->begin[2] + kw * w->dilation[2];
-          j->row->gather(sum + (a - from), j->x, at, w->stride[2], j->row->get(j->weight, w_row + kw), b - a);
+          j->row->gather(sum + (a - from), j->x, at, w->stride[2],
+                         j->row->get(j->weight, w_row + kw), b - a);
         }
       }
     }
@@ -115,7 +123,8 @@ static void forward_planes(void *context, int64_t begin, int64_t end) {
       for (int64_t from = 0; from < w->out[2]; from += TILE) {
         int64_t n = NEAP_MIN(w->out[2] - from, TILE);
         int64_t at = p * w->n_out + r * w->out[2] + from;
-        for (int64_t i = 0; i < n; i++) sum[i] = bias + (j->add ? j->row->get(j->out, at + i) : 0.0);
+        for (int64_t i = 0; i < n; i++)
+          sum[i] = bias + (j->add ? j->row->get(j->out, at + i) : 0.0);
         forward_row(j, p / j->n_o, p % j->n_o, r / w->out[1], r % w->out[1], from, n, sum);
         j->row->store(j->out, at, sum, n);
       }
@@ -136,8 +145,10 @@ static int64_t reader(const neap_window *w, int d, int64_t at, int64_t tap) {
   return o >= 0 && o % w->stride[d] == 0 && o / w->stride[d] < w->out[d] ? o / w->stride[d] : -1;
 }
 
-/* sum[0,n) of dx positions [from, from+n) of row (d, h) of plane (n_i, c): every output that has read them. */
-static void grad_input_row(const job *j, int64_t n_i, int64_t c, int64_t d, int64_t h, int64_t from, int64_t n, double *sum) {
+/* sum[0,n) of dx positions [from, from+n) of row (d, h) of plane (n_i, c): every output that has
+ * read them. */
+static void grad_input_row(const job *j, int64_t n_i, int64_t c, int64_t d, int64_t h, int64_t from,
+                           int64_t n, double *sum) {
   const neap_window *w = &j->w;
   int64_t o0 = c / j->group_c * j->group_o;
   for (int64_t o = o0; o < o0 + j->group_o; o++)
@@ -148,13 +159,16 @@ static void grad_input_row(const job *j, int64_t n_i, int64_t c, int64_t d, int6
         int64_t oh = reader(w, 1, h, kh);
         if (oh < 0) continue;
         int64_t dy_row = (((n_i * j->n_o + o) * w->out[0] + od) * w->out[1] + oh) * w->out[2];
-        int64_t w_row = (((o * j->group_c + c % j->group_c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
+        int64_t w_row =
+          (((o * j->group_c + c % j->group_c) * w->kernel[0] + kd) * w->kernel[1] + kh) *
+          w->kernel[2];
         for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
           int64_t a, b;
           neap_window_range(w, 2, kw, from, from + n, &a, &b);
           if (a >= b) continue;
           int64_t to = a * w->stride[2] - w->begin[2] + kw * w->dilation[2] - from;
-          j->row->scatter(sum + to, w->stride[2], j->dy, dy_row + a, j->row->get(j->weight, w_row + kw), b - a);
+          j->row->scatter(sum + to, w->stride[2], j->dy, dy_row + a,
+                          j->row->get(j->weight, w_row + kw), b - a);
         }
       }
     }
@@ -170,7 +184,8 @@ static void grad_input_planes(void *context, int64_t begin, int64_t end) {
       for (int64_t from = 0; from < w->in[2]; from += TILE) {
         int64_t n = NEAP_MIN(w->in[2] - from, TILE);
         memset(sum, 0, sizeof sum);
-        grad_input_row(j, p / w->channels, p % w->channels, r / w->in[1], r % w->in[1], from, n, sum);
+        grad_input_row(j, p / w->channels, p % w->channels, r / w->in[1], r % w->in[1], from, n,
+                       sum);
         j->row->store(j->out, p * w->n_in + r * w->in[2] + from, sum, n);
       }
 }
@@ -181,8 +196,10 @@ void neap_conv_ref_grad_input(const neap_call *call) {
   neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, grad_input_planes, &j);
 }
 
-/* One element of dw: the products of all outputs of plane o with what tap (kd,kh,kw) read of channel c. */
-static double grad_weight_tap(const job *j, int64_t o, int64_t c, int64_t kd, int64_t kh, int64_t kw) {
+/* One element of dw: the products of all outputs of plane o with what tap (kd,kh,kw) read of
+ * channel c. */
+static double grad_weight_tap(const job *j, int64_t o, int64_t c, int64_t kd, int64_t kh,
+                              int64_t kw) {
   const neap_window *w = &j->w;
   double sum = 0;
   int64_t d0, d1, h0, h1, a, b;
@@ -208,7 +225,8 @@ static void grad_weight_filters(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   const neap_window *w = &j->w;
   for (int64_t f = begin; f < end; f++) {
-    int64_t o = f / j->group_c, c = o / j->group_o * j->group_c + f % j->group_c, at = f * w->n_kernel;
+    int64_t o = f / j->group_c, c = o / j->group_o * j->group_c + f % j->group_c,
+            at = f * w->n_kernel;
     for (int64_t kd = 0; kd < w->kernel[0]; kd++)
       for (int64_t kh = 0; kh < w->kernel[1]; kh++)
         for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
@@ -218,41 +236,46 @@ static void grad_weight_filters(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/* What a sum over dy (N,O,L) knows: `side` channels lie side by side, in blocks of that many, the last one padded. */
+/* What a sum over dy (N,O,L) knows: `side` channels lie side by side, in blocks of that many, the
+ * last one padded. */
 typedef struct bias_sum {
   const void *dy;
   void *db;
   int64_t n, o, l, side;
 } bias_sum;
 
-enum { LANES = 256 }; /* elements of a row of sums: positions of a block are folded that many at a time */
+/* elements of a row of sums: positions of a block are folded that many at a time */
+enum { LANES = 256 };
 
-/* Blocks [begin, end) of channels. A block's positions times its channels are one stretch of an image, seen as rows of `width`
- * elements, a multiple of `side`; what is left of the last row is added by itself. Images are added in double. */
-#define SUM_BIAS(type, suffix)                                                                              \
-  static void sum_bias_##suffix(void *context, int64_t begin, int64_t end) {                                \
-    const bias_sum *k = context;                                                                            \
-    int64_t blocks = (k->o + k->side - 1) / k->side, stretch = k->side * k->l;                              \
-    int64_t width = NEAP_MAX(LANES / k->side, 1) * k->side, rows = stretch / width, rest = stretch % width; \
-    for (int64_t b = begin; b < end; b++)                                                                   \
-      for (int64_t first = 0; first < k->side; first += LANES) {                                            \
-        int64_t n_side = NEAP_MIN(k->side - first, LANES), n_sum = k->side <= LANES ? width : n_side;       \
-        double total[LANES] = {0};                                                                          \
-        type sum[LANES];                                                                                    \
-        for (int64_t i = 0; i < k->n; i++) {                                                                \
-          const type *dy = (const type *)k->dy + (i * blocks + b) * stretch + first;                        \
-          if (k->side == 1) {                                                                               \
-            total[0] += neap_row_sum_##suffix(dy, k->l);                                                    \
-            continue;                                                                                       \
-          }                                                                                                 \
-          neap_rows_sum_##suffix(dy, rows, width, n_sum, sum);                                              \
-          for (int64_t j = 0; j < n_sum; j++) total[j % n_side] += (double)sum[j];                          \
-          neap_rows_sum_##suffix(dy + rows * width, rest > 0, width, NEAP_MIN(rest, n_sum), sum);           \
-          for (int64_t j = 0; j < NEAP_MIN(rest, n_sum); j++) total[j % n_side] += (double)sum[j];          \
-        }                                                                                                   \
-        for (int64_t j = 0; j < NEAP_MIN(n_side, k->o - b * k->side - first); j++)                          \
-          ((type *)k->db)[b * k->side + first + j] = (type)total[j];                                        \
-      }                                                                                                     \
+/* Blocks [begin, end) of channels. A block's positions times its channels are one stretch of an
+ * image, seen as rows of `width` elements, a multiple of `side`; what is left of the last row is
+ * added by itself. Images are added in double. */
+#define SUM_BIAS(type, suffix)                                                                     \
+  static void sum_bias_##suffix(void *context, int64_t begin, int64_t end) {                       \
+    const bias_sum *k = context;                                                                   \
+    int64_t blocks = (k->o + k->side - 1) / k->side, stretch = k->side * k->l;                     \
+    int64_t width = NEAP_MAX(LANES / k->side, 1) * k->side, rows = stretch / width,                \
+            rest = stretch % width;                                                                \
+    for (int64_t b = begin; b < end; b++)                                                          \
+      for (int64_t first = 0; first < k->side; first += LANES) {                                   \
+        int64_t n_side = NEAP_MIN(k->side - first, LANES),                                         \
+                n_sum = k->side <= LANES ? width : n_side;                                         \
+        double total[LANES] = {0};                                                                 \
+        type sum[LANES];                                                                           \
+        for (int64_t i = 0; i < k->n; i++) {                                                       \
+          const type *dy = (const type *)k->dy + (i * blocks + b) * stretch + first;               \
+          if (k->side == 1) {                                                                      \
+            total[0] += neap_row_sum_##suffix(dy, k->l);                                           \
+            continue;                                                                              \
+          }                                                                                        \
+          neap_rows_sum_##suffix(dy, rows, width, n_sum, sum);                                     \
+          for (int64_t j = 0; j < n_sum; j++) total[j % n_side] += (double)sum[j];                 \
+          neap_rows_sum_##suffix(dy + rows * width, rest > 0, width, NEAP_MIN(rest, n_sum), sum);  \
+          for (int64_t j = 0; j < NEAP_MIN(rest, n_sum); j++) total[j % n_side] += (double)sum[j]; \
+        }                                                                                          \
+        for (int64_t j = 0; j < NEAP_MIN(n_side, k->o - b * k->side - first); j++)                 \
+          ((type *)k->db)[b * k->side + first + j] = (type)total[j];                               \
+      }                                                                                            \
   }
 SUM_BIAS(float, f32)
 SUM_BIAS(double, f64)
@@ -267,9 +290,10 @@ void neap_conv_sum_bias(const neap_call *call) {
                 shape->dim[1],
                 neap_shape_span(shape, 2, shape->n_dim),
                 neap_window_side_by_side(&dy->layout, shape)};
-  int64_t blocks = (k.o + k.side - 1) / k.side, grain = NEAP_GRAIN / NEAP_MAX(k.n * k.l * k.side, 1);
-  neap_parallel_for(blocks, NEAP_MAX(grain, 1), call->n_thread, dy->type.dtype == NEAP_DTYPE_F64 ? sum_bias_f64 : sum_bias_f32,
-                    &k);
+  int64_t blocks = (k.o + k.side - 1) / k.side,
+          grain = NEAP_GRAIN / NEAP_MAX(k.n * k.l * k.side, 1);
+  neap_parallel_for(blocks, NEAP_MAX(grain, 1), call->n_thread,
+                    dy->type.dtype == NEAP_DTYPE_F64 ? sum_bias_f64 : sum_bias_f32, &k);
 }
 
 void neap_conv_ref_grad_weight(const neap_call *call) {

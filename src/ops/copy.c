@@ -1,4 +1,5 @@
-/* copy.c: Copy, Cast and StopGradient: the same numbers again, as new bytes, in another dtype, or cut off from the gradient. */
+/* copy.c: Copy, Cast and StopGradient: the same numbers again, as new bytes, in another dtype, or
+ * cut off from the gradient. */
 #include "math/vec.h"
 #include "ops/op.h"
 
@@ -20,7 +21,8 @@ static void run_copy(const neap_call *call) {
   const neap_operand *x = &call->in[0];
   job j = {.to = call->out[0].data, .from = x->data};
   if (j.to == j.from) return;
-  neap_parallel_for((int64_t)neap_layout_bytes(&x->type, &x->layout), 4 * NEAP_GRAIN, call->n_thread, copy_range, &j);
+  neap_parallel_for((int64_t)neap_layout_bytes(&x->type, &x->layout), 4 * NEAP_GRAIN,
+                    call->n_thread, copy_range, &j);
 }
 
 /* What arrives at y is what arrives at x: no op is needed. */
@@ -42,7 +44,9 @@ const neap_op neap_op_Copy = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .grad = grad_copy,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
   .cases = "{ {x={2,3,7}}, {x={{3,5}, dtype=\"i64\"}}, {x={0,4}}, {x={}} }",
 };
 
@@ -59,11 +63,13 @@ const neap_op neap_op_StopGradient = {
   .n_alias = 1,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
-/* ---- Cast ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Cast ------------------------------------------------------------------------------------ */
 
 enum { TO };
 
@@ -83,7 +89,8 @@ static void run_cast(const neap_call *call) {
 static neap_status infer_cast(neap_infer *c, neap_error *error) {
   neap_dtype to = (neap_dtype)c->attrs[TO].i;
   if (!neap_dtype_in(to, NEAP_ANY))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "to = %s is not a dtype", neap_dtype_name(to));
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "to = %s is not a dtype",
+                           neap_dtype_name(to));
   c->out[0] = (neap_type){to, c->in[0].shape};
   return NEAP_OK;
 }
@@ -93,7 +100,8 @@ static neap_status grad_cast(neap_grad *g, neap_error *error) {
   (void)error;
   neap_dtype from = neap_grad_type(g, g->in[0]).dtype, to = neap_grad_type(g, g->out[0]).dtype;
   if (neap_dtype_is_float(from) && neap_dtype_is_float(to))
-    g->din[0] = neap_grad_emit1(g, "Cast", 1, g->dout, NULL, (neap_set[]){NEAP_SET_INT("to", from), {0}});
+    g->din[0] =
+      neap_grad_emit1(g, "Cast", 1, g->dout, NULL, (neap_set[]){NEAP_SET_INT("to", from), {0}});
   return NEAP_OK;
 }
 
@@ -110,7 +118,8 @@ const neap_op neap_op_Cast = {
   .grad = grad_cast,
   .nan = NEAP_NAN_DECIDES,
   .special = "to integers NaN gives 0, infinities the bounds",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_cast}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_cast}, {0}},
   .cases =
     "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "
     "{x={0,4}, to=\"bool\", grad=false} }",

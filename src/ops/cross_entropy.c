@@ -1,15 +1,18 @@
 /* cross_entropy.c: SoftmaxCrossEntropy and its backward.
  *
- * x is (outer, C, inner) around the axis: M = outer inner rows of C classes. A row's target is a vector t over the classes:
- * from a label, t = (1-s) w_label at the label plus s/C w_c everywhere; from probabilities q, t_c = w_c ((1-s) q_c + s/C),
- * with s the label smoothing and w the class weights (1 when absent). Loss of a row: -sum_c t_c log softmax(x)_c.
- * Its gradient: softmax(x)_c sum(t) - t_c.
+ * x is (outer, C, inner) around the axis: M = outer inner rows of C classes. A row's target is a
+ * vector t over the classes: from a label, t = (1-s) w_label at the label plus s/C w_c everywhere;
+ * from probabilities q, t_c = w_c ((1-s) q_c + s/C), with s the label smoothing and w the class
+ * weights (1 when absent). Loss of a row: -sum_c t_c log softmax(x)_c. Its gradient: softmax(x)_c
+ * sum(t) - t_c.
  *
- * INVARIANT: where a label's probability is nearly 1, its loss and gradient keep their relative accuracy: they are what the
- * other classes leave of 1, and are summed from those, never had by subtraction from a rounded 1.
+ * INVARIANT: where a label's probability is nearly 1, its loss and gradient keep their relative
+ * accuracy: they are what the other classes leave of 1, and are summed from those, never had by
+ * subtraction from a rounded 1.
  *
- * Nothing is saved for the backward but the logits: probabilities come back from them for one pass over a row that is in
- * cache, and dlogits may overwrite them. INVARIANT: rows are summed in their order, so bits do not depend on threads.
+ * Nothing is saved for the backward but the logits: probabilities come back from them for one pass
+ * over a row that is in cache, and dlogits may overwrite them. INVARIANT: rows are summed in their
+ * order, so bits do not depend on threads.
  */
 #include "math/row.h"
 #include "math/vec.h"
@@ -51,8 +54,8 @@ static double class_weight(const job *k, int64_t c) {
                                                           : (double)((const float *)k->weight)[c];
 }
 
-/* With `report` a label out of range is a fault: the forward's task, which the backward does not repeat. Such a row is skipped
- * like an ignored one, so no class is read that does not exist. */
+/* With `report` a label out of range is a fault: the forward's task, which the backward does not
+ * repeat. Such a row is skipped like an ignored one, so no class is read that does not exist. */
 static target target_of(const job *k, int64_t row, bool report) {
   if (k->is_soft) return (target){-1, false, 1};
   int64_t label = neap_element_get_i64(k->label_dtype, k->label, row);
@@ -60,102 +63,114 @@ static target target_of(const job *k, int64_t row, bool report) {
   if (label >= 0 && label < k->n_class) return (target){label, false, class_weight(k, label)};
   if (report)
     neap_call_fault(k->call,
-                    "label %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " classes (labels count from 0)",
+                    "label %" PRId64 " at element %" PRId64 " is out of range for %" PRId64
+                    " classes (labels count from 0)",
                     label, row + 1, k->n_class);
   return (target){-1, true, 0};
 }
 
 /* Element offset of a row's first class. */
-static int64_t row_offset(const job *k, int64_t row) { return row / k->inner * k->n_class * k->inner + row % k->inner; }
+static int64_t row_offset(const job *k, int64_t row) {
+  return row / k->inner * k->n_class * k->inner + row % k->inner;
+}
 
-/* ---- rows, by dtype ------------------------------------------------------------------------------------------------------ */
+/* ---- rows, by dtype -------------------------------------------------------------------------- */
 
-#define ROWS(type, suffix, EXP)                                                                                       \
-  /* t_c of class c; `at` is the element of class c. */                                                               \
-  static double target_##suffix(const job *k, target t, int64_t c, int64_t at) {                                      \
-    double even = k->smoothing / (double)k->n_class;                                                                  \
-    double share = k->is_soft ? (double)((const type *)k->label)[at] : (c == t.label ? 1.0 : 0.0);                    \
-    return class_weight(k, c) * ((1 - k->smoothing) * share + even);                                                  \
-  }                                                                                                                   \
-  /* Largest logit, and log of the sum of exp(x - largest): log1p of what the others add to its 1. */                 \
-  static void normaliser_##suffix(const job *k, const type *x, type *most, double *log_sum) {                         \
-    if (k->inner == 1) {                                                                                              \
-      *most = neap_row_max_##suffix(x, k->n_class);                                                                   \
-      *log_sum = log1p((double)neap_row_exp_rest_##suffix(x, *most, k->n_class));                                     \
-      return;                                                                                                         \
-    }                                                                                                                 \
-    double rest = 0, ties = 0;                                                                                        \
-    *most = (type)-INFINITY;                                                                                          \
-    for (int64_t c = 0; c < k->n_class; c++) *most = x[c * k->inner] > *most ? x[c * k->inner] : *most;               \
-    for (int64_t c = 0; c < k->n_class; c++) {                                                                        \
-      double tie = x[c * k->inner] == *most ? 1 : 0;                                                                  \
-      rest += (double)EXP(x[c * k->inner] - *most) - tie;                                                             \
-      ties += tie;                                                                                                    \
-    }                                                                                                                 \
-    *log_sum = log1p(rest + (ties - 1));                                                                              \
-  }                                                                                                                   \
-  /* row[i] and row[M + i]: loss and weight of row i; for reduction none the losses go to out. */                     \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                           \
-    const job *k = context;                                                                                           \
-    for (int64_t i = begin; i < end; i++) {                                                                           \
-      target t = target_of(k, i, true);                                                                               \
-      double loss = 0, log_sum;                                                                                       \
-      if (!t.skip) {                                                                                                  \
-        int64_t first = row_offset(k, i);                                                                             \
-        const type *x = (const type *)k->x + first;                                                                   \
-        type most;                                                                                                    \
-        normaliser_##suffix(k, x, &most, &log_sum);                                                                   \
-        if (!k->is_soft && k->smoothing == 0) {                                                                       \
-          loss = t.weight * (log_sum - (double)(x[t.label * k->inner] - most));                                       \
-        } else {                                                                                                      \
-          for (int64_t c = 0; c < k->n_class; c++)                                                                    \
-            loss += target_##suffix(k, t, c, first + c * k->inner) * (log_sum - (double)(x[c * k->inner] - most));    \
-        }                                                                                                             \
-      }                                                                                                               \
-      if (k->reduction == NONE)                                                                                       \
-        ((type *)k->out)[i] = (type)loss;                                                                             \
-      else                                                                                                            \
-        k->row[i] = loss, k->row[k->n_row + i] = t.weight;                                                            \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  /* dx may be x: a class's logit is read for the last time when its gradient is written. */                          \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                          \
-    const job *k = context;                                                                                           \
-    for (int64_t i = begin; i < end; i++) {                                                                           \
-      target t = target_of(k, i, false);                                                                              \
-      int64_t first = row_offset(k, i), inner = k->inner, n = k->n_class;                                             \
-      const type *x = (const type *)k->x + first;                                                                     \
-      type *dx = (type *)k->out + first, most;                                                                        \
-      double log_sum, g = (double)((const type *)k->dloss)[k->reduction == NONE ? i : 0] / k->divisor;                \
-      if (t.skip) {                                                                                                   \
-        for (int64_t c = 0; c < n; c++) dx[c * inner] = 0;                                                            \
-        continue;                                                                                                     \
-      }                                                                                                               \
-      if (inner == 1 && !k->is_soft && k->smoothing == 0) {                                                           \
-        type scale = (type)(g * t.weight);                                                                            \
-        most = neap_row_max_##suffix(x, n);                                                                           \
-        type own = EXP(x[t.label] - most), rest = neap_row_exp_##suffix(x, 1, most, dx, t.label);                     \
-        rest += neap_row_exp_##suffix(x + t.label + 1, 1, most, dx + t.label + 1, n - t.label - 1);                   \
-        dx[t.label] = -rest;                                                                                          \
-        neap_row_scale_##suffix(dx, scale / (own + rest), n);                                                         \
-        continue;                                                                                                     \
-      }                                                                                                               \
-      normaliser_##suffix(k, x, &most, &log_sum);                                                                     \
-      double total = 0;                                                                                               \
-      for (int64_t c = 0; c < n; c++) total += target_##suffix(k, t, c, first + c * inner);                           \
-      for (int64_t c = 0; c < n; c++) {                                                                               \
-        double log_p = (double)(x[c * inner] - most) - log_sum, wanted = target_##suffix(k, t, c, first + c * inner); \
-        double off = log_p > LOG_HALF ? expm1(log_p) * total + (total - wanted) : exp(log_p) * total - wanted;        \
-        dx[c * inner] = (type)(g * off);                                                                              \
-      }                                                                                                               \
-    }                                                                                                                 \
+#define ROWS(type, suffix, EXP)                                                                    \
+  /* t_c of class c; `at` is the element of class c. */                                            \
+  static double target_##suffix(const job *k, target t, int64_t c, int64_t at) {                   \
+    double even = k->smoothing / (double)k->n_class;                                               \
+    double share = k->is_soft ? (double)((const type *)k->label)[at] : (c == t.label ? 1.0 : 0.0); \
+    return class_weight(k, c) * ((1 - k->smoothing) * share + even);                               \
+  }                                                                                                \
+  /* Largest logit, and log of the sum of exp(x - largest): log1p of what the others add \
+   * to its 1. */         \
+  static void normaliser_##suffix(const job *k, const type *x, type *most, double *log_sum) {      \
+    if (k->inner == 1) {                                                                           \
+      *most = neap_row_max_##suffix(x, k->n_class);                                                \
+      *log_sum = log1p((double)neap_row_exp_rest_##suffix(x, *most, k->n_class));                  \
+      return;                                                                                      \
+    }                                                                                              \
+    double rest = 0, ties = 0;                                                                     \
+    *most = (type)-INFINITY;                                                                       \
+    for (int64_t c = 0; c < k->n_class; c++)                                                       \
+      *most = x[c * k->inner] > *most ? x[c * k->inner] : *most;                                   \
+    for (int64_t c = 0; c < k->n_class; c++) {                                                     \
+      double tie = x[c * k->inner] == *most ? 1 : 0;                                               \
+      rest += (double)EXP(x[c * k->inner] - *most) - tie;                                          \
+      ties += tie;                                                                                 \
+    }                                                                                              \
+    *log_sum = log1p(rest + (ties - 1));                                                           \
+  }                                                                                                \
+  /* row[i] and row[M + i]: loss and weight of row i; for reduction none the losses go to \
+   * out. */        \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                        \
+    const job *k = context;                                                                        \
+    for (int64_t i = begin; i < end; i++) {                                                        \
+      target t = target_of(k, i, true);                                                            \
+      double loss = 0, log_sum;                                                                    \
+      if (!t.skip) {                                                                               \
+        int64_t first = row_offset(k, i);                                                          \
+        const type *x = (const type *)k->x + first;                                                \
+        type most;                                                                                 \
+        normaliser_##suffix(k, x, &most, &log_sum);                                                \
+        if (!k->is_soft && k->smoothing == 0) {                                                    \
+          loss = t.weight * (log_sum - (double)(x[t.label * k->inner] - most));                    \
+        } else {                                                                                   \
+          for (int64_t c = 0; c < k->n_class; c++)                                                 \
+            loss += target_##suffix(k, t, c, first + c * k->inner) *                               \
+                    (log_sum - (double)(x[c * k->inner] - most));                                  \
+        }                                                                                          \
+      }                                                                                            \
+      if (k->reduction == NONE)                                                                    \
+        ((type *)k->out)[i] = (type)loss;                                                          \
+      else                                                                                         \
+        k->row[i] = loss, k->row[k->n_row + i] = t.weight;                                         \
+    }                                                                                              \
+  }                                                                                                \
+  /* dx may be x: a class's logit is read for the last time when its gradient is written. */       \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                       \
+    const job *k = context;                                                                        \
+    for (int64_t i = begin; i < end; i++) {                                                        \
+      target t = target_of(k, i, false);                                                           \
+      int64_t first = row_offset(k, i), inner = k->inner, n = k->n_class;                          \
+      const type *x = (const type *)k->x + first;                                                  \
+      type *dx = (type *)k->out + first, most;                                                     \
+      double log_sum,                                                                              \
+        g = (double)((const type *)k->dloss)[k->reduction == NONE ? i : 0] / k->divisor;           \
+      if (t.skip) {                                                                                \
+        for (int64_t c = 0; c < n; c++) dx[c * inner] = 0;                                         \
+        continue;                                                                                  \
+      }                                                                                            \
+      if (inner == 1 && !k->is_soft && k->smoothing == 0) {                                        \
+        type scale = (type)(g * t.weight);                                                         \
+        most = neap_row_max_##suffix(x, n);                                                        \
+        type own = EXP(x[t.label] - most), rest = neap_row_exp_##suffix(x, 1, most, dx, t.label);  \
+        rest +=                                                                                    \
+          neap_row_exp_##suffix(x + t.label + 1, 1, most, dx + t.label + 1, n - t.label - 1);      \
+        dx[t.label] = -rest;                                                                       \
+        neap_row_scale_##suffix(dx, scale / (own + rest), n);                                      \
+        continue;                                                                                  \
+      }                                                                                            \
+      normaliser_##suffix(k, x, &most, &log_sum);                                                  \
+      double total = 0;                                                                            \
+      for (int64_t c = 0; c < n; c++) total += target_##suffix(k, t, c, first + c * inner);        \
+      for (int64_t c = 0; c < n; c++) {                                                            \
+        double log_p = (double)(x[c * inner] - most) - log_sum,                                    \
+               wanted = target_##suffix(k, t, c, first + c * inner);                               \
+        double off = log_p > LOG_HALF ? expm1(log_p) * total + (total - wanted)                    \
+                                      : exp(log_p) * total - wanted;                               \
+        dx[c * inner] = (type)(g * off);                                                           \
+      }                                                                                            \
+    }                                                                                              \
   }
 ROWS(float, f32, neap_exp_f32)
 ROWS(double, f64, exp)
 
-/* ---- the ops --------------------------------------------------------------------------------------------------------------- */
+/* ---- the ops --------------------------------------------------------------------------------- */
 
-/* logits as (outer, C, inner): rows are outer times inner. The scratch has room for each row's loss and weight. */
+/* logits as (outer, C, inner): rows are outer times inner. The scratch has room for each row's loss
+ * and weight. */
 static job job_of(const neap_call *call) {
   const neap_shape *x = &call->in[LOGITS].type.shape;
   int axis = neap_axis(call->attrs[AXIS].i, x->n_dim);
@@ -178,7 +193,9 @@ static job job_of(const neap_call *call) {
 }
 
 /* Rows in the least share of a thread. An element counts eightfold, for its exponential. */
-static int64_t grain_of(const job *k) { return NEAP_MAX(NEAP_GRAIN / 8 / NEAP_MAX(k->n_class, 1), 1); }
+static int64_t grain_of(const job *k) {
+  return NEAP_MAX(NEAP_GRAIN / 8 / NEAP_MAX(k->n_class, 1), 1);
+}
 
 /* Rows are shared out among the threads; their losses are summed by one, in double. */
 static void run(const neap_call *call) {
@@ -192,7 +209,8 @@ static void run(const neap_call *call) {
   neap_element_set(call->out[0].type.dtype, call->out[0].data, 0, loss);
 }
 
-/* The divisor of the mean is summed again from the labels, in the order of the forward: the same number. */
+/* The divisor of the mean is summed again from the labels, in the order of the forward: the same
+ * number. */
 static void run_grad(const neap_call *call) {
   job k = job_of(call);
   k.dloss = call->in[DLOSS].data;
@@ -213,33 +231,40 @@ static bool choose(neap_choose *c) {
   return true;
 }
 
-/* Labels as numbers have the shape of the logits without the classes, as probabilities theirs. The loss is a scalar, or one a
- * row. */
+/* Labels as numbers have the shape of the logits without the classes, as probabilities theirs. The
+ * loss is a scalar, or one a row. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[LOGITS].shape, *labels = &c->in[LABELS].shape;
   int axis;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, LOGITS, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
-  if (x->dim[axis] == 0) return neap_infer_fail(c, NEAP_SHAPE, LOGITS, error, "logits %s have no class", neap_shape_text(x, a));
+  if (x->dim[axis] == 0)
+    return neap_infer_fail(c, NEAP_SHAPE, LOGITS, error, "logits %s have no class",
+                           neap_shape_text(x, a));
   neap_shape rows = {.n_dim = x->n_dim - 1};
   for (int d = 0, to = 0; d < x->n_dim; d++)
     if (d != axis) rows.dim[to++] = x->dim[d];
   bool is_soft = neap_dtype_is_float(c->in[LABELS].dtype);
   if (is_soft && c->in[LABELS].dtype != c->in[LOGITS].dtype)
-    return neap_infer_fail(c, NEAP_DTYPE, LABELS, error, "labels that are probabilities need the dtype of the logits, %s, got %s",
-                           neap_dtype_name(c->in[LOGITS].dtype), neap_dtype_name(c->in[LABELS].dtype));
+    return neap_infer_fail(c, NEAP_DTYPE, LABELS, error,
+                           "labels that are probabilities need the dtype of the logits, %s, got %s",
+                           neap_dtype_name(c->in[LOGITS].dtype),
+                           neap_dtype_name(c->in[LABELS].dtype));
   if (!neap_shape_equal(labels, is_soft ? x : &rows))
-    return neap_infer_fail(c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s",
-                           neap_shape_text(is_soft ? x : &rows, a), neap_shape_text(x, b), neap_shape_text(labels, got));
+    return neap_infer_fail(
+      c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s",
+      neap_shape_text(is_soft ? x : &rows, a), neap_shape_text(x, b), neap_shape_text(labels, got));
   if (c->n_in > WEIGHT && c->in[WEIGHT].dtype != NEAP_DTYPE_NONE) {
     const neap_type *w = &c->in[WEIGHT];
     if (w->dtype != c->in[LOGITS].dtype || w->shape.n_dim != 1 || w->shape.dim[0] != x->dim[axis])
-      return neap_infer_fail(c, NEAP_SHAPE, WEIGHT, error, "weight expects %s (%lld), one for each class, got %s %s",
-                             neap_dtype_name(c->in[LOGITS].dtype), (long long)x->dim[axis], neap_dtype_name(w->dtype),
-                             neap_shape_text(&w->shape, a));
+      return neap_infer_fail(c, NEAP_SHAPE, WEIGHT, error,
+                             "weight expects %s (%lld), one for each class, got %s %s",
+                             neap_dtype_name(c->in[LOGITS].dtype), (long long)x->dim[axis],
+                             neap_dtype_name(w->dtype), neap_shape_text(&w->shape, a));
   }
-  c->out[0] = (neap_type){c->in[LOGITS].dtype, c->attrs[REDUCTION].i == NONE ? rows : (neap_shape){0}};
+  c->out[0] =
+    (neap_type){c->in[LOGITS].dtype, c->attrs[REDUCTION].i == NONE ? rows : (neap_shape){0}};
   return NEAP_OK;
 }
 
@@ -254,21 +279,28 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 4.0 * (double)neap_shape_elems(&c->in[LOGITS].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 4.0 * (double)neap_shape_elems(&c->in[LOGITS].shape);
+}
 
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error; /* probabilities as labels get no gradient: they are data */
-  neap_value_id in[] = {g->in[LOGITS], g->in[LABELS], g->n_in > WEIGHT ? g->in[WEIGHT] : NEAP_NO_VALUE, g->dout[0]};
-  if (g->want[LOGITS]) g->din[LOGITS] = neap_grad_emit1(g, "SoftmaxCrossEntropyGrad", 4, in, g, NULL);
+  neap_value_id in[] = {g->in[LOGITS], g->in[LABELS],
+                        g->n_in > WEIGHT ? g->in[WEIGHT] : NEAP_NO_VALUE, g->dout[0]};
+  if (g->want[LOGITS])
+    g->din[LOGITS] = neap_grad_emit1(g, "SoftmaxCrossEntropyGrad", 4, in, g, NULL);
   return NEAP_OK;
 }
 
 #define LABEL_DTYPES (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8) | NEAP_FLOATS)
-#define ATTRS                                                                                                           \
-  [AXIS] = {"axis", "dimension of the classes", NEAP_ATTR_AXIS, .value = {.i = -1}},                                    \
-  [REDUCTION] = {"reduction", "of the rows' losses", NEAP_ATTR_ENUM, .value = {.i = MEAN}, .choices = "none|mean|sum"}, \
-  [IGNORE_INDEX] = {"ignore_index", "label of rows that do not count", NEAP_ATTR_INT, .value = {.i = -100}},            \
-  [LABEL_SMOOTHING] = {"label_smoothing", "share of the target spread over all classes", NEAP_ATTR_FLOAT, .least = 0, .most = 1}
+#define ATTRS                                                                              \
+  [AXIS] = {"axis", "dimension of the classes", NEAP_ATTR_AXIS, .value = {.i = -1}},       \
+  [REDUCTION] = {"reduction", "of the rows' losses", NEAP_ATTR_ENUM, .value = {.i = MEAN}, \
+                 .choices = "none|mean|sum"},                                              \
+  [IGNORE_INDEX] = {"ignore_index", "label of rows that do not count", NEAP_ATTR_INT,      \
+                    .value = {.i = -100}},                                                 \
+  [LABEL_SMOOTHING] = {"label_smoothing", "share of the target spread over all classes",   \
+                       NEAP_ATTR_FLOAT, .least = 0, .most = 1}
 
 const neap_op neap_op_SoftmaxCrossEntropy = {
   .name = "SoftmaxCrossEntropy",
@@ -288,12 +320,16 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
   .cases =
     "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
-    "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, label_smoothing=0.15, "
+    "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, "
+    "label_smoothing=0.15, "
     "reduction=\"none\", wrt={\"logits\"}}, "
-    "{logits={2,4,3,3}, labels={{2,3,3}, dtype=\"i64\", low=0, high=4}, axis=2, ignore_index=2, label_smoothing=0.1}, "
+    "{logits={2,4,3,3}, labels={{2,3,3}, dtype=\"i64\", low=0, high=4}, axis=2, ignore_index=2, "
+    "label_smoothing=0.1}, "
     "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", wrt={\"logits\"}}, "
     "{logits={0,4}, labels={{0}, dtype=\"i64\"}, reduction=\"sum\"} }",
 };
@@ -313,6 +349,7 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .n_inplace = 1,
   .infer = infer_grad,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
 };

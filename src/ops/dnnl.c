@@ -1,10 +1,11 @@
-/* dnnl.c: from an op's contexts to oneDNN kernels and back: the glue that all `dnnl` kernels share. */
+/* dnnl.c: from an op's contexts to oneDNN kernels and back: the glue that all `dnnl` kernels
+ * share. */
 #include "ops/dnnl.h"
 
 #include <string.h>
 
-static neap_onednn_case new_case(neap_onednn_kind kind, const neap_choice *choice, int n_in, const neap_type *in, int n_out,
-                                 const neap_type *out) {
+static neap_onednn_case new_case(neap_onednn_kind kind, const neap_choice *choice, int n_in,
+                                 const neap_type *in, int n_out, const neap_type *out) {
   neap_onednn_case c;
   memset(&c, 0, sizeof c);
   c.kind = kind, c.n_in = n_in, c.n_out = n_out, c.in = in, c.out = out;
@@ -14,16 +15,20 @@ static neap_onednn_case new_case(neap_onednn_kind kind, const neap_choice *choic
 }
 
 neap_onednn_case neap_dnnl_case_choose(const neap_choose *choose, neap_onednn_kind kind) {
-  neap_onednn_case c = new_case(kind, choose->choice, choose->n_in, choose->in, choose->n_out, choose->out);
-  for (int i = 0; i < NEAP_MIN(c.n_in, NEAP_ONEDNN_MAX_IN); i++) c.in_layout[i] = choose->in_layout[i];
+  neap_onednn_case c =
+    new_case(kind, choose->choice, choose->n_in, choose->in, choose->n_out, choose->out);
+  for (int i = 0; i < NEAP_MIN(c.n_in, NEAP_ONEDNN_MAX_IN); i++)
+    c.in_layout[i] = choose->in_layout[i];
   c.scratch_limit = choose->scratch_limit;
   return c;
 }
 
 neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kind) {
   neap_onednn_case c = new_case(kind, bind->choice, bind->n_in, bind->in, bind->n_out, bind->out);
-  for (int i = 0; i < NEAP_MIN(c.n_in, NEAP_ONEDNN_MAX_IN); i++) c.in_layout[i] = bind->choice->in[i];
-  for (int i = 0; i < NEAP_MIN(c.n_out, NEAP_ONEDNN_MAX_OUT); i++) c.out_layout[i] = bind->choice->out[i];
+  for (int i = 0; i < NEAP_MIN(c.n_in, NEAP_ONEDNN_MAX_IN); i++)
+    c.in_layout[i] = bind->choice->in[i];
+  for (int i = 0; i < NEAP_MIN(c.n_out, NEAP_ONEDNN_MAX_OUT); i++)
+    c.out_layout[i] = bind->choice->out[i];
   c.algorithm = (neap_onednn_algorithm)bind->choice->algorithm;
   return c;
 }
@@ -38,7 +43,8 @@ static bool ask(const neap_choice *like, neap_onednn_case *c) {
 }
 
 bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {
-  if (c->n_in > NEAP_ONEDNN_MAX_IN || c->n_out > NEAP_ONEDNN_MAX_OUT || !ask(choose->like, c)) return false;
+  if (c->n_in > NEAP_ONEDNN_MAX_IN || c->n_out > NEAP_ONEDNN_MAX_OUT || !ask(choose->like, c))
+    return false;
   neap_choice *choice = choose->choice;
   for (int i = 0; i < c->n_in; i++) choice->in[i] = c->in_layout[i];
   for (int i = 0; i < c->n_out; i++) choice->out[i] = c->out_layout[i];
@@ -57,7 +63,8 @@ bool neap_dnnl_choose_elementwise(neap_choose *choose, neap_onednn_kind kind) {
   return neap_dnnl_choose(choose, &c);
 }
 
-neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel, neap_error *error) {
+neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel,
+                           neap_error *error) {
   neap_onednn *made = NULL;
   c->scratch_bytes = bind->choice->scratch_bytes;
   c->stash_bytes = bind->choice->stash_bytes;
@@ -72,11 +79,14 @@ void neap_dnnl_run(const neap_call *call) {
   void *in[NEAP_ONEDNN_MAX_IN], *out[NEAP_ONEDNN_MAX_OUT];
   for (int i = 0; i < call->n_in; i++) in[i] = call->in[i].data;
   for (int i = 0; i < call->n_out; i++) out[i] = call->out[i].data;
-  if (!neap_onednn_run(call->kernel, in, out, call->scratch)) neap_call_fault(call, "oneDNN refused to run a kernel it had made");
+  if (!neap_onednn_run(call->kernel, in, out, call->scratch))
+    neap_call_fault(call, "oneDNN refused to run a kernel it had made");
 }
 
 neap_gemm_engine neap_gemm_engine_of(neap_engine engine) {
-  return engine == NEAP_ENGINE_REF ? NEAP_GEMM_NAIVE : engine == NEAP_ENGINE_DNNL ? NEAP_GEMM_DNNL : NEAP_GEMM_BLAS;
+  return engine == NEAP_ENGINE_REF    ? NEAP_GEMM_NAIVE
+         : engine == NEAP_ENGINE_DNNL ? NEAP_GEMM_DNNL
+                                      : NEAP_GEMM_BLAS;
 }
 
 bool neap_dnnl_choose_product(neap_choose *choose) {

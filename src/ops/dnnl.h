@@ -1,7 +1,9 @@
-/* dnnl.h: the way from an op's contexts to the oneDNN engine of math, shared by all kernels of engine `dnnl`.
+/* dnnl.h: the way from an op's contexts to the oneDNN engine of math, shared by all kernels of
+ * engine `dnnl`.
  *
- * An op's choose and bind each start a case with the operands of their context, add geometry and flags alike, and hand it
- * over. What choose learned (layouts, bytes, algorithm) travels in the choice, so that bind can build the same again.
+ * An op's choose and bind each start a case with the operands of their context, add geometry and
+ * flags alike, and hand it over. What choose learned (layouts, bytes, algorithm) travels in the
+ * choice, so that bind can build the same again.
  */
 #ifndef NEAP_OPS_DNNL_H
 #define NEAP_OPS_DNNL_H
@@ -10,7 +12,8 @@
 #include "math/onednn.h"
 #include "ops/op.h"
 
-/* A problem of `kind` with the operands and threads of the context; the caller adds geometry and flags. */
+/* A problem of `kind` with the operands and threads of the context; the caller adds geometry and
+ * flags. */
 neap_onednn_case neap_dnnl_case_choose(const neap_choose *choose, neap_onednn_kind kind);
 neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kind);
 /* Fills the choice from what oneDNN wants; false when it has no good kernel. */
@@ -18,24 +21,28 @@ bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c);
 /* For kernels of any layout: the layouts that the choice has already, which oneDNN leaves alone. */
 bool neap_dnnl_choose_elementwise(neap_choose *choose, neap_onednn_kind kind);
 /* Makes the kernel and checks that it keeps the choice's promises; PLAN error when not. */
-neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel, neap_error *error);
+neap_status neap_dnnl_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel,
+                           neap_error *error);
 void neap_dnnl_unbind(void *kernel);
 void neap_dnnl_run(const neap_call *call);
 
 /* choose_NAME, bind_NAME of an elementwise op that is one problem of `kind`. */
-#define NEAP_DNNL_ELEMENTWISE(name, kind)                                                               \
-  static bool choose_##name(neap_choose *choose) { return neap_dnnl_choose_elementwise(choose, kind); } \
-  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {             \
-    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                               \
-    return neap_dnnl_bind(bind, &c, kernel, error);                                                     \
+#define NEAP_DNNL_ELEMENTWISE(name, kind)                                                   \
+  static bool choose_##name(neap_choose *choose) {                                          \
+    return neap_dnnl_choose_elementwise(choose, kind);                                      \
+  }                                                                                         \
+  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) { \
+    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                   \
+    return neap_dnnl_bind(bind, &c, kernel, error);                                         \
   }
-#define NEAP_DNNL_ELEMENTWISE_KERNEL(name)                                                                                 \
-  {                                                                                                                        \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .any_layout = true, .choose = choose_##name, .bind = bind_##name, \
-    .unbind = neap_dnnl_unbind, .run = neap_dnnl_run                                                                       \
+#define NEAP_DNNL_ELEMENTWISE_KERNEL(name)                                                         \
+  {                                                                                                \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .any_layout = true,                       \
+    .choose = choose_##name, .bind = bind_##name, .unbind = neap_dnnl_unbind, .run = neap_dnnl_run \
   }
 
-/* Kernels that are loops around matrix products have no oneDNN primitive: the engine only says whose products they use. */
+/* Kernels that are loops around matrix products have no oneDNN primitive: the engine only says
+ * whose products they use. */
 neap_gemm_engine neap_gemm_engine_of(neap_engine engine);
 /* For such kernels of engine `dnnl`: always, where oneDNN is built in. */
 bool neap_dnnl_choose_product(neap_choose *choose);

@@ -1,10 +1,11 @@
 /* dropout.c: Dropout and its backward.
  *
- * Element i is kept when word i % 4 of Philox block i / 4 is at least rate 2^32, and then scaled by 1 / (1 - rate), so
- * that inference needs no scaling. The forward leaves one bit per element, 1 for kept, in the stash; the backward reads
- * that and nothing else, so x and y may die or be overwritten.
- * INVARIANT: threads own whole chunks of elements, and so whole bytes of the mask. A mask's bits past the last element are
- * drawn like the others.
+ * Element i is kept when word i % 4 of Philox block i / 4 is at least rate 2^32, and then scaled by
+ * 1 / (1 - rate), so that inference needs no scaling. The forward leaves one bit per element, 1 for
+ * kept, in the stash; the backward reads that and nothing else, so x and y may die or be
+ * overwritten.
+ * INVARIANT: threads own whole chunks of elements, and so whole bytes of the mask. A mask's bits
+ * past the last element are drawn like the others.
  */
 #include "math/philox.h"
 #include "math/vec.h"
@@ -25,7 +26,8 @@ typedef struct job {
 enum { CHUNK = NEAP_PHILOX_WORDS, CHUNK_BYTES = CHUNK / 8 };
 
 /* keep[i] = 1 for the elements of chunk `chunk` that stay, and their bits. */
-NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restrict keep, uint8_t *restrict bits) {
+NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restrict keep,
+                                   uint8_t *restrict bits) {
   uint32_t word[CHUNK];
   const neap_call *c = j->call;
   neap_philox_words(c->seed, c->stream, c->step, (uint64_t)(chunk * NEAP_PHILOX_BLOCKS), word);
@@ -38,19 +40,21 @@ NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restric
 }
 
 /* y = keep ? scale x : 0, for n elements from `at`. */
-#define APPLY(suffix, T)                                                                                            \
-  NEAP_MULTIVERSION static void apply_##suffix(const job *j, int64_t at, int64_t n, const uint8_t *restrict keep) { \
-    const T *x = (const T *)j->x + at;                                                                              \
-    T *y = (T *)j->y + at;                                                                                          \
-    const T scale = (T)j->scale;                                                                                    \
-    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) y[k] = keep[k] != 0 ? x[k] * scale : 0;                    \
+#define APPLY(suffix, T)                                                                         \
+  NEAP_MULTIVERSION static void apply_##suffix(const job *j, int64_t at, int64_t n,              \
+                                               const uint8_t *restrict keep) {                   \
+    const T *x = (const T *)j->x + at;                                                           \
+    T *y = (T *)j->y + at;                                                                       \
+    const T scale = (T)j->scale;                                                                 \
+    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) y[k] = keep[k] != 0 ? x[k] * scale : 0; \
   }
 APPLY(f32, float)
 APPLY(f64, double)
 
 static void apply(const job *j, int64_t chunk, const uint8_t keep[CHUNK]) {
   int64_t at = chunk * CHUNK;
-  (j->call->in[0].type.dtype == NEAP_DTYPE_F64 ? apply_f64 : apply_f32)(j, at, NEAP_MIN(CHUNK, j->n - at), keep);
+  (j->call->in[0].type.dtype == NEAP_DTYPE_F64 ? apply_f64 : apply_f32)(
+    j, at, NEAP_MIN(CHUNK, j->n - at), keep);
 }
 
 /* Bytes of the mask that belong to a chunk: the last may have fewer. */
@@ -96,20 +100,23 @@ static job job_of(const neap_call *call, void *mask) {
                1 / (1 - rate)};
 }
 
-/* Without training a copy, or nothing at all in place. A chunk costs more than in the backward, since its words are drawn, so a
- * share has fewer of them. */
+/* Without training a copy, or nothing at all in place. A chunk costs more than in the backward,
+ * since its words are drawn, so a share has fewer of them. */
 static void run_forward(const neap_call *call) {
   if (call->attrs[TRAINING].i == 0) {
-    if (call->out[0].data != call->in[0].data) memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->in[0].type));
+    if (call->out[0].data != call->in[0].data)
+      memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->in[0].type));
     return;
   }
   job j = job_of(call, call->n_out > 1 ? call->out[1].data : NULL);
-  neap_parallel_for((j.n + CHUNK - 1) / CHUNK, NEAP_GRAIN / CHUNK / 4, call->n_thread, forward_range, &j);
+  neap_parallel_for((j.n + CHUNK - 1) / CHUNK, NEAP_GRAIN / CHUNK / 4, call->n_thread,
+                    forward_range, &j);
 }
 
 static void run_backward(const neap_call *call) {
   job j = job_of(call, call->in[1].data);
-  neap_parallel_for((j.n + CHUNK - 1) / CHUNK, NEAP_GRAIN / CHUNK, call->n_thread, backward_range, &j);
+  neap_parallel_for((j.n + CHUNK - 1) / CHUNK, NEAP_GRAIN / CHUNK, call->n_thread, backward_range,
+                    &j);
 }
 
 static neap_status infer(neap_infer *c, neap_error *error) {
@@ -119,7 +126,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The mask is the forward's stash, of which graph knows whose it is, or bytes that somebody gives. */
+/* The mask is the forward's stash, of which graph knows whose it is, or bytes that somebody
+ * gives. */
 static neap_status infer_backward(neap_infer *c, neap_error *error) {
   neap_type mask = {NEAP_DTYPE_U8, NEAP_SHAPE(mask_bytes(&c->in[0].shape))};
   if (neap_shape_elems(&c->in[1].shape) != 0) NEAP_TRY(neap_infer_expect(c, 1, &mask, error));
@@ -133,7 +141,8 @@ static bool choose_backward(neap_choose *c) {
 }
 
 static bool choose(neap_choose *c) {
-  if (c->n_out > 1 && c->attrs[TRAINING].i != 0) c->choice->stash_bytes = (size_t)mask_bytes(&c->in[0].shape);
+  if (c->n_out > 1 && c->attrs[TRAINING].i != 0)
+    c->choice->stash_bytes = (size_t)mask_bytes(&c->in[0].shape);
   return true;
 }
 
@@ -144,29 +153,39 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   }
   if (g->n_out < 2 || g->out[1] == NEAP_NO_VALUE)
     return neap_fail(error, NEAP_INTERNAL, "Dropout has no mask to differentiate with");
-  g->din[0] = neap_grad_emit1(g, "DropoutGrad", 2, (neap_value_id[]){g->dout[0], g->out[1]}, g, NULL);
+  g->din[0] =
+    neap_grad_emit1(g, "DropoutGrad", 2, (neap_value_id[]){g->dout[0], g->out[1]}, g, NULL);
   return NEAP_OK;
 }
 
-#define RATE_ATTR \
-  [RATE] = {"rate", "probability to drop an element", NEAP_ATTR_FLOAT, .value = {.f = 0.5}, .least = 0, .most = 0.999999}
+#define RATE_ATTR                                              \
+  [RATE] = {"rate",          "probability to drop an element", \
+            NEAP_ATTR_FLOAT, .value = {.f = 0.5},              \
+            .least = 0,      .most = 0.999999}
 
 const neap_op neap_op_Dropout = {
   .name = "Dropout",
-  .summary = "Sets elements to 0 at random and scales the others up; does nothing when not training.",
+  .summary =
+    "Sets elements to 0 at random and scales the others up; does nothing when not training.",
   .math = "y = kept ? x / (1 - rate) : 0",
   .example = "net:Dropout(\"x\", \"y\", {rate = 0.1})",
   .source = "Srivastava et al., JMLR 15, 2014 (inverted)",
   .inputs = {{"x", "any shape"}},
-  .outputs = {{"y", "shape of x"}, {"mask", "one bit per element: kept", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
+  .outputs = {{"y", "shape of x"},
+              {"mask", "one bit per element: kept", NEAP_BIT(U8),
+               NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .attrs = {RATE_ATTR, [TRAINING] = {"training", "drop at all", NEAP_ATTR_BOOL, .value = {.i = 1}}},
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .effects = NEAP_EFFECT_RANDOM,
   .infer = infer,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run_forward}, {0}},
-  .cases = "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={3,21}, outputs=2}, {x={0,4}} }",
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run_forward}, {0}},
+  .cases =
+    "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={3,21}, outputs=2}, "
+    "{x={0,4}} }",
 };
 
 const neap_op neap_op_DropoutGrad = {
@@ -174,13 +193,16 @@ const neap_op neap_op_DropoutGrad = {
   .summary = "Backward of Dropout.",
   .math = "dx = kept ? dy / (1 - rate) : 0",
   .internal = true,
-  .inputs = {{"dy", "gradient of the output"}, {"mask", "of the forward", NEAP_BIT(U8), NEAP_ARG_STASH}},
+  .inputs = {{"dy", "gradient of the output"},
+             {"mask", "of the forward", NEAP_BIT(U8), NEAP_ARG_STASH}},
   .outputs = {{"dx", "shape of dy"}},
   .attrs = {RATE_ATTR},
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = infer_backward,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_backward, .run = run_backward}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_backward, .run = run_backward},
+      {0}},
   .cases = "{ {dy={2,3,8}, mask={{6}, dtype=\"u8\"}, rate=0.25} }",
 };

@@ -1,8 +1,8 @@
 /* elementwise.c: walks the operands of an elementwise op in stretches that its row loop can take.
  *
- * Dimensions are collapsed first: neighbours that every input crosses with one constant stride (or 0, where it is
- * broadcast) become one. What is left is an odometer over a few outer dimensions and stretches along the innermost; two
- * equal shapes leave one stretch.
+ * Dimensions are collapsed first: neighbours that every input crosses with one constant stride (or
+ * 0, where it is broadcast) become one. What is left is an odometer over a few outer dimensions and
+ * stretches along the innermost; two equal shapes leave one stretch.
  * INVARIANT: along the innermost collapsed dimension each stride is 1 or 0.
  */
 #include "ops/elementwise.h"
@@ -30,14 +30,15 @@ static void add_dim(walk *w, int64_t n, const int64_t stride[NEAP_ROW_MAX_IN]) {
   for (int k = 0; k < w->n_in; k++) w->stride[k][d] = stride[k];
 }
 
-/* The output's dimensions as few as they can be: equal shapes are one row, whatever their layout; else neighbours merge where
- * every operand walks them as one. */
+/* The output's dimensions as few as they can be: equal shapes are one row, whatever their layout;
+ * else neighbours merge where every operand walks them as one. */
 static void collapse(walk *w) {
   const neap_operand *out = &w->call->out[0];
   const neap_shape *shape = &out->type.shape;
   const int64_t ones[NEAP_ROW_MAX_IN] = {1, 1, 1, 1};
   bool same = true;
-  for (int k = 0; k < w->n_in; k++) same = same && neap_shape_equal(&w->call->in[k].type.shape, shape);
+  for (int k = 0; k < w->n_in; k++)
+    same = same && neap_shape_equal(&w->call->in[k].type.shape, shape);
   if (same) {
     add_dim(w, neap_operand_lanes(out), ones);
     return;
@@ -45,7 +46,8 @@ static void collapse(walk *w) {
   for (int d = 0; d < shape->n_dim; d++) {
     int64_t stride[NEAP_ROW_MAX_IN] = {0};
     if (shape->dim[d] == 1) continue;
-    for (int k = 0; k < w->n_in; k++) stride[k] = broadcast_stride(&w->call->in[k].type.shape, d, shape->n_dim);
+    for (int k = 0; k < w->n_in; k++)
+      stride[k] = broadcast_stride(&w->call->in[k].type.shape, d, shape->n_dim);
     add_dim(w, shape->dim[d], stride);
   }
   if (w->n_dim == 0) add_dim(w, 1, ones);
@@ -69,7 +71,8 @@ static void walk_range(void *context, int64_t begin, int64_t end) {
     for (int k = 0; k < w->n_in; k++) {
       int64_t offset = 0;
       for (int d = 0; d <= last; d++) offset += index[d] * w->stride[k][d];
-      row.in[k] = (const char *)w->call->in[k].data + (size_t)offset * neap_dtype_bytes(w->call->in[k].type.dtype);
+      row.in[k] = (const char *)w->call->in[k].data +
+                  (size_t)offset * neap_dtype_bytes(w->call->in[k].type.dtype);
     }
     w->loop(&row);
     index[last] = 0;
@@ -91,11 +94,12 @@ neap_status neap_elementwise_infer_shape(neap_infer *infer, neap_error *error) {
     char so_far[NEAP_SHAPE_TEXT], own[NEAP_SHAPE_TEXT];
     neap_shape_text(&shape, so_far);
     if (!neap_shape_broadcast(&shape, &infer->in[k].shape, &shape))
-      return neap_infer_fail(infer, NEAP_SHAPE, k, error,
-                             "%s %s does not broadcast with %s %s: dimensions, aligned at the last, "
-                             "must be equal or 1",
-                             neap_op_input(infer->op, k)->name, neap_shape_text(&infer->in[k].shape, own),
-                             k == 1 ? neap_op_input(infer->op, 0)->name : "the inputs before it,", so_far);
+      return neap_infer_fail(
+        infer, NEAP_SHAPE, k, error,
+        "%s %s does not broadcast with %s %s: dimensions, aligned at the last, "
+        "must be equal or 1",
+        neap_op_input(infer->op, k)->name, neap_shape_text(&infer->in[k].shape, own),
+        k == 1 ? neap_op_input(infer->op, 0)->name : "the inputs before it,", so_far);
   }
   infer->out[0].shape = shape;
   return NEAP_OK;

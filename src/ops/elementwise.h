@@ -1,10 +1,11 @@
-/* ops/elementwise.h: what elementwise ops share. Their kernels are written as *row loops*: a function over one stretch of
- * elements, made by a macro from one expression. neap_elementwise_run finds the stretches (broadcasting, threads,
- * layouts) and calls it; so an op is its expression, its record and nothing else.
+/* ops/elementwise.h: what elementwise ops share. Their kernels are written as *row loops*: a
+ * function over one stretch of elements, made by a macro from one expression. neap_elementwise_run
+ * finds the stretches (broadcasting, threads, layouts) and calls it; so an op is its expression,
+ * its record and nothing else.
  *
- * INVARIANT: a row loop reads element i of every input before it writes element i of the output and nothing after, so
- * that the output may be any of the inputs that step. `GCC ivdep` tells the compiler that this is all the overlap there is, so
- * that it needs no checks.
+ * INVARIANT: a row loop reads element i of every input before it writes element i of the output and
+ * nothing after, so that the output may be any of the inputs that step. `GCC ivdep` tells the
+ * compiler that this is all the overlap there is, so that it needs no checks.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #ifndef NEAP_OPS_ELEMENTWISE_H
@@ -15,7 +16,8 @@
 
 enum { NEAP_ROW_MAX_IN = 4 };
 
-/* One stretch: n elements of the output, and of each input either n elements (step 1) or one for all of them (step 0). */
+/* One stretch: n elements of the output, and of each input either n elements (step 1) or one for
+ * all of them (step 0). */
 typedef struct neap_row {
   const void *in[NEAP_ROW_MAX_IN];
   int64_t step[NEAP_ROW_MAX_IN];
@@ -26,16 +28,18 @@ typedef struct neap_row {
 
 typedef void (*neap_row_loop)(const neap_row *row);
 
-/* Runs `loop` over output 0 of the call, with inputs [0, n_in) broadcast to it. Where all shapes are equal it runs over the
- * lanes of whatever layout the operands have, padding included. */
+/* Runs `loop` over output 0 of the call, with inputs [0, n_in) broadcast to it. Where all shapes
+ * are equal it runs over the lanes of whatever layout the operands have, padding included. */
 void neap_elementwise_run(const neap_call *call, int n_in, neap_row_loop loop);
 
-/* Output 0 has the broadcast shape of all inputs (NumPy's rule); dtype and dtype checks are the caller's. */
+/* Output 0 has the broadcast shape of all inputs (NumPy's rule); dtype and dtype checks are the
+ * caller's. */
 neap_status neap_elementwise_infer_shape(neap_infer *infer, neap_error *error);
 /* The same with equal dtypes, which output 0 has too. */
 neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
 
-/* x = in 0 of type T, to an output of type OUT. `setup` holds declarations made once a stretch, e.g. from attributes. */
+/* x = in 0 of type T, to an output of type OUT. `setup` holds declarations made once a stretch,
+ * e.g. from attributes. */
 #define NEAP_ROW1(name, T, OUT, setup, ...)                      \
   NEAP_MULTIVERSION static void name(const neap_row *row) {      \
     const T *in = row->in[0];                                    \
@@ -59,8 +63,8 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
     }                                                            \
   }
 
-/* x = in 0, y = in 1, either of which may be one element: three loops, each with constant steps, so that each is vector
- * code. (Both steps 0 occurs only for n = 1, where any of them will do.) */
+/* x = in 0, y = in 1, either of which may be one element: three loops, each with constant steps, so
+ * that each is vector code. (Both steps 0 occurs only for n = 1, where any of them will do.) */
 #define NEAP_ROW2(name, T, OUT, setup, ...)                  \
   NEAP_MULTIVERSION static void name(const neap_row *row) {  \
     const T *in0 = row->in[0], *in1 = row->in[1];            \
@@ -111,23 +115,28 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
     }                                                                                  \
   }
 
-/* The loops NAME_i8, NAME_u8, ... of one expression for all integers: to the same dtype, or to OUT. */
+/* The loops NAME_i8, NAME_u8, ... of one expression for all integers: to the same dtype, or to
+ * OUT. */
 #define NEAP_ROW1_OF(symbol, suffix, T, NAME, ...) NEAP_ROW1(NAME##_##suffix, T, T, , __VA_ARGS__)
 #define NEAP_ROW2_OF(symbol, suffix, T, NAME, ...) NEAP_ROW2(NAME##_##suffix, T, T, , __VA_ARGS__)
-#define NEAP_ROW2_TO(symbol, suffix, T, NAME, OUT, ...) NEAP_ROW2(NAME##_##suffix, T, OUT, , __VA_ARGS__)
+#define NEAP_ROW2_TO(symbol, suffix, T, NAME, OUT, ...) \
+  NEAP_ROW2(NAME##_##suffix, T, OUT, , __VA_ARGS__)
 #define NEAP_ROW1_SIGNED(NAME, ...) NEAP_EACH_SIGNED(NEAP_ROW1_OF, NAME, __VA_ARGS__)
 #define NEAP_ROW1_UNSIGNED(NAME, ...) NEAP_EACH_UNSIGNED(NEAP_ROW1_OF, NAME, __VA_ARGS__)
 #define NEAP_ROW2_INTEGERS(NAME, ...) NEAP_EACH_INTEGER(NEAP_ROW2_OF, NAME, __VA_ARGS__)
-#define NEAP_ROW2_INTEGERS_TO(NAME, OUT, ...) NEAP_EACH_INTEGER(NEAP_ROW2_TO, NAME, OUT, __VA_ARGS__)
+#define NEAP_ROW2_INTEGERS_TO(NAME, OUT, ...) \
+  NEAP_EACH_INTEGER(NEAP_ROW2_TO, NAME, OUT, __VA_ARGS__)
 
-/* Tables of the loops NAME_f32, NAME_f64, ... by dtype, those of integers last in their table; and the `run` that looks up the
- * dtype of input 0. */
+/* Tables of the loops NAME_f32, NAME_f64, ... by dtype, those of integers last in their table; and
+ * the `run` that looks up the dtype of input 0. */
 #define NEAP_ROW_ENTRY(symbol, suffix, T, NAME) [NEAP_DTYPE_##symbol] = NAME##_##suffix,
 #define NEAP_ROWS_FLOATS(NAME) [NEAP_DTYPE_F32] = NAME##_f32, [NEAP_DTYPE_F64] = NAME##_f64
 #define NEAP_ROWS_INTEGERS(NAME) NEAP_EACH_INTEGER(NEAP_ROW_ENTRY, NAME)
-#define NEAP_ROW_RUN(NAME, n_in, ...)                                   \
-  static const neap_row_loop rows_##NAME[NEAP_N_DTYPE] = {__VA_ARGS__}; \
-  static void run_##NAME(const neap_call *call) { neap_elementwise_run(call, n_in, rows_##NAME[call->in[0].type.dtype]); }
+#define NEAP_ROW_RUN(NAME, n_in, ...)                                      \
+  static const neap_row_loop rows_##NAME[NEAP_N_DTYPE] = {__VA_ARGS__};    \
+  static void run_##NAME(const neap_call *call) {                          \
+    neap_elementwise_run(call, n_in, rows_##NAME[call->in[0].type.dtype]); \
+  }
 
 /* The kernel list of an op that has only the plain C kernel. */
 #define NEAP_REF(run_function)                                                \

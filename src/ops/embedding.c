@@ -1,10 +1,12 @@
 /* embedding.c: Embedding, rows of a table by number, and EmbeddingGrad.
  *
- * Ids of padding (padding_idx) take their row like the others and give it no gradient, so that it stays what it was made.
+ * Ids of padding (padding_idx) take their row like the others and give it no gradient, so that it
+ * stays what it was made.
  *
- * The gradient sorts the ids by row, then adds for each row the rows of dy that belong to it, in the order of the ids, runs of
- * them in their type and the runs in double; threads share the columns, not the ids, so that the sum's order, and with it every
- * bit, is the same for any number of threads.
+ * The gradient sorts the ids by row, then adds for each row the rows of dy that belong to it, in
+ * the order of the ids, runs of them in their type and the runs in double; threads share the
+ * columns, not the ids, so that the sum's order, and with it every bit, is the same for any number
+ * of threads.
  */
 #include "math/row.h"
 #include "math/vec.h"
@@ -24,10 +26,11 @@ typedef struct job {
   char *to;         /* forward: y (N,D); backward: dw (V,D) */
   int64_t padding;  /* backward: the row that gets no gradient; -1: none */
   size_t item_bytes;
-  const int64_t *end, *order; /* backward: row v has the ids order[end[v - 1]] to order[end[v]], those of row 0 from 0 on */
+  /* backward: row v has the ids order[end[v - 1]] to order[end[v]], those of row 0 from 0 on */
+  const int64_t *end, *order;
 } job;
 
-/* ---- forward ---------------------------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* Rows [begin, end) of y. An id out of range is a fault, and its row becomes zeros. */
 static void copy_rows(void *context, int64_t begin, int64_t end) {
@@ -40,7 +43,9 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
       memcpy(y, k->from + (size_t)id * row_bytes, row_bytes);
     } else {
       memset(y, 0, row_bytes);
-      neap_call_fault(k->call, "id %" PRId64 " at element %" PRId64 " is out of range for %" PRId64 " rows (ids count from 0)",
+      neap_call_fault(k->call,
+                      "id %" PRId64 " at element %" PRId64 " is out of range for %" PRId64
+                      " rows (ids count from 0)",
                       id, i + 1, k->n_row);
     }
   }
@@ -60,7 +65,8 @@ static void run(const neap_call *call) {
            .to = call->out[0].data,
            .padding = -1,
            .item_bytes = neap_dtype_bytes(w->type.dtype)};
-  neap_parallel_for(k.n_id, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(row_elems, 1), 1), call->n_thread, copy_rows, &k);
+  neap_parallel_for(k.n_id, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(row_elems, 1), 1), call->n_thread,
+                    copy_rows, &k);
 }
 
 /* The row of n_row whose ids are padding, -1 for none. */
@@ -75,13 +81,14 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 1, 1, NEAP_MAX_DIM, error));
   neap_shape y = *ids;
   if (ids->n_dim + w->n_dim - 1 > NEAP_MAX_DIM)
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the output would have %d dimensions, at most %d are possible",
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                           "the output would have %d dimensions, at most %d are possible",
                            ids->n_dim + w->n_dim - 1, NEAP_MAX_DIM);
   int64_t n_row = w->dim[0], padding = c->attrs[PADDING_IDX].i;
   if (c->attrs[PADDING_IDX].given && (padding < -n_row || padding >= n_row))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 1, error,
-                           "padding_idx %" PRId64 " is no row of the table: rows are 0 to %" PRId64 ", or -%" PRId64
-                           " to -1 from the end",
+                           "padding_idx %" PRId64 " is no row of the table: rows are 0 to %" PRId64
+                           ", or -%" PRId64 " to -1 from the end",
                            padding, n_row - 1, n_row);
   for (int d = 1; d < w->n_dim; d++) y.dim[y.n_dim++] = w->dim[d];
   c->out[0] = (neap_type){c->in[1].dtype, y};
@@ -90,52 +97,55 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 static void cost(const neap_infer *c, neap_cost *cost) {
   cost->write_bytes = (double)neap_type_bytes(&c->out[0]);
-  cost->read_bytes = cost->write_bytes + (double)neap_type_bytes(&c->in[0]); /* only the rows asked for */
+  /* only the rows asked for */
+  cost->read_bytes = cost->write_bytes + (double)neap_type_bytes(&c->in[0]);
 }
 
-/* ---- backward ----------------------------------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 enum { COLUMNS = 512 }; /* added up at once: their sums fit the first-level cache */
 
 /* out (n) = sum of the rows order[0], .., order[count - 1] of dy, `step` elements apart. */
-#define ADD_ROWS(type, suffix)                                                                                                 \
-  NEAP_MULTIVERSION static void add_##suffix(const type *dy, const int64_t *order, int64_t count, int64_t step, int64_t n,     \
-                                             type *restrict out) {                                                             \
-    double total[COLUMNS];                                                                                                     \
-    for (int64_t j = 0; j < n; j++) out[j] = 0;                                                                                \
-    if (count > NEAP_RUN)                                                                                                      \
-      for (int64_t j = 0; j < n; j++) total[j] = 0;                                                                            \
-    NEAP_EACH_PART(count, NEAP_RUN, from, to) {                                                                                \
-      for (int64_t i = from; i < to; i++)                                                                                      \
-        for (int64_t j = 0; j < n; j++) out[j] += dy[order[i] * step + j];                                                     \
-      if (count <= NEAP_RUN) return;                                                                                           \
-      for (int64_t j = 0; j < n; j++) total[j] += (double)out[j], out[j] = 0;                                                  \
-    }                                                                                                                          \
-    if (count > NEAP_RUN)                                                                                                      \
-      for (int64_t j = 0; j < n; j++) out[j] = (type)total[j];                                                                 \
-  }                                                                                                                            \
-  /* Columns [begin, end) of all rows. */                                                                                      \
-  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                                                   \
-    const job *k = context;                                                                                                    \
-    const type *dy = (const type *)(const void *)k->from;                                                                      \
-    type *dw = (type *)(void *)k->to;                                                                                          \
-    for (int64_t v = 0; v < k->n_row; v++) {                                                                                   \
-      int64_t first = v == 0 ? 0 : k->end[v - 1], count = k->end[v] - first;                                                   \
-      NEAP_EACH_PART(end - begin, COLUMNS, from, to)                                                                           \
-      add_##suffix(dy + begin + from, k->order + first, count, k->row_elems, to - from, dw + v * k->row_elems + begin + from); \
-    }                                                                                                                          \
+#define ADD_ROWS(type, suffix)                                                                    \
+  NEAP_MULTIVERSION static void add_##suffix(const type *dy, const int64_t *order, int64_t count, \
+                                             int64_t step, int64_t n, type *restrict out) {       \
+    double total[COLUMNS];                                                                        \
+    for (int64_t j = 0; j < n; j++) out[j] = 0;                                                   \
+    if (count > NEAP_RUN)                                                                         \
+      for (int64_t j = 0; j < n; j++) total[j] = 0;                                               \
+    NEAP_EACH_PART(count, NEAP_RUN, from, to) {                                                   \
+      for (int64_t i = from; i < to; i++)                                                         \
+        for (int64_t j = 0; j < n; j++) out[j] += dy[order[i] * step + j];                        \
+      if (count <= NEAP_RUN) return;                                                              \
+      for (int64_t j = 0; j < n; j++) total[j] += (double)out[j], out[j] = 0;                     \
+    }                                                                                             \
+    if (count > NEAP_RUN)                                                                         \
+      for (int64_t j = 0; j < n; j++) out[j] = (type)total[j];                                    \
+  }                                                                                               \
+  /* Columns [begin, end) of all rows. */                                                         \
+  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                      \
+    const job *k = context;                                                                       \
+    const type *dy = (const type *)(const void *)k->from;                                         \
+    type *dw = (type *)(void *)k->to;                                                             \
+    for (int64_t v = 0; v < k->n_row; v++) {                                                      \
+      int64_t first = v == 0 ? 0 : k->end[v - 1], count = k->end[v] - first;                      \
+      NEAP_EACH_PART(end - begin, COLUMNS, from, to)                                              \
+      add_##suffix(dy + begin + from, k->order + first, count, k->row_elems, to - from,           \
+                   dw + v * k->row_elems + begin + from);                                         \
+    }                                                                                             \
   }
 ADD_ROWS(float, f32)
 ADD_ROWS(double, f64)
 
-/* Whether the gradient takes the id at i: not that of padding, nor one out of range, which the forward reported. */
+/* Whether the gradient takes the id at i: not that of padding, nor one out of range, which the
+ * forward reported. */
 static bool takes(const job *k, int64_t i, int64_t *id) {
   *id = neap_element_get_i64(k->id_dtype, k->ids, i);
   return *id >= 0 && *id < k->n_row && *id != k->padding;
 }
 
-/* Counts the ids of each row, so that each row knows where its own begin; then puts them there, in their order, which moves that
- * beginning to its end. `end` (V), `order` (N). */
+/* Counts the ids of each row, so that each row knows where its own begin; then puts them there, in
+ * their order, which moves that beginning to its end. `end` (V), `order` (N). */
 static void sort_ids(const job *k, int64_t *end, int64_t *order) {
   int64_t id, sum = 0;
   memset(end, 0, (size_t)k->n_row * sizeof *end);
@@ -152,7 +162,8 @@ static void sort_ids(const job *k, int64_t *end, int64_t *order) {
 
 /* One number for each row of the table and one for each id. */
 static bool choose_grad(neap_choose *c) {
-  c->choice->scratch_bytes = ((size_t)c->out[0].shape.dim[0] + (size_t)neap_shape_elems(&c->in[0].shape)) * sizeof(int64_t);
+  c->choice->scratch_bytes =
+    ((size_t)c->out[0].shape.dim[0] + (size_t)neap_shape_elems(&c->in[0].shape)) * sizeof(int64_t);
   return true;
 }
 
@@ -176,12 +187,14 @@ static void run_grad(const neap_call *call) {
   enum { LEAST_COLUMNS = 32 };
   if (k.n_row == 0 || k.row_elems == 0) return;
   sort_ids(&k, end, order);
-  neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread, dtype == NEAP_DTYPE_F64 ? add_rows_f64 : add_rows_f32, &k);
+  neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread,
+                    dtype == NEAP_DTYPE_F64 ? add_rows_f64 : add_rows_f32, &k);
 }
 
 extern const neap_op neap_op_Embedding;
 
-/* SHAPE tells the table's shape, dy its dtype; the forward, asked again, says whether they belong together. */
+/* SHAPE tells the table's shape, dy its dtype; the forward, asked again, says whether they belong
+ * together. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   neap_type in[2] = {c->in[0]}, y;
   NEAP_TRY(neap_infer_attr_type(c, SHAPE, &in[1], error));
@@ -196,13 +209,17 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   if (!g->want[1]) return NEAP_OK;
   neap_type w = neap_grad_type(g, g->in[1]);
-  g->din[1] = neap_grad_emit1(g, "EmbeddingGrad", 2, (neap_value_id[]){g->in[0], g->dout[0]}, g,
-                              (neap_set[]){NEAP_SET_INTS("shape", w.shape.n_dim, w.shape.dim), {0}});
+  g->din[1] =
+    neap_grad_emit1(g, "EmbeddingGrad", 2, (neap_value_id[]){g->in[0], g->dout[0]}, g,
+                    (neap_set[]){NEAP_SET_INTS("shape", w.shape.n_dim, w.shape.dim), {0}});
   return NEAP_OK;
 }
 
-#define PADDING_ATTR \
-  [PADDING_IDX] = {"padding_idx", "row that gets no gradient, from 0 or negative from the end; none unless given", NEAP_ATTR_INT}
+#define PADDING_ATTR                                                                 \
+  [PADDING_IDX] = {                                                                  \
+    "padding_idx",                                                                   \
+    "row that gets no gradient, from 0 or negative from the end; none unless given", \
+    NEAP_ATTR_INT}
 
 const neap_op neap_op_Embedding = {
   .name = "Embedding",
@@ -219,9 +236,11 @@ const neap_op neap_op_Embedding = {
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =
-    "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, high=3}, weight={3,33}}, "
+    "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, "
+    "high=3}, weight={3,33}}, "
     "{ids={{4}, dtype=\"i64\", low=0, high=3}, weight={3,2}, padding_idx=1, grad=false}, "
-    "{ids={{0}, dtype=\"u8\"}, weight={3,2}}, {ids={{}, dtype=\"i64\", low=0, high=3}, weight={3,2}} }",
+    "{ids={{0}, dtype=\"u8\"}, weight={3,2}}, {ids={{}, dtype=\"i64\", low=0, high=3}, "
+    "weight={3,2}} }",
 };
 
 const neap_op neap_op_EmbeddingGrad = {
@@ -234,7 +253,9 @@ const neap_op neap_op_EmbeddingGrad = {
   .attrs = {PADDING_ATTR, [SHAPE] = {"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
   .sum = NEAP_SUM_RUNS,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad}, {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "
     "{ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}, padding_idx=-1} }",

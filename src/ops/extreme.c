@@ -1,30 +1,33 @@
-/* extreme.c: Max, Min, ArgMax and ArgMin over dimensions. NaN wins everywhere, as in PyTorch. Ties: Max and Min share the
- * gradient evenly among them; ArgMax and ArgMin give the first.
+/* extreme.c: Max, Min, ArgMax and ArgMin over dimensions. NaN wins everywhere, as in PyTorch. Ties:
+ * Max and Min share the gradient evenly among them; ArgMax and ArgMin give the first.
  *
  * The extreme of nothing is an error of inference, as it has no value. */
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
-/* Accumulators compare in double or int64; both hold every value of the input exactly. `x != x` takes a NaN, and nothing
- * takes its place, since comparisons with it fail. Rows are compared in their own type, in several lanes. */
+/* Accumulators compare in double or int64; both hold every value of the input exactly. `x != x`
+ * takes a NaN, and nothing takes its place, since comparisons with it fail. Rows are compared in
+ * their own type, in several lanes. */
 enum { LANES = 16 };
 #define BETTER(x, best, op) (((x)op(best)) | ((x) != (x)) ? (x) : (best))
-#define EXTREME(symbol, suffix, T, NAME, A, member, op)                                                              \
-  NEAP_MULTIVERSION static void NAME##_row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {              \
-    const T *x = in;                                                                                                 \
-    if (n == 0) return;                                                                                              \
-    T best[LANES], all = x[0];                                                                                       \
-    int64_t i = 0;                                                                                                   \
-    for (int k = 0; k < LANES; k++) best[k] = x[0];                                                                  \
-    for (; i + LANES <= n; i += LANES)                                                                               \
-      for (int k = 0; k < LANES; k++) best[k] = BETTER(x[i + k], best[k], op);                                       \
-    for (; i < n; i++) all = BETTER(x[i], all, op);                                                                  \
-    for (int k = 0; k < LANES; k++) all = BETTER(best[k], all, op);                                                  \
-    acc->member = BETTER((A)all, acc->member, op);                                                                   \
-  }                                                                                                                  \
-  NEAP_MULTIVERSION static void NAME##_columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
-    const T *x = in;                                                                                                 \
-    for (int64_t j = 0; j < n; j++) acc[j].member = BETTER((A)x[j], acc[j].member, op);                              \
+#define EXTREME(symbol, suffix, T, NAME, A, member, op)                                   \
+  NEAP_MULTIVERSION static void NAME##_row_##suffix(const void *in, int64_t n,            \
+                                                    neap_accumulator *acc) {              \
+    const T *x = in;                                                                      \
+    if (n == 0) return;                                                                   \
+    T best[LANES], all = x[0];                                                            \
+    int64_t i = 0;                                                                        \
+    for (int k = 0; k < LANES; k++) best[k] = x[0];                                       \
+    for (; i + LANES <= n; i += LANES)                                                    \
+      for (int k = 0; k < LANES; k++) best[k] = BETTER(x[i + k], best[k], op);            \
+    for (; i < n; i++) all = BETTER(x[i], all, op);                                       \
+    for (int k = 0; k < LANES; k++) all = BETTER(best[k], all, op);                       \
+    acc->member = BETTER((A)all, acc->member, op);                                        \
+  }                                                                                       \
+  NEAP_MULTIVERSION static void NAME##_columns_##suffix(const void *in, int64_t n,        \
+                                                        neap_accumulator *restrict acc) { \
+    const T *x = in;                                                                      \
+    for (int64_t j = 0; j < n; j++) acc[j].member = BETTER((A)x[j], acc[j].member, op);   \
   }
 #define REDUCTION(symbol, suffix, T, NAME, member, start) \
   [NEAP_DTYPE_##symbol] = {{.member = start}, NAME##_row_##suffix, NAME##_columns_##suffix},
@@ -36,7 +39,9 @@ enum { LANES = 16 };
     [NEAP_DTYPE_F32] = {{.f = f_start}, NAME##_row_f32, NAME##_columns_f32}, \
     [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64}, \
     NEAP_EACH_INTEGER(REDUCTION, NAME, i, i_start)};                         \
-  static void run_##NAME(const neap_call *call) { neap_reduce_run(call, &NAME##_reductions[call->in[0].type.dtype], 1); }
+  static void run_##NAME(const neap_call *call) {                            \
+    neap_reduce_run(call, &NAME##_reductions[call->in[0].type.dtype], 1);    \
+  }
 EXTREMES(max, >, -INFINITY, INT64_MIN)
 EXTREMES(min, <, INFINITY, INT64_MAX)
 
@@ -45,9 +50,10 @@ static neap_status check_not_empty(const neap_infer *c, unsigned axes, neap_erro
   neap_shape kept = neap_reduce_shape(&c->in[0].shape, axes, false);
   char text[NEAP_SHAPE_TEXT];
   if (neap_reduce_count(&c->in[0].shape, axes) == 0 && neap_shape_elems(&kept) > 0)
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error,
-                           "x %s has no elements along the dimensions reduced, and %s of nothing is undefined",
-                           neap_shape_text(&c->in[0].shape, text), c->op->name);
+    return neap_infer_fail(
+      c, NEAP_SHAPE, 0, error,
+      "x %s has no elements along the dimensions reduced, and %s of nothing is undefined",
+      neap_shape_text(&c->in[0].shape, text), c->op->name);
   return NEAP_OK;
 }
 
@@ -58,52 +64,58 @@ static neap_status infer_extreme(neap_infer *c, neap_error *error) {
   return neap_reduce_infer(c, error);
 }
 
-/* ---- backward of Max and Min ------------------------------------------------------------------------------------------- */
+/* ---- backward of Max and Min ----------------------------------------------------------------- */
 
 typedef struct spread_job {
   const neap_call *call;
   neap_reduce_walk walk;
 } spread_job;
 
-/* dx = x == y ? dy / (number of such x) : 0, for outputs [begin, end): once to count, once to write. */
-#define SPREAD(suffix, T)                                                                            \
-  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                           \
-    const spread_job *j = context;                                                                   \
-    const neap_reduce_walk *w = &j->walk;                                                            \
-    const T *x = j->call->in[0].data, *y = j->call->in[1].data, *dy = j->call->in[2].data;           \
-    T *dx = j->call->out[0].data;                                                                    \
-    int last = w->n_reduced - 1;                                                                     \
-    int64_t n = w->reduced[last], step = w->reduced_stride[last], n_row = n == 0 ? 0 : w->count / n; \
-    for (int64_t o = begin; o < end; o++) {                                                          \
-      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_tie = 0;           \
-      for (int64_t r = 0; r < n_row; r++) {                                                          \
-        const T *from = x + base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);       \
-        for (int64_t i = 0; i < n; i++) n_tie += from[i * step] == y[o];                             \
-      }                                                                                              \
-      const T best = y[o], share = dy[o] / (T)NEAP_MAX(n_tie, 1);                                    \
-      for (int64_t r = 0; r < n_row; r++) {                                                          \
-        int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);              \
-        for (int64_t i = 0; i < n; i++) dx[at + i * step] = x[at + i * step] == best ? share : 0;    \
-      }                                                                                              \
-    }                                                                                                \
+/* dx = x == y ? dy / (number of such x) : 0, for outputs [begin, end): once to count, once to
+ * write. */
+#define SPREAD(suffix, T)                                                                         \
+  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                        \
+    const spread_job *j = context;                                                                \
+    const neap_reduce_walk *w = &j->walk;                                                         \
+    const T *x = j->call->in[0].data, *y = j->call->in[1].data, *dy = j->call->in[2].data;        \
+    T *dx = j->call->out[0].data;                                                                 \
+    int last = w->n_reduced - 1;                                                                  \
+    int64_t n = w->reduced[last], step = w->reduced_stride[last],                                 \
+            n_row = n == 0 ? 0 : w->count / n;                                                    \
+    for (int64_t o = begin; o < end; o++) {                                                       \
+      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_tie = 0;        \
+      for (int64_t r = 0; r < n_row; r++) {                                                       \
+        const T *from = x + base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);    \
+        for (int64_t i = 0; i < n; i++) n_tie += from[i * step] == y[o];                          \
+      }                                                                                           \
+      const T best = y[o], share = dy[o] / (T)NEAP_MAX(n_tie, 1);                                 \
+      for (int64_t r = 0; r < n_row; r++) {                                                       \
+        int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);           \
+        for (int64_t i = 0; i < n; i++) dx[at + i * step] = x[at + i * step] == best ? share : 0; \
+      }                                                                                           \
+    }                                                                                             \
   }
 SPREAD(f32, float)
 SPREAD(f64, double)
 
 static void run_spread(const neap_call *call) {
   const neap_shape *shape = &call->in[0].type.shape;
-  spread_job j = {call, neap_reduce_walk_of(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
+  spread_job j = {call,
+                  neap_reduce_walk_of(
+                    shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
   int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
-  neap_parallel_for(j.walk.n_out, grain, call->n_thread, call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread,
+                    call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
-  g->din[0] = neap_grad_emit1(g, "ExtremeGrad", 3, (neap_value_id[]){g->in[0], g->out[0], g->dout[0]}, g, NULL);
+  g->din[0] = neap_grad_emit1(g, "ExtremeGrad", 3,
+                              (neap_value_id[]){g->in[0], g->out[0], g->dout[0]}, g, NULL);
   return NEAP_OK;
 }
 
-/* ---- ArgMax, ArgMin ------------------------------------------------------------------------------------------------------ */
+/* ---- ArgMax, ArgMin -------------------------------------------------------------------------- */
 
 enum { AXIS, KEEPDIM };
 
@@ -128,22 +140,28 @@ typedef struct arg_job {
       out[o] = at;                                                                                 \
     }                                                                                              \
   }
-#define ARGS(NAME, op)             \
-  ARG(F32, f32, float, NAME, op)   \
-  ARG(F64, f64, double, NAME, op)  \
-  NEAP_EACH_INTEGER(ARG, NAME, op) \
-  static void (*const NAME##_loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME)};
+#define ARGS(NAME, op)                                                          \
+  ARG(F32, f32, float, NAME, op)                                                \
+  ARG(F64, f64, double, NAME, op)                                               \
+  NEAP_EACH_INTEGER(ARG, NAME, op)                                              \
+  static void (*const NAME##_loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = { \
+    NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME)};
 ARGS(argmax, >)
 ARGS(argmin, <)
 
 /* The dimension, or -1 for all of them flattened. */
-static int axis_of(const neap_attr_value *attrs, int n_dim) { return attrs[AXIS].given ? neap_axis(attrs[AXIS].i, n_dim) : -1; }
+static int axis_of(const neap_attr_value *attrs, int n_dim) {
+  return attrs[AXIS].given ? neap_axis(attrs[AXIS].i, n_dim) : -1;
+}
 
-static void run_arg(const neap_call *call, void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t)) {
+static void run_arg(const neap_call *call,
+                    void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t)) {
   const neap_shape *x = &call->in[0].type.shape;
   int axis = axis_of(call->attrs, x->n_dim);
-  arg_job j = {call, axis < 0 ? neap_shape_elems(x) : x->dim[axis], axis < 0 ? 1 : neap_shape_span(x, axis + 1, x->n_dim)};
-  neap_parallel_for(neap_shape_elems(&call->out[0].type.shape), NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.n, 1), 1), call->n_thread,
+  arg_job j = {call, axis < 0 ? neap_shape_elems(x) : x->dim[axis],
+               axis < 0 ? 1 : neap_shape_span(x, axis + 1, x->n_dim)};
+  neap_parallel_for(neap_shape_elems(&call->out[0].type.shape),
+                    NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.n, 1), 1), call->n_thread,
                     loops[call->in[0].type.dtype], &j);
 }
 
@@ -155,24 +173,34 @@ static neap_status infer_arg(neap_infer *c, neap_error *error) {
   if (c->attrs[AXIS].given) NEAP_TRY(neap_infer_axis(c, AXIS, n_dim, &axis, error));
   unsigned axes = c->attrs[AXIS].given ? 1u << axis : (1u << n_dim) - 1;
   NEAP_TRY(check_not_empty(c, axes, error));
-  c->out[0] = (neap_type){NEAP_DTYPE_I64, neap_reduce_shape(&c->in[0].shape, axes, c->attrs[KEEPDIM].i != 0)};
+  c->out[0] =
+    (neap_type){NEAP_DTYPE_I64, neap_reduce_shape(&c->in[0].shape, axes, c->attrs[KEEPDIM].i != 0)};
   return NEAP_OK;
 }
 
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = (double)neap_shape_elems(&c->in[0].shape);
+}
 
-#define EXTREME_OP                                                                                           \
-  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axes", NEAP_NUMBERS}}, \
-  .attrs = {NEAP_REDUCE_ATTRS}, .infer = infer_extreme, .cost = cost, .grad = grad,                          \
-  .cases =                                                                                                   \
-    "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, {x={4,5,6}, "     \
-    "axes={1,3}, keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={0,3}, axes={2}}, {x={}} }"
-#define ARG_OP                                                                                                             \
-  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x without axis, i64, from 0", NEAP_BIT(I64)}}, \
-  .attrs = {[AXIS] = {"axis", "dimension searched; not given: all, flattened", NEAP_ATTR_AXIS, .unlike_default = true},    \
-            [KEEPDIM] = {"keepdim", "leave the dimension in the shape, as 1", NEAP_ATTR_BOOL}},                            \
-  .infer = infer_arg, .cost = cost, .no_grad = true,                                                                       \
-  .cases = "{ {x={3,4,5}, axis=1}, {x={3,4,5}, axis=2, keepdim=true}, {x={3,4,5}, axis=-1}, {x={3,4,5}}, {x={0,3}, axis=2} }"
+#define EXTREME_OP                                                                             \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}},                                                \
+  .outputs = {{"y", "shape of x without axes", NEAP_NUMBERS}}, .attrs = {NEAP_REDUCE_ATTRS},   \
+  .infer = infer_extreme, .cost = cost, .grad = grad,                                          \
+  .cases =                                                                                     \
+    "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, "   \
+    "{x={4,5,6}, "                                                                             \
+    "axes={1,3}, keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={0,3}, axes={2}}, " \
+    "{x={}} }"
+#define ARG_OP                                                                                  \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}},                                                 \
+  .outputs = {{"y", "shape of x without axis, i64, from 0", NEAP_BIT(I64)}},                    \
+  .attrs = {[AXIS] = {"axis", "dimension searched; not given: all, flattened", NEAP_ATTR_AXIS,  \
+                      .unlike_default = true},                                                  \
+            [KEEPDIM] = {"keepdim", "leave the dimension in the shape, as 1", NEAP_ATTR_BOOL}}, \
+  .infer = infer_arg, .cost = cost, .no_grad = true,                                            \
+  .cases =                                                                                      \
+    "{ {x={3,4,5}, axis=1}, {x={3,4,5}, axis=2, keepdim=true}, {x={3,4,5}, axis=-1}, "          \
+    "{x={3,4,5}}, {x={0,3}, axis=2} }"
 
 const neap_op neap_op_Max = {
   .name = "Max",
@@ -213,7 +241,8 @@ const neap_op neap_op_ExtremeGrad = {
 
 const neap_op neap_op_ArgMax = {
   .name = "ArgMax",
-  .summary = "Position of the largest element along a dimension, the first of equals, counted from 0.",
+  .summary =
+    "Position of the largest element along a dimension, the first of equals, counted from 0.",
   .math = "y = argmax of x over axis",
   .example = "net:ArgMax(\"x\", \"y\", {axis = -1})",
   .source = "ONNX ArgMax-13",
@@ -225,7 +254,8 @@ const neap_op neap_op_ArgMax = {
 
 const neap_op neap_op_ArgMin = {
   .name = "ArgMin",
-  .summary = "Position of the smallest element along a dimension, the first of equals, counted from 0.",
+  .summary =
+    "Position of the smallest element along a dimension, the first of equals, counted from 0.",
   .math = "y = argmin of x over axis",
   .example = "net:ArgMin(\"x\", \"y\", {axis = -1})",
   .source = "ONNX ArgMin-13",

@@ -1,8 +1,9 @@
 /* fc.c: FC, the fully connected layer, and its two backward ops.
  *
- * x is seen as (M,K): the dimensions from `axis` on, flattened, are the K features; those before it are the M rows.
- * The weight is (N,K), as in Caffe2, PyTorch and ONNX's Gemm with transB. The backward is two ops, so that a net whose
- * input needs no gradient never computes one, and so that x dies after the weight gradient, w after the input gradient.
+ * x is seen as (M,K): the dimensions from `axis` on, flattened, are the K features; those before it
+ * are the M rows. The weight is (N,K), as in Caffe2, PyTorch and ONNX's Gemm with transB. The
+ * backward is two ops, so that a net whose input needs no gradient never computes one, and so that
+ * x dies after the weight gradient, w after the input gradient.
  */
 #include "math/row.h"
 #include "ops/fused.h"
@@ -13,7 +14,8 @@ enum { AXIS };
 extern const neap_op neap_op_FC;
 
 /* M, K of x for the op's axis. */
-static neap_status rows_and_features(const neap_infer *infer, const neap_shape *x, int64_t *m, int64_t *k, neap_error *error) {
+static neap_status rows_and_features(const neap_infer *infer, const neap_shape *x, int64_t *m,
+                                     int64_t *k, neap_error *error) {
   int axis;
   NEAP_TRY(neap_infer_axis(infer, AXIS, x->n_dim, &axis, error));
   *m = neap_shape_span(x, 0, axis);
@@ -21,8 +23,9 @@ static neap_status rows_and_features(const neap_infer *infer, const neap_shape *
   return NEAP_OK;
 }
 
-/* x, with features from `axis` on, w (N,K) and b (N), where given: y has the dimensions of x before `axis`, then N. SHAPE error
- * when x has not K features or b not N elements, ATTRIBUTE error for an axis that x lacks. */
+/* x, with features from `axis` on, w (N,K) and b (N), where given: y has the dimensions of x before
+ * `axis`, then N. SHAPE error when x has not K features or b not N elements, ATTRIBUTE error for an
+ * axis that x lacks. */
 neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -34,12 +37,13 @@ neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(rows_and_features(c, x, &m, &k, error));
   char text[NEAP_SHAPE_TEXT], text_w[NEAP_SHAPE_TEXT];
   if (w->dim[1] != k)
-    return neap_infer_fail(c, NEAP_SHAPE, 1, error, "weight %s expects %lld features, got x %s with %lld",
-                           neap_shape_text(w, text_w), (long long)w->dim[1], neap_shape_text(x, text), (long long)k);
+    return neap_infer_fail(
+      c, NEAP_SHAPE, 1, error, "weight %s expects %lld features, got x %s with %lld",
+      neap_shape_text(w, text_w), (long long)w->dim[1], neap_shape_text(x, text), (long long)k);
   neap_shape bias = NEAP_SHAPE(w->dim[0]);
   if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[2].shape, &bias))
-    return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s", (long long)w->dim[0],
-                           neap_shape_text(&c->in[2].shape, text));
+    return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s",
+                           (long long)w->dim[0], neap_shape_text(&c->in[2].shape, text));
   c->out[0].dtype = c->in[0].dtype;
   c->out[0].shape = neap_shape_of(axis, x->dim);
   c->out[0].shape.dim[axis] = w->dim[0];
@@ -56,7 +60,8 @@ static void cost_grad_input(const neap_infer *c, neap_cost *cost) {
   cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[0];
 }
 
-/* y (M,N) += b (N) in each row. On one thread: M N additions are little beside the 2 M N K operations of the product. */
+/* y (M,N) += b (N) in each row. On one thread: M N additions are little beside the 2 M N K
+ * operations of the product. */
 #define ADD_BIAS(type)                                                        \
   static void add_bias_##type(type *y, const type *b, int64_t m, int64_t n) { \
     for (int64_t i = 0; i < m; i++)                                           \
@@ -68,10 +73,12 @@ ADD_BIAS(double)
 /* y (M,N) = x (M,K) w' (K,N) + b (N) */
 void neap_fc_run(const neap_call *call) {
   const neap_shape *w = &call->in[1].type.shape;
-  int64_t n = w->dim[0], k = w->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
+  int64_t n = w->dim[0], k = w->dim[1],
+          m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
   neap_dtype dtype = call->out[0].type.dtype;
-  neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), false, true, m, n, k, call->in[0].data, call->in[1].data,
-            neap_fused_adds(call), call->out[0].data, call->n_thread);
+  neap_gemm(dtype, neap_gemm_engine_of(call->choice->engine), false, true, m, n, k,
+            call->in[0].data, call->in[1].data, neap_fused_adds(call), call->out[0].data,
+            call->n_thread);
   if (call->n_in < 3 || call->in[2].data == NULL) return;
   if (dtype == NEAP_DTYPE_F64)
     add_bias_double(call->out[0].data, call->in[2].data, m, n);
@@ -82,9 +89,10 @@ void neap_fc_run(const neap_call *call) {
 /* dx (M,K) = dy (M,N) w (N,K) */
 static void run_grad_input(const neap_call *call) {
   const neap_shape *w = &call->in[1].type.shape;
-  int64_t n = w->dim[0], k = w->dim[1], m = k == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / k;
-  neap_gemm(call->out[0].type.dtype, neap_gemm_engine_of(call->choice->engine), false, false, m, k, n, call->in[0].data,
-            call->in[1].data, false, call->out[0].data, call->n_thread);
+  int64_t n = w->dim[0], k = w->dim[1],
+          m = k == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / k;
+  neap_gemm(call->out[0].type.dtype, neap_gemm_engine_of(call->choice->engine), false, false, m, k,
+            n, call->in[0].data, call->in[1].data, false, call->out[0].data, call->n_thread);
 }
 
 typedef struct row_sum {
@@ -94,42 +102,48 @@ typedef struct row_sum {
 } row_sum;
 
 /* db (N) = sum of the M rows of dy (M,N), columns [begin, end): the bits depend on no thread. */
-#define SUM_ROWS(type, suffix)                                                                           \
-  static void sum_rows_##type(void *context, int64_t begin, int64_t end) {                               \
-    const row_sum *k = context;                                                                          \
-    neap_rows_sum_##suffix((const type *)k->dy + begin, k->m, k->n, end - begin, (type *)k->db + begin); \
+#define SUM_ROWS(type, suffix)                                                   \
+  static void sum_rows_##type(void *context, int64_t begin, int64_t end) {       \
+    const row_sum *k = context;                                                  \
+    neap_rows_sum_##suffix((const type *)k->dy + begin, k->m, k->n, end - begin, \
+                           (type *)k->db + begin);                               \
   }
 SUM_ROWS(float, f32)
 SUM_ROWS(double, f64)
 
-/* db (N) = sum of dy over M, where it is wanted: by every engine, since oneDNN's own adds up all rows in f32. */
+/* db (N) = sum of dy over M, where it is wanted: by every engine, since oneDNN's own adds up all
+ * rows in f32. */
 static void run_grad_bias(const neap_call *call) {
-  int64_t n = call->out[0].type.shape.dim[0], m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
+  int64_t n = call->out[0].type.shape.dim[0],
+          m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
   if (call->n_out < 2 || call->out[1].data == NULL) return;
   row_sum sum = {call->in[1].data, call->out[1].data, m, n};
   neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(m, 1), 16), call->n_thread,
-                    call->out[0].type.dtype == NEAP_DTYPE_F64 ? sum_rows_double : sum_rows_float, &sum);
+                    call->out[0].type.dtype == NEAP_DTYPE_F64 ? sum_rows_double : sum_rows_float,
+                    &sum);
 }
 
 /* dw (N,K) = dy' (N,M) x (M,K), and db */
 static void run_grad_weight(const neap_call *call) {
   const neap_shape *dw = &call->out[0].type.shape;
-  int64_t n = dw->dim[0], k = dw->dim[1], m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
-  neap_gemm(call->out[0].type.dtype, neap_gemm_engine_of(call->choice->engine), true, false, n, k, m, call->in[1].data,
-            call->in[0].data, false, call->out[0].data, call->n_thread);
+  int64_t n = dw->dim[0], k = dw->dim[1],
+          m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
+  neap_gemm(call->out[0].type.dtype, neap_gemm_engine_of(call->choice->engine), true, false, n, k,
+            m, call->in[1].data, call->in[0].data, false, call->out[0].data, call->n_thread);
   run_grad_bias(call);
 }
 
-/* ---- oneDNN ------------------------------------------------------------------------------------------------------------ */
+/* ---- oneDNN ---------------------------------------------------------------------------------- */
 
-/* With few rows oneDNN's inner product wants a packed weight; then its plain matrix product, with our own loop in the forward,
- * is the best way (measured). choice->algorithm. */
+/* With few rows oneDNN's inner product wants a packed weight; then its plain matrix product, with
+ * our own loop in the forward, is the best way (measured). choice->algorithm. */
 enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
-/* The primitive turns dy round in place; where its rows are a multiple of 4 KiB apart, the plain product knows better. */
+/* The primitive turns dy round in place; where its rows are a multiple of 4 KiB apart, the plain
+ * product knows better. */
 enum { PAGE_ELEMS = 4096 / sizeof(float) };
 
-/* The rows are those of y or dy, the columns the N of w or dw; `kind` says at which operands they stand. A choice to be like
- * decides before the number of rows does. For the primitive all operands
+/* The rows are those of y or dy, the columns the N of w or dw; `kind` says at which operands they
+ * stand. A choice to be like decides before the number of rows does. For the primitive all operands
  * count as plain at hand. */
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   const neap_type *y = kind == NEAP_ONEDNN_FC              ? &choose->out[0]
@@ -157,7 +171,9 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
     *kernel = NULL;                                                                                \
     return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error); \
   }                                                                                                \
-  static void run_dnnl_##name(const neap_call *call) { (call->choice->algorithm == PRODUCT ? RUN : PRIMITIVE_RUN)(call); }
+  static void run_dnnl_##name(const neap_call *call) {                                             \
+    (call->choice->algorithm == PRODUCT ? RUN : PRIMITIVE_RUN)(call);                              \
+  }
 
 static void run_primitive_grad_weight(const neap_call *call) {
   neap_dnnl_run(call);
@@ -167,15 +183,16 @@ FC_DNNL(forward, NEAP_ONEDNN_FC, neap_fc_run, neap_dnnl_run)
 FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT, run_grad_input, neap_dnnl_run)
 FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT, run_grad_weight, run_primitive_grad_weight)
 
-#define DNNL_KERNEL(name)                                                                              \
-  {                                                                                                    \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, .bind = bind_##name, \
-    .unbind = neap_dnnl_unbind, .run = run_dnnl_##name                                                 \
+#define DNNL_KERNEL(name)                                                         \
+  {                                                                               \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, \
+    .bind = bind_##name, .unbind = neap_dnnl_unbind, .run = run_dnnl_##name       \
   }
 
-/* The forward, asked again with its `axis`, says what dy must be. dy has one dimension more than there are rows' ones. */
-static neap_status expect_dy(const neap_infer *c, int dy, const neap_type *x, const neap_type *w, int64_t axis,
-                             neap_error *error) {
+/* The forward, asked again with its `axis`, says what dy must be. dy has one dimension more than
+ * there are rows' ones. */
+static neap_status expect_dy(const neap_infer *c, int dy, const neap_type *x, const neap_type *w,
+                             int64_t axis, neap_error *error) {
   neap_type y = {0};
   neap_attr_value attr[] = {[AXIS] = {.given = true, .i = axis}};
   neap_infer asked = *c;
@@ -184,8 +201,8 @@ static neap_status expect_dy(const neap_infer *c, int dy, const neap_type *x, co
   return neap_infer_expect(c, dy, &y, error);
 }
 
-/* dy (...,N) and w (N,K) give dx, whose shape is an attribute: dy does not tell how K is split into dimensions. dy has the
- * dimensions before `axis` and one more, so its last one is at `axis`. */
+/* dy (...,N) and w (N,K) give dx, whose shape is an attribute: dy does not tell how K is split into
+ * dimensions. dy has the dimensions before `axis` and one more, so its last one is at `axis`. */
 static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
@@ -193,7 +210,8 @@ static neap_status infer_grad_input(neap_infer *c, neap_error *error) {
   return expect_dy(c, 0, &c->out[0], &c->in[1], c->in[0].shape.n_dim - 1, error);
 }
 
-/* x and dy (...,N) give dw (N,K) and, where wanted, db (N). N is read from dy, then the forward says whether the rest fits. */
+/* x and dy (...,N) give dw (N,K) and, where wanted, db (N). N is read from dy, then the forward
+ * says whether the rest fits. */
 static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape, *dy = &c->in[1].shape;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
@@ -214,8 +232,9 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   bool want_bias = g->n_in > 2 && g->want[2];
   if (g->want[0]) {
     neap_type type = neap_grad_type(g, x);
-    g->din[0] = neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){dy, w}, NULL,
-                                (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
+    g->din[0] =
+      neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){dy, w}, NULL,
+                      (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
   }
   if (g->want[1] || want_bias) {
     neap_value_id out[2] = {NEAP_NO_VALUE, NEAP_NO_VALUE};
@@ -237,19 +256,23 @@ const neap_op neap_op_FC = {
   .math = "y (M,N) = x (M,K) w^T (K,N) + b (N)",
   .example = "net:FC({\"x\", \"w\", \"b\"}, \"y\")",
   .source = "ONNX Gemm-13 with transB = 1",
-  .inputs = {{"x", "(M,K); leading dimensions are rows"}, {"w", "(N,K)"}, {"b", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .inputs = {{"x", "(M,K); leading dimensions are rows"},
+             {"w", "(N,K)"},
+             {"b", "(N)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "(M,N)"}},
   .attrs = {[AXIS] = AXIS_ATTR},
   .infer = neap_fc_infer,
   .cost = neap_fc_cost,
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward),
-                                   {.engine = NEAP_ENGINE_BLAS, .run = neap_fc_run},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_fc_run},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){DNNL_KERNEL(forward),
+                          {.engine = NEAP_ENGINE_BLAS, .run = neap_fc_run},
+                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_fc_run},
+                          {0}},
   .cases =
-    "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, {x={0,3}, w={2,3}, b={2}}, "
+    "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, "
+    "{x={0,3}, w={2,3}, b={2}}, "
     "{x={300,70}, w={1024,70}, b={1024}, grad=false} }",
 };
 
@@ -264,10 +287,11 @@ const neap_op neap_op_FCGradInput = {
   .infer = infer_grad_input,
   .cost = cost_grad_input,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input),
-                                   {.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_input},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){DNNL_KERNEL(grad_input),
+                          {.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
+                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_input},
+                          {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
 };
 
@@ -286,9 +310,10 @@ const neap_op neap_op_FCGradWeight = {
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight),
-                                   {.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_weight},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){DNNL_KERNEL(grad_weight),
+                          {.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
+                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_weight},
+                          {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
 };

@@ -3,25 +3,29 @@
 
 #include "math/vec.h"
 
-/* Shape and dtype are attributes. ATTRIBUTE error for a shape that can't be or a dtype that the op's record does not list. */
+/* Shape and dtype are attributes. ATTRIBUTE error for a shape that can't be or a dtype that the
+ * op's record does not list. */
 neap_status neap_fill_infer(neap_infer *infer, neap_error *error) {
   const neap_attr_value *shape = &infer->attrs[NEAP_FILL_SHAPE];
   neap_dtype dtype = (neap_dtype)infer->attrs[NEAP_FILL_DTYPE].i;
-  unsigned admitted = infer->op->outputs[0].dtypes != 0 ? infer->op->outputs[0].dtypes : NEAP_FLOATS;
+  unsigned admitted =
+    infer->op->outputs[0].dtypes != 0 ? infer->op->outputs[0].dtypes : NEAP_FLOATS;
   if (shape->n > NEAP_MAX_DIM)
-    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, more than %d", shape->n, NEAP_MAX_DIM);
+    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, more than %d",
+                           shape->n, NEAP_MAX_DIM);
   for (int i = 0; i < shape->n; i++)
     if (shape->ints[i] < 0)
-      return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "shape has %lld as dimension %d, expected 0 or more",
+      return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error,
+                             "shape has %lld as dimension %d, expected 0 or more",
                              (long long)shape->ints[i], i + 1);
   if (!neap_dtype_in(dtype, admitted))
-    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that %s makes", neap_dtype_name(dtype),
-                           infer->op->name);
+    return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that %s makes",
+                           neap_dtype_name(dtype), infer->op->name);
   infer->out[0] = (neap_type){dtype, neap_shape_of(shape->n, shape->ints)};
   return NEAP_OK;
 }
 
-/* ---- Constant ------------------------------------------------------------------------------------------------------------ */
+/* ---- Constant -------------------------------------------------------------------------------- */
 
 enum { VALUE = NEAP_FILL_NEXT };
 
@@ -59,7 +63,9 @@ void neap_fill(const neap_operand *out, double value, int n_thread) {
   neap_parallel_for(neap_shape_elems(&out->type.shape), NEAP_GRAIN, n_thread, fill_range, &j);
 }
 
-static void run_constant(const neap_call *call) { neap_fill(&call->out[0], call->attrs[VALUE].f, call->n_thread); }
+static void run_constant(const neap_call *call) {
+  neap_fill(&call->out[0], call->attrs[VALUE].f, call->n_thread);
+}
 
 const neap_op neap_op_Constant = {
   .name = "Constant",
@@ -68,29 +74,34 @@ const neap_op neap_op_Constant = {
   .example = "net:Constant({}, \"y\", {shape = {2, 3}, value = 1})",
   .source = "ONNX ConstantOfShape-9",
   .outputs = {{"y", "`shape`", NEAP_ANY}},
-  .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"value", "of each element, cast to dtype", NEAP_ATTR_FLOAT}},
+  .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"value", "of each element, cast to dtype",
+                                        NEAP_ATTR_FLOAT}},
   .infer = neap_fill_infer,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_constant}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_constant}, {0}},
   .cases =
-    "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, dtype=\"i64\"}, "
+    "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, "
+    "dtype=\"i64\"}, "
     "{shape={4}, value=1, dtype=\"bool\"} }",
 };
 
-/* ---- Literal ------------------------------------------------------------------------------------------------------------- */
+/* ---- Literal --------------------------------------------------------------------------------- */
 
 static neap_status infer_literal(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_fill_infer(c, error));
   int64_t n = neap_shape_elems(&c->out[0].shape);
   if (c->attrs[VALUE].n != n)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "values has %d numbers, the shape %lld elements", c->attrs[VALUE].n,
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                           "values has %d numbers, the shape %lld elements", c->attrs[VALUE].n,
                            (long long)n);
   return NEAP_OK;
 }
 
 static void run_literal(const neap_call *call) {
   const neap_attr_value *values = &call->attrs[VALUE];
-  for (int i = 0; i < values->n; i++) neap_element_set(call->out[0].type.dtype, call->out[0].data, i, values->floats[i]);
+  for (int i = 0; i < values->n; i++)
+    neap_element_set(call->out[0].type.dtype, call->out[0].data, i, values->floats[i]);
 }
 
 const neap_op neap_op_Literal = {
@@ -100,46 +111,57 @@ const neap_op neap_op_Literal = {
   .example = "net:Literal({}, \"y\", {shape = {2, 2}, values = {1, 2, 3, 4}})",
   .source = "ONNX Constant-13",
   .outputs = {{"y", "`shape`", NEAP_ANY}},
-  .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"values", "of the elements, the last dimension fastest, cast to dtype", NEAP_ATTR_FLOATS,
-                                        .required = true}},
+  .attrs =
+    {NEAP_FILL_ATTRS, [VALUE] = {"values",
+                                 "of the elements, the last dimension fastest, cast to dtype",
+                                 NEAP_ATTR_FLOATS, .required = true}},
   .infer = infer_literal,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_literal}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_literal}, {0}},
   .cases =
     "{ {shape={2,2}, values={1,-2.5,3,0}}, {shape={}, values={7}}, {shape={0}, values={}}, "
     "{shape={3}, values={1,2,3}, dtype=\"i64\"}, {shape={2}, values={1,0}, dtype=\"bool\"} }",
 };
 
-/* ---- Range --------------------------------------------------------------------------------------------------------------- */
+/* ---- Range ----------------------------------------------------------------------------------- */
 
 enum { START, STOP, STEP, RANGE_DTYPE };
 
-/* The length is rounded up, as NumPy's arange does; a range that runs away from stop is empty. Lengths above 1e15 are refused
- * before they are cast. */
+/* The length is rounded up, as NumPy's arange does; a range that runs away from stop is empty.
+ * Lengths above 1e15 are refused before they are cast. */
 static neap_status infer_range(neap_infer *c, neap_error *error) {
   double start = c->attrs[START].f, stop = c->attrs[STOP].f, step = c->attrs[STEP].f;
   neap_dtype dtype = (neap_dtype)c->attrs[RANGE_DTYPE].i;
   if (step == 0 || !isfinite(start) || !isfinite(stop) || !isfinite(step))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
-                           "start = %g, stop = %g, step = %g expect finite numbers and a step that is not 0", start, stop, step);
+    return neap_infer_fail(
+      c, NEAP_ATTRIBUTE, 0, error,
+      "start = %g, stop = %g, step = %g expect finite numbers and a step that is not 0", start,
+      stop, step);
   if (!neap_dtype_in(dtype, NEAP_NUMBERS))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that Range makes", neap_dtype_name(dtype));
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that Range makes",
+                           neap_dtype_name(dtype));
   double n = ceil((stop - start) / step);
-  if (n > 1e15) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "start, stop and step ask for %g elements", n);
+  if (n > 1e15)
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "start, stop and step ask for %g elements",
+                           n);
   c->out[0] = (neap_type){dtype, NEAP_SHAPE(n > 0 ? (int64_t)n : 0)};
   return NEAP_OK;
 }
 
-/* Each element from its number, not from the one before: errors do not add up, and threads may begin anywhere. */
+/* Each element from its number, not from the one before: errors do not add up, and threads may
+ * begin anywhere. */
 static void range_range(void *context, int64_t begin, int64_t end) {
   const neap_call *call = context;
   double start = call->attrs[START].f, step = call->attrs[STEP].f;
-  for (int64_t i = begin; i < end; i++) neap_element_set(call->out[0].type.dtype, call->out[0].data, i, start + (double)i * step);
+  for (int64_t i = begin; i < end; i++)
+    neap_element_set(call->out[0].type.dtype, call->out[0].data, i, start + (double)i * step);
 }
 
 static void run_range(const neap_call *call) {
   neap_call job = *call;
-  neap_parallel_for(neap_shape_elems(&call->out[0].type.shape), NEAP_GRAIN, call->n_thread, range_range, &job);
+  neap_parallel_for(neap_shape_elems(&call->out[0].type.shape), NEAP_GRAIN, call->n_thread,
+                    range_range, &job);
 }
 
 const neap_op neap_op_Range = {
@@ -152,9 +174,13 @@ const neap_op neap_op_Range = {
   .attrs = {[START] = {"start", "first number", NEAP_ATTR_FLOAT},
             [STOP] = {"stop", "where it ends, not included", NEAP_ATTR_FLOAT, .required = true},
             [STEP] = {"step", "from one to the next", NEAP_ATTR_FLOAT, .value = {.f = 1}},
-            [RANGE_DTYPE] = {"dtype", "of the output", NEAP_ATTR_DTYPE, .value = {.i = NEAP_DTYPE_F32}}},
+            [RANGE_DTYPE] = {"dtype", "of the output", NEAP_ATTR_DTYPE,
+                             .value = {.i = NEAP_DTYPE_F32}}},
   .infer = infer_range,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_range}, {0}},
-  .cases = "{ {stop=5}, {start=1, stop=2, step=0.25}, {start=5, stop=0, step=-2, dtype=\"i64\"}, {start=1, stop=1} }",
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_range}, {0}},
+  .cases =
+    "{ {stop=5}, {start=1, stop=2, step=0.25}, {start=5, stop=0, step=-2, dtype=\"i64\"}, "
+    "{start=1, stop=1} }",
 };

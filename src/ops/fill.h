@@ -1,4 +1,5 @@
-/* ops/fill.h: what ops without inputs share: the attributes `shape` and `dtype`, and the type they give. */
+/* ops/fill.h: what ops without inputs share: the attributes `shape` and `dtype`, and the type they
+ * give. */
 #ifndef NEAP_OPS_FILL_H
 #define NEAP_OPS_FILL_H
 
@@ -6,8 +7,9 @@
 
 /* ORDER of the attributes, in every filling op: these two first. */
 enum { NEAP_FILL_SHAPE, NEAP_FILL_DTYPE, NEAP_FILL_NEXT };
-#define NEAP_FILL_ATTRS                                                                                      \
-  [NEAP_FILL_SHAPE] = {"shape", "of the output; {} for a scalar", NEAP_ATTR_INTS, .least = 0, .most = 1e15}, \
+#define NEAP_FILL_ATTRS                                                                       \
+  [NEAP_FILL_SHAPE] = {"shape", "of the output; {} for a scalar", NEAP_ATTR_INTS, .least = 0, \
+                       .most = 1e15},                                                         \
   [NEAP_FILL_DTYPE] = {"dtype", "of the output", NEAP_ATTR_DTYPE, .value = {.i = NEAP_DTYPE_F32}}
 
 /* Output 0 has the type that the attributes say; the dtype must be one the output admits. */

@@ -1,8 +1,10 @@
-/* fold_norm.c: the weight and bias of a convolution or fully connected layer with the BatchNorm behind it folded in. It works on
- * parameters alone, so in a net that does not train it runs once per content of the parameters.
+/* fold_norm.c: the weight and bias of a convolution or fully connected layer with the BatchNorm
+ * behind it folded in. It works on parameters alone, so in a net that does not train it runs once
+ * per content of the parameters.
  *
- * BatchNorm(product(x, w) + b) = product(x, s w) + (beta + (b - mean) s), s = gamma / sqrt(var + eps), channel by channel.
- * In double, rounded once: the result is as exact as weights in the dtype can be.
+ * BatchNorm(product(x, w) + b) = product(x, s w) + (beta + (b - mean) s), s = gamma / sqrt(var +
+ * eps), channel by channel. In double, rounded once: the result is as exact as weights in the dtype
+ * can be.
  */
 #include "ops/op.h"
 
@@ -11,7 +13,8 @@
 enum { W, GAMMA, BETA, MEAN, VAR, B };
 enum { EPS };
 
-/* w (O,...) and vectors (O) give a weight like w and a bias (O); the bias is there even when b is not. */
+/* w (O,...) and vectors (O) give a weight like w and a bias (O); the bias is there even when b is
+ * not. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_same_dtype(c, W, error));
@@ -19,8 +22,10 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   neap_type vector = {c->in[W].dtype, NEAP_SHAPE(c->in[W].shape.dim[0])};
   for (int i = GAMMA; i < c->n_in; i++)
     if (c->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[i].shape, &vector.shape))
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one value an output channel, (%lld), got %s",
-                             c->op->inputs[i].name, (long long)vector.shape.dim[0], neap_shape_text(&c->in[i].shape, text));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error,
+                             "%s expects one value an output channel, (%lld), got %s",
+                             c->op->inputs[i].name, (long long)vector.shape.dim[0],
+                             neap_shape_text(&c->in[i].shape, text));
   c->out[0] = c->in[W];
   c->out[1] = vector;
   return NEAP_OK;
@@ -32,19 +37,26 @@ static void run(const neap_call *call) {
   neap_dtype dtype = w->dtype;
   int64_t n_o = w->shape.dim[0], l = neap_shape_span(&w->shape, 1, w->shape.n_dim);
   for (int64_t o = 0; o < n_o; o++) {
-    double gamma = neap_element_get(dtype, call->in[GAMMA].data, o), beta = neap_element_get(dtype, call->in[BETA].data, o);
-    double mean = neap_element_get(dtype, call->in[MEAN].data, o), var = neap_element_get(dtype, call->in[VAR].data, o);
-    double b = call->n_in > B && call->in[B].data != NULL ? neap_element_get(dtype, call->in[B].data, o) : 0.0;
+    double gamma = neap_element_get(dtype, call->in[GAMMA].data, o),
+           beta = neap_element_get(dtype, call->in[BETA].data, o);
+    double mean = neap_element_get(dtype, call->in[MEAN].data, o),
+           var = neap_element_get(dtype, call->in[VAR].data, o);
+    double b = call->n_in > B && call->in[B].data != NULL
+                 ? neap_element_get(dtype, call->in[B].data, o)
+                 : 0.0;
     double scale = gamma / sqrt(var + call->attrs[EPS].f);
     for (int64_t i = o * l; i < (o + 1) * l; i++)
-      neap_element_set(dtype, call->out[0].data, i, neap_element_get(dtype, call->in[W].data, i) * scale);
+      neap_element_set(dtype, call->out[0].data, i,
+                       neap_element_get(dtype, call->in[W].data, i) * scale);
     neap_element_set(dtype, call->out[1].data, o, beta + (b - mean) * scale);
   }
 }
 
 const neap_op neap_op_FoldNorm = {
   .name = "FoldNorm",
-  .summary = "Weight and bias with the BatchNorm behind them folded in; made from it in nets that do not train.",
+  .summary =
+    "Weight and bias with the BatchNorm behind them folded in; made from it in nets that do not "
+    "train.",
   .math = "s = gamma / sqrt(var + eps);  w' = s w;  b' = beta + (b - mean) s",
   .source = "Jacob et al., arXiv 1712.05877, section 3.2",
   .internal = true,

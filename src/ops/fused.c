@@ -1,5 +1,5 @@
-/* fused.c: FusedConv and FusedFC: a product, a residual and an activation as one op, so that what lies between them is never a
- * value of its own. See fused.h for what holds. */
+/* fused.c: FusedConv and FusedFC: a product, a residual and an activation as one op, so that what
+ * lies between them is never a value of its own. See fused.h for what holds. */
 #include "ops/fused.h"
 
 #include "ops/window.h"
@@ -9,9 +9,10 @@
 enum { CONV_ACTIVATION = NEAP_CONV_N_ATTR };
 enum { FC_AXIS, FC_ACTIVATION };
 
-/* ---- residual and activation ------------------------------------------------------------------------------------------------- */
+/* ---- residual and activation ----------------------------------------------------------------- */
 
-extern const neap_op neap_op_Relu, neap_op_Relu6, neap_op_Sigmoid, neap_op_Tanh, neap_op_Silu, neap_op_Gelu;
+extern const neap_op neap_op_Relu, neap_op_Relu6, neap_op_Sigmoid, neap_op_Tanh, neap_op_Silu,
+  neap_op_Gelu;
 
 /* ORDER ACTIVATION. `variant` is attribute 0 of the op, where it has one. */
 static const struct {
@@ -26,7 +27,9 @@ static const struct {
 
 neap_activation neap_activation_of(const neap_op *op, const neap_attr_value *attrs) {
   for (int a = 1; a < NEAP_N_ACTIVATION; a++)
-    if (activations[a].op == op && (neap_op_n_attrs(op) == 0 || attrs[0].i == activations[a].variant)) return (neap_activation)a;
+    if (activations[a].op == op &&
+        (neap_op_n_attrs(op) == 0 || attrs[0].i == activations[a].variant))
+      return (neap_activation)a;
   return NEAP_ACTIVATION_NONE;
 }
 
@@ -57,10 +60,11 @@ neap_status neap_fused_check_z(const neap_infer *c, neap_error *error) {
       neap_type_equal(&c->in[NEAP_FUSED_Z], &c->out[0]))
     return NEAP_OK;
   return neap_infer_fail(c, NEAP_SHAPE, NEAP_FUSED_Z, error, "z expects the shape of y, %s, got %s",
-                         neap_shape_text(&c->out[0].shape, text_y), neap_shape_text(&c->in[NEAP_FUSED_Z].shape, text));
+                         neap_shape_text(&c->out[0].shape, text_y),
+                         neap_shape_text(&c->in[NEAP_FUSED_Z].shape, text));
 }
 
-/* ---- FusedConv ---------------------------------------------------------------------------------------------------------------- */
+/* ---- FusedConv ------------------------------------------------------------------------------- */
 
 /* As Conv, and z like y. */
 static neap_status infer_conv(neap_infer *c, neap_error *error) {
@@ -68,9 +72,12 @@ static neap_status infer_conv(neap_infer *c, neap_error *error) {
   return neap_fused_check_z(c, error);
 }
 
-static neap_activation conv_activation(const neap_attr_value *attrs) { return (neap_activation)attrs[CONV_ACTIVATION].i; }
+static neap_activation conv_activation(const neap_attr_value *attrs) {
+  return (neap_activation)attrs[CONV_ACTIVATION].i;
+}
 
-/* z into y, the convolution added to it, the activation on the sum: the order in all run functions here. */
+/* z into y, the convolution added to it, the activation on the sum: the order in all run functions
+ * here. */
 static void run_conv_ref(const neap_call *call) {
   neap_fused_begin(call);
   neap_conv_ref_forward(call);
@@ -83,7 +90,9 @@ static void run_conv_gemm(const neap_call *call) {
   neap_fused_end(call, conv_activation(call->attrs));
 }
 
-static bool has_z(int n_in, const neap_type *in) { return n_in > NEAP_FUSED_Z && in[NEAP_FUSED_Z].dtype != NEAP_DTYPE_NONE; }
+static bool has_z(int n_in, const neap_type *in) {
+  return n_in > NEAP_FUSED_Z && in[NEAP_FUSED_Z].dtype != NEAP_DTYPE_NONE;
+}
 
 /* What oneDNN knows of it: x, w, b; y holds z already. */
 static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
@@ -92,10 +101,13 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   neap_conv_describe(c, attrs);
 }
 
-/* The activation is a pass of its own, since oneDNN's relu loses NaN: a tenth of the convolution's time or less where that is
- * a 3 x 3 of 64 channels. Padding lanes must be zero, so one that does not keep zero is for whole blocks only. */
+/* The activation is a pass of its own, since oneDNN's relu loses NaN: a tenth of the convolution's
+ * time or less where that is a 3 x 3 of 64 channels. Padding lanes must be zero, so one that does
+ * not keep zero is for whole blocks only. */
 static bool choose_conv_dnnl(neap_choose *choose) {
-  if (!neap_activation_keeps_zero(conv_activation(choose->attrs)) && choose->out[0].shape.dim[1] % 16 != 0) return false;
+  if (!neap_activation_keeps_zero(conv_activation(choose->attrs)) &&
+      choose->out[0].shape.dim[1] % 16 != 0)
+    return false;
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
   describe(&c, choose->attrs);
   if (!neap_dnnl_choose(choose, &c)) return false;
@@ -134,27 +146,33 @@ const neap_op neap_op_FusedConv = {
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
-                                    .dtypes = NEAP_BIT(F32),
-                                    .choose = choose_conv_dnnl,
-                                    .bind = bind_conv_dnnl,
-                                    .unbind = neap_dnnl_unbind,
-                                    .run = run_conv_dnnl},
-                                   {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = run_conv_gemm},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_conv_ref},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_DNNL,
+       .dtypes = NEAP_BIT(F32),
+       .choose = choose_conv_dnnl,
+       .bind = bind_conv_dnnl,
+       .unbind = neap_dnnl_unbind,
+       .run = run_conv_dnnl},
+      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = run_conv_gemm},
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_conv_ref},
+      {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\"},"
     " {x={2,20,6,6}, w={50,20,3,3}, b={50}, z={2,50,4,4}, activation=\"relu\"},"
     " {x={2,16,6,6}, w={32,16,3,3}, b={32}, z={2,32,6,6}, pad={1}, activation=\"relu\"},"
     " {x={8,32,16,16}, w={32,32,3,3}, z={8,32,16,16}, pad={1}, activation=\"relu\"},"
-    " {x={2,16,5,5}, w={16,16,1,1}, z={2,16,5,5}}, {x={2,16,5,5}, w={32,16,1,1}, b={32}, activation=\"sigmoid\"},"
-    " {x={2,4,5,5}, w={5,4,1,1}, b={5}, activation=\"sigmoid\"}, {x={2,4,5,6}, w={6,2,3,2}, groups=2, activation=\"tanh\"},"
-    " {x={2,6,5,5}, w={6,1,3,3}, pad={1}, groups=6, activation=\"relu6\"}, {x={1,4,9}, w={8,4,3}, activation=\"silu\"},"
-    " {x={2,3,6,7}, w={4,3,3,3}, activation=\"gelu\"}, {x={2,3,6,7}, w={4,3,3,3}, activation=\"gelu_tanh\"} }",
+    " {x={2,16,5,5}, w={16,16,1,1}, z={2,16,5,5}}, {x={2,16,5,5}, w={32,16,1,1}, b={32}, "
+    "activation=\"sigmoid\"},"
+    " {x={2,4,5,5}, w={5,4,1,1}, b={5}, activation=\"sigmoid\"}, {x={2,4,5,6}, w={6,2,3,2}, "
+    "groups=2, activation=\"tanh\"},"
+    " {x={2,6,5,5}, w={6,1,3,3}, pad={1}, groups=6, activation=\"relu6\"}, {x={1,4,9}, w={8,4,3}, "
+    "activation=\"silu\"},"
+    " {x={2,3,6,7}, w={4,3,3,3}, activation=\"gelu\"}, {x={2,3,6,7}, w={4,3,3,3}, "
+    "activation=\"gelu_tanh\"} }",
 };
 
-/* ---- FusedFC ------------------------------------------------------------------------------------------------------------------ */
+/* ---- FusedFC --------------------------------------------------------------------------------- */
 
 /* As FC, and z like y. */
 static neap_status infer_fc(neap_infer *c, neap_error *error) {
@@ -168,14 +186,16 @@ static void run_fc(const neap_call *call) {
   neap_fused_end(call, (neap_activation)call->attrs[FC_ACTIVATION].i);
 }
 
-/* With few rows the plain product is the better one, as for FC; and where z is added it always is, since y holds it. */
+/* With few rows the plain product is the better one, as for FC; and where z is added it always is,
+ * since y holds it. */
 enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
 
-/* choice->algorithm is PRIMITIVE or PRODUCT. A choice to be like decides before the number of rows does. */
+/* choice->algorithm is PRIMITIVE or PRODUCT. A choice to be like decides before the number of rows
+ * does. */
 static bool choose_fc_dnnl(neap_choose *choose) {
   int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
-  bool few =
-    has_z(choose->n_in, choose->in) || columns == 0 || neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
+  bool few = has_z(choose->n_in, choose->in) || columns == 0 ||
+             neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
     return neap_dnnl_choose_product(choose);
@@ -214,7 +234,8 @@ const neap_op neap_op_FusedFC = {
              [NEAP_FUSED_B] = {"b", "(N)", .flags = NEAP_ARG_OPTIONAL},
              [NEAP_FUSED_Z] = {"z", "(M,N)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "(M,N)"}},
-  .attrs = {[FC_AXIS] = {"axis", "first of the dimensions that are features", NEAP_ATTR_AXIS, .value = {.i = -1}},
+  .attrs = {[FC_AXIS] = {"axis", "first of the dimensions that are features", NEAP_ATTR_AXIS,
+                         .value = {.i = -1}},
             [FC_ACTIVATION] = NEAP_ACTIVATION_ATTR},
   .inplace = {{NEAP_FUSED_Z, 0}},
   .n_inplace = 1,
@@ -232,8 +253,12 @@ const neap_op neap_op_FusedFC = {
                                    {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_fc},
                                    {0}},
   .cases =
-    "{ {x={4,6}, w={5,6}, b={5}, activation=\"relu\"}, {x={2,3,7}, w={4,7}, z={2,3,4}, activation=\"sigmoid\"},"
-    " {x={3,2,4}, w={5,8}, b={5}, axis=2, activation=\"tanh\"}, {x={300,6}, w={5,6}, b={5}, activation=\"gelu\"},"
-    " {x={300,6}, w={5,6}, b={5}, z={300,5}, activation=\"silu\"}, {x={4,130}, w={5,130}, b={5}, z={4,5}},"
-    " {x={4,6}, w={5,6}, activation=\"relu6\"}, {x={4,6}, w={5,6}, activation=\"gelu_tanh\"}, {x={0,3}, w={2,3}, b={2}} }",
+    "{ {x={4,6}, w={5,6}, b={5}, activation=\"relu\"}, {x={2,3,7}, w={4,7}, z={2,3,4}, "
+    "activation=\"sigmoid\"},"
+    " {x={3,2,4}, w={5,8}, b={5}, axis=2, activation=\"tanh\"}, {x={300,6}, w={5,6}, b={5}, "
+    "activation=\"gelu\"},"
+    " {x={300,6}, w={5,6}, b={5}, z={300,5}, activation=\"silu\"}, {x={4,130}, w={5,130}, b={5}, "
+    "z={4,5}},"
+    " {x={4,6}, w={5,6}, activation=\"relu6\"}, {x={4,6}, w={5,6}, activation=\"gelu_tanh\"}, "
+    "{x={0,3}, w={2,3}, b={2}} }",
 };

@@ -1,9 +1,10 @@
 /* fused.h: what FusedConv and FusedFC share, and what they take from Conv and FC.
  *
- * A fused op is y = activation(product(x, w) + b + z), operands x, w, b, z; b and z may be absent. It is made by rewrites of
- * inference graphs alone (graph/fuse*.c), so it has no gradient.
+ * A fused op is y = activation(product(x, w) + b + z), operands x, w, b, z; b and z may be absent.
+ * It is made by rewrites of inference graphs alone (graph/fuse*.c), so it has no gradient.
  *
- * INVARIANT: y may take the bytes of z: a kernel first has z in y (neap_fused_begin), then adds its product to y.
+ * INVARIANT: y may take the bytes of z: a kernel first has z in y (neap_fused_begin), then adds its
+ * product to y.
  * INVARIANT: a NaN before the activation is a NaN after it, in every engine.
  */
 #ifndef NEAP_OPS_FUSED_H
@@ -13,7 +14,8 @@
 
 enum { NEAP_FUSED_X, NEAP_FUSED_W, NEAP_FUSED_B, NEAP_FUSED_Z };
 
-/* Values of the attribute `activation`; the op whose plain kernel computes it. ORDER ACTIVATION: names in NEAP_ACTIVATION_ATTR. */
+/* Values of the attribute `activation`; the op whose plain kernel computes it. ORDER ACTIVATION:
+ * names in NEAP_ACTIVATION_ATTR. */
 typedef enum neap_activation {
   NEAP_ACTIVATION_NONE,
   NEAP_ACTIVATION_RELU,
@@ -33,7 +35,9 @@ typedef enum neap_activation {
 /* The activation that an op of this name and attributes is; NONE when it is none of them. */
 neap_activation neap_activation_of(const neap_op *op, const neap_attr_value *attrs);
 /* Whether 0 stays 0: what padding lanes demand. */
-static inline bool neap_activation_keeps_zero(neap_activation a) { return a != NEAP_ACTIVATION_SIGMOID; }
+static inline bool neap_activation_keeps_zero(neap_activation a) {
+  return a != NEAP_ACTIVATION_SIGMOID;
+}
 
 /* Whether the call adds z; false for the ops without one. */
 static inline bool neap_fused_adds(const neap_call *call) {
@@ -41,21 +45,23 @@ static inline bool neap_fused_adds(const neap_call *call) {
 }
 /* Puts z into y, unless it lies there. */
 void neap_fused_begin(const neap_call *call);
-/* y = activation(y), lane by lane, by the plain kernel of the activation's own op: the same bits as unfused. */
+/* y = activation(y), lane by lane, by the plain kernel of the activation's own op: the same bits as
+ * unfused. */
 void neap_fused_end(const neap_call *call, neap_activation activation);
 /* SHAPE or DTYPE error unless z, where given, has y's type. */
 neap_status neap_fused_check_z(const neap_infer *infer, neap_error *error);
 
-/* Images that FusedConvPool works on at once, by what the convolution gives for one and by its weights: enough to fill a cache, and
- * so many that what each chunk does with the weights (reads them, transforms them for Winograd) is little beside the rest. At least
- * one. */
+/* Images that FusedConvPool works on at once, by what the convolution gives for one and by its
+ * weights: enough to fill a cache, and so many that what each chunk does with the weights (reads
+ * them, transforms them for Winograd) is little beside the rest. At least one. */
 enum { NEAP_FUSED_CHUNK_BYTES = 1 << 20, NEAP_FUSED_CHUNK_WEIGHTS = 4 };
 static inline int64_t neap_fused_chunk(int64_t batch, size_t image_bytes, size_t weight_bytes) {
   size_t bytes = NEAP_MAX((size_t)NEAP_FUSED_CHUNK_BYTES, NEAP_FUSED_CHUNK_WEIGHTS * weight_bytes);
   return NEAP_MAX(1, NEAP_MIN(batch, (int64_t)(bytes / NEAP_MAX(image_bytes, 1))));
 }
 
-/* fc.c: checks of x, weight and bias; 2 M N K flops; y (M,N) = [y +] x (M,K) w' (K,N) + b (N) by the engine's products */
+/* fc.c: checks of x, weight and bias; 2 M N K flops; y (M,N) = [y +] x (M,K) w' (K,N) + b (N) by
+ * the engine's products */
 neap_status neap_fc_infer(neap_infer *infer, neap_error *error);
 void neap_fc_cost(const neap_infer *infer, neap_cost *cost);
 void neap_fc_run(const neap_call *call);

@@ -1,33 +1,45 @@
-/* fused_pool.c: FusedConvPool: a FusedConv and the pooling behind it as one op, for memory: what the convolution gives for the
- * whole batch never exists. A chunk of a few images is convolved into scratch and pooled from there into y, then the next one.
+/* fused_pool.c: FusedConvPool: a FusedConv and the pooling behind it as one op, for memory: what
+ * the convolution gives for the whole batch never exists. A chunk of a few images is convolved into
+ * scratch and pooled from there into y, then the next one.
  *
- * There is no second convolution here and no second pool: a *stage* is one of those two ops with the kernel it has anyway, chosen
- * and bound for a chunk. The scratch is what lies between the stages, then what the one at work needs for itself.
+ * There is no second convolution here and no second pool: a *stage* is one of those two ops with
+ * the kernel it has anyway, chosen and bound for a chunk. The scratch is what lies between the
+ * stages, then what the one at work needs for itself.
  *
- * Results: engine `ref` gives the bits of the two ops apart. The others may take another algorithm for another batch: 1e-5 of the
- * largest.
+ * Results: engine `ref` gives the bits of the two ops apart. The others may take another algorithm
+ * for another batch: 1e-5 of the largest.
  *
- * INVARIANT: all chunks are of one size, so one kernel serves all: the last one begins early enough to be whole, and computes
- * some images twice, to the same result. Hence y is never the bytes of an input.
- * INVARIANT: what lies between has the layout of y, and images are whole in it: so a choice, which lists inputs and outputs only,
- * tells everything that bind needs. `algorithm` is the convolution's, and above it the images of a chunk.
+ * INVARIANT: all chunks are of one size, so one kernel serves all: the last one begins early enough
+ * to be whole, and computes some images twice, to the same result. Hence y is never the bytes of an
+ * input.
+ * INVARIANT: what lies between has the layout of y, and images are whole in it: so a choice, which
+ * lists inputs and outputs only, tells everything that bind needs. `algorithm` is the
+ * convolution's, and above it the images of a chunk.
  */
 #include "ops/window.h"
 
 #include <string.h>
 
-enum { POOL_ATTRS = NEAP_CONV_N_ATTR + 1, POOL_CEIL = POOL_ATTRS + NEAP_WINDOW_N_ATTR, POOL_COUNT_PAD, POOL_KIND };
+enum {
+  POOL_ATTRS = NEAP_CONV_N_ATTR + 1,
+  POOL_CEIL = POOL_ATTRS + NEAP_WINDOW_N_ATTR,
+  POOL_COUNT_PAD,
+  POOL_KIND
+};
 enum { N_IN = NEAP_FUSED_Z + 1 };
 
-extern const neap_op neap_op_FusedConv, neap_op_MaxPool, neap_op_AveragePool, neap_op_GlobalAveragePool;
+extern const neap_op neap_op_FusedConv, neap_op_MaxPool, neap_op_AveragePool,
+  neap_op_GlobalAveragePool;
 
 /* ORDER POOL: as the choices of the attribute `pool`. */
-static const neap_op *const pools[] = {&neap_op_MaxPool, &neap_op_AveragePool, &neap_op_GlobalAveragePool};
+static const neap_op *const pools[] = {&neap_op_MaxPool, &neap_op_AveragePool,
+                                       &neap_op_GlobalAveragePool};
 
-/* The record's attributes are those of FusedConv, then those of the pools, each list in its own order. */
+/* The record's attributes are those of FusedConv, then those of the pools, each list in its own
+ * order. */
 static const neap_op *pool_op(const neap_attr_value *attrs) { return pools[attrs[POOL_KIND].i]; }
 
-/* ---- inference ---------------------------------------------------------------------------------------------------------------- */
+/* ---- inference ------------------------------------------------------------------------------- */
 
 /* The two ops as if each stood alone; *between gets the type of what the first gives. */
 static neap_infer infer_conv_of(const neap_infer *c, neap_type *between) {
@@ -63,9 +75,10 @@ static void cost(const neap_infer *c, neap_cost *out) {
   out->flop += part.flop;
 }
 
-/* ---- stages -------------------------------------------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
-/* One of the two ops with its kernel, for a chunk. `choice` points into the struct, which therefore must not move. */
+/* One of the two ops with its kernel, for a chunk. `choice` points into the struct, which therefore
+ * must not move. */
 typedef struct stage {
   const neap_op *op;
   const neap_kernel *kernel;
@@ -94,7 +107,8 @@ typedef struct problem {
   const neap_choice *like; /* to be followed; NULL: free */
 } problem;
 
-/* How choice->algorithm is split: the low bits are the convolution's, those above the nominal images of a chunk. */
+/* How choice->algorithm is split: the low bits are the convolution's, those above the nominal
+ * images of a chunk. */
 enum { ALGORITHM_BITS = 8, MOST_CHUNK = 1 << 20 };
 
 /* Whether images lie one after another, each whole. */
@@ -114,13 +128,14 @@ static neap_type of_chunk(const neap_type *type, int64_t n_chunk) {
 }
 
 /* Asks `kernel` about a stage whose op and types are set. False: refused. */
-static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const neap_attr_value *attrs, const neap_layout *in_layout,
-                size_t scratch_limit, const neap_choice *like) {
+static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const neap_attr_value *attrs,
+                const neap_layout *in_layout, size_t scratch_limit, const neap_choice *like) {
   if (kernel->dtypes != 0 && !neap_dtype_in(s->in[0].dtype, kernel->dtypes)) return false;
   memset(s->in_layout, 0, sizeof s->in_layout);
   s->out_layout = (neap_layout){0};
   s->kernel = kernel;
-  s->choice = (neap_choice){.engine = kernel->engine, .n_thread = p->n_thread, .in = s->in_layout, .out = &s->out_layout};
+  s->choice = (neap_choice){
+    .engine = kernel->engine, .n_thread = p->n_thread, .in = s->in_layout, .out = &s->out_layout};
   neap_choose choose = {.op = s->op,
                         .attrs = attrs,
                         .n_in = s->n_in,
@@ -147,8 +162,10 @@ static bool settle_pool(stages *s, const problem *p) {
   neap_engine engines[] = {p->engine, NEAP_ENGINE_REF};
   for (int e = 0; e < NEAP_COUNT(engines); e++) {
     const neap_kernel *kernel = kernel_of(s->pool.op, engines[e]);
-    if (kernel != NULL && ask(&s->pool, p, kernel, p->attrs + POOL_ATTRS, between, p->scratch_limit, NULL) &&
-        neap_layout_equal(&s->pool.in_layout[0], between) && neap_layout_equal(&s->pool.out_layout, between))
+    if (kernel != NULL &&
+        ask(&s->pool, p, kernel, p->attrs + POOL_ATTRS, between, p->scratch_limit, NULL) &&
+        neap_layout_equal(&s->pool.in_layout[0], between) &&
+        neap_layout_equal(&s->pool.out_layout, between))
       return true;
   }
   return false;
@@ -160,30 +177,44 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
   s->n_chunk = n_chunk;
   s->conv.op = &neap_op_FusedConv, s->conv.n_in = p->n_in;
   for (int i = 0; i < p->n_in; i++)
-    s->conv.in[i] = i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? of_chunk(&p->in[i], n_chunk) : p->in[i];
+    s->conv.in[i] =
+      i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? of_chunk(&p->in[i], n_chunk) : p->in[i];
   s->pool.op = pool_op(p->attrs), s->pool.n_in = 1;
   neap_error error = {0};
-  neap_infer conv = {.op = s->conv.op, .attrs = p->attrs, .n_in = p->n_in, .n_out = 1, .in = s->conv.in, .out = &s->conv.out};
+  neap_infer conv = {.op = s->conv.op,
+                     .attrs = p->attrs,
+                     .n_in = p->n_in,
+                     .n_out = 1,
+                     .in = s->conv.in,
+                     .out = &s->conv.out};
   if (conv.op->infer(&conv, &error) != NEAP_OK) return false;
   s->pool.in[0] = s->conv.out;
-  neap_infer pool = {
-    .op = s->pool.op, .attrs = p->attrs + POOL_ATTRS, .n_in = 1, .n_out = 1, .in = s->pool.in, .out = &s->pool.out};
+  neap_infer pool = {.op = s->pool.op,
+                     .attrs = p->attrs + POOL_ATTRS,
+                     .n_in = 1,
+                     .n_out = 1,
+                     .in = s->pool.in,
+                     .out = &s->pool.out};
   if (pool.op->infer(&pool, &error) != NEAP_OK) return false;
 
-  size_t between = neap_align(neap_layout_bytes(&s->conv.out, &(neap_layout){0})); /* padding may make it more */
+  /* padding may make it more */
+  size_t between = neap_align(neap_layout_bytes(&s->conv.out, &(neap_layout){0}));
   neap_choice like;
   if (p->like != NULL) {
     like = *p->like;
     like.algorithm &= (1 << ALGORITHM_BITS) - 1;
   }
   const neap_kernel *kernel = kernel_of(s->conv.op, p->engine);
-  if (kernel == NULL || !ask(&s->conv, p, kernel, p->attrs, p->in_layout, p->scratch_limit - NEAP_MIN(between, p->scratch_limit),
-                             p->like != NULL ? &like : NULL))
+  if (kernel == NULL ||
+      !ask(&s->conv, p, kernel, p->attrs, p->in_layout,
+           p->scratch_limit - NEAP_MIN(between, p->scratch_limit), p->like != NULL ? &like : NULL))
     return false;
-  if (!has_whole_images(&s->conv.in_layout[NEAP_FUSED_X]) || !has_whole_images(&s->conv.out_layout) || !settle_pool(s, p))
+  if (!has_whole_images(&s->conv.in_layout[NEAP_FUSED_X]) ||
+      !has_whole_images(&s->conv.out_layout) || !settle_pool(s, p))
     return false;
   s->between_bytes = neap_align(neap_layout_bytes(&s->conv.out, &s->conv.out_layout));
-  s->scratch_bytes = s->between_bytes + NEAP_MAX(s->conv.choice.scratch_bytes, s->pool.choice.scratch_bytes);
+  s->scratch_bytes =
+    s->between_bytes + NEAP_MAX(s->conv.choice.scratch_bytes, s->pool.choice.scratch_bytes);
   return true;
 }
 
@@ -193,24 +224,31 @@ static int64_t even_chunk(int64_t batch, int64_t nominal) {
   return n > 0 ? (batch + n - 1) / n : 1;
 }
 
-/* ---- choose and bind ----------------------------------------------------------------------------------------------------------- */
+/* ---- choose and bind ------------------------------------------------------------------------- */
 
-/* Fewer images cost time, more cost memory. A kernel that gives each thread an image wants one for each. */
+/* Fewer images cost time, more cost memory. A kernel that gives each thread an image wants one for
+ * each. */
 static int64_t best_chunk(const neap_choose *choose, int64_t batch) {
   neap_type between = {0}, one[N_IN];
   neap_error error = {0};
   for (int i = 0; i < choose->n_in; i++)
     one[i] = i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? of_chunk(&choose->in[i], 1) : choose->in[i];
-  neap_infer conv = {
-    .op = &neap_op_FusedConv, .attrs = choose->attrs, .n_in = choose->n_in, .n_out = 1, .in = one, .out = &between};
+  neap_infer conv = {.op = &neap_op_FusedConv,
+                     .attrs = choose->attrs,
+                     .n_in = choose->n_in,
+                     .n_out = 1,
+                     .in = one,
+                     .out = &between};
   if (conv.op->infer(&conv, &error) != NEAP_OK) return 1;
   const neap_type *w = &choose->in[NEAP_FUSED_W];
-  int64_t n = neap_fused_chunk(batch, neap_layout_bytes(&between, &(neap_layout){0}), neap_layout_bytes(w, &(neap_layout){0}));
+  int64_t n = neap_fused_chunk(batch, neap_layout_bytes(&between, &(neap_layout){0}),
+                               neap_layout_bytes(w, &(neap_layout){0}));
   if (choose->choice->engine == NEAP_ENGINE_BLAS) n = NEAP_MAX(n, choose->choice->n_thread);
   return NEAP_MAX(1, NEAP_MIN(NEAP_MIN(n, batch), MOST_CHUNK));
 }
 
-/* A chunk as long as the scratch allows. The plain loops with one image are what there always is. */
+/* A chunk as long as the scratch allows. The plain loops with one image are what there always
+ * is. */
 static bool choose(neap_choose *c) {
   problem p = {.attrs = c->attrs,
                .n_in = c->n_in,
@@ -221,7 +259,8 @@ static bool choose(neap_choose *c) {
                .scratch_limit = c->scratch_limit,
                .like = c->like};
   int64_t batch = c->in[NEAP_FUSED_X].shape.dim[0];
-  int64_t nominal = c->like != NULL ? NEAP_MAX(1, c->like->algorithm >> ALGORITHM_BITS) : best_chunk(c, batch);
+  int64_t nominal =
+    c->like != NULL ? NEAP_MAX(1, c->like->algorithm >> ALGORITHM_BITS) : best_chunk(c, batch);
   for (stages s;; nominal /= 2) {
     bool last = nominal == 1 || c->like != NULL;
     bool settled = settle(&s, &p, even_chunk(batch, nominal));
@@ -238,7 +277,13 @@ static bool choose(neap_choose *c) {
 
 /* s->bound is owned by the stage; NULL for kernels without bind. */
 static neap_status bind_stage(stage *s, const neap_attr_value *attrs, neap_error *error) {
-  neap_bind bind = {.op = s->op, .attrs = attrs, .n_in = s->n_in, .n_out = 1, .in = s->in, .out = &s->out, .choice = &s->choice};
+  neap_bind bind = {.op = s->op,
+                    .attrs = attrs,
+                    .n_in = s->n_in,
+                    .n_out = 1,
+                    .in = s->in,
+                    .out = &s->out,
+                    .choice = &s->choice};
   return s->kernel->bind == NULL ? NEAP_OK : s->kernel->bind(&bind, &s->bound, error);
 }
 
@@ -267,13 +312,15 @@ static neap_status bind(const neap_bind *b, void **kernel, neap_error *error) {
                .n_thread = choice->n_thread,
                .scratch_limit = SIZE_MAX,
                .like = choice};
-  int64_t batch = b->in[NEAP_FUSED_X].shape.dim[0], nominal = NEAP_MAX(1, choice->algorithm >> ALGORITHM_BITS);
+  int64_t batch = b->in[NEAP_FUSED_X].shape.dim[0],
+          nominal = NEAP_MAX(1, choice->algorithm >> ALGORITHM_BITS);
   neap_status status;
   stages *s = neap_alloc(sizeof *s);
   if (s == NULL) return neap_fail(error, NEAP_MEMORY, "no memory for a kernel of %s", b->op->name);
   if (!settle(s, &p, even_chunk(batch, nominal)) || s->scratch_bytes > choice->scratch_bytes) {
-    status = neap_fail(error, NEAP_PLAN, "%s can't have the kernels and the %zu bytes of scratch that were chosen", b->op->name,
-                       choice->scratch_bytes);
+    status = neap_fail(error, NEAP_PLAN,
+                       "%s can't have the kernels and the %zu bytes of scratch that were chosen",
+                       b->op->name, choice->scratch_bytes);
     goto fail;
   }
   if ((status = bind_stage(&s->conv, b->attrs, error)) != NEAP_OK) goto fail;
@@ -285,7 +332,7 @@ fail:
   return status;
 }
 
-/* ---- run ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 /* Images from number `first` on of an operand, as many as `type` has. */
 static neap_operand images(const neap_operand *operand, const neap_type *type, int64_t first) {
@@ -297,11 +344,13 @@ static neap_operand images(const neap_operand *operand, const neap_type *type, i
   return part;
 }
 
-/* `attrs`: those of the stage's op within the record's list. `scratch`: behind what lies between the stages. */
-static void run_stage(const neap_call *call, const stage *s, const neap_attr_value *attrs, void *scratch, neap_operand *in,
-                      neap_operand *out) {
+/* `attrs`: those of the stage's op within the record's list. `scratch`: behind what lies between
+ * the stages. */
+static void run_stage(const neap_call *call, const stage *s, const neap_attr_value *attrs,
+                      void *scratch, neap_operand *in, neap_operand *out) {
   neap_call inner = *call;
-  inner.op = s->op, inner.attrs = attrs, inner.n_in = s->n_in, inner.n_out = 1, inner.in = in, inner.out = out;
+  inner.op = s->op, inner.attrs = attrs, inner.n_in = s->n_in, inner.n_out = 1, inner.in = in,
+  inner.out = out;
   inner.kernel = s->bound, inner.scratch = scratch, inner.choice = &s->choice;
   s->kernel->run(&inner);
 }
@@ -311,27 +360,35 @@ static void run(const neap_call *call) {
   const stages *s = call->kernel;
   int64_t batch = call->in[NEAP_FUSED_X].type.shape.dim[0];
   neap_operand between = {.data = call->scratch, .type = s->conv.out, .layout = s->conv.out_layout};
-  void *scratch = call->scratch != NULL ? (char *)call->scratch + s->between_bytes : NULL; /* none: the batch is empty */
+  /* none: the batch is empty */
+  void *scratch = call->scratch != NULL ? (char *)call->scratch + s->between_bytes : NULL;
   for (int64_t n = 0; n < batch; n += s->n_chunk) {
     int64_t first = NEAP_MIN(n, batch - s->n_chunk);
     neap_operand in[N_IN], y = images(&call->out[0], &s->pool.out, first);
     for (int i = 0; i < call->n_in; i++)
-      in[i] = i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? images(&call->in[i], &s->conv.in[i], first) : call->in[i];
+      in[i] = i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? images(&call->in[i], &s->conv.in[i], first)
+                                                     : call->in[i];
     run_stage(call, &s->conv, call->attrs, scratch, in, &between);
     run_stage(call, &s->pool, call->attrs + POOL_ATTRS, scratch, &between, &y);
   }
 }
 
-/* ---- record --------------------------------------------------------------------------------------------------------------------- */
+/* ---- record ---------------------------------------------------------------------------------- */
 
-#define KERNEL(of, types) \
-  { .engine = NEAP_ENGINE_##of, .dtypes = types, .choose = choose, .bind = bind, .unbind = unbind, .run = run }
+#define KERNEL(of, types)                                                                          \
+  {                                                                                                \
+    .engine = NEAP_ENGINE_##of, .dtypes = types, .choose = choose, .bind = bind, .unbind = unbind, \
+    .run = run                                                                                     \
+  }
 
 const neap_op neap_op_FusedConvPool = {
   .name = "FusedConvPool",
-  .summary = "FusedConv and a pooling in one, a few images at a time; made from them where fuse = \"pool\" is asked for.",
+  .summary =
+    "FusedConv and a pooling in one, a few images at a time; made from them where fuse = \"pool\" "
+    "is asked for.",
   .math = "y = pool(activation(Conv(x, w, b) + z))",
-  .source = "Alwani et al., Fused-layer CNN accelerators, MICRO 2016, section 3, with images as tiles",
+  .source =
+    "Alwani et al., Fused-layer CNN accelerators, MICRO 2016, section 3, with images as tiles",
   .internal = true,
   .inputs = {[NEAP_FUSED_X] = {"x", "(N,C,H,W), or one or three spatial dimensions"},
              [NEAP_FUSED_W] = {"w", "(O,C/groups,KH,KW)"},
@@ -340,27 +397,36 @@ const neap_op neap_op_FusedConvPool = {
   .outputs = {{"y", "(N,O,PH,PW)"}},
   .attrs = {NEAP_CONV_ATTRS,
             [NEAP_CONV_N_ATTR] = NEAP_ACTIVATION_ATTR,
-            [POOL_ATTRS] = {"pool_kernel", "the pool's kernel", NEAP_ATTR_INTS, .least = 1, .most = 1 << 20},
+            [POOL_ATTRS] = {"pool_kernel", "the pool's kernel", NEAP_ATTR_INTS, .least = 1,
+                            .most = 1 << 20},
             {"pool_stride", "its stride", NEAP_ATTR_INTS, .least = 1, .most = 1 << 20},
             {"pool_pad", "its pad", NEAP_ATTR_INTS, .most = 1 << 20},
             {"pool_dilation", "its dilation", NEAP_ATTR_INTS, .least = 1, .most = 1 << 20},
             [POOL_CEIL] = {"ceil_mode", "a last window that overhangs counts too", NEAP_ATTR_BOOL},
-            [POOL_COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL, .value = {.i = 1}},
-            [POOL_KIND] = {"pool", "which one", NEAP_ATTR_ENUM, .choices = "max|average|global_average"}},
+            [POOL_COUNT_PAD] = {"count_include_pad", "padding counts in the divisor",
+                                NEAP_ATTR_BOOL, .value = {.i = 1}},
+            [POOL_KIND] = {"pool", "which one", NEAP_ATTR_ENUM,
+                           .choices = "max|average|global_average"}},
   .infer = infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){KERNEL(DNNL, NEAP_BIT(F32)), KERNEL(BLAS, 0), KERNEL(REF, 0), {0}},
+  .kernels =
+    (const neap_kernel[]){KERNEL(DNNL, NEAP_BIT(F32)), KERNEL(BLAS, 0), KERNEL(REF, 0), {0}},
   .cases =
     "{ {x={3,3,8,8}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\", pool_kernel={2}},"
-    " {x={2,20,9,9}, w={50,20,3,3}, b={50}, z={2,50,7,7}, activation=\"relu\", pool_kernel={3}, pool_stride={2}, pool_pad={1}},"
-    " {x={5,16,8,8}, w={32,16,3,3}, b={32}, pad={1}, activation=\"relu\", pool_kernel={2}, pool=\"average\"},"
-    " {x={7,32,64,64}, w={32,32,3,3}, z={7,32,64,64}, pad={1}, pool_kernel={3}, pool_stride={2}, ceil_mode=true},"
-    " {x={2,16,7,7}, w={32,16,1,1}, activation=\"sigmoid\", pool_kernel={3}, pool_stride={2}, pool_pad={1}, pool=\"average\", "
+    " {x={2,20,9,9}, w={50,20,3,3}, b={50}, z={2,50,7,7}, activation=\"relu\", pool_kernel={3}, "
+    "pool_stride={2}, pool_pad={1}},"
+    " {x={5,16,8,8}, w={32,16,3,3}, b={32}, pad={1}, activation=\"relu\", pool_kernel={2}, "
+    "pool=\"average\"},"
+    " {x={7,32,64,64}, w={32,32,3,3}, z={7,32,64,64}, pad={1}, pool_kernel={3}, pool_stride={2}, "
+    "ceil_mode=true},"
+    " {x={2,16,7,7}, w={32,16,1,1}, activation=\"sigmoid\", pool_kernel={3}, pool_stride={2}, "
+    "pool_pad={1}, pool=\"average\", "
     "count_include_pad=false},"
     " {x={3,4,5,6}, w={6,2,3,2}, groups=2, activation=\"tanh\", pool=\"global_average\"},"
-    " {x={2,4,12}, w={8,4,3}, activation=\"silu\", pool_kernel={2}}, {x={1,2,5,5,5}, w={3,2,2,2,2}, pool_kernel={2}},"
+    " {x={2,4,12}, w={8,4,3}, activation=\"silu\", pool_kernel={2}}, {x={1,2,5,5,5}, "
+    "w={3,2,2,2,2}, pool_kernel={2}},"
     " {x={0,3,6,6}, w={4,3,3,3}, pool_kernel={2}} }",
 };

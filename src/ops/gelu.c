@@ -1,4 +1,5 @@
-/* gelu.c: Gelu, exact (by the error function) and by the tanh approximation of the paper, and its backward.
+/* gelu.c: Gelu, exact (by the error function) and by the tanh approximation of the paper, and its
+ * backward.
  *
  * The output does not determine the input, so the backward reads the input. */
 /* clang-format off: tables of expressions, which it takes for statements */
@@ -24,8 +25,10 @@ NEAP_ROW1(tanh_f64, double, double, , 0.5 * x * (1.0 + tanh(INNER(double, x))))
 
 /* y = gradient of the output. d/dx (x P(x)) = P(x) + x p(x). */
 NEAP_ROW2_SAME(exact_grad_f32, float, float, ,
-               y *(0.5f * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)) + x * (float)DENSITY * neap_exp_f32(-0.5f * x * x)))
-NEAP_ROW2_SAME(exact_grad_f64, double, double, , y *(0.5 * (1.0 + erf(x * ROOT_HALF)) + x * DENSITY * exp(-0.5 * x * x)))
+               y *(0.5f * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)) +
+                   x * (float)DENSITY * neap_exp_f32(-0.5f * x * x)))
+NEAP_ROW2_SAME(exact_grad_f64, double, double, ,
+               y *(0.5 * (1.0 + erf(x * ROOT_HALF)) + x * DENSITY * exp(-0.5 * x * x)))
 
 static inline float tanh_slope_f32(float x) {
   float t = neap_tanh_f32(INNER(float, x));
@@ -40,12 +43,15 @@ NEAP_ROW2_SAME(tanh_grad_f64, double, double, , y *tanh_slope_f64(x))
 
 static void run_forward(const neap_call *call) {
   bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64, exact = call->attrs[APPROXIMATE].i == EXACT;
-  neap_elementwise_run(call, 1, exact ? (f64 ? exact_f64 : exact_f32) : (f64 ? tanh_f64 : tanh_f32));
+  neap_elementwise_run(call, 1,
+                       exact ? (f64 ? exact_f64 : exact_f32) : (f64 ? tanh_f64 : tanh_f32));
 }
 
 static void run_backward(const neap_call *call) {
   bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64, exact = call->attrs[APPROXIMATE].i == EXACT;
-  neap_elementwise_run(call, 2, exact ? (f64 ? exact_grad_f64 : exact_grad_f32) : (f64 ? tanh_grad_f64 : tanh_grad_f32));
+  neap_elementwise_run(
+    call, 2,
+    exact ? (f64 ? exact_grad_f64 : exact_grad_f32) : (f64 ? tanh_grad_f64 : tanh_grad_f32));
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {
@@ -67,8 +73,11 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 
 const neap_op neap_op_Gelu = {
   .name = "Gelu",
-  .summary = "Gaussian error linear unit: each element times the normal distribution function of it.",
-  .math = "y = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2;  tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2",
+  .summary =
+    "Gaussian error linear unit: each element times the normal distribution function of it.",
+  .math =
+    "y = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2;  tanh: y = x (1 + tanh(sqrt(2/pi) (x + 0.044715 "
+    "x^3))) / 2",
   .example = "net:Gelu(\"x\", \"y\", {approximate = \"tanh\"})",
   .source = "Hendrycks and Gimpel, arXiv 1606.08415",
   .inputs = {{"x", "any shape"}},
@@ -79,7 +88,9 @@ const neap_op neap_op_Gelu = {
   .infer = neap_infer_like,
   .grad = grad,
   .kernels = NEAP_REF_ANY_LAYOUT(run_forward),
-  .cases = "{ {x={2,3,7}}, {x={2,3,7}, approximate=\"tanh\"}, {x={{33}, low=-9, high=9}}, {x={0,4}}, {x={}} }",
+  .cases =
+    "{ {x={2,3,7}}, {x={2,3,7}, approximate=\"tanh\"}, {x={{33}, low=-9, high=9}}, {x={0,4}}, "
+    "{x={}} }",
 };
 
 const neap_op neap_op_GeluGrad = {

@@ -1,7 +1,8 @@
 /* infer.c: the checks that the infer functions of many ops share, and the words of their errors.
  *
- * INVARIANT: a message names the argument as the record does, and says what was expected and what came; who failed (the op, its
- * name, scope and line) is added where that is known, by the graph. Nothing here changes the types that it looks at.
+ * INVARIANT: a message names the argument as the record does, and says what was expected and what
+ * came; who failed (the op, its name, scope and line) is added where that is known, by the graph.
+ * Nothing here changes the types that it looks at.
  */
 #include "ops/op.h"
 
@@ -15,14 +16,16 @@ static const char *arg_name(const neap_infer *infer, int input) {
 }
 
 /* The argument is named as the error's blob, unless a name is there already. */
-neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error, const char *format, ...) {
+neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error,
+                            const char *format, ...) {
   char text[512];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
   neap_fail(error, code, "%s", text);
-  if (error != NULL && error->blob[0] == '\0') snprintf(error->blob, sizeof error->blob, "%s", arg_name(infer, input));
+  if (error != NULL && error->blob[0] == '\0')
+    snprintf(error->blob, sizeof error->blob, "%s", arg_name(infer, input));
   return code;
 }
 
@@ -30,23 +33,28 @@ neap_status neap_infer_admits(const neap_infer *infer, neap_error *error) {
   for (int i = 0; i < infer->n_in; i++) {
     const neap_arg *arg = neap_op_input(infer->op, i);
     unsigned dtypes = arg == NULL || arg->dtypes == 0 ? NEAP_FLOATS : arg->dtypes;
-    if (arg != NULL && infer->in[i].dtype != NEAP_DTYPE_NONE && !neap_dtype_in(infer->in[i].dtype, dtypes))
-      return neap_fail(error, NEAP_DTYPE, "%s does not take dtype %s", arg->name, neap_dtype_name(infer->in[i].dtype));
+    if (arg != NULL && infer->in[i].dtype != NEAP_DTYPE_NONE &&
+        !neap_dtype_in(infer->in[i].dtype, dtypes))
+      return neap_fail(error, NEAP_DTYPE, "%s does not take dtype %s", arg->name,
+                       neap_dtype_name(infer->in[i].dtype));
   }
   return NEAP_OK;
 }
 
-/* DTYPE error for the first input whose dtype is not that of input `like`; absent ones do not count. */
+/* DTYPE error for the first input whose dtype is not that of input `like`; absent ones do not
+ * count. */
 neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error) {
   for (int i = 0; i < infer->n_in; i++)
     if (infer->in[i].dtype != NEAP_DTYPE_NONE && infer->in[i].dtype != infer->in[like].dtype)
-      return neap_infer_fail(infer, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s", arg_name(infer, i),
-                             neap_dtype_name(infer->in[like].dtype), arg_name(infer, like), neap_dtype_name(infer->in[i].dtype));
+      return neap_infer_fail(infer, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
+                             arg_name(infer, i), neap_dtype_name(infer->in[like].dtype),
+                             arg_name(infer, like), neap_dtype_name(infer->in[i].dtype));
   return NEAP_OK;
 }
 
 /* The words are those of the range: a number, "at least", or "2 to 4". */
-neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most, neap_error *error) {
+neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most,
+                            neap_error *error) {
   int n = infer->in[input].shape.n_dim;
   if (n >= least && n <= most) return NEAP_OK;
   char text[NEAP_SHAPE_TEXT], want[32];
@@ -56,7 +64,8 @@ neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int m
     snprintf(want, sizeof want, "at least %d", least);
   else
     snprintf(want, sizeof want, "%d to %d", least, most);
-  return neap_infer_fail(infer, NEAP_SHAPE, input, error, "%s expects %s dimensions, got %s", arg_name(infer, input), want,
+  return neap_infer_fail(infer, NEAP_SHAPE, input, error, "%s expects %s dimensions, got %s",
+                         arg_name(infer, input), want,
                          neap_shape_text(&infer->in[input].shape, text));
 }
 
@@ -68,19 +77,23 @@ int neap_axis(int64_t axis, int n_dim) {
 
 int64_t neap_axis_said(int64_t axis) { return axis >= 0 ? neap_count_add(axis, 1) : axis; }
 
-neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error) {
+neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis,
+                            neap_error *error) {
   int64_t given = infer->attrs[attr].i;
   *axis = neap_axis(given, n_dim);
   if (*axis >= 0 && *axis < n_dim) return NEAP_OK;
   /* Users count from 1; negative axes are the same for both. */
-  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "%s = %lld is out of range for %d dimensions",
-                         infer->op->attrs[attr].name, (long long)neap_axis_said(given), n_dim);
+  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error,
+                         "%s = %lld is out of range for %d dimensions", infer->op->attrs[attr].name,
+                         (long long)neap_axis_said(given), n_dim);
 }
 
-/* A stash's bytes are the choice's affair, so its type here says nothing. Unknown is what a subnet gives that nobody has said the
- * parameters' types of: only a net that is still being written may have that. */
+/* A stash's bytes are the choice's affair, so its type here says nothing. Unknown is what a subnet
+ * gives that nobody has said the parameters' types of: only a net that is still being written may
+ * have that. */
 neap_status neap_infer_types(neap_infer *infer, neap_error *error) {
-  if (infer->op->infer == NULL) return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
+  if (infer->op->infer == NULL)
+    return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
   NEAP_TRY(infer->op->infer(infer, error));
   for (int k = 0; k < infer->n_out; k++) {
     const neap_arg *arg = neap_op_output(infer->op, k);
@@ -101,17 +114,19 @@ neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(infer, 0, error));
   for (int i = 1; i < infer->n_in; i++) {
     char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-    if (infer->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&infer->in[i].shape, &infer->in[0].shape))
-      return neap_infer_fail(infer, NEAP_SHAPE, i, error, "%s expects shape %s, as %s has, got %s", arg_name(infer, i),
-                             neap_shape_text(&infer->in[0].shape, a), arg_name(infer, 0),
-                             neap_shape_text(&infer->in[i].shape, b));
+    if (infer->in[i].dtype != NEAP_DTYPE_NONE &&
+        !neap_shape_equal(&infer->in[i].shape, &infer->in[0].shape))
+      return neap_infer_fail(infer, NEAP_SHAPE, i, error, "%s expects shape %s, as %s has, got %s",
+                             arg_name(infer, i), neap_shape_text(&infer->in[0].shape, a),
+                             arg_name(infer, 0), neap_shape_text(&infer->in[i].shape, b));
   }
   infer->out[0] = infer->in[0];
   return NEAP_OK;
 }
 
 /* The shape comes from a user or a file here, so it is checked. */
-neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error) {
+neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out,
+                                 neap_error *error) {
   const neap_attr_value *shape = &infer->attrs[attr];
   *out = (neap_type){infer->in[0].dtype, neap_shape_of(shape->n, shape->ints)};
   neap_error why = {0};
@@ -120,20 +135,25 @@ neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *o
 }
 
 /* The context has no subnets and no extent, so it is not for control ops. */
-neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in, const neap_type *in, int n_out,
-                               neap_type *out, neap_error *error) {
-  neap_infer ask = {.op = forward, .attrs = infer->attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out};
+neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in,
+                               const neap_type *in, int n_out, neap_type *out, neap_error *error) {
+  neap_infer ask = {
+    .op = forward, .attrs = infer->attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out};
   return neap_infer_types(&ask, error);
 }
 
 /* The type of input `input`, of a backward op, must be the one that the forward gives: `want`. */
-neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want, neap_error *error) {
+neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want,
+                              neap_error *error) {
   char expected[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
   if (infer->in[input].dtype != want->dtype)
-    return neap_infer_fail(infer, NEAP_DTYPE, input, error, "%s expects dtype %s, as the forward gives it, got %s",
-                           arg_name(infer, input), neap_dtype_name(want->dtype), neap_dtype_name(infer->in[input].dtype));
+    return neap_infer_fail(infer, NEAP_DTYPE, input, error,
+                           "%s expects dtype %s, as the forward gives it, got %s",
+                           arg_name(infer, input), neap_dtype_name(want->dtype),
+                           neap_dtype_name(infer->in[input].dtype));
   if (neap_shape_equal(&infer->in[input].shape, &want->shape)) return NEAP_OK;
-  return neap_infer_fail(infer, NEAP_SHAPE, input, error, "%s expects shape %s, as the forward gives it, got %s",
+  return neap_infer_fail(infer, NEAP_SHAPE, input, error,
+                         "%s expects shape %s, as the forward gives it, got %s",
                          arg_name(infer, input), neap_shape_text(&want->shape, expected),
                          neap_shape_text(&infer->in[input].shape, got));
 }

@@ -1,11 +1,12 @@
 /* layer_norm.c: LayerNorm and RmsNorm and their backward ops.
  *
- * x is seen as (M,N): the dimensions from `axis` on, N elements, are normalised together. The forward saves mean and rstd
- * (1 / standard deviation) of each row for the backward. RmsNorm is the same without mean and beta: z = x rstd.
+ * x is seen as (M,N): the dimensions from `axis` on, N elements, are normalised together. The
+ * forward saves mean and rstd (1 / standard deviation) of each row for the backward. RmsNorm is the
+ * same without mean and beta: z = x rstd.
  *
- * dgamma and dbeta are sums over rows: each thread adds its rows to a pair of its own in the scratch, runs of them
- * in their type and the runs in double, and the pairs are added in thread order. INVARIANT: bits depend on the number of
- * threads, not on timing.
+ * dgamma and dbeta are sums over rows: each thread adds its rows to a pair of its own in the
+ * scratch, runs of them in their type and the runs in double, and the pairs are added in thread
+ * order. INVARIANT: bits depend on the number of threads, not on timing.
  */
 #include "math/row.h"
 #include "math/vec.h"
@@ -21,94 +22,105 @@ typedef struct job {
   const void *x, *gamma, *beta, *dy;
   const void *mean, *rstd;       /* backward: (M) each; mean NULL without centre */
   void *y, *mean_out, *rstd_out; /* forward; the last two may be NULL */
-  void *dx, *scratch;            /* backward; scratch: per part dgamma (N), dbeta (N) in double, then those of a run */
+  /* backward; scratch: per part dgamma (N), dbeta (N) in double, then those of a run */
+  void *dx, *scratch;
   bool want_gamma, want_beta;
 } job;
 
 /* Bytes of one part of the scratch, and where part p has its totals. */
-static size_t part_bytes(int64_t n, size_t item_bytes) { return 2 * (size_t)n * (sizeof(double) + item_bytes); }
+static size_t part_bytes(int64_t n, size_t item_bytes) {
+  return 2 * (size_t)n * (sizeof(double) + item_bytes);
+}
 static double *total_of(const job *k, int64_t p, size_t item_bytes) {
   return (double *)(void *)((char *)k->scratch + (size_t)p * part_bytes(k->n, item_bytes));
 }
 
-/* Statistics in two passes: the sum of squared differences from the mean, since the mean of squares minus the square of the
- * mean cancels for x far from 0. Without `centre` the mean is 0, so the second pass gives the mean of squares. A row is read
- * again while it is in cache; y may be x. */
-#define NORM(type, suffix)                                                                                                     \
-  static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean, type *rstd) {                      \
-    *mean = centre ? (type)(neap_row_sum_##suffix(x, n) / (double)n) : 0;                                                      \
-    *rstd = (type)(1 / sqrt(neap_row_spread_##suffix(x, *mean, n) / (double)n + eps));                                         \
-  }                                                                                                                            \
-  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma, const type *beta, int64_t n,     \
-                                                   type mean, type rstd) {                                                     \
-    if (gamma != NULL && beta != NULL)                                                                                         \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];                    \
-    else if (gamma != NULL)                                                                                                    \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i];                              \
-    else if (beta != NULL)                                                                                                     \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];                               \
-    else                                                                                                                       \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;                                         \
-  }                                                                                                                            \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                    \
-    const job *k = context;                                                                                                    \
-    for (int64_t i = begin; i < end; i++) {                                                                                    \
-      type mean, rstd;                                                                                                         \
-      const type *x = (const type *)k->x + i * k->n;                                                                           \
-      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                                                \
-      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);                                     \
-      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                                                \
-      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                                                \
-    }                                                                                                                          \
-  }                                                                                                                            \
-  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx may be dy or x. */                   \
-  NEAP_MULTIVERSION static void back_row_##suffix(const type *x, const type *dy, const type *gamma, type *dx, type *dgamma,    \
-                                                  type *dbeta, int64_t n, bool centre, type mean, type rstd) {                 \
-    double total = 0, total_z = 0;                                                                                             \
-    NEAP_EACH_PART(n, NEAP_PIECE, from, to) {                                                                                  \
-      type part = 0, part_z = 0;                                                                                               \
-      _Pragma("omp simd reduction(+ : part, part_z)") for (int64_t i = from; i < to; i++) {                                    \
-        type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                     \
-        part += h;                                                                                                             \
-        part_z += h * ((x[i] - mean) * rstd);                                                                                  \
-      }                                                                                                                        \
-      total += (double)part;                                                                                                   \
-      total_z += (double)part_z;                                                                                               \
-    }                                                                                                                          \
-    const type sum = centre ? (type)(total / (double)n) : 0, sum_z = (type)(total_z / (double)n);                              \
-    if (dgamma != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] += dy[i] * ((x[i] - mean) * rstd);       \
-    if (dbeta != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];                                  \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                                      \
-      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                                                       \
-      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                                                 \
-    }                                                                                                                          \
-  }                                                                                                                            \
-  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                                              \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                   \
-    const job *k = context;                                                                                                    \
-    for (int64_t p = begin; p < end; p++) {                                                                                    \
-      double *total = total_of(k, p, sizeof(type));                                                                            \
-      type *run = (type *)(void *)(total + 2 * k->n);                                                                          \
-      type *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;                                    \
-      int64_t first = k->n_row * p / k->n_part, n_row = k->n_row * (p + 1) / k->n_part - first;                                \
-      memset(total, 0, 2 * (size_t)k->n * sizeof *total);                                                                      \
-      NEAP_EACH_PART(n_row, NEAP_RUN, from, to) {                                                                              \
-        memset(run, 0, 2 * (size_t)k->n * sizeof *run);                                                                        \
-        for (int64_t i = first + from; i < first + to; i++)                                                                    \
-          back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n, k->gamma, (type *)k->dx + i * k->n, \
-                            dgamma, dbeta, k->n, k->centre, k->mean != NULL ? ((const type *)k->mean)[i] : 0,                  \
-                            ((const type *)k->rstd)[i]);                                                                       \
-        for (int64_t j = 0; j < 2 * k->n; j++) total[j] += (double)run[j];                                                     \
-      }                                                                                                                        \
-    }                                                                                                                          \
-  }                                                                                                                            \
-  /* out (N) = the totals of all parts, from element `at` of each on */                                                        \
-  static void add_parts_##suffix(const job *k, int64_t at, type *out) {                                                        \
-    for (int64_t i = 0; i < k->n; i++) {                                                                                       \
-      double sum = 0;                                                                                                          \
-      for (int64_t p = 0; p < k->n_part; p++) sum += total_of(k, p, sizeof(type))[at + i];                                     \
-      out[i] = (type)sum;                                                                                                      \
-    }                                                                                                                          \
+/* Statistics in two passes: the sum of squared differences from the mean, since the mean of squares
+ * minus the square of the mean cancels for x far from 0. Without `centre` the mean is 0, so the
+ * second pass gives the mean of squares. A row is read again while it is in cache; y may be x. */
+#define NORM(type, suffix)                                                                        \
+  static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean,       \
+                             type *rstd) {                                                        \
+    *mean = centre ? (type)(neap_row_sum_##suffix(x, n) / (double)n) : 0;                         \
+    *rstd = (type)(1 / sqrt(neap_row_spread_##suffix(x, *mean, n) / (double)n + eps));            \
+  }                                                                                               \
+  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma,     \
+                                                   const type *beta, int64_t n, type mean,        \
+                                                   type rstd) {                                   \
+    if (gamma != NULL && beta != NULL)                                                            \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] =                                  \
+        (x[i] - mean) * rstd * gamma[i] + beta[i];                                                \
+    else if (gamma != NULL)                                                                       \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i]; \
+    else if (beta != NULL)                                                                        \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];  \
+    else                                                                                          \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;            \
+  }                                                                                               \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                       \
+    const job *k = context;                                                                       \
+    for (int64_t i = begin; i < end; i++) {                                                       \
+      type mean, rstd;                                                                            \
+      const type *x = (const type *)k->x + i * k->n;                                              \
+      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                   \
+      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);        \
+      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                   \
+      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                   \
+    }                                                                                             \
+  }                                                                                               \
+  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx \
+   * may be dy or x. */       \
+  NEAP_MULTIVERSION static void back_row_##suffix(                                                \
+    const type *x, const type *dy, const type *gamma, type *dx, type *dgamma, type *dbeta,        \
+    int64_t n, bool centre, type mean, type rstd) {                                               \
+    double total = 0, total_z = 0;                                                                \
+    NEAP_EACH_PART(n, NEAP_PIECE, from, to) {                                                     \
+      type part = 0, part_z = 0;                                                                  \
+      _Pragma("omp simd reduction(+ : part, part_z)") for (int64_t i = from; i < to; i++) {       \
+        type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                        \
+        part += h;                                                                                \
+        part_z += h * ((x[i] - mean) * rstd);                                                     \
+      }                                                                                           \
+      total += (double)part;                                                                      \
+      total_z += (double)part_z;                                                                  \
+    }                                                                                             \
+    const type sum = centre ? (type)(total / (double)n) : 0, sum_z = (type)(total_z / (double)n); \
+    if (dgamma != NULL)                                                                           \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] +=                            \
+        dy[i] * ((x[i] - mean) * rstd);                                                           \
+    if (dbeta != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];     \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                         \
+      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                          \
+      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                    \
+    }                                                                                             \
+  }                                                                                               \
+  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                 \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                      \
+    const job *k = context;                                                                       \
+    for (int64_t p = begin; p < end; p++) {                                                       \
+      double *total = total_of(k, p, sizeof(type));                                               \
+      type *run = (type *)(void *)(total + 2 * k->n);                                             \
+      type *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;       \
+      int64_t first = k->n_row * p / k->n_part, n_row = k->n_row * (p + 1) / k->n_part - first;   \
+      memset(total, 0, 2 * (size_t)k->n * sizeof *total);                                         \
+      NEAP_EACH_PART(n_row, NEAP_RUN, from, to) {                                                 \
+        memset(run, 0, 2 * (size_t)k->n * sizeof *run);                                           \
+        for (int64_t i = first + from; i < first + to; i++)                                       \
+          back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n,        \
+                            k->gamma, (type *)k->dx + i * k->n, dgamma, dbeta, k->n, k->centre,   \
+                            k->mean != NULL ? ((const type *)k->mean)[i] : 0,                     \
+                            ((const type *)k->rstd)[i]);                                          \
+        for (int64_t j = 0; j < 2 * k->n; j++) total[j] += (double)run[j];                        \
+      }                                                                                           \
+    }                                                                                             \
+  }                                                                                               \
+  /* out (N) = the totals of all parts, from element `at` of each on */                           \
+  static void add_parts_##suffix(const job *k, int64_t at, type *out) {                           \
+    for (int64_t i = 0; i < k->n; i++) {                                                          \
+      double sum = 0;                                                                             \
+      for (int64_t p = 0; p < k->n_part; p++) sum += total_of(k, p, sizeof(type))[at + i];        \
+      out[i] = (type)sum;                                                                         \
+    }                                                                                             \
   }
 NORM(float, f32)
 NORM(double, f64)
@@ -120,13 +132,15 @@ static void rows_of(const neap_shape *x, const neap_attr_value *axis, job *k) {
   k->n = neap_shape_span(x, first, x->n_dim);
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 enum { X, GAMMA, BETA };
 
-/* x, gamma, beta -> y and the statistics that are asked for: mean (LayerNorm only) and rstd. Gamma and beta may be absent. */
+/* x, gamma, beta -> y and the statistics that are asked for: mean (LayerNorm only) and rstd. Gamma
+ * and beta may be absent. */
 static void run(const neap_call *call, bool centre) {
-  job k = {.eps = call->attrs[EPS].f, .centre = centre, .x = call->in[X].data, .y = call->out[0].data};
+  job k = {
+    .eps = call->attrs[EPS].f, .centre = centre, .x = call->in[X].data, .y = call->out[0].data};
   if (call->n_in > GAMMA) k.gamma = call->in[GAMMA].data;
   if (call->n_in > BETA) k.beta = call->in[BETA].data;
   int rstd = centre ? 2 : 1;
@@ -141,7 +155,8 @@ static void run(const neap_call *call, bool centre) {
 static void run_layer_norm(const neap_call *call) { run(call, true); }
 static void run_rms_norm(const neap_call *call) { run(call, false); }
 
-/* gamma and beta, where given, have the shape of the normalised dimensions; the statistics that of those before `axis`. */
+/* gamma and beta, where given, have the shape of the normalised dimensions; the statistics that of
+ * those before `axis`. */
 static neap_status infer_norm(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[X].shape;
   int axis = 0;
@@ -149,20 +164,25 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, X, error));
   NEAP_TRY(neap_infer_rank(c, X, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
-  neap_shape features = neap_shape_of(x->n_dim - axis, x->dim + axis), rows = neap_shape_of(axis, x->dim);
+  neap_shape features = neap_shape_of(x->n_dim - axis, x->dim + axis),
+             rows = neap_shape_of(axis, x->dim);
   for (int i = GAMMA; i < c->n_in; i++)
     if (c->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[i].shape, &features))
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects shape %s, the normalised dimensions of x, got %s",
-                             neap_op_input(c->op, i)->name, neap_shape_text(&features, a), neap_shape_text(&c->in[i].shape, b));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error,
+                             "%s expects shape %s, the normalised dimensions of x, got %s",
+                             neap_op_input(c->op, i)->name, neap_shape_text(&features, a),
+                             neap_shape_text(&c->in[i].shape, b));
   c->out[0] = c->in[X];
   for (int k = 1; k < c->n_out; k++) c->out[k] = (neap_type){c->in[X].dtype, rows};
   return NEAP_OK;
 }
 
 /* About eight operations an element: two passes of statistics and one that normalises. */
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 8.0 * (double)neap_shape_elems(&c->in[0].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 8.0 * (double)neap_shape_elems(&c->in[0].shape);
+}
 
-/* ---- backward ------------------------------------------------------------------------------------------------------------ */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 enum { B_X, B_GAMMA, B_DY, B_RSTD, B_MEAN };
 
@@ -170,12 +190,13 @@ enum { B_X, B_GAMMA, B_DY, B_RSTD, B_MEAN };
 static bool choose_grad(neap_choose *c) {
   job k;
   rows_of(&c->in[B_X].shape, &c->attrs[AXIS], &k);
-  c->choice->scratch_bytes = (size_t)c->choice->n_thread * part_bytes(k.n, neap_dtype_bytes(c->in[B_X].dtype));
+  c->choice->scratch_bytes =
+    (size_t)c->choice->n_thread * part_bytes(k.n, neap_dtype_bytes(c->in[B_X].dtype));
   return true;
 }
 
-/* Rows first, in as many parts as the choice has threads, even when fewer run: so the sums keep their order. Then the parts are
- * added on one thread. With no rows dgamma and dbeta are 0. */
+/* Rows first, in as many parts as the choice has threads, even when fewer run: so the sums keep
+ * their order. Then the parts are added on one thread. With no rows dgamma and dbeta are 0. */
 static void run_grad(const neap_call *call, bool centre) {
   job k = {.n_part = call->choice->n_thread,
            .centre = centre,
@@ -215,21 +236,25 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   for (int i = B_DY; i < c->n_in; i++) NEAP_TRY(neap_infer_expect(c, i, &y[i != B_DY], error));
   int axis = y[1].shape.n_dim;
   c->out[0] = c->in[B_X];
-  for (int k = 1; k < c->n_out; k++) c->out[k] = (neap_type){c->in[B_X].dtype, neap_shape_of(x->n_dim - axis, x->dim + axis)};
+  for (int k = 1; k < c->n_out; k++)
+    c->out[k] = (neap_type){c->in[B_X].dtype, neap_shape_of(x->n_dim - axis, x->dim + axis)};
   return NEAP_OK;
 }
 
-/* n_stat: statistics that the forward saves, and the number of the output that is rstd. GRAPH error when they are not among the
- * outputs, or when a gradient arrives at one of them. dbeta comes with dgamma: its column of the scratch is there anyway, and dy is
- * at hand. */
+/* n_stat: statistics that the forward saves, and the number of the output that is rstd. GRAPH error
+ * when they are not among the outputs, or when a gradient arrives at one of them. dbeta comes with
+ * dgamma: its column of the scratch is there anyway, and dy is at hand. */
 static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_error *error) {
   for (int k = 1; k < g->n_out; k++)
     if (g->dout[k] != NEAP_NO_VALUE)
-      return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the saved %s", neap_op_output(g->op, k)->name);
+      return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the saved %s",
+                       neap_op_output(g->op, k)->name);
   if (g->n_out <= n_stat)
-    return neap_fail(error, NEAP_GRAPH, "the backward needs the saved %s as an output", neap_op_output(g->op, n_stat)->name);
+    return neap_fail(error, NEAP_GRAPH, "the backward needs the saved %s as an output",
+                     neap_op_output(g->op, n_stat)->name);
   bool want_gamma = g->n_in > GAMMA && g->want[GAMMA], want_beta = g->n_in > BETA && g->want[BETA];
-  neap_value_id in[5] = {g->in[X], g->n_in > GAMMA ? g->in[GAMMA] : NEAP_NO_VALUE, g->dout[0], g->out[n_stat]};
+  neap_value_id in[5] = {g->in[X], g->n_in > GAMMA ? g->in[GAMMA] : NEAP_NO_VALUE, g->dout[0],
+                         g->out[n_stat]};
   if (n_stat == 2) in[4] = g->out[1];
   neap_value_id out[3];
   neap_grad_emit(g, op, 3 + n_stat, in, want_beta ? 3 : want_gamma ? 2 : 1, out, g, NULL);
@@ -240,12 +265,18 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_erro
 }
 
 /* The number is that of rstd among the outputs: y, mean, rstd and y, rstd. */
-static neap_status grad_layer_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "LayerNormGrad", 2, error); }
-static neap_status grad_rms_norm(neap_grad *g, neap_error *error) { return emit_grad(g, "RmsNormGrad", 1, error); }
+static neap_status grad_layer_norm(neap_grad *g, neap_error *error) {
+  return emit_grad(g, "LayerNormGrad", 2, error);
+}
+static neap_status grad_rms_norm(neap_grad *g, neap_error *error) {
+  return emit_grad(g, "RmsNormGrad", 1, error);
+}
 
-#define AXIS_ATTR                                                                                       \
-  {                                                                                                     \
-    "axis", "first of the dimensions that are normalised together", NEAP_ATTR_AXIS, .value = {.i = -1 } \
+#define AXIS_ATTR                                                                              \
+  {                                                                                            \
+    "axis", "first of the dimensions that are normalised together", NEAP_ATTR_AXIS, .value = { \
+      .i = -1                                                                                  \
+    }                                                                                          \
   }
 #define EPS_ATTR(x) \
   { "eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = (x)}, .least = 0, .most = 1e30 }
@@ -256,7 +287,9 @@ const neap_op neap_op_LayerNorm = {
   .math = "y = (x - mean) / sqrt(var + eps) gamma + beta",
   .example = "net:LayerNorm({\"x\", \"gamma\", \"beta\"}, \"y\")",
   .source = "Ba, Kiros and Hinton, arXiv 1607.06450; ONNX LayerNormalization-17",
-  .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"beta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .inputs = {{"x", "(M,N)"},
+             {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
+             {"beta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "(M,N)"},
               {"mean", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL},
               {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL}},
@@ -267,9 +300,12 @@ const neap_op neap_op_LayerNorm = {
   .cost = cost,
   .grad = grad_layer_norm,
   .sum = NEAP_SUM_RUNS,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_layer_norm}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_layer_norm},
+                          {0}},
   .cases =
-    "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, {x={3,6}}, {x={2,33}, gamma={33}, "
+    "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, "
+    "{x={3,6}}, {x={2,33}, gamma={33}, "
     "outputs=3}, "
     "{x={0,4}, gamma={4}, beta={4}} }",
 };
@@ -289,25 +325,38 @@ const neap_op neap_op_RmsNorm = {
   .cost = cost,
   .grad = grad_rms_norm,
   .sum = NEAP_SUM_RUNS,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_rms_norm}, {0}},
-  .cases = "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} }",
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_rms_norm}, {0}},
+  .cases =
+    "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} "
+    "}",
 };
 
 const neap_op neap_op_LayerNormGrad = {
   .name = "LayerNormGrad",
   .summary = "Backward of LayerNorm.",
-  .math = "dx = rstd (h - mean(h) - z mean(h z)), h = dy gamma;  dgamma = sum_M dy z;  dbeta = sum_M dy",
+  .math =
+    "dx = rstd (h - mean(h) - z mean(h z)), h = dy gamma;  dgamma = sum_M dy z;  dbeta = sum_M dy",
   .internal = true,
-  .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"dy", "(M,N)"}, {"rstd", "(M)"}, {"mean", "(M)"}},
-  .outputs = {{"dx", "(M,N)"}, {"dgamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"dbeta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
+  .inputs = {{"x", "(M,N)"},
+             {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
+             {"dy", "(M,N)"},
+             {"rstd", "(M)"},
+             {"mean", "(M)"}},
+  .outputs = {{"dx", "(M,N)"},
+              {"dgamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
+              {"dbeta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {[AXIS] = AXIS_ATTR},
   .inplace = {{B_DY, 0}, {B_X, 0}},
   .n_inplace = 2,
   .infer = infer_grad,
   .cost = cost,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_layer_norm_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .any_team = true,
+                                    .choose = choose_grad,
+                                    .run = run_layer_norm_grad},
+                                   {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}, mean={3}} }",
 };
 
@@ -316,7 +365,10 @@ const neap_op neap_op_RmsNormGrad = {
   .summary = "Backward of RmsNorm.",
   .math = "dx = rstd (h - z mean(h z)), h = dy gamma;  dgamma = sum_M dy z",
   .internal = true,
-  .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}, {"dy", "(M,N)"}, {"rstd", "(M)"}},
+  .inputs = {{"x", "(M,N)"},
+             {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
+             {"dy", "(M,N)"},
+             {"rstd", "(M)"}},
   .outputs = {{"dx", "(M,N)"}, {"dgamma", "(N)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {[AXIS] = AXIS_ATTR},
   .inplace = {{B_DY, 0}, {B_X, 0}},
@@ -324,7 +376,10 @@ const neap_op neap_op_RmsNormGrad = {
   .infer = infer_grad,
   .cost = cost,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_rms_norm_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .any_team = true,
+                                    .choose = choose_grad,
+                                    .run = run_rms_norm_grad},
+                                   {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}} }",
 };

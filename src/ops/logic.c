@@ -1,7 +1,7 @@
 /* logic.c: LogicalAnd, LogicalOr, LogicalXor and LogicalNot of bool tensors.
  *
- * INVARIANT: a bool is a byte of 0 or 1, so bits may be combined where truth values are meant; whatever makes a bool tensor
- * keeps it so.
+ * INVARIANT: a bool is a byte of 0 or 1, so bits may be combined where truth values are meant;
+ * whatever makes a bool tensor keeps it so.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
@@ -16,13 +16,17 @@ static void run_or(const neap_call *call) { neap_elementwise_run(call, 2, Logica
 static void run_xor(const neap_call *call) { neap_elementwise_run(call, 2, LogicalXor_row); }
 static void run_not(const neap_call *call) { neap_elementwise_run(call, 1, LogicalNot_row); }
 
-/* Records of two operands. In place over either, where shapes are equal: the planner asks for that. */
-#define LOGIC                                                                                         \
-  .source = "NumPy logical functions",                                                                \
-  .inputs = {{"a", "any shape, bool", NEAP_BIT(BOOL)}, {"b", "broadcasts with a", NEAP_BIT(BOOL)}},   \
-  .outputs = {{"y", "broadcast shape", NEAP_BIT(BOOL)}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2, \
-  .infer = neap_elementwise_infer, .no_grad = true,                                                   \
-  .cases = "{ {a={{3,4}, dtype=\"bool\"}, b={{4}, dtype=\"bool\"}}, {a={{3,4}, dtype=\"bool\"}, b={{3,4}, dtype=\"bool\"}} }"
+/* Records of two operands. In place over either, where shapes are equal: the planner asks for
+ * that. */
+#define LOGIC                                                                              \
+  .source = "NumPy logical functions",                                                     \
+  .inputs = {{"a", "any shape, bool", NEAP_BIT(BOOL)},                                     \
+             {"b", "broadcasts with a", NEAP_BIT(BOOL)}},                                  \
+  .outputs = {{"y", "broadcast shape", NEAP_BIT(BOOL)}}, .inplace = {{0, 0}, {1, 0}},      \
+  .n_inplace = 2, .infer = neap_elementwise_infer, .no_grad = true,                        \
+  .cases =                                                                                 \
+    "{ {a={{3,4}, dtype=\"bool\"}, b={{4}, dtype=\"bool\"}}, {a={{3,4}, dtype=\"bool\"}, " \
+    "b={{3,4}, dtype=\"bool\"}} }"
 
 const neap_op neap_op_LogicalAnd = {
   .name = "LogicalAnd",

@@ -1,17 +1,20 @@
 /* lrn.c: LRN, local response normalisation across neighbouring channels, and its backward op.
  *
- * A tile is all channels of some positions, loaded into scratch as a dense matrix (C,P). There the neighbours of element i
- * lie at i + k P, so that one loop of vector code sums the windows for every layout: plain takes a run of P positions, a
- * layout whose channels are dense (blocked, or last) takes one position. A tile is loaded whole before it is stored, so y
- * may be x, and dx may be x or dy.
+ * A tile is all channels of some positions, loaded into scratch as a dense matrix (C,P). There the
+ * neighbours of element i lie at i + k P, so that one loop of vector code sums the windows for
+ * every layout: plain takes a run of P positions, a layout whose channels are dense (blocked, or
+ * last) takes one position. A tile is loaded whole before it is stored, so y may be x, and dx may
+ * be x or dy.
  *
  * With s the sums, bias + alpha / size times the squares in the window, y = x s^-beta and
- * dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c sum of dy x s^(-beta - 1) over the channels whose windows hold c.
+ * dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c sum of dy x s^(-beta - 1) over the channels whose
+ * windows hold c.
  *
- * The backward computes the sums again from x: that costs less than keeping them, and x is kept by others anyway. (oneDNN's
- * kernel would keep a workspace of twice x.)
+ * The backward computes the sums again from x: that costs less than keeping them, and x is kept by
+ * others anyway. (oneDNN's kernel would keep a workspace of twice x.)
  *
- * INVARIANT: each part of the work has scratch of its own, by its number and not by the thread that does it.
+ * INVARIANT: each part of the work has scratch of its own, by its number and not by the thread that
+ * does it.
  */
 #include "math/vec.h"
 #include "ops/op.h"
@@ -19,7 +22,8 @@
 #include <string.h>
 
 enum { SIZE, ALPHA, BETA, BIAS };
-enum { TILE_ELEMS = 4096 }; /* of a tile's buffers: what first and second level caches hold with room to spare */
+/* of a tile's buffers: what first and second level caches hold with room to spare */
+enum { TILE_ELEMS = 4096 };
 
 typedef struct job {
   int64_t n_image, n_channel, n_space;
@@ -33,9 +37,10 @@ typedef struct job {
   void *out;
 } job;
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Channels that lie side by side: all with channels last, a block of them, or one. 0: a layout that tiles can't load. */
+/* Channels that lie side by side: all with channels last, a block of them, or one. 0: a layout that
+ * tiles can't load. */
 static int64_t dense_channels(const neap_layout *layout, const neap_shape *x) {
   if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
   if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1 || x->n_dim < 3) return 0;
@@ -46,15 +51,21 @@ static int64_t dense_channels(const neap_layout *layout, const neap_shape *x) {
   return layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
 }
 
-/* Geometry and constants for x in `layout`; pointers are left to run. An even size has its extra channel after c. */
-static job job_of(const neap_type *x, const neap_layout *layout, const neap_attr_value *attrs, int n_part) {
-  job k = {.n_image = x->shape.dim[0], .n_channel = x->shape.dim[1], .size = attrs[SIZE].i, .n_part = NEAP_MAX(n_part, 1)};
+/* Geometry and constants for x in `layout`; pointers are left to run. An even size has its extra
+ * channel after c. */
+static job job_of(const neap_type *x, const neap_layout *layout, const neap_attr_value *attrs,
+                  int n_part) {
+  job k = {.n_image = x->shape.dim[0],
+           .n_channel = x->shape.dim[1],
+           .size = attrs[SIZE].i,
+           .n_part = NEAP_MAX(n_part, 1)};
   k.n_space = neap_shape_span(&x->shape, 2, x->shape.n_dim);
   k.block = NEAP_MAX(dense_channels(layout, &x->shape), 1);
   k.before = (k.size - 1) / 2;
   k.after = k.size - 1 - k.before;
   k.alpha = attrs[ALPHA].f / (double)k.size, k.beta = attrs[BETA].f, k.bias = attrs[BIAS].f;
-  k.tile = k.block > 1 ? 1 : NEAP_MAX(NEAP_MIN(TILE_ELEMS / NEAP_MAX(k.n_channel, 1), k.n_space), 1);
+  k.tile =
+    k.block > 1 ? 1 : NEAP_MAX(NEAP_MIN(TILE_ELEMS / NEAP_MAX(k.n_channel, 1), k.n_space), 1);
   return k;
 }
 
@@ -63,82 +74,89 @@ static size_t part_bytes(const job *k, neap_dtype dtype) {
   return neap_align(3 * (size_t)((k->n_channel + k->size) * k->tile) * neap_dtype_bytes(dtype));
 }
 
-/* ---- plain loops ------------------------------------------------------------------------------------------------------------- */
+/* ---- plain loops ----------------------------------------------------------------------------- */
 
-/* The steps of a tile, n elements each: q squares (in the backward, later, t = dy x r / s), s sums of windows, r = s^-beta,
- * u scaled sums of t. Powers: 3/4, of the papers, without logarithms. */
-#define TILES(type, suffix, SQRT, POW)                                                                                           \
-  NEAP_MULTIVERSION static void powers_##suffix(const type *s, type *r, double beta, int64_t n) {                                \
-    if (beta == 0.75) {                                                                                                          \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) r[i] = 1 / (SQRT(s[i]) * SQRT(SQRT(s[i])));                            \
-    } else {                                                                                                                     \
-      for (int64_t i = 0; i < n; i++) r[i] = POW(s[i], (type)-beta);                                                             \
-    }                                                                                                                            \
-  }                                                                                                                              \
-  /* sum[i] = shift + scale * (q[i] + q[i + P] + ...), `size` terms. */                                                          \
-  NEAP_MULTIVERSION static void window_sums_##suffix(const type *q, type *sum, type shift, type scale, int64_t size,             \
-                                                     int64_t tile, int64_t n) {                                                  \
-    for (int64_t i = 0; i < n; i++) sum[i] = q[i];                                                                               \
-    for (int64_t k = 1; k < size; k++)                                                                                           \
-      for (int64_t i = 0; i < n; i++) sum[i] += q[i + k * tile];                                                                 \
-    for (int64_t i = 0; i < n; i++) sum[i] = shift + scale * sum[i];                                                             \
-  }                                                                                                                              \
-  NEAP_MULTIVERSION static void squares_##suffix(const type *x, type *q, int64_t n) {                                            \
-    for (int64_t i = 0; i < n; i++) q[i] = x[i] * x[i];                                                                          \
-  }                                                                                                                              \
-  NEAP_MULTIVERSION static void scale_##suffix(const type *x, const type *r, type *y, int64_t n) {                               \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = x[i] * r[i];                                                      \
-  }                                                                                                                              \
-  NEAP_MULTIVERSION static void quotient_##suffix(const type *x, const type *dy, const type *r, const type *s, type *t,          \
-                                                  int64_t n) {                                                                   \
-    for (int64_t i = 0; i < n; i++) t[i] = dy[i] * x[i] * r[i] / s[i];                                                           \
-  }                                                                                                                              \
-  NEAP_MULTIVERSION static void gradient_##suffix(const type *x, const type *dy, const type *r, const type *u, type *dx,         \
-                                                  int64_t n) {                                                                   \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * r[i] - x[i] * u[i];                                      \
-  }                                                                                                                              \
-  /* The tile that begins at element `at` of x, `width` positions wide. Rows of x are dense: block channels of one position,   \
-   * or one channel of `width`. */ \
-  static void tile_##suffix(const job *k, int64_t at, int64_t width, type *scratch) {                                            \
-    const type *x = (const type *)k->x + at, *dy = k->dy == NULL ? NULL : (const type *)k->dy + at;                              \
-    type *out = (type *)k->out + at;                                                                                             \
-    int64_t n = k->n_channel * width, whole = n + (k->size - 1) * width, step = k->n_space * k->block;                           \
-    type *q = scratch, *s = q + whole, *r = s + whole;                                                                           \
-    for (int64_t i = 0; i < k->before * width; i++) q[i] = 0;                                                                    \
-    for (int64_t i = n + k->before * width; i < whole; i++) q[i] = 0;                                                            \
-    for (int64_t c = 0; c < k->n_channel; c += k->block)                                                                         \
-      squares_##suffix(x + c / k->block * step, q + (k->before + c) * width, NEAP_MIN(k->block, k->n_channel - c) * width);      \
-    window_sums_##suffix(q, s, (type)k->bias, (type)k->alpha, k->size, width, n);                                                \
-    powers_##suffix(s, r, k->beta, n);                                                                                           \
-    if (dy != NULL) { /* channel c is in the windows of c - after .. c + before */                                               \
-      for (int64_t i = 0; i < k->after * width; i++) q[i] = 0;                                                                   \
-      for (int64_t i = n + k->after * width; i < whole; i++) q[i] = 0;                                                           \
-      for (int64_t c = 0; c < k->n_channel; c += k->block)                                                                       \
-        quotient_##suffix(x + c / k->block * step, dy + c / k->block * step, r + c * width, s + c * width,                       \
-                          q + (k->after + c) * width, NEAP_MIN(k->block, k->n_channel - c) * width);                             \
-      window_sums_##suffix(q, s, 0, (type)(2 * k->alpha * k->beta), k->size, width, n);                                          \
-    }                                                                                                                            \
-    for (int64_t c = 0; c < k->n_channel; c += k->block) {                                                                       \
-      int64_t row = c / k->block * step, lanes = NEAP_MIN(k->block, k->n_channel - c) * width;                                   \
-      if (dy == NULL)                                                                                                            \
-        scale_##suffix(x + row, r + c * width, out + row, lanes);                                                                \
-      else                                                                                                                       \
-        gradient_##suffix(x + row, dy + row, r + c * width, s + c * width, out + row, lanes);                                    \
-      for (int64_t j = lanes; j < k->block; j++) out[row + j] = 0; /* lanes beyond the last channel */                           \
-    }                                                                                                                            \
-  }                                                                                                                              \
-  /* Parts [begin, end) of n_part equal shares of all tiles. */                                                                  \
-  static void parts_##suffix(void *context, int64_t begin, int64_t end) {                                                        \
-    const job *k = context;                                                                                                      \
-    size_t bytes = part_bytes(k, sizeof(type) == 8 ? NEAP_DTYPE_F64 : NEAP_DTYPE_F32);                                           \
-    int64_t per_image = (k->n_space + k->tile - 1) / k->tile, n_tile = k->n_image * per_image;                                   \
-    int64_t image_elems = (k->n_channel + k->block - 1) / k->block * k->block * k->n_space;                                      \
-    for (int64_t part = begin; part < end; part++)                                                                               \
-      for (int64_t i = part * n_tile / k->n_part; i < (part + 1) * n_tile / k->n_part; i++) {                                    \
-        int64_t p = i % per_image * k->tile;                                                                                     \
-        tile_##suffix(k, i / per_image * image_elems + p * k->block, NEAP_MIN(k->tile, k->n_space - p),                          \
-                      (type *)(void *)(k->scratch + (size_t)part * bytes));                                                      \
-      }                                                                                                                          \
+/* The steps of a tile, n elements each: q squares (in the backward, later, t = dy x r / s), s sums
+ * of windows, r = s^-beta, u scaled sums of t. Powers: 3/4, of the papers, without logarithms. */
+#define TILES(type, suffix, SQRT, POW)                                                             \
+  NEAP_MULTIVERSION static void powers_##suffix(const type *s, type *r, double beta, int64_t n) {  \
+    if (beta == 0.75) {                                                                            \
+      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) r[i] =                                   \
+        1 / (SQRT(s[i]) * SQRT(SQRT(s[i])));                                                       \
+    } else {                                                                                       \
+      for (int64_t i = 0; i < n; i++) r[i] = POW(s[i], (type)-beta);                               \
+    }                                                                                              \
+  }                                                                                                \
+  /* sum[i] = shift + scale * (q[i] + q[i + P] + ...), `size` terms. */                            \
+  NEAP_MULTIVERSION static void window_sums_##suffix(                                              \
+    const type *q, type *sum, type shift, type scale, int64_t size, int64_t tile, int64_t n) {     \
+    for (int64_t i = 0; i < n; i++) sum[i] = q[i];                                                 \
+    for (int64_t k = 1; k < size; k++)                                                             \
+      for (int64_t i = 0; i < n; i++) sum[i] += q[i + k * tile];                                   \
+    for (int64_t i = 0; i < n; i++) sum[i] = shift + scale * sum[i];                               \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void squares_##suffix(const type *x, type *q, int64_t n) {              \
+    for (int64_t i = 0; i < n; i++) q[i] = x[i] * x[i];                                            \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void scale_##suffix(const type *x, const type *r, type *y, int64_t n) { \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = x[i] * r[i];                        \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void quotient_##suffix(const type *x, const type *dy, const type *r,    \
+                                                  const type *s, type *t, int64_t n) {             \
+    for (int64_t i = 0; i < n; i++) t[i] = dy[i] * x[i] * r[i] / s[i];                             \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void gradient_##suffix(const type *x, const type *dy, const type *r,    \
+                                                  const type *u, type *dx, int64_t n) {            \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * r[i] - x[i] * u[i];        \
+  }                                                                                                \
+  /* The tile that begins at element `at` of x, `width` positions wide. Rows of x are \
+   * dense: block channels of one position, or one channel of `width`. */            \
+  static void tile_##suffix(const job *k, int64_t at, int64_t width, type *scratch) {              \
+    const type *x = (const type *)k->x + at,                                                       \
+               *dy = k->dy == NULL ? NULL : (const type *)k->dy + at;                              \
+    type *out = (type *)k->out + at;                                                               \
+    int64_t n = k->n_channel * width, whole = n + (k->size - 1) * width,                           \
+            step = k->n_space * k->block;                                                          \
+    type *q = scratch, *s = q + whole, *r = s + whole;                                             \
+    for (int64_t i = 0; i < k->before * width; i++) q[i] = 0;                                      \
+    for (int64_t i = n + k->before * width; i < whole; i++) q[i] = 0;                              \
+    for (int64_t c = 0; c < k->n_channel; c += k->block)                                           \
+      squares_##suffix(x + c / k->block * step, q + (k->before + c) * width,                       \
+                       NEAP_MIN(k->block, k->n_channel - c) * width);                              \
+    window_sums_##suffix(q, s, (type)k->bias, (type)k->alpha, k->size, width, n);                  \
+    powers_##suffix(s, r, k->beta, n);                                                             \
+    if (dy != NULL) { /* channel c is in the windows of c - after .. c + before */                 \
+      for (int64_t i = 0; i < k->after * width; i++) q[i] = 0;                                     \
+      for (int64_t i = n + k->after * width; i < whole; i++) q[i] = 0;                             \
+      for (int64_t c = 0; c < k->n_channel; c += k->block)                                         \
+        quotient_##suffix(x + c / k->block * step, dy + c / k->block * step, r + c * width,        \
+                          s + c * width, q + (k->after + c) * width,                               \
+                          NEAP_MIN(k->block, k->n_channel - c) * width);                           \
+      window_sums_##suffix(q, s, 0, (type)(2 * k->alpha * k->beta), k->size, width, n);            \
+    }                                                                                              \
+    for (int64_t c = 0; c < k->n_channel; c += k->block) {                                         \
+      int64_t row = c / k->block * step, lanes = NEAP_MIN(k->block, k->n_channel - c) * width;     \
+      if (dy == NULL)                                                                              \
+        scale_##suffix(x + row, r + c * width, out + row, lanes);                                  \
+      else                                                                                         \
+        gradient_##suffix(x + row, dy + row, r + c * width, s + c * width, out + row, lanes);      \
+      for (int64_t j = lanes; j < k->block; j++)                                                   \
+        out[row + j] = 0; /* lanes beyond the last channel */                                      \
+    }                                                                                              \
+  }                                                                                                \
+  /* Parts [begin, end) of n_part equal shares of all tiles. */                                    \
+  static void parts_##suffix(void *context, int64_t begin, int64_t end) {                          \
+    const job *k = context;                                                                        \
+    size_t bytes = part_bytes(k, sizeof(type) == 8 ? NEAP_DTYPE_F64 : NEAP_DTYPE_F32);             \
+    int64_t per_image = (k->n_space + k->tile - 1) / k->tile, n_tile = k->n_image * per_image;     \
+    int64_t image_elems = (k->n_channel + k->block - 1) / k->block * k->block * k->n_space;        \
+    for (int64_t part = begin; part < end; part++)                                                 \
+      for (int64_t i = part * n_tile / k->n_part; i < (part + 1) * n_tile / k->n_part; i++) {      \
+        int64_t p = i % per_image * k->tile;                                                       \
+        tile_##suffix(k, i / per_image * image_elems + p * k->block,                               \
+                      NEAP_MIN(k->tile, k->n_space - p),                                           \
+                      (type *)(void *)(k->scratch + (size_t)part * bytes));                        \
+      }                                                                                            \
   }
 TILES(float, f32, sqrtf, powf)
 TILES(double, f64, sqrt, pow)
@@ -149,12 +167,15 @@ static void run(const neap_call *call) {
   if (neap_shape_elems(&call->in[0].type.shape) == 0) return;
   k.x = call->in[0].data, k.dy = call->n_in > 1 ? call->in[1].data : NULL;
   k.out = call->out[0].data, k.scratch = call->scratch;
-  neap_parallel_for(k.n_part, 1, call->n_thread, call->in[0].type.dtype == NEAP_DTYPE_F64 ? parts_f64 : parts_f32, &k);
+  neap_parallel_for(k.n_part, 1, call->n_thread,
+                    call->in[0].type.dtype == NEAP_DTYPE_F64 ? parts_f64 : parts_f32, &k);
 }
 
 /* Takes x as it lies, and dy like it. */
 static bool choose(neap_choose *c) {
-  neap_layout plain = {0}, layout = dense_channels(&c->in_layout[0], &c->in[0].shape) > 0 ? c->in_layout[0] : plain;
+  neap_layout plain = {0}, layout = dense_channels(&c->in_layout[0], &c->in[0].shape) > 0
+                                      ? c->in_layout[0]
+                                      : plain;
   job k = job_of(&c->in[0], &layout, c->attrs, c->choice->n_thread);
   for (int i = 0; i < c->n_in; i++) c->choice->in[i] = layout;
   c->choice->out[0] = layout;
@@ -169,7 +190,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 /* Of each element: square, size additions, two roots and a division; twice that in the backward. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = (double)c->n_in * (double)(c->attrs[SIZE].i + 6) * (double)neap_shape_elems(&c->out[0].shape);
+  cost->flop =
+    (double)c->n_in * (double)(c->attrs[SIZE].i + 6) * (double)neap_shape_elems(&c->out[0].shape);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {
@@ -178,18 +200,24 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define ATTRS                                                                                            \
-  [SIZE] = {"size", "channels in a window", NEAP_ATTR_INT, .value = {.i = 5}, .least = 1, .most = 1024}, \
-  [ALPHA] = {"alpha", "weight of the mean of squares", NEAP_ATTR_FLOAT, .value = {.f = 1e-4}},           \
-  [BETA] = {"beta", "exponent", NEAP_ATTR_FLOAT, .value = {.f = 0.75}},                                  \
+#define ATTRS                                                                                  \
+  [SIZE] = {"size",      "channels in a window", NEAP_ATTR_INT, .value = {.i = 5}, .least = 1, \
+            .most = 1024},                                                                     \
+  [ALPHA] = {"alpha", "weight of the mean of squares", NEAP_ATTR_FLOAT, .value = {.f = 1e-4}}, \
+  [BETA] = {"beta", "exponent", NEAP_ATTR_FLOAT, .value = {.f = 0.75}},                        \
   [BIAS] = {"bias", "k of the paper", NEAP_ATTR_FLOAT, .value = {.f = 1}}
 
 const neap_op neap_op_LRN = {
   .name = "LRN",
-  .summary = "Local response normalisation: division by a power of the mean square of neighbouring channels.",
-  .math = "y_c = x_c / (bias + alpha / size * sum of x_k^2, k = c - (size-1)/2 .. c + size/2) ^ beta",
+  .summary =
+    "Local response normalisation: division by a power of the mean square of neighbouring "
+    "channels.",
+  .math =
+    "y_c = x_c / (bias + alpha / size * sum of x_k^2, k = c - (size-1)/2 .. c + size/2) ^ beta",
   .example = "net:LRN(\"x\", \"y\", {size = 5})",
-  .source = "Krizhevsky et al., NIPS 2012, section 3.3, with alpha divided by size as in ONNX LRN-13, Caffe and PyTorch",
+  .source =
+    "Krizhevsky et al., NIPS 2012, section 3.3, with alpha divided by size as in ONNX LRN-13, "
+    "Caffe and PyTorch",
   .inputs = {{"x", "(N,C,...)"}},
   .outputs = {{"y", "shape of x"}},
   .attrs = {ATTRS},
@@ -198,16 +226,22 @@ const neap_op neap_op_LRN = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
   .cases =
-    "{ {x={2,7,3,4}, alpha=0.3}, {x={2,3,5}, size=4, alpha=0.5, beta=0.6, bias=1.5}, {x={3,20,5,5}, size=3, alpha=1}, "
-    "{x={1,2,70,70}, alpha=0.1}, {x={4,6}, size=9, alpha=1, beta=0.5}, {x={0,3,2,2}}, {x={1,5,3}, size=1, alpha=0.2} }",
+    "{ {x={2,7,3,4}, alpha=0.3}, {x={2,3,5}, size=4, alpha=0.5, beta=0.6, bias=1.5}, "
+    "{x={3,20,5,5}, size=3, alpha=1}, "
+    "{x={1,2,70,70}, alpha=0.1}, {x={4,6}, size=9, alpha=1, beta=0.5}, {x={0,3,2,2}}, {x={1,5,3}, "
+    "size=1, alpha=0.2} }",
 };
 
 const neap_op neap_op_LRNGrad = {
   .name = "LRNGrad",
   .summary = "Backward of LRN; the sums are computed again from x.",
-  .math = "dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c * sum over windows k that hold c of dy_k y_k / s_k",
+  .math =
+    "dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c * sum over windows k that hold c of dy_k y_k "
+    "/ s_k",
   .internal = true,
   .inputs = {{"x", "(N,C,...)"}, {"dy", "shape of x"}},
   .outputs = {{"dx", "shape of x"}},
@@ -216,6 +250,10 @@ const neap_op neap_op_LRNGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
-  .cases = "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, beta=0.6} }",
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
+  .cases =
+    "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, "
+    "beta=0.6} }",
 };

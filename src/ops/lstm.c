@@ -1,21 +1,26 @@
 /* lstm.c: LSTM over whole sequences, one layer in one direction, and its backward ops.
  *
- * Letters: T steps, N sequences, D inputs, H units. Time comes first, so that one step is dense. A row of 4H numbers holds
- * the four gates of one sequence, each H wide: i (input), f (forget), g (candidate), o (output), in the order that the
- * attribute `order` says: ifgo as PyTorch and Torch have it, iofg as ONNX does (it calls g c), ifog as Caffe2 does.
+ * Letters: T steps, N sequences, D inputs, H units. Time comes first, so that one step is dense. A
+ * row of 4H numbers holds the four gates of one sequence, each H wide: i (input), f (forget), g
+ * (candidate), o (output), in the order that the attribute `order` says: ifgo as PyTorch and Torch
+ * have it, iofg as ONNX does (it calls g c), ifog as Caffe2 does.
  *
- * The inputs' share of the gates, x w^T + b, needs no step before it: it is one large product. The states' share, h r^T, is a
- * small product each step. The large one is made for the whole sequence when the backward will read the gates (outputs
- * `gates`, after their activation, and `cells`), else for a few steps at a time, so that inference needs little scratch.
- * Gates and cells have the same form whatever the engine, and their gradient may take the gates' bytes.
+ * The inputs' share of the gates, x w^T + b, needs no step before it: it is one large product. The
+ * states' share, h r^T, is a small product each step. The large one is made for the whole sequence
+ * when the backward will read the gates (outputs `gates`, after their activation, and `cells`),
+ * else for a few steps at a time, so that inference needs little scratch. Gates and cells have the
+ * same form whatever the engine, and their gradient may take the gates' bytes.
  *
- * The small product uses r over and over. In f32, where units fill whole panels and the sequence is long enough, r comes in
- * panels (math/panels.h; at inference a constant, in training a Reorder each step), at inference w too. Then a thread takes some
- * sequences through all steps, from the products to the cells, or some units of all sequences through one. Else a library
- * makes the products, and the cells follow.
+ * The small product uses r over and over. In f32, where units fill whole panels and the sequence is
+ * long enough, r comes in panels (math/panels.h; at inference a constant, in training a Reorder
+ * each step), at inference w too. Then a thread takes some sequences through all steps, from the
+ * products to the cells, or some units of all sequences through one. Else a library makes the
+ * products, and the cells follow.
  *
- * INVARIANT: past its length a sequence keeps its state and gives 0, in either direction; so the rows of dgates there are 0.
- * INVARIANT: `cells` holds the state kept past the length too: the cell before step t is always that of the step before.
+ * INVARIANT: past its length a sequence keeps its state and gives 0, in either direction; so the
+ * rows of dgates there are 0.
+ * INVARIANT: `cells` holds the state kept past the length too: the cell before step t is always
+ * that of the step before.
  */
 #include "math/panels.h"
 #include "math/vec.h"
@@ -28,16 +33,21 @@ enum { X, W, R, B, H0, C0, LENGTHS };                                      /* in
 enum { Y, H, C, GATES, CELLS, N_OUT };                                     /* its outputs */
 enum { G_R, G_C0, G_LENGTHS, G_GATES, G_CELLS, G_DY, G_DH, G_DC, G_N_IN }; /* inputs of LSTMGrad */
 enum { G_DGATES, G_DH0, G_DC0, G_N_OUT };                                  /* its outputs */
-enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };                           /* inputs of LSTMGradWeight */
-enum { BY_LIBRARY, BY_PANELS };                                            /* choice->algorithm of LSTM: who makes h r^T */
-enum { PANELS_STEPS = 8 }; /* at least, for the panels: fewer do not make up for packing r (which costs as much as one) */
-enum { SHARE = 12 };       /* sequences that are worth a thread of their own: two tiles of panels.c */
-/* Rows of the inputs' product at inference: a library needs many to be busy, panels only enough to use w from the cache. */
+/* inputs of LSTMGradWeight */
+enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };
+/* choice->algorithm of LSTM: who makes h r^T */
+enum { BY_LIBRARY, BY_PANELS };
+/* at least, for the panels: fewer do not make up for packing r (which costs as much as one) */
+enum { PANELS_STEPS = 8 };
+/* sequences that are worth a thread of their own: two tiles of panels.c */
+enum { SHARE = 12 };
+/* Rows of the inputs' product at inference: a library needs many to be busy, panels only enough to
+ * use w from the cache. */
 enum { CHUNK_ROWS = 256, CHUNK_ROWS_PANELS = 128 };
 
 #define LENGTH_DTYPES (NEAP_BIT(I64) | NEAP_BIT(I32))
 
-/* ---- sizes -------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 typedef struct sizes {
   int64_t n_step, n_seq, n_in, n_unit;
@@ -50,8 +60,12 @@ typedef struct sizes {
 
 /* y: type of (T,N,H). */
 static sizes sizes_of(const neap_type *y, const neap_attr_value *attrs) {
-  static const int column[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {0, 1, 3, 2}}; /* by order: ifgo, iofg, ifog */
-  sizes s = {.n_step = y->shape.dim[0], .n_seq = y->shape.dim[1], .n_unit = y->shape.dim[2], .dtype = y->dtype};
+  /* by order: ifgo, iofg, ifog */
+  static const int column[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {0, 1, 3, 2}};
+  sizes s = {.n_step = y->shape.dim[0],
+             .n_seq = y->shape.dim[1],
+             .n_unit = y->shape.dim[2],
+             .dtype = y->dtype};
   s.item_bytes = neap_dtype_bytes(y->dtype);
   s.reverse = attrs[REVERSE].i != 0;
   for (int k = 0; k < 4; k++) s.gate[k] = column[attrs[ORDER].i][k] * s.n_unit;
@@ -60,16 +74,23 @@ static sizes sizes_of(const neap_type *y, const neap_attr_value *attrs) {
 
 static int64_t gate_row_elems(const sizes *s) { return s->n_seq * 4 * s->n_unit; } /* of one step */
 static int64_t state_elems(const sizes *s) { return s->n_seq * s->n_unit; }
-static size_t gates_bytes(const sizes *s, int64_t n_step) { return (size_t)(n_step * gate_row_elems(s)) * s->item_bytes; }
+static size_t gates_bytes(const sizes *s, int64_t n_step) {
+  return (size_t)(n_step * gate_row_elems(s)) * s->item_bytes;
+}
 static size_t state_bytes(const sizes *s) { return (size_t)state_elems(s) * s->item_bytes; }
-static char *offset(const sizes *s, const void *base, int64_t elems) { return (char *)base + (size_t)elems * s->item_bytes; }
+static char *offset(const sizes *s, const void *base, int64_t elems) {
+  return (char *)base + (size_t)elems * s->item_bytes;
+}
 
 /* Of what run keeps at the head of its scratch: see there. */
-static size_t first_scratch_bytes(const sizes *s, bool panels) { return neap_align(panels ? state_bytes(s) : gates_bytes(s, 1)); }
+static size_t first_scratch_bytes(const sizes *s, bool panels) {
+  return neap_align(panels ? state_bytes(s) : gates_bytes(s, 1));
+}
 
 /* Steps of inputs multiplied at once when nothing keeps the gates. */
 static int64_t chunk_steps(const sizes *s, bool panels) {
-  int64_t n_row = panels ? CHUNK_ROWS_PANELS : CHUNK_ROWS, n = (n_row + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1);
+  int64_t n_row = panels ? CHUNK_ROWS_PANELS : CHUNK_ROWS,
+          n = (n_row + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1);
   return NEAP_MIN(NEAP_MAX(n, 1), NEAP_MAX(s->n_step, 1));
 }
 
@@ -85,7 +106,7 @@ static const neap_operand *given(const neap_call *call, int input) {
   return call->n_in > input && call->in[input].data != NULL ? &call->in[input] : NULL;
 }
 
-/* ---- the cell, one step -------------------------------------------------------------------------------------------------- */
+/* ---- the cell, one step ---------------------------------------------------------------------- */
 
 /* Pointers to one step of each operand; rows (N,4H) or (N,H). */
 typedef struct job {
@@ -101,87 +122,94 @@ typedef struct job {
   void *dgates, *dh, *dc;
 } job;
 
-/* One sequence, units [j, j+n). All pointers are at unit j of that sequence; gates at the columns of their own. */
-#define STEPS(type, suffix, SIGMOID, TANH)                                                                                      \
-  NEAP_MULTIVERSION static void add_gates_##suffix(const int64_t *gate, const type *from, type *a, int64_t n) {                 \
-    for (int at = 0; at < 4; at++) {                                                                                            \
-      const type *more = from + gate[at];                                                                                       \
-      type *sum = a + gate[at];                                                                                                 \
-      _Pragma("omp simd") for (int64_t j = 0; j < n; j++) sum[j] += more[j];                                                    \
-    }                                                                                                                           \
-  }                                                                                                                             \
-  NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, type *a, type *c, type *h, type *y, type *cell,       \
-                                                     int64_t n) {                                                               \
-    type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];                                            \
-    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                                       \
-      type i = SIGMOID(ai[j]), f = SIGMOID(af[j]), g = TANH(ag[j]), o = SIGMOID(ao[j]);                                         \
-      type state = f * c[j] + i * g, out = o * TANH(state);                                                                     \
-      ai[j] = i, af[j] = f, ag[j] = g, ao[j] = o;                                                                               \
-      c[j] = state, cell[j] = state, h[j] = out, y[j] = out;                                                                    \
-    }                                                                                                                           \
-  }                                                                                                                             \
-  NEAP_MULTIVERSION static void backward_row_##suffix(const int64_t *gate, const type *a, const type *cell, const type *before, \
-                                                      const type *dy, type *da, type *dh, type *dc, int64_t n) {                \
-    const type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];                                      \
-    type *di = da + gate[0], *df = da + gate[1], *dg = da + gate[2], *d_o = da + gate[3];                                       \
-    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                                                       \
-      type i = ai[j], f = af[j], g = ag[j], o = ao[j], th = TANH(cell[j]);                                                      \
-      type out = dh[j] + dy[j], state = dc[j] + out * o * (1 - th * th);                                                        \
-      di[j] = state * g * i * (1 - i);                                                                                          \
-      df[j] = state * before[j] * f * (1 - f);                                                                                  \
-      dg[j] = state * i * (1 - g * g);                                                                                          \
-      d_o[j] = out * th * o * (1 - o);                                                                                          \
-      dc[j] = state * f;                                                                                                        \
-      dh[j] = 0; /* goes on through the gates alone: dgates r is added next */                                                  \
-    }                                                                                                                           \
-  }                                                                                                                             \
-  static void cells_##suffix(const job *k, int64_t seq, int64_t j, int64_t n) {                                                 \
-    int64_t n_unit = k->s->n_unit, at = seq * n_unit + j, wide = 4 * seq * n_unit + j;                                          \
-    type *c = (type *)k->c + at, *h = (type *)k->h + at, *y = (type *)k->y + at, *cell = (type *)k->cell + at;                  \
-    const type *before = (const type *)k->h_before + at;                                                                        \
-    if (k->t < length_of(k->s, seq)) {                                                                                          \
-      type *a = (type *)k->gates + wide;                                                                                        \
-      if (k->product != NULL) add_gates_##suffix(k->s->gate, (const type *)k->product + wide, a, n);                            \
-      if (k->bias != NULL) add_gates_##suffix(k->s->gate, (const type *)k->bias + j, a, n);                                     \
-      forward_row_##suffix(k->s->gate, a, c, h, y, cell, n);                                                                    \
-    } else {                                                                                                                    \
-      for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0, h[m] = before[m];                                               \
-    }                                                                                                                           \
-  }                                                                                                                             \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                                                     \
-    const job *k = context;                                                                                                     \
-    int64_t n_unit = k->s->n_unit, n;                                                                                           \
-    for (int64_t at = begin; at < end; at += n) {                                                                               \
-      n = NEAP_MIN(n_unit - at % n_unit, end - at);                                                                             \
-      cells_##suffix(k, at / n_unit, at % n_unit, n);                                                                           \
-    }                                                                                                                           \
-  }                                                                                                                             \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                                                    \
-    const job *k = context;                                                                                                     \
-    int64_t n_unit = k->s->n_unit, n;                                                                                           \
-    for (int64_t at = begin; at < end; at += n) {                                                                               \
-      int64_t seq = at / n_unit, j = at % n_unit, wide = 4 * seq * n_unit + j;                                                  \
-      type *da = (type *)k->dgates + wide;                                                                                      \
-      n = NEAP_MIN(n_unit - j, end - at);                                                                                       \
-      if (k->t < length_of(k->s, seq)) {                                                                                        \
-        backward_row_##suffix(k->s->gate, (const type *)k->gates + wide, (const type *)k->cell + at,                            \
-                              (const type *)k->c_before + at, (const type *)k->dy + at, da, (type *)k->dh + at,                 \
-                              (type *)k->dc + at, n);                                                                           \
-      } else {                                                                                                                  \
-        for (int g = 0; g < 4; g++)                                                                                             \
-          for (int64_t m = 0; m < n; m++) da[g * n_unit + m] = 0;                                                               \
-      }                                                                                                                         \
-    }                                                                                                                           \
+/* One sequence, units [j, j+n). All pointers are at unit j of that sequence; gates at the columns
+ * of their own. */
+#define STEPS(type, suffix, SIGMOID, TANH)                                                         \
+  NEAP_MULTIVERSION static void add_gates_##suffix(const int64_t *gate, const type *from, type *a, \
+                                                   int64_t n) {                                    \
+    for (int at = 0; at < 4; at++) {                                                               \
+      const type *more = from + gate[at];                                                          \
+      type *sum = a + gate[at];                                                                    \
+      _Pragma("omp simd") for (int64_t j = 0; j < n; j++) sum[j] += more[j];                       \
+    }                                                                                              \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, type *a, type *c,        \
+                                                     type *h, type *y, type *cell, int64_t n) {    \
+    type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];               \
+    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                          \
+      type i = SIGMOID(ai[j]), f = SIGMOID(af[j]), g = TANH(ag[j]), o = SIGMOID(ao[j]);            \
+      type state = f * c[j] + i * g, out = o * TANH(state);                                        \
+      ai[j] = i, af[j] = f, ag[j] = g, ao[j] = o;                                                  \
+      c[j] = state, cell[j] = state, h[j] = out, y[j] = out;                                       \
+    }                                                                                              \
+  }                                                                                                \
+  NEAP_MULTIVERSION static void backward_row_##suffix(                                             \
+    const int64_t *gate, const type *a, const type *cell, const type *before, const type *dy,      \
+    type *da, type *dh, type *dc, int64_t n) {                                                     \
+    const type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];         \
+    type *di = da + gate[0], *df = da + gate[1], *dg = da + gate[2], *d_o = da + gate[3];          \
+    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                          \
+      type i = ai[j], f = af[j], g = ag[j], o = ao[j], th = TANH(cell[j]);                         \
+      type out = dh[j] + dy[j], state = dc[j] + out * o * (1 - th * th);                           \
+      di[j] = state * g * i * (1 - i);                                                             \
+      df[j] = state * before[j] * f * (1 - f);                                                     \
+      dg[j] = state * i * (1 - g * g);                                                             \
+      d_o[j] = out * th * o * (1 - o);                                                             \
+      dc[j] = state * f;                                                                           \
+      dh[j] = 0; /* goes on through the gates alone: dgates r is added next */                     \
+    }                                                                                              \
+  }                                                                                                \
+  static void cells_##suffix(const job *k, int64_t seq, int64_t j, int64_t n) {                    \
+    int64_t n_unit = k->s->n_unit, at = seq * n_unit + j, wide = 4 * seq * n_unit + j;             \
+    type *c = (type *)k->c + at, *h = (type *)k->h + at, *y = (type *)k->y + at,                   \
+         *cell = (type *)k->cell + at;                                                             \
+    const type *before = (const type *)k->h_before + at;                                           \
+    if (k->t < length_of(k->s, seq)) {                                                             \
+      type *a = (type *)k->gates + wide;                                                           \
+      if (k->product != NULL)                                                                      \
+        add_gates_##suffix(k->s->gate, (const type *)k->product + wide, a, n);                     \
+      if (k->bias != NULL) add_gates_##suffix(k->s->gate, (const type *)k->bias + j, a, n);        \
+      forward_row_##suffix(k->s->gate, a, c, h, y, cell, n);                                       \
+    } else {                                                                                       \
+      for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0, h[m] = before[m];                  \
+    }                                                                                              \
+  }                                                                                                \
+  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                        \
+    const job *k = context;                                                                        \
+    int64_t n_unit = k->s->n_unit, n;                                                              \
+    for (int64_t at = begin; at < end; at += n) {                                                  \
+      n = NEAP_MIN(n_unit - at % n_unit, end - at);                                                \
+      cells_##suffix(k, at / n_unit, at % n_unit, n);                                              \
+    }                                                                                              \
+  }                                                                                                \
+  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                       \
+    const job *k = context;                                                                        \
+    int64_t n_unit = k->s->n_unit, n;                                                              \
+    for (int64_t at = begin; at < end; at += n) {                                                  \
+      int64_t seq = at / n_unit, j = at % n_unit, wide = 4 * seq * n_unit + j;                     \
+      type *da = (type *)k->dgates + wide;                                                         \
+      n = NEAP_MIN(n_unit - j, end - at);                                                          \
+      if (k->t < length_of(k->s, seq)) {                                                           \
+        backward_row_##suffix(k->s->gate, (const type *)k->gates + wide,                           \
+                              (const type *)k->cell + at, (const type *)k->c_before + at,          \
+                              (const type *)k->dy + at, da, (type *)k->dh + at,                    \
+                              (type *)k->dc + at, n);                                              \
+      } else {                                                                                     \
+        for (int g = 0; g < 4; g++)                                                                \
+          for (int64_t m = 0; m < n; m++) da[g * n_unit + m] = 0;                                  \
+      }                                                                                            \
+    }                                                                                              \
   }
 static inline double sigmoid_f64(double x) { return 1 / (1 + exp(-x)); }
 STEPS(float, f32, neap_sigmoid_f32, neap_tanh_f32)
 STEPS(double, f64, sigmoid_f64, tanh)
 
-/* ---- the sequence ---------------------------------------------------------------------------------------------------------- */
+/* ---- the sequence ---------------------------------------------------------------------------- */
 
 typedef void (*step_function)(void *job, int64_t begin, int64_t end);
 
-/* All elements of the state. A few transcendental functions each: worth a thread sooner than a plain loop. */
+/* All elements of the state. A few transcendental functions each: worth a thread sooner than a
+ * plain loop. */
 static void run_step(job *k, step_function step, int n_thread) {
   neap_parallel_for(state_elems(k->s), NEAP_GRAIN / 16, n_thread, step, k);
 }
@@ -207,8 +235,9 @@ static void check_lengths(const neap_call *call, const sizes *s) {
   for (int64_t i = 0; s->lengths != NULL && i < s->n_seq; i++) {
     int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, i);
     if (length < 0 || length > s->n_step)
-      neap_call_fault(call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps", length, i + 1,
-                      s->n_step);
+      neap_call_fault(
+        call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps",
+        length, i + 1, s->n_step);
   }
 }
 
@@ -220,7 +249,8 @@ typedef struct forward {
   int64_t chunk; /* steps of inputs multiplied at once */
 } forward;
 
-/* The state h before step i in order of computation. With panels it is once the output, once scratch; the last is the output. */
+/* The state h before step i in order of computation. With panels it is once the output, once
+ * scratch; the last is the output. */
 static void *h_at(const forward *f, int64_t i) {
   return f->panels && (f->s.n_step - i) % 2 != 0 ? f->call->scratch : f->call->out[H].data;
 }
@@ -245,7 +275,11 @@ static job forward_job(const forward *f, int64_t i) {
   const neap_operand *b = given(call, B);
   int64_t first, n_state = state_elems(&f->s);
   chunk_of(f, i, &first);
-  job k = {.s = &f->s, .c = call->out[C].data, .h = h_at(f, i + 1), .h_before = h_at(f, i), .bias = b != NULL ? b->data : NULL};
+  job k = {.s = &f->s,
+           .c = call->out[C].data,
+           .h = h_at(f, i + 1),
+           .h_before = h_at(f, i),
+           .bias = b != NULL ? b->data : NULL};
   k.t = f->s.reverse ? f->s.n_step - 1 - i : i;
   k.gates = gates_at(f, first, k.t);
   k.y = offset(&f->s, call->out[Y].data, k.t * n_state);
@@ -254,14 +288,15 @@ static job forward_job(const forward *f, int64_t i) {
   return k;
 }
 
-/* ---- by a library: products of all sequences, then cells ------------------------------------------------------------------- */
+/* ---- by a library: products of all sequences, then cells ------------------------------------- */
 
 /* The gates of the chunk of step i become x w^T. */
 static void multiply_inputs(const forward *f, int64_t i) {
   int64_t first, n = chunk_of(f, i, &first);
-  neap_gemm(f->s.dtype, neap_gemm_engine_of(f->call->choice->engine), false, true, n * f->s.n_seq, 4 * f->s.n_unit, f->s.n_in,
-            offset(&f->s, f->call->in[X].data, first * f->s.n_seq * f->s.n_in), f->call->in[W].data, false,
-            gates_at(f, first, first), f->call->n_thread);
+  neap_gemm(f->s.dtype, neap_gemm_engine_of(f->call->choice->engine), false, true, n * f->s.n_seq,
+            4 * f->s.n_unit, f->s.n_in,
+            offset(&f->s, f->call->in[X].data, first * f->s.n_seq * f->s.n_in), f->call->in[W].data,
+            false, gates_at(f, first, first), f->call->n_thread);
 }
 
 static void run_by_library(const forward *f) {
@@ -269,13 +304,14 @@ static void run_by_library(const forward *f) {
   for (int64_t i = 0; i < f->s.n_step; i++) {
     if (i % f->chunk == 0) multiply_inputs(f, i);
     job k = forward_job(f, i);
-    neap_gemm(f->s.dtype, neap_gemm_engine_of(call->choice->engine), false, true, f->s.n_seq, 4 * f->s.n_unit, f->s.n_unit,
-              k.h_before, call->in[R].data, false, call->scratch, call->n_thread);
+    neap_gemm(f->s.dtype, neap_gemm_engine_of(call->choice->engine), false, true, f->s.n_seq,
+              4 * f->s.n_unit, f->s.n_unit, k.h_before, call->in[R].data, false, call->scratch,
+              call->n_thread);
     run_step(&k, f->s.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, call->n_thread);
   }
 }
 
-/* ---- by panels: shares of sequences or of units, from the product to the cell ----------------------------------------------- */
+/* ---- by panels: shares of sequences or of units, from the product to the cell ---------------- */
 
 /* Of every step: these sequences, and these panels of each gate. */
 typedef struct share {
@@ -284,16 +320,20 @@ typedef struct share {
   int64_t seq, n_seq, panel, n_panel;
 } share;
 
-/* The share's gates of the chunk of step i become x w^T. A panel stays in the cache for all steps of the chunk. */
+/* The share's gates of the chunk of step i become x w^T. A panel stays in the cache for all steps
+ * of the chunk. */
 static void share_inputs(const share *p, int64_t i) {
   const sizes *s = &p->f->s;
   const float *x = p->f->call->in[X].data, *w = p->f->call->in[W].data;
   int64_t first, n = chunk_of(p->f, i, &first), rows = p->n_seq;
   if (p->n_seq == s->n_seq) rows *= n, n = 1; /* the rows of all steps lie behind each other */
-  for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL; unit += NEAP_PANEL)
+  for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL;
+       unit += NEAP_PANEL)
     for (int64_t t = first; t < first + n; t++)
-      neap_panels_f32(rows, s->n_in, x + (t * s->n_seq + p->seq) * s->n_in, s->n_in, w + unit * s->n_in, s->n_unit * s->n_in,
-                      false, (float *)gates_at(p->f, first, t) + p->seq * 4 * s->n_unit + unit, 4 * s->n_unit, s->n_unit);
+      neap_panels_f32(rows, s->n_in, x + (t * s->n_seq + p->seq) * s->n_in, s->n_in,
+                      w + unit * s->n_in, s->n_unit * s->n_in, false,
+                      (float *)gates_at(p->f, first, t) + p->seq * 4 * s->n_unit + unit,
+                      4 * s->n_unit, s->n_unit);
 }
 
 /* Step i of the share: its gates, then its cells. */
@@ -302,10 +342,12 @@ static void share_step(const share *p, int64_t i) {
   job k = forward_job(p->f, i);
   const float *h = (const float *)k.h_before + p->seq * s->n_unit, *r = p->f->call->in[R].data;
   float *gates = (float *)k.gates + p->seq * 4 * s->n_unit;
-  for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL; unit += NEAP_PANEL)
-    neap_panels_f32(p->n_seq, s->n_unit, h, s->n_unit, r + unit * s->n_unit, s->n_unit * s->n_unit, true, gates + unit,
-                    4 * s->n_unit, s->n_unit);
-  for (int64_t seq = p->seq; seq < p->seq + p->n_seq; seq++) cells_f32(&k, seq, p->panel * NEAP_PANEL, p->n_panel * NEAP_PANEL);
+  for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL;
+       unit += NEAP_PANEL)
+    neap_panels_f32(p->n_seq, s->n_unit, h, s->n_unit, r + unit * s->n_unit, s->n_unit * s->n_unit,
+                    true, gates + unit, 4 * s->n_unit, s->n_unit);
+  for (int64_t seq = p->seq; seq < p->seq + p->n_seq; seq++)
+    cells_f32(&k, seq, p->panel * NEAP_PANEL, p->n_panel * NEAP_PANEL);
 }
 
 /* Sequences [begin, end) need no others: all their steps at once. */
@@ -326,8 +368,9 @@ static void run_panels(void *context, int64_t begin, int64_t end) {
   share_step(&part, part.i);
 }
 
-/* Enough sequences for all threads: one parallel region. Few: one each step. The sums are the same. Gates that are kept are x w^T
- * for all steps first, which is a library's work: w comes plain then. */
+/* Enough sequences for all threads: one parallel region. Few: one each step. The sums are the same.
+ * Gates that are kept are x w^T for all steps first, which is a library's work: w comes plain
+ * then. */
 static void run_by_panels(forward *f) {
   enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
   const sizes *s = &f->s;
@@ -340,10 +383,12 @@ static void run_by_panels(forward *f) {
   }
   share all = {.f = f, .n_seq = s->n_seq};
   int64_t grain = LEAST / NEAP_MAX(4 * NEAP_PANEL * s->n_unit * s->n_seq, 1) + 1;
-  for (all.i = 0; all.i < s->n_step; all.i++) neap_parallel_for(s->n_unit / NEAP_PANEL, grain, n_thread, run_panels, &all);
+  for (all.i = 0; all.i < s->n_step; all.i++)
+    neap_parallel_for(s->n_unit / NEAP_PANEL, grain, n_thread, run_panels, &all);
 }
 
-/* scratch, first: h r^T (N,4H), or with panels a second h (N,H). Then, where nobody reads the gates, those of one chunk. */
+/* scratch, first: h r^T (N,4H), or with panels a second h (N,H). Then, where nobody reads the
+ * gates, those of one chunk. */
 static void run(const neap_call *call) {
   forward f = {.call = call, .s = forward_sizes(call), .keeps = call->n_out == N_OUT};
   f.panels = call->choice->algorithm == BY_PANELS;
@@ -357,7 +402,7 @@ static void run(const neap_call *call) {
     run_by_library(&f);
 }
 
-/* ---- the backward -------------------------------------------------------------------------------------------------------------- */
+/* ---- the backward ---------------------------------------------------------------------------- */
 
 /* What the steps of one backward have in common. */
 typedef struct backward {
@@ -371,24 +416,30 @@ static job backward_job(const backward *b, int64_t i) {
   const neap_operand *c0 = given(call, G_C0), *dy = given(call, G_DY);
   const char *cells = call->in[G_CELLS].data;
   int64_t n_state = state_elems(&b->s), before = b->s.reverse ? b->s.n_step - i : i - 1;
-  job k = {.s = &b->s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
+  job k = {
+    .s = &b->s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
   k.t = b->s.reverse ? b->s.n_step - 1 - i : i;
   k.gates = offset(&b->s, call->in[G_GATES].data, k.t * gate_row_elems(&b->s));
   k.cell = (void *)offset(&b->s, cells, k.t * n_state);
-  k.c_before = i > 0 ? offset(&b->s, cells, before * n_state) : c0 != NULL ? c0->data : call->scratch;
+  k.c_before = i > 0        ? offset(&b->s, cells, before * n_state)
+               : c0 != NULL ? c0->data
+                            : call->scratch;
   if (dy != NULL) k.dy = offset(&b->s, dy->data, k.t * n_state);
   k.dgates = offset(&b->s, call->out[G_DGATES].data, k.t * gate_row_elems(&b->s));
   return k;
 }
 
 /* dh of sequences [begin, end) += dgates r. */
-static void multiply_back(const backward *b, const job *k, int64_t begin, int64_t end, int n_thread) {
-  neap_gemm(b->s.dtype, neap_gemm_engine_of(b->call->choice->engine), false, false, end - begin, b->s.n_unit, 4 * b->s.n_unit,
-            offset(&b->s, k->dgates, begin * 4 * b->s.n_unit), b->call->in[G_R].data, true,
-            offset(&b->s, k->dh, begin * b->s.n_unit), n_thread);
+static void multiply_back(const backward *b, const job *k, int64_t begin, int64_t end,
+                          int n_thread) {
+  neap_gemm(b->s.dtype, neap_gemm_engine_of(b->call->choice->engine), false, false, end - begin,
+            b->s.n_unit, 4 * b->s.n_unit, offset(&b->s, k->dgates, begin * 4 * b->s.n_unit),
+            b->call->in[G_R].data, true, offset(&b->s, k->dh, begin * b->s.n_unit), n_thread);
 }
 
-static step_function backward_of(const sizes *s) { return s->dtype == NEAP_DTYPE_F64 ? backward_f64 : backward_f32; }
+static step_function backward_of(const sizes *s) {
+  return s->dtype == NEAP_DTYPE_F64 ? backward_f64 : backward_f32;
+}
 
 /* All steps of sequences [begin, end), on one thread. */
 static void run_sequences_back(void *context, int64_t begin, int64_t end) {
@@ -400,8 +451,9 @@ static void run_sequences_back(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/* scratch: zeros (N,H), in place of what is absent. dgates may be gates: a step reads and writes its own rows only. Threads share
- * out the sequences where there are enough, else the work of each step. */
+/* scratch: zeros (N,H), in place of what is absent. dgates may be gates: a step reads and writes
+ * its own rows only. Threads share out the sequences where there are enough, else the work of each
+ * step. */
 static void run_grad(const neap_call *call) {
   backward b = {.call = call, .s = sizes_of(&call->in[G_CELLS].type, call->attrs)};
   b.s.lengths = given(call, G_LENGTHS);
@@ -419,20 +471,22 @@ static void run_grad(const neap_call *call) {
   }
 }
 
-/* to (N,4H): of each sequence the gradient of the gates of its first step in order of computation. */
+/* to (N,4H): of each sequence the gradient of the gates of its first step in order of
+ * computation. */
 static void first_rows(const sizes *s, const void *dgates, char *to) {
   size_t row_bytes = (size_t)(4 * s->n_unit) * s->item_bytes;
   for (int64_t i = 0; i < s->n_seq; i++) {
     int64_t length = length_of(s, i), t = s->reverse ? length - 1 : 0;
     if (length > 0)
-      memcpy(to + (size_t)i * row_bytes, offset(s, dgates, t * gate_row_elems(s) + i * 4 * s->n_unit), row_bytes);
+      memcpy(to + (size_t)i * row_bytes,
+             offset(s, dgates, t * gate_row_elems(s) + i * 4 * s->n_unit), row_bytes);
     else
       memset(to + (size_t)i * row_bytes, 0, row_bytes);
   }
 }
 
-/* dr (4H,H) = sum over steps of dgates_t^T h_before. All but the first h are rows of y; where y is 0 past a length, so is
- * dgates, or (in reverse) the first step comes, whose h0 is added apart. */
+/* dr (4H,H) = sum over steps of dgates_t^T h_before. All but the first h are rows of y; where y is
+ * 0 past a length, so is dgates, or (in reverse) the first step comes, whose h0 is added apart. */
 static void run_grad_weight(const neap_call *call) {
   sizes s = sizes_of(&call->in[W_Y].type, call->attrs);
   s.lengths = given(call, W_LENGTHS);
@@ -440,26 +494,32 @@ static void run_grad_weight(const neap_call *call) {
   neap_gemm_engine engine = neap_gemm_engine_of(call->choice->engine);
   const void *dgates = call->in[W_DGATES].data, *y = call->in[W_Y].data;
   int64_t n_row = NEAP_MAX(s.n_step - 1, 0) * s.n_seq, n_gate = 4 * s.n_unit;
-  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, n_row, s.reverse ? dgates : offset(&s, dgates, gate_row_elems(&s)),
-            s.reverse ? offset(&s, y, state_elems(&s)) : y, false, call->out[0].data, call->n_thread);
+  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, n_row,
+            s.reverse ? dgates : offset(&s, dgates, gate_row_elems(&s)),
+            s.reverse ? offset(&s, y, state_elems(&s)) : y, false, call->out[0].data,
+            call->n_thread);
   if (h0 == NULL || s.n_step == 0) return;
   first_rows(&s, dgates, call->scratch);
-  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, s.n_seq, call->scratch, h0->data, true, call->out[0].data,
-            call->n_thread);
+  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, s.n_seq, call->scratch, h0->data, true,
+            call->out[0].data, call->n_thread);
 }
 
-/* ---- choose ------------------------------------------------------------------------------------------------------------------ */
+/* ---- choose ---------------------------------------------------------------------------------- */
 
-static bool takes_engine(const neap_choose *c) { return c->choice->engine != NEAP_ENGINE_DNNL || neap_onednn_is_built(); }
+static bool takes_engine(const neap_choose *c) {
+  return c->choice->engine != NEAP_ENGINE_DNNL || neap_onednn_is_built();
+}
 
 static bool keeps_gates(const neap_choose *c) { return c->n_out == N_OUT; }
 
-/* Whether the weights come in panels: f32, whole panels, and enough steps to make up for packing. The panels are operands, not
- * scratch; but who limits scratch wants no megabytes more for a little time, where they are not held as constants anyway. */
+/* Whether the weights come in panels: f32, whole panels, and enough steps to make up for packing.
+ * The panels are operands, not scratch; but who limits scratch wants no megabytes more for a little
+ * time, where they are not held as constants anyway. */
 static bool takes_panels(const neap_choose *c) {
   const neap_type *r = &c->in[R];
   int64_t n_unit = r->shape.dim[1];
-  if (c->choice->engine == NEAP_ENGINE_REF || c->plain || r->dtype != NEAP_DTYPE_F32 || n_unit == 0 || n_unit % NEAP_PANEL != 0)
+  if (c->choice->engine == NEAP_ENGINE_REF || c->plain || r->dtype != NEAP_DTYPE_F32 ||
+      n_unit == 0 || n_unit % NEAP_PANEL != 0)
     return false;
   if (c->like != NULL) return c->like->algorithm == BY_PANELS;
   size_t bytes = neap_type_bytes(r) + (keeps_gates(c) ? 0 : neap_type_bytes(&c->in[W]));
@@ -472,7 +532,8 @@ static bool choose(neap_choose *c) {
   c->choice->algorithm = panels ? BY_PANELS : BY_LIBRARY;
   if (panels) c->choice->in[R] = neap_panels_layout();
   if (panels && !keeps_gates(c)) c->choice->in[W] = neap_panels_layout();
-  c->choice->scratch_bytes = first_scratch_bytes(&s, panels) + (keeps_gates(c) ? 0 : gates_bytes(&s, chunk_steps(&s, panels)));
+  c->choice->scratch_bytes = first_scratch_bytes(&s, panels) +
+                             (keeps_gates(c) ? 0 : gates_bytes(&s, chunk_steps(&s, panels)));
   return takes_engine(c);
 }
 
@@ -484,38 +545,45 @@ static bool choose_grad(neap_choose *c) {
 
 static bool choose_grad_weight(neap_choose *c) {
   sizes s = sizes_of(&c->in[W_Y], c->attrs);
-  if (c->n_in > W_H0 && c->in[W_H0].dtype != NEAP_DTYPE_NONE) c->choice->scratch_bytes = gates_bytes(&s, 1);
+  if (c->n_in > W_H0 && c->in[W_H0].dtype != NEAP_DTYPE_NONE)
+    c->choice->scratch_bytes = gates_bytes(&s, 1);
   return takes_engine(c);
 }
 
-/* ---- inference ----------------------------------------------------------------------------------------------------------------- */
+/* ---- inference ------------------------------------------------------------------------------- */
 
 /* All but the lengths have the dtype of input `like`. */
 static neap_status expect_dtype(const neap_infer *c, int like, int lengths, neap_error *error) {
   for (int i = 0; i < c->n_in; i++)
     if (i != lengths && c->in[i].dtype != NEAP_DTYPE_NONE && c->in[i].dtype != c->in[like].dtype)
-      return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s", c->op->inputs[i].name,
-                             neap_dtype_name(c->in[like].dtype), c->op->inputs[like].name, neap_dtype_name(c->in[i].dtype));
+      return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
+                             c->op->inputs[i].name, neap_dtype_name(c->in[like].dtype),
+                             c->op->inputs[like].name, neap_dtype_name(c->in[i].dtype));
   return NEAP_OK;
 }
 
 /* SHAPE error unless input `input` is absent or has the shape `want`. */
-static neap_status expect_shape(const neap_infer *c, int input, neap_shape want, neap_error *error) {
+static neap_status expect_shape(const neap_infer *c, int input, neap_shape want,
+                                neap_error *error) {
   char got_text[NEAP_SHAPE_TEXT], want_text[NEAP_SHAPE_TEXT];
-  if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE || neap_shape_equal(&c->in[input].shape, &want)) return NEAP_OK;
-  return neap_infer_fail(c, NEAP_SHAPE, input, error, "%s expects shape %s, got %s", c->op->inputs[input].name,
-                         neap_shape_text(&want, want_text), neap_shape_text(&c->in[input].shape, got_text));
+  if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE ||
+      neap_shape_equal(&c->in[input].shape, &want))
+    return NEAP_OK;
+  return neap_infer_fail(c, NEAP_SHAPE, input, error, "%s expects shape %s, got %s",
+                         c->op->inputs[input].name, neap_shape_text(&want, want_text),
+                         neap_shape_text(&c->in[input].shape, got_text));
 }
 
-/* x (T,N,D), w (4H,D), r (4H,H), b (4H), states (N,H), lengths (N). y (T,N,H), last states (N,H); for the backward the gates
- * (T,N,4H) and the cells (T,N,H). */
+/* x (T,N,D), w (4H,D), r (4H,H), b (4H), states (N,H), lengths (N). y (T,N,H), last states (N,H);
+ * for the backward the gates (T,N,4H) and the cells (T,N,H). */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, X, 3, 3, error));
   NEAP_TRY(neap_infer_rank(c, W, 2, 2, error));
   const neap_shape *x = &c->in[X].shape, *w = &c->in[W].shape;
   if (w->dim[0] % 4 != 0)
-    return neap_infer_fail(c, NEAP_SHAPE, W, error, "w expects four rows for each unit, got %s", neap_shape_text(w, text));
+    return neap_infer_fail(c, NEAP_SHAPE, W, error, "w expects four rows for each unit, got %s",
+                           neap_shape_text(w, text));
   NEAP_TRY(expect_dtype(c, X, LENGTHS, error));
   int64_t n_step = x->dim[0], n_seq = x->dim[1], n_unit = w->dim[0] / 4;
   NEAP_TRY(expect_shape(c, W, NEAP_SHAPE(4 * n_unit, x->dim[2]), error));
@@ -526,17 +594,20 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(expect_shape(c, LENGTHS, NEAP_SHAPE(n_seq), error));
   c->out[Y] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, n_unit)};
   c->out[H] = c->out[C] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_seq, n_unit)};
-  if (c->n_out > GATES) c->out[GATES] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, 4 * n_unit)};
+  if (c->n_out > GATES)
+    c->out[GATES] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, 4 * n_unit)};
   if (c->n_out > CELLS) c->out[CELLS] = c->out[Y];
   return NEAP_OK;
 }
 
-/* From the cells (T,N,H) and what arrives: gradients of the gates (T,N,4H) and of the first states (N,H). */
+/* From the cells (T,N,H) and what arrives: gradients of the gates (T,N,4H) and of the first states
+ * (N,H). */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   NEAP_TRY(expect_dtype(c, G_CELLS, G_LENGTHS, error));
   NEAP_TRY(neap_infer_rank(c, G_CELLS, 3, 3, error));
   const neap_shape *y = &c->in[G_CELLS].shape;
-  neap_shape state = NEAP_SHAPE(y->dim[1], y->dim[2]), gates = NEAP_SHAPE(y->dim[0], y->dim[1], 4 * y->dim[2]);
+  neap_shape state = NEAP_SHAPE(y->dim[1], y->dim[2]),
+             gates = NEAP_SHAPE(y->dim[0], y->dim[1], 4 * y->dim[2]);
   NEAP_TRY(expect_shape(c, G_R, NEAP_SHAPE(4 * y->dim[2], y->dim[2]), error));
   NEAP_TRY(expect_shape(c, G_C0, state, error));
   NEAP_TRY(expect_shape(c, G_LENGTHS, NEAP_SHAPE(y->dim[1]), error));
@@ -569,61 +640,72 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 }
 
 static void cost_grad(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 2.0 * (double)neap_shape_elems(&c->out[G_DGATES].shape) * (double)c->in[G_R].shape.dim[1];
+  cost->flop =
+    2.0 * (double)neap_shape_elems(&c->out[G_DGATES].shape) * (double)c->in[G_R].shape.dim[1];
 }
 
 static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 2.0 * (double)neap_shape_elems(&c->in[W_DGATES].shape) * (double)c->in[W_Y].shape.dim[2];
+  cost->flop =
+    2.0 * (double)neap_shape_elems(&c->in[W_DGATES].shape) * (double)c->in[W_Y].shape.dim[2];
 }
 
-/* ---- gradient ------------------------------------------------------------------------------------------------------------------ */
+/* ---- gradient -------------------------------------------------------------------------------- */
 
-static neap_value_id in_or_none(const neap_grad *g, int input) { return input < g->n_in ? g->in[input] : NEAP_NO_VALUE; }
+static neap_value_id in_or_none(const neap_grad *g, int input) {
+  return input < g->n_in ? g->in[input] : NEAP_NO_VALUE;
+}
 static bool wants(const neap_grad *g, int input) { return input < g->n_in && g->want[input]; }
 
-/* The gates' gradient once, step by step; from it those of x, w and b, which are those of a fully connected layer over all
- * T N rows, and that of r. */
+/* The gates' gradient once, step by step; from it those of x, w and b, which are those of a fully
+ * connected layer over all T N rows, and that of r. */
 static neap_status grad(neap_grad *g, neap_error *error) {
-  if (g->n_out < N_OUT) return neap_fail(error, NEAP_GRAPH, "the backward needs the outputs gates and cells");
+  if (g->n_out < N_OUT)
+    return neap_fail(error, NEAP_GRAPH, "the backward needs the outputs gates and cells");
   if (g->dout[GATES] != NEAP_NO_VALUE || g->dout[CELLS] != NEAP_NO_VALUE)
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through gates and cells");
   neap_type x = neap_grad_type(g, g->in[X]);
   neap_value_id lengths = in_or_none(g, LENGTHS), in[G_N_IN], d[G_N_OUT], dwb[2];
-  in[G_R] = g->in[R], in[G_C0] = in_or_none(g, C0), in[G_LENGTHS] = lengths, in[G_GATES] = g->out[GATES],
-  in[G_CELLS] = g->out[CELLS];
+  in[G_R] = g->in[R], in[G_C0] = in_or_none(g, C0), in[G_LENGTHS] = lengths,
+  in[G_GATES] = g->out[GATES], in[G_CELLS] = g->out[CELLS];
   in[G_DY] = g->dout[Y], in[G_DH] = g->dout[H], in[G_DC] = g->dout[C];
   neap_grad_emit(g, "LSTMGrad", G_N_IN, in, G_N_OUT, d, g, NULL);
   if (wants(g, X))
-    g->din[X] = neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){d[G_DGATES], g->in[W]}, NULL,
-                                (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+    g->din[X] =
+      neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){d[G_DGATES], g->in[W]}, NULL,
+                      (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
   if (wants(g, W) || wants(g, B)) {
-    neap_grad_emit(g, "FCGradWeight", 2, (neap_value_id[]){g->in[X], d[G_DGATES]}, wants(g, B) ? 2 : 1, dwb, NULL, NULL);
+    neap_grad_emit(g, "FCGradWeight", 2, (neap_value_id[]){g->in[X], d[G_DGATES]},
+                   wants(g, B) ? 2 : 1, dwb, NULL, NULL);
     g->din[W] = dwb[0];
     if (wants(g, B)) g->din[B] = dwb[1];
   }
   if (wants(g, R))
-    g->din[R] = neap_grad_emit1(g, "LSTMGradWeight", W_N_IN,
-                                (neap_value_id[]){d[G_DGATES], g->out[Y], in_or_none(g, H0), lengths}, g, NULL);
+    g->din[R] = neap_grad_emit1(
+      g, "LSTMGradWeight", W_N_IN,
+      (neap_value_id[]){d[G_DGATES], g->out[Y], in_or_none(g, H0), lengths}, g, NULL);
   if (wants(g, H0)) g->din[H0] = d[G_DH0];
   if (wants(g, C0)) g->din[C0] = d[G_DC0];
   return NEAP_OK;
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
-#define ATTRS                                                                                                      \
-  [REVERSE] = {"reverse", "from the last step to the first", NEAP_ATTR_BOOL},                                      \
-  [ORDER] = {"order", "of the gates in w, r and b: ifgo is PyTorch's, iofg ONNX's, ifog Caffe2's", NEAP_ATTR_ENUM, \
-             .choices = "ifgo|iofg|ifog"}
+#define ATTRS                                                                                      \
+  [REVERSE] = {"reverse", "from the last step to the first", NEAP_ATTR_BOOL},                      \
+  [ORDER] = {"order", "of the gates in w, r and b: ifgo is PyTorch's, iofg ONNX's, ifog Caffe2's", \
+             NEAP_ATTR_ENUM, .choices = "ifgo|iofg|ifog"}
 #define LENGTHS_ARG \
   { "lengths", "(N): steps of each sequence; past them y is 0", LENGTH_DTYPES, NEAP_ARG_OPTIONAL }
-#define KERNELS(choose_function, run_function)                                                                 \
-  (const neap_kernel[]) {                                                                                      \
-    {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = (choose_function), .run = (run_function)}, \
-      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},                        \
-      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, {                       \
-      0                                                                                                        \
-    }                                                                                                          \
+#define KERNELS(choose_function, run_function)                                           \
+  (const neap_kernel[]) {                                                                \
+    {.engine = NEAP_ENGINE_DNNL,                                                         \
+     .dtypes = NEAP_BIT(F32),                                                            \
+     .choose = (choose_function),                                                        \
+     .run = (run_function)},                                                             \
+      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},  \
+      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, { \
+      0                                                                                  \
+    }                                                                                    \
   }
 
 const neap_op neap_op_LSTM = {
@@ -631,7 +713,9 @@ const neap_op neap_op_LSTM = {
   .summary = "Long short-term memory over whole sequences, time first: one layer, one direction.",
   .math = "[i f g o] = x_t w^T + h r^T + b;  c = s(f) c + s(i) tanh(g);  h = y_t = s(o) tanh(c)",
   .example = "net:LSTM({\"x\", \"w\", \"r\", \"b\"}, {\"y\", \"h\", \"c\"})",
-  .source = "Hochreiter and Schmidhuber, Neural Computation 1997; forget gate: Gers et al., 2000; ONNX LSTM-14 without peepholes",
+  .source =
+    "Hochreiter and Schmidhuber, Neural Computation 1997; forget gate: Gers et al., 2000; ONNX "
+    "LSTM-14 without peepholes",
   .inputs = {[X] = {"x", "(T,N,D)"},
              [W] = {"w", "(4H,D), of the inputs"},
              [R] = {"r", "(4H,H), of the states"},
@@ -655,14 +739,20 @@ const neap_op neap_op_LSTM = {
   .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose, run),
   .cases =
-    "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, c0={2,5}, reverse=true}, "
-    "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i64\", low=0, high=5}}, "
-    "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i32\", low=1, high=5}, reverse=true}, "
-    "{x={2,3,5}, w={8,5}, r={8,2}, b={8}, order=\"iofg\"}, {x={2,3,5}, w={8,5}, r={8,2}, c0={3,2}, order=\"ifog\"}, "
+    "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, "
+    "c0={2,5}, reverse=true}, "
+    "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i64\", "
+    "low=0, high=5}}, "
+    "{x={4,3,2}, w={12,2}, r={12,3}, b={12}, h0={3,3}, c0={3,3}, lengths={{3}, dtype=\"i32\", "
+    "low=1, high=5}, reverse=true}, "
+    "{x={2,3,5}, w={8,5}, r={8,2}, b={8}, order=\"iofg\"}, {x={2,3,5}, w={8,5}, r={8,2}, c0={3,2}, "
+    "order=\"ifog\"}, "
     "{x={0,3,5}, w={8,5}, r={8,2}, h0={3,2}}, {x={3,140,20}, w={40,20}, r={40,10}, b={40}}, "
     "{x={8,2,3}, w={64,3}, r={64,16}, b={64}, h0={2,16}, grad=false}, "
-    "{x={9,13,5}, w={128,5}, r={128,32}, c0={13,32}, lengths={{13}, dtype=\"i64\", low=0, high=10}, reverse=true, grad=false}, "
-    "{x={8,70,4}, w={64,4}, r={64,16}, h0={70,16}, lengths={{70}, dtype=\"i32\", low=0, high=9}, order=\"iofg\", grad=false} }",
+    "{x={9,13,5}, w={128,5}, r={128,32}, c0={13,32}, lengths={{13}, dtype=\"i64\", low=0, "
+    "high=10}, reverse=true, grad=false}, "
+    "{x={8,70,4}, w={64,4}, r={64,16}, h0={70,16}, lengths={{70}, dtype=\"i32\", low=0, high=9}, "
+    "order=\"iofg\", grad=false} }",
 };
 
 const neap_op neap_op_LSTMGrad = {
@@ -678,8 +768,9 @@ const neap_op neap_op_LSTMGrad = {
              [G_DY] = {"dy", "(T,N,H)", .flags = NEAP_ARG_OPTIONAL},
              [G_DH] = {"dh", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
              [G_DC] = {"dc", "(N,H)", .flags = NEAP_ARG_OPTIONAL}},
-  .outputs =
-    {[G_DGATES] = {"dgates", "(T,N,4H), before their activation"}, [G_DH0] = {"dh0", "(N,H)"}, [G_DC0] = {"dc0", "(N,H)"}},
+  .outputs = {[G_DGATES] = {"dgates", "(T,N,4H), before their activation"},
+              [G_DH0] = {"dh0", "(N,H)"},
+              [G_DC0] = {"dc0", "(N,H)"}},
   .attrs = {ATTRS},
   .inplace = {{G_GATES, G_DGATES}, {G_DH, G_DH0}, {G_DC, G_DC0}},
   .n_inplace = 3,
@@ -690,7 +781,8 @@ const neap_op neap_op_LSTMGrad = {
   .kernels = KERNELS(choose_grad, run_grad),
   .cases =
     "{ {r={12,3}, gates={4,2,12}, cells={4,2,3}, dy={4,2,3}, dh={2,3}, dc={2,3}}, "
-    "{r={12,3}, c0={2,3}, lengths={{2}, dtype=\"i64\", low=1, high=5}, gates={4,2,12}, cells={4,2,3}, dh={2,3}, reverse=true} }",
+    "{r={12,3}, c0={2,3}, lengths={{2}, dtype=\"i64\", low=1, high=5}, gates={4,2,12}, "
+    "cells={4,2,3}, dh={2,3}, reverse=true} }",
 };
 
 const neap_op neap_op_LSTMGradWeight = {

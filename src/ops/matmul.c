@@ -1,8 +1,9 @@
 /* matmul.c: MatMul, products of stacks of matrices with NumPy's rules.
  *
- * a (...,M,K), b (...,K,N), y (...,M,N), the leading (batch) dimensions broadcast; a vector counts as one row (a) or one
- * column (b), which y then lacks. When b is a single matrix, the batch of a is only more rows: one large product.
- * Otherwise small products share the threads by batch, and large ones are parallel inside.
+ * a (...,M,K), b (...,K,N), y (...,M,N), the leading (batch) dimensions broadcast; a vector counts
+ * as one row (a) or one column (b), which y then lacks. When b is a single matrix, the batch of a
+ * is only more rows: one large product. Otherwise small products share the threads by batch, and
+ * large ones are parallel inside.
  */
 #include "ops/dnnl.h"
 
@@ -12,15 +13,19 @@ enum { TRANS_A, TRANS_B };
 typedef struct product {
   bool trans_a, trans_b;
   int64_t m, n, k;
-  neap_shape batch;                                   /* of y */
-  int64_t a_step[NEAP_MAX_DIM], b_step[NEAP_MAX_DIM]; /* matrices to go for one step of a batch dimension; 0: broadcast */
+  neap_shape batch; /* of y */
+  /* matrices to go for one step of a batch dimension; 0: broadcast */
+  int64_t a_step[NEAP_MAX_DIM], b_step[NEAP_MAX_DIM];
 } product;
 
 /* Leading dimensions of x, without the last two. */
-static neap_shape batch_of(const neap_shape *x) { return neap_shape_of(x->n_dim > 2 ? x->n_dim - 2 : 0, x->dim); }
+static neap_shape batch_of(const neap_shape *x) {
+  return neap_shape_of(x->n_dim > 2 ? x->n_dim - 2 : 0, x->dim);
+}
 
-/* `batch`: the batch dimensions of one operand; `all`: those of y. They are aligned at the end, as NumPy does; where the
- * operand lacks a dimension or has 1, its step is 0 and the same matrix serves again. */
+/* `batch`: the batch dimensions of one operand; `all`: those of y. They are aligned at the end, as
+ * NumPy does; where the operand lacks a dimension or has 1, its step is 0 and the same matrix
+ * serves again. */
 static void steps_of(const neap_shape *batch, const neap_shape *all, int64_t step[NEAP_MAX_DIM]) {
   int lead = all->n_dim - batch->n_dim;
   int64_t matrices = 1;
@@ -32,16 +37,19 @@ static void steps_of(const neap_shape *batch, const neap_shape *all, int64_t ste
 }
 
 /* Rows and columns of an operand after its transpose; a vector is a row (first) or a column. */
-static void matrix_of(const neap_shape *x, bool trans, bool first, int64_t *rows, int64_t *columns) {
+static void matrix_of(const neap_shape *x, bool trans, bool first, int64_t *rows,
+                      int64_t *columns) {
   int n = x->n_dim;
   *rows = n == 1 ? (first ? 1 : x->dim[0]) : x->dim[trans ? n - 1 : n - 2];
   *columns = n == 1 ? (first ? x->dim[0] : 1) : x->dim[trans ? n - 2 : n - 1];
 }
 
-/* The product of a and b, of rank 1 or more each. A vector is never transposed. False when the shapes do not fit: K differs or
- * the batches do not broadcast. */
-static bool product_of(const neap_shape *a, const neap_shape *b, const neap_attr_value *attrs, product *p) {
-  *p = (product){.trans_a = attrs[TRANS_A].i != 0 && a->n_dim > 1, .trans_b = attrs[TRANS_B].i != 0 && b->n_dim > 1};
+/* The product of a and b, of rank 1 or more each. A vector is never transposed. False when the
+ * shapes do not fit: K differs or the batches do not broadcast. */
+static bool product_of(const neap_shape *a, const neap_shape *b, const neap_attr_value *attrs,
+                       product *p) {
+  *p = (product){.trans_a = attrs[TRANS_A].i != 0 && a->n_dim > 1,
+                 .trans_b = attrs[TRANS_B].i != 0 && b->n_dim > 1};
   int64_t k;
   matrix_of(a, p->trans_a, true, &p->m, &p->k);
   matrix_of(b, p->trans_b, false, &k, &p->n);
@@ -62,8 +70,10 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 1, 1, NEAP_MAX_DIM, error));
   if (!product_of(a, b, c->attrs, &p))
     return neap_infer_fail(
-      c, NEAP_SHAPE, 1, error, "a %s%s and b %s%s do not multiply: inner sizes must agree and batches broadcast",
-      neap_shape_text(a, text_a), p.trans_a ? " transposed" : "", neap_shape_text(b, text_b), p.trans_b ? " transposed" : "");
+      c, NEAP_SHAPE, 1, error,
+      "a %s%s and b %s%s do not multiply: inner sizes must agree and batches broadcast",
+      neap_shape_text(a, text_a), p.trans_a ? " transposed" : "", neap_shape_text(b, text_b),
+      p.trans_b ? " transposed" : "");
   neap_shape y = p.batch;
   if (a->n_dim > 1) y.dim[y.n_dim++] = p.m;
   if (b->n_dim > 1) y.dim[y.n_dim++] = p.n;
@@ -85,8 +95,8 @@ typedef struct job {
   int n_thread; /* inside one product */
 } job;
 
-/* Products [begin, end) of the batch, in the order of y. Matrices of an operand lie one after another, so its offset is a number
- * of matrices. */
+/* Products [begin, end) of the batch, in the order of y. Matrices of an operand lie one after
+ * another, so its offset is a number of matrices. */
 static void multiply(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   const product *p = j->p;
@@ -107,8 +117,9 @@ static void multiply(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/* Threads work either inside each product, one product after another, or each on products of its own: the first where products
- * are large or fewer than threads. With a transposed the rows of its matrices do not follow each other, so they are not merged. */
+/* Threads work either inside each product, one product after another, or each on products of its
+ * own: the first where products are large or fewer than threads. With a transposed the rows of its
+ * matrices do not follow each other, so they are not merged. */
 static void run(const neap_call *call) {
   enum { LARGE = 1 << 23 }; /* multiply-adds from which a library uses two threads well */
   product p;
@@ -126,20 +137,23 @@ static void run(const neap_call *call) {
     neap_parallel_for(n_batch, 1, call->n_thread, multiply, &j);
 }
 
-/* ---- gradient ------------------------------------------------------------------------------------------------------------ */
+/* ---- gradient -------------------------------------------------------------------------------- */
 
 /* x under the shape `to`, of as many elements; x itself where it has that shape. */
 static neap_value_id reshape(neap_grad *g, neap_value_id x, neap_shape to) {
   neap_type from = neap_grad_type(g, x);
   if (x == NEAP_NO_VALUE || neap_shape_equal(&from.shape, &to)) return x;
-  return neap_grad_emit1(g, "Reshape", 1, &x, NULL,
-                         (neap_set[]){NEAP_SET_INTS("shape", to.n_dim, to.dim), NEAP_SET_INT("allow_zero", 1), {0}});
+  return neap_grad_emit1(
+    g, "Reshape", 1, &x, NULL,
+    (neap_set[]){NEAP_SET_INTS("shape", to.n_dim, to.dim), NEAP_SET_INT("allow_zero", 1), {0}});
 }
 
 /* Emits a product; the transposes are of the last two dimensions. */
-static neap_value_id matmul(neap_grad *g, neap_value_id a, neap_value_id b, bool trans_a, bool trans_b) {
-  return neap_grad_emit1(g, "MatMul", 2, (neap_value_id[]){a, b}, NULL,
-                         (neap_set[]){NEAP_SET_INT("trans_a", trans_a), NEAP_SET_INT("trans_b", trans_b), {0}});
+static neap_value_id matmul(neap_grad *g, neap_value_id a, neap_value_id b, bool trans_a,
+                            bool trans_b) {
+  return neap_grad_emit1(
+    g, "MatMul", 2, (neap_value_id[]){a, b}, NULL,
+    (neap_set[]){NEAP_SET_INT("trans_a", trans_a), NEAP_SET_INT("trans_b", trans_b), {0}});
 }
 
 /* All but the last dimension as one: (...,M,K) -> (R,K). */
@@ -148,25 +162,30 @@ static neap_value_id as_rows(neap_grad *g, neap_value_id x) {
   return reshape(g, x, NEAP_SHAPE(neap_shape_span(&s, 0, s.n_dim - 1), s.dim[s.n_dim - 1]));
 }
 
-/* With A = a or a', B = b or b' and y = A B: dA = dy B', dB = A' dy, transposed where the operand was, and summed over
- * broadcast batches. Vectors take part as matrices of one row or column. */
+/* With A = a or a', B = b or b' and y = A B: dA = dy B', dB = A' dy, transposed where the operand
+ * was, and summed over broadcast batches. Vectors take part as matrices of one row or column. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_shape sa = neap_grad_type(g, g->in[0]).shape, sb = neap_grad_type(g, g->in[1]).shape;
   product p;
   if (!product_of(&sa, &sb, g->attrs, &p)) return NEAP_OK;
-  neap_shape sy = p.batch, ma = sa.n_dim == 1 ? NEAP_SHAPE(1, sa.dim[0]) : sa, mb = sb.n_dim == 1 ? NEAP_SHAPE(sb.dim[0], 1) : sb;
+  neap_shape sy = p.batch, ma = sa.n_dim == 1 ? NEAP_SHAPE(1, sa.dim[0]) : sa,
+             mb = sb.n_dim == 1 ? NEAP_SHAPE(sb.dim[0], 1) : sb;
   sy.dim[sy.n_dim++] = p.m;
   sy.dim[sy.n_dim++] = p.n;
-  neap_value_id a = reshape(g, g->in[0], ma), b = reshape(g, g->in[1], mb), dy = reshape(g, g->dout[0], sy);
+  neap_value_id a = reshape(g, g->in[0], ma), b = reshape(g, g->in[1], mb),
+                dy = reshape(g, g->dout[0], sy);
   if (g->want[0]) {
-    neap_value_id da = p.trans_a ? matmul(g, b, dy, p.trans_b, true) : matmul(g, dy, b, false, !p.trans_b);
+    neap_value_id da =
+      p.trans_a ? matmul(g, b, dy, p.trans_b, true) : matmul(g, dy, b, false, !p.trans_b);
     g->din[0] = reshape(g, neap_grad_reduce_to(g, da, a), sa);
   }
   if (g->want[1]) {
-    bool shared = mb.n_dim == 2 && ma.n_dim > 2 && !p.trans_a; /* the sum over the batch is part of the product */
+    /* the sum over the batch is part of the product */
+    bool shared = mb.n_dim == 2 && ma.n_dim > 2 && !p.trans_a;
     neap_value_id left = shared ? as_rows(g, a) : a, right = shared ? as_rows(g, dy) : dy;
-    neap_value_id db = p.trans_b ? matmul(g, right, left, true, p.trans_a) : matmul(g, left, right, !p.trans_a, false);
+    neap_value_id db = p.trans_b ? matmul(g, right, left, true, p.trans_a)
+                                 : matmul(g, left, right, !p.trans_a, false);
     g->din[1] = reshape(g, neap_grad_reduce_to(g, db, b), sb);
   }
   return NEAP_OK;
@@ -180,18 +199,23 @@ const neap_op neap_op_MatMul = {
   .source = "NumPy matmul; ONNX MatMul-13",
   .inputs = {{"a", "(...,M,K), or (K)"}, {"b", "(...,K,N), or (K)"}},
   .outputs = {{"y", "(...,M,N)"}},
-  .attrs = {[TRANS_A] = {"trans_a", "a is (...,K,M)", NEAP_ATTR_BOOL}, [TRANS_B] = {"trans_b", "b is (...,N,K)", NEAP_ATTR_BOOL}},
+  .attrs = {[TRANS_A] = {"trans_a", "a is (...,K,M)", NEAP_ATTR_BOOL},
+            [TRANS_B] = {"trans_b", "b is (...,N,K)", NEAP_ATTR_BOOL}},
   .infer = infer,
   .cost = cost,
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = neap_dnnl_choose_product, .run = run},
-                          {.engine = NEAP_ENGINE_BLAS, .run = run},
-                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
-                          {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .choose = neap_dnnl_choose_product,
+                                    .run = run},
+                                   {.engine = NEAP_ENGINE_BLAS, .run = run},
+                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
+                                   {0}},
   .cases =
-    "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, b={5,6}}, {a={5}, b={5}}, "
-    "{a={4,5}, b={5}}, {a={4}, b={4,3}}, {a={5,4}, b={3,5}, trans_a=true, trans_b=true}, {a={2,5,4}, b={5,3}, trans_a=true}, "
+    "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, "
+    "b={5,6}}, {a={5}, b={5}}, "
+    "{a={4,5}, b={5}}, {a={4}, b={4,3}}, {a={5,4}, b={3,5}, trans_a=true, trans_b=true}, "
+    "{a={2,5,4}, b={5,3}, trans_a=true}, "
     "{a={3,4,5}, b={6,5}, trans_b=true}, {a={2,0}, b={0,3}}, {a={0,4,5}, b={5,3}} }",
 };

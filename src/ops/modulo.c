@@ -1,10 +1,12 @@
-/* modulo.c: FloorDiv and Mod, what `//` and `%` mean in Lua and Python: the quotient is rounded down, and the remainder has the
- * sign of the divisor. A zero divisor of integers is a fault; the element is 0.
+/* modulo.c: FloorDiv and Mod, what `//` and `%` mean in Lua and Python: the quotient is rounded
+ * down, and the remainder has the sign of the divisor. A zero divisor of integers is a fault; the
+ * element is 0.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-/* C's remainder has the sign of x; where that is not the sign of y, one y more has it. A remainder of 0 stays as it is. */
+/* C's remainder has the sign of x; where that is not the sign of y, one y more has it. A remainder
+ * of 0 stays as it is. */
 static inline float mod_f32(float x, float y) {
   float r = fmodf(x, y);
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
@@ -31,7 +33,8 @@ static inline int64_t floor_mod(int64_t x, int64_t y) {
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-/* All widths are computed in i64 and cut to T on the way out, where a quotient that T can't hold wraps around. */
+/* All widths are computed in i64 and cut to T on the way out, where a quotient that T can't hold
+ * wraps around. */
 #define INTEGER_ROW(symbol, suffix, T, NAME, function)                                        \
   static void NAME##_##suffix(const neap_row *row) {                                          \
     const T *in0 = row->in[0], *in1 = row->in[1];                                             \
@@ -53,17 +56,18 @@ static neap_status grad_mod(neap_grad *g, neap_error *error) {
   if (g->want[0]) g->din[0] = neap_grad_reduce_to(g, g->dout[0], g->in[0]);
   if (g->want[1]) {
     neap_value_id quotient = neap_grad_emit1(g, "FloorDiv", 2, g->in, NULL, NULL);
-    neap_value_id product = neap_grad_emit1(g, "Mul", 2, (neap_value_id[]){g->dout[0], quotient}, NULL, NULL);
+    neap_value_id product =
+      neap_grad_emit1(g, "Mul", 2, (neap_value_id[]){g->dout[0], quotient}, NULL, NULL);
     neap_value_id sum = neap_grad_reduce_to(g, product, g->in[1]);
     g->din[1] = neap_grad_emit1(g, "Neg", 1, &sum, NULL, NULL);
   }
   return NEAP_OK;
 }
 
-#define BINARY                                                                                      \
-  .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}},           \
-  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}}, .inplace = {{0, 0}, {1, 0}}, .n_inplace = 2, \
-  .infer = neap_elementwise_infer, .effects = NEAP_EFFECT_FAULT
+#define BINARY                                                                            \
+  .inputs = {{"a", "any shape", NEAP_NUMBERS}, {"b", "broadcasts with a", NEAP_NUMBERS}}, \
+  .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}}, .inplace = {{0, 0}, {1, 0}},       \
+  .n_inplace = 2, .infer = neap_elementwise_infer, .effects = NEAP_EFFECT_FAULT
 
 const neap_op neap_op_FloorDiv = {
   .name = "FloorDiv",

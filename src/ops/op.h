@@ -1,15 +1,18 @@
 /* ops: the op record. One op is one record in one file; all that Neap knows about it stands there.
  *
- * A record is constant data. It knows shapes, not values; bytes, not addresses. Its functions get a context with what
- * they may read and where they write; they keep no state and may run on several threads at once.
+ * A record is constant data. It knows shapes, not values; bytes, not addresses. Its functions get a
+ * context with what they may read and where they write; they keep no state and may run on several
+ * threads at once.
  *
- *   infer   types of the outputs from the types of the inputs, and every check that types and attributes allow
+ *   infer   types of the outputs from the types of the inputs, and every check that types and
+ *           attributes allow
  *   cost    work: flops and bytes
  *   grad    emits the ops of the backward pass, from value to value
- *   kernels one per engine, the preferred first: choose (layouts, scratch, stash), bind (library objects), run
+ *   kernels one per engine, the preferred first: choose (layouts, scratch, stash), bind (library
+ *           objects), run
  *
- * INVARIANT: a kernel can't fail. What depends on data (an index out of range) is recorded with neap_call_fault, zero
- * is written, and memory outside the operands is never touched.
+ * INVARIANT: a kernel can't fail. What depends on data (an index out of range) is recorded with
+ * neap_call_fault, zero is written, and memory outside the operands is never touched.
  * INVARIANT: `ref` accepts every case that infer accepts; it is the oracle of the other engines.
  */
 #ifndef NEAP_OP_H
@@ -22,7 +25,7 @@ typedef struct neap_net neap_net; /* opaque here: an attribute may be a net */
 
 enum { NEAP_OP_MAX_IN = 12, NEAP_OP_MAX_OUT = 8, NEAP_OP_MAX_ATTR = 16, NEAP_OP_MAX_PAIR = 6 };
 
-/* ---- attributes ----------------------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 typedef enum neap_attr_type {
   NEAP_ATTR_NONE, /* ends the list */
@@ -64,14 +67,15 @@ typedef struct neap_attr {
   const char *choices;   /* ENUM: "none|mean|sum" */
 } neap_attr;
 
-/* ---- inputs and outputs ----------------------------------------------------------------------------------------------- */
+/* ---- inputs and outputs ---------------------------------------------------------------------- */
 
 typedef enum neap_arg_flag {
   NEAP_ARG_OPTIONAL = 1, /* may be absent: dtype NONE in the context, data NULL in the call */
   NEAP_ARG_VARIADIC = 2, /* last of its list: one or more (with OPTIONAL: none or more) */
-  NEAP_ARG_STASH = 4,    /* output u8 whose bytes the choice sets; input: that output of the backward op's pair */
-  NEAP_ARG_HOST = 8,     /* read before the kernels run (a condition): one element */
-  NEAP_ARG_SCOPE = 16    /* a scope, no tensor; of a variadic list only the last one is */
+  /* output u8 whose bytes the choice sets; input: that output of the backward op's pair */
+  NEAP_ARG_STASH = 4,
+  NEAP_ARG_HOST = 8,  /* read before the kernels run (a condition): one element */
+  NEAP_ARG_SCOPE = 16 /* a scope, no tensor; of a variadic list only the last one is */
 } neap_arg_flag;
 
 typedef struct neap_arg {
@@ -93,36 +97,49 @@ typedef enum neap_effect {
   NEAP_EFFECT_CONTROL = 8,  /* an instruction kind of the runner: has subnets, no kernel */
   NEAP_EFFECT_RELEASE = 16, /* Free: ends the life of its inputs */
   NEAP_EFFECT_PSEUDO = 32,  /* expanded by graph: Gradient, Do and the scopes' ops */
-  NEAP_EFFECT_LOOP = 64,    /* CONTROL that repeats its last subnet: attributes n_state, n_seq, max (see graph.h) */
-  NEAP_EFFECT_EXTENT = 128  /* how long its outputs are depends on data: one number, known when the kernel has run */
+  /* CONTROL that repeats its last subnet: attributes n_state, n_seq, max (see graph.h) */
+  NEAP_EFFECT_LOOP = 64,
+  /* how long its outputs are depends on data: one number, known when the kernel has run */
+  NEAP_EFFECT_EXTENT = 128
 } neap_effect;
 
-/* ---- numbers: what a record promises of them; tests/ops/numbers_spec.lua holds every op to it ----------------------------- */
+/* ---- numbers: what a record promises of them (tests/ops/numbers_spec.lua asks every op) ------ */
 
 /* What a NaN among the inputs does. ORDER NAN: texts in registry.c. */
 typedef enum neap_nan {
   NEAP_NAN_SPREADS, /* all that is computed from it is NaN, and nothing else: nearly every op */
-  NEAP_NAN_REACHES, /* all that is computed from it is NaN, and what multiplies it by 0 or shares a tile with it may be */
-  NEAP_NAN_DECIDES, /* it is compared, counted or sorted, and `special` says as what; a result need not be NaN */
-  NEAP_NAN_STOPS    /* a fault */
+  /* all that is computed from it is NaN, and what multiplies it by 0 or shares a tile with it may
+   * be */
+  NEAP_NAN_REACHES,
+  /* it is compared, counted or sorted, and `special` says as what; a result need not be NaN */
+  NEAP_NAN_DECIDES,
+  NEAP_NAN_STOPS /* a fault */
 } neap_nan;
 
-/* How sums are made that get longer with the data, and so how exact they are: the largest error in f32 that the sum of a million
- * numbers may have, in parts of the sum of their magnitudes. In f64 all are made as here, and as much more exact as f64 is.
+/* How sums are made that get longer with the data, and so how exact they are: the largest error in
+ * f32 that the sum of a million numbers may have, in parts of the sum of their magnitudes. In f64
+ * all are made as here, and as much more exact as f64 is.
  * ORDER SUM: texts and errors in registry.c. */
 typedef enum neap_sum {
   NEAP_SUM_NONE,   /* adds up nothing, or a few terms whose number the attributes fix */
   NEAP_SUM_DOUBLE, /* in double, integers in int64 */
-  NEAP_SUM_RUNS,   /* in f32 at most 128 rows, or 1024 elements of a row, at once; those sums in double (math/row.h) */
+  /* in f32 at most 128 rows, or 1024 elements of a row, at once; those sums in double
+   * (math/row.h) */
+  NEAP_SUM_RUNS,
   NEAP_SUM_LIBRARY /* a product or a norm as the engine's library makes it, in blocks of f32 */
 } neap_sum;
 const char *neap_nan_name(neap_nan nan);
 const char *neap_sum_name(neap_sum sum);
 double neap_sum_error(neap_sum sum);
 
-/* ---- choices ---------------------------------------------------------------------------------------------------------------- */
+/* ---- choices --------------------------------------------------------------------------------- */
 
-typedef enum neap_engine { NEAP_ENGINE_REF, NEAP_ENGINE_BLAS, NEAP_ENGINE_DNNL, NEAP_N_ENGINE } neap_engine;
+typedef enum neap_engine {
+  NEAP_ENGINE_REF,
+  NEAP_ENGINE_BLAS,
+  NEAP_ENGINE_DNNL,
+  NEAP_N_ENGINE
+} neap_engine;
 const char *neap_engine_name(neap_engine engine);
 bool neap_engine_from_name(const char *name, neap_engine *engine);
 
@@ -132,11 +149,13 @@ typedef struct neap_choice {
   int algorithm; /* meaning is the kernel's own; 0 where there is but one */
   int n_thread;  /* the kernel may open a parallel region of this many */
   size_t scratch_bytes, stash_bytes;
-  bool changed;          /* other bits than what would be chosen freely: `inexact` allowed less scratch, or one thread in a dag */
+  /* other bits than what would be chosen freely: `inexact` allowed less scratch, or one thread in a
+   * dag */
+  bool changed;
   neap_layout *in, *out; /* arrays of the op's n_in and n_out, owned by whoever owns the choice */
 } neap_choice;
 
-/* ---- contexts ---------------------------------------------------------------------------------------------------------------- */
+/* ---- contexts -------------------------------------------------------------------------------- */
 
 typedef struct neap_infer {
   const neap_op *op;
@@ -144,10 +163,11 @@ typedef struct neap_infer {
   int n_in, n_out;              /* as called; n_out outputs are wanted */
   const neap_type *in;          /* dtype NONE where absent */
   neap_type *out;               /* to be filled; zeroed */
-  const int64_t *extent;        /* EXTENT ops: the length that a run has found; NULL: unknown, so that outputs get their bound */
+  /* EXTENT ops: the length that a run has found; NULL: unknown, so that outputs get their bound */
+  const int64_t *extent;
   /* Control ops: types of the subnet's results for given parameter types. From graph. */
-  neap_status (*infer_subnet)(const struct neap_infer *infer, int subnet, int n_in, const neap_type *in, int n_out,
-                              neap_type *out, neap_error *error);
+  neap_status (*infer_subnet)(const struct neap_infer *infer, int subnet, int n_in,
+                              const neap_type *in, int n_out, neap_type *out, neap_error *error);
   void *graph; /* private to graph */
 } neap_infer;
 
@@ -178,8 +198,9 @@ typedef struct neap_set {
     key, { .given = true, .n = (count), .ints = (list) } \
   }
 
-/* Given to grad. in, out, dout are the forward op's values; dout[i] is NEAP_NO_VALUE where no gradient arrives;
- * want[i] says whether din[i] is asked for. grad sets din[i] for those (or leaves NEAP_NO_VALUE: no gradient). */
+/* Given to grad. in, out, dout are the forward op's values; dout[i] is NEAP_NO_VALUE where no
+ * gradient arrives; want[i] says whether din[i] is asked for. grad sets din[i] for those (or leaves
+ * NEAP_NO_VALUE: no gradient). */
 struct neap_grad {
   const neap_op *op;
   const neap_attr_value *attrs;
@@ -188,26 +209,28 @@ struct neap_grad {
   const bool *want;
   neap_value_id *din;
   /* From graph, with what is private to it: the ways of neap_grad_emit and neap_grad_type. */
-  void (*emit)(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
-               const neap_grad *inherit, const neap_set *set);
+  void (*emit)(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out,
+               neap_value_id *out, const neap_grad *inherit, const neap_set *set);
   neap_type (*type_of)(const neap_grad *grad, neap_value_id value);
   void *graph;
 };
 
 /* ---- helpers for grad (grad.c) ---- */
 
-/* Emits op `type` with `n_in` inputs (NEAP_NO_VALUE where optional) and n_out outputs, whose ids go to `out`. The new op
- * belongs to the pair of the op being differentiated, so that both get kernels of one engine. Attributes of the same
- * name are taken from `inherit` (NULL: none), then `set` (NULL: none). Inference runs at once. Sticky: after a failure
- * every emit gives NEAP_NO_VALUE and the error surfaces when grad returns. */
-void neap_grad_emit(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out,
-                    const neap_grad *inherit, const neap_set *set);
+/* Emits op `type` with `n_in` inputs (NEAP_NO_VALUE where optional) and n_out outputs, whose ids go
+ * to `out`. The new op belongs to the pair of the op being differentiated, so that both get kernels
+ * of one engine. Attributes of the same name are taken from `inherit` (NULL: none), then `set`
+ * (NULL: none). Inference runs at once. Sticky: after a failure every emit gives NEAP_NO_VALUE and
+ * the error surfaces when grad returns. */
+void neap_grad_emit(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out,
+                    neap_value_id *out, const neap_grad *inherit, const neap_set *set);
 /* The common case: one output. */
-neap_value_id neap_grad_emit1(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, const neap_grad *inherit,
-                              const neap_set *set);
+neap_value_id neap_grad_emit1(neap_grad *grad, const char *type, int n_in, const neap_value_id *in,
+                              const neap_grad *inherit, const neap_set *set);
 /* dtype NONE for an absent value, so that grad functions may ask before they look. */
 neap_type neap_grad_type(const neap_grad *grad, neap_value_id value);
-/* The gradient of broadcasting: sums `value` (broadcast to a larger shape) back to the shape of `like`; the same id when shapes are equal. */
+/* The gradient of broadcasting: sums `value` (broadcast to a larger shape) back to the shape of
+ * `like`; the same id when shapes are equal. */
 neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like);
 
 typedef struct neap_choose {
@@ -218,11 +241,14 @@ typedef struct neap_choose {
   const neap_layout *in_layout; /* the layout each input has at hand */
   bool train;                   /* backward ops of this pair follow, or this is one of them */
   const neap_choice *pair;      /* the forward op's choice, when this is a backward op; else NULL */
-  const neap_choice *like;      /* made for the same op with larger operands, whose algorithm and layouts this one is to have;
-                                   NULL: free. What comes out differently is refused by the caller */
-  bool plain;                   /* any other layout would be refused */
-  size_t scratch_limit;         /* SIZE_MAX: none. A choice may exceed it only when nothing smaller exists */
-  neap_choice *choice;          /* to be filled; engine and n_thread are set, layouts PLAIN, bytes 0 */
+  /* made for the same op with larger operands, whose algorithm and layouts this one is to have;
+   * NULL: free. What comes out differently is refused by the caller */
+  const neap_choice *like;
+  bool plain; /* any other layout would be refused */
+  /* SIZE_MAX: none. A choice may exceed it only when nothing smaller exists */
+  size_t scratch_limit;
+  /* to be filled; engine and n_thread are set, layouts PLAIN, bytes 0 */
+  neap_choice *choice;
 } neap_choose;
 
 typedef struct neap_bind {
@@ -247,7 +273,8 @@ typedef struct neap_operand {
 
 /* Elements with padding lanes: what an elementwise kernel of any layout walks over. */
 static inline int64_t neap_operand_lanes(const neap_operand *operand) {
-  return (int64_t)(neap_layout_bytes(&operand->type, &operand->layout) / neap_dtype_bytes(operand->type.dtype));
+  return (int64_t)(neap_layout_bytes(&operand->type, &operand->layout) /
+                   neap_dtype_bytes(operand->type.dtype));
 }
 
 typedef struct neap_call {
@@ -262,60 +289,73 @@ typedef struct neap_call {
   uint64_t seed; /* random ops: neap_philox(seed, stream, step, element) */
   uint32_t stream, step;
   neap_fault *fault;
-  /* EXTENT ops leave the true length here. Outputs are written densely for it while it is no larger than the length that their
-   * types have, and not at all when it is. */
+  /* EXTENT ops leave the true length here. Outputs are written densely for it while it is no larger
+   * than the length that their types have, and not at all when it is. */
   int64_t *extent;
 } neap_call;
 
 /* Records the first fault; later ones are dropped. Thread-safe. */
 void neap_call_fault(const neap_call *call, const char *format, ...) NEAP_PRINTF(2, 3);
 
-/* ---- the record ------------------------------------------------------------------------------------------------------------ */
+/* ---- the record ------------------------------------------------------------------------------ */
 
 typedef struct neap_kernel {
   neap_engine engine;
-  unsigned dtypes;                     /* of input 0 (output 0 when there is no input); 0: whatever the op admits */
-  bool (*choose)(neap_choose *choose); /* false: not for this case. NULL: takes all, plain, no scratch */
-  bool any_layout; /* elementwise and zero to zero: before choose is asked, all operands have taken input 0's layout if the
-                      others of the same type can be had in it (layout "same") */
-  bool any_team;   /* one choice gives the same bits however many of its threads run it, inside a parallel region too: no sum is
-                      split among them but as the choice says, and no library is called that counts them. Only where it is certain */
-  bool one_thread; /* any_team, and of a team it uses one thread: however much there is to do, others may run beside it */
+  /* of input 0 (output 0 when there is no input); 0: whatever the op admits */
+  unsigned dtypes;
+  /* false: not for this case. NULL: takes all, plain, no scratch */
+  bool (*choose)(neap_choose *choose);
+  /* elementwise and zero to zero: before choose is asked, all operands have taken input 0's layout
+   * if the others of the same type can be had in it (layout "same") */
+  bool any_layout;
+  /* one choice gives the same bits however many of its threads run it, inside a parallel region
+   * too: no sum is split among them but as the choice says, and no library is called that counts
+   * them. Only where it is certain */
+  bool any_team;
+  /* any_team, and of a team it uses one thread: however much there is to do, others may run beside
+   * it */
+  bool one_thread;
   neap_status (*bind)(const neap_bind *bind, void **kernel, neap_error *error);
   void (*unbind)(void *kernel);
   void (*run)(const neap_call *call);
 } neap_kernel;
 
 struct neap_op {
-  const char *name, *summary;                                /* summary: one sentence */
-  const char *math;                                          /* one line, e.g. "y = max(x, 0)" */
-  const char *example;                                       /* Lua, op level */
-  const char *source;                                        /* paper or standard, with section */
-  bool internal;                                             /* made by graph only: no method, not listed unless asked */
+  const char *name, *summary; /* summary: one sentence */
+  const char *math;           /* one line, e.g. "y = max(x, 0)" */
+  const char *example;        /* Lua, op level */
+  const char *source;         /* paper or standard, with section */
+  /* made by graph only: no method, not listed unless asked */
+  bool internal;
   neap_arg inputs[NEAP_OP_MAX_IN], outputs[NEAP_OP_MAX_OUT]; /* end: name NULL */
   neap_attr attrs[NEAP_OP_MAX_ATTR];                         /* end: NEAP_ATTR_NONE */
   neap_pair inplace[NEAP_OP_MAX_PAIR];                       /* allowed; used up to n_inplace */
-  neap_pair enforced[NEAP_OP_MAX_PAIR];                      /* required: output is the next version of input's storage */
-  neap_pair alias[NEAP_OP_MAX_PAIR];                         /* output is a view of input: same elements, same order */
+  /* required: output is the next version of input's storage */
+  neap_pair enforced[NEAP_OP_MAX_PAIR];
+  /* output is a view of input: same elements, same order */
+  neap_pair alias[NEAP_OP_MAX_PAIR];
   int n_inplace, n_enforced, n_alias;
   bool inplace_any_input; /* variadic: any input may give its bytes to output 0 */
   unsigned effects;
   neap_status (*infer)(neap_infer *infer, neap_error *error);
-  void (*cost)(const neap_infer *infer, neap_cost *cost);  /* NULL: no flops, every byte once */
-  neap_status (*grad)(neap_grad *grad, neap_error *error); /* NULL: asking for a gradient through it is an error */
+  void (*cost)(const neap_infer *infer, neap_cost *cost); /* NULL: no flops, every byte once */
+  /* NULL: asking for a gradient through it is an error */
+  neap_status (*grad)(neap_grad *grad, neap_error *error);
   neap_nan nan;
   neap_sum sum;
-  const char *special;        /* what NaN, infinities and empty inputs give, where formula and `nan` do not say it */
+  /* what NaN, infinities and empty inputs give, where formula and `nan` do not say it */
+  const char *special;
   bool loss;                  /* output 0 is what training makes small */
   bool no_grad;               /* gradient is nothing (Accuracy, StopGradient, comparison) */
   const neap_kernel *kernels; /* end: run NULL. The preferred first */
-  /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=, high=}, of a variadic input
-   * a list of them; else attribute. `outputs` how many; `tol` relative tolerance of engines against ref, `engines=false` none
-   * (the inputs of a backward belong together, drawn ones do not); `grad=false` no finite differences, `wrt={"x"}` by x only. */
+  /* Lua: "{ {x={2,3}, axis=-1}, {x={4}, tol=1e-5} }": input name = shape or {shape, dtype=, low=,
+   * high=}, of a variadic input a list of them; else attribute. `outputs` how many; `tol` relative
+   * tolerance of engines against ref, `engines=false` none (the inputs of a backward belong
+   * together, drawn ones do not); `grad=false` no finite differences, `wrt={"x"}` by x only. */
   const char *cases;
 };
 
-/* ---- registry (registry.c): the generated list of all neap_op_* symbols ----------------------------------------------------- */
+/* ---- registry (registry.c): the generated list of all neap_op_* symbols ---------------------- */
 
 int neap_op_count(void);
 const neap_op *neap_op_at(int index);          /* by name order */
@@ -326,46 +366,58 @@ int neap_op_n_inputs(const neap_op *op); /* declared */
 int neap_op_n_outputs(const neap_op *op);
 int neap_op_n_attrs(const neap_op *op);
 int neap_op_attr_index(const neap_op *op, const char *name); /* -1 when unknown */
-int neap_op_subnet_attr(const neap_op *op, int subnet);      /* the attribute that holds subnet 0, 1, ..; -1 when there is none */
-const neap_arg *neap_op_input(const neap_op *op, int position); /* variadic lists repeat their last */
+/* the attribute that holds subnet 0, 1, ..; -1 when there is none */
+int neap_op_subnet_attr(const neap_op *op, int subnet);
+/* variadic lists repeat their last */
+const neap_arg *neap_op_input(const neap_op *op, int position);
 const neap_arg *neap_op_output(const neap_op *op, int position);
-/* The only way to a kernel's choose; true for a kernel without one. A choice of more scratch or stash than NEAP_MOST_BYTES is none. */
+/* The only way to a kernel's choose; true for a kernel without one. A choice of more scratch or
+ * stash than NEAP_MOST_BYTES is none. */
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
-/* The kernels of an op in the order in which they are tried: all as listed; with `force` those of `engine`, then those of ref.
- * `previous` NULL: the first of them. NULL: there is no other. */
-const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force, neap_engine engine);
+/* The kernels of an op in the order in which they are tried: all as listed; with `force` those of
+ * `engine`, then those of ref. `previous` NULL: the first of them. NULL: there is no other. */
+const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force,
+                                    neap_engine engine);
 /* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
 void neap_op_help(const neap_op *op, neap_buffer *out);
 
-/* ---- types of an op (infer.c) ------------------------------------------------------------------------------------------------ */
+/* ---- types of an op (infer.c) ---------------------------------------------------------------- */
 
-/* The only way to an op's infer: runs it and checks each type that it gives by neap_type_check. What infer computes may saturate,
- * or make no sense for a size that is none: no such type gets past this. Unknown types (dtype NONE) do. */
+/* The only way to an op's infer: runs it and checks each type that it gives by neap_type_check.
+ * What infer computes may saturate, or make no sense for a size that is none: no such type gets
+ * past this. Unknown types (dtype NONE) do. */
 neap_status neap_infer_types(neap_infer *infer, neap_error *error);
 
-/* ---- helpers for infer (infer.c): each fails with a message that names op, argument, expected and got ------------------------ */
+/* ---- helpers for infer (infer.c); their errors name op, argument, expected and got ----------- */
 
 /* The record lists the dtype of each present input. */
 neap_status neap_infer_admits(const neap_infer *infer, neap_error *error);
 /* All present inputs have the dtype of input `like`. */
 neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error);
-neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most, neap_error *error);
-/* A SHAPE error about input `input`: "weight (64,32,3,3) expects 32 input channels, got x (8,16,28,28)". */
-neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error, const char *format, ...)
-  NEAP_PRINTF(5, 6);
+neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most,
+                            neap_error *error);
+/* A SHAPE error about input `input`: "weight (64,32,3,3) expects 32 input channels, got x
+ * (8,16,28,28)". */
+neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error,
+                            const char *format, ...) NEAP_PRINTF(5, 6);
 /* 0-based axis in [0, n_dim) from an AXIS value; ATTRIBUTE error when out of range. */
-neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis, neap_error *error);
-int neap_axis(int64_t axis, int n_dim); /* the same; -1 when out of range, which kernels never see */
-int64_t neap_axis_said(int64_t axis);   /* as people count: from 1, or from -1 at the end */
-/* For backward ops, which nets may hold too (net:expand, files): the type that INTS attribute `attr` and input 0's dtype give;
- * ATTRIBUTE error for a shape that can't be. */
-neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out, neap_error *error);
-/* The forward's checks on its inputs `in`, with this op's attributes, which begin as the forward's do; `out` gets the types of
- * its n_out outputs. */
-neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in, const neap_type *in, int n_out,
-                               neap_type *out, neap_error *error);
+neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis,
+                            neap_error *error);
+/* the same; -1 when out of range, which kernels never see */
+int neap_axis(int64_t axis, int n_dim);
+int64_t neap_axis_said(int64_t axis); /* as people count: from 1, or from -1 at the end */
+/* For backward ops, which nets may hold too (net:expand, files): the type that INTS attribute
+ * `attr` and input 0's dtype give; ATTRIBUTE error for a shape that can't be. */
+neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out,
+                                 neap_error *error);
+/* The forward's checks on its inputs `in`, with this op's attributes, which begin as the forward's
+ * do; `out` gets the types of its n_out outputs. */
+neap_status neap_infer_forward(const neap_infer *infer, const neap_op *forward, int n_in,
+                               const neap_type *in, int n_out, neap_type *out, neap_error *error);
 /* DTYPE or SHAPE error unless input `input` has the type `want`. */
-neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want, neap_error *error);
-neap_status neap_infer_like(neap_infer *infer, neap_error *error); /* output 0 = type of input 0: elementwise ops */
+neap_status neap_infer_expect(const neap_infer *infer, int input, const neap_type *want,
+                              neap_error *error);
+/* output 0 = type of input 0: elementwise ops */
+neap_status neap_infer_like(neap_infer *infer, neap_error *error);
 
 #endif

@@ -1,11 +1,13 @@
 /* pool.c: MaxPool, AveragePool, GlobalAveragePool and their backward ops.
  *
- * MaxPool's stash holds, per output, the number of the window's element that won (u8 when the window has at most 256,
- * else i32), so the backward reads neither x nor y. Under oneDNN the stash is its workspace: forward and backward are of
- * one engine, and the backward takes the layouts of the forward. Average pooling needs shapes only.
+ * MaxPool's stash holds, per output, the number of the window's element that won (u8 when the
+ * window has at most 256, else i32), so the backward reads neither x nor y. Under oneDNN the stash
+ * is its workspace: forward and backward are of one engine, and the backward takes the layouts of
+ * the forward. Average pooling needs shapes only.
  *
- * INVARIANT: a NaN wins its window, whatever the engine. oneDNN's maximum passes over NaN and begins at -FLT_MAX, so where x
- * holds a NaN, or what is not above that, its windows are gone through again (see "what oneDNN passes over").
+ * INVARIANT: a NaN wins its window, whatever the engine. oneDNN's maximum passes over NaN and
+ * begins at -FLT_MAX, so where x holds a NaN, or what is not above that, its windows are gone
+ * through again (see "what oneDNN passes over").
  */
 #include "math/vec.h"
 #include "ops/window.h"
@@ -16,9 +18,10 @@
 enum { CEIL = NEAP_WINDOW_N_ATTR, COUNT_PAD, SHAPE };
 
 extern const neap_op neap_op_MaxPool, neap_op_MaxPoolGrad;
-extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_GlobalAveragePool, neap_op_GlobalAveragePoolGrad;
+extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_GlobalAveragePool,
+  neap_op_GlobalAveragePoolGrad;
 
-/* ---- inference ------------------------------------------------------------------------------------------------------- */
+/* ---- inference ------------------------------------------------------------------------------- */
 
 /* Of one number in the stash. */
 static size_t index_bytes(const neap_window *w) { return w->n_kernel <= 256 ? 1 : 4; }
@@ -28,7 +31,8 @@ static neap_status infer_pool(neap_infer *c, neap_error *error) {
   neap_window w;
   NEAP_TRY(neap_window_infer(c, NULL, c->attrs[CEIL].i != 0, &w, error));
   c->out[0] = (neap_type){c->in[0].dtype, neap_window_shape(&w, w.channels)};
-  if (c->n_out > 1) c->out[1] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)}; /* the choice knows its bytes */
+  /* the choice knows its bytes */
+  if (c->n_out > 1) c->out[1] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   return NEAP_OK;
 }
 
@@ -39,19 +43,23 @@ static neap_status infer_global(neap_infer *c, neap_error *error) {
   c->out[0] = c->in[0];
   for (int i = 2; i < c->in[0].shape.n_dim; i++) {
     if (c->in[0].shape.dim[i] < 1)
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x expects at least one element to average, got %s",
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                             "x expects at least one element to average, got %s",
                              neap_shape_text(&c->in[0].shape, text));
     c->out[0].shape.dim[i] = 1;
   }
   return NEAP_OK;
 }
 
-/* The forward, asked again about x, says what dy must be. The bytes of a stash are known to the choice alone. */
+/* The forward, asked again about x, says what dy must be. The bytes of a stash are known to the
+ * choice alone. */
 static neap_status infer_grad(neap_infer *c, neap_error *error) {
   neap_type x, y = {0};
   NEAP_TRY(neap_infer_attr_type(c, neap_op_attr_index(c->op, "shape"), &x, error));
   bool global = c->op == &neap_op_GlobalAveragePoolGrad, max = c->op == &neap_op_MaxPoolGrad;
-  const neap_op *forward = global ? &neap_op_GlobalAveragePool : max ? &neap_op_MaxPool : &neap_op_AveragePool;
+  const neap_op *forward = global ? &neap_op_GlobalAveragePool
+                           : max  ? &neap_op_MaxPool
+                                  : &neap_op_AveragePool;
   NEAP_TRY(neap_infer_forward(c, forward, 1, &x, 1, &y, error));
   NEAP_TRY(neap_infer_expect(c, 0, &y, error));
   c->out[0] = x;
@@ -64,9 +72,11 @@ static void cost_pool(const neap_infer *c, neap_cost *cost) {
   cost->flop = (double)neap_shape_elems(&c->out[0].shape) * (double)w.n_kernel;
 }
 
-static void cost_global(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+static void cost_global(const neap_infer *c, neap_cost *cost) {
+  cost->flop = (double)neap_shape_elems(&c->in[0].shape);
+}
 
-/* ---- plain loops ---------------------------------------------------------------------------------------------------------- */
+/* ---- plain loops ----------------------------------------------------------------------------- */
 
 typedef struct job {
   neap_window w;
@@ -76,7 +86,8 @@ typedef struct job {
 } job;
 
 static int64_t get_index(const job *j, int64_t at) {
-  return index_bytes(&j->w) == 1 ? ((const uint8_t *)j->index)[at] : ((const int32_t *)j->index)[at];
+  return index_bytes(&j->w) == 1 ? ((const uint8_t *)j->index)[at]
+                                 : ((const int32_t *)j->index)[at];
 }
 
 static void set_index(const job *j, int64_t at, int64_t index) {
@@ -95,7 +106,8 @@ static void taps_inside(const neap_window *w, int d, int64_t o, int64_t *from, i
 }
 
 /* The position in a plane of x of tap (kd,kh,kw) of output (od,oh,ow). */
-static int64_t position(const neap_window *w, const int64_t o[3], int64_t kd, int64_t kh, int64_t kw) {
+static int64_t position(const neap_window *w, const int64_t o[3], int64_t kd, int64_t kh,
+                        int64_t kw) {
   int64_t d = o[0] * w->stride[0] - w->begin[0] + kd * w->dilation[0];
   int64_t h = o[1] * w->stride[1] - w->begin[1] + kh * w->dilation[1];
   return (d * w->in[1] + h) * w->in[2] + o[2] * w->stride[2] - w->begin[2] + kw * w->dilation[2];
@@ -110,8 +122,9 @@ static void next_output(const neap_window *w, int64_t o[3]) {
   o[0]++;
 }
 
-/* What an average divides by: the elements inside x, or inside x and its padding. Padding in front is reached from tap 0 on, so
- * with it every tap before `to` counts; what rounding up adds behind the padding never does. */
+/* What an average divides by: the elements inside x, or inside x and its padding. Padding in front
+ * is reached from tap 0 on, so with it every tap before `to` counts; what rounding up adds behind
+ * the padding never does. */
 static double divisor(const job *j, const int64_t o[3]) {
   double n = 1;
   for (int d = 0; d < 3; d++) {
@@ -124,9 +137,9 @@ static double divisor(const job *j, const int64_t o[3]) {
   return n;
 }
 
-/* A kernel over planes [begin, end), numbered n * C + c, of `in` (n_from elements each) to `out` (n_to each). Its last argument is
- * a block that runs for each output i, at o, of a plane p. A plane belongs to one thread: bits do not depend on how many there
- * are. */
+/* A kernel over planes [begin, end), numbered n * C + c, of `in` (n_from elements each) to `out`
+ * (n_to each). Its last argument is a block that runs for each output i, at o, of a plane p. A
+ * plane belongs to one thread: bits do not depend on how many there are. */
 #define KERNEL(name, type, n_from, n_to, ...)                               \
   static void name(void *context, int64_t begin, int64_t end) {             \
     const job *j = context;                                                 \
@@ -139,25 +152,28 @@ static double divisor(const job *j, const int64_t o[3]) {
       for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) __VA_ARGS__ \
     }                                                                       \
   }
-#define CLEAR_n_out(out, type)                                               /* each is written once */
-#define CLEAR_n_in(out, type) memset(out, 0, (size_t)w->n_in * sizeof(type)) /* a sum over windows */
+#define CLEAR_n_out(out, type) /* each is written once */
+#define CLEAR_n_in(out, type) \
+  memset(out, 0, (size_t)w->n_in * sizeof(type)) /* a sum over windows */
 
-/* A block for each tap of the window at o that is inside x: `at` is its position in the plane, `tap` its number in the window. */
-#define EACH_TAP(...)                                                                                  \
-  int64_t from[3], to[3];                                                                              \
-  for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]);                               \
-  for (int64_t kd = from[0]; kd < to[0]; kd++)                                                         \
-    for (int64_t kh = from[1]; kh < to[1]; kh++) {                                                     \
-      const int64_t row = position(w, o, kd, kh, 0), number = (kd * w->kernel[1] + kh) * w->kernel[2]; \
-      for (int64_t kw = from[2]; kw < to[2]; kw++) {                                                   \
-        const int64_t at = row + kw * w->dilation[2], tap = number + kw;                               \
-        (void)tap;                                                                                     \
-        __VA_ARGS__                                                                                    \
-      }                                                                                                \
+/* A block for each tap of the window at o that is inside x: `at` is its position in the plane,
+ * `tap` its number in the window. */
+#define EACH_TAP(...)                                                    \
+  int64_t from[3], to[3];                                                \
+  for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]); \
+  for (int64_t kd = from[0]; kd < to[0]; kd++)                           \
+    for (int64_t kh = from[1]; kh < to[1]; kh++) {                       \
+      const int64_t row = position(w, o, kd, kh, 0),                     \
+                    number = (kd * w->kernel[1] + kh) * w->kernel[2];    \
+      for (int64_t kw = from[2]; kw < to[2]; kw++) {                     \
+        const int64_t at = row + kw * w->dilation[2], tap = number + kw; \
+        (void)tap;                                                       \
+        __VA_ARGS__                                                      \
+      }                                                                  \
     }
 
-/* The first of equal elements wins; a NaN wins over all. A window without an element inside x gives -infinity; its index is 0, a
- * tap outside x, so the backward checks the tap before it writes. */
+/* The first of equal elements wins; a NaN wins over all. A window without an element inside x gives
+ * -infinity; its index is 0, a tap outside x, so the backward checks the tap before it writes. */
 #define MAX(type)                                                               \
   {                                                                             \
     type best = (type)-INFINITY;                                                \
@@ -169,13 +185,15 @@ static double divisor(const job *j, const int64_t o[3]) {
     out[i] = best;                                                              \
     set_index(j, p * w->n_out + i, NEAP_MAX(won, 0));                           \
   }
-#define MAX_GRAD                                                                                                   \
-  {                                                                                                                \
-    int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;                                                  \
-    k[2] = won % w->kernel[2], k[1] = won / w->kernel[2] % w->kernel[1], k[0] = won / w->kernel[2] / w->kernel[1]; \
-    bool inside = true;                                                                                            \
-    for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to;          \
-    if (inside) out[position(w, o, k[0], k[1], k[2])] += in[i];                                                    \
+#define MAX_GRAD                                                                \
+  {                                                                             \
+    int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;               \
+    k[2] = won % w->kernel[2], k[1] = won / w->kernel[2] % w->kernel[1],        \
+    k[0] = won / w->kernel[2] / w->kernel[1];                                   \
+    bool inside = true;                                                         \
+    for (int d = 0; d < 3; d++)                                                 \
+      taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to; \
+    if (inside) out[position(w, o, k[0], k[1], k[2])] += in[i];                 \
   }
 /* Summed in double. A window without an element inside x gives 0. */
 #define AVERAGE(type)                       \
@@ -200,7 +218,8 @@ POOLS(double, f64)
 
 /* `x` and `y` are the types of the forward; `in` is x or dy. */
 static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *y) {
-  job j = {.w = neap_window_of(call->attrs, x, y, NULL), .in = call->in[0].data, .out = call->out[0].data};
+  job j = {
+    .w = neap_window_of(call->attrs, x, y, NULL), .in = call->in[0].data, .out = call->out[0].data};
   j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
   return j;
 }
@@ -209,7 +228,8 @@ static job new_job(const neap_call *call, const neap_shape *x, const neap_shape 
 static void run_planes(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t),
                        void (*f64)(void *, int64_t, int64_t)) {
   int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
-  neap_parallel_for(j->w.batch * j->w.channels, NEAP_MAX(1, NEAP_GRAIN / work), call->n_thread, j->f64 ? f64 : f32, j);
+  neap_parallel_for(j->w.batch * j->w.channels, NEAP_MAX(1, NEAP_GRAIN / work), call->n_thread,
+                    j->f64 ? f64 : f32, j);
 }
 
 static void run_max(const neap_call *call) {
@@ -243,15 +263,17 @@ static neap_window global_window(const neap_shape *x, const neap_shape *y) {
 }
 
 static void run_global(const neap_call *call) {
-  job j = {
-    .w = global_window(&call->in[0].type.shape, &call->out[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
+  job j = {.w = global_window(&call->in[0].type.shape, &call->out[0].type.shape),
+           .in = call->in[0].data,
+           .out = call->out[0].data};
   j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
   run_planes(call, &j, average_f32, average_f64);
 }
 
 static void run_global_grad(const neap_call *call) {
-  job j = {
-    .w = global_window(&call->out[0].type.shape, &call->in[0].type.shape), .in = call->in[0].data, .out = call->out[0].data};
+  job j = {.w = global_window(&call->out[0].type.shape, &call->in[0].type.shape),
+           .in = call->in[0].data,
+           .out = call->out[0].data};
   j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
   run_planes(call, &j, average_grad_f32, average_grad_f64);
 }
@@ -259,27 +281,35 @@ static void run_global_grad(const neap_call *call) {
 /* The stash: one index for each output, only where the backward or a reader asks for it. */
 static bool choose_max(neap_choose *c) {
   neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
-  if (c->n_out > 1) c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * index_bytes(&w);
+  if (c->n_out > 1)
+    c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * index_bytes(&w);
   return true;
 }
 
-/* Indices mean what the forward's engine means by them. What the stash holds is an address in x, so one of unknown origin is not
- * taken. */
-static bool choose_max_grad(neap_choose *c) { return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF; }
+/* Indices mean what the forward's engine means by them. What the stash holds is an address in x, so
+ * one of unknown origin is not taken. */
+static bool choose_max_grad(neap_choose *c) {
+  return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF;
+}
 
-/* ---- oneDNN --------------------------------------------------------------------------------------------------------------- */
+/* ---- oneDNN ---------------------------------------------------------------------------------- */
 
-/* Completes a problem whose operands are set. False: oneDNN would divide an average by something else. */
+/* Completes a problem whose operands are set. False: oneDNN would divide an average by something
+ * else. */
 static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_value *attrs) {
   bool backward = c->kind == NEAP_ONEDNN_POOL_GRAD;
-  const neap_shape *x = backward ? &c->out[0].shape : &c->in[0].shape, *y = backward ? &c->in[0].shape : &c->out[0].shape;
+  const neap_shape *x = backward ? &c->out[0].shape : &c->in[0].shape,
+                   *y = backward ? &c->in[0].shape : &c->out[0].shape;
   bool global = op == &neap_op_GlobalAveragePool || op == &neap_op_GlobalAveragePoolGrad;
   neap_window w = global ? global_window(x, y) : neap_window_of(attrs, x, y, NULL);
   neap_window_to_case(c, &w);
   c->average = global || op == &neap_op_AveragePool || op == &neap_op_AveragePoolGrad;
   c->count_pad = c->average && !global && attrs[COUNT_PAD].i != 0;
-  for (int d = 0; d < 3 && c->count_pad; d++) /* rounding up may reach beyond the padding, which does not count */
-    if ((w.out[d] - 1) * w.stride[d] + (w.kernel[d] - 1) * w.dilation[d] >= w.begin[d] + w.in[d] + w.end[d]) return false;
+  /* rounding up may reach beyond the padding, which does not count */
+  for (int d = 0; d < 3 && c->count_pad; d++)
+    if ((w.out[d] - 1) * w.stride[d] + (w.kernel[d] - 1) * w.dilation[d] >=
+        w.begin[d] + w.in[d] + w.end[d])
+      return false;
   return true;
 }
 
@@ -288,7 +318,8 @@ enum { MOST_AVERAGED = 1024 };
 
 static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_POOL);
-  bool global = choose->op == &neap_op_GlobalAveragePool, average = global || choose->op == &neap_op_AveragePool;
+  bool global = choose->op == &neap_op_GlobalAveragePool,
+       average = global || choose->op == &neap_op_AveragePool;
   const neap_shape *x = &choose->in[0].shape, *y = &choose->out[0].shape;
   neap_window w = global ? global_window(x, y) : neap_window_of(choose->attrs, x, y, NULL);
   if (average && w.n_kernel > MOST_AVERAGED) return false;
@@ -301,7 +332,7 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-/* ---- what oneDNN passes over: NaN, and windows with nothing above -FLT_MAX ----------------------------------------- */
+/* ---- what oneDNN passes over: NaN, and windows with nothing above -FLT_MAX ------------------- */
 
 /* Where plane p = n C + c of `elems` elements begins. */
 static int64_t plane_at(const neap_window *w, int64_t p, int64_t elems, int64_t side) {
@@ -322,7 +353,8 @@ NEAP_MULTIVERSION static bool is_passed_over(const float *x, int64_t n) {
 
 static void look_over(void *context, int64_t begin, int64_t end) {
   look *l = context;
-  if (is_passed_over(l->x + begin, end - begin)) __atomic_store_n(&l->found, true, __ATOMIC_RELAXED);
+  if (is_passed_over(l->x + begin, end - begin))
+    __atomic_store_n(&l->found, true, __ATOMIC_RELAXED);
 }
 
 /* Again by the rule of the plain loops, in the layout and with the stash of oneDNN. */
@@ -365,7 +397,9 @@ static void run_dnnl_max(const neap_call *call) {
   look l = {.x = x->data};
   neap_parallel_for(neap_operand_lanes(x), NEAP_GRAIN, call->n_thread, look_over, &l);
   if (!l.found) return;
-  again j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, NULL), .x = x->data, .y = y->data};
+  again j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, NULL),
+             .x = x->data,
+             .y = y->data};
   j.side_x = neap_window_side_by_side(&x->layout, &x->type.shape),
   j.side_y = neap_window_side_by_side(&y->layout, &y->type.shape);
   j.index = call->n_out > 1 ? call->out[1].data : NULL;
@@ -376,13 +410,15 @@ static void run_dnnl_max(const neap_call *call) {
 /* In layouts that we can go through again. */
 static bool choose_dnnl_max(neap_choose *choose) {
   const neap_choice *choice = choose->choice;
-  return choose_dnnl(choose) && neap_window_side_by_side(&choice->in[0], &choose->in[0].shape) > 0 &&
+  return choose_dnnl(choose) &&
+         neap_window_side_by_side(&choice->in[0], &choose->in[0].shape) > 0 &&
          neap_window_side_by_side(&choice->out[0], &choose->out[0].shape) > 0;
 }
 
-/* ---- oneDNN backward ------------------------------------------------------------------------------------------------------ */
+/* ---- oneDNN backward ------------------------------------------------------------------------- */
 
-/* With a pair the forward's engine and layouts are followed. MaxPool needs one, for its workspace; averages do not. */
+/* With a pair the forward's engine and layouts are followed. MaxPool needs one, for its workspace;
+ * averages do not. */
 static bool choose_dnnl_grad(neap_choose *choose) {
   if (choose->pair != NULL && choose->pair->engine != NEAP_ENGINE_DNNL) return false;
   if (choose->pair == NULL && choose->op == &neap_op_MaxPoolGrad) return false;
@@ -401,20 +437,21 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)                                                               \
-  {                                                                                                                            \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix_choose, .bind = bind_dnnl##suffix_bind, \
-    .unbind = neap_dnnl_unbind, .run = (run_function)                                                                          \
+#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)                               \
+  {                                                                                            \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix_choose, \
+    .bind = bind_dnnl##suffix_bind, .unbind = neap_dnnl_unbind, .run = (run_function)          \
   }
 #define DNNL_KERNEL(suffix) DNNL_KERNEL_OF(suffix, suffix, neap_dnnl_run)
 
-/* ---- gradients ---------------------------------------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* Emits `type` with x's shape; `stash` NEAP_NO_VALUE: none. */
 static neap_status emit_grad(neap_grad *g, const char *type, neap_value_id stash) {
   neap_type x = neap_grad_type(g, g->in[0]);
-  g->din[0] = neap_grad_emit1(g, type, stash != NEAP_NO_VALUE ? 2 : 1, (neap_value_id[]){g->dout[0], stash}, g,
-                              (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  g->din[0] =
+    neap_grad_emit1(g, type, stash != NEAP_NO_VALUE ? 2 : 1, (neap_value_id[]){g->dout[0], stash},
+                    g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
   return NEAP_OK;
 }
 
@@ -435,12 +472,14 @@ static neap_status grad_global(neap_grad *g, neap_error *error) {
   return emit_grad(g, "GlobalAveragePoolGrad", NEAP_NO_VALUE);
 }
 
-/* ---- records -------------------------------------------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 #define POOL_ATTRS                                                                   \
   NEAP_WINDOW_ATTRS("size of the window, one for all dimensions or one each", true), \
     [CEIL] = {"ceil_mode", "a last window that overhangs counts too", NEAP_ATTR_BOOL}
-#define COUNT_PAD_ATTR [COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL, .value = {.i = 1}}
+#define COUNT_PAD_ATTR                                                                 \
+  [COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL, \
+                 .value = {.i = 1}}
 #define SHAPE_ATTR \
   { "shape", "of x", NEAP_ATTR_INTS, .required = true }
 
@@ -451,19 +490,24 @@ const neap_op neap_op_MaxPool = {
   .example = "net:MaxPool(\"x\", \"y\", {kernel = 2})",
   .source = "ONNX MaxPool-12",
   .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
-  .outputs = {{"y", "(N,C,OH,OW)"}, {"stash", "which element won", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
+  .outputs = {{"y", "(N,C,OH,OW)"},
+              {"stash", "which element won", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .attrs = {POOL_ATTRS},
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_max,
   .special = "a NaN wins its window; the first of equal elements gets the gradient",
-  .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(_max, , run_dnnl_max),
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max, .run = run_max},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      DNNL_KERNEL_OF(_max, , run_dnnl_max),
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max, .run = run_max},
+      {0}},
   .cases =
-    "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, {x={1,2,9}, kernel={3}, ceil_mode=true, "
+    "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, "
+    "{x={1,2,9}, kernel={3}, ceil_mode=true, "
     "stride={2}},"
-    " {x={1,2,4,4,4}, kernel={2}}, {x={2,16,8,8}, kernel={3}, stride={2}, pad={1}}, {x={1,2,9,9}, kernel={2}, dilation={3}, "
+    " {x={1,2,4,4,4}, kernel={2}}, {x={2,16,8,8}, kernel={3}, stride={2}, pad={1}}, {x={1,2,9,9}, "
+    "kernel={2}, dilation={3}, "
     "stride={1}} }",
 };
 
@@ -478,7 +522,9 @@ const neap_op neap_op_MaxPoolGrad = {
   .infer = infer_grad,
   .kernels =
     (const neap_kernel[]){
-      DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max_grad, .run = run_max_grad}, {0}},
+      DNNL_KERNEL(_grad),
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max_grad, .run = run_max_grad},
+      {0}},
 };
 
 const neap_op neap_op_AveragePool = {
@@ -494,9 +540,12 @@ const neap_op neap_op_AveragePool = {
   .cost = cost_pool,
   .grad = grad_average,
   .sum = NEAP_SUM_RUNS,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average}, {0}},
   .cases =
-    "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, kernel={3}, stride={2}, "
+    "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, "
+    "kernel={3}, stride={2}, "
     "pad={1}, count_include_pad=false},"
     " {x={1,2,8}, kernel={3}, stride={2}, pad={1}, ceil_mode=true}, {x={1,2,4,5,6}, kernel={2}} }",
 };
@@ -511,7 +560,9 @@ const neap_op neap_op_AveragePoolGrad = {
   .attrs = {POOL_ATTRS, COUNT_PAD_ATTR, [SHAPE] = SHAPE_ATTR},
   .infer = infer_grad,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average_grad}, {0}},
+    (const neap_kernel[]){DNNL_KERNEL(_grad),
+                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average_grad},
+                          {0}},
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
 };
 
@@ -527,7 +578,9 @@ const neap_op neap_op_GlobalAveragePool = {
   .cost = cost_global,
   .grad = grad_global,
   .sum = NEAP_SUM_RUNS,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global}, {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
 };
 
@@ -541,6 +594,8 @@ const neap_op neap_op_GlobalAveragePoolGrad = {
   .attrs = {SHAPE_ATTR},
   .infer = infer_grad,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(_grad), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global_grad}, {0}},
+    (const neap_kernel[]){DNNL_KERNEL(_grad),
+                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global_grad},
+                          {0}},
   .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",
 };

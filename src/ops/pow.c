@@ -1,7 +1,8 @@
 /* pow.c: Pow, the power of one tensor to another, with broadcasting.
  *
- * At the edges the gradients follow PyTorch: an exponent of 0 gives no gradient to the base, and a base of 0 with an
- * exponent that is not negative gives none to the exponent, where the formulas would say 0 times infinity.
+ * At the edges the gradients follow PyTorch: an exponent of 0 gives no gradient to the base, and a
+ * base of 0 with an exponent that is not negative gives none to the exponent, where the formulas
+ * would say 0 times infinity.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
@@ -28,8 +29,10 @@ NEAP_ROW_RUN(Pow, 2, NEAP_ROWS_FLOATS(Pow), NEAP_ROWS_INTEGERS(Pow))
 NEAP_ROW3(PowGradBase_f32, float, float, float, , y == 0 ? 0 : z * y * powf(x, y - 1.0f))
 NEAP_ROW3(PowGradBase_f64, double, double, double, , y == 0 ? 0 : z * y * pow(x, y - 1.0))
 NEAP_ROW_RUN(PowGradBase, 3, NEAP_ROWS_FLOATS(PowGradBase))
-NEAP_ROW3(PowGradExponent_f32, float, float, float, , (x == 0) & (y >= 0) ? 0 : z * powf(x, y) * logf(x))
-NEAP_ROW3(PowGradExponent_f64, double, double, double, , (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
+NEAP_ROW3(PowGradExponent_f32, float, float, float, ,
+          (x == 0) & (y >= 0) ? 0 : z * powf(x, y) * logf(x))
+NEAP_ROW3(PowGradExponent_f64, double, double, double, ,
+          (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
 NEAP_ROW_RUN(PowGradExponent, 3, NEAP_ROWS_FLOATS(PowGradExponent))
 
 /* One op for each gradient that is wanted; what was broadcast is summed back. */
@@ -38,7 +41,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   static const char *const type[] = {"PowGradBase", "PowGradExponent"};
   for (int i = 0; i < 2; i++)
     if (g->want[i]) {
-      neap_value_id din = neap_grad_emit1(g, type[i], 3, (neap_value_id[]){g->in[0], g->in[1], g->dout[0]}, NULL, NULL);
+      neap_value_id din = neap_grad_emit1(
+        g, type[i], 3, (neap_value_id[]){g->in[0], g->in[1], g->dout[0]}, NULL, NULL);
       g->din[i] = neap_grad_reduce_to(g, din, g->in[i]);
     }
   return NEAP_OK;
@@ -55,7 +59,8 @@ const neap_op neap_op_Pow = {
   .math = "y = a^b",
   .example = "net:Pow({\"a\", \"b\"}, \"y\")",
   .source = "ONNX Pow-15",
-  .inputs = {{"a", "base, any shape", NEAP_NUMBERS}, {"b", "exponent, broadcasts with a", NEAP_NUMBERS}},
+  .inputs = {{"a", "base, any shape", NEAP_NUMBERS},
+             {"b", "exponent, broadcasts with a", NEAP_NUMBERS}},
   .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}},
   .inplace = {{0, 0}, {1, 0}},
   .n_inplace = 2,
@@ -63,7 +68,8 @@ const neap_op neap_op_Pow = {
   .grad = grad,
   .kernels = NEAP_REF(run_Pow),
   .cases =
-    "{ {a={{3,4}, low=0.2, high=3}, b={3,4}}, {a={{3,4}, low=0.2, high=3}, b={4}}, {a={{3,1}, low=0.2, high=3}, b={1,5}}, "
+    "{ {a={{3,4}, low=0.2, high=3}, b={3,4}}, {a={{3,4}, low=0.2, high=3}, b={4}}, {a={{3,1}, "
+    "low=0.2, high=3}, b={1,5}}, "
     "{a={{2,3,4}, low=0.2, high=3}, b={}}, {a={0,4}, b={4}} }",
 };
 

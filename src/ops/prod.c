@@ -1,70 +1,80 @@
 /* prod.c: Prod over dimensions, and its backward.
  *
- * The gradient of x_i is dy times the product of all others, which is y / x_i only where no element is 0. So the backward
- * counts zeros: with none it divides, with one only that element has a gradient, with more there is none.
+ * The gradient of x_i is dy times the product of all others, which is y / x_i only where no element
+ * is 0. So the backward counts zeros: with none it divides, with one only that element has a
+ * gradient, with more there is none.
  */
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
-/* `row` multiplies n neighbours into one accumulator, `columns` n neighbours into one each (see reduce.h). Floats are multiplied in
- * double. Integers wrap around, so they are multiplied unsigned, where C defines that. */
-#define PROD(symbol, suffix, T, A, U, member)                                                                 \
-  static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {                                \
-    const T *x = in;                                                                                          \
-    U product = (U)acc->member;                                                                               \
-    for (int64_t i = 0; i < n; i++) product *= (U)x[i];                                                       \
-    acc->member = (A)product;                                                                                 \
-  }                                                                                                           \
-  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
-    const T *x = in;                                                                                          \
-    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member * (U)x[j]);                          \
+/* `row` multiplies n neighbours into one accumulator, `columns` n neighbours into one each (see
+ * reduce.h). Floats are multiplied in double. Integers wrap around, so they are multiplied
+ * unsigned, where C defines that. */
+#define PROD(symbol, suffix, T, A, U, member)                                        \
+  static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {       \
+    const T *x = in;                                                                 \
+    U product = (U)acc->member;                                                      \
+    for (int64_t i = 0; i < n; i++) product *= (U)x[i];                              \
+    acc->member = (A)product;                                                        \
+  }                                                                                  \
+  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n,          \
+                                                 neap_accumulator *restrict acc) {   \
+    const T *x = in;                                                                 \
+    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member * (U)x[j]); \
   }
 PROD(F32, f32, float, double, double, f)
 PROD(F64, f64, double, double, double, f)
 NEAP_EACH_INTEGER(PROD, int64_t, uint64_t, i)
 
-#define PRODUCT_OF(symbol, suffix, T, member) [NEAP_DTYPE_##symbol] = {{.member = 1}, row_##suffix, columns_##suffix},
+#define PRODUCT_OF(symbol, suffix, T, member) \
+  [NEAP_DTYPE_##symbol] = {{.member = 1}, row_##suffix, columns_##suffix},
 /* Bool is stored as bytes 0 and 1: it is multiplied as u8. */
-static const neap_reduction products[NEAP_N_DTYPE] = {PRODUCT_OF(F32, f32, float, f) PRODUCT_OF(F64, f64, double, f)
-                                                        PRODUCT_OF(BOOL, u8, uint8_t, i) NEAP_EACH_INTEGER(PRODUCT_OF, i)};
+static const neap_reduction products[NEAP_N_DTYPE] = {PRODUCT_OF(F32, f32, float, f) PRODUCT_OF(
+  F64, f64, double, f) PRODUCT_OF(BOOL, u8, uint8_t, i) NEAP_EACH_INTEGER(PRODUCT_OF, i)};
 
-static void run(const neap_call *call) { neap_reduce_run(call, &products[call->in[0].type.dtype], 1); }
+static void run(const neap_call *call) {
+  neap_reduce_run(call, &products[call->in[0].type.dtype], 1);
+}
 
 typedef struct job {
   const neap_call *call;
   neap_reduce_walk walk;
 } job;
 
-/* For outputs [begin, end): once for the product of what is not 0 and the number of zeros, once to write. */
-#define SPREAD(suffix, T)                                                                                    \
-  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                                   \
-    const job *j = context;                                                                                  \
-    const neap_reduce_walk *w = &j->walk;                                                                    \
-    const T *x = j->call->in[0].data, *dy = j->call->in[1].data;                                             \
-    T *dx = j->call->out[0].data;                                                                            \
-    for (int64_t o = begin; o < end; o++) {                                                                  \
-      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;                  \
-      double product = (double)dy[o];                                                                        \
-      for (int64_t k = 0; k < w->count; k++) {                                                               \
-        double value = (double)x[base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k)]; \
-        n_zero += value == 0;                                                                                \
-        product *= value == 0 ? 1 : value;                                                                   \
-      }                                                                                                      \
-      for (int64_t k = 0; k < w->count; k++) {                                                               \
-        int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);              \
-        double value = (double)x[at];                                                                        \
-        dx[at] = (T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0);               \
-      }                                                                                                      \
-    }                                                                                                        \
+/* For outputs [begin, end): once for the product of what is not 0 and the number of zeros, once to
+ * write. */
+#define SPREAD(suffix, T)                                                                       \
+  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                      \
+    const job *j = context;                                                                     \
+    const neap_reduce_walk *w = &j->walk;                                                       \
+    const T *x = j->call->in[0].data, *dy = j->call->in[1].data;                                \
+    T *dx = j->call->out[0].data;                                                               \
+    for (int64_t o = begin; o < end; o++) {                                                     \
+      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;     \
+      double product = (double)dy[o];                                                           \
+      for (int64_t k = 0; k < w->count; k++) {                                                  \
+        double value =                                                                          \
+          (double)x[base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k)]; \
+        n_zero += value == 0;                                                                   \
+        product *= value == 0 ? 1 : value;                                                      \
+      }                                                                                         \
+      for (int64_t k = 0; k < w->count; k++) {                                                  \
+        int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k); \
+        double value = (double)x[at];                                                           \
+        dx[at] = (T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0);  \
+      }                                                                                         \
+    }                                                                                           \
   }
 SPREAD(f32, float)
 SPREAD(f64, double)
 
 static void run_grad(const neap_call *call) {
   const neap_shape *shape = &call->in[0].type.shape;
-  job j = {call, neap_reduce_walk_of(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
+  job j = {call, neap_reduce_walk_of(
+                   shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
   int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
-  neap_parallel_for(j.walk.n_out, grain, call->n_thread, call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread,
+                    call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
 }
 
 /* Integers of any width, and bool, give i64. */
@@ -74,7 +84,9 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = (double)neap_shape_elems(&c->in[0].shape);
+}
 
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
@@ -97,7 +109,8 @@ const neap_op neap_op_Prod = {
   .special = "of nothing 1",
   .kernels = NEAP_REF(run),
   .cases =
-    "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, {x={2,3,2}}, "
+    "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, "
+    "{x={2,3,2}}, "
     "{x={3,0}, axes={1}}, {x={}} }",
 };
 

@@ -1,7 +1,8 @@
 /* random.c: Uniform, Gaussian, Xavier and Kaiming: tensors of random numbers.
  *
- * INVARIANT: element i is made from word i % 4 (a Gaussian from words i % 4 and its neighbour) of Philox block i / 4 under
- * (seed, stream, step), and from nothing else: not from the number of threads, nor from the order of ops.
+ * INVARIANT: element i is made from word i % 4 (a Gaussian from words i % 4 and its neighbour) of
+ * Philox block i / 4 under (seed, stream, step), and from nothing else: not from the number of
+ * threads, nor from the order of ops.
  */
 #include "math/vec.h"
 #include "ops/fill.h"
@@ -13,7 +14,8 @@ typedef struct job {
   bool normal;
 } job;
 
-/* From one word of 32 bits, for f64 too. Rounding may carry a number up to b, which is not in the interval. */
+/* From one word of 32 bits, for f64 too. Rounding may carry a number up to b, which is not in the
+ * interval. */
 static double uniform_between(const job *j, uint32_t word, bool f64) {
   double u = f64 ? (double)word * 0x1p-32 : (double)neap_uniform_f32(word);
   double x = j->a + (j->b - j->a) * u;
@@ -37,7 +39,8 @@ static void fill_blocks(void *context, int64_t begin, int64_t end) {
       neap_normal_f32(word[2], word[3], pair + 2);
     }
     for (int64_t i = 4 * block; i < NEAP_MIN(4 * block + 4, n); i++) {
-      double x = j->normal ? j->a + j->b * (double)pair[i % 4] : uniform_between(j, word[i % 4], f64);
+      double x =
+        j->normal ? j->a + j->b * (double)pair[i % 4] : uniform_between(j, word[i % 4], f64);
       if (f64)
         ((double *)out->data)[i] = x;
       else
@@ -49,34 +52,42 @@ static void fill_blocks(void *context, int64_t begin, int64_t end) {
 /* Each block of four is made anew from its number, so threads may take them in any way. */
 static void fill(const neap_call *call, bool normal, double a, double b) {
   job j = {call, a, b, normal};
-  neap_parallel_for((neap_shape_elems(&call->out[0].type.shape) + 3) / 4, NEAP_GRAIN / 16, call->n_thread, fill_blocks, &j);
+  neap_parallel_for((neap_shape_elems(&call->out[0].type.shape) + 3) / 4, NEAP_GRAIN / 16,
+                    call->n_thread, fill_blocks, &j);
 }
 
 enum { LOW = NEAP_FILL_NEXT, HIGH };
 enum { MEAN = NEAP_FILL_NEXT, STD };
 
-static void run_uniform(const neap_call *call) { fill(call, false, call->attrs[LOW].f, call->attrs[HIGH].f); }
-static void run_gaussian(const neap_call *call) { fill(call, true, call->attrs[MEAN].f, call->attrs[STD].f); }
+static void run_uniform(const neap_call *call) {
+  fill(call, false, call->attrs[LOW].f, call->attrs[HIGH].f);
+}
+static void run_gaussian(const neap_call *call) {
+  fill(call, true, call->attrs[MEAN].f, call->attrs[STD].f);
+}
 
 static neap_status infer_uniform(neap_infer *c, neap_error *error) {
   if (!(c->attrs[LOW].f <= c->attrs[HIGH].f))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "low = %g expects to be at most high = %g", c->attrs[LOW].f,
-                           c->attrs[HIGH].f);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "low = %g expects to be at most high = %g",
+                           c->attrs[LOW].f, c->attrs[HIGH].f);
   return neap_fill_infer(c, error);
 }
 
-/* ---- weights: the deviation is gain / sqrt(fan) ------------------------------------------------------------------------ */
+/* ---- weights: the deviation is gain / sqrt(fan) ---------------------------------------------- */
 
 enum { GAIN = NEAP_FILL_NEXT, MODE, DISTRIBUTION };
 enum { XAVIER_AVG, XAVIER_IN, XAVIER_OUT };
 enum { KAIMING_IN, KAIMING_OUT };
 
-/* Of a weight (out, in, kernel...): how many inputs an output sees, how many outputs an input feeds. */
+/* Of a weight (out, in, kernel...): how many inputs an output sees, how many outputs an input
+ * feeds. */
 static double fan_in(const neap_shape *w) { return (double)neap_shape_span(w, 1, w->n_dim); }
-static double fan_out(const neap_shape *w) { return (double)(w->dim[0] * neap_shape_span(w, 2, w->n_dim)); }
+static double fan_out(const neap_shape *w) {
+  return (double)(w->dim[0] * neap_shape_span(w, 2, w->n_dim));
+}
 
-/* Deviation gain / sqrt(fan), with a fan of at least 1 for weights without elements. The uniform distribution of deviation s is
- * that on [-s sqrt 3, s sqrt 3). */
+/* Deviation gain / sqrt(fan), with a fan of at least 1 for weights without elements. The uniform
+ * distribution of deviation s is that on [-s sqrt 3, s sqrt 3). */
 static void fill_weight(const neap_call *call, double fan) {
   double std = call->attrs[GAIN].f / sqrt(NEAP_MAX(fan, 1)), bound = sqrt(3.0) * std;
   if (call->attrs[DISTRIBUTION].i != 0)
@@ -89,7 +100,9 @@ static void fill_weight(const neap_call *call, double fan) {
 static void run_xavier(const neap_call *call) {
   const neap_shape *w = &call->out[0].type.shape;
   int64_t mode = call->attrs[MODE].i;
-  fill_weight(call, mode == XAVIER_IN ? fan_in(w) : mode == XAVIER_OUT ? fan_out(w) : (fan_in(w) + fan_out(w)) / 2);
+  fill_weight(call, mode == XAVIER_IN    ? fan_in(w)
+                    : mode == XAVIER_OUT ? fan_out(w)
+                                         : (fan_in(w) + fan_out(w)) / 2);
 }
 
 static void run_kaiming(const neap_call *call) {
@@ -101,14 +114,16 @@ static neap_status infer_weight(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_fill_infer(c, error));
   char text[NEAP_SHAPE_TEXT];
   if (c->out[0].shape.n_dim < 2)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
-                           "shape %s expects at least 2 dimensions (out, in, ...), which say the fans",
-                           neap_shape_text(&c->out[0].shape, text));
+    return neap_infer_fail(
+      c, NEAP_ATTRIBUTE, 0, error,
+      "shape %s expects at least 2 dimensions (out, in, ...), which say the fans",
+      neap_shape_text(&c->out[0].shape, text));
   return NEAP_OK;
 }
 
 #define RANDOM .outputs = {{"y", "`shape`"}}, .effects = NEAP_EFFECT_RANDOM, .no_grad = true
-#define DISTRIBUTION_ATTR [DISTRIBUTION] = {"distribution", "of the numbers", NEAP_ATTR_ENUM, .choices = "uniform|normal"}
+#define DISTRIBUTION_ATTR \
+  [DISTRIBUTION] = {"distribution", "of the numbers", NEAP_ATTR_ENUM, .choices = "uniform|normal"}
 
 const neap_op neap_op_Uniform = {
   .name = "Uniform",
@@ -120,7 +135,8 @@ const neap_op neap_op_Uniform = {
   .attrs = {NEAP_FILL_ATTRS, [LOW] = {"low", "least value", NEAP_ATTR_FLOAT},
             [HIGH] = {"high", "upper end, not included", NEAP_ATTR_FLOAT, .value = {.f = 1}}},
   .infer = infer_uniform,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_uniform}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_uniform}, {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, low=-2, high=5}, {shape={0}}, {shape={}} }",
 };
 
@@ -132,9 +148,11 @@ const neap_op neap_op_Gaussian = {
   .source = "Box and Muller, 1958; Salmon et al., SC 2011 (Philox)",
   RANDOM,
   .attrs = {NEAP_FILL_ATTRS, [MEAN] = {"mean", "centre", NEAP_ATTR_FLOAT},
-            [STD] = {"std", "standard deviation", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 0, .most = 1e30}},
+            [STD] = {"std", "standard deviation", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 0,
+                     .most = 1e30}},
   .infer = neap_fill_infer,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_gaussian}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_gaussian}, {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, mean=3, std=0.5}, {shape={0}}, {shape={}} }",
 };
 
@@ -145,12 +163,17 @@ const neap_op neap_op_Xavier = {
   .example = "net:Xavier({}, \"w\", {shape = {64, 32, 3, 3}})",
   .source = "Glorot and Bengio, AISTATS 2010",
   RANDOM,
-  .attrs = {NEAP_FILL_ATTRS, [GAIN] = {"gain", "factor of the deviation", NEAP_ATTR_FLOAT, .value = {.f = 1}},
-            [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = XAVIER_AVG}, .choices = "avg|in|out"},
+  .attrs = {NEAP_FILL_ATTRS,
+            [GAIN] = {"gain", "factor of the deviation", NEAP_ATTR_FLOAT, .value = {.f = 1}},
+            [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = XAVIER_AVG},
+                      .choices = "avg|in|out"},
             DISTRIBUTION_ATTR},
   .infer = infer_weight,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_xavier}, {0}},
-  .cases = "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} }",
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_xavier}, {0}},
+  .cases =
+    "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", "
+    "distribution=\"normal\"} }",
 };
 
 const neap_op neap_op_Kaiming = {
@@ -160,9 +183,16 @@ const neap_op neap_op_Kaiming = {
   .example = "net:Kaiming({}, \"w\", {shape = {64, 32, 3, 3}})",
   .source = "He et al., ICCV 2015, arXiv 1502.01852",
   RANDOM,
-  .attrs = {NEAP_FILL_ATTRS, [GAIN] = {"gain", "factor of the deviation", NEAP_ATTR_FLOAT, .value = {.f = 1.4142135623730951}},
-            [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = KAIMING_IN}, .choices = "in|out"}, DISTRIBUTION_ATTR},
+  .attrs = {NEAP_FILL_ATTRS,
+            [GAIN] = {"gain", "factor of the deviation", NEAP_ATTR_FLOAT,
+                      .value = {.f = 1.4142135623730951}},
+            [MODE] = {"mode", "which fan", NEAP_ATTR_ENUM, .value = {.i = KAIMING_IN},
+                      .choices = "in|out"},
+            DISTRIBUTION_ATTR},
   .infer = infer_weight,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_kaiming}, {0}},
-  .cases = "{ {shape={5,3}}, {shape={8,4,3,3}}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} }",
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_kaiming}, {0}},
+  .cases =
+    "{ {shape={5,3}}, {shape={8,4,3,3}}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} "
+    "}",
 };

@@ -1,24 +1,28 @@
 /* reduce.c: the walk of reductions. See reduce.h.
  *
- * Outputs are divided among threads, never one output among several: so the bits of a reduction do not depend on the
- * number of threads. Where the innermost dimension is kept, a block of columns is accumulated at once, so that memory is
- * read in order and the accumulators stay in the first-level cache.
+ * Outputs are divided among threads, never one output among several: so the bits of a reduction do
+ * not depend on the number of threads. Where the innermost dimension is kept, a block of columns is
+ * accumulated at once, so that memory is read in order and the accumulators stay in the first-level
+ * cache.
  */
 #include "ops/reduce.h"
 
 enum { COLUMNS = 256 }; /* accumulators at once: 2 KiB */
 
 /* Errors count dimensions from 1, as scripts do. */
-neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes, neap_error *error) {
+neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes,
+                             neap_error *error) {
   const neap_attr_value *given = &infer->attrs[NEAP_REDUCE_AXES];
   for (int i = 0; i < given->n; i++) {
     int axis = neap_axis(given->ints[i], n_dim);
     if (axis < 0 || axis >= n_dim)
-      return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes has %lld, out of range for %d dimensions",
+      return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error,
+                             "axes has %lld, out of range for %d dimensions",
                              (long long)neap_axis_said(given->ints[i]), n_dim);
     for (int j = 0; j < i; j++)
       if (neap_axis(given->ints[j], n_dim) == axis)
-        return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice", axis + 1);
+        return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice",
+                               axis + 1);
   }
   *axes = neap_reduce_axes_checked(given, n_dim);
   return NEAP_OK;
@@ -51,14 +55,16 @@ neap_status neap_reduce_infer(neap_infer *infer, neap_error *error) {
   unsigned axes;
   NEAP_TRY(neap_reduce_axes(infer, infer->in[0].shape.n_dim, &axes, error));
   infer->out[0].dtype = infer->in[0].dtype;
-  infer->out[0].shape = neap_reduce_shape(&infer->in[0].shape, axes, infer->attrs[NEAP_REDUCE_KEEPDIM].i != 0);
+  infer->out[0].shape =
+    neap_reduce_shape(&infer->in[0].shape, axes, infer->attrs[NEAP_REDUCE_KEEPDIM].i != 0);
   return NEAP_OK;
 }
 
 neap_status neap_reduce_infer_grad(neap_infer *infer, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(infer, 0, error));
   NEAP_TRY(neap_reduce_infer(infer, error));
-  for (int i = 1; i < infer->n_in; i++) NEAP_TRY(neap_infer_expect(infer, i, &infer->out[0], error));
+  for (int i = 1; i < infer->n_in; i++)
+    NEAP_TRY(neap_infer_expect(infer, i, &infer->out[0], error));
   infer->out[0] = infer->in[0];
   return NEAP_OK;
 }
@@ -138,7 +144,9 @@ static void reduce_rows(void *context, int64_t begin, int64_t end) {
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
     neap_accumulator acc = j->reduction->start;
     for (int64_t r = 0; r < n_row; r++)
-      j->reduction->row(element_at(j, base + neap_reduce_offset(w->n_reduced - 1, w->reduced, w->reduced_stride, r)), n, &acc);
+      j->reduction->row(element_at(j, base + neap_reduce_offset(w->n_reduced - 1, w->reduced,
+                                                                w->reduced_stride, r)),
+                        n, &acc);
     store(j, o, 1, &acc);
   }
 }
@@ -154,7 +162,9 @@ static void reduce_columns(void *context, int64_t begin, int64_t end) {
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
     for (int64_t k = 0; k < n; k++) acc[k] = j->reduction->start;
     for (int64_t r = 0; r < w->count; r++)
-      j->reduction->columns(element_at(j, base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, r)), n, acc);
+      j->reduction->columns(
+        element_at(j, base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, r)), n,
+        acc);
     store(j, o, n, acc);
   }
 }
@@ -163,7 +173,9 @@ static void reduce_columns(void *context, int64_t begin, int64_t end) {
 void neap_reduce_run(const neap_call *call, const neap_reduction *reduction, double divisor) {
   const neap_shape *shape = &call->in[0].type.shape;
   job j = {call, reduction, divisor,
-           neap_reduce_walk_of(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
+           neap_reduce_walk_of(
+             shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
   int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
-  neap_parallel_for(j.walk.n_out, grain, call->n_thread, j.walk.rows ? reduce_rows : reduce_columns, &j);
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread, j.walk.rows ? reduce_rows : reduce_columns,
+                    &j);
 }

@@ -1,8 +1,9 @@
-/* registry.c: finds op records, and what they say of themselves. build/op_list.h is generated from the symbols `neap_op_*` in
- * src/ops, sorted by name; nothing else lists ops.
+/* registry.c: finds op records, and what they say of themselves. build/op_list.h is generated from
+ * the symbols `neap_op_*` in src/ops, sorted by name; nothing else lists ops.
  *
- * INVARIANT: records are constant and all their lists end by themselves: inputs and outputs at a NULL name, attributes at type
- * NONE, kernels at one without run. So nobody counts by hand what the compiler could count wrongly.
+ * INVARIANT: records are constant and all their lists end by themselves: inputs and outputs at a
+ * NULL name, attributes at type NONE, kernels at one without run. So nobody counts by hand what the
+ * compiler could count wrongly.
  */
 #include "ops/op.h"
 
@@ -20,7 +21,9 @@ static const neap_op *const ops[] = {
 };
 
 int neap_op_count(void) { return NEAP_COUNT(ops); }
-const neap_op *neap_op_at(int index) { return index >= 0 && index < NEAP_COUNT(ops) ? ops[index] : NULL; }
+const neap_op *neap_op_at(int index) {
+  return index >= 0 && index < NEAP_COUNT(ops) ? ops[index] : NULL;
+}
 
 /* Binary search: op_list.h is in name order. */
 const neap_op *neap_op_find(const char *name) {
@@ -36,8 +39,8 @@ const neap_op *neap_op_find(const char *name) {
   return NULL;
 }
 
-/* Near is a distance of at most 1 + a third of the length of what was typed. Of equally near names the first in order; internal
- * ops count as far away, since nobody types them. */
+/* Near is a distance of at most 1 + a third of the length of what was typed. Of equally near names
+ * the first in order; internal ops count as far away, since nobody types them. */
 const char *neap_op_suggest(const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
@@ -66,7 +69,8 @@ int neap_op_n_attrs(const neap_op *op) {
   return n;
 }
 
-/* -1 when the record has no attribute of this name. Records have a handful: a walk beats an index. */
+/* -1 when the record has no attribute of this name. Records have a handful: a walk beats
+ * an index. */
 int neap_op_attr_index(const neap_op *op, const char *name) {
   for (int i = 0; i < neap_op_n_attrs(op); i++)
     if (strcmp(op->attrs[i].name, name) == 0) return i;
@@ -80,14 +84,20 @@ int neap_op_subnet_attr(const neap_op *op, int subnet) {
   return -1;
 }
 
-/* The argument at a position of the call: past the end it is the last one declared, if that is variadic, else NULL. */
+/* The argument at a position of the call: past the end it is the last one declared, if that is
+ * variadic, else NULL. */
 static const neap_arg *arg_at(const neap_arg *args, int n, int position) {
   if (position >= 0 && position < n) return &args[position];
-  return position >= n && n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? &args[n - 1] : NULL;
+  return position >= n && n > 0 && (args[n - 1].flags & NEAP_ARG_VARIADIC) != 0 ? &args[n - 1]
+                                                                                : NULL;
 }
 
-const neap_arg *neap_op_input(const neap_op *op, int position) { return arg_at(op->inputs, neap_op_n_inputs(op), position); }
-const neap_arg *neap_op_output(const neap_op *op, int position) { return arg_at(op->outputs, neap_op_n_outputs(op), position); }
+const neap_arg *neap_op_input(const neap_op *op, int position) {
+  return arg_at(op->inputs, neap_op_n_inputs(op), position);
+}
+const neap_arg *neap_op_output(const neap_op *op, int position) {
+  return arg_at(op->outputs, neap_op_n_outputs(op), position);
+}
 
 const char *neap_engine_name(neap_engine engine) {
   static const char *const name[] = {"ref", "blas", "dnnl"};
@@ -112,14 +122,15 @@ void neap_call_fault(const neap_call *call, const char *format, ...) {
   va_end(args);
 }
 
-/* ---- help: one page from the record ------------------------------------------------------------------------------- */
+/* ---- help: one page from the record ---------------------------------------------------------- */
 
 /* As help pages say it. */
 static const char *attr_type_name(neap_attr_type type) {
   static const char *const name[] = {
-    [NEAP_ATTR_NONE] = "",       [NEAP_ATTR_INT] = "int",     [NEAP_ATTR_FLOAT] = "float", [NEAP_ATTR_BOOL] = "bool",
-    [NEAP_ATTR_ENUM] = "one of", [NEAP_ATTR_DTYPE] = "dtype", [NEAP_ATTR_INTS] = "ints",   [NEAP_ATTR_FLOATS] = "floats",
-    [NEAP_ATTR_AXIS] = "axis",   [NEAP_ATTR_AXES] = "axes",   [NEAP_ATTR_NAMES] = "names", [NEAP_ATTR_NET] = "net"};
+    [NEAP_ATTR_NONE] = "",     [NEAP_ATTR_INT] = "int",       [NEAP_ATTR_FLOAT] = "float",
+    [NEAP_ATTR_BOOL] = "bool", [NEAP_ATTR_ENUM] = "one of",   [NEAP_ATTR_DTYPE] = "dtype",
+    [NEAP_ATTR_INTS] = "ints", [NEAP_ATTR_FLOATS] = "floats", [NEAP_ATTR_AXIS] = "axis",
+    [NEAP_ATTR_AXES] = "axes", [NEAP_ATTR_NAMES] = "names",   [NEAP_ATTR_NET] = "net"};
   return name[type];
 }
 
@@ -141,8 +152,12 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: neap_buffer_add(out, "%g", attr->value.f); break;
     case NEAP_ATTR_BOOL: neap_buffer_add(out, "%s", attr->value.i != 0 ? "true" : "false"); break;
-    case NEAP_ATTR_DTYPE: neap_buffer_add(out, "%s", neap_dtype_name((neap_dtype)attr->value.i)); break;
-    case NEAP_ATTR_AXIS: neap_buffer_add(out, "%lld", (long long)neap_axis_said(attr->value.i)); break;
+    case NEAP_ATTR_DTYPE:
+      neap_buffer_add(out, "%s", neap_dtype_name((neap_dtype)attr->value.i));
+      break;
+    case NEAP_ATTR_AXIS:
+      neap_buffer_add(out, "%lld", (long long)neap_axis_said(attr->value.i));
+      break;
     case NEAP_ATTR_INT: neap_buffer_add(out, "%lld", (long long)attr->value.i); break;
     case NEAP_ATTR_ENUM: {
       const char *text = attr->choices;
@@ -151,7 +166,8 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
       break;
     }
     default:
-      for (int i = 0; i < attr->value.n; i++) neap_buffer_add(out, "%s%lld", i == 0 ? "{" : ",", (long long)attr->value.ints[i]);
+      for (int i = 0; i < attr->value.n; i++)
+        neap_buffer_add(out, "%s%lld", i == 0 ? "{" : ",", (long long)attr->value.ints[i]);
       neap_buffer_add(out, attr->value.n > 0 ? "}" : "{}");
   }
 }
@@ -162,8 +178,10 @@ bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose) {
          choose->choice->stash_bytes <= NEAP_MOST_BYTES;
 }
 
-/* With `force` the list is walked twice, for `engine` and then for ref. Which walk `previous` belongs to is told by its engine. */
-const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force, neap_engine engine) {
+/* With `force` the list is walked twice, for `engine` and then for ref. Which walk `previous`
+ * belongs to is told by its engine. */
+const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force,
+                                    neap_engine engine) {
   const neap_kernel *k = previous == NULL ? op->kernels : previous + 1;
   bool fallen_back = previous != NULL && previous->engine != engine;
   if (k == NULL) return NULL;
@@ -202,8 +220,8 @@ static void help_numbers(const neap_op *op, neap_buffer *out) {
   neap_buffer_add(out, "numbers\n");
   if (has_nan) neap_buffer_add(out, "  %-12s %s\n", "NaN", nans[op->nan].text);
   if (op->sum != NEAP_SUM_NONE)
-    neap_buffer_add(out, "  %-12s %s; in f32 right to %.0e of a million terms\n", "sums", sums[op->sum].text,
-                    sums[op->sum].error);
+    neap_buffer_add(out, "  %-12s %s; in f32 right to %.0e of a million terms\n", "sums",
+                    sums[op->sum].text, sums[op->sum].error);
   if (op->special != NULL) neap_buffer_add(out, "  %-12s %s\n", "special", op->special);
 }
 
@@ -217,12 +235,13 @@ void neap_op_help(const neap_op *op, neap_buffer *out) {
   if (n > 0) neap_buffer_add(out, "attributes\n");
   for (int i = 0; i < n; i++) {
     const neap_attr *attr = &op->attrs[i];
-    neap_buffer_add(out, "  %-12s %s%s%s, ", attr->name, attr_type_name(attr->type), attr->choices != NULL ? " " : "",
-                    attr->choices != NULL ? attr->choices : "");
+    neap_buffer_add(out, "  %-12s %s%s%s, ", attr->name, attr_type_name(attr->type),
+                    attr->choices != NULL ? " " : "", attr->choices != NULL ? attr->choices : "");
     help_default(attr, out);
     neap_buffer_add(out, ": %s\n", attr->doc);
   }
-  if ((op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0) help_numbers(op, out);
+  if ((op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0)
+    help_numbers(op, out);
   if (op->example != NULL) neap_buffer_add(out, "example\n  %s\n", op->example);
   if (op->source != NULL) neap_buffer_add(out, "source\n  %s\n", op->source);
 }

@@ -1,10 +1,12 @@
 /* relu.c: Relu and its backward.
  *
- * The backward reads the output, not the input: so the forward may run in place, and the planner needs to keep only one
- * of the two. Both map zero to zero and work element by element, so they take any layout, padding lanes included.
+ * The backward reads the output, not the input: so the forward may run in place, and the planner
+ * needs to keep only one of the two. Both map zero to zero and work element by element, so they
+ * take any layout, padding lanes included.
  *
- * `ref` comes first: it is as fast as oneDNN's kernels, which are for who forces that engine. All keep a NaN of x. They differ
- * in the backward where y = 0 and dy is no number: ref gives 0, dnnl, which multiplies dy by 0, gives NaN.
+ * `ref` comes first: it is as fast as oneDNN's kernels, which are for who forces that engine. All
+ * keep a NaN of x. They differ in the backward where y = 0 and dy is no number: ref gives 0, dnnl,
+ * which multiplies dy by 0, gives NaN.
  */
 #include "math/vec.h"
 #include "ops/dnnl.h"
@@ -15,19 +17,21 @@ typedef struct job {
   void *out;
 } job;
 
-/* Lanes [begin, end) of the operands as they lie in memory. The backward takes 0 as the slope at 0, and 1 at NaN. */
-#define RELU(type, suffix)                                                                                        \
-  NEAP_MULTIVERSION static void forward_##suffix(void *context, int64_t begin, int64_t end) {                     \
-    const job *j = context;                                                                                       \
-    const type *x = j->a;                                                                                         \
-    type *y = j->out;                                                                                             \
-    for (int64_t i = begin; i < end; i++) y[i] = x[i] <= 0 ? 0 : x[i]; /* keeps NaN; one comparison, no branch */ \
-  }                                                                                                               \
-  NEAP_MULTIVERSION static void backward_##suffix(void *context, int64_t begin, int64_t end) {                    \
-    const job *j = context;                                                                                       \
-    const type *y = j->a, *dy = j->b;                                                                             \
-    type *dx = j->out;                                                                                            \
-    for (int64_t i = begin; i < end; i++) dx[i] = y[i] <= 0 ? 0 : dy[i];                                          \
+/* Lanes [begin, end) of the operands as they lie in memory. The backward takes 0 as the slope at 0,
+ * and 1 at NaN. */
+#define RELU(type, suffix)                                                                     \
+  NEAP_MULTIVERSION static void forward_##suffix(void *context, int64_t begin, int64_t end) {  \
+    const job *j = context;                                                                    \
+    const type *x = j->a;                                                                      \
+    type *y = j->out;                                                                          \
+    for (int64_t i = begin; i < end; i++)                                                      \
+      y[i] = x[i] <= 0 ? 0 : x[i]; /* keeps NaN; one comparison, no branch */                  \
+  }                                                                                            \
+  NEAP_MULTIVERSION static void backward_##suffix(void *context, int64_t begin, int64_t end) { \
+    const job *j = context;                                                                    \
+    const type *y = j->a, *dy = j->b;                                                          \
+    type *dx = j->out;                                                                         \
+    for (int64_t i = begin; i < end; i++) dx[i] = y[i] <= 0 ? 0 : dy[i];                       \
   }
 RELU(float, f32)
 RELU(double, f64)
@@ -47,7 +51,8 @@ static void run_backward(const neap_call *call) {
 /* One op, of y and dy; x is not among its operands, so nothing keeps x alive for it. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
-  g->din[0] = neap_grad_emit1(g, "ReluGrad", 2, (neap_value_id[]){g->out[0], g->dout[0]}, NULL, NULL);
+  g->din[0] =
+    neap_grad_emit1(g, "ReluGrad", 2, (neap_value_id[]){g->out[0], g->dout[0]}, NULL, NULL);
   return NEAP_OK;
 }
 
@@ -66,9 +71,11 @@ const neap_op neap_op_Relu = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_forward},
-                                   NEAP_DNNL_ELEMENTWISE_KERNEL(forward),
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_forward},
+      NEAP_DNNL_ELEMENTWISE_KERNEL(forward),
+      {0}},
   .cases = "{ {x={2,3,7}}, {x={64,20,5,5}}, {x={0,4}}, {x={}} }",
 };
 
@@ -84,8 +91,10 @@ const neap_op neap_op_ReluGrad = {
   .infer = neap_infer_like,
   .nan = NEAP_NAN_DECIDES,
   .special = "where y is NaN dy passes; dnnl multiplies an infinite dy by 0",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_backward},
-                                   NEAP_DNNL_ELEMENTWISE_KERNEL(backward),
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_backward},
+      NEAP_DNNL_ELEMENTWISE_KERNEL(backward),
+      {0}},
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };

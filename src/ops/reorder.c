@@ -1,26 +1,31 @@
-/* reorder.c: Reorder, the same value in another layout. Inserted by lay_out; the layouts come with the operands.
+/* reorder.c: Reorder, the same value in another layout. Inserted by lay_out; the layouts come with
+ * the operands.
  *
- * Every plain or blocked layout is a strided box once each dimension is cut at the block sizes of both layouts: position p
- * of a dimension then has mixed-radix digits, and each digit has one stride in each layout. A dimension that is no multiple
- * of the blocks is taken in pieces: whole blocks, then ever smaller ones. So a Reorder is a few calls of neap_move_run.
+ * Every plain or blocked layout is a strided box once each dimension is cut at the block sizes of
+ * both layouts: position p of a dimension then has mixed-radix digits, and each digit has one
+ * stride in each layout. A dimension that is no multiple of the blocks is taken in pieces: whole
+ * blocks, then ever smaller ones. So a Reorder is a few calls of neap_move_run.
  *
- * INVARIANT: padding lanes of a blocked output are zero afterwards; those of the input are read only where both layouts are equal
- * and all bytes are copied, zeros too.
+ * INVARIANT: padding lanes of a blocked output are zero afterwards; those of the input are read
+ * only where both layouts are equal and all bytes are copied, zeros too.
  */
 #include "math/move.h"
 #include "ops/op.h"
 
 #include <string.h>
 
-/* Strides of one layout: within dimension d, level 0 is the step between outermost blocks, level i that of the i-th inner
- * block of d, counted from the slowest. `unit` is how many positions of the dimension one step of the level is. */
+/* Strides of one layout: within dimension d, level 0 is the step between outermost blocks, level i
+ * that of the i-th inner block of d, counted from the slowest. `unit` is how many positions of the
+ * dimension one step of the level is. */
 typedef struct dim_levels {
   int n;
   int64_t unit[5], stride[5];
 } dim_levels;
 
-/* Sets levels[d] of all dimensions. Returns the elements with padding: the stride that a next level would have. */
-static int64_t levels_of(const neap_shape *shape, const neap_layout *layout, dim_levels levels[NEAP_MAX_DIM]) {
+/* Sets levels[d] of all dimensions. Returns the elements with padding: the stride that a next level
+ * would have. */
+static int64_t levels_of(const neap_shape *shape, const neap_layout *layout,
+                         dim_levels levels[NEAP_MAX_DIM]) {
   int64_t block[NEAP_MAX_DIM], stride = 1;
   for (int d = 0; d < shape->n_dim; d++) levels[d].n = 0, block[d] = 1;
   int n_inner = layout->kind == NEAP_LAYOUT_BLOCKED ? layout->n_inner : 0;
@@ -46,7 +51,8 @@ static int64_t levels_of(const neap_shape *shape, const neap_layout *layout, dim
   return stride;
 }
 
-/* Offset, in elements, of position p of a dimension. The offset of an element is the sum over its dimensions. */
+/* Offset, in elements, of position p of a dimension. The offset of an element is the sum over its
+ * dimensions. */
 static int64_t offset_of(const dim_levels *l, int64_t p) {
   int64_t offset = 0;
   for (int i = 0; i < l->n; i++) {
@@ -63,16 +69,16 @@ static int64_t stride_of(const dim_levels *l, int64_t unit) {
   return 0;
 }
 
-/* Digits of one dimension: units of both layouts, largest first, each once. Where they do not divide each other (blocks of 8
- * against 12), positions go one by one. */
+/* Digits of one dimension: units of both layouts, largest first, each once. Where they do not
+ * divide each other (blocks of 8 against 12), positions go one by one. */
 typedef struct digits {
   int n;
   bool singly;
   int64_t unit[10];
 } digits;
 
-/* The steps at which either layout changes its block, largest first, or single positions where the one's steps do not divide
- * the other's. */
+/* The steps at which either layout changes its block, largest first, or single positions where the
+ * one's steps do not divide the other's. */
 static digits digits_of(const dim_levels *a, const dim_levels *b) {
   digits out = {0};
   for (int i = 0, j = 0; i < a->n || j < b->n;) {
@@ -84,21 +90,23 @@ static digits digits_of(const dim_levels *a, const dim_levels *b) {
   return out;
 }
 
-/* What the recursion over dimensions has in common. Strides and offsets are in elements until neap_move_run. */
+/* What the recursion over dimensions has in common. Strides and offsets are in elements until
+ * neap_move_run. */
 typedef struct walk {
   const neap_shape *shape;
   dim_levels in[NEAP_MAX_DIM], out[NEAP_MAX_DIM];
   digits digits[NEAP_MAX_DIM];
   int64_t from[NEAP_MAX_DIM], to[NEAP_MAX_DIM]; /* the box, in positions */
-  bool zero;                                    /* write zeros: the source is one element, repeated */
+  /* write zeros: the source is one element, repeated */
+  bool zero;
   size_t item_bytes;
   const char *source;
   char *target;
   int n_thread;
 } walk;
 
-/* A piece of dimension d from p: `count` steps of the largest digit that fits, whose smaller digits are full. Returns its
- * positions. */
+/* A piece of dimension d from p: `count` steps of the largest digit that fits, whose smaller digits
+ * are full. Returns its positions. */
 static int64_t piece(const walk *w, int d, int64_t p, int *first_digit, int64_t *count) {
   const digits *g = &w->digits[d];
   for (int i = 0; i < g->n; i++) {
@@ -114,12 +122,13 @@ static int64_t piece(const walk *w, int d, int64_t p, int *first_digit, int64_t 
   return 1;
 }
 
-/* Dimensions d and on of the box; `move` holds those before, `in` and `out` their offsets. One neap_move_run for each combination
- * of pieces; only there do threads come in. */
+/* Dimensions d and on of the box; `move` holds those before, `in` and `out` their offsets. One
+ * neap_move_run for each combination of pieces; only there do threads come in. */
 static void walk_dim(const walk *w, int d, const neap_move *move, int64_t in, int64_t out) {
   if (d == w->shape->n_dim) {
     int64_t bytes = (int64_t)w->item_bytes;
-    neap_move_run(move, w->item_bytes, w->zero ? w->source : w->source + in * bytes, w->target + out * bytes, w->n_thread);
+    neap_move_run(move, w->item_bytes, w->zero ? w->source : w->source + in * bytes,
+                  w->target + out * bytes, w->n_thread);
     return;
   }
   for (int64_t p = w->from[d]; p < w->to[d];) {
@@ -127,16 +136,20 @@ static void walk_dim(const walk *w, int d, const neap_move *move, int64_t in, in
     int first;
     int64_t count, n = piece(w, d, p, &first, &count);
     for (int i = first; i < w->digits[d].n; i++) {
-      int64_t unit = w->digits[d].unit[i], steps = i == first ? count : w->digits[d].unit[i - 1] / unit;
-      if (steps > 1) neap_move_add(&more, steps, w->zero ? 0 : stride_of(&w->in[d], unit), stride_of(&w->out[d], unit));
+      int64_t unit = w->digits[d].unit[i],
+              steps = i == first ? count : w->digits[d].unit[i - 1] / unit;
+      if (steps > 1)
+        neap_move_add(&more, steps, w->zero ? 0 : stride_of(&w->in[d], unit),
+                      stride_of(&w->out[d], unit));
     }
-    walk_dim(w, d + 1, &more, in + (w->zero ? 0 : offset_of(&w->in[d], p)), out + offset_of(&w->out[d], p));
+    walk_dim(w, d + 1, &more, in + (w->zero ? 0 : offset_of(&w->in[d], p)),
+             out + offset_of(&w->out[d], p));
     p += n;
   }
 }
 
-/* Zeros in every position that a block of the output adds behind dimension d's end: one box for each dimension, those before
- * it within the value, those after it with their own padding. */
+/* Zeros in every position that a block of the output adds behind dimension d's end: one box for
+ * each dimension, those before it within the value, those after it with their own padding. */
 static void zero_padding(walk *w, const neap_shape *shape, int64_t padded[NEAP_MAX_DIM]) {
   static const uint64_t zero = 0;
   neap_move none = {0};
@@ -153,13 +166,15 @@ static void zero_padding(walk *w, const neap_shape *shape, int64_t padded[NEAP_M
   }
 }
 
-/* The box is the value itself, then the padding of the output behind it. Equal layouts are one copy of bytes. */
+/* The box is the value itself, then the padding of the output behind it. Equal layouts are one copy
+ * of bytes. */
 static void run(const neap_call *call) {
   const neap_operand *in = &call->in[0], *out = &call->out[0];
   const neap_shape *shape = &in->type.shape;
   if (neap_shape_elems(shape) == 0) return;
   if (neap_layout_equal(&in->layout, &out->layout)) {
-    if (in->data != out->data) memcpy(out->data, in->data, neap_layout_bytes(&in->type, &in->layout));
+    if (in->data != out->data)
+      memcpy(out->data, in->data, neap_layout_bytes(&in->type, &in->layout));
     return;
   }
   walk w = {.shape = shape,

@@ -1,7 +1,9 @@
-/* reshape.c: the ops that only see the same elements under another shape: Reshape, Flatten, Squeeze, Unsqueeze, Alias.
+/* reshape.c: the ops that only see the same elements under another shape: Reshape, Flatten,
+ * Squeeze, Unsqueeze, Alias.
  *
- * All are alias pairs: the planner gives input and output the same bytes, and the kernel runs only where it can't (policy
- * `none`, resident outputs). Their gradients are Reshapes back to the shape of x.
+ * All are alias pairs: the planner gives input and output the same bytes, and the kernel runs only
+ * where it can't (policy `none`, resident outputs). Their gradients are Reshapes back to the shape
+ * of x.
  */
 #include "ops/op.h"
 
@@ -13,7 +15,8 @@ static void run(const neap_call *call) {
     memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->out[0].type));
 }
 
-static const neap_kernel kernels[] = {{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}};
+static const neap_kernel kernels[] = {{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
+                                      {0}};
 
 static void cost(const neap_infer *c, neap_cost *cost) {
   (void)c;
@@ -25,24 +28,27 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   if (!g->want[0]) return NEAP_OK;
   neap_type x = neap_grad_type(g, g->in[0]);
-  g->din[0] =
-    neap_grad_emit1(g, "Reshape", 1, g->dout, NULL,
-                    (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
+  g->din[0] = neap_grad_emit1(
+    g, "Reshape", 1, g->dout, NULL,
+    (neap_set[]){
+      NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
   return NEAP_OK;
 }
 
-/* ---- Reshape ------------------------------------------------------------------------------------------------------------ */
+/* ---- Reshape --------------------------------------------------------------------------------- */
 
 enum { SHAPE, ALLOW_ZERO };
 
-/* ATTRIBUTE error for a list that is no shape, SHAPE error when x has other elements than it. A -1 takes elements / product of
- * the others; where that product is 0 or does not divide, it counts as 0. */
+/* ATTRIBUTE error for a list that is no shape, SHAPE error when x has other elements than it. A -1
+ * takes elements / product of the others; where that product is 0 or does not divide, it counts as
+ * 0. */
 static neap_status infer_reshape(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   neap_shape to = {.n_dim = c->attrs[SHAPE].n};
   char text[NEAP_SHAPE_TEXT], text_to[NEAP_SHAPE_TEXT];
   if (to.n_dim > NEAP_MAX_DIM)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, at most %d are possible", to.n_dim,
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                           "shape has %d dimensions, at most %d are possible", to.n_dim,
                            NEAP_MAX_DIM);
   int unknown = -1;
   int64_t known = 1;
@@ -50,11 +56,13 @@ static neap_status infer_reshape(neap_infer *c, neap_error *error) {
     int64_t n = c->attrs[SHAPE].ints[d];
     if (n == 0 && c->attrs[ALLOW_ZERO].i == 0) {
       if (d >= x->n_dim)
-        return neap_infer_fail(c, NEAP_SHAPE, 0, error, "shape keeps a dimension that x %s lacks", neap_shape_text(x, text));
+        return neap_infer_fail(c, NEAP_SHAPE, 0, error, "shape keeps a dimension that x %s lacks",
+                               neap_shape_text(x, text));
       n = x->dim[d];
     }
     if (n < -1 || (n == -1 && unknown >= 0))
-      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape expects sizes and at most one -1, got %lld", (long long)n);
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                             "shape expects sizes and at most one -1, got %lld", (long long)n);
     if (n == -1)
       unknown = d;
     else
@@ -64,8 +72,9 @@ static neap_status infer_reshape(neap_infer *c, neap_error *error) {
   int64_t elems = neap_shape_elems(x);
   if (unknown >= 0 && known > 0 && elems % known == 0) to.dim[unknown] = elems / known;
   if (neap_shape_elems(&to) != elems)
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s with %lld elements can't become %s%s", neap_shape_text(x, text),
-                           (long long)elems, neap_shape_text(&to, text_to), unknown >= 0 ? " (with -1 as 0)" : "");
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s with %lld elements can't become %s%s",
+                           neap_shape_text(x, text), (long long)elems,
+                           neap_shape_text(&to, text_to), unknown >= 0 ? " (with -1 as 0)" : "");
   c->out[0] = (neap_type){c->in[0].dtype, to};
   return NEAP_OK;
 }
@@ -78,8 +87,8 @@ const neap_op neap_op_Reshape = {
   .source = "ONNX Reshape-14",
   .inputs = {{"x", "any shape", NEAP_ANY}},
   .outputs = {{"y", "the given shape", NEAP_ANY}},
-  .attrs = {[SHAPE] = {"shape", "sizes; one -1 takes what is left, 0 keeps the size of x there", NEAP_ATTR_INTS,
-                       .required = true},
+  .attrs = {[SHAPE] = {"shape", "sizes; one -1 takes what is left, 0 keeps the size of x there",
+                       NEAP_ATTR_INTS, .required = true},
             [ALLOW_ZERO] = {"allow_zero", "0 is a size, for empty tensors", NEAP_ATTR_BOOL}},
   .alias = {{0, 0}},
   .n_alias = 1,
@@ -88,11 +97,13 @@ const neap_op neap_op_Reshape = {
   .grad = grad,
   .kernels = kernels,
   .cases =
-    "{ {x={2,3,4}, shape={6,-1}}, {x={2,3,4}, shape={0,12}}, {x={}, shape={1,1}}, {x={1}, shape={}}, "
-    "{x={0,4}, shape={2,0}, allow_zero=true}, {x={{2,3}, dtype=\"i64\"}, shape={3,2}, grad=false} }",
+    "{ {x={2,3,4}, shape={6,-1}}, {x={2,3,4}, shape={0,12}}, {x={}, shape={1,1}}, {x={1}, "
+    "shape={}}, "
+    "{x={0,4}, shape={2,0}, allow_zero=true}, {x={{2,3}, dtype=\"i64\"}, shape={3,2}, grad=false} "
+    "}",
 };
 
-/* ---- Flatten ------------------------------------------------------------------------------------------------------------ */
+/* ---- Flatten --------------------------------------------------------------------------------- */
 
 enum { FIRST, LAST };
 
@@ -104,7 +115,9 @@ static neap_status infer_flatten(neap_infer *c, neap_error *error) {
   int first, last;
   NEAP_TRY(neap_infer_axis(c, FIRST, x->n_dim, &first, error));
   NEAP_TRY(neap_infer_axis(c, LAST, x->n_dim, &last, error));
-  if (last < first) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "last = %d lies before axis = %d", last + 1, first + 1);
+  if (last < first)
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "last = %d lies before axis = %d", last + 1,
+                           first + 1);
   neap_shape y = neap_shape_of(first, x->dim);
   y.dim[y.n_dim++] = neap_shape_span(x, first, last + 1);
   for (int d = last + 1; d < x->n_dim; d++) y.dim[y.n_dim++] = x->dim[d];
@@ -120,7 +133,8 @@ const neap_op neap_op_Flatten = {
   .source = "PyTorch torch.flatten",
   .inputs = {{"x", "any shape", NEAP_ANY}},
   .outputs = {{"y", "with the dimensions from axis to last as one", NEAP_ANY}},
-  .attrs = {[FIRST] = {"axis", "first dimension of those that become one", NEAP_ATTR_AXIS, .value = {.i = 1}},
+  .attrs = {[FIRST] = {"axis", "first dimension of those that become one", NEAP_ATTR_AXIS,
+                       .value = {.i = 1}},
             [LAST] = {"last", "last of them", NEAP_ATTR_AXIS, .value = {.i = -1}}},
   .alias = {{0, 0}},
   .n_alias = 1,
@@ -131,19 +145,22 @@ const neap_op neap_op_Flatten = {
   .cases = "{ {x={2,3,4,2}}, {x={2,3,4,2}, axis=2, last=3}, {x={5}, axis=1}, {x={}}, {x={0,3,2}} }",
 };
 
-/* ---- Squeeze and Unsqueeze ------------------------------------------------------------------------------------------------ */
+/* ---- Squeeze and Unsqueeze ------------------------------------------------------------------- */
 
 enum { AXES };
 
 /* Marks the listed axes of n_dim dimensions. */
-static neap_status mark_axes(const neap_infer *c, int n_dim, bool mark[NEAP_MAX_DIM], neap_error *error) {
+static neap_status mark_axes(const neap_infer *c, int n_dim, bool mark[NEAP_MAX_DIM],
+                             neap_error *error) {
   for (int i = 0; i < c->attrs[AXES].n; i++) {
     int64_t given = c->attrs[AXES].ints[i];
     int d = neap_axis(given, n_dim);
     if (d < 0 || d >= n_dim)
-      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes has %lld, out of range for %d dimensions",
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                             "axes has %lld, out of range for %d dimensions",
                              (long long)neap_axis_said(given), n_dim);
-    if (mark[d]) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice", d + 1);
+    if (mark[d])
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice", d + 1);
     mark[d] = true;
   }
   return NEAP_OK;
@@ -158,7 +175,8 @@ static neap_status infer_squeeze(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   for (int d = 0; d < x->n_dim; d++) {
     if (mark[d] && x->dim[d] != 1)
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "only a dimension of 1 can go, got x %s", neap_shape_text(x, text));
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "only a dimension of 1 can go, got x %s",
+                             neap_shape_text(x, text));
     if (!mark[d] && !(all && x->dim[d] == 1)) y.dim[y.n_dim++] = x->dim[d];
   }
   c->out[0] = (neap_type){c->in[0].dtype, y};
@@ -170,7 +188,8 @@ static neap_status infer_unsqueeze(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   int n_dim = x->n_dim + c->attrs[AXES].n;
   if (n_dim > NEAP_MAX_DIM)
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "%d dimensions, at most %d are possible", n_dim, NEAP_MAX_DIM);
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "%d dimensions, at most %d are possible", n_dim,
+                           NEAP_MAX_DIM);
   bool mark[NEAP_MAX_DIM] = {false};
   NEAP_TRY(mark_axes(c, n_dim, mark, error));
   neap_shape y = {.n_dim = n_dim};
@@ -205,7 +224,8 @@ const neap_op neap_op_Unsqueeze = {
   .source = "ONNX Unsqueeze-13",
   .inputs = {{"x", "any shape", NEAP_ANY}},
   .outputs = {{"y", "x with the new dimensions", NEAP_ANY}},
-  .attrs = {[AXES] = {"axes", "positions of the new dimensions in y", NEAP_ATTR_AXES, .required = true}},
+  .attrs = {[AXES] = {"axes", "positions of the new dimensions in y", NEAP_ATTR_AXES,
+                      .required = true}},
   .alias = {{0, 0}},
   .n_alias = 1,
   .infer = infer_unsqueeze,
@@ -215,7 +235,7 @@ const neap_op neap_op_Unsqueeze = {
   .cases = "{ {x={3,2}, axes={2}}, {x={3}, axes={1,-1}}, {x={}, axes={1}}, {x={0,2}, axes={1}} }",
 };
 
-/* ---- Alias ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Alias ----------------------------------------------------------------------------------- */
 
 /* The gradient of y is that of x: no op is needed. */
 static neap_status grad_alias(neap_grad *g, neap_error *error) {

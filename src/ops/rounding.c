@@ -1,4 +1,5 @@
-/* rounding.c: Sign, Floor, Ceil and Round: steps, whose gradient is nothing. Integers pass as they are. */
+/* rounding.c: Sign, Floor, Ceil and Round: steps, whose gradient is nothing. Integers pass as they
+ * are. */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
@@ -11,14 +12,21 @@
   NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 
 /* Multiplying a zero or a NaN by 1 keeps it, so that NaN stays NaN. */
-ROUNDING(Sign, x > 0 ? 1 : x < 0 ? -1 : x * 1, x > 0 ? 1 : x < 0 ? -1 : x * 1, (x > 0) - (x < 0), x > 0)
+ROUNDING(Sign,
+         x > 0   ? 1
+         : x < 0 ? -1
+                 : x * 1,
+         x > 0   ? 1
+         : x < 0 ? -1
+                 : x * 1,
+         (x > 0) - (x < 0), x > 0)
 ROUNDING(Floor, floorf(x), floor(x), x, x)
 ROUNDING(Ceil, ceilf(x), ceil(x), x, x)
 ROUNDING(Round, rintf(x), rint(x), x, x)
 
-#define STEPS                                                                                                        \
-  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, .inplace = {{0, 0}}, \
-  .n_inplace = 1, .infer = neap_infer_like, .no_grad = true,                                                         \
+#define STEPS                                                                                   \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, \
+  .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like, .no_grad = true,               \
   .cases = "{ {x={2,3,7}}, {x={{40}, low=-9, high=9}}, {x={0,4}}, {x={}} }"
 
 const neap_op neap_op_Sign = {

@@ -1,7 +1,8 @@
-/* sequence_mask.c: SequenceMask, which of T steps belong to each of N sequences: what keeps a step net from running past
- * an end.
+/* sequence_mask.c: SequenceMask, which of T steps belong to each of N sequences: what keeps a step
+ * net from running past an end.
  *
- * x gives T alone: it is named as an input rather than a number as an attribute, so that the mask follows the batch.
+ * x gives T alone: it is named as an input rather than a number as an attribute, so that the mask
+ * follows the batch.
  */
 #include "ops/op.h"
 
@@ -13,8 +14,9 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape, *lengths = &c->in[1].shape;
   NEAP_TRY(neap_infer_rank(c, 1, 1, 1, error));
   if (x->n_dim < 1 || (x->n_dim > 1 && x->dim[1] != lengths->dim[0]))
-    return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x (T,N,...) and lengths (N) differ in N: %s and %s", neap_shape_text(x, a),
-                           neap_shape_text(lengths, b));
+    return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                           "x (T,N,...) and lengths (N) differ in N: %s and %s",
+                           neap_shape_text(x, a), neap_shape_text(lengths, b));
   c->out[0] = (neap_type){NEAP_DTYPE_BOOL, NEAP_SHAPE(x->dim[0], lengths->dim[0])};
   return NEAP_OK;
 }
@@ -26,11 +28,13 @@ static void run(const neap_call *call) {
   for (int64_t k = 0; k < n; k++) {
     int64_t length = neap_element_get_i64(call->in[1].type.dtype, call->in[1].data, k);
     if (length < 0 || length > n_step)
-      neap_call_fault(call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps", length, k + 1,
-                      n_step);
+      neap_call_fault(
+        call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps",
+        length, k + 1, n_step);
   }
   for (int64_t t = 0; t < n_step; t++)
-    for (int64_t k = 0; k < n; k++) mask[t * n + k] = t < neap_element_get_i64(call->in[1].type.dtype, call->in[1].data, k);
+    for (int64_t k = 0; k < n; k++)
+      mask[t * n + k] = t < neap_element_get_i64(call->in[1].type.dtype, call->in[1].data, k);
 }
 
 const neap_op neap_op_SequenceMask = {
@@ -39,7 +43,8 @@ const neap_op neap_op_SequenceMask = {
   .math = "mask[t,n] = t < lengths[n]",
   .example = "net:SequenceMask({\"x\", \"lengths\"}, \"mask\")",
   .source = "TensorFlow sequence_mask",
-  .inputs = {{"x", "(T,...) or (T,N,...): only its shape is read", NEAP_ANY}, {"lengths", "(N), each in [0,T]", NEAP_INTEGERS}},
+  .inputs = {{"x", "(T,...) or (T,N,...): only its shape is read", NEAP_ANY},
+             {"lengths", "(N), each in [0,T]", NEAP_INTEGERS}},
   .outputs = {{"mask", "(T,N)", NEAP_BIT(BOOL)}},
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
@@ -48,6 +53,7 @@ const neap_op neap_op_SequenceMask = {
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =
-    "{ {x={4,3,2}, lengths={{3}, dtype=\"i64\", low=0, high=5}, grad=false}, {x={5}, lengths={{2}, dtype=\"i32\", low=0, "
+    "{ {x={4,3,2}, lengths={{3}, dtype=\"i64\", low=0, high=5}, grad=false}, {x={5}, lengths={{2}, "
+    "dtype=\"i32\", low=0, "
     "high=6}, grad=false}, {x={0,2}, lengths={{2}, dtype=\"i64\", low=0, high=1}, grad=false} }",
 };

@@ -1,11 +1,13 @@
-/* sgd.c: Sgd: one step of stochastic gradient descent, with momentum, Nesterov's variant and weight decay, as PyTorch has it.
+/* sgd.c: Sgd: one step of stochastic gradient descent, with momentum, Nesterov's variant and weight
+ * decay, as PyTorch has it.
  *
- * The parameter and its momentum are resident: the outputs are their next versions, in the same storage. The learning
- * rate is a tensor, so that a schedule changes it without a new plan.
+ * The parameter and its momentum are resident: the outputs are their next versions, in the same
+ * storage. The learning rate is a tensor, so that a schedule changes it without a new plan.
  *
- * The momentum starts at 0. PyTorch's starts at the first gradient, whole, whatever the dampening; without dampening that is
- * the same. With it, a count of steps as input t (an i64, counted by the op, so that a checkpoint knows) makes step 0 the one
- * without dampening; an Sgd without t dampens every step.
+ * The momentum starts at 0. PyTorch's starts at the first gradient, whole, whatever the dampening;
+ * without dampening that is the same. With it, a count of steps as input t (an i64, counted by the
+ * op, so that a checkpoint knows) makes step 0 the one without dampening; an Sgd without t dampens
+ * every step.
  */
 #include "math/vec.h"
 #include "ops/op.h"
@@ -16,37 +18,42 @@ enum { W, G, LR, M, STEPS };
 enum { W_OUT, M_OUT, STEPS_OUT };
 
 /* Whether the op counts its steps. */
-static bool has_steps(const neap_call *call) { return call->n_in > STEPS && call->in[STEPS].data != NULL; }
+static bool has_steps(const neap_call *call) {
+  return call->n_in > STEPS && call->in[STEPS].data != NULL;
+}
 
 /* The first step is not dampened where steps are counted. */
 static double dampening_of(const neap_call *call) {
-  return has_steps(call) && *(const int64_t *)call->in[STEPS].data == 0 ? 0 : call->attrs[DAMPENING].f;
+  return has_steps(call) && *(const int64_t *)call->in[STEPS].data == 0 ? 0
+                                                                        : call->attrs[DAMPENING].f;
 }
 
-/* d = g + decay w;  m = momentum m + (1 - dampening) d;  w -= lr (nesterov ? d + momentum m : m). Each element is read
- * before it is written, in place or not. */
-/* Without m the whole is one line, and d is the step. `own` and `of_m` are the shares of d and of the new momentum in
- * the step, so that one loop serves both variants. */
-#define STEP(suffix, T)                                                                                        \
-  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {                     \
-    const neap_call *call = context;                                                                           \
-    const T lr = (T)neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0);                           \
-    const T momentum = (T)call->attrs[MOMENTUM].f, decay = (T)call->attrs[WEIGHT_DECAY].f;                     \
-    const T fresh = (T)(1 - dampening_of(call));                                                               \
-    const T *w = call->in[W].data, *g = call->in[G].data;                                                      \
-    T *w_out = call->out[0].data;                                                                              \
-    if (call->n_in <= M || call->in[M].data == NULL) {                                                         \
-      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) w_out[i] = w[i] - lr * (g[i] + decay * w[i]); \
-      return;                                                                                                  \
-    }                                                                                                          \
-    const T *m = call->in[M].data;                                                                             \
-    T *m_out = call->out[1].data;                                                                              \
-    const T own = call->attrs[NESTEROV].i != 0 ? 1 : 0, of_m = call->attrs[NESTEROV].i != 0 ? momentum : 1;    \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                               \
-      const T d = g[i] + decay * w[i], next = momentum * m[i] + fresh * d;                                     \
-      m_out[i] = next;                                                                                         \
-      w_out[i] = w[i] - lr * (own * d + of_m * next);                                                          \
-    }                                                                                                          \
+/* d = g + decay w;  m = momentum m + (1 - dampening) d; w -= lr (nesterov ? d + momentum m : m).
+ * Each element is read before it is written, in place or not. */
+/* Without m the whole is one line, and d is the step. `own` and `of_m` are the shares of d and of
+ * the new momentum in the step, so that one loop serves both variants. */
+#define STEP(suffix, T)                                                                    \
+  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) { \
+    const neap_call *call = context;                                                       \
+    const T lr = (T)neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0);       \
+    const T momentum = (T)call->attrs[MOMENTUM].f, decay = (T)call->attrs[WEIGHT_DECAY].f; \
+    const T fresh = (T)(1 - dampening_of(call));                                           \
+    const T *w = call->in[W].data, *g = call->in[G].data;                                  \
+    T *w_out = call->out[0].data;                                                          \
+    if (call->n_in <= M || call->in[M].data == NULL) {                                     \
+      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) w_out[i] =                \
+        w[i] - lr * (g[i] + decay * w[i]);                                                 \
+      return;                                                                              \
+    }                                                                                      \
+    const T *m = call->in[M].data;                                                         \
+    T *m_out = call->out[1].data;                                                          \
+    const T own = call->attrs[NESTEROV].i != 0 ? 1 : 0,                                    \
+            of_m = call->attrs[NESTEROV].i != 0 ? momentum : 1;                            \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                           \
+      const T d = g[i] + decay * w[i], next = momentum * m[i] + fresh * d;                 \
+      m_out[i] = next;                                                                     \
+      w_out[i] = w[i] - lr * (own * d + of_m * next);                                      \
+    }                                                                                      \
   }
 STEP(f32, float)
 STEP(f64, double)
@@ -56,29 +63,38 @@ static void run(const neap_call *call) {
   neap_call job = *call;
   neap_parallel_for(neap_shape_elems(&call->in[W].type.shape), NEAP_GRAIN, call->n_thread,
                     call->in[W].type.dtype == NEAP_DTYPE_F64 ? step_f64 : step_f32, &job);
-  if (has_steps(call)) *(int64_t *)call->out[STEPS_OUT].data = *(const int64_t *)call->in[STEPS].data + 1;
+  if (has_steps(call))
+    *(int64_t *)call->out[STEPS_OUT].data = *(const int64_t *)call->in[STEPS].data + 1;
 }
 
-/* Momentum and count come in and go out together; Nesterov's variant is defined without dampening alone, as in PyTorch. */
+/* Momentum and count come in and go out together; Nesterov's variant is defined without dampening
+ * alone, as in PyTorch. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-  bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE, has_t = c->n_in > STEPS && c->in[STEPS].dtype != NEAP_DTYPE_NONE;
+  bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE,
+       has_t = c->n_in > STEPS && c->in[STEPS].dtype != NEAP_DTYPE_NONE;
   for (int i = G; i <= M && i < c->n_in; i++)
     if (i != LR && c->in[i].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->in[i], &c->in[W]))
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s", c->op->inputs[i].name,
-                             neap_dtype_name(c->in[W].dtype), neap_shape_text(&c->in[W].shape, a),
-                             neap_dtype_name(c->in[i].dtype), neap_shape_text(&c->in[i].shape, b));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s",
+                             c->op->inputs[i].name, neap_dtype_name(c->in[W].dtype),
+                             neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
+                             neap_shape_text(&c->in[i].shape, b));
   if (neap_shape_elems(&c->in[LR].shape) != 1)
-    return neap_infer_fail(c, NEAP_SHAPE, LR, error, "lr expects one element, got %s", neap_shape_text(&c->in[LR].shape, a));
+    return neap_infer_fail(c, NEAP_SHAPE, LR, error, "lr expects one element, got %s",
+                           neap_shape_text(&c->in[LR].shape, a));
   if (!has_m && c->attrs[MOMENTUM].f != 0)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error, "momentum = %g expects an input m to keep it in", c->attrs[MOMENTUM].f);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error,
+                           "momentum = %g expects an input m to keep it in", c->attrs[MOMENTUM].f);
   if (has_m != (c->n_out > M_OUT) || has_t != (c->n_out > STEPS_OUT))
-    return neap_infer_fail(c, NEAP_ARGUMENT, M, error, "m and t are outputs when they are inputs, and only then");
+    return neap_infer_fail(c, NEAP_ARGUMENT, M, error,
+                           "m and t are outputs when they are inputs, and only then");
   if (has_t && (!has_m || neap_shape_elems(&c->in[STEPS].shape) != 1))
-    return neap_infer_fail(c, NEAP_SHAPE, STEPS, error, "t expects one element, and m beside it, got %s",
+    return neap_infer_fail(c, NEAP_SHAPE, STEPS, error,
+                           "t expects one element, and m beside it, got %s",
                            neap_shape_text(&c->in[STEPS].shape, a));
   if (c->attrs[NESTEROV].i != 0 && (c->attrs[MOMENTUM].f == 0 || c->attrs[DAMPENING].f != 0))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error, "nesterov expects a momentum and no dampening");
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error,
+                           "nesterov expects a momentum and no dampening");
   c->out[0] = c->in[W];
   if (has_m) c->out[M_OUT] = c->in[M];
   if (has_t) c->out[STEPS_OUT] = c->in[STEPS];
@@ -93,22 +109,27 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 const neap_op neap_op_Sgd = {
   .name = "Sgd",
   .summary = "One step of stochastic gradient descent.",
-  .math = "d = g + weight_decay w; m = momentum m + (1 - dampening) d; w = w - lr (nesterov ? d + momentum m : m)",
+  .math =
+    "d = g + weight_decay w; m = momentum m + (1 - dampening) d; w = w - lr (nesterov ? d + "
+    "momentum m : m)",
   .example = "net:Sgd({\"w\", \"w.grad\", \"lr\", \"m\"}, {\"w\", \"m\"}, {momentum = 0.9})",
   .source = "Sutskever et al., ICML 2013; torch.optim.SGD",
   .inputs = {[W] = {"w", "parameter"},
              [G] = {"g", "its gradient"},
              [LR] = {"lr", "learning rate, one element"},
              [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL},
-             [STEPS] = {"t", "steps so far, 0 at first: step 0 is not dampened, as in PyTorch", NEAP_BIT(I64),
-                        NEAP_ARG_OPTIONAL}},
+             [STEPS] = {"t", "steps so far, 0 at first: step 0 is not dampened, as in PyTorch",
+                        NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
   .outputs = {{"w", "next version of w"},
               {"m", "next version of m", .flags = NEAP_ARG_OPTIONAL},
               {"t", "next version of t", NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
-  .attrs = {[MOMENTUM] = {"momentum", "share of the old momentum", NEAP_ATTR_FLOAT, .least = 0, .most = 1},
+  .attrs = {[MOMENTUM] = {"momentum", "share of the old momentum", NEAP_ATTR_FLOAT, .least = 0,
+                          .most = 1},
             [NESTEROV] = {"nesterov", "look ahead", NEAP_ATTR_BOOL},
-            [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT, .least = 0, .most = 1e30},
-            [DAMPENING] = {"dampening", "share of the gradient that m leaves out", NEAP_ATTR_FLOAT, .least = 0, .most = 1}},
+            [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT,
+                              .least = 0, .most = 1e30},
+            [DAMPENING] = {"dampening", "share of the gradient that m leaves out", NEAP_ATTR_FLOAT,
+                           .least = 0, .most = 1}},
   .enforced = {{W, W_OUT}, {M, M_OUT}, {STEPS, STEPS_OUT}},
   .n_enforced = 3,
   .effects = NEAP_EFFECT_COMMIT,
@@ -119,5 +140,6 @@ const neap_op neap_op_Sgd = {
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
     "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false}, "
-    "{w={3,5}, g={3,5}, lr={}, m={3,5}, t={{}, low=0, high=3}, momentum=0.9, dampening=0.3, grad=false} }",
+    "{w={3,5}, g={3,5}, lr={}, m={3,5}, t={{}, low=0, high=3}, momentum=0.9, dampening=0.3, "
+    "grad=false} }",
 };

@@ -1,7 +1,9 @@
-/* slice.c: Slice, a box of evenly spaced positions, and SliceGrad, which puts a gradient back among zeros.
+/* slice.c: Slice, a box of evenly spaced positions, and SliceGrad, which puts a gradient back among
+ * zeros.
  *
- * Positions count from 1 in Lua and include both ends. `starts` is converted like an axis (stored 0-based, negative from
- * the end); `ends` is stored as given: position of the last element, -1 the last, 0 (with a start of 1) for an empty range.
+ * Positions count from 1 in Lua and include both ends. `starts` is converted like an axis (stored
+ * 0-based, negative from the end); `ends` is stored as given: position of the last element, -1 the
+ * last, 0 (with a start of 1) for an empty range.
  */
 #include "math/move.h"
 #include "ops/op.h"
@@ -16,27 +18,33 @@ typedef struct range {
   int64_t start, step, n;
 } range;
 
-/* How many positions lie from `start` to `last`, both in [0, size), `step` apart; a step may be any number but 0. */
+/* How many positions lie from `start` to `last`, both in [0, size), `step` apart; a step may be any
+ * number but 0. */
 static int64_t count_positions(int64_t start, int64_t last, int64_t step) {
   uint64_t far = (uint64_t)(last - start), stride = (uint64_t)step;
   if (step < 0) far = -far, stride = -stride;
   return (int64_t)(far / stride) + 1;
 }
 
-/* The ranges of all dimensions of x; dimensions not named are taken whole. Fails when the lists differ in length, an axis or a
- * position is out of range, or a step is 0. An empty range may lie anywhere; its start is set to 0. */
-static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out[NEAP_MAX_DIM], neap_error *error) {
+/* The ranges of all dimensions of x; dimensions not named are taken whole. Fails when the lists
+ * differ in length, an axis or a position is out of range, or a step is 0. An empty range may lie
+ * anywhere; its start is set to 0. */
+static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out[NEAP_MAX_DIM],
+                             neap_error *error) {
   const neap_attr_value *a = c->attrs;
   for (int d = 0; d < x->n_dim; d++) out[d] = (range){0, 1, x->dim[d]};
   int n = a[STARTS].n;
-  if (a[ENDS].n != n || (a[STEPS].n != 0 && a[STEPS].n != n) || (a[AXES].n != 0 && a[AXES].n != n) || n > x->n_dim)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
-                           "starts, ends, steps and axes need as many entries each, at most %d: got %d, %d, %d and %d", x->n_dim,
-                           n, a[ENDS].n, a[STEPS].n, a[AXES].n);
+  if (a[ENDS].n != n || (a[STEPS].n != 0 && a[STEPS].n != n) ||
+      (a[AXES].n != 0 && a[AXES].n != n) || n > x->n_dim)
+    return neap_infer_fail(
+      c, NEAP_ATTRIBUTE, 0, error,
+      "starts, ends, steps and axes need as many entries each, at most %d: got %d, %d, %d and %d",
+      x->n_dim, n, a[ENDS].n, a[STEPS].n, a[AXES].n);
   for (int i = 0; i < n; i++) {
     int d = a[AXES].n > 0 ? neap_axis(a[AXES].ints[i], x->n_dim) : i;
     if (d < 0 || d >= x->n_dim)
-      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes is out of range for %d dimensions", x->n_dim);
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes is out of range for %d dimensions",
+                             x->n_dim);
     int64_t size = x->dim[d], step = a[STEPS].n > 0 ? a[STEPS].ints[i] : 1;
     /* A negative start counts from the end. Both are from 0 from here on; `last` is included. */
     int64_t start = a[STARTS].ints[i] < 0 ? a[STARTS].ints[i] + size : a[STARTS].ints[i];
@@ -46,9 +54,10 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
     char text[NEAP_SHAPE_TEXT];
     /* Both ends of a range are checked, and with a constant step all positions lie between them. */
     if (!empty && (start < 0 || start >= size || last < 0 || last >= size))
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "the range %lld..%lld leaves a dimension of %lld in x %s",
-                             (long long)start + (start < INT64_MAX), (long long)last + 1, (long long)size,
-                             neap_shape_text(x, text));
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error,
+                             "the range %lld..%lld leaves a dimension of %lld in x %s",
+                             (long long)start + (start < INT64_MAX), (long long)last + 1,
+                             (long long)size, neap_shape_text(x, text));
     int64_t count = empty ? 0 : count_positions(start, last, step);
     /* A step that is never taken may be larger than any stride can be. */
     out[d] = (range){empty ? 0 : start, count > 1 ? step : 1, count};
@@ -82,7 +91,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* One strided copy: the box's strides in x against dense ones in y. A step that goes backwards is a negative stride. */
+/* One strided copy: the box's strides in x against dense ones in y. A step that goes backwards is a
+ * negative stride. */
 static void run(const neap_call *call) {
   const neap_shape *x = &call->in[0].type.shape, *y = &call->out[0].type.shape;
   size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
@@ -94,7 +104,8 @@ static void run(const neap_call *call) {
   neap_move move = {0};
   for (int d = 0; d < y->n_dim; d++) neap_move_add(&move, y->dim[d], in_stride[d], out_stride[d]);
   if (neap_shape_elems(y) > 0)
-    neap_move_run(&move, bytes, (const char *)call->in[0].data + first * (int64_t)bytes, call->out[0].data, call->n_thread);
+    neap_move_run(&move, bytes, (const char *)call->in[0].data + first * (int64_t)bytes,
+                  call->out[0].data, call->n_thread);
 }
 
 /* dx's shape is the attribute; dy must have the shape that Slice gives for it. */
@@ -122,7 +133,8 @@ static void run_grad(const neap_call *call) {
   neap_move move = {0};
   for (int d = 0; d < dy->n_dim; d++) neap_move_add(&move, dy->dim[d], in_stride[d], out_stride[d]);
   if (neap_shape_elems(dy) > 0)
-    neap_move_run(&move, bytes, call->in[0].data, (char *)call->out[0].data + first * (int64_t)bytes, call->n_thread);
+    neap_move_run(&move, bytes, call->in[0].data,
+                  (char *)call->out[0].data + first * (int64_t)bytes, call->n_thread);
 }
 
 /* x's shape goes along as an attribute, so that x need not live until the backward. */
@@ -130,7 +142,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_type x = neap_grad_type(g, g->in[0]);
   g->din[0] =
-    neap_grad_emit1(g, "SliceGrad", 1, g->dout, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+    neap_grad_emit1(g, "SliceGrad", 1, g->dout, g,
+                    (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
   return NEAP_OK;
 }
 
@@ -141,10 +154,11 @@ static neap_status grad_grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define RANGE_ATTRS                                                                                  \
-  [STARTS] = {"starts", "first positions, negative from the end", NEAP_ATTR_AXES, .required = true}, \
-  [ENDS] = {"ends", "last positions, included; -1 the last", NEAP_ATTR_INTS, .required = true},      \
-  [STEPS] = {"steps", "distances, negative to go backwards; 1 when not given", NEAP_ATTR_INTS},      \
+#define RANGE_ATTRS                                                                             \
+  [STARTS] = {"starts", "first positions, negative from the end", NEAP_ATTR_AXES,               \
+              .required = true},                                                                \
+  [ENDS] = {"ends", "last positions, included; -1 the last", NEAP_ATTR_INTS, .required = true}, \
+  [STEPS] = {"steps", "distances, negative to go backwards; 1 when not given", NEAP_ATTR_INTS}, \
   [AXES] = {"axes", "dimensions they speak of; the first ones when not given", NEAP_ATTR_AXES}
 
 const neap_op neap_op_Slice = {
@@ -160,7 +174,8 @@ const neap_op neap_op_Slice = {
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
   .cases =
-    "{ {x={6,2,5}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, starts={-1}, ends={1}, steps={-2}}, "
+    "{ {x={6,2,5}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, starts={-1}, "
+    "ends={1}, steps={-2}}, "
     "{x={3,4}, starts={2}, ends={3}, axes={2}}, {x={3,4}, starts={1}, ends={0}} }",
 };
 
@@ -174,6 +189,7 @@ const neap_op neap_op_SliceGrad = {
   .attrs = {RANGE_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
   .grad = grad_grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
   .cases = "{ {dy={2,5}, starts={2}, ends={4}, steps={2}, shape={6,5}} }",
 };

@@ -1,52 +1,61 @@
-/* sum.c: Sum and Mean over dimensions, and their backward, which spreads the gradient over the dimensions summed.
+/* sum.c: Sum and Mean over dimensions, and their backward, which spreads the gradient over the
+ * dimensions summed.
  *
- * Sums run in double (int64 for integers and bool, which give i64, as in PyTorch). Eight partial sums make the loop over
- * contiguous elements vector code; they are added in a fixed order.
+ * Sums run in double (int64 for integers and bool, which give i64, as in PyTorch). Eight partial
+ * sums make the loop over contiguous elements vector code; they are added in a fixed order.
  */
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
 enum { LANES = 8 };
 
-/* The two loops of neap_reduction for one dtype: T the element, A the type of a result, `member` its field of the
- * accumulator. Sums run in U: integers wrap around, so they are added unsigned, where C defines that.
- * row: n contiguous elements into one accumulator. columns: one row of n elements into n accumulators, which is dense when an
- * outer dimension is summed. Only `row` needs partial sums: the accumulators of `columns` do not wait for each other. */
-#define SUM(symbol, suffix, T, A, U, member)                                                                  \
-  NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {              \
-    const T *x = in;                                                                                          \
-    U part[LANES] = {0}, sum = 0;                                                                             \
-    int64_t i = 0;                                                                                            \
-    for (; i + LANES <= n; i += LANES)                                                                        \
-      for (int k = 0; k < LANES; k++) part[k] += (U)x[i + k];                                                 \
-    for (; i < n; i++) sum += (U)x[i];                                                                        \
-    for (int k = 0; k < LANES; k++) sum += part[k];                                                           \
-    acc->member = (A)((U)acc->member + sum);                                                                  \
-  }                                                                                                           \
-  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n, neap_accumulator *restrict acc) { \
-    const T *x = in;                                                                                          \
-    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member + (U)x[j]);                          \
+/* The two loops of neap_reduction for one dtype: T the element, A the type of a result, `member`
+ * its field of the accumulator. Sums run in U: integers wrap around, so they are added unsigned,
+ * where C defines that. row: n contiguous elements into one accumulator. columns: one row of n
+ * elements into n accumulators, which is dense when an outer dimension is summed. Only `row` needs
+ * partial sums: the accumulators of `columns` do not wait for each other. */
+#define SUM(symbol, suffix, T, A, U, member)                                                     \
+  NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) { \
+    const T *x = in;                                                                             \
+    U part[LANES] = {0}, sum = 0;                                                                \
+    int64_t i = 0;                                                                               \
+    for (; i + LANES <= n; i += LANES)                                                           \
+      for (int k = 0; k < LANES; k++) part[k] += (U)x[i + k];                                    \
+    for (; i < n; i++) sum += (U)x[i];                                                           \
+    for (int k = 0; k < LANES; k++) sum += part[k];                                              \
+    acc->member = (A)((U)acc->member + sum);                                                     \
+  }                                                                                              \
+  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n,                      \
+                                                 neap_accumulator *restrict acc) {               \
+    const T *x = in;                                                                             \
+    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member + (U)x[j]);             \
   }
 SUM(F32, f32, float, double, double, f)
 SUM(F64, f64, double, double, double, f)
 NEAP_EACH_INTEGER(SUM, int64_t, uint64_t, i)
 
-#define SUM_OF(symbol, suffix, ...) [NEAP_DTYPE_##symbol] = {.row = row_##suffix, .columns = columns_##suffix},
+#define SUM_OF(symbol, suffix, ...) \
+  [NEAP_DTYPE_##symbol] = {.row = row_##suffix, .columns = columns_##suffix},
 /* Bool is stored as bytes 0 and 1: it is counted as u8. */
-static const neap_reduction sums[NEAP_N_DTYPE] = {SUM_OF(F32, f32) SUM_OF(F64, f64) SUM_OF(BOOL, u8) NEAP_EACH_INTEGER(SUM_OF, )};
+static const neap_reduction sums[NEAP_N_DTYPE] = {SUM_OF(F32, f32) SUM_OF(F64, f64) SUM_OF(BOOL, u8)
+                                                    NEAP_EACH_INTEGER(SUM_OF, )};
 
-/* The general walk is that of reduce.h; here are only its two loops. Integers are summed as they are, the divisor is for
- * floats. */
-static void run_sum(const neap_call *call) { neap_reduce_run(call, &sums[call->in[0].type.dtype], 1); }
+/* The general walk is that of reduce.h; here are only its two loops. Integers are summed as they
+ * are, the divisor is for floats. */
+static void run_sum(const neap_call *call) {
+  neap_reduce_run(call, &sums[call->in[0].type.dtype], 1);
+}
 
 /* Elements that one result sums up. */
 static int64_t count_of(const neap_call *call, const neap_shape *shape) {
-  return neap_reduce_count(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim));
+  return neap_reduce_count(shape,
+                           neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim));
 }
 
 /* The mean of nothing is 0 / 0 = NaN. */
 static void run_mean(const neap_call *call) {
-  neap_reduce_run(call, &sums[call->in[0].type.dtype], (double)count_of(call, &call->in[0].type.shape));
+  neap_reduce_run(call, &sums[call->in[0].type.dtype],
+                  (double)count_of(call, &call->in[0].type.shape));
 }
 
 /* As other reductions, but integers and bool give i64, whose range a sum does not leave so soon. */
@@ -57,25 +66,30 @@ static neap_status infer_sum(neap_infer *c, neap_error *error) {
 }
 
 /* One addition an element. */
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = (double)neap_shape_elems(&c->in[0].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = (double)neap_shape_elems(&c->in[0].shape);
+}
 
-/* ---- backward: dx = dy, broadcast to x, for the mean divided by the count -------------------------------------------- */
+/* ---- backward: dx = dy, broadcast to x, for the mean divided by the count -------------------- */
 
 /* Position of attribute `shape` in the backward ops, behind those that all reductions have. */
 enum { SHAPE = NEAP_REDUCE_KEEPDIM + 1 };
 
 /* A stretch along a dimension that was summed is one element repeated. */
-#define SPREAD(suffix, T)                                                                                               \
-  NEAP_MULTIVERSION static void spread_##suffix(const T *restrict dy, int64_t step, T by, T *restrict dx, int64_t n) {  \
-    if (step == 0)                                                                                                      \
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[0] * by;                                                               \
-    else                                                                                                                \
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * by;                                                               \
-  }                                                                                                                     \
-  static void sum_row_##suffix(const neap_row *row) { spread_##suffix(row->in[0], row->step[0], 1, row->out, row->n); } \
-  static void mean_row_##suffix(const neap_row *row) {                                                                  \
-    T by = (T)(1.0 / (double)count_of(row->call, &row->call->out[0].type.shape));                                       \
-    spread_##suffix(row->in[0], row->step[0], by, row->out, row->n);                                                    \
+#define SPREAD(suffix, T)                                                                 \
+  NEAP_MULTIVERSION static void spread_##suffix(const T *restrict dy, int64_t step, T by, \
+                                                T *restrict dx, int64_t n) {              \
+    if (step == 0)                                                                        \
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[0] * by;                                 \
+    else                                                                                  \
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * by;                                 \
+  }                                                                                       \
+  static void sum_row_##suffix(const neap_row *row) {                                     \
+    spread_##suffix(row->in[0], row->step[0], 1, row->out, row->n);                       \
+  }                                                                                       \
+  static void mean_row_##suffix(const neap_row *row) {                                    \
+    T by = (T)(1.0 / (double)count_of(row->call, &row->call->out[0].type.shape));         \
+    spread_##suffix(row->in[0], row->step[0], by, row->out, row->n);                      \
   }
 SPREAD(f32, float)
 SPREAD(f64, double)
@@ -84,7 +98,8 @@ SPREAD(f64, double)
 static void spread(const neap_call *call, neap_row_loop loop) {
   const neap_shape *shape = &call->out[0].type.shape;
   neap_operand in = call->in[0];
-  in.type.shape = neap_reduce_shape(shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim), true);
+  in.type.shape = neap_reduce_shape(
+    shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim), true);
   neap_call seen = *call;
   seen.in = &in;
   neap_elementwise_run(&seen, 1, loop);
@@ -105,14 +120,17 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   unsigned axes;
   NEAP_TRY(neap_infer_attr_type(c, SHAPE, &c->out[0], error));
   NEAP_TRY(neap_reduce_axes(c, c->out[0].shape.n_dim, &axes, error));
-  neap_type y = {c->in[0].dtype, neap_reduce_shape(&c->out[0].shape, axes, c->attrs[NEAP_REDUCE_KEEPDIM].i != 0)};
+  neap_type y = {c->in[0].dtype,
+                 neap_reduce_shape(&c->out[0].shape, axes, c->attrs[NEAP_REDUCE_KEEPDIM].i != 0)};
   return neap_infer_expect(c, 0, &y, error);
 }
 
-/* Emits `type` with the forward's attributes and x's shape: x itself is not read, so it need not live until the backward. */
+/* Emits `type` with the forward's attributes and x's shape: x itself is not read, so it need not
+ * live until the backward. */
 static neap_status grad_as(neap_grad *g, const char *type) {
   neap_type x = neap_grad_type(g, g->in[0]);
-  g->din[0] = neap_grad_emit1(g, type, 1, g->dout, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
+  g->din[0] = neap_grad_emit1(
+    g, type, 1, g->dout, g, (neap_set[]){NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), {0}});
   return NEAP_OK;
 }
 
@@ -126,13 +144,17 @@ static neap_status grad_mean(neap_grad *g, neap_error *error) {
   return grad_as(g, "MeanGrad");
 }
 
-#define CASES                                                                                                      \
-  "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, {x={4,5,6}, axes={1,3}, " \
+#define CASES                                                                              \
+  "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5,6}, axes={-1}}, " \
+  "{x={4,5,6}, axes={1,3}, "                                                               \
   "keepdim=true}, {x={4,5,6}}, {x={2,3,4,5}, axes={2,4}}, {x={3,0}, axes={1}}, {x={}} }"
-#define BACKWARD                                                                                                    \
-  .internal = true, .inputs = {{"dy", "gradient of the output"}}, .outputs = {{"dx", "`shape`"}},                   \
-  .attrs = {NEAP_REDUCE_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}}, .infer = infer_grad, \
-  .cases = "{ {dy={4,6}, axes={2}, shape={4,5,6}}, {dy={4,5}, axes={3}, shape={4,5,6}}, {dy={}, shape={4,5,6}} }"
+#define BACKWARD                                                                                  \
+  .internal = true, .inputs = {{"dy", "gradient of the output"}}, .outputs = {{"dx", "`shape`"}}, \
+  .attrs = {NEAP_REDUCE_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},    \
+  .infer = infer_grad,                                                                            \
+  .cases =                                                                                        \
+    "{ {dy={4,6}, axes={2}, shape={4,5,6}}, {dy={4,5}, axes={3}, shape={4,5,6}}, {dy={}, "        \
+    "shape={4,5,6}} }"
 
 const neap_op neap_op_Sum = {
   .name = "Sum",

@@ -1,7 +1,8 @@
 /* unary.c: the elementary functions of one tensor, element by element, and their backward ops.
  *
- * Each backward reads whichever of input and output is enough, the output where there is a choice: so that the forward
- * may run in place. The gradient of Exp is a Mul and that of Log a Div; they need no op of their own.
+ * Each backward reads whichever of input and output is enough, the output where there is a choice:
+ * so that the forward may run in place. The gradient of Exp is a Mul and that of Log a Div; they
+ * need no op of their own.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
@@ -13,11 +14,12 @@
   NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME))
 
 /* The same for all numbers. Integers are computed on 64 unsigned bits, so that they wrap around. */
-#define UNARY_NUMBERS(NAME, f32_expression, f64_expression, signed_expression, unsigned_expression) \
-  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                                             \
-  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                                           \
-  NEAP_ROW1_SIGNED(NAME, signed_expression)                                                         \
-  NEAP_ROW1_UNSIGNED(NAME, unsigned_expression)                                                     \
+#define UNARY_NUMBERS(NAME, f32_expression, f64_expression, signed_expression, \
+                      unsigned_expression)                                     \
+  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                        \
+  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                      \
+  NEAP_ROW1_SIGNED(NAME, signed_expression)                                    \
+  NEAP_ROW1_UNSIGNED(NAME, unsigned_expression)                                \
   NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 
 UNARY_NUMBERS(Neg, -x, -x, 0 - (uint64_t)x, 0 - (uint64_t)x)
@@ -89,15 +91,19 @@ static neap_status grad_Log(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* What the records share. A kernel under NEAP_REF_ANY_LAYOUT maps 0 to 0, so that the padding lanes of a blocked layout stay
- * 0; under NEAP_REF stand those that do not, and some that are taken plain only. */
+/* What the records share. A kernel under NEAP_REF_ANY_LAYOUT maps 0 to 0, so that the padding lanes
+ * of a blocked layout stay 0; under NEAP_REF stand those that do not, and some that are taken plain
+ * only. */
 #define OF_FLOATS .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, ELEMENTWISE
-#define OF_NUMBERS .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, ELEMENTWISE
+#define OF_NUMBERS                                                                              \
+  .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, \
+  ELEMENTWISE
 #define ELEMENTWISE .inplace = {{0, 0}}, .n_inplace = 1, .infer = neap_infer_like
-#define BACKWARD_OF(forward, saved, saved_doc)                                                                            \
-  .internal = true, .summary = "Backward of " forward ".",                                                                \
-  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}}, .outputs = {{"dx", "shape of dy"}}, \
-  .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2, .infer = neap_infer_like
+#define BACKWARD_OF(forward, saved, saved_doc)                                        \
+  .internal = true, .summary = "Backward of " forward ".",                            \
+  .inputs = {{saved, saved_doc " of the forward"}, {"dy", "gradient of its output"}}, \
+  .outputs = {{"dx", "shape of dy"}}, .inplace = {{1, 0}, {0, 0}}, .n_inplace = 2,    \
+  .infer = neap_infer_like
 
 const neap_op neap_op_Neg = {
   .name = "Neg",

@@ -1,15 +1,15 @@
 /* unique.c: Unique, the different values of a tensor, ascending, and where each element's went.
  *
- * The scratch holds the elements' indices, sorted by value (merge sort: stable, no bad case), in two halves of as many.
- * O(n log n) comparisons for n elements. Indices are sorted, not values, because inverse needs to know where each value
- * came from.
+ * The scratch holds the elements' indices, sorted by value (merge sort: stable, no bad case), in
+ * two halves of as many. O(n log n) comparisons for n elements. Indices are sorted, not values,
+ * because inverse needs to know where each value came from.
  */
 #include "ops/op.h"
 
 #include <string.h>
 
-/* The number of values is known only when the op has run; until then it is `extent`, when somebody has given one, or
- * else the most there can be: all elements. */
+/* The number of values is known only when the op has run; until then it is `extent`, when somebody
+ * has given one, or else the most there can be: all elements. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   (void)error;
   int64_t elems = neap_shape_elems(&c->in[0].shape), n = c->extent != NULL ? *c->extent : elems;
@@ -25,13 +25,16 @@ static bool choose(neap_choose *c) {
   return true;
 }
 
-/* -1, 0, 1. NaN comes after all numbers; two NaN are never the same value, so that they keep their order. */
+/* -1, 0, 1. NaN comes after all numbers; two NaN are never the same value, so that they
+ * keep their order. */
 static int compare(const neap_operand *x, int64_t a, int64_t b) {
   if (!neap_dtype_is_float(x->type.dtype)) {
-    int64_t p = neap_element_get_i64(x->type.dtype, x->data, a), q = neap_element_get_i64(x->type.dtype, x->data, b);
+    int64_t p = neap_element_get_i64(x->type.dtype, x->data, a),
+            q = neap_element_get_i64(x->type.dtype, x->data, b);
     return (p > q) - (p < q);
   }
-  double p = neap_element_get(x->type.dtype, x->data, a), q = neap_element_get(x->type.dtype, x->data, b);
+  double p = neap_element_get(x->type.dtype, x->data, a),
+         q = neap_element_get(x->type.dtype, x->data, b);
   if (p != p || q != q) return (p != p) - (q != q);
   return (p > q) - (p < q);
 }
@@ -48,9 +51,11 @@ static int64_t *sort(const neap_operand *x, int64_t *from, int64_t *to, int64_t 
   for (int64_t i = 0; i < n; i++) from[i] = i;
   for (int64_t width = 1; width < n; width *= 2) {
     for (int64_t begin = 0; begin < n; begin += 2 * width) {
-      int64_t middle = NEAP_MIN(begin + width, n), end = NEAP_MIN(begin + 2 * width, n), a = begin, b = middle;
+      int64_t middle = NEAP_MIN(begin + width, n), end = NEAP_MIN(begin + 2 * width, n), a = begin,
+              b = middle;
       for (int64_t k = begin; k < end; k++)
-        to[k] = a < middle && (b == end || compare(x, from[a], from[b]) <= 0) ? from[a++] : from[b++];
+        to[k] =
+          a < middle && (b == end || compare(x, from[a], from[b]) <= 0) ? from[a++] : from[b++];
     }
     int64_t *swap = from;
     from = to, to = swap;
@@ -58,21 +63,24 @@ static int64_t *sort(const neap_operand *x, int64_t *from, int64_t *to, int64_t 
   return from;
 }
 
-/* Counts first, and tells the extent even when y has too little room for it: then nothing is written. Of equal elements
- * the first in x is the one copied, since the sort is stable. */
+/* Counts first, and tells the extent even when y has too little room for it: then nothing is
+ * written. Of equal elements the first in x is the one copied, since the sort is stable. */
 static void run(const neap_call *call) {
   const neap_operand *x = &call->in[0], *y = &call->out[0];
   int64_t n = neap_shape_elems(&x->type.shape), found = 0, *half = call->scratch;
-  int64_t *inverse = call->n_out > 1 ? call->out[1].data : NULL, *count = call->n_out > 2 ? call->out[2].data : NULL;
+  int64_t *inverse = call->n_out > 1 ? call->out[1].data : NULL,
+          *count = call->n_out > 2 ? call->out[2].data : NULL;
   const int64_t *order = n > 0 ? sort(x, half, half + n, n) : NULL;
   for (int64_t i = 0; i < n; i++) found += is_new(x, order, i);
   *call->extent = found;
   if (found > y->type.shape.dim[0]) return;
   size_t bytes = neap_dtype_bytes(x->type.dtype);
-  /* k counts the values begun so far; the second pass visits the elements in the order of the first. */
+  /* k counts the values begun so far; the second pass visits the elements in the order of the
+   * first. */
   for (int64_t i = 0, k = -1; i < n; i++) {
     if (is_new(x, order, i)) {
-      memcpy((char *)y->data + (size_t)++k * bytes, (const char *)x->data + (size_t)order[i] * bytes, bytes);
+      memcpy((char *)y->data + (size_t)++k * bytes,
+             (const char *)x->data + (size_t)order[i] * bytes, bytes);
       if (count != NULL) count[k] = 0;
     }
     if (inverse != NULL) inverse[order[i]] = k;
@@ -83,21 +91,28 @@ static void run(const neap_call *call) {
 const neap_op neap_op_Unique = {
   .name = "Unique",
   .summary =
-    "The different values, ascending; how many there are is known only when it has run. A NaN equals no other. "
+    "The different values, ascending; how many there are is known only when it has run. A NaN "
+    "equals no other. "
     "No gradient goes through the values: asking for one is an error.",
   .math = "x[i] = y[inverse[i]]",
   .example = "net:Unique(\"x\", {\"y\", \"inverse\", \"counts\"})",
   .source = "ONNX Unique-11, all elements, sorted",
   .inputs = {{"x", "any shape", NEAP_ANY}},
   .outputs = {{"y", "one dimension", NEAP_ANY},
-              {"inverse", "of each element of x, in order: where its value stands in y, from 0", NEAP_BIT(I64),
-               NEAP_ARG_OPTIONAL},
+              {"inverse", "of each element of x, in order: where its value stands in y, from 0",
+               NEAP_BIT(I64), NEAP_ARG_OPTIONAL},
               {"counts", "how often each value of y occurs", NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
   .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
   .infer = infer,
   .nan = NEAP_NAN_DECIDES,
   .special = "NaN come last, each a value of its own",
-  .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .choose = choose, .run = run}, {0}},
-  .cases = "{ {x={{4,5}, dtype=\"i32\", low=0, high=6}, outputs=3}, {x={{7}, dtype=\"bool\"}, outputs=2}, {x={3,3}} }",
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .any_team = true,
+                                    .one_thread = true,
+                                    .choose = choose,
+                                    .run = run},
+                                   {0}},
+  .cases =
+    "{ {x={{4,5}, dtype=\"i32\", low=0, high=6}, outputs=3}, {x={{7}, dtype=\"bool\"}, outputs=2}, "
+    "{x={3,3}} }",
 };

@@ -1,29 +1,31 @@
-/* weighted_accumulate.c: WeightedAccumulate, a weighted sum over runs of a program: the gradient of a large batch from its
- * micro-batches.
+/* weighted_accumulate.c: WeightedAccumulate, a weighted sum over runs of a program: the gradient of
+ * a large batch from its micro-batches.
  *
- * The total is resident: the output is its next version, in the same storage. It is written after all that may fault, so a
- * micro-batch that fails adds nothing. INVARIANT: with keep = 0 the old total is not read: what an aborted step has left there,
- * NaN or not, ends with the first micro-batch of the next.
+ * The total is resident: the output is its next version, in the same storage. It is written after
+ * all that may fault, so a micro-batch that fails adds nothing. INVARIANT: with keep = 0 the old
+ * total is not read: what an aborted step has left there, NaN or not, ends with the first
+ * micro-batch of the next.
  */
 #include "math/vec.h"
 #include "ops/op.h"
 
 enum { TOTAL, G, WEIGHT, KEEP };
 
-/* out = keep total + weight g for elements [begin, end); out may be total. A keep of 0 has a loop of its own: 0 times
- * NaN would be NaN. */
-#define ACCUMULATE(suffix, T)                                                                            \
-  NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {                \
-    const neap_call *c = context;                                                                        \
-    const T weight = (T)neap_element_get(c->in[WEIGHT].type.dtype, c->in[WEIGHT].data, 0);               \
-    const T keep = (T)neap_element_get(c->in[KEEP].type.dtype, c->in[KEEP].data, 0);                     \
-    const T *g = c->in[G].data, *total = c->in[TOTAL].data;                                              \
-    T *out = c->out[0].data;                                                                             \
-    if (keep == 0) {                                                                                     \
-      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] = weight * g[i];                 \
-      return;                                                                                            \
-    }                                                                                                    \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] = keep * total[i] + weight * g[i]; \
+/* out = keep total + weight g for elements [begin, end); out may be total. A keep of 0 has a loop
+ * of its own: 0 times NaN would be NaN. */
+#define ACCUMULATE(suffix, T)                                                              \
+  NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {  \
+    const neap_call *c = context;                                                          \
+    const T weight = (T)neap_element_get(c->in[WEIGHT].type.dtype, c->in[WEIGHT].data, 0); \
+    const T keep = (T)neap_element_get(c->in[KEEP].type.dtype, c->in[KEEP].data, 0);       \
+    const T *g = c->in[G].data, *total = c->in[TOTAL].data;                                \
+    T *out = c->out[0].data;                                                               \
+    if (keep == 0) {                                                                       \
+      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] = weight * g[i];   \
+      return;                                                                              \
+    }                                                                                      \
+    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] =                    \
+      keep * total[i] + weight * g[i];                                                     \
   }
 ACCUMULATE(f32, float)
 ACCUMULATE(f64, double)
@@ -40,18 +42,21 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_type_equal(&c->in[G], &c->in[TOTAL]))
     return neap_infer_fail(c, NEAP_SHAPE, G, error, "g expects %s %s, as total has, got %s %s",
-                           neap_dtype_name(c->in[TOTAL].dtype), neap_shape_text(&c->in[TOTAL].shape, a),
-                           neap_dtype_name(c->in[G].dtype), neap_shape_text(&c->in[G].shape, b));
+                           neap_dtype_name(c->in[TOTAL].dtype),
+                           neap_shape_text(&c->in[TOTAL].shape, a), neap_dtype_name(c->in[G].dtype),
+                           neap_shape_text(&c->in[G].shape, b));
   for (int i = WEIGHT; i <= KEEP; i++)
     if (neap_shape_elems(&c->in[i].shape) != 1)
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s", c->op->inputs[i].name,
-                             neap_shape_text(&c->in[i].shape, a));
+      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s",
+                             c->op->inputs[i].name, neap_shape_text(&c->in[i].shape, a));
   c->out[0] = c->in[TOTAL];
   return NEAP_OK;
 }
 
 /* Two products and a sum for each element. */
-static void cost(const neap_infer *c, neap_cost *cost) { cost->flop = 3.0 * (double)neap_shape_elems(&c->in[TOTAL].shape); }
+static void cost(const neap_infer *c, neap_cost *cost) {
+  cost->flop = 3.0 * (double)neap_shape_elems(&c->in[TOTAL].shape);
+}
 
 const neap_op neap_op_WeightedAccumulate = {
   .name = "WeightedAccumulate",
@@ -70,5 +75,7 @@ const neap_op neap_op_WeightedAccumulate = {
   .infer = infer,
   .cost = cost,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
-  .cases = "{ {total={3,5}, g={3,5}, weight={}, keep={}, grad=false}, {total={7}, g={7}, weight={1}, keep={1}, grad=false} }",
+  .cases =
+    "{ {total={3,5}, g={3,5}, weight={}, keep={}, grad=false}, {total={7}, g={7}, weight={1}, "
+    "keep={1}, grad=false} }",
 };

@@ -1,7 +1,8 @@
-/* window.c: the geometry of a sliding window: reads the attributes kernel, stride, pad, dilation and checks them.
+/* window.c: the geometry of a sliding window: reads the attributes kernel, stride, pad, dilation
+ * and checks them.
  *
- * A window has three spatial dimensions, whatever x has: those that x lacks come first and have size 1, so that kernels
- * have one loop nest for one, two and three dimensions.
+ * A window has three spatial dimensions, whatever x has: those that x lacks come first and have
+ * size 1, so that kernels have one loop nest for one, two and three dimensions.
  */
 #include "ops/window.h"
 
@@ -10,11 +11,17 @@ static int64_t item(const neap_attr_value *list, int i, int64_t missing) {
   return list->n == 0 ? missing : list->n == 1 ? list->ints[0] : list->ints[i];
 }
 
-/* x (N,C,...). y NULL: its sizes are not known yet and stay 0. kernel NULL: it is an attribute (pools), else the
- * weight's. The attributes have been checked. */
-neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y, const int64_t *kernel) {
+/* x (N,C,...). y NULL: its sizes are not known yet and stay 0. kernel NULL: it is an attribute
+ * (pools), else the weight's. The attributes have been checked. */
+neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y,
+                           const int64_t *kernel) {
   const neap_attr_value *pad = &attrs[NEAP_WINDOW_PAD];
-  neap_window w = {.n = x->n_dim - 2, .batch = x->dim[0], .channels = x->dim[1], .n_in = 1, .n_out = 1, .n_kernel = 1};
+  neap_window w = {.n = x->n_dim - 2,
+                   .batch = x->dim[0],
+                   .channels = x->dim[1],
+                   .n_in = 1,
+                   .n_out = 1,
+                   .n_kernel = 1};
   for (int d = 0; d < 3; d++) {
     int i = d - (3 - w.n); /* its place in the user's lists */
     w.in[d] = w.out[d] = w.kernel[d] = w.stride[d] = w.dilation[d] = 1;
@@ -34,27 +41,30 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
   return w;
 }
 
-/* Lists have one item, one per spatial dimension, or (pads) a begin and an end per dimension. Their numbers are so small that
- * neither a window's reach nor a padded size leaves the integers. */
+/* Lists have one item, one per spatial dimension, or (pads) a begin and an end per dimension. Their
+ * numbers are so small that neither a window's reach nor a padded size leaves the integers. */
 static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
   for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++) {
     int got = c->attrs[a].n;
     if (got <= 1 || got == n || (a == NEAP_WINDOW_PAD && got == 2 * n)) continue;
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "%s expects 1 or %d values%s for %d spatial dimensions, got %d",
-                           c->op->attrs[a].name, n, a == NEAP_WINDOW_PAD ? " (or begins and ends)" : "", n, got);
+    return neap_infer_fail(
+      c, NEAP_ATTRIBUTE, 0, error, "%s expects 1 or %d values%s for %d spatial dimensions, got %d",
+      c->op->attrs[a].name, n, a == NEAP_WINDOW_PAD ? " (or begins and ends)" : "", n, got);
   }
   for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++)
     for (int i = 0; i < c->attrs[a].n; i++) {
       int64_t least = a == NEAP_WINDOW_PAD ? 0 : 1, x = c->attrs[a].ints[i];
       if (x < least || x > INT32_MAX)
-        return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "%s expects values from %lld to %lld, got %lld", c->op->attrs[a].name,
-                               (long long)least, (long long)INT32_MAX, (long long)x);
+        return neap_infer_fail(
+          c, NEAP_ATTRIBUTE, 0, error, "%s expects values from %lld to %lld, got %lld",
+          c->op->attrs[a].name, (long long)least, (long long)INT32_MAX, (long long)x);
     }
   return NEAP_OK;
 }
 
 /* Sets w->out as well: floor or (with `ceil`) ceiling of room / stride, plus 1. */
-neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool ceil, neap_window *w, neap_error *error) {
+neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool ceil, neap_window *w,
+                              neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
@@ -66,19 +76,23 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
     int64_t reach = neap_count_add(neap_count_mul(w->kernel[d] - 1, w->dilation[d]), 1),
             padded = w->in[d] + w->begin[d] + w->end[d];
     if (padded < reach || w->in[d] < 1)
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error,
-                             "a window of %lld elements needs at least as many, got %lld in x %s with its padding",
-                             (long long)reach, (long long)padded, neap_shape_text(x, text));
+      return neap_infer_fail(
+        c, NEAP_SHAPE, 0, error,
+        "a window of %lld elements needs at least as many, got %lld in x %s with its padding",
+        (long long)reach, (long long)padded, neap_shape_text(x, text));
     /* A pool's window must not lie in padding alone; a convolution's may: it sums zeros. */
     if (kernel == NULL && (w->begin[d] >= reach || w->end[d] >= reach))
-      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "pad expects less than the window's %lld elements, got %lld",
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                             "pad expects less than the window's %lld elements, got %lld",
                              (long long)reach, (long long)NEAP_MAX(w->begin[d], w->end[d]));
     int64_t room = padded - reach;
     w->out[d] = (ceil ? room + w->stride[d] - 1 : room) / w->stride[d] + 1;
-    /* Rounded up, the last window may begin in the padding behind x: it is dropped, as in PyTorch. */
+    /* Rounded up, the last window may begin in the padding behind x: it is dropped, as in
+     * PyTorch. */
     if (ceil && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->begin[d]) w->out[d]--;
     if (__builtin_mul_overflow(w->n_out, w->out[d], &w->n_out))
-      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s has more windows than can be counted", neap_shape_text(x, text));
+      return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s has more windows than can be counted",
+                             neap_shape_text(x, text));
   }
   return NEAP_OK;
 }
@@ -95,7 +109,8 @@ void neap_window_to_case(neap_onednn_case *c, const neap_window *w) {
   c->n_space = w->n;
   for (int d = 0; d < w->n; d++) {
     int from = 3 - w->n + d;
-    c->kernel[d] = w->kernel[from], c->stride[d] = w->stride[from], c->dilation[d] = w->dilation[from];
+    c->kernel[d] = w->kernel[from], c->stride[d] = w->stride[from],
+    c->dilation[d] = w->dilation[from];
     c->begin[d] = w->begin[from], c->end[d] = w->end[from];
   }
 }
@@ -103,9 +118,11 @@ void neap_window_to_case(neap_onednn_case *c, const neap_window *w) {
 int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape) {
   if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
   if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1) return 0;
-  bool in_order = true, channels_last = layout->order[0] == 0 && layout->order[shape->n_dim - 1] == 1;
+  bool in_order = true,
+       channels_last = layout->order[0] == 0 && layout->order[shape->n_dim - 1] == 1;
   for (int d = 0; d < shape->n_dim; d++) in_order &= layout->order[d] == d;
   for (int d = 1; d < shape->n_dim - 1; d++) channels_last &= layout->order[d] == d + 1;
-  if (layout->n_inner == 1) return in_order && layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
+  if (layout->n_inner == 1)
+    return in_order && layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
   return channels_last ? shape->dim[1] : in_order;
 }

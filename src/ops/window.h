@@ -1,25 +1,38 @@
-/* window.h: what Conv and the pools share: the geometry of a sliding window, and the plain kernels of Conv.
+/* window.h: what Conv and the pools share: the geometry of a sliding window, and the plain kernels
+ * of Conv.
  *
- * Every windowed op has the attributes kernel, stride, pad and dilation at positions 0 to 3, so that one reader serves
- * all. Geometry is in three spatial dimensions, depth, height, width; ranks 3 and 4 have leading ones.
+ * Every windowed op has the attributes kernel, stride, pad and dilation at positions 0 to 3, so
+ * that one reader serves all. Geometry is in three spatial dimensions, depth, height, width; ranks
+ * 3 and 4 have leading ones.
  */
 #ifndef NEAP_OPS_WINDOW_H
 #define NEAP_OPS_WINDOW_H
 
 #include "ops/fused.h"
 
-enum { NEAP_WINDOW_KERNEL, NEAP_WINDOW_STRIDE, NEAP_WINDOW_PAD, NEAP_WINDOW_DILATION, NEAP_WINDOW_N_ATTR };
+enum {
+  NEAP_WINDOW_KERNEL,
+  NEAP_WINDOW_STRIDE,
+  NEAP_WINDOW_PAD,
+  NEAP_WINDOW_DILATION,
+  NEAP_WINDOW_N_ATTR
+};
 
-#define NEAP_WINDOW_ATTRS(kernel_doc, kernel_required)                                                                       \
-  [NEAP_WINDOW_KERNEL] = {"kernel", kernel_doc, NEAP_ATTR_INTS, .required = (kernel_required), .least = 1, .most = 1 << 20}, \
-  [NEAP_WINDOW_STRIDE] = {"stride", "step of the window, one for all dimensions or one each", NEAP_ATTR_INTS, .least = 1,    \
-                          .most = 1 << 20},                                                                                  \
-  [NEAP_WINDOW_PAD] = {"pad", "zeros around x: one for all, one each, or all begins and then all ends", NEAP_ATTR_INTS,      \
-                       .most = 1 << 20},                                                                                     \
-  [NEAP_WINDOW_DILATION] = {"dilation", "distance of the window's elements, one for all or one each", NEAP_ATTR_INTS,        \
-                            .least = 1, .most = 1 << 20}
+#define NEAP_WINDOW_ATTRS(kernel_doc, kernel_required)                                           \
+  [NEAP_WINDOW_KERNEL] =                                                                         \
+    {"kernel",   kernel_doc,     NEAP_ATTR_INTS, .required = (kernel_required),                  \
+     .least = 1, .most = 1 << 20},                                                               \
+  [NEAP_WINDOW_STRIDE] = {"stride", "step of the window, one for all dimensions or one each",    \
+                          NEAP_ATTR_INTS, .least = 1, .most = 1 << 20},                          \
+  [NEAP_WINDOW_PAD] = {"pad",                                                                    \
+                       "zeros around x: one for all, one each, or all begins and then all ends", \
+                       NEAP_ATTR_INTS, .most = 1 << 20},                                         \
+  [NEAP_WINDOW_DILATION] = {"dilation",                                                          \
+                            "distance of the window's elements, one for all or one each",        \
+                            NEAP_ATTR_INTS, .least = 1, .most = 1 << 20}
 
-/* x (N,C,in...), y (N,C',out...). INVARIANT: all lists are filled, unused leading dimensions with 1 (pads with 0). */
+/* x (N,C,in...), y (N,C',out...). INVARIANT: all lists are filled, unused leading dimensions with 1
+ * (pads with 0). */
 typedef struct neap_window {
   int n;                   /* spatial dimensions of x: 1 to 3 */
   int64_t batch, channels; /* N, C of x */
@@ -29,31 +42,37 @@ typedef struct neap_window {
 } neap_window;
 
 /* Geometry of checked attributes; `kernel` NULL: from the attribute. y NULL: `out` is left 0. */
-neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y, const int64_t *kernel);
-/* As neap_window_of for input 0 = x, with every check and `out` computed. stride_is_kernel: default of pools. `ceil`:
- * sizes are rounded up, but the last window starts inside x or its leading padding (PyTorch's rule). */
-neap_status neap_window_infer(const neap_infer *infer, const int64_t *kernel, bool ceil, neap_window *window, neap_error *error);
+neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y,
+                           const int64_t *kernel);
+/* As neap_window_of for input 0 = x, with every check and `out` computed. stride_is_kernel: default
+ * of pools. `ceil`: sizes are rounded up, but the last window starts inside x or its leading
+ * padding (PyTorch's rule). */
+neap_status neap_window_infer(const neap_infer *infer, const int64_t *kernel, bool ceil,
+                              neap_window *window, neap_error *error);
 /* The shape (N, channels, out...). */
 neap_shape neap_window_shape(const neap_window *window, int64_t channels);
 
-/* Channels that lie side by side in a layout of (N,C,spatial) where planes are plain but for that: 1 plain, a block's, or all of
- * them; 0 for any other layout. Elements of one plane are as many steps apart. */
+/* Channels that lie side by side in a layout of (N,C,spatial) where planes are plain but for that:
+ * 1 plain, a block's, or all of them; 0 for any other layout. Elements of one plane are as many
+ * steps apart. */
 int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape);
 /* The window of a oneDNN problem. */
 void neap_window_to_case(neap_onednn_case *c, const neap_window *window);
 
 /* Outputs [*from, *to) of one dimension whose element `tap` falls on x positions [low, high). */
-static inline void neap_window_range(const neap_window *w, int d, int64_t tap, int64_t low, int64_t high, int64_t *from,
-                                     int64_t *to) {
-  int64_t shift = tap * w->dilation[d] - w->begin[d], s = w->stride[d]; /* x position = o * s + shift */
+static inline void neap_window_range(const neap_window *w, int d, int64_t tap, int64_t low,
+                                     int64_t high, int64_t *from, int64_t *to) {
+  /* x position = o * s + shift */
+  int64_t shift = tap * w->dilation[d] - w->begin[d], s = w->stride[d];
   int64_t a = low - shift, b = high - shift;
   *from = a <= 0 ? 0 : (a + s - 1) / s;
   *to = b <= 0 ? 0 : NEAP_MIN((b + s - 1) / s, w->out[d]);
 }
 
-/* ---- kernels of Conv: operands as in the records (conv.c) ------------------------------------------------------------------ */
+/* ---- kernels of Conv: operands as in the records (conv.c) ------------------------------------ */
 
-/* conv.c: checks of x, weight and bias; 2 N O L C/g K flops; window and groups of a oneDNN problem */
+/* conv.c: checks of x, weight and bias; 2 N O L C/g K flops; window and groups of a oneDNN
+ * problem */
 neap_status neap_conv_infer(neap_infer *infer, neap_error *error);
 void neap_conv_cost(const neap_infer *infer, neap_cost *cost);
 void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs);
@@ -76,8 +95,8 @@ void neap_conv_gemm_forward(const neap_call *call);
 void neap_conv_gemm_grad_input(const neap_call *call);
 void neap_conv_gemm_grad_weight(const neap_call *call);
 
-/* db (O) = sum of dy (N,O,spatial) over all else, in a layout of which neap_window_side_by_side knows; f32 or f64. Where output 1
- * is not wanted, nothing. */
+/* db (O) = sum of dy (N,O,spatial) over all else, in a layout of which neap_window_side_by_side
+ * knows; f32 or f64. Where output 1 is not wanted, nothing. */
 void neap_conv_sum_bias(const neap_call *call);
 
 #endif

@@ -1,25 +1,31 @@
-/* exact.c: branch and bound for blocks that live on a line. Asks "is there a packing of at most C bytes?", first for
- * the lower bound, then by bisection between what is excluded and what is found.
+/* exact.c: branch and bound for blocks that live on a line. Asks "is there a packing of at most C
+ * bytes?", first for the lower bound, then by bisection between what is excluded and what is found.
  *
- * The time line is cut into *sections*, the maximal sets of blocks that live at once; a block lives in a run of sections.
- * Blocks are placed in order of offset, each on top of what is already there, so that a state is a skyline: `floor` by
- * section, and for each block not yet placed `low`, the highest floor below it. The ideas are those of MiniMalloc (Maas et
- * al., ASPLOS 2023, and its repository's notes), which searches such pushed-down packings only:
- *   - a block that could rest no higher than the last one placed is *stuck* until a neighbour has raised its floor;
- *   - a block that would start above a place where another, unplaced one fits whole is not placed now (dominance);
- *   - in every section the lowest possible start plus all that is still to be placed there must fit (section inference);
- *   - where no unplaced block crosses from one section to the next, the two sides are solved on their own.
+ * The time line is cut into *sections*, the maximal sets of blocks that live at once; a block lives
+ * in a run of sections. Blocks are placed in order of offset, each on top of what is already there,
+ * so that a state is a skyline: `floor` by section, and for each block not yet placed `low`, the
+ * highest floor below it. The ideas are those of MiniMalloc (Maas et al., ASPLOS 2023, and its
+ * repository's notes), which searches such pushed-down packings only:
+ *   - a block that could rest no higher than the last one placed is *stuck* until a neighbour has
+ *     raised its floor;
+ *   - a block that would start above a place where another, unplaced one fits whole is not placed
+ *     now (dominance);
+ *   - in every section the lowest possible start plus all that is still to be placed there must fit
+ *     (section inference);
+ *   - where no unplaced block crosses from one section to the next, the two sides are solved on
+ *     their own.
  * Failed searches are restarted with another preference among blocks and twice the nodes.
  *
- * Sizes are counted in their common divisor. INVARIANT: `trail` undoes floor and low to any earlier state; `rest` and
- * `n_cross` follow from the stack of placed blocks.
+ * Sizes are counted in their common divisor. INVARIANT: `trail` undoes floor and low to any earlier
+ * state; `rest` and `n_cross` follow from the stack of placed blocks.
  */
 #include "pack/pack_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A block as the search sees it. Boxes are named by their place in the order of preference, blocks by the caller's index. */
+/* A block as the search sees it. Boxes are named by their place in the order of preference, blocks
+ * by the caller's index. */
 typedef struct box {
   int64_t size;
   int from, to; /* sections, inclusive */
@@ -32,8 +38,9 @@ typedef struct undo {
   int64_t *where, old;
 } undo;
 
-/* Heights and sizes are in units. Arrays are in the arena; only the trail, which grows, is freed on its own.
- * `lists` holds n (n + 1) ints at most: the tree is n deep, and a part of k boxes takes k for its list, k for its candidates. */
+/* Heights and sizes are in units. Arrays are in the arena; only the trail, which grows, is freed on
+ * its own. `lists` holds n (n + 1) ints at most: the tree is n deep, and a part of k boxes takes k
+ * for its list, k for its candidates. */
 typedef struct search {
   neap_pack_work *w;
   int n, n_section;
@@ -58,9 +65,10 @@ typedef struct search {
   neap_arena arena;
 } search;
 
-/* ---- the tree ------------------------------------------------------------------------------------------------------------ */
+/* ---- the tree -------------------------------------------------------------------------------- */
 
-/* Writes a word so that go_back can undo it. False: memory is refused, nothing is written, and the search is stopped. */
+/* Writes a word so that go_back can undo it. False: memory is refused, nothing is written, and the
+ * search is stopped. */
 static bool set(search *x, int64_t *where, int64_t value) {
   if (!neap_list_grow(&x->trail, &x->trail_cap, x->n_trail + 1, sizeof *x->trail)) {
     x->out_of_memory = x->stopped = true;
@@ -71,8 +79,9 @@ static bool set(search *x, int64_t *where, int64_t value) {
   return true;
 }
 
-/* Puts box b at its lowest start: raises the floor of its sections and the lowest start of each unplaced box that it meets.
- * When memory is refused the state is half changed but `stopped` is set: the caller looks at that before it goes on. */
+/* Puts box b at its lowest start: raises the floor of its sections and the lowest start of each
+ * unplaced box that it meets. When memory is refused the state is half changed but `stopped` is
+ * set: the caller looks at that before it goes on. */
 static void place(search *x, int b) {
   const box *it = &x->box[b];
   int64_t top = x->low[b] + it->size;
@@ -107,7 +116,8 @@ static void go_back(search *x, int n_stack, int n_trail) {
   }
 }
 
-/* Part of the problem at one node of the tree: its unplaced boxes, lowest start first, equal ones by preference. */
+/* Part of the problem at one node of the tree: its unplaced boxes, lowest start first, equal ones
+ * by preference. */
 typedef struct part {
   int n;
   int *list;
@@ -115,8 +125,9 @@ typedef struct part {
   int last_box; /* and which: of boxes at one offset the preferred one comes first */
 } part;
 
-/* Whether box b may not come next: it would lie below the last box placed, or at its height though the preferred one goes first.
- * One packing is then met in one order of placing only, that of offset and then preference. */
+/* Whether box b may not come next: it would lie below the last box placed, or at its height though
+ * the preferred one goes first. One packing is then met in one order of placing only, that of
+ * offset and then preference. */
 static bool is_stuck(const search *x, const part *p, int b) {
   return x->low[b] < p->last || (b < p->last_box && x->low[b] == p->last);
 }
@@ -130,18 +141,21 @@ static int next_bare(int *next, int s) {
   return s;
 }
 
-/* Box b starts at `start` at the lowest: whether all that is bare of its sections holds that and what is still to come. */
+/* Box b starts at `start` at the lowest: whether all that is bare of its sections holds that and
+ * what is still to come. */
 static bool paint(search *x, int b, int64_t start) {
   const box *it = &x->box[b];
-  for (int s = next_bare(x->next_section, it->from); s <= it->to; s = next_bare(x->next_section, s)) {
+  for (int s = next_bare(x->next_section, it->from); s <= it->to;
+       s = next_bare(x->next_section, s)) {
     if (NEAP_MAX(x->floor[s], start) + x->rest[s] > x->capacity) return false;
     x->next_section[s] = s + 1;
   }
   return true;
 }
 
-/* Section inference, with boxes in order of their lowest start, so that the first to reach a section is the lowest there:
- * those at `last`, then the stuck ones, which end up above it, then the others. */
+/* Section inference, with boxes in order of their lowest start, so that the first to reach a
+ * section is the lowest there: those at `last`, then the stuck ones, which end up above it, then
+ * the others. */
 static bool sections_fit(search *x, const part *p, int from, int to) {
   int n_low = 0;
   for (int s = from; s <= to + 1; s++) x->next_section[s] = s;
@@ -154,7 +168,8 @@ static bool sections_fit(search *x, const part *p, int from, int to) {
   return true;
 }
 
-/* Whether all may still fit; *height: a candidate must start below it, or another box would fit whole under it. */
+/* Whether all may still fit; *height: a candidate must start below it, or another box would fit
+ * whole under it. */
 static bool may_fit(search *x, const part *p, int64_t *height) {
   int64_t h = INT64_MAX;
   int from = x->n_section, to = -1;
@@ -170,13 +185,15 @@ static bool may_fit(search *x, const part *p, int64_t *height) {
   return h > p->last && sections_fit(x, p, from, to);
 }
 
-/* Places all boxes of the part. True: `offset` holds a packing of them. False: there is none on top of what is placed, unless
- * `stopped` is set; then nothing is known; either way the state is as before the call. */
+/* Places all boxes of the part. True: `offset` holds a packing of them. False: there is none on top
+ * of what is placed, unless `stopped` is set; then nothing is known; either way the state is as
+ * before the call. */
 static bool solve(search *x, part p);
 
-/* Into `list`: the boxes of p but b that start in sections (begin, end], ordered again. Only neighbours of b have moved, and
- * all to the top of b: two ordered lists are merged. */
-static int part_list(const search *x, const part *p, int b, int begin, int end, int *list, int *moved) {
+/* Into `list`: the boxes of p but b that start in sections (begin, end], ordered again. Only
+ * neighbours of b have moved, and all to the top of b: two ordered lists are merged. */
+static int part_list(const search *x, const part *p, int b, int begin, int end, int *list,
+                     int *moved) {
   int64_t top = x->offset[b] + x->box[b].size;
   int n = 0, n_moved = 0, k = 0;
   for (int i = 0; i < p->n; i++) {
@@ -187,7 +204,8 @@ static int part_list(const search *x, const part *p, int b, int begin, int end, 
     else
       list[n++] = c;
   }
-  for (int i = 1; i < n_moved; i++) { /* by preference; those that were there before come ordered already */
+  /* by preference; those that were there before come ordered already */
+  for (int i = 1; i < n_moved; i++) {
     int c = moved[i], at = i;
     for (; at > 0 && moved[at - 1] > c; at--) moved[at] = moved[at - 1];
     moved[at] = c;
@@ -197,8 +215,9 @@ static int part_list(const search *x, const part *p, int b, int begin, int end, 
   return n + n_moved;
 }
 
-/* The part without box b, which has just been placed, cut where b was the last to cross: the pieces share no section, so that
- * one which can't be solved fails at once, without trying what the others could do instead. */
+/* The part without box b, which has just been placed, cut where b was the last to cross: the pieces
+ * share no section, so that one which can't be solved fails at once, without trying what the others
+ * could do instead. */
 static bool solve_rest(search *x, const part *p, int b) {
   const box *it = &x->box[b];
   int room = x->list_room, begin = -1; /* sections up to `begin` are done */
@@ -215,14 +234,16 @@ static bool solve_rest(search *x, const part *p, int b) {
   return ok;
 }
 
-/* One section of `narrow`: a box that starts too high for the rest to fit above it can't be the lowest there, so it lies on one
- * that can. Sets *moved when a start has risen. False: no box can be the lowest, or one no longer fits. */
+/* One section of `narrow`: a box that starts too high for the rest to fit above it can't be the
+ * lowest there, so it lies on one that can. Sets *moved when a start has risen. False: no box can
+ * be the lowest, or one no longer fits. */
 static bool narrow_section(search *x, int s, bool *moved) {
   int64_t latest = x->capacity - x->rest[s], lowest_end = INT64_MAX;
   const int *in = x->inside + x->inside_at[s], *end = x->inside + x->inside_at[s + 1];
   x->w->n_step += end - in;
   for (const int *b = in; b < end; b++)
-    if (!x->is_placed[*b] && x->start[*b] <= latest) lowest_end = NEAP_MIN(lowest_end, x->start[*b] + x->box[*b].size);
+    if (!x->is_placed[*b] && x->start[*b] <= latest)
+      lowest_end = NEAP_MIN(lowest_end, x->start[*b] + x->box[*b].size);
   if (lowest_end == INT64_MAX) return false;
   for (const int *b = in; b < end; b++) {
     if (x->is_placed[*b] || x->start[*b] <= latest || x->start[*b] >= lowest_end) continue;
@@ -235,8 +256,9 @@ static bool narrow_section(search *x, int s, bool *moved) {
 
 enum { MAX_ROUND = 4 };
 
-/* Raises `start`, the lowest start of each box of the part, section by section until nothing moves or for MAX_ROUND rounds:
- * the first rounds find nearly all, and stopping early is safe, since every round gives valid bounds. False: nothing fits. */
+/* Raises `start`, the lowest start of each box of the part, section by section until nothing moves
+ * or for MAX_ROUND rounds: the first rounds find nearly all, and stopping early is safe, since
+ * every round gives valid bounds. False: nothing fits. */
 static bool narrow(search *x, const part *p) {
   int from = x->n_section, to = -1;
   for (int i = 0; i < p->n; i++) {
@@ -264,10 +286,12 @@ static bool solve(search *x, part p) {
   if (++x->n_node > x->node_limit || x->w->n_step > x->stop_at) x->stopped = true;
   int64_t height;
   if (x->stopped || !may_fit(x, &p, &height) || !narrow(x, &p)) return false;
-  /* A box whose start was narrowed upward lies at its present floor in no packing: it waits until a neighbour raises that. */
+  /* A box whose start was narrowed upward lies at its present floor in no packing: it waits until a
+   * neighbour raises that. */
   int *candidate = x->lists + x->list_room, n = 0;
   for (int i = 0; i < p.n && x->low[p.list[i]] < height; i++)
-    if (!is_stuck(x, &p, p.list[i]) && x->start[p.list[i]] == x->low[p.list[i]]) candidate[n++] = p.list[i];
+    if (!is_stuck(x, &p, p.list[i]) && x->start[p.list[i]] == x->low[p.list[i]])
+      candidate[n++] = p.list[i];
   x->list_room += n;
   bool ok = false;
   for (int i = 0; i < n && !ok && !x->stopped; i++) {
@@ -280,7 +304,7 @@ static bool solve(search *x, part p) {
   return ok;
 }
 
-/* ---- setting up -------------------------------------------------------------------------------------------------------------- */
+/* ---- setting up ------------------------------------------------------------------------------ */
 
 /* Euclid's; the other one when one is 0. */
 static int64_t common_divisor(int64_t a, int64_t b) {
@@ -307,9 +331,9 @@ static int compare_events(const void *a, const void *b) {
   return x->block < y->block ? -1 : 1;
 }
 
-/* Section by block, inclusive, into from and to; n_section. A set of blocks is maximal where the next event after a start is an
- * end, and there a section closes. O(n log n). Lives that overlap share a section, and those that don't share none.
- * False: memory is refused. */
+/* Section by block, inclusive, into from and to; n_section. A set of blocks is maximal where the
+ * next event after a start is an end, and there a section closes. O(n log n). Lives that overlap
+ * share a section, and those that don't share none. False: memory is refused. */
 static bool find_sections(search *x, int *from, int *to) {
   const neap_block *block = x->w->block;
   event *events = neap_alloc(2 * (size_t)x->n * sizeof *events);
@@ -345,18 +369,23 @@ static int compare_boxes(const void *a, const void *b) {
 
 enum { N_RANK = 5 };
 
-/* Makes the boxes anew, in order of preference `which`: what lives long, is large, or lives where it is crowded comes first.
- * `seed` mixes in chance, a factor from 1 to 1.5 on each rank; 0: none. `total` by section: all bytes there. The factor 1e12
- * makes one number of two: crowd counts first, as long as areas are smaller. */
-static void rank_boxes(search *x, const int *from, const int *to, const int64_t *total, int which, int seed) {
+/* Makes the boxes anew, in order of preference `which`: what lives long, is large, or lives where
+ * it is crowded comes first. `seed` mixes in chance, a factor from 1 to 1.5 on each rank; 0: none.
+ * `total` by section: all bytes there. The factor 1e12 makes one number of two: crowd counts first,
+ * as long as areas are smaller. */
+static void rank_boxes(search *x, const int *from, const int *to, const int64_t *total, int which,
+                       int seed) {
   uint64_t state = (uint64_t)seed * 0x9e3779b97f4a7c15u + 1;
   for (int b = 0; b < x->n; b++) {
     box *it = &x->box[b];
-    *it = (box){.size = (int64_t)x->w->block[b].bytes / x->unit, .from = from[b], .to = to[b], .block = b};
+    *it = (box){
+      .size = (int64_t)x->w->block[b].bytes / x->unit, .from = from[b], .to = to[b], .block = b};
     int64_t most = 0;
     for (int s = it->from; s <= it->to; s++) most = NEAP_MAX(most, total[s]);
-    double width = (double)x->w->block[b].last - x->w->block[b].first + 1, area = width * (double)it->size, crowd = (double)most;
-    double rank[N_RANK] = {width, crowd * 1e12 + area, crowd * 1e12 + width, area, (double)it->size};
+    double width = (double)x->w->block[b].last - x->w->block[b].first + 1,
+           area = width * (double)it->size, crowd = (double)most;
+    double rank[N_RANK] = {width, crowd * 1e12 + area, crowd * 1e12 + width, area,
+                           (double)it->size};
     state = state * 6364136223846793005u + 1442695040888963407u;
     double chance = seed == 0 ? 0 : (double)(state >> 40) * 0x1p-24;
     it->rank = rank[which] * (1 + 0.5 * chance);
@@ -372,19 +401,21 @@ static int64_t count_near(const search *x) {
   return n;
 }
 
-/* The boxes that meet each box. By sections, which holds for lives too; anew for each preference, since boxes change places. */
+/* The boxes that meet each box. By sections, which holds for lives too; anew for each preference,
+ * since boxes change places. */
 static void find_near(search *x) {
   int n = 0;
   for (int a = 0; a < x->n; a++) {
     x->near_at[a] = n;
     for (int b = 0; b < x->n; b++)
-      if (a != b && x->box[a].from <= x->box[b].to && x->box[b].from <= x->box[a].to) x->near[n++] = b;
+      if (a != b && x->box[a].from <= x->box[b].to && x->box[b].from <= x->box[a].to)
+        x->near[n++] = b;
   }
   x->near_at[x->n] = n;
 }
 
-/* Room for the boxes by section; `inside` holds as many as lives are long in all, whatever the preference.
- * False: memory is refused. */
+/* Room for the boxes by section; `inside` holds as many as lives are long in all, whatever the
+ * preference. False: memory is refused. */
 static bool find_inside(search *x, const int *from, const int *to) {
   size_t n = 0;
   for (int b = 0; b < x->n; b++) n += (size_t)(to[b] - from[b] + 1);
@@ -403,7 +434,8 @@ static void fill_inside(search *x) {
   x->inside_at[x->n_section] = n;
 }
 
-/* The empty skyline: nothing is placed, all boxes are to come, no node has been visited. The trail keeps its room. */
+/* The empty skyline: nothing is placed, all boxes are to come, no node has been visited. The trail
+ * keeps its room. */
 static void reset(search *x) {
   memset(x->floor, 0, (size_t)x->n_section * sizeof *x->floor);
   memset(x->rest, 0, (size_t)x->n_section * sizeof *x->rest);
@@ -423,7 +455,8 @@ static void reset(search *x) {
 /* NO is a proof: the tree was walked to its end. UNKNOWN: nodes, steps or memory ran out. */
 typedef enum answer { YES, NO, UNKNOWN } answer;
 
-/* One search with the present preference, over all parts that no block crosses from the start, one after another. */
+/* One search with the present preference, over all parts that no block crosses from the start, one
+ * after another. */
 static answer ask_once(search *x) {
   int *list = x->lists;
   bool ok = true;
@@ -445,13 +478,15 @@ enum { FIRST_NODES = 2000, PATIENCE = 8 };
 /* What a preference costs before the search: all pairs of boxes, and all boxes by section. */
 static int64_t n_setting_up(const search *x) { return (int64_t)x->n * (x->n + x->n_section); }
 
-/* Whether all fit into `capacity` units; on YES the packing goes into the work. Ends when the work has come to `stop_at`
- * steps, or to its own limit.
+/* Whether all fit into `capacity` units; on YES the packing goes into the work. Ends when the work
+ * has come to `stop_at` steps, or to its own limit.
  *
- * Tries one preference after another until one answers or the steps are used up. Each round has all of them, mixed with
- * chance from the second round on, and one as it is with more patience; the next round has twice the nodes. Many short
- * tries and a few long ones: hard instances differ in which of the two they yield to. */
-static answer ask(search *x, int64_t capacity, int64_t stop_at, const int *from, const int *to, const int64_t *total) {
+ * Tries one preference after another until one answers or the steps are used up. Each round has all
+ * of them, mixed with chance from the second round on, and one as it is with more patience; the
+ * next round has twice the nodes. Many short tries and a few long ones: hard instances differ in
+ * which of the two they yield to. */
+static answer ask(search *x, int64_t capacity, int64_t stop_at, const int *from, const int *to,
+                  const int64_t *total) {
   answer got = UNKNOWN;
   x->capacity = capacity;
   x->stop_at = NEAP_MIN(stop_at, x->w->most_steps);
@@ -479,11 +514,14 @@ static answer ask(search *x, int64_t capacity, int64_t stop_at, const int *from,
   return YES;
 }
 
-/* All arrays but `inside`, zeroed, from the arena; sections are no more than blocks. False: memory is refused. */
+/* All arrays but `inside`, zeroed, from the arena; sections are no more than blocks. False: memory
+ * is refused. */
 static bool take_arrays(search *x, int64_t n_near, int **from, int **to, int64_t **total) {
   size_t n = (size_t)x->n + 2;
   int64_t **longs[] = {&x->low, &x->start, &x->offset, &x->floor, &x->rest, total};
-  int **ints[] = {&x->near_at, &x->inside_at, &x->n_cross, &x->next_section, &x->moved, &x->is_placed, &x->stack, from, to};
+  int **ints[] = {&x->near_at,      &x->inside_at, &x->n_cross,
+                  &x->next_section, &x->moved,     &x->is_placed,
+                  &x->stack,        from,          to};
   for (int i = 0; i < NEAP_COUNT(longs); i++)
     if ((*longs[i] = neap_arena_alloc(&x->arena, n * sizeof(int64_t))) == NULL) return false;
   for (int i = 0; i < NEAP_COUNT(ints); i++)
@@ -494,8 +532,8 @@ static bool take_arrays(search *x, int64_t n_near, int **from, int **to, int64_t
   return x->box != NULL && x->near != NULL && x->lists != NULL;
 }
 
-/* Bytes in a unit: the sizes' common divisor, since in a pushed-down packing every offset is a sum of sizes. 0: the divisor
- * does not keep some alignment; such blocks are not for this search. */
+/* Bytes in a unit: the sizes' common divisor, since in a pushed-down packing every offset is a sum
+ * of sizes. 0: the divisor does not keep some alignment; such blocks are not for this search. */
 static int64_t find_unit(const neap_pack_work *w) {
   int64_t unit = 0, align = 1;
   for (int b = 0; b < w->n; b++) {
@@ -505,23 +543,26 @@ static int64_t find_unit(const neap_pack_work *w) {
   return unit > 0 && unit % align == 0 ? unit : 0;
 }
 
-/* `low` and `high` bracket the least capacity: below `low` is excluded, `high` is found. A target without an answer moves only
- * `tried`, where the bisection goes on, because nothing is proved of it. MEMORY is the one failure; what the search is not
- * made for (a matrix, too many blocks, odd alignments) is left as it is, with OK. */
+/* `low` and `high` bracket the least capacity: below `low` is excluded, `high` is found. A target
+ * without an answer moves only `tried`, where the bisection goes on, because nothing is proved of
+ * it. MEMORY is the one failure; what the search is not made for (a matrix, too many blocks, odd
+ * alignments) is left as it is, with OK. */
 neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error) {
   search x = {.w = w, .n = w->n, .unit = find_unit(w)};
   int *from, *to;
   int64_t *total;
   if (x.unit == 0 || w->conflict != NULL || w->n > NEAP_PACK_EXACT_MAX) return NEAP_OK;
   neap_status status = NEAP_OK;
-  if (!take_arrays(&x, count_near(&x), &from, &to, &total) || !find_sections(&x, from, to) || !find_inside(&x, from, to)) {
+  if (!take_arrays(&x, count_near(&x), &from, &to, &total) || !find_sections(&x, from, to) ||
+      !find_inside(&x, from, to)) {
     status = neap_fail_memory(error, (size_t)w->n * (size_t)w->n * sizeof(int), "exact packing");
     goto done;
   }
   for (int b = 0; b < x.n; b++)
     for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
   int64_t low = ((int64_t)goal_bytes + x.unit - 1) / x.unit; /* all below is excluded */
-  int64_t tried = low, percent = 75;                         /* below `tried` no answer came; the bound itself gets most of it */
+  /* below `tried` no answer came; the bound itself gets most of it */
+  int64_t tried = low, percent = 75;
   for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory; percent = 25) {
     int64_t high = (int64_t)w->best_bytes / x.unit, now = w->n_step;
     if (target >= high) break;
@@ -532,7 +573,8 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *er
     tried = NEAP_MAX(tried, low);
     target = tried + (high - tried) / 2; /* below `high`, so that each answer narrows */
   }
-  if (x.out_of_memory) status = neap_fail_memory(error, (size_t)x.trail_cap * sizeof *x.trail, "exact packing");
+  if (x.out_of_memory)
+    status = neap_fail_memory(error, (size_t)x.trail_cap * sizeof *x.trail, "exact packing");
 done:
   neap_free(x.trail);
   neap_arena_fini(&x.arena);

@@ -1,9 +1,10 @@
-/* greedy.c: packing by placing blocks one after another, each in a gap between the blocks already placed that it
- * conflicts with. What decides is the order: by size, by length of life, by both, by first step.
+/* greedy.c: packing by placing blocks one after another, each in a gap between the blocks already
+ * placed that it conflicts with. What decides is the order: by size, by length of life, by both, by
+ * first step.
  *
- * The blocks placed are kept in one list ordered by offset, so that one walk meets the gaps from low to high: O(n) for a
- * block, O(n^2) in all, with a small constant (a walk for a lowest fit ends at the first gap). Lives are copied into the
- * list, so that the walk reads memory in order.
+ * The blocks placed are kept in one list ordered by offset, so that one walk meets the gaps from
+ * low to high: O(n) for a block, O(n^2) in all, with a small constant (a walk for a lowest fit ends
+ * at the first gap). Lives are copied into the list, so that the walk reads memory in order.
  */
 #include "pack/pack_int.h"
 
@@ -18,16 +19,19 @@ struct neap_placed {
 
 size_t neap_pack_placed_bytes(int n) { return (size_t)n * sizeof(neap_placed); }
 
-/* The offset for block b among n placed ones: the lowest gap that holds it, or with NEAP_FIT_BEST the one that it fills best;
- * without a gap, on top of all that it conflicts with. `top` is the highest end among conflicting blocks met so far: lives
- * differ, so that a block that begins higher may end lower. O(n). */
-static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_placed *placed, int n) {
+/* The offset for block b among n placed ones: the lowest gap that holds it, or with NEAP_FIT_BEST
+ * the one that it fills best; without a gap, on top of all that it conflicts with. `top` is the
+ * highest end among conflicting blocks met so far: lives differ, so that a block that begins higher
+ * may end lower. O(n). */
+static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_placed *placed,
+                       int n) {
   const neap_block *block = &w->block[b];
   const uint64_t *row = w->conflict != NULL ? w->conflict + (size_t)b * (size_t)w->n_word : NULL;
   size_t top = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
   for (int i = 0; i < n; i++) {
     const neap_placed *p = &placed[i];
-    if (row != NULL ? (row[p->block >> 6] >> (p->block & 63) & 1u) == 0 : p->first > block->last || p->last < block->first)
+    if (row != NULL ? (row[p->block >> 6] >> (p->block & 63) & 1u) == 0
+                    : p->first > block->last || p->last < block->first)
       continue;
     if (p->offset > top) {
       size_t start = neap_round_up(top, block->align);
@@ -55,7 +59,8 @@ static void insert(neap_placed *placed, int n, neap_placed item) {
   placed[low] = item;
 }
 
-size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset) {
+size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_t limit,
+                        neap_placed *room, size_t *offset) {
   size_t total = 0;
   int n = 0;
   for (int i = 0; i < w->n; i++) {
@@ -72,7 +77,7 @@ size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_
   return total;
 }
 
-/* ---- static orders ------------------------------------------------------------------------------------------------ */
+/* ---- static orders --------------------------------------------------------------------------- */
 
 /* What a static order sorts by. */
 typedef struct key {
@@ -80,7 +85,8 @@ typedef struct key {
   int block;
 } key;
 
-/* Larger first; ties by the definition, so that equal input gives an equal plan on every machine. */
+/* Larger first; ties by the definition, so that equal input gives an equal plan on every
+ * machine. */
 static int compare_keys(const void *a, const void *b) {
   const key *x = a, *y = b;
   if (x->major != y->major) return x->major > y->major ? -1 : 1;
@@ -97,25 +103,31 @@ static double life_of(const neap_pack_work *w, int b) {
   return n;
 }
 
-/* By order: what the plan says of who packed it. Two orders by size differ in their ties (start, life). */
+/* By order: what the plan says of who packed it. Two orders by size differ in their ties (start,
+ * life). */
 static const char *const names[] = {"size", "size", "area", "life", "start"};
 
-/* Blocks into `order` by static order `which`, an index of `names`. Starts are negated, since larger keys come first. */
+/* Blocks into `order` by static order `which`, an index of `names`. Starts are negated, since
+ * larger keys come first. */
 static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int b = 0; b < w->n; b++) {
-    double size = (double)w->block[b].bytes, life = life_of(w, b), start = -(double)w->block[b].first;
-    double major[] = {size, size, size * life, life, start}, minor[] = {start, life, start, size, size};
+    double size = (double)w->block[b].bytes, life = life_of(w, b),
+           start = -(double)w->block[b].first;
+    double major[] = {size, size, size * life, life, start},
+           minor[] = {start, life, start, size, size};
     keys[b] = (key){major[which], minor[which], b};
   }
   qsort(keys, (size_t)w->n, sizeof *keys, compare_keys);
   for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
 }
 
-/* Ten packings, O(n^2) each; one that can't beat the best so far is given up at the block where that shows. The limit is
- * looked at between two of them: there is always a packing. Fails with MEMORY alone. */
+/* Ten packings, O(n^2) each; one that can't beat the best so far is given up at the block where
+ * that shows. The limit is looked at between two of them: there is always a packing. Fails with
+ * MEMORY alone. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
   neap_status status = NEAP_OK;
-  size_t n = (size_t)w->n, bytes = n * (sizeof(key) + sizeof(int) + sizeof(size_t)) + neap_pack_placed_bytes(w->n);
+  size_t n = (size_t)w->n,
+         bytes = n * (sizeof(key) + sizeof(int) + sizeof(size_t)) + neap_pack_placed_bytes(w->n);
   neap_arena arena = {0};
   key *keys = neap_arena_alloc(&arena, n * sizeof *keys);
   int *order = neap_arena_alloc(&arena, n * sizeof *order);

@@ -1,10 +1,11 @@
 /* pack.c: offsets for blocks, so that blocks that conflict share no byte and the total is small.
  *
- * Blocks conflict when their lives overlap on a line of steps, or as a matrix says. The way up: greedy orders, then a
- * exact search on a line, or a local search over orders where that can't be had; each stops as soon as the lower bound is
- * reached, which proves the result.
- * INVARIANT: lower bound <= total; the lower bound is the most bytes in blocks that conflict pairwise, as far as known: on
- * a line the exact maximum over steps; for a matrix the best clique found greedily, or what the caller knows.
+ * Blocks conflict when their lives overlap on a line of steps, or as a matrix says. The way up:
+ * greedy orders, then a exact search on a line, or a local search over orders where that can't be
+ * had; each stops as soon as the lower bound is reached, which proves the result.
+ * INVARIANT: lower bound <= total; the lower bound is the most bytes in blocks that conflict
+ * pairwise, as far as known: on a line the exact maximum over steps; for a matrix the best clique
+ * found greedily, or what the caller knows.
  */
 #include "pack/pack_int.h"
 
@@ -27,11 +28,13 @@ static int compare_events(const void *a, const void *b) {
   return (int)x->is_start - (int)y->is_start;
 }
 
-/* The most bytes live at one step, by a sweep over the ends of lives: O(n log n), whatever the number of steps. */
+/* The most bytes live at one step, by a sweep over the ends of lives: O(n log n), whatever the
+ * number of steps. */
 static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
   size_t n = 2 * (size_t)w->n, live = 0, most = 0;
   event *events = neap_alloc(n * sizeof *events);
-  if (events == NULL) return neap_fail_memory(error, n * sizeof *events, "the lower bound of a packing");
+  if (events == NULL)
+    return neap_fail_memory(error, n * sizeof *events, "the lower bound of a packing");
   for (int b = 0; b < w->n; b++) {
     events[2 * b] = (event){w->block[b].first, w->block[b].bytes, true};
     events[2 * b + 1] = (event){(int64_t)w->block[b].last + 1, w->block[b].bytes, false};
@@ -46,7 +49,8 @@ static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error
   return NEAP_OK;
 }
 
-/* Cliques tried for the bound of a matrix. A heaviest clique is NP-hard to find, and any clique is a valid bound. */
+/* Cliques tried for the bound of a matrix. A heaviest clique is NP-hard to find, and any clique is
+ * a valid bound. */
 enum { N_SEED = 64 };
 
 /* Largest first, then by index. */
@@ -56,9 +60,11 @@ static int compare_sizes(const void *a, const void *b) {
   return x->step < y->step ? -1 : 1;
 }
 
-/* Bytes of the clique that holds `seed` and then every block, largest first, that conflicts with all taken so far.
- * `left`: room for a row, the blocks that conflict with all of the clique. O(n + clique * n_word). */
-static size_t clique_bytes(const neap_pack_work *w, const event *by_size, int seed, uint64_t *left) {
+/* Bytes of the clique that holds `seed` and then every block, largest first, that conflicts with
+ * all taken so far. `left`: room for a row, the blocks that conflict with all of the clique. O(n +
+ * clique * n_word). */
+static size_t clique_bytes(const neap_pack_work *w, const event *by_size, int seed,
+                           uint64_t *left) {
   size_t words = (size_t)w->n_word, bytes = w->block[seed].bytes;
   memcpy(left, w->conflict + (size_t)seed * words, words * sizeof *left);
   for (int i = 0; i < w->n; i++) {
@@ -82,19 +88,23 @@ static neap_status clique_bound(const neap_pack_work *w, size_t *bound, neap_err
   }
   for (int b = 0; b < w->n; b++) by_size[b] = (event){b, w->block[b].bytes, false};
   qsort(by_size, n, sizeof *by_size, compare_sizes);
-  for (int i = 0; i < w->n && i < N_SEED; i++) *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, (int)by_size[i].step, left));
+  for (int i = 0; i < w->n && i < N_SEED; i++)
+    *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, (int)by_size[i].step, left));
 done:
   neap_free(by_size);
   neap_free(left);
   return status;
 }
 
-/* ARGUMENT error for a life that ends before it begins, and for sizes that are too large to add up, alignment included. */
-static neap_status check_blocks(int n, const neap_block *block, const neap_pack_options *options, neap_error *error) {
+/* ARGUMENT error for a life that ends before it begins, and for sizes that are too large to add up,
+ * alignment included. */
+static neap_status check_blocks(int n, const neap_block *block, const neap_pack_options *options,
+                                neap_error *error) {
   size_t sum = 0;
   for (int b = 0; b < n; b++) {
     if (options->conflict == NULL && block[b].first > block[b].last)
-      return neap_fail(error, NEAP_ARGUMENT, "block %d lives from step %d to step %d", b, block[b].first, block[b].last);
+      return neap_fail(error, NEAP_ARGUMENT, "block %d lives from step %d to step %d", b,
+                       block[b].first, block[b].last);
     if (block[b].bytes > SIZE_MAX / 4 - sum || block[b].align > SIZE_MAX / 8)
       return neap_fail(error, NEAP_ARGUMENT, "blocks are too large to add up (at block %d)", b);
     sum += block[b].bytes + block[b].align;
@@ -102,9 +112,11 @@ static neap_status check_blocks(int n, const neap_block *block, const neap_pack_
   return NEAP_OK;
 }
 
-/* The way up. A line's bound is computed; a matrix has the caller's, or a clique's. `stop_at_bytes` of the work is then the
- * bound or the caller's larger word for good enough; `proved` speaks of the bound alone. */
-static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
+/* The way up. A line's bound is computed; a matrix has the caller's, or a clique's. `stop_at_bytes`
+ * of the work is then the bound or the caller's larger word for good enough; `proved` speaks of the
+ * bound alone. */
+static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *options,
+                              neap_pack_result *result, neap_error *error) {
   size_t bound = 0;
   bool is_line = w->conflict == NULL;
   NEAP_TRY(is_line ? line_bound(w, &bound, error) : clique_bound(w, &bound, error));
@@ -113,36 +125,44 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
   w->best_bytes = SIZE_MAX;
   NEAP_TRY(neap_pack_try_orders(w, error));
   bool exact = is_line && w->n <= NEAP_PACK_EXACT_MAX;
-  if (!neap_pack_is_done(w)) NEAP_TRY(exact ? neap_pack_exact(w, w->stop_at_bytes, error) : neap_pack_search(w, error));
+  if (!neap_pack_is_done(w))
+    NEAP_TRY(exact ? neap_pack_exact(w, w->stop_at_bytes, error) : neap_pack_search(w, error));
   *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer};
   return NEAP_OK;
 }
 
-/* lower bound <= total, and no two blocks that conflict share a byte; quadratic, so very many are looked at by their sizes alone. */
+/* lower bound <= total, and no two blocks that conflict share a byte; quadratic, so very many are
+ * looked at by their sizes alone. */
 static void check_packing(const neap_pack_work *w, const neap_pack_result *result) {
   enum { MOST_PAIRS = 3000 };
   size_t end = 0;
   for (int a = 0; a < w->n; a++) {
     const neap_block *x = &w->block[a];
-    NEAP_ASSERT(x->align <= 1 || w->offset[a] % x->align == 0, "block %d lies on a multiple of %zu: at %zu", a, x->align,
-                w->offset[a]);
+    NEAP_ASSERT(x->align <= 1 || w->offset[a] % x->align == 0,
+                "block %d lies on a multiple of %zu: at %zu", a, x->align, w->offset[a]);
     end = NEAP_MAX(end, w->offset[a] + x->bytes);
     for (int b = 0; b < a && w->n <= MOST_PAIRS; b++)
       NEAP_ASSERT(!neap_pack_conflicts(w, a, b) || x->bytes == 0 || w->block[b].bytes == 0 ||
-                    w->offset[a] + x->bytes <= w->offset[b] || w->offset[b] + w->block[b].bytes <= w->offset[a],
-                  "blocks %d and %d conflict, so they share no byte: %zu bytes at %zu, %zu at %zu", a, b, x->bytes, w->offset[a],
-                  w->block[b].bytes, w->offset[b]);
+                    w->offset[a] + x->bytes <= w->offset[b] ||
+                    w->offset[b] + w->block[b].bytes <= w->offset[a],
+                  "blocks %d and %d conflict, so they share no byte: %zu bytes at %zu, %zu at %zu",
+                  a, b, x->bytes, w->offset[a], w->block[b].bytes, w->offset[b]);
   }
-  NEAP_ASSERT(end <= result->total_bytes, "all blocks end within the total of %zu bytes: at %zu", result->total_bytes, end);
-  NEAP_ASSERT(result->lower_bound_bytes <= result->total_bytes, "the bound is no larger than the total: %zu, %zu",
-              result->lower_bound_bytes, result->total_bytes);
+  NEAP_ASSERT(end <= result->total_bytes, "all blocks end within the total of %zu bytes: at %zu",
+              result->total_bytes, end);
+  NEAP_ASSERT(result->lower_bound_bytes <= result->total_bytes,
+              "the bound is no larger than the total: %zu, %zu", result->lower_bound_bytes,
+              result->total_bytes);
   NEAP_ASSERT(result->proved == (result->lower_bound_bytes == result->total_bytes),
-              "a packing is proved when it is its bound: %zu, %zu", result->total_bytes, result->lower_bound_bytes);
+              "a packing is proved when it is its bound: %zu, %zu", result->total_bytes,
+              result->lower_bound_bytes);
 }
 
-/* Fills the blocks' offsets and the result; the blocks are borrowed, and unchanged on failure. ARGUMENT for blocks that can't be
- * packed, MEMORY; running out of steps is no failure, since the greedy orders give a valid packing first. */
-neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error) {
+/* Fills the blocks' offsets and the result; the blocks are borrowed, and unchanged on failure.
+ * ARGUMENT for blocks that can't be packed, MEMORY; running out of steps is no failure, since the
+ * greedy orders give a valid packing first. */
+neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options,
+                      neap_pack_result *result, neap_error *error) {
   NEAP_TRY(check_blocks(n, block, options, error));
   size_t *offset = neap_alloc_zeroed(((size_t)n + 1) * sizeof *offset);
   neap_block *solid = neap_alloc(((size_t)n + 1) * sizeof *solid);
@@ -166,7 +186,8 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
   if (status != NEAP_OK) goto done;
   if (NEAP_DEBUG) check_packing(&w, result);
   m = 0;
-  for (int b = 0; b < n; b++) block[b].offset = options->conflict != NULL || block[b].bytes > 0 ? offset[m++] : 0;
+  for (int b = 0; b < n; b++)
+    block[b].offset = options->conflict != NULL || block[b].bytes > 0 ? offset[m++] : 0;
 done:
   neap_free(solid);
   neap_free(offset);

@@ -1,9 +1,11 @@
-/* pack: blocks on a line, and items in slots. Knows base only, so that it can be used alone, on instances from files.
+/* pack: blocks on a line, and items in slots. Knows base only, so that it can be used alone, on
+ * instances from files.
  *
- * A block lives from one step to another, or conflicts with whom a matrix says. neap_pack gives it an offset such that blocks that
- * conflict share no byte, and the total is small: greedy orders first (greedy.c), then branch and bound (exact.c) and local
- * search (search.c), each ended by a number of steps, never by time. neap_assign puts items that do not conflict into slots as
- * large as their largest (slots.c): what is left when bytes are shared by name.
+ * A block lives from one step to another, or conflicts with whom a matrix says. neap_pack gives it
+ * an offset such that blocks that conflict share no byte, and the total is small: greedy orders
+ * first (greedy.c), then branch and bound (exact.c) and local search (search.c), each ended by a
+ * number of steps, never by time. neap_assign puts items that do not conflict into slots as large
+ * as their largest (slots.c): what is left when bytes are shared by name.
  *
  * INVARIANT: lower_bound_bytes <= total_bytes; proved exactly when equal.
  */
@@ -21,7 +23,8 @@ typedef struct neap_block {
 typedef struct neap_pack_options {
   int64_t most_steps;   /* blocks looked at; 0: a default that takes a second or two */
   size_t stop_at_bytes; /* good enough: usually the lower bound */
-  /* Conflict relation for dag: bit matrix n x n (row-major, 64-bit words, n_word words a row); NULL: lives on a line */
+  /* Conflict relation for dag: bit matrix n x n (row-major, 64-bit words, n_word words a row);
+   * NULL: lives on a line */
   const uint64_t *conflict;
   int n_word;
 } neap_pack_options;
@@ -32,13 +35,17 @@ typedef struct neap_pack_result {
   const char *packer;
 } neap_pack_result;
 
-neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options, neap_pack_result *result, neap_error *error);
+neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options,
+                      neap_pack_result *result, neap_error *error);
 
-/* ---- slots (slots.c); the rest of them is in neap.h ---------------------------------------------------------------------- */
+/* ---- slots (slots.c); the rest of them is in neap.h ------------------------------------------ */
 
 /* Whether two items may not share a slot. */
-bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a, int b);
-/* The best fit among usable slots: the smallest that is large enough, else the largest; ties to the first. -1: none. */
-int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable, int64_t want_bytes);
+bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a,
+                          int b);
+/* The best fit among usable slots: the smallest that is large enough, else the largest; ties to the
+ * first. -1: none. */
+int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable,
+                          int64_t want_bytes);
 
 #endif

@@ -1,5 +1,6 @@
-/* pack_int.h: what the three packers share. They work on one `pack`: blocks, who conflicts with whom, the best offsets so
- * far. Each improves it and returns; the pack is a valid packing at any time.
+/* pack_int.h: what the three packers share. They work on one `pack`: blocks, who conflicts with
+ * whom, the best offsets so far. Each improves it and returns; the pack is a valid packing at any
+ * time.
  */
 #ifndef NEAP_PACK_INT_H
 #define NEAP_PACK_INT_H
@@ -19,7 +20,8 @@ typedef struct neap_pack_work {
 } neap_pack_work;
 
 static inline bool neap_pack_conflicts(const neap_pack_work *w, int a, int b) {
-  if (w->conflict != NULL) return (w->conflict[(size_t)a * (size_t)w->n_word + ((size_t)b >> 6)] >> (b & 63) & 1u) != 0;
+  if (w->conflict != NULL)
+    return (w->conflict[(size_t)a * (size_t)w->n_word + ((size_t)b >> 6)] >> (b & 63) & 1u) != 0;
   return w->block[a].first <= w->block[b].last && w->block[b].first <= w->block[a].last;
 }
 
@@ -31,19 +33,23 @@ static inline size_t neap_round_up(size_t bytes, size_t align) {
   return align <= 1 ? bytes : (bytes + align - 1) / align * align;
 }
 
-/* greedy.c: places blocks one after another, in `order`, each in a gap between those already there. */
+/* greedy.c: places blocks one after another, in `order`, each in a gap between those already
+ * there. */
 typedef enum neap_fit { NEAP_FIT_FIRST, NEAP_FIT_BEST } neap_fit;
 typedef struct neap_placed neap_placed; /* room for the n blocks placed, ordered by offset */
 size_t neap_pack_placed_bytes(int n);
 /* Offsets go to `offset`; gives the total, or SIZE_MAX as soon as it would reach `limit`. */
-size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_t limit, neap_placed *room, size_t *offset);
+size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_t limit,
+                        neap_placed *room, size_t *offset);
 /* All static orders (size, life, area, first step) with both fits. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error);
 
-/* search.c: hill climbing over orders; stops after some hundred moves without gain, or at the limit. */
+/* search.c: hill climbing over orders; stops after some hundred moves without gain, or at the
+ * limit. */
 neap_status neap_pack_search(neap_pack_work *w, neap_error *error);
-/* exact.c: branch and bound, for blocks on a line, up to NEAP_PACK_EXACT_MAX of them. `goal_bytes`, the
- * bound or what is good enough, is tried first. Ends there, at the limit, or when nothing smaller can be had. */
+/* exact.c: branch and bound, for blocks on a line, up to NEAP_PACK_EXACT_MAX of them. `goal_bytes`,
+ * the bound or what is good enough, is tried first. Ends there, at the limit, or when nothing
+ * smaller can be had. */
 enum { NEAP_PACK_EXACT_MAX = 2000 };
 neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error);
 

@@ -1,9 +1,10 @@
-/* search.c: local search over the order of greedy packing (as TVM's hill climbing does), for what the exact search does
- * not take: conflict matrices and very many blocks.
+/* search.c: local search over the order of greedy packing (as TVM's hill climbing does), for what
+ * the exact search does not take: conflict matrices and very many blocks.
  *
- * Placing blocks by ascending offset of the best packing gives that packing again, or a lower one. A move takes a block
- * that ends above the target and puts it at an earlier place of the order; it stays when the total grows no higher. Ties
- * are accepted, so that the search walks along plateaus. Chance comes from a fixed seed: equal input, equal result.
+ * Placing blocks by ascending offset of the best packing gives that packing again, or a lower one.
+ * A move takes a block that ends above the target and puts it at an earlier place of the order; it
+ * stays when the total grows no higher. Ties are accepted, so that the search walks along plateaus.
+ * Chance comes from a fixed seed: equal input, equal result.
  */
 #include "pack/pack_int.h"
 
@@ -31,7 +32,8 @@ static void order_by_offset(const neap_pack_work *w, const size_t *offset, key *
   for (int i = 0; i < w->n; i++) order[i] = keys[i].block;
 }
 
-/* A climb under way. All arrays are by block or by place in the order, n long, and lie in the caller's arena. */
+/* A climb under way. All arrays are by block or by place in the order, n long, and lie in the
+ * caller's arena. */
 typedef struct climb {
   neap_pack_work *w;
   key *keys;
@@ -42,14 +44,16 @@ typedef struct climb {
   uint64_t state;
 } climb;
 
-/* Below n, from a linear congruential generator (Knuth's MMIX constants); its low bits are weak and left out. */
+/* Below n, from a linear congruential generator (Knuth's MMIX constants); its low bits are weak and
+ * left out. */
 static uint64_t draw(climb *c, uint64_t n) {
   c->state = c->state * 6364136223846793005u + 1442695040888963407u;
   return (c->state >> 33) % n;
 }
 
-/* One move into `trial`: a block that ends above the target, the first from a chance place on, goes to a chance place before
- * its own. False: no block ends above the target, or the one found is the first already. */
+/* One move into `trial`: a block that ends above the target, the first from a chance place on, goes
+ * to a chance place before its own. False: no block ends above the target, or the one found is the
+ * first already. */
 static bool make_move(climb *c) {
   const neap_pack_work *w = c->w;
   int from = -1, start = (int)draw(c, (uint64_t)w->n);
@@ -65,8 +69,9 @@ static bool make_move(climb *c) {
   return true;
 }
 
-/* Climbs from the work's best packing. The greedy pass is limited to `now` + 1, so that a tie counts as a step and anything
- * worse is given up halfway. The climb goes on from where it is, not from the best: the best is kept in the work. */
+/* Climbs from the work's best packing. The greedy pass is limited to `now` + 1, so that a tie
+ * counts as a step and anything worse is given up halfway. The climb goes on from where it is, not
+ * from the best: the best is kept in the work. */
 static void run(climb *c) {
   neap_pack_work *w = c->w;
   size_t now = w->best_bytes, n = (size_t)w->n;
@@ -98,7 +103,8 @@ neap_status neap_pack_search(neap_pack_work *w, neap_error *error) {
   c.offset = neap_arena_alloc(&arena, n * sizeof *c.offset);
   c.here = neap_arena_alloc(&arena, n * sizeof *c.here);
   c.room = neap_arena_alloc(&arena, neap_pack_placed_bytes(w->n));
-  bool ok = c.keys != NULL && c.order != NULL && c.trial != NULL && c.offset != NULL && c.here != NULL && c.room != NULL;
+  bool ok = c.keys != NULL && c.order != NULL && c.trial != NULL && c.offset != NULL &&
+            c.here != NULL && c.room != NULL;
   if (ok) run(&c);
   neap_arena_fini(&arena);
   return ok ? NEAP_OK : neap_fail_memory(error, n * sizeof *c.keys, "packing");

@@ -1,20 +1,25 @@
-/* slots.c: which blobs share a slot, given when each lives: the assignment behind recycling by name.
+/* slots.c: which blobs share a slot, given when each lives: the assignment behind recycling by
+ * name.
  *
- * An item has bytes, a class (items of different classes never share) and a life in steps; two items may share a slot when the
- * one is defined strictly after the other's last read, so that no sharing makes an op work in place; or as a conflict matrix
- * says, where ops run side by side. The cost of an assignment is the sum over slots of the largest member.
+ * An item has bytes, a class (items of different classes never share) and a life in steps; two
+ * items may share a slot when the one is defined strictly after the other's last read, so that no
+ * sharing makes an op work in place; or as a conflict matrix says, where ops run side by side. The
+ * cost of an assignment is the sum over slots of the largest member.
  *
- * INVARIANT: the result depends on the items' order of definition and on nothing else: ties are broken by index, and what ends
- * an exact search is a number of steps. Only a caller who sets a limit of time gives that up.
- * INVARIANT: no two slots of the result could be one, so that assigning a result again changes nothing.
+ * INVARIANT: the result depends on the items' order of definition and on nothing else: ties are
+ * broken by index, and what ends an exact search is a number of steps. Only a caller who sets a
+ * limit of time gives that up.
+ * INVARIANT: no two slots of the result could be one, so that assigning a result again changes
+ * nothing.
  */
 #include "pack/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* An assignment under way, and the cheapest so far. The members of a slot form a list, so that the last one put can be taken
- * off again in O(1). Arrays are n + 1 long and lie in the caller's arena. */
+/* An assignment under way, and the cheapest so far. The members of a slot form a list, so that the
+ * last one put can be taken off again in O(1). Arrays are n + 1 long and lie in the caller's
+ * arena. */
 typedef struct assigner {
   int n;
   const neap_assign_item *item;
@@ -31,9 +36,11 @@ typedef struct assigner {
 
 static int64_t last_of(const neap_assign_item *item) { return NEAP_MAX(item->first, item->last); }
 
-bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a, int b) {
+bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a,
+                          int b) {
   if (item[a].class_id != item[b].class_id) return true;
-  if (options->conflict != NULL) return neap_bit(options->conflict + (size_t)a * (size_t)options->n_word, b);
+  if (options->conflict != NULL)
+    return neap_bit(options->conflict + (size_t)a * (size_t)options->n_word, b);
   return item[a].first <= last_of(&item[b]) && item[b].first <= last_of(&item[a]);
 }
 
@@ -50,7 +57,8 @@ static bool is_better(int64_t want, int64_t a, int64_t b) {
   return a >= want ? a < b : a > b;
 }
 
-int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable, int64_t want_bytes) {
+int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable,
+                          int64_t want_bytes) {
   int best = -1;
   for (int k = 0; k < n_slot; k++)
     if (usable[k] && (best < 0 || is_better(want_bytes, slot_bytes[k], slot_bytes[best]))) best = k;
@@ -70,14 +78,17 @@ static void put(assigner *s, int i, int slot) {
   s->slot_bytes[slot] = NEAP_MAX(s->slot_bytes[slot], s->item[i].bytes);
 }
 
-/* Items one by one, in s->order, each into the best fitting slot it may join, else into a new one: so the first member of a slot
- * conflicts with a member of each slot before it, and no two could be one. O(n^2) conflict tests. */
+/* Items one by one, in s->order, each into the best fitting slot it may join, else into a new one:
+ * so the first member of a slot conflicts with a member of each slot before it, and no two could be
+ * one. O(n^2) conflict tests. */
 static void place_all(assigner *s) {
   s->n_slot = 0;
   for (int k = 0; k < s->n; k++) {
     int i = s->order[k], best = -1;
     for (int slot = 0; slot < s->n_slot; slot++)
-      if (fits(s, slot, i) && (best < 0 || is_better(s->item[i].bytes, s->slot_bytes[slot], s->slot_bytes[best]))) best = slot;
+      if (fits(s, slot, i) &&
+          (best < 0 || is_better(s->item[i].bytes, s->slot_bytes[slot], s->slot_bytes[best])))
+        best = slot;
     put(s, i, best >= 0 ? best : s->n_slot);
   }
 }
@@ -125,9 +136,10 @@ static void sort_items(assigner *s, keyed *key, int (*compare)(const void *, con
   for (int i = 0; i < s->n; i++) s->order[i] = key[i].index;
 }
 
-/* Branch and bound over the items, largest first: each joins one of the slots it may, or opens one. With the largest first a
- * slot's bytes are those of its first member, so joining costs nothing and opening costs the item: a branch whose open slots
- * cost as much as the best known assignment is cut. */
+/* Branch and bound over the items, largest first: each joins one of the slots it may, or opens one.
+ * With the largest first a slot's bytes are those of its first member, so joining costs nothing and
+ * opening costs the item: a branch whose open slots cost as much as the best known assignment is
+ * cut. */
 static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
   if (s->stopped || bytes >= s->best_bytes) return;
   if (++s->n_step > s->most_steps) {
@@ -153,8 +165,8 @@ static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
 /* The recursion is as deep as there are items: more than this are left to the greedy orders. */
 enum { MOST_EXACT = 5000, MOST_STEPS = 1000000 };
 
-/* From s->best to the caller's numbers: by the first member in order of definition. s->order is sorted so; s->slot is free to use
- * as the map. */
+/* From s->best to the caller's numbers: by the first member in order of definition. s->order is
+ * sorted so; s->slot is free to use as the map. */
 static void renumber(const assigner *s, int *slot) {
   for (int k = 0; k < s->n; k++) s->slot[k] = -1;
   int n = 0;
@@ -165,7 +177,8 @@ static void renumber(const assigner *s, int *slot) {
   }
 }
 
-/* No two slots of the result could be one: of each two, some members conflict. Cubic where it does not hold, so for few. */
+/* No two slots of the result could be one: of each two, some members conflict. Cubic where it does
+ * not hold, so for few. */
 static void check_slots_apart(const assigner *s, const int *slot) {
   enum { FEW = 200 };
   int n_slot = 0;
@@ -186,8 +199,11 @@ static neap_status check_items(int n, const neap_assign_item *item, neap_error *
   for (int i = 0; i < n; i++) {
     const char *name = item[i].name != NULL ? item[i].name : "";
     if (item[i].bytes < 0)
-      return neap_fail(error, NEAP_ARGUMENT, "assign: item %d \"%s\" has %lld bytes", i + 1, name, (long long)item[i].bytes);
-    if (item[i].bytes > room) return neap_fail(error, NEAP_ARGUMENT, "assign: %d items have more bytes than can be counted", n);
+      return neap_fail(error, NEAP_ARGUMENT, "assign: item %d \"%s\" has %lld bytes", i + 1, name,
+                       (long long)item[i].bytes);
+    if (item[i].bytes > room)
+      return neap_fail(error, NEAP_ARGUMENT, "assign: %d items have more bytes than can be counted",
+                       n);
     room -= item[i].bytes;
   }
   return NEAP_OK;
@@ -203,18 +219,23 @@ static bool take_arrays(assigner *s, neap_arena *arena) {
   return s->slot_bytes != NULL;
 }
 
-/* Two greedy passes first, by definition and the largest first: neither is always the better one. The exact search then
- * has a good result to cut against, and that one stands when a limit is reached. Fails with MEMORY, or ARGUMENT for the items. */
-neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options, int *slot,
-                        neap_assign_figures *figures, neap_error *error) {
+/* Two greedy passes first, by definition and the largest first: neither is always the better one.
+ * The exact search then has a good result to cut against, and that one stands when a limit is
+ * reached. Fails with MEMORY, or ARGUMENT for the items. */
+neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options,
+                        int *slot, neap_assign_figures *figures, neap_error *error) {
   static const neap_assign_options defaults;
   neap_arena arena = {0};
-  assigner s = {.n = n, .item = item, .options = options != NULL ? options : &defaults, .best_bytes = INT64_MAX};
+  assigner s = {.n = n,
+                .item = item,
+                .options = options != NULL ? options : &defaults,
+                .best_bytes = INT64_MAX};
   NEAP_TRY(check_items(n, item, error));
   keyed *key = neap_arena_alloc(&arena, ((size_t)n + 1) * sizeof *key);
-  neap_status status = key != NULL && take_arrays(&s, &arena)
-                         ? NEAP_OK
-                         : neap_fail_memory(error, ((size_t)n + 1) * sizeof(int) * 8, "an assignment");
+  neap_status status =
+    key != NULL && take_arrays(&s, &arena)
+      ? NEAP_OK
+      : neap_fail_memory(error, ((size_t)n + 1) * sizeof(int) * 8, "an assignment");
   int best_n_slot = INT32_MAX;
   bool proved = false;
   for (int largest = 0; largest < 2 && status == NEAP_OK; largest++) {
@@ -234,12 +255,14 @@ neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_o
     if (NEAP_DEBUG) check_slots_apart(&s, slot);
   }
   neap_arena_fini(&arena);
-  if (status == NEAP_OK && figures != NULL) status = neap_assign_measure(n, item, slot, figures, error);
-  if (status == NEAP_OK && figures != NULL) figures->proved = proved || figures->bytes == figures->lower_bound_bytes;
+  if (status == NEAP_OK && figures != NULL)
+    status = neap_assign_measure(n, item, slot, figures, error);
+  if (status == NEAP_OK && figures != NULL)
+    figures->proved = proved || figures->bytes == figures->lower_bound_bytes;
   return status;
 }
 
-/* ---- what an assignment is worth, and whether it is one --------------------------------------------------------------- */
+/* ---- what an assignment is worth, and whether it is one -------------------------------------- */
 
 /* Bytes that begin or, negative, have ended at a step. */
 typedef struct event {
@@ -266,13 +289,15 @@ static int64_t most_alive(int n_event, event *list) {
 /* ARGUMENT error for a slot that n items can't have. */
 static neap_status check_slots(int n, const int *slot, neap_error *error) {
   for (int i = 0; i < n; i++)
-    if (slot[i] >= n) return neap_fail(error, NEAP_ARGUMENT, "assign: item %d is in slot %d of %d items", i + 1, slot[i] + 1, n);
+    if (slot[i] >= n)
+      return neap_fail(error, NEAP_ARGUMENT, "assign: item %d is in slot %d of %d items", i + 1,
+                       slot[i] + 1, n);
   return NEAP_OK;
 }
 
 /* O(n log n). A life that ends at the last of all steps never ends. */
-neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *slot, neap_assign_figures *figures,
-                                neap_error *error) {
+neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *slot,
+                                neap_assign_figures *figures, neap_error *error) {
   NEAP_TRY(check_items(n, item, error));
   NEAP_TRY(check_slots(n, slot, error));
   int n_slot = 0, n_event = 0;
@@ -281,7 +306,8 @@ neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *
   int64_t *bytes = neap_alloc_zeroed(((size_t)n_slot + 1) * sizeof *bytes);
   neap_status status = NEAP_OK;
   if (list == NULL || bytes == NULL) {
-    status = neap_fail_memory(error, ((size_t)n + 1) * 2 * sizeof *list, "the figures of an assignment");
+    status =
+      neap_fail_memory(error, ((size_t)n + 1) * 2 * sizeof *list, "the figures of an assignment");
     goto done;
   }
   *figures = (neap_assign_figures){.n_slot = n_slot};
@@ -290,7 +316,8 @@ neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *
     if (slot[i] < 0) figures->bytes += item[i].bytes;
     if (slot[i] >= 0) bytes[slot[i]] = NEAP_MAX(bytes[slot[i]], item[i].bytes);
     list[n_event++] = (event){item[i].first, item[i].bytes};
-    if (last_of(&item[i]) < INT64_MAX) list[n_event++] = (event){last_of(&item[i]) + 1, -item[i].bytes};
+    if (last_of(&item[i]) < INT64_MAX)
+      list[n_event++] = (event){last_of(&item[i]) + 1, -item[i].bytes};
   }
   for (int k = 0; k < n_slot; k++) figures->bytes += bytes[k];
   figures->lower_bound_bytes = most_alive(n_event, list);
@@ -300,23 +327,31 @@ done:
   return status;
 }
 
-static const char *name_of(const neap_assign_item *item) { return item->name != NULL ? item->name : "?"; }
+static const char *name_of(const neap_assign_item *item) {
+  return item->name != NULL ? item->name : "?";
+}
 
 /* What is wrong with two items, whose slots are slot[i] and slot[j]. */
-static neap_status verify_pair(const neap_assign_item *item, const neap_assign_options *options, const int *slot, int i, int j,
-                               neap_error *error) {
+static neap_status verify_pair(const neap_assign_item *item, const neap_assign_options *options,
+                               const int *slot, int i, int j, neap_error *error) {
   const char *a = name_of(&item[i]), *b = name_of(&item[j]);
   if (item[i].name != NULL && item[j].name != NULL && strcmp(a, b) == 0)
-    return neap_fail(error, NEAP_PLAN, "\"%s\" is there twice, in slots %d and %d", a, slot[i] + 1, slot[j] + 1);
-  if (slot[i] < 0 || slot[i] != slot[j] || !neap_assign_conflict(item, options, i, j)) return NEAP_OK;
+    return neap_fail(error, NEAP_PLAN, "\"%s\" is there twice, in slots %d and %d", a, slot[i] + 1,
+                     slot[j] + 1);
+  if (slot[i] < 0 || slot[i] != slot[j] || !neap_assign_conflict(item, options, i, j))
+    return NEAP_OK;
   if (item[i].class_id != item[j].class_id)
-    return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" and \"%s\" are of different classes", slot[i] + 1, a, b);
-  return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" (ops %lld to %lld) is alive when \"%s\" is defined (op %lld)", slot[i] + 1,
-                   a, (long long)item[i].first, (long long)last_of(&item[i]), b, (long long)item[j].first);
+    return neap_fail(error, NEAP_PLAN, "slot %d: \"%s\" and \"%s\" are of different classes",
+                     slot[i] + 1, a, b);
+  return neap_fail(error, NEAP_PLAN,
+                   "slot %d: \"%s\" (ops %lld to %lld) is alive when \"%s\" is defined (op %lld)",
+                   slot[i] + 1, a, (long long)item[i].first, (long long)last_of(&item[i]), b,
+                   (long long)item[j].first);
 }
 
 /* O(n^2). */
-neap_status neap_assign_verify(int n, const neap_assign_item *item, const neap_assign_options *options, const int *slot,
+neap_status neap_assign_verify(int n, const neap_assign_item *item,
+                               const neap_assign_options *options, const int *slot,
                                neap_error *error) {
   static const neap_assign_options defaults;
   if (options == NULL) options = &defaults;

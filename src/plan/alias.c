@@ -1,15 +1,18 @@
-/* alias.c: which values lie in the same bytes. Three ways: enforced versions (the graph says so), views (the op record
- * says so), and in place (the record allows it, and nobody else needs the input any more).
+/* alias.c: which values lie in the same bytes. Three ways: enforced versions (the graph says so),
+ * views (the op record says so), and in place (the record allows it, and nobody else needs the
+ * input any more).
  *
- * Members of a storage form a ring (`next`). Versions and views are joined first, because a view keeps its source's bytes
- * alive wherever its definition stands; then in place is decided node by node in the order of running.
- * INVARIANT: when a node writes in place, every other reader of any member of the storage has run before it; in `dag`,
- * runs before it in every order that the edges allow.
+ * Members of a storage form a ring (`next`). Versions and views are joined first, because a view
+ * keeps its source's bytes alive wherever its definition stands; then in place is decided node by
+ * node in the order of running.
+ * INVARIANT: when a node writes in place, every other reader of any member of the storage has run
+ * before it; in `dag`, runs before it in every order that the edges allow.
  */
 #include "plan/plan_int.h"
 
-/* Joins two rings; the root is the member defined first (values that exist before the graph runs come first of all).
- * Exchanging the successors of one member of each makes two rings one; O(members of the ring that gets a new root). */
+/* Joins two rings; the root is the member defined first (values that exist before the graph runs
+ * come first of all). Exchanging the successors of one member of each makes two rings one;
+ * O(members of the ring that gets a new root). */
 static void join(neap_schedule *s, const neap_graph *g, int a, int b) {
   int root_a = s->root[a], root_b = s->root[b];
   if (root_a == root_b) return;
@@ -35,12 +38,14 @@ static int version_before(const neap_graph *g, int v) {
   const neap_value *value = &g->value[v];
   const neap_node *node = &g->node[value->node];
   for (int k = 0; k < node->n_enforced; k++)
-    if (node->enforced[k].out == value->position && pair_input(node, node->enforced[k]) != NEAP_NO_VALUE)
+    if (node->enforced[k].out == value->position &&
+        pair_input(node, node->enforced[k]) != NEAP_NO_VALUE)
       return pair_input(node, node->enforced[k]);
   return value->root;
 }
 
-/* First reasons, by region, and the chains that the graph has fixed: they are not ours to refuse. */
+/* First reasons, by region, and the chains that the graph has fixed: they are not ours to
+ * refuse. */
 static void share_versions(neap_schedule *s, const neap_graph *g) {
   for (int v = 0; v < g->n_value; v++) {
     const neap_value *value = &g->value[v];
@@ -48,35 +53,42 @@ static void share_versions(neap_schedule *s, const neap_graph *g) {
                    : value->region == NEAP_REGION_ARGUMENT ? NEAP_REASON_ARGUMENT
                    : value->region == NEAP_REGION_FRAME    ? NEAP_REASON_FRAME
                                                            : NEAP_REASON_RESIDENT;
-    if (value->root == v || value->root < 0 || value->root >= g->n_value || value->node < 0) continue;
+    if (value->root == v || value->root < 0 || value->root >= g->n_value || value->node < 0)
+      continue;
     join(s, g, value->root, v);
     s->reason[v] = NEAP_REASON_VERSION;
     s->partner[v] = version_before(g, v);
   }
 }
 
-/* Whether policy `name` keeps the two apart: memonger's renaming shares bytes by name and in no other way. */
+/* Whether policy `name` keeps the two apart: memonger's renaming shares bytes by name and in no
+ * other way. */
 static bool names_differ(const neap_work *work, int a, int b) {
   const neap_value *value = work->graph->value;
-  return work->options.policy == NEAP_POLICY_NAME && (value[a].name != value[b].name || !value[a].is_blob || !value[b].is_blob);
+  return work->options.policy == NEAP_POLICY_NAME &&
+         (value[a].name != value[b].name || !value[a].is_blob || !value[b].is_blob);
 }
 
-/* A view has its source's elements in its source's order; where layouts or banks differ the kernel copies, as it does when one
- * side is resident. */
+/* A view has its source's elements in its source's order; where layouts or banks differ the kernel
+ * copies, as it does when one side is resident. */
 static bool can_view(const neap_value *from, const neap_value *to) {
-  return from->region == NEAP_REGION_ARENA && to->region == NEAP_REGION_ARENA && from->bank == to->bank &&
-         from->bytes == to->bytes && neap_layout_equal(&from->layout, &to->layout);
+  return from->region == NEAP_REGION_ARENA && to->region == NEAP_REGION_ARENA &&
+         from->bank == to->bank && from->bytes == to->bytes &&
+         neap_layout_equal(&from->layout, &to->layout);
 }
 
-/* Views come before in place, because a view read late must keep an in-place write off its source. */
+/* Views come before in place, because a view read late must keep an in-place write off its
+ * source. */
 static void share_views(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   for (int n = 0; n < g->n_node; n++) {
     const neap_node *node = &g->node[n];
     for (int k = 0; k < node->op->n_alias; k++) {
       neap_pair pair = node->op->alias[k];
-      int from = pair_input(node, pair), to = pair.out < node->n_out ? node->out[pair.out] : NEAP_NO_VALUE;
-      if (from == NEAP_NO_VALUE || to == NEAP_NO_VALUE || s->reason[to] != NEAP_REASON_OWN) continue;
+      int from = pair_input(node, pair),
+          to = pair.out < node->n_out ? node->out[pair.out] : NEAP_NO_VALUE;
+      if (from == NEAP_NO_VALUE || to == NEAP_NO_VALUE || s->reason[to] != NEAP_REASON_OWN)
+        continue;
       if (!can_view(&g->value[from], &g->value[to]) || names_differ(work, from, to)) continue;
       join(s, g, from, to);
       s->reason[to] = NEAP_REASON_ALIAS;
@@ -92,9 +104,10 @@ static bool is_listed(const neap_op *op, int in, int out) {
   return false;
 }
 
-/* Positions of the node other than `in` that read the same bytes must be listed pairs with the same output: then the
- * kernel works element by element in all of them. */
-static bool reads_elsewhere(const neap_schedule *s, const neap_graph *g, const neap_node *node, int in, int out) {
+/* Positions of the node other than `in` that read the same bytes must be listed pairs with the same
+ * output: then the kernel works element by element in all of them. */
+static bool reads_elsewhere(const neap_schedule *s, const neap_graph *g, const neap_node *node,
+                            int in, int out) {
   int root = s->root[node->in[in]];
   for (int p = 0; p < node->n_in; p++) {
     if (p == in || node->in[p] == NEAP_NO_VALUE || s->root[node->in[p]] != root) continue;
@@ -131,19 +144,22 @@ static neap_refusal refuse(const neap_schedule *s, const neap_work *work, int n,
   if (a->bank != b->bank) return NEAP_REFUSAL_BANK;
   if (a->bytes != b->bytes || !neap_layout_equal(&a->layout, &b->layout)) return NEAP_REFUSAL_BYTES;
   for (int o = 0; o < node->n_out; o++)
-    if (o != pair.out && node->out[o] != NEAP_NO_VALUE && s->root[node->out[o]] == s->root[from]) return NEAP_REFUSAL_TAKEN;
+    if (o != pair.out && node->out[o] != NEAP_NO_VALUE && s->root[node->out[o]] == s->root[from])
+      return NEAP_REFUSAL_TAKEN;
   if (reads_elsewhere(s, g, node, pair.in, pair.out)) return NEAP_REFUSAL_READ_TWICE;
   return reader_left(s, work, n, from);
 }
 
-/* Tries the pair; true when taken. The first refusal is what explain shows: records list the best pair first. */
+/* Tries the pair; true when taken. The first refusal is what explain shows: records list the best
+ * pair first. */
 static bool try_pair(neap_schedule *s, const neap_work *work, int n, neap_pair pair) {
   const neap_node *node = &work->graph->node[n];
   if (pair_input(node, pair) == NEAP_NO_VALUE) return false;
   int to = node->out[pair.out], from = node->in[pair.in];
   neap_refusal why = refuse(s, work, n, pair);
   if (why != NEAP_REFUSAL_NONE) {
-    if (s->refusal[to] == NEAP_REFUSAL_NONE || s->refusal[to] == NEAP_REFUSAL_NO_PAIR) s->refusal[to] = why;
+    if (s->refusal[to] == NEAP_REFUSAL_NONE || s->refusal[to] == NEAP_REFUSAL_NO_PAIR)
+      s->refusal[to] = why;
     return false;
   }
   join(s, work->graph, from, to);
@@ -153,14 +169,16 @@ static bool try_pair(neap_schedule *s, const neap_work *work, int n, neap_pair p
   return true;
 }
 
-/* In place for the outputs of node n, which no view and no version has claimed. Listed pairs first, in the record's order. */
+/* In place for the outputs of node n, which no view and no version has claimed. Listed pairs first,
+ * in the record's order. */
 static void share_in_place(neap_schedule *s, const neap_work *work, int n) {
   const neap_node *node = &work->graph->node[n];
   for (int o = 0; o < node->n_out; o++) {
     int to = node->out[o];
     if (to == NEAP_NO_VALUE || s->reason[to] != NEAP_REASON_OWN) continue;
     s->refusal[to] = NEAP_REFUSAL_NO_PAIR;
-    if (node->n_sub > 0) continue; /* a subnet may write the output while it still reads the input */
+    /* a subnet may write the output while it still reads the input */
+    if (node->n_sub > 0) continue;
     bool taken = false;
     for (int k = 0; k < node->op->n_inplace && !taken; k++)
       if (node->op->inplace[k].out == o) taken = try_pair(s, work, n, node->op->inplace[k]);
@@ -169,8 +187,9 @@ static void share_in_place(neap_schedule *s, const neap_work *work, int n) {
   }
 }
 
-/* The whole of it, for the schedule's order. Policy `none` takes the graph's versions and nothing else. In place comes in the
- * order of running, because what a node may overwrite depends on who has joined the storage before it. */
+/* The whole of it, for the schedule's order. Policy `none` takes the graph's versions and nothing
+ * else. In place comes in the order of running, because what a node may overwrite depends on who
+ * has joined the storage before it. */
 void neap_schedule_share(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   for (int v = 0; v < g->n_value; v++) s->root[v] = s->next[v] = v, s->partner[v] = -1;

@@ -1,11 +1,14 @@
-/* budget.c: a budget is a promise: an arena above it is refused with what is needed and what stands in the way.
+/* budget.c: a budget is a promise: an arena above it is refused with what is needed and what stands
+ * in the way.
  *
- * It bounds the arena (under policy `pool` the pool), and a total the arena with all that lies beside it. The refusal is one
- * message that a user can act on: the least bytes that the order and kernels tried last need, the step where the most is live,
- * and the blobs that live there, largest first. The same lies in the error record for callers that go on from there. A total is spoken
- * of as a total: what of it is fixed, and what that leaves the arena.
+ * It bounds the arena (under policy `pool` the pool), and a total the arena with all that lies
+ * beside it. The refusal is one message that a user can act on: the least bytes that the order and
+ * kernels tried last need, the step where the most is live, and the blobs that live there, largest
+ * first. The same lies in the error record for callers that go on from there. A total is spoken of
+ * as a total: what of it is fixed, and what that leaves the arena.
  *
- * INVARIANT: a plan that passes never needs more than the budget, whatever data come: loops whose frames grow are refused.
+ * INVARIANT: a plan that passes never needs more than the budget, whatever data come: loops whose
+ * frames grow are refused.
  */
 #include "plan/plan_int.h"
 
@@ -24,17 +27,21 @@ static const neap_node *growing_loop(const neap_graph *graph) {
   return NULL;
 }
 
-/* BUDGET error at the loop's line. Within a maximum the frames would be part of the arena, so that is the hint. */
-static neap_status refuse_growth(const neap_node *node, const neap_limit *limit, neap_error *error) {
+/* BUDGET error at the loop's line. Within a maximum the frames would be part of the arena, so that
+ * is the hint. */
+static neap_status refuse_growth(const neap_node *node, const neap_limit *limit,
+                                 neap_error *error) {
   char asked[24], record[24];
-  neap_error refused = {.limit = limit->is_total ? "total" : "budget", .limit_bytes = (int64_t)limit->bytes};
+  neap_error refused = {.limit = limit->is_total ? "total" : "budget",
+                        .limit_bytes = (int64_t)limit->bytes};
   neap_hint(&refused, "give the loop max = n: its frames are planned then");
   snprintf(refused.line, sizeof refused.line, "%s", node->line != NULL ? node->line : "");
-  return neap_fail_budget(error, &refused,
-                          "%s \"%s\" has no maximum of iterations: training through it takes %s for each, and no %s (%s) "
-                          "can be promised",
-                          node->op->name, node->name, neap_bytes_text((double)node->loop->record_bytes, record), refused.limit,
-                          neap_bytes_text((double)limit->bytes, asked));
+  return neap_fail_budget(
+    error, &refused,
+    "%s \"%s\" has no maximum of iterations: training through it takes %s for each, and no %s (%s) "
+    "can be promised",
+    node->op->name, node->name, neap_bytes_text((double)node->loop->record_bytes, record),
+    refused.limit, neap_bytes_text((double)limit->bytes, asked));
 }
 
 int neap_plan_changed(const neap_graph *graph) {
@@ -46,7 +53,7 @@ int neap_plan_changed(const neap_graph *graph) {
   return n;
 }
 
-/* ---- what is said ------------------------------------------------------------------------------------------------------ */
+/* ---- what is said ---------------------------------------------------------------------------- */
 
 size_t neap_limit_fixed(const neap_limit *limit) {
   size_t bytes = 0;
@@ -54,7 +61,8 @@ size_t neap_limit_fixed(const neap_limit *limit) {
   return bytes;
 }
 
-/* ": parameters 1.0 KiB, gradients 1.0 KiB leave the arena 2.0 KiB of 3.0 KiB": what became of a total. */
+/* ": parameters 1.0 KiB, gradients 1.0 KiB leave the arena 2.0 KiB of 3.0 KiB": what became of a
+ * total. */
 static void add_fixed(const neap_limit *limit, const char *what, size_t need, neap_buffer *out) {
   char text[24], rest[24];
   size_t fixed = neap_limit_fixed(limit);
@@ -67,8 +75,8 @@ static void add_fixed(const neap_limit *limit, const char *what, size_t need, ne
                   neap_bytes_text((double)need, rest));
 }
 
-neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what, size_t need, const char *why,
-                             neap_error *refused, neap_error *error) {
+neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what,
+                             size_t need, const char *why, neap_error *refused, neap_error *error) {
   size_t least = need + (limit->is_total ? neap_limit_fixed(limit) : 0);
   neap_buffer of_it = {0};
   char text[24], asked[24];
@@ -76,22 +84,28 @@ neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, c
   refused->limit_bytes = (int64_t)limit->bytes;
   refused->least_bytes = (int64_t)least;
   if (limit->is_total) {
-    for (int i = 0; i < limit->n_fixed; i++) neap_refused_fixed(refused, limit->fixed[i].name, (size_t)limit->fixed[i].bytes);
+    for (int i = 0; i < limit->n_fixed; i++)
+      neap_refused_fixed(refused, limit->fixed[i].name, (size_t)limit->fixed[i].bytes);
     add_fixed(limit, what, need, &of_it);
   }
-  neap_fail_budget(error, refused, "least %s for \"%s\" is %s%s, the %s %s%s%s%s", limit->is_total ? "total" : what,
-                   graph->name != NULL ? graph->name : "net", neap_bytes_text((double)least, text),
-                   need == 0 ? ", all of it beside the arena" : "", limit->is_total ? "total is" : "budget",
-                   neap_bytes_text((double)limit->bytes, asked), of_it.text != NULL ? of_it.text : "", why[0] != '\0' ? "; " : "",
-                   why);
+  neap_fail_budget(
+    error, refused, "least %s for \"%s\" is %s%s, the %s %s%s%s%s",
+    limit->is_total ? "total" : what, graph->name != NULL ? graph->name : "net",
+    neap_bytes_text((double)least, text), need == 0 ? ", all of it beside the arena" : "",
+    limit->is_total ? "total is" : "budget", neap_bytes_text((double)limit->bytes, asked),
+    of_it.text != NULL ? of_it.text : "", why[0] != '\0' ? "; " : "", why);
   neap_buffer_fini(&of_it);
   return NEAP_BUDGET;
 }
 
-/* Room for more than the record keeps would be of no use: the list of a bank leaves out what lies elsewhere. */
-static void name_live(const neap_plan *plan, const neap_graph *graph, int bank, int step, neap_error *refused) {
-  int value[NEAP_MOST_NAMED], n = neap_plan_live_at(plan, graph, bank, step, NEAP_MOST_NAMED, value);
-  for (int i = 0; i < n; i++) neap_refused_blob(refused, graph->value[value[i]].name, plan->place[value[i]].bytes);
+/* Room for more than the record keeps would be of no use: the list of a bank leaves out what lies
+ * elsewhere. */
+static void name_live(const neap_plan *plan, const neap_graph *graph, int bank, int step,
+                      neap_error *refused) {
+  int value[NEAP_MOST_NAMED],
+    n = neap_plan_live_at(plan, graph, bank, step, NEAP_MOST_NAMED, value);
+  for (int i = 0; i < n; i++)
+    neap_refused_blob(refused, graph->value[value[i]].name, plan->place[value[i]].bytes);
 }
 
 void neap_plan_name_peak(const neap_plan *plan, const neap_graph *graph, neap_error *refused) {
@@ -103,28 +117,36 @@ static void set_where(const neap_node *node, neap_error *refused) {
   if (node->scope != NULL) snprintf(refused->scope, sizeof refused->scope, "%s", node->scope);
 }
 
-/* "in the way at step 20 (fc1, net.lua:3): h 8.0 KiB, scratch 1.0 KiB": the peak is where something would have to go. */
-static void add_peak(const neap_plan *plan, const neap_graph *graph, const neap_error *refused, neap_buffer *out) {
+/* "in the way at step 20 (fc1, net.lua:3): h 8.0 KiB, scratch 1.0 KiB": the peak is where something
+ * would have to go. */
+static void add_peak(const neap_plan *plan, const neap_graph *graph, const neap_error *refused,
+                     neap_buffer *out) {
   const int at = plan->order[plan->peak_step];
   const neap_node *node = &graph->node[at];
   const bool has_line = node->line != NULL && node->line[0] != '\0';
   char text[24];
-  neap_buffer_add(out, "in the way at step %d (%s%s%s): ", plan->peak_step + 1, node->name != NULL ? node->name : "?",
-                  has_line ? ", " : "", has_line ? node->line : "");
+  neap_buffer_add(out, "in the way at step %d (%s%s%s): ", plan->peak_step + 1,
+                  node->name != NULL ? node->name : "?", has_line ? ", " : "",
+                  has_line ? node->line : "");
   for (int i = 0; i < refused->n_blob && i < N_NAMED; i++)
     neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : "", refused->blobs[i].name,
                     neap_bytes_text((double)refused->blobs[i].bytes, text));
   if (plan->scratch_bytes[at] > 0)
-    neap_buffer_add(out, "%sscratch %s", refused->n_blob > 0 ? ", " : "", neap_bytes_text((double)plan->scratch_bytes[at], text));
+    neap_buffer_add(out, "%sscratch %s", refused->n_blob > 0 ? ", " : "",
+                    neap_bytes_text((double)plan->scratch_bytes[at], text));
 }
 
-/* ---- limits ------------------------------------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
-/* Called when everything has been tried: what is said to be least is so for this order and these kernels. */
-neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph, const neap_limit *limit, neap_error *error) {
+/* Called when everything has been tried: what is said to be least is so for this order and these
+ * kernels. */
+neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph,
+                                   const neap_limit *limit, neap_error *error) {
   if (limit->bytes == 0) return NEAP_OK;
-  if (plan->region_bytes[NEAP_REGION_FRAME] > 0) return refuse_growth(growing_loop(graph), limit, error);
-  NEAP_ASSERT(growing_loop(graph) == NULL, "no loop of \"%s\" takes more than the plan says: its frames do not grow",
+  if (plan->region_bytes[NEAP_REGION_FRAME] > 0)
+    return refuse_growth(growing_loop(graph), limit, error);
+  NEAP_ASSERT(growing_loop(graph) == NULL,
+              "no loop of \"%s\" takes more than the plan says: its frames do not grow",
               graph->name);
   size_t arena = plan->arena_bytes;
   size_t need = limit->is_total ? NEAP_MAX(arena, limit->least_arena) : arena;
@@ -137,8 +159,8 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
     add_peak(plan, graph, &refused, &why);
     set_where(&graph->node[plan->order[plan->peak_step]], &refused);
   }
-  neap_plan_refuse(graph, limit, plan->policy == NEAP_POLICY_POOL ? "pool" : "arena", need, why.text != NULL ? why.text : "",
-                   &refused, error);
+  neap_plan_refuse(graph, limit, plan->policy == NEAP_POLICY_POOL ? "pool" : "arena", need,
+                   why.text != NULL ? why.text : "", &refused, error);
   neap_buffer_fini(&why);
   return NEAP_BUDGET;
 }
@@ -151,7 +173,8 @@ static int bank_peak(const neap_plan *plan, const neap_graph *graph, int b) {
     size_t live = graph->node[plan->order[i]].bank == b ? plan->scratch_bytes[plan->order[i]] : 0;
     for (int v = 0; v < plan->n_value; v++) {
       const neap_place *place = &plan->place[v];
-      bool here = place->region == NEAP_REGION_ARENA && graph->value[v].bank == b && place->reason != NEAP_REASON_ALIAS;
+      bool here = place->region == NEAP_REGION_ARENA && graph->value[v].bank == b &&
+                  place->reason != NEAP_REASON_ALIAS;
       if (here && place->first <= i && i <= place->last) live += place->bytes;
     }
     if (live > most) most = live, peak = i;
@@ -159,26 +182,32 @@ static int bank_peak(const neap_plan *plan, const neap_graph *graph, int b) {
   return peak;
 }
 
-static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, int b, neap_error *error) {
+static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, int b,
+                               neap_error *error) {
   const neap_bank *bank = &graph->bank[b];
   const int step = bank_peak(plan, graph, b);
   const neap_node *node = &graph->node[plan->order[step]];
   char need[24], has[24], most[24], largest[160] = "";
-  neap_error refused = {
-    .limit = "bank", .bank = bank->name, .limit_bytes = bank->bytes, .least_bytes = (int64_t)plan->bank[b].bytes};
+  neap_error refused = {.limit = "bank",
+                        .bank = bank->name,
+                        .limit_bytes = bank->bytes,
+                        .least_bytes = (int64_t)plan->bank[b].bytes};
   name_live(plan, graph, b, step, &refused);
   set_where(node, &refused);
   if (refused.n_blob > 0)
     snprintf(largest, sizeof largest, ", the largest \"%.80s\" with %s", refused.blobs[0].name,
              neap_bytes_text((double)refused.blobs[0].bytes, most));
-  neap_hint(&refused, "bytes = %lld would do, or assign fewer ops or blobs to \"%s\"", (long long)refused.least_bytes,
-            bank->name);
-  return neap_fail_budget(error, &refused, "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s",
-                          bank->name, neap_bytes_text((double)bank->bytes, has), graph->name,
-                          neap_bytes_text((double)plan->bank[b].bytes, need), step + 1, node->name, largest);
+  neap_hint(&refused, "bytes = %lld would do, or assign fewer ops or blobs to \"%s\"",
+            (long long)refused.least_bytes, bank->name);
+  return neap_fail_budget(
+    error, &refused,
+    "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
+    neap_bytes_text((double)bank->bytes, has), graph->name,
+    neap_bytes_text((double)plan->bank[b].bytes, need), step + 1, node->name, largest);
 }
 
-neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph,
+                                  neap_error *error) {
   for (int b = 0; b < plan->n_bank; b++) {
     size_t limit = (size_t)graph->bank[b].bytes;
     if (limit > 0 && plan->bank[b].bytes > limit) return refuse_bank(plan, graph, b, error);

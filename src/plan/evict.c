@@ -1,18 +1,23 @@
-/* evict.c: policy `pool` under a limit. Where a run needs a block and the limit leaves no room, values are evicted; when an evicted
- * one is read again, the ops that made it run once more, and before them those that make what they read.
+/* evict.c: policy `pool` under a limit. Where a run needs a block and the limit leaves no room,
+ * values are evicted; when an evicted one is read again, the ops that made it run once more, and
+ * before them those that make what they read.
  *
- * Which one goes is decided as in M. Kirisame et al., "Dynamic tensor rematerialization" (ICLR 2021): the one for which
- *     work to make it again, its evicted neighbourhood's included / (bytes * how long nobody has read it)
- * is least. A rehearsal knows what comes, so the time until it is read next is tried in the place of the time since it was read
- * last, and the one that repeats less work is taken.
+ * Which one goes is decided as in M. Kirisame et al., "Dynamic tensor rematerialization" (ICLR
+ * 2021): the one for which
+ *     work to make it again, its evicted neighbourhood's included / (bytes * how long nobody has
+ *     read it)
+ * is least. A rehearsal knows what comes, so the time until it is read next is tried in the place
+ * of the time since it was read last, and the one that repeats less work is taken.
  *
- * A *cell* is a storage. It is made by its writers in turn, and made again by all that have run so far; so it is either whole or
- * has no block. Some stay: what no op can make again, and what would be read later than an op runs that overwrites something
- * which making it again reads. INVARIANT: `horizon` is the last step at which a cell can be had, and no cell is evicted that is
- * needed later than its horizon.
+ * A *cell* is a storage. It is made by its writers in turn, and made again by all that have run so
+ * far; so it is either whole or has no block. Some stay: what no op can make again, and what would
+ * be read later than an op runs that overwrites something which making it again reads. INVARIANT:
+ * `horizon` is the last step at which a cell can be had, and no cell is evicted that is needed
+ * later than its horizon.
  *
- * Residents are never evicted: parameters, inputs, outputs, state. Nor is anything written by an op with subnets, or with effects
- * other than random numbers (which depend on op and step alone, so that they are the same again) and faults.
+ * Residents are never evicted: parameters, inputs, outputs, state. Nor is anything written by an op
+ * with subnets, or with effects other than random numbers (which depend on op and step alone, so
+ * that they are the same again) and faults.
  */
 #include "plan/plan_int.h"
 
@@ -36,7 +41,8 @@ typedef struct cell {
   size_t bytes; /* aligned; 0: nothing of the pool */
   int to;       /* last step that needs it; -1: none */
   int writer_at, n_writer;
-  int need_at, n_need, next_need; /* steps that need it, and the first of them that is still to come */
+  /* steps that need it, and the first of them that is still to come */
+  int need_at, n_need, next_need;
   int horizon;
   bool evictable;
   double work; /* of all writers */
@@ -81,9 +87,11 @@ typedef struct machine {
   neap_arena arena;
 } machine;
 
-static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "what a pool evicts"); }
+static neap_status refused(neap_error *error, size_t bytes) {
+  return neap_fail_memory(error, bytes, "what a pool evicts");
+}
 
-/* ---- what holds for every limit ------------------------------------------------------------------------------------- */
+/* ---- what holds for every limit -------------------------------------------------------------- */
 
 /* The cell of a value; NULL: absent, or no bytes of the pool. */
 static cell *cell_of(const machine *m, neap_value_id v) {
@@ -92,7 +100,8 @@ static cell *cell_of(const machine *m, neap_value_id v) {
   return c->bytes > 0 ? c : NULL;
 }
 
-/* The cell of operand k of the node, inputs first; NULL as well where an earlier operand of the same side has it. */
+/* The cell of operand k of the node, inputs first; NULL as well where an earlier operand of the
+ * same side has it. */
 static cell *operand_cell(const machine *m, const neap_node *node, int k) {
   const neap_value_id *list = k < node->n_in ? node->in : node->out;
   int at = k < node->n_in ? k : k - node->n_in;
@@ -126,12 +135,14 @@ static bool is_idle(const machine *m, const neap_node *node) {
 static double work_of(const neap_graph *graph, const neap_node *node) {
   static const double flops_a_byte = 10;
   double bytes = 0;
-  for (int i = 0; i < node->n_in; i++) bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
+  for (int i = 0; i < node->n_in; i++)
+    bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
   for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
   return node->cost.flop + flops_a_byte * bytes;
 }
 
-/* Bytes of all cells that the node touches, and its scratch: what it needs when all else is away. */
+/* Bytes of all cells that the node touches, and its scratch: what it needs when all else is
+ * away. */
 static size_t own_bytes(const machine *m, int n) {
   const neap_node *node = &m->graph->node[n];
   size_t bytes = neap_align(m->plan->scratch_bytes[n]);
@@ -156,7 +167,8 @@ static void add_writer(machine *m, cell *c, int n, bool fill) {
 }
 
 static void walk_operands(machine *m, bool fill) {
-  for (int v = 0; v < m->plan->n_value; v++) m->cell[v].n_need = m->cell[v].n_writer = 0, m->cell[v].to = -1;
+  for (int v = 0; v < m->plan->n_value; v++)
+    m->cell[v].n_need = m->cell[v].n_writer = 0, m->cell[v].to = -1;
   for (int step = 0; step < m->plan->n_node; step++) {
     int n = m->plan->order[step];
     const neap_node *node = &m->graph->node[n];
@@ -169,32 +181,38 @@ static void walk_operands(machine *m, bool fill) {
   }
 }
 
-/* The first step after that of node n which writes the storage of v anew; beyond all steps when none does. */
+/* The first step after that of node n which writes the storage of v anew; beyond all steps when
+ * none does. */
 static int next_write(const machine *m, neap_value_id v, int n) {
   int first = m->plan->n_node;
   for (int w = m->first[m->plan->place[v].storage]; w >= 0; w = m->next[w]) {
     int maker = m->graph->value[w].node;
-    if (w != v && maker >= 0 && !m->idle[maker] && m->step[maker] >= m->step[n]) first = NEAP_MIN(first, m->step[maker]);
+    if (w != v && maker >= 0 && !m->idle[maker] && m->step[maker] >= m->step[n])
+      first = NEAP_MIN(first, m->step[maker]);
   }
   return first;
 }
 
-/* Whether running the node again writes nothing but what it wrote the first time. `c`: the cell that is made again. */
+/* Whether running the node again writes nothing but what it wrote the first time. `c`: the cell
+ * that is made again. */
 static bool is_repeatable(const machine *m, const neap_node *node, const cell *c, bool first) {
-  if ((node->effects & ~HARMLESS) != 0 || node->n_sub > 0 || (!first && !reads(m, node, c)) || (first && reads(m, node, c)))
+  if ((node->effects & ~HARMLESS) != 0 || node->n_sub > 0 || (!first && !reads(m, node, c)) ||
+      (first && reads(m, node, c)))
     return false;
   for (int k = 0; k < node->n_out; k++) {
     neap_value_id v = node->out[k];
     if (v < 0) continue;
     if (m->plan->place[v].region != NEAP_REGION_ARENA) return false;
     const cell *other = cell_of(m, v);
-    if (other != NULL && other != c && m->writer[other->writer_at + other->n_writer - 1] != (int)(node - m->graph->node))
+    if (other != NULL && other != c &&
+        m->writer[other->writer_at + other->n_writer - 1] != (int)(node - m->graph->node))
       return false;
   }
   return true;
 }
 
-/* The last step at which the writers of c can run again, each finding what it read the first time. */
+/* The last step at which the writers of c can run again, each finding what it read the first
+ * time. */
 static int find_horizon(const machine *m, const cell *c) {
   int horizon = m->plan->n_node;
   for (int j = 0; j < c->n_writer; j++) {
@@ -205,7 +223,8 @@ static int find_horizon(const machine *m, const cell *c) {
       const cell *in = cell_of(m, node->in[i]);
       if (node->in[i] < 0 || in == c) continue;
       horizon = NEAP_MIN(horizon, next_write(m, node->in[i], n));
-      if (in != NULL) horizon = NEAP_MIN(horizon, NEAP_MAX(in->evictable ? in->horizon : -1, in->to));
+      if (in != NULL)
+        horizon = NEAP_MIN(horizon, NEAP_MAX(in->evictable ? in->horizon : -1, in->to));
     }
   }
   return horizon;
@@ -226,11 +245,14 @@ static void find_horizons(machine *m) {
   }
 }
 
-/* Everything but what changes as a rehearsal goes. The arena is the caller's to finish, on failure too. */
-static neap_status machine_init(machine *m, const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+/* Everything but what changes as a rehearsal goes. The arena is the caller's to finish, on failure
+ * too. */
+static neap_status machine_init(machine *m, const neap_plan *plan, const neap_graph *graph,
+                                neap_error *error) {
   *m = (machine){.plan = plan, .graph = graph};
   size_t n_value = (size_t)plan->n_value + 1, n_node = (size_t)plan->n_node + 1, n_operand = 1;
-  for (int n = 0; n < plan->n_node; n++) n_operand += (size_t)(graph->node[n].n_in + graph->node[n].n_out);
+  for (int n = 0; n < plan->n_node; n++)
+    n_operand += (size_t)(graph->node[n].n_in + graph->node[n].n_out);
   m->cell = neap_arena_alloc(&m->arena, n_value * sizeof *m->cell);
   m->live = neap_arena_alloc(&m->arena, n_value * sizeof *m->live);
   m->first = neap_arena_alloc(&m->arena, n_value * sizeof *m->first);
@@ -240,12 +262,13 @@ static neap_status machine_init(machine *m, const neap_plan *plan, const neap_gr
   m->idle = neap_arena_alloc(&m->arena, n_node * sizeof *m->idle);
   m->writer = neap_arena_alloc(&m->arena, n_operand * sizeof *m->writer);
   m->need = neap_arena_alloc(&m->arena, n_operand * sizeof *m->need);
-  if (m->cell == NULL || m->live == NULL || m->first == NULL || m->next == NULL || m->step == NULL || m->work == NULL ||
-      m->idle == NULL || m->writer == NULL || m->need == NULL)
+  if (m->cell == NULL || m->live == NULL || m->first == NULL || m->next == NULL ||
+      m->step == NULL || m->work == NULL || m->idle == NULL || m->writer == NULL || m->need == NULL)
     return refused(error, n_operand * sizeof *m->need);
   for (int v = 0; v < plan->n_value; v++)
     if (plan->place[v].region == NEAP_REGION_ARENA && plan->place[v].first >= 0)
-      m->cell[plan->place[v].storage].bytes = NEAP_MAX(m->cell[plan->place[v].storage].bytes, neap_align(plan->place[v].bytes));
+      m->cell[plan->place[v].storage].bytes =
+        NEAP_MAX(m->cell[plan->place[v].storage].bytes, neap_align(plan->place[v].bytes));
   for (int v = 0; v < plan->n_value; v++) m->first[v] = -1;
   for (int v = plan->n_value - 1; v >= 0; v--) {
     m->next[v] = m->first[plan->place[v].storage];
@@ -278,16 +301,18 @@ static void machine_fini(machine *m) {
   neap_arena_fini(&m->arena);
 }
 
-/* ---- blocks ----------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* A stay of the slot that begins with the turn about to be written; its index, or -1 when memory is refused. */
+/* A stay of the slot that begins with the turn about to be written; its index, or -1 when memory is
+ * refused. */
 static int add_stay(machine *m, int slot, size_t bytes) {
   if (!neap_list_grow(&m->stay, &m->cap_stay, m->n_stay + 1, sizeof *m->stay) ||
       !neap_list_grow(&m->slot, &m->cap_slot, m->n_stay + 1, sizeof *m->slot)) {
     m->no_memory = true;
     return -1;
   }
-  m->stay[m->n_stay] = (neap_block){.bytes = bytes, .align = NEAP_ALIGN, .first = m->n_turn, .last = m->n_turn};
+  m->stay[m->n_stay] =
+    (neap_block){.bytes = bytes, .align = NEAP_ALIGN, .first = m->n_turn, .last = m->n_turn};
   m->slot[m->n_stay] = slot;
   return m->n_stay++;
 }
@@ -312,12 +337,13 @@ static void give(machine *m, cell *c) {
   m->cell[last].place = c->place;
 }
 
-/* ---- who goes --------------------------------------------------------------------------------------------------------- */
+/* ---- who goes -------------------------------------------------------------------------------- */
 
 /* Whether the cell would have to be made again for somebody. */
 static bool is_gone(const cell *c) { return !c->live && c->n_done > 0; }
 
-/* Work of all cells that are gone and lead to c, in addition to what this walk has met; *left cells may still be met. */
+/* Work of all cells that are gone and lead to c, in addition to what this walk has met; *left cells
+ * may still be met. */
 static double work_before(machine *m, const cell *c, int *left) {
   double work = 0;
   for (int j = 0; j < c->n_done; j++) {
@@ -340,7 +366,8 @@ static double work_after(machine *m, const cell *c, int *left) {
     const neap_node *node = &m->graph->node[m->plan->order[m->need[c->need_at + k]]];
     for (int o = 0; o<node->n_out && * left> 0; o++) {
       cell *out = cell_of(m, node->out[o]);
-      if (out == NULL || out == c || !is_gone(out) || out->to < m->now || out->mark == m->n_mark) continue;
+      if (out == NULL || out == c || !is_gone(out) || out->to < m->now || out->mark == m->n_mark)
+        continue;
       out->mark = m->n_mark;
       --*left;
       work += out->work + work_after(m, out, left);
@@ -382,7 +409,7 @@ static bool evict_one(machine *m) {
   return true;
 }
 
-/* ---- turns ------------------------------------------------------------------------------------------------------------ */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 static void pin_live_outputs(machine *m, const neap_node *node, int by) {
   for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
@@ -474,7 +501,8 @@ static bool make_again(machine *m, cell *c) {
     let_inputs_go(m, n, c);
     for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
       cell *other = operand_cell(m, node, k);
-      if (other != NULL && other != c && other->live && other->pins == 0 && is_spent(m, other)) give(m, other);
+      if (other != NULL && other != c && other->live && other->pins == 0 && is_spent(m, other))
+        give(m, other);
     }
   }
   c->pins--;
@@ -521,14 +549,17 @@ static bool rehearse(machine *m, size_t target, bool ahead) {
   return true;
 }
 
-/* ---- addresses -------------------------------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Rehearses with ever less, until the packing of the stays keeps the limit too. *reach gets the bytes. */
-static neap_status fit(machine *m, size_t limit, bool ahead, bool *fits, size_t *reach, neap_error *error) {
+/* Rehearses with ever less, until the packing of the stays keeps the limit too. *reach gets the
+ * bytes. */
+static neap_status fit(machine *m, size_t limit, bool ahead, bool *fits, size_t *reach,
+                       neap_error *error) {
   size_t target = limit;
   *fits = false;
   for (int try = 0; try < MOST_TRIES && !*fits; try++) {
-    if (!rehearse(m, target, ahead)) return m->no_memory ? refused(error, sizeof *m->turn) : NEAP_OK;
+    if (!rehearse(m, target, ahead))
+      return m->no_memory ? refused(error, sizeof *m->turn) : NEAP_OK;
     neap_pack_options options = {.stop_at_bytes = limit, .most_steps = MOST_PACK_STEPS};
     neap_pack_result result;
     NEAP_TRY(neap_pack(m->n_stay, m->stay, &options, &result, error));
@@ -547,9 +578,10 @@ static double all_work(const machine *m) {
   return work;
 }
 
-/* The better of the two ways to judge under the limit, left in m; *fits: whether there is one. Little repeated work is not worth a
- * second rehearsal. */
-static neap_status find_best(machine *m, size_t limit, bool *fits, size_t *reach, neap_error *error) {
+/* The better of the two ways to judge under the limit, left in m; *fits: whether there is one.
+ * Little repeated work is not worth a second rehearsal. */
+static neap_status find_best(machine *m, size_t limit, bool *fits, size_t *reach,
+                             neap_error *error) {
   NEAP_TRY(fit(m, limit, false, fits, reach, error));
   bool first_fits = *fits;
   double work = m->again;
@@ -563,18 +595,22 @@ static neap_status find_best(machine *m, size_t limit, bool *fits, size_t *reach
 static neap_status write_script(const machine *m, neap_plan *plan, neap_error *error) {
   size_t n_stay = (size_t)m->n_stay + 1;
   neap_script *s = &plan->script;
-  *s = (neap_script){.n_turn = m->n_turn,
-                     .turn = neap_arena_copy(&plan->arena, m->turn, (size_t)m->n_turn * sizeof *s->turn),
-                     .take = neap_arena_alloc(&plan->arena, n_stay * sizeof *s->take),
-                     .give = neap_arena_alloc(&plan->arena, n_stay * sizeof *s->give),
-                     .n_evicted = m->n_evicted,
-                     .evicted_bytes = m->evicted_bytes};
-  if (s->turn == NULL || s->take == NULL || s->give == NULL) return refused(error, n_stay * sizeof *s->take);
-  for (int t = 0; t < m->n_turn; t++) s->turn[t].take_end = s->turn[t].give_end = 0, s->n_again += s->turn[t].again;
+  *s = (neap_script){
+    .n_turn = m->n_turn,
+    .turn = neap_arena_copy(&plan->arena, m->turn, (size_t)m->n_turn * sizeof *s->turn),
+    .take = neap_arena_alloc(&plan->arena, n_stay * sizeof *s->take),
+    .give = neap_arena_alloc(&plan->arena, n_stay * sizeof *s->give),
+    .n_evicted = m->n_evicted,
+    .evicted_bytes = m->evicted_bytes};
+  if (s->turn == NULL || s->take == NULL || s->give == NULL)
+    return refused(error, n_stay * sizeof *s->take);
+  for (int t = 0; t < m->n_turn; t++)
+    s->turn[t].take_end = s->turn[t].give_end = 0, s->n_again += s->turn[t].again;
   double all = all_work(m);
   s->again_work = all > 0 ? m->again / all : 0;
   /* Counting sort: how many a turn, then where they end. */
-  for (int k = 0; k < m->n_stay; k++) s->turn[m->stay[k].first].take_end++, s->turn[m->stay[k].last].give_end++;
+  for (int k = 0; k < m->n_stay; k++)
+    s->turn[m->stay[k].first].take_end++, s->turn[m->stay[k].last].give_end++;
   int now = 0;
   for (int t = 0, take = 0, give = 0; t < m->n_turn; t++) {
     int n_take = s->turn[t].take_end, n_give = s->turn[t].give_end;
@@ -593,7 +629,8 @@ static neap_status write_script(const machine *m, neap_plan *plan, neap_error *e
   return NEAP_OK;
 }
 
-/* The plan's words for the run: where each storage lies first, and how much is live in each step. */
+/* The plan's words for the run: where each storage lies first, and how much is live in each
+ * step. */
 static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, neap_error *error) {
   char name[32];
   snprintf(name, sizeof name, "%s:%zu", m->ahead ? "ahead" : "stale", m->target);
@@ -609,7 +646,8 @@ static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, n
       plan->scratch_offset[plan->order[m->turn[turn].step]] = m->stay[k].offset;
   }
   for (int v = 0; v < plan->n_value; v++)
-    if (plan->place[v].region == NEAP_REGION_ARENA) plan->place[v].offset = plan->place[plan->place[v].storage].offset;
+    if (plan->place[v].region == NEAP_REGION_ARENA)
+      plan->place[v].offset = plan->place[plan->place[v].storage].offset;
   for (int t = 0; t < m->n_turn; t++)
     if (!m->turn[t].again) plan->live_bytes[m->turn[t].step] = m->turn_used[t];
   for (int i = 0; i < plan->n_node; i++)
@@ -617,10 +655,11 @@ static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, n
   return plan->packer != NULL ? NEAP_OK : refused(error, sizeof name);
 }
 
-/* ---- what can't be had ------------------------------------------------------------------------------------------------ */
+/* ---- what can't be had ----------------------------------------------------------------------- */
 
-/* The least limit that does, as far as halving finds it; `most` does, as nothing has to go there. The way there depends on no limit
- * that was asked for: whoever is refused is told the same figure, and whatever is not below it can be had. */
+/* The least limit that does, as far as halving finds it; `most` does, as nothing has to go there.
+ * The way there depends on no limit that was asked for: whoever is refused is told the same figure,
+ * and whatever is not below it can be had. */
 static neap_status find_least(machine *m, size_t most, size_t *least, neap_error *error) {
   size_t below = (m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
   size_t above = most;
@@ -642,37 +681,44 @@ static neap_status find_least(machine *m, size_t most, size_t *least, neap_error
 }
 
 /* BUDGET error at the op of the greatest need, with its operands. */
-static neap_status refuse(const machine *m, const neap_limit *limit, size_t least, neap_error *error) {
+static neap_status refuse(const machine *m, const neap_limit *limit, size_t least,
+                          neap_error *error) {
   const neap_node *node = &m->graph->node[m->least_node];
   neap_buffer why = {0};
   neap_error refused = {0};
   char text[24], own[24];
   bool has_line = node->line != NULL && node->line[0] != '\0';
   int n = 0;
-  neap_buffer_add(&why, "values are evicted and made again, and %s \"%s\"%s%s alone needs %s: ", node->op->name,
-                  node->name != NULL ? node->name : "?", has_line ? " at " : "", has_line ? node->line : "",
-                  neap_bytes_text((double)m->least, own));
+  neap_buffer_add(&why, "values are evicted and made again, and %s \"%s\"%s%s alone needs %s: ",
+                  node->op->name, node->name != NULL ? node->name : "?", has_line ? " at " : "",
+                  has_line ? node->line : "", neap_bytes_text((double)m->least, own));
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     const cell *c = operand_cell(m, node, k);
     if (c == NULL || (k >= node->n_in && reads(m, node, c))) continue;
-    const char *name = neap_plan_name(m->graph, k < node->n_in ? node->in[k] : node->out[k - node->n_in]);
+    const char *name =
+      neap_plan_name(m->graph, k < node->n_in ? node->in[k] : node->out[k - node->n_in]);
     neap_refused_blob(&refused, name, c->bytes);
-    neap_buffer_add(&why, "%s%s %s", n++ > 0 ? ", " : "", name, neap_bytes_text((double)c->bytes, text));
+    neap_buffer_add(&why, "%s%s %s", n++ > 0 ? ", " : "", name,
+                    neap_bytes_text((double)c->bytes, text));
   }
   size_t scratch = m->plan->scratch_bytes[m->least_node];
-  if (scratch > 0) neap_buffer_add(&why, "%sscratch %s", n > 0 ? ", " : "", neap_bytes_text((double)scratch, text));
+  if (scratch > 0)
+    neap_buffer_add(&why, "%sscratch %s", n > 0 ? ", " : "",
+                    neap_bytes_text((double)scratch, text));
   if (node->name != NULL) snprintf(refused.op, sizeof refused.op, "%s", node->name);
   if (node->line != NULL) snprintf(refused.line, sizeof refused.line, "%s", node->line);
   if (node->scope != NULL) snprintf(refused.scope, sizeof refused.scope, "%s", node->scope);
   least = NEAP_MAX(least, limit->is_total ? limit->least_arena : 0);
-  neap_plan_refuse(m->graph, limit, "pool", least, why.text != NULL ? why.text : "", &refused, error);
+  neap_plan_refuse(m->graph, limit, "pool", least, why.text != NULL ? why.text : "", &refused,
+                   error);
   neap_buffer_fini(&why);
   return NEAP_BUDGET;
 }
 
-/* ---- the door --------------------------------------------------------------------------------------------------------- */
+/* ---- the door -------------------------------------------------------------------------------- */
 
-neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, size_t most_bytes,
+neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph,
+                            const neap_plan_options *options, size_t most_bytes,
                             neap_error *error) {
   machine m;
   const neap_limit own = {.bytes = options->budget_bytes};
@@ -684,8 +730,10 @@ neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, const neap
   if (status == NEAP_OK && !fits) {
     status = find_least(&m, most_bytes, &least, error);
     /* A greedy search may fail under a limit and do with less: then less it is. */
-    if (status == NEAP_OK && least <= limit_bytes) status = fit(&m, least, true, &fits, &reach, error);
-    if (status == NEAP_OK && !fits) status = refuse(&m, options->limit != NULL ? options->limit : &own, least, error);
+    if (status == NEAP_OK && least <= limit_bytes)
+      status = fit(&m, least, true, &fits, &reach, error);
+    if (status == NEAP_OK && !fits)
+      status = refuse(&m, options->limit != NULL ? options->limit : &own, least, error);
   }
   if (status == NEAP_OK) status = write_script(&m, plan, error);
   if (status == NEAP_OK) status = write_plan(&m, plan, reach, error);
@@ -694,5 +742,6 @@ neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, const neap
 }
 
 bool neap_plan_evicts(const neap_plan *plan) {
-  return plan->packer != NULL && (strncmp(plan->packer, "stale:", 6) == 0 || strncmp(plan->packer, "ahead:", 6) == 0);
+  return plan->packer != NULL &&
+         (strncmp(plan->packer, "stale:", 6) == 0 || strncmp(plan->packer, "ahead:", 6) == 0);
 }

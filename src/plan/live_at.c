@@ -1,7 +1,8 @@
 /* live_at.c: what is live at a step, and who has overwritten a value's bytes.
  *
- * These look at a finished plan and its places, not at the schedule it came from, so that a stored plan answers as a fresh one
- * does. They are for messages and reports: O(values) or O(values^2) where few are asked.
+ * These look at a finished plan and its places, not at the schedule it came from, so that a stored
+ * plan answers as a fresh one does. They are for messages and reports: O(values) or O(values^2)
+ * where few are asked.
  */
 #include "plan/plan_int.h"
 
@@ -9,11 +10,12 @@
 
 /* Steps count from 0; a value is live in the step that makes it and in that of its last reader. */
 static bool lives_at(const neap_place *place, int step) {
-  return place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0 && place->first <= step &&
-         step <= place->last;
+  return place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0 &&
+         place->first <= step && step <= place->last;
 }
 
-/* Whether a newer value of the same storage lives there too: then that one stands for the storage. */
+/* Whether a newer value of the same storage lives there too: then that one stands for the
+ * storage. */
 static bool is_covered(const neap_plan *plan, int v, int step) {
   const neap_place *place = &plan->place[v];
   for (int w = 0; w < plan->n_value; w++) {
@@ -25,11 +27,13 @@ static bool is_covered(const neap_plan *plan, int v, int step) {
 }
 
 /* Insertion into a list kept by size: `room` is small. */
-int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, int step, int room, int *value) {
+int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, int step, int room,
+                      int *value) {
   int n = 0;
   for (int v = 0; v < plan->n_value; v++) {
     size_t bytes = plan->place[v].bytes;
-    if (!lives_at(&plan->place[v], step) || (n == room && bytes <= plan->place[value[n - 1]].bytes)) continue;
+    if (!lives_at(&plan->place[v], step) || (n == room && bytes <= plan->place[value[n - 1]].bytes))
+      continue;
     if ((bank >= 0 && neap_graph_bank_of(graph, v) != bank) || is_covered(plan, v, step)) continue;
     int at = n < room ? n++ : n - 1;
     for (; at > 0 && plan->place[value[at - 1]].bytes < bytes; at--) value[at] = value[at - 1];
@@ -38,16 +42,18 @@ int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, 
   return n;
 }
 
-/* ---- who owns the bytes now ------------------------------------------------------------------------------------------- */
+/* ---- who owns the bytes now ------------------------------------------------------------------ */
 
 /* The value whose elements `v` shows: views followed to their source. */
 static int content_of(const neap_plan *plan, int v) {
-  for (int k = 0; k < plan->n_value && plan->place[v].reason == NEAP_REASON_ALIAS; k++) v = plan->place[v].partner;
+  for (int k = 0; k < plan->n_value && plan->place[v].reason == NEAP_REASON_ALIAS; k++)
+    v = plan->place[v].partner;
   return v;
 }
 
-/* The value that holds these bytes after the run, or the last one that took some of them; -1: they are intact; -2: some op's
- * scratch lay there, which has no name. Other values that show the same elements do not count. */
+/* The value that holds these bytes after the run, or the last one that took some of them; -1: they
+ * are intact; -2: some op's scratch lay there, which has no name. Other values that show the same
+ * elements do not count. */
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value) {
   const neap_place *place = &plan->place[value];
   int owner = -1, content = content_of(plan, value);
@@ -60,13 +66,17 @@ int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int val
   }
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
-    if (other->region != NEAP_REGION_ARENA || other->first <= place->first || content_of(plan, w) == content) continue;
+    if (other->region != NEAP_REGION_ARENA || other->first <= place->first ||
+        content_of(plan, w) == content)
+      continue;
     if (!neap_places_meet(place, other)) continue;
     if (owner < 0 || other->first > plan->place[owner].first) owner = w;
   }
   for (int step = NEAP_MAX(place->first, 0); step < plan->n_node && owner < 0; step++) {
     int n = plan->order[step];
-    if (neap_bytes_meet(place->offset, place->bytes, plan->scratch_offset[n], plan->scratch_bytes[n])) return -2;
+    if (neap_bytes_meet(place->offset, place->bytes, plan->scratch_offset[n],
+                        plan->scratch_bytes[n]))
+      return -2;
   }
   (void)graph;
   return owner;

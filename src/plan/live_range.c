@@ -1,8 +1,9 @@
 /* live_range.c: when each value and each storage lives, and how many bytes are live at each step.
  *
- * A value lives from the step that defines it to the step of its last reader; unread, during its own step only. A storage
- * lives from the first definition among its members to the last reader of any of them. A node's scratch lives in its step.
- * Bytes are counted aligned, as they are laid out, so that the peak is a bound that a packing can reach.
+ * A value lives from the step that defines it to the step of its last reader; unread, during its
+ * own step only. A storage lives from the first definition among its members to the last reader of
+ * any of them. A node's scratch lives in its step. Bytes are counted aligned, as they are laid out,
+ * so that the peak is a bound that a packing can reach.
  */
 #include "plan/plan_int.h"
 
@@ -11,7 +12,8 @@ static void live_values(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   for (int v = 0; v < g->n_value; v++) {
     int node = g->value[v].node, first = node < 0 ? -1 : s->step[node], last = first;
-    for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) last = NEAP_MAX(last, s->step[work->uses.list[k]]);
+    for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++)
+      last = NEAP_MAX(last, s->step[work->uses.list[k]]);
     s->first[v] = first;
     s->last[v] = last;
   }
@@ -28,8 +30,8 @@ static void live_storages(neap_schedule *s, const neap_graph *g) {
   }
 }
 
-/* live[step], zeroed, of one bank, or of all (-1): differences first, then their running sum. Unsigned wrap-around is undone by the
- * sum. */
+/* live[step], zeroed, of one bank, or of all (-1): differences first, then their running sum.
+ * Unsigned wrap-around is undone by the sum. */
 static void live_in(const neap_schedule *s, const neap_work *work, int bank, size_t *live) {
   const neap_graph *g = work->graph;
   for (int v = 0; v < g->n_value; v++) {
@@ -40,7 +42,8 @@ static void live_in(const neap_schedule *s, const neap_work *work, int bank, siz
   }
   for (int i = 1; i < g->n_node; i++) live[i] += live[i - 1];
   for (int i = 0; i < g->n_node; i++)
-    if (bank < 0 || g->node[s->order[i]].bank == bank) live[i] += neap_align(work->scratch_bytes[s->order[i]]);
+    if (bank < 0 || g->node[s->order[i]].bank == bank)
+      live[i] += neap_align(work->scratch_bytes[s->order[i]]);
 }
 
 static void live_steps(neap_schedule *s, const neap_work *work) {
@@ -52,7 +55,8 @@ static void live_steps(neap_schedule *s, const neap_work *work) {
   }
 }
 
-neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank, size_t *peak, neap_error *error) {
+neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank,
+                                    size_t *peak, neap_error *error) {
   *peak = s->peak_bytes;
   if (work->graph->n_bank == 0) return NEAP_OK;
   size_t n = (size_t)work->graph->n_node, *live = neap_alloc_zeroed((n + 1) * sizeof *live);
@@ -69,7 +73,8 @@ neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_err
   live_values(s, work);
   for (int v = 0; v < g->n_value; v++) {
     if (g->value[v].region == NEAP_REGION_ARENA && s->first[v] < 0 && s->last[v] >= 0)
-      return neap_fail(error, NEAP_GRAPH, "value \"%s\" lies in the arena and is read, but no op defines it",
+      return neap_fail(error, NEAP_GRAPH,
+                       "value \"%s\" lies in the arena and is read, but no op defines it",
                        g->value[v].name != NULL ? g->value[v].name : "?");
     s->from[v] = s->first[v];
     s->to[v] = s->last[v];

@@ -1,9 +1,11 @@
 /* make.c: neap_plan_make, the way from graph to plan.
  *
- *   subnets first (their arenas are their owner's scratch) -> candidate orders -> schedule of each (storages, lives, peak)
+ *   subnets first (their arenas are their owner's scratch) -> candidate orders -> schedule of each
+ *   (storages, lives, peak)
  *   -> the one of least peak -> addresses by policy -> places, reasons, partners -> budget
  *
- * The definition order is kept unless another has a lower peak: a plan then reads as the net was written.
+ * The definition order is kept unless another has a lower peak: a plan then reads as the net was
+ * written.
  */
 #include "plan/plan_int.h"
 
@@ -14,17 +16,21 @@
 /* A body's values that lie in its iteration's frame: at their items. */
 static void place_items(neap_plan *plan, const neap_graph *body, const neap_loop *loop) {
   for (int v = 0; v < body->n_value; v++)
-    if (body->value[v].region == NEAP_REGION_FRAME) plan->place[v].offset = loop->item[body->value[v].argument].offset;
+    if (body->value[v].region == NEAP_REGION_FRAME)
+      plan->place[v].offset = loop->item[body->value[v].argument].offset;
 }
 
-neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make, const void *context,
-                                neap_error *error) {
+neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make,
+                                const void *context, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     size_t frame = 0;
     if (node->n_sub > 0) {
-      plan->sub[n] = neap_arena_alloc(&plan->arena, ((size_t)node->n_sub + 1) * sizeof *plan->sub[n]);
-      if (plan->sub[n] == NULL) return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n], "plans of subnets");
+      plan->sub[n] =
+        neap_arena_alloc(&plan->arena, ((size_t)node->n_sub + 1) * sizeof *plan->sub[n]);
+      if (plan->sub[n] == NULL)
+        return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n],
+                                "plans of subnets");
     }
     for (int k = 0; k < node->n_sub; k++) {
       NEAP_TRY(make(context, n, k, node->sub[k], &plan->sub[n][k], error));
@@ -37,27 +43,32 @@ neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_p
 }
 
 /* For neap_plan_take_subs: a subnet planned like the net around it. */
-static neap_status plan_sub(const void *context, int node, int k, const neap_graph *sub, neap_plan **out, neap_error *error) {
+static neap_status plan_sub(const void *context, int node, int k, const neap_graph *sub,
+                            neap_plan **out, neap_error *error) {
   (void)node, (void)k;
   return neap_plan_make(sub, context, out, error);
 }
 
-/* Plans of all subnets. A budget is the whole net's affair, so subnets have none. Under policy `pool` a frame is one block of the
- * pool, taken while its owner runs, and planned within. */
-neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+/* Plans of all subnets. A budget is the whole net's affair, so subnets have none. Under policy
+ * `pool` a frame is one block of the pool, taken while its owner runs, and planned within. */
+neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph,
+                           const neap_plan_options *options, neap_error *error) {
   neap_plan_options inner = *options;
   inner.budget_bytes = 0;
   if (inner.policy == NEAP_POLICY_POOL) inner.policy = NEAP_POLICY_OFFSET;
   return neap_plan_take_subs(plan, graph, plan_sub, &inner, error);
 }
 
-/* What holds for every order; `scratch_bytes` stays the plan's, borrowed. On failure there is nothing to finish. */
-static neap_status work_init(neap_work *work, const neap_graph *graph, const neap_plan_options *options, const neap_plan *plan,
+/* What holds for every order; `scratch_bytes` stays the plan's, borrowed. On failure there is
+ * nothing to finish. */
+static neap_status work_init(neap_work *work, const neap_graph *graph,
+                             const neap_plan_options *options, const neap_plan *plan,
                              neap_error *error) {
   *work = (neap_work){.graph = graph, .options = *options, .scratch_bytes = plan->scratch_bytes};
   NEAP_TRY(neap_graph_uses(graph, &work->uses, error));
   neap_status status = NEAP_OK;
-  if (options->executor == NEAP_EXECUTOR_DAG) status = neap_reach_new(graph, &work->reach, &work->n_word, error);
+  if (options->executor == NEAP_EXECUTOR_DAG)
+    status = neap_reach_new(graph, &work->reach, &work->n_word, error);
   if (status != NEAP_OK) neap_uses_fini(&work->uses);
   return status;
 }
@@ -67,12 +78,16 @@ static void work_fini(neap_work *work) {
   neap_uses_fini(&work->uses);
 }
 
-/* The schedule of least peak, owned by the caller, on failure too. `dag` keeps the definition order: there an order is only one
- * of many that may run. So do `none` and `name`, whose bytes are not those of the peak, and very large graphs. */
+/* The schedule of least peak, owned by the caller, on failure too. `dag` keeps the definition
+ * order: there an order is only one of many that may run. So do `none` and `name`, whose bytes are
+ * not those of the peak, and very large graphs. */
 static neap_status best_schedule(neap_schedule *best, const neap_work *work, neap_error *error) {
   NEAP_TRY(neap_schedule_init(best, work, NULL, error));
-  bool packed = work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
-  if (!packed || work->options.keep_order || work->reach != NULL || work->graph->n_node > ORDER_MAX_NODE) return NEAP_OK;
+  bool packed =
+    work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
+  if (!packed || work->options.keep_order || work->reach != NULL ||
+      work->graph->n_node > ORDER_MAX_NODE)
+    return NEAP_OK;
   int *order = NULL;
   neap_schedule other = {0};
   neap_status status = neap_order_least_peak(work, &order, error);
@@ -87,7 +102,8 @@ static neap_status best_schedule(neap_schedule *best, const neap_work *work, nea
   return status;
 }
 
-void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset) {
+void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s,
+                           const size_t *offset) {
   size_t constant_bytes = 0; /* constants outlive the run: they lie one after another */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -106,7 +122,8 @@ void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_
     constant_bytes += neap_align(value->bytes);
   }
   neap_copy_bytes(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
-  neap_copy_bytes(plan->live_bytes, s->live_bytes, (size_t)graph->n_node * sizeof *plan->live_bytes);
+  neap_copy_bytes(plan->live_bytes, s->live_bytes,
+                  (size_t)graph->n_node * sizeof *plan->live_bytes);
   plan->peak_step = s->peak_step;
   plan->lower_bound_bytes = s->peak_bytes;
 }
@@ -116,33 +133,39 @@ static size_t count_region(const neap_plan *plan, const neap_graph *graph, neap_
   return r == NEAP_REGION_ARENA ? plan->arena_bytes : neap_graph_region_bytes(graph, r);
 }
 
-/* Whether the value would have bytes of its own without reuse: a view has none, and what a budget repeats would not be there. */
+/* Whether the value would have bytes of its own without reuse: a view has none, and what a budget
+ * repeats would not be there. */
 static bool counts_alone(const neap_plan *plan, const neap_graph *graph, int v) {
   const neap_value *value = &graph->value[v];
   bool again = value->node >= 0 && graph->node[value->node].repeats > 0;
-  return value->region == NEAP_REGION_ARENA && value->root == v && plan->place[v].reason != NEAP_REASON_ALIAS && !again;
+  return value->region == NEAP_REGION_ARENA && value->root == v &&
+         plan->place[v].reason != NEAP_REASON_ALIAS && !again;
 }
 
 static size_t count_baseline(const neap_plan *plan, const neap_graph *graph) {
   size_t values = 0, scratch = 0;
   for (int v = 0; v < graph->n_value; v++)
     if (counts_alone(plan, graph, v)) values += neap_align(graph->value[v].bytes);
-  for (int n = 0; n < graph->n_node; n++) scratch = NEAP_MAX(scratch, neap_align(plan->scratch_bytes[n]));
+  for (int n = 0; n < graph->n_node; n++)
+    scratch = NEAP_MAX(scratch, neap_align(plan->scratch_bytes[n]));
   return NEAP_MAX(values + scratch, plan->arena_bytes);
 }
 
-void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph) { plan->baseline_bytes = count_baseline(plan, graph); }
+void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph) {
+  plan->baseline_bytes = count_baseline(plan, graph);
+}
 
-neap_status neap_plan_check_counts(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+neap_status neap_plan_check_counts(const neap_plan *plan, const neap_graph *graph,
+                                   neap_error *error) {
   for (int r = 0; r < NEAP_N_REGION; r++) {
     size_t bytes = count_region(plan, graph, (neap_region)r);
     if (bytes != plan->region_bytes[r])
-      return neap_fail(error, NEAP_PLAN, "\"%s\" has %zu bytes in %s, the plan says %zu", graph->name, bytes,
-                       neap_region_name((neap_region)r), plan->region_bytes[r]);
+      return neap_fail(error, NEAP_PLAN, "\"%s\" has %zu bytes in %s, the plan says %zu",
+                       graph->name, bytes, neap_region_name((neap_region)r), plan->region_bytes[r]);
   }
   if (plan->baseline_bytes != count_baseline(plan, graph))
-    return neap_fail(error, NEAP_PLAN, "without reuse \"%s\" has %zu bytes, the plan says %zu", graph->name,
-                     count_baseline(plan, graph), plan->baseline_bytes);
+    return neap_fail(error, NEAP_PLAN, "without reuse \"%s\" has %zu bytes, the plan says %zu",
+                     graph->name, count_baseline(plan, graph), plan->baseline_bytes);
   for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; k < graph->node[n].n_sub; k++)
       NEAP_TRY(neap_plan_check_counts(plan->sub[n][k], graph->node[n].sub[k], error));
@@ -150,15 +173,19 @@ neap_status neap_plan_check_counts(const neap_plan *plan, const neap_graph *grap
 }
 
 /* Policy `pool`: as it comes; where the budget leaves no room, with evictions. */
-static neap_status foretell(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+static neap_status foretell(neap_plan *plan, const neap_graph *graph,
+                            const neap_plan_options *options, neap_error *error) {
   NEAP_TRY(neap_plan_foretell(plan, graph, error));
   bool over = options->budget_bytes > 0 && plan->arena_bytes > options->budget_bytes;
-  if (neap_graph_region_bytes(graph, NEAP_REGION_FRAME) > 0) over = false; /* no budget can be promised: the check says so */
-  return over && options->evict ? neap_plan_evict(plan, graph, options, plan->arena_bytes, error) : NEAP_OK;
+  /* no budget can be promised: the check says so */
+  if (neap_graph_region_bytes(graph, NEAP_REGION_FRAME) > 0) over = false;
+  return over && options->evict ? neap_plan_evict(plan, graph, options, plan->arena_bytes, error)
+                                : NEAP_OK;
 }
 
 /* Everything but subnets and budget. On failure the plan is half filled, and its owner frees it. */
-static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+static neap_status plan_graph(neap_plan *plan, const neap_graph *graph,
+                              const neap_plan_options *options, neap_error *error) {
   neap_work work;
   neap_schedule schedule = {0};
   neap_layout_out out = {.scratch_offset = plan->scratch_offset, .bank = plan->bank};
@@ -171,12 +198,14 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
   if (status == NEAP_OK) {
     neap_plan_fill_places(plan, graph, &schedule, out.offset);
     plan->arena_bytes = out.arena_bytes;
-    plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes); /* dag: a clique may be heavier */
+    /* dag: a clique may be heavier */
+    plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes);
     plan->packer = out.packer;
     if (plan->policy == NEAP_POLICY_POOL) status = foretell(plan, graph, options, error);
     /* Reaching the bound is the proof; nothing else is. */
     plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
-    for (int r = 0; r < NEAP_N_REGION; r++) plan->region_bytes[r] = count_region(plan, graph, (neap_region)r);
+    for (int r = 0; r < NEAP_N_REGION; r++)
+      plan->region_bytes[r] = count_region(plan, graph, (neap_region)r);
   }
   if (status == NEAP_OK) {
     status = neap_plan_find_partners(plan, graph, error);
@@ -188,38 +217,51 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph, const ne
 }
 
 /* What one can see without looking for who overlaps whom, which verify.c does for every plan. */
-static void check_plan(const neap_plan *plan, const neap_graph *graph, const neap_plan_options *options) {
-  NEAP_ASSERT(plan->lower_bound_bytes <= plan->arena_bytes, "the arena, %zu bytes, is no smaller than its bound, %zu",
-              plan->arena_bytes, plan->lower_bound_bytes);
+static void check_plan(const neap_plan *plan, const neap_graph *graph,
+                       const neap_plan_options *options) {
+  NEAP_ASSERT(plan->lower_bound_bytes <= plan->arena_bytes,
+              "the arena, %zu bytes, is no smaller than its bound, %zu", plan->arena_bytes,
+              plan->lower_bound_bytes);
   NEAP_ASSERT(plan->proved == (plan->lower_bound_bytes == plan->arena_bytes),
-              "a plan is proved when its arena, %zu bytes, is its bound, %zu", plan->arena_bytes, plan->lower_bound_bytes);
-  NEAP_ASSERT(plan->arena_bytes % NEAP_ALIGN == 0, "an arena has a multiple of %u bytes: %zu", NEAP_ALIGN, plan->arena_bytes);
+              "a plan is proved when its arena, %zu bytes, is its bound, %zu", plan->arena_bytes,
+              plan->lower_bound_bytes);
+  NEAP_ASSERT(plan->arena_bytes % NEAP_ALIGN == 0, "an arena has a multiple of %u bytes: %zu",
+              NEAP_ALIGN, plan->arena_bytes);
   NEAP_ASSERT(options->budget_bytes == 0 || plan->arena_bytes <= options->budget_bytes,
-              "the arena keeps to its budget of %zu bytes: %zu", options->budget_bytes, plan->arena_bytes);
-  NEAP_ASSERT(plan->arena_bytes <= plan->baseline_bytes, "reuse takes no bytes: %zu with, %zu without", plan->arena_bytes,
+              "the arena keeps to its budget of %zu bytes: %zu", options->budget_bytes,
+              plan->arena_bytes);
+  NEAP_ASSERT(plan->arena_bytes <= plan->baseline_bytes,
+              "reuse takes no bytes: %zu with, %zu without", plan->arena_bytes,
               plan->baseline_bytes);
   for (int v = 0; v < graph->n_value; v++) {
     const neap_place *place = &plan->place[v], *storage = &plan->place[place->storage];
     NEAP_ASSERT(storage->storage == place->storage && storage->offset == place->offset,
-                "value %d lies where its storage does: at %zu, storage %d at %zu", v, place->offset, place->storage,
-                storage->offset);
-    NEAP_ASSERT(place->region != NEAP_REGION_ARENA || place->first < 0 || place->offset + place->bytes <= plan->arena_bytes,
-                "value %d lies in the arena of %zu bytes: %zu at %zu", v, plan->arena_bytes, place->bytes, place->offset);
+                "value %d lies where its storage does: at %zu, storage %d at %zu", v, place->offset,
+                place->storage, storage->offset);
+    NEAP_ASSERT(place->region != NEAP_REGION_ARENA || place->first < 0 ||
+                  place->offset + place->bytes <= plan->arena_bytes,
+                "value %d lies in the arena of %zu bytes: %zu at %zu", v, plan->arena_bytes,
+                place->bytes, place->offset);
   }
 }
 
-/* The plan is owned by the caller. ARGUMENT for pool with dag, MEMORY for a budget that does not suffice or memory refused,
- * GRAPH for a value that is read and never made. On failure *out is not set. */
-neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options, neap_plan **out, neap_error *error) {
+/* The plan is owned by the caller. ARGUMENT for pool with dag, MEMORY for a budget that does not
+ * suffice or memory refused, GRAPH for a value that is read and never made. On failure *out is not
+ * set. */
+neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options,
+                           neap_plan **out, neap_error *error) {
   int64_t start = neap_clock_ns();
   if (options->policy == NEAP_POLICY_POOL && options->executor == NEAP_EXECUTOR_DAG)
-    return neap_fail(error, NEAP_ARGUMENT,
-                     "policy pool takes bytes in the order of the run, so it needs executor simple, not dag");
+    return neap_fail(
+      error, NEAP_ARGUMENT,
+      "policy pool takes bytes in the order of the run, so it needs executor simple, not dag");
   if (options->policy == NEAP_POLICY_POOL && graph->n_bank > 0)
     return neap_fail(error, NEAP_ARGUMENT,
-                     "policy pool takes bytes while it runs, and memory banks are planned before: use executor simple or dag");
+                     "policy pool takes bytes while it runs, and memory banks are planned before: "
+                     "use executor simple or dag");
   neap_plan *plan = neap_plan_new(graph);
-  if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
+  if (plan == NULL)
+    return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   plan->policy = options->policy;
   plan->executor = options->executor;
   neap_status status = neap_plan_subs(plan, graph, options, error);

@@ -1,8 +1,9 @@
-/* order.c: an order of low peak, by a greedy list scheduler: of all nodes that may run next, the one that leaves the fewest
- * bytes live; ties go to the definition order.
+/* order.c: an order of low peak, by a greedy list scheduler: of all nodes that may run next, the
+ * one that leaves the fewest bytes live; ties go to the definition order.
  *
- * Greedy may lose to the definition order (it can't see a large value two steps ahead), so the caller compares peaks.
- * Views count with their source; in place needs no special care, since what it takes it frees in the same step.
+ * Greedy may lose to the definition order (it can't see a large value two steps ahead), so the
+ * caller compares peaks. Views count with their source; in place needs no special care, since what
+ * it takes it frees in the same step.
  */
 #include "plan/plan_int.h"
 
@@ -18,7 +19,9 @@ typedef struct scheduler {
   neap_arena arena;
 } scheduler;
 
-static bool is_arena(const neap_graph *g, int v) { return v != NEAP_NO_VALUE && g->value[v].region == NEAP_REGION_ARENA; }
+static bool is_arena(const neap_graph *g, int v) {
+  return v != NEAP_NO_VALUE && g->value[v].region == NEAP_REGION_ARENA;
+}
 
 /* Views share their source's bytes, so their reads count as reads of the source. */
 static void find_groups(scheduler *s) {
@@ -33,25 +36,28 @@ static void find_groups(scheduler *s) {
         s->group[node->out[pair.out]] = s->group[node->in[pair.in]];
     }
   }
-  for (int v = 0; v < g->n_value; v++) s->n_left[s->group[v]] += s->work->uses.first[v + 1] - s->work->uses.first[v];
+  for (int v = 0; v < g->n_value; v++)
+    s->n_left[s->group[v]] += s->work->uses.first[v + 1] - s->work->uses.first[v];
 }
 
-/* Whether an earlier position reads the same value: readers are counted once a node, as in neap_uses. */
+/* Whether an earlier position reads the same value: readers are counted once a node, as in
+ * neap_uses. */
 static bool is_repeated(const neap_node *node, int position) {
   for (int p = 0; p < position; p++)
     if (node->in[p] == node->in[position]) return true;
   return false;
 }
 
-/* Bytes live after node n, less those before: outputs that somebody reads, less the groups that it reads last. Reads of one
- * group by two of its inputs are counted together, at the first. Scratch is left out: it is gone after the step.
- * O(n_in^2), and inputs are few. */
+/* Bytes live after node n, less those before: outputs that somebody reads, less the groups that it
+ * reads last. Reads of one group by two of its inputs are counted together, at the first. Scratch
+ * is left out: it is gone after the step. O(n_in^2), and inputs are few. */
 static int64_t growth(const scheduler *s, int n) {
   const neap_graph *g = s->work->graph;
   const neap_node *node = &g->node[n];
   int64_t bytes = 0;
   for (int o = 0; o < node->n_out; o++)
-    if (is_arena(g, node->out[o]) && s->group[node->out[o]] == node->out[o] && s->n_left[node->out[o]] > 0)
+    if (is_arena(g, node->out[o]) && s->group[node->out[o]] == node->out[o] &&
+        s->n_left[node->out[o]] > 0)
       bytes += (int64_t)neap_align(g->value[node->out[o]].bytes);
   for (int i = 0; i < node->n_in; i++) {
     if (!is_arena(g, node->in[i]) || is_repeated(node, i)) continue;
@@ -77,14 +83,15 @@ static void run_node(scheduler *s, int n) {
     if (--s->n_blocked[g->edge[e].to] == 0) s->ready[s->n_ready++] = g->edge[e].to;
 }
 
-/* Takes the node of least growth out of `ready`, whose own order means nothing; ties to the one defined first.
- * O(width) growths a step. */
+/* Takes the node of least growth out of `ready`, whose own order means nothing; ties to the one
+ * defined first. O(width) growths a step. */
 static int take_best(scheduler *s) {
   int best = 0;
   int64_t least = 0;
   for (int i = 0; i < s->n_ready; i++) {
     int64_t bytes = growth(s, s->ready[i]);
-    if (i == 0 || bytes < least || (bytes == least && s->ready[i] < s->ready[best])) best = i, least = bytes;
+    if (i == 0 || bytes < least || (bytes == least && s->ready[i] < s->ready[best]))
+      best = i, least = bytes;
   }
   int node = s->ready[best];
   s->ready[best] = s->ready[--s->n_ready];
@@ -99,11 +106,13 @@ static bool take_arrays(scheduler *s, const neap_graph *g) {
   s->n_blocked = neap_arena_alloc(&s->arena, n * sizeof(int));
   s->edge_first = neap_arena_alloc(&s->arena, (n + 1) * sizeof(int));
   s->ready = neap_arena_alloc(&s->arena, n * sizeof(int));
-  return s->group != NULL && s->n_left != NULL && s->n_blocked != NULL && s->edge_first != NULL && s->ready != NULL;
+  return s->group != NULL && s->n_left != NULL && s->n_blocked != NULL && s->edge_first != NULL &&
+         s->ready != NULL;
 }
 
-/* Kahn's topological sort with `ready` as its set of sources. Edges lead from lower nodes to higher ones, so there is no cycle
- * and `ready` is never empty before the end. *out is owned by the caller; on failure (MEMORY) it is not set. */
+/* Kahn's topological sort with `ready` as its set of sources. Edges lead from lower nodes to higher
+ * ones, so there is no cycle and `ready` is never empty before the end. *out is owned by the
+ * caller; on failure (MEMORY) it is not set. */
 neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *error) {
   const neap_graph *g = work->graph;
   scheduler s = {.work = work};

@@ -1,11 +1,13 @@
-/* plan.c: the words of plans (policies, executors, reasons, refusals) and the begin and end of a plan's life.
+/* plan.c: the words of plans (policies, executors, reasons, refusals) and the begin and end of a
+ * plan's life.
  *
- * A plan is a block of tables in one arena that it lies in itself: by node, by step and by value of one graph, and the plans of
- * that graph's subnets. It borrows nothing from the graph, so it may be stored and read back; but
- * its numbers mean something only beside the graph it was made for, or one of the same form.
+ * A plan is a block of tables in one arena that it lies in itself: by node, by step and by value of
+ * one graph, and the plans of that graph's subnets. It borrows nothing from the graph, so it may be
+ * stored and read back; but its numbers mean something only beside the graph it was made for, or
+ * one of the same form.
  *
- * INVARIANT: names of policies and codes of reasons are part of stored plans and of the database: they may be added, not
- * changed.
+ * INVARIANT: names of policies and codes of reasons are part of stored plans and of the database:
+ * they may be added, not changed.
  */
 #include "plan/plan_int.h"
 
@@ -59,8 +61,8 @@ const char *neap_refusal_words(neap_refusal refusal) {
   return (unsigned)refusal < (unsigned)NEAP_COUNT(refusal_words) ? refusal_words[refusal] : "?";
 }
 
-/* All zeros, with room for each node and value and one more, so that no table is ever empty. NULL when refused. The arena is
- * set up outside and moves in with the plan. */
+/* All zeros, with room for each node and value and one more, so that no table is ever empty. NULL
+ * when refused. The arena is set up outside and moves in with the plan. */
 neap_plan *neap_plan_new(const neap_graph *graph) {
   neap_arena arena = {0};
   neap_plan *plan = neap_arena_alloc(&arena, sizeof *plan);
@@ -77,8 +79,9 @@ neap_plan *neap_plan_new(const neap_graph *graph) {
   plan->sub = neap_arena_alloc(&plan->arena, n * sizeof *plan->sub);
   plan->n_bank = graph->n_bank;
   plan->bank = neap_arena_alloc(&plan->arena, (size_t)graph->n_bank * sizeof *plan->bank);
-  if (plan->bank != NULL && plan->order != NULL && plan->place != NULL && plan->scratch_offset != NULL &&
-      plan->scratch_bytes != NULL && plan->live_bytes != NULL && plan->sub != NULL)
+  if (plan->bank != NULL && plan->order != NULL && plan->place != NULL &&
+      plan->scratch_offset != NULL && plan->scratch_bytes != NULL && plan->live_bytes != NULL &&
+      plan->sub != NULL)
     return plan;
   neap_plan_free(plan);
   return NULL;
@@ -95,7 +98,8 @@ size_t neap_plan_total_bytes(const neap_plan *plan) {
 void neap_plan_free(neap_plan *plan) {
   if (plan == NULL) return;
   for (int i = 0; plan->sub != NULL && i < plan->n_node; i++)
-    for (int k = 0; plan->sub[i] != NULL && plan->sub[i][k] != NULL; k++) neap_plan_free(plan->sub[i][k]);
+    for (int k = 0; plan->sub[i] != NULL && plan->sub[i][k] != NULL; k++)
+      neap_plan_free(plan->sub[i][k]);
   neap_arena arena = plan->arena; /* holds the plan itself */
   neap_arena_fini(&arena);
 }

@@ -10,46 +10,57 @@ void neap_schedule_share(neap_schedule *s, const neap_work *work);
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error);
 
 /* live_range.c: the most bytes that are live at once in a bank. */
-neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank, size_t *peak, neap_error *error);
+neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank,
+                                    size_t *peak, neap_error *error);
 
-/* policy.c: addresses. Fills offset (by root), scratch_offset (by node), and the figures of the arena. */
+/* policy.c: addresses. Fills offset (by root), scratch_offset (by node), and the figures of the
+ * arena. */
 typedef struct neap_layout_out {
   size_t *offset, *scratch_offset;
   size_t arena_bytes, lower_bound_bytes; /* 0 and 0 under policy `pool`, which lays nothing out */
-  neap_plan_bank *bank;                  /* one for each of the graph's, to be filled; NULL where it has none */
+  /* one for each of the graph's, to be filled; NULL where it has none */
+  neap_plan_bank *bank;
   const char *packer;
 } neap_layout_out;
-neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error);
-/* rehearse.c, policy `pool`: fills offsets, arena_bytes and packer of a plan that is complete but for them. */
+neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out,
+                                neap_error *error);
+/* rehearse.c, policy `pool`: fills offsets, arena_bytes and packer of a plan that is complete but
+ * for them. */
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error);
 
-/* evict.c, policy `pool`: the script of a run that stays within the budget; fills script, offsets and figures of a plan whose
- * places are complete but for them. BUDGET error, of options->limit, with the least that would do; `most_bytes` is what a run takes that evicts
- * nothing. */
-neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, size_t most_bytes,
-                            neap_error *error);
-/* budget.c: BUDGET error of a plan whose arena (or pool: `what`) needs `need` bytes, in words of the limit. `refused` names the blobs
- * in the way; `why` ends the message. */
-neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what, size_t need, const char *why,
-                             neap_error *refused, neap_error *error);
+/* evict.c, policy `pool`: the script of a run that stays within the budget; fills script, offsets
+ * and figures of a plan whose places are complete but for them. BUDGET error, of options->limit,
+ * with the least that would do; `most_bytes` is what a run takes that evicts nothing. */
+neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph,
+                            const neap_plan_options *options, size_t most_bytes, neap_error *error);
+/* budget.c: BUDGET error of a plan whose arena (or pool: `what`) needs `need` bytes, in words of
+ * the limit. `refused` names the blobs in the way; `why` ends the message. */
+neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what,
+                             size_t need, const char *why, neap_error *refused, neap_error *error);
 /* Whether the plan's packer is that of evict.c. */
 bool neap_plan_evicts(const neap_plan *plan);
-/* verify_script.c: PLAN error unless the script computes what the order does, in bytes that nothing else holds. */
-neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph, neap_error *error);
+/* verify_script.c: PLAN error unless the script computes what the order does, in bytes that nothing
+ * else holds. */
+neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph,
+                                    neap_error *error);
 
 /* make.c: from values, scratch and arena of the plan: plan.h says what it counts. */
 void neap_plan_set_baseline(neap_plan *plan, const neap_graph *graph);
-/* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order, live bytes, peak, bound. */
-void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s, const size_t *offset);
+/* make.c: the schedule in the words of the plan: places (of one storage: its one offset), order,
+ * live bytes, peak, bound. */
+void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s,
+                           const size_t *offset);
 /* make.c. The plan of subnet k of a node, whose graph is `sub`. */
-typedef neap_status neap_plan_sub(const void *context, int node, int k, const neap_graph *sub, neap_plan **out,
-                                  neap_error *error);
-/* Plans of all subnets, by `make`, and from them each node's scratch: the largest frame (branches overlay each other, only one
- * runs), then the op's own. A body's values that lie in its iteration's frame are placed at their items. */
-neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make, const void *context,
-                                neap_error *error);
+typedef neap_status neap_plan_sub(const void *context, int node, int k, const neap_graph *sub,
+                                  neap_plan **out, neap_error *error);
+/* Plans of all subnets, by `make`, and from them each node's scratch: the largest frame (branches
+ * overlay each other, only one runs), then the op's own. A body's values that lie in its
+ * iteration's frame are placed at their items. */
+neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make,
+                                const void *context, neap_error *error);
 /* make.c: the same, planned like the net around them. */
-neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph, const neap_plan_options *options, neap_error *error);
+neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph,
+                           const neap_plan_options *options, neap_error *error);
 /* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */

@@ -1,10 +1,11 @@
 /* policy.c: addresses for storages and scratch, by policy.
  *
- * What needs bytes is an *item*: a storage, or the scratch of one node. Items conflict when their lives overlap; in `dag`,
- * unless a path leads from all that touches the one to what first writes the other. `offset` packs the items. `none` and `name`
- * give *slots*: items of one key that don't conflict share one, and slots are laid out one after another. The key of a value
- * is its blob name (`name`) or nothing (`none`); all scratch has one key. `pool` has no layout: rehearse.c foretells it.
- * Each memory bank of the graph is laid out for itself, and the banks lie one after another.
+ * What needs bytes is an *item*: a storage, or the scratch of one node. Items conflict when their
+ * lives overlap; in `dag`, unless a path leads from all that touches the one to what first writes
+ * the other. `offset` packs the items. `none` and `name` give *slots*: items of one key that don't
+ * conflict share one, and slots are laid out one after another. The key of a value is its blob name
+ * (`name`) or nothing (`none`); all scratch has one key. `pool` has no layout: rehearse.c foretells
+ * it. Each memory bank of the graph is laid out for itself, and the banks lie one after another.
  */
 #include "plan/plan_int.h"
 
@@ -17,7 +18,8 @@ typedef struct item {
   int definer;     /* node that writes it first */
 } item;
 
-/* All items of one bank of a graph, with who conflicts with whom: on a line from their lives, in `dag` by the matrix. */
+/* All items of one bank of a graph, with who conflicts with whom: on a line from their lives, in
+ * `dag` by the matrix. */
 typedef struct items {
   int bank, n;
   size_t peak_bytes; /* the most that the schedule has live at once: a bound of every layout */
@@ -29,24 +31,30 @@ typedef struct items {
 
 static const char scratch_key[] = "scratch";
 
-/* All that needs bytes, values by number and then scratch by node; empty storages need none and lie at 0. */
-static neap_status collect(items *all, const neap_work *work, const neap_schedule *s, neap_error *error) {
+/* All that needs bytes, values by number and then scratch by node; empty storages need none and lie
+ * at 0. */
+static neap_status collect(items *all, const neap_work *work, const neap_schedule *s,
+                           neap_error *error) {
   const neap_graph *g = work->graph;
   size_t room = (size_t)g->n_value + (size_t)g->n_node + 1;
   all->item = neap_arena_alloc(&all->arena, room * sizeof *all->item);
-  if (all->item == NULL) return neap_fail_memory(error, room * sizeof *all->item, "a plan's storages");
+  if (all->item == NULL)
+    return neap_fail_memory(error, room * sizeof *all->item, "a plan's storages");
   for (int v = 0; v < g->n_value; v++)
-    if (s->root[v] == v && neap_graph_bank_of(g, v) == all->bank && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 &&
-        s->bytes[v] > 0)
+    if (s->root[v] == v && neap_graph_bank_of(g, v) == all->bank &&
+        g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 && s->bytes[v] > 0)
       all->item[all->n++] = (item){v, -1, s->bytes[v], s->from[v], s->to[v], g->value[v].node};
   for (int n = 0; n < g->n_node; n++)
     if (work->scratch_bytes[n] > 0 && g->node[n].bank == all->bank)
-      all->item[all->n++] = (item){-1, n, neap_align(work->scratch_bytes[n]), s->step[n], s->step[n], n};
+      all->item[all->n++] =
+        (item){-1, n, neap_align(work->scratch_bytes[n]), s->step[n], s->step[n], n};
   return NEAP_OK;
 }
 
-/* Into `row`: the nodes that can run only after all that touches the item: those that every definer and reader reaches. */
-static void nodes_after(const neap_work *work, const neap_schedule *s, const item *it, uint64_t *row) {
+/* Into `row`: the nodes that can run only after all that touches the item: those that every definer
+ * and reader reaches. */
+static void nodes_after(const neap_work *work, const neap_schedule *s, const item *it,
+                        uint64_t *row) {
   size_t words = (size_t)work->n_word;
   memcpy(row, work->reach + (size_t)it->definer * words, words * sizeof *row);
   if (it->value < 0) return;
@@ -64,7 +72,8 @@ static void nodes_after(const neap_work *work, const neap_schedule *s, const ite
 }
 
 /* dag: the matrix, by the rows of nodes_after. O(items^2) bit tests: 10 ms for 3,000. */
-static neap_status find_conflicts(items *all, const neap_work *work, const neap_schedule *s, neap_error *error) {
+static neap_status find_conflicts(items *all, const neap_work *work, const neap_schedule *s,
+                                  neap_error *error) {
   if (work->reach == NULL) return NEAP_OK;
   size_t n = (size_t)all->n, words = (n + 63) / 64, node_words = (size_t)work->n_word;
   uint64_t *after = neap_alloc(n * node_words * sizeof *after + 1);
@@ -77,7 +86,8 @@ static neap_status find_conflicts(items *all, const neap_work *work, const neap_
   for (size_t i = 0; i < n; i++) nodes_after(work, s, &all->item[i], after + i * node_words);
   for (size_t i = 0; i < n; i++)
     for (size_t j = 0; j < i; j++) {
-      if (neap_bit(after + i * node_words, all->item[j].definer) || neap_bit(after + j * node_words, all->item[i].definer))
+      if (neap_bit(after + i * node_words, all->item[j].definer) ||
+          neap_bit(after + j * node_words, all->item[i].definer))
         continue;
       neap_bit_set(all->conflict + i * words, (int)j);
       neap_bit_set(all->conflict + j * words, (int)i);
@@ -92,28 +102,35 @@ static bool conflicts(const items *all, int a, int b) {
   return all->item[a].first <= all->item[b].last && all->item[b].first <= all->item[a].last;
 }
 
-/* ---- packed ---------------------------------------------------------------------------------------------------------- */
+/* ---- packed ---------------------------------------------------------------------------------- */
 
-/* Policy `offset`: offsets[i] of item i from the packers. The schedule's peak is told as the bound: on a line it is the one that
- * the packer finds itself, and in `dag` whatever is live at once in one order conflicts in all. */
-static neap_status pack(items *all, const neap_work *work, size_t *offset, neap_layout_out *out, neap_error *error) {
+/* Policy `offset`: offsets[i] of item i from the packers. The schedule's peak is told as the bound:
+ * on a line it is the one that the packer finds itself, and in `dag` whatever is live at once in
+ * one order conflicts in all. */
+static neap_status pack(items *all, const neap_work *work, size_t *offset, neap_layout_out *out,
+                        neap_error *error) {
   neap_block *block = neap_arena_alloc(&all->arena, ((size_t)all->n + 1) * sizeof *block);
   if (block == NULL) return neap_fail_memory(error, (size_t)all->n * sizeof *block, "packing");
   for (int i = 0; i < all->n; i++)
-    block[i] =
-      (neap_block){.bytes = all->item[i].bytes, .align = NEAP_ALIGN, .first = all->item[i].first, .last = all->item[i].last};
-  neap_pack_options options = {
-    .most_steps = work->options.most_steps, .stop_at_bytes = all->peak_bytes, .conflict = all->conflict, .n_word = all->n_word};
+    block[i] = (neap_block){.bytes = all->item[i].bytes,
+                            .align = NEAP_ALIGN,
+                            .first = all->item[i].first,
+                            .last = all->item[i].last};
+  neap_pack_options options = {.most_steps = work->options.most_steps,
+                               .stop_at_bytes = all->peak_bytes,
+                               .conflict = all->conflict,
+                               .n_word = all->n_word};
   neap_pack_result result;
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
   out->arena_bytes = result.total_bytes;
-  out->lower_bound_bytes = NEAP_MAX(all->peak_bytes, result.lower_bound_bytes); /* dag: a clique may be heavier */
+  /* dag: a clique may be heavier */
+  out->lower_bound_bytes = NEAP_MAX(all->peak_bytes, result.lower_bound_bytes);
   out->packer = result.packer;
   return NEAP_OK;
 }
 
-/* ---- slots ------------------------------------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 /* What items must agree in to share a slot; NULL: the item has a slot of its own. */
 static const char *key_of(const neap_work *work, const item *it) {
@@ -122,7 +139,8 @@ static const char *key_of(const neap_work *work, const item *it) {
   return work->options.policy == NEAP_POLICY_NAME && value->is_blob ? value->name : NULL;
 }
 
-/* Slots in order of their first item. `next_item` chains the items of a slot, `next_slot` the slots of one key. */
+/* Slots in order of their first item. `next_item` chains the items of a slot, `next_slot` the slots
+ * of one key. */
 typedef struct slots {
   int n;
   int *first_item, *next_slot, *next_item, *of;
@@ -137,8 +155,8 @@ static bool fits(const items *all, const slots *t, int slot, int i) {
   return true;
 }
 
-/* The slot of item i: one of its key in which it meets nobody, the newest first, else a new one. A slot grows to its largest
- * item. False when memory is refused. */
+/* The slot of item i: one of its key in which it meets nobody, the newest first, else a new one. A
+ * slot grows to its largest item. False when memory is refused. */
 static bool put_in_slot(const items *all, slots *t, int i, const char *key) {
   int slot = key != NULL ? neap_map_get(&t->by_key, key, -1) : -1, head = slot;
   while (slot >= 0 && !fits(all, t, slot, i)) slot = t->next_slot[slot];
@@ -155,8 +173,10 @@ static bool put_in_slot(const items *all, slots *t, int i, const char *key) {
   return true;
 }
 
-/* Items go to slots in the order of definition, scratch last; then slots are laid out one after another. */
-static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offset, neap_layout_out *out, neap_error *error) {
+/* Items go to slots in the order of definition, scratch last; then slots are laid out one after
+ * another. */
+static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offset,
+                                 neap_layout_out *out, neap_error *error) {
   size_t n = (size_t)all->n + 1;
   slots t = {0};
   int **lists[] = {&t.first_item, &t.next_slot, &t.next_item, &t.of};
@@ -182,17 +202,19 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
 }
 
 /* One bank, from offset 0 on. All room is given back; fails with MEMORY, or as a packer does. */
-static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, int bank, size_t begin, neap_layout_out *out,
-                                neap_error *error) {
+static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, int bank,
+                                size_t begin, neap_layout_out *out, neap_error *error) {
   items all = {.bank = bank};
   neap_status status = collect(&all, work, s, error);
   size_t *offset = NULL;
   if (status == NEAP_OK) status = neap_schedule_bank_peak(s, work, bank, &all.peak_bytes, error);
   if (status == NEAP_OK) status = find_conflicts(&all, work, s, error);
-  if (status == NEAP_OK && (offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset)) == NULL)
+  if (status == NEAP_OK &&
+      (offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset)) == NULL)
     status = neap_fail_memory(error, (size_t)all.n * sizeof *offset, "offsets");
   if (status == NEAP_OK)
-    status = (work->options.policy == NEAP_POLICY_OFFSET ? pack : lay_out_slots)(&all, work, offset, out, error);
+    status = (work->options.policy == NEAP_POLICY_OFFSET ? pack : lay_out_slots)(&all, work, offset,
+                                                                                 out, error);
   for (int i = 0; i < all.n && status == NEAP_OK; i++)
     if (all.item[i].value >= 0)
       out->offset[all.item[i].value] = begin + offset[i];
@@ -203,7 +225,8 @@ static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, i
 }
 
 /* Bank after bank; figures are their sums, the packer that of the largest. */
-static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
+static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s,
+                                 neap_layout_out *out, neap_error *error) {
   neap_layout_out sum = *out;
   size_t most = 0;
   for (int b = 0; b < work->graph->n_bank; b++) {
@@ -220,7 +243,9 @@ static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s, 
 }
 
 /* Entries of `out` that belong to no item stay as the caller made them. */
-neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out, neap_error *error) {
+neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out,
+                                neap_error *error) {
   if (work->options.policy == NEAP_POLICY_POOL) return NEAP_OK;
-  return work->graph->n_bank > 0 ? lay_out_banks(work, s, out, error) : lay_out_bank(work, s, 0, 0, out, error);
+  return work->graph->n_bank > 0 ? lay_out_banks(work, s, out, error)
+                                 : lay_out_bank(work, s, 0, 0, out, error);
 }

@@ -1,14 +1,17 @@
 /* recompute.c: which forward nodes run again in the backward pass, so that the peak falls.
  *
- * A value that the backward reads is idle from its last forward reader to its first backward one. Greedy: of the values idle at
- * the peak, give up the one that costs least work a byte; what its maker reads and nobody holds is repeated too. Each step
- * is judged by the exact peak of a trial schedule, never by an estimate, and a step that raises the peak is taken back.
+ * A value that the backward reads is idle from its last forward reader to its first backward one.
+ * Greedy: of the values idle at the peak, give up the one that costs least work a byte; what its
+ * maker reads and nobody holds is repeated too. Each step is judged by the exact peak of a trial
+ * schedule, never by an estimate, and a step that raises the peak is taken back.
  *
- * Giving up neighbours makes a run of nodes that is repeated in one piece, all its values alive at once; so long runs are
- * charged for their bytes. On a chain of n equal layers that leads to runs of about sqrt(n) between kept values, the memory of
- * T. Chen et al., "Training deep nets with sublinear memory cost" (2016), with at most one more forward pass in time.
+ * Giving up neighbours makes a run of nodes that is repeated in one piece, all its values alive at
+ * once; so long runs are charged for their bytes. On a chain of n equal layers that leads to runs
+ * of about sqrt(n) between kept values, the memory of T. Chen et al., "Training deep nets with
+ * sublinear memory cost" (2016), with at most one more forward pass in time.
  *
- * The states of the descents are the candidates; those that another beats in work and in peak are left out.
+ * The states of the descents are the candidates; those that another beats in work and in peak are
+ * left out.
  * INVARIANT: candidates depend on graph and options alone, not on any budget.
  */
 #include "plan/plan_int.h"
@@ -17,14 +20,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work of a node in one unit: a byte moved stands for so many operations. Only ratios between nodes matter. */
+/* Work of a node in one unit: a byte moved stands for so many operations. Only ratios between nodes
+ * matter. */
 static const double FLOPS_A_BYTE = 10;
 
-/* How dear a run of repeated nodes is for its length: the work of a move counts (1 + weight * bytes of its run / peak without
- * repetitions) times. No weight is best for all nets, so all are tried. */
+/* How dear a run of repeated nodes is for its length: the work of a move counts (1 + weight * bytes
+ * of its run / peak without repetitions) times. No weight is best for all nets, so all are
+ * tried. */
 static const double run_weight[] = {1, 8, 64, 512};
 
-/* Steps of the search: values asked about, nodes walked over, and what a trial takes, each node of it as many as these. */
+/* Steps of the search: values asked about, nodes walked over, and what a trial takes, each node of
+ * it as many as these. */
 #define DEFAULT_STEPS INT64_C(200000000)
 enum { TRIAL_STEPS = 16 };
 
@@ -65,7 +71,7 @@ typedef struct neap_repeats {
   neap_arena arena;
 } chooser;
 
-/* ---- trials ---------------------------------------------------------------------------------------------------------- */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 static void trial_fini(trial *t) {
   neap_schedule_fini(&t->schedule);
@@ -94,13 +100,15 @@ static bool spread_scratch(const chooser *c, trial *t) {
   return true;
 }
 
-/* The schedule, in definition order, of the graph with c->again repeated. Owned; ended here after a failure. */
+/* The schedule, in definition order, of the graph with c->again repeated. Owned; ended here after a
+ * failure. */
 static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
   memset(t, 0, sizeof *t);
   int n = list_of(c);
   c->n_step += (int64_t)TRIAL_STEPS * (c->graph->n_node + n);
   neap_status status = neap_graph_sketch(c->graph, n, c->list, &t->graph, error);
-  if (status == NEAP_OK && !spread_scratch(c, t)) status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
+  if (status == NEAP_OK && !spread_scratch(c, t))
+    status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
   if (status == NEAP_OK) {
     t->work = (neap_work){.graph = t->graph, .options = c->options, .scratch_bytes = t->scratch};
     status = neap_graph_uses(t->graph, &t->work.uses, error);
@@ -110,7 +118,7 @@ static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
   return status;
 }
 
-/* ---- moves ----------------------------------------------------------------------------------------------------------- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 /* Whether the backward of the trial reads v; *idle: and whether v waits for it at the peak. */
 static bool is_held(chooser *c, neap_value_id v, bool *idle) {
@@ -132,8 +140,9 @@ static bool is_held(chooser *c, neap_value_id v, bool *idle) {
 /* Whether base node m can be repeated, and is not yet. */
 static bool is_free(const chooser *c, int m) { return c->can[m] && !c->again[m]; }
 
-/* Fills c->move with node m and, on from it, the makers of what it reads that nobody holds anyway. *held_bytes: of values that
- * must be held because their maker can't be repeated. Returns the work. */
+/* Fills c->move with node m and, on from it, the makers of what it reads that nobody holds anyway.
+ * *held_bytes: of values that must be held because their maker can't be repeated. Returns the
+ * work. */
 static double make_move(chooser *c, int m, size_t *held_bytes) {
   double cost = 0;
   int n_stack = 0;
@@ -177,7 +186,8 @@ static bool storage_goes(chooser *c, neap_value_id v) {
   return true;
 }
 
-/* Bytes idle at the peak that the move frees: a storage counts at its member of the lowest id that the move makes. */
+/* Bytes idle at the peak that the move frees: a storage counts at its member of the lowest id that
+ * the move makes. */
 static size_t freed_bytes(chooser *c) {
   size_t bytes = 0;
   for (int i = 0; i < c->n_move; i++)
@@ -194,7 +204,8 @@ static size_t freed_bytes(chooser *c) {
   return bytes;
 }
 
-/* A walk over repeated nodes: those still to be looked at are in c->stack, all that were met in c->list. */
+/* A walk over repeated nodes: those still to be looked at are in c->stack, all that were met in
+ * c->list. */
 typedef struct walk {
   int n_stack, n_met;
 } walk;
@@ -207,7 +218,8 @@ static void meet(chooser *c, walk *w, int node) {
 
 /* The base node that a node of the trial is; -1 for a repetition. */
 static int base_of(const chooser *c, const neap_node *node) {
-  return node->n_out > 0 && node->out[0] < c->graph->n_value ? c->graph->value[node->out[0]].node : -1;
+  return node->n_out > 0 && node->out[0] < c->graph->n_value ? c->graph->value[node->out[0]].node
+                                                             : -1;
 }
 
 /* Repeated neighbours of a node: who makes what it reads, and who reads what it makes. */
@@ -224,7 +236,8 @@ static void meet_neighbours(chooser *c, walk *w, const neap_node *node) {
     }
 }
 
-/* Bytes that the run of repeated nodes around the move makes: all alive at once when it is repeated. */
+/* Bytes that the run of repeated nodes around the move makes: all alive at once when it is
+ * repeated. */
 static size_t run_bytes(chooser *c) {
   size_t bytes = 0;
   walk w = {0};
@@ -270,7 +283,8 @@ static bool find_move(chooser *c, double weight) {
 
 static bool is_over(const chooser *c) { return c->n_step > c->most_steps; }
 
-/* A trial of c->again becomes the present one if its peak is at most `most_bytes`; *good says whether. */
+/* A trial of c->again becomes the present one if its peak is at most `most_bytes`; *good says
+ * whether. */
 static neap_status try_set(chooser *c, size_t most_bytes, bool *good, neap_error *error) {
   trial next;
   NEAP_TRY(trial_init(c, &next, error));
@@ -280,7 +294,8 @@ static neap_status try_set(chooser *c, size_t most_bytes, bool *good, neap_error
   return NEAP_OK;
 }
 
-/* Where the peak lies within a run of repetitions, keeping one of its values may lower it: takes out the first that does. */
+/* Where the peak lies within a run of repetitions, keeping one of its values may lower it: takes
+ * out the first that does. */
 static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
   const neap_schedule *s = &c->now.schedule;
   int n = 0;
@@ -289,7 +304,8 @@ static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
     const neap_node *node = &c->now.graph->node[at];
     bool at_peak = false;
     for (int k = 0; k < node->n_out && node->repeats > 0; k++)
-      at_peak = at_peak || (s->first[node->out[k]] <= s->peak_step && s->peak_step <= s->last[node->out[k]]);
+      at_peak = at_peak ||
+                (s->first[node->out[k]] <= s->peak_step && s->peak_step <= s->last[node->out[k]]);
     if (at_peak) c->stack[n++] = c->graph->value[c->now.graph->node[node->repeats - 1].out[0]].node;
   }
   for (int i = 0; i < n && !*divided && !is_over(c); i++) {
@@ -300,12 +316,15 @@ static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The present set as a candidate, if its peak is lower than all before it in this descent, which began at `first`. */
+/* The present set as a candidate, if its peak is lower than all before it in this descent, which
+ * began at `first`. */
 static neap_status add_candidate(chooser *c, int first, neap_error *error) {
   size_t n = (size_t)c->graph->n_node, peak = c->now.schedule.peak_bytes;
   if (c->n_candidate > first && peak >= c->candidate[c->n_candidate - 1].peak_bytes) return NEAP_OK;
-  candidate next = {.peak_bytes = peak, .again = neap_arena_copy(&c->arena, c->again, n * sizeof *c->again)};
-  if (next.again == NULL || !neap_list_grow(&c->candidate, &c->cap_candidate, c->n_candidate + 1, sizeof next))
+  candidate next = {.peak_bytes = peak,
+                    .again = neap_arena_copy(&c->arena, c->again, n * sizeof *c->again)};
+  if (next.again == NULL ||
+      !neap_list_grow(&c->candidate, &c->cap_candidate, c->n_candidate + 1, sizeof next))
     return neap_fail_memory(error, n, "a choice of recomputation");
   for (size_t m = 0; m < n; m++) next.work += c->again[m] ? c->cost[m] : 0;
   c->candidate[c->n_candidate++] = next;
@@ -325,7 +344,8 @@ static neap_status descend(chooser *c, double weight, neap_error *error) {
       NEAP_TRY(divide_run(c, &good, error));
       if (good) NEAP_TRY(add_candidate(c, first, error));
       if (!good && !gained) return NEAP_OK;
-      memset(c->blocked, 0, (size_t)c->graph->n_node); /* what raised the peak before may not do so now */
+      /* what raised the peak before may not do so now */
+      memset(c->blocked, 0, (size_t)c->graph->n_node);
       gained = false;
       continue;
     }
@@ -347,8 +367,8 @@ static int dearest(const chooser *c, const bool *tried) {
   return best;
 }
 
-/* Takes out what the candidate's own peak can do without, from the dearest on. The peak stays exactly what it is: a lower one
- * would make it a candidate that lower targets do not know. */
+/* Takes out what the candidate's own peak can do without, from the dearest on. The peak stays
+ * exactly what it is: a lower one would make it a candidate that lower targets do not know. */
 static neap_status prune(chooser *c, const candidate *chosen, neap_error *error) {
   bool *tried = c->blocked;
   memset(tried, 0, (size_t)c->graph->n_node);
@@ -367,7 +387,8 @@ static neap_status prune(chooser *c, const candidate *chosen, neap_error *error)
 /* Records tell flops; the bytes are those of the operands. */
 static double work_of(const neap_graph *graph, const neap_node *node) {
   double bytes = 0;
-  for (int i = 0; i < node->n_in; i++) bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
+  for (int i = 0; i < node->n_in; i++)
+    bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
   for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
   return node->cost.flop + FLOPS_A_BYTE * bytes;
 }
@@ -385,7 +406,7 @@ int neap_plan_repeated(const neap_graph *graph, double *share_of_work) {
   return n_again;
 }
 
-/* ---- what no choice undercuts --------------------------------------------------------------------------------------- */
+/* ---- what no choice undercuts ---------------------------------------------------------------- */
 
 /* Bytes of distinct storages among n operands of the arena. Operands are few. */
 static size_t distinct_bytes(const chooser *c, int n, const neap_value_id *id) {
@@ -393,27 +414,29 @@ static size_t distinct_bytes(const chooser *c, int n, const neap_value_id *id) {
   size_t bytes = 0;
   for (int i = 0; i < n; i++) {
     bool repeated = id[i] < 0 || c->graph->value[id[i]].region != NEAP_REGION_ARENA;
-    for (int j = 0; j < i && !repeated; j++) repeated = id[j] >= 0 && s->root[id[j]] == s->root[id[i]];
+    for (int j = 0; j < i && !repeated; j++)
+      repeated = id[j] >= 0 && s->root[id[j]] == s->root[id[i]];
     if (!repeated) bytes += neap_align(c->graph->value[id[i]].bytes);
   }
   return bytes;
 }
 
-/* The largest working set of a node: operands and scratch. Where a node may work in place, or makes a view, outputs may lie in
- * inputs. Of the base graph, whose schedule is the present one. */
+/* The largest working set of a node: operands and scratch. Where a node may work in place, or makes
+ * a view, outputs may lie in inputs. Of the base graph, whose schedule is the present one. */
 static size_t least_peak(const chooser *c) {
   size_t most = 0;
   for (int n = 0; n < c->graph->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
-    size_t in = distinct_bytes(c, node->n_in, node->in), out = distinct_bytes(c, node->n_out, node->out);
-    bool may_share =
-      node->op->n_inplace > 0 || node->op->inplace_any_input || node->op->n_alias > 0 || node->n_enforced > 0 || node->n_sub > 0;
+    size_t in = distinct_bytes(c, node->n_in, node->in),
+           out = distinct_bytes(c, node->n_out, node->out);
+    bool may_share = node->op->n_inplace > 0 || node->op->inplace_any_input ||
+                     node->op->n_alias > 0 || node->n_enforced > 0 || node->n_sub > 0;
     most = NEAP_MAX(most, neap_align(c->scratch[n]) + (may_share ? NEAP_MAX(in, out) : in + out));
   }
   return most;
 }
 
-/* ---- the door -------------------------------------------------------------------------------------------------------- */
+/* ---- the door -------------------------------------------------------------------------------- */
 
 static bool take_arrays(chooser *c) {
   size_t n = (size_t)c->graph->n_node + 1;
@@ -434,19 +457,24 @@ static int compare_candidates(const void *a, const void *b) {
   return x->index - y->index;
 }
 
-/* Keeps those that no other one beats: of ever more work, each has a lower peak than all before it. */
+/* Keeps those that no other one beats: of ever more work, each has a lower peak than all before
+ * it. */
 static void keep_best(chooser *c) {
   int n = 0;
   for (int i = 0; i < c->n_candidate; i++) c->candidate[i].index = i;
-  if (c->n_candidate > 0) qsort(c->candidate, (size_t)c->n_candidate, sizeof *c->candidate, compare_candidates);
+  if (c->n_candidate > 0)
+    qsort(c->candidate, (size_t)c->n_candidate, sizeof *c->candidate, compare_candidates);
   for (int i = 0; i < c->n_candidate; i++)
-    if (n == 0 || c->candidate[i].peak_bytes < c->candidate[n - 1].peak_bytes) c->candidate[n++] = c->candidate[i];
+    if (n == 0 || c->candidate[i].peak_bytes < c->candidate[n - 1].peak_bytes)
+      c->candidate[n++] = c->candidate[i];
   c->n_candidate = n;
 }
 
 /* Costs, and the schedule with nothing repeated. */
 static neap_status begin(chooser *c, neap_error *error) {
-  if (!take_arrays(c)) return neap_fail_memory(error, (size_t)c->graph->n_node * sizeof *c->cost, "a choice of recomputation");
+  if (!take_arrays(c))
+    return neap_fail_memory(error, (size_t)c->graph->n_node * sizeof *c->cost,
+                            "a choice of recomputation");
   for (int n = 0; n < c->graph->n_node; n++) {
     c->can[n] = neap_graph_can_repeat(c->graph, n);
     c->cost[n] = work_of(c->graph, &c->graph->node[n]) + 1; /* so that nothing is free */
@@ -458,7 +486,8 @@ static neap_status begin(chooser *c, neap_error *error) {
 
 static neap_status find_candidates(chooser *c, neap_error *error) {
   int64_t all = c->most_steps;
-  for (int w = 0; w < NEAP_COUNT(run_weight); w++) { /* each its share of the steps, and what others have left */
+  /* each its share of the steps, and what others have left */
+  for (int w = 0; w < NEAP_COUNT(run_weight); w++) {
     c->most_steps = all / NEAP_COUNT(run_weight) * (w + 1);
     NEAP_TRY(descend(c, run_weight[w], error));
   }
@@ -468,7 +497,8 @@ static neap_status find_candidates(chooser *c, neap_error *error) {
 }
 
 /* Ready for a search; NULL after a failure. */
-static neap_repeats *chooser_new(const neap_graph *graph, const neap_plan_options *options, neap_error *error) {
+static neap_repeats *chooser_new(const neap_graph *graph, const neap_plan_options *options,
+                                 neap_error *error) {
   chooser *c = neap_alloc_zeroed(sizeof *c);
   neap_plan *plan = neap_plan_new(graph);
   if (c == NULL || plan == NULL) {
@@ -485,7 +515,8 @@ static neap_repeats *chooser_new(const neap_graph *graph, const neap_plan_option
   return NULL;
 }
 
-neap_status neap_repeats_new(const neap_graph *graph, const neap_plan_options *options, neap_repeats **out, neap_error *error) {
+neap_status neap_repeats_new(const neap_graph *graph, const neap_plan_options *options,
+                             neap_repeats **out, neap_error *error) {
   *out = NULL;
   neap_error own = {0};
   chooser *c = chooser_new(graph, options, &own);
@@ -514,21 +545,24 @@ size_t neap_repeats_peak(const neap_repeats *c, int i) {
   return c->candidate[i].peak_bytes;
 }
 
-/* Has steps of its own, so that what comes out does not depend on which sets were asked for before. */
-neap_status neap_repeats_take(neap_repeats *c, int i, int **again, int *n_again, neap_error *error) {
+/* Has steps of its own, so that what comes out does not depend on which sets were asked for
+ * before. */
+neap_status neap_repeats_take(neap_repeats *c, int i, int **again, int *n_again,
+                              neap_error *error) {
   assert(i >= 0 && i < c->n_candidate);
   *again = NULL;
   c->n_step = 0;
   NEAP_TRY(prune(c, &c->candidate[i], error));
   *n_again = list_of(c);
   *again = neap_alloc(((size_t)*n_again + 1) * sizeof **again);
-  if (*again == NULL) return neap_fail_memory(error, (size_t)*n_again * sizeof **again, "a choice of recomputation");
+  if (*again == NULL)
+    return neap_fail_memory(error, (size_t)*n_again * sizeof **again, "a choice of recomputation");
   neap_copy_bytes(*again, c->list, (size_t)*n_again * sizeof **again);
   return NEAP_OK;
 }
 
-neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options, size_t *least_bytes,
-                               neap_error *error) {
+neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options,
+                               size_t *least_bytes, neap_error *error) {
   neap_error own = {0};
   chooser *c = chooser_new(graph, options, &own);
   if (c != NULL) *least_bytes = least_peak(c);

@@ -1,13 +1,15 @@
-/* rehearse.c: the forecast of policy `pool`. The runner takes a storage's bytes from a pool when the first instruction that
- * touches it runs, gives them back after the last, and takes an instruction's scratch for as long as that runs. Here the same
- * takes and gives, in the same order, go to a pool without bytes: how far the pool reaches then is what a run needs.
+/* rehearse.c: the forecast of policy `pool`. The runner takes a storage's bytes from a pool when
+ * the first instruction that touches it runs, gives them back after the last, and takes an
+ * instruction's scratch for as long as that runs. Here the same takes and gives, in the same order,
+ * go to a pool without bytes: how far the pool reaches then is what a run needs.
  *
- * Best fit alone leaves holes, because what lives long comes to lie among what lives shortly (lenet in training reaches 1.76
- * times its live bytes). So a pool has two ends, and a strategy says which one a storage is taken from: by how long it lives
- * (then activations form a stack at the low end), by how large it is, or by which end's outermost block outlives it most closely.
- * A few strategies are rehearsed, and the one that reaches least is the plan's: "life:8", "size:4096", "stack", or "fit" for
- * one end alone. Where all of them leave too much between the blocks, the packers of the planner say where each goes, since the
- * rehearsal has seen all lives: "packed".
+ * Best fit alone leaves holes, because what lives long comes to lie among what lives shortly (lenet
+ * in training reaches 1.76 times its live bytes). So a pool has two ends, and a strategy says which
+ * one a storage is taken from: by how long it lives (then activations form a stack at the low end),
+ * by how large it is, or by which end's outermost block outlives it most closely. A few strategies
+ * are rehearsed, and the one that reaches least is the plan's: "life:8", "size:4096", "stack", or
+ * "fit" for one end alone. Where all of them leave too much between the blocks, the packers of the
+ * planner say where each goes, since the rehearsal has seen all lives: "packed".
  *
  * INVARIANT: the runner takes and gives as the script says, so that it meets the forecast.
  */
@@ -28,8 +30,8 @@ typedef struct life {
 typedef enum strategy_kind { FIT, LIFE, SIZE, STACK } strategy_kind;
 static const char *const strategy_name[] = {"fit", "life", "size", "stack"};
 
-/* What strategies may reach beyond the most that is live at once, as a part of it, before the packers are asked; and how long those
- * may take: a new shape waits for them. */
+/* What strategies may reach beyond the most that is live at once, as a part of it, before the
+ * packers are asked; and how long those may take: a new shape waits for them. */
 enum { SLACK_PART = 64, MOST_PACK_STEPS = 100000000 };
 typedef struct strategy {
   strategy_kind kind;
@@ -50,7 +52,9 @@ typedef struct rehearsal {
   life **now;   /* those that live longest first: they belong nearest to an end */
 } rehearsal;
 
-static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "the forecast of a pool"); }
+static neap_status refused(neap_error *error, size_t bytes) {
+  return neap_fail_memory(error, bytes, "the forecast of a pool");
+}
 
 /* Lives of storages, from their members' places. */
 static void find_lives(const neap_plan *plan, life *lives) {
@@ -71,7 +75,8 @@ static int end_of_outermost(const rehearsal *r, bool high) {
   for (int k = 0; k < r->n_taken; k++) {
     const life *l = r->taken[k];
     if (l->high != high) continue;
-    if (outer == NULL || (neap_pool_offset(l->block) < neap_pool_offset(outer->block)) == high) outer = l;
+    if (outer == NULL || (neap_pool_offset(l->block) < neap_pool_offset(outer->block)) == high)
+      outer = l;
   }
   return outer != NULL ? outer->to : r->plan->n_node;
 }
@@ -84,14 +89,16 @@ static bool goes_high(const rehearsal *r, int from, int to, size_t bytes) {
     case STACK: {
       int low = end_of_outermost(r, false), high = end_of_outermost(r, true);
       if ((low >= to) != (high >= to)) return high >= to;
-      return low >= to ? high < low : high > low; /* the closest that outlives it, else the one that blocks least */
+      /* the closest that outlives it, else the one that blocks least */
+      return low >= to ? high < low : high > low;
     }
     case FIT: break;
   }
   return false;
 }
 
-/* The storage that operand k of the node lies in, inputs first; NULL: no bytes of the pool. Borrowed from r->life. */
+/* The storage that operand k of the node lies in, inputs first; NULL: no bytes of the pool.
+ * Borrowed from r->life. */
 static life *storage_at(const rehearsal *r, const neap_node *node, int k) {
   int v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
   if (v == NEAP_NO_VALUE || r->plan->place[v].region != NEAP_REGION_ARENA) return NULL;
@@ -99,7 +106,8 @@ static life *storage_at(const rehearsal *r, const neap_node *node, int k) {
   return l->bytes > 0 ? l : NULL;
 }
 
-/* The storages of one instruction, each once, those that live longest first, into `now`: by insertion, since operands are few. */
+/* The storages of one instruction, each once, those that live longest first, into `now`: by
+ * insertion, since operands are few. */
 static void find_now(rehearsal *r, const neap_node *node) {
   r->n_now = 0;
   for (int k = 0; k < node->n_in + node->n_out; k++) {
@@ -112,8 +120,9 @@ static void find_now(rehearsal *r, const neap_node *node) {
   }
 }
 
-/* Takes what the instruction of node n needs and has not got: storages in the order of `now`, then scratch, which goes back at
- * once, since the script gives it first too. False: the pool refuses. */
+/* Takes what the instruction of node n needs and has not got: storages in the order of `now`, then
+ * scratch, which goes back at once, since the script gives it first too. False: the pool
+ * refuses. */
 static bool take_step(rehearsal *r, int n) {
   for (int k = 0; k < r->n_now; k++) {
     life *l = r->now[k];
@@ -125,14 +134,16 @@ static bool take_step(rehearsal *r, int n) {
     if (r->offset != NULL) r->offset[l - r->life] = neap_pool_offset(l->block);
   }
   if (r->plan->scratch_bytes[n] == 0) return true;
-  neap_pool_block *scratch = neap_pool_take_at(r->pool, r->plan->scratch_bytes[n], r->strategy.kind != FIT);
+  neap_pool_block *scratch =
+    neap_pool_take_at(r->pool, r->plan->scratch_bytes[n], r->strategy.kind != FIT);
   if (scratch == NULL) return false;
   if (r->scratch_offset != NULL) r->scratch_offset[n] = neap_pool_offset(scratch);
   neap_pool_give(r->pool, scratch);
   return true;
 }
 
-/* Gives back the storages that die at this step. The last of `taken` fills the hole, as its order means nothing. */
+/* Gives back the storages that die at this step. The last of `taken` fills the hole, as its order
+ * means nothing. */
 static void give_step(rehearsal *r, int step) {
   for (int k = 0; k < r->n_now; k++) {
     if (r->now[k]->to != step) continue;
@@ -144,8 +155,8 @@ static void give_step(rehearsal *r, int step) {
   }
 }
 
-/* One walk with the present strategy, from an empty pool; *reach gets the bytes, at both ends together. The pool is gone after
- * it, so no life keeps a block. */
+/* One walk with the present strategy, from an empty pool; *reach gets the bytes, at both ends
+ * together. The pool is gone after it, so no life keeps a block. */
 static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
   NEAP_TRY(neap_pool_new_dry(&r->pool, error));
   r->n_taken = 0;
@@ -162,7 +173,8 @@ static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
 }
 
 /* Makes the rehearsal ready for walks. Its arena is the caller's to finish, on failure too. */
-static neap_status begin(rehearsal *r, const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+static neap_status begin(rehearsal *r, const neap_plan *plan, const neap_graph *graph,
+                         neap_error *error) {
   size_t bytes = ((size_t)plan->n_value + 1) * sizeof(life);
   *r = (rehearsal){.plan = plan, .graph = graph};
   r->life = neap_arena_alloc(&r->arena, bytes);
@@ -178,8 +190,10 @@ static size_t from_begin(size_t offset, size_t reach) {
   return offset < NEAP_POOL_DRY_BYTES / 2 ? offset : reach - (NEAP_POOL_DRY_BYTES - offset);
 }
 
-/* Walks with `st` unless the best one meets the bound already; equal reach leaves the earlier strategy. */
-static neap_status try_strategy(rehearsal *r, strategy st, strategy *best, size_t *least, neap_error *error) {
+/* Walks with `st` unless the best one meets the bound already; equal reach leaves the earlier
+ * strategy. */
+static neap_status try_strategy(rehearsal *r, strategy st, strategy *best, size_t *least,
+                                neap_error *error) {
   size_t reach;
   if (*least <= r->plan->lower_bound_bytes) return NEAP_OK;
   r->strategy = st;
@@ -188,9 +202,11 @@ static neap_status try_strategy(rehearsal *r, strategy st, strategy *best, size_
   return NEAP_OK;
 }
 
-/* The strategy that reaches least, the simplest first; the bound ends the search. Thresholds double (steps) or grow fourfold
- * (bytes), which makes O(log) walks: what a finer one would save is not worth its walk. */
-static neap_status choose_strategy(rehearsal *r, const neap_plan *plan, strategy *best, neap_error *error) {
+/* The strategy that reaches least, the simplest first; the bound ends the search. Thresholds double
+ * (steps) or grow fourfold (bytes), which makes O(log) walks: what a finer one would save is not
+ * worth its walk. */
+static neap_status choose_strategy(rehearsal *r, const neap_plan *plan, strategy *best,
+                                   neap_error *error) {
   size_t least = SIZE_MAX;
   NEAP_TRY(try_strategy(r, (strategy){FIT, 0}, best, &least, error));
   NEAP_TRY(try_strategy(r, (strategy){STACK, 0}, best, &least, error));
@@ -209,27 +225,33 @@ static neap_status fill(rehearsal *r, neap_plan *plan, strategy best, neap_error
   NEAP_TRY(walk(r, &reach, error));
   plan->arena_bytes = reach;
   for (int v = 0; v < plan->n_value; v++) r->offset[v] = from_begin(r->offset[v], reach);
-  for (int n = 0; n < plan->n_node; n++) plan->scratch_offset[n] = from_begin(plan->scratch_offset[n], reach);
+  for (int n = 0; n < plan->n_node; n++)
+    plan->scratch_offset[n] = from_begin(plan->scratch_offset[n], reach);
   char name[32];
-  snprintf(name, sizeof name, best.below > 0 ? "%s:%lld" : "%s", strategy_name[best.kind], best.below);
+  snprintf(name, sizeof name, best.below > 0 ? "%s:%lld" : "%s", strategy_name[best.kind],
+           best.below);
   plan->packer = neap_arena_strdup(&plan->arena, name);
   return plan->packer != NULL ? NEAP_OK : refused(error, sizeof name);
 }
 
-/* The same from the planner's packers, if they do better than the strategies; storages first, then scratch. */
+/* The same from the planner's packers, if they do better than the strategies; storages first, then
+ * scratch. */
 static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
   size_t room = (size_t)plan->n_value + (size_t)plan->n_node + 1;
   neap_block *block = neap_arena_alloc(&r->arena, room * sizeof *block);
   if (block == NULL) return refused(error, room * sizeof *block);
   for (int v = 0; v < plan->n_value; v++)
     if (r->life[v].from >= 0)
-      block[v] = (neap_block){neap_align(r->life[v].bytes), NEAP_ALIGN, r->life[v].from, r->life[v].to, 0};
+      block[v] =
+        (neap_block){neap_align(r->life[v].bytes), NEAP_ALIGN, r->life[v].from, r->life[v].to, 0};
   for (int step = 0; step < plan->n_node; step++) {
     int n = plan->order[step];
-    block[plan->n_value + n] = (neap_block){neap_align(plan->scratch_bytes[n]), NEAP_ALIGN, step, step, 0};
+    block[plan->n_value + n] =
+      (neap_block){neap_align(plan->scratch_bytes[n]), NEAP_ALIGN, step, step, 0};
   }
-  neap_pack_options options = {.stop_at_bytes = plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART,
-                               .most_steps = MOST_PACK_STEPS};
+  neap_pack_options options = {
+    .stop_at_bytes = plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART,
+    .most_steps = MOST_PACK_STEPS};
   neap_pack_result result;
   NEAP_TRY(neap_pack((int)room - 1, block, &options, &result, error));
   if (result.total_bytes >= plan->arena_bytes) return NEAP_OK;
@@ -250,14 +272,16 @@ static void place_storages(const rehearsal *r, neap_plan *plan) {
   }
 }
 
-/* Needs the places' regions, storages and lives; fails when memory is refused, and then the plan is half filled. */
+/* Needs the places' regions, storages and lives; fails when memory is refused, and then the plan is
+ * half filled. */
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error) {
   rehearsal r;
   strategy best = {FIT, 0};
   neap_status status = begin(&r, plan, graph, error);
   size_t bytes = ((size_t)plan->n_value + 1) * sizeof *r.offset;
   if (status == NEAP_OK) status = choose_strategy(&r, plan, &best, error);
-  if (status == NEAP_OK && (r.offset = neap_arena_alloc(&r.arena, bytes)) == NULL) status = refused(error, bytes);
+  if (status == NEAP_OK && (r.offset = neap_arena_alloc(&r.arena, bytes)) == NULL)
+    status = refused(error, bytes);
   if (status == NEAP_OK) status = fill(&r, plan, best, error);
   bool loose = plan->arena_bytes > plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART;
   if (status == NEAP_OK && loose) status = pack(&r, plan, error);
@@ -266,15 +290,19 @@ neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_er
   return status;
 }
 
-/* ---- the script ------------------------------------------------------------------------------------------------------ */
+/* ---- the script ------------------------------------------------------------------------------ */
 
-/* Room for a script of one turn a step: each storage is taken and given once, and so is each scratch. */
-static neap_status script_init(neap_script *s, const neap_plan *plan, neap_arena *arena, neap_error *error) {
+/* Room for a script of one turn a step: each storage is taken and given once, and so is each
+ * scratch. */
+static neap_status script_init(neap_script *s, const neap_plan *plan, neap_arena *arena,
+                               neap_error *error) {
   size_t n_turn = (size_t)plan->n_node + 1, n_event = n_turn + (size_t)plan->n_value;
   *s = (neap_script){.turn = neap_arena_alloc(arena, n_turn * sizeof *s->turn),
                      .take = neap_arena_alloc(arena, n_event * sizeof *s->take),
                      .give = neap_arena_alloc(arena, n_event * sizeof *s->give)};
-  return s->turn != NULL && s->take != NULL && s->give != NULL ? NEAP_OK : refused(error, n_event * sizeof *s->take);
+  return s->turn != NULL && s->take != NULL && s->give != NULL
+           ? NEAP_OK
+           : refused(error, n_event * sizeof *s->take);
 }
 
 /* Turn after turn from the places; *n_used counts the blocks taken. */
@@ -299,8 +327,8 @@ static void write_script(rehearsal *r, neap_script *s) {
   }
 }
 
-/* Plays the script in a dry pool, since a plan from a file may promise anything: takes must find their place free, and end within
- * the plan's bytes. */
+/* Plays the script in a dry pool, since a plan from a file may promise anything: takes must find
+ * their place free, and end within the plan's bytes. */
 static neap_status play(const rehearsal *r, const neap_script *s, neap_error *error) {
   neap_pool *pool;
   size_t room = ((size_t)r->plan->n_value + 1) * sizeof(neap_pool_block *);
@@ -321,9 +349,10 @@ static neap_status play(const rehearsal *r, const neap_script *s, neap_error *er
         bool twice = block[slot] != NULL;
         if (!twice) block[slot] = neap_pool_take_exact(pool, s->take[take].offset, bytes);
         if (twice || block[slot] == NULL)
-          status =
-            neap_fail(error, NEAP_PLAN, "the pool of net \"%s\" can't take %zu bytes at %zu in step %d, as its plan foretells",
-                      r->graph->name, bytes, s->take[take].offset, s->turn[t].step + 1);
+          status = neap_fail(
+            error, NEAP_PLAN,
+            "the pool of net \"%s\" can't take %zu bytes at %zu in step %d, as its plan foretells",
+            r->graph->name, bytes, s->take[take].offset, s->turn[t].step + 1);
       }
       for (; give < s->turn[t].give_end; give++) {
         neap_pool_give(pool, block[s->give[give]]);
@@ -336,8 +365,8 @@ static neap_status play(const rehearsal *r, const neap_script *s, neap_error *er
   return status;
 }
 
-neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_arena *arena, neap_script *out,
-                               neap_error *error) {
+neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_arena *arena,
+                               neap_script *out, neap_error *error) {
   rehearsal r;
   neap_status status = begin(&r, plan, graph, error);
   bool ready = plan->script.n_turn > 0;

@@ -1,11 +1,13 @@
-/* schedule.c: one order of a graph and what follows from it: storages, lives, bytes live at each step.
+/* schedule.c: one order of a graph and what follows from it: storages, lives, bytes live at each
+ * step.
  *
- * A schedule is what all policies pack: which values are one storage, from which step to which it lives, and how many bytes are
- * live while each step runs. Storages are found from the graph (alias.c), or taken over from a plan that stands already, when
- * the same addresses are to serve another batch size; lives come from the one analysis (live_range.c) either way.
+ * A schedule is what all policies pack: which values are one storage, from which step to which it
+ * lives, and how many bytes are live while each step runs. Storages are found from the graph
+ * (alias.c), or taken over from a plan that stands already, when the same addresses are to serve
+ * another batch size; lives come from the one analysis (live_range.c) either way.
  *
- * INVARIANT: `order` and `step` are inverse to each other; members of a storage form a ring through `next`, which starts
- * anywhere.
+ * INVARIANT: `order` and `step` are inverse to each other; members of a storage form a ring through
+ * `next`, which starts anywhere.
  */
 #include "plan/plan_int.h"
 
@@ -28,12 +30,15 @@ static bool take_arrays(neap_schedule *s, const neap_graph *g) {
   return s->reason != NULL && s->refusal != NULL && s->bytes != NULL && s->live_bytes != NULL;
 }
 
-/* An empty schedule whose steps are those of `order`; NULL: of definition. On failure *s is empty. */
-static neap_status begin(neap_schedule *s, const neap_graph *g, const int *order, neap_error *error) {
+/* An empty schedule whose steps are those of `order`; NULL: of definition. On failure *s is
+ * empty. */
+static neap_status begin(neap_schedule *s, const neap_graph *g, const int *order,
+                         neap_error *error) {
   memset(s, 0, sizeof *s);
   if (!take_arrays(s, g)) {
     neap_schedule_fini(s);
-    return neap_fail_memory(error, (size_t)(g->n_node + g->n_value) * 8 * sizeof(int), "a schedule");
+    return neap_fail_memory(error, (size_t)(g->n_node + g->n_value) * 8 * sizeof(int),
+                            "a schedule");
   }
   for (int i = 0; i < g->n_node; i++) {
     s->order[i] = order != NULL ? order[i] : i;
@@ -46,24 +51,28 @@ static neap_status begin(neap_schedule *s, const neap_graph *g, const int *order
 static void check_order(const neap_schedule *s, const neap_graph *g) {
   for (int i = 0; i < g->n_node; i++) {
     int n = s->order[i];
-    NEAP_ASSERT(n >= 0 && n < g->n_node && s->step[n] == i, "step %d runs one of %d nodes, whose step it is: node %d", i,
-                g->n_node, n);
+    NEAP_ASSERT(n >= 0 && n < g->n_node && s->step[n] == i,
+                "step %d runs one of %d nodes, whose step it is: node %d", i, g->n_node, n);
   }
   for (int e = 0; e < g->n_edge; e++)
     NEAP_ASSERT(s->step[g->edge[e].from] < s->step[g->edge[e].to],
-                "node %d runs before node %d, as an edge says: steps %d and %d", g->edge[e].from, g->edge[e].to,
-                s->step[g->edge[e].from], s->step[g->edge[e].to]);
+                "node %d runs before node %d, as an edge says: steps %d and %d", g->edge[e].from,
+                g->edge[e].to, s->step[g->edge[e].from], s->step[g->edge[e].to]);
 }
 
-/* Members of a storage form a ring through `next`, in which all have one root, the member that is defined first. */
+/* Members of a storage form a ring through `next`, in which all have one root, the member that is
+ * defined first. */
 static void check_rings(const neap_schedule *s, const neap_graph *g) {
   int n_root = 0, n_member = 0;
   for (int v = 0; v < g->n_value; v++) {
     int root = s->root[v];
-    NEAP_ASSERT(root >= 0 && root < g->n_value && s->root[root] == root, "value %d has a root that is its own root: %d", v, root);
+    NEAP_ASSERT(root >= 0 && root < g->n_value && s->root[root] == root,
+                "value %d has a root that is its own root: %d", v, root);
     NEAP_ASSERT(s->next[v] >= 0 && s->next[v] < g->n_value && s->root[s->next[v]] == root,
-                "value %d, of the storage of %d, has the next member behind it: %d", v, root, s->next[v]);
-    NEAP_ASSERT(s->first[root] <= s->first[v], "the root %d of value %d is defined first: at steps %d and %d", root, v,
+                "value %d, of the storage of %d, has the next member behind it: %d", v, root,
+                s->next[v]);
+    NEAP_ASSERT(s->first[root] <= s->first[v],
+                "the root %d of value %d is defined first: at steps %d and %d", root, v,
                 s->first[root], s->first[v]);
     n_root += root == v;
   }
@@ -76,10 +85,12 @@ static void check_rings(const neap_schedule *s, const neap_graph *g) {
       NEAP_ASSERT(n_member <= g->n_value, "the ring of value %d ends where it began", v);
     } while (u != v);
   }
-  NEAP_ASSERT(n_member == g->n_value, "%d rings hold %d values, each once: %d", n_root, g->n_value, n_member);
+  NEAP_ASSERT(n_member == g->n_value, "%d rings hold %d values, each once: %d", n_root, g->n_value,
+              n_member);
 }
 
-/* Who writes in place is the last to read: `most` of a storage is the last reader so far, over the members defined so far. */
+/* Who writes in place is the last to read: `most` of a storage is the last reader so far, over the
+ * members defined so far. */
 static void check_in_place(const neap_schedule *s, const neap_graph *g) {
   int *most = malloc(((size_t)g->n_value + 1) * sizeof *most);
   if (most == NULL) return;
@@ -92,7 +103,8 @@ static void check_in_place(const neap_schedule *s, const neap_graph *g) {
       int v = node->out[k], *last = v < 0 ? NULL : &most[s->root[v]];
       if (last == NULL) continue;
       NEAP_ASSERT(s->reason[v] != NEAP_REASON_IN_PLACE || *last <= i,
-                  "when \"%s\" is written in place at step %d, every other reader of the storage has run; one runs at step %d",
+                  "when \"%s\" is written in place at step %d, every other reader of the storage "
+                  "has run; one runs at step %d",
                   g->value[v].name != NULL ? g->value[v].name : "?", i, *last);
       *last = NEAP_MAX(*last, s->last[v]);
     }
@@ -100,24 +112,28 @@ static void check_in_place(const neap_schedule *s, const neap_graph *g) {
   free(most);
 }
 
-/* A storage lives as long as any of its members; what is live at a step is counted in full for the last of the peaks. */
+/* A storage lives as long as any of its members; what is live at a step is counted in full for the
+ * last of the peaks. */
 static void check_lives(const neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   size_t peak = 0;
   for (int v = 0; v < g->n_value; v++) {
     int root = s->root[v];
-    NEAP_ASSERT(s->from[root] <= s->first[v] && s->last[v] <= s->to[root] && s->first[v] <= s->last[v],
-                "value %d lives from %d to %d, within the life of its storage, %d to %d", v, s->first[v], s->last[v],
-                s->from[root], s->to[root]);
-    NEAP_ASSERT(s->bytes[root] >= g->value[v].bytes, "the storage of value %d has room for its %zu bytes: %zu", v,
-                g->value[v].bytes, s->bytes[root]);
-    bool is_live = root == v && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 && s->from[v] <= s->peak_step &&
-                   s->peak_step <= s->to[v];
+    NEAP_ASSERT(
+      s->from[root] <= s->first[v] && s->last[v] <= s->to[root] && s->first[v] <= s->last[v],
+      "value %d lives from %d to %d, within the life of its storage, %d to %d", v, s->first[v],
+      s->last[v], s->from[root], s->to[root]);
+    NEAP_ASSERT(s->bytes[root] >= g->value[v].bytes,
+                "the storage of value %d has room for its %zu bytes: %zu", v, g->value[v].bytes,
+                s->bytes[root]);
+    bool is_live = root == v && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 &&
+                   s->from[v] <= s->peak_step && s->peak_step <= s->to[v];
     if (is_live) peak += s->bytes[v];
   }
   if (g->n_node > 0) peak += neap_align(work->scratch_bytes[s->order[s->peak_step]]);
   NEAP_ASSERT(g->n_node == 0 || s->peak_bytes == 0 || peak == s->peak_bytes,
-              "%zu bytes are live at step %d, the peak: it says %zu", peak, s->peak_step, s->peak_bytes);
+              "%zu bytes are live at step %d, the peak: it says %zu", peak, s->peak_step,
+              s->peak_bytes);
 }
 
 static void check_schedule(const neap_schedule *s, const neap_work *work) {
@@ -135,7 +151,8 @@ static neap_status complete(neap_schedule *s, const neap_work *work, neap_error 
   return status;
 }
 
-neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error) {
+neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order,
+                               neap_error *error) {
   NEAP_TRY(begin(s, work->graph, order, error));
   neap_schedule_share(s, work);
   return complete(s, work, error);
@@ -152,8 +169,10 @@ static void link_ring(neap_schedule *s, int n_value) {
   }
 }
 
-/* Order and storages of `plan`, which was made for a graph of the same form. On failure *s is empty. */
-neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan, neap_error *error) {
+/* Order and storages of `plan`, which was made for a graph of the same form. On failure *s is
+ * empty. */
+neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan,
+                                    neap_error *error) {
   const neap_graph *g = work->graph;
   NEAP_TRY(begin(s, g, plan->order, error));
   for (int v = 0; v < g->n_value; v++) {

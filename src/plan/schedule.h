@@ -1,11 +1,13 @@
-/* schedule.h: one order of a graph and what follows from it, for those who ask who lives when: planning itself, and memonger.
+/* schedule.h: one order of a graph and what follows from it, for those who ask who lives when:
+ * planning itself, and memonger.
  *
- * A `work` is what holds for every order of one graph (readers, reachability, scratch). A `schedule` is what one order
- * leads to: who shares bytes with whom, when each storage lives, how much is live at each step. neap_plan_make compares
- * schedules, packs the best one, and writes the result into a neap_plan.
+ * A `work` is what holds for every order of one graph (readers, reachability, scratch). A
+ * `schedule` is what one order leads to: who shares bytes with whom, when each storage lives, how
+ * much is live at each step. neap_plan_make compares schedules, packs the best one, and writes the
+ * result into a neap_plan.
  *
- * A *storage* is a set of ARENA values that lie in the same bytes: chains of in place, alias and enforced versions. It is
- * named by its root, the value defined first.
+ * A *storage* is a set of ARENA values that lie in the same bytes: chains of in place, alias and
+ * enforced versions. It is named by its root, the value defined first.
  */
 #ifndef NEAP_SCHEDULE_H
 #define NEAP_SCHEDULE_H
@@ -37,9 +39,12 @@ typedef struct neap_schedule {
 } neap_schedule;
 
 /* schedule.c. `order` NULL: definition order. Copies it. */
-neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order, neap_error *error);
-/* Order and storages as `plan` has them; lives and bytes of the work's own graph, which is of the same form. */
-neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan, neap_error *error);
+neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const int *order,
+                               neap_error *error);
+/* Order and storages as `plan` has them; lives and bytes of the work's own graph, which is of the
+ * same form. */
+neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, const neap_plan *plan,
+                                    neap_error *error);
 void neap_schedule_fini(neap_schedule *s);
 
 /* order.c: an order of low peak, greedily; *out from neap_alloc. */

@@ -11,8 +11,8 @@
  *   end
  *
  * INVARIANT: reading what was printed and printing it again gives the same text.
- * INVARIANT: what is read is in range for its graph, whatever the text says: every index, region and reason can be used.
- * That it is also safe is verify.c's business.
+ * INVARIANT: what is read is in range for its graph, whatever the text says: every index, region
+ * and reason can be used. That it is also safe is verify.c's business.
  */
 #include "plan/plan_int.h"
 
@@ -21,14 +21,17 @@
 
 #define TEXT_VERSION "1"
 
-/* A turn a line: its step, whether it repeats, takes (slot and offset) and gives (slots), each list after its number. */
+/* A turn a line: its step, whether it repeats, takes (slot and offset) and gives (slots), each list
+ * after its number. */
 static void print_script(const neap_plan *plan, neap_buffer *out) {
   const neap_script *s = &plan->script;
-  neap_buffer_add(out, "script %d %d %d %lld %.17g\n", s->n_turn, s->n_evicted, s->n_again, (long long)s->evicted_bytes,
-                  s->again_work);
+  neap_buffer_add(out, "script %d %d %d %lld %.17g\n", s->n_turn, s->n_evicted, s->n_again,
+                  (long long)s->evicted_bytes, s->again_work);
   for (int t = 0, take = 0, give = 0; t < s->n_turn; t++) {
-    neap_buffer_add(out, "t %d %d %d", s->turn[t].step, s->turn[t].again, s->turn[t].take_end - take);
-    for (; take < s->turn[t].take_end; take++) neap_buffer_add(out, " %d %zu", s->take[take].slot, s->take[take].offset);
+    neap_buffer_add(out, "t %d %d %d", s->turn[t].step, s->turn[t].again,
+                    s->turn[t].take_end - take);
+    for (; take < s->turn[t].take_end; take++)
+      neap_buffer_add(out, " %d %zu", s->take[take].slot, s->take[take].offset);
     neap_buffer_add(out, " %d", s->turn[t].give_end - give);
     for (; give < s->turn[t].give_end; give++) neap_buffer_add(out, " %d", s->give[give]);
     neap_buffer_add(out, "\n");
@@ -36,22 +39,26 @@ static void print_script(const neap_plan *plan, neap_buffer *out) {
 }
 
 void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
-  neap_buffer_add(out, "plan %s %s %s %s\n", TEXT_VERSION, neap_policy_name(plan->policy), neap_executor_name(plan->executor),
-                  plan->packer);
-  neap_buffer_add(out, "bytes %zu %zu %zu %d %d %lld\nregion", plan->arena_bytes, plan->lower_bound_bytes, plan->baseline_bytes,
-                  plan->proved, plan->peak_step, (long long)plan->plan_ns);
+  neap_buffer_add(out, "plan %s %s %s %s\n", TEXT_VERSION, neap_policy_name(plan->policy),
+                  neap_executor_name(plan->executor), plan->packer);
+  neap_buffer_add(out, "bytes %zu %zu %zu %d %d %lld\nregion", plan->arena_bytes,
+                  plan->lower_bound_bytes, plan->baseline_bytes, plan->proved, plan->peak_step,
+                  (long long)plan->plan_ns);
   for (int r = 0; r < NEAP_N_REGION; r++) neap_buffer_add(out, " %zu", plan->region_bytes[r]);
   for (int b = 0; b < plan->n_bank; b++)
-    neap_buffer_add(out, "\nbank %zu %zu %zu", plan->bank[b].begin_bytes, plan->bank[b].bytes, plan->bank[b].lower_bound_bytes);
+    neap_buffer_add(out, "\nbank %zu %zu %zu", plan->bank[b].begin_bytes, plan->bank[b].bytes,
+                    plan->bank[b].lower_bound_bytes);
   neap_buffer_add(out, "\ncount %d %d\n", plan->n_node, plan->n_value);
   for (int i = 0; i < plan->n_node; i++) {
     int n = plan->order[i];
-    neap_buffer_add(out, "n %d %zu %zu %zu\n", n, plan->live_bytes[i], plan->scratch_offset[n], plan->scratch_bytes[n]);
+    neap_buffer_add(out, "n %d %zu %zu %zu\n", n, plan->live_bytes[i], plan->scratch_offset[n],
+                    plan->scratch_bytes[n]);
   }
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *p = &plan->place[v];
-    neap_buffer_add(out, "v %s %d %zu %zu %d %d %s %s %d\n", neap_region_name(p->region), p->storage, p->offset, p->bytes,
-                    p->first, p->last, neap_reason_code(p->reason), neap_refusal_code(p->refusal), p->partner);
+    neap_buffer_add(out, "v %s %d %zu %zu %d %d %s %s %d\n", neap_region_name(p->region),
+                    p->storage, p->offset, p->bytes, p->first, p->last, neap_reason_code(p->reason),
+                    neap_refusal_code(p->refusal), p->partner);
   }
   if (plan->script.n_turn > 0) print_script(plan, out);
   for (int n = 0; n < plan->n_node; n++)
@@ -62,9 +69,10 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
   neap_buffer_add(out, "end\n");
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
-/* A failed read sets `failed` and makes all later ones give 0, so that a record is read first and checked once. */
+/* A failed read sets `failed` and makes all later ones give 0, so that a record is read first and
+ * checked once. */
 typedef struct reader {
   const char *at;
   int line;
@@ -142,7 +150,8 @@ static void read_head(reader *r, neap_plan *plan) {
   expect(r, TEXT_VERSION);
   plan->policy = (neap_policy)read_name(r, policy_at, NEAP_POLICY_POOL + 1);
   plan->executor = (neap_executor)read_name(r, executor_at, NEAP_EXECUTOR_DAG + 1);
-  plan->packer = neap_arena_strdup(&plan->arena, read_word(r, word)); /* NULL when refused: read_plan looks */
+  /* NULL when refused: read_plan looks */
+  plan->packer = neap_arena_strdup(&plan->arena, read_word(r, word));
   end_line(r);
   expect(r, "bytes");
   plan->arena_bytes = read_bytes(r);
@@ -168,7 +177,8 @@ static void read_head(reader *r, neap_plan *plan) {
   end_line(r);
 }
 
-/* Scratch stands with the step that uses it, and is kept by node. That every node comes once is verify.c's business. */
+/* Scratch stands with the step that uses it, and is kept by node. That every node comes once is
+ * verify.c's business. */
 static void read_steps(reader *r, neap_plan *plan) {
   for (int i = 0; i < plan->n_node && !r->failed; i++) {
     expect(r, "n");
@@ -194,7 +204,8 @@ static void read_places(reader *r, neap_plan *plan) {
     p->reason = (neap_reason)read_name(r, reason_at, N_REASON);
     p->refusal = (neap_refusal)read_name(r, refusal_at, N_REFUSAL);
     p->partner = (int)read_number(r, -1, plan->n_value - 1);
-    if (p->reason == NEAP_REASON_ALIAS && p->partner < 0) r->failed = true; /* views are followed to their source */
+    /* views are followed to their source */
+    if (p->reason == NEAP_REASON_ALIAS && p->partner < 0) r->failed = true;
     end_line(r);
   }
 }
@@ -208,13 +219,15 @@ static double read_share(reader *r) {
   return 0;
 }
 
-/* The lines of a script. Lists grow as lines come: the text can't ask for memory. False when memory is refused. */
+/* The lines of a script. Lists grow as lines come: the text can't ask for memory. False when memory
+ * is refused. */
 static bool read_turns(reader *r, const neap_plan *plan, neap_script *s) {
   int cap_turn = 0, cap_take = 0, cap_give = 0, n_turn = s->n_turn, n_take = 0, n_give = 0, now = 0;
   s->n_turn = 0;
   while (s->n_turn < n_turn && !r->failed) {
     expect(r, "t");
-    neap_turn turn = {.step = (int)read_number(r, 0, plan->n_node - 1), .again = read_number(r, 0, 1) != 0};
+    neap_turn turn = {.step = (int)read_number(r, 0, plan->n_node - 1),
+                      .again = read_number(r, 0, 1) != 0};
     for (int64_t left = read_number(r, 0, plan->n_value + 1); left > 0 && !r->failed; left--) {
       neap_take take = {.slot = (int)read_number(r, 0, plan->n_value)};
       take.offset = read_bytes(r);
@@ -253,8 +266,10 @@ static bool read_script(reader *r, neap_plan *plan) {
   if (ok && !r->failed) {
     const neap_turn *last = &s.turn[s.n_turn - 1];
     plan->script.turn = neap_arena_copy(&plan->arena, s.turn, (size_t)s.n_turn * sizeof *s.turn);
-    plan->script.take = neap_arena_copy(&plan->arena, s.take, (size_t)last->take_end * sizeof *s.take);
-    plan->script.give = neap_arena_copy(&plan->arena, s.give, (size_t)last->give_end * sizeof *s.give);
+    plan->script.take =
+      neap_arena_copy(&plan->arena, s.take, (size_t)last->take_end * sizeof *s.take);
+    plan->script.give =
+      neap_arena_copy(&plan->arena, s.give, (size_t)last->give_end * sizeof *s.give);
     ok = plan->script.turn != NULL && plan->script.take != NULL && plan->script.give != NULL;
   }
   neap_free(s.turn);
@@ -263,11 +278,13 @@ static bool read_script(reader *r, neap_plan *plan) {
   return ok;
 }
 
-/* One plan and, between its places and its end, those of its subnets, in order. Sizes come from the graph: the text can't ask
- * for memory. */
-static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out, neap_error *error) {
+/* One plan and, between its places and its end, those of its subnets, in order. Sizes come from the
+ * graph: the text can't ask for memory. */
+static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out,
+                             neap_error *error) {
   neap_plan *plan = neap_plan_new(graph);
-  if (plan == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
+  if (plan == NULL)
+    return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   neap_status status = NEAP_OK;
   read_head(r, plan);
   if (!r->failed) read_steps(r, plan);
@@ -277,7 +294,8 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
   for (int n = 0; n < graph->n_node && !r->failed && status == NEAP_OK; n++) {
     int n_sub = graph->node[n].n_sub;
     if (n_sub == 0) continue;
-    if ((plan->sub[n] = neap_arena_alloc(&plan->arena, ((size_t)n_sub + 1) * sizeof *plan->sub[n])) == NULL)
+    if ((plan->sub[n] =
+           neap_arena_alloc(&plan->arena, ((size_t)n_sub + 1) * sizeof *plan->sub[n])) == NULL)
       status = neap_fail_memory(error, (size_t)n_sub * sizeof *plan->sub[n], "a plan");
     for (int k = 0; k < n_sub && !r->failed && status == NEAP_OK; k++) {
       expect(r, "sub");
@@ -291,10 +309,12 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
     expect(r, "end");
     end_line(r);
   }
-  if (status == NEAP_OK && plan->packer == NULL) status = neap_fail_memory(error, sizeof "offset", "a plan");
+  if (status == NEAP_OK && plan->packer == NULL)
+    status = neap_fail_memory(error, sizeof "offset", "a plan");
   if (status == NEAP_OK && r->failed)
-    status = neap_fail(error, NEAP_PLAN, "line %d of the plan's text does not fit a net of %d ops and %d values", r->line,
-                       graph->n_node, graph->n_value);
+    status = neap_fail(error, NEAP_PLAN,
+                       "line %d of the plan's text does not fit a net of %d ops and %d values",
+                       r->line, graph->n_node, graph->n_value);
   if (status == NEAP_OK)
     *out = plan;
   else
@@ -302,7 +322,8 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
   return status;
 }
 
-neap_status neap_plan_read(const char *text, const neap_graph *graph, neap_plan **out, neap_error *error) {
+neap_status neap_plan_read(const char *text, const neap_graph *graph, neap_plan **out,
+                           neap_error *error) {
   reader r = {.at = text, .line = 1};
   neap_plan *plan = NULL;
   NEAP_TRY(read_plan(&r, graph, &plan, error));

@@ -1,9 +1,10 @@
-/* verify_script.c: an independent check of a script, which evicts values and makes them again: turn after turn it is played with
- * names in the place of bytes. Shares no code with evict.c.
+/* verify_script.c: an independent check of a script, which evicts values and makes them again: turn
+ * after turn it is played with names in the place of bytes. Shares no code with evict.c.
  *
- * Every op must run once in the order of the plan; a repetition only after that, and only where it can write nothing but what it
- * wrote the first time. Each operand must have a block, in which the very value stands that the op reads; no two blocks share a
- * byte, and none reaches beyond the plan's bytes.
+ * Every op must run once in the order of the plan; a repetition only after that, and only where it
+ * can write nothing but what it wrote the first time. Each operand must have a block, in which the
+ * very value stands that the op reads; no two blocks share a byte, and none reaches beyond the
+ * plan's bytes.
  */
 #include "plan/plan_int.h"
 
@@ -25,7 +26,9 @@ typedef struct player {
   neap_arena arena;
 } player;
 
-static const char *op_name(const player *p, int n) { return p->graph->node[n].name != NULL ? p->graph->node[n].name : "?"; }
+static const char *op_name(const player *p, int n) {
+  return p->graph->node[n].name != NULL ? p->graph->node[n].name : "?";
+}
 
 static bool init(player *p) {
   size_t n = (size_t)p->plan->n_value + 2, m = (size_t)p->plan->n_node + 1;
@@ -41,14 +44,16 @@ static bool init(player *p) {
   for (int v = 0; v < p->plan->n_value; v++) {
     const neap_place *place = &p->plan->place[v];
     p->shows[v] = v;
-    if (place->region == NEAP_REGION_ARENA) p->bytes[place->storage] = NEAP_MAX(p->bytes[place->storage], place->bytes);
+    if (place->region == NEAP_REGION_ARENA)
+      p->bytes[place->storage] = NEAP_MAX(p->bytes[place->storage], place->bytes);
   }
   /* Sources of views are made before the views. */
   for (int i = 0; i < p->plan->n_node; i++) {
     const neap_node *node = &p->graph->node[p->plan->order[i]];
     for (int k = 0; k < node->n_out; k++) {
       int v = node->out[k];
-      if (v >= 0 && p->plan->place[v].reason == NEAP_REASON_ALIAS) p->shows[v] = p->shows[p->plan->place[v].partner];
+      if (v >= 0 && p->plan->place[v].reason == NEAP_REASON_ALIAS)
+        p->shows[v] = p->shows[p->plan->place[v].partner];
     }
   }
   return true;
@@ -56,7 +61,8 @@ static bool init(player *p) {
 
 /* Whether v needs a block. */
 static bool is_pooled(const player *p, int v) {
-  return v >= 0 && p->plan->place[v].region == NEAP_REGION_ARENA && p->bytes[p->plan->place[v].storage] > 0;
+  return v >= 0 && p->plan->place[v].region == NEAP_REGION_ARENA &&
+         p->bytes[p->plan->place[v].storage] > 0;
 }
 
 static neap_status take(player *p, const neap_take *t, int n) {
@@ -65,14 +71,16 @@ static neap_status take(player *p, const neap_take *t, int n) {
     return neap_fail(p->error, NEAP_PLAN, "op \"%s\" takes a block that is taken", op_name(p, n));
   size_t bytes = neap_align(t->slot == n_value ? p->plan->scratch_bytes[n] : p->bytes[t->slot]);
   p->bytes[t->slot] = t->slot == n_value ? bytes : p->bytes[t->slot];
-  if (t->offset % NEAP_ALIGN != 0 || t->offset > p->plan->arena_bytes || bytes > p->plan->arena_bytes - t->offset)
-    return neap_fail(p->error, NEAP_PLAN, "op \"%s\" takes %zu bytes at %zu, in a pool of %zu", op_name(p, n), bytes, t->offset,
-                     p->plan->arena_bytes);
+  if (t->offset % NEAP_ALIGN != 0 || t->offset > p->plan->arena_bytes ||
+      bytes > p->plan->arena_bytes - t->offset)
+    return neap_fail(p->error, NEAP_PLAN, "op \"%s\" takes %zu bytes at %zu, in a pool of %zu",
+                     op_name(p, n), bytes, t->offset, p->plan->arena_bytes);
   for (int k = 0; k < p->n_list; k++) {
     int other = p->list[k];
     if (t->offset < p->at[other] + neap_align(p->bytes[other]) && p->at[other] < t->offset + bytes)
-      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" takes %zu bytes at %zu, where other bytes are taken", op_name(p, n), bytes,
-                       t->offset);
+      return neap_fail(p->error, NEAP_PLAN,
+                       "op \"%s\" takes %zu bytes at %zu, where other bytes are taken",
+                       op_name(p, n), bytes, t->offset);
   }
   p->taken[t->slot] = true;
   p->at[t->slot] = t->offset;
@@ -83,7 +91,8 @@ static neap_status take(player *p, const neap_take *t, int n) {
 
 static neap_status give(player *p, int slot, int n) {
   if (slot < 0 || slot > p->plan->n_value || !p->taken[slot])
-    return neap_fail(p->error, NEAP_PLAN, "op \"%s\" gives a block back that is not taken", op_name(p, n));
+    return neap_fail(p->error, NEAP_PLAN, "op \"%s\" gives a block back that is not taken",
+                     op_name(p, n));
   p->taken[slot] = false;
   int k = 0;
   while (p->list[k] != slot) k++;
@@ -96,7 +105,8 @@ static bool is_idle(const player *p, const neap_node *node) {
   if ((node->effects & NEAP_EFFECT_RELEASE) != 0) return true;
   bool is_view = node->op->n_alias > 0;
   for (int k = 0; k < node->n_out; k++)
-    is_view = is_view && (node->out[k] < 0 || p->plan->place[node->out[k]].reason == NEAP_REASON_ALIAS);
+    is_view =
+      is_view && (node->out[k] < 0 || p->plan->place[node->out[k]].reason == NEAP_REASON_ALIAS);
   return is_view;
 }
 
@@ -114,10 +124,13 @@ static neap_status check_again(const player *p, int n) {
   const neap_node *node = &p->graph->node[n];
   const unsigned harmless = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
   bool ok = p->step[n] < p->n_done && (node->effects & ~harmless) == 0 && node->n_sub == 0;
-  for (int k = 0; k < node->n_out; k++) ok = ok && (node->out[k] < 0 || p->plan->place[node->out[k]].region == NEAP_REGION_ARENA);
+  for (int k = 0; k < node->n_out; k++)
+    ok = ok && (node->out[k] < 0 || p->plan->place[node->out[k]].region == NEAP_REGION_ARENA);
   for (int i = 0; i < node->n_in && ok; i++)
-    ok = node->in[i] < 0 || p->plan->place[node->in[i]].region == NEAP_REGION_ARENA || !is_rewritten(p, node->in[i], n);
-  return ok ? NEAP_OK : neap_fail(p->error, NEAP_PLAN, "op \"%s\" can't be repeated there", op_name(p, n));
+    ok = node->in[i] < 0 || p->plan->place[node->in[i]].region == NEAP_REGION_ARENA ||
+         !is_rewritten(p, node->in[i], n);
+  return ok ? NEAP_OK
+            : neap_fail(p->error, NEAP_PLAN, "op \"%s\" can't be repeated there", op_name(p, n));
 }
 
 /* Operands stand where they are looked for; then the outputs do. */
@@ -128,8 +141,8 @@ static neap_status run(player *p, int n) {
     if (!is_pooled(p, node->in[i])) continue;
     int storage = p->plan->place[node->in[i]].storage;
     if (!p->taken[storage] || p->holds[storage] != p->shows[node->in[i]])
-      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" reads \"%s\", which is not there", op_name(p, n),
-                       neap_plan_name(p->graph, node->in[i]));
+      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" reads \"%s\", which is not there",
+                       op_name(p, n), neap_plan_name(p->graph, node->in[i]));
   }
   if (p->plan->scratch_bytes[n] > 0 && !p->taken[p->plan->n_value])
     return neap_fail(p->error, NEAP_PLAN, "op \"%s\" has no scratch", op_name(p, n));
@@ -137,8 +150,8 @@ static neap_status run(player *p, int n) {
     if (!is_pooled(p, node->out[k])) continue;
     int storage = p->plan->place[node->out[k]].storage;
     if (!p->taken[storage])
-      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" writes \"%s\", which has no block", op_name(p, n),
-                       neap_plan_name(p->graph, node->out[k]));
+      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" writes \"%s\", which has no block",
+                       op_name(p, n), neap_plan_name(p->graph, node->out[k]));
     p->holds[storage] = p->shows[node->out[k]];
   }
   return NEAP_OK;
@@ -157,15 +170,20 @@ static neap_status play(player *p) {
     NEAP_TRY(run(p, n));
     p->n_done += !turn->again;
     for (; k_give < turn->give_end; k_give++) NEAP_TRY(give(p, s->give[k_give], n));
-    if (p->taken[p->plan->n_value]) /* each op has scratch of its own: later ones could not give it back */
+    /* each op has scratch of its own: later ones could not give it back */
+    if (p->taken[p->plan->n_value])
       return neap_fail(p->error, NEAP_PLAN, "op \"%s\" keeps its scratch", op_name(p, n));
   }
-  return p->n_done == p->plan->n_node ? NEAP_OK : neap_fail(p->error, NEAP_PLAN, "%d of %d ops run", p->n_done, p->plan->n_node);
+  return p->n_done == p->plan->n_node
+           ? NEAP_OK
+           : neap_fail(p->error, NEAP_PLAN, "%d of %d ops run", p->n_done, p->plan->n_node);
 }
 
-neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
+neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph,
+                                    neap_error *error) {
   player p = {.plan = plan, .graph = graph, .error = error};
-  neap_status status = init(&p) ? play(&p) : neap_fail_memory(error, (size_t)plan->n_value, "checking a script");
+  neap_status status =
+    init(&p) ? play(&p) : neap_fail_memory(error, (size_t)plan->n_value, "checking a script");
   neap_arena_fini(&p.arena);
   return status;
 }

@@ -1,14 +1,15 @@
-/* bind.c: from graph and plan to instructions. Every operand gets a base and an offset, every choice its kernel, every control
- * node its subprograms, so that a run has nothing left to decide.
+/* bind.c: from graph and plan to instructions. Every operand gets a base and an offset, every
+ * choice its kernel, every control node its subprograms, so that a run has nothing left to decide.
  *
- * A program is a list of instructions in the plan's order and a list of bases; an operand is (number of a base, offset in
- * bytes). What bases stand for: see neap_address. A workspace fills the bases in when it attaches the program, so one program
- * may run on other bytes later, and nothing here is bound to an address.
+ * A program is a list of instructions in the plan's order and a list of bases; an operand is
+ * (number of a base, offset in bytes). What bases stand for: see neap_address. A workspace fills
+ * the bases in when it attaches the program, so one program may run on other bytes later, and
+ * nothing here is bound to an address.
  *
- * INVARIANT: binding changes neither graph nor plan: what a kernel needs must have been promised by its choice, and a promise
- * that is too small is a PLAN error, upon which the driver plans anew.
- * INVARIANT: all tables of a program lie in its arena; only kernels' objects, subprograms and stacks of frames are ended one by
- * one.
+ * INVARIANT: binding changes neither graph nor plan: what a kernel needs must have been promised by
+ * its choice, and a promise that is too small is a PLAN error, upon which the driver plans anew.
+ * INVARIANT: all tables of a program lie in its arena; only kernels' objects, subprograms and
+ * stacks of frames are ended one by one.
  */
 #include "program/program_int.h"
 
@@ -17,10 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner, int n_owner_operand, neap_program **out,
-                        neap_error *error);
+static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner,
+                        int n_owner_operand, neap_program **out, neap_error *error);
 
-static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "a program"); }
+static neap_status refused(neap_error *error, size_t bytes) {
+  return neap_fail_memory(error, bytes, "a program");
+}
 
 /* Kernels of one engine differ by dtype; the record lists the preferred first. */
 const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype) {
@@ -32,34 +35,43 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_
 
 /* As choose tells kernels apart: by input 0 where it is given. */
 neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out) {
-  return n_in > 0 && in[0].dtype != NEAP_DTYPE_NONE ? in[0].dtype : n_out > 0 ? out[0].dtype : NEAP_DTYPE_NONE;
+  return n_in > 0 && in[0].dtype != NEAP_DTYPE_NONE ? in[0].dtype
+         : n_out > 0                                ? out[0].dtype
+                                                    : NEAP_DTYPE_NONE;
 }
 
-/* A fault speaks of data: an index, a label, a condition. So the blob named is the first integer input, if there is one. */
+/* A fault speaks of data: an index, a label, a condition. So the blob named is the first integer
+ * input, if there is one. */
 void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
   if (error == NULL) return;
   const neap_node *n = &graph->node[node];
   neap_value_id blob = NEAP_NO_VALUE;
   for (int k = 0; k < n->n_in && blob < 0; k++)
-    if (n->in[k] >= 0 && neap_dtype_in(graph->value[n->in[k]].type.dtype, NEAP_INTEGERS | NEAP_BIT(BOOL))) blob = n->in[k];
+    if (n->in[k] >= 0 &&
+        neap_dtype_in(graph->value[n->in[k]].type.dtype, NEAP_INTEGERS | NEAP_BIT(BOOL)))
+      blob = n->in[k];
   if (blob < 0) blob = n->n_in > 0 ? n->in[0] : n->n_out > 0 ? n->out[0] : NEAP_NO_VALUE;
-  const char *const text[] = {n->op->name, n->scope, n->line, blob >= 0 ? graph->value[blob].name : NULL};
+  const char *const text[] = {n->op->name, n->scope, n->line,
+                              blob >= 0 ? graph->value[blob].name : NULL};
   char *const field[] = {error->op, error->scope, error->line, error->blob};
-  const size_t room[] = {sizeof error->op, sizeof error->scope, sizeof error->line, sizeof error->blob};
+  const size_t room[] = {sizeof error->op, sizeof error->scope, sizeof error->line,
+                         sizeof error->blob};
   for (int f = 0; f < NEAP_COUNT(text); f++)
     if (text[f] != NULL && field[f][0] == '\0') snprintf(field[f], room[f], "%s", text[f]);
 }
 
-/* ---- blobs and addresses ---------------------------------------------------------------------------------------- */
+/* ---- blobs and addresses --------------------------------------------------------------------- */
 
-/* Whether a blob of the workspace owns the bytes, unlike arena, constants, frame and the owner's operands. */
+/* Whether a blob of the workspace owns the bytes, unlike arena, constants, frame and the owner's
+ * operands. */
 static bool is_resident(neap_region region) {
-  return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME && region != NEAP_REGION_ARGUMENT &&
-         region != NEAP_REGION_CONSTANT;
+  return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME &&
+         region != NEAP_REGION_ARGUMENT && region != NEAP_REGION_CONSTANT;
 }
 
-/* One blob per resident root, in order of the values; index[v] is the blob of root value v, -1 for all other values. A blob is
- * `written` when any of its versions is made by this graph. Names are borrowed from the graph. */
+/* One blob per resident root, in order of the values; index[v] is the blob of root value v, -1 for
+ * all other values. A blob is `written` when any of its versions is made by this graph. Names are
+ * borrowed from the graph. */
 static neap_status collect_blobs(neap_program *program, int *index, neap_error *error) {
   const neap_graph *graph = program->graph;
   int n = 0;
@@ -97,17 +109,21 @@ static neap_address in_bank(const neap_program *program, int b, size_t at) {
   return (neap_address){b == 0 ? 0 : program->first_bank + b - 1, at - plan->bank[b].begin_bytes};
 }
 
-/* Where a value's bytes are. `blob` maps root values to blobs. A value of a resident or argument region may be the alias or
- * the in-place successor of another: the storage's root then says which bytes, else the value itself. */
+/* Where a value's bytes are. `blob` maps root values to blobs. A value of a resident or argument
+ * region may be the alias or the in-place successor of another: the storage's root then says which
+ * bytes, else the value itself. */
 static neap_address address_of(const neap_program *program, const int *blob, neap_value_id v) {
   const neap_graph *graph = program->graph;
   const neap_place *place = &program->plan->place[v];
   const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
-  /* Addresses that are found while running have a base for each storage; planned ones share base 0, the arena. */
-  if (place->region == NEAP_REGION_ARENA && neap_takes(program)) return (neap_address){program->first_slot + place->storage, 0};
+  /* Addresses that are found while running have a base for each storage; planned ones share base 0,
+   * the arena. */
+  if (place->region == NEAP_REGION_ARENA && neap_takes(program))
+    return (neap_address){program->first_slot + place->storage, 0};
   if (place->region == NEAP_REGION_ARENA) return in_bank(program, value->bank, place->offset);
   if (place->region == NEAP_REGION_FRAME) return (neap_address){program->n_base - 1, place->offset};
-  if (place->region == NEAP_REGION_CONSTANT) return (neap_address){1 + program->n_blob, place->offset};
+  if (place->region == NEAP_REGION_CONSTANT)
+    return (neap_address){1 + program->n_blob, place->offset};
   if (program->is_sub) {
     /* An operand of the owner, or what lies in the bytes of one. */
     bool own = value->region == NEAP_REGION_ARGUMENT && value->argument >= 0;
@@ -119,7 +135,7 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   return (neap_address){index < 0 ? -1 : 1 + index, 0};
 }
 
-/* ---- instructions ----------------------------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
 /* What a kernel is told of an operand but for its address; {0} where absent. */
 static neap_operand operand_of(const neap_graph *graph, neap_value_id v) {
@@ -131,7 +147,8 @@ static neap_operand operand_of(const neap_graph *graph, neap_value_id v) {
 /* The one place where records become instruction kinds. */
 static neap_instruction_kind kind_of(const neap_node *node) {
   const neap_op *op = node->op;
-  if (node->loop != NULL) return node->loop->is_backward ? NEAP_INSTRUCTION_LOOP_GRADIENT : NEAP_INSTRUCTION_LOOP;
+  if (node->loop != NULL)
+    return node->loop->is_backward ? NEAP_INSTRUCTION_LOOP_GRADIENT : NEAP_INSTRUCTION_LOOP;
   if (op->effects & NEAP_EFFECT_CONTROL) return NEAP_INSTRUCTION_IF;
   if ((op->effects & NEAP_EFFECT_RELEASE) || op->kernels == NULL) return NEAP_INSTRUCTION_NOTHING;
   return op->n_alias > 0 ? NEAP_INSTRUCTION_VIEW : NEAP_INSTRUCTION_KERNEL;
@@ -143,15 +160,17 @@ static bool is_transient(const neap_program *program, int base) {
          (base >= program->first_bank && base < program->first_bank + program->plan->n_bank - 1);
 }
 
-/* Addresses, types and layouts of the operands, inputs first, in one array that `in` and `out` of the call point into; and the
- * storages touched, each once, whatever the number of operands in it. `data` is left to each run. */
+/* Addresses, types and layouts of the operands, inputs first, in one array that `in` and `out` of
+ * the call point into; and the storages touched, each once, whatever the number of operands in it.
+ * `data` is left to each run. */
 static neap_status bind_operands(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
   int n = node->n_in + node->n_out;
   neap_operand *operand = neap_arena_alloc(&program->arena, (size_t)n * sizeof *operand);
   i->address = neap_arena_alloc(&program->arena, (size_t)n * sizeof *i->address);
   i->touched = neap_arena_alloc(&program->arena, (size_t)n * sizeof *i->touched);
-  if (operand == NULL || i->address == NULL || i->touched == NULL) return refused(error, (size_t)n * sizeof *operand);
+  if (operand == NULL || i->address == NULL || i->touched == NULL)
+    return refused(error, (size_t)n * sizeof *operand);
   for (int k = 0; k < n; k++) {
     neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
     operand[k] = operand_of(program->graph, v);
@@ -180,8 +199,8 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
   return NEAP_OK;
 }
 
-/* Finds the kernel of the choice and makes its objects. PLAN error when the plan names a kernel that does not exist: a stored
- * plan may. */
+/* Finds the kernel of the choice and makes its objects. PLAN error when the plan names a kernel
+ * that does not exist: a stored plan may. */
 static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
   int n = node->n_in + node->n_out;
@@ -192,12 +211,14 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
   const neap_kernel *kernel = neap_kernel_find(node->op, node->choice.engine, dtype);
   if (kernel == NULL) {
     neap_program_locate(program->graph, i->node, error);
-    return neap_fail(error, NEAP_PLAN, "%s \"%s\": has no %s kernel for %s", node->op->name, node->name,
-                     neap_engine_name(node->choice.engine), neap_dtype_name(dtype));
+    return neap_fail(error, NEAP_PLAN, "%s \"%s\": has no %s kernel for %s", node->op->name,
+                     node->name, neap_engine_name(node->choice.engine), neap_dtype_name(dtype));
   }
-  /* Library objects may refuse what choose accepted, when memory is short or the library has changed. */
+  /* Library objects may refuse what choose accepted, when memory is short or the library has
+   * changed. */
   if (kernel->bind != NULL) {
-    neap_bind bind = {node->op, node->attrs, node->n_in, node->n_out, type, type + node->n_in, &node->choice};
+    neap_bind bind = {node->op, node->attrs,       node->n_in,   node->n_out,
+                      type,     type + node->n_in, &node->choice};
     neap_status status = kernel->bind(&bind, &i->call.kernel, error);
     if (status != NEAP_OK) {
       neap_program_locate(program->graph, i->node, error);
@@ -209,28 +230,33 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
   return NEAP_OK;
 }
 
-/* Subprograms of a control node; their frames overlay each other in the node's scratch, the loop's own bytes follow. PLAN error
- * when a stored plan has not the scratch that they need. */
+/* Subprograms of a control node; their frames overlay each other in the node's scratch, the loop's
+ * own bytes follow. PLAN error when a stored plan has not the scratch that they need. */
 static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_error *error) {
   const neap_node *node = &program->graph->node[i->node];
   i->sub = neap_arena_alloc(&program->arena, (size_t)node->n_sub * sizeof *i->sub);
   if (i->sub == NULL) return refused(error, (size_t)node->n_sub * sizeof *i->sub);
   i->n_sub = node->n_sub;
   size_t own_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0;
-  /* A loop's body finds its arguments through ports, which may be frames; a branch finds the owner's operands. */
+  /* A loop's body finds its arguments through ports, which may be frames; a branch finds the
+   * owner's operands. */
   int n_argument = node->loop != NULL ? node->loop->n_port : node->n_in + node->n_out;
   for (int s = 0; s < node->n_sub; s++) {
     neap_plan *plan = program->plan->sub[i->node][s];
-    if (neap_align(plan->arena_bytes) + own_bytes > i->scratch_bytes || node->choice.scratch_bytes != own_bytes)
-      return neap_fail(error, NEAP_PLAN, "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name, node->name,
-                       plan->arena_bytes + own_bytes, i->scratch_bytes);
+    if (neap_align(plan->arena_bytes) + own_bytes > i->scratch_bytes ||
+        node->choice.scratch_bytes != own_bytes)
+      return neap_fail(error, NEAP_PLAN,
+                       "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name,
+                       node->name, plan->arena_bytes + own_bytes, i->scratch_bytes);
     NEAP_TRY(make(node->sub[s], plan, program, n_argument, &i->sub[s], error));
-    for (int k = 0; k < i->sub[s]->n_instruction; k++) i->any_team = i->any_team && i->sub[s]->instruction[k].any_team;
+    for (int k = 0; k < i->sub[s]->n_instruction; k++)
+      i->any_team = i->any_team && i->sub[s]->instruction[k].any_team;
   }
   return NEAP_OK;
 }
 
-/* A control instruction commits through those inside its subnets, each in its turn, so it does not itself. */
+/* A control instruction commits through those inside its subnets, each in its turn, so it does not
+ * itself. */
 static neap_status bind_instruction(neap_program *program, int step, neap_error *error) {
   neap_instruction *i = &program->instruction[step];
   i->node = program->plan->order[step];
@@ -262,15 +288,17 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   return NEAP_OK;
 }
 
-/* ---- the program ------------------------------------------------------------------------------------------------ */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 /* The largest number of an EXTENT op, those of subnets included. */
 static int last_extent(const neap_graph *graph) {
   int last = 0;
   for (int n = 0; n < graph->n_node; n++) {
     last = NEAP_MAX(last, graph->node[n].extent);
-    for (int k = 0; k < graph->node[n].n_body; k++) last = NEAP_MAX(last, graph->node[n].met[k].first + graph->node[n].met[k].n);
-    for (int s = 0; s < graph->node[n].n_sub; s++) last = NEAP_MAX(last, last_extent(graph->node[n].sub[s]));
+    for (int k = 0; k < graph->node[n].n_body; k++)
+      last = NEAP_MAX(last, graph->node[n].met[k].first + graph->node[n].met[k].n);
+    for (int s = 0; s < graph->node[n].n_sub; s++)
+      last = NEAP_MAX(last, last_extent(graph->node[n].sub[s]));
   }
   return last;
 }
@@ -279,11 +307,13 @@ static int last_extent(const neap_graph *graph) {
 static neap_status allocate_extents(neap_program *program, neap_error *error) {
   if (program->extent != NULL) return NEAP_OK;
   program->n_extent = last_extent(program->graph);
-  program->extent = neap_arena_alloc(&program->arena, ((size_t)program->n_extent + 1) * sizeof *program->extent);
+  program->extent =
+    neap_arena_alloc(&program->arena, ((size_t)program->n_extent + 1) * sizeof *program->extent);
   return program->extent != NULL ? NEAP_OK : refused(error, sizeof *program->extent);
 }
 
-/* Policy `pool`: a slot for each value that may be a storage's root, and one for the scratch of each node. */
+/* Policy `pool`: a slot for each value that may be a storage's root, and one for the scratch of
+ * each node. */
 static neap_status allocate_slots(neap_program *program, neap_error *error) {
   program->first_slot = INT_MAX;
   if (program->is_sub || program->plan->policy != NEAP_POLICY_POOL) return NEAP_OK;
@@ -291,9 +321,12 @@ static neap_status allocate_slots(neap_program *program, neap_error *error) {
   program->first_slot = program->n_base;
   program->n_base += n_slot;
   program->block = neap_arena_alloc(&program->arena, (size_t)n_slot * sizeof(neap_pool_block *));
-  program->used_at = neap_arena_alloc(&program->arena, ((size_t)program->graph->n_node + 1) * sizeof *program->used_at);
-  if (program->block == NULL || program->used_at == NULL) return refused(error, (size_t)n_slot * sizeof(neap_pool_block *));
-  return neap_plan_rehearse(program->plan, program->graph, &program->arena, &program->script, error);
+  program->used_at = neap_arena_alloc(
+    &program->arena, ((size_t)program->graph->n_node + 1) * sizeof *program->used_at);
+  if (program->block == NULL || program->used_at == NULL)
+    return refused(error, (size_t)n_slot * sizeof(neap_pool_block *));
+  return neap_plan_rehearse(program->plan, program->graph, &program->arena, &program->script,
+                            error);
 }
 
 /* All tables by value and by step at once; the arena frees them. */
@@ -306,54 +339,69 @@ static neap_status allocate_tables(neap_program *program, int n_owner_operand, n
   NEAP_TRY(allocate_extents(program, error));
   NEAP_TRY(allocate_slots(program, error));
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
-  program->instruction = neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
+  program->instruction =
+    neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
   program->where = neap_arena_alloc(arena, n_value * sizeof *program->where);
   program->n_touch = neap_arena_alloc(arena, n_value * sizeof *program->n_touch);
   program->bytes = neap_arena_alloc(arena, n_value * sizeof *program->bytes);
   program->left = neap_arena_alloc(arena, n_value * sizeof *program->left);
   program->spared = neap_arena_alloc(arena, n_value * sizeof *program->spared);
-  bool got = program->base != NULL && program->instruction != NULL && program->where != NULL && program->n_touch != NULL &&
-             program->bytes != NULL && program->left != NULL && program->spared != NULL;
+  bool got = program->base != NULL && program->instruction != NULL && program->where != NULL &&
+             program->n_touch != NULL && program->bytes != NULL && program->left != NULL &&
+             program->spared != NULL;
   return got ? NEAP_OK : refused(error, n_value * sizeof(size_t));
 }
 
-/* An address leads to one of the bases and, in arena and banks, to bytes that the plan has there. */
-static void check_address(const neap_program *program, neap_address a, size_t bytes, const char *what, const neap_node *node) {
+/* An address leads to one of the bases and, in arena and banks, to bytes that the plan has
+ * there. */
+static void check_address(const neap_program *program, neap_address a, size_t bytes,
+                          const char *what, const neap_node *node) {
   if (a.base < 0) return;
-  NEAP_ASSERT(a.base < program->n_base, "%s of %s \"%s\" has one of %d bases: %d", what, node->op->name, node->name,
-              program->n_base, a.base);
+  NEAP_ASSERT(a.base < program->n_base, "%s of %s \"%s\" has one of %d bases: %d", what,
+              node->op->name, node->name, program->n_base, a.base);
   const neap_plan *plan = program->plan;
-  bool in_main = a.base == 0, in_bank = a.base >= program->first_bank && a.base < program->first_bank + plan->n_bank - 1;
+  bool in_main = a.base == 0,
+       in_bank = a.base >= program->first_bank && a.base < program->first_bank + plan->n_bank - 1;
   if (!in_main && !in_bank) return;
-  size_t room = plan->n_bank == 0 ? plan->arena_bytes : plan->bank[in_main ? 0 : a.base - program->first_bank + 1].bytes;
-  NEAP_ASSERT(bytes == 0 || (a.offset <= room && bytes <= room - a.offset), "%s of %s \"%s\" lies within %zu bytes: %zu at %zu",
-              what, node->op->name, node->name, room, bytes, a.offset);
+  size_t room = plan->n_bank == 0
+                  ? plan->arena_bytes
+                  : plan->bank[in_main ? 0 : a.base - program->first_bank + 1].bytes;
+  NEAP_ASSERT(bytes == 0 || (a.offset <= room && bytes <= room - a.offset),
+              "%s of %s \"%s\" lies within %zu bytes: %zu at %zu", what, node->op->name, node->name,
+              room, bytes, a.offset);
 }
 
 /* An instruction is its node's: kernel, operands, subprograms. */
 static void check_instruction(const neap_program *program, const neap_instruction *i) {
   const neap_node *node = &program->graph->node[i->node];
   bool has_kernel = i->kind == NEAP_INSTRUCTION_KERNEL || i->kind == NEAP_INSTRUCTION_VIEW;
-  NEAP_ASSERT((i->kernel != NULL) == has_kernel, "%s \"%s\" %s a kernel", node->op->name, node->name,
-              has_kernel ? "has" : "needs not");
-  NEAP_ASSERT(i->n_sub == (neap_instruction_is_control(i->kind) ? node->n_sub : 0), "%s \"%s\" has its %d subprograms: %d",
-              node->op->name, node->name, node->n_sub, i->n_sub);
-  NEAP_ASSERT(i->call.n_in == node->n_in && i->call.n_out == node->n_out && i->call.out == i->call.in + node->n_in,
+  NEAP_ASSERT((i->kernel != NULL) == has_kernel, "%s \"%s\" %s a kernel", node->op->name,
+              node->name, has_kernel ? "has" : "needs not");
+  NEAP_ASSERT(i->n_sub == (neap_instruction_is_control(i->kind) ? node->n_sub : 0),
+              "%s \"%s\" has its %d subprograms: %d", node->op->name, node->name, node->n_sub,
+              i->n_sub);
+  NEAP_ASSERT(i->call.n_in == node->n_in && i->call.n_out == node->n_out &&
+                i->call.out == i->call.in + node->n_in,
               "%s \"%s\" has its operands in one list, inputs first", node->op->name, node->name);
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
-    NEAP_ASSERT((v < 0) == (i->call.in[k].type.dtype == NEAP_DTYPE_NONE), "operand %d of %s \"%s\" is there or absent in both", k,
-                node->op->name, node->name);
-    if (v >= 0) check_address(program, i->address[k], program->plan->place[v].bytes, "an operand", node);
+    NEAP_ASSERT((v < 0) == (i->call.in[k].type.dtype == NEAP_DTYPE_NONE),
+                "operand %d of %s \"%s\" is there or absent in both", k, node->op->name,
+                node->name);
+    if (v >= 0)
+      check_address(program, i->address[k], program->plan->place[v].bytes, "an operand", node);
   }
   if (i->scratch_bytes > 0) check_address(program, i->scratch, i->scratch_bytes, "scratch", node);
-  NEAP_ASSERT(i->scratch_bytes >= node->choice.scratch_bytes, "%s \"%s\" has the scratch its choice promised, %zu bytes: %zu",
-              node->op->name, node->name, node->choice.scratch_bytes, i->scratch_bytes);
-  NEAP_ASSERT(!i->makes_constant || !i->commits, "%s \"%s\" makes a constant, so it writes nothing that lasts", node->op->name,
+  NEAP_ASSERT(i->scratch_bytes >= node->choice.scratch_bytes,
+              "%s \"%s\" has the scratch its choice promised, %zu bytes: %zu", node->op->name,
+              node->name, node->choice.scratch_bytes, i->scratch_bytes);
+  NEAP_ASSERT(!i->makes_constant || !i->commits,
+              "%s \"%s\" makes a constant, so it writes nothing that lasts", node->op->name,
               node->name);
 }
 
-/* n_touch counts the instructions that touch a storage, each once: poison and turns side by side go by it. */
+/* n_touch counts the instructions that touch a storage, each once: poison and turns side by side go
+ * by it. */
 static void check_touches(const neap_program *program) {
   int sum = 0, counted = 0;
   for (int step = 0; step < program->n_instruction; step++) {
@@ -361,10 +409,12 @@ static void check_touches(const neap_program *program) {
     sum += i->n_touched;
     for (int a = 0; a < i->n_touched; a++)
       for (int b = 0; b < a; b++)
-        NEAP_ASSERT(i->touched[a] != i->touched[b], "an instruction counts a storage once, not storage %d twice", i->touched[a]);
+        NEAP_ASSERT(i->touched[a] != i->touched[b],
+                    "an instruction counts a storage once, not storage %d twice", i->touched[a]);
   }
   for (int v = 0; v < program->graph->n_value; v++) counted += program->n_touch[v];
-  NEAP_ASSERT(sum == counted, "instructions touch storages as often as is counted: %d, %d", sum, counted);
+  NEAP_ASSERT(sum == counted, "instructions touch storages as often as is counted: %d, %d", sum,
+              counted);
 }
 
 /* Each resident storage is one blob, and its first version says so. */
@@ -372,55 +422,68 @@ static void check_blobs(const neap_program *program) {
   for (int b = 0; b < program->n_blob; b++) {
     const neap_program_blob *blob = &program->blob[b];
     const neap_value *value = &program->graph->value[blob->value];
-    NEAP_ASSERT(value->root == blob->value && is_resident(value->region), "blob %d \"%s\" is the first version of resident bytes",
-                b, blob->name != NULL ? blob->name : "?");
-    NEAP_ASSERT(blob->written || blob->defined_before, "blob \"%s\" is there before the run or written by it",
+    NEAP_ASSERT(value->root == blob->value && is_resident(value->region),
+                "blob %d \"%s\" is the first version of resident bytes", b,
                 blob->name != NULL ? blob->name : "?");
-    NEAP_ASSERT(b == 0 || program->blob[b - 1].value < blob->value, "blobs are in order of first definition: %d, %d",
-                program->blob[b - 1].value, blob->value);
+    NEAP_ASSERT(blob->written || blob->defined_before,
+                "blob \"%s\" is there before the run or written by it",
+                blob->name != NULL ? blob->name : "?");
+    NEAP_ASSERT(b == 0 || program->blob[b - 1].value < blob->value,
+                "blobs are in order of first definition: %d, %d", program->blob[b - 1].value,
+                blob->value);
   }
 }
 
-/* What a script takes it gives back, each slot once at a time; what is taken at once shares no byte. */
+/* What a script takes it gives back, each slot once at a time; what is taken at once shares no
+ * byte. */
 static void check_script(const neap_program *program) {
   const neap_script *s = &program->script;
-  int n_value = program->graph->n_value, *at = malloc(((size_t)n_value + 1) * sizeof *at), n_taken = 0;
+  int n_value = program->graph->n_value, *at = malloc(((size_t)n_value + 1) * sizeof *at),
+      n_taken = 0;
   if (at == NULL) return;
-  for (int slot = 0; slot <= n_value; slot++) at[slot] = -1; /* the take that holds it; the last one is scratch */
+  /* the take that holds it; the last one is scratch */
+  for (int slot = 0; slot <= n_value; slot++) at[slot] = -1;
   for (int t = 0, k = 0, g = 0; t < s->n_turn; t++) {
     const neap_instruction *i = &program->instruction[s->turn[t].step];
     for (; k < s->turn[t].take_end; k++) {
       int slot = s->take[k].slot;
-      NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] < 0, "turn %d takes slot %d of %d, which nobody has", t, slot,
-                  n_value);
+      NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] < 0,
+                  "turn %d takes slot %d of %d, which nobody has", t, slot, n_value);
       size_t from = s->take[k].offset, to = from + neap_align(neap_take_bytes(program, slot, i));
-      NEAP_ASSERT(to <= program->plan->arena_bytes, "turn %d takes bytes of the %zu that the plan has: up to %zu", t,
+      NEAP_ASSERT(to <= program->plan->arena_bytes,
+                  "turn %d takes bytes of the %zu that the plan has: up to %zu", t,
                   program->plan->arena_bytes, to);
       for (int other = 0; other <= n_value && n_value <= 1000; other++) {
         if (at[other] < 0) continue;
-        size_t begin = s->take[at[other]].offset, end = begin + neap_align(neap_take_bytes(program, other, i));
-        NEAP_ASSERT(to <= begin || end <= from, "slots %d and %d are taken at once, and share no byte: %zu to %zu, %zu to %zu",
+        size_t begin = s->take[at[other]].offset,
+               end = begin + neap_align(neap_take_bytes(program, other, i));
+        NEAP_ASSERT(to <= begin || end <= from,
+                    "slots %d and %d are taken at once, and share no byte: %zu to %zu, %zu to %zu",
                     slot, other, from, to, begin, end);
       }
       at[slot] = k;
       n_taken++;
     }
-    NEAP_ASSERT(n_taken <= s->n_block, "at most %d blocks are taken at once: %d in turn %d", s->n_block, n_taken, t);
+    NEAP_ASSERT(n_taken <= s->n_block, "at most %d blocks are taken at once: %d in turn %d",
+                s->n_block, n_taken, t);
     for (; g < s->turn[t].give_end; g++) {
       int slot = s->give[g];
-      NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] >= 0, "turn %d gives slot %d, which is taken", t, slot);
+      NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] >= 0,
+                  "turn %d gives slot %d, which is taken", t, slot);
       at[slot] = -1;
       n_taken--;
     }
   }
-  NEAP_ASSERT(n_taken == 0, "what a run takes it has given back when it ends: %d slots are not", n_taken);
+  NEAP_ASSERT(n_taken == 0, "what a run takes it has given back when it ends: %d slots are not",
+              n_taken);
   free(at);
 }
 
 static void check_program(const neap_program *program) {
   for (int step = 0; step < program->n_instruction; step++) {
-    NEAP_ASSERT(program->instruction[step].node == program->plan->order[step], "step %d is the plan's, node %d: node %d", step,
-                program->plan->order[step], program->instruction[step].node);
+    NEAP_ASSERT(program->instruction[step].node == program->plan->order[step],
+                "step %d is the plan's, node %d: node %d", step, program->plan->order[step],
+                program->instruction[step].node);
     check_instruction(program, &program->instruction[step]);
   }
   check_touches(program);
@@ -428,14 +491,16 @@ static void check_program(const neap_program *program) {
   if (neap_takes(program)) check_script(program);
 }
 
-/* n_instruction goes up before an instruction is bound, so that a half-bound one is unbound with the rest. */
+/* n_instruction goes up before an instruction is bound, so that a half-bound one is unbound with
+ * the rest. */
 static neap_status fill(neap_program *program, int n_owner_operand, neap_error *error) {
   size_t index_bytes = (size_t)program->graph->n_value * sizeof(int);
   int *blob = neap_alloc(index_bytes);
   if (blob == NULL) return refused(error, index_bytes);
   neap_status status = collect_blobs(program, blob, error);
   if (status == NEAP_OK) status = allocate_tables(program, n_owner_operand, error);
-  for (int v = 0; status == NEAP_OK && v < program->graph->n_value; v++) program->where[v] = address_of(program, blob, v);
+  for (int v = 0; status == NEAP_OK && v < program->graph->n_value; v++)
+    program->where[v] = address_of(program, blob, v);
   for (int step = 0; status == NEAP_OK && step < program->graph->n_node; step++) {
     program->n_instruction = step + 1;
     status = bind_instruction(program, step, error);
@@ -447,18 +512,19 @@ static neap_status fill(neap_program *program, int n_owner_operand, neap_error *
   return status;
 }
 
-/* A program of graph and plan; those of a subprogram stay its owner's, others (owner NULL) are the program's, and are freed on
- * failure too.
- * `n_owner_operand`: operands or ports that a subprogram has bases for. */
-static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner, int n_owner_operand, neap_program **out,
-                        neap_error *error) {
+/* A program of graph and plan; those of a subprogram stay its owner's, others (owner NULL) are the
+ * program's, and are freed on failure too. `n_owner_operand`: operands or ports that a subprogram
+ * has bases for. */
+static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *owner,
+                        int n_owner_operand, neap_program **out, neap_error *error) {
   neap_program *program = neap_alloc_zeroed(sizeof *program);
   if (program == NULL) {
     if (owner == NULL) neap_plan_free(plan), neap_graph_free(graph);
     return refused(error, sizeof *program);
   }
   program->graph = graph;
-  for (int n = 0; n < graph->n_node; n++) program->draws |= (graph->node[n].effects & NEAP_EFFECT_RANDOM) != 0;
+  for (int n = 0; n < graph->n_node; n++)
+    program->draws |= (graph->node[n].effects & NEAP_EFFECT_RANDOM) != 0;
   program->plan = plan;
   program->is_sub = owner != NULL;
   program->extent = owner != NULL ? owner->extent : NULL;
@@ -472,7 +538,8 @@ static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *
 }
 
 /* Graph and plan are the program's from here on, whatever happens. */
-neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out, neap_error *error) {
+neap_status neap_program_new(neap_graph *graph, neap_plan *plan, neap_program **out,
+                             neap_error *error) {
   *out = NULL;
   return make(graph, plan, NULL, 0, out, error);
 }
@@ -495,9 +562,11 @@ void neap_program_free(neap_program *program) {
   neap_free(program);
 }
 
-/* What fetch asks (see workspace/blob.c): a blob's number, or one of NEAP_IN_ARENA and NEAP_IN_CONSTANTS, and the offset in
- * bytes. False: the value has no address after the run, as it is absent or lay in a pool. */
-bool neap_program_where(const neap_program *program, neap_value_id value, int *blob, size_t *offset) {
+/* What fetch asks (see workspace/blob.c): a blob's number, or one of NEAP_IN_ARENA and
+ * NEAP_IN_CONSTANTS, and the offset in bytes. False: the value has no address after the run, as it
+ * is absent or lay in a pool. */
+bool neap_program_where(const neap_program *program, neap_value_id value, int *blob,
+                        size_t *offset) {
   neap_address where = program->where[value];
   if (where.base >= program->first_slot) return false;
   *blob = is_transient(program, where.base)   ? NEAP_IN_ARENA
@@ -525,7 +594,8 @@ static bool used_body(const neap_program *program, const neap_lengths *met, uint
     const neap_instruction *i = &program->instruction[k];
     const neap_node *node = &program->graph->node[i->node];
     for (int s = 0; s < i->n_sub; s++) {
-      const neap_lengths *own = s >= i->n_sub - node->n_body ? &node->met[s - (i->n_sub - node->n_body)] : NULL;
+      const neap_lengths *own =
+        s >= i->n_sub - node->n_body ? &node->met[s - (i->n_sub - node->n_body)] : NULL;
       if (own != NULL && own->n == met->n && own->first == met->first && i->sub[s]->n_run == run &&
           memcmp(own->length, met->length, (size_t)met->n * sizeof *met->length) == 0)
         return true;
@@ -540,9 +610,12 @@ bool neap_program_used_body(const neap_program *program, const neap_lengths *met
 }
 int neap_program_pool_blocks(const neap_program *program) {
   /* Side by side each storage and each scratch may be taken at once, as far as their bytes go. */
-  return program->stays.list != NULL ? program->graph->n_value + program->graph->n_node : program->script.n_block;
+  return program->stays.list != NULL ? program->graph->n_value + program->graph->n_node
+                                     : program->script.n_block;
 }
 const size_t *neap_program_pool_curve(const neap_program *program) { return program->used_at; }
 const neap_plan *neap_program_plan(const neap_program *program) { return program->plan; }
 int neap_program_n_blobs(const neap_program *program) { return program->n_blob; }
-neap_program_blob *neap_program_blob_at(neap_program *program, int index) { return &program->blob[index]; }
+neap_program_blob *neap_program_blob_at(neap_program *program, int index) {
+  return &program->blob[index];
+}

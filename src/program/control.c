@@ -1,33 +1,40 @@
 /* control.c: instructions that own subprograms: a branch is run once, a body once an iteration.
  *
- * A subprogram's bases are set before each pass: base 0 its frame in the owner's scratch, then one for each argument, the last the
- * iteration's record of the frames. A loop's states lie in two buffers that change places (the final output is one of them)
- * or, where the backward reads them, in the records: either way an iteration finds them by pointer and nothing is copied
- * between iterations.
+ * A subprogram's bases are set before each pass: base 0 its frame in the owner's scratch, then one
+ * for each argument, the last the iteration's record of the frames. A loop's states lie in two
+ * buffers that change places (the final output is one of them) or, where the backward reads them,
+ * in the records: either way an iteration finds them by pointer and nothing is copied between
+ * iterations.
  *
- * A loop looks for faults and for the interrupt after each instruction of its body and before each iteration. INVARIANT: once its
- * body has committed, an interrupt or fault ends the loop where an iteration ends, as if its condition had become false, and the run
- * goes to its end: after an interrupt the step is finished, with the flag still set for the caller to see; after a fault the workspace
- * puts back what was committed.
+ * A loop looks for faults and for the interrupt after each instruction of its body and before each
+ * iteration. INVARIANT: once its body has committed, an interrupt or fault ends the loop where an
+ * iteration ends, as if its condition had become false, and the run goes to its end: after an
+ * interrupt the step is finished, with the flag still set for the caller to see; after a fault the
+ * workspace puts back what was committed.
  *
- * Scratch: the largest of the subprograms' frames, then the states' buffers, then the condition's flag.
+ * Scratch: the largest of the subprograms' frames, then the states' buffers, then the condition's
+ * flag.
  */
 #include "program/program_int.h"
 
 #include <string.h>
 
-/* A branch that was for lengths yet to be found has found some, and given nothing: the run ends here, and one for what it found begins; or
- * the pass, in a loop, for which there may be another body. */
+/* A branch that was for lengths yet to be found has found some, and given nothing: the run ends
+ * here, and one for what it found begins; or the pass, in a loop, for which there may be another
+ * body. */
 static void end_behind(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   if (lane->in_body) {
     lane->misfits = true;
     return;
   }
   atomic_store(&state->outgrown, true);
-  neap_call_fault(&i->call, "lengths in the branch that is taken were not known beforehand; run it with executor = \"dynamic\"");
+  neap_call_fault(&i->call,
+                  "lengths in the branch that is taken were not known beforehand; run it with "
+                  "executor = \"dynamic\"");
 }
 
-/* Input 0 is the condition; subnet 0 runs when it is true, subnet 1 when not. The branch writes the owner's outputs. */
+/* Input 0 is the condition; subnet 0 runs when it is true, subnet 1 when not. The branch writes the
+ * owner's outputs. */
 void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   const neap_call *call = &i->call;
   bool condition = neap_element_get(call->in[0].type.dtype, call->in[0].data, 0) != 0;
@@ -35,12 +42,14 @@ void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_
   if (branch >= i->n_sub) return;
   neap_program *sub = i->sub[branch];
   sub->base[0] = call->scratch;
-  for (int k = 0; k < call->n_in + call->n_out; k++) sub->base[1 + k] = call->in[k].data; /* outputs follow the inputs */
+  /* outputs follow the inputs */
+  for (int k = 0; k < call->n_in + call->n_out; k++) sub->base[1 + k] = call->in[k].data;
   neap_program_run_sub(sub, state, lane);
-  if (sub->graph->probe && !lane->misfits && !lane->fault.set && !neap_run_must_stop(state, lane)) end_behind(i, state, lane);
+  if (sub->graph->probe && !lane->misfits && !lane->fault.set && !neap_run_must_stop(state, lane))
+    end_behind(i, state, lane);
 }
 
-/* ---- loops ---------------------------------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 /* A loop under way. */
 typedef struct loop_run {
@@ -57,34 +66,42 @@ typedef struct loop_run {
   int64_t n;               /* iterations known beforehand; -1 */
 } loop_run;
 
-static void *operand(const loop_run *r, int k) { return k < 0 ? NULL : r->i->call.in[k].data; } /* outputs follow the inputs */
+/* outputs follow the inputs */
+static void *operand(const loop_run *r, int k) { return k < 0 ? NULL : r->i->call.in[k].data; }
 
 /* Record t; computed afresh each time, because a stack moves as it grows. */
 static char *record(const loop_run *r, int64_t t) {
   size_t at = (size_t)t * r->loop->record_bytes;
-  return r->stack != NULL ? (r->stack->bytes != NULL ? r->stack->bytes + r->first_offset + at : NULL) : r->records + at;
+  return r->stack != NULL
+           ? (r->stack->bytes != NULL ? r->stack->bytes + r->first_offset + at : NULL)
+           : r->records + at;
 }
 
-/* Where state s lies before iteration t (counted in the order of running). Without frames: the initial operand, then by turns
- * the output and the buffer, so that the last of n known iterations leaves it in the output. */
+/* Where state s lies before iteration t (counted in the order of running). Without frames: the
+ * initial operand, then by turns the output and the buffer, so that the last of n known iterations
+ * leaves it in the output. */
 static char *state_at(const loop_run *r, int s, int64_t t) {
   const neap_loop_state *state = &r->loop->state[s];
   if (state->item >= 0) return record(r, t) + r->loop->item[state->item].offset;
   if (t == 0 && state->init >= 0) return operand(r, state->init);
   char *buffer = r->own;
   for (int k = 0; k < s; k++)
-    if (r->loop->state[k].item < 0) buffer += neap_align(r->loop->state[k].bytes) * (r->loop->state[k].final < 0 ? 2 : 1);
+    if (r->loop->state[k].item < 0)
+      buffer += neap_align(r->loop->state[k].bytes) * (r->loop->state[k].final < 0 ? 2 : 1);
   char *final = state->final >= 0 ? operand(r, state->final) : buffer + neap_align(state->bytes);
   int64_t last = r->n >= 0 ? r->n : 1; /* some iteration whose result belongs into `final` */
   return (last - t) % 2 == 0 ? final : buffer;
 }
 
-static char *flag_of(const loop_run *r) { return r->own + neap_loop_own_bytes(r->loop) - NEAP_ALIGN; }
+static char *flag_of(const loop_run *r) {
+  return r->own + neap_loop_own_bytes(r->loop) - NEAP_ALIGN;
+}
 
 /* Bases of a subprogram for the pass that comes k-th and works on row t. */
 static void set_bases(const loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   const neap_loop *loop = r->loop;
-  NEAP_ASSERT(sub->n_base == loop->n_port + 2, "a subprogram of \"%s\" has bases for its frame, %d ports and the record: %d",
+  NEAP_ASSERT(sub->n_base == loop->n_port + 2,
+              "a subprogram of \"%s\" has bases for its frame, %d ports and the record: %d",
               r->node->name, loop->n_port, sub->n_base);
   sub->base[0] = r->i->call.scratch;
   for (int p = 0; p < loop->n_port; p++) {
@@ -117,8 +134,9 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/* One run of body or condition: the pass that comes k-th and works on row t, which a backward goes through in reverse. Random
- * numbers are those of the row, so that a repeated iteration draws the same. */
+/* One run of body or condition: the pass that comes k-th and works on row t, which a backward goes
+ * through in reverse. Random numbers are those of the row, so that a repeated iteration draws the
+ * same. */
 static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   set_bases(r, sub, k, t);
   r->lane->salt = mix(r->outer_salt + 0x9e3779b97f4a7c15u * (uint64_t)(t + 1));
@@ -126,22 +144,26 @@ static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   r->lane->salt = r->outer_salt;
 }
 
-/* ---- bodies for several lengths -------------------------------------------------------------------------------------------- */
+/* ---- bodies for several lengths -------------------------------------------------------------- */
 
 /* The lengths that the iteration under way has found so far, which are its owner's. */
-static int64_t *found_of(const loop_run *r, const neap_lengths *met) { return r->i->sub[r->i->n_sub - 1]->extent + met->first; }
+static int64_t *found_of(const loop_run *r, const neap_lengths *met) {
+  return r->i->sub[r->i->n_sub - 1]->extent + met->first;
+}
 
 static void forget(const loop_run *r, const neap_lengths *met) {
   int64_t *found = found_of(r, met);
   for (int k = 0; k < met->n; k++) found[k] = -1;
 }
 
-/* The body for the lengths that were found, among those that may be found still; -1: there is none. */
+/* The body for the lengths that were found, among those that may be found still; -1: there is
+ * none. */
 static int fitting(const loop_run *r, const neap_node *node) {
   for (int b = 0; b < node->n_body; b++) {
     const int64_t *found = found_of(r, &node->met[b]);
     bool fits = true;
-    for (int k = 0; k < node->met[b].n; k++) fits = fits && (found[k] < 0 || found[k] == node->met[b].length[k]);
+    for (int k = 0; k < node->met[b].n; k++)
+      fits = fits && (found[k] < 0 || found[k] == node->met[b].length[k]);
     if (fits) return b;
   }
   return -1;
@@ -153,11 +175,12 @@ static void miss(const loop_run *r, const neap_lengths *met, int64_t t) {
   if (atomic_compare_exchange_strong(&r->state->has_missed, &none, true))
     r->state->missed = (neap_lengths){met->first, met->n, found_of(r, met)};
   atomic_store(&r->state->outgrown, true);
-  neap_call_fault(&r->i->call, "lengths in iteration %lld are others than its bodies are made for", (long long)t + 1);
+  neap_call_fault(&r->i->call, "lengths in iteration %lld are others than its bodies are made for",
+                  (long long)t + 1);
 }
 
-/* One iteration, by the body that fits. What one that doesn't has written, the next one writes again: it goes as far and further, since
- * it is for the lengths that were found. */
+/* One iteration, by the body that fits. What one that doesn't has written, the next one writes
+ * again: it goes as far and further, since it is for the lengths that were found. */
 static void run_body(loop_run *r, neap_instruction *i, int64_t t) {
   const neap_node *node = r->node;
   const neap_lengths *met = &node->met[0];
@@ -189,8 +212,8 @@ static void run_body(loop_run *r, neap_instruction *i, int64_t t) {
 }
 
 /* Whether no further iteration may begin.
- * The flag is read before the stop is asked for: an interrupt that came between the two would end the loop and not the run,
- * and the run would hand out what a loop cut short has left. */
+ * The flag is read before the stop is asked for: an interrupt that came between the two would end
+ * the loop and not the run, and the run would hand out what a loop cut short has left. */
 static bool must_end(const loop_run *r) {
   if (r->lane->thread == 0) neap_run_let_signals_in(r->state);
   bool interrupted = neap_run_is_interrupted(r->state);
@@ -200,14 +223,16 @@ static bool must_end(const loop_run *r) {
 /* Room on the stack for records 0 to t. False, with the fault recorded, when memory is refused. */
 static bool reserve(const loop_run *r, int64_t t) {
   if (r->stack == NULL) return true;
-  size_t need = r->first_offset + (size_t)(t + 1) * r->loop->record_bytes, room = r->stack->held_bytes;
+  size_t need = r->first_offset + (size_t)(t + 1) * r->loop->record_bytes,
+         room = r->stack->held_bytes;
   r->stack->used_bytes = need;
   if (need <= room) return true;
   while (room < need) room = NEAP_MAX(2 * room, (size_t)16 * NEAP_ALIGN);
   char *grown = neap_alloc_data(room);
   if (grown == NULL) {
     r->lane->no_memory = !r->lane->fault.set;
-    neap_call_fault(&r->i->call, "memory for the frame of iteration %lld was refused, %zu bytes", (long long)t, room);
+    neap_call_fault(&r->i->call, "memory for the frame of iteration %lld was refused, %zu bytes",
+                    (long long)t, room);
     return false;
   }
   if (r->stack->held_bytes > 0) memcpy(grown, r->stack->bytes, r->stack->held_bytes);
@@ -240,7 +265,8 @@ static void begin(const loop_run *r) {
   }
 }
 
-/* The states that n iterations have left, where they are asked for: at most one copy of each, in a whole loop. */
+/* The states that n iterations have left, where they are asked for: at most one copy of each, in a
+ * whole loop. */
 static void finish(const loop_run *r, int64_t n) {
   for (int s = 0; s < r->loop->n_state; s++) {
     const neap_loop_state *state = &r->loop->state[s];
@@ -250,9 +276,16 @@ static void finish(const loop_run *r, int64_t n) {
   }
 }
 
-/* Where the loop's own bytes and its records are: behind the frame of the body in the scratch, and in the value of the frames. */
+/* Where the loop's own bytes and its records are: behind the frame of the body in the scratch, and
+ * in the value of the frames. */
 static loop_run loop_begin(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
-  loop_run r = {.loop = i->loop, .node = i->loop_node, .i = i, .state = state, .lane = lane, .outer_salt = lane->salt, .n = -1};
+  loop_run r = {.loop = i->loop,
+                .node = i->loop_node,
+                .i = i,
+                .state = state,
+                .lane = lane,
+                .outer_salt = lane->salt,
+                .n = -1};
   r.own = (char *)i->call.scratch + i->scratch_bytes - neap_loop_own_bytes(i->loop);
   if (i->loop->frames >= 0) r.records = (char *)operand(&r, i->loop->frames) + NEAP_ALIGN;
   return r;
@@ -279,22 +312,26 @@ void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane
   if (loop->frames >= 0) memcpy(operand(&r, loop->frames), &head, sizeof head);
 }
 
-/* An iteration that a stop cut short is not asked for its gradient: then nothing after it runs either. */
-void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+/* An iteration that a stop cut short is not asked for its gradient: then nothing after it runs
+ * either. */
+void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *state,
+                                    neap_lane *lane) {
   loop_run r = loop_begin(i, state, lane);
   neap_frames_head head;
   memcpy(&head, operand(&r, i->loop->frames), sizeof head);
   r.n = head.n_iteration;
   r.stack = head.stack;
   r.first_offset = head.offset;
-  NEAP_ASSERT(r.n >= 0 && (i->loop->max == 0 || r.n <= i->loop->max), "the forward of \"%s\" has left at most %lld frames: %lld",
-              i->loop_node->name, (long long)i->loop->max, (long long)r.n);
+  NEAP_ASSERT(r.n >= 0 && (i->loop->max == 0 || r.n <= i->loop->max),
+              "the forward of \"%s\" has left at most %lld frames: %lld", i->loop_node->name,
+              (long long)i->loop->max, (long long)r.n);
   NEAP_ASSERT(r.stack == NULL || r.stack->serial == state->serial,
-              "the backward of \"%s\" reads what this run has pushed, not run %llu", i->loop_node->name,
-              (unsigned long long)r.stack->serial);
-  NEAP_ASSERT(r.stack == NULL || r.stack->used_bytes >= r.first_offset + (size_t)r.n * i->loop->record_bytes,
-              "the frames of \"%s\" are on the stack still: %lld of %zu bytes from %zu on, and %zu are used", i->loop_node->name,
-              (long long)r.n, i->loop->record_bytes, r.first_offset, r.stack->used_bytes);
+              "the backward of \"%s\" reads what this run has pushed, not run %llu",
+              i->loop_node->name, (unsigned long long)r.stack->serial);
+  NEAP_ASSERT(
+    r.stack == NULL || r.stack->used_bytes >= r.first_offset + (size_t)r.n * i->loop->record_bytes,
+    "the frames of \"%s\" are on the stack still: %lld of %zu bytes from %zu on, and %zu are used",
+    i->loop_node->name, (long long)r.n, i->loop->record_bytes, r.first_offset, r.stack->used_bytes);
   begin(&r);
   int64_t k = 0;
   for (; k < r.n && !must_end(&r); k++) run_pass(&r, i->sub[0], k, r.n - 1 - k);
@@ -302,7 +339,7 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
   if (r.stack != NULL) r.stack->used_bytes = r.first_offset; /* last in, first out */
 }
 
-/* ---- frames that grow --------------------------------------------------------------------------------------------------- */
+/* ---- frames that grow ------------------------------------------------------------------------ */
 
 size_t neap_program_frames_bytes(const neap_program *program) {
   size_t total = 0;

@@ -1,13 +1,16 @@
-/* dag.c: the schedule `dag`. Steps whose kernels give the same bits on one thread as on many run side by side, each on one thread of
- * a team; a step that needs the team that its kernel was chosen for runs alone, between two regions, on the calling
- * thread, which then opens the kernel's own. So a dag gives the bits of the schedule `simple`, and regions never nest.
+/* dag.c: the schedule `dag`. Steps whose kernels give the same bits on one thread as on many run
+ * side by side, each on one thread of a team; a step that needs the team that its kernel was chosen
+ * for runs alone, between two regions, on the calling thread, which then opens the kernel's own. So
+ * a dag gives the bits of the schedule `simple`, and regions never nest.
  *
- * A step is an instruction of the plan's order or, under policy `pool`, a turn of the script (overlap.c), which takes its bytes
- * before it runs and gives them back when all have run that touch them.
+ * A step is an instruction of the plan's order or, under policy `pool`, a turn of the script
+ * (overlap.c), which takes its bytes before it runs and gives them back when all have run that
+ * touch them.
  *
- * Data structure: dependency counts by step and successor lists; two binary heaps of ready steps, those that run alone and those
- * that run side by side; one mutex. INVARIANT: a step enters a heap when all its predecessors have run; the plan is safe in every
- * order that allows. INVARIANT: a region ends only when nothing runs in it and nothing more may, so a step that runs alone is never
+ * Data structure: dependency counts by step and successor lists; two binary heaps of ready steps,
+ * those that run alone and those that run side by side; one mutex. INVARIANT: a step enters a heap
+ * when all its predecessors have run; the plan is safe in every order that allows. INVARIANT: a
+ * region ends only when nothing runs in it and nothing more may, so a step that runs alone is never
  * waited for in a region.
  */
 #include "program/program_int.h"
@@ -37,17 +40,21 @@ struct neap_dag {
   neap_arena arena;
 };
 
-/* ---- heap ------------------------------------------------------------------------------------------------------- */
+/* ---- heap ------------------------------------------------------------------------------------ */
 
-/* Room for every step was made with the heap, and a step enters once. With the mutex held, or outside regions; so below. */
+/* Room for every step was made with the heap, and a step enters once. With the mutex held, or
+ * outside regions; so below. */
 static void push(heap *h, int step) {
-  for (int k = 0; NEAP_DEBUG && k < h->n; k++) NEAP_ASSERT(h->step[k] != step, "step %d enters a heap once", step);
+  for (int k = 0; NEAP_DEBUG && k < h->n; k++)
+    NEAP_ASSERT(h->step[k] != step, "step %d enters a heap once", step);
   int at = h->n++;
-  for (; at > 0 && h->step[(at - 1) / 2] > step; at = (at - 1) / 2) h->step[at] = h->step[(at - 1) / 2];
+  for (; at > 0 && h->step[(at - 1) / 2] > step; at = (at - 1) / 2)
+    h->step[at] = h->step[(at - 1) / 2];
   h->step[at] = step;
 }
 
-/* The earliest ready step: plan order is the order that the planner knows to need the least bytes. Not of an empty heap. */
+/* The earliest ready step: plan order is the order that the planner knows to need the least bytes.
+ * Not of an empty heap. */
 static int pop(heap *h) {
   int top = h->step[0], last = h->step[--h->n], at = 0;
   for (int child; (child = 2 * at + 1) < h->n; at = child) {
@@ -56,21 +63,24 @@ static int pop(heap *h) {
     h->step[at] = h->step[child];
   }
   h->step[at] = last;
-  NEAP_ASSERT(h->n == 0 || h->step[0] > top, "the earliest step is on top: %d, and then %d", top, h->step[0]);
+  NEAP_ASSERT(h->n == 0 || h->step[0] > top, "the earliest step is on top: %d, and then %d", top,
+              h->step[0]);
   return top;
 }
 
 static int top_of(const heap *h) { return h->n > 0 ? h->step[0] : INT_MAX; }
 
 static void push_ready(neap_dag *dag, int step) {
-  NEAP_ASSERT(dag->waiting[step] == 0, "a step enters a heap when all its predecessors have run; %d have not of step %d",
+  NEAP_ASSERT(dag->waiting[step] == 0,
+              "a step enters a heap when all its predecessors have run; %d have not of step %d",
               dag->waiting[step], step);
   push(dag->is_alone[step] ? &dag->alone : &dag->beside, step);
 }
 
-/* ---- making ----------------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
-/* Successor lists by counting sort over the edges: O(steps + edges). `waiting` serves as room; begin() sets it for each run. */
+/* Successor lists by counting sort over the edges: O(steps + edges). `waiting` serves as room;
+ * begin() sets it for each run. */
 static void fill_successors(neap_dag *dag, size_t n_step, int n_edge, const neap_dag_edge *edge) {
   for (int e = 0; e < n_edge; e++) {
     dag->first[edge[e].from + 1]++;
@@ -85,7 +95,8 @@ static int instruction_of(const neap_program *program, int step) {
   return neap_takes(program) ? program->script.turn[step].step : step;
 }
 
-/* What there is to do, roughly in bytes: some ten of them take a nanosecond of one thread. LARGE: worth the team's while. */
+/* What there is to do, roughly in bytes: some ten of them take a nanosecond of one thread. LARGE:
+ * worth the team's while. */
 enum { LARGE = 1 << 20, LEAST = 1 << 17 };
 
 static double weight_of(const neap_program *program, const neap_instruction *i) {
@@ -96,21 +107,25 @@ static double weight_of(const neap_program *program, const neap_instruction *i) 
   double bytes = 0;
   for (int k = 0; k < i->call.n_in + i->call.n_out; k++) {
     const neap_operand *operand = &i->call.in[k]; /* outputs follow the inputs */
-    if (operand->type.dtype != NEAP_DTYPE_NONE) bytes += (double)neap_layout_bytes(&operand->type, &operand->layout);
+    if (operand->type.dtype != NEAP_DTYPE_NONE)
+      bytes += (double)neap_layout_bytes(&operand->type, &operand->layout);
   }
   return bytes + node->cost.flop;
 }
 
-/* Whether a step is to have all threads: its bits may depend on them, or there is so much to do that they share it evenly, which two
- * steps side by side may not. */
+/* Whether a step is to have all threads: its bits may depend on them, or there is so much to do
+ * that they share it evenly, which two steps side by side may not. */
 bool neap_runs_alone(const neap_program *program, const neap_instruction *i) {
   if (!i->any_team) return true;
-  if (i->call.n_thread == 1 || neap_instruction_is_control(i->kind) || (i->kernel != NULL && i->kernel->one_thread)) return false;
+  if (i->call.n_thread == 1 || neap_instruction_is_control(i->kind) ||
+      (i->kernel != NULL && i->kernel->one_thread))
+    return false;
   return weight_of(program, i) > LARGE;
 }
 
 /* Lanes for as many threads as there are now; a later, larger setting is cut to this. */
-neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const neap_dag_edge *edge, neap_error *error) {
+neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const neap_dag_edge *edge,
+                         neap_error *error) {
   size_t n = (size_t)n_step;
   neap_dag *dag = neap_alloc_zeroed(sizeof *dag);
   if (dag == NULL) return neap_fail_memory(error, sizeof *dag, "a dag schedule");
@@ -128,13 +143,15 @@ neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const ne
   dag->weight = neap_arena_alloc(&dag->arena, n * sizeof *dag->weight);
   dag->alone.step = neap_arena_alloc(&dag->arena, n * sizeof(int));
   dag->beside.step = neap_arena_alloc(&dag->arena, n * sizeof(int));
-  if (dag->lane == NULL || dag->n_before == NULL || dag->waiting == NULL || dag->first == NULL || dag->list == NULL ||
-      dag->is_alone == NULL || dag->weight == NULL || dag->alone.step == NULL || dag->beside.step == NULL)
+  if (dag->lane == NULL || dag->n_before == NULL || dag->waiting == NULL || dag->first == NULL ||
+      dag->list == NULL || dag->is_alone == NULL || dag->weight == NULL ||
+      dag->alone.step == NULL || dag->beside.step == NULL)
     return neap_fail_memory(error, n * sizeof(int), "a dag schedule");
   for (int e = 0; NEAP_DEBUG && e < n_edge; e++)
     NEAP_ASSERT(edge[e].from >= 0 && edge[e].from < edge[e].to && edge[e].to < n_step,
-                "edges lead from a smaller step to a larger of %d, so that some step can always run: %d to %d", n_step,
-                edge[e].from, edge[e].to);
+                "edges lead from a smaller step to a larger of %d, so that some step can always "
+                "run: %d to %d",
+                n_step, edge[e].from, edge[e].to);
   for (int s = 0; s < n_step; s++) {
     const neap_instruction *i = &program->instruction[instruction_of(program, s)];
     dag->is_alone[s] = neap_runs_alone(program, i);
@@ -154,7 +171,8 @@ neap_status neap_dag_of_graph(neap_program *program, neap_error *error) {
     status = neap_fail_memory(error, (size_t)graph->n_edge * sizeof *edge, "a dag schedule");
   } else {
     for (int s = 0; s < graph->n_node; s++) step_of[program->plan->order[s]] = s;
-    for (int e = 0; e < graph->n_edge; e++) edge[e] = (neap_dag_edge){step_of[graph->edge[e].from], step_of[graph->edge[e].to]};
+    for (int e = 0; e < graph->n_edge; e++)
+      edge[e] = (neap_dag_edge){step_of[graph->edge[e].from], step_of[graph->edge[e].to]};
     status = neap_dag_new(program, graph->n_node, graph->n_edge, edge, error);
   }
   neap_free(step_of);
@@ -170,7 +188,7 @@ void neap_dag_free(neap_dag *dag) {
   neap_free(dag);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* Sets the run context to the start: nothing has run, the steps without predecessors are ready. */
 static void begin(neap_dag *dag) {
@@ -183,16 +201,18 @@ static void begin(neap_dag *dag) {
     if (dag->n_before[s] == 0) push_ready(dag, s);
 }
 
-/* With the mutex held, or outside regions: steps whose last predecessor has run become ready. O(log n) for each of them. */
+/* With the mutex held, or outside regions: steps whose last predecessor has run become ready. O(log
+ * n) for each of them. */
 static void release_successors(neap_dag *dag, int step) {
   dag->n_left--;
-  NEAP_ASSERT(dag->n_left >= 0, "each of %d steps runs once; step %d is one more", dag->n_step, step);
+  NEAP_ASSERT(dag->n_left >= 0, "each of %d steps runs once; step %d is one more", dag->n_step,
+              step);
   for (int k = dag->first[step]; k < dag->first[step + 1]; k++)
     if (--dag->waiting[dag->list[k]] == 0) push_ready(dag, dag->list[k]);
 }
 
-/* With the mutex held: until some step may be ready. The calling thread wakes now and then, because signals come in through it
- * alone, and what the others run may be a loop without end. */
+/* With the mutex held: until some step may be ready. The calling thread wakes now and then, because
+ * signals come in through it alone, and what the others run may be a loop without end. */
 static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane *lane) {
   enum { EVERY_NS = 20000000, SECOND_NS = 1000000000 };
   if (lane->thread != 0) {
@@ -223,9 +243,9 @@ static void execute(neap_program *program, int step, neap_run_state *state, neap
   neap_program_execute(program, instruction_of(program, step), state, lane);
 }
 
-/* What each thread of a region does: steps side by side, until none is ready and none runs that could release one. The mutex is held
- * but while an instruction runs. Others are woken when there is more than the one step that this thread will take itself, or
- * when the region ends. */
+/* What each thread of a region does: steps side by side, until none is ready and none runs that
+ * could release one. The mutex is held but while an instruction runs. Others are woken when there
+ * is more than the one step that this thread will take itself, or when the region ends. */
 static void work(neap_program *program, neap_run_state *state, neap_lane *lane) {
   neap_dag *dag = program->dag;
   pthread_mutex_lock(&dag->mutex);
@@ -269,15 +289,18 @@ static void run_lane(void *context, int share) {
 
 /* Steps side by side on n_lane threads. */
 static void run_region(neap_program *program, neap_run_state *state, int n_lane) {
-  NEAP_ASSERT(!neap_team_is_inside(), "regions never nest; this one, of \"%s\", would", program->graph->name);
+  NEAP_ASSERT(!neap_team_is_inside(), "regions never nest; this one, of \"%s\", would",
+              program->graph->name);
   neap_team_run(n_lane, run_lane, &(region){program, state});
   const neap_dag *dag = program->dag;
   NEAP_ASSERT(dag->n_running == 0 && (dag->stopped || dag->beside.n == 0),
-              "a region ends when nothing runs in it and nothing more may: %d run, %d are ready", dag->n_running, dag->beside.n);
+              "a region ends when nothing runs in it and nothing more may: %d run, %d are ready",
+              dag->n_running, dag->beside.n);
 }
 
-/* Whether the steps that may run side by side are worth a region, which costs some microseconds: what runs beside the heaviest is not
- * next to nothing. The calling thread runs them one after another else. */
+/* Whether the steps that may run side by side are worth a region, which costs some microseconds:
+ * what runs beside the heaviest is not next to nothing. The calling thread runs them one after
+ * another else. */
 static bool is_worth_region(const neap_dag *dag) {
   double sum = 0, most = 0;
   for (int k = 0; k < dag->beside.n; k++) {
@@ -288,7 +311,8 @@ static bool is_worth_region(const neap_dag *dag) {
   return sum - most >= LEAST;
 }
 
-/* The earliest ready step on the calling thread, which gives it a region of its own if it wants one. */
+/* The earliest ready step on the calling thread, which gives it a region of its own if it wants
+ * one. */
 static void run_earliest(neap_program *program, neap_run_state *state) {
   neap_dag *dag = program->dag;
   int step = pop(top_of(&dag->alone) < top_of(&dag->beside) ? &dag->alone : &dag->beside);
@@ -298,11 +322,14 @@ static void run_earliest(neap_program *program, neap_run_state *state) {
   after(program, step, state);
 }
 
-/* Inside somebody's parallel region the dag runs on the calling thread alone: regions never nest. */
-static int count_lanes(const neap_dag *dag) { return neap_team_is_inside() ? 1 : NEAP_MIN(dag->n_lane, neap_threads()); }
+/* Inside somebody's parallel region the dag runs on the calling thread alone: regions never
+ * nest. */
+static int count_lanes(const neap_dag *dag) {
+  return neap_team_is_inside() ? 1 : NEAP_MIN(dag->n_lane, neap_threads());
+}
 
-/* Runs all steps, or until a stop is granted. Gives the lane whose fault counts, lane 0 when there is none; borrowed until the
- * next run. */
+/* Runs all steps, or until a stop is granted. Gives the lane whose fault counts, lane 0 when there
+ * is none; borrowed until the next run. */
 neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
   neap_dag *dag = program->dag;
   int n_lane = count_lanes(dag);
@@ -315,10 +342,12 @@ neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
     else
       run_earliest(program, state);
   }
-  /* Of several faults the one of the earliest step counts, so that the message does not depend on timing more than it must. */
+  /* Of several faults the one of the earliest step counts, so that the message does not depend on
+   * timing more than it must. */
   neap_lane *first = &dag->lane[0];
   for (int l = 1; l < dag->n_lane; l++)
-    if (dag->lane[l].fault.set && (!first->fault.set || dag->lane[l].fault.instruction < first->fault.instruction))
+    if (dag->lane[l].fault.set &&
+        (!first->fault.set || dag->lane[l].fault.instruction < first->fault.instruction))
       first = &dag->lane[l];
   return first;
 }

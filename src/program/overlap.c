@@ -1,15 +1,19 @@
-/* overlap.c: which turns of a pool's script must wait for which, so that the others may run side by side within the same bytes.
+/* overlap.c: which turns of a pool's script must wait for which, so that the others may run side by
+ * side within the same bytes.
  *
  * Turn b waits for an earlier turn a when
  *   an edge of the graph leads from a's op to b's;
- *   both touch the same bytes of one storage, and one of them writes: in the same *stay*, from one take to its give, as an evicted
- *     storage comes back with other bytes; resident storage has one stay, the whole run;
- *   a touches a stay that lay, in whole or in part, where b takes; or the stay before of a storage that b takes again.
- * All of these lead from smaller turns to larger ones, so some turn can always run, and none finds its place in the pool taken:
- * the pool reaches as far as the script, whatever runs at once.
+ *   both touch the same bytes of one storage, and one of them writes: in the same *stay*, from one
+ *     take to its give, as an evicted storage comes back with other bytes; resident storage has
+ *     one stay, the whole run;
+ *   a touches a stay that lay, in whole or in part, where b takes; or the stay before of a storage
+ *     that b takes again.
+ * All of these lead from smaller turns to larger ones, so some turn can always run, and none finds
+ * its place in the pool taken: the pool reaches as far as the script, whatever runs at once.
  *
- * Data structure: a *resource* is a stay (the number of its take) or, behind those, a value that is the root of a resident storage.
- * Who lies where: segments of the pool in order of address, each with the stay that took it last.
+ * Data structure: a *resource* is a stay (the number of its take) or, behind those, a value that is
+ * the root of a resident storage. Who lies where: segments of the pool in order of address, each
+ * with the stay that took it last.
  */
 #include "program/program_int.h"
 
@@ -55,7 +59,8 @@ static bool after_all(overlap *o, int resource, int to) {
   return true;
 }
 
-/* After those touches that this one may not overtake: the last write and, for a write, the reads behind it. */
+/* After those touches that this one may not overtake: the last write and, for a write, the reads
+ * behind it. */
 static bool add_touch(overlap *o, int turn, int resource, bool writes) {
   int k = o->last[resource];
   if (k >= 0 && o->touch[k].turn == turn) { /* two operands in one storage */
@@ -74,11 +79,12 @@ static bool add_touch(overlap *o, int turn, int resource, bool writes) {
   return true;
 }
 
-/* ---- places --------------------------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 /* Puts a segment in at position `at`. */
 static bool insert_segment(overlap *o, int at, segment s) {
-  if (!neap_list_grow(&o->segment, &o->cap_segment, o->n_segment + 1, sizeof *o->segment)) return false;
+  if (!neap_list_grow(&o->segment, &o->cap_segment, o->n_segment + 1, sizeof *o->segment))
+    return false;
   memmove(&o->segment[at + 1], &o->segment[at], (size_t)(o->n_segment - at) * sizeof *o->segment);
   o->segment[at] = s;
   o->n_segment++;
@@ -89,8 +95,8 @@ static void remove_segment(overlap *o, int at) {
   memmove(&o->segment[at], &o->segment[at + 1], (size_t)(--o->n_segment - at) * sizeof *o->segment);
 }
 
-/* Stay k takes [begin, end): its turn comes after all that touched those who lay there last; whoever lay there before them is
- * behind them already. */
+/* Stay k takes [begin, end): its turn comes after all that touched those who lay there last;
+ * whoever lay there before them is behind them already. */
 static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
   int at = 0;
   while (at < o->n_segment && o->segment[at].end <= begin) at++;
@@ -110,12 +116,13 @@ static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
       remove_segment(o, at);
     if (old.end > end) break;
   }
-  NEAP_ASSERT((at == 0 || o->segment[at - 1].end <= begin) && (at == o->n_segment || o->segment[at].begin >= end),
+  NEAP_ASSERT((at == 0 || o->segment[at - 1].end <= begin) &&
+                (at == o->n_segment || o->segment[at].begin >= end),
               "segments are sorted and disjoint: %zu to %zu between its neighbours", begin, end);
   return insert_segment(o, at, (segment){begin, end, stay});
 }
 
-/* ---- turns ---------------------------------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 static bool take_turn(overlap *o, int turn) {
   const neap_program *program = o->program;
@@ -124,9 +131,12 @@ static bool take_turn(overlap *o, int turn) {
   for (int k = turn > 0 ? s->turn[turn - 1].take_end : 0; k < s->turn[turn].take_end; k++) {
     const neap_take *t = &s->take[k];
     bool is_scratch = t->slot == program->graph->n_value;
-    if (!is_scratch && o->stay_before[t->slot] >= 0 && !after_all(o, o->stay_before[t->slot], turn)) return false;
+    if (!is_scratch && o->stay_before[t->slot] >= 0 && !after_all(o, o->stay_before[t->slot], turn))
+      return false;
     o->stay_of[t->slot] = o->stay_before[t->slot] = k;
-    if (!settle(o, turn, k, t->offset, t->offset + neap_align(neap_take_bytes(program, t->slot, i)))) return false;
+    if (!settle(o, turn, k, t->offset,
+                t->offset + neap_align(neap_take_bytes(program, t->slot, i))))
+      return false;
     if (is_scratch && !add_touch(o, turn, k, true)) return false;
   }
   return true;
@@ -136,12 +146,14 @@ static bool take_turn(overlap *o, int turn) {
 static int resource_of(const overlap *o, neap_value_id v) {
   if (v < 0) return -1;
   const neap_place *place = &o->program->plan->place[v];
-  return place->region == NEAP_REGION_ARENA ? o->stay_of[place->storage] : o->n_take + place->storage;
+  return place->region == NEAP_REGION_ARENA ? o->stay_of[place->storage]
+                                            : o->n_take + place->storage;
 }
 
 /* Reads first: what is written in place is then one touch that writes. */
 static bool touch_operands(overlap *o, int turn) {
-  const neap_node *node = &o->program->graph->node[o->program->instruction[o->program->script.turn[turn].step].node];
+  const neap_node *node =
+    &o->program->graph->node[o->program->instruction[o->program->script.turn[turn].step].node];
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     bool writes = k >= node->n_in;
     int resource = resource_of(o, writes ? node->out[k - node->n_in] : node->in[k]);
@@ -153,10 +165,12 @@ static bool touch_operands(overlap *o, int turn) {
 /* What has been given back has no bytes: a Free may still name it. */
 static void give_turn(overlap *o, int turn) {
   const neap_script *s = &o->program->script;
-  for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++) o->stay_of[s->give[k]] = -1;
+  for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++)
+    o->stay_of[s->give[k]] = -1;
 }
 
-/* The graph's edges, between first runs. Turns that repeat wait for bytes alone: what is repeated draws, checks and computes what it did.
+/* The graph's edges, between first runs. Turns that repeat wait for bytes alone: what is repeated
+ * draws, checks and computes what it did.
  */
 static bool add_graph_edges(overlap *o, int *first_turn) {
   const neap_graph *graph = o->program->graph;
@@ -182,11 +196,13 @@ static bool fill_stays(const overlap *o) {
   neap_stays *stays = &program->stays;
   size_t n_turn = (size_t)program->script.n_turn;
   int *at = neap_alloc((n_turn + 1) * sizeof *at);
-  stays->n_touch = neap_arena_alloc(&program->arena, ((size_t)o->n_take + 1) * sizeof *stays->n_touch);
+  stays->n_touch =
+    neap_arena_alloc(&program->arena, ((size_t)o->n_take + 1) * sizeof *stays->n_touch);
   stays->left = neap_arena_alloc(&program->arena, ((size_t)o->n_take + 1) * sizeof *stays->left);
   stays->first = neap_arena_alloc(&program->arena, (n_turn + 1) * sizeof *stays->first);
   int *list = neap_arena_alloc(&program->arena, ((size_t)o->n_touch + 1) * sizeof *list);
-  bool got = at != NULL && stays->n_touch != NULL && stays->left != NULL && stays->first != NULL && list != NULL;
+  bool got = at != NULL && stays->n_touch != NULL && stays->left != NULL && stays->first != NULL &&
+             list != NULL;
   for (int k = 0; got && k < o->n_touch; k++) {
     if (o->touch[k].resource >= o->n_take) continue;
     stays->n_touch[o->touch[k].resource]++;
@@ -206,12 +222,14 @@ static bool is_worth_it(const neap_program *program) {
   int n = 0;
   for (int step = 0; step < program->n_instruction; step++) {
     const neap_instruction *i = &program->instruction[step];
-    n += i->kind != NEAP_INSTRUCTION_NOTHING && i->call.n_thread > 1 && !neap_runs_alone(program, i);
+    n +=
+      i->kind != NEAP_INSTRUCTION_NOTHING && i->call.n_thread > 1 && !neap_runs_alone(program, i);
   }
   return n > 1 && neap_threads() > 1;
 }
 
-/* Edges from all three causes, then the dag over turns. Programs with nothing to gain stay as they are. */
+/* Edges from all three causes, then the dag over turns. Programs with nothing to gain stay as they
+ * are. */
 neap_status neap_program_overlap(neap_program *program, neap_error *error) {
   if (!neap_takes(program) || !is_worth_it(program)) return NEAP_OK;
   const neap_script *s = &program->script;

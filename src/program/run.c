@@ -1,7 +1,9 @@
-/* run.c: the runner. Walks the instructions of a program in plan order (or hands them to dag.c), looks for faults and for
- * the interrupt after each, and poisons dead bytes when asked. No Neap allocation, no name lookup, no shape work.
+/* run.c: the runner. Walks the instructions of a program in plan order (or hands them to dag.c),
+ * looks for faults and for the interrupt after each, and poisons dead bytes when asked. No Neap
+ * allocation, no name lookup, no shape work.
  *
- * INVARIANT: a stop wins only before the first commit; the phase word of neap_run_state decides (see program_int.h).
+ * INVARIANT: a stop wins only before the first commit; the phase word of neap_run_state decides
+ * (see program_int.h).
  */
 #include "program/program_int.h"
 
@@ -9,56 +11,66 @@
 
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane);
 
-/* ---- commit and stop -------------------------------------------------------------------------------------------- */
+/* ---- commit and stop ------------------------------------------------------------------------- */
 
 /* False when a stop has won: then nothing may be committed any more. */
 static bool begin_commit(neap_run_state *state) {
   int expected = NEAP_RUN_RUNNING;
-  return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_COMMITTED) || expected == NEAP_RUN_COMMITTED;
+  return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_COMMITTED) ||
+         expected == NEAP_RUN_COMMITTED;
 }
 
-static bool is_interrupted(const neap_run *run) { return run->interrupted != NULL && *run->interrupted != 0; }
+static bool is_interrupted(const neap_run *run) {
+  return run->interrupted != NULL && *run->interrupted != 0;
+}
 bool neap_run_is_interrupted(const neap_run_state *state) { return is_interrupted(state->run); }
 
 /* A fault or interrupt asks for a stop, which is granted while nothing has been committed. */
 bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane) {
   int expected = NEAP_RUN_RUNNING;
   if (lane->fault.set || is_interrupted(state->run))
-    return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_STOPPED) || expected == NEAP_RUN_STOPPED;
+    return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_STOPPED) ||
+           expected == NEAP_RUN_STOPPED;
   return atomic_load(&state->phase) == NEAP_RUN_STOPPED;
 }
 
-/* ---- poison ----------------------------------------------------------------------------------------------------- */
+/* ---- poison ---------------------------------------------------------------------------------- */
 
-/* Bytes that a fetch may read after the run are no garbage: a value with a name that nobody overwrites. Found once, in the
- * first poisoned run, because it costs a look at every pair of values. */
+/* Bytes that a fetch may read after the run are no garbage: a value with a name that nobody
+ * overwrites. Found once, in the first poisoned run, because it costs a look at every pair of
+ * values. */
 static void find_spared(neap_program *program) {
   if (program->spared_known) return;
   program->spared_known = true;
   for (int v = 0; !program->is_sub && v < program->graph->n_value; v++) {
     const neap_value *value = &program->graph->value[v];
-    if (value->is_blob && value->is_last && neap_plan_overwriter(program->plan, program->graph, v) == -1)
+    if (value->is_blob && value->is_last &&
+        neap_plan_overwriter(program->plan, program->graph, v) == -1)
       program->spared[program->plan->place[v].storage] = true;
   }
 }
 
-/* The whole arena starts as garbage, so that reading before writing shows as well as reading after death. take.c sees to
- * programs without one. */
+/* The whole arena starts as garbage, so that reading before writing shows as well as reading after
+ * death. take.c sees to programs without one. */
 static void poison_begin(neap_program *program) {
   if (neap_takes(program)) return;
   find_spared(program);
-  for (int v = 0; v < program->graph->n_value; v++) atomic_store(&program->left[v], program->n_touch[v]);
+  for (int v = 0; v < program->graph->n_value; v++)
+    atomic_store(&program->left[v], program->n_touch[v]);
   const neap_plan *plan = program->plan;
   size_t main_bytes = plan->n_bank > 0 ? plan->bank[0].bytes : plan->arena_bytes;
   if (program->base[0] != NULL) memset(program->base[0], NEAP_POISON, main_bytes);
   for (int b = 1; b < plan->n_bank; b++)
-    if (plan->bank[b].bytes > 0) memset(program->base[program->first_bank + b - 1], NEAP_POISON, plan->bank[b].bytes);
+    if (plan->bank[b].bytes > 0)
+      memset(program->base[program->first_bank + b - 1], NEAP_POISON, plan->bank[b].bytes);
 }
 
-static char *address(const neap_program *program, neap_address a) { return (char *)program->base[a.base] + a.offset; }
+static char *address(const neap_program *program, neap_address a) {
+  return (char *)program->base[a.base] + a.offset;
+}
 
-/* After an instruction: its scratch, and every storage that it was the last to touch. Counting, rather than the plan's last
- * step, holds in any order the dag may take. */
+/* After an instruction: its scratch, and every storage that it was the last to touch. Counting,
+ * rather than the plan's last step, holds in any order the dag may take. */
 static void poison_after(neap_program *program, const neap_instruction *i) {
   if (i->scratch_bytes > 0) memset(address(program, i->scratch), NEAP_POISON, i->scratch_bytes);
   for (int k = 0; k < i->n_touched; k++) {
@@ -68,30 +80,36 @@ static void poison_after(neap_program *program, const neap_instruction *i) {
   }
 }
 
-/* ---- instructions ----------------------------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
-/* Base plus offset for each operand: the only address work of a run. An absent operand has base -1 and gets NULL. */
+/* Base plus offset for each operand: the only address work of a run. An absent operand has base -1
+ * and gets NULL. */
 static void resolve(const neap_program *program, neap_instruction *i) {
   neap_operand *operand = i->call.in; /* outputs follow the inputs */
   for (int k = 0, n = i->call.n_in + i->call.n_out; k < n; k++) {
     neap_address a = i->address[k];
-    NEAP_ASSERT(a.base < program->n_base, "operand %d of %s has one of %d bases: %d", k, i->call.op->name, program->n_base,
-                a.base);
+    NEAP_ASSERT(a.base < program->n_base, "operand %d of %s has one of %d bases: %d", k,
+                i->call.op->name, program->n_base, a.base);
     operand[k].data = a.base < 0 ? NULL : (char *)program->base[a.base] + a.offset;
   }
-  i->call.scratch = i->scratch_bytes > 0 ? (char *)program->base[i->scratch.base] + i->scratch.offset : NULL;
+  i->call.scratch =
+    i->scratch_bytes > 0 ? (char *)program->base[i->scratch.base] + i->scratch.offset : NULL;
 }
 
-/* Whether every output that the op's record pairs with an input already lies where that does; else the kernel must copy. */
+/* Whether every output that the op's record pairs with an input already lies where that does; else
+ * the kernel must copy. */
 static bool is_view(const neap_call *call) {
   for (int p = 0; p < call->op->n_alias; p++) {
     neap_pair pair = call->op->alias[p];
-    if (pair.in < call->n_in && pair.out < call->n_out && call->in[pair.in].data != call->out[pair.out].data) return false;
+    if (pair.in < call->n_in && pair.out < call->n_out &&
+        call->in[pair.in].data != call->out[pair.out].data)
+      return false;
   }
   return true;
 }
 
-/* One pass of a subprogram whose bases the owner has set. Faults and stops are left in the lane and the state. */
+/* One pass of a subprogram whose bases the owner has set. Faults and stops are left in the lane and
+ * the state. */
 void neap_program_run_sub(neap_program *sub, neap_run_state *state, neap_lane *lane) {
   if (state->run->poison) poison_begin(sub);
   run_steps(sub, state, lane);
@@ -100,8 +118,9 @@ void neap_program_run_sub(neap_program *sub, neap_run_state *state, neap_lane *l
 /* The one switch over instruction kinds. */
 static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   if (i->commits && !begin_commit(state)) return;
-  NEAP_ASSERT(!i->commits || atomic_load(&state->phase) == NEAP_RUN_COMMITTED, "%s commits where no stop has won: phase %d",
-              i->call.op->name, atomic_load(&state->phase));
+  NEAP_ASSERT(!i->commits || atomic_load(&state->phase) == NEAP_RUN_COMMITTED,
+              "%s commits where no stop has won: phase %d", i->call.op->name,
+              atomic_load(&state->phase));
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL: i->kernel->run(&i->call); break;
     case NEAP_INSTRUCTION_VIEW:
@@ -114,25 +133,32 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
   }
 }
 
-/* Types downstream were made for another length: the run must end here, and a program for this length begin; or the pass, in a
- * loop, for which there may be another body. */
-static void check_extent(const neap_program *program, const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+/* Types downstream were made for another length: the run must end here, and a program for this
+ * length begin; or the pass, in a loop, for which there may be another body. */
+static void check_extent(const neap_program *program, const neap_instruction *i,
+                         neap_run_state *state, neap_lane *lane) {
   int64_t found = *i->call.extent;
-  if (i->call.fault->set || found == i->n_found || (i->n_found < 0 && program->graph->probe)) return;
+  if (i->call.fault->set || found == i->n_found || (i->n_found < 0 && program->graph->probe))
+    return;
   if (lane->in_body) {
     lane->misfits = true;
     return;
   }
   atomic_store(&state->outgrown, true);
   if (i->n_found < 0)
-    neap_call_fault(&i->call, "its output has %lld elements, which depends on data; run it with executor = \"dynamic\"",
-                    (long long)found);
+    neap_call_fault(
+      &i->call,
+      "its output has %lld elements, which depends on data; run it with executor = \"dynamic\"",
+      (long long)found);
   else
-    neap_call_fault(&i->call, "its output has %lld elements, the program was made for %lld; run it with executor = \"dynamic\"",
+    neap_call_fault(&i->call,
+                    "its output has %lld elements, the program was made for %lld; run it with "
+                    "executor = \"dynamic\"",
                     (long long)found, (long long)i->n_found);
 }
 
-/* One more time in ns for a step. `recent_ns` is a ring of the last NEAP_N_RECENT; `start_ns` counts from the run's begin. */
+/* One more time in ns for a step. `recent_ns` is a ring of the last NEAP_N_RECENT; `start_ns`
+ * counts from the run's begin. */
 static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_ns, int thread) {
   int64_t took = neap_clock_ns() - start_ns;
   times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
@@ -156,8 +182,9 @@ int64_t neap_step_times_median(const neap_step_times *times) {
 }
 
 /* One instruction, with its addresses, clock, poison and fault record.
- * What makes a constant leaves nothing in the arena that any but its like reads, so skipping them all leaves nothing to count.
- * The innermost program that sees a fault first names it: an If passes on what its branch recorded. */
+ * What makes a constant leaves nothing in the arena that any but its like reads, so skipping them
+ * all leaves nothing to count. The innermost program that sees a fault first names it: an If passes
+ * on what its branch recorded. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
   neap_run *run = state->run;
@@ -179,7 +206,8 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   if (run->poison && !neap_takes(program)) poison_after(program, i);
 }
 
-/* At most once a millisecond, because holding and releasing are system calls. On the calling thread alone. */
+/* At most once a millisecond, because holding and releasing are system calls. On the calling thread
+ * alone. */
 void neap_run_let_signals_in(neap_run_state *state) {
   enum { EVERY_NS = 1000000 };
   int64_t now = neap_clock_ns();
@@ -189,7 +217,8 @@ void neap_run_let_signals_in(neap_run_state *state) {
   neap_signals_hold(&state->signals);
 }
 
-/* Policy `pool`: the turns of the script, repeated instructions among them. Blocks lie as foretold only if none is left out. */
+/* Policy `pool`: the turns of the script, repeated instructions among them. Blocks lie as foretold
+ * only if none is left out. */
 static void run_turns(neap_program *program, neap_run_state *state, neap_lane *lane) {
   for (int turn = 0; turn < program->script.n_turn; turn++) {
     neap_run_let_signals_in(state);
@@ -200,7 +229,8 @@ static void run_turns(neap_program *program, neap_run_state *state, neap_lane *l
   }
 }
 
-/* Plan order: a program without a dag on the calling thread, a subprogram on whichever lane its owner runs. */
+/* Plan order: a program without a dag on the calling thread, a subprogram on whichever lane its
+ * owner runs. */
 static void run_steps(neap_program *program, neap_run_state *state, neap_lane *lane) {
   if (neap_takes(program)) {
     run_turns(program, state, lane);
@@ -213,30 +243,32 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
   }
 }
 
-/* ---- the run ---------------------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 /* The record of a fault: what the kernel said, and which op, blob and line it was. */
 neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
   const neap_graph *graph = lane->program->graph;
   const neap_node *node = &graph->node[lane->node];
   neap_program_locate(graph, lane->node, error);
-  return neap_fail(error, lane->no_memory ? NEAP_MEMORY : NEAP_DATA, "%s \"%s\": %s", node->op->name, node->name,
-                   lane->fault.message);
+  return neap_fail(error, lane->no_memory ? NEAP_MEMORY : NEAP_DATA, "%s \"%s\": %s",
+                   node->op->name, node->name, lane->fault.message);
 }
 
-/* Runs a program once. The arena, constants and pool are borrowed from `run` until it returns. DATA or MEMORY error for a fault,
- * INTERRUPTED when a stop won, INTERNAL for a pool that is not as the run promises.
- * run->finished says whether the step counts: no stop has won.
- * Bases are read here, once a run: the workspace may have moved them since the last. */
+/* Runs a program once. The arena, constants and pool are borrowed from `run` until it returns. DATA
+ * or MEMORY error for a fault, INTERRUPTED when a stop won, INTERNAL for a pool that is not as the
+ * run promises. run->finished says whether the step counts: no stop has won. Bases are read here,
+ * once a run: the workspace may have moved them since the last. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error) {
-  neap_run_state state = {.run = run, .serial = ++program->n_run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
+  neap_run_state state = {
+    .run = run, .serial = ++program->n_run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
   neap_lane own = {0}, *lane = &own;
   run->finished = false;
   program->outgrown = false;
   program->missed = (neap_lengths){0};
   for (int k = 0; k < program->n_extent; k++) program->extent[k] = -1;
   program->base[0] = run->arena;
-  for (int b = 1; b < program->plan->n_bank; b++) program->base[program->first_bank + b - 1] = run->bank[b];
+  for (int b = 1; b < program->plan->n_bank; b++)
+    program->base[program->first_bank + b - 1] = run->bank[b];
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
   program->base[1 + program->n_blob] = run->constants;
   if (neap_takes(program)) NEAP_TRY(neap_take_begin(program, run, error));
@@ -250,13 +282,16 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   program->outgrown = atomic_load(&state.outgrown);
   program->missed = state.missed;
   if (neap_takes(program)) neap_take_end(program, run);
-  /* The last instruction may have faulted; an interrupt that comes only now is too late to stop anything. */
+  /* The last instruction may have faulted; an interrupt that comes only now is too late to stop
+   * anything. */
   if (lane->fault.set) (void)neap_run_must_stop(&state, lane);
   NEAP_ASSERT(!neap_takes(program) || neap_pool_read(run->pool).n_used == 0,
-              "all that a run of \"%s\" takes from the pool it has given back when it ends: %lld blocks are taken",
+              "all that a run of \"%s\" takes from the pool it has given back when it ends: %lld "
+              "blocks are taken",
               program->graph->name, (long long)neap_pool_read(run->pool).n_used);
   run->finished = atomic_load(&state.phase) != NEAP_RUN_STOPPED;
   if (lane->fault.set) return neap_program_fault(lane, error);
-  if (!run->finished) return neap_fail(error, NEAP_INTERRUPTED, "Net \"%s\": interrupted", program->graph->name);
+  if (!run->finished)
+    return neap_fail(error, NEAP_INTERRUPTED, "Net \"%s\": interrupted", program->graph->name);
   return NEAP_OK;
 }

@@ -1,15 +1,23 @@
-/* count.c: a plan's bytes by the classes of Torch's optnet: parameters, their gradients, outputs of layers, gradients of those,
- * buffers.
+/* count.c: a plan's bytes by the classes of Torch's optnet: parameters, their gradients, outputs of
+ * layers, gradients of those, buffers.
  *
- * INVARIANT: a storage with bytes of its own counts once, in the class of its first value. In the arena a class has the bytes
- * that any of its values ever touches: the union of their address ranges. Two classes may touch the same bytes at different
- * times, so the total is the union over all classes, not their sum.
+ * INVARIANT: a storage with bytes of its own counts once, in the class of its first value. In the
+ * arena a class has the bytes that any of its values ever touches: the union of their address
+ * ranges. Two classes may touch the same bytes at different times, so the total is the union over
+ * all classes, not their sum.
  */
 #include "report/report.h"
 
 #include <stdlib.h>
 
-typedef enum byte_class { PARAMETERS, GRADIENTS, OUTPUTS, GRADIENT_INPUTS, BUFFERS, N_CLASS } byte_class;
+typedef enum byte_class {
+  PARAMETERS,
+  GRADIENTS,
+  OUTPUTS,
+  GRADIENT_INPUTS,
+  BUFFERS,
+  N_CLASS
+} byte_class;
 
 /* Addresses [begin, end) of the arena that a value, or an op's scratch, lies at. */
 typedef struct span {
@@ -17,8 +25,9 @@ typedef struct span {
   byte_class of;
 } span;
 
-/* What lies in a region of its own is of that region's class; the rest goes by what the value is. A value that the net does not
- * name, and that is no gradient, was made by the library: a stash, a converted weight. */
+/* What lies in a region of its own is of that region's class; the rest goes by what the value is. A
+ * value that the net does not name, and that is no gradient, was made by the library: a stash, a
+ * converted weight. */
 static byte_class class_of(const neap_net *net, const neap_value *value, neap_region region) {
   switch (region) {
     case NEAP_REGION_PARAMETER: return PARAMETERS;
@@ -28,7 +37,8 @@ static byte_class class_of(const neap_net *net, const neap_value *value, neap_re
     case NEAP_REGION_FRAME: return BUFFERS;
     default: break;
   }
-  if (value->role == NEAP_ROLE_GRADIENT || neap_gradient_stem(value->name) > 0) return GRADIENT_INPUTS;
+  if (value->role == NEAP_ROLE_GRADIENT || neap_gradient_stem(value->name) > 0)
+    return GRADIENT_INPUTS;
   return neap_net_find_blob(net, value->name) != NULL ? OUTPUTS : BUFFERS;
 }
 
@@ -37,7 +47,8 @@ static int compare_begin(const void *a, const void *b) {
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Bytes of the union of the spans of one class, or with N_CLASS of all; they are in order of their begin. */
+/* Bytes of the union of the spans of one class, or with N_CLASS of all; they are in order of their
+ * begin. */
 static int64_t cover(int n, const span *list, byte_class of) {
   size_t total = 0, at = 0;
   for (int i = 0; i < n; i++) {
@@ -48,14 +59,17 @@ static int64_t cover(int n, const span *list, byte_class of) {
   return (int64_t)total;
 }
 
-/* Room for a span of each value and each node, and a mark for each storage, is taken before anything is counted. */
-neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_counts *out,
-                              neap_error *error) {
+/* Room for a span of each value and each node, and a mark for each storage, is taken before
+ * anything is counted. */
+neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net,
+                              neap_counts *out, neap_error *error) {
   size_t most = (size_t)plan->n_value + (size_t)plan->n_node;
   span *list = neap_alloc((most + 1) * sizeof *list);
   bool *seen = neap_alloc_zeroed((size_t)plan->n_value * sizeof *seen + 1);
   int64_t bytes[N_CLASS + 1] = {0};
-  neap_status status = list == NULL || seen == NULL ? neap_fail_memory(error, most * sizeof *list, "a count by class") : NEAP_OK;
+  neap_status status = list == NULL || seen == NULL
+                         ? neap_fail_memory(error, most * sizeof *list, "a count by class")
+                         : NEAP_OK;
   int n = 0;
   for (int v = 0; status == NEAP_OK && v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
@@ -70,12 +84,13 @@ neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, co
   }
   for (int i = 0; status == NEAP_OK && i < plan->n_node; i++)
     if (plan->scratch_bytes[i] > 0)
-      list[n++] = (span){plan->scratch_offset[i], plan->scratch_offset[i] + plan->scratch_bytes[i], BUFFERS};
+      list[n++] =
+        (span){plan->scratch_offset[i], plan->scratch_offset[i] + plan->scratch_bytes[i], BUFFERS};
   if (status == NEAP_OK) {
     qsort(list, (size_t)n, sizeof *list, compare_begin);
     for (int c = 0; c <= N_CLASS; c++) bytes[c] += cover(n, list, (byte_class)c);
-    *out =
-      (neap_counts){bytes[PARAMETERS], bytes[GRADIENTS], bytes[OUTPUTS], bytes[GRADIENT_INPUTS], bytes[BUFFERS], bytes[N_CLASS]};
+    *out = (neap_counts){bytes[PARAMETERS],      bytes[GRADIENTS], bytes[OUTPUTS],
+                         bytes[GRADIENT_INPUTS], bytes[BUFFERS],   bytes[N_CLASS]};
   }
   neap_free(list);
   neap_free(seen);

@@ -1,51 +1,62 @@
 /* dot.c: a graph as Graphviz text. Ops are boxes, values are rounded boxes, subnets are clusters.
  *
- * Drawn is the graph and not the net it came from: so the backward, inserted Reorders and later versions of a name are there,
- * and a value that several ops read (a weight that two towers share) is one node. With a plan, transient values are filled with
- * a colour for the place in the arena where they begin: what is reused by whom shows at a glance. Values with bytes of their own
- * are grey, with a border by region.
+ * Drawn is the graph and not the net it came from: so the backward, inserted Reorders and later
+ * versions of a name are there, and a value that several ops read (a weight that two towers share)
+ * is one node. With a plan, transient values are filled with a colour for the place in the arena
+ * where they begin: what is reused by whom shows at a glance. Values with bytes of their own are
+ * grey, with a border by region.
  *
- * Value v of the outermost graph is node v<v+1>, the op of step s is o<s+1>; those of a subnet carry the names of the ops around
- * them and the subnet's number in front, o4s1_v2: a text of letters, digits and _ that is the same for the same plan.
+ * Value v of the outermost graph is node v<v+1>, the op of step s is o<s+1>; those of a subnet
+ * carry the names of the ops around them and the subnet's number in front, o4s1_v2: a text of
+ * letters, digits and _ that is the same for the same plan.
  *
- * Folded, the ops of a scope are one box g<k>, one for each of forward, backward and update; what only they read or write is not
- * drawn, and neither are their subnets.
+ * Folded, the ops of a scope are one box g<k>, one for each of forward, backward and update; what
+ * only they read or write is not drawn, and neither are their subnets.
  *
- * INVARIANT: with a plan, two transient values have one fill colour exactly when they begin at the same address, whichever
- * subnets they are in. INVARIANT: an edge joins nodes that are there.
+ * INVARIANT: with a plan, two transient values have one fill colour exactly when they begin at the
+ * same address, whichever subnets they are in. INVARIANT: an edge joins nodes that are there.
  */
 #include "report/report.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- colours ---------------------------------------------------------------------------------------------------- */
+/* ---- colours --------------------------------------------------------------------------------- */
 
 typedef struct palette {
   neap_map index, taken; /* of an address; of a colour: both plus 1, as pointers */
   int n_tried;
 } palette;
 
-/* Light enough for black text on it. Hues go round by the golden ratio, so that neighbours in order of use are well apart. */
+/* Light enough for black text on it. Hues go round by the golden ratio, so that neighbours in order
+ * of use are well apart. */
 static unsigned colour_number(int i) {
   static const unsigned char low[] = {168, 136, 186, 152, 176}, high[] = {250, 236, 224};
-  const int hue = (int)((int64_t)i * 949 % 1536); /* 1536 * 0.618: in 1/256 of a sixth of the circle */
-  const int l = low[i % 5], h = high[i % 3], part = l + (h - l) * (hue % 256) / 256, back = h + l - part;
-  const int rgb[6][3] = {{h, part, l}, {back, h, l}, {l, h, part}, {l, back, h}, {part, l, h}, {h, l, back}};
+  /* 1536 * 0.618: in 1/256 of a sixth of the circle */
+  const int hue = (int)((int64_t)i * 949 % 1536);
+  const int l = low[i % 5], h = high[i % 3], part = l + (h - l) * (hue % 256) / 256,
+            back = h + l - part;
+  const int rgb[6][3] = {{h, part, l}, {back, h, l}, {l, h, part},
+                         {l, back, h}, {part, l, h}, {h, l, back}};
   const int *c = rgb[hue / 256];
   return (unsigned)(c[0] << 16 | c[1] << 8 | c[2]);
 }
 
 static const void *as_key(size_t number) { return (const void *)(uintptr_t)(number + 1); }
 
-/* The address's colour, numbered by first use. There are some thousand colours; a plan of more places uses them again. */
+/* The address's colour, numbered by first use. There are some thousand colours; a plan of more
+ * places uses them again. */
 static unsigned colour_of(palette *p, size_t address, neap_buffer *out) {
   enum { TRIES = 256 };
   int known = neap_map_get(&p->index, as_key(address), -1);
   if (known >= 0) return colour_number(known);
-  for (int i = 0; i < TRIES && neap_map_get(&p->taken, as_key(colour_number(p->n_tried)), -1) >= 0; i++) p->n_tried++;
+  for (int i = 0; i < TRIES && neap_map_get(&p->taken, as_key(colour_number(p->n_tried)), -1) >= 0;
+       i++)
+    p->n_tried++;
   unsigned colour = colour_number(p->n_tried);
-  if (!neap_map_set(&p->index, as_key(address), p->n_tried++) || !neap_map_set(&p->taken, as_key(colour), 1)) out->failed = true;
+  if (!neap_map_set(&p->index, as_key(address), p->n_tried++) ||
+      !neap_map_set(&p->taken, as_key(colour), 1))
+    out->failed = true;
   return colour;
 }
 
@@ -69,10 +80,12 @@ static bool has_repetition(const neap_graph *graph) {
 
 static const char *op_fill(const neap_node *node) {
   if (node->repeats > 0) return "#f6e3b4";
-  return node->phase == NEAP_PHASE_BACKWARD ? "#f3e3e3" : node->phase == NEAP_PHASE_UPDATE ? "#e3f0e3" : "#ffffff";
+  return node->phase == NEAP_PHASE_BACKWARD ? "#f3e3e3"
+         : node->phase == NEAP_PHASE_UPDATE ? "#e3f0e3"
+                                            : "#ffffff";
 }
 
-/* ---- one graph -------------------------------------------------------------------------------------------------- */
+/* ---- one graph ------------------------------------------------------------------------------- */
 
 /* A graph being drawn, and the one whose op owns it. */
 typedef struct drawing {
@@ -107,9 +120,12 @@ static int box_of(const drawing *d, int node) { return d->fold != NULL ? d->fold
 static void indent(const drawing *d) { neap_buffer_add(d->out, "%*s", 2 + 2 * d->depth, ""); }
 
 /* Without a plan ops are drawn in the order of definition. */
-static int node_at(const drawing *d, int step) { return d->plan != NULL ? d->plan->order[step] : step; }
+static int node_at(const drawing *d, int step) {
+  return d->plan != NULL ? d->plan->order[step] : step;
+}
 
-/* Values that an op reads or writes. Stashes are the engines' affair: without a plan nobody knows their size. */
+/* Values that an op reads or writes. Stashes are the engines' affair: without a plan nobody knows
+ * their size. */
 static void mark_drawn(const drawing *d) {
   for (int n = 0; n < d->graph->n_node; n++) {
     const neap_node *node = &d->graph->node[n];
@@ -120,7 +136,8 @@ static void mark_drawn(const drawing *d) {
   }
 }
 
-/* Name, type and bytes; where it lies is in the colour and, for the pointer in a browser, in the tooltip. */
+/* Name, type and bytes; where it lies is in the colour and, for the pointer in a browser, in the
+ * tooltip. */
 static void add_value(const drawing *d, int v) {
   const neap_value *value = &d->graph->value[v];
   neap_region region = d->plan != NULL ? d->plan->place[v].region : value->region;
@@ -129,11 +146,12 @@ static void add_value(const drawing *d, int v) {
   indent(d);
   neap_buffer_add(d->out, "%sv%d [style=\"filled,rounded\" shape=box label=\"", d->prefix, v + 1);
   add_quoted(d->out, value->name);
-  neap_buffer_add(d->out, "\\n%s %s", neap_dtype_name(value->type.dtype), neap_shape_text(&value->type.shape, text));
+  neap_buffer_add(d->out, "\\n%s %s", neap_dtype_name(value->type.dtype),
+                  neap_shape_text(&value->type.shape, text));
   if (bytes > 0) neap_buffer_add(d->out, "\\n%s", neap_bytes_text((double)bytes, text));
   if (region != NEAP_REGION_ARENA) {
-    neap_buffer_add(d->out, "\" fillcolor=\"#e4e4e4\" color=\"%s\" tooltip=\"%s\"];\n", border_colour(region),
-                    neap_region_name(region));
+    neap_buffer_add(d->out, "\" fillcolor=\"#e4e4e4\" color=\"%s\" tooltip=\"%s\"];\n",
+                    border_colour(region), neap_region_name(region));
   } else if (d->plan == NULL || bytes == 0) {
     neap_buffer_add(d->out, "\" fillcolor=\"#ffffff\"];\n");
   } else {
@@ -156,7 +174,8 @@ static void add_box_edge(const drawing *d, int box, int v, bool into_box) {
     neap_buffer_add(d->out, "g%d -> v%d;\n", box + 1, v + 1);
 }
 
-/* What the backward or an update reads of an earlier phase hangs on long edges: they are pale, so that the chains show. */
+/* What the backward or an update reads of an earlier phase hangs on long edges: they are pale, so
+ * that the chains show. */
 static void add_edge(const drawing *d, int step, int v, bool into_op) {
   if (v == NEAP_NO_VALUE || !d->drawn[v]) return;
   int maker = d->graph->value[v].node;
@@ -169,13 +188,15 @@ static void add_edge(const drawing *d, int step, int v, bool into_op) {
     neap_buffer_add(d->out, "%so%d -> %sv%d;\n", d->prefix, step + 1, d->prefix, v + 1);
 }
 
-/* An op with its edges. The engine is a plan's choice; ops with subnets have none. The tooltip says who wrote it, and where. */
+/* An op with its edges. The engine is a plan's choice; ops with subnets have none. The tooltip says
+ * who wrote it, and where. */
 static void add_op(const drawing *d, int step) {
   const neap_node *node = &d->graph->node[node_at(d, step)];
   indent(d);
-  neap_buffer_add(d->out, "%so%d [shape=box style=filled fillcolor=\"%s\" label=\"%s", d->prefix, step + 1, op_fill(node),
-                  node->op->name);
-  if (d->plan != NULL && node->n_sub == 0) neap_buffer_add(d->out, "\\n%s", neap_engine_name(node->choice.engine));
+  neap_buffer_add(d->out, "%so%d [shape=box style=filled fillcolor=\"%s\" label=\"%s", d->prefix,
+                  step + 1, op_fill(node), node->op->name);
+  if (d->plan != NULL && node->n_sub == 0)
+    neap_buffer_add(d->out, "\\n%s", neap_engine_name(node->choice.engine));
   neap_buffer_add(d->out, "\" tooltip=\"");
   add_quoted(d->out, node->name);
   if (node->line != NULL && node->line[0] != '\0') {
@@ -187,18 +208,19 @@ static void add_op(const drawing *d, int step) {
   for (int k = 0; k < node->n_out; k++) add_edge(d, step, node->out[k], false);
 }
 
-/* ---- subnets ---------------------------------------------------------------------------------------------------- */
+/* ---- subnets --------------------------------------------------------------------------------- */
 
 static void draw_graph(const drawing *d);
 
-/* As the attribute that holds it is called; a backward loop has none, the gradient made its body. */
+/* As the attribute that holds it is called; a backward loop has none, the gradient made its
+ * body. */
 static const char *subnet_role(const neap_op *op, int k) {
   int a = neap_op_subnet_attr(op, k);
   return a >= 0 ? op->attrs[a].name : "body";
 }
 
-/* The operand of `node` in whose bytes value `v` of its subnet lies, or from which it is filled, or NEAP_NO_VALUE. A loop's
- * ports say it, else the number itself: input k, or n_in + output k. */
+/* The operand of `node` in whose bytes value `v` of its subnet lies, or from which it is filled, or
+ * NEAP_NO_VALUE. A loop's ports say it, else the number itself: input k, or n_in + output k. */
 static neap_value_id operand_of(const neap_node *node, const neap_value *v) {
   int k = v->argument;
   if (v->region != NEAP_REGION_ARGUMENT || k < 0) return NEAP_NO_VALUE;
@@ -235,8 +257,8 @@ static void join(const drawing *d, const neap_node *node, const drawing *inner) 
   }
 }
 
-/* Subnet k as a cluster, tied to its op by a dotted line. A subnet without ops, which hands on what it takes, gets a word to
- * tie the line to, since DOT has no edges to clusters. */
+/* Subnet k as a cluster, tied to its op by a dotted line. A subnet without ops, which hands on what
+ * it takes, gets a word to tie the line to, since DOT has no edges to clusters. */
 static void draw_subnet(const drawing *d, int step, int k) {
   int n = node_at(d, step);
   const neap_node *node = &d->graph->node[n];
@@ -246,7 +268,8 @@ static void draw_subnet(const drawing *d, int step, int k) {
                    .colours = d->colours,
                    .graph = node->sub[k],
                    .plan = d->plan != NULL ? d->plan->sub[n][k] : NULL,
-                   .base = d->plan != NULL ? d->base + d->plan->scratch_offset[n] : 0, /* frames come first in the scratch */
+                   /* frames come first in the scratch */
+                   .base = d->plan != NULL ? d->base + d->plan->scratch_offset[n] : 0,
                    .prefix = prefix.text,
                    .depth = d->depth + 1,
                    .drawn = neap_alloc_zeroed((size_t)node->sub[k]->n_value * sizeof *inner.drawn)};
@@ -269,8 +292,9 @@ static void draw_subnet(const drawing *d, int step, int k) {
     neap_buffer_add(d->out, "}\n");
     join(d, node, &inner);
     indent(d);
-    neap_buffer_add(d->out, "%so%d -> %s%s [style=dotted arrowhead=none lhead=cluster_%s];\n", d->prefix, step + 1, inner.prefix,
-                    inner.graph->n_node > 0 ? "o1" : "empty", inner.prefix);
+    neap_buffer_add(d->out, "%so%d -> %s%s [style=dotted arrowhead=none lhead=cluster_%s];\n",
+                    d->prefix, step + 1, inner.prefix, inner.graph->n_node > 0 ? "o1" : "empty",
+                    inner.prefix);
   }
   neap_free(inner.drawn);
   neap_buffer_fini(&prefix);
@@ -280,7 +304,8 @@ static void draw_subnet(const drawing *d, int step, int k) {
 static void hide_inner(const neap_graph *graph, const int *fold, bool *drawn) {
   for (int v = 0; v < graph->n_value; v++) {
     if (!drawn[v] || graph->value[v].region == NEAP_REGION_IO || graph->value[v].keep) continue;
-    int in = graph->value[v].node >= 0 ? fold[graph->value[v].node] : -2; /* -2: nobody yet; -1: outside of all boxes */
+    /* -2: nobody yet; -1: outside of all boxes */
+    int in = graph->value[v].node >= 0 ? fold[graph->value[v].node] : -2;
     bool crosses = in == -1;
     for (int n = 0; n < graph->n_node && !crosses; n++)
       for (int k = 0; k < graph->node[n].n_in && !crosses; k++) {
@@ -311,7 +336,7 @@ static void draw_graph(const drawing *d) {
   }
 }
 
-/* ---- folding ---------------------------------------------------------------------------------------------------- */
+/* ---- folding --------------------------------------------------------------------------------- */
 
 typedef struct box {
   const char *name; /* interned: "block1" */
@@ -326,7 +351,8 @@ static const char *head_of(const char *scope, int depth) {
   return neap_intern_n(scope, end != NULL ? (size_t)(end - scope) : strlen(scope));
 }
 
-/* Fills fold[node] and lists the boxes, in order of their first nodes; returns how many there are, -1: memory is refused. */
+/* Fills fold[node] and lists the boxes, in order of their first nodes; returns how many there are,
+ * -1: memory is refused. */
 static int list_boxes(const neap_graph *graph, int depth, int *fold, box *list) {
   int n = 0;
   for (int i = 0; i < graph->n_node; i++) {
@@ -348,7 +374,8 @@ static void add_boxes(const drawing *d, int n, const box *list) {
   for (int k = 0; k < n; k++) {
     const neap_node kind = {.phase = list[k].phase};
     indent(d);
-    neap_buffer_add(d->out, "g%d [shape=box3d style=filled fillcolor=\"%s\" label=\"", k + 1, op_fill(&kind));
+    neap_buffer_add(d->out, "g%d [shape=box3d style=filled fillcolor=\"%s\" label=\"", k + 1,
+                    op_fill(&kind));
     add_quoted(d->out, list[k].name);
     neap_buffer_add(d->out, "\\n%d op%s\"];\n", list[k].n_op, list[k].n_op == 1 ? "" : "s");
   }
@@ -373,9 +400,10 @@ static void draw_folded(drawing *d, int depth) {
   neap_free(fold);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
-/* nslimit bounds graphviz's network simplex, which else takes minutes for a training step of some hundred ops. */
+/* nslimit bounds graphviz's network simplex, which else takes minutes for a training step of some
+ * hundred ops. */
 void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out) {
   palette colours = {0};
   drawing d = {.out = out,
@@ -393,11 +421,14 @@ void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, n
   add_quoted(out, graph->name);
   neap_buffer_add(out,
                   "\" {\n  rankdir=TB; compound=true; newrank=true; nslimit=2; nslimit1=2;\n"
-                  "  node [fontname=\"sans-serif\" fontsize=10 margin=\"0.14,0.05\" height=0.3]; edge [arrowsize=0.6];\n"
+                  "  node [fontname=\"sans-serif\" fontsize=10 margin=\"0.14,0.05\" height=0.3]; "
+                  "edge [arrowsize=0.6];\n"
                   "  label=\"");
   add_quoted(out, graph->name);
   if (plan != NULL)
-    neap_buffer_add(out, "\\narena %s, one colour for each place in it; grey: bytes of their own, with a border by region",
+    neap_buffer_add(out,
+                    "\\narena %s, one colour for each place in it; grey: bytes of their own, with "
+                    "a border by region",
                     neap_bytes_text((double)plan->arena_bytes, text));
   if (graph->train)
     neap_buffer_add(out, "\\nops: forward white, backward pink, update green%s",

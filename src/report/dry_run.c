@@ -1,17 +1,20 @@
 /* dry_run.c: what a plan does to every blob of its net: Caffe's dry-run log.
  *
- * Three lists are made of one walk over the plan's values: rows, one a value that is no parameter, state or parameter's gradient;
- * layers, raw against what has bytes of its own; slots, the addresses of the arena with what begins there.
+ * Three lists are made of one walk over the plan's values: rows, one a value that is no parameter,
+ * state or parameter's gradient; layers, raw against what has bytes of its own; slots, the
+ * addresses of the arena with what begins there.
  *
- * INVARIANT: raw bytes count a blob once, by the first value that has its name, with data and, if it is of floats, a diff; so
- * they depend on the net and the layouts, not on what is shared.
- * INVARIANT: all names are interned, so that they outlive graph and net, and equal names are equal pointers.
+ * INVARIANT: raw bytes count a blob once, by the first value that has its name, with data and, if
+ * it is of floats, a diff; so they depend on the net and the layouts, not on what is shared.
+ * INVARIANT: all names are interned, so that they outlive graph and net, and equal names are equal
+ * pointers.
  */
 #include "report/report.h"
 
 #include <stdlib.h>
 
-/* The log, and what it is made with. `log` is first: the user's pointer is the pointer to all of it. */
+/* The log, and what it is made with. `log` is first: the user's pointer is the pointer to all of
+ * it. */
 typedef struct work {
   neap_dry_run log;
   neap_arena arena; /* the three lists; lives with the log */
@@ -23,14 +26,17 @@ typedef struct work {
   const neap_graph *graph;
   const neap_net *net;
   const char **label; /* by value: its name, interned */
-  neap_map op_of;     /* by label: the node that makes the first value of that name, in the order of the schedule */
+  /* by label: the node that makes the first value of that name, in the order of the schedule */
+  neap_map op_of;
   neap_map net_op_of; /* by blob: the first op of the net that writes it */
   neap_map layer_of;  /* by op name: its place in `layer` */
   neap_map seen;      /* blobs that count in raw */
   size_t *offset;     /* by row: in the arena */
 } work;
 
-static neap_status refused(neap_error *error) { return neap_fail(error, NEAP_MEMORY, "memory for a dry run was refused"); }
+static neap_status refused(neap_error *error) {
+  return neap_fail(error, NEAP_MEMORY, "memory for a dry run was refused");
+}
 
 void neap_dry_run_free(neap_dry_run *log) {
   if (log == NULL) return;
@@ -49,7 +55,7 @@ static void drop_scratch(work *w) {
   neap_map_fini(&w->seen);
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Keeps what is there: the first to write a name is its layer. */
 static bool put_first(neap_map *map, const char *key, int value) {
@@ -64,12 +70,14 @@ static neap_status find_labels(work *w, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Who makes what: in the schedule, which has the library's own ops too, and in the net as it was written. */
+/* Who makes what: in the schedule, which has the library's own ops too, and in the net as it was
+ * written. */
 static neap_status find_makers(work *w, neap_error *error) {
   for (int s = 0; s < w->plan->n_node; s++) {
     const neap_node *node = &w->graph->node[w->plan->order[s]];
     for (int k = 0; k < node->n_out; k++)
-      if (node->out[k] != NEAP_NO_VALUE && !put_first(&w->op_of, w->label[node->out[k]], w->plan->order[s]))
+      if (node->out[k] != NEAP_NO_VALUE &&
+          !put_first(&w->op_of, w->label[node->out[k]], w->plan->order[s]))
         return refused(error);
   }
   for (int i = 0; i < neap_net_n_ops(w->net); i++) {
@@ -82,10 +90,11 @@ static neap_status find_makers(work *w, neap_error *error) {
 
 /* Parameters, what is kept of them, and their gradients are no blobs to Caffe. */
 static bool is_listed(const neap_value *value) {
-  return value->role != NEAP_ROLE_PARAMETER && value->role != NEAP_ROLE_STATE && value->role != NEAP_ROLE_GRADIENT;
+  return value->role != NEAP_ROLE_PARAMETER && value->role != NEAP_ROLE_STATE &&
+         value->role != NEAP_ROLE_GRADIENT;
 }
 
-/* ---- raw ----------------------------------------------------------------------------------------------------------- */
+/* ---- raw ------------------------------------------------------------------------------------- */
 
 /* Adds to the layer that makes the blob, or to one of the blob's own name: an input's. */
 static neap_status add_to_layer(work *w, const char *blob, int64_t bytes, neap_error *error) {
@@ -107,18 +116,21 @@ static bool is_raw(const work *w, int v) {
   return is_listed(&w->graph->value[v]) && neap_net_find_blob(w->net, w->label[v]) != NULL;
 }
 
-/* A blob written more than once must hold its largest value; in bytes without the padding of layouts, which only planning brings. */
+/* A blob written more than once must hold its largest value; in bytes without the padding of
+ * layouts, which only planning brings. */
 static neap_status count_raw(work *w, neap_error *error) {
   for (int v = 0; v < w->plan->n_value; v++) {
     if (!is_raw(w, v)) continue;
     int largest = neap_map_get(&w->seen, w->label[v], v);
-    if (neap_type_bytes(&w->graph->value[largest].type) < neap_type_bytes(&w->graph->value[v].type)) largest = v;
+    if (neap_type_bytes(&w->graph->value[largest].type) < neap_type_bytes(&w->graph->value[v].type))
+      largest = v;
     if (!neap_map_set(&w->seen, w->label[v], largest)) return refused(error);
   }
   for (int v = 0; v < w->plan->n_value; v++) {
     const neap_type *type = &w->graph->value[v].type;
     if (!is_raw(w, v) || neap_map_get(&w->seen, w->label[v], -1) != v) continue;
-    int64_t data = (int64_t)neap_type_bytes(type), diff = neap_dtype_is_float(type->dtype) ? data : 0;
+    int64_t data = (int64_t)neap_type_bytes(type),
+            diff = neap_dtype_is_float(type->dtype) ? data : 0;
     w->log.raw_data_bytes += data;
     w->log.raw_diff_bytes += diff;
     NEAP_TRY(add_to_layer(w, w->label[v], data + diff, error));
@@ -127,9 +139,10 @@ static neap_status count_raw(work *w, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- planned ------------------------------------------------------------------------------------------------------- */
+/* ---- planned --------------------------------------------------------------------------------- */
 
-/* "fc1.grad" is the diff of "fc1". A gradient belongs to the layer that makes the blob, not to the backward op. */
+/* "fc1.grad" is the diff of "fc1". A gradient belongs to the layer that makes the blob, not to the
+ * backward op. */
 static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error) {
   const neap_value *value = &w->graph->value[v];
   const neap_place *place = &w->plan->place[v];
@@ -138,7 +151,8 @@ static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error
   if (blob == NULL) return refused(error);
   int op = neap_map_get(&w->op_of, blob, -1);
   if (op < 0) op = neap_map_get(&w->op_of, w->label[v], -1);
-  const char *layer = op >= 0 && w->graph->node[op].name != NULL ? neap_intern(w->graph->node[op].name) : blob;
+  const char *layer =
+    op >= 0 && w->graph->node[op].name != NULL ? neap_intern(w->graph->node[op].name) : blob;
   if (layer == NULL) return refused(error);
   *row = (neap_dry_row){.layer = layer,
                         .blob = blob,
@@ -155,7 +169,8 @@ static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error
   return NEAP_OK;
 }
 
-/* A version lies in its storage's bytes, which its first value counts; so does a view, though its layer is charged with it. */
+/* A version lies in its storage's bytes, which its first value counts; so does a view, though its
+ * layer is charged with it. */
 static void count_own(work *w, const neap_dry_row *row, neap_reason reason, int64_t *own) {
   if (reason == NEAP_REASON_VERSION) return;
   int layer = neap_map_get(&w->layer_of, row->layer, -1);
@@ -176,11 +191,12 @@ static neap_status list_rows(work *w, neap_error *error) {
       count_own(w, row, w->plan->place[v].reason, &own);
   }
   w->log.planned_bytes = (int64_t)w->plan->arena_bytes + own;
-  if (w->log.raw_bytes > 0) w->log.saved = 1 - (double)w->log.planned_bytes / (double)w->log.raw_bytes;
+  if (w->log.raw_bytes > 0)
+    w->log.saved = 1 - (double)w->log.planned_bytes / (double)w->log.raw_bytes;
   return NEAP_OK;
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 typedef struct member {
   size_t offset;
@@ -208,7 +224,8 @@ static neap_status list_slots(work *w, neap_error *error) {
   for (int i = 0; i < n; i++) {
     rows[i] = list[i].row;
     if (i == 0 || list[i].offset != list[i - 1].offset)
-      w->slot[w->log.n_slot++] = (neap_dry_slot){.offset = (int64_t)list[i].offset, .row = &rows[i]};
+      w->slot[w->log.n_slot++] =
+        (neap_dry_slot){.offset = (int64_t)list[i].offset, .row = &rows[i]};
     neap_dry_slot *slot = &w->slot[w->log.n_slot - 1];
     slot->n_row++;
     slot->bytes = NEAP_MAX(slot->bytes, w->row[rows[i]].bytes);
@@ -218,7 +235,7 @@ static neap_status list_slots(work *w, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- the log ------------------------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 /* Lists as long as they can get: there are no more rows, layers and slots than values. */
 static neap_status make_room(work *w, neap_error *error) {
@@ -229,12 +246,13 @@ static neap_status make_room(work *w, neap_error *error) {
   w->label = neap_alloc(n * sizeof *w->label);
   w->offset = neap_alloc(n * sizeof *w->offset);
   w->log.net = neap_intern(w->graph->name);
-  bool all = w->row != NULL && w->layer != NULL && w->slot != NULL && w->label != NULL && w->offset != NULL && w->log.net != NULL;
+  bool all = w->row != NULL && w->layer != NULL && w->slot != NULL && w->label != NULL &&
+             w->offset != NULL && w->log.net != NULL;
   return all ? NEAP_OK : refused(error);
 }
 
-neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_dry_run **out,
-                                neap_error *error) {
+neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net,
+                                neap_dry_run **out, neap_error *error) {
   *out = NULL;
   work *w = neap_alloc_zeroed(sizeof *w);
   if (w == NULL) return refused(error);
@@ -253,7 +271,8 @@ neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, 
   w->log.train = graph->train;
   w->log.policy = neap_policy_name(plan->policy);
   w->log.arena_bytes = (int64_t)plan->arena_bytes;
-  for (int i = 0; i < plan->n_node; i++) w->log.scratch_bytes = NEAP_MAX(w->log.scratch_bytes, (int64_t)plan->scratch_bytes[i]);
+  for (int i = 0; i < plan->n_node; i++)
+    w->log.scratch_bytes = NEAP_MAX(w->log.scratch_bytes, (int64_t)plan->scratch_bytes[i]);
   *out = &w->log;
   return NEAP_OK;
 }

@@ -1,31 +1,36 @@
-/* report: why and how much, in words, pictures and rows, from a finished plan and its graph. Nothing here decides anything, and a
- * stored plan is told as a fresh one. */
+/* report: why and how much, in words, pictures and rows, from a finished plan and its graph.
+ * Nothing here decides anything, and a stored plan is told as a fresh one. */
 #ifndef NEAP_REPORT_H
 #define NEAP_REPORT_H
 
 #include "plan/plan.h"
 
-/* What planning does to every blob of `net`, which the graph was made of, as neap.h says; *out is ended by neap_dry_run_free.
- * And the plan's bytes by class. Neither looks into subnets: their bytes are those of the op that owns them. */
-neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_dry_run **out,
-                                neap_error *error);
-neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net, neap_counts *out,
-                              neap_error *error);
+/* What planning does to every blob of `net`, which the graph was made of, as neap.h says; *out is
+ * ended by neap_dry_run_free. And the plan's bytes by class. Neither looks into subnets: their
+ * bytes are those of the op that owns them. */
+neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, const neap_net *net,
+                                neap_dry_run **out, neap_error *error);
+neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net,
+                              neap_counts *out, neap_error *error);
 
 /* For people. explain: value NEAP_NO_VALUE for the whole plan. */
-void neap_report_explain(const neap_plan *plan, const neap_graph *graph, int value, neap_buffer *out);
+void neap_report_explain(const neap_plan *plan, const neap_graph *graph, int value,
+                         neap_buffer *out);
 /* Two values: what makes them share bytes, or what keeps them apart (why.c). */
-neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int a, int b, neap_buffer *out, neap_error *error);
+neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int a, int b,
+                            neap_buffer *out, neap_error *error);
 void neap_report_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
-/* The graph as Graphviz text (dot.c): with a plan one colour for each place in the arena; without one (NULL) as it is written. */
+/* The graph as Graphviz text (dot.c): with a plan one colour for each place in the arena; without
+ * one (NULL) as it is written. */
 /* `fold` > 0: ops in scopes are drawn as one box for each path of so many parts. */
 void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out);
-/* Bytes by name over op order, as SVG (svg.c). `other`: blobs besides the plan's own, shown as one more bar. */
+/* Bytes by name over op order, as SVG (svg.c). `other`: blobs besides the plan's own, shown as one
+ * more bar. */
 typedef struct neap_report_piece {
   const char *name;
   size_t bytes;
 } neap_report_piece;
-void neap_report_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_report_piece *other,
-                     neap_buffer *out);
+void neap_report_svg(const neap_plan *plan, const neap_graph *graph, int n_other,
+                     const neap_report_piece *other, neap_buffer *out);
 
 #endif

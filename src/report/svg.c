@@ -1,13 +1,14 @@
 /* svg.c: a plan as SVG, bytes by name over op order.
  *
- * Three panels. The arena: each storage is a box from its first step to its last, as high as its bytes and at its address, with
- * scratch hatched and the peak marked. What lies in the frames of an op's subnets is drawn in the column of that op, subnets side
- * by side, their steps dividing the column. Below, on the same axis of steps, the bytes live while each op runs, with the bound.
- * Last the regions that live from run to run, a bar of blobs each, on a scale of their own.
+ * Three panels. The arena: each storage is a box from its first step to its last, as high as its
+ * bytes and at its address, with scratch hatched and the peak marked. What lies in the frames of an
+ * op's subnets is drawn in the column of that op, subnets side by side, their steps dividing the
+ * column. Below, on the same axis of steps, the bytes live while each op runs, with the bound. Last
+ * the regions that live from run to run, a bar of blobs each, on a scale of their own.
  *
- * INVARIANT: boxes and bars are to scale; those of storages that live at the same time do not overlap. Coordinates are written
- * without printf's %f, whose decimal point is the locale's.
- * One pass over values and steps, and sorting them: O(n log n).
+ * INVARIANT: boxes and bars are to scale; those of storages that live at the same time do not
+ * overlap. Coordinates are written without printf's %f, whose decimal point is the locale's. One
+ * pass over values and steps, and sorting them: O(n log n).
  */
 #include "report/report.h"
 
@@ -27,8 +28,9 @@ enum {
   CURVE_HEIGHT = 90,
   BARS_TOP = CURVE_TOP + CURVE_HEIGHT + 44,
   BAR_HEIGHT = 26,
-  BAR_RIGHT = RIGHT - 90,    /* room for the sum behind the longest bar */
-  LABEL_ROOM = 2 * WIDTH / 6 /* bytes: of a label as wide as the picture, some of its letters of two */
+  BAR_RIGHT = RIGHT - 90, /* room for the sum behind the longest bar */
+  /* bytes: of a label as wide as the picture, some of its letters of two */
+  LABEL_ROOM = 2 * WIDTH / 6
 };
 
 /* A plan and where it is drawn: the whole, or the plan of a subnet in a column of it. */
@@ -42,7 +44,7 @@ typedef struct canvas {
   const char *owner;  /* name of the op that owns the subnet; NULL: the whole */
 } canvas;
 
-/* ---- elements --------------------------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 /* ATTRIBUTE="1.25" */
 static void add_number(const canvas *c, const char *attribute, double value) {
@@ -50,7 +52,8 @@ static void add_number(const canvas *c, const char *attribute, double value) {
   neap_buffer_add(c->out, " %s=\"%lld.%02lld\"", attribute, hundredths / 100, hundredths % 100);
 }
 
-/* Text between tags or in quotes. Control characters are not allowed in XML, not even as entities. */
+/* Text between tags or in quotes. Control characters are not allowed in XML, not even as
+ * entities. */
 static void add_escaped(const canvas *c, const char *text) {
   for (; *text != '\0'; text++) {
     const char *entity = NULL;
@@ -67,7 +70,8 @@ static void add_escaped(const canvas *c, const char *text) {
 }
 
 /* `attributes` are XML, also below. */
-static void add_text(const canvas *c, double x, double y, const char *attributes, const char *text) {
+static void add_text(const canvas *c, double x, double y, const char *attributes,
+                     const char *text) {
   neap_buffer_add(c->out, "<text");
   add_number(c, "x", x);
   add_number(c, "y", y);
@@ -82,7 +86,8 @@ static void add_bytes(const canvas *c, double x, double y, const char *attribute
 }
 
 /* A tag that is not closed yet: for "/>" or a title inside. */
-static void open_rect(const canvas *c, double x, double y, double width, double height, const char *attributes) {
+static void open_rect(const canvas *c, double x, double y, double width, double height,
+                      const char *attributes) {
   neap_buffer_add(c->out, "<rect");
   add_number(c, "x", x);
   add_number(c, "y", y);
@@ -91,7 +96,8 @@ static void open_rect(const canvas *c, double x, double y, double width, double 
   neap_buffer_add(c->out, " %s", attributes);
 }
 
-static void add_rect(const canvas *c, double x, double y, double width, double height, const char *attributes) {
+static void add_rect(const canvas *c, double x, double y, double width, double height,
+                     const char *attributes) {
   open_rect(c, x, y, width, height, attributes);
   neap_buffer_add(c->out, "/>\n");
 }
@@ -103,17 +109,21 @@ static void add_line(const canvas *c, double y, const char *attributes) {
   neap_buffer_add(c->out, " %s/>\n", attributes);
 }
 
-static const char *name_of(const canvas *c, int v) { return c->graph->value[v].name != NULL ? c->graph->value[v].name : "?"; }
+static const char *name_of(const canvas *c, int v) {
+  return c->graph->value[v].name != NULL ? c->graph->value[v].name : "?";
+}
 
 static bool is_inside_character(char c) { return ((unsigned char)c & 0xC0u) == 0x80u; }
 
-/* What of `text` fits into `width` pixels, 6.3 a character: all of it, else its beginning and, where there is room, its end,
- * which is where names differ ("block1/co…_grad"). "" when no more than a few characters would. */
+/* What of `text` fits into `width` pixels, 6.3 a character: all of it, else its beginning and,
+ * where there is room, its end, which is where names differ ("block1/co…_grad"). "" when no more
+ * than a few characters would. */
 static const char *fitting(const char *text, double width, char room[LABEL_ROOM]) {
   int n = (int)strlen(text), most = (int)(width / 6.3);
   if (n <= most) return text;
   if (most < 5) return "";
-  int end = most < 12 ? 0 : most / 3, head = most - 2 - end, tail = n - end; /* the ellipsis is as wide as two */
+  /* the ellipsis is as wide as two */
+  int end = most < 12 ? 0 : most / 3, head = most - 2 - end, tail = n - end;
   while (head > 0 && is_inside_character(text[head])) head--;
   while (tail < n && is_inside_character(text[tail])) tail++;
   snprintf(room, LABEL_ROOM, "%.*s…%s", head, text, text + tail);
@@ -125,14 +135,16 @@ static double x_of(const canvas *c, int step) {
   return c->left + (double)step / NEAP_MAX(c->plan->n_node, 1) * (c->right - c->left);
 }
 
-/* ---- the arena -------------------------------------------------------------------------------------------------- */
+/* ---- the arena ------------------------------------------------------------------------------- */
 
 /* Address 0 of the arena is at the foot; `bytes` count from the frame's. */
 static double y_of(const canvas *c, size_t bytes) {
-  return ARENA_TOP + ARENA_HEIGHT - (double)(c->base_bytes + bytes) / (double)NEAP_MAX(c->all_bytes, 1u) * ARENA_HEIGHT;
+  return ARENA_TOP + ARENA_HEIGHT -
+         (double)(c->base_bytes + bytes) / (double)NEAP_MAX(c->all_bytes, 1u) * ARENA_HEIGHT;
 }
 
-/* A round number of bytes, such that up to six of them make `most`: 1, 2 or 5 times a power of 10 of a unit. */
+/* A round number of bytes, such that up to six of them make `most`: 1, 2 or 5 times a power of 10
+ * of a unit. */
 static size_t tick_bytes(size_t most) {
   static const int count[] = {1, 2, 5, 10, 20, 50, 100, 200, 500};
   size_t unit = 1;
@@ -161,13 +173,16 @@ typedef struct box {
   int from, to, at, n; /* steps from `from` to `to`, inclusive */
 } box;
 
-/* Values are numbered in order of definition, so members of one storage come in the order in which they take its bytes. */
+/* Values are numbered in order of definition, so members of one storage come in the order in which
+ * they take its bytes. */
 static int compare_members(const void *a, const void *b) {
   const member *x = a, *y = b;
-  return x->storage != y->storage ? (x->storage < y->storage ? -1 : 1) : (x->value > y->value) - (x->value < y->value);
+  return x->storage != y->storage ? (x->storage < y->storage ? -1 : 1)
+                                  : (x->value > y->value) - (x->value < y->value);
 }
 
-/* From the foot upwards, then from the left: colours, which go by number, differ between neighbours. */
+/* From the foot upwards, then from the left: colours, which go by number, differ between
+ * neighbours. */
 static int compare_boxes(const void *a, const void *b) {
   const box *x = a, *y = b;
   if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -179,7 +194,8 @@ static int find_boxes(const canvas *c, member *list, box *boxes) {
   int n = 0, n_box = 0;
   for (int v = 0; v < c->plan->n_value; v++) {
     const neap_place *place = &c->plan->place[v];
-    if (place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0) list[n++] = (member){place->storage, v};
+    if (place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0)
+      list[n++] = (member){place->storage, v};
   }
   qsort(list, (size_t)n, sizeof *list, compare_members);
   for (int i = 0; i < n; i++) {
@@ -205,14 +221,18 @@ static void end_title(const canvas *c) {
   neap_buffer_add(c->out, "</title>");
 }
 
-/* Along the box, with its bytes below where there is room; in a tall narrow one from its foot upwards. */
-static void label_box(const canvas *c, const char *text, size_t bytes, double x, double y, double width, double height) {
+/* Along the box, with its bytes below where there is room; in a tall narrow one from its foot
+ * upwards. */
+static void label_box(const canvas *c, const char *text, size_t bytes, double x, double y,
+                      double width, double height) {
   char along_room[LABEL_ROOM], up_room[LABEL_ROOM], turn[96];
   const char *along = height >= 10 ? fitting(text, width - 4, along_room) : "";
-  const char *up = along != text && width >= 8 && height > width ? fitting(text, height - 6, up_room) : "";
+  const char *up =
+    along != text && width >= 8 && height > width ? fitting(text, height - 6, up_room) : "";
   if (up[0] != '\0' && (up == text || along[0] == '\0')) {
     int at_x = (int)(x + width / 2 + 3.5), at_y = (int)(y + height - 4);
-    snprintf(turn, sizeof turn, "transform=\"rotate(-90 %d %d)\"%s", at_x, at_y, width < 11 ? " font-size=\"8.5\"" : "");
+    snprintf(turn, sizeof turn, "transform=\"rotate(-90 %d %d)\"%s", at_x, at_y,
+             width < 11 ? " font-size=\"8.5\"" : "");
     add_text(c, at_x, at_y, turn, up);
   } else if (along[0] != '\0') {
     bool two_lines = height >= 26 && width >= 60;
@@ -231,13 +251,16 @@ static void draw_box(const canvas *c, const box *b, const member *list, int numb
     if (i > 0) neap_buffer_add(c->out, ", ");
     add_escaped(c, name_of(c, list[b->at + i].value));
   }
-  neap_buffer_add(c->out, "\n%s at offset %zu, steps %d-%d", neap_bytes_text((double)b->bytes, text), c->base_bytes + b->offset,
-                  b->from + 1, b->to + 1);
+  neap_buffer_add(c->out, "\n%s at offset %zu, steps %d-%d",
+                  neap_bytes_text((double)b->bytes, text), c->base_bytes + b->offset, b->from + 1,
+                  b->to + 1);
   end_title(c);
   neap_buffer_add(c->out, "\n");
-  /* A light colour, its hue well apart from its neighbours': 222.49 degrees are the golden ratio of a circle. */
+  /* A light colour, its hue well apart from its neighbours': 222.49 degrees are the golden ratio of
+   * a circle. */
   snprintf(text, sizeof text, "fill=\"hsl(%d,%d%%,%d%%)\" stroke=\"#444\" stroke-width=\"0.5\"",
-           (int)((int64_t)number * 22249 / 100 % 360), number % 2 == 0 ? 55 : 65, number % 3 == 0 ? 72 : 80);
+           (int)((int64_t)number * 22249 / 100 % 360), number % 2 == 0 ? 55 : 65,
+           number % 3 == 0 ? 72 : 80);
   add_rect(c, x, y, width, height, text);
   if (b->n > 1)
     snprintf(text, sizeof text, "%s (+%d)", name_of(c, list[b->at].value), b->n - 1);
@@ -261,8 +284,8 @@ static void draw_boxes(const canvas *c) {
 
 static void draw_scratch(const canvas *c);
 
-/* The frames of step s's op: they lie at the beginning of its scratch, one over another, so that their columns stand side by
- * side. */
+/* The frames of step s's op: they lie at the beginning of its scratch, one over another, so that
+ * their columns stand side by side. */
 static void draw_frames(const canvas *c, int s) {
   int n = c->plan->order[s];
   const neap_node *node = &c->graph->node[n];
@@ -289,11 +312,14 @@ static void draw_scratch(const canvas *c) {
     if (bytes == 0) continue;
     double y = y_of(c, offset + bytes);
     open_rect(c, x_of(c, s), y, x_of(c, s + 1) - x_of(c, s), y_of(c, offset) - y,
-              c->owner == NULL ? "class=\"scratch\" fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\""
-                               : "fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\"");
-    neap_buffer_add(c->out, "><title>%s of ", c->graph->node[n].n_sub > 0 ? "frames and scratch" : "scratch");
+              c->owner == NULL
+                ? "class=\"scratch\" fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\""
+                : "fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\"");
+    neap_buffer_add(c->out, "><title>%s of ",
+                    c->graph->node[n].n_sub > 0 ? "frames and scratch" : "scratch");
     add_escaped(c, c->graph->node[n].name);
-    neap_buffer_add(c->out, "\n%s at offset %zu, step %d", neap_bytes_text((double)bytes, text), c->base_bytes + offset, s + 1);
+    neap_buffer_add(c->out, "\n%s at offset %zu, step %d", neap_bytes_text((double)bytes, text),
+                    c->base_bytes + offset, s + 1);
     end_title(c);
     neap_buffer_add(c->out, "</rect>\n");
     draw_frames(c, s);
@@ -309,21 +335,27 @@ static void draw_peak(const canvas *c) {
   bool at_right = x > WIDTH * 0.6;
   add_rect(c, x, ARENA_TOP, fmax(2, right - x), AXIS_TOP - ARENA_TOP,
            "class=\"peak\" fill=\"none\" stroke=\"#b03030\" stroke-width=\"1.5\"");
-  snprintf(text, sizeof text, "peak %s, step %d: %s", neap_bytes_text((double)c->plan->live_bytes[s], bytes), s + 1,
+  snprintf(text, sizeof text, "peak %s, step %d: %s",
+           neap_bytes_text((double)c->plan->live_bytes[s], bytes), s + 1,
            c->graph->node[c->plan->order[s]].name);
   add_text(c, at_right ? right : x, ARENA_TOP - 5,
-           at_right ? "fill=\"#b03030\" font-weight=\"bold\" text-anchor=\"end\"" : "fill=\"#b03030\" font-weight=\"bold\"",
+           at_right ? "fill=\"#b03030\" font-weight=\"bold\" text-anchor=\"end\""
+                    : "fill=\"#b03030\" font-weight=\"bold\"",
            text);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------ */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* What a step does: its phase, or that it runs again what the forward pass did not keep. */
 enum { RECOMPUTED = NEAP_PHASE_UPDATE + 1, N_WORK };
 static const char *const work_colour[N_WORK] = {"#9fc59f", "#d9a0a0", "#a0a8d9", "#e0b95c"};
 
-static int work_of(const neap_node *node) { return node->repeats > 0 ? RECOMPUTED : (int)node->phase; }
-static const char *work_name(int work) { return work == RECOMPUTED ? "recomputed" : neap_phase_name((neap_phase)work); }
+static int work_of(const neap_node *node) {
+  return node->repeats > 0 ? RECOMPUTED : (int)node->phase;
+}
+static const char *work_name(int work) {
+  return work == RECOMPUTED ? "recomputed" : neap_phase_name((neap_phase)work);
+}
 
 /* Every so many steps have a number: 1, 2, 5 times a power of ten. */
 static int number_stride(int n_step) {
@@ -365,15 +397,17 @@ static void add_point(const canvas *c, double x, double y) {
   neap_buffer_add(c->out, "%lld.%lld,%lld.%lld ", a / 10, a % 10, b / 10, b % 10);
 }
 
-/* Bytes live while each op runs. In a dag the bound counts what may overlap: then the curve stays below it. */
+/* Bytes live while each op runs. In a dag the bound counts what may overlap: then the curve stays
+ * below it. */
 static void draw_curve(const canvas *c) {
   const neap_plan *plan = c->plan;
   size_t most = NEAP_MAX(plan->lower_bound_bytes, 1u);
   for (int s = 0; s < plan->n_node; s++) most = NEAP_MAX(most, plan->live_bytes[s]);
   const double bottom = CURVE_TOP + CURVE_HEIGHT, scale = CURVE_HEIGHT / (double)most;
   double bound = bottom - (double)plan->lower_bound_bytes * scale;
-  add_text(c, LEFT, CURVE_TOP - 8, "fill=\"#555\"",
-           "bytes live while each op runs; dashed: the least arena for these kernels and this order");
+  add_text(
+    c, LEFT, CURVE_TOP - 8, "fill=\"#555\"",
+    "bytes live while each op runs; dashed: the least arena for these kernels and this order");
   neap_buffer_add(c->out, "<polygon points=\"");
   add_point(c, LEFT, bottom);
   for (int s = 0; s < plan->n_node; s++) {
@@ -383,11 +417,13 @@ static void draw_curve(const canvas *c) {
   add_point(c, RIGHT, bottom);
   neap_buffer_add(c->out, "\" fill=\"#cfd8e6\" stroke=\"#5b7394\" stroke-width=\"0.8\"/>\n");
   add_line(c, bound, "stroke=\"#b03030\" stroke-dasharray=\"5 3\"");
-  add_bytes(c, LEFT - 6, bound + 4, "text-anchor=\"end\" fill=\"#b03030\"", plan->lower_bound_bytes);
-  if (plan->lower_bound_bytes > 0) add_bytes(c, LEFT - 6, bottom + 4, "text-anchor=\"end\" fill=\"#555\"", 0);
+  add_bytes(c, LEFT - 6, bound + 4, "text-anchor=\"end\" fill=\"#b03030\"",
+            plan->lower_bound_bytes);
+  if (plan->lower_bound_bytes > 0)
+    add_bytes(c, LEFT - 6, bottom + 4, "text-anchor=\"end\" fill=\"#555\"", 0);
 }
 
-/* ---- what lives from run to run --------------------------------------------------------------------------------- */
+/* ---- what lives from run to run -------------------------------------------------------------- */
 
 /* What lives from run to run has no steps: only bytes. */
 typedef struct bar {
@@ -404,7 +440,8 @@ static int compare_pieces(const void *a, const void *b) {
 }
 
 /* The largest piece first. Sorts them. */
-static void draw_bar(const canvas *c, const bar *b, int n, neap_report_piece *piece, double y, size_t most) {
+static void draw_bar(const canvas *c, const bar *b, int n, neap_report_piece *piece, double y,
+                     size_t most) {
   char text[160], room[LABEL_ROOM];
   double x = LEFT, scale = (BAR_RIGHT - LEFT) / (double)NEAP_MAX(most, 1u);
   qsort(piece, (size_t)n, sizeof *piece, compare_pieces);
@@ -439,11 +476,15 @@ static int find_pieces(const canvas *c, neap_region region, bool *seen, neap_rep
 }
 
 static const char *const region_colour[NEAP_N_REGION] = {
-  [NEAP_REGION_PARAMETER] = "#8fb4dc", [NEAP_REGION_GRADIENT] = "#e0a48f", [NEAP_REGION_STATE] = "#bfa8dd",
-  [NEAP_REGION_IO] = "#c4c4c4",        [NEAP_REGION_CONSTANT] = "#d8cd8c", [NEAP_REGION_FRAME] = "#9fd0c0"};
+  [NEAP_REGION_PARAMETER] = "#8fb4dc", [NEAP_REGION_GRADIENT] = "#e0a48f",
+  [NEAP_REGION_STATE] = "#bfa8dd",     [NEAP_REGION_IO] = "#c4c4c4",
+  [NEAP_REGION_CONSTANT] = "#d8cd8c",  [NEAP_REGION_FRAME] = "#9fd0c0"};
 
-/* Whether the region has a bar: it holds bytes, and not those of the arena or of an owner's operands. */
-static bool has_bar(const canvas *c, int region) { return region_colour[region] != NULL && c->plan->region_bytes[region] > 0; }
+/* Whether the region has a bar: it holds bytes, and not those of the arena or of an owner's
+ * operands. */
+static bool has_bar(const canvas *c, int region) {
+  return region_colour[region] != NULL && c->plan->region_bytes[region] > 0;
+}
 
 static int count_bars(const canvas *c, int n_other) {
   int n = n_other > 0;
@@ -465,10 +506,13 @@ static void draw_bars(const canvas *c, int n_other, const neap_report_piece *oth
     goto end;
   }
   double y = BARS_TOP;
-  if (most > 0) add_text(c, LEFT, BARS_TOP - 8, "fill=\"#555\"", "bytes from run to run, on a scale of their own");
+  if (most > 0)
+    add_text(c, LEFT, BARS_TOP - 8, "fill=\"#555\"",
+             "bytes from run to run, on a scale of their own");
   for (int r = 0; r < NEAP_N_REGION; r++) {
     if (!has_bar(c, r)) continue;
-    bar b = {neap_region_name((neap_region)r), region_colour[r], "resident", c->plan->region_bytes[r],
+    bar b = {neap_region_name((neap_region)r), region_colour[r], "resident",
+             c->plan->region_bytes[r],
              r == NEAP_REGION_FRAME ? " an iteration, grown at run time" : ""};
     draw_bar(c, &b, find_pieces(c, (neap_region)r, seen, piece), piece, y, most);
     y += BAR_HEIGHT;
@@ -483,38 +527,48 @@ end:
   neap_free(piece);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* The document's opening, title and the plan's figures in a line. */
 static void draw_head(const canvas *c, int height) {
   const neap_plan *plan = c->plan;
   char text[512], arena[24], bound[24], baseline[24];
+  neap_buffer_add(c->out,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
+                  "height=\"%d\" font-family=\"sans-serif\" ",
+                  WIDTH, height, WIDTH, height);
   neap_buffer_add(
     c->out,
-    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" ",
-    WIDTH, height, WIDTH, height);
-  neap_buffer_add(c->out,
-                  "font-size=\"10.5\">\n"
-                  "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
-                  "patternTransform=\"rotate(45)\">"
-                  "<rect width=\"6\" height=\"6\" fill=\"#f4f4f4\"/><path d=\"M0 0V6\" stroke=\"#999\"/></pattern></defs>\n"
-                  "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
-                  WIDTH, height);
-  snprintf(text, sizeof text, "%.400s, %s, batch %lld", c->graph->name, c->graph->train ? "training" : "inference",
-           (long long)neap_graph_batch(c->graph));
+    "font-size=\"10.5\">\n"
+    "<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(45)\">"
+    "<rect width=\"6\" height=\"6\" fill=\"#f4f4f4\"/><path d=\"M0 0V6\" "
+    "stroke=\"#999\"/></pattern></defs>\n"
+    "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
+    WIDTH, height);
+  snprintf(text, sizeof text, "%.400s, %s, batch %lld", c->graph->name,
+           c->graph->train ? "training" : "inference", (long long)neap_graph_batch(c->graph));
   add_text(c, LEFT, 24, "font-size=\"16\" font-weight=\"bold\"", text);
-  snprintf(
-    text, sizeof text, "%s %s, least for these kernels and this order %s%s, without reuse %s; policy %s, %s; hatched: scratch",
-    plan->policy == NEAP_POLICY_POOL ? "peak forecast of the pool" : "arena", neap_bytes_text((double)plan->arena_bytes, arena),
-    neap_bytes_text((double)plan->lower_bound_bytes, bound), plan->proved ? " (proved)" : "",
-    neap_bytes_text((double)plan->baseline_bytes, baseline), neap_policy_name(plan->policy), neap_executor_name(plan->executor));
+  snprintf(text, sizeof text,
+           "%s %s, least for these kernels and this order %s%s, without reuse %s; policy %s, %s; "
+           "hatched: scratch",
+           plan->policy == NEAP_POLICY_POOL ? "peak forecast of the pool" : "arena",
+           neap_bytes_text((double)plan->arena_bytes, arena),
+           neap_bytes_text((double)plan->lower_bound_bytes, bound), plan->proved ? " (proved)" : "",
+           neap_bytes_text((double)plan->baseline_bytes, baseline), neap_policy_name(plan->policy),
+           neap_executor_name(plan->executor));
   add_text(c, LEFT, 44, "fill=\"#555\"", text);
 }
 
 /* Later panels lie over earlier ones: the peak's frame over the boxes that it marks. */
-void neap_report_svg(const neap_plan *plan, const neap_graph *graph, int n_other, const neap_report_piece *other,
-                     neap_buffer *out) {
-  canvas c = {.out = out, .plan = plan, .graph = graph, .left = LEFT, .right = RIGHT, .all_bytes = plan->arena_bytes};
+void neap_report_svg(const neap_plan *plan, const neap_graph *graph, int n_other,
+                     const neap_report_piece *other, neap_buffer *out) {
+  canvas c = {.out = out,
+              .plan = plan,
+              .graph = graph,
+              .left = LEFT,
+              .right = RIGHT,
+              .all_bytes = plan->arena_bytes};
   draw_head(&c, BARS_TOP + count_bars(&c, n_other) * BAR_HEIGHT + 16);
   draw_byte_axis(&c);
   draw_boxes(&c);

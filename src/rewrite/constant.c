@@ -1,24 +1,28 @@
-/* constant.c: values that need computing once per content of the parameters, not once a run: weights in the layout that a
- * kernel wants, weights with a normalisation folded in, whatever a net computes from its parameters.
+/* constant.c: values that need computing once per content of the parameters, not once a run:
+ * weights in the layout that a kernel wants, weights with a normalisation folded in, whatever a net
+ * computes from its parameters.
  *
- * INVARIANT: a value of region CONSTANT is defined by a node without effects and subnets, whose inputs are constants, or
- * parameters and state of which the graph has one version. So in every run it would get the same bits, until somebody
- * else writes what it depends on; who notices that is the workspace (attach.c).
- * What only the makers of constants read (a weight with its normalisation folded in, on its way into a kernel's layout) need not be
- * held: it lies in the arena, and its maker runs when theirs do.
- * Constants lie in no bank: what is assigned to one is computed in every run.
- * INVARIANT: a node is `once` when all that it makes is constant, or read by `once` nodes alone and by nobody's name.
- * A graph that trains has none: each step changes its parameters, and packed weights would only take bytes from run to run.
+ * INVARIANT: a value of region CONSTANT is defined by a node without effects and subnets, whose
+ * inputs are constants, or parameters and state of which the graph has one version. So in every run
+ * it would get the same bits, until somebody else writes what it depends on; who notices that is
+ * the workspace (attach.c). What only the makers of constants read (a weight with its normalisation
+ * folded in, on its way into a kernel's layout) need not be held: it lies in the arena, and its
+ * maker runs when theirs do. Constants lie in no bank: what is assigned to one is computed in every
+ * run.
+ * INVARIANT: a node is `once` when all that it makes is constant, or read by `once` nodes alone and
+ * by nobody's name. A graph that trains has none: each step changes its parameters, and packed
+ * weights would only take bytes from run to run.
  */
 #include "rewrite/rewrite_int.h"
 
-/* Larger than this times what it is made from (and than LEAST), a result is cheaper to make in each run than to hold: a bias
- * expanded over a batch, a block of zeros. */
+/* Larger than this times what it is made from (and than LEAST), a result is cheaper to make in each
+ * run than to hold: a bias expanded over a batch, a block of zeros. */
 enum { MOST_GROWTH = 8, LEAST_BYTES = 1 << 16 };
 
 typedef struct marker {
   neap_graph *graph;
-  bool *rewritten; /* by root: the graph writes a later version; none is freed, as only transient values are */
+  /* by root: the graph writes a later version; none is freed, as only transient values are */
+  bool *rewritten;
 } marker;
 
 /* Whether the value has the same content in every run, as far as this graph goes. */
@@ -29,11 +33,14 @@ static bool is_fixed(const marker *m, neap_value_id v) {
   return is_kept && value->node < 0 && !m->rewritten[value->root];
 }
 
-/* Whether what the node gives may be made once and kept: it depends on nothing that a run changes, changes nothing, and is not
- * much larger than what it is made of, since it is held from then on. */
+/* Whether what the node gives may be made once and kept: it depends on nothing that a run changes,
+ * changes nothing, and is not much larger than what it is made of, since it is held from then
+ * on. */
 static bool is_constant_node(const marker *m, const neap_node *node) {
   size_t in_bytes = 0, out_bytes = 0;
-  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 || node->n_out == 0) return false;
+  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 ||
+      node->n_out == 0)
+    return false;
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] == NEAP_NO_VALUE) continue;
     if (!is_fixed(m, node->in[i])) return false;
@@ -47,11 +54,14 @@ static bool is_constant_node(const marker *m, const neap_node *node) {
   return out_bytes <= NEAP_MAX(in_bytes * MOST_GROWTH, (size_t)LEAST_BYTES);
 }
 
-/* Whether constant v is on the way to others: makers of constants read it, nobody else, and it has no name to be asked for. */
+/* Whether constant v is on the way to others: makers of constants read it, nobody else, and it has
+ * no name to be asked for. */
 static bool is_way(const neap_graph *graph, const neap_uses *uses, neap_value_id v) {
   const neap_value *value = &graph->value[v];
-  bool way = value->region == NEAP_REGION_CONSTANT && !value->is_blob && uses->first[v] < uses->first[v + 1];
-  for (int k = uses->first[v]; way && k < uses->first[v + 1]; k++) way = graph->node[uses->list[k]].once;
+  bool way =
+    value->region == NEAP_REGION_CONSTANT && !value->is_blob && uses->first[v] < uses->first[v + 1];
+  for (int k = uses->first[v]; way && k < uses->first[v + 1]; k++)
+    way = graph->node[uses->list[k]].once;
   return way;
 }
 

@@ -1,12 +1,14 @@
 /* cut.c: a layer's net in two halves, forward and backward, each a net that runs by itself.
  *
- * Net and gradient are built as one graph and written out as one net (to_net.c), whose ops know which side they are on. The cut
- * follows the rules of loops (loop_gradient.c): blobs that cross it are outputs of the forward half and inputs of the backward;
- * not taken across but made again behind it are views, what has no inputs, and stashes that a pair of kernels of one engine must
- * agree on (a mask of bits that every kernel reads alike does cross). So nothing else is computed twice, and state is written by
- * the forward half alone.
+ * Net and gradient are built as one graph and written out as one net (to_net.c), whose ops know
+ * which side they are on. The cut follows the rules of loops (loop_gradient.c): blobs that cross it
+ * are outputs of the forward half and inputs of the backward; not taken across but made again
+ * behind it are views, what has no inputs, and stashes that a pair of kernels of one engine must
+ * agree on (a mask of bits that every kernel reads alike does cross). So nothing else is computed
+ * twice, and state is written by the forward half alone.
  *
- * INVARIANT: both halves call a blob by the same name, and that is its name in the net it came from.
+ * INVARIANT: both halves call a blob by the same name, and that is its name in the net it came
+ * from.
  */
 #include "rewrite/rewrite_int.h"
 
@@ -22,15 +24,17 @@ typedef struct cut {
   neap_arena room;
 } cut;
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The seed, sum(output * d_output), has d_output as its gradient; a copy of the net with it and the Gradient op. */
-static neap_status add_gradient(const neap_net *net, const neap_halves_spec *spec, const neap_type *type, neap_net **out,
-                                neap_error *error) {
+/* The seed, sum(output * d_output), has d_output as its gradient; a copy of the net with it and the
+ * Gradient op. */
+static neap_status add_gradient(const neap_net *net, const neap_halves_spec *spec,
+                                const neap_type *type, neap_net **out, neap_error *error) {
   const char *product[] = {"cut:product"}, *loss[] = {"cut:loss"};
   const char *pair[] = {spec->output, spec->d_output};
   NEAP_TRY(neap_net_clone(net, out, error));
-  NEAP_TRY(neap_net_declare(*out, spec->d_output, NEAP_ROLE_INPUT, type, false, NULL, NULL, NULL, error));
+  NEAP_TRY(
+    neap_net_declare(*out, spec->d_output, NEAP_ROLE_INPUT, type, false, NULL, NULL, NULL, error));
   neap_net_call mul = {.type = "Mul", .n_in = 2, .in = pair, .n_out = 1, .out = product};
   neap_net_call sum = {.type = "Sum", .n_in = 1, .in = product, .n_out = 1, .out = loss};
   NEAP_TRY(neap_net_add(*out, &mul, NULL, error));
@@ -45,9 +49,10 @@ static neap_status add_gradient(const neap_net *net, const neap_halves_spec *spe
   return status;
 }
 
-/* Net and gradient as one net of ops. No rewrite may change what the forward half's blobs are: layers are looked at. */
-static neap_status write_out(const neap_net *net, const neap_halves_spec *spec, const neap_graph_options *options, neap_net **out,
-                             neap_error *error) {
+/* Net and gradient as one net of ops. No rewrite may change what the forward half's blobs are:
+ * layers are looked at. */
+static neap_status write_out(const neap_net *net, const neap_halves_spec *spec,
+                             const neap_graph_options *options, neap_net **out, neap_error *error) {
   neap_type type;
   neap_net *joint = NULL;
   neap_graph *graph = NULL;
@@ -62,9 +67,11 @@ static neap_status write_out(const neap_net *net, const neap_halves_spec *spec, 
   return status;
 }
 
-/* ---- what crosses ---------------------------------------------------------------------------------------------------------- */
+/* ---- what crosses ---------------------------------------------------------------------------- */
 
-static bool is_needed(const cut *c, const char *name) { return name != NULL && neap_map_get(&c->needed, name, 0) != 0; }
+static bool is_needed(const cut *c, const char *name) {
+  return name != NULL && neap_map_get(&c->needed, name, 0) != 0;
+}
 
 static bool need_inputs(cut *c, const neap_net_op *op) {
   for (int i = 0; i < op->n_in; i++)
@@ -72,7 +79,9 @@ static bool need_inputs(cut *c, const neap_net_op *op) {
   return true;
 }
 
-static bool is_stash(const neap_net_op *op, int k) { return (neap_op_output(op->op, k)->flags & NEAP_ARG_STASH) != 0; }
+static bool is_stash(const neap_net_op *op, int k) {
+  return (neap_op_output(op->op, k)->flags & NEAP_ARG_STASH) != 0;
+}
 
 /* Whether all kernels of the op are of one engine. */
 static bool has_one_engine(const neap_op *op) {
@@ -81,7 +90,8 @@ static bool has_one_engine(const neap_op *op) {
   return true;
 }
 
-/* Whether the stash means the same to whichever kernels the halves get: there is no choice, here or where it is read. */
+/* Whether the stash means the same to whichever kernels the halves get: there is no choice, here or
+ * where it is read. */
 static bool is_plain_stash(const cut *c, const neap_net_op *op, const char *stash) {
   if (!has_one_engine(op->op)) return false;
   for (int i = 0; i < c->n_op; i++) {
@@ -92,17 +102,20 @@ static bool is_plain_stash(const cut *c, const neap_net_op *op, const char *stas
   return true;
 }
 
-/* Whether the backward half makes the op's outputs again: as in loop_gradient.c, but for stashes that can be understood alone. */
+/* Whether the backward half makes the op's outputs again: as in loop_gradient.c, but for stashes
+ * that can be understood alone. */
 static bool is_repeated(const cut *c, const neap_net_op *op) {
   if (op->op->n_alias > 0 || op->n_in == 0) return true;
   for (int k = 0; k < op->n_out; k++)
-    if (is_needed(c, op->out[k]) && is_stash(op, k) && !is_plain_stash(c, op, op->out[k])) return true;
+    if (is_needed(c, op->out[k]) && is_stash(op, k) && !is_plain_stash(c, op, op->out[k]))
+      return true;
   return false;
 }
 
 static neap_status overwritten(const cut *c, const neap_net_op *op, neap_error *error) {
   neap_hint(error, "let the layer write its state in place of nothing that its own gradient needs");
-  return neap_fail(error, NEAP_GRAPH, "net \"%s\": the backward needs \"%s\" as it was before %s \"%s\" wrote it",
+  return neap_fail(error, NEAP_GRAPH,
+                   "net \"%s\": the backward needs \"%s\" as it was before %s \"%s\" wrote it",
                    neap_net_name(c->net), op->out[0], op->op->name, op->name);
 }
 
@@ -135,26 +148,34 @@ static neap_status prepare_cut(cut *c, neap_error *error) {
   c->is_forward = neap_arena_alloc(&c->room, ((size_t)c->n_op + 1) * sizeof(bool));
   c->is_backward = neap_arena_alloc(&c->room, ((size_t)c->n_op + 1) * sizeof(bool));
   c->saved = neap_arena_alloc(&c->room, ((size_t)n_out + 1) * sizeof *c->saved);
-  if (c->is_forward == NULL || c->is_backward == NULL || c->saved == NULL) return graph_no_memory(error);
+  if (c->is_forward == NULL || c->is_backward == NULL || c->saved == NULL)
+    return graph_no_memory(error);
   return decide(c, error);
 }
 
-/* ---- the halves ------------------------------------------------------------------------------------------------------------- */
+/* ---- the halves ------------------------------------------------------------------------------ */
 
-static neap_status make_forward(cut *c, const neap_halves_spec *spec, neap_net **out, neap_error *error) {
+static neap_status make_forward(cut *c, const neap_halves_spec *spec, neap_net **out,
+                                neap_error *error) {
   const char **output = neap_arena_alloc(&c->room, ((size_t)c->n_saved + 1) * sizeof *output);
   if (output == NULL) return graph_no_memory(error);
   int n = 0;
   output[n++] = neap_intern(spec->output);
   for (int i = c->n_saved - 1; i >= 0; i--) /* in order of definition */
     if (c->saved[i] != output[0]) output[n++] = c->saved[i];
-  neap_net_cut part = {
-    .name = neap_net_name(c->net), .take = c->is_forward, .n_output = n, .output = output, .keep = true, .stream = spec->stream};
+  neap_net_cut part = {.name = neap_net_name(c->net),
+                       .take = c->is_forward,
+                       .n_output = n,
+                       .output = output,
+                       .keep = true,
+                       .stream = spec->stream};
   return neap_net_part(c->net, &part, out, error);
 }
 
-/* The types of what crosses are those that the forward half gives; of a stash a kernel knows how many bytes it has. */
-static neap_status saved_types(const cut *c, const neap_net *forward, neap_type *type, neap_error *error) {
+/* The types of what crosses are those that the forward half gives; of a stash a kernel knows how
+ * many bytes it has. */
+static neap_status saved_types(const cut *c, const neap_net *forward, neap_type *type,
+                               neap_error *error) {
   neap_graph *graph = NULL, *laid_out = NULL;
   neap_choices choices = {0};
   neap_choose_options plain = {.n_thread = 1, .scratch_limit = SIZE_MAX, .plain = true};
@@ -169,8 +190,8 @@ static neap_status saved_types(const cut *c, const neap_net *forward, neap_type 
   return status;
 }
 
-static neap_status make_backward(cut *c, const neap_halves_spec *spec, const neap_net *forward, neap_net **out,
-                                 neap_error *error) {
+static neap_status make_backward(cut *c, const neap_halves_spec *spec, const neap_net *forward,
+                                 neap_net **out, neap_error *error) {
   neap_type *type = neap_arena_alloc(&c->room, ((size_t)c->n_saved + 1) * sizeof *type);
   if (type == NULL) return graph_no_memory(error);
   NEAP_TRY(saved_types(c, forward, type, error));
@@ -184,7 +205,8 @@ static neap_status make_backward(cut *c, const neap_halves_spec *spec, const nea
                        .n_output = spec->n_wrt,
                        .output = spec->grad,
                        .stream = spec->stream};
-  neap_status status = name.failed ? graph_no_memory(error) : neap_net_part(c->net, &part, out, error);
+  neap_status status =
+    name.failed ? graph_no_memory(error) : neap_net_part(c->net, &part, out, error);
   neap_buffer_fini(&name);
   return status;
 }
@@ -204,9 +226,11 @@ static bool has_subnet(const neap_net *net) {
   return false;
 }
 
-/* The forward as it is; the backward with the forward in front of it, which nobody's outputs but the gradients' need. */
-static neap_status repeat_all(const neap_net *net, const neap_halves_spec *spec, const neap_graph_options *options,
-                              neap_halves *out, neap_error *error) {
+/* The forward as it is; the backward with the forward in front of it, which nobody's outputs but
+ * the gradients' need. */
+static neap_status repeat_all(const neap_net *net, const neap_halves_spec *spec,
+                              const neap_graph_options *options, neap_halves *out,
+                              neap_error *error) {
   neap_type type;
   NEAP_TRY(neap_graph_type(net, options, spec->output, &type, error));
   NEAP_TRY(neap_net_clone(net, &out->forward, error));
@@ -215,8 +239,9 @@ static neap_status repeat_all(const neap_net *net, const neap_halves_spec *spec,
   return neap_net_set_outputs(out->backward, spec->n_wrt, spec->grad, error);
 }
 
-neap_status neap_graph_halves(const neap_net *net, const neap_halves_spec *spec, const neap_graph_options *options,
-                              neap_halves *out, neap_error *error) {
+neap_status neap_graph_halves(const neap_net *net, const neap_halves_spec *spec,
+                              const neap_graph_options *options, neap_halves *out,
+                              neap_error *error) {
   static const neap_graph_options none = {0};
   neap_net *whole = NULL;
   *out = (neap_halves){0};
@@ -238,8 +263,8 @@ neap_status neap_graph_halves(const neap_net *net, const neap_halves_spec *spec,
   return status;
 }
 
-neap_status neap_graph_type(const neap_net *net, const neap_graph_options *options, const char *name, neap_type *out,
-                            neap_error *error) {
+neap_status neap_graph_type(const neap_net *net, const neap_graph_options *options,
+                            const char *name, neap_type *out, neap_error *error) {
   neap_graph *graph;
   NEAP_TRY(neap_graph_prepare(net, options, &graph, error));
   neap_value_id v = neap_graph_find(graph, name);

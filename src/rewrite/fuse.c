@@ -1,27 +1,30 @@
-/* fuse.c: rewrites of graphs that do not train, engine-free: fewer ops, fewer values, the same results within what is written
- * here. See fuse_int.h for how a rewrite works and what holds.
+/* fuse.c: rewrites of graphs that do not train, engine-free: fewer ops, fewer values, the same
+ * results within what is written here. See fuse_int.h for how a rewrite works and what holds.
  *
- *   rule         rewrites                                            results, against the largest of the same value
+ *   rule         rewrites                                            results, against the largest
+ *                                                                    of the same value
  *   identity     Reshape to its own shape, Dropout, x * 1, x + 0     equal bits
  *   duplicate    the same op on the same values twice                equal bits
  *   layer_norm   Mean, Sub, Square, Sqrt, Div, Mul, Add              1e-5
  *   gelu         its erf and tanh forms, written out                 1e-5
  *   attention    MatMul, scale, mask, Softmax, MatMul                1e-5
  *   bias         MatMul by a parameter, Add of a vector              1e-5 (another order of sums)
- *   norm         BatchNorm into the Conv or FC before it             1e-5 of the largest of |y| and |mean gamma / sqrt(var + eps)|
+ *   norm         BatchNorm into the Conv or FC before it             1e-5 of the largest of |y| and
+ *                                                                    |mean gamma / sqrt(var + eps)|
  *   residual     Conv or FC, Add of a value of the same shape        1e-5
  *   activation   Conv or FC, Relu or another activation              equal bits
- *   pool         Conv, MaxPool or another pool; when asked for       engine ref: equal bits; else 1e-5
+ *   pool         Conv, a pool; when asked for                        ref: equal bits; else 1e-5
  *
- * Where parameters are all that an op reads, lay_out gives its results region CONSTANT: that is constant folding, and
- * ops that nobody reads are taken out of every graph (finish.c).
+ * Where parameters are all that an op reads, lay_out gives its results region CONSTANT: that is
+ * constant folding, and ops that nobody reads are taken out of every graph (finish.c).
  */
 #include "rewrite/fuse_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ORDER FUSE: what simplifies comes first, so that patterns are met in one form; what makes products before what joins them. */
+/* ORDER FUSE: what simplifies comes first, so that patterns are met in one form; what makes
+ * products before what joins them. */
 static const struct {
   const char *name;
   fuse_rule rule;
@@ -39,23 +42,26 @@ static const struct {
   {"pool", fuse_pool, .on_request = true},
 };
 
-/* ---- looking --------------------------------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 int fuse_made_by(const fuser *f, neap_value_id v, const char *name) {
   int n = v == NEAP_NO_VALUE ? -1 : f->graph->value[v].node;
   return n >= 0 && fuse_is_op(f, n, name) ? n : -1;
 }
 
-/* Whether v is assigned to a memory bank, or an op of another bank than its maker reads it: then both stay, as for a blob that is
- * kept, so that each is where it was said to be. */
+/* Whether v is assigned to a memory bank, or an op of another bank than its maker reads it: then
+ * both stay, as for a blob that is kept, so that each is where it was said to be. */
 static bool leaves_bank(const fuser *f, neap_value_id v) {
   const neap_graph *graph = f->graph;
   const neap_value *value = &graph->value[v];
-  const neap_net_blob *blob = value->is_blob ? neap_net_find_blob(neap_builder_net(f->b), value->name) : NULL;
+  const neap_net_blob *blob =
+    value->is_blob ? neap_net_find_blob(neap_builder_net(f->b), value->name) : NULL;
   if (blob != NULL && blob->bank != NULL) return true;
   for (int n = 0; value->node >= 0 && n < graph->n_node; n++)
     for (int i = 0; i < graph->node[n].n_in; i++)
-      if (graph->node[n].in[i] == v && !graph_same_bank(graph->node[n].device, graph->node[value->node].device)) return true;
+      if (graph->node[n].in[i] == v &&
+          !graph_same_bank(graph->node[n].device, graph->node[value->node].device))
+        return true;
   return false;
 }
 
@@ -65,7 +71,9 @@ bool fuse_may_go(const fuser *f, neap_value_id v, int n_read) {
   return neap_builder_options(f->b)->n_bank == 0 || n_read == 0 || !leaves_bank(f, v);
 }
 
-bool fuse_is_stable(const fuser *f, neap_value_id v) { return v == NEAP_NO_VALUE || !f->unstable[f->graph->value[v].root]; }
+bool fuse_is_stable(const fuser *f, neap_value_id v) {
+  return v == NEAP_NO_VALUE || !f->unstable[f->graph->value[v].root];
+}
 
 bool fuse_is_fixed(const fuser *f, neap_value_id v) {
   if (v == NEAP_NO_VALUE) return true;
@@ -92,7 +100,7 @@ const neap_attr_value *fuse_attr(const fuser *f, int n, const char *name) {
   return i < 0 ? &none : &f->graph->node[n].attrs[i];
 }
 
-/* ---- changing -------------------------------------------------------------------------------------------------------------- */
+/* ---- changing -------------------------------------------------------------------------------- */
 
 /* The lists by value, for the values there are now. */
 static neap_status count_readers(fuser *f, neap_error *error) {
@@ -119,14 +127,15 @@ static neap_status count_readers(fuser *f, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out, int like,
-                     const neap_set *set, neap_error *error) {
+neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out,
+                     neap_value_id *out, int like, const neap_set *set, neap_error *error) {
   neap_graph *graph = f->graph;
   NEAP_TRY(neap_builder_emit(f->b, type, n_in, in, n_out, out, NULL, set, error));
   neap_node *node = &graph->node[graph->n_node - 1];
   char text[256];
   snprintf(text, sizeof text, "%s.%s", graph->node[like].name, type);
-  node->name = neap_intern(text), node->scope = graph->node[like].scope, node->line = graph->node[like].line;
+  node->name = neap_intern(text), node->scope = graph->node[like].scope,
+  node->line = graph->node[like].line;
   node->device = graph->node[like].device;
   if (node->name == NULL) return graph_no_memory(error);
   for (int k = 0; k < n_out; k++) {
@@ -136,8 +145,8 @@ neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *
   return NEAP_OK;
 }
 
-neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like, const neap_set *set,
-                     bool *did, neap_error *error) {
+neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like,
+                     const neap_set *set, bool *did, neap_error *error) {
   neap_graph *graph = f->graph;
   neap_error refused = {0};
   neap_value_id out = NEAP_NO_VALUE, old = graph->node[n].out[0];
@@ -145,15 +154,19 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   neap_grad inherit = {0};
   if (like >= 0) inherit.op = graph->node[like].op, inherit.attrs = graph->node[like].attrs;
   *did = false;
-  neap_status status = neap_builder_emit(f->b, type, n_in, in, 1, &out, like >= 0 ? &inherit : NULL, set, &refused);
+  neap_status status =
+    neap_builder_emit(f->b, type, n_in, in, 1, &out, like >= 0 ? &inherit : NULL, set, &refused);
   if (status == NEAP_MEMORY) return graph_no_memory(error);
-  bool fits = status == NEAP_OK && neap_type_equal(&graph->value[out].type, &graph->value[old].type);
-  for (int v = n_value; v < graph->n_value; v++) graph->value[v].node = -1; /* they were only there to be inferred */
+  bool fits =
+    status == NEAP_OK && neap_type_equal(&graph->value[out].type, &graph->value[old].type);
+  /* they were only there to be inferred */
+  for (int v = n_value; v < graph->n_value; v++) graph->value[v].node = -1;
   graph->n_node = n_node;
   if (!fits) return NEAP_OK;
   neap_node made = graph->node[n_node], *node = &graph->node[n];
   const neap_node *named = &graph->node[like >= 0 ? like : n];
-  made.name = named->name, made.scope = named->scope, made.line = named->line, made.device = named->device;
+  made.name = named->name, made.scope = named->scope, made.line = named->line,
+  made.device = named->device;
   made.forward = n, made.stream = node->stream;
   made.out[0] = old;
   *node = made;
@@ -166,11 +179,14 @@ neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
   neap_graph *graph = f->graph;
   neap_node *node = &graph->node[m];
   size_t used = strlen(f->absorbed);
-  if (m != f->at) snprintf(f->absorbed + used, sizeof f->absorbed - used, ", %s \"%s\"", node->op->name, node->name);
+  if (m != f->at)
+    snprintf(f->absorbed + used, sizeof f->absorbed - used, ", %s \"%s\"", node->op->name,
+             node->name);
   for (int k = 0; k < node->n_out; k++) {
     neap_value *value = &graph->value[node->out[k]];
     f->saved_bytes += value->bytes;
-    if (value->is_blob && value->is_last && !graph_add_gone(graph, value->name, graph->node[into].name))
+    if (value->is_blob && value->is_last &&
+        !graph_add_gone(graph, value->name, graph->node[into].name))
       return graph_no_memory(error);
     value->is_blob = value->is_last = false;
   }
@@ -188,9 +204,10 @@ neap_status fuse_forward(fuser *f, neap_value_id from, neap_value_id to, neap_er
   return fuse_absorb(f, m, f->into, error);
 }
 
-/* ---- the list, for people ------------------------------------------------------------------------------------------------- */
+/* ---- the list, for people -------------------------------------------------------------------- */
 
-/* One row for the rewrite at hand. Its texts are copied: f->absorbed is written anew by the next one. */
+/* One row for the rewrite at hand. Its texts are copied: f->absorbed is written anew by the next
+ * one. */
 static neap_status note(fuser *f, neap_error *error) {
   neap_graph *graph = f->graph;
   const neap_node *node = &graph->node[f->into];
@@ -204,10 +221,10 @@ static neap_status note(fuser *f, neap_error *error) {
   return graph_add_rewrite(graph, &row) ? NEAP_OK : graph_no_memory(error);
 }
 
-/* ---- the walk -------------------------------------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
-/* before[n] of a node from `first` on: the node that was there and comes next after it, being the first to depend on it; n_node
- * where there is none. */
+/* before[n] of a node from `first` on: the node that was there and comes next after it, being the
+ * first to depend on it; n_node where there is none. */
 static void find_first_readers(const neap_graph *graph, int first, int *before) {
   for (int n = 0; n < graph->n_node; n++) before[n] = n < first ? n : graph->n_node;
   for (bool changed = true; changed;) {
@@ -222,14 +239,16 @@ static void find_first_readers(const neap_graph *graph, int first, int *before) 
   }
 }
 
-/* Nodes from `first` on work on parameters alone. Each comes right before what needs it first, so that what it makes on the way to
- * a constant lives for a step or two. */
+/* Nodes from `first` on work on parameters alone. Each comes right before what needs it first, so
+ * that what it makes on the way to a constant lives for a step or two. */
 static neap_status move_to_readers(neap_graph *graph, int first, neap_error *error) {
   int n = graph->n_node, n_sorted = 0;
   if (n == first) return NEAP_OK;
   neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
-  int *before = neap_alloc((size_t)n * sizeof *before), *place = neap_alloc((size_t)n * sizeof *place);
-  neap_status status = sorted != NULL && before != NULL && place != NULL ? NEAP_OK : graph_no_memory(error);
+  int *before = neap_alloc((size_t)n * sizeof *before),
+      *place = neap_alloc((size_t)n * sizeof *place);
+  neap_status status =
+    sorted != NULL && before != NULL && place != NULL ? NEAP_OK : graph_no_memory(error);
   if (status == NEAP_OK) {
     find_first_readers(graph, first, before);
     for (int at = 0; at <= n; at++) {
@@ -251,7 +270,8 @@ static neap_status move_to_readers(neap_graph *graph, int first, neap_error *err
   return status;
 }
 
-/* No effect, and no output that anyone reads or can ask for: an earlier rewrite took the node in. */
+/* No effect, and no output that anyone reads or can ask for: an earlier rewrite took the node
+ * in. */
 static bool is_dead(const fuser *f, int n) {
   const neap_node *node = &f->graph->node[n];
   for (int k = 0; k < node->n_out; k++)
@@ -259,17 +279,19 @@ static bool is_dead(const fuser *f, int n) {
   return node->n_out > 0 && node->effects == NEAP_EFFECT_NONE;
 }
 
-/* Rule after rule over all nodes, each again and again at one node until it no longer applies there. A node that writes what lasts
- * stays as it is: the pair, the commit and the edges that go with it are its own. */
+/* Rule after rule over all nodes, each again and again at one node until it no longer applies
+ * there. A node that writes what lasts stays as it is: the pair, the commit and the edges that go
+ * with it are its own. */
 static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
   for (int r = 0; r < NEAP_COUNT(rules); r++)
     for (int n = 0; n < n_node; n++) {
-      bool did =
-        !is_dead(f, n) && f->graph->node[n].n_enforced == 0 && (!rules[r].on_request || neap_builder_options(f->b)->fuse_pool);
+      bool did = !is_dead(f, n) && f->graph->node[n].n_enforced == 0 &&
+                 (!rules[r].on_request || neap_builder_options(f->b)->fuse_pool);
       while (did) {
         f->rule = rules[r].name;
         f->at = f->into = n;
-        snprintf(f->absorbed, sizeof f->absorbed, "%s \"%s\"", f->graph->node[n].op->name, f->graph->node[n].name);
+        snprintf(f->absorbed, sizeof f->absorbed, "%s \"%s\"", f->graph->node[n].op->name,
+                 f->graph->node[n].name);
         f->saved_bytes = 0;
         did = false;
         NEAP_TRY(rules[r].rule(f, n, &did, error));
@@ -282,7 +304,8 @@ static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
   return NEAP_OK;
 }
 
-/* A rule is called once a node and once more after each of its rewrites; each rewrite counts the graph's readers anew. */
+/* A rule is called once a node and once more after each of its rewrites; each rewrite counts the
+ * graph's readers anew. */
 neap_status rewrite_fuse(neap_builder *b, int next_op, neap_error *error) {
   (void)next_op;
   neap_graph *graph = neap_builder_graph(b);

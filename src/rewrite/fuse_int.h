@@ -1,11 +1,12 @@
 /* fuse_int.h: what the rewrites of inference graphs share.
  *
- * A rewrite looks at one node, the last of its pattern, and puts another op in its place: one that reads what the pattern reads
- * and defines what the last node defined. The nodes before it then have no readers and die (finish.c). So the order of
- * definition stays a valid one, except for nodes that work on parameters, which are added behind and moved to the front.
+ * A rewrite looks at one node, the last of its pattern, and puts another op in its place: one that
+ * reads what the pattern reads and defines what the last node defined. The nodes before it then
+ * have no readers and die (finish.c). So the order of definition stays a valid one, except for
+ * nodes that work on parameters, which are added behind and moved to the front.
  *
- * INVARIANT: a value is absorbed only when nobody can ask for it (region ARENA: no output, not kept), and only the pattern reads
- * it; its name goes to the graph's list of the gone.
+ * INVARIANT: a value is absorbed only when nobody can ask for it (region ARENA: no output, not
+ * kept), and only the pattern reads it; its name goes to the graph's list of the gone.
  * INVARIANT: what is read later than before has one version and is not freed (fuse_is_stable).
  */
 #ifndef NEAP_FUSE_INT_H
@@ -64,16 +65,19 @@ const neap_attr_value *fuse_attr(const fuser *f, int n, const char *name);
 
 /* ---- changing (fuse.c) ---- */
 
-/* Adds a node at the end, to work on parameters, for the sake of node `like`, after which it is named; its outputs to `out`. */
-neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out, neap_value_id *out, int like,
-                     const neap_set *set, neap_error *error);
-/* Puts an op in the place of node n, for its output 0. Attributes are those of node `like` (-1: none) where names agree, then
- * `set`; name, scope and line are those of `like`. *did is false, and nothing has changed, when the op does not take it. */
-neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like, const neap_set *set,
-                     bool *did, neap_error *error);
+/* Adds a node at the end, to work on parameters, for the sake of node `like`, after which it is
+ * named; its outputs to `out`. */
+neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out,
+                     neap_value_id *out, int like, const neap_set *set, neap_error *error);
+/* Puts an op in the place of node n, for its output 0. Attributes are those of node `like` (-1:
+ * none) where names agree, then `set`; name, scope and line are those of `like`. *did is false, and
+ * nothing has changed, when the op does not take it. */
+neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like,
+                     const neap_set *set, bool *did, neap_error *error);
 /* Node m, all of whose outputs may go, is part of what becomes node `into`. Call after fuse_put. */
 neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error);
-/* Readers of value `from` read `to` instead; the node that defines `from` is part of the one that defines `to`. */
+/* Readers of value `from` read `to` instead; the node that defines `from` is part of the one that
+ * defines `to`. */
 neap_status fuse_forward(fuser *f, neap_value_id from, neap_value_id to, neap_error *error);
 
 #endif

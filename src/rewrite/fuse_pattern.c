@@ -1,8 +1,8 @@
-/* fuse_pattern.c: LayerNorm, Gelu and Attention, written out in primitive ops, become the ops of these names: nets that come from
- * elsewhere are written so.
+/* fuse_pattern.c: LayerNorm, Gelu and Attention, written out in primitive ops, become the ops of
+ * these names: nets that come from elsewhere are written so.
  *
- * A pattern is matched from its last node back. What is matched on the way is noted in `parts`, and absorbed when the rewrite
- * has been made: until then nothing changes.
+ * A pattern is matched from its last node back. What is matched on the way is noted in `parts`, and
+ * absorbed when the rewrite has been made: until then nothing changes.
  */
 #include "rewrite/fuse_int.h"
 
@@ -21,20 +21,25 @@ static bool add_part(parts *p, int node) {
 }
 
 static neap_status absorb_all(fuser *f, const parts *p, int into, neap_error *error) {
-  for (int i = p->n - 1; i >= 0; i--) NEAP_TRY(fuse_absorb(f, p->node[i], into, error)); /* in order of definition, mostly */
+  /* in order of definition, mostly */
+  for (int i = p->n - 1; i >= 0; i--) NEAP_TRY(fuse_absorb(f, p->node[i], into, error));
   return NEAP_OK;
 }
 
-/* The node of type `name` that defines v, when v is read n_read times and may go; it is noted. -1: not so. */
+/* The node of type `name` that defines v, when v is read n_read times and may go; it is noted. -1:
+ * not so. */
 static int part(fuser *f, parts *p, neap_value_id v, const char *name, int n_read) {
   int m = fuse_made_by(f, v, name);
-  return m >= 0 && f->graph->node[m].n_out == 1 && fuse_may_go(f, v, n_read) && add_part(p, m) ? m : -1;
+  return m >= 0 && f->graph->node[m].n_out == 1 && fuse_may_go(f, v, n_read) && add_part(p, m) ? m
+                                                                                               : -1;
 }
 
 /* Constants in nets from elsewhere are rounded to f32, or typed by hand. */
 static bool is_near(double a, double b) { return fabs(a - b) <= 1e-5 * fabs(b); }
 
-static const neap_shape *shape_of(const fuser *f, neap_value_id v) { return &f->graph->value[v].type.shape; }
+static const neap_shape *shape_of(const fuser *f, neap_value_id v) {
+  return &f->graph->value[v].type.shape;
+}
 
 /* Node m is `v` and a number, in either order; *v gets the other operand. */
 static bool with_number(const fuser *f, int m, neap_value_id *v, double *number) {
@@ -44,26 +49,32 @@ static bool with_number(const fuser *f, int m, neap_value_id *v, double *number)
   return fuse_is_number(f, a, number) ? (*v = b, true) : false;
 }
 
-/* ---- LayerNorm ------------------------------------------------------------------------------------------------------------- */
+/* ---- LayerNorm ------------------------------------------------------------------------------- */
 
 /* Mean over the last dimension, which stays as 1. */
 static bool is_row_mean(const fuser *f, int m) {
   const neap_attr_value *axes = fuse_attr(f, m, "axes");
   int last = shape_of(f, fuse_in(f, m, 0))->n_dim - 1;
-  return axes->n == 1 && (axes->ints[0] == -1 || axes->ints[0] == last) && fuse_attr(f, m, "keepdim")->i != 0;
+  return axes->n == 1 && (axes->ints[0] == -1 || axes->ints[0] == last) &&
+         fuse_attr(f, m, "keepdim")->i != 0;
 }
 
 /* v = mean(d^2) + eps over rows; *n_read: how often that reads d. */
-static bool match_variance(fuser *f, parts *p, neap_value_id v, neap_value_id d, double *eps, int *n_read) {
+static bool match_variance(fuser *f, parts *p, neap_value_id v, neap_value_id d, double *eps,
+                           int *n_read) {
   neap_value_id mean, at;
   double two;
   int m = part(f, p, v, "Add", 1);
-  if (m < 0 || !with_number(f, m, &mean, eps) || (m = part(f, p, mean, "Mean", 1)) < 0 || !is_row_mean(f, m)) return false;
+  if (m < 0 || !with_number(f, m, &mean, eps) || (m = part(f, p, mean, "Mean", 1)) < 0 ||
+      !is_row_mean(f, m))
+    return false;
   at = fuse_in(f, m, 0);
   *n_read = 1;
   if ((m = part(f, p, at, "Square", 1)) >= 0) return fuse_in(f, m, 0) == d;
-  if ((m = part(f, p, at, "Mul", 1)) >= 0) return *n_read = 2, fuse_in(f, m, 0) == d && fuse_in(f, m, 1) == d;
-  if ((m = part(f, p, at, "Pow", 1)) >= 0) return fuse_in(f, m, 0) == d && fuse_is_number(f, fuse_in(f, m, 1), &two) && two == 2;
+  if ((m = part(f, p, at, "Mul", 1)) >= 0)
+    return *n_read = 2, fuse_in(f, m, 0) == d && fuse_in(f, m, 1) == d;
+  if ((m = part(f, p, at, "Pow", 1)) >= 0)
+    return fuse_in(f, m, 0) == d && fuse_is_number(f, fuse_in(f, m, 1), &two) && two == 2;
   return false;
 }
 
@@ -74,14 +85,18 @@ static neap_status match_core(fuser *f, int n, bool *did, neap_error *error) {
     parts p = {0};
     neap_value_id d = fuse_in(f, n, i), root = fuse_in(f, n, 1 - i);
     double eps;
-    int n_read, m = d == NEAP_NO_VALUE || root == NEAP_NO_VALUE ? -1 : part(f, &p, root, divides ? "Sqrt" : "Rsqrt", 1);
+    int n_read, m = d == NEAP_NO_VALUE || root == NEAP_NO_VALUE
+                      ? -1
+                      : part(f, &p, root, divides ? "Sqrt" : "Rsqrt", 1);
     if (m < 0 || !match_variance(f, &p, fuse_in(f, m, 0), d, &eps, &n_read)) continue;
     int sub = part(f, &p, d, "Sub", 1 + n_read);
     if (sub < 0) continue;
     neap_value_id x = fuse_in(f, sub, 0);
     int mean = part(f, &p, fuse_in(f, sub, 1), "Mean", 1);
-    if (mean < 0 || !is_row_mean(f, mean) || fuse_in(f, mean, 0) != x || !fuse_is_stable(f, x)) continue;
-    NEAP_TRY(fuse_put(f, n, "LayerNorm", 1, &x, -1, (neap_set[]){NEAP_SET_INT("axis", -1), NEAP_SET_FLOAT("eps", eps), {0}}, did,
+    if (mean < 0 || !is_row_mean(f, mean) || fuse_in(f, mean, 0) != x || !fuse_is_stable(f, x))
+      continue;
+    NEAP_TRY(fuse_put(f, n, "LayerNorm", 1, &x, -1,
+                      (neap_set[]){NEAP_SET_INT("axis", -1), NEAP_SET_FLOAT("eps", eps), {0}}, did,
                       error));
     return *did ? absorb_all(f, &p, n, error) : NEAP_OK;
   }
@@ -93,10 +108,13 @@ static neap_status match_affine(fuser *f, int n, bool is_scale, bool *did, neap_
   for (int i = 0; i < 2; i++) {
     neap_value_id y = fuse_in(f, n, i), vector = fuse_in(f, n, 1 - i);
     int m = y == NEAP_NO_VALUE || vector == NEAP_NO_VALUE ? -1 : fuse_made_by(f, y, "LayerNorm");
-    if (m < 0 || f->graph->node[m].n_out != 1 || !fuse_may_go(f, y, 1) || fuse_in(f, m, 2) != NEAP_NO_VALUE) continue;
+    if (m < 0 || f->graph->node[m].n_out != 1 || !fuse_may_go(f, y, 1) ||
+        fuse_in(f, m, 2) != NEAP_NO_VALUE)
+      continue;
     neap_value_id in[3] = {fuse_in(f, m, 0), fuse_in(f, m, 1), NEAP_NO_VALUE};
     if (is_scale && in[1] != NEAP_NO_VALUE) continue;
-    if (!fuse_is_stable(f, in[0]) || !fuse_is_stable(f, in[1]) || !fuse_is_stable(f, vector)) continue;
+    if (!fuse_is_stable(f, in[0]) || !fuse_is_stable(f, in[1]) || !fuse_is_stable(f, vector))
+      continue;
     const neap_shape *s = shape_of(f, vector), *sx = shape_of(f, in[0]);
     if (s->n_dim != 1 || s->dim[0] != sx->dim[sx->n_dim - 1]) continue;
     in[is_scale ? 1 : 2] = vector;
@@ -114,17 +132,19 @@ neap_status fuse_layer_norm(fuser *f, int n, bool *did, neap_error *error) {
   return *did ? NEAP_OK : match_core(f, n, did, error);
 }
 
-/* ---- Gelu ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Gelu ------------------------------------------------------------------------------------ */
 
 enum { MOST_FACTORS = 4 };
-/* scale times all factors: how Gelu's constants are found in whatever order they were multiplied. */
+/* scale times all factors: how Gelu's constants are found in whatever order they were
+ * multiplied. */
 typedef struct product {
   double scale;
   int n;
   neap_value_id factor[MOST_FACTORS];
 } product;
 
-/* Node m, a Mul, or a Div by a number, as numbers times factors; products that nobody else reads are taken apart. */
+/* Node m, a Mul, or a Div by a number, as numbers times factors; products that nobody else reads
+ * are taken apart. */
 static bool take_apart(fuser *f, parts *p, int m, product *out) {
   bool divides = fuse_is_op(f, m, "Div");
   for (int i = 0; i < 2; i++) {
@@ -164,22 +184,26 @@ static bool product_at(fuser *f, parts *p, neap_value_id v, product *out) {
 /* v = sqrt(2/pi) (x + 0.044715 x^3) */
 static bool is_tanh_argument(fuser *f, parts *p, neap_value_id v, neap_value_id x) {
   product outer, cubic;
-  if (!product_at(f, p, v, &outer) || outer.n != 1 || !is_near(outer.scale, 0.79788456080286535588)) return false;
+  if (!product_at(f, p, v, &outer) || outer.n != 1 || !is_near(outer.scale, 0.79788456080286535588))
+    return false;
   int add = part(f, p, outer.factor[0], "Add", 1);
   if (add < 0) return false;
   int at_x = fuse_in(f, add, 0) == x ? 0 : 1;
-  if (fuse_in(f, add, at_x) != x || !product_at(f, p, fuse_in(f, add, 1 - at_x), &cubic) || !is_near(cubic.scale, 0.044715))
+  if (fuse_in(f, add, at_x) != x || !product_at(f, p, fuse_in(f, add, 1 - at_x), &cubic) ||
+      !is_near(cubic.scale, 0.044715))
     return false;
   if (cubic.n == 3) return cubic.factor[0] == x && cubic.factor[1] == x && cubic.factor[2] == x;
   int power = cubic.n == 1 ? part(f, p, cubic.factor[0], "Pow", 1) : -1;
   double three;
-  return power >= 0 && fuse_in(f, power, 0) == x && fuse_is_number(f, fuse_in(f, power, 1), &three) && three == 3;
+  return power >= 0 && fuse_in(f, power, 0) == x &&
+         fuse_is_number(f, fuse_in(f, power, 1), &three) && three == 3;
 }
 
 /* v = x / sqrt 2 */
 static bool is_erf_argument(fuser *f, parts *p, neap_value_id v, neap_value_id x) {
   product inner;
-  return product_at(f, p, v, &inner) && inner.n == 1 && inner.factor[0] == x && is_near(inner.scale, 0.70710678118654752440);
+  return product_at(f, p, v, &inner) && inner.n == 1 && inner.factor[0] == x &&
+         is_near(inner.scale, 0.70710678118654752440);
 }
 
 /* v = 1 + erf(..) or 1 + tanh(..) of x; *by_tanh says which. */
@@ -204,16 +228,18 @@ neap_status fuse_gelu(fuser *f, int n, bool *did, neap_error *error) {
     if (!take_apart(f, &p, n, &all) || all.n != 2 || !is_near(all.scale, 0.5)) return NEAP_OK;
     neap_value_id x = all.factor[i];
     if (!fuse_is_stable(f, x) || !is_gate(f, &p, all.factor[1 - i], x, &by_tanh)) continue;
-    NEAP_TRY(fuse_put(f, n, "Gelu", 1, &x, -1, (neap_set[]){NEAP_SET_INT("approximate", by_tanh), {0}}, did, error));
+    NEAP_TRY(fuse_put(f, n, "Gelu", 1, &x, -1,
+                      (neap_set[]){NEAP_SET_INT("approximate", by_tanh), {0}}, did, error));
     return *did ? absorb_all(f, &p, n, error) : NEAP_OK;
   }
   return NEAP_OK;
 }
 
-/* ---- Attention ------------------------------------------------------------------------------------------------------------- */
+/* ---- Attention ------------------------------------------------------------------------------- */
 
 /* Scores q k' times a number, as v: *q, *k and *scale; k as (...,S,D). */
-static bool match_scores(fuser *f, parts *p, neap_value_id v, neap_value_id *q, neap_value_id *k, double *scale) {
+static bool match_scores(fuser *f, parts *p, neap_value_id v, neap_value_id *q, neap_value_id *k,
+                         double *scale) {
   product scores;
   if (!product_at(f, p, v, &scores) || scores.n != 1) return false;
   int m = part(f, p, scores.factor[0], "MatMul", 1);
@@ -237,7 +263,8 @@ static bool match_scores(fuser *f, parts *p, neap_value_id v, neap_value_id *q, 
 /* q, k and v of rank 4 with equal leading dimensions, or of rank 3: one head. */
 static bool are_heads(const fuser *f, neap_value_id q, neap_value_id k, neap_value_id v) {
   const neap_shape *sq = shape_of(f, q), *sk = shape_of(f, k), *sv = shape_of(f, v);
-  if (sq->n_dim < 3 || sq->n_dim > 4 || sk->n_dim != sq->n_dim || sv->n_dim != sq->n_dim) return false;
+  if (sq->n_dim < 3 || sq->n_dim > 4 || sk->n_dim != sq->n_dim || sv->n_dim != sq->n_dim)
+    return false;
   for (int d = 0; d < sq->n_dim - 2; d++)
     if (sk->dim[d] != sq->dim[d] || sv->dim[d] != sq->dim[d]) return false;
   /* With rank 3 the depth of v is its own only when it is that of q. */
@@ -251,8 +278,11 @@ static bool is_last_axis(const fuser *f, int m) {
 
 /* softmax(scale q k' [+ mask]) v */
 neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error) {
-  if (!fuse_is_op(f, n, "MatMul") || fuse_attr(f, n, "trans_a")->i != 0 || fuse_attr(f, n, "trans_b")->i != 0) return NEAP_OK;
-  for (int masked = 0; masked < 3; masked++) { /* without a mask; as the second operand; as the first */
+  if (!fuse_is_op(f, n, "MatMul") || fuse_attr(f, n, "trans_a")->i != 0 ||
+      fuse_attr(f, n, "trans_b")->i != 0)
+    return NEAP_OK;
+  /* without a mask; as the second operand; as the first */
+  for (int masked = 0; masked < 3; masked++) {
     parts p = {0};
     neap_value_id in[4] = {NEAP_NO_VALUE, NEAP_NO_VALUE, fuse_in(f, n, 1), NEAP_NO_VALUE}, scores;
     double scale;
@@ -265,15 +295,19 @@ neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error) {
       scores = fuse_in(f, add, masked - 1);
       in[3] = fuse_in(f, add, 2 - masked);
     }
-    if (!match_scores(f, &p, scores, &in[0], &in[1], &scale) || !are_heads(f, in[0], in[1], in[2])) continue;
+    if (!match_scores(f, &p, scores, &in[0], &in[1], &scale) || !are_heads(f, in[0], in[1], in[2]))
+      continue;
     bool stable = true;
     for (int i = 0; i < 4; i++) stable = stable && fuse_is_stable(f, in[i]);
     if (!stable) continue;
     /* Rank 3 has no dimension of heads: the op is told that there is one. */
     bool one_head = shape_of(f, in[0])->n_dim == 3;
-    if (one_head && in[3] != NEAP_NO_VALUE && shape_of(f, in[3])->n_dim > 2) continue; /* it would broadcast over heads */
-    NEAP_TRY(fuse_put(f, n, "Attention", in[3] == NEAP_NO_VALUE ? 3 : 4, in, -1,
-                      (neap_set[]){NEAP_SET_FLOAT("scale", scale), NEAP_SET_INT("heads", one_head), {0}}, did, error));
+    /* it would broadcast over heads */
+    if (one_head && in[3] != NEAP_NO_VALUE && shape_of(f, in[3])->n_dim > 2) continue;
+    NEAP_TRY(
+      fuse_put(f, n, "Attention", in[3] == NEAP_NO_VALUE ? 3 : 4, in, -1,
+               (neap_set[]){NEAP_SET_FLOAT("scale", scale), NEAP_SET_INT("heads", one_head), {0}},
+               did, error));
     return *did ? absorb_all(f, &p, n, error) : NEAP_OK;
   }
   return NEAP_OK;

@@ -1,16 +1,18 @@
-/* fuse_product.c: what follows a convolution or a fully connected layer and can be part of it: a normalisation, a residual sum,
- * an activation, a pool, a bias.
+/* fuse_product.c: what follows a convolution or a fully connected layer and can be part of it: a
+ * normalisation, a residual sum, an activation, a pool, a bias.
  *
- * Each rule looks at one node and the product before it. The product moves to the node's place: then its other operands must
- * still have the same content there, and nobody else may read what it gave before. Operands of a fused product are x, w, b and
- * z (the residual), any of the last two absent.
+ * Each rule looks at one node and the product before it. The product moves to the node's place:
+ * then its other operands must still have the same content there, and nobody else may read what it
+ * gave before. Operands of a fused product are x, w, b and z (the residual), any of the last two
+ * absent.
  *
- * INVARIANT: a rule changes results by rounding only: statistics are folded into weights, sums and activations run on the same
- * numbers in another order.
+ * INVARIANT: a rule changes results by rounding only: statistics are folded into weights, sums and
+ * activations run on the same numbers in another order.
  */
 #include "rewrite/fuse_int.h"
 
-/* The Conv or FC, fused already or not, that defines v and ends in its plain sum: no activation yet. -1: none. */
+/* The Conv or FC, fused already or not, that defines v and ends in its plain sum: no activation
+ * yet. -1: none. */
 static int product_of(const fuser *f, neap_value_id v) {
   static const char *const types[] = {"Conv", "FC", "FusedConv", "FusedFC"};
   for (int t = 0; t < NEAP_COUNT(types); t++) {
@@ -20,7 +22,9 @@ static int product_of(const fuser *f, neap_value_id v) {
   return -1;
 }
 
-static bool is_conv(const fuser *f, int m) { return fuse_is_op(f, m, "Conv") || fuse_is_op(f, m, "FusedConv"); }
+static bool is_conv(const fuser *f, int m) {
+  return fuse_is_op(f, m, "Conv") || fuse_is_op(f, m, "FusedConv");
+}
 
 /* Product m may move to the place of the node that reads v alone. */
 static bool can_absorb(const fuser *f, int m, neap_value_id v) {
@@ -31,7 +35,8 @@ static bool can_absorb(const fuser *f, int m, neap_value_id v) {
 }
 
 /* Node n becomes product m with these operands and this activation. */
-static neap_status become(fuser *f, int n, int m, const neap_value_id in[4], int64_t activation, bool *did, neap_error *error) {
+static neap_status become(fuser *f, int n, int m, const neap_value_id in[4], int64_t activation,
+                          bool *did, neap_error *error) {
   NEAP_TRY(fuse_put(f, n, is_conv(f, m) ? "FusedConv" : "FusedFC", 4, in, m,
                     (neap_set[]){NEAP_SET_INT("activation", activation), {0}}, did, error));
   return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
@@ -42,10 +47,10 @@ static void operands(const fuser *f, int m, neap_value_id in[4]) {
   for (int i = 0; i < 4; i++) in[i] = fuse_in(f, m, i);
 }
 
-/* ---- normalisation --------------------------------------------------------------------------------------------------------- */
+/* ---- normalisation --------------------------------------------------------------------------- */
 
-/* BatchNorm by running statistics. A relu that is part of it (rewrite.c) becomes the product's. FC only where its features are
- * the channels. */
+/* BatchNorm by running statistics. A relu that is part of it (rewrite.c) becomes the product's. FC
+ * only where its features are the channels. */
 neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "BatchNorm") || fuse_attr(f, n, "training")->i != 0) return NEAP_OK;
   neap_node *norm = &f->graph->node[n];
@@ -60,18 +65,21 @@ neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
     if (!fuse_is_fixed(f, norm->in[i]) || norm->in[i] == NEAP_NO_VALUE) return NEAP_OK;
   for (int k = 1; k < norm->n_out; k++)
     if (!fuse_may_go(f, norm->out[k], 0)) return NEAP_OK;
-  int64_t activation = fuse_attr(f, n, "relu")->i != 0 ? NEAP_ACTIVATION_RELU : NEAP_ACTIVATION_NONE;
+  int64_t activation =
+    fuse_attr(f, n, "relu")->i != 0 ? NEAP_ACTIVATION_RELU : NEAP_ACTIVATION_NONE;
   double eps = fuse_attr(f, n, "eps")->f;
-  NEAP_TRY(fuse_add(f, "FoldNorm", in[2] != NEAP_NO_VALUE ? 6 : 5,
-                    (neap_value_id[]){in[1], norm->in[1], norm->in[2], norm->in[3], norm->in[4], in[2]}, 2, folded, m,
-                    (neap_set[]){NEAP_SET_FLOAT("eps", eps), {0}}, error));
+  NEAP_TRY(
+    fuse_add(f, "FoldNorm", in[2] != NEAP_NO_VALUE ? 6 : 5,
+             (neap_value_id[]){in[1], norm->in[1], norm->in[2], norm->in[3], norm->in[4], in[2]}, 2,
+             folded, m, (neap_set[]){NEAP_SET_FLOAT("eps", eps), {0}}, error));
   in[1] = folded[0], in[2] = folded[1];
   return become(f, n, m, in, activation, did, error);
 }
 
-/* ---- residual and activation ----------------------------------------------------------------------------------------------- */
+/* ---- residual and activation ----------------------------------------------------------------- */
 
-/* x w + z for a sum of two whose one term is a product. No broadcasting: z is added element by element, in the kernel. */
+/* x w + z for a sum of two whose one term is a product. No broadcasting: z is added element by
+ * element, in the kernel. */
 neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *add = &f->graph->node[n];
   if (!fuse_is_op(f, n, "Add") && !fuse_is_op(f, n, "AddN")) return NEAP_OK;
@@ -79,9 +87,11 @@ neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
   const neap_type *y = &f->graph->value[add->out[0]].type;
   int best = -1, best_m = -1;
   size_t best_bytes = 0;
-  for (int i = 0; i < 2; i++) { /* what a product reads lives until the sum now: of two products the one that reads less */
+  /* what a product reads lives until the sum now: of two products the one that reads less */
+  for (int i = 0; i < 2; i++) {
     int m = product_of(f, add->in[i]);
-    if (!neap_type_equal(&f->graph->value[add->in[i]].type, y) || !can_absorb(f, m, add->in[i])) continue;
+    if (!neap_type_equal(&f->graph->value[add->in[i]].type, y) || !can_absorb(f, m, add->in[i]))
+      continue;
     size_t bytes = m >= 0 ? f->graph->value[fuse_in(f, m, NEAP_FUSED_X)].bytes : 0;
     if (fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE ||
         (best >= 0 && (bytes > best_bytes || (bytes == best_bytes && m < best_m))))
@@ -95,7 +105,8 @@ neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
   return become(f, n, best_m, in, NEAP_ACTIVATION_NONE, did, error);
 }
 
-/* The activation of what a product gives, in the product. Kernels pad channels with zeros, which must stay zeros. */
+/* The activation of what a product gives, in the product. Kernels pad channels with zeros, which
+ * must stay zeros. */
 neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *node = &f->graph->node[n];
   neap_activation activation = neap_activation_of(node->op, node->attrs);
@@ -103,13 +114,15 @@ neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
   int m = product_of(f, node->in[0]);
   if (!can_absorb(f, m, node->in[0])) return NEAP_OK;
   const neap_shape *y = &f->graph->value[node->out[0]].type.shape;
-  if (is_conv(f, m) && !neap_activation_keeps_zero(activation) && y->dim[1] % 16 != 0) return NEAP_OK; /* padding: see fused.c */
+  /* padding: see fused.c */
+  if (is_conv(f, m) && !neap_activation_keeps_zero(activation) && y->dim[1] % 16 != 0)
+    return NEAP_OK;
   neap_value_id in[4];
   operands(f, m, in);
   return become(f, n, m, in, activation, did, error);
 }
 
-/* ---- pooling --------------------------------------------------------------------------------------------------------------- */
+/* ---- pooling --------------------------------------------------------------------------------- */
 
 /* Which pool node n is, as FusedConvPool's attribute `pool` counts (ORDER POOL); -1: none. */
 static int pool_kind(const fuser *f, int n) {
@@ -119,43 +132,48 @@ static int pool_kind(const fuser *f, int n) {
   return -1;
 }
 
-/* Whether it needs less memory to pool v, which product m makes of x, into y chunk by chunk. x and y are both alive then, with
- * a chunk of v between; apart, v is alive with either of them. */
+/* Whether it needs less memory to pool v, which product m makes of x, into y chunk by chunk. x and
+ * y are both alive then, with a chunk of v between; apart, v is alive with either of them. */
 static bool is_worth_chunks(const fuser *f, int m, neap_value_id v, neap_value_id y) {
   const neap_value *value = f->graph->value, *w = &value[fuse_in(f, m, NEAP_FUSED_W)];
   int64_t batch = NEAP_MAX(value[v].type.shape.dim[0], 1);
   size_t image_bytes = value[v].bytes / (size_t)batch;
   size_t chunk_bytes = (size_t)neap_fused_chunk(batch, image_bytes, w->bytes) * image_bytes;
-  return chunk_bytes + NEAP_MIN(value[fuse_in(f, m, NEAP_FUSED_X)].bytes, value[y].bytes) < value[v].bytes;
+  return chunk_bytes + NEAP_MIN(value[fuse_in(f, m, NEAP_FUSED_X)].bytes, value[y].bytes) <
+         value[v].bytes;
 }
 
-/* Saves memory and costs time, so only where it is asked for. The pool's other outputs are for a backward, which does not exist
- * here. */
+/* Saves memory and costs time, so only where it is asked for. The pool's other outputs are for a
+ * backward, which does not exist here. */
 neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *pool = &f->graph->node[n];
   int kind = pool_kind(f, n);
   if (kind < 0) return NEAP_OK;
   int m = fuse_made_by(f, pool->in[0], "Conv");
   if (m < 0) m = fuse_made_by(f, pool->in[0], "FusedConv");
-  if (!can_absorb(f, m, pool->in[0]) || !is_worth_chunks(f, m, pool->in[0], pool->out[0])) return NEAP_OK;
+  if (!can_absorb(f, m, pool->in[0]) || !is_worth_chunks(f, m, pool->in[0], pool->out[0]))
+    return NEAP_OK;
   for (int k = 1; k < pool->n_out; k++)
     if (pool->out[k] != NEAP_NO_VALUE && !fuse_may_go(f, pool->out[k], 0)) return NEAP_OK;
   /* The pool's attributes under the names that the fused op has for them. */
-  static const char *const names[][2] = {{"pool_kernel", "kernel"},  {"pool_stride", "stride"},
-                                         {"pool_pad", "pad"},        {"pool_dilation", "dilation"},
-                                         {"ceil_mode", "ceil_mode"}, {"count_include_pad", "count_include_pad"}};
+  static const char *const names[][2] = {
+    {"pool_kernel", "kernel"},  {"pool_stride", "stride"},
+    {"pool_pad", "pad"},        {"pool_dilation", "dilation"},
+    {"ceil_mode", "ceil_mode"}, {"count_include_pad", "count_include_pad"}};
   neap_set set[NEAP_COUNT(names) + 2] = {NEAP_SET_INT("pool", kind)};
   for (int i = 0, used = 1; i < NEAP_COUNT(names); i++)
-    if (neap_op_attr_index(pool->op, names[i][1]) >= 0) set[used++] = (neap_set){names[i][0], *fuse_attr(f, n, names[i][1])};
+    if (neap_op_attr_index(pool->op, names[i][1]) >= 0)
+      set[used++] = (neap_set){names[i][0], *fuse_attr(f, n, names[i][1])};
   neap_value_id in[4];
   operands(f, m, in);
   NEAP_TRY(fuse_put(f, n, "FusedConvPool", 4, in, m, set, did, error));
   return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
 }
 
-/* ---- bias ------------------------------------------------------------------------------------------------------------------ */
+/* ---- bias ------------------------------------------------------------------------------------ */
 
-/* x (...,K) by a weight (K,N), or (N,K) transposed, that follows from parameters, and a vector (N): FC. The weight is turned once. */
+/* x (...,K) by a weight (K,N), or (N,K) transposed, that follows from parameters, and a vector (N):
+ * FC. The weight is turned once. */
 neap_status fuse_bias(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *add = &f->graph->node[n];
   if (!fuse_is_op(f, n, "Add")) return NEAP_OK;
@@ -165,13 +183,15 @@ neap_status fuse_bias(fuser *f, int n, bool *did, neap_error *error) {
     if (!can_absorb(f, m, add->in[i]) || fuse_attr(f, m, "trans_a")->i != 0) continue;
     neap_value_id x = fuse_in(f, m, 0), w = fuse_in(f, m, 1);
     const neap_shape *sw = &f->graph->value[w].type.shape, *sb = &f->graph->value[bias].type.shape;
-    if (f->graph->value[x].type.shape.n_dim < 2 || sw->n_dim != 2 || sb->n_dim != 1 || !fuse_is_fixed(f, w)) continue;
+    if (f->graph->value[x].type.shape.n_dim < 2 || sw->n_dim != 2 || sb->n_dim != 1 ||
+        !fuse_is_fixed(f, w))
+      continue;
     bool turned = fuse_attr(f, m, "trans_b")->i != 0;
     if (sb->dim[0] != sw->dim[turned ? 0 : 1]) continue;
     neap_value_id weight = w;
     if (!turned)
-      NEAP_TRY(
-        fuse_add(f, "Permute", 1, &w, 1, &weight, m, (neap_set[]){NEAP_SET_INTS("axes", 2, ((int64_t[]){1, 0})), {0}}, error));
+      NEAP_TRY(fuse_add(f, "Permute", 1, &w, 1, &weight, m,
+                        (neap_set[]){NEAP_SET_INTS("axes", 2, ((int64_t[]){1, 0})), {0}}, error));
     NEAP_TRY(fuse_put(f, n, "FC", 3, (neap_value_id[]){x, weight, bias}, m, NULL, did, error));
     return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
   }

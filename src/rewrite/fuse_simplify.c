@@ -1,12 +1,16 @@
-/* fuse_simplify.c: ops that give what is there already: what changes nothing, and what has been computed before. */
+/* fuse_simplify.c: ops that give what is there already: what changes nothing, and what has been
+ * computed before. */
 #include "rewrite/fuse_int.h"
 
 #include <string.h>
 
-/* Output 0 of node n can be input v: nobody asks for it by name, and no reader reads v too late. The other outputs are unread. */
+/* Output 0 of node n can be input v: nobody asks for it by name, and no reader reads v too late.
+ * The other outputs are unread. */
 static bool can_forward(const fuser *f, int n, neap_value_id v) {
   const neap_node *node = &f->graph->node[n];
-  if (v == NEAP_NO_VALUE || node->n_enforced > 0 || !fuse_is_stable(f, v) || !fuse_is_stable(f, node->out[0])) return false;
+  if (v == NEAP_NO_VALUE || node->n_enforced > 0 || !fuse_is_stable(f, v) ||
+      !fuse_is_stable(f, node->out[0]))
+    return false;
   if (!neap_type_equal(&f->graph->value[v].type, &f->graph->value[node->out[0]].type)) return false;
   for (int k = 0; k < node->n_out; k++)
     if (!fuse_may_go(f, node->out[k], k == 0 ? f->n_read[node->out[0]] : 0)) return false;
@@ -17,19 +21,22 @@ static bool can_forward(const fuser *f, int n, neap_value_id v) {
 static neap_value_id passed_on(const fuser *f, int n) {
   neap_value_id a = fuse_in(f, n, 0), b = fuse_in(f, n, 1);
   double number;
-  if (fuse_is_op(f, n, "Reshape") || fuse_is_op(f, n, "Flatten")) return a; /* equal types are checked */
+  /* equal types are checked */
+  if (fuse_is_op(f, n, "Reshape") || fuse_is_op(f, n, "Flatten")) return a;
   if (fuse_is_op(f, n, "Dropout")) return fuse_attr(f, n, "training")->i == 0 ? a : NEAP_NO_VALUE;
   if (fuse_is_op(f, n, "Mul")) {
     if (fuse_is_number(f, b, &number) && number == 1) return a;
     return fuse_is_number(f, a, &number) && number == 1 ? b : NEAP_NO_VALUE;
   }
-  if (fuse_is_op(f, n, "Div")) return fuse_is_number(f, b, &number) && number == 1 ? a : NEAP_NO_VALUE;
+  if (fuse_is_op(f, n, "Div"))
+    return fuse_is_number(f, b, &number) && number == 1 ? a : NEAP_NO_VALUE;
   /* x + -0 is x for every x; x + 0 makes 0 of -0, which nothing but a division by it can tell. */
   if (fuse_is_op(f, n, "Add")) {
     if (fuse_is_number(f, b, &number) && number == 0) return a;
     return fuse_is_number(f, a, &number) && number == 0 ? b : NEAP_NO_VALUE;
   }
-  if (fuse_is_op(f, n, "Sub")) return fuse_is_number(f, b, &number) && number == 0 ? a : NEAP_NO_VALUE;
+  if (fuse_is_op(f, n, "Sub"))
+    return fuse_is_number(f, b, &number) && number == 0 ? a : NEAP_NO_VALUE;
   return NEAP_NO_VALUE;
 }
 
@@ -40,7 +47,7 @@ neap_status fuse_identity(fuser *f, int n, bool *did, neap_error *error) {
   return fuse_forward(f, f->graph->node[n].out[0], v, error);
 }
 
-/* ---- duplicates ------------------------------------------------------------------------------------------------------------ */
+/* ---- duplicates ------------------------------------------------------------------------------ */
 
 /* Floats by bits, so that 0 and -0 differ and a NaN equals itself. Nets never count as the same. */
 static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_attr_value *b) {
@@ -49,13 +56,15 @@ static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES:
     case NEAP_ATTR_FLOATS: /* doubles are as wide as integers */
-      return a->n == b->n && a->given == b->given && (a->n == 0 || memcmp(a->ints, b->ints, (size_t)a->n * sizeof *a->ints) == 0);
+      return a->n == b->n && a->given == b->given &&
+             (a->n == 0 || memcmp(a->ints, b->ints, (size_t)a->n * sizeof *a->ints) == 0);
     case NEAP_ATTR_NET: return false;
     default: return a->i == b->i && a->given == b->given;
   }
 }
 
-/* The same op on the same values with the same attributes; inputs in the same order, so Add(a,b) is not Add(b,a). */
+/* The same op on the same values with the same attributes; inputs in the same order, so Add(a,b) is
+ * not Add(b,a). */
 static bool is_same(const neap_node *a, const neap_node *b) {
   if (a->op != b->op || a->n_in != b->n_in || a->n_in == 0) return false;
   for (int i = 0; i < a->n_in; i++)
@@ -65,11 +74,13 @@ static bool is_same(const neap_node *a, const neap_node *b) {
   return true;
 }
 
-/* An earlier node that does the same; all outputs of this one are replaced by its. Ops without inputs are left alone: a constant
- * made twice costs less than one held longer. */
+/* An earlier node that does the same; all outputs of this one are replaced by its. Ops without
+ * inputs are left alone: a constant made twice costs less than one held longer. */
 neap_status fuse_duplicate(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *node = &f->graph->node[n];
-  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 || node->n_out != 1) return NEAP_OK;
+  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 ||
+      node->n_out != 1)
+    return NEAP_OK;
   for (int m = 0; m < n; m++) {
     if (!is_same(&f->graph->node[m], node) || f->graph->node[m].n_out != 1) continue;
     neap_value_id first = f->graph->node[m].out[0];

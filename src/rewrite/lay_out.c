@@ -1,17 +1,20 @@
-/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes, in the banks where they are wanted. Pure
- * and deterministic. What the choices say is to be repeated for the backward is added last (repeat.c).
+/* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes, in the
+ * banks where they are wanted. Pure and deterministic. What the choices say is to be repeated for
+ * the backward is added last (repeat.c).
  *
- * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the result is shared by all
- * readers of the same phase that want the same. Where a kernel writes a blocked layout but the value must be plain
- * (resident, or an operand of an owner), the kernel writes a transient value and a Reorder follows. A value that a node wants in
- * another memory bank than it lies in (bank.c) goes the same ways: a Reorder may change layout, bank or both.
+ * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the
+ * result is shared by all readers of the same phase that want the same. Where a kernel writes a
+ * blocked layout but the value must be plain (resident, or an operand of an owner), the kernel
+ * writes a transient value and a Reorder follows. A value that a node wants in another memory bank
+ * than it lies in (bank.c) goes the same ways: a Reorder may change layout, bank or both.
  */
 #include "rewrite/rewrite_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A value of the old graph in one layout, in the new graph. The first of a list is the value as it was defined. */
+/* A value of the old graph in one layout, in the new graph. The first of a list is the value as it
+ * was defined. */
 typedef struct version {
   neap_value_id id;
   neap_phase phase;
@@ -32,7 +35,8 @@ static neap_layout *copy_layouts(neap_graph *to, const neap_layout *from, int n)
 }
 
 /* Appends, so that the value as it was defined stays first. */
-static neap_status add_version(layouter *l, neap_value_id old, neap_value_id id, neap_phase phase, neap_error *error) {
+static neap_status add_version(layouter *l, neap_value_id old, neap_value_id id, neap_phase phase,
+                               neap_error *error) {
   version *v = neap_arena_alloc(&l->to->arena, sizeof *v), **end = &l->versions[old];
   if (v == NULL) return graph_no_memory(error);
   *v = (version){id, phase, NULL};
@@ -68,18 +72,24 @@ static void set_layout(neap_value *value, const neap_layout *layout, size_t stas
   value->bytes = neap_layout_bytes(&value->type, layout);
 }
 
-/* Adds a Reorder of new value `in` into new value `out` (NO_VALUE: a new transient one in `layout` and `bank`). */
-static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in, const neap_layout *layout, int bank,
-                               neap_value_id *out, neap_error *error) {
+/* Adds a Reorder of new value `in` into new value `out` (NO_VALUE: a new transient one in `layout`
+ * and `bank`). */
+static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in,
+                               const neap_layout *layout, int bank, neap_value_id *out,
+                               neap_error *error) {
   const neap_op *op = neap_op_find("Reorder");
-  if (op == NULL || op->kernels == NULL) return neap_fail(error, NEAP_INTERNAL, "op Reorder is missing");
+  if (op == NULL || op->kernels == NULL)
+    return neap_fail(error, NEAP_INTERNAL, "op Reorder is missing");
   int n = graph_add_node(l->to, op, 1, 1);
   if (n < 0) return graph_no_memory(error);
   const neap_value from = l->to->value[in];
   char text[256];
   bool fresh = *out == NEAP_NO_VALUE;
   bool moves = (fresh ? bank : neap_graph_bank_of(l->to, *out)) != neap_graph_bank_of(l->to, in);
-  snprintf(text, sizeof text, "%s.%s", from.name, !moves ? "reorder" : fresh ? l->from->bank[bank].name : "out");
+  snprintf(text, sizeof text, "%s.%s", from.name,
+           !moves  ? "reorder"
+           : fresh ? l->from->bank[bank].name
+                   : "out");
   if (fresh) {
     *out = graph_add_value(l->to, neap_intern(text), &from.type);
     if (*out < 0) return graph_no_memory(error);
@@ -98,12 +108,14 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   neap_attr_value defaults[NEAP_OP_MAX_ATTR];
   for (int a = 0; a < neap_op_n_attrs(op); a++) defaults[a] = op->attrs[a].value;
   node->attrs = graph_copy_attrs(l->to, op, defaults);
-  /* It moves bytes and computes nothing, so it has no choice to make: the plain kernel, with the threads of the node it is for. */
+  /* It moves bytes and computes nothing, so it has no choice to make: the plain kernel, with the
+   * threads of the node it is for. */
   neap_choice choice = {.engine = NEAP_ENGINE_REF,
                         .n_thread = for_node->choice.n_thread,
                         .in = copy_layouts(l->to, &from.layout, 1),
                         .out = copy_layouts(l->to, &l->to->value[*out].layout, 1)};
-  if (node->name == NULL || node->attrs == NULL || choice.in == NULL || choice.out == NULL) return graph_no_memory(error);
+  if (node->name == NULL || node->attrs == NULL || choice.in == NULL || choice.out == NULL)
+    return graph_no_memory(error);
   node->choice = choice;
   node->cost.read_bytes = (double)from.bytes;
   node->cost.write_bytes = (double)l->to->value[*out].bytes;
@@ -117,13 +129,16 @@ static bool is_paired(const neap_node *node, int i, bool out) {
   return false;
 }
 
-/* The new value that holds old value `v` in layout `want` and in `bank` (-1: in any). Parameters are converted afresh in each phase:
- * keeping a packed weight from forward to backward would cost its bytes all the way. */
-static neap_status version_in(layouter *l, const neap_node *reader, neap_value_id v, const neap_layout *want, int bank,
-                              neap_value_id *out, neap_error *error) {
+/* The new value that holds old value `v` in layout `want` and in `bank` (-1: in any). Parameters
+ * are converted afresh in each phase: keeping a packed weight from forward to backward would cost
+ * its bytes all the way. */
+static neap_status version_in(layouter *l, const neap_node *reader, neap_value_id v,
+                              const neap_layout *want, int bank, neap_value_id *out,
+                              neap_error *error) {
   for (const version *s = l->versions[v]; s != NULL; s = s->next) {
     bool there = bank < 0 || neap_graph_bank_of(l->to, s->id) == bank;
-    if (there && neap_layout_equal(&l->to->value[s->id].layout, want) && (s == l->versions[v] || s->phase == reader->phase)) {
+    if (there && neap_layout_equal(&l->to->value[s->id].layout, want) &&
+        (s == l->versions[v] || s->phase == reader->phase)) {
       *out = s->id;
       return NEAP_OK;
     }
@@ -134,11 +149,11 @@ static neap_status version_in(layouter *l, const neap_node *reader, neap_value_i
   return add_version(l, v, *out, reader->phase, error);
 }
 
-static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out,
-                                 neap_error *error);
+static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next,
+                                 neap_graph **out, neap_error *error);
 
-/* One node with its choice, Reorders in front of it and behind it where they are needed, then its subgraphs: in the order in
- * which choices are held, depth first. */
+/* One node with its choice, Reorders in front of it and behind it where they are needed, then its
+ * subgraphs: in the order in which choices are held, depth first. */
 static neap_status copy_node(layouter *l, int old, neap_error *error) {
   neap_node node = l->from->node[old];
   const neap_choice *chosen = &l->choices->choice[(*l->next)++];
@@ -146,9 +161,12 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   node.choice.in = copy_layouts(l->to, chosen->in, node.n_in);
   node.choice.out = copy_layouts(l->to, chosen->out, node.n_out);
   node.attrs = graph_copy_attrs(l->to, node.op, node.attrs);
-  node.enforced = neap_arena_copy(&l->to->arena, node.enforced, (size_t)node.n_enforced * sizeof *node.enforced);
-  neap_value_id *ids = neap_arena_alloc(&l->to->arena, (size_t)(node.n_in + node.n_out + 1) * sizeof *ids);
-  if (node.choice.in == NULL || node.choice.out == NULL || node.attrs == NULL || node.enforced == NULL || ids == NULL)
+  node.enforced =
+    neap_arena_copy(&l->to->arena, node.enforced, (size_t)node.n_enforced * sizeof *node.enforced);
+  neap_value_id *ids =
+    neap_arena_alloc(&l->to->arena, (size_t)(node.n_in + node.n_out + 1) * sizeof *ids);
+  if (node.choice.in == NULL || node.choice.out == NULL || node.attrs == NULL ||
+      node.enforced == NULL || ids == NULL)
     return graph_no_memory(error);
   for (int i = 0; i < node.n_in; i++) {
     ids[i] = NEAP_NO_VALUE;
@@ -163,7 +181,8 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   }
   int n = graph_add_node(l->to, node.op, node.n_in, node.n_out);
   if (n < 0) return graph_no_memory(error);
-  if (node.loop != NULL && (node.loop = graph_copy_loop(&l->to->arena, node.loop)) == NULL) return graph_no_memory(error);
+  if (node.loop != NULL && (node.loop = graph_copy_loop(&l->to->arena, node.loop)) == NULL)
+    return graph_no_memory(error);
   if (!graph_own_met(l->to, &node)) return graph_no_memory(error);
   const neap_value_id *old_out = node.out;
   node.in = ids, node.out = ids + node.n_in;
@@ -173,18 +192,20 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
     node.sub = neap_arena_alloc(&l->to->arena, (size_t)node.n_sub * sizeof *node.sub);
     if (node.sub == NULL) return graph_no_memory(error);
     l->to->node[n] = node;
-    for (int s = 0; s < node.n_sub; s++) NEAP_TRY(lay_out_graph(subs[s], l->choices, l->next, &node.sub[s], error));
+    for (int s = 0; s < node.n_sub; s++)
+      NEAP_TRY(lay_out_graph(subs[s], l->choices, l->next, &node.sub[s], error));
   }
   l->to->node[n] = node;
   l->node[old] = n;
   for (int k = 0; k < node.n_out; k++) {
     neap_value_id v = copy_value(l, old_out[k]);
     if (v < 0) return graph_no_memory(error);
-    /* Resident bytes and operands of an owner are plain whatever the kernel writes: others find them by name or position and
-     * expect numbers in order. */
-    bool plain = l->to->value[v].region != NEAP_REGION_ARENA || chosen->out[k].kind == NEAP_LAYOUT_PLAIN;
-    /* The final value is the first version, also where a blocked one comes before it in time: readers that want plain bytes
-     * take it, and roots refer to it. */
+    /* Resident bytes and operands of an owner are plain whatever the kernel writes: others find
+     * them by name or position and expect numbers in order. */
+    bool plain =
+      l->to->value[v].region != NEAP_REGION_ARENA || chosen->out[k].kind == NEAP_LAYOUT_PLAIN;
+    /* The final value is the first version, also where a blocked one comes before it in time:
+     * readers that want plain bytes take it, and roots refer to it. */
     NEAP_TRY(add_version(l, old_out[k], v, node.phase, error));
     bool blocked = plain && chosen->out[k].kind != NEAP_LAYOUT_PLAIN;
     int bank = neap_graph_bank_wanted(l->from, &node, old_out[k], is_paired(&node, k, true));
@@ -196,7 +217,8 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
     }
     /* Blocked bytes, or those of another bank, first; the value as others want it behind. */
     char text[256];
-    snprintf(text, sizeof text, "%s.%s", l->to->value[v].name, elsewhere ? l->from->bank[bank].name : "blocked");
+    snprintf(text, sizeof text, "%s.%s", l->to->value[v].name,
+             elsewhere ? l->from->bank[bank].name : "blocked");
     neap_value_id first = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
     if (first < 0) return graph_no_memory(error);
     set_layout(&l->to->value[first], &chosen->out[k], 0);
@@ -207,8 +229,10 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Parameters and results of the graph: each value as it was defined; one that no node has mentioned is copied here. */
-static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_value_id **to, neap_error *error) {
+/* Parameters and results of the graph: each value as it was defined; one that no node has mentioned
+ * is copied here. */
+static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_value_id **to,
+                            neap_error *error) {
   *to = neap_arena_alloc(&l->to->arena, (size_t)NEAP_MAX(n, 1) * sizeof **to);
   if (*to == NULL) return graph_no_memory(error);
   for (int i = 0; i < n; i++) {
@@ -222,11 +246,13 @@ static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_
   return NEAP_OK;
 }
 
-/* Figures, parameters, nodes, results and what was fused; then the edges anew, since Reorders have come between. */
+/* Figures, parameters, nodes, results and what was fused; then the edges anew, since Reorders have
+ * come between. */
 static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   l->to->train = l->from->train;
   l->to->n_bank = l->from->n_bank;
-  l->to->bank = neap_arena_copy(&l->to->arena, l->from->bank, (size_t)l->from->n_bank * sizeof *l->from->bank);
+  l->to->bank =
+    neap_arena_copy(&l->to->arena, l->from->bank, (size_t)l->from->n_bank * sizeof *l->from->bank);
   if (l->to->bank == NULL) return graph_no_memory(error);
   l->to->probe = l->from->probe;
   l->to->n_param = l->from->n_param;
@@ -236,23 +262,28 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   NEAP_TRY(copy_ids(l, l->from->n_output, l->from->output, &l->to->output, error));
   /* What was fused stays known, so that a name that is gone can be explained in the plan. */
   for (int i = 0; i < l->from->n_gone; i++)
-    if (!graph_add_gone(l->to, l->from->gone[i].name, l->from->gone[i].into)) return graph_no_memory(error);
+    if (!graph_add_gone(l->to, l->from->gone[i].name, l->from->gone[i].into))
+      return graph_no_memory(error);
   for (int i = 0; i < l->from->n_rewrite; i++) {
     neap_rewrite row = l->from->rewrite[i];
     row.absorbed = neap_arena_strdup(&l->to->arena, row.absorbed);
     row.into = neap_arena_strdup(&l->to->arena, row.into);
-    if (row.absorbed == NULL || row.into == NULL || !graph_add_rewrite(l->to, &row)) return graph_no_memory(error);
+    if (row.absorbed == NULL || row.into == NULL || !graph_add_rewrite(l->to, &row))
+      return graph_no_memory(error);
   }
   return graph_make_edges(l->to, error);
 }
 
-/* One graph, from choice *next on, which is moved behind its last. *out is owned; nothing is left of a failure. */
-static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next, neap_graph **out,
-                                 neap_error *error) {
+/* One graph, from choice *next on, which is moved behind its last. *out is owned; nothing is left
+ * of a failure. */
+static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next,
+                                 neap_graph **out, neap_error *error) {
   layouter l = {.from = graph, .to = graph_new(graph->name), .choices = choices, .next = next};
   l.versions = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *l.versions);
   l.node = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *l.node);
-  neap_status status = l.to == NULL || l.versions == NULL || l.node == NULL ? graph_no_memory(error) : lay_out_nodes(&l, error);
+  neap_status status = l.to == NULL || l.versions == NULL || l.node == NULL
+                         ? graph_no_memory(error)
+                         : lay_out_nodes(&l, error);
   neap_free((void *)l.versions);
   neap_free(l.node);
   if (status != NEAP_OK) {
@@ -271,39 +302,46 @@ static int count_nodes(const neap_graph *graph) {
   return n;
 }
 
-/* Padding, Reorders, scratch and stash have come to what building counted; a subgraph's values are part of its owner's scratch. What
- * a kernel asks for is located at its node. */
+/* Padding, Reorders, scratch and stash have come to what building counted; a subgraph's values are
+ * part of its owner's scratch. What a kernel asks for is located at its node. */
 static neap_status check_bytes(const neap_graph *graph, size_t *total, neap_error *error) {
   char most[24];
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     *total = neap_size_add(*total, neap_align(value->bytes));
     if (value->bytes > NEAP_MOST_BYTES)
-      return neap_fail(error, NEAP_PLAN, "value \"%s\" would have more than the %s that a tensor may have in this layout",
-                       value->name, neap_bytes_text((double)NEAP_MOST_BYTES, most));
+      return neap_fail(
+        error, NEAP_PLAN,
+        "value \"%s\" would have more than the %s that a tensor may have in this layout",
+        value->name, neap_bytes_text((double)NEAP_MOST_BYTES, most));
   }
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     *total = neap_size_add(*total, neap_align(node->choice.scratch_bytes));
     neap_error inner = {0};
     if (node->choice.scratch_bytes > NEAP_MOST_BYTES)
-      neap_fail(&inner, NEAP_PLAN, "its kernel asks for more scratch than %s", neap_bytes_text((double)NEAP_MOST_BYTES, most));
+      neap_fail(&inner, NEAP_PLAN, "its kernel asks for more scratch than %s",
+                neap_bytes_text((double)NEAP_MOST_BYTES, most));
     else if (*total > NEAP_MOST_GRAPH_BYTES)
       neap_fail(&inner, NEAP_PLAN, "values and scratch have more than %s in all",
                 neap_bytes_text((double)NEAP_MOST_GRAPH_BYTES, most));
-    if (inner.code != NEAP_OK) return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
+    if (inner.code != NEAP_OK)
+      return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
     for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_bytes(node->sub[s], total, error));
   }
   return NEAP_OK;
 }
 
-neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices, neap_graph **out, neap_error *error) {
+neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices,
+                               neap_graph **out, neap_error *error) {
   int next = 0, n = count_nodes(graph);
-  if (choices->n != n) return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
+  if (choices->n != n)
+    return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
   neap_graph *made;
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
   neap_status status = neap_graph_repeat(made, choices->n_again, choices->again, error);
-  if (status == NEAP_OK && !choices->no_constants) status = graph_mark_constants(made, choices->hold_constants, error);
+  if (status == NEAP_OK && !choices->no_constants)
+    status = graph_mark_constants(made, choices->hold_constants, error);
   size_t total = 0;
   if (status == NEAP_OK) status = check_bytes(made, &total, error);
   if (status == NEAP_OK && NEAP_DEBUG) graph_check(made), graph_check_laid_out(made);

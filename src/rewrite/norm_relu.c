@@ -1,6 +1,7 @@
-/* norm_relu.c: BatchNorm, then Relu of its output alone, becomes BatchNorm with relu = true: one pass over memory less in each
- * direction, and the backward reads a mask of bits instead of an activation. Before the gradient is taken. Every value that stays
- * keeps its result, and one is removed only when nobody can ask for it.
+/* norm_relu.c: BatchNorm, then Relu of its output alone, becomes BatchNorm with relu = true: one
+ * pass over memory less in each direction, and the backward reads a mask of bits instead of an
+ * activation. Before the gradient is taken. Every value that stays keeps its result, and one is
+ * removed only when nobody can ask for it.
  */
 #include "rewrite/rewrite_int.h"
 
@@ -15,20 +16,26 @@ static int n_readers(const neap_graph *graph, neap_value_id v, int *reader) {
   return n;
 }
 
-/* BatchNorm takes over the Relu's output value, so that readers and names stay. The Relu keeps its place in the list with no
- * input and an output that nobody reads: node numbers do not move here, finish.c takes it out. */
+/* BatchNorm takes over the Relu's output value, so that readers and names stay. The Relu keeps its
+ * place in the list with no input and an output that nobody reads: node numbers do not move here,
+ * finish.c takes it out. */
 neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error) {
   neap_graph *graph = neap_builder_graph(b);
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *norm = &graph->node[n];
-    int relu_attr = strcmp(norm->op->name, "BatchNorm") == 0 ? neap_op_attr_index(norm->op, "relu") : -1, reader = -1;
-    if (relu_attr < 0 || norm->phase != NEAP_PHASE_FORWARD || norm->attrs[relu_attr].i != 0) continue;
+    int relu_attr =
+          strcmp(norm->op->name, "BatchNorm") == 0 ? neap_op_attr_index(norm->op, "relu") : -1,
+        reader = -1;
+    if (relu_attr < 0 || norm->phase != NEAP_PHASE_FORWARD || norm->attrs[relu_attr].i != 0)
+      continue;
     neap_value_id y = norm->out[0];
     if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0 ||
         !neap_builder_may_go(b, y, next_op))
       continue;
     neap_node *relu = &graph->node[reader];
-    if (neap_builder_options(b)->n_bank > 0 && !graph_same_bank(relu->device, norm->device)) continue; /* each works in its own */
+    /* each works in its own */
+    if (neap_builder_options(b)->n_bank > 0 && !graph_same_bank(relu->device, norm->device))
+      continue;
     neap_value_id z = relu->out[0];
     if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name &&
         !graph_add_gone(graph, graph->value[y].name, norm->name))

@@ -7,7 +7,8 @@ static const neap_pass passes[] = {
   {NULL, NEAP_PASS_FORWARD, NULL},
 };
 
-neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options, neap_graph **out, neap_error *error) {
+neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options,
+                               neap_graph **out, neap_error *error) {
   bool as_written = options != NULL && (options->no_rewrite || options->keep_all || options->by_op);
   return neap_build(net, options, as_written ? NULL : passes, out, error);
 }

@@ -1,15 +1,19 @@
-/* repeat.c: recomputation. A forward node that runs again in the backward pass need not have its outputs kept until then.
+/* repeat.c: recomputation. A forward node that runs again in the backward pass need not have its
+ * outputs kept until then.
  *
- * A repetition is a node of its own with values of its own ("h.again"), made by the same kernel from the same bytes: planner,
- * verifier and runners know nothing of it, and results are the same to the last bit. Random numbers too: a repetition keeps the
- * stream. Which nodes are worth it is the planner's affair (plan/recompute.c); it says so in neap_choices, and lay_out does it.
+ * A repetition is a node of its own with values of its own ("h.again"), made by the same kernel
+ * from the same bytes: planner, verifier and runners know nothing of it, and results are the same
+ * to the last bit. Random numbers too: a repetition keeps the stream. Which nodes are worth it is
+ * the planner's affair (plan/recompute.c); it says so in neap_choices, and lay_out does it.
  *
- * Repetitions stand right before the first backward node that wants one of them, in the order of what they repeat, and order
- * edges hold each back until all that stands before it has run: else they could be sorted to where nothing is saved.
+ * Repetitions stand right before the first backward node that wants one of them, in the order of
+ * what they repeat, and order edges hold each back until all that stands before it has run: else
+ * they could be sorted to where nothing is saved.
  *
- * INVARIANT: a node is repeated at most once, and only if it is forward, without effects but random numbers, and all it makes
- * is transient; what it reads is neither freed nor overwritten before the backward pass is over. What an update reads (running
- * statistics) is the first run's, so that no repetition stands among commits.
+ * INVARIANT: a node is repeated at most once, and only if it is forward, without effects but random
+ * numbers, and all it makes is transient; what it reads is neither freed nor overwritten before the
+ * backward pass is over. What an update reads (running statistics) is the first run's, so that no
+ * repetition stands among commits.
  */
 #include "rewrite/rewrite_int.h"
 
@@ -19,17 +23,21 @@
 /* The last node that may want a repetition: a Reorder behind it belongs to an update. */
 static int last_backward(const neap_graph *graph) {
   int n = graph->n_node - 1;
-  while (n >= 0 && (graph->node[n].phase != NEAP_PHASE_BACKWARD || strcmp(graph->node[n].op->name, "Reorder") == 0)) n--;
+  while (n >= 0 && (graph->node[n].phase != NEAP_PHASE_BACKWARD ||
+                    strcmp(graph->node[n].op->name, "Reorder") == 0))
+    n--;
   return n;
 }
 
-/* Whether the graph overwrites the storage of v before the backward pass is over. Commits come last of all nodes but those that read
- * what was committed, and the backward pass may be among these: then a commit stands before it. */
+/* Whether the graph overwrites the storage of v before the backward pass is over. Commits come last
+ * of all nodes but those that read what was committed, and the backward pass may be among these:
+ * then a commit stands before it. */
 static bool is_rewritten_early(const neap_graph *graph, neap_value_id v) {
   int last = last_backward(graph);
   for (int w = 0; w < graph->n_value; w++) {
     const neap_value *value = &graph->value[w];
-    if (value->root != graph->value[v].root || value->node < 0 || w == graph->value[w].root) continue;
+    if (value->root != graph->value[v].root || value->node < 0 || w == graph->value[w].root)
+      continue;
     if (graph->node[value->node].phase != NEAP_PHASE_UPDATE || value->node < last) return true;
   }
   return false;
@@ -38,14 +46,16 @@ static bool is_rewritten_early(const neap_graph *graph, neap_value_id v) {
 /* Whether a Free ends v: nobody may read it behind that. */
 static bool is_freed(const neap_graph *graph, neap_value_id v) {
   for (int n = 0; n < graph->n_node; n++)
-    for (int i = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < graph->node[n].n_in; i++)
+    for (int i = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < graph->node[n].n_in;
+         i++)
       if (graph->node[n].in[i] == v) return true;
   return false;
 }
 
 bool neap_graph_can_repeat(const neap_graph *graph, int n) {
   const neap_node *node = &graph->node[n];
-  if (node->phase != NEAP_PHASE_FORWARD || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0) return false;
+  if (node->phase != NEAP_PHASE_FORWARD || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
+    return false;
   if (node->n_sub > 0 || node->n_enforced > 0 || node->n_in == 0 || node->repeats > 0) return false;
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &graph->value[node->out[k]];
@@ -54,7 +64,9 @@ bool neap_graph_can_repeat(const neap_graph *graph, int n) {
   for (int i = 0; i < node->n_in; i++) {
     neap_value_id v = node->in[i];
     if (v < 0) continue;
-    if (is_freed(graph, v) || (graph->value[v].region != NEAP_REGION_ARENA && is_rewritten_early(graph, v))) return false;
+    if (is_freed(graph, v) ||
+        (graph->value[v].region != NEAP_REGION_ARENA && is_rewritten_early(graph, v)))
+      return false;
   }
   return true;
 }
@@ -73,11 +85,12 @@ typedef struct repeater {
 /* The old node whose repetition gives v; -1: v is kept. */
 static int repeated_maker(const repeater *r, neap_value_id v) {
   int maker = v >= 0 ? r->graph->value[v].node : -1;
-  return maker >= 0 && maker < r->n_old && r->again[maker] && r->twin[v] == NEAP_NO_VALUE ? maker : -1;
+  return maker >= 0 && maker < r->n_old && r->again[maker] && r->twin[v] == NEAP_NO_VALUE ? maker
+                                                                                          : -1;
 }
 
-/* Marks what has to be repeated for node n to find its inputs; returns the lowest, or n where nothing is. From the highest down,
- * since inputs come from lower nodes. */
+/* Marks what has to be repeated for node n to find its inputs; returns the lowest, or n where
+ * nothing is. From the highest down, since inputs come from lower nodes. */
 static int mark_wanted(repeater *r, int n) {
   int lowest = n;
   for (int at = n; at >= lowest; at--) {
@@ -99,7 +112,8 @@ static neap_value_id seen(const repeater *r, neap_value_id v) {
 
 /* A node's own list of operands, as the backward sees its inputs. */
 static bool redirect(repeater *r, neap_node *node) {
-  neap_value_id *ids = neap_arena_alloc(&r->graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
+  neap_value_id *ids =
+    neap_arena_alloc(&r->graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
   if (ids == NULL) return false;
   for (int i = 0; i < node->n_in; i++) ids[i] = seen(r, node->in[i]);
   for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
@@ -169,11 +183,13 @@ static bool take_room(repeater *r, int n_again) {
   r->done = neap_alloc_zeroed(n);
   r->place = neap_alloc_zeroed(n * sizeof *r->place);
   r->twin = neap_alloc(m * sizeof *r->twin);
-  if (r->old == NULL || r->again == NULL || r->wanted == NULL || r->done == NULL || r->place == NULL || r->twin == NULL)
+  if (r->old == NULL || r->again == NULL || r->wanted == NULL || r->done == NULL ||
+      r->place == NULL || r->twin == NULL)
     return false;
   for (size_t v = 0; v < m; v++) r->twin[v] = NEAP_NO_VALUE;
   neap_copy_bytes(r->old, graph->node, (size_t)graph->n_node * sizeof *r->old);
-  return neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + n_again + 1, sizeof *graph->node);
+  return neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + n_again + 1,
+                        sizeof *graph->node);
 }
 
 static void end_room(repeater *r) {
@@ -185,8 +201,10 @@ static void end_room(repeater *r) {
   neap_free(r->twin);
 }
 
-/* All but the edges. After a failure the graph is as it was: its owner frees every subgraph once. */
-static neap_status repeat_nodes(neap_graph *graph, int n_again, const int *again, neap_error *error) {
+/* All but the edges. After a failure the graph is as it was: its owner frees every subgraph
+ * once. */
+static neap_status repeat_nodes(neap_graph *graph, int n_again, const int *again,
+                                neap_error *error) {
   repeater r = {.graph = graph, .last = last_backward(graph)};
   int n_value = graph->n_value;
   neap_status status = NEAP_OK;
@@ -212,19 +230,22 @@ neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, 
   for (int i = 0; i < n_again; i++)
     if (again[i] < 0 || again[i] >= graph->n_node || (i > 0 && again[i] <= again[i - 1]) ||
         !neap_graph_can_repeat(graph, again[i]))
-      return neap_fail(error, NEAP_PLAN, "op %d of \"%s\" can't be repeated for the backward pass", again[i] + 1,
-                       graph->name != NULL ? graph->name : "?");
+      return neap_fail(error, NEAP_PLAN, "op %d of \"%s\" can't be repeated for the backward pass",
+                       again[i] + 1, graph->name != NULL ? graph->name : "?");
   NEAP_TRY(repeat_nodes(graph, n_again, again, error));
   return graph_make_edges(graph, error);
 }
 
-neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again, neap_graph **out, neap_error *error) {
+neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again,
+                              neap_graph **out, neap_error *error) {
   neap_graph *sketch = graph_new(graph->name);
   *out = NULL;
   if (sketch == NULL) return graph_no_memory(error);
   neap_status status = NEAP_OK;
-  if (neap_list_grow(&sketch->node, &sketch->cap_node, graph->n_node + n_again + 1, sizeof *sketch->node) &&
-      neap_list_grow(&sketch->value, &sketch->cap_value, graph->n_value + 2 * n_again + 1, sizeof *sketch->value)) {
+  if (neap_list_grow(&sketch->node, &sketch->cap_node, graph->n_node + n_again + 1,
+                     sizeof *sketch->node) &&
+      neap_list_grow(&sketch->value, &sketch->cap_value, graph->n_value + 2 * n_again + 1,
+                     sizeof *sketch->value)) {
     neap_copy_bytes(sketch->node, graph->node, (size_t)graph->n_node * sizeof *sketch->node);
     neap_copy_bytes(sketch->value, graph->value, (size_t)graph->n_value * sizeof *sketch->value);
     sketch->n_node = graph->n_node, sketch->n_value = graph->n_value;

@@ -9,8 +9,8 @@
 neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error); /* norm_relu.c */
 neap_status rewrite_fuse(neap_builder *b, int next_op, neap_error *error);      /* fuse.c */
 
-/* constant.c: gives the values of a laid-out top-level graph that depend on nothing but parameters and state the graph does
- * not write region CONSTANT; those on the way to others only if `all`. */
+/* constant.c: gives the values of a laid-out top-level graph that depend on nothing but parameters
+ * and state the graph does not write region CONSTANT; those on the way to others only if `all`. */
 neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error);
 
 #endif

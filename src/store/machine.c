@@ -13,7 +13,9 @@ static void read_cpuinfo(const char *key, char *value, size_t size) {
   char line[4096];
   while (value[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
     char *colon = strchr(line, ':');
-    if (colon == NULL || strncmp(line, key, strlen(key)) != 0 || strchr(" \t:", line[strlen(key)]) == NULL) continue;
+    if (colon == NULL || strncmp(line, key, strlen(key)) != 0 ||
+        strchr(" \t:", line[strlen(key)]) == NULL)
+      continue;
     colon += 1 + strspn(colon + 1, " \t");
     snprintf(value, size, "%.*s", (int)strcspn(colon, "\n"), colon);
   }
@@ -46,10 +48,11 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
   char cpu[128];
   read_cpuinfo("model name", cpu, sizeof cpu);
   /* The update changes nothing; it makes RETURNING give the row that is there. */
-  neap_sql sql = neap_sql_new(store,
-                              "INSERT INTO machine (cpu, isa, n_core, ram_bytes) VALUES (?, ?, ?, ?) "
-                              "ON CONFLICT DO UPDATE SET cpu = excluded.cpu RETURNING machine_id",
-                              "the machine is not stored");
+  neap_sql sql =
+    neap_sql_new(store,
+                 "INSERT INTO machine (cpu, isa, n_core, ram_bytes) VALUES (?, ?, ?, ?) "
+                 "ON CONFLICT DO UPDATE SET cpu = excluded.cpu RETURNING machine_id",
+                 "the machine is not stored");
   neap_sql_text(&sql, cpu[0] != '\0' ? cpu : "unknown");
   neap_sql_text(&sql, widest_isa());
   neap_sql_int(&sql, sysconf(_SC_NPROCESSORS_ONLN));

@@ -35,9 +35,12 @@ static void make_directories(char *path) {
 }
 
 /* Whether the file's first page can be read: opening alone touches nothing. */
-static int try_read(sqlite3 *db) { return sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL); }
+static int try_read(sqlite3 *db) {
+  return sqlite3_exec(db, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL);
+}
 
-/* Opens under `name` (a path or URI) in place of what was open. The result code of the first read, which is what tells. */
+/* Opens under `name` (a path or URI) in place of what was open. The result code of the first read,
+ * which is what tells. */
 static int open_as(neap_store *store, const char *name, int flags) {
   sqlite3_close(store->db);
   store->db = NULL;
@@ -46,8 +49,8 @@ static int open_as(neap_store *store, const char *name, int flags) {
   return rc == SQLITE_OK ? try_read(store->db) : rc;
 }
 
-/* In WAL mode even readers make files beside the database. Where the directory forbids it, and no log is left behind by a
- * writer, the file is read as one that nobody changes. */
+/* In WAL mode even readers make files beside the database. Where the directory forbids it, and no
+ * log is left behind by a writer, the file is read as one that nobody changes. */
 static int open_immutable(neap_store *store) {
   neap_buffer name = {0};
   neap_buffer_add(&name, "%s-wal", store->path);
@@ -58,7 +61,9 @@ static int open_immutable(neap_store *store) {
   for (const char *c = store->path; *c != '\0'; c++)
     neap_buffer_add(&name, strchr("?#%", *c) != NULL ? "%%%02x" : "%c", (unsigned char)*c);
   neap_buffer_add(&name, "?immutable=1");
-  int rc = has_log || name.failed ? SQLITE_CANTOPEN : open_as(store, name.text, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+  int rc = has_log || name.failed
+             ? SQLITE_CANTOPEN
+             : open_as(store, name.text, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
   neap_buffer_fini(&name);
   return rc;
 }
@@ -66,7 +71,8 @@ static int open_immutable(neap_store *store) {
 /* For writing, else for reading, else as a file that nobody changes. */
 static neap_status open_file(neap_store *store, neap_error *error) {
   int rc = open_as(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-  if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_IOERR)
+  if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY ||
+      (rc & 0xff) == SQLITE_IOERR)
     rc = open_as(store, store->path, SQLITE_OPEN_READONLY);
   if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY) rc = open_immutable(store);
   if (rc != SQLITE_OK) return neap_store_fail(store, rc, lost, error);
@@ -76,8 +82,10 @@ static neap_status open_file(neap_store *store, neap_error *error) {
 
 /* What every connection sets for itself, and the tables, of this version. */
 static neap_status set_up(neap_store *store, neap_error *error) {
-  NEAP_TRY(neap_store_exec(store, "PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL", lost, error));
-  /* May be refused while another process opens the same new file; that one sets it, and it stays with the file. */
+  NEAP_TRY(
+    neap_store_exec(store, "PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL", lost, error));
+  /* May be refused while another process opens the same new file; that one sets it, and it stays
+   * with the file. */
   if (!store->readonly) sqlite3_exec(store->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
   return neap_store_migrate(store, error);
 }
@@ -123,4 +131,6 @@ neap_store *neap_store_retain(neap_store *store) {
 
 const char *neap_store_path(const neap_store *store) { return store->path; }
 bool neap_store_is_readonly(const neap_store *store) { return store->readonly; }
-void neap_store_set_timeout(neap_store *store, int milliseconds) { sqlite3_busy_timeout(store->db, milliseconds); }
+void neap_store_set_timeout(neap_store *store, int milliseconds) {
+  sqlite3_busy_timeout(store->db, milliseconds);
+}

@@ -1,8 +1,8 @@
 /* plan.c: plans found by key and added with all their rows.
  *
  * INVARIANT: a plan stands in the file with all its rows or not at all: one transaction each.
- * A plan belongs to one net row, so that its rows carry that net's names; a hit found under another net is told apart by
- * same_net, and the driver adds it again under its own.
+ * A plan belongs to one net row, so that its rows carry that net's names; a hit found under another
+ * net is told apart by same_net, and the driver adds it again under its own.
  */
 #include "store/store_int.h"
 
@@ -10,24 +10,27 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- find -------------------------------------------------------------------------------------------------------- */
+/* ---- find ------------------------------------------------------------------------------------ */
 
 /* A column copied into the handle: what find_plan gives lives until the next call. */
 static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_error *error) {
   const char *text = (const char *)sqlite3_column_text(sql->stmt, column);
   neap_free(*to);
   *to = neap_strdup(text != NULL ? text : "");
-  return *to != NULL ? NEAP_OK : neap_fail_memory(error, text != NULL ? strlen(text) : 1, "a stored plan");
+  return *to != NULL ? NEAP_OK
+                     : neap_fail_memory(error, text != NULL ? strlen(text) : 1, "a stored plan");
 }
 
-neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text, const char *net_name,
-                                 const char *net_text, int64_t *plan_id, bool *same_net, const char **choices,
-                                 const char **plan_text, neap_error *error) {
-  neap_sql sql = neap_sql_new(store,
-                              "SELECT p.plan_id, n.name = ?3 AND n.text = ?4 AS same_net, p.choices, p.plan_text "
-                              "FROM plan p JOIN net n USING (net_id) WHERE p.key = ?1 AND p.key_text = ?2 "
-                              "ORDER BY same_net DESC, p.plan_id DESC LIMIT 1",
-                              "stored plans can't be read");
+neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text,
+                                 const char *net_name, const char *net_text, int64_t *plan_id,
+                                 bool *same_net, const char **choices, const char **plan_text,
+                                 neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "SELECT p.plan_id, n.name = ?3 AND n.text = ?4 AS same_net, p.choices, p.plan_text "
+    "FROM plan p JOIN net n USING (net_id) WHERE p.key = ?1 AND p.key_text = ?2 "
+    "ORDER BY same_net DESC, p.plan_id DESC LIMIT 1",
+    "stored plans can't be read");
   neap_sql_text(&sql, key);
   neap_sql_text(&sql, key_text);
   neap_sql_text(&sql, net_name);
@@ -51,7 +54,7 @@ neap_status neap_store_find_plan(neap_store *store, const char *key, const char 
   return status;
 }
 
-/* ---- add --------------------------------------------------------------------------------------------------------- */
+/* ---- add ------------------------------------------------------------------------------------- */
 
 /* Runs a statement that gives one id, as by RETURNING, and ends it; 0 when it gives no row. */
 static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
@@ -63,13 +66,15 @@ static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
   return status;
 }
 
-/* The row of the net with this name and text, made or found; the newest script that made it is kept. */
-static neap_status insert_net(neap_store *store, const neap_store_plan *row, const char *lost, int64_t *net_id,
-                              neap_error *error) {
-  neap_sql sql = neap_sql_new(store,
-                              "INSERT INTO net (hash, name, file, text, created_at) VALUES (?, ?, ?, ?, ?) "
-                              "ON CONFLICT (name, text) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id",
-                              lost);
+/* The row of the net with this name and text, made or found; the newest script that made it is
+ * kept. */
+static neap_status insert_net(neap_store *store, const neap_store_plan *row, const char *lost,
+                              int64_t *net_id, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "INSERT INTO net (hash, name, file, text, created_at) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (name, text) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id",
+    lost);
   neap_sql_text(&sql, row->net_hash != NULL ? row->net_hash : "");
   neap_sql_text(&sql, row->net_name);
   neap_sql_text(&sql, row->net_file);
@@ -78,11 +83,12 @@ static neap_status insert_net(neap_store *store, const neap_store_plan *row, con
   return run_for_id(&sql, net_id, error);
 }
 
-/* The plan that another process, or an earlier run, has stored for this net and key in the meantime. One whose key text
- * differs (two texts with one hash) makes room. */
-static neap_status find_stored(neap_store *store, int64_t net_id, const neap_store_plan *row, const char *lost, int64_t *plan_id,
-                               neap_error *error) {
-  neap_sql sql = neap_sql_new(store, "DELETE FROM plan WHERE net_id = ? AND key = ? AND key_text <> ?", lost);
+/* The plan that another process, or an earlier run, has stored for this net and key in the
+ * meantime. One whose key text differs (two texts with one hash) makes room. */
+static neap_status find_stored(neap_store *store, int64_t net_id, const neap_store_plan *row,
+                               const char *lost, int64_t *plan_id, neap_error *error) {
+  neap_sql sql =
+    neap_sql_new(store, "DELETE FROM plan WHERE net_id = ? AND key = ? AND key_text <> ?", lost);
   neap_sql_int(&sql, net_id);
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, row->key_text);
@@ -97,28 +103,35 @@ static neap_status find_stored(neap_store *store, int64_t net_id, const neap_sto
 
 /* Binds in the order of insert_plan's columns, from arena_bytes to frame_bytes. */
 static void bind_sizes(neap_sql *sql, const neap_plan *plan) {
-  static const neap_region resident[] = {NEAP_REGION_PARAMETER, NEAP_REGION_GRADIENT, NEAP_REGION_STATE,
-                                         NEAP_REGION_IO,        NEAP_REGION_CONSTANT, NEAP_REGION_FRAME};
+  static const neap_region resident[] = {NEAP_REGION_PARAMETER, NEAP_REGION_GRADIENT,
+                                         NEAP_REGION_STATE,     NEAP_REGION_IO,
+                                         NEAP_REGION_CONSTANT,  NEAP_REGION_FRAME};
   neap_sql_int(sql, (int64_t)plan->arena_bytes);
   neap_sql_int(sql, (int64_t)plan->lower_bound_bytes);
   neap_sql_int(sql, plan->proved);
   neap_sql_int(sql, (int64_t)plan->baseline_bytes);
   neap_sql_int(sql, plan->peak_step + 1);
-  for (int i = 0; i < NEAP_COUNT(resident); i++) neap_sql_int(sql, (int64_t)plan->region_bytes[resident[i]]);
+  for (int i = 0; i < NEAP_COUNT(resident); i++)
+    neap_sql_int(sql, (int64_t)plan->region_bytes[resident[i]]);
 }
 
-/* The plan's own row. What NULL leaves unsaid gets the value that means so: no options, the usual dtype. */
-static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *row, const neap_plan *plan,
-                               const char *lost, int64_t *plan_id, neap_error *error) {
+/* The plan's own row. What NULL leaves unsaid gets the value that means so: no options, the usual
+ * dtype. */
+static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *row,
+                               const neap_plan *plan, const char *lost, int64_t *plan_id,
+                               neap_error *error) {
   int64_t now = (int64_t)time(NULL);
-  neap_sql sql = neap_sql_new(
-    store,
-    "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, dtype, executor, n_thread, budget_bytes, options, "
-    "planner_version, kernel_set, choices, plan_text, arena_bytes, lower_bound_bytes, proved, baseline_bytes, "
-    "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, constant_bytes, frame_bytes, plan_ns, "
-    "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id",
-    lost);
+  neap_sql sql = neap_sql_new(store,
+                              "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, "
+                              "dtype, executor, n_thread, budget_bytes, options, "
+                              "planner_version, kernel_set, choices, plan_text, arena_bytes, "
+                              "lower_bound_bytes, proved, baseline_bytes, "
+                              "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, "
+                              "constant_bytes, frame_bytes, plan_ns, "
+                              "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
+                              "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+                              "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id",
+                              lost);
   neap_sql_int(&sql, net_id);
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, row->key_text);
@@ -143,9 +156,11 @@ static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_sto
   return run_for_id(&sql, plan_id, error);
 }
 
-/* Within a transaction: net, plan, ops, values; or the id of the same plan, which is there already. */
-static neap_status add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan, const neap_graph *graph,
-                            const char *lost, int64_t *plan_id, neap_error *error) {
+/* Within a transaction: net, plan, ops, values; or the id of the same plan, which is there
+ * already. */
+static neap_status add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan,
+                            const neap_graph *graph, const char *lost, int64_t *plan_id,
+                            neap_error *error) {
   int64_t net_id;
   NEAP_TRY(insert_net(store, row, lost, &net_id, error));
   NEAP_TRY(find_stored(store, net_id, row, lost, plan_id, error));
@@ -155,8 +170,9 @@ static neap_status add_plan(neap_store *store, const neap_store_plan *row, const
   return neap_store_insert_values(store, *plan_id, plan, graph, lost, error);
 }
 
-neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan, const neap_graph *graph,
-                                int64_t *plan_id, neap_error *error) {
+neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
+                                const neap_plan *plan, const neap_graph *graph, int64_t *plan_id,
+                                neap_error *error) {
   char lost[128];
   int64_t id = 0;
   snprintf(lost, sizeof lost, "the plan of net \"%.64s\" is not stored", row->net_name);
@@ -167,10 +183,12 @@ neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row, c
   return NEAP_OK;
 }
 
-/* ---- drop, touch ------------------------------------------------------------------------------------------------- */
+/* ---- drop, touch ----------------------------------------------------------------------------- */
 
-/* One statement whose only parameter is the plan's id. DB error, too, for a file that can only be read. */
-static neap_status run_on_plan(neap_store *store, const char *text, const char *lost, int64_t plan_id, neap_error *error) {
+/* One statement whose only parameter is the plan's id. DB error, too, for a file that can only be
+ * read. */
+static neap_status run_on_plan(neap_store *store, const char *text, const char *lost,
+                               int64_t plan_id, neap_error *error) {
   NEAP_TRY(neap_store_check_writable(store, lost, error));
   neap_sql sql = neap_sql_new(store, text, lost);
   neap_sql_int(&sql, plan_id);
@@ -181,13 +199,14 @@ static neap_status run_on_plan(neap_store *store, const char *text, const char *
 
 /* Its rows, its runs and theirs go with it. */
 neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error *error) {
-  return run_on_plan(store, "DELETE FROM plan WHERE plan_id = ?", "a plan that failed its check stays in the file", plan_id,
-                     error);
+  return run_on_plan(store, "DELETE FROM plan WHERE plan_id = ?",
+                     "a plan that failed its check stays in the file", plan_id, error);
 }
 
 /* A hit has been read back and verified. */
 neap_status neap_store_touch_plan(neap_store *store, int64_t plan_id, neap_error *error) {
   return run_on_plan(store,
-                     "UPDATE plan SET n_hit = n_hit + 1, used_at = unixepoch(), verified_at = unixepoch() WHERE plan_id = ?",
+                     "UPDATE plan SET n_hit = n_hit + 1, used_at = unixepoch(), verified_at = "
+                     "unixepoch() WHERE plan_id = ?",
                      "the use of a stored plan is not noted", plan_id, error);
 }

@@ -1,5 +1,6 @@
-/* plan_rows.c: the rows of one plan: what runs at each step, where each value lies, in names and numbers that a reader of
- * the database understands: steps and values count from 1, every row tells its layer and script line.
+/* plan_rows.c: the rows of one plan: what runs at each step, where each value lies, in names and
+ * numbers that a reader of the database understands: steps and values count from 1, every row tells
+ * its layer and script line.
  *
  * Subnets are not written out: the frame of a control op counts in its scratch_bytes.
  */
@@ -19,11 +20,12 @@ static bool is_made_up(const char *part, const char *type) {
   return part[strspn(part, "0123456789")] == '\0';
 }
 
-/* The layer of an op: its name, or only its scope where the name adds nothing to it. The backward belongs to its forward.
- * Writes at most `size` bytes; returns text. */
+/* The layer of an op: its name, or only its scope where the name adds nothing to it. The backward
+ * belongs to its forward. Writes at most `size` bytes; returns text. */
 static const char *layer_of(const neap_graph *graph, int node, char *text, size_t size) {
   const neap_node *n = &graph->node[node];
-  if (n->forward >= 0 && n->forward < graph->n_node && n->forward != node) n = &graph->node[n->forward];
+  if (n->forward >= 0 && n->forward < graph->n_node && n->forward != node)
+    n = &graph->node[n->forward];
   const char *slash = strrchr(n->name, '/');
   const char *part = slash != NULL ? slash + 1 : n->name;
   bool scope_says_it = n->scope != NULL && n->scope[0] != '\0' && is_made_up(part, n->op->name);
@@ -32,24 +34,30 @@ static const char *layer_of(const neap_graph *graph, int node, char *text, size_
 }
 
 /* NULL, hence null in the file, where unknown. */
-static const char *line_of(const neap_node *node) { return node->line != NULL && node->line[0] != '\0' ? node->line : NULL; }
+static const char *line_of(const neap_node *node) {
+  return node->line != NULL && node->line[0] != '\0' ? node->line : NULL;
+}
 
-/* "dnnl abcd:16b": the engine, and the layout of the first output (else input) that is not plain. */
-static const char *kernel_of(const neap_graph *graph, const neap_node *node, char *text, size_t size) {
+/* "dnnl abcd:16b": the engine, and the layout of the first output (else input) that is not
+ * plain. */
+static const char *kernel_of(const neap_graph *graph, const neap_node *node, char *text,
+                             size_t size) {
   if ((node->op->effects & NEAP_EFFECT_CONTROL) != 0) return "control";
   const char *engine = neap_engine_name(node->choice.engine);
   for (int i = 0; i < node->n_out + node->n_in; i++) {
     int v = i < node->n_out ? node->out[i] : node->in[i - node->n_out];
     if (v == NEAP_NO_VALUE || graph->value[v].layout.kind == NEAP_LAYOUT_PLAIN) continue;
     char layout[NEAP_LAYOUT_TEXT];
-    snprintf(text, size, "%s %s", engine, neap_layout_text(&graph->value[v].layout, graph->value[v].type.shape.n_dim, layout));
+    snprintf(text, size, "%s %s", engine,
+             neap_layout_text(&graph->value[v].layout, graph->value[v].type.shape.n_dim, layout));
     return text;
   }
   return engine;
 }
 
 /* What a repetition saves: the bytes of what the node makes, between its steps. */
-static void bind_repetition(neap_sql *sql, const neap_plan *plan, const neap_graph *graph, const neap_node *node) {
+static void bind_repetition(neap_sql *sql, const neap_plan *plan, const neap_graph *graph,
+                            const neap_node *node) {
   char text[96], bytes_text[24];
   size_t bytes = 0;
   if (node->repeats == 0) {
@@ -59,20 +67,22 @@ static void bind_repetition(neap_sql *sql, const neap_plan *plan, const neap_gra
   }
   int first = neap_plan_step_of(plan, graph, node->repeats - 1) + 1;
   for (int k = 0; k < node->n_out; k++) bytes += graph->value[node->out[k]].bytes;
-  snprintf(text, sizeof text, "the budget has no room to keep %s from step %d", neap_bytes_text((double)bytes, bytes_text),
-           first);
+  snprintf(text, sizeof text, "the budget has no room to keep %s from step %d",
+           neap_bytes_text((double)bytes, bytes_text), first);
   neap_sql_int(sql, first);
   neap_sql_text(sql, text);
 }
 
-/* One row a step, in the plan's order. One statement, bound again for each row; the caller's transaction is around it. */
-neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
-                                  const char *lost, neap_error *error) {
-  neap_sql sql = neap_sql_new(store,
-                              "INSERT INTO plan_op (plan_id, step, type, name, layer, line, phase, kernel, flop, read_bytes, "
-                              "write_bytes, scratch_bytes, live_bytes, recomputes, reason) "
-                              "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                              lost);
+/* One row a step, in the plan's order. One statement, bound again for each row; the caller's
+ * transaction is around it. */
+neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan,
+                                  const neap_graph *graph, const char *lost, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "INSERT INTO plan_op (plan_id, step, type, name, layer, line, phase, kernel, flop, read_bytes, "
+    "write_bytes, scratch_bytes, live_bytes, recomputes, reason) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    lost);
   neap_status status = NEAP_OK;
   for (int step = 0; step < plan->n_node && status == NEAP_OK; step++) {
     int at = plan->order[step];
@@ -98,7 +108,7 @@ neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap
   return status;
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* The name of a value, or a made-up label for one without. */
 static const char *label_of(const neap_graph *graph, int value, char text[32]) {
@@ -108,13 +118,14 @@ static const char *label_of(const neap_graph *graph, int value, char text[32]) {
   return text;
 }
 
-/* The node that makes the value, else the first that reads it; -1: nobody. `reader` has one entry a value. */
+/* The node that makes the value, else the first that reads it; -1: nobody. `reader` has one entry a
+ * value. */
 static int owner_of(const neap_graph *graph, int value, const int *reader) {
   return graph->value[value].node >= 0 ? graph->value[value].node : reader[value];
 }
 
-/* reader[v] = first node that reads v, or -1: the nodes are walked from the last to the first, so that the first stays. From
- * neap_alloc; NULL when refused. */
+/* reader[v] = first node that reads v, or -1: the nodes are walked from the last to the first, so
+ * that the first stays. From neap_alloc; NULL when refused. */
 static int *first_readers(const neap_graph *graph) {
   int *reader = neap_alloc((size_t)graph->n_value * sizeof *reader);
   if (reader == NULL) return NULL;
@@ -126,18 +137,22 @@ static int *first_readers(const neap_graph *graph) {
 }
 
 /* How the value got its bytes, with whom, and why not in place. */
-static const char *detail_of(const neap_plan *plan, const neap_graph *graph, int value, char *text, size_t size) {
+static const char *detail_of(const neap_plan *plan, const neap_graph *graph, int value, char *text,
+                             size_t size) {
   const neap_place *place = &plan->place[value];
   char label[32];
   bool has_partner = place->partner >= 0 && place->partner < graph->n_value;
-  const char *refusal = place->refusal != NEAP_REFUSAL_NONE ? neap_refusal_words(place->refusal) : "";
+  const char *refusal =
+    place->refusal != NEAP_REFUSAL_NONE ? neap_refusal_words(place->refusal) : "";
   snprintf(text, size, "%s%s%s%s%s", neap_reason_words(place->reason), has_partner ? ": " : "",
-           has_partner ? label_of(graph, place->partner, label) : "", refusal[0] != '\0' ? "; not in place: " : "", refusal);
+           has_partner ? label_of(graph, place->partner, label) : "",
+           refusal[0] != '\0' ? "; not in place: " : "", refusal);
   return text;
 }
 
 /* Binds in the order of the columns in neap_store_insert_values, from value_no. */
-static void bind_value(neap_sql *sql, const neap_plan *plan, const neap_graph *graph, int v, int owner) {
+static void bind_value(neap_sql *sql, const neap_plan *plan, const neap_graph *graph, int v,
+                       int owner) {
   const neap_value *value = &graph->value[v];
   const neap_place *place = &plan->place[v];
   char label[32], layer[256], layout[NEAP_LAYOUT_TEXT], shape[NEAP_SHAPE_TEXT], detail[512];
@@ -160,14 +175,17 @@ static void bind_value(neap_sql *sql, const neap_plan *plan, const neap_graph *g
   neap_sql_text(sql, detail_of(plan, graph, v, detail, sizeof detail));
 }
 
-/* One row a value. A value without a definition (an input, a parameter) stands under the first op that reads it. */
-neap_status neap_store_insert_values(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
-                                     const char *lost, neap_error *error) {
+/* One row a value. A value without a definition (an input, a parameter) stands under the first op
+ * that reads it. */
+neap_status neap_store_insert_values(neap_store *store, int64_t plan_id, const neap_plan *plan,
+                                     const neap_graph *graph, const char *lost, neap_error *error) {
   int *reader = first_readers(graph);
-  if (reader == NULL) return neap_fail_memory(error, (size_t)graph->n_value * sizeof *reader, "the rows of a plan");
+  if (reader == NULL)
+    return neap_fail_memory(error, (size_t)graph->n_value * sizeof *reader, "the rows of a plan");
   neap_sql sql =
     neap_sql_new(store,
-                 "INSERT INTO plan_value (plan_id, value_no, storage_no, blob, layer, line, role, region, dtype, layout, "
+                 "INSERT INTO plan_value (plan_id, value_no, storage_no, blob, layer, line, role, "
+                 "region, dtype, layout, "
                  "shape, bytes, offset_bytes, first_step, last_step, kept, reason, detail) "
                  "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                  lost);

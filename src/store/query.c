@@ -7,12 +7,15 @@
 
 /* The user's own statement is at fault here, not the file: SQLite's words, with what was asked. */
 static neap_status fail_query(const neap_store *store, int rc, neap_error *error) {
-  bool users = (rc & 0xff) == SQLITE_ERROR || (rc & 0xff) == SQLITE_RANGE || (rc & 0xff) == SQLITE_MISMATCH;
-  return users ? neap_fail(error, NEAP_DB, "query: %s", sqlite3_errmsg(store->db)) : neap_store_fail(store, rc, "query", error);
+  bool users =
+    (rc & 0xff) == SQLITE_ERROR || (rc & 0xff) == SQLITE_RANGE || (rc & 0xff) == SQLITE_MISMATCH;
+  return users ? neap_fail(error, NEAP_DB, "query: %s", sqlite3_errmsg(store->db))
+               : neap_store_fail(store, rc, "query", error);
 }
 
 /* Exactly one statement, and one that only reads: a question can't lose what was measured. */
-static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **stmt, neap_error *error) {
+static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **stmt,
+                           neap_error *error) {
   const char *rest;
   int rc = sqlite3_prepare_v2(store->db, text, -1, stmt, &rest);
   if (rc != SQLITE_OK) return fail_query(store, rc, error);
@@ -21,7 +24,8 @@ static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **s
   rc = sqlite3_prepare_v2(store->db, rest, -1, &second, NULL);
   bool more = rc != SQLITE_OK || second != NULL;
   sqlite3_finalize(second);
-  if (more) return neap_fail(error, NEAP_DB, "query: one statement at a time, got more: \"%.60s\"", rest);
+  if (more)
+    return neap_fail(error, NEAP_DB, "query: one statement at a time, got more: \"%.60s\"", rest);
   if (!sqlite3_stmt_readonly(*stmt)) {
     neap_fail(error, NEAP_DB, "query: only statements that read are allowed here");
     return neap_hint(error, "to change rows: sqlite3 %s", store->path);
@@ -35,8 +39,11 @@ static int bind_at(sqlite3_stmt *stmt, int at, const neap_sql_value *value) {
     case NEAP_SQL_NULL: break;
     case NEAP_SQL_INTEGER: return sqlite3_bind_int64(stmt, at, value->integer);
     case NEAP_SQL_REAL: return sqlite3_bind_double(stmt, at, value->real);
-    case NEAP_SQL_TEXT: return sqlite3_bind_text64(stmt, at, value->text, value->n_text, SQLITE_TRANSIENT, SQLITE_UTF8);
-    case NEAP_SQL_BLOB: return sqlite3_bind_blob64(stmt, at, value->text, value->n_text, SQLITE_TRANSIENT);
+    case NEAP_SQL_TEXT:
+      return sqlite3_bind_text64(stmt, at, value->text, value->n_text, SQLITE_TRANSIENT,
+                                 SQLITE_UTF8);
+    case NEAP_SQL_BLOB:
+      return sqlite3_bind_blob64(stmt, at, value->text, value->n_text, SQLITE_TRANSIENT);
   }
   return sqlite3_bind_null(stmt, at);
 }
@@ -50,13 +57,17 @@ static int next_position(sqlite3_stmt *stmt, int at) {
 }
 
 /* By name where a parameter has one, else the next position. */
-static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n, const neap_sql_value *param, neap_error *error) {
+static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n,
+                            const neap_sql_value *param, neap_error *error) {
   int next = 0;
   for (int i = 0; i < n; i++) {
-    int at = param[i].name != NULL ? sqlite3_bind_parameter_index(stmt, param[i].name) : (next = next_position(stmt, next));
-    if (at == 0) return neap_fail(error, NEAP_DB, "query: it has no parameter \"%s\"", param[i].name);
+    int at = param[i].name != NULL ? sqlite3_bind_parameter_index(stmt, param[i].name)
+                                   : (next = next_position(stmt, next));
+    if (at == 0)
+      return neap_fail(error, NEAP_DB, "query: it has no parameter \"%s\"", param[i].name);
     if (at > sqlite3_bind_parameter_count(stmt))
-      return neap_fail(error, NEAP_DB, "query: it has %d parameters, got %d", sqlite3_bind_parameter_count(stmt), n);
+      return neap_fail(error, NEAP_DB, "query: it has %d parameters, got %d",
+                       sqlite3_bind_parameter_count(stmt), n);
     int rc = bind_at(stmt, at, &param[i]);
     if (rc != SQLITE_OK) return fail_query(store, rc, error);
   }
@@ -64,13 +75,15 @@ static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n, const 
 }
 
 /* DB error for a parameter of the statement that none of `param` is for. */
-static neap_status check_bound(sqlite3_stmt *stmt, int n, const neap_sql_value *param, neap_error *error) {
+static neap_status check_bound(sqlite3_stmt *stmt, int n, const neap_sql_value *param,
+                               neap_error *error) {
   int n_positional = 0;
   for (int i = 0; i < n; i++) n_positional += param[i].name == NULL;
   for (int at = 1; at <= sqlite3_bind_parameter_count(stmt); at++) {
     const char *name = sqlite3_bind_parameter_name(stmt, at);
     bool is_named = name != NULL && name[0] != '?', bound = !is_named && n_positional-- > 0;
-    for (int i = 0; i < n && is_named; i++) bound = bound || (param[i].name != NULL && strcmp(param[i].name, name) == 0);
+    for (int i = 0; i < n && is_named; i++)
+      bound = bound || (param[i].name != NULL && strcmp(param[i].name, name) == 0);
     if (bound) continue;
     if (!is_named) return neap_fail(error, NEAP_DB, "query: parameter %d has no value", at);
     return neap_fail(error, NEAP_DB, "query: the parameter \"%s\" has no value", name);
@@ -86,18 +99,21 @@ static void read_row(sqlite3_stmt *stmt, int n, neap_sql_value *value) {
                                        [SQLITE_BLOB] = NEAP_SQL_BLOB,
                                        [SQLITE_NULL] = NEAP_SQL_NULL};
   for (int i = 0; i < n; i++) {
-    value[i] = (neap_sql_value){.name = sqlite3_column_name(stmt, i), .type = type[sqlite3_column_type(stmt, i)]};
+    value[i] = (neap_sql_value){.name = sqlite3_column_name(stmt, i),
+                                .type = type[sqlite3_column_type(stmt, i)]};
     value[i].integer = sqlite3_column_int64(stmt, i);
     value[i].real = sqlite3_column_double(stmt, i);
     /* Last, since it may convert the value in place. */
-    value[i].text = value[i].type == NEAP_SQL_BLOB ? sqlite3_column_blob(stmt, i) : (const char *)sqlite3_column_text(stmt, i);
+    value[i].text = value[i].type == NEAP_SQL_BLOB ? sqlite3_column_blob(stmt, i)
+                                                   : (const char *)sqlite3_column_text(stmt, i);
     value[i].n_text = (size_t)sqlite3_column_bytes(stmt, i);
   }
 }
 
 /* `complete`: a parameter without a value is an error, not NULL. */
-static neap_status run_query(neap_store *store, const char *text, int n_param, const neap_sql_value *param, bool complete,
-                             neap_sql_row *row, void *context, neap_error *error) {
+static neap_status run_query(neap_store *store, const char *text, int n_param,
+                             const neap_sql_value *param, bool complete, neap_sql_row *row,
+                             void *context, neap_error *error) {
   sqlite3_stmt *stmt = NULL;
   neap_sql_value *value = NULL;
   neap_status status = prepare(store, text, &stmt, error);
@@ -121,20 +137,23 @@ done:
   return status;
 }
 
-neap_status neap_store_query(neap_store *store, const char *text, int n_param, const neap_sql_value *param, neap_sql_row *row,
-                             void *context, neap_error *error) {
+neap_status neap_store_query(neap_store *store, const char *text, int n_param,
+                             const neap_sql_value *param, neap_sql_row *row, void *context,
+                             neap_error *error) {
   return run_query(store, text, n_param, param, false, row, context, error);
 }
 
-neap_status neap_store_query_complete(neap_store *store, const char *text, int n_param, const neap_sql_value *param,
-                                      neap_sql_row *row, void *context, neap_error *error) {
+neap_status neap_store_query_complete(neap_store *store, const char *text, int n_param,
+                                      const neap_sql_value *param, neap_sql_row *row, void *context,
+                                      neap_error *error) {
   return run_query(store, text, n_param, param, true, row, context, error);
 }
 
-/* ---- care -------------------------------------------------------------------------------------------------------- */
+/* ---- care ------------------------------------------------------------------------------------ */
 
 /* Adds each row as a line; *n counts them. */
-static neap_status report_rows(neap_store *store, const char *query, neap_buffer *report, int *n, neap_error *error) {
+static neap_status report_rows(neap_store *store, const char *query, neap_buffer *report, int *n,
+                               neap_error *error) {
   neap_sql sql = neap_sql_new(store, query, "the database can't be checked");
   bool row;
   neap_status status;
@@ -149,11 +168,13 @@ static neap_status report_rows(neap_store *store, const char *query, neap_buffer
 /* "ok", or one line a fault and a DB error. */
 neap_status neap_store_check(neap_store *store, neap_buffer *report, neap_error *error) {
   int n = 0;
-  NEAP_TRY(report_rows(store, "SELECT * FROM pragma_integrity_check WHERE integrity_check <> 'ok'", report, &n, error));
-  NEAP_TRY(report_rows(store,
-                       "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there' "
-                       "FROM pragma_foreign_key_check",
+  NEAP_TRY(report_rows(store, "SELECT * FROM pragma_integrity_check WHERE integrity_check <> 'ok'",
                        report, &n, error));
+  NEAP_TRY(report_rows(
+    store,
+    "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there' "
+    "FROM pragma_foreign_key_check",
+    report, &n, error));
   if (n == 0) {
     neap_buffer_add(report, "ok\n");
     return NEAP_OK;
@@ -179,20 +200,23 @@ neap_status neap_store_backup(neap_store *store, const char *path, neap_error *e
 }
 
 /* Plans that were neither used nor run since, with all their rows; then nets without plans. */
-neap_status neap_store_prune(neap_store *store, int64_t unused_days, int64_t *n_plan, neap_error *error) {
+neap_status neap_store_prune(neap_store *store, int64_t unused_days, int64_t *n_plan,
+                             neap_error *error) {
   static const char lost[] = "nothing was pruned";
   int64_t since = (int64_t)time(NULL) - unused_days * 86400;
   NEAP_TRY(neap_store_begin(store, lost, error));
-  neap_sql sql = neap_sql_new(store,
-                              "DELETE FROM plan WHERE used_at < ?1 AND NOT EXISTS "
-                              "(SELECT 1 FROM run WHERE run.plan_id = plan.plan_id AND started_at >= ?1)",
-                              lost);
+  neap_sql sql =
+    neap_sql_new(store,
+                 "DELETE FROM plan WHERE used_at < ?1 AND NOT EXISTS "
+                 "(SELECT 1 FROM run WHERE run.plan_id = plan.plan_id AND started_at >= ?1)",
+                 lost);
   neap_sql_int(&sql, since);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   int64_t n = sqlite3_changes64(store->db);
   if (status == NEAP_OK)
-    status = neap_store_exec(store, "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan)", lost, error);
+    status = neap_store_exec(store, "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan)",
+                             lost, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
   if (n_plan != NULL) *n_plan = n;
   return NEAP_OK;

@@ -1,4 +1,5 @@
-/* run.c: runs, their times by op and their metrics. A run is written once, when its program closes. */
+/* run.c: runs, their times by op and their metrics. A run is written once, when its program
+ * closes. */
 #include "store/store_int.h"
 
 #include <stdio.h>
@@ -12,13 +13,15 @@ static void bind_unless_zero(neap_sql *sql, int64_t value) {
 }
 
 /* The run's own row, within the caller's transaction. */
-static neap_status insert_run(neap_store *store, const neap_store_run *row, int64_t machine_id, const char *lost,
-                              neap_error *error) {
-  neap_sql sql = neap_sql_new(store,
-                              "INSERT INTO run (plan_id, machine_id, script, tag, commit_id, seed, n_thread, n_step, started_at, "
-                              "step_min_ns, step_median_ns, planned_bytes, held_bytes, resident_bytes, status, error) "
-                              "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                              lost);
+static neap_status insert_run(neap_store *store, const neap_store_run *row, int64_t machine_id,
+                              const char *lost, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "INSERT INTO run (plan_id, machine_id, script, tag, commit_id, seed, n_thread, n_step, "
+    "started_at, "
+    "step_min_ns, step_median_ns, planned_bytes, held_bytes, resident_bytes, status, error) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    lost);
   neap_sql_int(&sql, row->plan_id);
   neap_sql_int(&sql, machine_id);
   neap_sql_text(&sql, row->script);
@@ -40,8 +43,10 @@ static neap_status insert_run(neap_store *store, const neap_store_run *row, int6
   return status;
 }
 
-/* The machine's row is made with the first run that needs it; its id is kept once it is sure to be in the file. */
-neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int64_t *run_id, neap_error *error) {
+/* The machine's row is made with the first run that needs it; its id is kept once it is sure to be
+ * in the file. */
+neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int64_t *run_id,
+                               neap_error *error) {
   static const char lost[] = "this run is not stored";
   int64_t machine_id = 0, id = 0;
   NEAP_TRY(neap_store_begin(store, lost, error));
@@ -55,7 +60,8 @@ neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int
 }
 
 /* All rows or none. */
-neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n, const neap_store_run_op *row, neap_error *error) {
+neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n,
+                                   const neap_store_run_op *row, neap_error *error) {
   static const char lost[] = "the times of this run's ops are not stored";
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_sql sql = neap_sql_new(store, "INSERT INTO run_op VALUES (?, ?, ?, ?, ?, ?, ?, ?)", lost);
@@ -76,14 +82,18 @@ neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n, con
 }
 
 /* A second value for one step replaces the first: a resumed training repeats steps. */
-neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name, int64_t at_step, double value,
-                                  neap_error *error) {
+neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name,
+                                  int64_t at_step, double value, neap_error *error) {
   static const char lost[] = "a metric of this run is not stored";
   NEAP_TRY(neap_store_check_writable(store, lost, error));
   /* SQLite has no NaN: it would become null, which the column refuses. */
-  if (value != value) return neap_fail(error, NEAP_DB, "%s: \"%s\" is not a number at step %lld", lost, name, (long long)at_step);
-  neap_sql sql =
-    neap_sql_new(store, "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", lost);
+  if (value != value)
+    return neap_fail(error, NEAP_DB, "%s: \"%s\" is not a number at step %lld", lost, name,
+                     (long long)at_step);
+  neap_sql sql = neap_sql_new(
+    store,
+    "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+    lost);
   neap_sql_int(&sql, run_id);
   neap_sql_text(&sql, name);
   neap_sql_int(&sql, at_step);

@@ -1,7 +1,9 @@
-/* schema.c: from whatever file there is to the newest schema. The migrations are db/migrations/NNNN_name.sql, embedded.
+/* schema.c: from whatever file there is to the newest schema. The migrations are
+ * db/migrations/NNNN_name.sql, embedded.
  *
- * INVARIANT: user_version is the number of migrations applied; each is applied in one transaction with its number.
- * Views hold no data: they are dropped and made anew when the text of db/views.sql differs from what the file was made with.
+ * INVARIANT: user_version is the number of migrations applied; each is applied in one transaction
+ * with its number. Views hold no data: they are dropped and made anew when the text of db/views.sql
+ * differs from what the file was made with.
  */
 #include "store/store_int.h"
 
@@ -29,7 +31,8 @@ static int newest_version(void) {
 }
 
 /* The first column of the first row; 0 without rows. */
-static neap_status read_number(neap_store *store, const char *query, int64_t *out, neap_error *error) {
+static neap_status read_number(neap_store *store, const char *query, int64_t *out,
+                               neap_error *error) {
   neap_sql sql = neap_sql_new(store, query, lost);
   bool row;
   neap_status status = neap_sql_step(&sql, &row, error);
@@ -47,7 +50,8 @@ static neap_status apply_next(neap_store *store, int64_t *version, neap_error *e
   if (status == NEAP_OK) text = migration((int)*version);
   if (text != NULL) {
     status = neap_store_exec(store, text, lost, error);
-    snprintf(set, sizeof set, "PRAGMA user_version = %d; PRAGMA application_id = %d", (int)*version + 1, APPLICATION_ID);
+    snprintf(set, sizeof set, "PRAGMA user_version = %d; PRAGMA application_id = %d",
+             (int)*version + 1, APPLICATION_ID);
     if (status == NEAP_OK) status = neap_store_exec(store, set, lost, error);
   }
   status = neap_store_end(store, status, lost, error);
@@ -55,10 +59,11 @@ static neap_status apply_next(neap_store *store, int64_t *version, neap_error *e
   return status;
 }
 
-/* ---- views and facts --------------------------------------------------------------------------------------------- */
+/* ---- views and facts ------------------------------------------------------------------------- */
 
 /* "" when there is no such fact. */
-static neap_status read_meta(neap_store *store, const char *name, char value[64], neap_error *error) {
+static neap_status read_meta(neap_store *store, const char *name, char value[64],
+                             neap_error *error) {
   neap_sql sql = neap_sql_new(store, "SELECT value FROM meta WHERE name = ?", lost);
   neap_sql_text(&sql, name);
   bool row;
@@ -69,8 +74,10 @@ static neap_status read_meta(neap_store *store, const char *name, char value[64]
 }
 
 /* A fact about the database, new or in place of the old one. */
-static neap_status write_meta(neap_store *store, const char *name, const char *value, neap_error *error) {
-  neap_sql sql = neap_sql_new(store, "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", lost);
+static neap_status write_meta(neap_store *store, const char *name, const char *value,
+                              neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store, "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", lost);
   neap_sql_text(&sql, name);
   neap_sql_text(&sql, value);
   neap_status status = neap_sql_run(&sql, error);
@@ -81,8 +88,9 @@ static neap_status write_meta(neap_store *store, const char *name, const char *v
 /* One at a time: a statement that walks sqlite_master must not run while it changes. */
 static neap_status drop_views(neap_store *store, neap_error *error) {
   for (;;) {
-    neap_sql sql =
-      neap_sql_new(store, "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' LIMIT 1", lost);
+    neap_sql sql = neap_sql_new(
+      store, "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' LIMIT 1",
+      lost);
     bool row;
     char drop[160] = "";
     neap_status status = neap_sql_step(&sql, &row, error);
@@ -93,17 +101,19 @@ static neap_status drop_views(neap_store *store, neap_error *error) {
   }
 }
 
-/* Also when only the planner has changed, so that meta tells who wrote last. With a read-only file the views stay as they
- * are: older ones still answer. */
+/* Also when only the planner has changed, so that meta tells who wrote last. With a read-only file
+ * the views stay as they are: older ones still answer. */
 static neap_status renew_views(neap_store *store, neap_error *error) {
   size_t n = 0;
   const char *views = neap_embedded_find("db/views.sql", &n);
   char hash[64], held[64], planner[64];
-  if (views == NULL) return neap_fail(error, NEAP_INTERNAL, "db/views.sql is not part of this program");
+  if (views == NULL)
+    return neap_fail(error, NEAP_INTERNAL, "db/views.sql is not part of this program");
   neap_hash_text(neap_hash_bytes(views, n), hash);
   NEAP_TRY(read_meta(store, "views_hash", held, error));
   NEAP_TRY(read_meta(store, "planner_version", planner, error));
-  if (store->readonly || (strcmp(hash, held) == 0 && strcmp(planner, NEAP_PLANNER_VERSION) == 0)) return NEAP_OK;
+  if (store->readonly || (strcmp(hash, held) == 0 && strcmp(planner, NEAP_PLANNER_VERSION) == 0))
+    return NEAP_OK;
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = drop_views(store, error);
   if (status == NEAP_OK) status = neap_store_exec(store, views, lost, error);
@@ -129,13 +139,16 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error) {
   NEAP_TRY(check_owner(store, error));
   NEAP_TRY(read_number(store, "PRAGMA user_version", &version, error));
   if (version > newest) {
-    neap_fail(error, NEAP_DB, "%s: database \"%s\" has schema %lld, made by a newer Neap; this one knows schema %d", lost,
-              store->path, (long long)version, newest);
+    neap_fail(error, NEAP_DB,
+              "%s: database \"%s\" has schema %lld, made by a newer Neap; this one knows schema %d",
+              lost, store->path, (long long)version, newest);
     return neap_hint(error, "use the newer Neap, or set NEAP_DB to another file");
   }
   if (version < newest && store->readonly)
-    return neap_fail(error, NEAP_DB, "%s: database \"%s\" has schema %lld, must be brought to %d, and can only be read", lost,
-                     store->path, (long long)version, newest);
+    return neap_fail(
+      error, NEAP_DB,
+      "%s: database \"%s\" has schema %lld, must be brought to %d, and can only be read", lost,
+      store->path, (long long)version, newest);
   while (version < newest) NEAP_TRY(apply_next(store, &version, error));
   return renew_views(store, error);
 }

@@ -10,34 +10,45 @@ neap_status neap_store_fail(const neap_store *store, int rc, const char *lost, n
   switch (rc & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      neap_fail(error, NEAP_DB, "%s: database \"%s\" is locked by another process", lost, store->path);
-      return neap_hint(error, "run again when the other process is done, or set NEAP_DB to another file");
-    case SQLITE_FULL:
-      neap_fail(error, NEAP_DB, "%s: no room for database \"%s\": the disk, or the size the file may have, is full", lost,
+      neap_fail(error, NEAP_DB, "%s: database \"%s\" is locked by another process", lost,
                 store->path);
-      return neap_hint(error, "free some disk, prune the database, or set NEAP_DB to a file elsewhere");
+      return neap_hint(error,
+                       "run again when the other process is done, or set NEAP_DB to another file");
+    case SQLITE_FULL:
+      neap_fail(error, NEAP_DB,
+                "%s: no room for database \"%s\": the disk, or the size the file may have, is full",
+                lost, store->path);
+      return neap_hint(error,
+                       "free some disk, prune the database, or set NEAP_DB to a file elsewhere");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      neap_fail(error, NEAP_DB, "%s: database \"%s\" is damaged, or is no database (%s)", lost, store->path, detail);
+      neap_fail(error, NEAP_DB, "%s: database \"%s\" is damaged, or is no database (%s)", lost,
+                store->path, detail);
       return neap_hint(error, "move the file away; a new one is made on the next run");
     case SQLITE_READONLY:
       neap_fail(error, NEAP_DB, "%s: database \"%s\" can only be read", lost, store->path);
       return neap_hint(error, "set NEAP_DB to a file that can be written");
     case SQLITE_CANTOPEN:
-      neap_fail(error, NEAP_DB, "%s: database \"%s\" can't be opened (%s)", lost, store->path, detail);
+      neap_fail(error, NEAP_DB, "%s: database \"%s\" can't be opened (%s)", lost, store->path,
+                detail);
       return neap_hint(error, "check the directory and its rights, or set NEAP_DB");
-    case SQLITE_NOMEM: return neap_fail(error, NEAP_DB, "%s: memory for database \"%s\" was refused", lost, store->path);
+    case SQLITE_NOMEM:
+      return neap_fail(error, NEAP_DB, "%s: memory for database \"%s\" was refused", lost,
+                       store->path);
     case SQLITE_IOERR:
-      return neap_fail(error, NEAP_DB, "%s: database \"%s\" can't be read or written: %s", lost, store->path, detail);
+      return neap_fail(error, NEAP_DB, "%s: database \"%s\" can't be read or written: %s", lost,
+                       store->path, detail);
     default: return neap_fail(error, NEAP_DB, "%s: database \"%s\": %s", lost, store->path, detail);
   }
 }
 
-neap_status neap_store_check_writable(const neap_store *store, const char *lost, neap_error *error) {
+neap_status neap_store_check_writable(const neap_store *store, const char *lost,
+                                      neap_error *error) {
   return store->readonly ? neap_store_fail(store, SQLITE_READONLY, lost, error) : NEAP_OK;
 }
 
-/* Compiles `text`. A failure waits in rc, so that callers bind without looking and check once, at the first step. */
+/* Compiles `text`. A failure waits in rc, so that callers bind without looking and check once, at
+ * the first step. */
 neap_sql neap_sql_new(neap_store *store, const char *text, const char *lost) {
   neap_sql sql = {.store = store, .lost = lost};
   sql.rc = sqlite3_prepare_v2(store->db, text, -1, &sql.stmt, NULL);
@@ -49,16 +60,20 @@ static void bound(neap_sql *sql, int rc) {
   if (sql->rc == SQLITE_OK) sql->rc = rc;
 }
 
-void neap_sql_int(neap_sql *sql, int64_t value) { bound(sql, sqlite3_bind_int64(sql->stmt, ++sql->n_bound, value)); }
-void neap_sql_real(neap_sql *sql, double value) { bound(sql, sqlite3_bind_double(sql->stmt, ++sql->n_bound, value)); }
+void neap_sql_int(neap_sql *sql, int64_t value) {
+  bound(sql, sqlite3_bind_int64(sql->stmt, ++sql->n_bound, value));
+}
+void neap_sql_real(neap_sql *sql, double value) {
+  bound(sql, sqlite3_bind_double(sql->stmt, ++sql->n_bound, value));
+}
 /* A copy, so that callers may bind a text of their stack. NULL becomes null. */
 void neap_sql_text(neap_sql *sql, const char *text) {
   bound(sql, sqlite3_bind_text(sql->stmt, ++sql->n_bound, text, -1, SQLITE_TRANSIENT));
 }
 void neap_sql_null(neap_sql *sql) { bound(sql, sqlite3_bind_null(sql->stmt, ++sql->n_bound)); }
 
-/* Resets a statement that has ended, well or badly, so that it is ready for the next row of bindings. After a failure rc
- * stays set: a statement that failed once is not to be used on. */
+/* Resets a statement that has ended, well or badly, so that it is ready for the next row of
+ * bindings. After a failure rc stays set: a statement that failed once is not to be used on. */
 neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error) {
   *row = false;
   if (sql->rc == SQLITE_OK) sql->rc = sqlite3_step(sql->stmt);
@@ -86,22 +101,25 @@ void neap_sql_fini(neap_sql *sql) {
   sql->stmt = NULL;
 }
 
-neap_status neap_store_exec(neap_store *store, const char *text, const char *lost, neap_error *error) {
+neap_status neap_store_exec(neap_store *store, const char *text, const char *lost,
+                            neap_error *error) {
   int rc = sqlite3_exec(store->db, text, NULL, NULL, NULL);
   return rc == SQLITE_OK ? NEAP_OK : neap_store_fail(store, rc, lost, error);
 }
 
-/* IMMEDIATE takes the write lock at once. A deferred transaction that reads first and writes later could be refused at the
- * write without any waiting, when another process wrote in between. */
+/* IMMEDIATE takes the write lock at once. A deferred transaction that reads first and writes later
+ * could be refused at the write without any waiting, when another process wrote in between. */
 neap_status neap_store_begin(neap_store *store, const char *lost, neap_error *error) {
   NEAP_TRY(neap_store_check_writable(store, lost, error));
   return neap_store_exec(store, "BEGIN IMMEDIATE", lost, error);
 }
 
 /* Commits when `status` is OK, else rolls back; gives back `status`, or what the commit said. */
-neap_status neap_store_end(neap_store *store, neap_status status, const char *lost, neap_error *error) {
+neap_status neap_store_end(neap_store *store, neap_status status, const char *lost,
+                           neap_error *error) {
   if (status == NEAP_OK) status = neap_store_exec(store, "COMMIT", lost, error);
   /* SQLite rolls back by itself after some failures, such as a full disk. */
-  if (status != NEAP_OK && sqlite3_get_autocommit(store->db) == 0) sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+  if (status != NEAP_OK && sqlite3_get_autocommit(store->db) == 0)
+    sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
   return status;
 }

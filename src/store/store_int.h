@@ -1,5 +1,6 @@
-/* store_int.h: what the files of this room share and no other room sees: the handle, and a thin layer over SQLite's
- * statements that turns every result code into one DB error which says what was lost. */
+/* store_int.h: what the files of this room share and no other room sees: the handle, and a thin
+ * layer over SQLite's statements that turns every result code into one DB error which says what was
+ * lost. */
 #ifndef NEAP_STORE_INT_H
 #define NEAP_STORE_INT_H
 
@@ -16,12 +17,14 @@ struct neap_store {
   char *choices, *plan_text; /* strings that the last find_plan gave */
 };
 
-/* DB error for result code `rc`: "LOST: database "PATH" ...why". `lost` says what the caller goes without. */
+/* DB error for result code `rc`: "LOST: database "PATH" ...why". `lost` says what the caller goes
+ * without. */
 neap_status neap_store_fail(const neap_store *store, int rc, const char *lost, neap_error *error);
 /* DB error when the store can't be written. */
 neap_status neap_store_check_writable(const neap_store *store, const char *lost, neap_error *error);
 
-/* A statement being filled: bind in order, then step. A failed prepare or bind is remembered and told by the next step. */
+/* A statement being filled: bind in order, then step. A failed prepare or bind is remembered and
+ * told by the next step. */
 typedef struct neap_sql {
   neap_store *store;
   sqlite3_stmt *stmt;
@@ -34,16 +37,20 @@ void neap_sql_int(neap_sql *sql, int64_t value);
 void neap_sql_real(neap_sql *sql, double value);
 void neap_sql_text(neap_sql *sql, const char *text); /* copied; NULL is null */
 void neap_sql_null(neap_sql *sql);
-/* One row: *row says whether there is one. After the last row the statement can be bound and stepped again. */
+/* One row: *row says whether there is one. After the last row the statement can be bound and
+ * stepped again. */
 neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error);
-neap_status neap_sql_run(neap_sql *sql, neap_error *error); /* a statement without rows; ready for the next binding */
+/* a statement without rows; ready for the next binding */
+neap_status neap_sql_run(neap_sql *sql, neap_error *error);
 void neap_sql_fini(neap_sql *sql);
 
 /* Statements without parameters, one after another. */
-neap_status neap_store_exec(neap_store *store, const char *text, const char *lost, neap_error *error);
+neap_status neap_store_exec(neap_store *store, const char *text, const char *lost,
+                            neap_error *error);
 neap_status neap_store_begin(neap_store *store, const char *lost, neap_error *error);
 /* Commits when `status` is OK, else rolls back; returns what came of it. */
-neap_status neap_store_end(neap_store *store, neap_status status, const char *lost, neap_error *error);
+neap_status neap_store_end(neap_store *store, neap_status status, const char *lost,
+                           neap_error *error);
 
 /* schema.c: brings the file to the newest schema; with a read-only file only checks. */
 neap_status neap_store_migrate(neap_store *store, neap_error *error);
@@ -52,9 +59,9 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error);
 neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error);
 
 /* plan_rows.c: the rows of a plan, within the caller's transaction. */
-neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
-                                  const char *lost, neap_error *error);
-neap_status neap_store_insert_values(neap_store *store, int64_t plan_id, const neap_plan *plan, const neap_graph *graph,
-                                     const char *lost, neap_error *error);
+neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan,
+                                  const neap_graph *graph, const char *lost, neap_error *error);
+neap_status neap_store_insert_values(neap_store *store, int64_t plan_id, const neap_plan *plan,
+                                     const neap_graph *graph, const char *lost, neap_error *error);
 
 #endif

@@ -1,21 +1,27 @@
 /* cache.c: a stack of tensors, each with a label, whose pops say what they expect.
  *
  * INVARIANT: a failed call leaves the stack as it was.
- * INVARIANT: item[0 .. n) hold one reference each, but those that were dropped; their places stay until they are popped.
+ * INVARIANT: item[0 .. n) hold one reference each, but those that were dropped; their places stay
+ * until they are popped.
  */
 #include "tensor/tensor.h"
 
-neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label, neap_error *error) {
+neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label,
+                            neap_error *error) {
   const char *name = label != NULL ? neap_intern(label) : NULL;
-  if ((label != NULL && name == NULL) || !neap_list_grow(&cache->item, &cache->cap, cache->n + 1, sizeof *cache->item))
+  if ((label != NULL && name == NULL) ||
+      !neap_list_grow(&cache->item, &cache->cap, cache->n + 1, sizeof *cache->item))
     return neap_fail_memory(error, sizeof *cache->item, "a cache");
   cache->item[cache->n++] = (neap_cache_item){neap_tensor_retain(tensor), name};
   return NEAP_OK;
 }
 
-static const char *label_text(const char *label) { return label != NULL ? label : "nothing by name"; }
+static const char *label_text(const char *label) {
+  return label != NULL ? label : "nothing by name";
+}
 
-neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cache_want *want, neap_error *error) {
+neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cache_want *want,
+                             neap_error *error) {
   if (depth >= cache->n) {
     neap_hint(error, "each pop needs a push before it");
     return neap_fail(error, NEAP_RELEASED, "cache of %s: nothing is left to pop", cache->name);
@@ -23,25 +29,27 @@ neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cach
   const neap_cache_item *top = &cache->item[cache->n - 1 - depth];
   if (want->label != NULL && (top->label == NULL || neap_intern(want->label) != top->label)) {
     neap_hint(error, "pops go in reverse of pushes");
-    return neap_fail(error, NEAP_NAME, "cache of %s: pop expects \"%s\", on top is \"%s\"", cache->name, want->label,
-                     label_text(top->label));
+    return neap_fail(error, NEAP_NAME, "cache of %s: pop expects \"%s\", on top is \"%s\"",
+                     cache->name, want->label, label_text(top->label));
   }
   if (top->tensor.storage == NULL) {
     neap_hint(error, "the backward pass needs all that the forward pass left");
-    return neap_fail(error, NEAP_RELEASED, "cache of %s: \"%s\", on top, was dropped", cache->name, label_text(top->label));
+    return neap_fail(error, NEAP_RELEASED, "cache of %s: \"%s\", on top, was dropped", cache->name,
+                     label_text(top->label));
   }
   if (want->shape != NULL && !neap_shape_equal(want->shape, &top->tensor.shape)) {
     char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-    return neap_fail(error, NEAP_SHAPE, "cache of %s: pop expects %s, on top is %s", cache->name, neap_shape_text(want->shape, a),
-                     neap_shape_text(&top->tensor.shape, b));
+    return neap_fail(error, NEAP_SHAPE, "cache of %s: pop expects %s, on top is %s", cache->name,
+                     neap_shape_text(want->shape, a), neap_shape_text(&top->tensor.shape, b));
   }
   if (want->dtype != NEAP_DTYPE_NONE && want->dtype != top->tensor.dtype)
-    return neap_fail(error, NEAP_DTYPE, "cache of %s: pop expects %s, on top is %s", cache->name, neap_dtype_name(want->dtype),
-                     neap_dtype_name(top->tensor.dtype));
+    return neap_fail(error, NEAP_DTYPE, "cache of %s: pop expects %s, on top is %s", cache->name,
+                     neap_dtype_name(want->dtype), neap_dtype_name(top->tensor.dtype));
   return NEAP_OK;
 }
 
-neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_tensor *out, neap_error *error) {
+neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_tensor *out,
+                           neap_error *error) {
   static const neap_cache_want anything = {0};
   NEAP_TRY(neap_cache_check(cache, 0, want != NULL ? want : &anything, error));
   *out = cache->item[--cache->n].tensor;
@@ -50,7 +58,8 @@ neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_
 
 neap_status neap_cache_drop(neap_cache *cache, int i, neap_error *error) {
   if (i < 0 || i >= cache->n)
-    return neap_fail(error, NEAP_ARGUMENT, "cache of %s: has %d tensors, got position %d", cache->name, cache->n, i);
+    return neap_fail(error, NEAP_ARGUMENT, "cache of %s: has %d tensors, got position %d",
+                     cache->name, cache->n, i);
   if (cache->item[i].tensor.storage == NULL)
     return neap_fail(error, NEAP_RELEASED, "cache of %s: \"%s\" was dropped already", cache->name,
                      label_text(cache->item[i].label));

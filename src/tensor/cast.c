@@ -1,7 +1,8 @@
 /* cast.c: dense casts and the scalar conversions of the halves.
  *
- * Any pair goes through a small buffer of the wide type (tensor_int.h): 11 loops to widen and 22 to narrow instead of 121.
- * The pairs with f32, which training and data loading use, have loops of their own. Their results are the same bits.
+ * Any pair goes through a small buffer of the wide type (tensor_int.h): 11 loops to widen and 22 to
+ * narrow instead of 121. The pairs with f32, which training and data loading use, have loops of
+ * their own. Their results are the same bits.
  */
 #include "tensor/tensor_int.h"
 
@@ -51,7 +52,8 @@ enum { FROM_F64, FROM_I64 };
 
 /* By dtype and wide type: from the wide type, with the one rounding. */
 static cast_loop *const narrow[NEAP_N_DTYPE][2] = {
-#define X(symbol, name, type, wide) [NEAP_DTYPE_##symbol] = {narrow_##name##_f64, narrow_##name##_i64},
+#define X(symbol, name, type, wide) \
+  [NEAP_DTYPE_##symbol] = {narrow_##name##_f64, narrow_##name##_i64},
   NEAP_ELEMENT_MAP(X)
 #undef X
 };
@@ -88,29 +90,33 @@ LOOP(bool_to_f32, float, uint8_t, x != 0)
 
 /* By the other dtype of the pair. */
 static cast_loop *const from_f32[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F64] = f32_to_f64,   [NEAP_DTYPE_BF16] = f32_to_bf16_loop, [NEAP_DTYPE_F16] = f32_to_f16_loop,
-  [NEAP_DTYPE_I8] = f32_to_i8,     [NEAP_DTYPE_U8] = f32_to_u8,          [NEAP_DTYPE_I16] = f32_to_i16,
-  [NEAP_DTYPE_U16] = f32_to_u16,   [NEAP_DTYPE_I32] = f32_to_i32,        [NEAP_DTYPE_I64] = f32_to_i64,
-  [NEAP_DTYPE_BOOL] = f32_to_bool,
+  [NEAP_DTYPE_F64] = f32_to_f64,      [NEAP_DTYPE_BF16] = f32_to_bf16_loop,
+  [NEAP_DTYPE_F16] = f32_to_f16_loop, [NEAP_DTYPE_I8] = f32_to_i8,
+  [NEAP_DTYPE_U8] = f32_to_u8,        [NEAP_DTYPE_I16] = f32_to_i16,
+  [NEAP_DTYPE_U16] = f32_to_u16,      [NEAP_DTYPE_I32] = f32_to_i32,
+  [NEAP_DTYPE_I64] = f32_to_i64,      [NEAP_DTYPE_BOOL] = f32_to_bool,
 };
 
 static cast_loop *const to_f32[NEAP_N_DTYPE] = {
-  [NEAP_DTYPE_F64] = f64_to_f32,   [NEAP_DTYPE_BF16] = bf16_to_f32_loop, [NEAP_DTYPE_F16] = f16_to_f32_loop,
-  [NEAP_DTYPE_I8] = i8_to_f32,     [NEAP_DTYPE_U8] = u8_to_f32,          [NEAP_DTYPE_I16] = i16_to_f32,
-  [NEAP_DTYPE_U16] = u16_to_f32,   [NEAP_DTYPE_I32] = i32_to_f32,        [NEAP_DTYPE_I64] = i64_to_f32,
-  [NEAP_DTYPE_BOOL] = bool_to_f32,
+  [NEAP_DTYPE_F64] = f64_to_f32,      [NEAP_DTYPE_BF16] = bf16_to_f32_loop,
+  [NEAP_DTYPE_F16] = f16_to_f32_loop, [NEAP_DTYPE_I8] = i8_to_f32,
+  [NEAP_DTYPE_U8] = u8_to_f32,        [NEAP_DTYPE_I16] = i16_to_f32,
+  [NEAP_DTYPE_U16] = u16_to_f32,      [NEAP_DTYPE_I32] = i32_to_f32,
+  [NEAP_DTYPE_I64] = i64_to_f32,      [NEAP_DTYPE_BOOL] = bool_to_f32,
 };
 
-/* Casts n elements from `in` to `out`, dense and apart. Float dtypes widen to f64, the others to i64, which is exact; the one
- * rounding is that to the target. Runs on the calling thread: neap_tensor_copy splits large casts, and a kernel knows its own
- * threads. */
+/* Casts n elements from `in` to `out`, dense and apart. Float dtypes widen to f64, the others to
+ * i64, which is exact; the one rounding is that to the target. Runs on the calling thread:
+ * neap_tensor_copy splits large casts, and a kernel knows its own threads. */
 void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_t n) {
   if (n <= 0) return;
   if (to == from) {
     memcpy(out, in, (size_t)n * neap_dtype_bytes(to));
     return;
   }
-  cast_loop *direct = from == NEAP_DTYPE_F32 ? from_f32[to] : to == NEAP_DTYPE_F32 ? to_f32[from] : NULL;
+  cast_loop *direct = from == NEAP_DTYPE_F32 ? from_f32[to]
+                      : to == NEAP_DTYPE_F32 ? to_f32[from]
+                                             : NULL;
   if (direct != NULL) {
     direct(out, in, n);
     return;

@@ -1,20 +1,23 @@
-/* copy.c: neap_tensor_copy: from any view to any view of the same shape, with cast and broadcasting.
+/* copy.c: neap_tensor_copy: from any view to any view of the same shape, with cast and
+ * broadcasting.
  *
- * The walk is a list of dimensions, outermost first, with a stride in bytes on either side. Dimensions of one element are
- * left out, the target's smallest stride comes last, and neighbours that lie back to back on both sides are one. Then
- * most copies are a few long rows. A transposition, where the two sides run along different dimensions, goes by
- * narrow blocks, so that each cache line is fetched once.
+ * The walk is a list of dimensions, outermost first, with a stride in bytes on either side.
+ * Dimensions of one element are left out, the target's smallest stride comes last, and neighbours
+ * that lie back to back on both sides are one. Then most copies are a few long rows. A
+ * transposition, where the two sides run along different dimensions, goes by narrow blocks, so that
+ * each cache line is fetched once.
  *
- * INVARIANT: while the walk runs, target and source do not overlap; every target element is written exactly once.
+ * INVARIANT: while the walk runs, target and source do not overlap; every target element is written
+ * exactly once.
  */
 #include "tensor/tensor_int.h"
 
-/* A block's source is one cache line a column: 16 of them stay in a cache of few ways even at strides of a power of 2,
- * and fill a line of the target with f32. */
+/* A block's source is one cache line a column: 16 of them stay in a cache of few ways even at
+ * strides of a power of 2, and fill a line of the target with f32. */
 enum { CHUNK = 512, TILE = 16 };
 
-/* A copy under way. Strides are in bytes, since the two sides may have elements of different width; a source stride of 0
- * repeats. */
+/* A copy under way. Strides are in bytes, since the two sides may have elements of different width;
+ * a source stride of 0 repeats. */
 typedef struct walk {
   neap_dtype to_dtype, from_dtype;
   size_t to_bytes, from_bytes; /* of one element */
@@ -25,9 +28,10 @@ typedef struct walk {
 } walk;
 
 /* n elements of constant width, so that the compiler turns each memcpy into a load and a store. */
-#define MOVE(width)                                                                                                           \
-  static void move_##width(char *restrict to, int64_t to_stride, const char *restrict from, int64_t from_stride, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, width);                                \
+#define MOVE(width)                                                                            \
+  static void move_##width(char *restrict to, int64_t to_stride, const char *restrict from,    \
+                           int64_t from_stride, int64_t n) {                                   \
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, width); \
   }
 MOVE(1)
 MOVE(2)
@@ -35,7 +39,8 @@ MOVE(4)
 MOVE(8)
 
 /* n elements of `width` bytes (1, 2, 4 or 8), strides in bytes; no overlap. */
-static void move(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t n, size_t width) {
+static void move(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t n,
+                 size_t width) {
   if (to_stride == (int64_t)width && from_stride == (int64_t)width) {
     memcpy(to, from, (size_t)n * width);
     return;
@@ -48,14 +53,16 @@ static void move(char *to, int64_t to_stride, const char *from, int64_t from_str
   }
 }
 
-/* n elements along the last dimension. A cast wants dense operands: what is not is gathered or scattered by chunks. */
+/* n elements along the last dimension. A cast wants dense operands: what is not is gathered or
+ * scattered by chunks. */
 static void copy_row(const walk *w, char *to, const char *from, int64_t n) {
   int64_t to_stride = w->to_stride[w->n_dim - 1], from_stride = w->from_stride[w->n_dim - 1];
   if (w->to_dtype == w->from_dtype) {
     move(to, to_stride, from, from_stride, n, w->to_bytes);
     return;
   }
-  bool to_dense = to_stride == (int64_t)w->to_bytes, from_dense = from_stride == (int64_t)w->from_bytes;
+  bool to_dense = to_stride == (int64_t)w->to_bytes,
+       from_dense = from_stride == (int64_t)w->from_bytes;
   if (to_dense && from_dense) {
     neap_cast(w->to_dtype, to, w->from_dtype, from, n);
     return;
@@ -65,13 +72,16 @@ static void copy_row(const walk *w, char *to, const char *from, int64_t n) {
     int64_t part = NEAP_MIN(n - i, (int64_t)CHUNK);
     const char *source = from + i * from_stride;
     char *target = to + i * to_stride;
-    if (!from_dense) move(gathered, (int64_t)w->from_bytes, source, from_stride, part, w->from_bytes);
-    neap_cast(w->to_dtype, to_dense ? target : cast, w->from_dtype, from_dense ? source : gathered, part);
+    if (!from_dense)
+      move(gathered, (int64_t)w->from_bytes, source, from_stride, part, w->from_bytes);
+    neap_cast(w->to_dtype, to_dense ? target : cast, w->from_dtype, from_dense ? source : gathered,
+              part);
     if (!to_dense) move(target, to_stride, cast, (int64_t)w->to_bytes, part, w->to_bytes);
   }
 }
 
-/* Moves both pointers to the index-th position of the dimensions [0, n_dim), counted in row-major order. */
+/* Moves both pointers to the index-th position of the dimensions [0, n_dim), counted in row-major
+ * order. */
 static void seek(const walk *w, int n_dim, int64_t index, char **to, const char **from) {
   for (int i = n_dim - 1; i >= 0; i--) {
     int64_t at = index % w->dim[i];
@@ -98,8 +108,9 @@ static void copy_range(void *context, int64_t begin, int64_t end) {
 /* Blocks in a plane of the last two dimensions. */
 static int64_t n_block(const walk *w) { return (w->dim[w->n_dim - 1] + TILE - 1) / TILE; }
 
-/* Blocks [begin, end): TILE columns of the last plane each, row by row. Both sides' cache lines are then used up while
- * they are in the first cache, and rows are long enough that a call for each costs little. */
+/* Blocks [begin, end): TILE columns of the last plane each, row by row. Both sides' cache lines are
+ * then used up while they are in the first cache, and rows are long enough that a call for each
+ * costs little. */
 static void copy_blocks(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   int a = w->n_dim - 1, b = w->n_dim - 2;
@@ -110,7 +121,8 @@ static void copy_blocks(void *context, int64_t begin, int64_t end) {
     int64_t first = block % n_block(w) * TILE, n = NEAP_MIN(w->dim[a] - first, (int64_t)TILE);
     to += first * w->to_stride[a];
     from += first * w->from_stride[a];
-    for (int64_t i = 0; i < w->dim[b]; i++) copy_row(w, to + i * w->to_stride[b], from + i * w->from_stride[b], n);
+    for (int64_t i = 0; i < w->dim[b]; i++)
+      copy_row(w, to + i * w->to_stride[b], from + i * w->from_stride[b], n);
   }
 }
 
@@ -127,9 +139,13 @@ static void move_dim(walk *w, int from, int to) {
   w->dim[to] = dim, w->to_stride[to] = to_stride, w->from_stride[to] = from_stride;
 }
 
-/* The walk over both tensors, which have one shape and at least one element, as the file head describes it. */
+/* The walk over both tensors, which have one shape and at least one element, as the file head
+ * describes it. */
 static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
-  walk w = {.to_dtype = to->dtype, .from_dtype = from->dtype, .to = neap_tensor_data(to), .from = neap_tensor_data(from)};
+  walk w = {.to_dtype = to->dtype,
+            .from_dtype = from->dtype,
+            .to = neap_tensor_data(to),
+            .from = neap_tensor_data(from)};
   w.to_bytes = neap_dtype_bytes(to->dtype);
   w.from_bytes = neap_dtype_bytes(from->dtype);
   for (int i = 0; i < to->shape.n_dim; i++) {
@@ -139,11 +155,14 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
     w.from_stride[w.n_dim++] = from->stride[i] * (int64_t)w.from_bytes;
   }
   for (int i = 1; i < w.n_dim; i++) /* insertion sort, largest target stride first */
-    for (int j = i; j > 0 && magnitude(w.to_stride[j - 1]) < magnitude(w.to_stride[j]); j--) move_dim(&w, j - 1, j);
-  /* Neighbours are joined where a step of the outer is exactly the inner dimension, on both sides. */
+    for (int j = i; j > 0 && magnitude(w.to_stride[j - 1]) < magnitude(w.to_stride[j]); j--)
+      move_dim(&w, j - 1, j);
+  /* Neighbours are joined where a step of the outer is exactly the inner dimension, on both
+   * sides. */
   int n = 0; /* dimensions kept so far */
   for (int i = 0; i < w.n_dim; i++) {
-    bool joins = n > 0 && w.to_stride[n - 1] == w.to_stride[i] * w.dim[i] && w.from_stride[n - 1] == w.from_stride[i] * w.dim[i];
+    bool joins = n > 0 && w.to_stride[n - 1] == w.to_stride[i] * w.dim[i] &&
+                 w.from_stride[n - 1] == w.from_stride[i] * w.dim[i];
     if (!joins) n++;
     w.dim[n - 1] = joins ? w.dim[n - 1] * w.dim[i] : w.dim[i];
     w.to_stride[n - 1] = w.to_stride[i];
@@ -151,24 +170,29 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
   }
   w.n_dim = n;
   /* A scalar, or dimensions of 1 alone: one row of one element. */
-  if (n == 0) w.n_dim = 1, w.dim[0] = 1, w.to_stride[0] = (int64_t)w.to_bytes, w.from_stride[0] = (int64_t)w.from_bytes;
+  if (n == 0)
+    w.n_dim = 1, w.dim[0] = 1, w.to_stride[0] = (int64_t)w.to_bytes,
+    w.from_stride[0] = (int64_t)w.from_bytes;
   return w;
 }
 
-/* If the source runs along another dimension than the last, that one comes next to the last; or last, when it is the
- * longer one and the last is too short for a row. */
+/* If the source runs along another dimension than the last, that one comes next to the last; or
+ * last, when it is the longer one and the last is too short for a row. */
 static bool make_transposed(walk *w) {
-  /* The source's smallest stride; strides of 0 repeat one element and are no direction to run along. */
+  /* The source's smallest stride; strides of 0 repeat one element and are no direction to run
+   * along. */
   int a = w->n_dim - 1, b = a;
   for (int i = 0; i < w->n_dim; i++)
-    if (w->from_stride[i] != 0 && magnitude(w->from_stride[i]) < magnitude(w->from_stride[b])) b = i;
+    if (w->from_stride[i] != 0 && magnitude(w->from_stride[i]) < magnitude(w->from_stride[b]))
+      b = i;
   if (b == a) return false;
   bool swap = w->dim[a] < TILE && w->dim[b] > w->dim[a];
   move_dim(w, b, swap ? a : a - 1);
   return true;
 }
 
-/* Splits the walk over the threads: rows by elements, so that one long row is split too; planes by blocks. */
+/* Splits the walk over the threads: rows by elements, so that one long row is split too; planes by
+ * blocks. */
 static void run_walk(walk *w) {
   int64_t elems = 1;
   bool transposed = make_transposed(w);
@@ -177,8 +201,10 @@ static void run_walk(walk *w) {
     neap_parallel_for(elems, NEAP_GRAIN, neap_threads(), copy_range, w);
     return;
   }
-  int64_t columns = elems / w->dim[w->n_dim - 1] / w->dim[w->n_dim - 2] * n_block(w), rows = w->dim[w->n_dim - 2];
-  neap_parallel_for(columns, NEAP_MAX(NEAP_GRAIN / (TILE * rows), 1), neap_threads(), copy_blocks, w);
+  int64_t columns = elems / w->dim[w->n_dim - 1] / w->dim[w->n_dim - 2] * n_block(w),
+          rows = w->dim[w->n_dim - 2];
+  neap_parallel_for(columns, NEAP_MAX(NEAP_GRAIN / (TILE * rows), 1), neap_threads(), copy_blocks,
+                    w);
 }
 
 /* First and past-the-last address that the view touches; t is not empty. */
@@ -197,7 +223,8 @@ static void extent(const neap_tensor *t, uintptr_t *low, uintptr_t *high) {
   *high = base + (uintptr_t)(above + width);
 }
 
-/* By extent: views that interleave without sharing an element count as overlapping, which costs a copy, not bits. */
+/* By extent: views that interleave without sharing an element count as overlapping, which costs a
+ * copy, not bits. */
 static bool overlap(const neap_tensor *a, const neap_tensor *b) {
   uintptr_t low_a, high_a, low_b, high_b;
   extent(a, &low_a, &high_a);
@@ -210,19 +237,23 @@ static neap_status check_target(const neap_tensor *to, neap_error *error) {
   if (to->storage == NULL || to->dtype == NEAP_DTYPE_NONE)
     return neap_fail(error, NEAP_ARGUMENT, "copy expects a tensor to write to, got none");
   if (neap_storage_is_read_only(to->storage)) {
-    neap_fail(error, NEAP_ARGUMENT, "copy cannot write to this %s tensor: it is mapped read-only", neap_dtype_name(to->dtype));
-    return neap_hint(error, "map the file \"c\" (copy on write), or clone the tensor"), NEAP_ARGUMENT;
+    neap_fail(error, NEAP_ARGUMENT, "copy cannot write to this %s tensor: it is mapped read-only",
+              neap_dtype_name(to->dtype));
+    return neap_hint(error, "map the file \"c\" (copy on write), or clone the tensor"),
+           NEAP_ARGUMENT;
   }
   for (int i = 0; i < to->shape.n_dim; i++)
     if (to->stride[i] == 0 && to->shape.dim[i] > 1 && neap_tensor_elems(to) > 0)
       return neap_fail(error, NEAP_SHAPE,
-                       "copy cannot write to a broadcast view: dimension %d (from 0) repeats one element %lld times", i,
-                       (long long)to->shape.dim[i]);
+                       "copy cannot write to a broadcast view: dimension %d (from 0) repeats one "
+                       "element %lld times",
+                       i, (long long)to->shape.dim[i]);
   return NEAP_OK;
 }
 
 /* Copies `from`, of to's shape already. */
-static neap_status copy_same_shape(const neap_tensor *to, const neap_tensor *from, neap_error *error) {
+static neap_status copy_same_shape(const neap_tensor *to, const neap_tensor *from,
+                                   neap_error *error) {
   if (neap_tensor_elems(to) == 0) return NEAP_OK;
   walk w;
   if (!overlap(to, from)) {
@@ -241,7 +272,8 @@ static neap_status copy_same_shape(const neap_tensor *to, const neap_tensor *fro
   return NEAP_OK;
 }
 
-/* Everything that can fail is checked before a byte is written; only overlap needs memory, taken first as well. */
+/* Everything that can fail is checked before a byte is written; only overlap needs memory, taken
+ * first as well. */
 neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, neap_error *error) {
   NEAP_TRY(check_target(to, error));
   if (from->storage == NULL || from->dtype == NEAP_DTYPE_NONE)

@@ -30,4 +30,6 @@ neap_dtype neap_dtype_from_name(const char *name) {
   return NEAP_DTYPE_NONE;
 }
 
-bool neap_dtype_is_float(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_FLOATS | NEAP_HALVES); }
+bool neap_dtype_is_float(neap_dtype dtype) {
+  return neap_dtype_in(dtype, NEAP_FLOATS | NEAP_HALVES);
+}

@@ -1,7 +1,8 @@
 /* element.c: one element at a time, for scripts, printing and tests; loops belong in cast.c.
  *
- * `base` points at element 0 of a dense run and `index` counts elements. Each function is one switch over the dtypes,
- * written by NEAP_ELEMENT_MAP, so that a new dtype cannot be forgotten in one of them.
+ * `base` points at element 0 of a dense run and `index` counts elements. Each function is one
+ * switch over the dtypes, written by NEAP_ELEMENT_MAP, so that a new dtype cannot be forgotten in
+ * one of them.
  */
 #include "tensor/tensor_int.h"
 

@@ -1,7 +1,8 @@
-/* print.c: a tensor as text, as NumPy prints arrays: nested brackets, aligned columns, "..." in the middle of large ones.
+/* print.c: a tensor as text, as NumPy prints arrays: nested brackets, aligned columns, "..." in the
+ * middle of large ones.
  *
- * The elements that will be shown are visited twice: first to choose the notation and the width of a column, then to
- * write. A column is `left` characters up to the point and `right` from it on.
+ * The elements that will be shown are visited twice: first to choose the notation and the width of
+ * a column, then to write. A column is `left` characters up to the point and `right` from it on.
  */
 #include "tensor/tensor.h"
 
@@ -27,14 +28,17 @@ typedef struct printer {
 /* What is done with one element at `element`, in either visit. */
 typedef void visit(printer *p, const char *element);
 
-/* Whether a gap of a dimension of n starts at *index, which then becomes the first index after it. */
+/* Whether a gap of a dimension of n starts at *index, which then becomes the first index after
+ * it. */
 static bool gap(const printer *p, int64_t n, int64_t *index) {
   if (!p->cut || n <= 2 * (int64_t)p->options.edge || *index != p->options.edge) return false;
   *index = n - p->options.edge;
   return true;
 }
 
-static int64_t stride_bytes(const printer *p, int dim) { return p->t->stride[dim] * (int64_t)neap_dtype_bytes(p->t->dtype); }
+static int64_t stride_bytes(const printer *p, int dim) {
+  return p->t->stride[dim] * (int64_t)neap_dtype_bytes(p->t->dtype);
+}
 
 /* Calls `each` for every element that is shown, from dimension `dim` on. */
 static void visit_shown(printer *p, int dim, const char *at, visit *each) {
@@ -49,7 +53,7 @@ static void visit_shown(printer *p, int dim, const char *at, visit *each) {
   }
 }
 
-/* ---- one element ------------------------------------------------------------------------------------------------- */
+/* ---- one element ----------------------------------------------------------------------------- */
 
 /* Cuts the zeros at the end of a fixed-point number: "2.5000" to "2.5", "2.0000" to "2.". */
 static void trim_zeros(char *text) {
@@ -62,7 +66,8 @@ static void trim_zeros(char *text) {
 static void element_text(const printer *p, const char *element, char text[ELEMENT_TEXT]) {
   neap_dtype dtype = p->t->dtype;
   if (dtype == NEAP_DTYPE_BOOL) {
-    snprintf(text, ELEMENT_TEXT, "%s", neap_element_get_i64(dtype, element, 0) != 0 ? "true" : "false");
+    snprintf(text, ELEMENT_TEXT, "%s",
+             neap_element_get_i64(dtype, element, 0) != 0 ? "true" : "false");
   } else if (!neap_dtype_is_float(dtype)) {
     snprintf(text, ELEMENT_TEXT, "%lld", (long long)neap_element_get_i64(dtype, element, 0));
   } else {
@@ -81,7 +86,7 @@ static void element_text(const printer *p, const char *element, char text[ELEMEN
 /* Characters before the point. Words, and integers, have no point: all of them. */
 static int left_of(const char *text) { return (int)strcspn(text, "."); }
 
-/* ---- first visit: notation and width ------------------------------------------------------------------------------- */
+/* ---- first visit: notation and width --------------------------------------------------------- */
 
 /* Widens [low, high] to hold the element's magnitude. */
 static void see_magnitude(printer *p, const char *element) {
@@ -120,7 +125,8 @@ static void see_word_width(printer *p, const char *element) {
   p->left = NEAP_MAX(p->left, (int)strlen(text) - p->right);
 }
 
-/* NumPy's rule: scientific where fixed-point would be too long, or would round the small ones to nothing. */
+/* NumPy's rule: scientific where fixed-point would be too long, or would round the small ones to
+ * nothing. */
 static void choose_format(printer *p) {
   const char *data = neap_tensor_data(p->t);
   if (neap_dtype_is_float(p->t->dtype)) {
@@ -132,7 +138,7 @@ static void choose_format(printer *p) {
   visit_shown(p, 0, data, see_word_width);
 }
 
-/* ---- second visit: text ---------------------------------------------------------------------------------------------- */
+/* ---- second visit: text ---------------------------------------------------------------------- */
 
 /* Text without line ends; keeps count of the column. */
 static void put(printer *p, const char *text) {
@@ -162,7 +168,8 @@ static void put_row(printer *p, const char *at, int dim) {
   int64_t n = p->t->shape.dim[dim];
   for (int64_t i = 0; i < n; i++) {
     bool leaves_out = gap(p, n, &i);
-    int need = 1 + p->left + p->right + (leaves_out ? 4 : 0) + dim + 1; /* with the brackets that may close after it */
+    /* with the brackets that may close after it */
+    int need = 1 + p->left + p->right + (leaves_out ? 4 : 0) + dim + 1;
     if (i > 0 && p->column + need > p->options.width)
       put_line_break(p, 1, dim + 1);
     else if (i > 0)
@@ -172,7 +179,8 @@ static void put_row(printer *p, const char *at, int dim) {
   }
 }
 
-/* Dimension dim and those inside it, in brackets; slices of higher rank stand further apart, as NumPy has it. */
+/* Dimension dim and those inside it, in brackets; slices of higher rank stand further apart, as
+ * NumPy has it. */
 static void put_block(printer *p, const char *at, int dim) {
   int n_dim = p->t->shape.n_dim;
   if (dim == n_dim) {
@@ -196,10 +204,13 @@ static void put_block(printer *p, const char *at, int dim) {
   put(p, "]");
 }
 
-/* Appends to `out`; `options` NULL: the usual ones; `name` NULL: none. Last comes a line with name, dtype, shape and
- * bytes. Precision and edge are kept within what the text buffers hold and what leaves something to show. */
-void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, const char *name, neap_buffer *out) {
-  static const neap_print_options usual = {.precision = 4, .threshold = 1000, .edge = 3, .width = 100};
+/* Appends to `out`; `options` NULL: the usual ones; `name` NULL: none. Last comes a line with name,
+ * dtype, shape and bytes. Precision and edge are kept within what the text buffers hold and what
+ * leaves something to show. */
+void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, const char *name,
+                       neap_buffer *out) {
+  static const neap_print_options usual = {
+    .precision = 4, .threshold = 1000, .edge = 3, .width = 100};
   if (t->storage == NULL || t->dtype == NEAP_DTYPE_NONE) {
     neap_buffer_add(out, "no tensor");
     return;
@@ -217,6 +228,7 @@ void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, 
   }
   neap_type type = neap_tensor_type(t);
   char shape[NEAP_SHAPE_TEXT], bytes[24];
-  neap_buffer_add(out, "\n%s%s%s %s %s", name != NULL ? name : "", name != NULL ? " " : "", neap_dtype_name(t->dtype),
-                  neap_shape_text(&t->shape, shape), neap_bytes_text((double)neap_type_bytes(&type), bytes));
+  neap_buffer_add(out, "\n%s%s%s %s %s", name != NULL ? name : "", name != NULL ? " " : "",
+                  neap_dtype_name(t->dtype), neap_shape_text(&t->shape, shape),
+                  neap_bytes_text((double)neap_type_bytes(&type), bytes));
 }

@@ -1,13 +1,15 @@
 /* storage.c: bytes with a reference count, the only refcounted thing in Neap.
  *
- * INVARIANT: n_ref >= 1 while anyone can see the storage; the thread that takes it to 0 returns the bytes. `release` is
- * NULL and `owned` is set for bytes of neap_alloc_data; else the bytes are someone else's.
+ * INVARIANT: n_ref >= 1 while anyone can see the storage; the thread that takes it to 0 returns the
+ * bytes. `release` is NULL and `owned` is set for bytes of neap_alloc_data; else the bytes are
+ * someone else's.
  */
 #include "tensor/tensor.h"
 
 #include <stdatomic.h>
 
-/* `version` changes with each touch and is never the same for two storages. `release` is called with `owner`. */
+/* `version` changes with each touch and is never the same for two storages. `release` is called
+ * with `owner`. */
 struct neap_storage {
   _Atomic int n_ref;
   _Atomic uint64_t version;
@@ -19,15 +21,23 @@ struct neap_storage {
   void *owner;
 };
 
-/* One counter for all storages, so that a storage freed and another made at its address can't be taken for each other. */
+/* One counter for all storages, so that a storage freed and another made at its address can't be
+ * taken for each other. */
 static _Atomic uint64_t last_version;
 
 /* Gives the storage a version that none has had. Called after its bytes have been written. */
-void neap_storage_touch(neap_storage *storage) { atomic_store(&storage->version, atomic_fetch_add(&last_version, 1) + 1); }
-uint64_t neap_storage_version(const neap_storage *storage) { return atomic_load(&storage->version); }
+void neap_storage_touch(neap_storage *storage) {
+  atomic_store(&storage->version, atomic_fetch_add(&last_version, 1) + 1);
+}
+uint64_t neap_storage_version(const neap_storage *storage) {
+  return atomic_load(&storage->version);
+}
 
-/* Two allocations: the record, in META, and the bytes, in DATA, so that "held" counts what a plan forecasts. */
-neap_storage *neap_storage_new(size_t bytes) { return neap_storage_new_in(bytes, NEAP_BANK_ORDINARY); }
+/* Two allocations: the record, in META, and the bytes, in DATA, so that "held" counts what a plan
+ * forecasts. */
+neap_storage *neap_storage_new(size_t bytes) {
+  return neap_storage_new_in(bytes, NEAP_BANK_ORDINARY);
+}
 
 neap_storage *neap_storage_new_in(size_t bytes, neap_bank_kind kind) {
   neap_storage *storage = neap_alloc_zeroed(sizeof *storage);
@@ -45,7 +55,8 @@ neap_storage *neap_storage_new_in(size_t bytes, neap_bank_kind kind) {
 }
 
 /* Nothing is counted as DATA: the owner has counted it, or it is a file's. */
-neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner), void *owner) {
+neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner),
+                                  void *owner) {
   neap_storage *storage = neap_alloc_zeroed(sizeof *storage);
   if (storage == NULL) return NULL;
   atomic_init(&storage->n_ref, 1);
@@ -65,7 +76,8 @@ neap_storage *neap_storage_retain(neap_storage *storage) {
 
 /* Any thread may drop the last reference; `release` then runs on it. NULL is allowed. */
 void neap_storage_release(neap_storage *storage) {
-  if (storage == NULL || atomic_fetch_sub_explicit(&storage->n_ref, 1, memory_order_acq_rel) > 1) return;
+  if (storage == NULL || atomic_fetch_sub_explicit(&storage->n_ref, 1, memory_order_acq_rel) > 1)
+    return;
   if (storage->owned) neap_free(storage->data);
   if (storage->release != NULL) storage->release(storage->owner);
   neap_free(storage);

@@ -1,11 +1,14 @@
-/* tensor.c: making, sharing and dropping tensors. A tensor is a value: dtype, shape, strides and one reference. */
+/* tensor.c: making, sharing and dropping tensors. A tensor is a value: dtype, shape, strides and
+ * one reference. */
 #include "tensor/tensor.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* *tensor is set only on success. MEMORY error, with the shape, when the bytes are refused; DTYPE or SHAPE for what is no type. */
-neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape, neap_error *error) {
+/* *tensor is set only on success. MEMORY error, with the shape, when the bytes are refused; DTYPE
+ * or SHAPE for what is no type. */
+neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape,
+                            neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   neap_type type = {dtype, *shape};
   NEAP_TRY(neap_type_check(&type, "a tensor", error));
@@ -13,7 +16,8 @@ neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_sh
   neap_storage *storage = neap_storage_new(bytes);
   if (storage == NULL) {
     char what[NEAP_SHAPE_TEXT + 32];
-    snprintf(what, sizeof what, "a tensor %s %s", neap_dtype_name(dtype), neap_shape_text(shape, text));
+    snprintf(what, sizeof what, "a tensor %s %s", neap_dtype_name(dtype),
+             neap_shape_text(shape, text));
     return neap_fail_memory(error, bytes, what);
   }
   *tensor = neap_tensor_view(storage, 0, dtype, shape);
@@ -21,10 +25,14 @@ neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_sh
   return NEAP_OK;
 }
 
-/* A dense tensor over bytes of `storage`, of which it takes a reference of its own. That they lie inside is the caller's
- * care. */
-neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype, const neap_shape *shape) {
-  neap_tensor tensor = {.dtype = dtype, .shape = *shape, .storage = neap_storage_retain(storage), .offset_bytes = offset_bytes};
+/* A dense tensor over bytes of `storage`, of which it takes a reference of its own. That they lie
+ * inside is the caller's care. */
+neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype,
+                             const neap_shape *shape) {
+  neap_tensor tensor = {.dtype = dtype,
+                        .shape = *shape,
+                        .storage = neap_storage_retain(storage),
+                        .offset_bytes = offset_bytes};
   neap_shape_strides(shape, tensor.stride);
   return tensor;
 }
@@ -61,7 +69,8 @@ bool neap_tensor_is_dense(const neap_tensor *tensor) {
 int64_t neap_tensor_elems(const neap_tensor *tensor) { return neap_shape_elems(&tensor->shape); }
 
 /* *out is set only on success. The result is dense whatever t's strides are. */
-neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out, neap_error *error) {
+neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out,
+                              neap_error *error) {
   neap_tensor fresh;
   NEAP_TRY(neap_tensor_new(&fresh, dtype == NEAP_DTYPE_NONE ? t->dtype : dtype, &t->shape, error));
   neap_status status = neap_tensor_copy(&fresh, t, error);

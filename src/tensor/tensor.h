@@ -1,12 +1,12 @@
-/* tensor: dtype, shape, type (dtype and shape), storage (the only refcounted thing) and tensor, a strided view of a
- * storage. Everything here works on any dtype; nothing here knows of nets.
+/* tensor: dtype, shape, type (dtype and shape), storage (the only refcounted thing) and tensor, a
+ * strided view of a storage. Everything here works on any dtype; nothing here knows of nets.
  */
 #ifndef NEAP_TENSOR_H
 #define NEAP_TENSOR_H
 
 #include "base/base.h"
 
-/* ---- dtype (dtype.c) -------------------------------------------------------------------------------------------- */
+/* ---- dtype (dtype.c) ------------------------------------------------------------------------- */
 
 /* The list itself, NEAP_DTYPE_MAP, is part of the public contract: neap.h. */
 
@@ -14,12 +14,13 @@
 #define NEAP_BIT(dtype) (1u << NEAP_DTYPE_##dtype)
 #define NEAP_FLOATS (NEAP_BIT(F32) | NEAP_BIT(F64))
 #define NEAP_HALVES (NEAP_BIT(BF16) | NEAP_BIT(F16))
-#define NEAP_INTEGERS (NEAP_BIT(I8) | NEAP_BIT(U8) | NEAP_BIT(I16) | NEAP_BIT(U16) | NEAP_BIT(I32) | NEAP_BIT(I64))
+#define NEAP_INTEGERS \
+  (NEAP_BIT(I8) | NEAP_BIT(U8) | NEAP_BIT(I16) | NEAP_BIT(U16) | NEAP_BIT(I32) | NEAP_BIT(I64))
 #define NEAP_NUMBERS (NEAP_FLOATS | NEAP_INTEGERS)
 #define NEAP_ANY (NEAP_NUMBERS | NEAP_HALVES | NEAP_BIT(BOOL))
 
-/* X(symbol, suffix, C type, ...) for each integer dtype, with what the caller adds (one thing at least): loops over integers, and
- * the tables of such loops, are written from this list. */
+/* X(symbol, suffix, C type, ...) for each integer dtype, with what the caller adds (one thing at
+ * least): loops over integers, and the tables of such loops, are written from this list. */
 #define NEAP_EACH_SIGNED(X, ...)    \
   X(I8, i8, int8_t, __VA_ARGS__)    \
   X(I16, i16, int16_t, __VA_ARGS__) \
@@ -35,13 +36,15 @@
 size_t neap_dtype_bytes(neap_dtype dtype);
 const char *neap_dtype_name(neap_dtype dtype);
 neap_dtype neap_dtype_from_name(const char *name); /* NONE when unknown */
-static inline bool neap_dtype_in(neap_dtype dtype, unsigned set) { return (set >> dtype & 1u) != 0; }
+static inline bool neap_dtype_in(neap_dtype dtype, unsigned set) {
+  return (set >> dtype & 1u) != 0;
+}
 bool neap_dtype_is_float(neap_dtype dtype); /* f32 f64 bf16 f16 */
 
-/* ---- shape and type (shape.c) ------------------------------------------------------------------------------------ */
+/* ---- shape and type (shape.c) ---------------------------------------------------------------- */
 
-/* INVARIANT: 0 <= n_dim <= NEAP_MAX_DIM; dim[i] >= 0 for i < n_dim; the rest is 0, so that shapes compare by memcmp.
- * n_dim 0 is a scalar (one element); a dim of 0 makes the tensor empty. */
+/* INVARIANT: 0 <= n_dim <= NEAP_MAX_DIM; dim[i] >= 0 for i < n_dim; the rest is 0, so that shapes
+ * compare by memcmp. n_dim 0 is a scalar (one element); a dim of 0 makes the tensor empty. */
 typedef struct neap_shape {
   int n_dim;
   int64_t dim[NEAP_MAX_DIM];
@@ -53,8 +56,11 @@ typedef struct neap_type {
 } neap_type;
 
 neap_shape neap_shape_of(int n_dim, const int64_t *dim);
-#define NEAP_SHAPE(...) neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__})
-int64_t neap_shape_elems(const neap_shape *shape); /* 1 for a scalar; INT64_MAX when there are more */
+#define NEAP_SHAPE(...)                                                    \
+  neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+                (const int64_t[]){__VA_ARGS__})
+/* 1 for a scalar; INT64_MAX when there are more */
+int64_t neap_shape_elems(const neap_shape *shape);
 bool neap_shape_equal(const neap_shape *a, const neap_shape *b);
 /* Elements of the dimensions [from, to). */
 int64_t neap_shape_span(const neap_shape *shape, int from, int to);
@@ -67,18 +73,24 @@ bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *
 void neap_shape_strides(const neap_shape *shape, int64_t stride[NEAP_MAX_DIM]);
 size_t neap_type_bytes(const neap_type *type); /* dense, plain; SIZE_MAX when there are more */
 bool neap_type_equal(const neap_type *a, const neap_type *b);
-/* The one check of a type, wherever it comes from: a known dtype, 0 to NEAP_MAX_DIM dimensions, none of them negative, and no more
- * than NEAP_MOST_BYTES, a dimension of 0 counted as 1. DTYPE or SHAPE error otherwise, which calls the tensor `what`. */
+/* The one check of a type, wherever it comes from: a known dtype, 0 to NEAP_MAX_DIM dimensions,
+ * none of them negative, and no more than NEAP_MOST_BYTES, a dimension of 0 counted as 1. DTYPE or
+ * SHAPE error otherwise, which calls the tensor `what`. */
 neap_status neap_type_check(const neap_type *type, const char *what, neap_error *error);
 
-/* ---- layout (layout.c) -------------------------------------------------------------------------------------------- */
+/* ---- layout (layout.c) ----------------------------------------------------------------------- */
 
-/* How a value's elements lie in memory. PLAIN is dense row-major. BLOCKED: the dimensions in `order` (slowest first),
- * each blocked dimension divided (rounded up) by the product of its inner blocks, then the inner blocks, slowest first.
- * nChw16c is {BLOCKED, order 0 1 2 3, inner {dim 1, 16}}; channels last is {BLOCKED, order 0 2 3 1, no inner}.
- * OPAQUE: only the library knows; `hash` identifies it, `bytes` is its size.
+/* How a value's elements lie in memory. PLAIN is dense row-major. BLOCKED: the dimensions in
+ * `order` (slowest first), each blocked dimension divided (rounded up) by the product of its inner
+ * blocks, then the inner blocks, slowest first. nChw16c is {BLOCKED, order 0 1 2 3, inner {dim 1,
+ * 16}}; channels last is {BLOCKED, order 0 2 3 1, no inner}. OPAQUE: only the library knows; `hash`
+ * identifies it, `bytes` is its size.
  * INVARIANT: padding lanes (where a block overhangs) are zero after the defining instruction. */
-typedef enum neap_layout_kind { NEAP_LAYOUT_PLAIN, NEAP_LAYOUT_BLOCKED, NEAP_LAYOUT_OPAQUE } neap_layout_kind;
+typedef enum neap_layout_kind {
+  NEAP_LAYOUT_PLAIN,
+  NEAP_LAYOUT_BLOCKED,
+  NEAP_LAYOUT_OPAQUE
+} neap_layout_kind;
 
 typedef struct neap_layout {
   uint8_t kind;
@@ -93,33 +105,37 @@ typedef struct neap_layout {
 bool neap_layout_equal(const neap_layout *a, const neap_layout *b);
 size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout); /* padding included */
 bool neap_layout_is_padded(const neap_type *type, const neap_layout *layout);
-/* "plain", "abcd:16b", "acdb", "opaque:1a2b". Returns text. And back; false when it is no layout. */
+/* "plain", "abcd:16b", "acdb", "opaque:1a2b". Returns text. And back; false when it is no
+ * layout. */
 #define NEAP_LAYOUT_TEXT 48
 const char *neap_layout_text(const neap_layout *layout, int n_dim, char text[NEAP_LAYOUT_TEXT]);
 bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *layout);
 
-/* ---- storage and tensor (storage.c, tensor.c) ----------------------------------------------------------------------- */
+/* ---- storage and tensor (storage.c, tensor.c) ------------------------------------------------ */
 
 typedef struct neap_storage neap_storage; /* bytes with a reference count (atomic) */
 
 /* New DATA bytes, undefined; count 1. NULL when refused. */
 neap_storage *neap_storage_new(size_t bytes);
-neap_storage *neap_storage_new_in(size_t bytes, neap_bank_kind kind); /* bytes of a memory bank's kind */
-/* Bytes owned by someone else; `release(owner)` runs when the count reaches 0 (may be NULL). NULL when refused: then
- * `release` has not run. */
-neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner), void *owner);
+/* bytes of a memory bank's kind */
+neap_storage *neap_storage_new_in(size_t bytes, neap_bank_kind kind);
+/* Bytes owned by someone else; `release(owner)` runs when the count reaches 0 (may be NULL). NULL
+ * when refused: then `release` has not run. */
+neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void *owner),
+                                  void *owner);
 neap_storage *neap_storage_retain(neap_storage *storage);
 void neap_storage_release(neap_storage *storage);
 char *neap_storage_data(const neap_storage *storage);
 size_t neap_storage_bytes(const neap_storage *storage);
 int neap_storage_n_ref(const neap_storage *storage);
-/* Bytes that must not be written (a file mapped "r"): neap_tensor_copy refuses them as a target, and so must whoever else
- * writes through neap_tensor_data. */
+/* Bytes that must not be written (a file mapped "r"): neap_tensor_copy refuses them as a target,
+ * and so must whoever else writes through neap_tensor_data. */
 void neap_storage_set_read_only(neap_storage *storage);
 bool neap_storage_is_read_only(const neap_storage *storage);
-/* The content version: a number that no other storage of this process has had, and a new one after each touch. Whoever writes
- * bytes of a storage that others may have read touches it when the bytes are there: what was computed from them (packed
- * weights) is then known to be stale. neap_tensor_copy does it itself. */
+/* The content version: a number that no other storage of this process has had, and a new one after
+ * each touch. Whoever writes bytes of a storage that others may have read touches it when the bytes
+ * are there: what was computed from them (packed weights) is then known to be stale.
+ * neap_tensor_copy does it itself. */
 void neap_storage_touch(neap_storage *storage);
 uint64_t neap_storage_version(const neap_storage *storage);
 
@@ -133,34 +149,46 @@ typedef struct neap_tensor {
 } neap_tensor;
 
 /* A dense tensor; contents undefined. */
-neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape, neap_error *error);
+neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape,
+                            neap_error *error);
 /* A dense view of `storage` from `offset_bytes`; retains it. */
-neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype, const neap_shape *shape);
+neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype,
+                             const neap_shape *shape);
 neap_tensor neap_tensor_retain(const neap_tensor *tensor); /* the same view, one more reference */
 void neap_tensor_fini(neap_tensor *tensor);                /* drops the reference, leaves {0} */
-static inline neap_type neap_tensor_type(const neap_tensor *t) { return (neap_type){t->dtype, t->shape}; }
+static inline neap_type neap_tensor_type(const neap_tensor *t) {
+  return (neap_type){t->dtype, t->shape};
+}
 char *neap_tensor_data(const neap_tensor *tensor);    /* address of element 0 */
 bool neap_tensor_is_dense(const neap_tensor *tensor); /* row-major, no gaps */
 int64_t neap_tensor_elems(const neap_tensor *tensor);
 
 /* Views (view.c). Each fills *out with a new reference; dims are 0-based here. Errors are SHAPE. */
-neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int64_t n, int64_t step, neap_tensor *out,
+neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int64_t n, int64_t step,
+                               neap_tensor *out, neap_error *error);
+neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, neap_tensor *out,
                                neap_error *error);
-neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, neap_tensor *out, neap_error *error);
-neap_status neap_tensor_permute(const neap_tensor *t, const int *order, neap_tensor *out, neap_error *error);
-neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, neap_tensor *out, neap_error *error);
-/* The same elements in another shape; one dim may be -1. SHAPE error when strides do not allow a view. */
-neap_status neap_tensor_reshape_view(const neap_tensor *t, int n_dim, const int64_t *dim, neap_tensor *out, neap_error *error);
+neap_status neap_tensor_permute(const neap_tensor *t, const int *order, neap_tensor *out,
+                                neap_error *error);
+neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, neap_tensor *out,
+                               neap_error *error);
+/* The same elements in another shape; one dim may be -1. SHAPE error when strides do not allow a
+ * view. */
+neap_status neap_tensor_reshape_view(const neap_tensor *t, int n_dim, const int64_t *dim,
+                                     neap_tensor *out, neap_error *error);
 
-/* Elements (element.c): by offset from element 0, in elements. Integers beyond 2^53 keep their value through _i64. */
+/* Elements (element.c): by offset from element 0, in elements. Integers beyond 2^53 keep their
+ * value through _i64. */
 double neap_element_get(neap_dtype dtype, const void *base, int64_t index);
 int64_t neap_element_get_i64(neap_dtype dtype, const void *base, int64_t index);
-void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value); /* rounds and saturates as cast does */
+/* rounds and saturates as cast does */
+void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value);
 void neap_element_set_i64(neap_dtype dtype, void *base, int64_t index, int64_t value);
 
-/* Copy with cast between any two dtypes, strides and broadcasting of `from` to `to`'s shape (copy.c; dense ones in cast.c).
- * Float to integer: to nearest even, saturating, NaN to 0. Integer to integer: saturating. To bool: != 0.
- * To bf16 and f16: to nearest even, overflow to infinity. Overlapping views of one storage are safe. */
+/* Copy with cast between any two dtypes, strides and broadcasting of `from` to `to`'s shape
+ * (copy.c; dense ones in cast.c). Float to integer: to nearest even, saturating, NaN to 0. Integer
+ * to integer: saturating. To bool: != 0. To bf16 and f16: to nearest even, overflow to infinity.
+ * Overlapping views of one storage are safe. */
 neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, neap_error *error);
 /* n dense elements, no overlap. */
 void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_t n);
@@ -169,10 +197,12 @@ uint16_t neap_f32_to_bf16(float x);
 float neap_f16_to_f32(uint16_t x);
 uint16_t neap_f32_to_f16(float x);
 /* A dense tensor of its own storage with the same elements, in `dtype` (NONE: the same). */
-neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out, neap_error *error);
+neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out,
+                              neap_error *error);
 
-/* A stack of tensors that grows as needed: what a layer's forward leaves to its backward (cache.c). INVARIANT: what is popped is
- * what was pushed last, or the pop fails and takes nothing. Begin with {.name = ..}; the name, for messages, is borrowed. */
+/* A stack of tensors that grows as needed: what a layer's forward leaves to its backward (cache.c).
+ * INVARIANT: what is popped is what was pushed last, or the pop fails and takes nothing. Begin with
+ * {.name = ..}; the name, for messages, is borrowed. */
 typedef struct neap_cache_item {
   neap_tensor tensor; /* {0}: dropped */
   const char *label;  /* interned; NULL: none */
@@ -188,25 +218,32 @@ typedef struct neap_cache_want {
   neap_dtype dtype;
   const neap_shape *shape;
 } neap_cache_want;
-neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label, neap_error *error); /* retains */
-/* *out gets the cache's reference. RELEASED when nothing is left, or what is on top was dropped; NAME, DTYPE, SHAPE when it is not
- * what is wanted. */
-neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_tensor *out, neap_error *error);
+/* retains */
+neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label,
+                            neap_error *error);
+/* *out gets the cache's reference. RELEASED when nothing is left, or what is on top was dropped;
+ * NAME, DTYPE, SHAPE when it is not what is wanted. */
+neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_tensor *out,
+                           neap_error *error);
 /* The same checks for the item `depth` below the top, which stays. */
-neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cache_want *want, neap_error *error);
-/* Lets go of item i, counted from the bottom; its place stays, so that the others keep theirs. RELEASED the second time. */
+neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cache_want *want,
+                             neap_error *error);
+/* Lets go of item i, counted from the bottom; its place stays, so that the others keep theirs.
+ * RELEASED the second time. */
 neap_status neap_cache_drop(neap_cache *cache, int i, neap_error *error);
 void neap_cache_clear(neap_cache *cache); /* keeps the stack's own memory */
 void neap_cache_fini(neap_cache *cache);
 
-/* NumPy-like text with truncation and, on the last line, "f32 (64,10) 2.5 KiB" after the name, if one is given (print.c).
- * No line end follows it. `options` NULL gives the values written beside the fields. */
+/* NumPy-like text with truncation and, on the last line, "f32 (64,10) 2.5 KiB" after the name, if
+ * one is given (print.c). No line end follows it. `options` NULL gives the values written beside
+ * the fields. */
 typedef struct neap_print_options {
   int precision; /* significant digits after the point: 4 */
   int threshold; /* elements above which the middle is left out: 1000 */
   int edge;      /* items shown at each end then: 3 */
   int width;     /* characters a line: 100 */
 } neap_print_options;
-void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, const char *name, neap_buffer *out);
+void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, const char *name,
+                       neap_buffer *out);
 
 #endif

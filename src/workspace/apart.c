@@ -1,8 +1,10 @@
-/* apart.c: whether what a run writes lies apart from all else that it reads or writes. Names say nothing about that: a tensor that
- * was fed with share = true under two names, views of one tensor, or two forwarded names of one blob are the same bytes.
+/* apart.c: whether what a run writes lies apart from all else that it reads or writes. Names say
+ * nothing about that: a tensor that was fed with share = true under two names, views of one tensor,
+ * or two forwarded names of one blob are the same bytes.
  *
- * INVARIANT: a program runs only when no blob that it writes has a byte in common with another of its blobs.
- * The blobs of an attachment are kept sorted by address, which changes little from one look-up to the next: a walk finds what meets.
+ * INVARIANT: a program runs only when no blob that it writes has a byte in common with another of
+ * its blobs. The blobs of an attachment are kept sorted by address, which changes little from one
+ * look-up to the next: a walk finds what meets.
  */
 #include "workspace/workspace_int.h"
 
@@ -22,7 +24,8 @@ bool neap_workspace_meet(const neap_workspace *ws, const char *a, const char *b)
   neap_found x = neap_workspace_find(ws, a), y = neap_workspace_find(ws, b);
   if (x.ws == NULL || y.ws == NULL) return false;
   const neap_cell *first = &x.ws->cell[x.cell], *second = &y.ws->cell[y.cell];
-  bool tensors = neap_cell_kind(first) == NEAP_BLOB_TENSOR && neap_cell_kind(second) == NEAP_BLOB_TENSOR;
+  bool tensors =
+    neap_cell_kind(first) == NEAP_BLOB_TENSOR && neap_cell_kind(second) == NEAP_BLOB_TENSOR;
   return tensors && meet(&first->tensor, &second->tensor);
 }
 
@@ -38,33 +41,43 @@ static void sort_by_address(neap_attachment *a, int n) {
 
 /* Of blobs i and j, which meet, the one that the run writes is told first. */
 static neap_status fail_meeting(const neap_attachment *a, int i, int j, neap_error *error) {
-  const neap_program_blob *first = neap_program_blob_at(a->program, i), *second = neap_program_blob_at(a->program, j);
-  const char *written = first->written ? first->name : second->name, *other = first->written ? second->name : first->name;
-  neap_hint(error, "feed one of them a copy: share = true and forwarded names give two names the same bytes");
-  return neap_fail(error, NEAP_GRAPH, "net \"%s\": writes \"%s\", which has bytes in common with \"%s\"",
+  const neap_program_blob *first = neap_program_blob_at(a->program, i),
+                          *second = neap_program_blob_at(a->program, j);
+  const char *written = first->written ? first->name : second->name,
+             *other = first->written ? second->name : first->name;
+  neap_hint(
+    error,
+    "feed one of them a copy: share = true and forwarded names give two names the same bytes");
+  return neap_fail(error, NEAP_GRAPH,
+                   "net \"%s\": writes \"%s\", which has bytes in common with \"%s\"",
                    neap_program_graph(a->program)->name, written, other);
 }
 
-/* No blob that the program writes has a byte in common with another of its blobs: each two of them. */
+/* No blob that the program writes has a byte in common with another of its blobs: each two of
+ * them. */
 static void check_pairs(const neap_attachment *a, int n) {
   for (int i = 0; i < n; i++)
     for (int j = 0; j < i; j++) {
-      bool written = neap_program_blob_at(a->program, i)->written || neap_program_blob_at(a->program, j)->written;
-      NEAP_ASSERT(!written || !meet(&a->tensor[i], &a->tensor[j]), "\"%s\" and \"%s\", of which one is written, share no byte",
-                  a->name[i], a->name[j]);
+      bool written = neap_program_blob_at(a->program, i)->written ||
+                     neap_program_blob_at(a->program, j)->written;
+      NEAP_ASSERT(!written || !meet(&a->tensor[i], &a->tensor[j]),
+                  "\"%s\" and \"%s\", of which one is written, share no byte", a->name[i],
+                  a->name[j]);
     }
 }
 
 neap_status neap_attachment_check_apart(neap_attachment *a, neap_error *error) {
   int n = neap_program_n_blobs(a->program);
-  int reaches = -1, writes = -1; /* of those before, the blob that ends last, and the one that ends last of those written */
+  /* of those before, the blob that ends last, and the one that ends last of those written */
+  int reaches = -1, writes = -1;
   sort_by_address(a, n);
   for (int i = 0; i < n; i++) {
     int blob = a->by_address[i];
     const neap_tensor *t = &a->tensor[blob];
     if (begin_of(t) == end_of(t)) continue;
     bool written = neap_program_blob_at(a->program, blob)->written;
-    if (written && reaches >= 0 && meet(t, &a->tensor[reaches])) return fail_meeting(a, blob, reaches, error);
+    if (written && reaches >= 0 && meet(t, &a->tensor[reaches]))
+      return fail_meeting(a, blob, reaches, error);
     if (writes >= 0 && meet(t, &a->tensor[writes])) return fail_meeting(a, writes, blob, error);
     if (reaches < 0 || end_of(t) > end_of(&a->tensor[reaches])) reaches = blob;
     if (written && (writes < 0 || end_of(t) > end_of(&a->tensor[writes]))) writes = blob;

@@ -1,10 +1,12 @@
 /* assign.c: resident blobs put into memory banks, at once or on a thread of their own.
  *
- * A blob that is assigned gets a storage of its own in the bank, and its contents go with it. Of a blob in a segment the place that it
- * leaves is kept (`left`) for as long as others use the segment: it can go back there, and its bytes are still held.
- * A move under way is a list of pairs of tensors and the thread that copies them; the thread only reads the old bytes and writes
- * the new ones. INVARIANT: whoever looks a name up finds no move of its workspace under way (neap_workspace_find_key ends it), so
- * nobody writes bytes that a thread reads. INVARIANT: ending a move can't fail: all memory was taken when it began.
+ * A blob that is assigned gets a storage of its own in the bank, and its contents go with it. Of a
+ * blob in a segment the place that it leaves is kept (`left`) for as long as others use the
+ * segment: it can go back there, and its bytes are still held. A move under way is a list of pairs
+ * of tensors and the thread that copies them; the thread only reads the old bytes and writes the
+ * new ones. INVARIANT: whoever looks a name up finds no move of its workspace under way
+ * (neap_workspace_find_key ends it), so nobody writes bytes that a thread reads. INVARIANT: ending
+ * a move can't fail: all memory was taken when it began.
  */
 #include "workspace/workspace_int.h"
 
@@ -29,7 +31,8 @@ static void *copy_all(void *context) {
   neap_move *move = context;
   for (int i = 0; i < move->n; i++) {
     neap_type type = neap_tensor_type(&move->item[i].from);
-    memcpy(neap_tensor_data(&move->item[i].to), neap_tensor_data(&move->item[i].from), neap_type_bytes(&type));
+    memcpy(neap_tensor_data(&move->item[i].to), neap_tensor_data(&move->item[i].from),
+           neap_type_bytes(&type));
   }
   return NULL;
 }
@@ -62,12 +65,16 @@ static void drop_empty_segments(neap_workspace *ws) {
   }
 }
 
-/* The cell gets its new bytes. A blob that has been removed or has got others since stays as it is. */
+/* The cell gets its new bytes. A blob that has been removed or has got others since stays as it
+ * is. */
 static void switch_one(neap_workspace *ws, one *item, const char *bank) {
   int at = neap_map_get(&ws->index, item->name, -1);
   neap_cell *cell = at >= 0 ? &ws->cell[at] : NULL;
-  if (cell == NULL || cell->tensor.storage != item->from.storage || cell->tensor.offset_bytes != item->from.offset_bytes) return;
-  if (cell->in_segment && bank != NULL && cell->left.storage == NULL) cell->left = neap_tensor_retain(&item->from);
+  if (cell == NULL || cell->tensor.storage != item->from.storage ||
+      cell->tensor.offset_bytes != item->from.offset_bytes)
+    return;
+  if (cell->in_segment && bank != NULL && cell->left.storage == NULL)
+    cell->left = neap_tensor_retain(&item->from);
   if (bank == NULL) neap_tensor_fini(&cell->left);
   neap_tensor_fini(&cell->tensor);
   cell->tensor = item->to;
@@ -114,21 +121,30 @@ size_t neap_workspace_left_bytes(const neap_workspace *ws) {
 }
 
 /* The own cell of a name, with bytes that may move. */
-static neap_status movable(neap_workspace *ws, const char *name, neap_cell **cell, neap_error *error) {
+static neap_status movable(neap_workspace *ws, const char *name, neap_cell **cell,
+                           neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws == NULL) return neap_workspace_fail_unknown(ws, "assign", name, error);
   *cell = &found.ws->cell[found.cell];
   neap_blob_kind kind = neap_cell_kind(*cell);
-  if (found.ws != ws) return neap_fail(error, NEAP_ARGUMENT, "assign \"%s\": it is the parent's; assign it there", name);
-  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE) return neap_workspace_fail_kind("assign", name, kind, error);
-  if (kind != NEAP_BLOB_TENSOR) return neap_fail(error, NEAP_NAME, "assign \"%s\": it has no bytes yet", name);
+  if (found.ws != ws)
+    return neap_fail(error, NEAP_ARGUMENT, "assign \"%s\": it is the parent's; assign it there",
+                     name);
+  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE)
+    return neap_workspace_fail_kind("assign", name, kind, error);
+  if (kind != NEAP_BLOB_TENSOR)
+    return neap_fail(error, NEAP_NAME, "assign \"%s\": it has no bytes yet", name);
   if ((*cell)->is_shared)
-    return neap_fail(error, NEAP_ARGUMENT, "assign \"%s\": its bytes are shared with a tensor of the user's; feed a copy", name);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "assign \"%s\": its bytes are shared with a tensor of the user's; feed a copy",
+                     name);
   return NEAP_OK;
 }
 
-/* Bytes for the blob in the bank: its old place in the segment, where it goes back to main and that is kept. */
-static neap_status take_place(const neap_cell *cell, const char *bank, neap_bank_kind kind, neap_tensor *out, neap_error *error) {
+/* Bytes for the blob in the bank: its old place in the segment, where it goes back to main and that
+ * is kept. */
+static neap_status take_place(const neap_cell *cell, const char *bank, neap_bank_kind kind,
+                              neap_tensor *out, neap_error *error) {
   if (bank == NULL && cell->left.storage != NULL) {
     *out = neap_tensor_retain(&cell->left);
     return NEAP_OK;
@@ -143,8 +159,8 @@ static neap_status take_place(const neap_cell *cell, const char *bank, neap_bank
 }
 
 /* Every blob that is not in the bank yet, with its bytes there. */
-static neap_status collect(neap_workspace *ws, neap_move *move, int n, const char *const *name, neap_bank_kind kind,
-                           neap_error *error) {
+static neap_status collect(neap_workspace *ws, neap_move *move, int n, const char *const *name,
+                           neap_bank_kind kind, neap_error *error) {
   for (int i = 0; i < n; i++) {
     neap_cell *cell = NULL;
     NEAP_TRY(movable(ws, name[i], &cell, error));
@@ -168,8 +184,8 @@ static neap_move *new_move(int n) {
 }
 
 /* All memory that the move needs; its bank is known from here on, main (NULL) always. */
-static neap_status begin(neap_workspace *ws, neap_move *move, int n, const char *const *name, const neap_bank *bank,
-                         neap_error *error) {
+static neap_status begin(neap_workspace *ws, neap_move *move, int n, const char *const *name,
+                         const neap_bank *bank, neap_error *error) {
   neap_workspace_bank *known = NULL;
   if (bank != NULL) NEAP_TRY(neap_workspace_know_bank(ws, bank, "assign", &known, error));
   move->bank = known != NULL ? known->name : NULL;
@@ -180,14 +196,16 @@ static neap_status begin(neap_workspace *ws, neap_move *move, int n, const char 
   return neap_workspace_check_bank(ws, "assign", known->name, known->capacity, more, error);
 }
 
-neap_status neap_workspace_assign(neap_workspace *ws, int n, const char *const *name, const neap_bank *bank, bool later,
-                                  neap_error *error) {
+neap_status neap_workspace_assign(neap_workspace *ws, int n, const char *const *name,
+                                  const neap_bank *bank, bool later, neap_error *error) {
   neap_workspace_finish_moves(ws);
   NEAP_TRY(neap_net_check_name("bank", bank->name != NULL ? bank->name : "", error));
   neap_move *move = new_move(n);
-  if (move == NULL) return neap_fail_memory(error, (size_t)n * sizeof *move->item, "a list of blobs");
+  if (move == NULL)
+    return neap_fail_memory(error, (size_t)n * sizeof *move->item, "a list of blobs");
   int n_known = ws->n_bank;
-  neap_status status = begin(ws, move, n, name, strcmp(bank->name, NEAP_MAIN_BANK) == 0 ? NULL : bank, error);
+  neap_status status =
+    begin(ws, move, n, name, strcmp(bank->name, NEAP_MAIN_BANK) == 0 ? NULL : bank, error);
   if (status != NEAP_OK) {
     ws->n_bank = n_known; /* a bank that nothing went to is not known */
     free_move(move);

@@ -1,15 +1,20 @@
-/* attach.c: programs in a workspace: their resident blobs asked for (resident.c), the arena grown, base pointers set, runs counted.
+/* attach.c: programs in a workspace: their resident blobs asked for (resident.c), the arena grown,
+ * base pointers set, runs counted.
  *
- * INVARIANT: a run finds every base pointer current and every blob that it reads filled, or it does not start.
- * INVARIANT: a run that fails has not been: what lasts from run to run is as before, and nothing is counted.
- * A run whose names and bytes have not moved walks the program's blobs a few times, and looks up and allocates nothing.
+ * INVARIANT: a run finds every base pointer current and every blob that it reads filled, or it does
+ * not start.
+ * INVARIANT: a run that fails has not been: what lasts from run to run is as before, and nothing is
+ * counted. A run whose names and bytes have not moved walks the program's blobs a few times, and
+ * looks up and allocates nothing.
  */
 #include "workspace/workspace_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "attaching a program"); }
+static neap_status refused(neap_error *error, size_t bytes) {
+  return neap_fail_memory(error, bytes, "attaching a program");
+}
 
 /* A handful of programs at most: a walk beats a map. */
 neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_program *program) {
@@ -18,10 +23,13 @@ neap_attachment *neap_workspace_attachment(neap_workspace *ws, const neap_progra
   return NULL;
 }
 
-/* ---- the arena -------------------------------------------------------------------------------------------------- */
+/* ---- the arena ------------------------------------------------------------------------------- */
 
-/* Whether the program takes its bytes from the pool while it runs, rather than having them planned in the arena. */
-static bool takes(const neap_program *program) { return neap_program_plan(program)->policy == NEAP_POLICY_POOL; }
+/* Whether the program takes its bytes from the pool while it runs, rather than having them planned
+ * in the arena. */
+static bool takes(const neap_program *program) {
+  return neap_program_plan(program)->policy == NEAP_POLICY_POOL;
+}
 
 /* "; its largest blob is "b" with 6.0 KiB": what one would look at first. */
 static const char *name_largest(const neap_error *refused, char text[160]) {
@@ -33,12 +41,14 @@ static const char *name_largest(const neap_error *refused, char text[160]) {
   return text;
 }
 
-/* What the blobs `fresh` will count for once they are the workspace's: see neap_workspace_held_bytes. */
+/* What the blobs `fresh` will count for once they are the workspace's: see
+ * neap_workspace_held_bytes. */
 static size_t fresh_bytes(const neap_program *program, const neap_tensor *fresh) {
   size_t bytes = 0;
   for (int b = 0; fresh != NULL && b < neap_program_n_blobs(program); b++) {
     const neap_program_blob *blob = neap_program_blob_at((neap_program *)program, b);
-    if (fresh[b].storage != NULL) bytes += neap_align(NEAP_MAX(neap_type_bytes(&blob->type), blob->reserve_bytes));
+    if (fresh[b].storage != NULL)
+      bytes += neap_align(NEAP_MAX(neap_type_bytes(&blob->type), blob->reserve_bytes));
   }
   return bytes;
 }
@@ -55,14 +65,16 @@ static size_t missing_undo(const neap_workspace *ws, const neap_program *program
   return need > has ? need - has : 0;
 }
 
-/* Arena and pool are two regions, which the programs of a workspace share; each is as large as the largest of its programs needs.
- * `fresh` (may be NULL): the program's blobs that are not the workspace's yet. BUDGET errors that say the least that would do. */
-static neap_status check_limits(const neap_workspace *ws, const neap_program *program, const neap_tensor *fresh,
-                                neap_error *error) {
+/* Arena and pool are two regions, which the programs of a workspace share; each is as large as the
+ * largest of its programs needs. `fresh` (may be NULL): the program's blobs that are not the
+ * workspace's yet. BUDGET errors that say the least that would do. */
+static neap_status check_limits(const neap_workspace *ws, const neap_program *program,
+                                const neap_tensor *fresh, neap_error *error) {
   const char *name = neap_program_graph(program)->name;
   size_t need = arena_need(program), pool = neap_workspace_pool(ws).reserved_bytes,
          banks = neap_workspace_bank_bytes(ws, program);
-  size_t has = takes(program) ? pool : ws->arena_bytes, other = (takes(program) ? ws->arena_bytes : pool) + banks;
+  size_t has = takes(program) ? pool : ws->arena_bytes,
+         other = (takes(program) ? ws->arena_bytes : pool) + banks;
   size_t want = NEAP_MAX(need, has);
   const size_t now = neap_workspace_held_bytes(ws);
   char a[24], b[24];
@@ -71,20 +83,23 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
     char text[160], c[24], beside[96] = "";
     const char *what = banks > 0 ? "banks" : takes(program) ? "an arena" : "a pool";
     if (other > 0)
-      snprintf(beside, sizeof beside, ", beside %s of %s%s,", what, neap_bytes_text((double)other, c),
-               banks > 0 ? "" : " for other programs");
+      snprintf(beside, sizeof beside, ", beside %s of %s%s,", what,
+               neap_bytes_text((double)other, c), banks > 0 ? "" : " for other programs");
     refused.limit = "budget";
     refused.limit_bytes = (int64_t)ws->budget_bytes;
     refused.least_bytes = (int64_t)(want + other);
     neap_refused_fixed(&refused, what, other);
     neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
-    return neap_fail_budget(error, &refused, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
-                            takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
-                            neap_bytes_text((double)ws->budget_bytes, b), name_largest(&refused, text));
+    return neap_fail_budget(
+      error, &refused, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
+      takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
+      neap_bytes_text((double)ws->budget_bytes, b), name_largest(&refused, text));
   }
   if (ws->total_bytes == 0) return NEAP_OK;
   const neap_attachment *own = neap_workspace_attachment((neap_workspace *)ws, program);
-  size_t constants = own != NULL && own->constants != NULL ? 0 : neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
+  size_t constants = own != NULL && own->constants != NULL
+                       ? 0
+                       : neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
   size_t blobs = constants + fresh_bytes(program, fresh) + missing_undo(ws, program);
   size_t held = now - has + want + blobs + banks - neap_workspace_bank_bytes(ws, NULL);
   if (held <= ws->total_bytes) return NEAP_OK;
@@ -94,8 +109,9 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
   neap_refused_fixed(&refused, "held already", now - has);
   neap_refused_fixed(&refused, "the net's own blobs", blobs);
   neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
-  return neap_fail_budget(error, &refused, "net \"%s\": the workspace would hold %s, its total is %s", name,
-                          neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
+  return neap_fail_budget(
+    error, &refused, "net \"%s\": the workspace would hold %s, its total is %s", name,
+    neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
 /* Puts a larger arena in the old one's place. Its values do not move over. */
@@ -107,7 +123,7 @@ static void replace_arena(neap_workspace *ws, neap_storage *arena) {
   ws->last = NULL;
 }
 
-/* ---- the pool --------------------------------------------------------------------------------------------------- */
+/* ---- the pool -------------------------------------------------------------------------------- */
 
 /* MEMORY error that names the net, its largest blob and the bytes. */
 static neap_status fail_pool(const neap_program *program, neap_error *error) {
@@ -116,21 +132,30 @@ static neap_status fail_pool(const neap_program *program, neap_error *error) {
   neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &blobs);
   if (error != NULL && error->code == NEAP_OK && blobs.n_blob > 0)
     snprintf(error->blob, sizeof error->blob, "%s", blobs.blobs[0].name);
-  return neap_fail(error, NEAP_MEMORY, "net \"%s\": the system refused a pool of %s%s", neap_program_graph(program)->name,
-                   neap_bytes_text((double)neap_program_plan(program)->arena_bytes, a), name_largest(&blobs, text));
+  return neap_fail(error, NEAP_MEMORY, "net \"%s\": the system refused a pool of %s%s",
+                   neap_program_graph(program)->name,
+                   neap_bytes_text((double)neap_program_plan(program)->arena_bytes, a),
+                   name_largest(&blobs, text));
 }
 
-/* One region that holds what the program needs, at least as large as before: shapes come back. Above the soft limit it is cut
- * down to what is needed. Nothing is allocated while region and program stay as they are. */
-static neap_status reserve_pool(neap_workspace *ws, const neap_program *program, neap_error *error) {
-  size_t need = neap_program_plan(program)->arena_bytes, has = neap_pool_read(ws->pool).reserved_bytes;
+/* One region that holds what the program needs, at least as large as before: shapes come back.
+ * Above the soft limit it is cut down to what is needed. Nothing is allocated while region and
+ * program stay as they are. */
+static neap_status reserve_pool(neap_workspace *ws, const neap_program *program,
+                                neap_error *error) {
+  size_t need = neap_program_plan(program)->arena_bytes,
+         has = neap_pool_read(ws->pool).reserved_bytes;
   size_t want = NEAP_MAX(need, has);
-  if (ws->pool_soft_bytes > 0 && want > ws->pool_soft_bytes) want = NEAP_MAX(need, NEAP_MIN(has, ws->pool_soft_bytes));
-  if (want > has) NEAP_TRY(check_limits(ws, program, NULL, error)); /* other programs may have taken of the total since */
-  return neap_pool_reserve(ws->pool, want, neap_program_pool_blocks(program)) ? NEAP_OK : fail_pool(program, error);
+  if (ws->pool_soft_bytes > 0 && want > ws->pool_soft_bytes)
+    want = NEAP_MAX(need, NEAP_MIN(has, ws->pool_soft_bytes));
+  /* other programs may have taken of the total since */
+  if (want > has) NEAP_TRY(check_limits(ws, program, NULL, error));
+  return neap_pool_reserve(ws->pool, want, neap_program_pool_blocks(program))
+           ? NEAP_OK
+           : fail_pool(program, error);
 }
 
-/* ---- attach and detach ------------------------------------------------------------------------------------------ */
+/* ---- attach and detach ----------------------------------------------------------------------- */
 
 /* Drops the references; blobs live on under their names. */
 static void attachment_fini(neap_attachment *a) {
@@ -145,8 +170,9 @@ static void attachment_fini(neap_attachment *a) {
   neap_storage_release(a->constants);
 }
 
-/* Another program of the workspace has left its own bytes, of another shape, under the name of blob b, which this one only
- * writes: puts those that this program used before in their place, or new ones at its first run after the other's. */
+/* Another program of the workspace has left its own bytes, of another shape, under the name of blob
+ * b, which this one only writes: puts those that this program used before in their place, or new
+ * ones at its first run after the other's. */
 static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_error *error) {
   const neap_program_blob *blob = neap_program_blob_at(a->program, b);
   neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
@@ -175,7 +201,8 @@ static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_e
   return NEAP_OK;
 }
 
-/* A program would write into the read-only bytes of its blob b: says which op, and where it was made. */
+/* A program would write into the read-only bytes of its blob b: says which op, and where it was
+ * made. */
 static neap_status fail_read_only(neap_program *program, int b, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const char *name = neap_program_blob_at(program, b)->name;
@@ -184,16 +211,20 @@ static neap_status fail_read_only(neap_program *program, int b, neap_error *erro
     for (int k = 0; k < graph->node[n].n_out; k++) {
       int blob;
       size_t offset;
-      if (neap_program_where(program, graph->node[n].out[k], &blob, &offset) && blob == b) writer = &graph->node[n];
+      if (neap_program_where(program, graph->node[n].out[k], &blob, &offset) && blob == b)
+        writer = &graph->node[n];
     }
   neap_error inner = {0};
   snprintf(inner.blob, sizeof inner.blob, "%s", name);
-  neap_fail(&inner, NEAP_GRAPH, "writes \"%s\", whose bytes are read-only: those of a file mapped with map = \"r\"", name);
+  neap_fail(&inner, NEAP_GRAPH,
+            "writes \"%s\", whose bytes are read-only: those of a file mapped with map = \"r\"",
+            name);
   neap_hint(&inner, "map = \"c\" copies what is written and leaves the file as it is");
   if (writer != NULL) {
     char what[sizeof inner.message];
     snprintf(what, sizeof what, "%s", inner.message);
-    snprintf(inner.message, sizeof inner.message, "%s \"%s\": %.600s", writer->op->name, writer->name, what);
+    snprintf(inner.message, sizeof inner.message, "%s \"%s\": %.600s", writer->op->name,
+             writer->name, what);
     snprintf(inner.op, sizeof inner.op, "%s", writer->op->name);
     snprintf(inner.scope, sizeof inner.scope, "%s", writer->scope);
     snprintf(inner.line, sizeof inner.line, "%s", writer->line);
@@ -202,7 +233,8 @@ static neap_status fail_read_only(neap_program *program, int b, neap_error *erro
   return NEAP_GRAPH;
 }
 
-/* The gradients of a program whose workspace has given them back, in one segment again. Nothing happens when none is missing. */
+/* The gradients of a program whose workspace has given them back, in one segment again. Nothing
+ * happens when none is missing. */
 static neap_status remake_gradients(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   int n = neap_program_n_blobs(a->program), first = 0;
   while (first < n && !neap_resident_is_given_back(ws, a, first)) first++;
@@ -222,24 +254,28 @@ bool neap_workspace_lacks_blob(neap_workspace *ws, const neap_program *program) 
   if (a == NULL || a->version == neap_workspace_chain_version(ws)) return false;
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     neap_found found = neap_workspace_find(ws, a->name[b]);
-    bool is_there = found.ws != NULL && neap_cell_kind(&found.ws->cell[found.cell]) != NEAP_BLOB_EMPTY;
+    bool is_there =
+      found.ws != NULL && neap_cell_kind(&found.ws->cell[found.cell]) != NEAP_BLOB_EMPTY;
     if (!is_there && !neap_resident_is_given_back(ws, a, b)) return true;
   }
   return false;
 }
 
-/* Looks every blob up again. No allocation but for gradients that were given back and by reclaim: runs call it when names have
- * moved. */
+/* Looks every blob up again. No allocation but for gradients that were given back and by reclaim:
+ * runs call it when names have moved. */
 static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   const char *net = neap_program_graph(a->program)->name;
   NEAP_TRY(remake_gradients(ws, a, error));
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     neap_program_blob *blob = neap_program_blob_at(a->program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
-    neap_blob_kind kind = found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
-    if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR) return neap_workspace_fail_kind(net, blob->name, kind, error);
+    neap_blob_kind kind =
+      found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
+    if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR)
+      return neap_workspace_fail_kind(net, blob->name, kind, error);
     if (kind == NEAP_BLOB_EMPTY) {
-      neap_fail(error, NEAP_NAME, "net \"%s\": blob \"%s\" has been removed from the workspace", net, blob->name);
+      neap_fail(error, NEAP_NAME, "net \"%s\": blob \"%s\" has been removed from the workspace",
+                net, blob->name);
       return NEAP_NAME;
     }
     const neap_tensor *t = &found.ws->cell[found.cell].tensor;
@@ -254,7 +290,8 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
       snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
       return neap_workspace_fail_type(what, blob->name, &blob->type, &has, error);
     }
-    if (blob->written && neap_storage_is_read_only(t->storage)) return fail_read_only(a->program, b, error);
+    if (blob->written && neap_storage_is_read_only(t->storage))
+      return fail_read_only(a->program, b, error);
     neap_tensor fresh = neap_tensor_retain(t);
     neap_tensor_fini(&a->tensor[b]);
     a->tensor[b] = fresh;
@@ -281,7 +318,8 @@ static neap_bank_kind main_kind(const neap_program *program) {
 }
 
 /* Everything that may be refused comes before the first change. */
-static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh, neap_error *error) {
+static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh,
+                          neap_error *error) {
   size_t need = takes(a->program) ? 0 : arena_need(a->program); /* a pool is reserved by the run */
   neap_storage *banks[NEAP_MAX_BANKS] = {0};
   NEAP_TRY(neap_resident_name(a->program, a, error));
@@ -291,13 +329,17 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   NEAP_TRY(neap_workspace_check_main(ws, a->program, NEAP_MAX(need, ws->arena_bytes), error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   NEAP_TRY(make_constants(a, error));
-  if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a)) return refused(error, sizeof *a);
-  neap_storage *arena = need > ws->arena_bytes ? neap_storage_new_in(need, main_kind(a->program)) : NULL;
+  if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a))
+    return refused(error, sizeof *a);
+  neap_storage *arena =
+    need > ws->arena_bytes ? neap_storage_new_in(need, main_kind(a->program)) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
   size_t undo_bytes = missing_undo(ws, a->program) > 0 ? neap_undo_bytes(a->program) : 0;
   neap_storage *undo = undo_bytes > 0 ? neap_storage_new(undo_bytes) : NULL;
   neap_status status =
-    undo == NULL && undo_bytes > 0 ? neap_fail_memory(error, undo_bytes, "copies of what a run may leave half written") : NEAP_OK;
+    undo == NULL && undo_bytes > 0
+      ? neap_fail_memory(error, undo_bytes, "copies of what a run may leave half written")
+      : NEAP_OK;
   if (status == NEAP_OK) status = neap_workspace_make_banks(ws, a->program, banks, error);
   if (status == NEAP_OK) status = neap_resident_publish(ws, a->program, a, fresh, error);
   if (status != NEAP_OK) {
@@ -328,7 +370,8 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
   neap_tensor *fresh = neap_alloc_zeroed(n * sizeof *fresh);
   for (int b = 0; a.by_address != NULL && b < (int)n; b++) a.by_address[b] = b;
   neap_status status;
-  if (a.name == NULL || a.tensor == NULL || a.cell == NULL || a.by_address == NULL || a.content == NULL || fresh == NULL)
+  if (a.name == NULL || a.tensor == NULL || a.cell == NULL || a.by_address == NULL ||
+      a.content == NULL || fresh == NULL)
     status = refused(error, n * sizeof *fresh);
   else
     status = attach(ws, &a, fresh, error);
@@ -365,24 +408,26 @@ void neap_workspace_rest(neap_workspace *ws, neap_program *program) {
   if (ws->last == program) ws->last = NULL;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* NAME error for the first blob that the program reads before anyone has written it. */
 static neap_status check_filled(const neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     const neap_program_blob *blob = neap_program_blob_at(a->program, b);
     if (!blob->defined_before || a->cell[b].ws->cell[a->cell[b].cell].filled) continue;
-    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", blob->name);
-    neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" has not been fed", neap_program_graph(a->program)->name,
-              neap_role_name(blob->role), blob->name);
+    if (error != NULL && error->code == NEAP_OK)
+      snprintf(error->blob, sizeof error->blob, "%s", blob->name);
+    neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" has not been fed",
+              neap_program_graph(a->program)->name, neap_role_name(blob->role), blob->name);
     neap_hint(error, "ws:feed(\"%s\", tensor), or give it to run", blob->name);
     return NEAP_NAME;
   }
   return NEAP_OK;
 }
 
-/* Whether the constants still follow from the bytes they were computed from. Bytes at another address are other bytes, though
- * their storage be the same: it then has another place in the parameters' segment. Notes what it sees for the next run. */
+/* Whether the constants still follow from the bytes they were computed from. Bytes at another
+ * address are other bytes, though their storage be the same: it then has another place in the
+ * parameters' segment. Notes what it sees for the next run. */
 static bool constants_valid(neap_attachment *a) {
   if (a->constants == NULL) return false;
   bool valid = a->constants_made && a->own_content == neap_storage_version(a->constants);
@@ -403,17 +448,20 @@ static void touch_written(const neap_attachment *a) {
     if (neap_program_blob_at(a->program, b)->written) neap_storage_touch(a->tensor[b].storage);
 }
 
-/* After a finished run every blob of the program holds something: it was full before, or the run wrote it. */
+/* After a finished run every blob of the program holds something: it was full before, or the run
+ * wrote it. */
 static void mark_written(const neap_attachment *a) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     neap_cell *cell = &a->cell[b].ws->cell[a->cell[b].cell];
-    if (!cell->filled) cell->filled = true; /* never written when it is: several threads may read one parent's blob */
+    /* never written when it is: several threads may read one parent's blob */
+    if (!cell->filled) cell->filled = true;
   }
 }
 
 /* Sampling between two training steps does not change what those draw. */
 neap_draw neap_workspace_look_draw(const neap_workspace *ws, bool train) {
-  const uint64_t sampling = 0x9e3779b97f4a7c15; /* any odd word: the numbers of step 3 and of draw 3 differ */
+  /* any odd word: the numbers of step 3 and of draw 3 differ */
+  const uint64_t sampling = 0x9e3779b97f4a7c15;
   if (ws->given != NULL) return *ws->given;
   if (train) return (neap_draw){ws->seed, ws->step};
   return ws->draws_by_thread ? neap_draw_look() : (neap_draw){ws->seed ^ sampling, ws->draw};
@@ -434,35 +482,43 @@ static void count_draw(neap_workspace *ws, const neap_program *program) {
     neap_workspace_count_draw(ws);
 }
 
-/* Every base pointer is that of the blob which the name leads to now, and what the run reads is filled; arenas are as large as the
- * program needs, and the pool is empty. */
+/* Every base pointer is that of the blob which the name leads to now, and what the run reads is
+ * filled; arenas are as large as the program needs, and the pool is empty. */
 static void check_run(const neap_workspace *ws, const neap_attachment *a) {
   neap_workspace_check(ws);
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     const neap_program_blob *blob = neap_program_blob_at(a->program, b);
     neap_found found = neap_workspace_find_key(ws, a->name[b]);
     NEAP_ASSERT(found.ws == a->cell[b].ws && found.cell == a->cell[b].cell,
-                "the cell of \"%s\" is current: a changed version has it looked up, and this is cell %d, not %d", a->name[b],
-                found.cell, a->cell[b].cell);
+                "the cell of \"%s\" is current: a changed version has it looked up, and this is "
+                "cell %d, not %d",
+                a->name[b], found.cell, a->cell[b].cell);
     const neap_cell *cell = &found.ws->cell[found.cell];
-    NEAP_ASSERT(blob->base == neap_tensor_data(&cell->tensor), "the base of \"%s\" is where its cell's bytes are", a->name[b]);
-    NEAP_ASSERT(cell->filled || !blob->defined_before, "\"%s\", which \"%s\" reads, has been written", a->name[b],
+    NEAP_ASSERT(blob->base == neap_tensor_data(&cell->tensor),
+                "the base of \"%s\" is where its cell's bytes are", a->name[b]);
+    NEAP_ASSERT(cell->filled || !blob->defined_before,
+                "\"%s\", which \"%s\" reads, has been written", a->name[b],
                 neap_program_graph(a->program)->name);
   }
   size_t need = arena_need(a->program);
-  NEAP_ASSERT(takes(a->program) || ws->arena_bytes >= need, "the arena is as large as an attached program needs, %zu bytes: %zu",
-              need, ws->arena_bytes);
-  NEAP_ASSERT(ws->pool == NULL || neap_pool_read(ws->pool).n_used == 0, "the pool is empty between runs: %lld blocks are taken",
+  NEAP_ASSERT(takes(a->program) || ws->arena_bytes >= need,
+              "the arena is as large as an attached program needs, %zu bytes: %zu", need,
+              ws->arena_bytes);
+  NEAP_ASSERT(ws->pool == NULL || neap_pool_read(ws->pool).n_used == 0,
+              "the pool is empty between runs: %lld blocks are taken",
               (long long)neap_pool_read(ws->pool).n_used);
   NEAP_ASSERT(missing_undo(ws, a->program) == 0,
-              "the copies of what a run may leave half written have their bytes: %zu are missing", missing_undo(ws, a->program));
+              "the copies of what a run may leave half written have their bytes: %zu are missing",
+              missing_undo(ws, a->program));
 }
 
 /* No allocation and no look-up by name unless names or bytes have moved since the last run. */
-neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times, neap_error *error) {
+neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_step_times *times,
+                               neap_error *error) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
   if (a == NULL)
-    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace", neap_program_graph(program)->name);
+    return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace",
+                     neap_program_graph(program)->name);
   if (neap_workspace_moves(ws, neap_program_n_blobs(program), a->name))
     for (neap_workspace *at = ws; at != NULL; at = at->parent) neap_workspace_finish_moves(at);
   NEAP_TRY(neap_newest_bring(ws, a, error));
@@ -495,7 +551,8 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   if (NEAP_DEBUG) check_run(ws, a);
   neap_undo_save(ws, a);
   neap_status status = neap_program_run(program, &run, error);
-  a->constants_made = valid || run.finished; /* a run that stopped may have left some as they were */
+  /* a run that stopped may have left some as they were */
+  a->constants_made = valid || run.finished;
   touch_written(a);
   if (status != NEAP_OK) {
     neap_undo_put_back(ws, a);

@@ -1,9 +1,11 @@
-/* bank.c: the memory banks of a workspace: an arena of each, which its programs share as they share the arena.
+/* bank.c: the memory banks of a workspace: an arena of each, which its programs share as they share
+ * the arena.
  *
- * A bank is known by its name from the first program that has it on: all programs must mean the same capacity and kind by it. Main is
- * listed too, for its capacity; its bytes are the workspace's arena.
- * INVARIANT: a bank's arena is as large as the largest part that an attached program has of it; arena and the blobs that lie in the
- * bank never exceed its capacity.
+ * A bank is known by its name from the first program that has it on: all programs must mean the
+ * same capacity and kind by it. Main is listed too, for its capacity; its bytes are the workspace's
+ * arena.
+ * INVARIANT: a bank's arena is as large as the largest part that an attached program has of it;
+ * arena and the blobs that lie in the bank never exceed its capacity.
  */
 #include "workspace/workspace_int.h"
 
@@ -28,45 +30,51 @@ static bool is_unsaid(const char *name, size_t capacity, neap_bank_kind kind) {
   return capacity == 0 && kind == NEAP_BANK_ORDINARY && strcmp(name, NEAP_MAIN_BANK) == 0;
 }
 
-static neap_status check_same(const neap_workspace_bank *known, const neap_bank *given, const char *who, neap_error *error) {
+static neap_status check_same(const neap_workspace_bank *known, const neap_bank *given,
+                              const char *who, neap_error *error) {
   char a[24], b[24];
   if (known == NULL || is_unsaid(given->name, (size_t)given->bytes, given->kind) ||
       is_unsaid(known->name, known->capacity, known->kind))
     return NEAP_OK;
   if (known->capacity == (size_t)given->bytes && known->kind == given->kind) return NEAP_OK;
   return neap_fail(error, NEAP_ARGUMENT,
-                   "%s: bank \"%s\" is %s of %s in this workspace already, and %s of %s here; a bank is the same for all nets",
-                   who, given->name, neap_bank_kind_name(known->kind), neap_bytes_text((double)known->capacity, a),
-                   neap_bank_kind_name(given->kind), neap_bytes_text((double)given->bytes, b));
+                   "%s: bank \"%s\" is %s of %s in this workspace already, and %s of %s here; a "
+                   "bank is the same for all nets",
+                   who, given->name, neap_bank_kind_name(known->kind),
+                   neap_bytes_text((double)known->capacity, a), neap_bank_kind_name(given->kind),
+                   neap_bytes_text((double)given->bytes, b));
 }
 
 size_t neap_workspace_bank_blobs(const neap_workspace *ws, const char *bank) {
   size_t bytes = 0;
   for (int c = 0; c < ws->n_cell; c++) {
     const neap_cell *cell = &ws->cell[c];
-    if (cell->bank == bank && bank != NULL && cell->tensor.storage != NULL) bytes += neap_storage_bytes(cell->tensor.storage);
+    if (cell->bank == bank && bank != NULL && cell->tensor.storage != NULL)
+      bytes += neap_storage_bytes(cell->tensor.storage);
   }
   return bytes;
 }
 
-neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given, const char *who, neap_workspace_bank **out,
-                                     neap_error *error) {
+neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given, const char *who,
+                                     neap_workspace_bank **out, neap_error *error) {
   neap_bank bank = *given;
-  if ((bank.name = neap_intern(given->name)) == NULL) return neap_fail_memory(error, strlen(given->name), "a bank's name");
+  if ((bank.name = neap_intern(given->name)) == NULL)
+    return neap_fail_memory(error, strlen(given->name), "a bank's name");
   neap_workspace_bank *known = find(ws, bank.name);
   NEAP_TRY(check_same(known, &bank, who, error));
   if (known == NULL) {
     if (!neap_list_grow(&ws->bank, &ws->cap_bank, ws->n_bank + 1, sizeof *ws->bank))
       return neap_fail_memory(error, sizeof *ws->bank, "a memory bank");
     known = &ws->bank[ws->n_bank++];
-    *known = (neap_workspace_bank){.name = bank.name, .capacity = (size_t)bank.bytes, .kind = bank.kind};
+    *known =
+      (neap_workspace_bank){.name = bank.name, .capacity = (size_t)bank.bytes, .kind = bank.kind};
   }
   *out = known;
   return NEAP_OK;
 }
 
-neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who, const char *bank, size_t capacity, size_t more,
-                                      neap_error *error) {
+neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who, const char *bank,
+                                      size_t capacity, size_t more, neap_error *error) {
   const size_t blobs = neap_workspace_bank_blobs(ws, bank), all = more + blobs;
   if (capacity == 0 || all <= capacity) return NEAP_OK;
   char a[24], b[24];
@@ -76,12 +84,14 @@ neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who,
                         .least_bytes = (int64_t)all,
                         .held_bytes = (int64_t)neap_workspace_held_bytes(ws)};
   neap_refused_fixed(&refused, "blobs in the bank", blobs);
-  return neap_fail_budget(error, &refused, "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
+  return neap_fail_budget(error, &refused,
+                          "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
                           neap_bytes_text((double)capacity, a), neap_bytes_text((double)all, b));
 }
 
-neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *who, const char *bank, const neap_type *type,
-                                        size_t room, neap_tensor *out, neap_error *error) {
+neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *who, const char *bank,
+                                        const neap_type *type, size_t room, neap_tensor *out,
+                                        neap_error *error) {
   const neap_workspace_bank *known = find(ws, bank);
   size_t bytes = neap_align(NEAP_MAX(neap_type_bytes(type), room));
   size_t arena = known->arena != NULL ? neap_storage_bytes(known->arena) : 0;
@@ -101,35 +111,41 @@ static const char *who_is(const neap_program *program, char text[WHO_ROOM]) {
   return text;
 }
 
-neap_status neap_workspace_check_main(const neap_workspace *ws, const neap_program *program, size_t arena, neap_error *error) {
+neap_status neap_workspace_check_main(const neap_workspace *ws, const neap_program *program,
+                                      size_t arena, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const neap_workspace_bank *known = find(ws, neap_intern(NEAP_MAIN_BANK));
   size_t capacity = known != NULL ? known->capacity : 0;
   if (capacity == 0 && graph->n_bank > 0) capacity = (size_t)graph->bank[0].bytes;
   char who[WHO_ROOM];
-  return neap_workspace_check_bank(ws, who_is(program, who), NEAP_MAIN_BANK, capacity, arena, error);
+  return neap_workspace_check_bank(ws, who_is(program, who), NEAP_MAIN_BANK, capacity, arena,
+                                   error);
 }
 
-static neap_status make_bank(neap_workspace *ws, const neap_program *program, int b, neap_storage **fresh, neap_error *error) {
+static neap_status make_bank(neap_workspace *ws, const neap_program *program, int b,
+                             neap_storage **fresh, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const neap_bank *given = &graph->bank[b];
   neap_workspace_bank *known = find(ws, given->name);
   char who[WHO_ROOM];
   NEAP_TRY(check_same(known, given, who_is(program, who), error));
   size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, known, b);
-  if (b > 0) NEAP_TRY(neap_workspace_check_bank(ws, who, given->name, (size_t)given->bytes, NEAP_MAX(need, has), error));
+  if (b > 0)
+    NEAP_TRY(neap_workspace_check_bank(ws, who, given->name, (size_t)given->bytes,
+                                       NEAP_MAX(need, has), error));
   if (b == 0 || need <= has) return NEAP_OK;
   *fresh = neap_storage_new_in(need, given->kind);
   return *fresh != NULL ? NEAP_OK : neap_fail_memory(error, need, given->name);
 }
 
-neap_status neap_workspace_make_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS],
-                                      neap_error *error) {
+neap_status neap_workspace_make_banks(neap_workspace *ws, const neap_program *program,
+                                      neap_storage *fresh[NEAP_MAX_BANKS], neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   neap_status status = NEAP_OK;
   if (!neap_list_grow(&ws->bank, &ws->cap_bank, ws->n_bank + graph->n_bank, sizeof *ws->bank))
     return neap_fail_memory(error, (size_t)graph->n_bank * sizeof *ws->bank, "memory banks");
-  for (int b = 0; b < graph->n_bank && status == NEAP_OK; b++) status = make_bank(ws, program, b, &fresh[b], error);
+  for (int b = 0; b < graph->n_bank && status == NEAP_OK; b++)
+    status = make_bank(ws, program, b, &fresh[b], error);
   for (int b = 0; b < graph->n_bank && status != NEAP_OK; b++) {
     neap_storage_release(fresh[b]);
     fresh[b] = NULL;
@@ -137,7 +153,8 @@ neap_status neap_workspace_make_banks(neap_workspace *ws, const neap_program *pr
   return status;
 }
 
-void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program, neap_storage *fresh[NEAP_MAX_BANKS]) {
+void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program,
+                               neap_storage *fresh[NEAP_MAX_BANKS]) {
   const neap_graph *graph = neap_program_graph(program);
   for (int b = 0; b < graph->n_bank; b++) {
     const neap_bank *given = &graph->bank[b];
@@ -158,10 +175,12 @@ void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program, 
     const neap_workspace_bank *bank = find(ws, graph->bank[b].name);
     size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, bank, b);
     size_t all = has + neap_workspace_bank_blobs(ws, graph->bank[b].name);
-    NEAP_ASSERT(need <= has, "the arena of bank \"%s\" is as large as a program's part of it, %zu bytes: %zu",
+    NEAP_ASSERT(need <= has,
+                "the arena of bank \"%s\" is as large as a program's part of it, %zu bytes: %zu",
                 graph->bank[b].name, need, has);
-    NEAP_ASSERT(bank->capacity == 0 || all <= bank->capacity, "arena and blobs keep to the %zu bytes of bank \"%s\": %zu",
-                bank->capacity, graph->bank[b].name, all);
+    NEAP_ASSERT(bank->capacity == 0 || all <= bank->capacity,
+                "arena and blobs keep to the %zu bytes of bank \"%s\": %zu", bank->capacity,
+                graph->bank[b].name, all);
   }
 }
 
@@ -171,13 +190,16 @@ size_t neap_workspace_bank_bytes(const neap_workspace *ws, const neap_program *p
   for (int b = 0; b < ws->n_bank; b++)
     if (ws->bank[b].arena != NULL) bytes += neap_storage_bytes(ws->bank[b].arena);
   for (int b = 1; graph != NULL && b < graph->n_bank; b++) {
-    size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, find(ws, graph->bank[b].name), b);
+    size_t need = neap_program_plan(program)->bank[b].bytes,
+           has = arena_of(ws, find(ws, graph->bank[b].name), b);
     if (need > has) bytes += need - has;
   }
   return bytes;
 }
 
-neap_storage *neap_workspace_bank_arena(const neap_workspace *ws, const neap_program *program, int b) {
-  const neap_workspace_bank *bank = b > 0 ? find(ws, neap_program_graph(program)->bank[b].name) : NULL;
+neap_storage *neap_workspace_bank_arena(const neap_workspace *ws, const neap_program *program,
+                                        int b) {
+  const neap_workspace_bank *bank =
+    b > 0 ? find(ws, neap_program_graph(program)->bank[b].name) : NULL;
   return b == 0 ? ws->arena : bank != NULL ? bank->arena : NULL;
 }

@@ -1,8 +1,8 @@
 /* blob.c: feed, fetch and view.
  *
- * A name means the cell of that name, unless the last program to run has a later version of it: a transient value in the
- * arena, or another version of resident bytes under a new name. A transient value can be read while nobody has taken its
- * bytes; the error says who has, and what to do.
+ * A name means the cell of that name, unless the last program to run has a later version of it: a
+ * transient value in the arena, or another version of resident bytes under a new name. A transient
+ * value can be read while nobody has taken its bytes; the error says who has, and what to do.
  */
 #include "workspace/workspace_int.h"
 
@@ -10,18 +10,20 @@
 #include <string.h>
 
 /* SHAPE, or DTYPE when those differ, with both types in the message and in the record. */
-neap_status neap_workspace_fail_type(const char *what, const char *name, const neap_type *expected, const neap_type *got,
-                                     neap_error *error) {
+neap_status neap_workspace_fail_type(const char *what, const char *name, const neap_type *expected,
+                                     const neap_type *got, neap_error *error) {
   char want[NEAP_SHAPE_TEXT], have[NEAP_SHAPE_TEXT];
   neap_shape_text(&expected->shape, want);
   neap_shape_text(&got->shape, have);
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->blob, sizeof error->blob, "%s", name);
-    snprintf(error->expected, sizeof error->expected, "%s %.110s", neap_dtype_name(expected->dtype), want);
+    snprintf(error->expected, sizeof error->expected, "%s %.110s", neap_dtype_name(expected->dtype),
+             want);
     snprintf(error->got, sizeof error->got, "%s %.110s", neap_dtype_name(got->dtype), have);
   }
-  return neap_fail(error, expected->dtype == got->dtype ? NEAP_SHAPE : NEAP_DTYPE, "%s \"%s\": expects %s %s, got %s %s", what,
-                   name, neap_dtype_name(expected->dtype), want, neap_dtype_name(got->dtype), have);
+  return neap_fail(error, expected->dtype == got->dtype ? NEAP_SHAPE : NEAP_DTYPE,
+                   "%s \"%s\": expects %s %s, got %s %s", what, name,
+                   neap_dtype_name(expected->dtype), want, neap_dtype_name(got->dtype), have);
 }
 
 void neap_cell_clear(neap_cell *cell) {
@@ -43,21 +45,25 @@ neap_blob_kind neap_cell_kind(const neap_cell *cell) {
   return cell->tensor.storage != NULL ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY;
 }
 
-neap_status neap_workspace_fail_kind(const char *what, const char *name, neap_blob_kind kind, neap_error *error) {
+neap_status neap_workspace_fail_kind(const char *what, const char *name, neap_blob_kind kind,
+                                     neap_error *error) {
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->blob, sizeof error->blob, "%s", name);
     snprintf(error->expected, sizeof error->expected, "a tensor");
-    snprintf(error->got, sizeof error->got, "%s", kind == NEAP_BLOB_STRING ? "a string" : "a scope");
+    snprintf(error->got, sizeof error->got, "%s",
+             kind == NEAP_BLOB_STRING ? "a string" : "a scope");
   }
-  return neap_fail(error, NEAP_DTYPE, "%s: blob \"%s\" holds a %s; only tensors are operands", what, name,
-                   kind == NEAP_BLOB_STRING ? "string" : "scope");
+  return neap_fail(error, NEAP_DTYPE, "%s: blob \"%s\" holds a %s; only tensors are operands", what,
+                   name, kind == NEAP_BLOB_STRING ? "string" : "scope");
 }
 
-/* ---- feed ------------------------------------------------------------------------------------------------------- */
+/* ---- feed ------------------------------------------------------------------------------------ */
 
-/* Bytes of its own with the elements of `tensor`, in `bank` (may be NULL), or with `share` the tensor itself. */
-static neap_status take(const neap_workspace *ws, const char *name, const char *bank, const neap_tensor *tensor, bool share,
-                        neap_tensor *out, neap_error *error) {
+/* Bytes of its own with the elements of `tensor`, in `bank` (may be NULL), or with `share` the
+ * tensor itself. */
+static neap_status take(const neap_workspace *ws, const char *name, const char *bank,
+                        const neap_tensor *tensor, bool share, neap_tensor *out,
+                        neap_error *error) {
   if (share) {
     *out = neap_tensor_retain(tensor);
     return NEAP_OK;
@@ -79,8 +85,10 @@ static void mark_fed(neap_workspace *ws, neap_cell *cell) {
   cell->fed_run = ws->n_run;
 }
 
-/* Whether the workspace's total has room for a blob of this type beside what is held: the old bytes are given up only afterwards. */
-static neap_status check_total(const neap_workspace *ws, const char *name, const neap_type *type, neap_error *error) {
+/* Whether the workspace's total has room for a blob of this type beside what is held: the old bytes
+ * are given up only afterwards. */
+static neap_status check_total(const neap_workspace *ws, const char *name, const neap_type *type,
+                               neap_error *error) {
   if (ws->total_bytes == 0) return NEAP_OK;
   const size_t held = neap_workspace_held_bytes(ws), more = neap_align(neap_type_bytes(type));
   if (held + more <= ws->total_bytes) return NEAP_OK;
@@ -91,19 +99,21 @@ static neap_status check_total(const neap_workspace *ws, const char *name, const
                         .held_bytes = (int64_t)held};
   neap_refused_fixed(&refused, "held already", held);
   neap_refused_blob(&refused, name, more);
-  return neap_fail_budget(error, &refused, "feed \"%s\": the workspace would hold %s, its total is %s", name,
-                          neap_bytes_text((double)(held + more), a), neap_bytes_text((double)ws->total_bytes, b));
+  return neap_fail_budget(
+    error, &refused, "feed \"%s\": the workspace would hold %s, its total is %s", name,
+    neap_bytes_text((double)(held + more), a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
-/* Whether a feed of this type is written over the cell's bytes, which programs keep pointers to: it takes no others. */
+/* Whether a feed of this type is written over the cell's bytes, which programs keep pointers to: it
+ * takes no others. */
 static bool lies_in_place(const neap_cell *cell, const neap_type *type) {
   if (cell == NULL || cell->tensor.storage == NULL || cell->is_shared) return false;
   neap_type has = neap_tensor_type(&cell->tensor);
   return neap_type_equal(&has, type) || neap_workspace_has_room(cell, type);
 }
 
-neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name, const neap_type *type, bool *in_place,
-                                      neap_error *error) {
+neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name,
+                                      const neap_type *type, bool *in_place, neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
   *in_place = lies_in_place(cell, type);
@@ -112,11 +122,14 @@ neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name
   return neap_workspace_fail_type("feed", name, &has, type, error);
 }
 
-/* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell gets others, in the bank that it is
- * assigned to, and the version changes. A shared tensor lies where its owner put it, in no bank. */
-neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor, bool share, neap_error *error) {
+/* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell
+ * gets others, in the bank that it is assigned to, and the version changes. A shared tensor lies
+ * where its owner put it, in no bank. */
+neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor,
+                                bool share, neap_error *error) {
   if (share && !neap_tensor_is_dense(tensor))
-    return neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": a shared tensor must be dense; feed a copy instead", name);
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "feed \"%s\": a shared tensor must be dense; feed a copy instead", name);
   neap_found found = neap_workspace_find(ws, name);
   neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
   neap_type got = neap_tensor_type(tensor), has = {0};
@@ -127,11 +140,12 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     neap_workspace_retype(found.ws, cell, &got);
     same = true;
   }
-  if (cell != NULL && cell->in_segment && !same) return neap_workspace_fail_type("feed", name, &has, &got, error);
+  if (cell != NULL && cell->in_segment && !same)
+    return neap_workspace_fail_type("feed", name, &has, &got, error);
   if (cell != NULL && cell->in_segment && share)
     return neap_hint(error, "feed it without share"),
-           neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared", name,
-                     neap_region_name(cell->region));
+           neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared",
+                     name, neap_region_name(cell->region));
   if (in_place) {
     NEAP_TRY(neap_tensor_copy(&cell->tensor, tensor, error));
     mark_fed(ws, cell);
@@ -150,7 +164,8 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     cell = &ws->cell[index];
     found.ws = ws;
   }
-  if (bank != NULL) neap_workspace_release_from_programs(found.ws, cell->tensor.storage); /* else the bank would hold both */
+  /* else the bank would hold both */
+  if (bank != NULL) neap_workspace_release_from_programs(found.ws, cell->tensor.storage);
   neap_cell_clear(cell);
   cell->tensor = fresh;
   cell->bank = bank;
@@ -161,7 +176,8 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   return NEAP_OK;
 }
 
-neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap_tensor *tensor, neap_error *error) {
+neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap_tensor *tensor,
+                                neap_error *error) {
   neap_type type = neap_tensor_type(tensor);
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws != NULL && lies_in_place(&found.ws->cell[found.cell], &type))
@@ -173,13 +189,15 @@ neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap
 }
 
 /* What the cell says of its bytes (room, shared) stays: it is true again when they are back. */
-neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_tensor *tensor, neap_error *error) {
+neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_tensor *tensor,
+                                    neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
-  if (cell == NULL || cell->tensor.storage == NULL) return neap_workspace_fail_unknown(ws, "exchange", name, error);
+  if (cell == NULL || cell->tensor.storage == NULL)
+    return neap_workspace_fail_unknown(ws, "exchange", name, error);
   if (cell->in_segment)
-    return neap_fail(error, NEAP_ARGUMENT, "exchange \"%s\": %s lie in one segment and stay there", name,
-                     neap_region_name(cell->region));
+    return neap_fail(error, NEAP_ARGUMENT, "exchange \"%s\": %s lie in one segment and stay there",
+                     name, neap_region_name(cell->region));
   neap_tensor own = cell->tensor;
   cell->outdated = NULL;
   cell->tensor = *tensor;
@@ -188,8 +206,10 @@ neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_t
   return NEAP_OK;
 }
 
-/* The own or found cell of a name that is about to hold another kind of thing; what a segment holds can't. */
-static neap_status cell_for(neap_workspace *ws, const char *name, neap_found *found, neap_error *error) {
+/* The own or found cell of a name that is about to hold another kind of thing; what a segment holds
+ * can't. */
+static neap_status cell_for(neap_workspace *ws, const char *name, neap_found *found,
+                            neap_error *error) {
   *found = neap_workspace_find(ws, name);
   if (found->ws != NULL && found->ws->cell[found->cell].in_segment)
     return neap_fail(error, NEAP_DTYPE, "feed \"%s\": %s lie in one segment and stay tensors", name,
@@ -199,8 +219,10 @@ static neap_status cell_for(neap_workspace *ws, const char *name, neap_found *fo
   return found->cell >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
 }
 
-/* The cell owns a copy of the n bytes, which may hold zeros; one more zero follows, which n does not count. */
-neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, const char *text, size_t n, neap_error *error) {
+/* The cell owns a copy of the n bytes, which may hold zeros; one more zero follows, which n does
+ * not count. */
+neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, const char *text,
+                                       size_t n, neap_error *error) {
   neap_found found;
   char *copy = neap_alloc(n + 1);
   if (copy == NULL) return neap_fail_memory(error, n + 1, "a string");
@@ -220,7 +242,8 @@ neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, con
   return NEAP_OK;
 }
 
-neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, neap_scope **out, neap_error *error) {
+neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, neap_scope **out,
+                                        neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws != NULL && found.ws->cell[found.cell].scope != NULL) {
     *out = found.ws->cell[found.cell].scope;
@@ -242,16 +265,20 @@ neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, ne
   return NEAP_OK;
 }
 
-/* ---- other kinds ------------------------------------------------------------------------------------------------ */
+/* ---- other kinds ----------------------------------------------------------------------------- */
 
 neap_blob_kind neap_workspace_kind(const neap_workspace *ws, const char *name) {
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws != NULL) return neap_cell_kind(&found.ws->cell[found.cell]);
-  return ws->last != NULL && neap_graph_find(neap_program_graph(ws->last), name) >= 0 ? NEAP_BLOB_TENSOR : NEAP_BLOB_EMPTY;
+  return ws->last != NULL && neap_graph_find(neap_program_graph(ws->last), name) >= 0
+           ? NEAP_BLOB_TENSOR
+           : NEAP_BLOB_EMPTY;
 }
 
-/* NAME error for a name that nobody knows, else DTYPE: the blob holds another kind of thing than `expected`. */
-static neap_status fail_other(const neap_workspace *ws, const char *name, const char *expected, neap_error *error) {
+/* NAME error for a name that nobody knows, else DTYPE: the blob holds another kind of thing than
+ * `expected`. */
+static neap_status fail_other(const neap_workspace *ws, const char *name, const char *expected,
+                              neap_error *error) {
   static const char *const word[] = {"nothing", "a tensor", "a string", "a tensor", "a scope"};
   if (!neap_workspace_has(ws, name)) return neap_workspace_fail_unknown(ws, "fetch", name, error);
   return neap_fail(error, NEAP_DTYPE, "fetch \"%s\": expects %s, the blob holds %s", name, expected,
@@ -259,8 +286,8 @@ static neap_status fail_other(const neap_workspace *ws, const char *name, const 
 }
 
 /* *text: borrowed until the blob is fed or removed. */
-neap_status neap_workspace_fetch_string(const neap_workspace *ws, const char *name, const char **text, size_t *n,
-                                        neap_error *error) {
+neap_status neap_workspace_fetch_string(const neap_workspace *ws, const char *name,
+                                        const char **text, size_t *n, neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
   if (cell == NULL || cell->text == NULL) return fail_other(ws, name, "a string", error);
@@ -269,7 +296,8 @@ neap_status neap_workspace_fetch_string(const neap_workspace *ws, const char *na
   return NEAP_OK;
 }
 
-neap_status neap_workspace_scope(const neap_workspace *ws, const char *name, neap_scope **out, neap_error *error) {
+neap_status neap_workspace_scope(const neap_workspace *ws, const char *name, neap_scope **out,
+                                 neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
   if (cell == NULL || cell->scope == NULL) return fail_other(ws, name, "a scope", error);
@@ -277,11 +305,12 @@ neap_status neap_workspace_scope(const neap_workspace *ws, const char *name, nea
   return NEAP_OK;
 }
 
-/* ---- finding what a name means now ------------------------------------------------------------------------------ */
+/* ---- finding what a name means now ----------------------------------------------------------- */
 
 /* What a name leads to. `layout` is that of transient bytes. */
 typedef struct meaning {
-  neap_tensor tensor; /* a reference the caller drops; its strides mean nothing unless the layout is plain */
+  /* a reference the caller drops; its strides mean nothing unless the layout is plain */
+  neap_tensor tensor;
   neap_layout layout;
   bool transient;
 } meaning;
@@ -294,44 +323,53 @@ static const neap_node *freed_by(const neap_graph *graph, neap_value_id v) {
   return NULL;
 }
 
-/* A Free has ended the blob: nothing can be kept of it, so no hint to keep it; the line says where it was freed. */
-static neap_status fail_freed(const char *verb, const char *name, const neap_node *release, neap_error *error) {
+/* A Free has ended the blob: nothing can be kept of it, so no hint to keep it; the line says where
+ * it was freed. */
+static neap_status fail_freed(const char *verb, const char *name, const neap_node *release,
+                              neap_error *error) {
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->blob, sizeof error->blob, "%s", name);
     snprintf(error->op, sizeof error->op, "%s", release->op->name);
     snprintf(error->line, sizeof error->line, "%s", release->line);
   }
   bool known = release->line[0] != '\0';
-  return neap_fail(error, NEAP_RELEASED, "%s \"%s\": the blob is untyped, %s \"%s\" has freed it%s%s", verb, name,
+  return neap_fail(error, NEAP_RELEASED,
+                   "%s \"%s\": the blob is untyped, %s \"%s\" has freed it%s%s", verb, name,
                    release->op->name, release->name, known ? ", at " : "", release->line);
 }
 
 /* One sentence with the way out in it, which the hint repeats for those who read fields. */
-static neap_status fail_released(const char *verb, const char *name, neap_error *error, const char *why) {
+static neap_status fail_released(const char *verb, const char *name, neap_error *error,
+                                 const char *why) {
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->blob, sizeof error->blob, "%s", name);
     snprintf(error->hint, sizeof error->hint,
-             "ws:keep \"%s\" makes it resident, and so do mem_param's exclude_blob and, in C, keep of neap_options", name);
+             "ws:keep \"%s\" makes it resident, and so do mem_param's exclude_blob and, in C, keep "
+             "of neap_options",
+             name);
   }
-  return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s; ws:keep \"%s\" makes it resident", verb, name, why, name);
+  return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s; ws:keep \"%s\" makes it resident", verb,
+                   name, why, name);
 }
 
 /* Steps count from 1 in messages, as everywhere people see them. */
-static neap_status fail_overwritten(const neap_program *program, const char *verb, const char *name, int owner,
-                                    neap_error *error) {
+static neap_status fail_overwritten(const neap_program *program, const char *verb, const char *name,
+                                    int owner, neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
   const neap_plan *plan = neap_program_plan(program);
   char why[300];
   if (owner >= 0)
-    snprintf(why, sizeof why, "its bytes now belong to \"%s\" (step %d)", graph->value[owner].name, plan->place[owner].first + 1);
+    snprintf(why, sizeof why, "its bytes now belong to \"%s\" (step %d)", graph->value[owner].name,
+             plan->place[owner].first + 1);
   else
     snprintf(why, sizeof why, "its bytes were used as scratch by a later step");
   return fail_released(verb, name, error, why);
 }
 
-/* Value v of the program that ran last: in the arena while intact, or in the bytes of a resident blob. */
-static neap_status mean_value(neap_workspace *ws, const char *verb, const char *name, neap_value_id v, meaning *out,
-                              neap_error *error) {
+/* Value v of the program that ran last: in the arena while intact, or in the bytes of a resident
+ * blob. */
+static neap_status mean_value(neap_workspace *ws, const char *verb, const char *name,
+                              neap_value_id v, meaning *out, neap_error *error) {
   const neap_graph *graph = neap_program_graph(ws->last);
   const neap_value *value = &graph->value[v];
   int blob;
@@ -342,7 +380,8 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
     char why[300];
     int last = plan->place[plan->place[v].storage].last;
     for (int w = 0; w < plan->n_value; w++)
-      if (plan->place[w].storage == plan->place[v].storage) last = NEAP_MAX(last, plan->place[w].last);
+      if (plan->place[w].storage == plan->place[v].storage)
+        last = NEAP_MAX(last, plan->place[w].last);
     snprintf(why, sizeof why, "its bytes were released to the pool after step %d", last + 1);
     return fail_released(verb, name, error, why);
   }
@@ -351,14 +390,18 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
   if (blob >= 0) {
     const neap_tensor *bytes = &neap_workspace_attachment(ws, ws->last)->tensor[blob];
     if (bytes->storage == NULL)
-      return neap_fail(error, NEAP_RELEASED, "%s \"%s\": its bytes were given back; the next run that computes it makes it again",
-                       verb, name);
-    out->tensor = neap_tensor_view(bytes->storage, bytes->offset_bytes, value->type.dtype, &value->type.shape);
+      return neap_fail(
+        error, NEAP_RELEASED,
+        "%s \"%s\": its bytes were given back; the next run that computes it makes it again", verb,
+        name);
+    out->tensor =
+      neap_tensor_view(bytes->storage, bytes->offset_bytes, value->type.dtype, &value->type.shape);
     return NEAP_OK;
   }
   if (blob == NEAP_IN_CONSTANTS) {
     neap_storage *constants = neap_workspace_attachment(ws, ws->last)->constants;
-    out->tensor = neap_tensor_view(constants, (int64_t)offset, value->type.dtype, &value->type.shape);
+    out->tensor =
+      neap_tensor_view(constants, (int64_t)offset, value->type.dtype, &value->type.shape);
     out->layout = value->layout;
     return NEAP_OK;
   }
@@ -371,9 +414,12 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
   return NEAP_OK;
 }
 
-/* Value of the last program that the name stands for, when that is later than the cell; else NEAP_NO_VALUE. */
-static neap_value_id later_value(const neap_workspace *ws, const char *name, const neap_cell *cell) {
-  if (ws->last == NULL || (cell != NULL && cell->fed_run >= ws->n_run && cell->filled)) return NEAP_NO_VALUE;
+/* Value of the last program that the name stands for, when that is later than the cell; else
+ * NEAP_NO_VALUE. */
+static neap_value_id later_value(const neap_workspace *ws, const char *name,
+                                 const neap_cell *cell) {
+  if (ws->last == NULL || (cell != NULL && cell->fed_run >= ws->n_run && cell->filled))
+    return NEAP_NO_VALUE;
   const neap_graph *graph = neap_program_graph(ws->last);
   neap_value_id v = neap_graph_find(graph, name);
   int blob;
@@ -383,14 +429,15 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name, con
   const neap_attachment *a = neap_workspace_attachment(last, ws->last);
   const char *own = a->name[blob];
   if (cell == NULL && neap_resident_is_given_back(last, a, blob)) return v; /* which says so */
-  /* The value lies in the cell's own bytes: the cell answers. Without a cell the blob has been removed, and with it its name. */
+  /* The value lies in the cell's own bytes: the cell answers. Without a cell the blob has been
+   * removed, and with it its name. */
   return own == (cell != NULL ? cell->name : neap_intern(name)) ? NEAP_NO_VALUE : v;
 }
 
-/* A value of the last program that no blob's last version is: one that was freed, or the gradient "x.grad" of a net that has
- * run, which is a value between two ops unless it is kept. */
-static neap_status fail_gradient(const neap_workspace *ws, const char *verb, const char *name, bool *is_gradient,
-                                 neap_error *error) {
+/* A value of the last program that no blob's last version is: one that was freed, or the gradient
+ * "x.grad" of a net that has run, which is a value between two ops unless it is kept. */
+static neap_status fail_gradient(const neap_workspace *ws, const char *verb, const char *name,
+                                 bool *is_gradient, neap_error *error) {
   const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
   *is_gradient = false;
   for (int v = 0; graph != NULL && v < graph->n_value && !*is_gradient; v++) {
@@ -398,7 +445,9 @@ static neap_status fail_gradient(const neap_workspace *ws, const char *verb, con
     *is_gradient = true;
     const neap_node *release = freed_by(graph, v);
     if (release != NULL) return fail_freed(verb, name, release, error);
-    int owner = graph->value[v].region == NEAP_REGION_ARENA ? neap_plan_overwriter(neap_program_plan(ws->last), graph, v) : -1;
+    int owner = graph->value[v].region == NEAP_REGION_ARENA
+                  ? neap_plan_overwriter(neap_program_plan(ws->last), graph, v)
+                  : -1;
     if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
   }
   if (!*is_gradient) return NEAP_OK;
@@ -406,16 +455,19 @@ static neap_status fail_gradient(const neap_workspace *ws, const char *verb, con
 }
 
 /* Nothing in the arena or the table answers to the name: say what is known of it. */
-static neap_status fail_missing(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
+static neap_status fail_missing(const neap_workspace *ws, const char *verb, const char *name,
+                                neap_error *error) {
   for (int a = 0; a < ws->n_attachment; a++) {
     const neap_graph *graph = neap_program_graph(ws->attachment[a].program);
     const struct neap_gone *gone = neap_graph_find_gone(graph, name);
     char absorbed[200] = "nothing reads it, so that it is not computed";
-    if (gone != NULL && gone->into != NULL) snprintf(absorbed, sizeof absorbed, "\"%s\" has absorbed it", gone->into);
+    if (gone != NULL && gone->into != NULL)
+      snprintf(absorbed, sizeof absorbed, "\"%s\" has absorbed it", gone->into);
     if (gone != NULL) return fail_released(verb, name, error, absorbed);
     if (neap_graph_find(graph, name) < 0) continue;
     if (ws->attachment[a].last_run == 0)
-      return neap_fail(error, NEAP_RELEASED, "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name,
+      return neap_fail(error, NEAP_RELEASED,
+                       "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name,
                        graph->name);
     char why[300];
     int blob;
@@ -424,12 +476,14 @@ static neap_status fail_missing(const neap_workspace *ws, const char *verb, cons
     bool is_own = neap_program_where(ws->attachment[a].program, v, &blob, &offset) && blob >= 0 &&
                   ws->attachment[a].name[blob] == neap_intern(name);
     if (is_own)
-      return neap_fail(error, NEAP_NAME, "%s \"%s\": the blob of net \"%s\" has been removed from the workspace", verb, name,
-                       graph->name);
+      return neap_fail(error, NEAP_NAME,
+                       "%s \"%s\": the blob of net \"%s\" has been removed from the workspace",
+                       verb, name, graph->name);
     if (ws->last == NULL)
       snprintf(why, sizeof why, "the last run did not finish");
     else
-      snprintf(why, sizeof why, "its bytes belong to net \"%s\", which has run since", ws->last_name);
+      snprintf(why, sizeof why, "its bytes belong to net \"%s\", which has run since",
+               ws->last_name);
     return fail_released(verb, name, error, why);
   }
   bool is_gradient;
@@ -437,9 +491,10 @@ static neap_status fail_missing(const neap_workspace *ws, const char *verb, cons
   return is_gradient ? status : neap_workspace_fail_unknown(ws, verb, name, error);
 }
 
-/* The table first tells whether there is a cell, then whether the last run has something later. RELEASED when bytes are gone
- * or were never written, NAME when nobody knows the name. */
-static neap_status mean(neap_workspace *ws, const char *verb, const char *name, meaning *out, neap_error *error) {
+/* The table first tells whether there is a cell, then whether the last run has something later.
+ * RELEASED when bytes are gone or were never written, NAME when nobody knows the name. */
+static neap_status mean(neap_workspace *ws, const char *verb, const char *name, meaning *out,
+                        neap_error *error) {
   *out = (meaning){0};
   neap_found found = neap_workspace_find(ws, name);
   const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
@@ -450,19 +505,23 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
     return mean(found.ws, verb, cell->name, out, error); /* its own last run may have it */
   if (cell->outdated != NULL) return neap_newest_fail(verb, name, cell->outdated, error);
   neap_blob_kind kind = neap_cell_kind(cell);
-  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE) return neap_workspace_fail_kind(verb, name, kind, error);
+  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE)
+    return neap_workspace_fail_kind(verb, name, kind, error);
   if (!cell->filled) {
-    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
-    return neap_fail(error, NEAP_RELEASED, "%s \"%s\": nothing has been fed or computed yet", verb, name);
+    if (error != NULL && error->code == NEAP_OK)
+      snprintf(error->blob, sizeof error->blob, "%s", name);
+    return neap_fail(error, NEAP_RELEASED, "%s \"%s\": nothing has been fed or computed yet", verb,
+                     name);
   }
   out->tensor = neap_tensor_retain(&cell->tensor);
   return NEAP_OK;
 }
 
-/* ---- fetch and view --------------------------------------------------------------------------------------------- */
+/* ---- fetch and view -------------------------------------------------------------------------- */
 
 /* Always plain: blocked bytes are reordered on the way out. */
-neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out, neap_error *error) {
+neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out,
+                                 neap_error *error) {
   meaning m;
   *out = (neap_tensor){0};
   NEAP_TRY(mean(ws, "fetch", name, &m, error));
@@ -473,7 +532,8 @@ neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tens
     neap_type type = neap_tensor_type(&m.tensor);
     status = neap_tensor_new(out, type.dtype, &type.shape, error);
     if (status == NEAP_OK)
-      status = neap_reorder(&type, &m.layout, neap_tensor_data(&m.tensor), &(neap_layout){0}, neap_tensor_data(out), error);
+      status = neap_reorder(&type, &m.layout, neap_tensor_data(&m.tensor), &(neap_layout){0},
+                            neap_tensor_data(out), error);
     if (status != NEAP_OK) neap_tensor_fini(out);
   }
   neap_tensor_fini(&m.tensor);
@@ -481,7 +541,8 @@ neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tens
 }
 
 /* No copy, so no reordering: a blocked value can only be fetched. */
-neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out, uint64_t *generation, neap_error *error) {
+neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out,
+                                uint64_t *generation, neap_error *error) {
   meaning m;
   *out = (neap_tensor){0};
   NEAP_TRY(mean(ws, "view", name, &m, error));

@@ -1,7 +1,8 @@
-/* checkpoint.c: parameters, state and strings of a workspace as one safetensors file, with seed and step in its metadata. A string
- * of any bytes is a tensor of u8, whose name the metadata lists.
+/* checkpoint.c: parameters, state and strings of a workspace as one safetensors file, with seed and
+ * step in its metadata. A string of any bytes is a tensor of u8, whose name the metadata lists.
  *
- * INVARIANT: a load that fails has changed nothing: the whole file is checked against the blobs before the first is written.
+ * INVARIANT: a load that fails has changed nothing: the whole file is checked against the blobs
+ * before the first is written.
  */
 #include "io/io.h"
 #include "workspace/workspace_int.h"
@@ -30,8 +31,10 @@ static neap_status tensor_of_text(const neap_cell *cell, neap_tensor *out, neap_
   return NEAP_OK;
 }
 
-/* Adds the workspace's strings to the list from item `n` on, their tensors owned, and their names to `strings`. */
-static neap_status add_strings(neap_workspace *ws, neap_io_item *item, int *n, neap_buffer *strings, neap_error *error) {
+/* Adds the workspace's strings to the list from item `n` on, their tensors owned, and their names
+ * to `strings`. */
+static neap_status add_strings(neap_workspace *ws, neap_io_item *item, int *n, neap_buffer *strings,
+                               neap_error *error) {
   neap_buffer_add(strings, "%s", "");
   for (int c = 0; c < ws->n_cell; c++) {
     neap_cell *cell = &ws->cell[c];
@@ -44,8 +47,10 @@ static neap_status add_strings(neap_workspace *ws, neap_io_item *item, int *n, n
   return strings->failed ? neap_fail_memory(error, 64, "a checkpoint's list") : NEAP_OK;
 }
 
-/* Own blobs only: a parent's are in the parent's checkpoint. Texts borrowed from the caller come last. */
-neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta, const neap_io_pair *more, neap_error *error) {
+/* Own blobs only: a parent's are in the parent's checkpoint. Texts borrowed from the caller come
+ * last. */
+neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta,
+                                const neap_io_pair *more, neap_error *error) {
   size_t room = (size_t)ws->n_cell * sizeof(neap_io_item);
   neap_io_item *item = neap_alloc(room);
   neap_io_pair *meta = neap_alloc(((size_t)n_meta + 6) * sizeof *meta);
@@ -55,7 +60,8 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
   for (int c = 0; item != NULL && c < ws->n_cell; c++) {
     neap_cell *cell = &ws->cell[c];
     if (!is_saved(cell)) continue;
-    item[n++] = (neap_io_item){(char *)(uintptr_t)cell->name, cell->tensor}; /* borrowed, and only read */
+    /* borrowed, and only read */
+    item[n++] = (neap_io_item){(char *)(uintptr_t)cell->name, cell->tensor};
     if (cell->region == NEAP_REGION_STATE) neap_buffer_add(&state, "%s\n", cell->name);
   }
   char seed[24], step[24], draw[24];
@@ -63,8 +69,9 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
   snprintf(step, sizeof step, "%" PRIu32, ws->step);
   snprintf(draw, sizeof draw, "%" PRIu32, ws->draw);
   int n_tensor = n;
-  neap_status status = item == NULL || meta == NULL || state.failed ? neap_fail_memory(error, room, "a checkpoint's list")
-                                                                    : add_strings(ws, item, &n, &strings, error);
+  neap_status status = item == NULL || meta == NULL || state.failed
+                         ? neap_fail_memory(error, room, "a checkpoint's list")
+                         : add_strings(ws, item, &n, &strings, error);
   if (status == NEAP_OK) {
     meta[0] = (neap_io_pair){NEAP_META_VERSION, NEAP_VERSION};
     meta[1] = (neap_io_pair){META_SEED, seed};
@@ -84,50 +91,55 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
   return status;
 }
 
-/* ---- loading ---------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Whether `name` is one of the lines of `list`. */
 static bool is_listed(const char *list, const char *name) {
   size_t n = strlen(name);
-  for (const char *at = list; at != NULL && *at != '\0'; at = strchr(at, '\n') != NULL ? strchr(at, '\n') + 1 : NULL)
+  for (const char *at = list; at != NULL && *at != '\0';
+       at = strchr(at, '\n') != NULL ? strchr(at, '\n') + 1 : NULL)
     if (strncmp(at, name, n) == 0 && (at[n] == '\n' || at[n] == '\0')) return true;
   return false;
 }
 
 /* *out is left alone when the file does not say. */
-static neap_status read_number(const neap_io_list *list, const char *key, const char *path, uint64_t most, uint64_t *out,
-                               neap_error *error) {
+static neap_status read_number(const neap_io_list *list, const char *key, const char *path,
+                               uint64_t most, uint64_t *out, neap_error *error) {
   const char *text = neap_io_list_meta(list, key);
   if (text == NULL) return NEAP_OK; /* a file of weights from elsewhere: seed and step stay */
   char *end;
   uint64_t number = strtoull(text, &end, 10);
   if (text[0] < '0' || text[0] > '9' || *end != '\0' || number > most)
-    return neap_fail(error, NEAP_DATA, "%s: %s is \"%.40s\", expected a whole number", path, key, text);
+    return neap_fail(error, NEAP_DATA, "%s: %s is \"%.40s\", expected a whole number", path, key,
+                     text);
   *out = number;
   return NEAP_OK;
 }
 
 /* Whether item `i` of the file is a string; DATA error for one that can't be. */
-static neap_status look_for_string(const neap_io_list *list, int i, bool *is_string, neap_error *error) {
+static neap_status look_for_string(const neap_io_list *list, int i, bool *is_string,
+                                   neap_error *error) {
   neap_type type = neap_tensor_type(&list->item[i].tensor);
   *is_string = is_listed(neap_io_list_meta(list, META_STRINGS), list->item[i].name);
   if (!*is_string || (type.dtype == NEAP_DTYPE_U8 && type.shape.n_dim == 1)) return NEAP_OK;
-  return neap_fail(error, NEAP_DATA, "load \"%s\": is said to be a string, and is no list of bytes", list->item[i].name);
+  return neap_fail(error, NEAP_DATA, "load \"%s\": is said to be a string, and is no list of bytes",
+                   list->item[i].name);
 }
 
 /* A string may take the place of a string, or of nothing; a tensor that of a tensor. */
 static neap_status check_kind(const neap_cell *cell, bool is_string, neap_error *error) {
   bool has_tensor = cell->tensor.storage != NULL, has_text = cell->text != NULL;
   if (!(is_string ? has_tensor || cell->scope != NULL : has_text)) return NEAP_OK;
-  return neap_fail(error, NEAP_DTYPE, "load \"%s\": the file has a %s, the blob holds a %s", cell->name,
-                   is_string ? "string" : "tensor",
+  return neap_fail(error, NEAP_DTYPE, "load \"%s\": the file has a %s, the blob holds a %s",
+                   cell->name, is_string ? "string" : "tensor",
                    has_text     ? "string"
                    : has_tensor ? "tensor"
                                 : "scope");
 }
 
 /* Types of blobs that exist. A segment's blobs can be copied into, but not be a file's bytes. */
-static neap_status check(const neap_workspace *ws, const neap_io_list *list, bool mapped, neap_error *error) {
+static neap_status check(const neap_workspace *ws, const neap_io_list *list, bool mapped,
+                         neap_error *error) {
   for (int i = 0; i < list->n_item; i++) {
     const char *name = neap_intern(list->item[i].name);
     if (name == NULL) return neap_fail_memory(error, strlen(list->item[i].name), "a name");
@@ -136,15 +148,19 @@ static neap_status check(const neap_workspace *ws, const neap_io_list *list, boo
     NEAP_TRY(look_for_string(list, i, &is_string, error));
     if (c >= 0) NEAP_TRY(check_kind(&ws->cell[c], is_string, error));
     if (c < 0 || ws->cell[c].tensor.storage == NULL) continue;
-    neap_type has = neap_tensor_type(&ws->cell[c].tensor), got = neap_tensor_type(&list->item[i].tensor);
-    if (!neap_type_equal(&has, &got)) return neap_workspace_fail_type("load", name, &has, &got, error);
+    neap_type has = neap_tensor_type(&ws->cell[c].tensor),
+              got = neap_tensor_type(&list->item[i].tensor);
+    if (!neap_type_equal(&has, &got))
+      return neap_workspace_fail_type("load", name, &has, &got, error);
     if (mapped && ws->cell[c].in_segment) {
-      neap_fail(error, NEAP_ARGUMENT, "load \"%s\": it lies in the segment of the %s, which can't be mapped", name,
+      neap_fail(error, NEAP_ARGUMENT,
+                "load \"%s\": it lies in the segment of the %s, which can't be mapped", name,
                 neap_region_name(ws->cell[c].region));
       return neap_hint(error, "map the file before ws:init(net) makes the blob");
     }
     if (!mapped && neap_storage_is_read_only(ws->cell[c].tensor.storage))
-      return neap_fail(error, NEAP_ARGUMENT, "load \"%s\": the blob shares bytes that are read-only", name);
+      return neap_fail(error, NEAP_ARGUMENT,
+                       "load \"%s\": the blob shares bytes that are read-only", name);
   }
   return NEAP_OK;
 }
@@ -161,7 +177,8 @@ static neap_status add_cells(neap_workspace *ws, const neap_io_list *list, neap_
   return NEAP_OK;
 }
 
-/* What an item takes the blob's place with: a string, or a tensor; neither where the blob has bytes to copy into. */
+/* What an item takes the blob's place with: a string, or a tensor; neither where the blob has bytes
+ * to copy into. */
 typedef struct fresh_item {
   neap_tensor tensor;
   char *text;
@@ -179,8 +196,8 @@ static neap_status make_text(const neap_tensor *bytes, fresh_item *out, neap_err
 }
 
 /* Bytes for names that are new, or the file's for all tensors; strings are copied in any case. */
-static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list, bool mapped, fresh_item *fresh,
-                              neap_error *error) {
+static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list, bool mapped,
+                              fresh_item *fresh, neap_error *error) {
   for (int i = 0; i < list->n_item; i++) {
     bool is_string;
     NEAP_TRY(look_for_string(list, i, &is_string, error));
@@ -211,7 +228,8 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, f
       fresh[i].text = NULL;
       ws->version++;
     } else if (fresh[i].tensor.storage == NULL) {
-      (void)neap_tensor_copy(&cell->tensor, &list->item[i].tensor, NULL); /* equal types: nothing to refuse */
+      /* equal types: nothing to refuse */
+      (void)neap_tensor_copy(&cell->tensor, &list->item[i].tensor, NULL);
     } else {
       bool is_state = is_listed(state, cell->name);
       cell->role = is_state ? NEAP_ROLE_STATE : NEAP_ROLE_PARAMETER;
@@ -219,7 +237,8 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, f
       neap_tensor_fini(&cell->tensor);
       cell->tensor = fresh[i].tensor;
       cell->is_shared = mapped;
-      if (mapped) { /* the file's bytes are in no bank, and there is no way back to a place in a segment */
+      /* the file's bytes are in no bank, and there is no way back to a place in a segment */
+      if (mapped) {
         neap_tensor_fini(&cell->left);
         cell->bank = NULL;
       }
@@ -233,15 +252,16 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, f
 }
 
 /* Check it, take all memory it needs, then change the workspace. */
-neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const neap_io_list *list, bool mapped,
-                                     neap_error *error) {
+neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const neap_io_list *list,
+                                     bool mapped, neap_error *error) {
   uint64_t seed = ws->seed, step = ws->step, draw = ws->draw;
   NEAP_TRY(read_number(list, META_SEED, path, UINT64_MAX, &seed, error));
   NEAP_TRY(read_number(list, META_STEP, path, UINT32_MAX, &step, error));
   NEAP_TRY(read_number(list, META_DRAW, path, UINT32_MAX, &draw, error));
   NEAP_TRY(check(ws, list, mapped, error));
   fresh_item *fresh = neap_alloc_zeroed((size_t)list->n_item * sizeof *fresh);
-  if (fresh == NULL) return neap_fail_memory(error, (size_t)list->n_item * sizeof *fresh, "loading");
+  if (fresh == NULL)
+    return neap_fail_memory(error, (size_t)list->n_item * sizeof *fresh, "loading");
   neap_status status = make_fresh(ws, list, mapped, fresh, error);
   if (status == NEAP_OK) status = add_cells(ws, list, error);
   if (status == NEAP_OK) {
@@ -259,12 +279,15 @@ neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const
   return status;
 }
 
-/* The list's tensors are dropped as soon as they are copied: with them the workspace would hold everything twice. */
-neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map, neap_io_list *meta, neap_error *error) {
+/* The list's tensors are dropped as soon as they are copied: with them the workspace would hold
+ * everything twice. */
+neap_status neap_workspace_load(neap_workspace *ws, const char *path, neap_io_map map,
+                                neap_io_list *meta, neap_error *error) {
   neap_io_list list;
   NEAP_TRY(neap_io_load(path, map, &list, error));
   neap_status status = neap_workspace_take_list(ws, path, &list, map != NEAP_IO_COPY, error);
-  if (status == NEAP_OK && meta != NULL) { /* the caller ends what it takes: the text map; the tensors have been copied */
+  /* the caller ends what it takes: the text map; the tensors have been copied */
+  if (status == NEAP_OK && meta != NULL) {
     for (int i = 0; i < list.n_item; i++) neap_tensor_fini(&list.item[i].tensor);
     *meta = list;
     return NEAP_OK;

@@ -1,7 +1,7 @@
 /* frame.c: forwarded names, and the child workspaces that see nothing else: the frames of a scope.
  *
- * A forwarded name is a pair of names, looked up whenever it is used: nothing is copied, and a blob of the parent that is
- * removed is gone from here too. An own blob of the same name hides it.
+ * A forwarded name is a pair of names, looked up whenever it is used: nothing is copied, and a blob
+ * of the parent that is removed is gone from here too. An own blob of the same name hides it.
  * INVARIANT: forward_name has no name twice.
  */
 #include "workspace/workspace_int.h"
@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(char *), "a forwarded name"); }
+static neap_status refused(neap_error *error) {
+  return neap_fail_memory(error, sizeof(char *), "a forwarded name");
+}
 
 /* Index of a forwarded name, interned; -1: not forwarded. A walk: a frame has a few. */
 static int forward_of(const neap_workspace *ws, const char *key) {
@@ -18,33 +20,41 @@ static int forward_of(const neap_workspace *ws, const char *key) {
   return -1;
 }
 
-neap_status neap_workspace_check_forward(const neap_workspace *ws, const char *name, const char *target, neap_error *error) {
+neap_status neap_workspace_check_forward(const neap_workspace *ws, const char *name,
+                                         const char *target, neap_error *error) {
   const char *key = neap_intern(name);
   if (key == NULL) return refused(error);
   if (ws->parent == NULL)
-    return neap_fail(error, NEAP_ARGUMENT, "workspace: names can be forwarded to a parent only, and there is none");
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "workspace: names can be forwarded to a parent only, and there is none");
   int i = forward_of(ws, key);
   if (i >= 0 && strcmp(ws->forward_target[i], target) == 0) return NEAP_OK;
   if (i >= 0)
-    return neap_fail(error, NEAP_NAME, "workspace: \"%s\" is forwarded to both \"%s\" and \"%s\"", name, ws->forward_target[i],
-                     target);
+    return neap_fail(error, NEAP_NAME, "workspace: \"%s\" is forwarded to both \"%s\" and \"%s\"",
+                     name, ws->forward_target[i], target);
   if (neap_map_get(&ws->index, key, -1) >= 0)
-    return neap_fail(error, NEAP_NAME, "workspace: \"%s\" can't be forwarded to \"%s\": it is a blob here", name, target);
-  if (!neap_workspace_has(ws->parent, target)) return neap_workspace_fail_unknown(ws->parent, "forward", target, error);
+    return neap_fail(error, NEAP_NAME,
+                     "workspace: \"%s\" can't be forwarded to \"%s\": it is a blob here", name,
+                     target);
+  if (!neap_workspace_has(ws->parent, target))
+    return neap_workspace_fail_unknown(ws->parent, "forward", target, error);
   return NEAP_OK;
 }
 
 /* Both lists have room before either gets its entry: a refusal leaves the names as they were. */
-neap_status neap_workspace_forward(neap_workspace *ws, const char *name, const char *target, bool skip, neap_error *error) {
+neap_status neap_workspace_forward(neap_workspace *ws, const char *name, const char *target,
+                                   bool skip, neap_error *error) {
   const char *key = neap_intern(name), *there = neap_intern(target);
   if (key == NULL || there == NULL) return refused(error);
   if (skip && neap_map_get(&ws->index, key, -1) >= 0) return NEAP_OK;
   NEAP_TRY(neap_workspace_check_forward(ws, name, target, error));
   if (forward_of(ws, key) >= 0) return NEAP_OK;
   int cap = ws->cap_forward; /* both lists grow together */
-  if (!neap_list_grow(&ws->forward_name, &cap, ws->n_forward + 1, sizeof *ws->forward_name)) return refused(error);
+  if (!neap_list_grow(&ws->forward_name, &cap, ws->n_forward + 1, sizeof *ws->forward_name))
+    return refused(error);
   cap = ws->cap_forward;
-  if (!neap_list_grow(&ws->forward_target, &cap, ws->n_forward + 1, sizeof *ws->forward_target)) return refused(error);
+  if (!neap_list_grow(&ws->forward_target, &cap, ws->n_forward + 1, sizeof *ws->forward_target))
+    return refused(error);
   ws->cap_forward = cap;
   ws->forward_name[ws->n_forward] = key;
   ws->forward_target[ws->n_forward++] = there;
@@ -52,19 +62,21 @@ neap_status neap_workspace_forward(neap_workspace *ws, const char *name, const c
   return NEAP_OK;
 }
 
-neap_status neap_workspace_add_forwards(neap_workspace *ws, int n, const char *const *name, const char *const *target,
-                                        neap_error *error) {
-  for (int i = 0; i < n; i++) NEAP_TRY(neap_workspace_forward(ws, name[i], target[i], false, error));
+neap_status neap_workspace_add_forwards(neap_workspace *ws, int n, const char *const *name,
+                                        const char *const *target, neap_error *error) {
+  for (int i = 0; i < n; i++)
+    NEAP_TRY(neap_workspace_forward(ws, name[i], target[i], false, error));
   return NEAP_OK;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 /* The copy of one forwarded name, unless an own blob hides it: then *out stays empty. */
 static neap_status copy_one(neap_workspace *ws, int i, neap_tensor *out, neap_error *error) {
   if (neap_map_get(&ws->index, ws->forward_name[i], -1) >= 0) return NEAP_OK;
   neap_found found = neap_workspace_find(ws, ws->forward_name[i]);
-  if (found.ws == NULL) return neap_workspace_fail_unknown(ws, "copy_forwarded", ws->forward_name[i], error);
+  if (found.ws == NULL)
+    return neap_workspace_fail_unknown(ws, "copy_forwarded", ws->forward_name[i], error);
   const neap_cell *cell = &found.ws->cell[found.cell];
   neap_blob_kind kind = neap_cell_kind(cell);
   if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE)
@@ -81,7 +93,8 @@ neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error)
   neap_status status = NEAP_OK;
   for (int i = 0; i < n && status == NEAP_OK; i++) status = copy_one(ws, i, &copy[i], error);
   for (int i = 0; i < n && status == NEAP_OK; i++)
-    if (copy[i].storage != NULL && neap_workspace_add_cell(ws, ws->forward_name[i]) < 0) status = refused(error);
+    if (copy[i].storage != NULL && neap_workspace_add_cell(ws, ws->forward_name[i]) < 0)
+      status = refused(error);
   if (status != NEAP_OK)
     while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
   for (int i = 0; i < n; i++) {
@@ -98,9 +111,10 @@ neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error)
   return status;
 }
 
-/* ---- frames ------------------------------------------------------------------------------------------------------- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
-neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n, const char *const *name, const char *const *target,
+neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n,
+                                     const char *const *name, const char *const *target,
                                      neap_workspace **out, neap_error *error) {
   neap_workspace_options options = {.seed = parent->seed + (uint64_t)index,
                                     .parent = parent,
@@ -120,12 +134,15 @@ neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n, c
   return NEAP_OK;
 }
 
-/* Targets are looked at first: a NAME error leaves the frame as it was. Parameters and state stay filled: they outlast a visit. */
-neap_status neap_workspace_rebind(neap_workspace *frame, int n, const char *const *name, const char *const *target,
-                                  neap_error *error) {
+/* Targets are looked at first: a NAME error leaves the frame as it was. Parameters and state stay
+ * filled: they outlast a visit. */
+neap_status neap_workspace_rebind(neap_workspace *frame, int n, const char *const *name,
+                                  const char *const *target, neap_error *error) {
   for (int i = 0; i < n; i++)
     if (frame->parent == NULL || !neap_workspace_has(frame->parent, target[i]))
-      return neap_fail(error, NEAP_NAME, "scope: \"%s\" can't be bound: the workspace has no blob \"%s\"", name[i], target[i]);
+      return neap_fail(error, NEAP_NAME,
+                       "scope: \"%s\" can't be bound: the workspace has no blob \"%s\"", name[i],
+                       target[i]);
   frame->n_forward = 0; /* the lists keep their room; names of the first push fit */
   for (int i = 0; i < n; i++) {
     (void)neap_workspace_remove(frame, name[i]);
@@ -142,7 +159,8 @@ neap_status neap_workspace_rebind(neap_workspace *frame, int n, const char *cons
 }
 
 void neap_workspace_orphan_frames(neap_workspace *ws) {
-  for (neap_workspace *frame = ws->first_frame; frame != NULL; frame = frame->next_frame) frame->parent = NULL;
+  for (neap_workspace *frame = ws->first_frame; frame != NULL; frame = frame->next_frame)
+    frame->parent = NULL;
   ws->first_frame = NULL;
   if (!ws->is_frame || ws->parent == NULL) return;
   neap_workspace **at = &ws->parent->first_frame;

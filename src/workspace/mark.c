@@ -1,8 +1,10 @@
-/* mark.c: what a call is about to change in a workspace, so that it can be put back when the call fails.
+/* mark.c: what a call is about to change in a workspace, so that it can be put back when the call
+ * fails.
  *
- * A mark is a list of cells as they were. It holds references of their bytes, so that a cell that gets others gets its own back; a
- * blob that is about to be fed, or written by a run, has a copy of its contents besides, since that is done where the bytes are. (One
- * run that fails puts back by itself what it has written: undo.c.)
+ * A mark is a list of cells as they were. It holds references of their bytes, so that a cell that
+ * gets others gets its own back; a blob that is about to be fed, or written by a run, has a copy of
+ * its contents besides, since that is done where the bytes are. (One run that fails puts back by
+ * itself what it has written: undo.c.)
  * INVARIANT: putting back needs no memory but for blobs that were removed in between.
  */
 #include "workspace/workspace_int.h"
@@ -10,8 +12,9 @@
 #include <string.h>
 
 typedef struct marked {
-  neap_workspace *ws;   /* retained; that of the mark, or one above it */
-  neap_cell was;        /* its tensor is a reference of the mark's; strings and scopes stay with the cell */
+  neap_workspace *ws; /* retained; that of the mark, or one above it */
+  /* its tensor is a reference of the mark's; strings and scopes stay with the cell */
+  neap_cell was;
   neap_tensor contents; /* a copy; {0}: none was made */
 } marked;
 
@@ -22,20 +25,25 @@ struct neap_workspace_mark {
   marked *item;
 };
 
-static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(marked), "notes about a workspace"); }
+static neap_status refused(neap_error *error) {
+  return neap_fail_memory(error, sizeof(marked), "notes about a workspace");
+}
 
 /* What is going to be done with the blob. */
 typedef enum change { REPLACED, FED, WRITTEN } change;
 
 static neap_status add(neap_workspace_mark *mark, neap_found found, change how, neap_error *error) {
-  if (!neap_list_grow(&mark->item, &mark->cap, mark->n + 1, sizeof *mark->item)) return refused(error);
+  if (!neap_list_grow(&mark->item, &mark->cap, mark->n + 1, sizeof *mark->item))
+    return refused(error);
   marked item = {.ws = found.ws, .was = found.ws->cell[found.cell]};
   item.was.text = NULL;
   item.was.scope = NULL;
   if (item.was.tensor.storage != NULL) {
-    /* Bytes that nobody has written need no copy; those of the user's own are never written by feeding. */
+    /* Bytes that nobody has written need no copy; those of the user's own are never written by
+     * feeding. */
     bool copies = how == WRITTEN || (how == FED && !item.was.is_shared);
-    if (copies && item.was.filled) NEAP_TRY(neap_workspace_copy_in(&item.was.tensor, &item.contents, error));
+    if (copies && item.was.filled)
+      NEAP_TRY(neap_workspace_copy_in(&item.was.tensor, &item.contents, error));
     item.was.tensor = neap_tensor_retain(&item.was.tensor);
   }
   item.ws = neap_workspace_retain(found.ws);
@@ -43,14 +51,15 @@ static neap_status add(neap_workspace_mark *mark, neap_found found, change how, 
   return NEAP_OK;
 }
 
-neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const char *const *fed, neap_workspace_mark **out,
-                                    neap_error *error) {
+neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const char *const *fed,
+                                    neap_workspace_mark **out, neap_error *error) {
   neap_workspace_mark *mark = neap_alloc_zeroed(sizeof *mark);
   if (mark == NULL) return refused(error);
   mark->ws = neap_workspace_retain(ws);
   mark->all = all;
   neap_status status = NEAP_OK;
-  for (int c = 0; all && status == NEAP_OK && c < ws->n_cell; c++) status = add(mark, (neap_found){ws, c}, REPLACED, error);
+  for (int c = 0; all && status == NEAP_OK && c < ws->n_cell; c++)
+    status = add(mark, (neap_found){ws, c}, REPLACED, error);
   for (int i = 0; status == NEAP_OK && i < n; i++) {
     neap_found found = neap_workspace_find(ws, fed[i]);
     if (found.ws != NULL) status = add(mark, found, FED, error);
@@ -64,11 +73,12 @@ neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const c
 
 /* Whether a run of the program writes the blob, which lasts. */
 static bool is_written(const neap_program_blob *blob) {
-  return blob->written && blob->defined_before && (blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE);
+  return blob->written && blob->defined_before &&
+         (blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE);
 }
 
-neap_status neap_workspace_mark_runs(neap_workspace *ws, int n, neap_program *const *program, neap_workspace_mark **out,
-                                     neap_error *error) {
+neap_status neap_workspace_mark_runs(neap_workspace *ws, int n, neap_program *const *program,
+                                     neap_workspace_mark **out, neap_error *error) {
   neap_workspace_mark *mark = NULL;
   neap_status status = NEAP_OK;
   *out = NULL;
@@ -90,7 +100,8 @@ neap_status neap_workspace_mark_runs(neap_workspace *ws, int n, neap_program *co
 /* Programs that point to the bytes need not look them up again. */
 static bool has_same_bytes(const neap_cell *a, const neap_cell *b) {
   neap_type x = neap_tensor_type(&a->tensor), y = neap_tensor_type(&b->tensor);
-  return a->tensor.storage == b->tensor.storage && a->tensor.offset_bytes == b->tensor.offset_bytes && neap_type_equal(&x, &y);
+  return a->tensor.storage == b->tensor.storage &&
+         a->tensor.offset_bytes == b->tensor.offset_bytes && neap_type_equal(&x, &y);
 }
 
 /* A cell of the same name gets what it was; with contents after bytes, since both may be marked. */
@@ -108,7 +119,8 @@ static void put_back(marked *item) {
   cell->left = left;
   item->was.tensor = (neap_tensor){0};
   neap_error none = {0};
-  if (item->contents.storage != NULL) (void)neap_tensor_copy(&cell->tensor, &item->contents, &none); /* of one type */
+  /* of one type */
+  if (item->contents.storage != NULL) (void)neap_tensor_copy(&cell->tensor, &item->contents, &none);
 }
 
 static bool is_marked(const neap_workspace_mark *mark, const char *name) {

@@ -1,25 +1,31 @@
 /* newest.c: a name has one value: the one that was fed or computed last.
  *
- * A program writes some blobs into cells, and others into bytes that are nobody's for long: the arena, the pool, a hidden cell. Where
- * a cell of such a name is there as well, it is marked `outdated` when the run has finished, with a sentence that says by what. The
- * newest value is in the arena then; the next net that reads the name gets it from there, while it is intact, and an error after
- * that. So does fetch. Writing the cell again, by a feed or a run, ends the mark.
+ * A program writes some blobs into cells, and others into bytes that are nobody's for long: the
+ * arena, the pool, a hidden cell. Where a cell of such a name is there as well, it is marked
+ * `outdated` when the run has finished, with a sentence that says by what. The newest value is in
+ * the arena then; the next net that reads the name gets it from there, while it is intact, and an
+ * error after that. So does fetch. Writing the cell again, by a feed or a run, ends the mark.
  *
- * The mark is one word that only changes when it has to, since several threads may run nets on one parent workspace.
+ * The mark is one word that only changes when it has to, since several threads may run nets on one
+ * parent workspace.
  */
 #include "workspace/workspace_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *mark_of(const neap_cell *cell) { return __atomic_load_n(&cell->outdated, __ATOMIC_RELAXED); }
+static const char *mark_of(const neap_cell *cell) {
+  return __atomic_load_n(&cell->outdated, __ATOMIC_RELAXED);
+}
 
 static void set_mark(neap_cell *cell, const char *text) {
   if (mark_of(cell) != text) __atomic_store_n(&cell->outdated, text, __ATOMIC_RELAXED);
 }
 
-neap_status neap_newest_fail(const char *verb, const char *name, const char *outdated, neap_error *error) {
-  if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
+neap_status neap_newest_fail(const char *verb, const char *name, const char *outdated,
+                             neap_error *error) {
+  if (error != NULL && error->code == NEAP_OK)
+    snprintf(error->blob, sizeof error->blob, "%s", name);
   if (strstr(outdated, "\" has freed it") != NULL)
     neap_hint(error, "feed it again, or give the blob that the net frees another name");
   else
@@ -27,20 +33,24 @@ neap_status neap_newest_fail(const char *verb, const char *name, const char *out
   return neap_fail(error, NEAP_RELEASED, "%s \"%s\": %s", verb, name, outdated);
 }
 
-/* ---- what a program outdates ----------------------------------------------------------------------------------------- */
+/* ---- what a program outdates ----------------------------------------------------------------- */
 
-/* Notes that node `by` (NULL: not known) writes or frees `name`, if the workspace has a cell of that name. */
-static neap_status note(neap_workspace *ws, neap_attachment *a, const char *name, const neap_node *by, bool freed,
-                        neap_error *error) {
+/* Notes that node `by` (NULL: not known) writes or frees `name`, if the workspace has a cell of
+ * that name. */
+static neap_status note(neap_workspace *ws, neap_attachment *a, const char *name,
+                        const neap_node *by, bool freed, neap_error *error) {
   neap_found found = neap_workspace_find_key(ws, name);
-  if (found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) != NEAP_BLOB_TENSOR) return NEAP_OK;
+  if (found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) != NEAP_BLOB_TENSOR)
+    return NEAP_OK;
   char text[640], op[300] = "", line[160] = "";
   if (by != NULL) snprintf(op, sizeof op, ", in %.60s \"%.200s\"", by->op->name, by->name);
   if (by != NULL && by->line[0] != '\0') snprintf(line, sizeof line, " at %.150s", by->line);
-  snprintf(text, sizeof text, "net \"%.100s\" has %s it since%s%s%s", neap_program_graph(a->program)->name,
-           freed ? "freed" : "written", op, line, freed ? "" : ", and kept no bytes for it");
+  snprintf(text, sizeof text, "net \"%.100s\" has %s it since%s%s%s",
+           neap_program_graph(a->program)->name, freed ? "freed" : "written", op, line,
+           freed ? "" : ", and kept no bytes for it");
   const char *interned = neap_intern(text);
-  if (interned == NULL || !neap_list_grow(&a->outdates, &a->cap_outdates, a->n_outdates + 1, sizeof *a->outdates))
+  if (interned == NULL ||
+      !neap_list_grow(&a->outdates, &a->cap_outdates, a->n_outdates + 1, sizeof *a->outdates))
     return neap_fail_memory(error, sizeof *a->outdates, "names that a net writes");
   a->outdates[a->n_outdates++] = (neap_outdates){found, interned};
   return NEAP_OK;
@@ -58,15 +68,19 @@ neap_status neap_newest_find(neap_workspace *ws, neap_attachment *a, neap_error 
   a->n_outdates = 0;
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    if (!value->is_blob || !value->is_last || value->node < 0 || value->name == NULL || is_kept(a, v, value->name)) continue;
+    if (!value->is_blob || !value->is_last || value->node < 0 || value->name == NULL ||
+        is_kept(a, v, value->name))
+      continue;
     NEAP_TRY(note(ws, a, value->name, &graph->node[value->node], false, error));
   }
-  for (int i = 0; i < graph->n_gone; i++) NEAP_TRY(note(ws, a, graph->gone[i].name, NULL, false, error));
+  for (int i = 0; i < graph->n_gone; i++)
+    NEAP_TRY(note(ws, a, graph->gone[i].name, NULL, false, error));
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++) {
       const char *name = node->in[i] >= 0 ? graph->value[node->in[i]].name : NULL;
-      if (name != NULL && neap_graph_find(graph, name) < 0) NEAP_TRY(note(ws, a, name, node, true, error));
+      if (name != NULL && neap_graph_find(graph, name) < 0)
+        NEAP_TRY(note(ws, a, name, node, true, error));
     }
   }
   return NEAP_OK;
@@ -74,14 +88,15 @@ neap_status neap_newest_find(neap_workspace *ws, neap_attachment *a, neap_error 
 
 void neap_newest_mark(neap_attachment *a) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++)
-    if (neap_program_blob_at(a->program, b)->written) set_mark(&a->cell[b].ws->cell[a->cell[b].cell], NULL);
+    if (neap_program_blob_at(a->program, b)->written)
+      set_mark(&a->cell[b].ws->cell[a->cell[b].cell], NULL);
   for (int i = 0; i < a->n_outdates; i++) {
     neap_found found = a->outdates[i].cell;
     set_mark(&found.ws->cell[found.cell], a->outdates[i].text);
   }
 }
 
-/* ---- what a program reads -------------------------------------------------------------------------------------------- */
+/* ---- what a program reads -------------------------------------------------------------------- */
 
 neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   bool current = a->version == neap_workspace_chain_version(ws);
@@ -95,7 +110,8 @@ neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error
     snprintf(who, sizeof who, "net \"%.200s\" reads", neap_program_graph(a->program)->name);
     neap_tensor newest = {0};
     neap_error lost = {0};
-    if (neap_workspace_fetch(ws, blob->name, &newest, &lost) != NEAP_OK) return neap_newest_fail(who, blob->name, text, error);
+    if (neap_workspace_fetch(ws, blob->name, &newest, &lost) != NEAP_OK)
+      return neap_newest_fail(who, blob->name, text, error);
     neap_status status = neap_workspace_feed(ws, blob->name, &newest, false, error);
     neap_tensor_fini(&newest);
     NEAP_TRY(status);

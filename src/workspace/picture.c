@@ -1,8 +1,9 @@
-/* picture.c: a workspace as rows, as a table and as SVG: every blob by name, with its bytes and its life in the program made or
- * run last.
+/* picture.c: a workspace as rows, as a table and as SVG: every blob by name, with its bytes and its
+ * life in the program made or run last.
  *
- * Rows are public structs in one block of memory, the texts behind them: nothing in them points into the workspace, which may
- * change or end. INVARIANT: a name is in one row; counted bytes of own rows add up to what the own blobs hold.
+ * Rows are public structs in one block of memory, the texts behind them: nothing in them points
+ * into the workspace, which may change or end. INVARIANT: a name is in one row; counted bytes of
+ * own rows add up to what the own blobs hold.
  */
 #include "workspace/workspace_int.h"
 #include "report/report.h"
@@ -25,7 +26,7 @@ static const neap_attachment *latest(const neap_workspace *ws) {
   return found;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 /* What a visit has seen; the texts are copied when the number of their bytes is known. */
 typedef struct listing {
@@ -77,9 +78,12 @@ static int compare_rows(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
-void neap_workspace_sort_blobs(neap_blob_row *row, int n) { qsort(row, (size_t)n, sizeof *row, compare_rows); }
+void neap_workspace_sort_blobs(neap_blob_row *row, int n) {
+  qsort(row, (size_t)n, sizeof *row, compare_rows);
+}
 
-/* A blob lives in a program from the first step of its first version to the last step of its last. False: memory is refused. */
+/* A blob lives in a program from the first step of its first version to the last step of its last.
+ * False: memory is refused. */
 static bool add_lives(neap_blob_row *row, int n, const neap_graph *graph, const neap_plan *plan) {
   neap_blob_row **by_name = neap_alloc((size_t)n * sizeof *by_name);
   if (by_name == NULL) return false;
@@ -88,17 +92,21 @@ static bool add_lives(neap_blob_row *row, int n, const neap_graph *graph, const 
   for (int v = 0; v < graph->n_value; v++) {
     const neap_place *place = &plan->place[v];
     const neap_blob_row named = {.name = graph->value[v].name}, *wanted = &named;
-    neap_blob_row **found = named.name != NULL ? bsearch(&wanted, by_name, (size_t)n, sizeof *by_name, compare_names) : NULL;
+    neap_blob_row **found = named.name != NULL
+                              ? bsearch(&wanted, by_name, (size_t)n, sizeof *by_name, compare_names)
+                              : NULL;
     if (found == NULL) continue;
     neap_blob_row *r = *found;
-    r->first_step = r->first_step == NEAP_NO_STEP ? place->first : NEAP_MIN(r->first_step, place->first);
+    r->first_step =
+      r->first_step == NEAP_NO_STEP ? place->first : NEAP_MIN(r->first_step, place->first);
     r->last_step = r->last_step == NEAP_NO_STEP ? place->last : NEAP_MAX(r->last_step, place->last);
   }
   neap_free(by_name);
   return true;
 }
 
-neap_status neap_workspace_blobs(const neap_workspace *ws, neap_blob_row **out, int *n, neap_error *error) {
+neap_status neap_workspace_blobs(const neap_workspace *ws, neap_blob_row **out, int *n,
+                                 neap_error *error) {
   listing l = {0};
   neap_workspace_each(ws, list_blob, &l);
   size_t row_bytes = (size_t)l.n * sizeof **out;
@@ -112,7 +120,8 @@ neap_status neap_workspace_blobs(const neap_workspace *ws, neap_blob_row **out, 
   }
   neap_free(l.info);
   const neap_attachment *a = latest(ws);
-  if (row == NULL || (a != NULL && !add_lives(row, l.n, neap_program_graph(a->program), neap_program_plan(a->program)))) {
+  if (row == NULL || (a != NULL && !add_lives(row, l.n, neap_program_graph(a->program),
+                                              neap_program_plan(a->program)))) {
     neap_free(row);
     return neap_fail_memory(error, row_bytes + l.name_bytes, "the list of a workspace's blobs");
   }
@@ -121,7 +130,7 @@ neap_status neap_workspace_blobs(const neap_workspace *ws, neap_blob_row **out, 
   return NEAP_OK;
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 const char *neap_blob_row_steps(const neap_blob_row *row, char text[32]) {
   if (row->last_step < 0)
@@ -137,7 +146,8 @@ const char *neap_blob_row_bar(const neap_blob_row *row, int64_t most_bytes, char
   static const char block[] = "█";
   int64_t n = most_bytes > 0 ? (BAR_MOST * row->bytes + most_bytes - 1) / most_bytes : 0;
   text[0] = '\0';
-  for (int i = 0; i < n && i < BAR_MOST; i++) memcpy(text + (size_t)i * (sizeof block - 1), block, sizeof block);
+  for (int i = 0; i < n && i < BAR_MOST; i++)
+    memcpy(text + (size_t)i * (sizeof block - 1), block, sizeof block);
   return text;
 }
 
@@ -165,18 +175,20 @@ void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
     most = NEAP_MAX(most, row[i].bytes);
     if (!row[i].borrowed) total += row[i].counted_bytes;
   }
-  neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %s\n", name_width, "name", "region", "dtype", shape_width, "shape",
-                  "bytes", "steps");
+  neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %s\n", name_width, "name", "region", "dtype",
+                  shape_width, "shape", "bytes", "steps");
   for (int i = 0; i < n; i++)
-    neap_buffer_add(out, "%s%*s  %-10s  %-5s  %-*s  %10s  %-12s %s\n", row[i].name, name_width - width_of(row[i].name), "",
-                    row[i].region, row[i].dtype != NEAP_DTYPE_NONE ? neap_dtype_name(row[i].dtype) : "", shape_width,
-                    shape_of(&row[i], shape), neap_bytes_text((double)row[i].bytes, bytes), neap_blob_row_steps(&row[i], steps),
-                    neap_blob_row_bar(&row[i], most, bar));
-  neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s\n", name_width, "total", "", "", shape_width, "",
-                  neap_bytes_text((double)total, bytes));
+    neap_buffer_add(out, "%s%*s  %-10s  %-5s  %-*s  %10s  %-12s %s\n", row[i].name,
+                    name_width - width_of(row[i].name), "", row[i].region,
+                    row[i].dtype != NEAP_DTYPE_NONE ? neap_dtype_name(row[i].dtype) : "",
+                    shape_width, shape_of(&row[i], shape),
+                    neap_bytes_text((double)row[i].bytes, bytes),
+                    neap_blob_row_steps(&row[i], steps), neap_blob_row_bar(&row[i], most, bar));
+  neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s\n", name_width, "total", "", "", shape_width,
+                  "", neap_bytes_text((double)total, bytes));
 }
 
-/* ---- SVG -------------------------------------------------------------------------------------------------------- */
+/* ---- SVG ------------------------------------------------------------------------------------- */
 
 /* Own blobs that the drawn program does not know. */
 static int find_others(const neap_blob_row *row, int n, neap_report_piece *other) {
@@ -190,7 +202,8 @@ static int find_others(const neap_blob_row *row, int n, neap_report_piece *other
 neap_status neap_workspace_draw(const neap_workspace *ws, neap_buffer *out, neap_error *error) {
   const neap_attachment *a = latest(ws);
   if (a == NULL) {
-    neap_fail(error, NEAP_ARGUMENT, "a workspace is drawn with the program made or run last, and it has none");
+    neap_fail(error, NEAP_ARGUMENT,
+              "a workspace is drawn with the program made or run last, and it has none");
     neap_hint(error, "run a net in it first");
     return NEAP_ARGUMENT;
   }
@@ -201,7 +214,8 @@ neap_status neap_workspace_draw(const neap_workspace *ws, neap_buffer *out, neap
   if (other == NULL)
     out->failed = true;
   else
-    neap_report_svg(neap_program_plan(a->program), neap_program_graph(a->program), find_others(row, n, other), other, out);
+    neap_report_svg(neap_program_plan(a->program), neap_program_graph(a->program),
+                    find_others(row, n, other), other, out);
   neap_free(other);
   neap_free(row);
   return out->failed ? neap_fail_memory(error, out->n, "a picture") : NEAP_OK;

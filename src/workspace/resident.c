@@ -1,18 +1,23 @@
-/* resident.c: the blobs that a program has with bytes of their own: found by name in the workspace and above it, or made.
+/* resident.c: the blobs that a program has with bytes of their own: found by name in the workspace
+ * and above it, or made.
  *
- * Making has three steps, of which only the last changes the workspace: every blob is checked and bytes for the missing ones are
- * taken; blobs that are there get room for the largest batch of a range; the new bytes go to cells, old or new.
+ * Making has three steps, of which only the last changes the workspace: every blob is checked and
+ * bytes for the missing ones are taken; blobs that are there get room for the largest batch of a
+ * range; the new bytes go to cells, old or new.
  *
- * INVARIANT: the gradients that one program makes lie in one segment; every other blob has storage of its own.
- * INVARIANT: a blob of another type than the program's is replaced only where it is the workspace's own, in no segment, and the
- * program writes it before it reads it.
+ * INVARIANT: the gradients that one program makes lie in one segment; every other blob has storage
+ * of its own.
+ * INVARIANT: a blob of another type than the program's is replaced only where it is the workspace's
+ * own, in no segment, and the program writes it before it reads it.
  */
 #include "workspace/workspace_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static neap_status refused(neap_error *error, size_t bytes) { return neap_fail_memory(error, bytes, "attaching a program"); }
+static neap_status refused(neap_error *error, size_t bytes) {
+  return neap_fail_memory(error, bytes, "attaching a program");
+}
 
 neap_status neap_resident_name(neap_program *program, neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
@@ -25,36 +30,42 @@ neap_status neap_resident_name(neap_program *program, neap_attachment *a, neap_e
   return NEAP_OK;
 }
 
-bool neap_resident_is_missing(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
+bool neap_resident_is_missing(const neap_workspace *ws, const neap_program_blob *blob,
+                              neap_found found) {
   if (found.ws == NULL) return true;
   const neap_cell *cell = &found.ws->cell[found.cell];
   if (cell->tensor.storage == NULL) return true;
   neap_type has = neap_tensor_type(&cell->tensor);
-  return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment && !blob->defined_before &&
-         !neap_workspace_has_room(cell, &blob->type);
+  return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment &&
+         !blob->defined_before && !neap_workspace_has_room(cell, &blob->type);
 }
 
-bool neap_resident_may_retype(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
-  return found.ws == ws && !blob->defined_before && neap_workspace_has_room(&ws->cell[found.cell], &blob->type);
+bool neap_resident_may_retype(const neap_workspace *ws, const neap_program_blob *blob,
+                              neap_found found) {
+  return found.ws == ws && !blob->defined_before &&
+         neap_workspace_has_room(&ws->cell[found.cell], &blob->type);
 }
 
 /* Types of blobs that exist must fit; parameters and state must exist already. */
-static neap_status check_blob(const neap_workspace *ws, const neap_program *program, const neap_program_blob *blob,
-                              neap_found found, neap_error *error) {
-  neap_blob_kind kind = found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
+static neap_status check_blob(const neap_workspace *ws, const neap_program *program,
+                              const neap_program_blob *blob, neap_found found, neap_error *error) {
+  neap_blob_kind kind =
+    found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
   if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR && blob->defined_before)
     return neap_workspace_fail_kind(neap_program_graph(program)->name, blob->name, kind, error);
   if (neap_resident_is_missing(ws, blob, found)) {
     if (blob->role != NEAP_ROLE_PARAMETER && blob->role != NEAP_ROLE_STATE) return NEAP_OK;
     if (found.ws != NULL || !blob->defined_before) return NEAP_OK;
-    if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", blob->name);
-    neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" is not in the workspace", neap_program_graph(program)->name,
-              neap_role_name(blob->role), blob->name);
+    if (error != NULL && error->code == NEAP_OK)
+      snprintf(error->blob, sizeof error->blob, "%s", blob->name);
+    neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" is not in the workspace",
+              neap_program_graph(program)->name, neap_role_name(blob->role), blob->name);
     neap_hint(error, "ws:init(net) makes and fills what a net declares");
     return NEAP_NAME;
   }
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
-  if ((blob->role == NEAP_ROLE_INPUT && blob->defined_before) || neap_resident_may_retype(ws, blob, found))
+  if ((blob->role == NEAP_ROLE_INPUT && blob->defined_before) ||
+      neap_resident_may_retype(ws, blob, found))
     return NEAP_OK; /* looked at before the run */
   neap_type has = neap_tensor_type(t);
   if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
@@ -68,27 +79,33 @@ bool neap_resident_is_given_back(const neap_workspace *ws, const neap_attachment
   return found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) == NEAP_BLOB_EMPTY;
 }
 
-neap_status neap_resident_make_one(const neap_workspace *ws, neap_program *program, int b, const char *bank, neap_tensor *out,
-                                   neap_error *error) {
+neap_status neap_resident_make_one(const neap_workspace *ws, neap_program *program, int b,
+                                   const char *bank, neap_tensor *out, neap_error *error) {
   const neap_program_blob *blob = neap_program_blob_at(program, b);
-  if (bank == NULL) return neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, out, error);
+  if (bank == NULL)
+    return neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, out, error);
   char who[300];
-  snprintf(who, sizeof who, "net \"%.140s\": \"%.140s\"", neap_program_graph(program)->name, blob->name);
+  snprintf(who, sizeof who, "net \"%.140s\": \"%.140s\"", neap_program_graph(program)->name,
+           blob->name);
   return neap_workspace_make_in_bank(ws, who, bank, &blob->type, blob->reserve_bytes, out, error);
 }
 
-/* The bank that a blob of the workspace is assigned to; NULL: main, or it is not the workspace's. Gradients keep to their segment. */
-static const char *bank_of(const neap_workspace *ws, const neap_program_blob *blob, neap_found found) {
+/* The bank that a blob of the workspace is assigned to; NULL: main, or it is not the workspace's.
+ * Gradients keep to their segment. */
+static const char *bank_of(const neap_workspace *ws, const neap_program_blob *blob,
+                           neap_found found) {
   return found.ws == ws && blob->region != NEAP_REGION_GRADIENT ? ws->cell[found.cell].bank : NULL;
 }
 
-neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const neap_attachment *a, bool given_back,
-                               neap_tensor *fresh, neap_error *error) {
+neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const neap_attachment *a,
+                               bool given_back, neap_tensor *fresh, neap_error *error) {
   int n = neap_program_n_blobs(program), n_gradient = 0;
   neap_type *type = neap_alloc((size_t)n * sizeof *type);
   size_t *room = neap_alloc_zeroed((size_t)n * sizeof *room); /* of the gradients */
   neap_tensor *view = neap_alloc_zeroed((size_t)n * sizeof *view);
-  neap_status status = type == NULL || view == NULL || room == NULL ? refused(error, (size_t)n * sizeof *view) : NEAP_OK;
+  neap_status status = type == NULL || view == NULL || room == NULL
+                         ? refused(error, (size_t)n * sizeof *view)
+                         : NEAP_OK;
   for (int b = 0; status == NEAP_OK && b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
@@ -100,11 +117,13 @@ neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const 
     else
       status = neap_resident_make_one(ws, program, b, bank_of(ws, blob, found), &fresh[b], error);
   }
-  if (status == NEAP_OK && n_gradient > 0) status = neap_workspace_make_room(n_gradient, type, room, view, error);
+  if (status == NEAP_OK && n_gradient > 0)
+    status = neap_workspace_make_room(n_gradient, type, room, view, error);
   for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     if (given_back && !neap_resident_is_given_back(ws, a, b)) continue;
-    if (blob->region == NEAP_REGION_GRADIENT && neap_resident_is_missing(ws, blob, neap_workspace_find(ws, a->name[b])))
+    if (blob->region == NEAP_REGION_GRADIENT &&
+        neap_resident_is_missing(ws, blob, neap_workspace_find(ws, a->name[b])))
       fresh[b] = view[g++];
   }
   neap_free(type);
@@ -113,7 +132,8 @@ neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const 
   return status;
 }
 
-/* Programs that hold the old bytes of a cell see the new ones: else they would keep the old ones alive until their next run. */
+/* Programs that hold the old bytes of a cell see the new ones: else they would keep the old ones
+ * alive until their next run. */
 static void follow_move(neap_workspace *ws, const neap_storage *from, const neap_tensor *to) {
   for (int a = 0; a < ws->n_attachment; a++)
     for (int b = 0; b < neap_program_n_blobs(ws->attachment[a].program); b++) {
@@ -125,16 +145,20 @@ static void follow_move(neap_workspace *ws, const neap_storage *from, const neap
     }
 }
 
-neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_error *error) {
+neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program,
+                                    const neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
     if (blob->reserve_bytes == 0 || found.ws != ws) continue;
     neap_cell *cell = &ws->cell[found.cell];
-    if (cell->tensor.storage == NULL || cell->in_segment || cell->is_shared || cell->reserve_bytes >= blob->reserve_bytes)
+    if (cell->tensor.storage == NULL || cell->in_segment || cell->is_shared ||
+        cell->reserve_bytes >= blob->reserve_bytes)
       continue;
-    if (cell->tensor.offset_bytes != 0 || neap_storage_is_read_only(cell->tensor.storage)) continue; /* a part of other bytes */
-    if (neap_storage_bytes(cell->tensor.storage) >= blob->reserve_bytes) { /* fed for a larger batch still */
+    /* a part of other bytes */
+    if (cell->tensor.offset_bytes != 0 || neap_storage_is_read_only(cell->tensor.storage)) continue;
+    /* fed for a larger batch still */
+    if (neap_storage_bytes(cell->tensor.storage) >= blob->reserve_bytes) {
       cell->reserve_bytes = blob->reserve_bytes;
       continue;
     }
@@ -144,8 +168,10 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program, c
     neap_tensor as_it_is = neap_tensor_view(roomy.storage, 0, type.dtype, &type.shape);
     neap_tensor_fini(&roomy);
     roomy = as_it_is;
-    size_t old_bytes = neap_storage_bytes(cell->tensor.storage), new_bytes = neap_storage_bytes(roomy.storage);
-    memcpy(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage), NEAP_MIN(old_bytes, new_bytes));
+    size_t old_bytes = neap_storage_bytes(cell->tensor.storage),
+           new_bytes = neap_storage_bytes(roomy.storage);
+    memcpy(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage),
+           NEAP_MIN(old_bytes, new_bytes));
     follow_move(ws, cell->tensor.storage, &roomy);
     neap_tensor_fini(&cell->tensor);
     cell->tensor = roomy;
@@ -155,8 +181,8 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program, c
   return NEAP_OK;
 }
 
-neap_status neap_resident_publish(neap_workspace *ws, neap_program *program, const neap_attachment *a, neap_tensor *fresh,
-                                  neap_error *error) {
+neap_status neap_resident_publish(neap_workspace *ws, neap_program *program,
+                                  const neap_attachment *a, neap_tensor *fresh, neap_error *error) {
   int n_before = ws->n_cell, n = neap_program_n_blobs(program);
   for (int b = 0; b < n; b++) {
     if (fresh[b].storage == NULL || neap_workspace_find(ws, a->name[b]).ws != NULL) continue;

@@ -1,12 +1,13 @@
 /* scope.c: the workspace stack: the value of a scope blob.
  *
- * A vector of frames, of which the first n_top are in use. A frame is a child workspace that sees the bound names of its
- * parent and nothing else; its own blobs are the locals. Leaving a frame keeps it and its memory for the next push; trim
- * gives that memory back.
- * INVARIANT: n_top <= n_frame. INVARIANT: the bindings of all pushes are those of the first one, and so are those of all
- * gradients; they are compared every time. Only trim of an empty stack forgets them.
- * A frame is entered as if it were new: bound names lead outside again, and what its locals held counts as not written.
- * The scope owns its frames, a frame does not own its parent: when that ends, bound names lead nowhere.
+ * A vector of frames, of which the first n_top are in use. A frame is a child workspace that sees
+ * the bound names of its parent and nothing else; its own blobs are the locals. Leaving a frame
+ * keeps it and its memory for the next push; trim gives that memory back.
+ * INVARIANT: n_top <= n_frame. INVARIANT: the bindings of all pushes are those of the first one,
+ * and so are those of all gradients; they are compared every time. Only trim of an empty stack
+ * forgets them. A frame is entered as if it were new: bound names lead outside again, and what its
+ * locals held counts as not written. The scope owns its frames, a frame does not own its parent:
+ * when that ends, bound names lead nowhere.
  */
 #include "workspace/workspace_int.h"
 
@@ -23,13 +24,16 @@ struct neap_scope {
   _Atomic int n_ref;
   neap_workspace **frame; /* retained */
   int n_frame, cap_frame, n_top;
-  const neap_workspace *parent; /* of all frames; compared, never read; NULL before the first push */
+  /* of all frames; compared, never read; NULL before the first push */
+  const neap_workspace *parent;
   bindings forward, gradient;
 };
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
-static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_scope), "a scope"); }
+static neap_status refused(neap_error *error) {
+  return neap_fail_memory(error, sizeof(neap_scope), "a scope");
+}
 
 neap_status neap_scope_new(neap_scope **out, neap_error *error) {
   *out = neap_alloc_zeroed(sizeof **out);
@@ -57,7 +61,7 @@ void neap_scope_release(neap_scope *scope) {
   neap_free(scope);
 }
 
-/* ---- bindings --------------------------------------------------------------------------------------------------- */
+/* ---- bindings -------------------------------------------------------------------------------- */
 
 static int position(int n, const char *const *name, const char *key) {
   for (int i = 0; i < n; i++)
@@ -66,36 +70,46 @@ static int position(int n, const char *const *name, const char *key) {
 }
 
 /* No name is bound twice: NAME error. Quadratic in the bindings, of which a block has a few. */
-static neap_status check_list(int n, const char *const *inner, const char *const *outer, neap_error *error) {
+static neap_status check_list(int n, const char *const *inner, const char *const *outer,
+                              neap_error *error) {
   for (int i = 0; i < n; i++)
     if (position(i, inner, inner[i]) >= 0)
-      return neap_fail(error, NEAP_NAME, "scope: \"%s\" is bound to both \"%s\" and \"%s\"", inner[i],
-                       outer[position(i, inner, inner[i])], outer[i]);
+      return neap_fail(error, NEAP_NAME, "scope: \"%s\" is bound to both \"%s\" and \"%s\"",
+                       inner[i], outer[position(i, inner, inner[i])], outer[i]);
   return NEAP_OK;
 }
 
-/* NAME error unless the n bindings are those of `first`, if that is set. Sets, not lists, are compared: the order of bindings
- * means nothing. As inner names differ, equal counts and each one found there make the sets equal. `what` is for the message. */
-static neap_status compare(const bindings *first, int n, const char *const *inner, const char *const *outer, const char *what,
-                           neap_error *error) {
+/* NAME error unless the n bindings are those of `first`, if that is set. Sets, not lists, are
+ * compared: the order of bindings means nothing. As inner names differ, equal counts and each one
+ * found there make the sets equal. `what` is for the message. */
+static neap_status compare(const bindings *first, int n, const char *const *inner,
+                           const char *const *outer, const char *what, neap_error *error) {
   NEAP_TRY(check_list(n, inner, outer, error));
   for (int i = 0; first->set && i < n; i++) {
     int at = position(first->n, first->inner, inner[i]);
     if (at >= 0 && strcmp(first->outer[at], outer[i]) == 0) continue;
-    neap_fail(error, NEAP_NAME, "scope: %s bindings differ from those of the first: \"%s\" is bound to \"%s\", before to %s%s%s",
-              what, inner[i], outer[i], at >= 0 ? "\"" : "nothing", at >= 0 ? first->outer[at] : "", at >= 0 ? "\"" : "");
-    return neap_hint(error, "clear and trim the scope, or take another one for other bindings"), NEAP_NAME;
+    neap_fail(error, NEAP_NAME,
+              "scope: %s bindings differ from those of the first: \"%s\" is bound to \"%s\", "
+              "before to %s%s%s",
+              what, inner[i], outer[i], at >= 0 ? "\"" : "nothing", at >= 0 ? first->outer[at] : "",
+              at >= 0 ? "\"" : "");
+    return neap_hint(error, "clear and trim the scope, or take another one for other bindings"),
+           NEAP_NAME;
   }
   if (!first->set || first->n == n) return NEAP_OK;
   int missing = 0;
   while (position(n, inner, first->inner[missing]) >= 0) missing++;
-  neap_fail(error, NEAP_NAME, "scope: %s bindings differ from those of the first: %d names, before %d with \"%s\"", what, n,
-            first->n, first->inner[missing]);
-  return neap_hint(error, "clear and trim the scope, or take another one for other bindings"), NEAP_NAME;
+  neap_fail(error, NEAP_NAME,
+            "scope: %s bindings differ from those of the first: %d names, before %d with \"%s\"",
+            what, n, first->n, first->inner[missing]);
+  return neap_hint(error, "clear and trim the scope, or take another one for other bindings"),
+         NEAP_NAME;
 }
 
-/* Remembers the first bindings; later ones are compared already. MEMORY error, and then nothing is remembered. */
-static neap_status record(bindings *b, int n, const char *const *inner, const char *const *outer, neap_error *error) {
+/* Remembers the first bindings; later ones are compared already. MEMORY error, and then nothing is
+ * remembered. */
+static neap_status record(bindings *b, int n, const char *const *inner, const char *const *outer,
+                          neap_error *error) {
   if (b->set) return NEAP_OK;
   bindings made = {.set = true, .n = n};
   made.inner = neap_alloc_zeroed((size_t)(n + 1) * sizeof *made.inner);
@@ -114,44 +128,58 @@ static neap_status record(bindings *b, int n, const char *const *inner, const ch
   return NEAP_OK;
 }
 
-neap_status neap_scope_check_bindings(const neap_scope *scope, bool gradient, int n, const char *const *inner,
-                                      const char *const *outer, neap_error *error) {
-  return compare(gradient ? &scope->gradient : &scope->forward, n, inner, outer, gradient ? "gradient" : "forward", error);
+neap_status neap_scope_check_bindings(const neap_scope *scope, bool gradient, int n,
+                                      const char *const *inner, const char *const *outer,
+                                      neap_error *error) {
+  return compare(gradient ? &scope->gradient : &scope->forward, n, inner, outer,
+                 gradient ? "gradient" : "forward", error);
 }
 
 neap_status neap_scope_check(const neap_scope *scope, neap_error *error) {
   if (scope->n_top >= 0 && scope->n_top <= scope->n_frame) return NEAP_OK;
-  return neap_fail(error, NEAP_INTERNAL, "scope: the stack is corrupted: %d frames in use, %d exist", scope->n_top,
+  return neap_fail(error, NEAP_INTERNAL,
+                   "scope: the stack is corrupted: %d frames in use, %d exist", scope->n_top,
                    scope->n_frame);
 }
 
-/* ARGUMENT error for another parent than that of the frames that are there: their bound names lead to it. */
-static neap_status check_parent(const neap_scope *scope, const neap_workspace *parent, neap_error *error) {
+/* ARGUMENT error for another parent than that of the frames that are there: their bound names lead
+ * to it. */
+static neap_status check_parent(const neap_scope *scope, const neap_workspace *parent,
+                                neap_error *error) {
   NEAP_TRY(neap_scope_check(scope, error));
   if (scope->parent == NULL || scope->parent == parent) return NEAP_OK;
-  return neap_fail(error, NEAP_ARGUMENT, "scope: its frames are children of another workspace; the parent can't change");
+  return neap_fail(error, NEAP_ARGUMENT,
+                   "scope: its frames are children of another workspace; the parent can't change");
 }
 
 /* Every outer name must mean something before anything is changed. */
-static neap_status check_targets(const neap_workspace *parent, int n, const char *const *outer, neap_error *error) {
+static neap_status check_targets(const neap_workspace *parent, int n, const char *const *outer,
+                                 neap_error *error) {
   for (int i = 0; i < n; i++)
-    if (!neap_workspace_has(parent, outer[i])) return neap_workspace_fail_unknown(parent, "bind", outer[i], error);
+    if (!neap_workspace_has(parent, outer[i]))
+      return neap_workspace_fail_unknown(parent, "bind", outer[i], error);
   return NEAP_OK;
 }
 
-/* ---- the stack -------------------------------------------------------------------------------------------------- */
+/* ---- the stack ------------------------------------------------------------------------------- */
 
-/* frame[n_top] is ready to be entered: one that is there is made as good as new; else one is made. n_top stays. */
-static neap_status next_frame(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
-                              const char *const *outer, neap_error *error) {
-  if (scope->n_top < scope->n_frame) return neap_workspace_rebind(scope->frame[scope->n_top], n, inner, outer, error);
-  if (!neap_list_grow(&scope->frame, &scope->cap_frame, scope->n_frame + 1, sizeof *scope->frame)) return refused(error);
-  NEAP_TRY(neap_workspace_new_frame(parent, scope->n_frame, n, inner, outer, &scope->frame[scope->n_frame], error));
+/* frame[n_top] is ready to be entered: one that is there is made as good as new; else one is made.
+ * n_top stays. */
+static neap_status next_frame(neap_scope *scope, neap_workspace *parent, int n,
+                              const char *const *inner, const char *const *outer,
+                              neap_error *error) {
+  if (scope->n_top < scope->n_frame)
+    return neap_workspace_rebind(scope->frame[scope->n_top], n, inner, outer, error);
+  if (!neap_list_grow(&scope->frame, &scope->cap_frame, scope->n_frame + 1, sizeof *scope->frame))
+    return refused(error);
+  NEAP_TRY(neap_workspace_new_frame(parent, scope->n_frame, n, inner, outer,
+                                    &scope->frame[scope->n_frame], error));
   scope->n_frame++;
   return NEAP_OK;
 }
 
-neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner, const char *const *outer,
+neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n,
+                            const char *const *inner, const char *const *outer,
                             neap_workspace **out, neap_error *error) {
   *out = NULL;
   NEAP_TRY(check_parent(scope, parent, error));
@@ -161,27 +189,32 @@ neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n, co
   NEAP_TRY(next_frame(scope, parent, n, inner, outer, error));
   scope->parent = parent;
   *out = scope->frame[scope->n_top++];
-  NEAP_ASSERT(scope->n_top <= scope->n_frame, "frames in use exist: %d of %d", scope->n_top, scope->n_frame);
+  NEAP_ASSERT(scope->n_top <= scope->n_frame, "frames in use exist: %d of %d", scope->n_top,
+              scope->n_frame);
   return NEAP_OK;
 }
 
 /* All conflicts are found before the first name is added. */
-neap_status neap_scope_reuse_last(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
-                                  const char *const *outer, neap_workspace **out, neap_error *error) {
+neap_status neap_scope_reuse_last(neap_scope *scope, neap_workspace *parent, int n,
+                                  const char *const *inner, const char *const *outer,
+                                  neap_workspace **out, neap_error *error) {
   *out = NULL;
   NEAP_TRY(check_parent(scope, parent, error));
   if (scope->n_top == 0) return NEAP_OK;
   neap_workspace *top = scope->frame[scope->n_top - 1];
   NEAP_TRY(check_list(n, inner, outer, error));
   NEAP_TRY(check_targets(parent, n, outer, error));
-  for (int i = 0; i < n; i++) NEAP_TRY(neap_workspace_check_forward(top, inner[i], outer[i], error));
-  for (int i = 0; i < n; i++) NEAP_TRY(neap_workspace_forward(top, inner[i], outer[i], false, error));
+  for (int i = 0; i < n; i++)
+    NEAP_TRY(neap_workspace_check_forward(top, inner[i], outer[i], error));
+  for (int i = 0; i < n; i++)
+    NEAP_TRY(neap_workspace_forward(top, inner[i], outer[i], false, error));
   *out = top;
   return NEAP_OK;
 }
 
-neap_status neap_scope_pop_gradient(neap_scope *scope, neap_workspace *parent, int n, const char *const *inner,
-                                    const char *const *outer, neap_workspace **out, neap_error *error) {
+neap_status neap_scope_pop_gradient(neap_scope *scope, neap_workspace *parent, int n,
+                                    const char *const *inner, const char *const *outer,
+                                    neap_workspace **out, neap_error *error) {
   *out = NULL;
   NEAP_TRY(check_parent(scope, parent, error));
   if (scope->n_top == 0) return NEAP_OK;
@@ -190,7 +223,8 @@ neap_status neap_scope_pop_gradient(neap_scope *scope, neap_workspace *parent, i
   NEAP_TRY(check_targets(parent, n, outer, error));
   NEAP_TRY(record(&scope->gradient, n, inner, outer, error));
   for (int i = 0; i < n; i++)
-    /* A name that the frame has already, own or bound otherwise, keeps its meaning: the backward reads what the forward left. */
+    /* A name that the frame has already, own or bound otherwise, keeps its meaning: the backward
+     * reads what the forward left. */
     if (neap_workspace_check_forward(top, inner[i], outer[i], NULL) == NEAP_OK)
       NEAP_TRY(neap_workspace_forward(top, inner[i], outer[i], true, error));
   scope->n_top--;
@@ -208,7 +242,8 @@ neap_workspace *neap_scope_frame_at(const neap_scope *scope, int index) {
 }
 
 void neap_scope_trim(neap_scope *scope) {
-  NEAP_ASSERT(scope->n_top >= 0 && scope->n_top <= scope->n_frame, "frames in use exist: %d of %d", scope->n_top, scope->n_frame);
+  NEAP_ASSERT(scope->n_top >= 0 && scope->n_top <= scope->n_frame, "frames in use exist: %d of %d",
+              scope->n_top, scope->n_frame);
   while (scope->n_frame > scope->n_top) neap_workspace_release(scope->frame[--scope->n_frame]);
   if (scope->n_frame > 0) return;
   forget(&scope->forward);

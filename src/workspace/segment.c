@@ -1,14 +1,16 @@
 /* segment.c: segments of resident tensors, and init: the blobs a net declares, made and filled.
  *
- * INVARIANT: a segment is one allocation; its tensors lie one after another, each rounded up to NEAP_ALIGN, as forecasts
- * count them (neap_graph_region_bytes). It lives as long as any view of it.
+ * INVARIANT: a segment is one allocation; its tensors lie one after another, each rounded up to
+ * NEAP_ALIGN, as forecasts count them (neap_graph_region_bytes). It lives as long as any view of
+ * it.
  */
 #include "workspace/workspace_int.h"
 
 #include <string.h>
 
 /* Owned by its views: each holds a reference. MEMORY error when refused, and no view is made. */
-neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view, neap_error *error) {
+neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tensor *view,
+                                        neap_error *error) {
   return neap_workspace_make_room(n, type, NULL, view, error);
 }
 
@@ -18,12 +20,14 @@ static size_t room_of(int i, const neap_type *type, const size_t *room) {
   return room != NULL ? NEAP_MAX(bytes, room[i]) : bytes;
 }
 
-neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t *room, neap_tensor *view, neap_error *error) {
+neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t *room,
+                                     neap_tensor *view, neap_error *error) {
   size_t bytes = 0;
   for (int i = 0; i < n; i++) {
     size_t one = room_of(i, type, room);
     /* So far from the largest size that neither sum nor alignment can wrap around. */
-    if (one > SIZE_MAX / 4 || bytes > SIZE_MAX / 4) return neap_fail_memory(error, SIZE_MAX, "a segment");
+    if (one > SIZE_MAX / 4 || bytes > SIZE_MAX / 4)
+      return neap_fail_memory(error, SIZE_MAX, "a segment");
     bytes += neap_align(one);
   }
   neap_storage *storage = neap_storage_new(bytes);
@@ -33,19 +37,23 @@ neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t 
     view[i] = neap_tensor_view(storage, at, type[i].dtype, &type[i].shape);
     at += (int64_t)neap_align(room_of(i, type, room));
   }
-  NEAP_ASSERT((size_t)at == bytes, "the tensors of a segment fill its %zu bytes: %lld", bytes, (long long)at);
+  NEAP_ASSERT((size_t)at == bytes, "the tensors of a segment fill its %zu bytes: %lld", bytes,
+              (long long)at);
   neap_storage_release(storage); /* the views keep it */
   return NEAP_OK;
 }
 
 bool neap_workspace_has_room(const neap_cell *cell, const neap_type *type) {
   const neap_tensor *t = &cell->tensor;
-  if (t->storage == NULL || cell->is_shared || neap_type_bytes(type) > cell->reserve_bytes) return false;
-  return (size_t)t->offset_bytes + neap_type_bytes(type) <= neap_storage_bytes(t->storage); /* other bytes may have come since */
+  if (t->storage == NULL || cell->is_shared || neap_type_bytes(type) > cell->reserve_bytes)
+    return false;
+  /* other bytes may have come since */
+  return (size_t)t->offset_bytes + neap_type_bytes(type) <= neap_storage_bytes(t->storage);
 }
 
 void neap_workspace_retype(neap_workspace *owner, neap_cell *cell, const neap_type *type) {
-  neap_tensor view = neap_tensor_view(cell->tensor.storage, cell->tensor.offset_bytes, type->dtype, &type->shape);
+  neap_tensor view =
+    neap_tensor_view(cell->tensor.storage, cell->tensor.offset_bytes, type->dtype, &type->shape);
   neap_tensor_fini(&cell->tensor);
   cell->tensor = view;
   cell->filled = false;
@@ -78,11 +86,13 @@ static void drop_views(batch *b) {
 }
 
 /* The blob's type as the net declares it against the one that exists: equal, or an error. */
-static neap_status check_existing(const neap_workspace *ws, neap_found found, const neap_net_blob *blob, neap_error *error) {
+static neap_status check_existing(const neap_workspace *ws, neap_found found,
+                                  const neap_net_blob *blob, neap_error *error) {
   (void)ws;
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
   neap_blob_kind kind = neap_cell_kind(&found.ws->cell[found.cell]);
-  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE) return neap_workspace_fail_kind("init", blob->name, kind, error);
+  if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE)
+    return neap_workspace_fail_kind("init", blob->name, kind, error);
   if (t->storage == NULL) return NEAP_OK;
   neap_type has = neap_tensor_type(t);
   if (neap_type_equal(&has, &blob->type)) return NEAP_OK;
@@ -91,16 +101,19 @@ static neap_status check_existing(const neap_workspace *ws, neap_found found, co
 
 /* A blob that was created without bytes is as good as missing when it is our own. */
 static bool is_missing(const neap_workspace *ws, neap_found found) {
-  return found.ws == NULL || (found.ws == ws && neap_cell_kind(&found.ws->cell[found.cell]) == NEAP_BLOB_EMPTY);
+  return found.ws == NULL ||
+         (found.ws == ws && neap_cell_kind(&found.ws->cell[found.cell]) == NEAP_BLOB_EMPTY);
 }
 
 /* The segment for what is missing; existing blobs must have the declared type. Lists in `room`. */
-static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, neap_arena *room, neap_error *error) {
+static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, neap_arena *room,
+                           neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(net);
   b->blob = neap_arena_alloc(room, n * sizeof *b->blob);
   b->type = neap_arena_alloc(room, n * sizeof *b->type);
   b->view = neap_arena_alloc(room, n * sizeof *b->view);
-  if (b->blob == NULL || b->type == NULL || b->view == NULL) return neap_fail_memory(error, n * sizeof *b->view, "init");
+  if (b->blob == NULL || b->type == NULL || b->view == NULL)
+    return neap_fail_memory(error, n * sizeof *b->view, "init");
   int missing = 0;
   for (int i = 0; i < (int)n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
@@ -120,32 +133,37 @@ static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, ne
 }
 
 /* Streams are stable by name, so that adding a layer does not change what the others start with. */
-static uint32_t stream_of(const char *name) { return (uint32_t)neap_hash_bytes(name, strlen(name)).low; }
+static uint32_t stream_of(const char *name) {
+  return (uint32_t)neap_hash_bytes(name, strlen(name)).low;
+}
 
-/* The op's output must be of the declared type: an init op with a shape of its own is a SHAPE error here, not a write out of
- * bounds. */
-static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const neap_net_blob *blob, const neap_tensor *view,
-                        neap_error *error) {
+/* The op's output must be of the declared type: an init op with a shape of its own is a SHAPE error
+ * here, not a write out of bounds. */
+static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const neap_net_blob *blob,
+                        const neap_tensor *view, neap_error *error) {
   neap_single *single;
-  neap_single_options options = {.op = op->op, .attrs = op->attrs, .n_out = 1, .n_thread = neap_threads()};
+  neap_single_options options = {
+    .op = op->op, .attrs = op->attrs, .n_out = 1, .n_thread = neap_threads()};
   NEAP_TRY(neap_single_new(&options, &single, error));
   neap_status status = NEAP_OK;
   void *scratch = NULL;
   if (!neap_type_equal(neap_single_out_type(single, 0), &blob->type))
-    status = neap_workspace_fail_type("init", blob->name, &blob->type, neap_single_out_type(single, 0), error);
+    status = neap_workspace_fail_type("init", blob->name, &blob->type,
+                                      neap_single_out_type(single, 0), error);
   size_t scratch_bytes = neap_single_scratch_bytes(single);
   if (status == NEAP_OK && scratch_bytes > 0 && (scratch = neap_alloc_data(scratch_bytes)) == NULL)
     status = neap_fail_memory(error, scratch_bytes, "an initialiser's scratch");
   if (status == NEAP_OK)
-    status =
-      neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed, stream_of(blob->name), 0, error);
+    status = neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed,
+                             stream_of(blob->name), 0, error);
   neap_free(scratch);
   neap_single_free(single);
   return status;
 }
 
 /* A blob without an init op stays unfilled until it is fed or loaded. */
-static neap_status fill_all(const neap_workspace *ws, const neap_net *net, const batch *b, neap_error *error) {
+static neap_status fill_all(const neap_workspace *ws, const neap_net *net, const batch *b,
+                            neap_error *error) {
   for (int i = 0; i < b->n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b->blob[i]);
     if (blob->init < 0) continue;
@@ -154,9 +172,11 @@ static neap_status fill_all(const neap_workspace *ws, const neap_net *net, const
   return NEAP_OK;
 }
 
-/* Blobs that are there, but that nobody has written, such as a gradient that a program made room for and has not computed yet: the
- * init op fills their bytes, and with `mark`, which can't fail, they count as filled. */
-static neap_status fill_found(const neap_workspace *ws, const neap_net *net, neap_role role, bool mark, neap_error *error) {
+/* Blobs that are there, but that nobody has written, such as a gradient that a program made room
+ * for and has not computed yet: the init op fills their bytes, and with `mark`, which can't fail,
+ * they count as filled. */
+static neap_status fill_found(const neap_workspace *ws, const neap_net *net, neap_role role,
+                              bool mark, neap_error *error) {
   for (int i = 0; i < neap_net_n_blobs(net); i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
     if (blob->role != role || blob->init < 0) continue;
@@ -172,7 +192,8 @@ static neap_status fill_found(const neap_workspace *ws, const neap_net *net, nea
 }
 
 /* Cells for all names of a batch; what has been added is undone by the caller. */
-static neap_status add_names(neap_workspace *ws, const neap_net *net, const batch *b, neap_error *error) {
+static neap_status add_names(neap_workspace *ws, const neap_net *net, const batch *b,
+                             neap_error *error) {
   for (int i = 0; i < b->n; i++) {
     const char *name = neap_net_blob_at(net, b->blob[i])->name;
     if (neap_map_get(&ws->index, name, -1) < 0 && neap_workspace_add_cell(ws, name) < 0)
@@ -198,7 +219,8 @@ static void move_views(neap_workspace *ws, const neap_net *net, batch *b) {
   ws->version++;
 }
 
-/* A blob that was fed or mapped before the net declared it: from now on it is what the net says, and part of checkpoints. */
+/* A blob that was fed or mapped before the net declared it: from now on it is what the net says,
+ * and part of checkpoints. */
 static void adopt(neap_workspace *ws, const neap_net *net, const batch *b) {
   for (int i = 0; i < neap_net_n_blobs(net); i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
@@ -209,7 +231,8 @@ static void adopt(neap_workspace *ws, const neap_net *net, const batch *b) {
   }
 }
 
-/* Bytes, numbers and names are all there before the first cell changes; until then a failure only drops them. */
+/* Bytes, numbers and names are all there before the first cell changes; until then a failure only
+ * drops them. */
 neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
   batch batches[N_BATCH] = {{.role = NEAP_ROLE_PARAMETER, .region = NEAP_REGION_PARAMETER},
                             {.role = NEAP_ROLE_STATE, .region = NEAP_REGION_STATE},
@@ -217,10 +240,14 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
   neap_arena room = {0};
   neap_status status = NEAP_OK;
   int n_before = ws->n_cell;
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = collect(ws, net, &batches[i], &room, error);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = fill_all(ws, net, &batches[i], error);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = fill_found(ws, net, batches[i].role, false, error);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) status = add_names(ws, net, &batches[i], error);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
+    status = collect(ws, net, &batches[i], &room, error);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
+    status = fill_all(ws, net, &batches[i], error);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
+    status = fill_found(ws, net, batches[i].role, false, error);
+  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
+    status = add_names(ws, net, &batches[i], error);
   while (status != NEAP_OK && ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
   for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) {
     move_views(ws, net, &batches[i]);
@@ -232,13 +259,15 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
   return status;
 }
 
-/* ---- gradients given back ----------------------------------------------------------------------------------------- */
+/* ---- gradients given back -------------------------------------------------------------------- */
 
-/* Programs of this workspace let go of a storage; they look their blobs up again before they run. */
+/* Programs of this workspace let go of a storage; they look their blobs up again before they
+ * run. */
 void neap_workspace_release_from_programs(neap_workspace *ws, const neap_storage *storage) {
   for (int a = 0; a < ws->n_attachment; a++)
     for (int b = 0; b < neap_program_n_blobs(ws->attachment[a].program); b++)
-      if (ws->attachment[a].tensor[b].storage == storage) neap_tensor_fini(&ws->attachment[a].tensor[b]);
+      if (ws->attachment[a].tensor[b].storage == storage)
+        neap_tensor_fini(&ws->attachment[a].tensor[b]);
 }
 
 bool neap_workspace_holds(const neap_workspace *ws, const neap_storage *storage) {
@@ -247,10 +276,12 @@ bool neap_workspace_holds(const neap_workspace *ws, const neap_storage *storage)
   return false;
 }
 
-/* A storage counts when its last name goes. Views that the user took keep it alive, as with every blob that is removed. */
+/* A storage counts when its last name goes. Views that the user took keep it alive, as with every
+ * blob that is removed. */
 int64_t neap_workspace_drop_gradients(neap_workspace *ws) {
   size_t bytes = 0;
-  for (int c = ws->n_cell - 1; c >= 0; c--) { /* from the end: a drop moves the last cell here, which has been looked at */
+  /* from the end: a drop moves the last cell here, which has been looked at */
+  for (int c = ws->n_cell - 1; c >= 0; c--) {
     neap_storage *storage = ws->cell[c].tensor.storage;
     if (ws->cell[c].region != NEAP_REGION_GRADIENT || storage == NULL) continue;
     neap_storage_retain(storage);

@@ -1,7 +1,8 @@
 /* workspace.c: the life of a workspace, its table of names, and the nets it stores.
  *
- * Look-up order: own names, forwarded names, then (unless names are forwarded) the parent's. Names are interned, so that a
- * look-up is one hash access a workspace on the way up, and comparing names is comparing pointers.
+ * Look-up order: own names, forwarded names, then (unless names are forwarded) the parent's. Names
+ * are interned, so that a look-up is one hash access a workspace on the way up, and comparing names
+ * is comparing pointers.
  */
 #include "workspace/workspace_int.h"
 
@@ -12,9 +13,11 @@
 
 atomic_int neap_interrupted;
 
-/* ---- life ------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
-static neap_status refused(neap_error *error) { return neap_fail_memory(error, sizeof(neap_workspace), "a workspace"); }
+static neap_status refused(neap_error *error) {
+  return neap_fail_memory(error, sizeof(neap_workspace), "a workspace");
+}
 
 /* All workspaces that are alive: a list that makes the one global state of this room. */
 static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,7 +32,8 @@ static void enter_live(neap_workspace *ws) {
   pthread_mutex_unlock(&live_lock);
 }
 
-/* Before the first byte of the workspace goes, so that whoever walks the list meets none that is ending. */
+/* Before the first byte of the workspace goes, so that whoever walks the list meets none that is
+ * ending. */
 static void leave_live(neap_workspace *ws) {
   pthread_mutex_lock(&live_lock);
   if (ws->last_live != NULL) ws->last_live->next_live = ws->next_live;
@@ -38,7 +42,8 @@ static void leave_live(neap_workspace *ws) {
   pthread_mutex_unlock(&live_lock);
 }
 
-void neap_workspace_for_each(void (*visit)(void *context, neap_workspace *workspace), void *context) {
+void neap_workspace_for_each(void (*visit)(void *context, neap_workspace *workspace),
+                             void *context) {
   pthread_mutex_lock(&live_lock);
   for (neap_workspace *ws = first_live; ws != NULL; ws = ws->next_live) visit(context, ws);
   pthread_mutex_unlock(&live_lock);
@@ -68,8 +73,10 @@ static void choose_seed(neap_workspace *ws, const neap_workspace_options *option
   }
 }
 
-/* NEAP_POISON in the environment is the default of the workspace; neap_workspace_set_poison overrules it. */
-neap_status neap_workspace_new(const neap_workspace_options *options, neap_workspace **out, neap_error *error) {
+/* NEAP_POISON in the environment is the default of the workspace; neap_workspace_set_poison
+ * overrules it. */
+neap_status neap_workspace_new(const neap_workspace_options *options, neap_workspace **out,
+                               neap_error *error) {
   *out = NULL;
   neap_workspace *ws = neap_alloc_zeroed(sizeof *ws);
   if (ws == NULL) return refused(error);
@@ -82,7 +89,8 @@ neap_status neap_workspace_new(const neap_workspace_options *options, neap_works
   if (options->parent != NULL) ws->parent = neap_workspace_retain(options->parent);
   ws->forwards_only = options->forwards_only || options->n_forward > 0;
   enter_live(ws);
-  neap_status status = neap_workspace_add_forwards(ws, options->n_forward, options->forward_name, options->forward_target, error);
+  neap_status status = neap_workspace_add_forwards(ws, options->n_forward, options->forward_name,
+                                                   options->forward_target, error);
   if (status != NEAP_OK) {
     neap_workspace_release(ws);
     return status;
@@ -96,7 +104,8 @@ neap_workspace *neap_workspace_retain(neap_workspace *ws) {
   return ws;
 }
 
-/* Programs are detached, not freed: they belong to their sessions, which hold a reference, so usually none is left. */
+/* Programs are detached, not freed: they belong to their sessions, which hold a reference, so
+ * usually none is left. */
 void neap_workspace_release(neap_workspace *ws) {
   if (ws == NULL || atomic_fetch_sub(&ws->n_ref, 1) > 1) return;
   leave_live(ws);
@@ -140,27 +149,34 @@ void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) {
 void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = poison; }
 size_t neap_workspace_budget(const neap_workspace *ws) { return ws->budget_bytes; }
 size_t neap_workspace_total(const neap_workspace *ws) { return ws->total_bytes; }
-size_t neap_workspace_arena_bytes(const neap_workspace *ws) { return ws->arena_bytes + neap_workspace_bank_bytes(ws, NULL); }
+size_t neap_workspace_arena_bytes(const neap_workspace *ws) {
+  return ws->arena_bytes + neap_workspace_bank_bytes(ws, NULL);
+}
 neap_pool_stats neap_workspace_pool(const neap_workspace *ws) {
   return ws->pool != NULL ? neap_pool_read(ws->pool) : (neap_pool_stats){0};
 }
 void neap_workspace_set_pool_soft(neap_workspace *ws, size_t bytes) { ws->pool_soft_bytes = bytes; }
 size_t neap_workspace_pool_soft(const neap_workspace *ws) { return ws->pool_soft_bytes; }
-size_t neap_workspace_trim_pool(neap_workspace *ws) { return ws->pool != NULL ? neap_pool_trim(ws->pool) : 0; }
+size_t neap_workspace_trim_pool(neap_workspace *ws) {
+  return ws->pool != NULL ? neap_pool_trim(ws->pool) : 0;
+}
 uint64_t neap_workspace_generation(const neap_workspace *ws) { return ws->n_run; }
 
-/* ---- names ------------------------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* One walk up the chain. Forwarding renames on the way; where nothing else falls through, it ends the walk. */
+/* One walk up the chain. Forwarding renames on the way; where nothing else falls through, it ends
+ * the walk. */
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
   return neap_workspace_find_key(ws, neap_intern(name));
 }
 
 neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key) {
   for (const neap_workspace *at = ws; at != NULL && key != NULL; at = at->parent) {
-    if (at->move != NULL) neap_workspace_finish_moves((neap_workspace *)(uintptr_t)at); /* what a name means stays the same */
+    /* what a name means stays the same */
+    if (at->move != NULL) neap_workspace_finish_moves((neap_workspace *)(uintptr_t)at);
     int cell = neap_map_get(&at->index, key, -1);
-    if (cell >= 0) return (neap_found){(neap_workspace *)(uintptr_t)at, cell}; /* the caller's constness is not its parents' */
+    /* the caller's constness is not its parents' */
+    if (cell >= 0) return (neap_found){(neap_workspace *)(uintptr_t)at, cell};
     int i = 0;
     while (i < at->n_forward && at->forward_name[i] != key) i++;
     if (i < at->n_forward)
@@ -174,7 +190,8 @@ neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key) {
 /* One number for the workspace and all above it, compared before each run. */
 uint64_t neap_workspace_chain_version(const neap_workspace *ws) {
   uint64_t version = 0;
-  for (; ws != NULL; ws = ws->parent) version += ws->version; /* versions only grow, so the sum tells any change */
+  /* versions only grow, so the sum tells any change */
+  for (; ws != NULL; ws = ws->parent) version += ws->version;
   return version;
 }
 
@@ -184,27 +201,31 @@ bool neap_workspace_reserve(neap_workspace *ws, int n) {
 
 void neap_workspace_check(const neap_workspace *ws) {
   if (!NEAP_DEBUG) return;
-  NEAP_ASSERT(ws->index.n == ws->n_cell, "the index holds exactly the names of %d cells: %d", ws->n_cell, ws->index.n);
+  NEAP_ASSERT(ws->index.n == ws->n_cell, "the index holds exactly the names of %d cells: %d",
+              ws->n_cell, ws->index.n);
   for (int c = 0; c < ws->n_cell; c++) {
     const neap_cell *cell = &ws->cell[c];
-    NEAP_ASSERT(neap_map_get(&ws->index, cell->name, -1) == c, "\"%s\" leads to its cell, %d: %d", cell->name, c,
-                neap_map_get(&ws->index, cell->name, -1));
+    NEAP_ASSERT(neap_map_get(&ws->index, cell->name, -1) == c, "\"%s\" leads to its cell, %d: %d",
+                cell->name, c, neap_map_get(&ws->index, cell->name, -1));
     int n_value = (cell->tensor.storage != NULL) + (cell->text != NULL) + (cell->scope != NULL);
-    NEAP_ASSERT(n_value <= 1, "\"%s\" has at most one of tensor, text and scope: %d", cell->name, n_value);
+    NEAP_ASSERT(n_value <= 1, "\"%s\" has at most one of tensor, text and scope: %d", cell->name,
+                n_value);
   }
   for (int i = 0; i < ws->n_forward; i++)
     for (int j = 0; j < i; j++)
-      NEAP_ASSERT(ws->forward_name[i] != ws->forward_name[j], "\"%s\" is forwarded once", ws->forward_name[i]);
+      NEAP_ASSERT(ws->forward_name[i] != ws->forward_name[j], "\"%s\" is forwarded once",
+                  ws->forward_name[i]);
   for (int i = 0; i < ws->n_net; i++)
     for (int j = 0; j < i; j++)
-      NEAP_ASSERT(strcmp(neap_net_name(ws->net[i]), neap_net_name(ws->net[j])) != 0, "the names of own nets differ: \"%s\"",
-                  neap_net_name(ws->net[i]));
+      NEAP_ASSERT(strcmp(neap_net_name(ws->net[i]), neap_net_name(ws->net[j])) != 0,
+                  "the names of own nets differ: \"%s\"", neap_net_name(ws->net[i]));
 }
 
 /* Room, then the index, then the cell: a refusal leaves all as it was. */
 int neap_workspace_add_cell(neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
-  if (key == NULL || !neap_workspace_reserve(ws, 1) || !neap_map_set(&ws->index, key, ws->n_cell)) return -1;
+  if (key == NULL || !neap_workspace_reserve(ws, 1) || !neap_map_set(&ws->index, key, ws->n_cell))
+    return -1;
   ws->cell[ws->n_cell] = (neap_cell){.name = key, .region = NEAP_REGION_IO};
   ws->version++;
   return ws->n_cell++;
@@ -215,13 +236,15 @@ void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
   neap_cell_clear(&ws->cell[cell]);
   neap_map_remove(&ws->index, ws->cell[cell].name);
   ws->cell[cell] = ws->cell[--ws->n_cell];
-  if (cell < ws->n_cell) neap_map_set(&ws->index, ws->cell[cell].name, cell); /* present: takes no memory */
+  /* present: takes no memory */
+  if (cell < ws->n_cell) neap_map_set(&ws->index, ws->cell[cell].name, cell);
   ws->version++;
   if (NEAP_DEBUG) neap_workspace_check(ws);
 }
 
 /* Looks for a near name where look-up would have looked. */
-neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb, const char *name, neap_error *error) {
+neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb,
+                                        const char *name, neap_error *error) {
   const char *near = NULL;
   int least = 1 + (int)strlen(name) / 3;
   for (const neap_workspace *at = ws; at != NULL; at = at->forwards_only ? NULL : at->parent)
@@ -229,7 +252,8 @@ neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *ve
       int d = neap_text_distance(name, at->cell[c].name);
       if (d <= least && (near == NULL || d < least)) near = at->cell[c].name, least = d;
     }
-  if (error != NULL && error->code == NEAP_OK) snprintf(error->blob, sizeof error->blob, "%s", name);
+  if (error != NULL && error->code == NEAP_OK)
+    snprintf(error->blob, sizeof error->blob, "%s", name);
   neap_fail(error, NEAP_NAME, "%s \"%s\": the workspace has no such blob", verb, name);
   if (near != NULL) return neap_hint(error, "did you mean \"%s\"?", near), NEAP_NAME;
   return NEAP_NAME;
@@ -242,13 +266,18 @@ bool neap_workspace_type(const neap_workspace *ws, const char *name, neap_type *
   return true;
 }
 
-bool neap_workspace_has(const neap_workspace *ws, const char *name) { return neap_workspace_find(ws, name).ws != NULL; }
+bool neap_workspace_has(const neap_workspace *ws, const char *name) {
+  return neap_workspace_find(ws, name).ws != NULL;
+}
 
 /* A local blob hides the parent's of the same name from here down. */
-neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local, neap_error *error) {
+neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool local,
+                                  neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws == ws || (found.ws != NULL && !local)) return NEAP_OK;
-  return neap_workspace_add_cell(ws, name) >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
+  return neap_workspace_add_cell(ws, name) >= 0
+           ? NEAP_OK
+           : neap_fail_memory(error, sizeof(neap_cell), "a blob");
 }
 
 /* Bytes live on while a program or a view refers to them. */
@@ -261,15 +290,18 @@ bool neap_workspace_remove(neap_workspace *ws, const char *name) {
 }
 
 /* The new name must mean nothing from here, or the blob would hide another one unasked. */
-neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to, neap_error *error) {
+neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const char *to,
+                                  neap_error *error) {
   const char *old = neap_intern(from), *new = neap_intern(to);
   neap_workspace_finish_moves(ws); /* which know blobs by their names */
   if (old == NULL || new == NULL) return refused(error);
   int cell = neap_map_get(&ws->index, old, -1);
   if (cell < 0 && neap_workspace_has(ws, from))
-    return neap_fail(error, NEAP_NAME, "rename \"%s\": it is the parent's; only own blobs can be renamed", from);
+    return neap_fail(error, NEAP_NAME,
+                     "rename \"%s\": it is the parent's; only own blobs can be renamed", from);
   if (cell < 0) return neap_workspace_fail_unknown(ws, "rename", from, error);
-  if (neap_workspace_has(ws, to)) return neap_fail(error, NEAP_NAME, "rename \"%s\": there is a blob \"%s\" already", from, to);
+  if (neap_workspace_has(ws, to))
+    return neap_fail(error, NEAP_NAME, "rename \"%s\": there is a blob \"%s\" already", from, to);
   if (!neap_map_set(&ws->index, new, cell)) return refused(error);
   neap_map_remove(&ws->index, old);
   ws->cell[cell].name = new;
@@ -278,7 +310,7 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
   return NEAP_OK;
 }
 
-/* ---- reports ---------------------------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 /* Where a cell's bytes begin and end in their storage. */
 static void extent(const neap_tensor *t, int64_t *begin, int64_t *end) {
@@ -287,9 +319,9 @@ static void extent(const neap_tensor *t, int64_t *begin, int64_t *end) {
   *end = t->offset_bytes + (int64_t)neap_type_bytes(&type);
 }
 
-/* Bytes of the cell that no earlier cell of the workspace covers: storage that is shared under two names, or of which one
- * name has a part, is counted once. Walks from one covered stretch to the next; each step looks at all earlier cells, so a report
- * of all cells is quadratic in them. */
+/* Bytes of the cell that no earlier cell of the workspace covers: storage that is shared under two
+ * names, or of which one name has a part, is counted once. Walks from one covered stretch to the
+ * next; each step looks at all earlier cells, so a report of all cells is quadratic in them. */
 static size_t counted_bytes(const neap_workspace *ws, int cell) {
   const neap_tensor *t = &ws->cell[cell].tensor;
   int64_t at, end, begin, to;
@@ -310,11 +342,16 @@ static size_t counted_bytes(const neap_workspace *ws, int cell) {
 }
 
 /* `name` may differ from the cell's own, where it is forwarded. */
-static void describe(const neap_workspace *ws, int cell, const char *name, bool borrowed, neap_blob_info *info) {
+static void describe(const neap_workspace *ws, int cell, const char *name, bool borrowed,
+                     neap_blob_info *info) {
   const neap_cell *c = &ws->cell[cell];
   neap_blob_kind kind = neap_cell_kind(c);
-  *info =
-    (neap_blob_info){.name = name, .kind = kind, .role = c->role, .region = c->region, .bank = c->bank, .borrowed = borrowed};
+  *info = (neap_blob_info){.name = name,
+                           .kind = kind,
+                           .role = c->role,
+                           .region = c->region,
+                           .bank = c->bank,
+                           .borrowed = borrowed};
   if (kind == NEAP_BLOB_STRING) info->bytes = info->counted_bytes = c->text_bytes;
   if (kind == NEAP_BLOB_SCOPE) info->bytes = info->counted_bytes = neap_scope_held_bytes(c->scope);
   if (kind != NEAP_BLOB_TENSOR) return;
@@ -324,7 +361,8 @@ static void describe(const neap_workspace *ws, int cell, const char *name, bool 
   info->shares = info->counted_bytes < info->bytes;
 }
 
-/* Whether a workspace from `from` up to `to` (exclusive) owns the name, so that `to`'s is hidden. */
+/* Whether a workspace from `from` up to `to` (exclusive) owns the name, so that `to`'s is
+ * hidden. */
 static bool is_hidden(const neap_workspace *from, const neap_workspace *to, const char *name) {
   for (; from != to; from = from->parent)
     if (neap_map_get(&from->index, name, -1) >= 0) return true;
@@ -332,7 +370,8 @@ static bool is_hidden(const neap_workspace *from, const neap_workspace *to, cons
 }
 
 /* Blobs of the arena that no cell answers for; whether their bytes are intact, fetch says. */
-static void visit_transient(const neap_workspace *ws, void (*visit)(void *, const neap_blob_info *), void *context) {
+static void visit_transient(const neap_workspace *ws, void (*visit)(void *, const neap_blob_info *),
+                            void *context) {
   const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
   for (int v = 0; graph != NULL && v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -351,7 +390,8 @@ static void visit_transient(const neap_workspace *ws, void (*visit)(void *, cons
 }
 
 /* Own cells, transient values, forwarded names, then the parents' that nobody hides. */
-void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, const neap_blob_info *info), void *context) {
+void neap_workspace_each(const neap_workspace *ws,
+                         void (*visit)(void *context, const neap_blob_info *info), void *context) {
   neap_blob_info info;
   for (int c = 0; c < ws->n_cell; c++) {
     describe(ws, c, ws->cell[c].name, false, &info);
@@ -375,9 +415,11 @@ void neap_workspace_each(const neap_workspace *ws, void (*visit)(void *context, 
   }
 }
 
-/* Rounded as allocated. Segments count by their cells, which lie in them without gaps. Frames of scopes are its own too. */
+/* Rounded as allocated. Segments count by their cells, which lie in them without gaps. Frames of
+ * scopes are its own too. */
 size_t neap_workspace_held_bytes(const neap_workspace *ws) {
-  size_t bytes = neap_workspace_arena_bytes(ws) + neap_workspace_pool(ws).reserved_bytes + neap_workspace_left_bytes(ws);
+  size_t bytes = neap_workspace_arena_bytes(ws) + neap_workspace_pool(ws).reserved_bytes +
+                 neap_workspace_left_bytes(ws);
   for (int c = 0; c < ws->n_cell; c++) {
     size_t own = ws->cell[c].tensor.storage != NULL ? counted_bytes(ws, c) : 0;
     bytes += neap_align(own > 0 ? NEAP_MAX(own, ws->cell[c].reserve_bytes) : 0);
@@ -385,11 +427,12 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws) {
   }
   if (ws->undo != NULL) bytes += neap_storage_bytes(ws->undo);
   for (int a = 0; a < ws->n_attachment; a++)
-    if (ws->attachment[a].constants != NULL) bytes += neap_storage_bytes(ws->attachment[a].constants);
+    if (ws->attachment[a].constants != NULL)
+      bytes += neap_storage_bytes(ws->attachment[a].constants);
   return bytes;
 }
 
-/* ---- nets ------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------ */
 
 static int net_index(const neap_workspace *ws, const char *name) {
   for (int i = 0; i < ws->n_net; i++)
@@ -398,9 +441,11 @@ static int net_index(const neap_workspace *ws, const char *name) {
 }
 
 /* Sessions compiled from a net that is overwritten do not need it any more. */
-neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error) {
+neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overwrite,
+                                   neap_error *error) {
   const char *name = neap_net_name(net);
-  if (name == NULL || name[0] == '\0') return neap_fail(error, NEAP_NAME, "workspace: a net needs a name to be stored under");
+  if (name == NULL || name[0] == '\0')
+    return neap_fail(error, NEAP_NAME, "workspace: a net needs a name to be stored under");
   int i = net_index(ws, name);
   if (i >= 0 && !overwrite) {
     neap_hint(error, "overwrite it, or delete it first");

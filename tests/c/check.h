@@ -4,8 +4,8 @@
  *   TEST(storage_counts_references) { CHECK(x == 1); CHECK_OK(neap_tensor_new(...)); }
  *   int main(int argc, char **argv) { return RUN(argc, argv, T(storage_counts_references)); }
  *
- * It prints "ok NAME", "FAIL NAME" or "skip NAME: why" a test, and last "N passed, N failed, N skipped"; a name as
- * argument runs that test alone. */
+ * It prints "ok NAME", "FAIL NAME" or "skip NAME: why" a test, and last "N passed, N failed, N
+ * skipped"; a name as argument runs that test alone. */
 #ifndef NEAP_CHECK_H
 #define NEAP_CHECK_H
 
@@ -57,14 +57,15 @@ static const char *check_skipped;
   } while (0)
 
 /* The call fails with `status` and a message that contains `words`. */
-#define CHECK_FAILS(call, status, words)                                                                              \
-  do {                                                                                                                \
-    neap_error error = {0};                                                                                           \
-    neap_status check_got = (call);                                                                                   \
-    if (check_got != (status) || strstr(error.message, words) == NULL) {                                              \
-      printf("  %s:%d: %s gives %s \"%s\"\n", __FILE__, __LINE__, #call, neap_status_text(check_got), error.message); \
-      check_failures++;                                                                                               \
-    }                                                                                                                 \
+#define CHECK_FAILS(call, status, words)                                 \
+  do {                                                                   \
+    neap_error error = {0};                                              \
+    neap_status check_got = (call);                                      \
+    if (check_got != (status) || strstr(error.message, words) == NULL) { \
+      printf("  %s:%d: %s gives %s \"%s\"\n", __FILE__, __LINE__, #call, \
+             neap_status_text(check_got), error.message);                \
+      check_failures++;                                                  \
+    }                                                                    \
   } while (0)
 
 #define SKIP(why)          \
@@ -98,8 +99,9 @@ static int check_run(int argc, char **argv, int n, const check_test *test) {
 }
 
 /* RUN(argc, argv, T(a), T(b)) */
-#define RUN(argc, argv, ...) \
-  check_run(argc, argv, (int)(sizeof((check_test[]){__VA_ARGS__}) / sizeof(check_test)), (check_test[]){__VA_ARGS__})
+#define RUN(argc, argv, ...)                                                             \
+  check_run(argc, argv, (int)(sizeof((check_test[]){__VA_ARGS__}) / sizeof(check_test)), \
+            (check_test[]){__VA_ARGS__})
 #define T(name) \
   { #name, test_##name }
 

@@ -1,5 +1,5 @@
-/* mlp.h: a small perceptron for the tests of program, workspace and driver: x (B,K) -> fc1 -> relu -> fc2 -> loss, with fixed
- * numbers in parameters and inputs, and with training where asked. */
+/* mlp.h: a small perceptron for the tests of program, workspace and driver: x (B,K) -> fc1 -> relu
+ * -> fc2 -> loss, with fixed numbers in parameters and inputs, and with training where asked. */
 #ifndef NEAP_TESTS_MLP_H
 #define NEAP_TESTS_MLP_H
 
@@ -22,32 +22,48 @@ static inline bool has_ops(int n, const char *const *name) {
   return true;
 }
 
-static inline neap_status mlp_add(neap_net *net, const char *type, int n_in, const char *const *in, const char *out,
-                                  const neap_set *set, neap_error *error) {
-  neap_net_call call = {.type = type, .n_in = n_in, .in = in, .n_out = 1, .out = &out, .attrs = set, .line = "mlp.lua:3"};
+static inline neap_status mlp_add(neap_net *net, const char *type, int n_in, const char *const *in,
+                                  const char *out, const neap_set *set, neap_error *error) {
+  neap_net_call call = {.type = type,
+                        .n_in = n_in,
+                        .in = in,
+                        .n_out = 1,
+                        .out = &out,
+                        .attrs = set,
+                        .line = "mlp.lua:3"};
   return neap_net_add(net, &call, NULL, error);
 }
 
-static inline neap_status mlp_declare(neap_net *net, const char *name, neap_role role, neap_dtype dtype, neap_shape shape,
-                                      neap_error *error) {
+static inline neap_status mlp_declare(neap_net *net, const char *name, neap_role role,
+                                      neap_dtype dtype, neap_shape shape, neap_error *error) {
   neap_type type = {dtype, shape};
-  return neap_net_declare(net, name, role, &type, role == NEAP_ROLE_PARAMETER, NULL, NULL, NULL, error);
+  return neap_net_declare(net, name, role, &type, role == NEAP_ROLE_PARAMETER, NULL, NULL, NULL,
+                          error);
 }
 
 /* The net up to "loss"; with `train` the gradient and one Sgd per parameter. */
 static inline neap_status mlp_build(bool train, neap_net **out, neap_error *error) {
   neap_net *net = NULL;
   NEAP_TRY(neap_net_new("mlp", &net, error));
-  neap_status s = mlp_declare(net, "x", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_BATCH, MLP_IN), error);
-  if (s == NEAP_OK) s = mlp_declare(net, "label", NEAP_ROLE_INPUT, NEAP_DTYPE_I32, NEAP_SHAPE(MLP_BATCH), error);
-  if (s == NEAP_OK) s = mlp_declare(net, "w1", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_HIDDEN, MLP_IN), error);
-  if (s == NEAP_OK) s = mlp_declare(net, "b1", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_HIDDEN), error);
-  if (s == NEAP_OK) s = mlp_declare(net, "w2", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT, MLP_HIDDEN), error);
-  if (s == NEAP_OK) s = mlp_declare(net, "b2", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT), error);
+  neap_status s =
+    mlp_declare(net, "x", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_BATCH, MLP_IN), error);
+  if (s == NEAP_OK)
+    s = mlp_declare(net, "label", NEAP_ROLE_INPUT, NEAP_DTYPE_I32, NEAP_SHAPE(MLP_BATCH), error);
+  if (s == NEAP_OK)
+    s = mlp_declare(net, "w1", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_HIDDEN, MLP_IN),
+                    error);
+  if (s == NEAP_OK)
+    s = mlp_declare(net, "b1", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_HIDDEN), error);
+  if (s == NEAP_OK)
+    s = mlp_declare(net, "w2", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT, MLP_HIDDEN),
+                    error);
+  if (s == NEAP_OK)
+    s = mlp_declare(net, "b2", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT), error);
   if (s == NEAP_OK) s = mlp_add(net, "FC", 3, NAMES("x", "w1", "b1"), "fc1", NULL, error);
   if (s == NEAP_OK) s = mlp_add(net, "Relu", 1, NAMES("fc1"), "relu1", NULL, error);
   if (s == NEAP_OK) s = mlp_add(net, "FC", 3, NAMES("relu1", "w2", "b2"), "fc2", NULL, error);
-  if (s == NEAP_OK) s = mlp_add(net, "SoftmaxCrossEntropy", 2, NAMES("fc2", "label"), "loss", NULL, error);
+  if (s == NEAP_OK)
+    s = mlp_add(net, "SoftmaxCrossEntropy", 2, NAMES("fc2", "label"), "loss", NULL, error);
   if (s == NEAP_OK) s = neap_net_set_outputs(net, 1, NAMES("loss"), error);
   const char *const w[] = {"w1", "b1", "w2", "b2"};
   if (s == NEAP_OK && train) {
@@ -68,19 +84,21 @@ static inline neap_status mlp_build(bool train, neap_net **out, neap_error *erro
 }
 
 /* A dense f32 or i32 tensor of small numbers that depend on `salt`; labels when i32. */
-static inline neap_status mlp_numbers(neap_dtype dtype, neap_shape shape, int salt, neap_tensor *out, neap_error *error) {
+static inline neap_status mlp_numbers(neap_dtype dtype, neap_shape shape, int salt,
+                                      neap_tensor *out, neap_error *error) {
   NEAP_TRY(neap_tensor_new(out, dtype, &shape, error));
   for (int64_t i = 0; i < neap_tensor_elems(out); i++) {
     uint32_t word[4];
     neap_philox(7, (uint32_t)salt, 0, (uint64_t)i, word);
-    double value = dtype == NEAP_DTYPE_I32 ? (double)(word[0] % MLP_OUT) : (double)neap_uniform_f32(word[0]) - 0.5;
+    double value = dtype == NEAP_DTYPE_I32 ? (double)(word[0] % MLP_OUT)
+                                           : (double)neap_uniform_f32(word[0]) - 0.5;
     neap_element_set(dtype, neap_tensor_data(out), i, value);
   }
   return NEAP_OK;
 }
 
-static inline neap_status mlp_feed(neap_workspace *ws, const char *name, neap_dtype dtype, neap_shape shape, int salt,
-                                   neap_error *error) {
+static inline neap_status mlp_feed(neap_workspace *ws, const char *name, neap_dtype dtype,
+                                   neap_shape shape, int salt, neap_error *error) {
   neap_tensor t;
   NEAP_TRY(mlp_numbers(dtype, shape, salt, &t, error));
   neap_status status = neap_workspace_feed(ws, name, &t, false, error);
@@ -89,7 +107,8 @@ static inline neap_status mlp_feed(neap_workspace *ws, const char *name, neap_dt
 }
 
 /* One f32 element. */
-static inline neap_status mlp_feed_number(neap_workspace *ws, const char *name, float value, neap_error *error) {
+static inline neap_status mlp_feed_number(neap_workspace *ws, const char *name, float value,
+                                          neap_error *error) {
   neap_tensor t;
   NEAP_TRY(neap_tensor_new(&t, NEAP_DTYPE_F32, &(neap_shape){1, {1}}, error));
   *(float *)(void *)neap_tensor_data(&t) = value;
@@ -122,14 +141,16 @@ static inline void mlp_close(mlp *m) {
 }
 
 /* Net, workspace, parameters, inputs, program. After a failure *m is empty. */
-static inline neap_status mlp_open(mlp *m, bool train, const neap_compile_options *options, neap_error *error) {
+static inline neap_status mlp_open(mlp *m, bool train, const neap_compile_options *options,
+                                   neap_error *error) {
   static const neap_compile_options plain = {.plan = {.policy = NEAP_POLICY_OFFSET}};
   *m = (mlp){0};
   neap_status s = neap_workspace_new(&(neap_workspace_options){.seed = 42}, &m->ws, error);
   if (s == NEAP_OK) s = mlp_build(train, &m->net, error);
   if (s == NEAP_OK) s = neap_workspace_init(m->ws, m->net, error);
   if (s == NEAP_OK) s = mlp_feed_all(m->ws, train, error);
-  if (s == NEAP_OK) s = neap_driver_compile(m->ws, m->net, options != NULL ? options : &plain, &m->session, error);
+  if (s == NEAP_OK)
+    s = neap_driver_compile(m->ws, m->net, options != NULL ? options : &plain, &m->session, error);
   if (s != NEAP_OK) mlp_close(m);
   return s;
 }
@@ -146,10 +167,11 @@ static inline double mlp_element(neap_workspace *ws, const char *name, int64_t i
 /* Whether a blob has the same bytes in both workspaces. */
 static inline bool mlp_same_bits(neap_workspace *a, neap_workspace *b, const char *name) {
   neap_tensor x = {0}, y = {0};
-  bool same = neap_workspace_fetch(a, name, &x, NULL) == NEAP_OK && neap_workspace_fetch(b, name, &y, NULL) == NEAP_OK;
+  bool same = neap_workspace_fetch(a, name, &x, NULL) == NEAP_OK &&
+              neap_workspace_fetch(b, name, &y, NULL) == NEAP_OK;
   neap_type type = neap_tensor_type(&x), other = neap_tensor_type(&y);
-  same =
-    same && neap_type_equal(&type, &other) && memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&type)) == 0;
+  same = same && neap_type_equal(&type, &other) &&
+         memcmp(neap_tensor_data(&x), neap_tensor_data(&y), neap_type_bytes(&type)) == 0;
   neap_tensor_fini(&x);
   neap_tensor_fini(&y);
   return same;

@@ -1,5 +1,6 @@
-/* test_api.c: the public C API as its users meet it: this program includes neap.h and links with libneap.so, no object of a
- * room. The example at the head of the manual is taken from there, compiled and run. */
+/* test_api.c: the public C API as its users meet it: this program includes neap.h and links with
+ * libneap.so, no object of a room. The example at the head of the manual is taken from there,
+ * compiled and run. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -45,15 +46,18 @@ TEST(the_example_of_the_manual_learns_and_explains) {
 }
 
 /* Runs a net of one input x (4,8) once under `policy` and gives its output y. */
-static neap_status run_named(const neap_net *net, const char *policy, bool dag, float y[32], neap_error *error) {
+static neap_status run_named(const neap_net *net, const char *policy, bool dag, float y[32],
+                             neap_error *error) {
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   float x[32];
   for (int i = 0; i < 32; i++) x[i] = (float)(i % 7) - 3;
   neap_status status = neap_workspace_open(1, &ws, error);
-  if (status == NEAP_OK) status = neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 8}, x, error);
   if (status == NEAP_OK)
-    status = neap_session_open(ws, net, &(neap_options){.policy = policy, .executor = dag ? "dag" : NULL}, &session, error);
+    status = neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 8}, x, error);
+  if (status == NEAP_OK)
+    status = neap_session_open(
+      ws, net, &(neap_options){.policy = policy, .executor = dag ? "dag" : NULL}, &session, error);
   if (status == NEAP_OK) status = neap_session_run(session, error);
   if (status == NEAP_OK) status = neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 32, y, error);
   neap_session_free(session);
@@ -63,7 +67,8 @@ static neap_status run_named(const neap_net *net, const char *policy, bool dag, 
 
 TEST(recycled_names_save_bytes_and_keep_the_result) {
   static const char text[] =
-    "net deep\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Sigmoid(b)\nd = Tanh(c)\ne = Relu(d)\ny = Tanh(e)\noutputs y\n";
+    "net deep\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Sigmoid(b)\nd = Tanh(c)\ne = "
+    "Relu(d)\ny = Tanh(e)\noutputs y\n";
   neap_net *net = NULL, *planned = NULL, *again = NULL;
   neap_recycle_figures figures = {0}, second = {0};
   float plain[32], shared[32];
@@ -71,7 +76,8 @@ TEST(recycled_names_save_bytes_and_keep_the_result) {
   CHECK_OK(neap_net_read(text, &net, &error));
   CHECK_OK(run_named(net, "none", false, plain, &error));
   for (int dag = 0; dag < 2; dag++) {
-    CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.dag = dag, .prefix = "recycled/"}, &planned, &figures, &error));
+    CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.dag = dag, .prefix = "recycled/"},
+                              &planned, &figures, &error));
     CHECK_EQ(figures.baseline_bytes, 5 * 128);
     CHECK_EQ(figures.planned_bytes, 2 * 128);
     CHECK_EQ(figures.lower_bound_bytes, 2 * 128);
@@ -80,7 +86,8 @@ TEST(recycled_names_save_bytes_and_keep_the_result) {
     CHECK(strstr(once, "recycled/shared_1") != NULL);
     CHECK_OK(run_named(planned, "name", dag, shared, &error));
     CHECK_EQ(memcmp(plain, shared, sizeof plain), 0);
-    CHECK_OK(neap_net_recycle(planned, &(neap_recycle_options){.dag = dag, .prefix = "recycled/"}, &again, &second, &error));
+    CHECK_OK(neap_net_recycle(planned, &(neap_recycle_options){.dag = dag, .prefix = "recycled/"},
+                              &again, &second, &error));
     CHECK_OK(neap_net_text(again, &twice, &error));
     CHECK_EQ(strcmp(once, twice), 0);
     CHECK_EQ(second.n_shared, 0);
@@ -130,15 +137,21 @@ TEST(wrong_use_says_what_where_expected_and_got) {
   CHECK_FAILS(neap_net_read("net a\ny = Relu(x)\n", &net, &error), NEAP_DATA, "line 2");
   CHECK_OK(neap_net_read(layer_text, &net, &error));
   CHECK_FAILS(neap_net_add_text(net, &error, "q = Reluu(z)"), NEAP_DATA, "Reluu");
-  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.policy = "best"}, &figures, NULL, &error), NEAP_ARGUMENT, "\"best\"");
-  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.engine = "gpu"}, &figures, NULL, &error), NEAP_ARGUMENT, "\"gpu\"");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.policy = "best"}, &figures, NULL, &error),
+              NEAP_ARGUMENT, "\"best\"");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.engine = "gpu"}, &figures, NULL, &error),
+              NEAP_ARGUMENT, "\"gpu\"");
   CHECK_OK(neap_workspace_open(7, &ws, &error));
   CHECK_OK(neap_session_open(ws, net, NULL, &session, &error));
   CHECK_FAILS(neap_session_run(session, &error), NEAP_NAME, "x"); /* never written */
-  CHECK_FAILS(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 9, (int64_t[9]){0}, numbers, &error), NEAP_SHAPE, "got 9");
-  CHECK_FAILS(neap_workspace_read(ws, "w", NEAP_DTYPE_F32, 5, &one, &error), NEAP_SHAPE, "(2,3) has 6 elements, asked for 5");
-  CHECK_FAILS(neap_workspace_read(ws, "nothing", NEAP_DTYPE_F32, 1, &one, &error), NEAP_NAME, "nothing");
-  CHECK_FAILS(neap_session_explain(session, "nothing", &text, &error), NEAP_NAME, "no blob \"nothing\"");
+  CHECK_FAILS(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 9, (int64_t[9]){0}, numbers, &error),
+              NEAP_SHAPE, "got 9");
+  CHECK_FAILS(neap_workspace_read(ws, "w", NEAP_DTYPE_F32, 5, &one, &error), NEAP_SHAPE,
+              "(2,3) has 6 elements, asked for 5");
+  CHECK_FAILS(neap_workspace_read(ws, "nothing", NEAP_DTYPE_F32, 1, &one, &error), NEAP_NAME,
+              "nothing");
+  CHECK_FAILS(neap_session_explain(session, "nothing", &text, &error), NEAP_NAME,
+              "no blob \"nothing\"");
   neap_session_free(session);
   neap_workspace_release(ws);
   neap_net_free(net);
@@ -146,7 +159,8 @@ TEST(wrong_use_says_what_where_expected_and_got) {
 
 TEST(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked) {
   static const char text[] =
-    "net still\ninput x f32 (2)\nparam w f32 (2) = Constant { value = 0.5 }\nf = Floor(w)\nz = Mul(x, f)\nloss = Sum(z)\n";
+    "net still\ninput x f32 (2)\nparam w f32 (2) = Constant { value = 0.5 }\nf = Floor(w)\nz = "
+    "Mul(x, f)\nloss = Sum(z)\n";
   const char *const wrt[] = {"w"};
   neap_figures figures;
   for (int allowed = 0; allowed < 2; allowed++) {
@@ -156,7 +170,8 @@ TEST(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked) {
     if (allowed)
       CHECK_OK(neap_net_forecast(net, NULL, &figures, NULL, &error));
     else
-      CHECK_FAILS(neap_net_forecast(net, NULL, &figures, NULL, &error), NEAP_GRAPH, "\"loss\" does not depend on \"w\"");
+      CHECK_FAILS(neap_net_forecast(net, NULL, &figures, NULL, &error), NEAP_GRAPH,
+                  "\"loss\" does not depend on \"w\"");
     neap_net_free(net);
   }
 }
@@ -166,7 +181,11 @@ TEST(a_net_made_line_by_line_prints_what_reads_back) {
   char *text = NULL, *second = NULL;
   CHECK_OK(neap_net_new("lines", &net, &error));
   CHECK_OK(neap_net_add_text(net, &error, "input x f32 (%d,3)\n", 5));
-  for (int i = 0; i < 3; i++) CHECK_OK(neap_net_add_text(net, &error, "x%d = Tanh(%s)", i, i == 0 ? "x" : i == 1 ? "x0" : "x1"));
+  for (int i = 0; i < 3; i++)
+    CHECK_OK(neap_net_add_text(net, &error, "x%d = Tanh(%s)", i,
+                               i == 0   ? "x"
+                               : i == 1 ? "x0"
+                                        : "x1"));
   CHECK_OK(neap_net_text(net, &text, &error));
   CHECK(text != NULL && strstr(text, "x2 = Tanh(x1)") != NULL);
   CHECK_OK(neap_net_read(text, &again, &error));
@@ -218,7 +237,8 @@ TEST(a_checkpoint_carries_the_parameters) {
   CHECK_OK(neap_workspace_read(a, "z", NEAP_DTYPE_F32, 8, from_copy, &error));
   CHECK_OK(neap_workspace_read(c, "z", NEAP_DTYPE_F32, 8, from_map, &error));
   CHECK(memcmp(from_copy, from_map, sizeof from_map) == 0);
-  CHECK_FAILS(neap_workspace_map_file(b, path, false, &error), NEAP_ARGUMENT, "segment of the parameters");
+  CHECK_FAILS(neap_workspace_map_file(b, path, false, &error), NEAP_ARGUMENT,
+              "segment of the parameters");
   neap_session_free(third);
   neap_workspace_release(c);
   CHECK_EQ(neap_mapped_bytes(), mapped);
@@ -233,7 +253,8 @@ TEST(a_checkpoint_carries_the_parameters) {
 /* The loop of the manual, with its gradient, bounded and not. */
 TEST(a_loop_of_the_manual_runs_and_gives_its_frames_back) {
   static const char text[] =
-    "net doubled\ninput x f32 (1)\nstate limit f32 () = Constant { value = 100 }\nstate two f32 () = Constant { value = 2 }\n"
+    "net doubled\ninput x f32 (1)\nstate limit f32 () = Constant { value = 100 }\nstate two f32 () "
+    "= Constant { value = 2 }\n"
     "subnet cond\n  input p\n  more = Lt(p, limit)\n  takes p, limit, two\n  gives more\nend\n"
     "subnet body\n  input p\n  q = Mul(p, two)\n  takes p, limit, two\n  gives q\nend\n";
   static const char *const max[] = {"", ", max = 20"};
@@ -243,10 +264,11 @@ TEST(a_loop_of_the_manual_runs_and_gives_its_frames_back) {
     neap_session *session = NULL;
     float x = 3, y = 0, dx = 0;
     CHECK_OK(neap_net_read(text, &net, &error));
-    CHECK_OK(neap_net_add_text(net, &error,
-                               "y = While(x, limit, two) { cond_net = cond, body_net = body, n_state = 1%s }\n"
-                               "z = Mul(y, y)\nloss = Sum(z)\nx_grad = Gradient(loss, x)\noutputs y, x_grad\n",
-                               max[k]));
+    CHECK_OK(neap_net_add_text(
+      net, &error,
+      "y = While(x, limit, two) { cond_net = cond, body_net = body, n_state = 1%s }\n"
+      "z = Mul(y, y)\nloss = Sum(z)\nx_grad = Gradient(loss, x)\noutputs y, x_grad\n",
+      max[k]));
     CHECK_OK(neap_workspace_open(1, &ws, &error));
     CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &x, &error));
     CHECK_OK(neap_session_open(ws, net, NULL, &session, &error));
@@ -273,10 +295,13 @@ TEST(a_dynamic_session_takes_any_shapes_and_lengths) {
   neap_session *session = NULL;
   CHECK_OK(neap_net_read(text, &net, &error));
   CHECK_OK(neap_workspace_open(1, &ws, &error));
-  CHECK_FAILS(neap_session_open(ws, net, NULL, &session, &error), NEAP_GRAPH, "executor = \"dynamic\"");
-  CHECK_FAILS(neap_session_open(ws, net, &(neap_options){.executor = "dynamic", .policy = "offset"}, &session, &error),
+  CHECK_FAILS(neap_session_open(ws, net, NULL, &session, &error), NEAP_GRAPH,
+              "executor = \"dynamic\"");
+  CHECK_FAILS(neap_session_open(ws, net, &(neap_options){.executor = "dynamic", .policy = "offset"},
+                                &session, &error),
               NEAP_ARGUMENT, "pool");
-  CHECK_OK(neap_session_open(ws, net, &(neap_options){.executor = "dynamic", .soft = 1 << 20}, &session, &error));
+  CHECK_OK(neap_session_open(ws, net, &(neap_options){.executor = "dynamic", .soft = 1 << 20},
+                             &session, &error));
   neap_net_free(net); /* the session has its own */
   for (int64_t n = 1; n <= 4; n++) {
     const bool mask[4] = {true, n == 3, true, false};
@@ -299,12 +324,14 @@ TEST(a_dynamic_session_takes_any_shapes_and_lengths) {
   CHECK_OK(neap_session_run(session, &error)); /* shapes and length known */
   CHECK_EQ(neap_session_figures(session).n_alloc, 0);
   CHECK_EQ(neap_session_pool(session).n_made, made);
-  CHECK_FAILS(neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 8, (float[8]){0}, &error), NEAP_RELEASED, "pool");
+  CHECK_FAILS(neap_workspace_read(ws, "y", NEAP_DTYPE_F32, 8, (float[8]){0}, &error), NEAP_RELEASED,
+              "pool");
   neap_session_free(session);
   neap_workspace_release(ws);
 }
 
-/* Batches 1 to 4 of one net in one workspace, in both directions: one arena, one number of bytes, the right rows. */
+/* Batches 1 to 4 of one net in one workspace, in both directions: one arena, one number of bytes,
+ * the right rows. */
 TEST(smaller_batches_run_in_the_memory_of_the_largest) {
   neap_net *net = NULL;
   neap_workspace *ws = NULL;
@@ -314,18 +341,22 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
   CHECK_OK(neap_net_read(layer_text, &net, &error));
   CHECK_OK(neap_range_open(net, N, NULL, &range, &error));
   CHECK_OK(neap_workspace_open(7, &ws, &error));
-  CHECK_FAILS(neap_range_session(range, ws, net, N + 1, NULL, &session[0], &error), NEAP_SHAPE, "largest batch");
-  CHECK_FAILS(neap_range_session(range, ws, net, 0, NULL, &session[0], &error), NEAP_ARGUMENT, "0 rows");
+  CHECK_FAILS(neap_range_session(range, ws, net, N + 1, NULL, &session[0], &error), NEAP_SHAPE,
+              "largest batch");
+  CHECK_FAILS(neap_range_session(range, ws, net, 0, NULL, &session[0], &error), NEAP_ARGUMENT,
+              "0 rows");
   neap_figures most = neap_range_figures(range);
   int64_t held = 0;
   for (int k = 0; k < (int)(sizeof order / sizeof *order); k++) {
     int64_t n = order[k];
     float z[2 * N] = {0};
     CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){n, 3}, numbers, &error));
-    if (session[n] == NULL) CHECK_OK(neap_range_session(range, ws, net, n, NULL, &session[n], &error));
+    if (session[n] == NULL)
+      CHECK_OK(neap_range_session(range, ws, net, n, NULL, &session[n], &error));
     CHECK_OK(neap_session_run(session[n], &error));
     CHECK_OK(neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2 * n, z, &error));
-    CHECK(z[0] == 3.0f && (n < 4 || z[6] == 1.5f) && (n < 2 || z[2] == 0.0f)); /* half the sum of a row, at least 0 */
+    /* half the sum of a row, at least 0 */
+    CHECK(z[0] == 3.0f && (n < 4 || z[6] == 1.5f) && (n < 2 || z[2] == 0.0f));
     neap_figures f = neap_session_figures(session[n]);
     CHECK_EQ(f.arena_bytes, most.arena_bytes);
     CHECK_EQ(f.total_bytes, most.total_bytes);
@@ -340,9 +371,11 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
 }
 
 /* z of the layer for the numbers, through a session of ws. */
-static neap_status run_layer(neap_workspace *ws, const neap_net *net, float z[8], neap_error *error) {
+static neap_status run_layer(neap_workspace *ws, const neap_net *net, float z[8],
+                             neap_error *error) {
   neap_session *session = NULL;
-  neap_status status = neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){N, 3}, numbers, error);
+  neap_status status =
+    neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){N, 3}, numbers, error);
   if (status == NEAP_OK) status = neap_session_open(ws, net, NULL, &session, error);
   if (status == NEAP_OK) status = neap_session_run(session, error);
   if (status == NEAP_OK) status = neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2 * N, z, error);
@@ -363,9 +396,12 @@ TEST(one_op_runs_on_named_blobs) {
   CHECK_OK(neap_workspace_run_op(ws, "s = Sum(y) { axes = {0}, keepdim = true }", &error));
   CHECK_OK(neap_workspace_read(ws, "s", NEAP_DTYPE_F32, 1, y, &error));
   CHECK(y[0] == 6);
-  CHECK_FAILS(neap_workspace_run_op(ws, "z = Relu(aa)", &error), NEAP_DATA, "\"aa\" is not defined");
-  CHECK_FAILS(neap_workspace_run_op(ws, "input q f32 (3)", &error), NEAP_ARGUMENT, "expects the line of one op");
-  CHECK_FAILS(neap_workspace_run_op(ws, "p = Relu(a)\nq = Relu(p)", &error), NEAP_ARGUMENT, "expects the line of one op");
+  CHECK_FAILS(neap_workspace_run_op(ws, "z = Relu(aa)", &error), NEAP_DATA,
+              "\"aa\" is not defined");
+  CHECK_FAILS(neap_workspace_run_op(ws, "input q f32 (3)", &error), NEAP_ARGUMENT,
+              "expects the line of one op");
+  CHECK_FAILS(neap_workspace_run_op(ws, "p = Relu(a)\nq = Relu(p)", &error), NEAP_ARGUMENT,
+              "expects the line of one op");
   CHECK_FAILS(neap_workspace_run_op(ws, "z = Relu(a) { slope = 2 }", &error), NEAP_DATA, "slope");
   CHECK(!neap_workspace_has(ws, "z") && !neap_workspace_has(ws, "q"));
   neap_workspace_release(ws);
@@ -383,7 +419,8 @@ TEST(a_model_travels_as_one_file) {
   float z[2 * N], again[2 * N];
   CHECK_OK(neap_net_read(layer_text, &net, &error));
   CHECK_OK(neap_workspace_open(1, &ws, &error));
-  CHECK_FAILS(neap_workspace_export(ws, net, path, &error), NEAP_NAME, "w"); /* its parameter is not there yet */
+  /* its parameter is not there yet */
+  CHECK_FAILS(neap_workspace_export(ws, net, path, &error), NEAP_NAME, "w");
   CHECK(access(path, F_OK) != 0);
   CHECK_OK(neap_workspace_write(ws, "w", NEAP_DTYPE_F32, 2, (int64_t[]){2, 3}, weights, &error));
   CHECK_OK(run_layer(ws, net, z, &error));
@@ -400,10 +437,12 @@ TEST(a_model_travels_as_one_file) {
     neap_workspace_release(ws);
   }
   CHECK_OK(neap_workspace_open(3, &ws, &error));
-  CHECK_FAILS(neap_workspace_import(ws, bare, NULL, &read, &error), NEAP_DATA, "has no net in its metadata");
+  CHECK_FAILS(neap_workspace_import(ws, bare, NULL, &read, &error), NEAP_DATA,
+              "has no net in its metadata");
   CHECK(read == NULL && !neap_workspace_has(ws, "w"));
   CHECK_FAILS(neap_workspace_import(ws, path, "w", &read, &error), NEAP_ARGUMENT, "map expects");
-  CHECK_FAILS(neap_workspace_import(ws, "/nowhere/at.safetensors", NULL, &read, &error), NEAP_IO, "/nowhere/at.safetensors");
+  CHECK_FAILS(neap_workspace_import(ws, "/nowhere/at.safetensors", NULL, &read, &error), NEAP_IO,
+              "/nowhere/at.safetensors");
   neap_workspace_release(ws);
   neap_net_free(net);
   unlink(path);
@@ -431,8 +470,10 @@ TEST(names_are_forwarded_renamed_and_removed_by_rules) {
   CHECK_FAILS(neap_workspace_rename(child, "a", "b", &error), NEAP_NAME, "b");
   CHECK_FAILS(neap_workspace_rename(child, "b", "c", &error), NEAP_NAME, "b");
   CHECK_OK(neap_workspace_rename(child, "a", "mine", &error));
-  CHECK(neap_workspace_has(child, "mine") && !neap_workspace_has(parent, "mine") && neap_workspace_has(child, "a"));
-  CHECK(neap_workspace_remove(child, "mine") && !neap_workspace_remove(child, "mine") && !neap_workspace_remove(child, "b"));
+  CHECK(neap_workspace_has(child, "mine") && !neap_workspace_has(parent, "mine") &&
+        neap_workspace_has(child, "a"));
+  CHECK(neap_workspace_remove(child, "mine") && !neap_workspace_remove(child, "mine") &&
+        !neap_workspace_remove(child, "b"));
   CHECK(!neap_workspace_has(child, "mine") && neap_workspace_has(parent, "b"));
   neap_workspace_release(child);
   neap_workspace_release(parent);
@@ -443,7 +484,8 @@ TEST(rewrites_are_listed) {
   char *list = NULL;
   CHECK_OK(neap_net_read(layer_text, &net, &error));
   CHECK_OK(neap_net_rewrites(net, NULL, &list, &error));
-  CHECK(list != NULL && strstr(list, "Relu") != NULL && strstr(list, " into ") != NULL && list[strlen(list) - 1] == '\n');
+  CHECK(list != NULL && strstr(list, "Relu") != NULL && strstr(list, " into ") != NULL &&
+        list[strlen(list) - 1] == '\n');
   neap_free(list);
   CHECK_OK(neap_net_rewrites(net, &(neap_options){.fuse = "false"}, &list, &error));
   CHECK(list != NULL && list[0] == '\0');
@@ -456,13 +498,16 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
   neap_figures whole, half;
   float loss[2] = {0}, w[2][64], x[256];
   for (int i = 0; i < 256; i++) x[i] = (float)(i % 11) / 11 - 0.5f;
-  CHECK_OK(neap_net_read("net deep\ninput h0 f32 (32,8)\nstate lr f32 () = Constant { value = 0.1 }\n", &net, &error));
+  CHECK_OK(neap_net_read(
+    "net deep\ninput h0 f32 (32,8)\nstate lr f32 () = Constant { value = 0.1 }\n", &net, &error));
   for (int i = 0; i < 12; i++)
-    CHECK_OK(
-      neap_net_add_text(net, &error, "param w%d f32 (8,8) = Xavier\ns%d = FC(h%d, w%d)\nh%d = Tanh(s%d)", i, i, i, i, i + 1, i));
+    CHECK_OK(neap_net_add_text(net, &error,
+                               "param w%d f32 (8,8) = Xavier\ns%d = FC(h%d, w%d)\nh%d = Tanh(s%d)",
+                               i, i, i, i, i + 1, i));
   CHECK_OK(neap_net_add_text(net, &error, "sq = Mul(h12, h12)\nloss = Mean(sq)"));
   CHECK_OK(neap_net_add_gradient(net, "loss", 0, NULL, NULL, NULL, &error));
-  for (int i = 0; i < 12; i++) CHECK_OK(neap_net_add_text(net, &error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
+  for (int i = 0; i < 12; i++)
+    CHECK_OK(neap_net_add_text(net, &error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
   CHECK_OK(neap_net_add_text(net, &error, "outputs loss"));
   CHECK_OK(neap_net_forecast(net, NULL, &whole, NULL, &error));
   for (int k = 0; k < 2; k++) {
@@ -483,7 +528,8 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
   CHECK(half.arena_bytes <= whole.arena_bytes / 2 && half.n_alloc == 0);
   CHECK(loss[0] == loss[1] && memcmp(w[0], w[1], sizeof w[0]) == 0);
   CHECK_FAILS(
-    neap_net_forecast(net, &(neap_options){.budget = whole.arena_bytes / 2, .recompute = NEAP_OFF}, &half, NULL, &error),
+    neap_net_forecast(net, &(neap_options){.budget = whole.arena_bytes / 2, .recompute = NEAP_OFF},
+                      &half, NULL, &error),
     NEAP_BUDGET, "least arena");
   neap_net_free(net);
 }
@@ -503,24 +549,30 @@ TEST(options_are_set_by_name_and_read_back) {
     if (option->type == NEAP_OPTION_CHOICE) sscanf(option->range, "%15s", word);
     CHECK(option->doc[0] != '\0' && option->fallback[0] != '\0' && option->faces != 0);
     if (option->type >= NEAP_OPTION_NAMES) continue;
-    CHECK_OK(neap_options_set(&options, option->name, word[0] != '\0' ? word : text[option->type], &error));
+    CHECK_OK(neap_options_set(&options, option->name, word[0] != '\0' ? word : text[option->type],
+                              &error));
     n_set++;
   }
   CHECK(neap_option_at(-1) == NULL && n > n_set && n_set > 15);
-  CHECK(options.budget == 3072 && options.threads == 7 && options.recompute == NEAP_OFF && strcmp(options.policy, "offset") == 0);
+  CHECK(options.budget == 3072 && options.threads == 7 && options.recompute == NEAP_OFF &&
+        strcmp(options.policy, "offset") == 0);
   CHECK_OK(neap_options_json(&options, &json, &error));
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
     char key[40];
     snprintf(key, sizeof key, "\"%s\":", option->name);
     CHECK_EQ(strstr(json, key) != NULL, option->type < NEAP_OPTION_NAMES);
   }
-  CHECK(strstr(json, "\"budget\":3072,") != NULL && strstr(json, "\"tag\":\"a \\\"label\\\"\"") != NULL);
+  CHECK(strstr(json, "\"budget\":3072,") != NULL &&
+        strstr(json, "\"tag\":\"a \\\"label\\\"\"") != NULL);
   neap_free(json);
 
   neap_options before = options;
-  CHECK_FAILS(neap_options_set(&options, "recompte", "false", &error), NEAP_ATTRIBUTE, "no option \"recompte\"");
-  CHECK_FAILS(neap_options_set(&options, "recompute", "no", &error), NEAP_ARGUMENT, "expects true or false, got \"no\"");
-  CHECK_FAILS(neap_options_set(&options, "policy", "best", &error), NEAP_ARGUMENT, "offset, name, none or pool, got \"best\"");
+  CHECK_FAILS(neap_options_set(&options, "recompte", "false", &error), NEAP_ATTRIBUTE,
+              "no option \"recompte\"");
+  CHECK_FAILS(neap_options_set(&options, "recompute", "no", &error), NEAP_ARGUMENT,
+              "expects true or false, got \"no\"");
+  CHECK_FAILS(neap_options_set(&options, "policy", "best", &error), NEAP_ARGUMENT,
+              "offset, name, none or pool, got \"best\"");
   CHECK_FAILS(neap_options_set(&options, "budget", "60%", &error), NEAP_ARGUMENT, "expects bytes");
   CHECK_FAILS(neap_options_set(&options, "threads", "5000", &error), NEAP_ARGUMENT, "1 to 4096");
   CHECK_FAILS(neap_options_set(&options, "keep", "h", &error), NEAP_ARGUMENT, "set the field");
@@ -530,20 +582,26 @@ TEST(options_are_set_by_name_and_read_back) {
   neap_net *net = NULL;
   neap_figures figures;
   CHECK_OK(neap_net_read("net n\ninput x f32 (2,3)\ny = Relu(x)\n", &net, &error));
-  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.max_batch = 4}, &figures, NULL, &error), NEAP_ARGUMENT, "\"max_batch\"");
-  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.accumulate = "mean"}, &figures, NULL, &error), NEAP_ARGUMENT, "accumulate");
-  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.exact = (neap_switch)9}, &figures, NULL, &error), NEAP_ARGUMENT,
-              "NEAP_OFF");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.max_batch = 4}, &figures, NULL, &error),
+              NEAP_ARGUMENT, "\"max_batch\"");
+  CHECK_FAILS(neap_net_forecast(net, &(neap_options){.accumulate = "mean"}, &figures, NULL, &error),
+              NEAP_ARGUMENT, "accumulate");
+  CHECK_FAILS(
+    neap_net_forecast(net, &(neap_options){.exact = (neap_switch)9}, &figures, NULL, &error),
+    NEAP_ARGUMENT, "NEAP_OFF");
   neap_net_free(net);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
-             T(recycled_names_save_bytes_and_keep_the_result), T(wrong_use_says_what_where_expected_and_got),
-             T(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked), T(a_net_made_line_by_line_prints_what_reads_back),
-             T(a_checkpoint_carries_the_parameters), T(a_dynamic_session_takes_any_shapes_and_lengths),
-             T(smaller_batches_run_in_the_memory_of_the_largest), T(a_loop_of_the_manual_runs_and_gives_its_frames_back),
-             T(a_model_travels_as_one_file), T(one_op_runs_on_named_blobs), T(names_are_forwarded_renamed_and_removed_by_rules),
-             T(rewrites_are_listed), T(a_budget_is_met_by_recomputing_to_the_same_bits),
-             T(options_are_set_by_name_and_read_back));
+  return RUN(
+    argc, argv, T(the_example_of_the_manual_learns_and_explains), T(a_forecast_is_what_a_run_holds),
+    T(recycled_names_save_bytes_and_keep_the_result), T(wrong_use_says_what_where_expected_and_got),
+    T(a_gradient_that_does_not_arrive_is_zeros_or_an_error_as_asked),
+    T(a_net_made_line_by_line_prints_what_reads_back), T(a_checkpoint_carries_the_parameters),
+    T(a_dynamic_session_takes_any_shapes_and_lengths),
+    T(smaller_batches_run_in_the_memory_of_the_largest),
+    T(a_loop_of_the_manual_runs_and_gives_its_frames_back), T(a_model_travels_as_one_file),
+    T(one_op_runs_on_named_blobs), T(names_are_forwarded_renamed_and_removed_by_rules),
+    T(rewrites_are_listed), T(a_budget_is_met_by_recomputing_to_the_same_bits),
+    T(options_are_set_by_name_and_read_back));
 }

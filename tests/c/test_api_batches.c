@@ -1,10 +1,17 @@
-/* test_api_batches.c: the largest batch that fits, and large batches as micro-batches, as users of neap.h meet them. */
+/* test_api_batches.c: the largest batch that fits, and large batches as micro-batches, as users of
+ * neap.h meet them. */
 #include "check.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { IN = 6, HIDDEN = 8, CLASSES = 3, MOST = 24, PARAMS = HIDDEN * IN + HIDDEN + CLASSES * HIDDEN + CLASSES };
+enum {
+  IN = 6,
+  HIDDEN = 8,
+  CLASSES = 3,
+  MOST = 24,
+  PARAMS = HIDDEN * IN + HIDDEN + CLASSES * HIDDEN + CLASSES
+};
 
 static const char *const parameter[] = {"w1", "b1", "w2", "b2"};
 static const int size_of[] = {HIDDEN * IN, HIDDEN, CLASSES *HIDDEN, CLASSES};
@@ -12,46 +19,55 @@ static const char *const shape_of[] = {"(8,6)", "(8)", "(3,8)", "(3)"};
 
 typedef enum method { NONE, SGD, ADAM, CLIPPED, N_METHOD } method;
 
-/* A classifier of n rows, with its gradient and an update. CLIPPED writes the clipped gradients over the names of the gradients,
- * and scales the rate by a constant that is computed before the gradients are. */
+/* A classifier of n rows, with its gradient and an update. CLIPPED writes the clipped gradients
+ * over the names of the gradients, and scales the rate by a constant that is computed before the
+ * gradients are. */
 static neap_status make_net(int64_t n, method update, neap_net **out, neap_error *error) {
   NEAP_TRY(neap_net_new("classifier", out, error));
   neap_net *net = *out;
-  NEAP_TRY(
-    neap_net_add_text(net, error, "input x f32 (%lld,6)\ninput y i32 (%lld)\ninput lr f32 (1)", (long long)n, (long long)n));
-  for (int i = 0; i < 4; i++)
-    NEAP_TRY(
-      neap_net_add_text(net, error, "param %s f32 %s = %s", parameter[i], shape_of[i], i % 2 == 0 ? "Xavier" : "Constant"));
   NEAP_TRY(neap_net_add_text(net, error,
-                             "half = Constant() { shape = {1}, value = 0.5 }\nrate = Mul(lr, half)\n"
-                             "sum = FC(x, w1, b1)\nhidden = Tanh(sum)\nscore = FC(hidden, w2, b2)\n"
-                             "loss = SoftmaxCrossEntropy(score, y)\naccuracy = Accuracy(score, y)"));
+                             "input x f32 (%lld,6)\ninput y i32 (%lld)\ninput lr f32 (1)",
+                             (long long)n, (long long)n));
+  for (int i = 0; i < 4; i++)
+    NEAP_TRY(neap_net_add_text(net, error, "param %s f32 %s = %s", parameter[i], shape_of[i],
+                               i % 2 == 0 ? "Xavier" : "Constant"));
+  NEAP_TRY(
+    neap_net_add_text(net, error,
+                      "half = Constant() { shape = {1}, value = 0.5 }\nrate = Mul(lr, half)\n"
+                      "sum = FC(x, w1, b1)\nhidden = Tanh(sum)\nscore = FC(hidden, w2, b2)\n"
+                      "loss = SoftmaxCrossEntropy(score, y)\naccuracy = Accuracy(score, y)"));
   if (update == NONE) return neap_net_add_text(net, error, "outputs loss, accuracy, score");
   NEAP_TRY(neap_net_add_gradient(net, "loss", 0, NULL, NULL, NULL, error));
   if (update == CLIPPED)
-    NEAP_TRY(neap_net_add_text(net, error, "norm = GradNorm(w1_grad, b1_grad, w2_grad, b2_grad) as norm_op"));
+    NEAP_TRY(neap_net_add_text(net, error,
+                               "norm = GradNorm(w1_grad, b1_grad, w2_grad, b2_grad) as norm_op"));
   for (int i = 0; i < 4; i++) {
     const char *p = parameter[i], *shape = shape_of[i];
     if (update == CLIPPED)
-      NEAP_TRY(neap_net_add_text(net, error,
-                                 "%s_grad = ClipByNorm(%s_grad, norm) { max = 0.1 } as clip_%s\n%s = Sgd(%s, %s_grad, rate)", p,
-                                 p, p, p, p, p));
+      NEAP_TRY(neap_net_add_text(
+        net, error,
+        "%s_grad = ClipByNorm(%s_grad, norm) { max = 0.1 } as clip_%s\n%s = Sgd(%s, %s_grad, rate)",
+        p, p, p, p, p, p));
     else if (update == SGD)
-      NEAP_TRY(neap_net_add_text(net, error,
-                                 "state %s.m f32 %s = Constant\n%s, %s.m = Sgd(%s, %s_grad, lr, %s.m) { momentum = 0.9 }", p,
-                                 shape, p, p, p, p, p));
+      NEAP_TRY(neap_net_add_text(
+        net, error,
+        "state %s.m f32 %s = Constant\n%s, %s.m = Sgd(%s, %s_grad, lr, %s.m) { momentum = 0.9 }", p,
+        shape, p, p, p, p, p));
     else
-      NEAP_TRY(neap_net_add_text(net, error,
-                                 "state %s.m f32 %s = Constant\nstate %s.v f32 %s = Constant\nstate %s.t i64 () = Constant\n"
-                                 "%s, %s.m, %s.v, %s.t = Adam(%s, %s_grad, lr, %s.m, %s.v, %s.t)",
-                                 p, shape, p, shape, p, p, p, p, p, p, p, p, p, p));
+      NEAP_TRY(neap_net_add_text(
+        net, error,
+        "state %s.m f32 %s = Constant\nstate %s.v f32 %s = Constant\nstate %s.t i64 () = Constant\n"
+        "%s, %s.m, %s.v, %s.t = Adam(%s, %s_grad, lr, %s.m, %s.v, %s.t)",
+        p, shape, p, shape, p, p, p, p, p, p, p, p, p, p));
   }
-  return neap_net_add_text(net, error,
-                           update == CLIPPED ? "outputs loss, accuracy, score, norm" : "outputs loss, accuracy, score");
+  return neap_net_add_text(
+    net, error,
+    update == CLIPPED ? "outputs loss, accuracy, score, norm" : "outputs loss, accuracy, score");
 }
 
 /* Batch k of n rows, the same for everybody. Label `bad_row` is out of range; -1: none is. */
-static neap_status write_batch(neap_workspace *ws, int64_t n, int k, int64_t bad_row, neap_error *error) {
+static neap_status write_batch(neap_workspace *ws, int64_t n, int k, int64_t bad_row,
+                               neap_error *error) {
   float x[MOST * IN], lr = 0.1f;
   int32_t y[MOST];
   double at = 0.37 * k;
@@ -69,7 +85,8 @@ static neap_status write_batch(neap_workspace *ws, int64_t n, int k, int64_t bad
 }
 
 /* All parameters, or with "_grad" behind their names all gradients. */
-static neap_status read_all(neap_workspace *ws, const char *suffix, float out[PARAMS], neap_error *error) {
+static neap_status read_all(neap_workspace *ws, const char *suffix, float out[PARAMS],
+                            neap_error *error) {
   for (int i = 0, at = 0; i < 4; at += size_of[i++]) {
     char name[32];
     snprintf(name, sizeof name, "%s%s", parameter[i], suffix);
@@ -84,13 +101,15 @@ static double distance(const float a[PARAMS], const float b[PARAMS]) {
   return most;
 }
 
-/* What steps of 12 rows leave: losses, accuracies, the norm of the last one, parameters, gradients, scores of the last part. */
+/* What steps of 12 rows leave: losses, accuracies, the norm of the last one, parameters, gradients,
+ * scores of the last part. */
 typedef struct outcome {
   float loss[3], accuracy[3], norm, parameter[PARAMS], gradient[PARAMS];
 } outcome;
 
 /* Three steps of 12 rows: as one for rows 0, else as micro-batches. */
-static neap_status train(method update, int64_t rows, const neap_options *options, outcome *out, neap_error *error) {
+static neap_status train(method update, int64_t rows, const neap_options *options, outcome *out,
+                         neap_error *error) {
   neap_net *net = NULL;
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
@@ -99,16 +118,20 @@ static neap_status train(method update, int64_t rows, const neap_options *option
   neap_status status = make_net(12, update, &net, error);
   if (status == NEAP_OK) status = neap_workspace_open(5, &ws, error);
   if (status == NEAP_OK)
-    status =
-      rows == 0 ? neap_session_open(ws, net, options, &session, error) : neap_micro_open(ws, net, rows, options, &micro, error);
+    status = rows == 0 ? neap_session_open(ws, net, options, &session, error)
+                       : neap_micro_open(ws, net, rows, options, &micro, error);
   neap_net_free(net);
   for (int k = 0; k < 3 && status == NEAP_OK; k++) {
     status = write_batch(ws, 12, k, -1, error);
-    if (status == NEAP_OK) status = rows == 0 ? neap_session_run(session, error) : neap_micro_run(micro, 0, NULL, error);
-    if (status == NEAP_OK) status = neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &out->loss[k], error);
-    if (status == NEAP_OK) status = neap_workspace_read(ws, "accuracy", NEAP_DTYPE_F32, 1, &out->accuracy[k], error);
+    if (status == NEAP_OK)
+      status = rows == 0 ? neap_session_run(session, error) : neap_micro_run(micro, 0, NULL, error);
+    if (status == NEAP_OK)
+      status = neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &out->loss[k], error);
+    if (status == NEAP_OK)
+      status = neap_workspace_read(ws, "accuracy", NEAP_DTYPE_F32, 1, &out->accuracy[k], error);
   }
-  if (status == NEAP_OK && update == CLIPPED) status = neap_workspace_read(ws, "norm", NEAP_DTYPE_F32, 1, &out->norm, error);
+  if (status == NEAP_OK && update == CLIPPED)
+    status = neap_workspace_read(ws, "norm", NEAP_DTYPE_F32, 1, &out->norm, error);
   if (status == NEAP_OK) status = read_all(ws, "", out->parameter, error);
   if (status == NEAP_OK) status = read_all(ws, "_grad", out->gradient, error);
   neap_session_free(session);
@@ -117,18 +140,20 @@ static neap_status train(method update, int64_t rows, const neap_options *option
   return status;
 }
 
-/* ---- micro-batches ------------------------------------------------------------------------------------------------ */
+/* ---- micro-batches --------------------------------------------------------------------------- */
 
 TEST(micro_batches_are_the_step_of_the_large_batch) {
-  static const char *const policy[] = {NULL, "name", "none", "pool", NULL}; /* the last one: dynamic */
+  /* the last one: dynamic */
+  static const char *const policy[] = {NULL, "name", "none", "pool", NULL};
   for (method u = SGD; u < N_METHOD && check_failures == 0; u++)
     for (int dag = 0; dag < 2; dag++) {
       outcome whole, parts;
       CHECK_OK(train(u, 0, &(neap_options){.executor = dag ? "dag" : NULL}, &whole, &error));
       CHECK(distance(whole.gradient, (float[PARAMS]){0}) > 1e-3); /* there is something to learn */
-      for (int p = 0; p < 5; p++)
-        for (int64_t rows = 1; rows <= 12; rows += rows == 1 ? 3 : rows == 4 ? 1 : 7) { /* 1, 4; 5 with an uneven last part; 12 */
-          if (dag && p >= 3) continue;                                                  /* a pool has no dag */
+      for (int p = 0; p < 5; p++) /* 1, 4; 5 with an uneven last part; 12 */
+        for (int64_t rows = 1; rows <= 12; rows += rows == 1 ? 3 : rows == 4 ? 1 : 7) {
+          /* a pool has no dag */
+          if (dag && p >= 3) continue;
           CHECK_OK(train(u, rows,
                          &(neap_options){.executor = dag      ? "dag"
                                                      : p == 4 ? "dynamic"
@@ -146,7 +171,8 @@ TEST(micro_batches_are_the_step_of_the_large_batch) {
     }
 }
 
-/* Ops that write declared names and are no updates: n counts steps, w is clipped by the update, seen counts rows. */
+/* Ops that write declared names and are no updates: n counts steps, w is clipped by the update,
+ * seen counts rows. */
 TEST(declared_names_that_ops_write_move_as_in_the_large_batch) {
   static const char text[] =
     "net counted\n"
@@ -216,18 +242,22 @@ TEST(a_declared_name_written_before_the_gradient_is_refused) {
 }
 
 /* Rows [from, from + n) of batch k of 12. */
-static neap_status write_rows(neap_workspace *ws, int64_t from, int64_t n, int k, int64_t bad_row, neap_error *error) {
+static neap_status write_rows(neap_workspace *ws, int64_t from, int64_t n, int k, int64_t bad_row,
+                              neap_error *error) {
   float x[MOST * IN];
   int32_t y[MOST];
   NEAP_TRY(write_batch(ws, 12, k, bad_row, error));
   NEAP_TRY(neap_workspace_read(ws, "x", NEAP_DTYPE_F32, 12 * IN, x, error));
   NEAP_TRY(neap_workspace_read(ws, "y", NEAP_DTYPE_I32, 12, y, error));
-  NEAP_TRY(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){n, IN}, x + from * IN, error));
+  NEAP_TRY(
+    neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){n, IN}, x + from * IN, error));
   return neap_workspace_write(ws, "y", NEAP_DTYPE_I32, 1, &n, y + from, error);
 }
 
-/* Three steps of 12 rows, given as batches of 5, 4 and 3; with `spoil` each is tried with a bad row first. */
-static neap_status train_held(method update, int64_t rows, bool by_hand, bool spoil, outcome *out, neap_error *error) {
+/* Three steps of 12 rows, given as batches of 5, 4 and 3; with `spoil` each is tried with a bad row
+ * first. */
+static neap_status train_held(method update, int64_t rows, bool by_hand, bool spoil, outcome *out,
+                              neap_error *error) {
   static const int64_t size[] = {5, 4, 3}, from[] = {0, 5, 9};
   neap_net *net = NULL;
   neap_workspace *ws = NULL;
@@ -235,7 +265,8 @@ static neap_status train_held(method update, int64_t rows, bool by_hand, bool sp
   memset(out, 0, sizeof *out);
   neap_status status = make_net(12, update, &net, error);
   if (status == NEAP_OK) status = neap_workspace_open(5, &ws, error);
-  if (status == NEAP_OK) status = neap_micro_open(ws, net, rows, &(neap_options){.accumulate = "mean"}, &micro, error);
+  if (status == NEAP_OK)
+    status = neap_micro_open(ws, net, rows, &(neap_options){.accumulate = "mean"}, &micro, error);
   neap_net_free(net);
   for (int k = 0; k < 3 && status == NEAP_OK; k++) {
     for (int b = 0; b < 3 && status == NEAP_OK; b++) {
@@ -243,14 +274,18 @@ static neap_status train_held(method update, int64_t rows, bool by_hand, bool sp
       bool hold = b < 2 || by_hand;
       if (spoil) status = write_rows(ws, from[b], size[b], k, from[b] + size[b] - 1, error);
       if (spoil && status == NEAP_OK) {
-        neap_status bad = hold ? neap_micro_add(micro, 0, NULL, 0, &refused) : neap_micro_run(micro, 0, NULL, &refused);
+        neap_status bad = hold ? neap_micro_add(micro, 0, NULL, 0, &refused)
+                               : neap_micro_run(micro, 0, NULL, &refused);
         CHECK(bad == NEAP_DATA);
       }
       CHECK_EQ(neap_micro_n_held(micro), b);
       if (status == NEAP_OK) status = write_rows(ws, from[b], size[b], k, -1, error);
-      if (status == NEAP_OK) status = hold ? neap_micro_add(micro, 0, NULL, 0, error) : neap_micro_run(micro, 0, NULL, error);
+      if (status == NEAP_OK)
+        status =
+          hold ? neap_micro_add(micro, 0, NULL, 0, error) : neap_micro_run(micro, 0, NULL, error);
     }
-    if (status == NEAP_OK) status = neap_micro_update(micro, error); /* nothing is held when a run came last */
+    /* nothing is held when a run came last */
+    if (status == NEAP_OK) status = neap_micro_update(micro, error);
     CHECK_EQ(neap_micro_n_held(micro), 0);
     CHECK_EQ(neap_micro_figures(micro).n_step, k + 1);
   }
@@ -270,7 +305,8 @@ TEST(batches_added_up_are_the_step_of_all_their_rows) {
         CHECK_OK(train_held(u, rows, by_hand, false, &held, &error));
         CHECK(distance(whole.parameter, held.parameter) < 1e-5);
         CHECK(distance(whole.gradient, held.gradient) < 1e-5);
-        CHECK_OK(train_held(u, rows, by_hand, true, &spoiled, &error)); /* what fails leaves what is held, to the bit */
+        /* what fails leaves what is held, to the bit */
+        CHECK_OK(train_held(u, rows, by_hand, true, &spoiled, &error));
         CHECK(memcmp(held.parameter, spoiled.parameter, sizeof held.parameter) == 0);
       }
   }
@@ -288,7 +324,8 @@ TEST(what_is_held_is_counted_and_asked_for) {
   CHECK_FAILS(neap_micro_add(micro, 0, NULL, 0, &error), NEAP_ARGUMENT, "accumulate");
   CHECK_OK(neap_micro_update(micro, &error));
   neap_micro_free(micro);
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "max"}, &micro, &error), NEAP_ARGUMENT, "mean or sum");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "max"}, &micro, &error),
+              NEAP_ARGUMENT, "mean or sum");
   CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "sum"}, &micro, &error));
   CHECK_OK(write_batch(ws, 0, 1, -1, &error));
   CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_SHAPE, "input \"x\" has no rows");
@@ -297,10 +334,12 @@ TEST(what_is_held_is_counted_and_asked_for) {
   CHECK(with - without >= PARAMS * 4 && with - without <= PARAMS * 4 + 6 * 64);
   CHECK_FAILS(neap_micro_add(micro, 0, NULL, -1, &error), NEAP_ARGUMENT, "count expects");
   neap_micro_free(micro);
-  CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total = with}, &micro, &error));
+  CHECK_OK(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total = with}, &micro,
+                           &error));
   neap_micro_free(micro);
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total = with - 64}, &micro, &error), NEAP_BUDGET,
-              "total");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.accumulate = "mean", .total = with - 64},
+                              &micro, &error),
+              NEAP_BUDGET, "total");
   neap_net_free(net);
   neap_workspace_release(ws);
 }
@@ -315,12 +354,14 @@ TEST(options_are_read_when_micro_batches_are_opened_and_not_again) {
     CHECK_OK(make_net(12, SGD, &net, &error));
     CHECK_OK(neap_workspace_open(5, &ws, &error));
     CHECK_OK(write_batch(ws, 12, 1, -1, &error));
-    neap_options options = {.engine = engine, .keep = keep, .n_keep = 1, .policy = dynamic ? "pool" : NULL};
+    neap_options options = {
+      .engine = engine, .keep = keep, .n_keep = 1, .policy = dynamic ? "pool" : NULL};
     CHECK_OK(neap_micro_open(ws, net, 5, &options, &micro, &error));
     memset(engine, 'x', 3);
     memset(kept, 'x', 6);
     memset(&options, 0, sizeof options);
-    CHECK_OK(neap_micro_run(micro, 0, NULL, &error)); /* the last two rows are a part of their own, compiled now */
+    /* the last two rows are a part of their own, compiled now */
+    CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
     int64_t dim[NEAP_MAX_DIM] = {0};
     int n_dim = 0;
     CHECK_OK(neap_workspace_shape(ws, "hidden", NULL, &n_dim, dim, &error));
@@ -347,7 +388,8 @@ TEST(any_number_of_rows_is_a_step_in_the_same_memory) {
     int64_t dim[NEAP_MAX_DIM] = {0};
     CHECK_OK(write_batch(ws, rows, (int)rows, -1, &error));
     CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
-    CHECK_OK(neap_workspace_shape(ws, "x", NULL, &n_dim, dim, &error)); /* the large batch is the caller's, and is as it was */
+    /* the large batch is the caller's, and is as it was */
+    CHECK_OK(neap_workspace_shape(ws, "x", NULL, &n_dim, dim, &error));
     CHECK(n_dim == 2 && dim[0] == rows && dim[1] == IN);
     CHECK_OK(neap_workspace_shape(ws, "score", NULL, &n_dim, dim, &error)); /* of the last part */
     CHECK_EQ(dim[0], rows % 5 == 0 ? 5 : rows % 5);
@@ -377,8 +419,10 @@ TEST(micro_batches_hold_what_their_figures_say) {
     neap_figures figures = neap_micro_figures(micro);
     CHECK(figures.arena_bytes < whole.arena_bytes && figures.total_bytes < whole.total_bytes);
     CHECK_EQ(figures.parameter_bytes, whole.parameter_bytes);
-    CHECK_EQ(figures.gradient_bytes, whole.gradient_bytes); /* accumulators in the place of gradients, not beside them */
-    CHECK(figures.held_bytes <= figures.total_bytes + MOST * IN * 4 + MOST * 4); /* and the large batch */
+    /* accumulators in the place of gradients, not beside them */
+    CHECK_EQ(figures.gradient_bytes, whole.gradient_bytes);
+    /* and the large batch */
+    CHECK(figures.held_bytes <= figures.total_bytes + MOST * IN * 4 + MOST * 4);
     neap_micro_free(micro);
     neap_net_free(net);
     neap_workspace_release(ws);
@@ -395,7 +439,8 @@ TEST(weights_are_the_callers_where_rows_do_not_count_alike) {
   CHECK_OK(neap_workspace_open(5, &ws, &error));
   CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
   CHECK_OK(write_batch(ws, 8, 1, -1, &error));
-  CHECK_OK(neap_micro_run(micro, 2, (const double[]){1, 0}, &error)); /* the first four rows alone */
+  /* the first four rows alone */
+  CHECK_OK(neap_micro_run(micro, 2, (const double[]){1, 0}, &error));
   CHECK_OK(read_all(ws, "_grad", first, &error));
   CHECK_OK(neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &mean, &error));
   neap_workspace_release(ws);
@@ -415,17 +460,20 @@ TEST(weights_are_the_callers_where_rows_do_not_count_alike) {
   CHECK_OK(neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &loss, &error));
   CHECK(distance(first, second) < 1e-6);
   CHECK_NEAR(mean, loss, 1e-6);
-  CHECK_FAILS(neap_micro_run(micro, 2, (const double[]){1, 0}, &error), NEAP_ARGUMENT, "1 micro-batches of 4, got 2 weights");
+  CHECK_FAILS(neap_micro_run(micro, 2, (const double[]){1, 0}, &error), NEAP_ARGUMENT,
+              "1 micro-batches of 4, got 2 weights");
   neap_micro_free(micro);
   neap_net_free(net);
   neap_workspace_release(ws);
 }
 
 TEST(blobs_of_both_nets_can_be_kept) {
-  const neap_mem_param param = {.n_exclude_blob = 1, .exclude_blob = (const char *const[]){"hidden"}};
+  const neap_mem_param param = {.n_exclude_blob = 1,
+                                .exclude_blob = (const char *const[]){"hidden"}};
   static const char *const names[] = {"hidden", "rate"};
-  const neap_options options[] = {
-    {.n_keep = 2, .keep = names}, {.mem_param = &param}, {.n_keep = 2, .keep = names, .accumulate = "mean"}};
+  const neap_options options[] = {{.n_keep = 2, .keep = names},
+                                  {.mem_param = &param},
+                                  {.n_keep = 2, .keep = names, .accumulate = "mean"}};
   for (int o = 0; o < 3; o++)
     for (int dag = 0; dag < 2; dag++) {
       neap_options own = options[o];
@@ -439,8 +487,10 @@ TEST(blobs_of_both_nets_can_be_kept) {
       CHECK_OK(neap_micro_open(ws, net, 5, &own, &micro, &error));
       CHECK_OK(write_batch(ws, 12, 1, -1, &error));
       CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
-      CHECK_OK(neap_workspace_read(ws, "hidden", NEAP_DTYPE_F32, 2 * HIDDEN, hidden, &error)); /* of the last part's two rows */
-      if (o != 1) CHECK_OK(neap_workspace_read(ws, "rate", NEAP_DTYPE_F32, 1, &rate, &error)); /* of the update */
+      /* of the last part's two rows */
+      CHECK_OK(neap_workspace_read(ws, "hidden", NEAP_DTYPE_F32, 2 * HIDDEN, hidden, &error));
+      /* of the update */
+      if (o != 1) CHECK_OK(neap_workspace_read(ws, "rate", NEAP_DTYPE_F32, 1, &rate, &error));
       CHECK(o == 1 || rate == 0.05f);
       neap_micro_free(micro);
       own.n_keep = 1;
@@ -452,7 +502,7 @@ TEST(blobs_of_both_nets_can_be_kept) {
     }
 }
 
-/* ---- what goes wrong ---------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong ------------------------------------------------------------------------- */
 
 TEST(a_step_that_breaks_off_leaves_nothing_behind) {
   neap_net *net = NULL;
@@ -473,7 +523,8 @@ TEST(a_step_that_breaks_off_leaves_nothing_behind) {
       CHECK_OK(neap_micro_run(b, 0, NULL, &error));
       CHECK_OK(read_all(broken, "", before, &error));
       CHECK_OK(read_all(broken, "_grad", sums, &error));
-      /* A label in the last micro-batch that no class has: the first two have added their gradients by then. */
+      /* A label in the last micro-batch that no class has: the first two have added their gradients
+       * by then. */
       CHECK_OK(write_batch(broken, 12, 7, 9, &error));
       CHECK_FAILS(neap_micro_run(a, 0, NULL, &error), NEAP_DATA, "99");
       CHECK_OK(read_all(broken, "", after, &error));
@@ -551,17 +602,24 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   neap_net_free(net);
   CHECK_OK(make_net(12, SGD, &net, &error));
   CHECK_FAILS(neap_micro_open(ws, net, -1, NULL, &micro, &error), NEAP_ARGUMENT, "got -1");
-  CHECK_FAILS(neap_micro_open(ws, net, 13, NULL, &micro, &error), NEAP_ARGUMENT, "to 12, the net's batch, got 13");
-  CHECK_FAILS(neap_micro_open(ws, net, 0, NULL, &micro, &error), NEAP_ARGUMENT, "give a budget or a total");
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total = -1}, &micro, &error), NEAP_ARGUMENT, "can't be negative");
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.threads = 4097}, &micro, &error), NEAP_ARGUMENT, "1 to 4096");
-  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total = 100}, &micro, &error), NEAP_BUDGET, "the total is");
+  CHECK_FAILS(neap_micro_open(ws, net, 13, NULL, &micro, &error), NEAP_ARGUMENT,
+              "to 12, the net's batch, got 13");
+  CHECK_FAILS(neap_micro_open(ws, net, 0, NULL, &micro, &error), NEAP_ARGUMENT,
+              "give a budget or a total");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total = -1}, &micro, &error),
+              NEAP_ARGUMENT, "can't be negative");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.threads = 4097}, &micro, &error),
+              NEAP_ARGUMENT, "1 to 4096");
+  CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total = 100}, &micro, &error),
+              NEAP_BUDGET, "the total is");
   neap_net *expanded = NULL;
   CHECK_OK(neap_net_expand(net, &expanded, &error));
-  CHECK_FAILS(neap_net_split_micro(expanded, &part, &whole, &error), NEAP_GRAPH, "has no Gradient op");
+  CHECK_FAILS(neap_net_split_micro(expanded, &part, &whole, &error), NEAP_GRAPH,
+              "has no Gradient op");
   neap_net_free(expanded);
 
-  /* An op that would have to know the gradient of the whole batch and the loss of each micro-batch. */
+  /* An op that would have to know the gradient of the whole batch and the loss of each
+   * micro-batch. */
   CHECK_OK(neap_net_add_text(net, &error, "both = Mul(b2_grad, loss)"));
   neap_error own = {0};
   CHECK_EQ(neap_net_split_micro(net, &part, &whole, &own), NEAP_GRAPH);
@@ -573,21 +631,27 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   /* The derivative of what follows from that gradient alone. */
   CHECK_OK(make_net(12, SGD, &net, &error));
   CHECK_OK(neap_net_add_text(net, &error, "norm = Sum(b2_grad)\nsecond = Gradient(norm, b1)"));
-  CHECK_FAILS(neap_net_split_micro(net, &part, &whole, &error), NEAP_GRAPH, "can't be differentiated a second time");
+  CHECK_FAILS(neap_net_split_micro(net, &part, &whole, &error), NEAP_GRAPH,
+              "can't be differentiated a second time");
   CHECK(part == NULL && whole == NULL);
   neap_net_free(net);
 
-  CHECK_OK(neap_net_read("net n\nparam w f32 (3)\nl = Mean(w)\nw_grad = Gradient(l, w)\n", &net, &error));
-  CHECK_FAILS(neap_net_split_micro(net, &part, &whole, &error), NEAP_ARGUMENT, "no input with a batch");
+  CHECK_OK(
+    neap_net_read("net n\nparam w f32 (3)\nl = Mean(w)\nw_grad = Gradient(l, w)\n", &net, &error));
+  CHECK_FAILS(neap_net_split_micro(net, &part, &whole, &error), NEAP_ARGUMENT,
+              "no input with a batch");
   neap_net_free(net);
 
   CHECK_OK(make_net(12, SGD, &net, &error));
   CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
-  CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_RELEASED, "\"x\""); /* nothing was written */
+  /* nothing was written */
+  CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_RELEASED, "\"x\"");
   CHECK_OK(write_batch(ws, 12, 1, -1, &error));
-  CHECK_OK(neap_workspace_write(ws, "y", NEAP_DTYPE_I32, 1, (int64_t[]){2}, (int32_t[]){0, 1}, &error));
+  CHECK_OK(
+    neap_workspace_write(ws, "y", NEAP_DTYPE_I32, 1, (int64_t[]){2}, (int32_t[]){0, 1}, &error));
   CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_SHAPE, "expected 12 rows");
-  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){2, 2}, (float[]){0, 1, 2, 3}, &error));
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){2, 2},
+                                (float[]){0, 1, 2, 3}, &error));
   CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_SHAPE, "\"x\"");
   CHECK_OK(write_batch(ws, 12, 1, -1, &error));
   CHECK_OK(neap_micro_run(micro, 0, NULL, &error)); /* and all is well again */
@@ -597,7 +661,7 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   neap_workspace_release(ws);
 }
 
-/* ---- what fits ---------------------------------------------------------------------------------------------------- */
+/* ---- what fits ------------------------------------------------------------------------------- */
 
 TEST(fit_batch_is_exact) {
   for (method u = NONE; u < N_METHOD; u++)
@@ -618,7 +682,8 @@ TEST(fit_batch_is_exact) {
         for (int64_t rows = n; rows <= n + 1; rows++) { /* the same net, written for these rows */
           neap_error own = {0};
           CHECK_OK(make_net(rows, u, &large, &error));
-          CHECK_EQ(neap_net_forecast(large, &options, &figures, NULL, &own), rows == n ? NEAP_OK : NEAP_BUDGET);
+          CHECK_EQ(neap_net_forecast(large, &options, &figures, NULL, &own),
+                   rows == n ? NEAP_OK : NEAP_BUDGET);
           CHECK(rows == n || own.least_bytes > 0);
           neap_net_free(large);
         }
@@ -637,26 +702,34 @@ TEST(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do) {
   int64_t n = 77;
   CHECK_OK(make_net(3, SGD, &net, &error));
   neap_error own = {0};
-  CHECK_EQ(neap_net_fit_batch(net, &(neap_options){.budget = 1}, 0, &n, &figures, &own), NEAP_BUDGET);
+  CHECK_EQ(neap_net_fit_batch(net, &(neap_options){.budget = 1}, 0, &n, &figures, &own),
+           NEAP_BUDGET);
   CHECK(own.least_bytes > 1);
   CHECK_EQ(n, 77);
-  CHECK_OK(neap_net_fit_batch(net, &(neap_options){.budget = own.least_bytes}, 0, &n, &figures, &error));
+  CHECK_OK(
+    neap_net_fit_batch(net, &(neap_options){.budget = own.least_bytes}, 0, &n, &figures, &error));
   CHECK(n >= 1);
-  CHECK_FAILS(neap_net_fit_batch(net, NULL, 0, &n, NULL, &error), NEAP_ARGUMENT, "a budget or a total");
-  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget = 1 << 20}, -1, &n, NULL, &error), NEAP_ARGUMENT, "got -1");
+  CHECK_FAILS(neap_net_fit_batch(net, NULL, 0, &n, NULL, &error), NEAP_ARGUMENT,
+              "a budget or a total");
+  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget = 1 << 20}, -1, &n, NULL, &error),
+              NEAP_ARGUMENT, "got -1");
   CHECK_OK(neap_net_read("net n\nparam w f32 (3)\ny = Relu(w)\n", &inputless, &error));
-  CHECK_FAILS(neap_net_fit_batch(inputless, &(neap_options){.budget = 1 << 20}, 0, &n, NULL, &error), NEAP_ARGUMENT,
-              "no input with a batch");
+  CHECK_FAILS(
+    neap_net_fit_batch(inputless, &(neap_options){.budget = 1 << 20}, 0, &n, NULL, &error),
+    NEAP_ARGUMENT, "no input with a batch");
   neap_net_free(inputless);
   neap_net_free(net);
 
   /* An op that spells the batch out stands in the way of every other batch, and is named. */
-  CHECK_OK(neap_net_read("net n\ninput x f32 (4,6)\ny = Reshape(x) { shape = {2,12} }\noutputs y\n", &net, &error));
-  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget = 1 << 20}, 0, &n, NULL, &error), NEAP_SHAPE, "Reshape");
+  CHECK_OK(neap_net_read("net n\ninput x f32 (4,6)\ny = Reshape(x) { shape = {2,12} }\noutputs y\n",
+                         &net, &error));
+  CHECK_FAILS(neap_net_fit_batch(net, &(neap_options){.budget = 1 << 20}, 0, &n, NULL, &error),
+              NEAP_SHAPE, "Reshape");
   neap_net_free(net);
 }
 
-/* Tensor bytes that the process holds, by the only public window: what a session saw at the end of its last run. */
+/* Tensor bytes that the process holds, by the only public window: what a session saw at the end of
+ * its last run. */
 static int64_t held(neap_session *session) {
   CHECK_OK(neap_session_run(session, &error));
   return neap_session_figures(session).process_bytes;
@@ -675,9 +748,12 @@ TEST(forecasts_and_searches_allocate_no_tensor) {
   int64_t before = held(session);
   CHECK_OK(make_net(MOST, ADAM, &net, &error));
   for (int dag = 0; dag < 2; dag++) {
-    CHECK_OK(neap_net_forecast(net, &(neap_options){.executor = dag ? "dag" : NULL}, &figures, NULL, &error));
+    CHECK_OK(neap_net_forecast(net, &(neap_options){.executor = dag ? "dag" : NULL}, &figures, NULL,
+                               &error));
     CHECK(figures.total_bytes > 0);
-    CHECK_OK(neap_net_fit_batch(net, &(neap_options){.executor = dag ? "dag" : NULL, .total = 1 << 22}, 0, &n, &figures, &error));
+    CHECK_OK(neap_net_fit_batch(net,
+                                &(neap_options){.executor = dag ? "dag" : NULL, .total = 1 << 22},
+                                0, &n, &figures, &error));
     CHECK(n > MOST && figures.total_bytes > 1 << 21);
     CHECK_EQ(held(session), before);
   }
@@ -695,12 +771,13 @@ TEST(micro_batches_are_as_large_as_fits) {
       neap_micro *micro = NULL, *none = NULL;
       outcome whole;
       float parameters[PARAMS];
-      neap_options options = {.executor = dag ? "dag" : NULL, .budget = by_total ? 0 : 900, .total = by_total ? 3010 : 0};
+      neap_options options = {
+        .executor = dag ? "dag" : NULL, .budget = by_total ? 0 : 900, .total = by_total ? 3010 : 0};
       CHECK_OK(train(SGD, 0, &(neap_options){.executor = dag ? "dag" : NULL}, &whole, &error));
       CHECK_OK(make_net(12, SGD, &net, &error));
       CHECK_OK(neap_workspace_open(5, &ws, &error));
-      CHECK_FAILS(neap_session_open(ws, net, &options, &(neap_session *){NULL}, &error), NEAP_BUDGET,
-                  ""); /* the whole does not */
+      CHECK_FAILS(neap_session_open(ws, net, &options, &(neap_session *){NULL}, &error),
+                  NEAP_BUDGET, ""); /* the whole does not */
       CHECK_OK(neap_micro_open(ws, net, 0, &options, &micro, &error));
       int64_t rows = neap_micro_rows(micro);
       CHECK(rows > 1 && rows < 12);
@@ -719,12 +796,14 @@ TEST(micro_batches_are_as_large_as_fits) {
     }
 }
 
-/* ---- by scopes ---------------------------------------------------------------------------------------------------- */
+/* ---- by scopes ------------------------------------------------------------------------------- */
 
-/* The two nets of a split, run by hand: a micro-batch in a frame that sees parameters and gradients of the workspace, and that the
- * next micro-batch finds empty again; then the update around the frames. */
+/* The two nets of a split, run by hand: a micro-batch in a frame that sees parameters and gradients
+ * of the workspace, and that the next micro-batch finds empty again; then the update around the
+ * frames. */
 TEST(gradients_are_accumulated_by_scopes) {
-  static const char *const seen[] = {"w1", "b1", "w2", "b2", "w1_grad", "b1_grad", "w2_grad", "b2_grad"};
+  static const char *const seen[] = {"w1",      "b1",      "w2",      "b2",
+                                     "w1_grad", "b1_grad", "w2_grad", "b2_grad"};
   for (int dag = 0; dag < 2; dag++) {
     neap_options options = {.executor = dag ? "dag" : NULL};
     neap_net *net = NULL, *micro = NULL, *update = NULL;
@@ -747,9 +826,12 @@ TEST(gradients_are_accumulated_by_scopes) {
       for (int p = 0; p < 3; p++) {
         float weight = 1.0f / 3, keep = p > 0;
         CHECK_OK(neap_scope_push(scope, ws, 8, seen, seen, &frame, &error));
-        CHECK_OK(neap_workspace_write(frame, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, IN}, x + p * 4 * IN, &error));
-        CHECK_OK(neap_workspace_write(frame, "y", NEAP_DTYPE_I32, 1, (int64_t[]){4}, y + p * 4, &error));
-        CHECK_OK(neap_workspace_write(frame, "micro.weight", NEAP_DTYPE_F32, 0, NULL, &weight, &error));
+        CHECK_OK(neap_workspace_write(frame, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, IN},
+                                      x + p * 4 * IN, &error));
+        CHECK_OK(
+          neap_workspace_write(frame, "y", NEAP_DTYPE_I32, 1, (int64_t[]){4}, y + p * 4, &error));
+        CHECK_OK(
+          neap_workspace_write(frame, "micro.weight", NEAP_DTYPE_F32, 0, NULL, &weight, &error));
         CHECK_OK(neap_workspace_write(frame, "micro.keep", NEAP_DTYPE_F32, 0, NULL, &keep, &error));
         if (part == NULL) CHECK_OK(neap_session_open(frame, micro, &options, &part, &error));
         CHECK_OK(neap_session_run(part, &error));
@@ -769,14 +851,18 @@ TEST(gradients_are_accumulated_by_scopes) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(micro_batches_are_the_step_of_the_large_batch),
-             T(declared_names_that_ops_write_move_as_in_the_large_batch),
-             T(a_declared_name_written_before_the_gradient_is_refused), T(batches_added_up_are_the_step_of_all_their_rows),
-             T(what_is_held_is_counted_and_asked_for), T(options_are_read_when_micro_batches_are_opened_and_not_again),
-             T(any_number_of_rows_is_a_step_in_the_same_memory), T(micro_batches_hold_what_their_figures_say),
-             T(weights_are_the_callers_where_rows_do_not_count_alike), T(blobs_of_both_nets_can_be_kept),
-             T(a_step_that_breaks_off_leaves_nothing_behind), T(an_interrupted_step_has_happened_or_not),
-             T(what_can_not_be_split_is_refused_with_its_reason), T(fit_batch_is_exact),
-             T(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do), T(forecasts_and_searches_allocate_no_tensor),
-             T(micro_batches_are_as_large_as_fits), T(gradients_are_accumulated_by_scopes));
+  return RUN(
+    argc, argv, T(micro_batches_are_the_step_of_the_large_batch),
+    T(declared_names_that_ops_write_move_as_in_the_large_batch),
+    T(a_declared_name_written_before_the_gradient_is_refused),
+    T(batches_added_up_are_the_step_of_all_their_rows), T(what_is_held_is_counted_and_asked_for),
+    T(options_are_read_when_micro_batches_are_opened_and_not_again),
+    T(any_number_of_rows_is_a_step_in_the_same_memory),
+    T(micro_batches_hold_what_their_figures_say),
+    T(weights_are_the_callers_where_rows_do_not_count_alike), T(blobs_of_both_nets_can_be_kept),
+    T(a_step_that_breaks_off_leaves_nothing_behind), T(an_interrupted_step_has_happened_or_not),
+    T(what_can_not_be_split_is_refused_with_its_reason), T(fit_batch_is_exact),
+    T(fit_batch_refuses_what_one_row_does_not_fit_and_says_what_would_do),
+    T(forecasts_and_searches_allocate_no_tensor), T(micro_batches_are_as_large_as_fits),
+    T(gradients_are_accumulated_by_scopes));
 }

@@ -1,5 +1,6 @@
-/* test_api_picture.c: pictures as users of the C API get them: DOT that Graphviz takes, SVG that is well formed and to scale,
- * workspaces as rows and tables. Texts are read back here, line by line, as a stranger would. */
+/* test_api_picture.c: pictures as users of the C API get them: DOT that Graphviz takes, SVG that is
+ * well formed and to scale, workspaces as rows and tables. Texts are read back here, line by line,
+ * as a stranger would. */
 #include "check.h"
 
 #include <locale.h>
@@ -7,17 +8,20 @@
 #include <unistd.h>
 
 static const char deep_text[] =
-  "net deep\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Sigmoid(b)\nd = Tanh(c)\ne = Relu(d)\ny = Tanh(e)\noutputs y\n";
+  "net deep\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Sigmoid(b)\nd = Tanh(c)\ne = "
+  "Relu(d)\ny = Tanh(e)\noutputs y\n";
 
 /* A training step whose values differ in size, so that places are reused in part. */
 static const char net_text[] =
   "net mlp\ninput x f32 (16,64)\ninput label i32 (16)\ninput lr f32 (1)\n"
   "param w1 f32 (128,64) = Xavier\nparam w2 f32 (32,128) = Xavier\nparam w3 f32 (8,32) = Xavier\n"
-  "a = FC(x, w1)\nb = Tanh(a)\nc = FC(b, w2)\nd = Sigmoid(c)\nscore = FC(d, w3)\nloss = SoftmaxCrossEntropy(score, label)\n"
+  "a = FC(x, w1)\nb = Tanh(a)\nc = FC(b, w2)\nd = Sigmoid(c)\nscore = FC(d, w3)\nloss = "
+  "SoftmaxCrossEntropy(score, label)\n"
   "outputs loss\n";
 
 static const char control_text[] =
-  "net control\ninput x f32 (4)\ninput flag bool ()\nparam w f32 (4) = Constant { value = 1 }\nh = Mul(x, w)\n"
+  "net control\ninput x f32 (4)\ninput flag bool ()\nparam w f32 (4) = Constant { value = 1 }\nh = "
+  "Mul(x, w)\n"
   "subnet yes\n  r = Relu(h)\n  takes h\n  gives r\nend\n"
   "subnet no\n  s = Add(h, h)\n  t = Tanh(s)\n  takes h\n  gives t\nend\n"
   "z = If(flag, h) { then_net = yes, else_net = no }\nloss = Sum(z)\noutputs loss\n";
@@ -36,7 +40,8 @@ static neap_net *training_net(const char *text) {
 
 static neap_net *mlp(void) {
   neap_net *net = training_net(net_text);
-  for (int i = 1; i <= 3; i++) CHECK_OK(neap_net_add_text(net, &error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
+  for (int i = 1; i <= 3; i++)
+    CHECK_OK(neap_net_add_text(net, &error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
   return net;
 }
 
@@ -46,7 +51,7 @@ static int count(const char *text, const char *what) {
   return n;
 }
 
-/* ---- DOT -------------------------------------------------------------------------------------------------------- */
+/* ---- DOT ------------------------------------------------------------------------------------- */
 
 /* Braces balance outside of quotes, and quotes are closed. */
 static void check_balance(const char *text) {
@@ -81,7 +86,8 @@ static void check_dot(const char *text) {
 /* Lines of the outermost graph that declare ops (`letter` o) or values (v). */
 static int count_nodes(const char *text, char letter) {
   int n = 0;
-  for (const char *line = text; line != NULL; line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL) {
+  for (const char *line = text; line != NULL;
+       line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL) {
     int number, end = 0;
     char start[8] = {' ', ' ', letter, '%', 'd', '%', 'n', '\0'};
     if (sscanf(line, start, &number, &end) == 1 && strncmp(line + end, " [", 2) == 0) n++;
@@ -98,9 +104,12 @@ typedef struct painted {
 /* Transient values of a plan's drawing, those of subnets too. */
 static int read_painted(const char *text, painted *list) {
   int n = 0;
-  for (const char *at = strstr(text, "fillcolor=\"#"); at != NULL; at = strstr(at + 1, "fillcolor=\"#")) {
+  for (const char *at = strstr(text, "fillcolor=\"#"); at != NULL;
+       at = strstr(at + 1, "fillcolor=\"#")) {
     painted p;
-    if (sscanf(at, "fillcolor=\"#%6x\" tooltip=\"offset %zu,", &p.colour, &p.offset) == 2 && n < MOST_VALUES) list[n++] = p;
+    if (sscanf(at, "fillcolor=\"#%6x\" tooltip=\"offset %zu,", &p.colour, &p.offset) == 2 &&
+        n < MOST_VALUES)
+      list[n++] = p;
   }
   return n;
 }
@@ -128,7 +137,8 @@ TEST(a_plan_is_drawn_with_one_colour_a_place_whatever_the_policy) {
   static painted list[MOST_VALUES];
   for (int i = 0; i < 14; i++) {
     neap_net *net = i % 2 == 0 ? mlp() : training_net(control_text);
-    neap_options options = {.policy = policy[i / 2 % 4], .executor = i >= 8 ? "dag" : NULL /* pool needs simple */};
+    neap_options options = {.policy = policy[i / 2 % 4],
+                            .executor = i >= 8 ? "dag" : NULL /* pool needs simple */};
     neap_figures figures;
     char *text = NULL;
     CHECK_OK(neap_net_plan_dot(net, &options, &text, &error));
@@ -154,19 +164,21 @@ TEST(subnets_are_clusters_joined_to_what_they_take_and_give) {
   neap_net *net = training_net(control_text);
   char *text = NULL;
   for (int planned = 0; planned < 2; planned++) {
-    CHECK_OK(planned ? neap_net_plan_dot(net, NULL, &text, &error) : neap_net_dot(net, &text, &error));
+    CHECK_OK(planned ? neap_net_plan_dot(net, NULL, &text, &error)
+                     : neap_net_dot(net, &text, &error));
     check_dot(text);
     CHECK_EQ(count(text, "subgraph cluster_"), 4); /* two branches, forward and backward */
     CHECK_EQ(count(text, "label=\"then_net of "), 2);
     CHECK_EQ(count(text, ", backward\""), 2);
-    /* Forward: each branch takes h and gives z. Backward: each takes h and the gradient, and gives h's gradient. */
+    /* Forward: each branch takes h and gives z. Backward: each takes h and the gradient, and gives
+     * h's gradient. */
     CHECK_EQ(count(text, "[style=dashed"), 2 * 2 + 2 * 3);
     neap_free(text);
   }
   neap_net_free(net);
 }
 
-/* ---- SVG -------------------------------------------------------------------------------------------------------- */
+/* ---- SVG ------------------------------------------------------------------------------------- */
 
 /* Every tag is closed by its own name, nothing is left open, and no bare < or & is in the text. */
 static void check_xml(const char *text) {
@@ -174,12 +186,13 @@ static void check_xml(const char *text) {
   int depth = 0;
   for (const char *c = text; *c != '\0'; c++) {
     if (*c == '&')
-      CHECK(strncmp(c, "&amp;", 5) == 0 || strncmp(c, "&lt;", 4) == 0 || strncmp(c, "&gt;", 4) == 0 ||
-            strncmp(c, "&quot;", 6) == 0);
+      CHECK(strncmp(c, "&amp;", 5) == 0 || strncmp(c, "&lt;", 4) == 0 ||
+            strncmp(c, "&gt;", 4) == 0 || strncmp(c, "&quot;", 6) == 0);
     if (*c != '<') continue;
     const char *end = strchr(c, '>');
     char name[32] = "";
-    CHECK(end != NULL && (sscanf(c + 1, "%31[a-zA-Z]", name) == 1 || sscanf(c + 1, "/%31[a-zA-Z]", name) == 1));
+    CHECK(end != NULL &&
+          (sscanf(c + 1, "%31[a-zA-Z]", name) == 1 || sscanf(c + 1, "/%31[a-zA-Z]", name) == 1));
     if (end == NULL || name[0] == '\0') return;
     if (c[1] == '/') {
       CHECK(depth > 0 && strcmp(open[depth - 1], name) == 0);
@@ -203,8 +216,8 @@ static int read_boxes(const char *text, rect *list) {
   for (const char *at = strstr(text, "<rect "); at != NULL; at = strstr(at + 1, "<rect ")) {
     rect r;
     char fill[8] = "";
-    if (sscanf(at, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\" fill=\"%4[hsl(]", &r.x, &r.y, &r.width, &r.height,
-               fill) == 5 &&
+    if (sscanf(at, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\" fill=\"%4[hsl(]", &r.x,
+               &r.y, &r.width, &r.height, fill) == 5 &&
         strcmp(fill, "hsl(") == 0 && n < MOST_VALUES)
       list[n++] = r;
   }
@@ -217,9 +230,11 @@ TEST(a_plan_as_svg_has_one_box_a_storage_that_overlaps_no_other) {
   for (int i = 0; i < 14; i++) {
     neap_net *net = i % 2 == 0 ? mlp() : training_net(control_text);
     char *text = NULL;
-    CHECK_OK(neap_net_plan_svg(
-      net, &(neap_options){.policy = policy[i / 2 % 4], .executor = i >= 8 ? "dag" : NULL /* pool needs simple */}, &text,
-      &error));
+    CHECK_OK(
+      neap_net_plan_svg(net,
+                        &(neap_options){.policy = policy[i / 2 % 4],
+                                        .executor = i >= 8 ? "dag" : NULL /* pool needs simple */},
+                        &text, &error));
     if (text == NULL) continue;
     check_xml(text);
     int n = read_boxes(text, list);
@@ -229,8 +244,10 @@ TEST(a_plan_as_svg_has_one_box_a_storage_that_overlaps_no_other) {
     CHECK_EQ(count(text, "class=\"peak\""), 1);
     for (int a = 0; a < n; a++)
       for (int b = 0; b < a; b++)
-        CHECK(list[a].x + list[a].width < list[b].x + 0.1 || list[b].x + list[b].width < list[a].x + 0.1 ||
-              list[a].y + list[a].height < list[b].y + 0.1 || list[b].y + list[b].height < list[a].y + 0.1);
+        CHECK(list[a].x + list[a].width < list[b].x + 0.1 ||
+              list[b].x + list[b].width < list[a].x + 0.1 ||
+              list[a].y + list[a].height < list[b].y + 0.1 ||
+              list[b].y + list[b].height < list[a].y + 0.1);
     neap_free(text);
     neap_net_free(net);
   }
@@ -252,7 +269,8 @@ TEST(members_of_a_storage_are_one_box_that_names_them_all) {
 
 TEST(names_are_escaped) {
   static const char odd_text[] =
-    "net q<r>&s\ninput x\\<1>&2 f32 (4,8)\na&b<c> = Relu(x\\<1>&2)\nµ…é = Tanh(a&b<c>)\ny = Exp(µ…é)\noutputs y\n";
+    "net q<r>&s\ninput x\\<1>&2 f32 (4,8)\na&b<c> = Relu(x\\<1>&2)\nµ…é = Tanh(a&b<c>)\ny = "
+    "Exp(µ…é)\noutputs y\n";
   neap_net *net = read_net(odd_text);
   char *text = NULL;
   CHECK_OK(neap_net_dot(net, &text, &error));
@@ -286,7 +304,8 @@ TEST(a_net_without_ops_or_arena_is_drawn_too) {
 static bool use_comma(const char *directory) {
   if (setlocale(LC_NUMERIC, "de_DE.UTF-8") != NULL) return true;
   char command[200];
-  snprintf(command, sizeof command, "localedef --no-archive -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1", directory);
+  snprintf(command, sizeof command,
+           "localedef --no-archive -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1", directory);
   if (system(command) != 0) return false;
   setenv("LOCPATH", directory, 1);
   return setlocale(LC_NUMERIC, "de_DE.UTF-8") != NULL;
@@ -315,7 +334,7 @@ TEST(pictures_do_not_depend_on_the_locale) {
   if (!has_comma) SKIP("no locale with a decimal comma is installed");
 }
 
-/* ---- sessions and workspaces ------------------------------------------------------------------------------------ */
+/* ---- sessions and workspaces ----------------------------------------------------------------- */
 
 /* A session of the net in a new workspace, with its inputs written, not yet run. */
 static neap_session *open_deep(neap_workspace **ws, neap_net *net, const neap_options *options) {
@@ -370,7 +389,8 @@ TEST(a_workspace_lists_every_blob_with_its_bytes_and_life) {
   CHECK_OK(neap_session_run(session, &error));
   CHECK_OK(neap_workspace_blobs(ws, &row, &n, &error));
   CHECK_EQ(n, 8); /* x, y, a to e, note */
-  const neap_blob_row *x = row_named(row, n, "x"), *c = row_named(row, n, "c"), *note = row_named(row, n, "note");
+  const neap_blob_row *x = row_named(row, n, "x"), *c = row_named(row, n, "c"),
+                      *note = row_named(row, n, "note");
   CHECK(strcmp(x->kind, "tensor") == 0 && strcmp(x->region, "io") == 0);
   CHECK(strcmp(c->role, "activation") == 0);
   CHECK(x->dtype == NEAP_DTYPE_F32 && x->n_dim == 2 && x->dim[0] == 4 && x->dim[1] == 8);
@@ -379,18 +399,22 @@ TEST(a_workspace_lists_every_blob_with_its_bytes_and_life) {
   CHECK(strcmp(c->kind, "transient") == 0 && strcmp(c->region, "arena") == 0);
   CHECK_EQ(c->bytes, 128);
   CHECK(c->first_step == 2 && c->last_step == 3);
-  CHECK(strcmp(note->kind, "string") == 0 && note->bytes == 5 && note->dtype == NEAP_DTYPE_NONE && note->n_dim == 0);
+  CHECK(strcmp(note->kind, "string") == 0 && note->bytes == 5 && note->dtype == NEAP_DTYPE_NONE &&
+        note->n_dim == 0);
   CHECK_EQ(note->first_step, NEAP_NO_STEP);
   neap_free(row);
 
   char *table = NULL;
   CHECK_OK(neap_workspace_table(ws, &table, &error));
   CHECK_EQ(count(table, "\n"), 10); /* a head, a line a blob, the total */
-  CHECK(strstr(table, "before-1") != NULL && strstr(table, "3-4") != NULL && strstr(table, "261 B") != NULL); /* x, y, note */
+  /* x, y, note */
+  CHECK(strstr(table, "before-1") != NULL && strstr(table, "3-4") != NULL &&
+        strstr(table, "261 B") != NULL);
   CHECK_EQ(count(table, "█"), 141); /* 20 for each of seven of 128 B, one for the note */
   neap_free(table);
 
-  CHECK_OK(neap_workspace_open_child(ws, 1, (const char *const[]){"seen"}, (const char *const[]){"x"}, &child, &error));
+  CHECK_OK(neap_workspace_open_child(ws, 1, (const char *const[]){"seen"},
+                                     (const char *const[]){"x"}, &child, &error));
   CHECK_OK(neap_workspace_blobs(child, &row, &n, &error));
   CHECK_EQ(n, 1);
   CHECK(row[0].borrowed && strcmp(row[0].name, "seen") == 0 && row[0].bytes == 128);
@@ -421,16 +445,19 @@ TEST(rows_outlive_their_workspace_and_an_empty_one_has_none) {
 }
 
 TEST(a_workspace_is_drawn_with_the_program_used_last_and_its_other_blobs) {
-  neap_net *net = read_net(deep_text), *small = read_net("net small\ninput x f32 (4,8)\np = Relu(x)\nq = Tanh(p)\noutputs q\n");
+  neap_net *net = read_net(deep_text),
+           *small = read_net("net small\ninput x f32 (4,8)\np = Relu(x)\nq = Tanh(p)\noutputs q\n");
   neap_workspace *ws;
   neap_session *session = open_deep(&ws, net, NULL), *second = NULL;
   char *text = NULL;
-  CHECK_OK(neap_workspace_write(ws, "kept&", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){1, 2}, &error));
+  CHECK_OK(
+    neap_workspace_write(ws, "kept&", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){1, 2}, &error));
   CHECK_OK(neap_workspace_svg(ws, &text, &error)); /* made, not yet run */
   check_xml(text);
   CHECK(strstr(text, ">deep, inference") != NULL);
   CHECK_EQ(count(text, "class=\"other\""), 1);
-  CHECK(strstr(text, "other blobs") != NULL && strstr(text, "<title>kept&amp;\n8 B</title>") != NULL);
+  CHECK(strstr(text, "other blobs") != NULL &&
+        strstr(text, "<title>kept&amp;\n8 B</title>") != NULL);
   neap_free(text);
   CHECK_OK(neap_session_open(ws, small, NULL, &second, &error));
   CHECK_OK(neap_workspace_svg(ws, &text, &error));
@@ -454,12 +481,13 @@ TEST(a_workspace_is_drawn_with_the_program_used_last_and_its_other_blobs) {
   neap_net_free(small);
 }
 
-/* ---- what goes wrong -------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong ------------------------------------------------------------------------- */
 
 TEST(wrong_options_and_paths_are_errors_that_leave_everything_as_it_was) {
   neap_net *net = read_net(deep_text);
   char *text = NULL;
-  CHECK_FAILS(neap_net_plan_dot(net, &(neap_options){.policy = "best"}, &text, &error), NEAP_ARGUMENT, "best");
+  CHECK_FAILS(neap_net_plan_dot(net, &(neap_options){.policy = "best"}, &text, &error),
+              NEAP_ARGUMENT, "best");
   CHECK_FAILS(neap_net_plan_svg(net, &(neap_options){.budget = 1}, &text, &error), NEAP_BUDGET, "");
   CHECK(text == NULL);
   CHECK_FAILS(neap_text_save("x", "/nowhere/at/all.svg", &error), NEAP_IO, "/nowhere/at/all.svg");
@@ -480,13 +508,15 @@ TEST(wrong_options_and_paths_are_errors_that_leave_everything_as_it_was) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(
-    argc, argv, T(a_net_is_drawn_with_one_node_an_op_and_its_backward),
-    T(a_plan_is_drawn_with_one_colour_a_place_whatever_the_policy), T(subnets_are_clusters_joined_to_what_they_take_and_give),
-    T(a_plan_as_svg_has_one_box_a_storage_that_overlaps_no_other), T(members_of_a_storage_are_one_box_that_names_them_all),
-    T(names_are_escaped), T(a_net_without_ops_or_arena_is_drawn_too), T(pictures_do_not_depend_on_the_locale),
-    T(a_session_is_drawn_as_its_forecast), T(a_workspace_lists_every_blob_with_its_bytes_and_life),
-    T(rows_outlive_their_workspace_and_an_empty_one_has_none),
-    T(a_workspace_is_drawn_with_the_program_used_last_and_its_other_blobs),
-    T(wrong_options_and_paths_are_errors_that_leave_everything_as_it_was));
+  return RUN(argc, argv, T(a_net_is_drawn_with_one_node_an_op_and_its_backward),
+             T(a_plan_is_drawn_with_one_colour_a_place_whatever_the_policy),
+             T(subnets_are_clusters_joined_to_what_they_take_and_give),
+             T(a_plan_as_svg_has_one_box_a_storage_that_overlaps_no_other),
+             T(members_of_a_storage_are_one_box_that_names_them_all), T(names_are_escaped),
+             T(a_net_without_ops_or_arena_is_drawn_too), T(pictures_do_not_depend_on_the_locale),
+             T(a_session_is_drawn_as_its_forecast),
+             T(a_workspace_lists_every_blob_with_its_bytes_and_life),
+             T(rows_outlive_their_workspace_and_an_empty_one_has_none),
+             T(a_workspace_is_drawn_with_the_program_used_last_and_its_other_blobs),
+             T(wrong_options_and_paths_are_errors_that_leave_everything_as_it_was));
 }

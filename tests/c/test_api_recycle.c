@@ -1,5 +1,6 @@
-/* test_api_recycle.c: memonger from C, by neap.h alone: names recycled under options, Frees, estimates, live ranges,
- * assignments, renaming, comparing. Every planned net is run and its bits compared with those of the unplanned one. */
+/* test_api_recycle.c: memonger from C, by neap.h alone: names recycled under options, Frees,
+ * estimates, live ranges, assignments, renaming, comparing. Every planned net is run and its bits
+ * compared with those of the unplanned one. */
 #include "check.h"
 #include "neap.h"
 
@@ -27,7 +28,8 @@ static const char chain_text[] =
 static const char wide_text[] =
   "net wide\ninput x f32 (4,8)\n"
   "a1 = Relu(x)\na2 = Tanh(x)\na3 = Sigmoid(x)\na4 = Exp(x)\n"
-  "s1 = Sum(a1) { axes = {0, 1} }\ns2 = Sum(a2) { axes = {0, 1} }\ns3 = Sum(a3) { axes = {0, 1} }\ns4 = Sum(a4) { axes = {0, 1} "
+  "s1 = Sum(a1) { axes = {0, 1} }\ns2 = Sum(a2) { axes = {0, 1} }\ns3 = Sum(a3) { axes = {0, 1} "
+  "}\ns4 = Sum(a4) { axes = {0, 1} "
   "}\n"
   "t1 = Add(s1, s2)\nt2 = Add(s3, s4)\ny = Add(t1, t2)\noutputs y\n";
 
@@ -35,11 +37,13 @@ static const char wide_text[] =
 static neap_net *trained(const char *middle) {
   neap_net *net = NULL;
   CHECK_OK(neap_net_new("trained", &net, &error));
-  CHECK_OK(neap_net_add_text(net, &error,
-                             "input x f32 (4,8)\ninput label i32 (4)\ninput c f32 (1)\nparam w f32 (8,8) = Xavier\n"
-                             "h1 = Tanh(x)\nh2 = Relu(h1)\nh3 = Tanh(h2)\nh = Copy(h3)\n%s"
-                             "m1 = Tanh(m)\nm2 = Relu(m1)\nm3 = Copy(m2)\nloss = SoftmaxCrossEntropy(m3, label)\noutputs loss\n",
-                             middle));
+  CHECK_OK(neap_net_add_text(
+    net, &error,
+    "input x f32 (4,8)\ninput label i32 (4)\ninput c f32 (1)\nparam w f32 (8,8) = Xavier\n"
+    "h1 = Tanh(x)\nh2 = Relu(h1)\nh3 = Tanh(h2)\nh = Copy(h3)\n%s"
+    "m1 = Tanh(m)\nm2 = Relu(m1)\nm3 = Copy(m2)\nloss = SoftmaxCrossEntropy(m3, label)\noutputs "
+    "loss\n",
+    middle));
   CHECK_OK(neap_net_add_gradient(net, "loss", 0, NULL, NULL, NULL, &error));
   return net;
 }
@@ -51,7 +55,8 @@ static const char if_text[] =
 
 static const char recurrent_text[] =
   "x3 = Reshape(h) { shape = {2, 2, 8} }\nz = Sum(x3) { axes = {0} }\n"
-  "subnet step\n  input s\n  input r\n  p = MatMul(s, w)\n  q = Add(p, r)\n  o = Tanh(q)\n  takes s, r, w\n  gives o\nend\n"
+  "subnet step\n  input s\n  input r\n  p = MatMul(s, w)\n  q = Add(p, r)\n  o = Tanh(q)\n  takes "
+  "s, r, w\n  gives o\nend\n"
   "last = Recurrent(z, x3, w) { step_net = step, n_state = 1, n_seq = 1 }\n"
   "two = Concat(last, last) { axis = 0 }\nm = Copy(two)\n";
 
@@ -68,7 +73,8 @@ static neap_net *training_chain(void) {
 }
 
 /* One run; `n` floats of blob `name` into `out`. */
-static void run(const neap_net *net, const char *policy, bool dag, const char *name, int64_t n, float *out) {
+static void run(const neap_net *net, const char *policy, bool dag, const char *name, int64_t n,
+                float *out) {
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   float x[32], c = 1;
@@ -78,7 +84,8 @@ static void run(const neap_net *net, const char *policy, bool dag, const char *n
   CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 8}, x, &error));
   CHECK_OK(neap_workspace_write(ws, "label", NEAP_DTYPE_I32, 1, (int64_t[]){4}, label, &error));
   CHECK_OK(neap_workspace_write(ws, "c", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &c, &error));
-  neap_options options = {.policy = policy, .engine = "ref", .executor = dag ? "dag" : NULL, .threads = dag ? 2 : 0};
+  neap_options options = {
+    .policy = policy, .engine = "ref", .executor = dag ? "dag" : NULL, .threads = dag ? 2 : 0};
   CHECK_OK(neap_session_open(ws, net, &options, &session, &error));
   if (session != NULL) {
     CHECK_OK(neap_session_run(session, &error));
@@ -89,8 +96,8 @@ static void run(const neap_net *net, const char *policy, bool dag, const char *n
 }
 
 /* Both nets give the same bits of a blob, the one unplanned, the other under `policy`. */
-static void check_same_run(const neap_net *net, const neap_net *planned, const char *policy, bool dag, const char *name,
-                           int64_t n) {
+static void check_same_run(const neap_net *net, const neap_net *planned, const char *policy,
+                           bool dag, const char *name, int64_t n) {
   float a[64] = {0}, b[64] = {1};
   run(net, "none", dag, name, n, a);
   run(planned, policy, dag, name, n, b);
@@ -120,27 +127,34 @@ static bool same_text(const neap_net *a, const neap_net *b) {
   return same;
 }
 
-/* ---- recycling --------------------------------------------------------------------------------------------------------------- */
+/* ---- recycling ------------------------------------------------------------------------------- */
 
 TEST(gradients_share_and_activations_too_when_asked) {
   neap_net *net = training_chain();
   for (int dag = 0; dag < 2; dag++) {
     neap_recycle_figures all = {0}, gradients = {0};
     neap_net *fewer = NULL, *fewest = NULL;
-    neap_recycle_options o = {
-      .dag = dag, .prefix = "g/", .gradients_only = true, .keep_last = 2, .n_head = 1, .head = NAMES("loss")};
+    neap_recycle_options o = {.dag = dag,
+                              .prefix = "g/",
+                              .gradients_only = true,
+                              .keep_last = 2,
+                              .n_head = 1,
+                              .head = NAMES("loss")};
     CHECK_OK(neap_net_recycle(net, &o, &fewer, &gradients, &error));
     o.gradients_only = false;
     CHECK_OK(neap_net_recycle(net, &o, &fewest, &all, &error));
     CHECK(gradients.n_shared > 0 && all.n_shared > 0);
-    CHECK(all.planned_bytes < gradients.planned_bytes && gradients.planned_bytes < gradients.baseline_bytes);
-    CHECK(all.lower_bound_bytes <= all.planned_bytes && gradients.lower_bound_bytes <= gradients.planned_bytes);
+    CHECK(all.planned_bytes < gradients.planned_bytes &&
+          gradients.planned_bytes < gradients.baseline_bytes);
+    CHECK(all.lower_bound_bytes <= all.planned_bytes &&
+          gradients.lower_bound_bytes <= gradients.planned_bytes);
     CHECK_EQ(all.baseline_bytes, gradients.baseline_bytes);
     CHECK(all.saved > gradients.saved && all.saved < 1);
     CHECK(count_in(fewer, "g/shared_1") > 0);
     /* Activations keep their names in the first; in the second the last two layers do. */
     CHECK(count_in(fewer, "ra = ") == 1 && count_in(fewer, "rb = ") == 1);
-    CHECK(count_in(fewest, "\nc = ") == 1 && count_in(fewest, "\nb = ") == 1 && count_in(fewest, "\na = ") == 0);
+    CHECK(count_in(fewest, "\nc = ") == 1 && count_in(fewest, "\nb = ") == 1 &&
+          count_in(fewest, "\na = ") == 0);
     check_same_run(net, fewer, "name", dag, "w1_grad", 64);
     check_same_run(net, fewest, "name", dag, "w1_grad", 64);
     check_same_run(net, fewest, "name", dag, "loss", 1);
@@ -151,15 +165,21 @@ TEST(gradients_share_and_activations_too_when_asked) {
 
 TEST(who_shares_is_the_callers_choice) {
   neap_net *net = net_of(chain_text), *made = NULL;
-  CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.n_op = 3, .op = (int[]){0, 1, 2}}, &made, NULL, &error));
-  CHECK(count_in(made, "rb = ") == 1 && count_in(made, "rc = ") == 1 && count_in(made, "\na = ") == 0);
+  CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.n_op = 3, .op = (int[]){0, 1, 2}}, &made,
+                            NULL, &error));
+  CHECK(count_in(made, "rb = ") == 1 && count_in(made, "rc = ") == 1 &&
+        count_in(made, "\na = ") == 0);
   neap_net_free(made);
-  CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.n_shareable = 2, .shareable = NAMES("a", "b")}, &made, NULL, &error));
-  CHECK(count_in(made, "ra = ") == 1 && count_in(made, "rb = ") == 1 && count_in(made, "shared_1 = FC") == 2);
+  CHECK_OK(neap_net_recycle(net,
+                            &(neap_recycle_options){.n_shareable = 2, .shareable = NAMES("a", "b")},
+                            &made, NULL, &error));
+  CHECK(count_in(made, "ra = ") == 1 && count_in(made, "rb = ") == 1 &&
+        count_in(made, "shared_1 = FC") == 2);
   check_same_run(net, made, "name", false, "loss", 1);
   neap_net_free(made);
-  CHECK_OK(
-    neap_net_recycle(net, &(neap_recycle_options){.n_dont_share = 2, .dont_share = NAMES("a", "rb")}, &made, NULL, &error));
+  CHECK_OK(neap_net_recycle(
+    net, &(neap_recycle_options){.n_dont_share = 2, .dont_share = NAMES("a", "rb")}, &made, NULL,
+    &error));
   CHECK(count_in(made, "\na = ") == 1 && count_in(made, "rb = ") == 1);
   neap_net_free(made);
   neap_net_free(net);
@@ -169,17 +189,25 @@ TEST(wrong_options_say_what_and_leave_everything) {
   neap_net *net = training_chain(), *made = NULL;
   char *before = NULL, *after = NULL;
   CHECK_OK(neap_net_text(net, &before, &error));
-  CHECK_FAILS(neap_net_recycle(net, &(neap_recycle_options){.n_dont_share = 1, .dont_share = NAMES("los")}, &made, NULL, &error),
-              NEAP_NAME, "dont_share: blob \"los\" is not defined here, did you mean \"loss\"");
-  CHECK_FAILS(neap_net_recycle(net, &(neap_recycle_options){.n_shareable = 1, .shareable = NAMES("zz")}, &made, NULL, &error),
-              NEAP_NAME, "shareable");
-  CHECK_FAILS(neap_net_recycle(net, &(neap_recycle_options){.n_head = 1, .head = NAMES("zz")}, &made, NULL, &error), NEAP_NAME,
-              "head");
-  CHECK_FAILS(neap_net_recycle(net, &(neap_recycle_options){.n_op = 1, .op = (int[]){9999}}, &made, NULL, &error), NEAP_ARGUMENT,
-              "got number 10000");
-  CHECK_FAILS(neap_net_recycle(net, &(neap_recycle_options){.order = "shortest"}, &made, NULL, &error), NEAP_ARGUMENT,
-              "got \"shortest\"");
-  CHECK_FAILS(neap_net_release_when_used(net, 1, NAMES("zz"), &made, NULL, &error), NEAP_NAME, "zz");
+  CHECK_FAILS(
+    neap_net_recycle(net, &(neap_recycle_options){.n_dont_share = 1, .dont_share = NAMES("los")},
+                     &made, NULL, &error),
+    NEAP_NAME, "dont_share: blob \"los\" is not defined here, did you mean \"loss\"");
+  CHECK_FAILS(
+    neap_net_recycle(net, &(neap_recycle_options){.n_shareable = 1, .shareable = NAMES("zz")},
+                     &made, NULL, &error),
+    NEAP_NAME, "shareable");
+  CHECK_FAILS(neap_net_recycle(net, &(neap_recycle_options){.n_head = 1, .head = NAMES("zz")},
+                               &made, NULL, &error),
+              NEAP_NAME, "head");
+  CHECK_FAILS(neap_net_recycle(net, &(neap_recycle_options){.n_op = 1, .op = (int[]){9999}}, &made,
+                               NULL, &error),
+              NEAP_ARGUMENT, "got number 10000");
+  CHECK_FAILS(
+    neap_net_recycle(net, &(neap_recycle_options){.order = "shortest"}, &made, NULL, &error),
+    NEAP_ARGUMENT, "got \"shortest\"");
+  CHECK_FAILS(neap_net_release_when_used(net, 1, NAMES("zz"), &made, NULL, &error), NEAP_NAME,
+              "zz");
   CHECK(made == NULL);
   CHECK_OK(neap_net_text(net, &after, &error));
   CHECK_EQ(strcmp(before, after), 0);
@@ -192,7 +220,8 @@ TEST(another_order_needs_fewer_bytes_and_computes_the_same) {
   neap_recycle_figures a = {0}, b = {0};
   int order[16], seen[16] = {0};
   CHECK_OK(neap_net_recycle(net, NULL, &plain, &a, &error));
-  CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.order = "least_memory"}, &least, &b, &error));
+  CHECK_OK(
+    neap_net_recycle(net, &(neap_recycle_options){.order = "least_memory"}, &least, &b, &error));
   CHECK(b.planned_bytes < a.planned_bytes);
   check_same_run(net, plain, "name", false, "y", 1);
   check_same_run(net, least, "name", false, "y", 1);
@@ -215,7 +244,8 @@ TEST(an_exact_search_ends_the_same_way_in_every_run) {
     CHECK_OK(neap_net_recycle(net, &o, &a, &first, &error));
     CHECK_OK(neap_net_recycle(net, &o, &b, &second, &error));
     CHECK(same_text(a, b));
-    CHECK(first.planned_bytes <= greedy.planned_bytes && first.lower_bound_bytes <= first.planned_bytes);
+    CHECK(first.planned_bytes <= greedy.planned_bytes &&
+          first.lower_bound_bytes <= first.planned_bytes);
     CHECK_EQ(first.proved, second.proved);
     neap_net_free(a), neap_net_free(b), neap_net_free(c);
   }
@@ -229,13 +259,15 @@ TEST(training_through_subnets_shares_too) {
     for (int dag = 0; dag < 2; dag++) {
       neap_net *planned = NULL, *again = NULL;
       neap_recycle_figures figures = {0};
-      CHECK_OK(neap_net_recycle(net, &(neap_recycle_options){.dag = dag}, &planned, &figures, &error));
+      CHECK_OK(
+        neap_net_recycle(net, &(neap_recycle_options){.dag = dag}, &planned, &figures, &error));
       CHECK(figures.n_shared > 0 && figures.planned_bytes < figures.baseline_bytes);
       CHECK(figures.lower_bound_bytes <= figures.planned_bytes);
       check_same_run(net, planned, "name", dag, "w_grad", 64);
       check_same_run(net, planned, "offset", dag, "w_grad", 64);
       check_same_run(net, planned, "name", dag, "loss", 1);
-      CHECK_OK(neap_net_recycle(planned, &(neap_recycle_options){.dag = dag}, &again, NULL, &error));
+      CHECK_OK(
+        neap_net_recycle(planned, &(neap_recycle_options){.dag = dag}, &again, NULL, &error));
       check_same_run(net, again, "name", dag, "w_grad", 64);
       neap_net_free(planned), neap_net_free(again);
     }
@@ -243,11 +275,13 @@ TEST(training_through_subnets_shares_too) {
   }
 }
 
-/* A chain has one order, so that a dag asks for no more names than the definition order does, however long the chain. */
+/* A chain has one order, so that a dag asks for no more names than the definition order does,
+ * however long the chain. */
 TEST(a_chain_of_any_length_shares_as_much_in_a_dag) {
   for (int n_op = 60; n_op < 70; n_op++) {
     neap_net *net = net_of("net long\ninput x f32 (4,8)\na0 = Tanh(x)\n"), *planned = NULL;
-    for (int i = 1; i < n_op; i++) CHECK_OK(neap_net_add_text(net, &error, "a%d = Tanh(a%d)\n", i, i - 1));
+    for (int i = 1; i < n_op; i++)
+      CHECK_OK(neap_net_add_text(net, &error, "a%d = Tanh(a%d)\n", i, i - 1));
     neap_recycle_figures figures[2] = {0};
     for (int dag = 0; dag < 2; dag++) {
       neap_recycle_options o = {.dag = dag};
@@ -283,23 +317,29 @@ static void check_refused(const char *line, neap_status status, const char *word
 }
 
 TEST(a_backward_op_that_does_not_fit_its_loop_is_refused) {
-  check_refused(" = LoopGradient(two.grad) { wrt = {2} } as g back nobody", NEAP_GRAPH, "no loop \"nobody\"");
+  check_refused(" = LoopGradient(two.grad) { wrt = {2} } as g back nobody", NEAP_GRAPH,
+                "no loop \"nobody\"");
   check_refused(" = LoopGradient(two.grad) { wrt = {2} } as g back _", NEAP_GRAPH, "no loop");
   check_refused(" = LoopGradient(z) { wrt = {9} } as g back last", NEAP_ATTRIBUTE, "no input 9");
-  check_refused(" = LoopGradient(z) { wrt = {0, 2} } as g back last", NEAP_GRAPH, "gives 2 gradients");
-  check_refused(" = LoopGradient(z, h1) { wrt = {2} } as g back last", NEAP_GRAPH, "\"h1\" is not what the loop was given");
-  check_refused(" = LoopGradient(z, last) { wrt = {2} } as g back last", NEAP_GRAPH, "\"last\" is not what the loop was given");
-  check_refused(" = LoopGradient(z, x) { wrt = {2} } as g back last", NEAP_GRAPH, "\"x\" is not what the loop was given");
+  check_refused(" = LoopGradient(z) { wrt = {0, 2} } as g back last", NEAP_GRAPH,
+                "gives 2 gradients");
+  check_refused(" = LoopGradient(z, h1) { wrt = {2} } as g back last", NEAP_GRAPH,
+                "\"h1\" is not what the loop was given");
+  check_refused(" = LoopGradient(z, last) { wrt = {2} } as g back last", NEAP_GRAPH,
+                "\"last\" is not what the loop was given");
+  check_refused(" = LoopGradient(z, x) { wrt = {2} } as g back last", NEAP_GRAPH,
+                "\"x\" is not what the loop was given");
   check_refused(" = LoopGradient(h) { wrt = {2} } as g back last", NEAP_SHAPE,
                 "the gradient of result 1 has another type than the result");
   check_refused(" = LoopGradient(z) { wrt = {2} } as g back z", NEAP_GRAPH, "expects a loop");
 }
 
-/* ---- Free and estimates ------------------------------------------------------------------------------------------------------- */
+/* ---- Free and estimates ---------------------------------------------------------------------- */
 
 TEST(one_free_stands_behind_each_last_reader) {
-  neap_net *net =
-    net_of("net f\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Add(a, b)\nv = Alias(c)\ny = Exp(v)\noutputs y\n");
+  neap_net *net = net_of(
+    "net f\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Add(a, b)\nv = Alias(c)\ny = "
+    "Exp(v)\noutputs y\n");
   neap_net *released = NULL, *kept = NULL, *again = NULL;
   int n = -1;
   CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, &n, &error));
@@ -330,13 +370,16 @@ TEST(a_backward_pass_is_written_out_and_freed) {
 }
 
 TEST(an_estimate_counts_what_is_made_and_what_free_gives_back) {
-  neap_net *net = net_of("net f\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\ny = Relu(b)\noutputs y\n"), *released = NULL;
+  neap_net *net =
+             net_of("net f\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\ny = Relu(b)\noutputs y\n"),
+           *released = NULL;
   neap_memory_estimate e;
   CHECK_OK(neap_net_estimate_memory(1, (const neap_net *[]){net}, NULL, &e, &error));
   CHECK_EQ(e.total_bytes, 3 * 128);
   CHECK_EQ(e.high_bytes, 3 * 128);
   CHECK_EQ(e.n_type, 2);
-  CHECK(strcmp(e.by_type[0].type, "Relu") == 0 && e.by_type[0].bytes == 256 && e.by_type[1].bytes == 128);
+  CHECK(strcmp(e.by_type[0].type, "Relu") == 0 && e.by_type[0].bytes == 256 &&
+        e.by_type[1].bytes == 128);
   neap_free(e.by_type);
   CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, NULL, &error));
   CHECK_OK(neap_net_estimate_memory(2, (const neap_net *[]){released, net}, NULL, &e, &error));
@@ -349,10 +392,11 @@ TEST(an_estimate_counts_what_is_made_and_what_free_gives_back) {
   neap_net_free(net), neap_net_free(released);
 }
 
-/* ---- ranges and assignments ---------------------------------------------------------------------------------------------------- */
+/* ---- ranges and assignments ------------------------------------------------------------------ */
 
 TEST(live_ranges_are_the_planners) {
-  neap_net *net = net_of("net f\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Add(a, b)\ny = Exp(c)\noutputs y\n");
+  neap_net *net = net_of(
+    "net f\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\nc = Add(a, b)\ny = Exp(c)\noutputs y\n");
   neap_live_range *range = NULL;
   int n = 0;
   CHECK_OK(neap_net_live_ranges(net, &range, &n, &error));
@@ -361,7 +405,11 @@ TEST(live_ranges_are_the_planners) {
     const char *name;
     int first, last;
     bool fixed;
-  } want[] = {{"x", -1, 0, true}, {"a", 0, 2, false}, {"b", 1, 2, false}, {"c", 2, 3, false}, {"y", 3, 3, true}};
+  } want[] = {{"x", -1, 0, true},
+              {"a", 0, 2, false},
+              {"b", 1, 2, false},
+              {"c", 2, 3, false},
+              {"y", 3, 3, true}};
   for (int i = 0; i < n && i < 5; i++) {
     CHECK_EQ(strcmp(range[i].name, want[i].name), 0);
     CHECK_EQ(range[i].first, want[i].first);
@@ -375,8 +423,9 @@ TEST(live_ranges_are_the_planners) {
 }
 
 TEST(interference_is_who_reads_what_who_wrote) {
-  neap_net *net =
-    net_of("net f\ninput x f32 (2)\na = Relu(x) as o1\na = Tanh(a) as o2\nb = Exp(x) as o3\ny = Add(a, b) as o4\noutputs y\n");
+  neap_net *net = net_of(
+    "net f\ninput x f32 (2)\na = Relu(x) as o1\na = Tanh(a) as o2\nb = Exp(x) as o3\ny = Add(a, b) "
+    "as o4\noutputs y\n");
   int n = 0, (*pair)[2] = NULL;
   const int want[][2] = {{0, 1}, {0, 3}, {1, 3}, {2, 3}};
   CHECK_OK(neap_net_interference(net, &n, &pair, &error));
@@ -388,10 +437,11 @@ TEST(interference_is_who_reads_what_who_wrote) {
 
 TEST(an_assignment_is_small_measured_and_verified) {
   /* Put in order of definition, b2 would take b1's slot and b3 a new one of 10. */
-  const neap_assign_item item[] = {{.bytes = 10, .first = 1, .last = 2, .name = "b1"},
-                                   {.bytes = 1, .first = 4, .last = 6, .name = "b2"},
-                                   {.bytes = 10, .first = 5, .last = 6, .name = "b3"},
-                                   {.bytes = (int64_t)1 << 40, .class_id = 1, .first = 7, .last = 7, .name = "big"}};
+  const neap_assign_item item[] = {
+    {.bytes = 10, .first = 1, .last = 2, .name = "b1"},
+    {.bytes = 1, .first = 4, .last = 6, .name = "b2"},
+    {.bytes = 10, .first = 5, .last = 6, .name = "b3"},
+    {.bytes = (int64_t)1 << 40, .class_id = 1, .first = 7, .last = 7, .name = "big"}};
   const neap_assign_options exact = {.exact = true};
   int slot[4];
   neap_assign_figures f = {0}, again = {0};
@@ -409,11 +459,14 @@ TEST(an_assignment_is_small_measured_and_verified) {
   CHECK_OK(neap_assign_verify(4, item, NULL, slot, &error));
   CHECK_OK(neap_assign_measure(4, item, slot, &again, &error));
   CHECK_EQ(again.bytes, f.bytes);
-  CHECK_FAILS(neap_assign_verify(3, item, NULL, (int[]){0, 1, 1}, &error), NEAP_PLAN, "\"b2\" (ops 4 to 6) is alive when \"b3\"");
-  CHECK_FAILS(neap_assign_verify(4, item, NULL, (int[]){0, 1, -1, 0}, &error), NEAP_PLAN, "different classes");
+  CHECK_FAILS(neap_assign_verify(3, item, NULL, (int[]){0, 1, 1}, &error), NEAP_PLAN,
+              "\"b2\" (ops 4 to 6) is alive when \"b3\"");
+  CHECK_FAILS(neap_assign_verify(4, item, NULL, (int[]){0, 1, -1, 0}, &error), NEAP_PLAN,
+              "different classes");
   /* By a matrix: nobody may share with the first. */
   const uint64_t conflict[3] = {6, 1, 1};
-  CHECK_OK(neap_assign(3, item, &(neap_assign_options){.conflict = conflict, .n_word = 1}, slot, &f, &error));
+  CHECK_OK(neap_assign(3, item, &(neap_assign_options){.conflict = conflict, .n_word = 1}, slot, &f,
+                       &error));
   CHECK(slot[0] != slot[1] && slot[1] == slot[2]);
   CHECK_EQ(f.bytes, 20);
   CHECK_OK(neap_assign(0, NULL, NULL, slot, &f, &error));
@@ -423,24 +476,32 @@ TEST(an_assignment_is_small_measured_and_verified) {
 TEST(sizes_that_are_none_are_refused) {
   int slot[2] = {7, 7};
   neap_assign_figures f = {0};
-  const neap_assign_item negative[] = {{.bytes = -1, .name = "n"}}, huge[] = {{.bytes = INT64_MAX}, {.bytes = 1}};
-  CHECK_FAILS(neap_assign(1, negative, NULL, slot, &f, &error), NEAP_ARGUMENT, "\"n\" has -1 bytes");
-  CHECK_FAILS(neap_assign(2, huge, NULL, slot, &f, &error), NEAP_ARGUMENT, "more bytes than can be counted");
+  const neap_assign_item negative[] = {{.bytes = -1, .name = "n"}},
+                         huge[] = {{.bytes = INT64_MAX}, {.bytes = 1}};
+  CHECK_FAILS(neap_assign(1, negative, NULL, slot, &f, &error), NEAP_ARGUMENT,
+              "\"n\" has -1 bytes");
+  CHECK_FAILS(neap_assign(2, huge, NULL, slot, &f, &error), NEAP_ARGUMENT,
+              "more bytes than can be counted");
   CHECK_EQ(slot[0], 7);
   CHECK_FAILS(neap_assign_measure(1, huge, (int[]){3}, &f, &error), NEAP_ARGUMENT, "slot 4");
-  CHECK_FAILS(neap_assign_verify(1, negative, NULL, (int[]){0}, &error), NEAP_ARGUMENT, "\"n\" has -1 bytes");
+  CHECK_FAILS(neap_assign_verify(1, negative, NULL, (int[]){0}, &error), NEAP_ARGUMENT,
+              "\"n\" has -1 bytes");
   CHECK_FAILS(neap_assign_verify(1, huge, NULL, (int[]){3}, &error), NEAP_ARGUMENT, "slot 4");
   const neap_assign_item twice[] = {{.bytes = 1, .first = 1, .last = 1, .name = "t"},
                                     {.bytes = 1, .first = 5, .last = 6, .name = "t"}};
-  CHECK_FAILS(neap_assign_verify(2, twice, NULL, (int[]){0, 1}, &error), NEAP_PLAN, "\"t\" is there twice, in slots 1 and 2");
+  CHECK_FAILS(neap_assign_verify(2, twice, NULL, (int[]){0, 1}, &error), NEAP_PLAN,
+              "\"t\" is there twice, in slots 1 and 2");
 }
 
-/* ---- renaming and comparing ----------------------------------------------------------------------------------------------------- */
+/* ---- renaming and comparing ------------------------------------------------------------------ */
 
 TEST(names_do_not_count_when_nets_are_compared) {
-  neap_net *a = net_of("net f\ninput x f32 (4,8)\np = Tanh(x) as o1\ny = Relu(p) as o2\noutputs y\n");
-  neap_net *in_place = net_of("net f\ninput x f32 (4,8)\np = Tanh(x) as o1\np = Relu(p) as o2\noutputs p\n");
-  neap_net *other = net_of("net f\ninput x f32 (4,8)\np = Tanh(x) as o1\ny = Relu(x) as o2\noutputs y\n");
+  neap_net *a =
+    net_of("net f\ninput x f32 (4,8)\np = Tanh(x) as o1\ny = Relu(p) as o2\noutputs y\n");
+  neap_net *in_place =
+    net_of("net f\ninput x f32 (4,8)\np = Tanh(x) as o1\np = Relu(p) as o2\noutputs p\n");
+  neap_net *other =
+    net_of("net f\ninput x f32 (4,8)\np = Tanh(x) as o1\ny = Relu(x) as o2\noutputs y\n");
   bool same = false;
   char *where = NULL;
   CHECK_OK(neap_net_same(a, in_place, false, &same, &where, &error));
@@ -470,25 +531,31 @@ static void check_told_apart(const char *a_text, const char *b_text, const char 
 }
 
 TEST(captures_that_are_swapped_make_another_net) {
-#define BRANCH(takes, op)                                                                                       \
-  "net f\ninput c f32 (1)\ninput x f32 (2)\np = Relu(x)\nq = Tanh(x)\nsubnet yes\n  r = " op "\n  takes " takes \
-  "\n  gives r\nend\nsubnet no\n  r = Tanh(p)\n  takes " takes                                                  \
-  "\n  gives r\nend\n"                                                                                          \
+#define BRANCH(takes, op)                                                                    \
+  "net f\ninput c f32 (1)\ninput x f32 (2)\np = Relu(x)\nq = Tanh(x)\nsubnet yes\n  r = " op \
+  "\n  takes " takes "\n  gives r\nend\nsubnet no\n  r = Tanh(p)\n  takes " takes            \
+  "\n  gives r\nend\n"                                                                       \
   "y = If(c, p, q) { then_net = yes, else_net = no }\noutputs y\n"
-  check_told_apart(BRANCH("p, q", "Sub(p, q)"), BRANCH("q, p", "Sub(p, q)"), "different ops or operands");
-  check_told_apart(BRANCH("p, q", "Sub(p, q)"), BRANCH("p, q", "Sub(q, p)"), "different ops or operands");
-#define DO(names, idx)                                                                                        \
-  "net f\ninput a f32 (2)\ninput b f32 (2)\ns = CreateScope()\nsubnet body closed\n  input u\n  input v\n"    \
-  "  w = Sub(u, v)\nend\nc, s = Do(a, b, s) { net = body, inner_blobs = {" names "}, outer_blobs_idx = {" idx \
-  "} }\n"                                                                                                     \
+  check_told_apart(BRANCH("p, q", "Sub(p, q)"), BRANCH("q, p", "Sub(p, q)"),
+                   "different ops or operands");
+  check_told_apart(BRANCH("p, q", "Sub(p, q)"), BRANCH("p, q", "Sub(q, p)"),
+                   "different ops or operands");
+#define DO(names, idx)                                                                            \
+  "net f\ninput a f32 (2)\ninput b f32 (2)\ns = CreateScope()\nsubnet body closed\n  input u\n  " \
+  "input v\n"                                                                                     \
+  "  w = Sub(u, v)\nend\nc, s = Do(a, b, s) { net = body, inner_blobs = {" names                  \
+  "}, outer_blobs_idx = {" idx                                                                    \
+  "} }\n"                                                                                         \
   "outputs c\n"
   check_told_apart(DO("u, v, w", "0,1,2"), DO("u, v, w", "1,0,2"), "different ops or operands");
   check_told_apart(DO("u, v, w", "0,1,2"), DO("v, u, w", "0,1,2"), "different ops or operands");
-#define LEAVES(name)                                                                                       \
-  "net f\ninput a f32 (2)\ns = CreateScope()\nsubnet body closed\n  input u\n  " name                      \
-  " = Tanh(u)\n  w = Relu(u)\nend\nc, s = Do(a, s) { net = body, inner_blobs = {u, w}, outer_blobs_idx = " \
+#define LEAVES(name)                                                                     \
+  "net f\ninput a f32 (2)\ns = CreateScope()\nsubnet body closed\n  input u\n  " name    \
+  " = Tanh(u)\n  w = Relu(u)\nend\nc, s = Do(a, s) { net = body, inner_blobs = {u, w}, " \
+  "outer_blobs_idx = "                                                                   \
   "{0,1} }\noutputs c\n"
-  check_told_apart(LEAVES("t"), LEAVES("r"), "other names of a Do's body"); /* a later Do may look for them in its frame */
+  /* a later Do may look for them in its frame */
+  check_told_apart(LEAVES("t"), LEAVES("r"), "other names of a Do's body");
   neap_net *a = net_of(DO("u, v, w", "0,1,2")), *b = net_of(DO("v, u, w", "1,0,2"));
   bool same = false;
   CHECK_OK(neap_net_same(a, b, true, &same, NULL, &error));
@@ -506,19 +573,23 @@ TEST(a_renaming_reaches_subnets_or_is_refused) {
   CHECK(same);
   check_same_run(net, renamed, "offset", false, "w_grad", 64);
   CHECK_FAILS(neap_net_rename(net, 1, NAMES("hh"), NAMES("z"), &none, &error), NEAP_NAME, "hh");
-  CHECK_FAILS(neap_net_rename(net, 1, NAMES("x"), NAMES("label"), &none, &error), NEAP_NAME, "label");
+  CHECK_FAILS(neap_net_rename(net, 1, NAMES("x"), NAMES("label"), &none, &error), NEAP_NAME,
+              "label");
   CHECK(none == NULL);
   neap_net_free(net), neap_net_free(renamed);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(gradients_share_and_activations_too_when_asked), T(who_shares_is_the_callers_choice),
-             T(wrong_options_say_what_and_leave_everything), T(another_order_needs_fewer_bytes_and_computes_the_same),
-             T(an_exact_search_ends_the_same_way_in_every_run), T(training_through_subnets_shares_too),
-             T(a_chain_of_any_length_shares_as_much_in_a_dag), T(a_backward_op_that_does_not_fit_its_loop_is_refused),
-             T(one_free_stands_behind_each_last_reader), T(a_backward_pass_is_written_out_and_freed),
-             T(an_estimate_counts_what_is_made_and_what_free_gives_back), T(live_ranges_are_the_planners),
-             T(interference_is_who_reads_what_who_wrote), T(an_assignment_is_small_measured_and_verified),
-             T(sizes_that_are_none_are_refused), T(names_do_not_count_when_nets_are_compared),
-             T(captures_that_are_swapped_make_another_net), T(a_renaming_reaches_subnets_or_is_refused));
+  return RUN(
+    argc, argv, T(gradients_share_and_activations_too_when_asked),
+    T(who_shares_is_the_callers_choice), T(wrong_options_say_what_and_leave_everything),
+    T(another_order_needs_fewer_bytes_and_computes_the_same),
+    T(an_exact_search_ends_the_same_way_in_every_run), T(training_through_subnets_shares_too),
+    T(a_chain_of_any_length_shares_as_much_in_a_dag),
+    T(a_backward_op_that_does_not_fit_its_loop_is_refused),
+    T(one_free_stands_behind_each_last_reader), T(a_backward_pass_is_written_out_and_freed),
+    T(an_estimate_counts_what_is_made_and_what_free_gives_back), T(live_ranges_are_the_planners),
+    T(interference_is_who_reads_what_who_wrote), T(an_assignment_is_small_measured_and_verified),
+    T(sizes_that_are_none_are_refused), T(names_do_not_count_when_nets_are_compared),
+    T(captures_that_are_swapped_make_another_net), T(a_renaming_reaches_subnets_or_is_refused));
 }

@@ -1,5 +1,6 @@
-/* The public C API and its caller's threads: sessions inside the caller's own parallel region, several at the same time, in a child
- * of fork, and a kernel that a signal ends. This program is linked with libneap.so alone. What could hang is ended by an alarm. */
+/* The public C API and its caller's threads: sessions inside the caller's own parallel region,
+ * several at the same time, in a child of fork, and a kernel that a signal ends. This program is
+ * linked with libneap.so alone. What could hang is ended by an alarm. */
 #include "check.h"
 
 #include <omp.h>
@@ -9,14 +10,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { GIVE_UP_S = 200, N_X = 8 * 3 * 16 * 16, N_W = 16 * 3 * 3 * 3, N_W2 = 16 * 16 * 3 * 3, N_FC = 10 * 16 * 16 * 16 };
+enum {
+  GIVE_UP_S = 200,
+  N_X = 8 * 3 * 16 * 16,
+  N_W = 16 * 3 * 3 * 3,
+  N_W2 = 16 * 16 * 3 * 3,
+  N_FC = 10 * 16 * 16 * 16
+};
 
-/* Kernels of every kind that has threads: convolutions and their gradients, norms, pools, products, loops of our own. */
+/* Kernels of every kind that has threads: convolutions and their gradients, norms, pools, products,
+ * loops of our own. */
 static const char net_text[] =
-  "net threads\ninput x f32 (8,3,16,16)\nparam w f32 (16,3,3,3) = Xavier\nparam w2 f32 (16,16,3,3) = Xavier\n"
-  "param g f32 (16) = Constant { value = 1 }\nparam b f32 (16) = Constant\nparam fc f32 (10,4096) = Xavier\n"
-  "c = Conv(x, w) { pad = {1} }\nn, m, v = BatchNorm(c, g, b) { training = true }\nr = Relu(n)\nd = Conv(r, w2) { pad = {1} }\n"
-  "p = MaxPool(d) { kernel = {3}, stride = {1}, pad = {1} }\nf = Reshape(p) { shape = {8, 4096} }\ny = FC(f, fc)\ns = "
+  "net threads\ninput x f32 (8,3,16,16)\nparam w f32 (16,3,3,3) = Xavier\nparam w2 f32 (16,16,3,3) "
+  "= Xavier\n"
+  "param g f32 (16) = Constant { value = 1 }\nparam b f32 (16) = Constant\nparam fc f32 (10,4096) "
+  "= Xavier\n"
+  "c = Conv(x, w) { pad = {1} }\nn, m, v = BatchNorm(c, g, b) { training = true }\nr = Relu(n)\nd "
+  "= Conv(r, w2) { pad = {1} }\n"
+  "p = MaxPool(d) { kernel = {3}, stride = {1}, pad = {1} }\nf = Reshape(p) { shape = {8, 4096} "
+  "}\ny = FC(f, fc)\ns = "
   "Softmax(y)\n"
   "z = Mul(s, s)\nloss = Sum(z)\nw_grad, w2_grad, fc_grad = Gradient(loss, w, w2, fc)\n"
   "outputs loss, w_grad, w2_grad, fc_grad\n";
@@ -37,10 +49,13 @@ static neap_status open_runner(runner *r, int n_thread, bool dag, neap_error *er
   *r = (runner){0};
   neap_status status = neap_net_read(net_text, &net, error);
   if (status == NEAP_OK) status = neap_workspace_open(1, &r->ws, error);
-  if (status == NEAP_OK) status = neap_workspace_write(r->ws, "x", NEAP_DTYPE_F32, 4, (int64_t[]){8, 3, 16, 16}, x, error);
   if (status == NEAP_OK)
     status =
-      neap_session_open(r->ws, net, &(neap_options){.threads = n_thread, .executor = dag ? "dag" : NULL}, &r->session, error);
+      neap_workspace_write(r->ws, "x", NEAP_DTYPE_F32, 4, (int64_t[]){8, 3, 16, 16}, x, error);
+  if (status == NEAP_OK)
+    status = neap_session_open(r->ws, net,
+                               &(neap_options){.threads = n_thread, .executor = dag ? "dag" : NULL},
+                               &r->session, error);
   neap_net_free(net);
   return status;
 }
@@ -48,9 +63,12 @@ static neap_status open_runner(runner *r, int n_thread, bool dag, neap_error *er
 static neap_status run(runner *r, results *out, neap_error *error) {
   if (r->session == NULL) return NEAP_ARGUMENT;
   neap_status status = neap_session_run(r->session, error);
-  if (status == NEAP_OK) status = neap_workspace_read(r->ws, "w_grad", NEAP_DTYPE_F32, N_W, out->w, error);
-  if (status == NEAP_OK) status = neap_workspace_read(r->ws, "w2_grad", NEAP_DTYPE_F32, N_W2, out->w2, error);
-  if (status == NEAP_OK) status = neap_workspace_read(r->ws, "fc_grad", NEAP_DTYPE_F32, N_FC, out->fc, error);
+  if (status == NEAP_OK)
+    status = neap_workspace_read(r->ws, "w_grad", NEAP_DTYPE_F32, N_W, out->w, error);
+  if (status == NEAP_OK)
+    status = neap_workspace_read(r->ws, "w2_grad", NEAP_DTYPE_F32, N_W2, out->w2, error);
+  if (status == NEAP_OK)
+    status = neap_workspace_read(r->ws, "fc_grad", NEAP_DTYPE_F32, N_FC, out->fc, error);
   return status;
 }
 
@@ -151,7 +169,8 @@ TEST(a_child_of_fork_runs_what_its_parent_made) {
     bool good = run(&r, &got, &error) == NEAP_OK && memcmp(&got, &want, sizeof want) == 0;
     memset(&got, 0, sizeof got);
     runner own;
-    good = good && open_runner(&own, 2, true, &error) == NEAP_OK && run(&own, &got, &error) == NEAP_OK;
+    good =
+      good && open_runner(&own, 2, true, &error) == NEAP_OK && run(&own, &got, &error) == NEAP_OK;
     _exit(good && memcmp(&got, &want, sizeof want) == 0 ? 0 : 1);
   }
   int status = -1;
@@ -168,8 +187,10 @@ static void run_long(const char *text, const char *engine, int said) {
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   signal(SIGALRM, SIG_DFL);
-  bool good = neap_net_read(text, &net, &error) == NEAP_OK && neap_workspace_open(1, &ws, &error) == NEAP_OK &&
-              neap_session_open(ws, net, &(neap_options){.engine = engine, .threads = 2}, &session, &error) == NEAP_OK;
+  bool good = neap_net_read(text, &net, &error) == NEAP_OK &&
+              neap_workspace_open(1, &ws, &error) == NEAP_OK &&
+              neap_session_open(ws, net, &(neap_options){.engine = engine, .threads = 2}, &session,
+                                &error) == NEAP_OK;
   if (!good || write(said, "x", 1) != 1) _exit(3);
   neap_session_run(session, &error);
   _exit(4);
@@ -196,9 +217,11 @@ static void check_term_ends(const char *text, const char *engine) {
 
 TEST(kill_ends_a_process_in_the_middle_of_a_kernel) {
   static const char product[] =
-    "net p\nparam a f32 (6000,6000) = Constant { value = 1 }\ny = MatMul(a, a)\nl = Sum(y)\noutputs l\n";
+    "net p\nparam a f32 (6000,6000) = Constant { value = 1 }\ny = MatMul(a, a)\nl = "
+    "Sum(y)\noutputs l\n";
   static const char conv[] =
-    "net c\nparam x f32 (16,64,128,128) = Constant { value = 1 }\nparam w f32 (64,64,31,31) = Constant { value = 1 }\n"
+    "net c\nparam x f32 (16,64,128,128) = Constant { value = 1 }\nparam w f32 (64,64,31,31) = "
+    "Constant { value = 1 }\n"
     "y = Conv(x, w) { pad = {15} }\nl = Sum(y)\nw_grad = Gradient(l, w)\noutputs l, w_grad\n";
   check_term_ends(product, "ref");
   check_term_ends(conv, NULL);
@@ -208,6 +231,7 @@ TEST(kill_ends_a_process_in_the_middle_of_a_kernel) {
 int main(int argc, char **argv) {
   alarm(GIVE_UP_S);
   return RUN(argc, argv, T(sessions_run_inside_a_parallel_region_whoever_made_them),
-             T(sessions_at_the_same_time_give_the_bits_of_one_alone), T(a_child_of_fork_runs_what_its_parent_made),
+             T(sessions_at_the_same_time_give_the_bits_of_one_alone),
+             T(a_child_of_fork_runs_what_its_parent_made),
              T(kill_ends_a_process_in_the_middle_of_a_kernel));
 }

@@ -1,4 +1,5 @@
-/* test_base.c: what every room relies on: counters that add up, failures on demand, names, hashes, random numbers. */
+/* test_base.c: what every room relies on: counters that add up, failures on demand, names, hashes,
+ * random numbers. */
 #include "check.h"
 
 #include <limits.h>
@@ -20,7 +21,8 @@ TEST(memory_counters_follow_every_block) {
   CHECK_EQ((uintptr_t)data % NEAP_ALIGN, 0);
   for (int i = 0; i < 1000; i++) CHECK(meta[i] == 0);
   meta = neap_realloc(meta, 3000);
-  CHECK_EQ(neap_memory_read().held_bytes[NEAP_META_BYTES] - before.held_bytes[NEAP_META_BYTES], 3000);
+  CHECK_EQ(neap_memory_read().held_bytes[NEAP_META_BYTES] - before.held_bytes[NEAP_META_BYTES],
+           3000);
   neap_free(meta);
   neap_free(data);
   neap_memory_stats after = neap_memory_read();
@@ -53,12 +55,14 @@ TEST(the_nth_allocation_fails_once) {
 
 TEST(each_block_of_an_arena_may_be_the_nth_that_fails) {
   neap_arena arena = {0};
-  for (int asked = 0; asked < 2; asked++) { /* counted where that is asked for, else only what the arena takes: one chunk */
+  /* counted where that is asked for, else only what the arena takes: one chunk */
+  for (int asked = 0; asked < 2; asked++) {
     if (asked)
       neap_memory_fail_nth_block(3);
     else
       neap_memory_fail_nth(2, false);
-    void *a = neap_arena_alloc(&arena, 8), *b = neap_arena_alloc(&arena, 8), *c = neap_arena_alloc(&arena, 8);
+    void *a = neap_arena_alloc(&arena, 8), *b = neap_arena_alloc(&arena, 8),
+         *c = neap_arena_alloc(&arena, 8);
     CHECK(a != NULL && (b == NULL) == asked && c != NULL);
     CHECK_EQ(neap_memory_failed(), asked);
     neap_memory_fail_nth(0, false);
@@ -70,7 +74,8 @@ TEST(absurd_sizes_are_refused) {
   CHECK(neap_alloc(SIZE_MAX) == NULL);
   CHECK(neap_alloc_data(SIZE_MAX / 2 + 1) == NULL);
   neap_arena arena = {0};
-  CHECK(neap_arena_alloc(&arena, SIZE_MAX) == NULL && neap_arena_alloc(&arena, SIZE_MAX / 2) == NULL);
+  CHECK(neap_arena_alloc(&arena, SIZE_MAX) == NULL &&
+        neap_arena_alloc(&arena, SIZE_MAX / 2) == NULL);
   neap_arena_fini(&arena);
   void *empty = neap_alloc(0);
   CHECK(empty != NULL);
@@ -201,8 +206,16 @@ TEST(philox_gives_the_published_words) {
     uint32_t step, stream, expected[4];
   } known[] = {
     {0, 0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-    {UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT32_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-    {0x299f31d0a4093822, 0x85a308d3243f6a88, 0x13198a2e, 0x03707344, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    {UINT64_MAX,
+     UINT64_MAX,
+     UINT32_MAX,
+     UINT32_MAX,
+     {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {0x299f31d0a4093822,
+     0x85a308d3243f6a88,
+     0x13198a2e,
+     0x03707344,
+     {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (int i = 0; i < NEAP_COUNT(known); i++) {
     uint32_t out[4];
@@ -271,14 +284,17 @@ TEST(the_deepest_error_message_wins) {
 
 /* As the library writes them, whatever is written without it. */
 TEST(a_buffer_writes_as_the_library) {
-  static const char *const format[] = {"%d|", "%ld|", "%lld|", "%u|", "%zu|", "%llu|", "%5d|", "%x|"};
-  static const long long number[] = {0, 1, -1, 9, 10, -10, 99, INT_MAX, INT_MIN, LLONG_MAX, LLONG_MIN};
+  static const char *const format[] = {"%d|",  "%ld|",  "%lld|", "%u|",
+                                       "%zu|", "%llu|", "%5d|",  "%x|"};
+  static const long long number[] = {0,  1,       -1,      9,         10,       -10,
+                                     99, INT_MAX, INT_MIN, LLONG_MAX, LLONG_MIN};
   neap_buffer buffer = {0};
   char want[4096];
   size_t n = 0;
   for (int f = 0; f < NEAP_COUNT(format); f++)
     for (int i = 0; i < NEAP_COUNT(number); i++) {
-      bool is_int = f == 0 || f == 3 || f > 5; /* one argument of its type; formats are not for the compiler to check here */
+      /* one argument of its type; formats are not for the compiler to check here */
+      bool is_int = f == 0 || f == 3 || f > 5;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-security"
@@ -311,18 +327,21 @@ static void check_number(double x) {
 }
 
 TEST(numbers_are_written_in_few_digits_as_the_library_writes_them) {
-  static const double some[] = {0,       -0.0,   1,      -1,      0.1,   0.9,     1e-5,  1.5e-5,   1e-4,     0.00012,
-                                1e5,     999999, 1e6,    1234567, 1e-10, 2.5e-12, 1e-15, 1e-16,    1e300,    5e-324,
-                                1.0 / 3, 100,    120000, 0.5,     0.25,  0.02,    1e22,  123456.5, 0.1234567};
+  static const double some[] = {0,     -0.0,    1,     -1,       0.1,      0.9,     1e-5,   1.5e-5,
+                                1e-4,  0.00012, 1e5,   999999,   1e6,      1234567, 1e-10,  2.5e-12,
+                                1e-15, 1e-16,   1e300, 5e-324,   1.0 / 3,  100,     120000, 0.5,
+                                0.25,  0.02,    1e22,  123456.5, 0.1234567};
   for (int i = 0; i < NEAP_COUNT(some); i++) check_number(some[i]), check_number(-some[i]);
   check_number((double)INFINITY), check_number((double)NAN);
   for (int k = 0; k < 20; k++)
-    for (int i = 1; i < 3000; i += 7) check_number(i / pow(10, k)), check_number((double)(float)(i / pow(10, k)));
+    for (int i = 1; i < 3000; i += 7)
+      check_number(i / pow(10, k)), check_number((double)(float)(i / pow(10, k)));
 }
 
 TEST(buffer_remembers_refused_memory) {
   neap_buffer buffer = {0};
-  for (int i = 0; i < 100; i++) neap_buffer_add(&buffer, "%d %s;", i, "0123456789012345678901234567890123456789");
+  for (int i = 0; i < 100; i++)
+    neap_buffer_add(&buffer, "%d %s;", i, "0123456789012345678901234567890123456789");
   CHECK(buffer.n == strlen(buffer.text) && !buffer.failed);
   neap_memory_fail_nth(1, true);
   for (int i = 0; i < 1000; i++) neap_buffer_add(&buffer, "more");
@@ -338,7 +357,7 @@ TEST(bytes_read_well) {
   CHECK(strcmp(neap_bytes_text(43201331, text), "41.2 MiB") == 0);
 }
 
-/* ---- what the machine has left ------------------------------------------------------------------------------------ */
+/* ---- what the machine has left --------------------------------------------------------------- */
 
 /* Writes root/path, its folders made. */
 static void put(const char *root, const char *path, const char *text) {
@@ -365,7 +384,9 @@ TEST(what_is_left_is_the_least_of_the_kernel_and_every_group) {
   put(root, "sys/fs/cgroup/user/memory.max", "5000000\n");
   put(root, "sys/fs/cgroup/user/memory.current", "3000000\n");
   CHECK_EQ(neap_memory_available_below(root), 2000000);
-  put(root, "sys/fs/cgroup/user/memory.stat", "anon 7\ninactive_file_not 1\ninactive_file 500000\n"); /* pages that can go */
+  /* pages that can go */
+  put(root, "sys/fs/cgroup/user/memory.stat",
+      "anon 7\ninactive_file_not 1\ninactive_file 500000\n");
   CHECK_EQ(neap_memory_available_below(root), 2500000);
   put(root, "sys/fs/cgroup/memory.max", "100\n"); /* of the root, as a container sees it */
   CHECK_EQ(neap_memory_available_below(root), 100);
@@ -401,7 +422,8 @@ static int say_from_child(bool holds, char *said, size_t room) {
     _exit(0);
   }
   close(end[1]);
-  for (ssize_t got; n + 1 < room && (got = read(end[0], said + n, room - 1 - n)) > 0;) n += (size_t)got;
+  for (ssize_t got; n + 1 < room && (got = read(end[0], said + n, room - 1 - n)) > 0;)
+    n += (size_t)got;
   said[n] = '\0';
   close(end[0]);
   return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
@@ -434,14 +456,17 @@ TEST(an_assertion_is_evaluated_in_a_checked_build_only) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(what_is_left_is_the_least_of_the_kernel_and_every_group), T(memory_counters_follow_every_block),
-             T(high_water_mark_restarts), T(the_nth_allocation_fails_once), T(each_block_of_an_arena_may_be_the_nth_that_fails),
-             T(absurd_sizes_are_refused), T(a_failed_realloc_keeps_the_block), T(lists_grow_and_keep_their_items),
-             T(arena_blocks_are_zeroed_aligned_and_apart), T(interned_names_are_one),
-             T(map_agrees_with_an_array_under_insertions_and_removals), T(map_is_unchanged_when_memory_is_refused),
-             T(hash_is_the_published_one), T(philox_gives_the_published_words), T(random_numbers_have_their_distribution),
-             T(parallel_for_covers_each_index_once), T(the_deepest_error_message_wins), T(buffer_remembers_refused_memory),
-             T(a_buffer_writes_as_the_library), T(numbers_are_written_in_few_digits_as_the_library_writes_them),
-             T(bytes_read_well), T(a_wrong_assertion_stops_a_checked_program_and_says_why),
+  return RUN(argc, argv, T(what_is_left_is_the_least_of_the_kernel_and_every_group),
+             T(memory_counters_follow_every_block), T(high_water_mark_restarts),
+             T(the_nth_allocation_fails_once), T(each_block_of_an_arena_may_be_the_nth_that_fails),
+             T(absurd_sizes_are_refused), T(a_failed_realloc_keeps_the_block),
+             T(lists_grow_and_keep_their_items), T(arena_blocks_are_zeroed_aligned_and_apart),
+             T(interned_names_are_one), T(map_agrees_with_an_array_under_insertions_and_removals),
+             T(map_is_unchanged_when_memory_is_refused), T(hash_is_the_published_one),
+             T(philox_gives_the_published_words), T(random_numbers_have_their_distribution),
+             T(parallel_for_covers_each_index_once), T(the_deepest_error_message_wins),
+             T(buffer_remembers_refused_memory), T(a_buffer_writes_as_the_library),
+             T(numbers_are_written_in_few_digits_as_the_library_writes_them), T(bytes_read_well),
+             T(a_wrong_assertion_stops_a_checked_program_and_says_why),
              T(an_assertion_is_evaluated_in_a_checked_build_only));
 }

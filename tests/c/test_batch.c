@@ -1,4 +1,5 @@
-/* test_batch.c: the reader of batches: what each batch holds, readers closed early, hostile indices, refused memory. */
+/* test_batch.c: the reader of batches: what each batch holds, readers closed early, hostile
+ * indices, refused memory. */
 #include "check.h"
 #include "io/batch.h"
 
@@ -26,7 +27,9 @@ static neap_tensor counting(int64_t n) {
   return t;
 }
 
-static double at(const neap_tensor *t, int64_t i) { return neap_element_get(t->dtype, neap_tensor_data(t), i); }
+static double at(const neap_tensor *t, int64_t i) {
+  return neap_element_get(t->dtype, neap_tensor_data(t), i);
+}
 
 TEST(batches_hold_the_rows_asked_for_in_order) {
   neap_tensor x = rows_of_two(10), y = counting(10), out[2];
@@ -71,8 +74,9 @@ TEST(the_last_smaller_batch_can_be_dropped) {
 
 TEST(windows_read_text_and_its_next_characters) {
   neap_tensor text = counting(10), out[2];
-  neap_batch_field field[2] = {{.source = text, .dtype = NEAP_DTYPE_I64, .scale = 1, .window = 4},
-                               {.source = text, .dtype = NEAP_DTYPE_I64, .scale = 1, .window = 4, .offset = 1}};
+  neap_batch_field field[2] = {
+    {.source = text, .dtype = NEAP_DTYPE_I64, .scale = 1, .window = 4},
+    {.source = text, .dtype = NEAP_DTYPE_I64, .scale = 1, .window = 4, .offset = 1}};
   const int64_t index[] = {5, 0};
   neap_batch_reader *reader = NULL;
   CHECK_OK(neap_batch_reader_new(2, field, 2, 2, index, false, &reader, &error));
@@ -87,7 +91,8 @@ TEST(windows_read_text_and_its_next_characters) {
   neap_tensor_fini(&text);
 }
 
-/* A reader may end before its first batch, with both sets full, or while a batch is still in use. */
+/* A reader may end before its first batch, with both sets full, or while a batch is still in
+ * use. */
 TEST(a_reader_can_be_closed_at_any_time) {
   enum { N = 64 };
   neap_tensor y = counting(N), out;
@@ -119,11 +124,14 @@ TEST(hostile_indices_are_refused) {
   neap_batch_reader *reader = NULL;
   static const int64_t bad[] = {-1, 10, INT64_MAX, INT64_MIN, INT64_MAX - 1};
   neap_batch_field rows = {.source = x, .dtype = NEAP_DTYPE_F32, .scale = 1};
-  neap_batch_field window = {.source = text, .dtype = NEAP_DTYPE_F32, .scale = 1, .window = 4, .offset = 1};
+  neap_batch_field window = {
+    .source = text, .dtype = NEAP_DTYPE_F32, .scale = 1, .window = 4, .offset = 1};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     const int64_t index[] = {0, bad[i]};
-    CHECK_FAILS(neap_batch_reader_new(1, &rows, 2, 2, index, false, &reader, &error), NEAP_DATA, "outside the 10 rows");
-    CHECK_FAILS(neap_batch_reader_new(1, &window, 2, 2, index, false, &reader, &error), NEAP_DATA, "outside the 10 rows");
+    CHECK_FAILS(neap_batch_reader_new(1, &rows, 2, 2, index, false, &reader, &error), NEAP_DATA,
+                "outside the 10 rows");
+    CHECK_FAILS(neap_batch_reader_new(1, &window, 2, 2, index, false, &reader, &error), NEAP_DATA,
+                "outside the 10 rows");
   }
   const int64_t last_fits = 5, one_more = 6, zero = 0;
   CHECK_OK(neap_batch_reader_new(1, &window, 1, 1, &last_fits, false, &reader, &error));
@@ -131,14 +139,19 @@ TEST(hostile_indices_are_refused) {
   CHECK_NEAR(at(&out, 3), 9, 0);
   neap_tensor_fini(&out);
   neap_batch_reader_free(reader);
-  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &one_more, false, &reader, &error), NEAP_DATA, "row 6");
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &one_more, false, &reader, &error), NEAP_DATA,
+              "row 6");
   window.window = INT64_MAX, window.offset = INT64_MAX;
-  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &zero, false, &reader, &error), NEAP_DATA, "outside");
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &zero, false, &reader, &error), NEAP_DATA,
+              "outside");
   window.window = 4, window.offset = -2;
-  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &last_fits, false, &reader, &error), NEAP_ARGUMENT, "offset");
-  CHECK_FAILS(neap_batch_reader_new(1, &rows, 0, 1, &zero, false, &reader, &error), NEAP_ARGUMENT, "batch");
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &last_fits, false, &reader, &error),
+              NEAP_ARGUMENT, "offset");
+  CHECK_FAILS(neap_batch_reader_new(1, &rows, 0, 1, &zero, false, &reader, &error), NEAP_ARGUMENT,
+              "batch");
   rows.window = 2;
-  CHECK_FAILS(neap_batch_reader_new(1, &rows, 1, 1, &zero, false, &reader, &error), NEAP_SHAPE, "one dimension");
+  CHECK_FAILS(neap_batch_reader_new(1, &rows, 1, 1, &zero, false, &reader, &error), NEAP_SHAPE,
+              "one dimension");
   neap_tensor_fini(&x), neap_tensor_fini(&text);
 }
 
@@ -181,8 +194,9 @@ TEST(refused_memory_is_an_error_and_leaves_nothing) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(batches_hold_the_rows_asked_for_in_order), T(the_last_smaller_batch_can_be_dropped),
-             T(windows_read_text_and_its_next_characters), T(a_reader_can_be_closed_at_any_time), T(hostile_indices_are_refused),
+  return RUN(argc, argv, T(batches_hold_the_rows_asked_for_in_order),
+             T(the_last_smaller_batch_can_be_dropped), T(windows_read_text_and_its_next_characters),
+             T(a_reader_can_be_closed_at_any_time), T(hostile_indices_are_refused),
              T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are),
              T(refused_memory_is_an_error_and_leaves_nothing));
 }

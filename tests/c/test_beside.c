@@ -1,5 +1,6 @@
-/* Ops side by side: that those which may are under way at once, under executor dag and under the dynamic one, and that those which
- * need all threads are not. Kernels of a test's own wait for each other: no clock decides. */
+/* Ops side by side: that those which may are under way at once, under executor dag and under the
+ * dynamic one, and that those which need all threads are not. Kernels of a test's own wait for each
+ * other: no clock decides. */
 #include "check.h"
 #include "driver/driver.h"
 #include "program/program_int.h"
@@ -8,10 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- kernels that meet ---------------------------------------------------------------------------------------------- */
+/* ---- kernels that meet ----------------------------------------------------------------------- */
 
-/* How many are inside now, and the most there have been. A kernel that is to meet another waits for it, and gives up late: then
- * the test fails, and does not hang. */
+/* How many are inside now, and the most there have been. A kernel that is to meet another waits for
+ * it, and gives up late: then the test fails, and does not hang. */
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t came;
@@ -38,7 +39,8 @@ static void run_meeting(const neap_call *call) {
   pthread_mutex_unlock(&meeting.mutex);
 }
 
-/* The kernel of all Tanh ops of a program is one that meets `n_wanted` of its like. False: there is none. */
+/* The kernel of all Tanh ops of a program is one that meets `n_wanted` of its like. False: there is
+ * none. */
 static bool replace_kernels(neap_program *program, neap_kernel *kernel, int n_wanted) {
   bool found = false;
   for (int step = 0; step < program->n_instruction; step++) {
@@ -55,11 +57,12 @@ static bool replace_kernels(neap_program *program, neap_kernel *kernel, int n_wa
   return found;
 }
 
-/* ---- nets ----------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------ */
 
 /* Two branches of one input that a third op joins. */
 static const char *const branches =
-  "net branches\ninput x f32 (64,256)\na = Tanh(x)\nm = Neg(x)\nb = Tanh(m)\ny = Add(a, b)\noutputs y\n";
+  "net branches\ninput x f32 (64,256)\na = Tanh(x)\nm = Neg(x)\nb = Tanh(m)\ny = Add(a, "
+  "b)\noutputs y\n";
 
 /* A session of a net whose input x is fed. */
 typedef struct opened {
@@ -68,16 +71,19 @@ typedef struct opened {
   neap_kernel kernel;
 } opened;
 
-static neap_status open_net(const char *text, const neap_compile_options *options, opened *o, neap_error *error) {
+static neap_status open_net(const char *text, const neap_compile_options *options, opened *o,
+                            neap_error *error) {
   neap_net *net = NULL;
   neap_shape shape = NEAP_SHAPE(64, 256);
   neap_tensor x = {0};
   *o = (opened){0};
   neap_status status = neap_net_read(text, &net, error);
-  if (status == NEAP_OK) status = neap_workspace_new(&(neap_workspace_options){.seed = 1}, &o->ws, error);
+  if (status == NEAP_OK)
+    status = neap_workspace_new(&(neap_workspace_options){.seed = 1}, &o->ws, error);
   if (status == NEAP_OK) status = neap_driver_compile(o->ws, net, options, &o->session, error);
   if (status == NEAP_OK) status = neap_tensor_new(&x, NEAP_DTYPE_F32, &shape, error);
-  for (int i = 0; status == NEAP_OK && i < 64 * 256; i++) ((float *)neap_tensor_data(&x))[i] = (float)(i % 33 - 16) / 8;
+  for (int i = 0; status == NEAP_OK && i < 64 * 256; i++)
+    ((float *)neap_tensor_data(&x))[i] = (float)(i % 33 - 16) / 8;
   if (status == NEAP_OK) status = neap_workspace_feed(o->ws, "x", &x, false, error);
   neap_tensor_fini(&x);
   neap_net_free(net);
@@ -98,16 +104,19 @@ static float first_of(opened *o, const char *name) {
   return value;
 }
 
-static const neap_compile_options in_order = {.plan = {.policy = NEAP_POLICY_POOL}, .n_thread = 2, .graph.no_fuse = true},
+static const neap_compile_options in_order = {.plan = {.policy = NEAP_POLICY_POOL},
+                                              .n_thread = 2,
+                                              .graph.no_fuse = true},
                                   dynamic = {.plan = {.policy = NEAP_POLICY_POOL},
                                              .dynamic = true,
                                              .n_thread = 2,
                                              .graph.no_fuse = true},
-                                  dag = {.plan = {.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG},
+                                  dag = {.plan = {.policy = NEAP_POLICY_OFFSET,
+                                                  .executor = NEAP_EXECUTOR_DAG},
                                          .n_thread = 2,
                                          .graph.no_fuse = true};
 
-/* ---- tests ---------------------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 TEST(independent_ops_are_under_way_at_once) {
   const neap_compile_options *const way[] = {&dynamic, &dag};
@@ -133,10 +142,11 @@ TEST(an_op_that_needs_all_threads_runs_alone) {
   neap_threads_set(2);
   for (int k = 0; k < NEAP_COUNT(way); k++) {
     opened o;
-    CHECK_OK(open_net(
-      "net heavy\ninput x f32 (64,256)\nparam w f32 (256,256) = Xavier\nm = Neg(x)\na = FC(x, w)\nb = FC(m, w)\nc = Tanh(x)\n"
-      "d = Tanh(m)\ne = Add(a, b)\nf = Add(c, d)\ny = Add(e, f)\noutputs y\n",
-      way[k], &o, &error));
+    CHECK_OK(
+      open_net("net heavy\ninput x f32 (64,256)\nparam w f32 (256,256) = Xavier\nm = Neg(x)\na = "
+               "FC(x, w)\nb = FC(m, w)\nc = Tanh(x)\n"
+               "d = Tanh(m)\ne = Add(a, b)\nf = Add(c, d)\ny = Add(e, f)\noutputs y\n",
+               way[k], &o, &error));
     neap_program *program = neap_session_program(o.session);
     for (int step = 0; step < program->n_instruction; step++) {
       const neap_instruction *i = &program->instruction[step];
@@ -150,10 +160,12 @@ TEST(an_op_that_needs_all_threads_runs_alone) {
   }
 }
 
-/* The second branch's bytes are those that the first has given back: within them there is no room for both at once. */
+/* The second branch's bytes are those that the first has given back: within them there is no room
+ * for both at once. */
 TEST(ops_without_room_for_both_wait) {
   static const char *const tight =
-    "net tight\ninput x f32 (64,256)\na = Tanh(x)\nb = Sum(a)\nm = Neg(x)\nc = Tanh(m)\nd = Sum(c)\ny = Add(b, d)\noutputs y\n";
+    "net tight\ninput x f32 (64,256)\na = Tanh(x)\nb = Sum(a)\nm = Neg(x)\nc = Tanh(m)\nd = "
+    "Sum(c)\ny = Add(b, d)\noutputs y\n";
   neap_threads_set(2);
   opened o;
   CHECK_OK(open_net(tight, &dynamic, &o, &error));
@@ -164,11 +176,12 @@ TEST(ops_without_room_for_both_wait) {
   for (int k = 0; k < 50; k++) CHECK_OK(neap_session_run(o.session, &error));
   CHECK_EQ(meeting.n_call, 100);
   CHECK_EQ(meeting.n_most, 1);
-  for (int step = 0; step < program->n_instruction; step++) CHECK(neap_program_pool_curve(program)[step] <= most);
+  for (int step = 0; step < program->n_instruction; step++)
+    CHECK(neap_program_pool_curve(program)[step] <= most);
   close_net(&o);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(independent_ops_are_under_way_at_once), T(an_op_that_needs_all_threads_runs_alone),
-             T(ops_without_room_for_both_wait));
+  return RUN(argc, argv, T(independent_ops_are_under_way_at_once),
+             T(an_op_that_needs_all_threads_runs_alone), T(ops_without_room_for_both_wait));
 }

@@ -1,9 +1,10 @@
-/* test_chain.c: chains of layers when memory is refused, and the stack of tensors that their caches are. */
+/* test_chain.c: chains of layers when memory is refused, and the stack of tensors that their caches
+ * are. */
 #include "check.h"
 
 #include "driver/driver.h"
 
-/* ---- the stack ----------------------------------------------------------------------------------------------------------- */
+/* ---- the stack ------------------------------------------------------------------------------- */
 
 static neap_tensor tensor_of(neap_dtype dtype, int64_t n) {
   neap_tensor t = {0};
@@ -16,14 +17,19 @@ TEST(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing) {
   neap_cache cache = {.name = "fc1"};
   neap_tensor a = tensor_of(NEAP_DTYPE_F32, 2), b = tensor_of(NEAP_DTYPE_I64, 3), out = {0};
   neap_shape two = NEAP_SHAPE(2), three = NEAP_SHAPE(3);
-  for (int k = 0; k < 50; k++) CHECK_OK(neap_cache_push(&cache, k % 2 == 0 ? &a : &b, k % 2 == 0 ? "a" : NULL, &error));
+  for (int k = 0; k < 50; k++)
+    CHECK_OK(neap_cache_push(&cache, k % 2 == 0 ? &a : &b, k % 2 == 0 ? "a" : NULL, &error));
   CHECK_EQ(cache.n, 50);
   CHECK_EQ(neap_storage_n_ref(a.storage), 26);
-  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.label = "a"}, &out, &error), NEAP_NAME, "on top is \"nothing by name\"");
-  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.dtype = NEAP_DTYPE_F32}, &out, &error), NEAP_DTYPE, "on top is i64");
-  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.shape = &two}, &out, &error), NEAP_SHAPE, "expects (2), on top is (3)");
+  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.label = "a"}, &out, &error), NEAP_NAME,
+              "on top is \"nothing by name\"");
+  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.dtype = NEAP_DTYPE_F32}, &out, &error),
+              NEAP_DTYPE, "on top is i64");
+  CHECK_FAILS(neap_cache_pop(&cache, &(neap_cache_want){.shape = &two}, &out, &error), NEAP_SHAPE,
+              "expects (2), on top is (3)");
   CHECK_EQ(cache.n, 50);
-  CHECK_OK(neap_cache_pop(&cache, &(neap_cache_want){.shape = &three, .dtype = NEAP_DTYPE_I64}, &out, &error));
+  CHECK_OK(neap_cache_pop(&cache, &(neap_cache_want){.shape = &three, .dtype = NEAP_DTYPE_I64},
+                          &out, &error));
   CHECK(out.storage == b.storage);
   neap_tensor_fini(&out);
   CHECK_OK(neap_cache_drop(&cache, 48, &error));
@@ -45,12 +51,14 @@ TEST(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing) {
   neap_tensor_fini(&b);
 }
 
-/* ---- refused memory ---------------------------------------------------------------------------------------------------------- */
+/* ---- refused memory -------------------------------------------------------------------------- */
 
 static const char *const layer_text[] = {
-  "net one\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\nstate m f32 (4) = Constant\nh = FC(x, w)\n"
+  "net one\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\nstate m f32 (4) = Constant\nh = FC(x, "
+  "w)\n"
   "param g f32 (4) = Constant { value = 1 }\nparam b f32 (4) = Constant\n"
-  "y, mean, var = BatchNorm(h, g, b) { training = true }\nm = RunningAverage(m, mean)\nstate v f32 (4) = Constant\n"
+  "y, mean, var = BatchNorm(h, g, b) { training = true }\nm = RunningAverage(m, mean)\nstate v f32 "
+  "(4) = Constant\n"
   "v = RunningAverage(v, var)\noutputs y\n",
   "net two\ninput x f32 (2,4)\ny = Dropout(x) { rate = 0.5, training = true }\n",
   "net three\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\nt = Tanh(x)\ny = FC(t, w)\n"};
@@ -67,7 +75,8 @@ static neap_status feed(neap_workspace *ws, const char *name, neap_error *error)
 }
 
 /* Everything that a chain does, once. */
-static neap_status live(const neap_net *const *net, neap_chain **out, neap_workspace **ws, neap_error *error) {
+static neap_status live(const neap_net *const *net, neap_chain **out, neap_workspace **ws,
+                        neap_error *error) {
   neap_chain_item item = {0};
   neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
   NEAP_TRY(neap_workspace_new(&(neap_workspace_options){.seed = 1}, ws, error));
@@ -86,7 +95,8 @@ static neap_status live(const neap_net *const *net, neap_chain **out, neap_works
   return NEAP_OK;
 }
 
-/* The same calls once more on what a refusal left: they go well, and give what they give without one. */
+/* The same calls once more on what a refusal left: they go well, and give what they give without
+ * one. */
 static void check_usable(neap_chain *chain, neap_workspace *ws) {
   CHECK_OK(feed(ws, "x", &error));
   CHECK_OK(feed(ws, "three/output_grad", &error));
@@ -124,14 +134,16 @@ TEST(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works) {
   for (int i = 0; i < N_LAYER; i++) neap_net_free(net[i]);
 }
 
-/* A parameter that two layers share: the gradient of the lower one is added to that of the upper. */
+/* A parameter that two layers share: the gradient of the lower one is added to that of the
+ * upper. */
 static const char *const sharing_text[] = {
   "net below\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\ny = FC(x, w)\n",
   "net above\ninput x f32 (2,4)\nparam w f32 (4,4) = Xavier\nt = Tanh(x)\ny = FC(t, w)\n"};
 enum { N_SHARING = 2, N_WEIGHT = 16 };
 
 /* Its gradient after one step. */
-static neap_status step_of_sharing(neap_chain *chain, neap_workspace *ws, float grad[N_WEIGHT], neap_error *error) {
+static neap_status step_of_sharing(neap_chain *chain, neap_workspace *ws, float grad[N_WEIGHT],
+                                   neap_error *error) {
   NEAP_TRY(feed(ws, "x", error));
   NEAP_TRY(feed(ws, "above/output_grad", error));
   NEAP_TRY(neap_chain_forward(chain, true, error));
@@ -143,7 +155,8 @@ static neap_status step_of_sharing(neap_chain *chain, neap_workspace *ws, float 
   return NEAP_OK;
 }
 
-/* Where memory is refused, a step fails or has the gradients that it has otherwise; the next one has them in any case. */
+/* Where memory is refused, a step fails or has the gradients that it has otherwise; the next one
+ * has them in any case. */
 TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
   neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
   neap_net *net[N_SHARING] = {0};
@@ -157,7 +170,8 @@ TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
     neap_error said = {0};
     float got[N_WEIGHT] = {0};
     CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
-    CHECK_OK(neap_chain_new(ws, N_SHARING, (const neap_net *const *)net, 2, &options, &chain, &error));
+    CHECK_OK(
+      neap_chain_new(ws, N_SHARING, (const neap_net *const *)net, 2, &options, &chain, &error));
     neap_memory_fail_nth_block(n); /* 0: none */
     neap_status status = step_of_sharing(chain, ws, got, &said);
     passed = n > 0 && !neap_memory_failed();
@@ -175,10 +189,10 @@ TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
   for (int i = 0; i < N_SHARING; i++) neap_net_free(net[i]);
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* Layers and parameters are told apart however long their names are, and whatever stands before the letter that differs: the
- * gradients are those of short names. */
+/* Layers and parameters are told apart however long their names are, and whatever stands before the
+ * letter that differs: the gradients are those of short names. */
 TEST(long_names_that_differ_at_their_end_are_different_names) {
   enum { LONG = 290 };
   neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
@@ -212,7 +226,8 @@ TEST(long_names_that_differ_at_their_end_are_different_names) {
       char name[2 * LONG];
       snprintf(name, sizeof name, "%sw%c", f, 'a' + i);
       CHECK_OK(neap_chain_find_param(chain, name, &item, &error));
-      if (item.diff.storage != NULL) memcpy(grad[is_long][i], neap_tensor_data(&item.diff), sizeof grad[0][0]);
+      if (item.diff.storage != NULL)
+        memcpy(grad[is_long][i], neap_tensor_data(&item.diff), sizeof grad[0][0]);
       neap_chain_item_fini(&item);
     }
     neap_chain_free(chain);
@@ -223,7 +238,7 @@ TEST(long_names_that_differ_at_their_end_are_different_names) {
   CHECK(memcmp(grad[0][0], grad[0][1], sizeof grad[0][0]) != 0);
 }
 
-/* ---- halves ------------------------------------------------------------------------------------------------------------------ */
+/* ---- halves ---------------------------------------------------------------------------------- */
 
 TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
   neap_net *net = NULL;
@@ -231,7 +246,8 @@ TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
   const char *const wrt[] = {"w", "x"}, *const grad[] = {"dw", "dx"};
   neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 2, .wrt = wrt, .grad = grad};
   CHECK_OK(
-    neap_net_read("net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, w)\nt = Tanh(a)\n"
+    neap_net_read("net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, "
+                  "w)\nt = Tanh(a)\n"
                   "s = Sigmoid(t)\ny = Mul(s, t)\nn = RunningAverage(n, s)\noutputs y\n",
                   &net, &error));
   CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
@@ -251,7 +267,8 @@ TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
   neap_net_free(net);
 }
 
-/* An output that an op may leave out goes where nobody reads it, and stays where an op does, as whichever input. */
+/* An output that an op may leave out goes where nobody reads it, and stays where an op does, as
+ * whichever input. */
 TEST(halves_keep_the_outputs_that_are_read) {
   static const char *const reader[] = {"q = Tanh(n)", "k = Gt(mean, t)\nq = Where(k, n, x)",
                                        "k = Gt(t, mean)\nq = Where(k, n, x)"};
@@ -262,7 +279,8 @@ TEST(halves_keep_the_outputs_that_are_read) {
     neap_net *net = NULL;
     neap_halves halves = {0};
     snprintf(text, sizeof text,
-             "net layer\ninput x f32 (4,4)\nparam w f32 (3,4)\nstate t f32 (1)\nn, mean = LayerNorm(x)\n%s\ny = FC(q, w)\n"
+             "net layer\ninput x f32 (4,4)\nparam w f32 (3,4)\nstate t f32 (1)\nn, mean = "
+             "LayerNorm(x)\n%s\ny = FC(q, w)\n"
              "outputs y\n",
              reader[i]);
     CHECK_OK(neap_net_read(text, &net, &error));
@@ -279,7 +297,8 @@ TEST(halves_keep_the_outputs_that_an_op_must_have) {
   const char *const wrt[] = {"x"}, *const grad[] = {"dx"};
   neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
   CHECK_OK(
-    neap_net_read("net layer\ninput x f32 (3,2,4)\nparam w f32 (12,4)\nparam r f32 (12,3)\nn, h, c = LSTM(x, w, r)\n"
+    neap_net_read("net layer\ninput x f32 (3,2,4)\nparam w f32 (12,4)\nparam r f32 (12,3)\nn, h, c "
+                  "= LSTM(x, w, r)\n"
                   "y = Tanh(n)\noutputs y\n",
                   &net, &error));
   CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
@@ -291,9 +310,11 @@ TEST(halves_keep_the_outputs_that_an_op_must_have) {
 /* Banks and labels of `net` are those of what the half has of it, and no others. */
 static void check_banks(const neap_net *net, const neap_net *half) {
   for (int b = 0; half != NULL && b < neap_net_n_blobs(half); b++) {
-    const neap_net_blob *copy = neap_net_blob_at(half, b), *blob = neap_net_find_blob(net, copy->name);
+    const neap_net_blob *copy = neap_net_blob_at(half, b),
+                        *blob = neap_net_find_blob(net, copy->name);
     const char *bank = blob != NULL ? blob->bank : NULL;
-    if (copy->bank != bank) printf("  %s: \"%s\" is not in the bank of its net\n", neap_net_name(half), copy->name);
+    if (copy->bank != bank)
+      printf("  %s: \"%s\" is not in the bank of its net\n", neap_net_name(half), copy->name);
     CHECK(copy->bank == bank);
   }
   for (int i = 0; half != NULL && i < neap_net_n_ops(half); i++) {
@@ -304,15 +325,20 @@ static void check_banks(const neap_net *net, const neap_net *half) {
   }
 }
 
-/* What crosses, what is made again (v, a view), parameters, state; a choice, where the backward half is the forward with its gradient. */
+/* What crosses, what is made again (v, a view), parameters, state; a choice, where the backward
+ * half is the forward with its gradient. */
 TEST(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops) {
   static const char *const text[] = {
-    "net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, w) on fast\nt = Tanh(a)\n"
-    "v = Reshape(t) { shape = {2, 3} }\ns = Sigmoid(v) on slow\nr = Relu(s)\nm = Mul(s, r)\ny = Mul(m, v)\n"
+    "net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, w) on fast\nt = "
+    "Tanh(a)\n"
+    "v = Reshape(t) { shape = {2, 3} }\ns = Sigmoid(v) on slow\nr = Relu(s)\nm = Mul(s, r)\ny = "
+    "Mul(m, v)\n"
     "n = RunningAverage(n, s)\noutputs y\nbank fast w, t, y, x\nbank slow v, n, m, a, r\n",
-    "net layer\ninput x f32 (2,4)\ninput c bool ()\nparam w f32 (3,4)\na = FC(x, w)\nsubnet more\n  t = Tanh(a)\n  takes a\n  "
+    "net layer\ninput x f32 (2,4)\ninput c bool ()\nparam w f32 (3,4)\na = FC(x, w)\nsubnet more\n "
+    " t = Tanh(a)\n  takes a\n  "
     "gives t\nend\n"
-    "subnet less\n  t = Relu(a)\n  takes a\n  gives t\nend\nt = If(c, a) { then_net = more, else_net = less }\n"
+    "subnet less\n  t = Relu(a)\n  takes a\n  gives t\nend\nt = If(c, a) { then_net = more, "
+    "else_net = less }\n"
     "y = Sigmoid(t) on slow\noutputs y\nbank fast w, a\nbank slow y\n"};
   const char *const wrt[] = {"w", "x"}, *const grad[] = {"dw", "dx"};
   neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 2, .wrt = wrt, .grad = grad};
@@ -325,7 +351,8 @@ TEST(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops) {
     check_banks(net, halves.forward);
     check_banks(net, halves.backward);
     check_banks(net, evaluation);
-    neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(evaluation), neap_net_free(net);
+    neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(evaluation),
+      neap_net_free(net);
   }
 }
 
@@ -334,8 +361,10 @@ TEST(a_backward_that_needs_overwritten_state_is_refused) {
   neap_halves halves = {0};
   const char *const wrt[] = {"x"}, *const grad[] = {"dx"};
   neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
-  CHECK_OK(neap_net_read("net layer\ninput x f32 (2,3)\nstate n f32 (2,3)\nn = RunningAverage(n, x)\ny = Mul(x, n)\noutputs y\n",
-                         &net, &error));
+  CHECK_OK(
+    neap_net_read("net layer\ninput x f32 (2,3)\nstate n f32 (2,3)\nn = RunningAverage(n, x)\ny = "
+                  "Mul(x, n)\noutputs y\n",
+                  &net, &error));
   CHECK_FAILS(neap_graph_halves(net, &spec, NULL, &halves, &error), NEAP_GRAPH, "\"n\"");
   neap_error said = {0};
   CHECK_EQ(neap_graph_halves(net, &spec, NULL, &halves, &said), NEAP_GRAPH);
@@ -347,8 +376,11 @@ TEST(a_backward_that_needs_overwritten_state_is_refused) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
-             T(a_refused_allocation_costs_no_part_of_a_gradient), T(long_names_that_differ_at_their_end_are_different_names),
-             T(halves_take_across_what_the_backward_reads_and_nothing_else), T(halves_keep_the_outputs_that_are_read),
-             T(halves_keep_the_outputs_that_an_op_must_have), T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
+             T(a_refused_allocation_costs_no_part_of_a_gradient),
+             T(long_names_that_differ_at_their_end_are_different_names),
+             T(halves_take_across_what_the_backward_reads_and_nothing_else),
+             T(halves_keep_the_outputs_that_are_read),
+             T(halves_keep_the_outputs_that_an_op_must_have),
+             T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
              T(a_backward_that_needs_overwritten_state_is_refused));
 }

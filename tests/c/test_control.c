@@ -1,52 +1,64 @@
-/* test_control.c: loops, where Lua can't reach: plans whose frames were tampered with, the interrupt inside a loop, refused memory. */
+/* test_control.c: loops, where Lua can't reach: plans whose frames were tampered with, the
+ * interrupt inside a loop, refused memory. */
 #include "mlp.h"
 
 #include <pthread.h>
 #include <time.h>
 
-/* ---- nets as text ---------------------------------------------------------------------------------------------------- */
+/* ---- nets as text ---------------------------------------------------------------------------- */
 
 /* x is squashed n times; loops without max keep their frames on a stack. */
 static const char loop_text[] =
-  "net loop\ninput x f32 (64)\ninput n f32 ()\nparam w f32 (64) = Constant { value = 0.9 }\nstate zero f32 () = Constant { value "
+  "net loop\ninput x f32 (64)\ninput n f32 ()\nparam w f32 (64) = Constant { value = 0.9 }\nstate "
+  "zero f32 () = Constant { value "
   "= 0 }\n"
   "state one f32 () = Constant { value = 1 }\n"
-  "subnet cond\n  input i\n  input p\n  more = Lt(i, n)\n  takes i, p, n, one, w\n  gives more\nend\n"
-  "subnet body\n  input i\n  input p\n  j = Add(i, one)\n  a = Mul(p, w)\n  b = Sigmoid(a)\n  c = Mul(b, p)\n"
+  "subnet cond\n  input i\n  input p\n  more = Lt(i, n)\n  takes i, p, n, one, w\n  gives "
+  "more\nend\n"
+  "subnet body\n  input i\n  input p\n  j = Add(i, one)\n  a = Mul(p, w)\n  b = Sigmoid(a)\n  c = "
+  "Mul(b, p)\n"
   "  takes i, p, n, one, w\n  gives j, c\nend\n"
-  "k, y = While(zero, x, n, one, w) { cond_net = cond, body_net = body, n_state = 2%s }\nloss = Sum(y)\n"
+  "k, y = While(zero, x, n, one, w) { cond_net = cond, body_net = body, n_state = 2%s }\nloss = "
+  "Sum(y)\n"
   "w_grad, x_grad = Gradient(loss, w, x)\noutputs loss, k\n";
 
 static const char endless_text[] =
-  "net endless\nstate zero f32 () = Constant { value = 0 }\nstate one f32 () = Constant { value = 1 }\n"
+  "net endless\nstate zero f32 () = Constant { value = 0 }\nstate one f32 () = Constant { value = "
+  "1 }\n"
   "subnet cond\n  input i\n  more = Copy(one)\n  takes i, one\n  gives more\nend\n"
   "subnet body\n  input i\n  j = Add(i, one)\n  takes i, one\n  gives j\nend\n"
   "y = While(zero, one) { cond_net = cond, body_net = body, n_state = 1 }\noutputs y\n";
 
 /* The same, counting in a resident blob. */
 static const char committing_text[] =
-  "net committing\nstate m f32 () = Constant { value = 0 }\nstate one f32 () = Constant { value = 1 }\n"
+  "net committing\nstate m f32 () = Constant { value = 0 }\nstate one f32 () = Constant { value = "
+  "1 }\n"
   "subnet cond\n  more = Copy(one)\n  takes m, one\n  gives more\nend\n"
   "subnet body\n  m = Add(m, one)\n  takes m, one\n  gives m\nend\n"
-  "m = While(m, one) { cond_net = cond, body_net = body, n_state = 1 }\nsum = Mul(m, one)\noutputs sum\n";
+  "m = While(m, one) { cond_net = cond, body_net = body, n_state = 1 }\nsum = Mul(m, one)\noutputs "
+  "sum\n";
 
 /* A branch counts in m; then what may fail. */
 #define ONE "state one f32 () = Constant { value = 1 }\n"
-#define COUNTS                                                 \
-  "state m f32 () = Constant { value = 0 }\ninput c bool ()\n" \
-  "subnet up\n  r = Add(m, one)\n  takes m, one\n  gives r\nend\nm = If(c, m, one) { then_net = up }\n"
-static const char faulting_text[] = "net faulting\n" ONE COUNTS
-                                    "input ids i64 (2)\nparam w f32 (7,2) = Constant { value = 2 }\n"
-                                    "z = Mul(w, m)\ny = Embedding(ids, z)\noutputs y\n";
+#define COUNTS                                                                                    \
+  "state m f32 () = Constant { value = 0 }\ninput c bool ()\n"                                    \
+  "subnet up\n  r = Add(m, one)\n  takes m, one\n  gives r\nend\nm = If(c, m, one) { then_net = " \
+  "up }\n"
+static const char faulting_text[] =
+  "net faulting\n" ONE COUNTS
+  "input ids i64 (2)\nparam w f32 (7,2) = Constant { value = 2 }\n"
+  "z = Mul(w, m)\ny = Embedding(ids, z)\noutputs y\n";
 /* What can fail reads none of it, and so comes before the branch. */
 static const char early_text[] = "net early\n" ONE COUNTS
                                  "input ids i64 (2)\nparam w f32 (7,2) = Constant { value = 2 }\n"
                                  "y = Embedding(ids, w)\noutputs y\n";
 /* What can fail reads what one update has written; the other one comes behind it. */
 static const char late_text[] =
-  "net late\ninput ids i64 (2)\nstate lr f32 () = Constant { value = 1 }\nparam w f32 (7,2) = Constant { value = 2 }\n"
+  "net late\ninput ids i64 (2)\nstate lr f32 () = Constant { value = 1 }\nparam w f32 (7,2) = "
+  "Constant { value = 2 }\n"
   "param v f32 (7,2) = Constant { value = 2 }\nparam g f32 (7,2) = Constant { value = 1 }\n"
-  "w = Sgd(w, g, lr) { momentum = 0 }\nv = Sgd(v, g, lr) { momentum = 0 } as other\ny = Embedding(ids, w)\noutputs y\n";
+  "w = Sgd(w, g, lr) { momentum = 0 }\nv = Sgd(v, g, lr) { momentum = 0 } as other\ny = "
+  "Embedding(ids, w)\noutputs y\n";
 
 static neap_status read_loop(const char *max, neap_net **out, neap_error *error) {
   char text[2048];
@@ -67,10 +79,12 @@ static void opened_close(opened *o) {
   *o = (opened){0};
 }
 
-static neap_status feed_number(neap_workspace *ws, const char *name, neap_shape shape, double value, neap_error *error) {
+static neap_status feed_number(neap_workspace *ws, const char *name, neap_shape shape, double value,
+                               neap_error *error) {
   neap_tensor t;
   NEAP_TRY(neap_tensor_new(&t, NEAP_DTYPE_F32, &shape, error));
-  for (int64_t i = 0; i < neap_tensor_elems(&t); i++) neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&t), i, value);
+  for (int64_t i = 0; i < neap_tensor_elems(&t); i++)
+    neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&t), i, value);
   neap_status status = neap_workspace_feed(ws, name, &t, false, error);
   neap_tensor_fini(&t);
   return status;
@@ -80,7 +94,8 @@ static neap_status feed_number(neap_workspace *ws, const char *name, neap_shape 
 static neap_status open_net(opened *o, neap_executor executor, neap_error *error) {
   NEAP_TRY(neap_workspace_new(&(neap_workspace_options){.seed = 5}, &o->ws, error));
   NEAP_TRY(neap_workspace_init(o->ws, o->net, error));
-  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET, .executor = executor}, .n_thread = 1, .engine = "ref"};
+  neap_compile_options options = {
+    .plan = {.policy = NEAP_POLICY_OFFSET, .executor = executor}, .n_thread = 1, .engine = "ref"};
   return neap_driver_compile(o->ws, o->net, &options, &o->session, error);
 }
 
@@ -93,12 +108,13 @@ static neap_status step(opened *o, double n, neap_error *error) {
 static double number(opened *o, const char *name) {
   neap_tensor t = {0};
   double value = NAN;
-  if (neap_workspace_fetch(o->ws, name, &t, NULL) == NEAP_OK) value = neap_element_get(t.dtype, neap_tensor_data(&t), 0);
+  if (neap_workspace_fetch(o->ws, name, &t, NULL) == NEAP_OK)
+    value = neap_element_get(t.dtype, neap_tensor_data(&t), 0);
   neap_tensor_fini(&t);
   return value;
 }
 
-/* ---- the verifier ------------------------------------------------------------------------------------------------------ */
+/* ---- the verifier ---------------------------------------------------------------------------- */
 
 static neap_status lay_out_text(const char *max, neap_graph **out, neap_error *error) {
   neap_net *net = NULL;
@@ -106,7 +122,8 @@ static neap_status lay_out_text(const char *max, neap_graph **out, neap_error *e
   neap_choices choices = {0};
   NEAP_TRY(read_loop(max, &net, error));
   neap_status s = neap_graph_prepare(net, NULL, &graph, error);
-  neap_choose_options choose = {.force = true, .engine = NEAP_ENGINE_REF, .n_thread = 1, .scratch_limit = SIZE_MAX};
+  neap_choose_options choose = {
+    .force = true, .engine = NEAP_ENGINE_REF, .n_thread = 1, .scratch_limit = SIZE_MAX};
   if (s == NEAP_OK) s = neap_graph_choose(graph, &choose, &choices, error);
   if (s == NEAP_OK) s = neap_graph_lay_out(graph, &choices, out, error);
   neap_choices_fini(&choices);
@@ -128,7 +145,8 @@ TEST(a_frame_that_was_tampered_with_is_refused) {
   neap_plan *plan = NULL;
   CHECK_OK(lay_out_text(", max = 5", &graph, &error));
   if (graph == NULL) return;
-  CHECK_OK(neap_plan_make(graph, &(neap_plan_options){.policy = NEAP_POLICY_OFFSET}, &plan, &error));
+  CHECK_OK(
+    neap_plan_make(graph, &(neap_plan_options){.policy = NEAP_POLICY_OFFSET}, &plan, &error));
   CHECK_OK(neap_plan_verify(plan, graph, &error));
   int node[2], n_kept = 0;
   CHECK_EQ(loops_of(graph, node), 2);
@@ -171,7 +189,7 @@ TEST(a_frame_that_was_tampered_with_is_refused) {
   neap_graph_free(graph);
 }
 
-/* ---- the interrupt ------------------------------------------------------------------------------------------------------- */
+/* ---- the interrupt --------------------------------------------------------------------------- */
 
 static void *interrupt_soon(void *nothing) {
   nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
@@ -213,7 +231,7 @@ TEST(an_endless_loop_that_commits_ends_where_an_iteration_ends_and_its_step_is_f
   }
 }
 
-/* ---- what a run that fails has written ------------------------------------------------------------------------------------ */
+/* ---- what a run that fails has written ------------------------------------------------------- */
 
 static neap_status feed_ids(opened *o, int last, neap_error *error) {
   neap_tensor t;
@@ -239,7 +257,9 @@ TEST(a_run_that_fails_has_not_been) {
   static const struct {
     const char *text, *blob[2];
     double first, second;
-  } net[] = {{faulting_text, {"m", "m"}, 1, 2}, {early_text, {"m", "m"}, 1, 2}, {late_text, {"w", "v"}, 1, 0}};
+  } net[] = {{faulting_text, {"m", "m"}, 1, 2},
+             {early_text, {"m", "m"}, 1, 2},
+             {late_text, {"w", "v"}, 1, 0}};
   for (int k = 0; k < NEAP_COUNT(net); k++)
     for (int executor = 0; executor < 2; executor++) {
       opened o = {0};
@@ -283,7 +303,8 @@ TEST(copies_of_what_may_be_half_written_are_counted) {
     CHECK_EQ(stats.held_bytes, stats.planned_bytes);
     size_t total = (size_t)stats.planned_bytes;
     neap_forecast forecast;
-    neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 1, .engine = "ref", .total_bytes = total};
+    neap_compile_options options = {
+      .plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 1, .engine = "ref", .total_bytes = total};
     CHECK_OK(neap_driver_plan(o.net, &options, &forecast, &error));
     neap_forecast_fini(&forecast);
     options.total_bytes = total - 1;
@@ -292,7 +313,7 @@ TEST(copies_of_what_may_be_half_written_are_counted) {
   }
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 TEST(a_frame_that_memory_is_refused_for_fails_the_step_only) {
   opened o = {0};
@@ -325,11 +346,13 @@ TEST(a_frame_that_memory_is_refused_for_leaves_what_a_branch_has_written) {
   char *rest = strstr(text, "subnet cond");
   CHECK(rest != NULL);
   if (rest == NULL) return;
-  snprintf(counting, sizeof counting, "%.*s" COUNTS "from = Mul(x, m)\n%s", (int)(rest - text), text, rest);
+  snprintf(counting, sizeof counting, "%.*s" COUNTS "from = Mul(x, m)\n%s", (int)(rest - text),
+           text, rest);
   char *start = strstr(counting, "While(zero, x,");
   CHECK(start != NULL);
   if (start == NULL) return;
-  memmove(start + strlen("While(zero, from,"), start + strlen("While(zero, x,"), strlen(start + strlen("While(zero, x,")) + 1);
+  memmove(start + strlen("While(zero, from,"), start + strlen("While(zero, x,"),
+          strlen(start + strlen("While(zero, x,")) + 1);
   memcpy(start, "While(zero, from,", strlen("While(zero, from,"));
   CHECK_OK(neap_net_read(counting, &o.net, &error));
   CHECK_OK(open_net(&o, NEAP_EXECUTOR_SIMPLE, &error));
@@ -381,7 +404,8 @@ TEST(any_allocation_may_fail_on_the_way_of_a_loop_and_nothing_stays) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_frame_that_was_tampered_with_is_refused), T(an_endless_loop_is_stopped_by_the_interrupt),
+  return RUN(argc, argv, T(a_frame_that_was_tampered_with_is_refused),
+             T(an_endless_loop_is_stopped_by_the_interrupt),
              T(an_endless_loop_that_commits_ends_where_an_iteration_ends_and_its_step_is_finished),
              T(a_run_that_fails_has_not_been), T(copies_of_what_may_be_half_written_are_counted),
              T(a_frame_that_memory_is_refused_for_fails_the_step_only),

@@ -1,5 +1,6 @@
-/* test_convnet.c: a small convolutional net through the whole way: engines agree on loss and gradients though layouts and
- * stashes differ; planned runs equal unplanned ones bit for bit; a step allocates nothing. */
+/* test_convnet.c: a small convolutional net through the whole way: engines agree on loss and
+ * gradients though layouts and stashes differ; planned runs equal unplanned ones bit for bit; a
+ * step allocates nothing. */
 #include "mlp.h"
 
 enum { BATCH = 4, CLASSES = 5 };
@@ -14,19 +15,25 @@ static const struct {
   {"w3", {4, {32, 20, 1, 1}}}, {"w4", {2, {CLASSES, 32}}},  {"b4", {1, {CLASSES}}},
 };
 
-static neap_status add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out, const char *const *out,
-                       const neap_set *set, neap_error *error) {
-  neap_net_call call = {.type = type, .n_in = n_in, .in = in, .n_out = n_out, .out = out, .attrs = set};
+static neap_status add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out,
+                       const char *const *out, const neap_set *set, neap_error *error) {
+  neap_net_call call = {
+    .type = type, .n_in = n_in, .in = in, .n_out = n_out, .out = out, .attrs = set};
   return neap_net_add(net, &call, NULL, error);
 }
 
 static neap_status build_ops(neap_net *net, neap_error *error) {
   static const int64_t one[] = {1}, two[] = {2}, three[] = {3};
-  const neap_set same[] = {NEAP_SET_INTS("pad", 1, one), {0}}, train[] = {NEAP_SET_INT("training", 1), {0}};
+  const neap_set same[] = {NEAP_SET_INTS("pad", 1, one), {0}},
+                 train[] = {NEAP_SET_INT("training", 1), {0}};
   const neap_set max[] = {NEAP_SET_INTS("kernel", 1, two), {0}};
-  const neap_set mean[] = {NEAP_SET_INTS("kernel", 1, three), NEAP_SET_INTS("stride", 1, two), NEAP_SET_INTS("pad", 1, one), {0}};
+  const neap_set mean[] = {NEAP_SET_INTS("kernel", 1, three),
+                           NEAP_SET_INTS("stride", 1, two),
+                           NEAP_SET_INTS("pad", 1, one),
+                           {0}};
   NEAP_TRY(add(net, "Conv", 3, NAMES("x", "w1", "b1"), 1, NAMES("c1"), same, error));
-  NEAP_TRY(add(net, "BatchNorm", 3, NAMES("c1", "gamma", "beta"), 3, NAMES("n1", "mean", "var"), train, error));
+  NEAP_TRY(add(net, "BatchNorm", 3, NAMES("c1", "gamma", "beta"), 3, NAMES("n1", "mean", "var"),
+               train, error));
   NEAP_TRY(add(net, "Relu", 1, NAMES("n1"), 1, NAMES("r1"), NULL, error));
   NEAP_TRY(add(net, "MaxPool", 1, NAMES("r1"), 1, NAMES("p1"), max, error));
   NEAP_TRY(add(net, "Conv", 3, NAMES("p1", "w2", "b2"), 1, NAMES("c2"), same, error));
@@ -41,11 +48,13 @@ static neap_status build_ops(neap_net *net, neap_error *error) {
 
 static neap_status build(neap_net *net, neap_error *error) {
   const char *names[NEAP_COUNT(params)];
-  NEAP_TRY(mlp_declare(net, "x", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(BATCH, 3, 12, 12), error));
+  NEAP_TRY(
+    mlp_declare(net, "x", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(BATCH, 3, 12, 12), error));
   NEAP_TRY(mlp_declare(net, "label", NEAP_ROLE_INPUT, NEAP_DTYPE_I32, NEAP_SHAPE(BATCH), error));
   for (int i = 0; i < NEAP_COUNT(params); i++) {
     names[i] = params[i].name;
-    NEAP_TRY(mlp_declare(net, names[i], NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, params[i].shape, error));
+    NEAP_TRY(
+      mlp_declare(net, names[i], NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, params[i].shape, error));
   }
   NEAP_TRY(build_ops(net, error));
   NEAP_TRY(neap_net_set_outputs(net, 1, NAMES("loss"), error));
@@ -79,19 +88,23 @@ static void check_gradients(mlp *a, mlp *b, double tolerance) {
       if (!(d <= worst)) worst = d;
     }
     /* a bias in front of BatchNorm has no gradient but rounding */
-    if (!(worst <= tolerance * NEAP_MAX(scale, 1e-2))) printf("  %s: off by %g of %g\n", grad, worst, scale), check_failures++;
+    if (!(worst <= tolerance * NEAP_MAX(scale, 1e-2)))
+      printf("  %s: off by %g of %g\n", grad, worst, scale), check_failures++;
   }
 }
 
 TEST(engines_agree_on_loss_and_gradients) {
   static const char *const engine[] = {"blas", "dnnl", "free"};
   mlp ref;
-  CHECK_OK(open_net(&ref, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = "ref"}, &error));
+  CHECK_OK(
+    open_net(&ref, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = "ref"},
+             &error));
   CHECK(mlp_element(ref.ws, "loss", 0) > 0);
   for (int e = 0; e < NEAP_COUNT(engine); e++)
     for (int threads = 1; threads <= 2; threads++) {
       mlp m;
-      neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .engine = engine[e], .n_thread = threads};
+      neap_compile_options options = {
+        .plan = {.policy = NEAP_POLICY_OFFSET}, .engine = engine[e], .n_thread = threads};
       CHECK_OK(open_net(&m, &options, &error));
       if (m.session != NULL) check_gradients(&ref, &m, 1e-4);
       mlp_close(&m);
@@ -101,12 +114,14 @@ TEST(engines_agree_on_loss_and_gradients) {
 
 TEST(planned_equals_unplanned) {
   mlp none;
-  CHECK_OK(open_net(&none, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_NONE}, .n_thread = 2}, &error));
+  CHECK_OK(open_net(
+    &none, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_NONE}, .n_thread = 2}, &error));
   for (int way = 0; way < 4; way++) {
     mlp m;
-    neap_compile_options options = {.plan = {.policy = way & 1 ? NEAP_POLICY_OFFSET : NEAP_POLICY_NAME,
-                                             .executor = way & 2 ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},
-                                    .n_thread = 2};
+    neap_compile_options options = {
+      .plan = {.policy = way & 1 ? NEAP_POLICY_OFFSET : NEAP_POLICY_NAME,
+               .executor = way & 2 ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},
+      .n_thread = 2};
     CHECK_OK(open_net(&m, &options, &error));
     if (m.session != NULL) {
       neap_workspace_set_poison(m.ws, true);
@@ -124,4 +139,6 @@ TEST(planned_equals_unplanned) {
   mlp_close(&none);
 }
 
-int main(int argc, char **argv) { return RUN(argc, argv, T(engines_agree_on_loss_and_gradients), T(planned_equals_unplanned)); }
+int main(int argc, char **argv) {
+  return RUN(argc, argv, T(engines_agree_on_loss_and_gradients), T(planned_equals_unplanned));
+}

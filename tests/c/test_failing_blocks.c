@@ -1,7 +1,9 @@
-/* test_failing_blocks.c: refused memory at every function of neap.h. One table has a scene a function: what is made before, the call,
- * what it gives. The call is made with its n-th block refused, for n = 1, 2, .. until none is. A refusal is a MEMORY error, takes
- * back every block that the call had taken, and leaves all that the scene holds as it was; the same call then succeeds, with the
- * same result as where nothing was refused. A function without a status must not ask for memory at all.
+/* test_failing_blocks.c: refused memory at every function of neap.h. One table has a scene a
+ * function: what is made before, the call, what it gives. The call is made with its n-th block
+ * refused, for n = 1, 2, .. until none is. A refusal is a MEMORY error, takes back every block that
+ * the call had taken, and leaves all that the scene holds as it was; the same call then succeeds,
+ * with the same result as where nothing was refused. A function without a status must not ask for
+ * memory at all.
  *
  * The header is read: a function that it declares and the table lacks is a failure.
  */
@@ -13,55 +15,77 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* N_EACH: after each of the first so many refusals, and of one in so many later, the call is made again and must succeed. */
+/* N_EACH: after each of the first so many refusals, and of one in so many later, the call is made
+ * again and must succeed. */
 enum { MOST_BLOCKS = 20000, MOST_OUT = 16, N_EACH = 16 };
 
 #define DIM(...) ((const int64_t[]){__VA_ARGS__})
 #define NAMES(...) ((const char *const[]){__VA_ARGS__})
 #define N_NAMES(...) (int)NEAP_COUNT(((const char *const[]){__VA_ARGS__})), NAMES(__VA_ARGS__)
 
-/* ---- nets ------------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------ */
 
 static const char train_text[] =
-  "net train\ninput x f32 (4,3)\ninput y i64 (4)\nparam w f32 (3,3) = Xavier\nparam b f32 (3) = Constant\nparam v f32 (3,3) = "
+  "net train\ninput x f32 (4,3)\ninput y i64 (4)\nparam w f32 (3,3) = Xavier\nparam b f32 (3) = "
+  "Constant\nparam v f32 (3,3) = "
   "Constant\nstate m f32 (3) = Constant\nparam lr f32 () frozen = Constant { value = 0.1 }\n"
-  "k = Sum(x) { axes = {0} }\nm = RunningAverage(m, k)\nh = FC(x, w, b)\nr = Relu(h)\nd = Dropout(r) { rate = 0.2, training = "
-  "true }\nh2 = FC(d, w)\nloss = SoftmaxCrossEntropy(h2, y)\nwg, bg = Gradient(loss, w, b)\nw, v = Sgd(w, wg, lr, v) { momentum "
+  "k = Sum(x) { axes = {0} }\nm = RunningAverage(m, k)\nh = FC(x, w, b)\nr = Relu(h)\nd = "
+  "Dropout(r) { rate = 0.2, training = "
+  "true }\nh2 = FC(d, w)\nloss = SoftmaxCrossEntropy(h2, y)\nwg, bg = Gradient(loss, w, b)\nw, v = "
+  "Sgd(w, wg, lr, v) { momentum "
   "= 0.9 }\nb = Sgd(b, bg, lr)\noutputs loss\n";
 static const char forward_text[] =
-  "net forward\ninput x f32 (4,3)\nparam w f32 (3,3) = Xavier\nparam b f32 (3) = Constant\nh = FC(x, w, b)\nr = Relu(h)\nh2 = "
+  "net forward\ninput x f32 (4,3)\nparam w f32 (3,3) = Xavier\nparam b f32 (3) = Constant\nh = "
+  "FC(x, w, b)\nr = Relu(h)\nh2 = "
   "FC(r, w)\ns = Softmax(h2)\nu = Tanh(s)\noutputs u\n";
 static const char image_text[] =
-  "net image\ninput x f32 (4,2,6,6)\ninput y i64 (4)\nparam w f32 (8,2,3,3) = Xavier\nparam g f32 (8) = Constant { value = 1 "
-  "}\nparam b f32 (8) = Constant\nparam f f32 (3,72) = Xavier\nc = Conv(x, w, b) { pad = {1} }\nn, mean, var = BatchNorm(c, g, "
-  "b) { training = true }\nr = Relu(n)\np = MaxPool(r) { kernel = {2}, stride = {2} }\nq = Reshape(p) { shape = {-1,72} }\nz = "
-  "FC(q, f)\nloss = SoftmaxCrossEntropy(z, y)\nwg, fg = Gradient(loss, w, f)\noutputs loss\nkeep wg, fg\n";
+  "net image\ninput x f32 (4,2,6,6)\ninput y i64 (4)\nparam w f32 (8,2,3,3) = Xavier\nparam g f32 "
+  "(8) = Constant { value = 1 "
+  "}\nparam b f32 (8) = Constant\nparam f f32 (3,72) = Xavier\nc = Conv(x, w, b) { pad = {1} }\nn, "
+  "mean, var = BatchNorm(c, g, "
+  "b) { training = true }\nr = Relu(n)\np = MaxPool(r) { kernel = {2}, stride = {2} }\nq = "
+  "Reshape(p) { shape = {-1,72} }\nz = "
+  "FC(q, f)\nloss = SoftmaxCrossEntropy(z, y)\nwg, fg = Gradient(loss, w, f)\noutputs loss\nkeep "
+  "wg, fg\n";
 static const char loops_text[] =
-  "net loops\ninput x f32 (4,3)\nparam hundred f32 () frozen = Constant { value = 100 }\nparam two f32 (4,3) = Constant { value "
+  "net loops\ninput x f32 (4,3)\nparam hundred f32 () frozen = Constant { value = 100 }\nparam two "
+  "f32 (4,3) = Constant { value "
   "= 2 "
-  "}\nsubnet cond\n  input p\n  g = Max(p)\n  more = Lt(g, hundred)\n  takes p, hundred, two\n  gives more\nend\nsubnet body\n  "
-  "input p\n  q = Mul(p, two)\n  takes p, hundred, two\n  gives q\nend\nz = While(x, hundred, two) { cond_net = cond, body_net = "
-  "body, n_state = 1%s }\nzero = Sum(x)\nsubnet yes\n  a = Neg(z)\n  takes z\n  gives a\nend\nsubnet no\n  a = Relu(z)\n  takes "
+  "}\nsubnet cond\n  input p\n  g = Max(p)\n  more = Lt(g, hundred)\n  takes p, hundred, two\n  "
+  "gives more\nend\nsubnet body\n  "
+  "input p\n  q = Mul(p, two)\n  takes p, hundred, two\n  gives q\nend\nz = While(x, hundred, two) "
+  "{ cond_net = cond, body_net = "
+  "body, n_state = 1%s }\nzero = Sum(x)\nsubnet yes\n  a = Neg(z)\n  takes z\n  gives "
+  "a\nend\nsubnet no\n  a = Relu(z)\n  takes "
   "z\n  "
-  "gives a\nend\nc = Lt(zero, hundred)\no = If(c, z) { then_net = yes, else_net = no }\nstart = Sum(o) { axes = {0} }\nsubnet "
-  "step\n  input s\n  input r\n  t = Add(s, r)\n  o = Tanh(t)\n  takes s, r\n  gives o\nend\nlast = Recurrent(start, o) { "
-  "step_net = step, n_state = 1, n_seq = 1 }\nloss = Sum(last)\ntg = Gradient(loss, two)\noutputs loss, tg\n";
+  "gives a\nend\nc = Lt(zero, hundred)\no = If(c, z) { then_net = yes, else_net = no }\nstart = "
+  "Sum(o) { axes = {0} }\nsubnet "
+  "step\n  input s\n  input r\n  t = Add(s, r)\n  o = Tanh(t)\n  takes s, r\n  gives o\nend\nlast "
+  "= Recurrent(start, o) { "
+  "step_net = step, n_state = 1, n_seq = 1 }\nloss = Sum(last)\ntg = Gradient(loss, two)\noutputs "
+  "loss, tg\n";
 static const char scopes_text[] =
-  "net scopes\ninput x f32 (4,3)\ns = CreateScope()\nsubnet add closed\n  input u\n  w = Add(u, u)\n  t = Tanh(w)\nend\nc, s = "
-  "Do(x, s) { net = add, inner_blobs = {u, t}, outer_blobs_idx = {0,1} }\nloss = Sum(c)\nxg = Gradient(loss, x)\noutputs loss, "
+  "net scopes\ninput x f32 (4,3)\ns = CreateScope()\nsubnet add closed\n  input u\n  w = Add(u, "
+  "u)\n  t = Tanh(w)\nend\nc, s = "
+  "Do(x, s) { net = add, inner_blobs = {u, t}, outer_blobs_idx = {0,1} }\nloss = Sum(c)\nxg = "
+  "Gradient(loss, x)\noutputs loss, "
   "xg\n";
-static const char found_text[] = "net found\ninput x f32 (4,3)\nc = Gt(x, x)\ni = NonZero(c)\nr = Relu(x)\noutputs i, r\n";
+static const char found_text[] =
+  "net found\ninput x f32 (4,3)\nc = Gt(x, x)\ni = NonZero(c)\nr = Relu(x)\noutputs i, r\n";
 static const char layer1_text[] =
-  "net one\ninput x f32 (4,3)\nparam w f32 (3,3) = Xavier\nstate m f32 (3) = Constant\nh = FC(x, w)\nk = Sum(h) { axes = {0} "
+  "net one\ninput x f32 (4,3)\nparam w f32 (3,3) = Xavier\nstate m f32 (3) = Constant\nh = FC(x, "
+  "w)\nk = Sum(h) { axes = {0} "
   "}\nm = "
   "RunningAverage(m, k)\ny = Tanh(h)\noutputs y\n";
-static const char layer2_text[] = "net two\ninput x f32 (4,3)\nparam u f32 (2,3) = Xavier\ny = FC(x, u)\n";
+static const char layer2_text[] =
+  "net two\ninput x f32 (4,3)\nparam u f32 (2,3) = Xavier\ny = FC(x, u)\n";
 static const char batch1_text[] =
   "net one\ninput x f32 (2,3)\nparam w f32 (3,3) = Xavier\nstate m f32 (3) = Constant\nh = FC(x, "
   "w)\nk = Sum(h) { axes = {0} }\nm = RunningAverage(m, k)\ny = Tanh(h)\noutputs y\n";
-static const char batch2_text[] = "net two\ninput x f32 (2,3)\nparam u f32 (2,3) = Xavier\ny = FC(x, u)\n";
+static const char batch2_text[] =
+  "net two\ninput x f32 (2,3)\nparam u f32 (2,3) = Xavier\ny = FC(x, u)\n";
 
-/* ---- scenes ----------------------------------------------------------------------------------------------------------- */
+/* ---- scenes ---------------------------------------------------------------------------------- */
 
 /* What is there when the call is made. Each part brings those that it stands on. */
 enum {
@@ -84,8 +108,9 @@ enum {
   CHAIN = 1 << 16,   /* and a chain of them after a forward, with a gradient for its output */
   SCOPE = 1 << 17,   /* a scope with one frame of two in use, and a child workspace */
   DEEP = 1 << 18,    /* both frames of the scope are in use */
-  FILES = 1 << 19,   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
-  RUN = 1 << 20      /* the call is a run: what the net gives out may be of the run that failed */
+  /* nothing more: the call reads a checkpoint or an exported net, which are there always */
+  FILES = 1 << 19,
+  RUN = 1 << 20 /* the call is a run: what the net gives out may be of the run that failed */
 };
 
 typedef struct scene {
@@ -120,7 +145,8 @@ typedef struct entry {
   bool quiet; /* asks for no memory: it has no status to say so */
 } entry;
 
-static char checkpoint_path[] = "/tmp/neap-blocks-a-XXXXXX.safetensors", export_path[] = "/tmp/neap-blocks-b-XXXXXX.safetensors",
+static char checkpoint_path[] = "/tmp/neap-blocks-a-XXXXXX.safetensors",
+            export_path[] = "/tmp/neap-blocks-b-XXXXXX.safetensors",
             saved_path[] = "/tmp/neap-blocks-c-XXXXXX.safetensors";
 
 static void write_inputs(scene *s, bool images) {
@@ -151,18 +177,23 @@ static void read_net(scene *s, unsigned parts) {
 
 static void open_chain(scene *s) {
   const float dy[8] = {1, -1, 0.5f, 2, 1, 0, 0, 1};
-  CHECK_OK(neap_chain_open(s->ws, 2, (const neap_net *const *)s->layer, 6, s->options, &s->chain, &error));
+  CHECK_OK(
+    neap_chain_open(s->ws, 2, (const neap_net *const *)s->layer, 6, s->options, &s->chain, &error));
   CHECK_OK(neap_chain_forward(s->chain, true, &error));
-  CHECK_OK(neap_workspace_write(s->ws, "two/output_grad", NEAP_DTYPE_F32, 2, DIM(4, 2), dy, &error));
+  CHECK_OK(
+    neap_workspace_write(s->ws, "two/output_grad", NEAP_DTYPE_F32, 2, DIM(4, 2), dy, &error));
 }
 
 static void open_scope(scene *s, bool deep) {
   neap_workspace *frame;
   CHECK_OK(neap_workspace_open_child(s->ws, 0, NULL, NULL, &s->child, &error));
   CHECK_OK(neap_workspace_create_scope(s->ws, "scope", &s->scope, &error));
-  for (int i = 0; i < 2; i++) CHECK_OK(neap_scope_push(s->scope, s->ws, 1, NAMES("inner"), NAMES("x"), &frame, &error));
+  for (int i = 0; i < 2; i++)
+    CHECK_OK(neap_scope_push(s->scope, s->ws, 1, NAMES("inner"), NAMES("x"), &frame, &error));
   CHECK_OK(neap_workspace_write(frame, "local", NEAP_DTYPE_F32, 1, DIM(1), &(float){5}, &error));
-  if (!deep) CHECK_OK(neap_scope_pop_gradient(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &frame, &error));
+  if (!deep)
+    CHECK_OK(
+      neap_scope_pop_gradient(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &frame, &error));
 }
 
 static void open_scene(scene *s, unsigned parts, const neap_options *options) {
@@ -172,15 +203,20 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
     CHECK_OK(neap_workspace_open(7, &s->ws, &error));
     write_inputs(s, parts & IMAGE);
   }
-  if (parts & STORED) CHECK_OK(neap_workspace_add_net(s->ws, neap_net_retain(s->net), false, &error));
-  if (parts & (SESSION | OPENED)) CHECK_OK(neap_session_open(s->ws, s->net, options, &s->session, &error));
+  if (parts & STORED)
+    CHECK_OK(neap_workspace_add_net(s->ws, neap_net_retain(s->net), false, &error));
+  if (parts & (SESSION | OPENED))
+    CHECK_OK(neap_session_open(s->ws, s->net, options, &s->session, &error));
   if (parts & SESSION) CHECK_OK(neap_session_run(s->session, &error));
   if (parts & FEWER) {
-    CHECK_OK(neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(2, 3), (float[]){1, 2, 3, 3, 2, 1}, &error));
-    CHECK_OK(neap_workspace_write(s->ws, "y", NEAP_DTYPE_I64, 1, DIM(2), (int64_t[]){2, 1}, &error));
+    CHECK_OK(neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(2, 3),
+                                  (float[]){1, 2, 3, 3, 2, 1}, &error));
+    CHECK_OK(
+      neap_workspace_write(s->ws, "y", NEAP_DTYPE_I64, 1, DIM(2), (int64_t[]){2, 1}, &error));
   }
   if (parts & MICRO) {
-    CHECK_OK(neap_micro_open(s->ws, s->net, 3, &(neap_options){.accumulate = "mean"}, &s->micro, &error));
+    CHECK_OK(
+      neap_micro_open(s->ws, s->net, 3, &(neap_options){.accumulate = "mean"}, &s->micro, &error));
     CHECK_OK(neap_micro_add(s->micro, 0, NULL, 0, &error));
   }
   if (parts & (CHAIN | LAYERS)) {
@@ -221,7 +257,7 @@ static void close_scene(scene *s) {
   for (int i = 0; i < 2; i++) neap_net_free(s->layer[i]), neap_net_free(s->fewer[i]);
 }
 
-/* ---- what a scene holds, as text -------------------------------------------------------------------------------------- */
+/* ---- what a scene holds, as text ------------------------------------------------------------- */
 
 static void look_at_net(const char *title, const neap_net *net, neap_buffer *out) {
   char *text = NULL;
@@ -252,18 +288,21 @@ static void look_at_workspace(const char *title, neap_workspace *ws, bool run, n
   neap_blob_row *row = NULL;
   int n = 0;
   if (ws == NULL) return;
-  (void)neap_workspace_shape(ws, "x", NULL, NULL, NULL, NULL); /* waits for bytes that are under way to a bank */
+  /* waits for bytes that are under way to a bank */
+  (void)neap_workspace_shape(ws, "x", NULL, NULL, NULL, NULL);
   CHECK_OK(neap_workspace_blobs(ws, &row, &n, &error));
   for (int i = 0; i < n; i++) {
     if (strcmp(row[i].kind, "transient") == 0 || (run && !outlives_a_failed_run(&row[i]))) continue;
-    neap_buffer_add(out, "%s.%s %s %s %s %s", title, row[i].name, row[i].kind, row[i].role, row[i].region, row[i].bank);
+    neap_buffer_add(out, "%s.%s %s %s %s %s", title, row[i].name, row[i].kind, row[i].role,
+                    row[i].region, row[i].bank);
     for (int d = 0; d < row[i].n_dim; d++) neap_buffer_add(out, " %d", (int)row[i].dim[d]);
     if (strcmp(row[i].kind, "tensor") == 0 && row[i].bytes > 0) {
       int64_t n_elems = 1;
       for (int d = 0; d < row[i].n_dim; d++) n_elems *= row[i].dim[d];
       double *data = malloc((size_t)n_elems * sizeof *data);
       if (data == NULL) abort();
-      neap_status status = neap_workspace_read(ws, row[i].name, NEAP_DTYPE_F64, n_elems, data, NULL);
+      neap_status status =
+        neap_workspace_read(ws, row[i].name, NEAP_DTYPE_F64, n_elems, data, NULL);
       neap_buffer_add(out, " %s", neap_status_text(status));
       look_at_bytes(status == NEAP_OK ? data : NULL, (size_t)n_elems * sizeof *data, out);
       free(data);
@@ -281,9 +320,10 @@ static void look_at_workspace(const char *title, neap_workspace *ws, bool run, n
 }
 
 static void look_at_figures(const char *title, const neap_figures *f, neap_buffer *out) {
-  neap_buffer_add(out, "%s: %d ops, arena %lld of %lld, bound %lld, total %lld, %lld steps, proved %d\n", title, f->n_op,
-                  (long long)f->arena_bytes, (long long)f->baseline_bytes, (long long)f->lower_bound_bytes,
-                  (long long)f->total_bytes, (long long)f->n_step, f->proved);
+  neap_buffer_add(
+    out, "%s: %d ops, arena %lld of %lld, bound %lld, total %lld, %lld steps, proved %d\n", title,
+    f->n_op, (long long)f->arena_bytes, (long long)f->baseline_bytes,
+    (long long)f->lower_bound_bytes, (long long)f->total_bytes, (long long)f->n_step, f->proved);
 }
 
 static void look_at_session(const char *title, neap_session *session, neap_buffer *out) {
@@ -294,11 +334,13 @@ static void look_at_session(const char *title, neap_session *session, neap_buffe
 
 static void look_at_chain(const char *title, const neap_chain *chain, bool run, neap_buffer *out) {
   if (chain == NULL) return;
-  for (neap_list list = NEAP_LIST_PARAMS; list <= (run ? NEAP_LIST_PARAMS : NEAP_LIST_CACHES); list++)
+  for (neap_list list = NEAP_LIST_PARAMS; list <= (run ? NEAP_LIST_PARAMS : NEAP_LIST_CACHES);
+       list++)
     for (int i = 0; i < neap_chain_n(chain, list); i++) {
       neap_entry e = {0};
       neap_status status = neap_chain_entry(chain, list, i, &e, NULL);
-      neap_buffer_add(out, "%s[%d][%d] %s %s", title, (int)list, i, neap_status_text(status), status == NEAP_OK ? e.name : "");
+      neap_buffer_add(out, "%s[%d][%d] %s %s", title, (int)list, i, neap_status_text(status),
+                      status == NEAP_OK ? e.name : "");
       if (status == NEAP_OK) look_at_numbers(&e.data, out);
       if (status == NEAP_OK && !run) look_at_numbers(&e.diff, out);
       neap_buffer_add(out, "\n");
@@ -309,12 +351,14 @@ static void look_at_micro(const char *title, const neap_micro *micro, neap_buffe
   if (micro == NULL) return;
   neap_figures f = neap_micro_figures(micro);
   look_at_figures(title, &f, out);
-  neap_buffer_add(out, "%s holds %d, rows %d\n", title, (int)neap_micro_n_held(micro), (int)neap_micro_rows(micro));
+  neap_buffer_add(out, "%s holds %d, rows %d\n", title, (int)neap_micro_n_held(micro),
+                  (int)neap_micro_rows(micro));
 }
 
 static void look_at_scope(const scene *s, neap_buffer *out) {
   if (s->scope == NULL) return;
-  neap_buffer_add(out, "scope has %d frames, empty %d\n", neap_scope_n_frames(s->scope), neap_scope_empty(s->scope));
+  neap_buffer_add(out, "scope has %d frames, empty %d\n", neap_scope_n_frames(s->scope),
+                  neap_scope_empty(s->scope));
 }
 
 static void look_at_range(const char *title, const neap_range *range, neap_buffer *out) {
@@ -374,11 +418,11 @@ static char *look_at_all(const scene *s) {
 
 /* Whether the call gave anything. */
 static bool has_results(const scene *s) {
-  return s->out_net || s->out_net2 || s->out_ws || s->frame || s->out_session || s->out_micro || s->out_chain || s->out_range ||
-         s->out_log || s->text || s->block;
+  return s->out_net || s->out_net2 || s->out_ws || s->frame || s->out_session || s->out_micro ||
+         s->out_chain || s->out_range || s->out_log || s->text || s->block;
 }
 
-/* ---- the calls -------------------------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 #define CALL(name) static neap_status call_##name(scene *s, neap_error *error)
 /* A call without a status: it only must not ask for memory. */
@@ -402,15 +446,22 @@ CALL(net_read_loops) {
 CALL(net_read_image) { return neap_net_read(image_text, &s->out_net, error); }
 CALL(net_read_scopes) { return neap_net_read(scopes_text, &s->out_net, error); }
 CALL(net_new) { return neap_net_new("fresh", &s->out_net, error); }
-CALL(net_add_op) { return neap_net_add_text(s->net, error, "more_%d = Tanh(%s) on cpu:1", 3, "loss"); }
+CALL(net_add_op) {
+  return neap_net_add_text(s->net, error, "more_%d = Tanh(%s) on cpu:1", 3, "loss");
+}
 CALL(net_add_input) { return neap_net_add_text(s->net, error, "input more f32 (4,%d)", 3); }
-CALL(net_add_param) { return neap_net_add_text(s->net, error, "param more f32 (4,3) = Gaussian { std = 0.5 }"); }
+CALL(net_add_param) {
+  return neap_net_add_text(s->net, error, "param more f32 (4,3) = Gaussian { std = 0.5 }");
+}
 CALL(net_add_bank) { return neap_net_add_text(s->net, error, "bank fast h, r"); }
 CALL(net_add_outputs) { return neap_net_add_text(s->net, error, "outputs loss, h"); }
 CALL(net_add_keep) { return neap_net_add_text(s->net, error, "keep r"); }
-CALL(net_add_gradient) { return neap_net_add_gradient(s->net, "u", 0, NULL, NULL, "file.lua:3", error); }
+CALL(net_add_gradient) {
+  return neap_net_add_gradient(s->net, "u", 0, NULL, NULL, "file.lua:3", error);
+}
 CALL(net_add_gradient_of) {
-  return neap_net_add_gradient_of(s->net, "u", 2, NAMES("w", "x"), NAMES("gw", "gx"), true, NULL, error);
+  return neap_net_add_gradient_of(s->net, "u", 2, NAMES("w", "x"), NAMES("gw", "gx"), true, NULL,
+                                  error);
 }
 QUIET(net_name, s->number[0] = neap_net_name(s->net)[0])
 CALL(net_text) { return neap_net_text(s->net, &s->text, error); }
@@ -420,11 +471,21 @@ CALL(net_expand) { return neap_net_expand(s->net, &s->out_net, error); }
 
 CALL(workspace_open) { return neap_workspace_open(9, &s->out_ws, error); }
 QUIET(workspace_release, neap_workspace_release(s->ws); s->ws = NULL)
-CALL(workspace_write_new) { return neap_workspace_write(s->ws, "new", NEAP_DTYPE_F64, 1, DIM(2), (double[]){1, 2}, error); }
-CALL(workspace_write_again) { return neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(1, 2), (float[]){1, 2}, error); }
-CALL(workspace_write_param) { return neap_workspace_write(s->ws, "b", NEAP_DTYPE_F32, 1, DIM(3), (float[]){1, 2, 3}, error); }
-CALL(workspace_read) { return neap_workspace_read(s->ws, "y", NEAP_DTYPE_F64, 4, s->number, error); }
-CALL(workspace_read_arena) { return neap_workspace_read(s->ws, "loss", NEAP_DTYPE_F64, 1, s->number, error); }
+CALL(workspace_write_new) {
+  return neap_workspace_write(s->ws, "new", NEAP_DTYPE_F64, 1, DIM(2), (double[]){1, 2}, error);
+}
+CALL(workspace_write_again) {
+  return neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(1, 2), (float[]){1, 2}, error);
+}
+CALL(workspace_write_param) {
+  return neap_workspace_write(s->ws, "b", NEAP_DTYPE_F32, 1, DIM(3), (float[]){1, 2, 3}, error);
+}
+CALL(workspace_read) {
+  return neap_workspace_read(s->ws, "y", NEAP_DTYPE_F64, 4, s->number, error);
+}
+CALL(workspace_read_arena) {
+  return neap_workspace_read(s->ws, "loss", NEAP_DTYPE_F64, 1, s->number, error);
+}
 CALL(workspace_shape) {
   neap_dtype dtype;
   int n_dim = 0;
@@ -438,15 +499,21 @@ CALL(workspace_save_file) { return neap_workspace_save_file(s->ws, saved_path, e
 CALL(workspace_load_file) { return neap_workspace_load_file(s->ws, checkpoint_path, error); }
 CALL(workspace_map_file) { return neap_workspace_map_file(s->ws, checkpoint_path, true, error); }
 CALL(workspace_export) { return neap_workspace_export(s->ws, s->net, saved_path, error); }
-CALL(workspace_import) { return neap_workspace_import(s->ws, export_path, NULL, &s->out_net, error); }
-CALL(workspace_import_mapped) { return neap_workspace_import(s->ws, export_path, "c", &s->out_net, error); }
+CALL(workspace_import) {
+  return neap_workspace_import(s->ws, export_path, NULL, &s->out_net, error);
+}
+CALL(workspace_import_mapped) {
+  return neap_workspace_import(s->ws, export_path, "c", &s->out_net, error);
+}
 QUIET(mapped_bytes, s->number[0] = (double)neap_mapped_bytes())
 QUIET(memory_available, neap_memory_available())
 CALL(workspace_assign) {
-  return neap_workspace_assign(s->ws, 2, NAMES("x", "y"), &(neap_bank){"fast", 4096, NEAP_BANK_ORDINARY}, false, error);
+  return neap_workspace_assign(s->ws, 2, NAMES("x", "y"),
+                               &(neap_bank){"fast", 4096, NEAP_BANK_ORDINARY}, false, error);
 }
 CALL(workspace_assign_later) {
-  return neap_workspace_assign(s->ws, 2, NAMES("x", "y"), &(neap_bank){"fast", 4096, NEAP_BANK_ORDINARY}, true, error);
+  return neap_workspace_assign(s->ws, 2, NAMES("x", "y"),
+                               &(neap_bank){"fast", 4096, NEAP_BANK_ORDINARY}, true, error);
 }
 
 QUIET(option_at, neap_option_at(0))
@@ -459,7 +526,8 @@ CALL(options_set) {
 CALL(options_json) { return neap_options_json(s->options, &s->text, error); }
 
 static void figures_out(scene *s, const neap_figures *f) {
-  s->number[0] = (double)f->arena_bytes, s->number[1] = (double)f->total_bytes, s->number[2] = f->n_op;
+  s->number[0] = (double)f->arena_bytes, s->number[1] = (double)f->total_bytes,
+  s->number[2] = f->n_op;
   s->number[3] = f->n_recomputed, s->number[4] = (double)f->lower_bound_bytes;
 }
 CALL(net_forecast) {
@@ -470,7 +538,8 @@ CALL(net_forecast) {
 }
 CALL(net_dry_run) {
   neap_status status = neap_net_dry_run(s->net, s->options, &s->out_log, error);
-  if (status == NEAP_OK) s->number[0] = (double)s->out_log->planned_bytes, s->number[1] = s->out_log->n_row;
+  if (status == NEAP_OK)
+    s->number[0] = (double)s->out_log->planned_bytes, s->number[1] = s->out_log->n_row;
   return status;
 }
 CALL(dry_run_text) { return neap_dry_run_text(s->log, &s->text, error); }
@@ -493,8 +562,12 @@ CALL(session_explain_blob) { return neap_session_explain(s->session, "h", &s->te
 QUIET(session_free, neap_session_free(s->session); s->session = NULL)
 
 CALL(range_open) { return neap_range_open(s->net, 8, s->options, &s->out_range, error); }
-CALL(range_session) { return neap_range_session(s->range, s->ws, s->net, 3, s->options, &s->out_session, error); }
-CALL(range_session_largest) { return neap_range_session(s->range, s->ws, s->net, 6, s->options, &s->out_session, error); }
+CALL(range_session) {
+  return neap_range_session(s->range, s->ws, s->net, 3, s->options, &s->out_session, error);
+}
+CALL(range_session_largest) {
+  return neap_range_session(s->range, s->ws, s->net, 6, s->options, &s->out_session, error);
+}
 QUIET(range_figures, neap_range_figures(s->range))
 QUIET(range_free, neap_range_free(s->range); s->range = NULL)
 
@@ -507,7 +580,9 @@ CALL(net_fit_batch) {
   return status;
 }
 CALL(micro_open) { return neap_micro_open(s->ws, s->net, 3, s->options, &s->out_micro, error); }
-CALL(micro_open_fitting) { return neap_micro_open(s->ws, s->net, 0, s->options, &s->out_micro, error); }
+CALL(micro_open_fitting) {
+  return neap_micro_open(s->ws, s->net, 0, s->options, &s->out_micro, error);
+}
 CALL(micro_run) { return neap_micro_run(s->micro, 2, (double[]){1, 0.5}, error); }
 CALL(micro_add) { return neap_micro_add(s->micro, 0, NULL, 3, error); }
 CALL(micro_update) { return neap_micro_update(s->micro, error); }
@@ -544,8 +619,10 @@ CALL(net_release_when_used) {
 }
 CALL(net_estimate_memory) {
   neap_memory_estimate e = {0};
-  neap_status status = neap_net_estimate_memory(2, (const neap_net *const[]){s->net, s->net}, NULL, &e, error);
-  s->number[0] = (double)e.total_bytes, s->number[1] = (double)e.high_bytes, s->number[2] = e.n_type;
+  neap_status status =
+    neap_net_estimate_memory(2, (const neap_net *const[]){s->net, s->net}, NULL, &e, error);
+  s->number[0] = (double)e.total_bytes, s->number[1] = (double)e.high_bytes,
+  s->number[2] = e.n_type;
   s->block = e.by_type;
   return status;
 }
@@ -561,7 +638,9 @@ CALL(net_same_not) {
   s->number[0] = same;
   return status;
 }
-CALL(net_rename) { return neap_net_rename(s->net, 2, NAMES("h", "r"), NAMES("H", "R"), &s->out_net, error); }
+CALL(net_rename) {
+  return neap_net_rename(s->net, 2, NAMES("h", "r"), NAMES("H", "R"), &s->out_net, error);
+}
 CALL(net_sort) {
   int position[100] = {0};
   neap_status status = neap_net_sort(s->net, "least_memory", position, error);
@@ -580,13 +659,15 @@ CALL(net_live_ranges) {
   s->number[0] = n;
   return status;
 }
-static const neap_assign_item items[] = {{64, 0, 0, 2, "a"}, {128, 0, 3, 5, "b"}, {64, 0, 1, 4, "c"}, {256, 1, 0, 9, "d"},
-                                         {64, 0, 6, 7, "e"}, {192, 0, 5, 8, "f"}, {64, 1, 2, 3, "g"}, {64, 0, 2, 6, "h"}};
+static const neap_assign_item items[] = {
+  {64, 0, 0, 2, "a"}, {128, 0, 3, 5, "b"}, {64, 0, 1, 4, "c"}, {256, 1, 0, 9, "d"},
+  {64, 0, 6, 7, "e"}, {192, 0, 5, 8, "f"}, {64, 1, 2, 3, "g"}, {64, 0, 2, 6, "h"}};
 enum { N_ITEM = NEAP_COUNT(items) };
 static neap_status assign(scene *s, bool exact, neap_error *error) {
   int slot[N_ITEM] = {0};
   neap_assign_figures f = {0};
-  neap_status status = neap_assign(N_ITEM, items, &(neap_assign_options){.exact = exact}, slot, &f, error);
+  neap_status status =
+    neap_assign(N_ITEM, items, &(neap_assign_options){.exact = exact}, slot, &f, error);
   for (int i = 0; i < N_ITEM; i++) s->number[i] = slot[i];
   s->number[N_ITEM] = (double)f.bytes;
   return status;
@@ -595,7 +676,8 @@ CALL(assign) { return assign(s, false, error); }
 CALL(assign_exact) { return assign(s, true, error); }
 CALL(assign_measure) {
   neap_assign_figures f = {0};
-  neap_status status = neap_assign_measure(N_ITEM, items, (int[N_ITEM]){0, 0, 1, 2, 0, 1, -1, 3}, &f, error);
+  neap_status status =
+    neap_assign_measure(N_ITEM, items, (int[N_ITEM]){0, 0, 1, 2, 0, 1, -1, 3}, &f, error);
   s->number[0] = (double)f.bytes;
   return status;
 }
@@ -604,8 +686,13 @@ CALL(assign_verify) {
   return neap_assign_verify(N_ITEM, items, NULL, (int[N_ITEM]){0, 0, 1, 2, 0, 1, -1, 3}, error);
 }
 
-CALL(chain_open) { return neap_chain_open(s->ws, 2, (const neap_net *const *)s->layer, 5, s->options, &s->out_chain, error); }
-CALL(chain_add_batch) { return neap_chain_add_batch(s->chain, 2, (const neap_net *const *)s->fewer, error); }
+CALL(chain_open) {
+  return neap_chain_open(s->ws, 2, (const neap_net *const *)s->layer, 5, s->options, &s->out_chain,
+                         error);
+}
+CALL(chain_add_batch) {
+  return neap_chain_add_batch(s->chain, 2, (const neap_net *const *)s->fewer, error);
+}
 CALL(chain_forward) { return neap_chain_forward(s->chain, true, error); }
 CALL(chain_evaluate) { return neap_chain_forward(s->chain, false, error); }
 CALL(chain_backward) { return neap_chain_backward(s->chain, error); }
@@ -636,9 +723,12 @@ CALL(chain_pop) {
 QUIET(chain_clear, neap_chain_clear(s->chain))
 QUIET(chain_free, neap_chain_free(s->chain); s->chain = NULL)
 
-CALL(workspace_open_child) { return neap_workspace_open_child(s->ws, 0, NULL, NULL, &s->out_ws, error); }
+CALL(workspace_open_child) {
+  return neap_workspace_open_child(s->ws, 0, NULL, NULL, &s->out_ws, error);
+}
 CALL(workspace_open_child_of) {
-  return neap_workspace_open_child(s->ws, 2, NAMES("in", "label"), NAMES("x", "y"), &s->out_ws, error);
+  return neap_workspace_open_child(s->ws, 2, NAMES("in", "label"), NAMES("x", "y"), &s->out_ws,
+                                   error);
 }
 CALL(workspace_create) { return neap_workspace_create(s->ws, "made", false, error); }
 CALL(workspace_create_local) { return neap_workspace_create(s->child, "x", true, error); }
@@ -646,8 +736,12 @@ QUIET(workspace_has, neap_workspace_has(s->ws, "x"))
 QUIET(workspace_remove, neap_workspace_remove(s->ws, "x"))
 CALL(workspace_rename) { return neap_workspace_rename(s->ws, "x", "z", error); }
 CALL(workspace_forward) { return neap_workspace_forward(s->child, "seen", "x", false, error); }
-CALL(workspace_feed_string) { return neap_workspace_feed_string(s->ws, "more words", "text", 4, error); }
-CALL(workspace_feed_string_again) { return neap_workspace_feed_string(s->ws, "words", "other text", 10, error); }
+CALL(workspace_feed_string) {
+  return neap_workspace_feed_string(s->ws, "more words", "text", 4, error);
+}
+CALL(workspace_feed_string_again) {
+  return neap_workspace_feed_string(s->ws, "words", "other text", 10, error);
+}
 CALL(workspace_fetch_string) {
   const char *text = "";
   size_t n = 0;
@@ -665,7 +759,9 @@ QUIET(workspace_net_at, neap_workspace_net_at(s->ws, 0))
 QUIET(workspace_delete_net, neap_workspace_delete_net(s->ws, "train"))
 CALL(workspace_run_once) { return neap_workspace_run_once(s->ws, s->net, s->options, error); }
 CALL(workspace_run_op) { return neap_workspace_run_op(s->ws, "z = Mul(x, x)", error); }
-CALL(workspace_run_op_over) { return neap_workspace_run_op(s->ws, "x, m = Dropout(x) { rate = 0.3, training = true }", error); }
+CALL(workspace_run_op_over) {
+  return neap_workspace_run_op(s->ws, "x, m = Dropout(x) { rate = 0.3, training = true }", error);
+}
 CALL(workspace_create_scope) {
   neap_scope *scope = NULL;
   return neap_workspace_create_scope(s->ws, "another scope", &scope, error);
@@ -674,9 +770,15 @@ CALL(workspace_empty_scope) {
   neap_scope *scope = NULL;
   return neap_workspace_create_scope(s->ws, "scope", &scope, error);
 }
-CALL(scope_push) { return neap_scope_push(s->scope, s->ws, 1, NAMES("inner"), NAMES("x"), &s->frame, error); }
-CALL(scope_reuse_last) { return neap_scope_reuse_last(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &s->frame, error); }
-CALL(scope_pop_gradient) { return neap_scope_pop_gradient(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &s->frame, error); }
+CALL(scope_push) {
+  return neap_scope_push(s->scope, s->ws, 1, NAMES("inner"), NAMES("x"), &s->frame, error);
+}
+CALL(scope_reuse_last) {
+  return neap_scope_reuse_last(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &s->frame, error);
+}
+CALL(scope_pop_gradient) {
+  return neap_scope_pop_gradient(s->scope, s->ws, 1, NAMES("label"), NAMES("y"), &s->frame, error);
+}
 QUIET(scope_clear, neap_scope_clear(s->scope))
 QUIET(scope_empty, neap_scope_empty(s->scope))
 QUIET(scope_n_frames, neap_scope_n_frames(s->scope))
@@ -684,13 +786,16 @@ QUIET(scope_trim, neap_scope_trim(s->scope))
 QUIET(scope_held_bytes, neap_scope_held_bytes(s->scope))
 CALL(workspace_run_steps) {
   const neap_step leaf = {.n_net = 1, .net = NAMES("train"), .iterations = 2};
-  const neap_step root = {.n_step = 1, .step = &leaf, .iterations = 2, .report_net = "train", .report_every_ms = 60000};
+  const neap_step root = {
+    .n_step = 1, .step = &leaf, .iterations = 2, .report_net = "train", .report_every_ms = 60000};
   return neap_workspace_run_steps(s->ws, &root, s->options, error);
 }
 CALL(workspace_run_steps_beside) {
-  const neap_step leaf[2] = {{.n_net = 1, .net = NAMES("forward"), .create_workspace = true, .n_instance = 2},
-                             {.n_net = 1, .net = NAMES("forward"), .create_workspace = true}};
-  return neap_workspace_run_steps(s->ws, &(neap_step){.n_step = 2, .step = leaf, .concurrent = true}, s->options, error);
+  const neap_step leaf[2] = {
+    {.n_net = 1, .net = NAMES("forward"), .create_workspace = true, .n_instance = 2},
+    {.n_net = 1, .net = NAMES("forward"), .create_workspace = true}};
+  return neap_workspace_run_steps(
+    s->ws, &(neap_step){.n_step = 2, .step = leaf, .concurrent = true}, s->options, error);
 }
 
 CALL(net_dot) { return neap_net_dot(s->net, &s->text, error); }
@@ -715,11 +820,13 @@ QUIET(session_pool, neap_session_pool(s->session))
 QUIET(interrupt, neap_interrupt(false))
 QUIET(free, neap_free(s->block); s->block = NULL)
 
-/* ---- the table -------------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-static const neap_options plain = {.threads = 1}, in_dag = {.executor = "dag"}, by_name = {.policy = "name"},
-                          without_plan = {.policy = "none"}, in_pool = {.policy = "pool"}, dynamic = {.executor = "dynamic"},
-                          in_budget = {.budget = 448}, in_total = {.total = 3000}, accumulated = {.accumulate = "sum"};
+static const neap_options plain = {.threads = 1}, in_dag = {.executor = "dag"},
+                          by_name = {.policy = "name"}, without_plan = {.policy = "none"},
+                          in_pool = {.policy = "pool"}, dynamic = {.executor = "dynamic"},
+                          in_budget = {.budget = 448}, in_total = {.total = 3000},
+                          accumulated = {.accumulate = "sum"};
 static const neap_mem_param caffe = {.n_exclude_blob = 1, .exclude_blob = NAMES("h")};
 static const neap_options with_keeps = {.mem_param = &caffe, .n_keep = 1, .keep = NAMES("r")};
 static const neap_bank bank = {"fast", 4096, NEAP_BANK_ORDINARY};
@@ -908,7 +1015,8 @@ static const entry table[] = {
   {"neap_scope_trim", WS | SCOPE, call_scope_trim, NULL, true},
   {"neap_scope_held_bytes", WS | SCOPE, call_scope_held_bytes, NULL, true},
   {"neap_workspace_run_steps", WS | NET | STORED | RUN, call_workspace_run_steps, NULL, false},
-  {"neap_workspace_run_steps", WS | FORWARD | STORED | RUN, call_workspace_run_steps_beside, NULL, false},
+  {"neap_workspace_run_steps", WS | FORWARD | STORED | RUN, call_workspace_run_steps_beside, NULL,
+   false},
   {"neap_net_dot", NET, call_net_dot, NULL, false},
   {"neap_net_dot", LOOPS, call_net_dot, NULL, false},
   {"neap_net_dot_folded", NET, call_net_dot_folded, NULL, false},
@@ -928,7 +1036,7 @@ static const entry table[] = {
   {"neap_free", 0, call_free, NULL, true},
 };
 
-/* ---- the sweep -------------------------------------------------------------------------------------------------------- */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
 /* Whether the texts are equal; else the line that differs is printed. */
 static bool same_text(const entry *e, int n, const char *what, const char *want, const char *got) {
@@ -936,8 +1044,8 @@ static bool same_text(const entry *e, int n, const char *what, const char *want,
   int at = 0, line = 0;
   for (; want[at] == got[at]; at++)
     if (want[at] == '\n') line = at + 1;
-  printf("  %s, block %d, %s:\n    %.*s\n  where it should be\n    %.*s\n", e->name, n, what, (int)strcspn(got + line, "\n"),
-         got + line, (int)strcspn(want + line, "\n"), want + line);
+  printf("  %s, block %d, %s:\n    %.*s\n  where it should be\n    %.*s\n", e->name, n, what,
+         (int)strcspn(got + line, "\n"), got + line, (int)strcspn(want + line, "\n"), want + line);
   check_failures++;
   return false;
 }
@@ -972,8 +1080,8 @@ static bool said(neap_status status, const neap_error *error) {
   return status == NEAP_MEMORY && error->code == NEAP_MEMORY && error->message[0] != '\0';
 }
 
-/* A workspace may keep the room that a list of its own has grown to, or its pool: refused again at the same block the call must
- * come to leave nothing more. False: it passed meanwhile. */
+/* A workspace may keep the room that a list of its own has grown to, or its pool: refused again at
+ * the same block the call must come to leave nothing more. False: it passed meanwhile. */
 static bool check_leaves_nothing(const entry *e, scene *s, int n, int64_t live) {
   int64_t now = neap_memory_read().n_live;
   for (int again = 0; again < 100 && now > live; again++) {
@@ -997,8 +1105,10 @@ static void check_succeeds(const entry *e, scene *s, int n, const char *want) {
   free(got);
 }
 
-/* The call of a scene with block n refused. *end: nothing was refused. Returns whether the scene can be used for the next block. */
-static bool refuse(const entry *e, scene *s, int n, const char *want, const char *before, bool *end) {
+/* The call of a scene with block n refused. *end: nothing was refused. Returns whether the scene
+ * can be used for the next block. */
+static bool refuse(const entry *e, scene *s, int n, const char *want, const char *before,
+                   bool *end) {
   neap_status status;
   neap_error error;
   int64_t live = neap_memory_read().n_live;
@@ -1010,7 +1120,8 @@ static bool refuse(const entry *e, scene *s, int n, const char *want, const char
     free(got);
     return false;
   }
-  if (!said(status, &error)) say(e, n, error.message[0] != '\0' ? error.message : neap_status_text(status));
+  if (!said(status, &error))
+    say(e, n, error.message[0] != '\0' ? error.message : neap_status_text(status));
   if (has_results(s)) say(e, n, "a failed call gave something");
   bool grown = neap_memory_read().n_live > live;
   char *after = look(s, e->parts & RUN);
@@ -1030,7 +1141,8 @@ static int sweep(const entry *e) {
   int64_t live = neap_memory_read().n_live;
   scene s;
   while (!end && n < MOST_BLOCKS && check_failures < failures + 3) {
-    if (!open) open_scene(&s, e->parts, e->options), free(before), before = look(&s, e->parts & RUN);
+    if (!open)
+      open_scene(&s, e->parts, e->options), free(before), before = look(&s, e->parts & RUN);
     open = refuse(e, &s, ++n, want, before, &end);
     if (!open) close_scene(&s);
   }
@@ -1045,11 +1157,12 @@ static int sweep(const entry *e) {
 TEST(every_function_passes_in_the_end_and_leaves_all_as_it_was_before) {
   for (int i = 0; i < NEAP_COUNT(table); i++) {
     int n = sweep(&table[i]);
-    if (getenv("NEAP_TEST_SHOW") != NULL) printf("  %-34s %5d blocks\n", table[i].name, n), fflush(stdout);
+    if (getenv("NEAP_TEST_SHOW") != NULL)
+      printf("  %-34s %5d blocks\n", table[i].name, n), fflush(stdout);
   }
 }
 
-/* ---- the header ------------------------------------------------------------------------------------------------------- */
+/* ---- the header ------------------------------------------------------------------------------ */
 
 static bool in_table(const char *name) {
   for (int i = 0; i < NEAP_COUNT(table); i++)

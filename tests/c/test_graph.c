@@ -1,22 +1,26 @@
-/* test_graph.c: what a net means: gradient from value to value, versions, commits last, If, choices as text. */
+/* test_graph.c: what a net means: gradient from value to value, versions, commits last, If, choices
+ * as text. */
 #include "check.h"
 #include "driver/driver.h"
 #include "graph/graph.h"
 
 static neap_type f32(neap_shape shape) { return (neap_type){NEAP_DTYPE_F32, shape}; }
 
-static void add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out, const char *const *out,
-                const neap_set *attrs) {
-  neap_net_call call = {.type = type, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
+static void add(neap_net *net, const char *type, int n_in, const char *const *in, int n_out,
+                const char *const *out, const neap_set *attrs) {
+  neap_net_call call = {
+    .type = type, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = attrs};
   CHECK_OK(neap_net_add(net, &call, NULL, &error));
 }
 #define IN(...) \
   (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]) { __VA_ARGS__ }
 
-static void declare(neap_net *net, const char *name, neap_role role, neap_shape shape, double value) {
+static void declare(neap_net *net, const char *name, neap_role role, neap_shape shape,
+                    double value) {
   neap_type type = f32(shape);
   neap_set attrs[] = {NEAP_SET_FLOAT("value", value), {0}};
-  CHECK_OK(neap_net_declare(net, name, role, &type, role == NEAP_ROLE_PARAMETER, role == NEAP_ROLE_INPUT ? NULL : "Constant",
+  CHECK_OK(neap_net_declare(net, name, role, &type, role == NEAP_ROLE_PARAMETER,
+                            role == NEAP_ROLE_INPUT ? NULL : "Constant",
                             role == NEAP_ROLE_INPUT ? NULL : attrs, NULL, &error));
 }
 
@@ -35,7 +39,8 @@ static neap_net *small_net(void) {
 static neap_tensor tensor_of(neap_shape shape, const float *values) {
   neap_tensor t = {0};
   CHECK_OK(neap_tensor_new(&t, NEAP_DTYPE_F32, &shape, &error));
-  if (values != NULL) memcpy(neap_tensor_data(&t), values, (size_t)neap_tensor_elems(&t) * sizeof(float));
+  if (values != NULL)
+    memcpy(neap_tensor_data(&t), values, (size_t)neap_tensor_elems(&t) * sizeof(float));
   return t;
 }
 
@@ -55,13 +60,15 @@ static double fetch(neap_workspace *ws, const char *name, int64_t i) {
 
 TEST(gradient_of_a_small_net_is_exact) {
   neap_net *net = small_net();
-  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"w"}, (const char *[]){NULL}, NULL, &error));
+  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"w"}, (const char *[]){NULL},
+                                 NULL, &error));
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
   CHECK_OK(neap_workspace_init(ws, net, &error));
   feed(ws, "x", NEAP_SHAPE(2, 3), (float[]){1, 2, 3, -4, -5, -6});
-  CHECK_OK(neap_driver_compile(ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
+  CHECK_OK(neap_driver_compile(
+    ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
   if (session != NULL) {
     CHECK_OK(neap_session_run(session, &error));
     CHECK_NEAR(fetch(ws, "loss", 0), 6.0, 0);
@@ -86,8 +93,10 @@ TEST(an_unused_branch_costs_nothing) {
 TEST(a_loss_that_is_no_scalar_is_refused) {
   neap_net *net = small_net();
   neap_graph *graph = NULL;
-  CHECK_OK(neap_net_add_gradient(net, "h", 1, (const char *[]){"w"}, (const char *[]){NULL}, NULL, &error));
-  CHECK_FAILS(neap_graph_prepare(net, NULL, &graph, &error), NEAP_SHAPE, "one floating-point element");
+  CHECK_OK(neap_net_add_gradient(net, "h", 1, (const char *[]){"w"}, (const char *[]){NULL}, NULL,
+                                 &error));
+  CHECK_FAILS(neap_graph_prepare(net, NULL, &graph, &error), NEAP_SHAPE,
+              "one floating-point element");
   neap_net_free(net);
 }
 
@@ -111,7 +120,9 @@ static neap_net *if_net(void) {
   const char *const in[] = {"w", "lr", "h"}, *const out[] = {"y", "w"};
   CHECK_OK(neap_net_set_sub_interface(then_net, 3, in, 2, out, &error));
   CHECK_OK(neap_net_set_sub_interface(else_net, 3, in, 2, out, &error));
-  neap_set attrs[] = {{"then_net", {.given = true, .net = then_net}}, {"else_net", {.given = true, .net = else_net}}, {0}};
+  neap_set attrs[] = {{"then_net", {.given = true, .net = then_net}},
+                      {"else_net", {.given = true, .net = else_net}},
+                      {0}};
   add(net, "If", IN("c", "w", "lr", "h"), IN("y", "w"), attrs);
   CHECK_OK(neap_net_set_outputs(net, 1, (const char *[]){"y"}, &error));
   return net;
@@ -127,7 +138,8 @@ TEST(sgd_inside_a_branch_updates_the_parameter_under_every_policy) {
     CHECK_OK(neap_workspace_init(ws, net, &error));
     feed(ws, "x", NEAP_SHAPE(2, 3), (float[]){1, 2, 3, -4, -5, -6});
     feed(ws, "c", NEAP_SHAPE(1), (float[]){0});
-    CHECK_OK(neap_driver_compile(ws, net, &(neap_compile_options){.plan = {.policy = policies[p]}}, &session, &error));
+    CHECK_OK(neap_driver_compile(ws, net, &(neap_compile_options){.plan = {.policy = policies[p]}},
+                                 &session, &error));
     if (session != NULL) {
       CHECK_OK(neap_session_run(session, &error));
       CHECK_NEAR(fetch(ws, "w", 0), 0.5, 0); /* not taken: unchanged */
@@ -160,16 +172,20 @@ TEST(a_gradient_goes_through_the_branch_that_is_taken) {
   const char *const in[] = {"x", "three", "five"}, *const out[] = {"y"};
   CHECK_OK(neap_net_set_sub_interface(then_net, 3, in, 1, out, &error));
   CHECK_OK(neap_net_set_sub_interface(else_net, 3, in, 1, out, &error));
-  neap_set attrs[] = {{"then_net", {.given = true, .net = then_net}}, {"else_net", {.given = true, .net = else_net}}, {0}};
+  neap_set attrs[] = {{"then_net", {.given = true, .net = then_net}},
+                      {"else_net", {.given = true, .net = else_net}},
+                      {0}};
   add(net, "If", IN("c", "x", "three", "five"), IN("y"), attrs);
   add(net, "Sum", IN("y"), IN("loss"), NULL);
-  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL}, NULL, &error));
+  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL},
+                                 NULL, &error));
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
   CHECK_OK(neap_workspace_init(ws, net, &error));
   feed(ws, "c", NEAP_SHAPE(1), (float[]){1});
-  CHECK_OK(neap_driver_compile(ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
+  CHECK_OK(neap_driver_compile(
+    ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
   if (session != NULL) {
     CHECK_OK(neap_session_run(session, &error));
     CHECK_NEAR(fetch(ws, "loss", 0), 48.0, 0);
@@ -203,8 +219,10 @@ TEST(choices_are_recalled_only_as_the_kernels_make_them) {
   neap_buffer a = {0}, b = {0};
   CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
   CHECK_OK(neap_graph_choose(
-    graph, &(neap_choose_options){.engine = NEAP_ENGINE_REF, .force = true, .n_thread = 2, .scratch_limit = SIZE_MAX}, &choices,
-    &error));
+    graph,
+    &(neap_choose_options){
+      .engine = NEAP_ENGINE_REF, .force = true, .n_thread = 2, .scratch_limit = SIZE_MAX},
+    &choices, &error));
   choices.hold_constants = true;
   neap_choices_print(&choices, graph, &a);
   choices.hold_constants = false;
@@ -216,20 +234,26 @@ TEST(choices_are_recalled_only_as_the_kernels_make_them) {
     neap_buffer bad = {0};
     const char *at = strstr(a.text, "ref");
     for (int skip = 0; skip < k; skip++) at += strcspn(at, " ") + 1;
-    neap_buffer_add(&bad, "%.*s%s%s", (int)(at - a.text), a.text, wrong[k].word, at + strcspn(at, " \n"));
+    neap_buffer_add(&bad, "%.*s%s%s", (int)(at - a.text), a.text, wrong[k].word,
+                    at + strcspn(at, " \n"));
     CHECK_FAILS(neap_choices_recall(bad.text, graph, &choices, &error), NEAP_PLAN, wrong[k].said);
     neap_buffer_fini(&bad);
   }
-  CHECK_FAILS(neap_choices_recall("constants 1\nagain 0\nref 0 1 0", graph, &choices, &error), NEAP_PLAN, "its stored threads");
-  const char *const bad[] = {"", "constant 1\n", "constants x\n", "constants -1\nagain 0\n", "constants 3\nagain 0\n"};
+  CHECK_FAILS(neap_choices_recall("constants 1\nagain 0\nref 0 1 0", graph, &choices, &error),
+              NEAP_PLAN, "its stored threads");
+  const char *const bad[] = {"", "constant 1\n", "constants x\n", "constants -1\nagain 0\n",
+                             "constants 3\nagain 0\n"};
   for (int i = 0; i < NEAP_COUNT(bad); i++)
-    CHECK_FAILS(neap_choices_recall(bad[i], graph, &choices, &error), NEAP_PLAN, "whether constants are held");
-  const char *const again[] = {"constants 1\nagain 2 1", "constants 1\nagain -1\n", "constants 1\nagain 9999999\n",
-                               "constants 1\n"};
+    CHECK_FAILS(neap_choices_recall(bad[i], graph, &choices, &error), NEAP_PLAN,
+                "whether constants are held");
+  const char *const again[] = {"constants 1\nagain 2 1", "constants 1\nagain -1\n",
+                               "constants 1\nagain 9999999\n", "constants 1\n"};
   for (int i = 0; i < NEAP_COUNT(again); i++)
-    CHECK_FAILS(neap_choices_recall(again[i], graph, &choices, &error), NEAP_PLAN, "which ops run again");
+    CHECK_FAILS(neap_choices_recall(again[i], graph, &choices, &error), NEAP_PLAN,
+                "which ops run again");
   neap_buffer_add(&a, "%s", "ref 0 2 0 0 0 | >\n");
-  CHECK_FAILS(neap_choices_recall(a.text, graph, &choices, &error), NEAP_PLAN, "more than the graph has nodes");
+  CHECK_FAILS(neap_choices_recall(a.text, graph, &choices, &error), NEAP_PLAN,
+              "more than the graph has nodes");
   neap_buffer_fini(&a);
   neap_buffer_fini(&b);
   neap_choices_fini(&choices);
@@ -247,7 +271,8 @@ TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
   add(net, "Mul", IN("w", "x"), IN("y"), NULL);
   add(net, "Sgd", IN("w", "x", "lr"), IN("w"), NULL);
   add(net, "Sum", IN("y"), IN("loss"), NULL);
-  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL}, NULL, &error));
+  CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL},
+                                 NULL, &error));
   /* The update is a commit, so it moves behind the backward: the old version is still there. */
   CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
   if (graph != NULL) CHECK((graph->node[graph->n_node - 1].effects & NEAP_EFFECT_COMMIT) != 0);
@@ -256,13 +281,15 @@ TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
 }
 
 /* Its bytes are the kernel's own, and how many there are is not known while ops are read. */
-/* What a commit feeds moves behind it, and Sum with it; Sum's gradient reads a shape alone and stays before. Who looks for its pair
- * looks at nodes before it. */
+/* What a commit feeds moves behind it, and Sum with it; Sum's gradient reads a shape alone and
+ * stays before. Who looks for its pair looks at nodes before it. */
 TEST(a_gradient_that_comes_before_its_forward_has_no_pair) {
   static const char text[] =
-    "net late\ninput x f32 (2,3)\ninput c bool ()\nstate m f32 () = Constant { value = 0 }\nstate one f32 () = Constant { value "
+    "net late\ninput x f32 (2,3)\ninput c bool ()\nstate m f32 () = Constant { value = 0 }\nstate "
+    "one f32 () = Constant { value "
     "= 1 }\n"
-    "subnet up\n  r = Add(m, one)\n  takes m, one\n  gives r\nend\nm = If(c, m, one) { then_net = up }\n"
+    "subnet up\n  r = Add(m, one)\n  takes m, one\n  gives r\nend\nm = If(c, m, one) { then_net = "
+    "up }\n"
     "y = Add(x, m)\nloss = Sum(y)\nx_grad = Gradient(loss, x)\noutputs loss, x_grad\n";
   neap_net *net = NULL;
   neap_graph *graph = NULL;
@@ -272,7 +299,8 @@ TEST(a_gradient_that_comes_before_its_forward_has_no_pair) {
   for (int n = 0; graph != NULL && n < graph->n_node; n++) {
     CHECK(graph->node[n].forward >= 0 && graph->node[n].forward <= n);
     if (strcmp(graph->node[n].op->name, "Sum") == 0) has_sum = true;
-    if (strcmp(graph->node[n].op->name, "SumGrad") == 0) CHECK(!has_sum && graph->node[n].forward == n);
+    if (strcmp(graph->node[n].op->name, "SumGrad") == 0)
+      CHECK(!has_sum && graph->node[n].forward == n);
   }
   CHECK(has_sum);
   neap_graph_free(graph);
@@ -285,9 +313,11 @@ TEST(a_stash_is_read_by_its_backward_alone) {
     neap_net *net = NULL;
     neap_graph *graph = NULL;
     CHECK_OK(neap_net_new("n", &net, &error));
-    CHECK_OK(
-      neap_net_add_text(net, &error, "input x f32 (64)\ny, q = Dropout(x) { rate = 0.5 }\n%s\noutputs y, z\n", readers[i]));
-    CHECK_FAILS(neap_graph_prepare(net, NULL, &graph, &error), NEAP_GRAPH, "keeps for its backward");
+    CHECK_OK(neap_net_add_text(
+      net, &error, "input x f32 (64)\ny, q = Dropout(x) { rate = 0.5 }\n%s\noutputs y, z\n",
+      readers[i]));
+    CHECK_FAILS(neap_graph_prepare(net, NULL, &graph, &error), NEAP_GRAPH,
+                "keeps for its backward");
     CHECK(graph == NULL);
     neap_net_free(net);
   }
@@ -302,8 +332,8 @@ TEST(refused_choices_leave_nothing) {
     int64_t live = neap_memory_read().n_live;
     neap_choices choices;
     neap_memory_fail_nth_block(n);
-    neap_status status =
-      neap_graph_choose(graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, NULL);
+    neap_status status = neap_graph_choose(
+      graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, NULL);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
     CHECK(done ? status == NEAP_OK : status == NEAP_MEMORY);
@@ -314,7 +344,8 @@ TEST(refused_choices_leave_nothing) {
   neap_net_free(net);
 }
 
-/* y (n,300) = x (n,300) w^T, then y tanh(w): oneDNN multiplies few rows by another algorithm than many. */
+/* y (n,300) = x (n,300) w^T, then y tanh(w): oneDNN multiplies few rows by another algorithm than
+ * many. */
 static neap_graph *product_of(int64_t n) {
   neap_net *net = NULL;
   neap_graph *graph = NULL;
@@ -338,7 +369,8 @@ TEST(choices_like_those_of_a_larger_batch_have_their_algorithms) {
   options.like = &by_large;
   CHECK_OK(neap_graph_choose(small, &options, &alike, &error));
   if (NEAP_WITH_DNNL) CHECK(alone.choice[0].algorithm != by_large.choice[0].algorithm);
-  for (int i = 0; i < alike.n; i++) CHECK_EQ(alike.choice[i].algorithm, by_large.choice[i].algorithm);
+  for (int i = 0; i < alike.n; i++)
+    CHECK_EQ(alike.choice[i].algorithm, by_large.choice[i].algorithm);
   neap_choices_fini(&by_large), neap_choices_fini(&alone), neap_choices_fini(&alike);
   neap_graph_free(large), neap_graph_free(small);
 }
@@ -352,7 +384,8 @@ TEST(a_form_is_all_but_sizes) {
     if (k == 0) value->keep = !was.keep;
     if (k == 1) value->node--;
     if (k == 2) value->role = NEAP_ROLE_STATE;
-    if (k == 3) value->region = NEAP_REGION_ARENA == was.region ? NEAP_REGION_IO : NEAP_REGION_ARENA;
+    if (k == 3)
+      value->region = NEAP_REGION_ARENA == was.region ? NEAP_REGION_IO : NEAP_REGION_ARENA;
     if (k == 4) value->is_stash = !was.is_stash;
     if (k == 5) value->position++;
     if (k == 6) value->root--;
@@ -369,12 +402,14 @@ TEST(a_form_is_all_but_sizes) {
 TEST(what_depends_on_parameters_alone_is_constant_unless_that_is_refused) {
   neap_graph *graph = product_of(2), *laid = NULL;
   neap_choices choices = {0};
-  CHECK_OK(neap_graph_choose(graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, &error));
+  CHECK_OK(neap_graph_choose(
+    graph, &(neap_choose_options){.n_thread = 1, .scratch_limit = SIZE_MAX}, &choices, &error));
   for (int refused = 0; refused < 2; refused++) {
     int n_constant = 0;
     choices.no_constants = refused;
     CHECK_OK(neap_graph_lay_out(graph, &choices, &laid, &error));
-    for (int v = 0; v < laid->n_value; v++) n_constant += laid->value[v].region == NEAP_REGION_CONSTANT;
+    for (int v = 0; v < laid->n_value; v++)
+      n_constant += laid->value[v].region == NEAP_REGION_CONSTANT;
     CHECK(refused ? n_constant == 0 : n_constant > 0);
     neap_graph_free(laid);
   }
@@ -382,15 +417,17 @@ TEST(what_depends_on_parameters_alone_is_constant_unless_that_is_refused) {
   neap_graph_free(graph);
 }
 
-/* What the branch writes over is the owner's: it writes a copy, and where that is refused memory, the error says so. */
+/* What the branch writes over is the owner's: it writes a copy, and where that is refused memory,
+ * the error says so. */
 TEST(refused_memory_is_told_by_an_error) {
   neap_net *net = NULL;
   neap_graph *graph = NULL;
-  CHECK_OK(
-    neap_net_read("net f\ninput c f32 (1)\ninput x f32 (4)\nh = Tanh(x)\nsubnet yes\n  h = RunningAverage(h, x) as mean\n"
-                  "  takes h, x\n  gives h\nend\nsubnet no\n  z = Neg(h)\n  takes h, x\n  gives z\nend\n"
-                  "y = If(c, h, x) { then_net = yes, else_net = no }\noutputs y\n",
-                  &net, &error));
+  CHECK_OK(neap_net_read(
+    "net f\ninput c f32 (1)\ninput x f32 (4)\nh = Tanh(x)\nsubnet yes\n  h = RunningAverage(h, x) "
+    "as mean\n"
+    "  takes h, x\n  gives h\nend\nsubnet no\n  z = Neg(h)\n  takes h, x\n  gives z\nend\n"
+    "y = If(c, h, x) { then_net = yes, else_net = no }\noutputs y\n",
+    &net, &error));
   bool done = false;
   for (int64_t n = 1; !done && check_failures == 0; n++) {
     int64_t live = neap_memory_read().n_live;
@@ -418,18 +455,24 @@ TEST(a_type_is_that_of_a_blob_which_is_there) {
   neap_net *net = small_net();
   neap_type type;
   CHECK_OK(neap_graph_type(net, NULL, "w", &type, &error));
-  CHECK(type.dtype == NEAP_DTYPE_F32 && type.shape.n_dim == 2 && type.shape.dim[0] == 2 && type.shape.dim[1] == 3);
-  CHECK_FAILS(neap_graph_type(net, NULL, "nobody", &type, &error), NEAP_NAME, "has no blob \"nobody\"");
+  CHECK(type.dtype == NEAP_DTYPE_F32 && type.shape.n_dim == 2 && type.shape.dim[0] == 2 &&
+        type.shape.dim[1] == 3);
+  CHECK_FAILS(neap_graph_type(net, NULL, "nobody", &type, &error), NEAP_NAME,
+              "has no blob \"nobody\"");
   neap_net_free(net);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
-             T(a_loss_that_is_no_scalar_is_refused), T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
-             T(a_gradient_goes_through_the_branch_that_is_taken), T(choices_are_recalled_only_as_the_kernels_make_them),
-             T(a_backward_that_needs_an_overwritten_parameter_is_refused), T(a_stash_is_read_by_its_backward_alone),
-             T(a_gradient_that_comes_before_its_forward_has_no_pair), T(refused_choices_leave_nothing),
-             T(choices_like_those_of_a_larger_batch_have_their_algorithms), T(a_form_is_all_but_sizes),
-             T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused), T(a_type_is_that_of_a_blob_which_is_there),
-             T(refused_memory_is_told_by_an_error));
+  return RUN(
+    argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
+    T(a_loss_that_is_no_scalar_is_refused),
+    T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
+    T(a_gradient_goes_through_the_branch_that_is_taken),
+    T(choices_are_recalled_only_as_the_kernels_make_them),
+    T(a_backward_that_needs_an_overwritten_parameter_is_refused),
+    T(a_stash_is_read_by_its_backward_alone),
+    T(a_gradient_that_comes_before_its_forward_has_no_pair), T(refused_choices_leave_nothing),
+    T(choices_like_those_of_a_larger_batch_have_their_algorithms), T(a_form_is_all_but_sizes),
+    T(what_depends_on_parameters_alone_is_constant_unless_that_is_refused),
+    T(a_type_is_that_of_a_blob_which_is_there), T(refused_memory_is_told_by_an_error));
 }

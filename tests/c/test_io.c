@@ -1,4 +1,5 @@
-/* test_io.c: files written and read again, real samples, hostile files, refused memory, and disks that fill up. */
+/* test_io.c: files written and read again, real samples, hostile files, refused memory, and disks
+ * that fill up. */
 #include "check.h"
 #include "io/io.h"
 
@@ -28,7 +29,8 @@ static const char *in_folder(const char *name) {
 
 static const char *put_file(const char *name, const void *bytes, size_t n) {
   const char *path = in_folder(name);
-  unlink(path); /* some file systems force a file that is written over to the disk; a new one they do not */
+  /* some file systems force a file that is written over to the disk; a new one they do not */
+  unlink(path);
   FILE *file = fopen(path, "wb");
   CHECK(file != NULL && fwrite(bytes, 1, n, file) == n);
   if (file != NULL) fclose(file);
@@ -48,12 +50,14 @@ static int n_files(void) {
 static neap_tensor count_up(neap_dtype dtype, neap_shape shape) {
   neap_tensor t = {0};
   CHECK_OK(neap_tensor_new(&t, dtype, &shape, &error));
-  for (int64_t i = 0; i < neap_tensor_elems(&t); i++) neap_element_set_i64(dtype, neap_tensor_data(&t), i, i % 100);
+  for (int64_t i = 0; i < neap_tensor_elems(&t); i++)
+    neap_element_set_i64(dtype, neap_tensor_data(&t), i, i % 100);
   return t;
 }
 
 static bool same_tensor(const neap_tensor *a, const neap_tensor *b) {
-  if (a == NULL || b == NULL || a->dtype != b->dtype || !neap_shape_equal(&a->shape, &b->shape)) return false;
+  if (a == NULL || b == NULL || a->dtype != b->dtype || !neap_shape_equal(&a->shape, &b->shape))
+    return false;
   neap_tensor x, y;
   neap_type type = neap_tensor_type(a);
   CHECK_OK(neap_tensor_clone(a, NEAP_DTYPE_NONE, &x, &error));
@@ -74,11 +78,14 @@ enum { N_ITEMS = 12 };
 static void make_items(neap_io_item item[N_ITEMS]) {
   static char *names[] = {"a.weight", "b", "c/d", "e f",    "\"quoted\\\"", "\xc3\xa9t\xc3\xa9",
                           "g",        "h", "i",   "scalar", "empty",        "strided"};
-  static const neap_dtype dtypes[] = {NEAP_DTYPE_F32,  NEAP_DTYPE_F64, NEAP_DTYPE_BF16, NEAP_DTYPE_F16,
-                                      NEAP_DTYPE_I16,  NEAP_DTYPE_U16, NEAP_DTYPE_I32,  NEAP_DTYPE_I64,
-                                      NEAP_DTYPE_BOOL, NEAP_DTYPE_F32, NEAP_DTYPE_U8,   NEAP_DTYPE_I32};
+  static const neap_dtype dtypes[] = {NEAP_DTYPE_F32, NEAP_DTYPE_F64, NEAP_DTYPE_BF16,
+                                      NEAP_DTYPE_F16, NEAP_DTYPE_I16, NEAP_DTYPE_U16,
+                                      NEAP_DTYPE_I32, NEAP_DTYPE_I64, NEAP_DTYPE_BOOL,
+                                      NEAP_DTYPE_F32, NEAP_DTYPE_U8,  NEAP_DTYPE_I32};
   for (int i = 0; i < N_ITEMS; i++) {
-    neap_shape shape = i == 9 ? (neap_shape){0} : i == 10 ? NEAP_SHAPE(3, 0, 2) : NEAP_SHAPE(i + 1, 3, 1);
+    neap_shape shape = i == 9    ? (neap_shape){0}
+                       : i == 10 ? NEAP_SHAPE(3, 0, 2)
+                                 : NEAP_SHAPE(i + 1, 3, 1);
     item[i] = (neap_io_item){names[i], count_up(dtypes[i], shape)};
   }
   neap_tensor view;
@@ -91,9 +98,10 @@ static void free_items(neap_io_item item[N_ITEMS]) {
   for (int i = 0; i < N_ITEMS; i++) neap_tensor_fini(&item[i].tensor);
 }
 
-/* ---- round trips ---------------------------------------------------------------------------------------------------- */
+/* ---- round trips ----------------------------------------------------------------------------- */
 
-static void check_round_trip(const char *path, int n, neap_io_item *item, int n_meta, neap_io_pair *meta) {
+static void check_round_trip(const char *path, int n, neap_io_item *item, int n_meta,
+                             neap_io_pair *meta) {
   CHECK_OK(neap_io_save(path, n, item, n_meta, meta, &error));
   for (neap_io_map map = NEAP_IO_COPY; map <= NEAP_IO_MAP_WRITE; map++) {
     neap_io_list list;
@@ -149,7 +157,8 @@ TEST(the_same_content_gives_the_same_bytes) {
 
 TEST(mapped_files_are_views_that_never_write_back) {
   static const char *const names[] = {"m.npy", "m.npz", "m.safetensors"};
-  neap_tensor t = count_up(NEAP_DTYPE_F64, NEAP_SHAPE(100, 100)), zero = count_up(NEAP_DTYPE_F64, NEAP_SHAPE(1));
+  neap_tensor t = count_up(NEAP_DTYPE_F64, NEAP_SHAPE(100, 100)),
+              zero = count_up(NEAP_DTYPE_F64, NEAP_SHAPE(1));
   for (int f = 0; f < 3; f++) {
     const char *path = in_folder(names[f]);
     neap_io_item item = {"t", t};
@@ -171,7 +180,7 @@ TEST(mapped_files_are_views_that_never_write_back) {
   neap_tensor_fini(&t), neap_tensor_fini(&zero);
 }
 
-/* ---- npy ----------------------------------------------------------------------------------------------------------------- */
+/* ---- npy ------------------------------------------------------------------------------------- */
 
 /* A .npy file of this version, dictionary and data. */
 static const char *put_npy(int version, const char *dictionary, const void *data, size_t n) {
@@ -208,7 +217,8 @@ static void check_six(const char *path, neap_dtype dtype, const int order[6]) {
   neap_shape expected = NEAP_SHAPE(2, 3);
   CHECK_EQ(t.dtype, dtype);
   CHECK(neap_shape_equal(&t.shape, &expected) && neap_tensor_is_dense(&t));
-  for (int i = 0; i < 6 && t.storage != NULL; i++) CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), order[i]);
+  for (int i = 0; i < 6 && t.storage != NULL; i++)
+    CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), order[i]);
   neap_tensor_fini(&t);
 }
 
@@ -217,17 +227,28 @@ TEST(npy_versions_orders_and_number_formats) {
   static const float f4[] = {0, 1, 2, 3, 4, 5};
   static const uint16_t u2[] = {0, 1, 2, 3, 4, 5};
   static const uint64_t u8[] = {0, 1, 2, 3, 4, 5};
-  static const unsigned char be4[] = {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5};
+  static const unsigned char be4[] = {0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2,
+                                      0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5};
   for (int version = 1; version <= 3; version++)
-    check_six(put_npy(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", f4, sizeof f4), NEAP_DTYPE_F32,
-              c_order);
-  check_six(put_npy(1, "{\"shape\":(2,3),'fortran_order':True,'descr':'<f4'}   \n", f4, sizeof f4), NEAP_DTYPE_F32, fortran);
-  check_six(put_npy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (2L, 3L,)}", u2, sizeof u2), NEAP_DTYPE_U16, c_order);
-  check_six(put_npy(1, "{'descr': '<u8', 'fortran_order': True, 'shape': (2, 3)}", u8, sizeof u8), NEAP_DTYPE_I64, fortran);
-  check_six(put_npy(2, "{'descr': '>i4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4), NEAP_DTYPE_I32, c_order);
-  check_six(put_npy(2, "{'descr': '>u4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4), NEAP_DTYPE_I64, c_order);
+    check_six(put_npy(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n", f4,
+                      sizeof f4),
+              NEAP_DTYPE_F32, c_order);
+  check_six(put_npy(1, "{\"shape\":(2,3),'fortran_order':True,'descr':'<f4'}   \n", f4, sizeof f4),
+            NEAP_DTYPE_F32, fortran);
+  check_six(
+    put_npy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (2L, 3L,)}", u2, sizeof u2),
+    NEAP_DTYPE_U16, c_order);
+  check_six(put_npy(1, "{'descr': '<u8', 'fortran_order': True, 'shape': (2, 3)}", u8, sizeof u8),
+            NEAP_DTYPE_I64, fortran);
+  check_six(
+    put_npy(2, "{'descr': '>i4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4),
+    NEAP_DTYPE_I32, c_order);
+  check_six(
+    put_npy(2, "{'descr': '>u4', 'fortran_order': False, 'shape': (2, 3)}", be4, sizeof be4),
+    NEAP_DTYPE_I64, c_order);
   static const int16_t negative[] = {-3, 300};
-  neap_tensor t = load_one(put_npy(1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}", negative, sizeof negative));
+  neap_tensor t = load_one(put_npy(1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2,)}",
+                                   negative, sizeof negative));
   CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), 0), -3);
   CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), 1), 300);
   neap_tensor_fini(&t);
@@ -237,7 +258,8 @@ TEST(mapped_fortran_order_is_a_view) {
   char data[64 + 24]; /* header and data aligned by hand: 10 + 54 bytes, then six floats */
   static const float f4[] = {0, 1, 2, 3, 4, 5};
   memcpy(data, f4, sizeof f4);
-  const char *path = put_npy(1, "{'descr':'<f4','fortran_order':True,'shape':(2,3)}   \n", data, sizeof f4);
+  const char *path =
+    put_npy(1, "{'descr':'<f4','fortran_order':True,'shape':(2,3)}   \n", data, sizeof f4);
   neap_io_list list;
   CHECK_OK(neap_io_load(path, NEAP_IO_MAP_READ, &list, &error));
   CHECK(list.item[0].tensor.stride[0] == 1 && list.item[0].tensor.stride[1] == 2);
@@ -254,8 +276,10 @@ TEST(npy_that_is_wrong_is_refused) {
     {"{'descr': '<f4x', 'fortran_order': False, 'shape': (1,)}", "'<f4x'"},
     {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", "descr ''"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "truncated"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", "more than the 128.0 TiB"},
-    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)}", "more than the 128.0 TiB"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}",
+     "more than the 128.0 TiB"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)}",
+     "more than the 128.0 TiB"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999,)}", "truncated"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "'shape'"},
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "'shape'"},
@@ -277,27 +301,37 @@ TEST(npy_that_is_wrong_is_refused) {
     CHECK_FAILS(try_load(path, &error), NEAP_DATA, path);
   }
   uint64_t large = UINT64_MAX;
-  CHECK_FAILS(try_load(put_npy(1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}", &large, 8), &error), NEAP_DATA,
-              "u64");
+  CHECK_FAILS(
+    try_load(put_npy(1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}", &large, 8),
+             &error),
+    NEAP_DATA, "u64");
   CHECK_FAILS(try_load(put_npy(4, "{}", data, 8), &error), NEAP_DATA, "version 4.0");
-  CHECK_FAILS(try_load(put_file("text.npy", "hello, world", 12), &error), NEAP_DATA, "not a .npy file");
+  CHECK_FAILS(try_load(put_file("text.npy", "hello, world", 12), &error), NEAP_DATA,
+              "not a .npy file");
 }
 
-/* ---- npz ------------------------------------------------------------------------------------------------------------------- */
+/* ---- npz ------------------------------------------------------------------------------------- */
 
-/* Written by numpy.savez_compressed: a = arange(6) '<i4' (2,3); b the same as '>f8' in Fortran order. Both deflated. */
+/* Written by numpy.savez_compressed: a = arange(6) '<i4' (2,3); b the same as '>f8' in Fortran
+ * order. Both deflated. */
 static const char deflated_hex[] =
-  "504b03042d00000008000000210050b44d84ffffffffffffffff05001400612e6e707901001000980000000000000055000000000000009bec17ea1b10c9"
+  "504b03042d00000008000000210050b44d84ffffffffffffffff05001400612e6e707901001000980000000000000055"
+  "000000000000009bec17ea1b10c9"
   "c850"
-  "c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a463a0ac69a3a0ab50a64032e0620"
+  "c650ad9e925a9c5ca46ea5a06e9369a2aea3a09e965f54529498179f5f94920a12774bcc294e058a17672416a402f91a"
+  "463a0ac69a3a0ab50a64032e0620"
   "6004"
-  "622620660662162066056200504b03042d0000000800000021005f045047ffffffffffffffff05001400622e6e707901001000b000000000000000560000"
+  "622620660662162066056200504b03042d0000000800000021005f045047ffffffffffffffff05001400622e6e707901"
+  "001000b000000000000000560000"
   "0000"
-  "0000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9766a1aea3a09e965f54529498179f5f94920a120f292a4d050a17672416a402b91a463a0a"
+  "0000009bec17ea1b10c9c850c650ad9e925a9c5ca46ea5a06e9766a1aea3a09e965f54529498179f5f94920a120f292a"
+  "4d050a17672416a402b91a463a0a"
   "c69a"
-  "3a0ab50ae4032e062870e080d0f61fa07c01280d931781d000504b01022d032d00000008000000210050b44d845500000098000000050000000000000000"
+  "3a0ab50ae4032e062870e080d0f61fa07c01280d931781d000504b01022d032d00000008000000210050b44d84550000"
+  "0098000000050000000000000000"
   "0000"
-  "00800100000000612e6e7079504b01022d032d0000000800000021005f04504756000000b000000005000000000000000000000080018c000000622e6e70"
+  "00800100000000612e6e7079504b01022d032d0000000800000021005f04504756000000b00000000500000000000000"
+  "0000000080018c000000622e6e70"
   "7950"
   "4b0506000000000200020066000000190100000000";
 
@@ -336,25 +370,29 @@ TEST(deflated_npz_members_are_unpacked_and_checked) {
 }
 
 TEST(npz_that_is_wrong_is_refused) {
-  neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))}, {"y", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))}};
+  neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))},
+                          {"y", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))}};
   CHECK_OK(neap_io_save(in_folder("two.npz"), 2, item, 0, NULL, &error));
   neap_io_bytes whole = read_whole(in_folder("two.npz"));
   for (size_t i = 0; i + 4 < whole.n; i++) /* both members under one name */
     if (memcmp(whole.data + i, "y.npy", 5) == 0) whole.data[i] = 'x';
-  CHECK_FAILS(try_load(put_file("two.npz", whole.data, whole.n), &error), NEAP_DATA, "two tensors are named \"x\"");
+  CHECK_FAILS(try_load(put_file("two.npz", whole.data, whole.n), &error), NEAP_DATA,
+              "two tensors are named \"x\"");
   neap_free(whole.data);
   CHECK_FAILS(try_load(put_file("text.npz", "hello", 5), &error), NEAP_DATA, "truncated");
-  CHECK_FAILS(try_load(put_file("text.npz", "PK\x03\x04 and then nothing that a zip file has", 41), &error), NEAP_DATA,
-              "no end record");
+  CHECK_FAILS(
+    try_load(put_file("text.npz", "PK\x03\x04 and then nothing that a zip file has", 41), &error),
+    NEAP_DATA, "no end record");
   item[1].name = "x";
-  CHECK_FAILS(neap_io_save(in_folder("twice.npz"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "two tensors are named \"x\"");
+  CHECK_FAILS(neap_io_save(in_folder("twice.npz"), 2, item, 0, NULL, &error), NEAP_ARGUMENT,
+              "two tensors are named \"x\"");
   CHECK_FAILS(neap_io_save(in_folder("twice.safetensors"), 2, item, 0, NULL, &error), NEAP_ARGUMENT,
               "two tensors are named \"x\"");
   CHECK(!there(in_folder("twice.npz")) && !there(in_folder("twice.safetensors")));
   neap_tensor_fini(&item[0].tensor), neap_tensor_fini(&item[1].tensor);
 }
 
-/* ---- safetensors ----------------------------------------------------------------------------------------------------------- */
+/* ---- safetensors ----------------------------------------------------------------------------- */
 
 static const char *put_safetensors(const char *json, size_t n_data) {
   static unsigned char bytes[4096];
@@ -366,7 +404,8 @@ static const char *put_safetensors(const char *json, size_t n_data) {
 }
 
 TEST(safetensors_that_is_wrong_is_refused) {
-#define TENSOR(dtype, shape, begin, end) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+#define TENSOR(dtype, shape, begin, end) \
+  "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
   static const struct {
     const char *json, *words;
     size_t n_data;
@@ -403,12 +442,16 @@ TEST(safetensors_that_is_wrong_is_refused) {
     CHECK_FAILS(try_load(path, &error), NEAP_DATA, path);
   }
   static const unsigned char endless[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{', '}'};
-  CHECK_FAILS(try_load(put_file("endless.safetensors", endless, sizeof endless), &error), NEAP_DATA, "claims");
+  CHECK_FAILS(try_load(put_file("endless.safetensors", endless, sizeof endless), &error), NEAP_DATA,
+              "claims");
   CHECK_FAILS(try_load(put_file("endless.safetensors", "", 0), &error), NEAP_DATA, "truncated");
-  neap_io_list list; /* and right ones: empty tensors anywhere, blanks after the header, narrow integers */
-  CHECK_OK(neap_io_load(
-    put_safetensors("{\"e\":" TENSOR("F32", "[0,1099511627776,8]", 2, 2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ", 2),
-    NEAP_IO_COPY, &list, &error));
+  /* and right ones: empty tensors anywhere, blanks after the header, narrow integers */
+  neap_io_list list;
+  CHECK_OK(
+    neap_io_load(put_safetensors("{\"e\":" TENSOR("F32", "[0,1099511627776,8]", 2,
+                                                  2) ",\"a\":" TENSOR("U16", "[1]", 0, 2) "}   ",
+                                 2),
+                 NEAP_IO_COPY, &list, &error));
   CHECK(list.n_item == 2 && list.item[0].tensor.dtype == NEAP_DTYPE_U16);
   neap_io_list_fini(&list);
 }
@@ -417,30 +460,38 @@ TEST(save_refuses_what_the_format_cannot_hold) {
   neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3))}, {"y", {0}}};
   neap_io_pair meta = {"a", "b"}, broken = {"a", "\xff\xfe"};
   CHECK_FAILS(neap_io_save(in_folder("x.txt"), 1, item, 0, NULL, &error), NEAP_ARGUMENT, "ends in");
-  CHECK_FAILS(neap_io_save(in_folder("y.npy"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "one tensor");
-  CHECK_FAILS(neap_io_save(in_folder("y.npz"), 2, item, 0, NULL, &error), NEAP_ARGUMENT, "no tensor");
-  CHECK_FAILS(neap_io_save(in_folder("y.npz"), 1, item, 1, &meta, &error), NEAP_ARGUMENT, "metadata");
-  CHECK_FAILS(neap_io_save(in_folder("y.safetensors"), 1, item, 1, &broken, &error), NEAP_ARGUMENT, "UTF-8");
+  CHECK_FAILS(neap_io_save(in_folder("y.npy"), 2, item, 0, NULL, &error), NEAP_ARGUMENT,
+              "one tensor");
+  CHECK_FAILS(neap_io_save(in_folder("y.npz"), 2, item, 0, NULL, &error), NEAP_ARGUMENT,
+              "no tensor");
+  CHECK_FAILS(neap_io_save(in_folder("y.npz"), 1, item, 1, &meta, &error), NEAP_ARGUMENT,
+              "metadata");
+  CHECK_FAILS(neap_io_save(in_folder("y.safetensors"), 1, item, 1, &broken, &error), NEAP_ARGUMENT,
+              "UTF-8");
   item[0].name = "__metadata__";
-  CHECK_FAILS(neap_io_save(in_folder("y.safetensors"), 1, item, 0, NULL, &error), NEAP_ARGUMENT, "__metadata__");
+  CHECK_FAILS(neap_io_save(in_folder("y.safetensors"), 1, item, 0, NULL, &error), NEAP_ARGUMENT,
+              "__metadata__");
   item[0].name = "";
   CHECK_FAILS(neap_io_save(in_folder("y.npz"), 1, item, 0, NULL, &error), NEAP_ARGUMENT, "no name");
-  CHECK(!there(in_folder("y.npz")) && !there(in_folder("y.safetensors")) && !there(in_folder("y.npy")));
+  CHECK(!there(in_folder("y.npz")) && !there(in_folder("y.safetensors")) &&
+        !there(in_folder("y.npy")));
   neap_tensor_fini(&item[0].tensor);
 }
 
-/* ---- damaged files of every format ----------------------------------------------------------------------------------------- */
+/* ---- damaged files of every format ----------------------------------------------------------- */
 
 typedef neap_status load_function(const char *path, neap_error *error);
 
-/* Every shorter file is refused; every file with a flipped bit is refused or loaded, and nothing is left behind. */
+/* Every shorter file is refused; every file with a flipped bit is refused or loaded, and nothing is
+ * left behind. */
 static void check_damage(const char *name, const char *path, load_function *load) {
   neap_io_bytes whole = read_whole(path);
   int64_t live = neap_memory_read().n_live;
   for (size_t n = 0; n < whole.n; n++) {
     neap_error error = {0};
     neap_status status = load(put_file(name, whole.data, n), &error);
-    if (status != NEAP_DATA) printf("  %s cut to %zu of %zu bytes gives %s\n", name, n, whole.n, neap_status_text(status));
+    if (status != NEAP_DATA)
+      printf("  %s cut to %zu of %zu bytes gives %s\n", name, n, whole.n, neap_status_text(status));
     CHECK_EQ(status, NEAP_DATA);
   }
   neap_memory_reset_high();
@@ -452,7 +503,8 @@ static void check_damage(const char *name, const char *path, load_function *load
     whole.data[i / 8] ^= (char)(1 << i % 8);
     CHECK(status == NEAP_OK || (status == NEAP_DATA && strstr(error.message, name) != NULL));
   }
-  CHECK(neap_memory_read().high_bytes[NEAP_DATA_BYTES] - high < (int64_t)(1200 * whole.n)); /* claims are not believed */
+  /* claims are not believed */
+  CHECK(neap_memory_read().high_bytes[NEAP_DATA_BYTES] - high < (int64_t)(1200 * whole.n));
   CHECK_EQ(neap_memory_read().n_live, live);
   neap_free(whole.data);
 }
@@ -464,33 +516,40 @@ static neap_status try_idx(const char *path, neap_error *error) {
   return status;
 }
 
-static const unsigned char small_idx[] = {0, 0, 0x0B, 2, 0, 0, 0, 2, 0, 0, 0, 3, 0, 1, 0, 2, 0, 3, 0xff, 0xff, 1, 0, 0, 9};
+static const unsigned char small_idx[] = {0, 0, 0x0B, 2, 0, 0, 0,    2,    0, 0, 0, 3,
+                                          0, 1, 0,    2, 0, 3, 0xff, 0xff, 1, 0, 0, 9};
 
 TEST(damaged_files_are_refused_and_never_believed) {
   unsigned char bytes[512];
-  neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(2, 3))}, {"y", count_up(NEAP_DTYPE_U8, NEAP_SHAPE(5))}};
+  neap_io_item item[2] = {{"x", count_up(NEAP_DTYPE_F32, NEAP_SHAPE(2, 3))},
+                          {"y", count_up(NEAP_DTYPE_U8, NEAP_SHAPE(5))}};
   CHECK_OK(neap_io_save(in_folder("whole.npy"), 1, item, 0, NULL, &error));
   CHECK_OK(neap_io_save(in_folder("whole.npz"), 2, item, 0, NULL, &error));
   CHECK_OK(neap_io_save(in_folder("whole.safetensors"), 2, item, 0, NULL, &error));
   check_damage("damaged.npy", in_folder("whole.npy"), try_load);
   check_damage("damaged.npz", in_folder("whole.npz"), try_load);
   check_damage("damaged.safetensors", in_folder("whole.safetensors"), try_load);
-  check_damage("deflated.npz", put_file("whole_deflated.npz", bytes, unhex(deflated_hex, bytes)), try_load);
+  check_damage("deflated.npz", put_file("whole_deflated.npz", bytes, unhex(deflated_hex, bytes)),
+               try_load);
   check_damage("damaged.idx", put_file("whole.idx", small_idx, sizeof small_idx), try_idx);
   neap_tensor_fini(&item[0].tensor), neap_tensor_fini(&item[1].tensor);
 }
 
-/* ---- idx, gzip, text ------------------------------------------------------------------------------------------------------- */
+/* ---- idx, gzip, text ------------------------------------------------------------------------- */
 
 TEST(idx_numbers_are_big_endian) {
   neap_tensor t;
   CHECK_OK(neap_io_read_idx(put_file("small.idx", small_idx, sizeof small_idx), &t, &error));
   static const int expected[] = {1, 2, 3, -1, 256, 9};
   CHECK(t.dtype == NEAP_DTYPE_I16 && t.shape.n_dim == 2 && t.shape.dim[0] == 2);
-  for (int i = 0; i < 6; i++) CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), expected[i]);
+  for (int i = 0; i < 6; i++)
+    CHECK_EQ(neap_element_get_i64(t.dtype, neap_tensor_data(&t), i), expected[i]);
   neap_tensor_fini(&t);
-  CHECK_FAILS(try_idx(put_file("more.idx", (char[]){0, 0, 8, 1, 0, 0, 0, 1, 5, 6}, 10), &error), NEAP_DATA, "bytes after");
-  CHECK_FAILS(try_idx(put_file("huge.idx", "\0\0\x0E\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16), &error),
+  CHECK_FAILS(try_idx(put_file("more.idx", (char[]){0, 0, 8, 1, 0, 0, 0, 1, 5, 6}, 10), &error),
+              NEAP_DATA, "bytes after");
+  CHECK_FAILS(try_idx(put_file("huge.idx",
+                               "\0\0\x0E\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16),
+                      &error),
               NEAP_DATA, "more bytes than");
   CHECK_FAILS(try_idx(put_file("nine.idx", "\0\0\x08\x09", 4), &error), NEAP_DATA, "9 dimensions");
   CHECK_FAILS(try_idx(put_file("other.idx", "\x89PNG", 4), &error), NEAP_DATA, "not an idx file");
@@ -508,7 +567,8 @@ TEST(mnist_is_read) {
   static const unsigned char first[] = {5, 0, 4, 1, 9, 2, 1, 3};
   CHECK(memcmp(neap_tensor_data(&y), first, sizeof first) == 0);
   int64_t sum = 0; /* the known mean of the pixels is 33.318 */
-  for (int64_t i = 0; i < neap_tensor_elems(&x); i++) sum += ((unsigned char *)neap_tensor_data(&x))[i];
+  for (int64_t i = 0; i < neap_tensor_elems(&x); i++)
+    sum += ((unsigned char *)neap_tensor_data(&x))[i];
   CHECK_NEAR((double)sum / (double)neap_tensor_elems(&x), 33.318, 0.001);
   neap_tensor_fini(&x), neap_tensor_fini(&y);
 }
@@ -516,7 +576,8 @@ TEST(mnist_is_read) {
 TEST(gzip_files_are_unpacked_and_plain_ones_read) {
   neap_io_bytes bytes;
   CHECK_OK(neap_io_read_gz_bytes(put_file("plain.txt", "high and low\0water", 18), &bytes, &error));
-  CHECK(bytes.n == 18 && memcmp(bytes.data, "high and low\0water", 19) == 0); /* and a 0 at the end */
+  /* and a 0 at the end */
+  CHECK(bytes.n == 18 && memcmp(bytes.data, "high and low\0water", 19) == 0);
   neap_free(bytes.data);
   CHECK_OK(neap_io_read_gz_bytes(put_file("empty.txt", "", 0), &bytes, &error));
   CHECK(bytes.n == 0 && bytes.data[0] == 0);
@@ -526,7 +587,8 @@ TEST(gzip_files_are_unpacked_and_plain_ones_read) {
   CHECK(bytes.n == 10008 && bytes.data[8] == 7 && bytes.data[9] == 2);
   neap_free(bytes.data);
   neap_io_bytes packed = read_whole(MNIST "t10k-labels-idx1-ubyte.gz");
-  CHECK_FAILS(neap_io_read_gz_bytes(put_file("cut.gz", packed.data, packed.n - 9), &bytes, &error), NEAP_DATA, "cut.gz");
+  CHECK_FAILS(neap_io_read_gz_bytes(put_file("cut.gz", packed.data, packed.n - 9), &bytes, &error),
+              NEAP_DATA, "cut.gz");
   packed.data[packed.n / 2] ^= 1;
   CHECK_FAILS(try_idx(put_file("bad.gz", packed.data, packed.n), &error), NEAP_DATA, "bad.gz");
   neap_free(packed.data);
@@ -542,11 +604,12 @@ TEST(text_is_read_and_written_whole) {
               "missing.txt: cannot be opened: No such file");
   CHECK_FAILS(neap_io_read_text(folder, &bytes, &error), NEAP_IO, "directory");
   CHECK_FAILS(neap_io_read_text("/dev/zero", &bytes, &error), NEAP_IO, "not a regular file");
-  CHECK_FAILS(neap_io_write_text(in_folder("no/such/folder.txt"), "x", 1, &error), NEAP_IO, "No such file");
+  CHECK_FAILS(neap_io_write_text(in_folder("no/such/folder.txt"), "x", 1, &error), NEAP_IO,
+              "No such file");
   CHECK_FAILS(neap_io_write_text(folder, "x", 1, &error), NEAP_IO, "not a regular file");
 }
 
-/* ---- real samples ---------------------------------------------------------------------------------------------------------- */
+/* ---- real samples ---------------------------------------------------------------------------- */
 
 TEST(real_samples_are_read_and_pickles_refused) {
   if (!there(SAMPLES "burn_mnist.safetensors")) SKIP("no " SAMPLES);
@@ -570,8 +633,8 @@ TEST(real_samples_are_read_and_pickles_refused) {
   CHECK_OK(neap_io_load(SAMPLES "candle_test.npz", NEAP_IO_COPY, &list, &error));
   CHECK_EQ(list.n_item, 2);
   neap_io_list_fini(&list);
-  static const char *const pickles[] = {"py2-np0-objarr.npy", "py2-objarr.npy", "py2-objarr.npz", "py3-objarr.npy",
-                                        "py3-objarr.npz"};
+  static const char *const pickles[] = {"py2-np0-objarr.npy", "py2-objarr.npy", "py2-objarr.npz",
+                                        "py3-objarr.npy", "py3-objarr.npz"};
   for (int i = 0; i < NEAP_COUNT(pickles); i++) {
     char path[128];
     snprintf(path, sizeof path, SAMPLES "numpy_reject_%s", pickles[i]);
@@ -579,7 +642,7 @@ TEST(real_samples_are_read_and_pickles_refused) {
   }
 }
 
-/* ---- refused memory and full disks ----------------------------------------------------------------------------------------- */
+/* ---- refused memory and full disks ----------------------------------------------------------- */
 
 TEST(refused_memory_leaves_nothing_behind) {
   static const char *const names[] = {"f.npz", "f.safetensors", "f.npy"};
@@ -590,7 +653,8 @@ TEST(refused_memory_leaves_nothing_behind) {
   put_file("f_deflated.npz", bytes, unhex(deflated_hex, bytes));
   put_file("f.idx", small_idx, sizeof small_idx);
   for (int f = 0; f < 3; f++)
-    CHECK_OK(neap_io_save(in_folder(names[f]), f == 2 ? 1 : N_ITEMS, f == 2 ? &item[11] : item, f == 1, &meta, &error));
+    CHECK_OK(neap_io_save(in_folder(names[f]), f == 2 ? 1 : N_ITEMS, f == 2 ? &item[11] : item,
+                          f == 1, &meta, &error));
   int files = n_files(), failures = 0;
   int64_t live = neap_memory_read().n_live;
   for (int way = 0; way < 9; way++)
@@ -601,8 +665,8 @@ TEST(refused_memory_leaves_nothing_behind) {
       neap_status status;
       neap_memory_fail_nth(n, n % 2 == 0);
       if (way < 3)
-        status =
-          neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS, way == 2 ? &item[11] : item, way == 1, &meta, &error);
+        status = neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS,
+                              way == 2 ? &item[11] : item, way == 1, &meta, &error);
       else if (way < 6)
         status = neap_io_load(in_folder(names[way - 3]), (neap_io_map)(n % 3), &list, &error);
       else if (way == 6)
@@ -613,7 +677,8 @@ TEST(refused_memory_leaves_nothing_behind) {
         status = neap_tensor_clone(&item[11].tensor, NEAP_DTYPE_F16, &t, &error);
       bool failed = neap_memory_failed();
       neap_memory_fail_nth(0, false);
-      if (status != (failed ? NEAP_MEMORY : NEAP_OK)) printf("  way %d, allocation %d: %s\n", way, n, error.message);
+      if (status != (failed ? NEAP_MEMORY : NEAP_OK))
+        printf("  way %d, allocation %d: %s\n", way, n, error.message);
       CHECK_EQ(status, failed ? NEAP_MEMORY : NEAP_OK);
       if (status != NEAP_OK) CHECK(list.n_item == 0 && list.item == NULL && t.storage == NULL);
       neap_io_list_fini(&list);
@@ -627,7 +692,8 @@ TEST(refused_memory_leaves_nothing_behind) {
   free_items(item);
 }
 
-/* A temporary file as a process that was killed leaves it, or, when its descriptor is kept, as a live one holds it. */
+/* A temporary file as a process that was killed leaves it, or, when its descriptor is kept, as a
+ * live one holds it. */
 static int half_written(const char *name) {
   int fd = open(in_folder(name), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   CHECK(fd >= 0 && write(fd, "half", 4) == 4 && flock(fd, LOCK_EX | LOCK_NB) == 0);
@@ -641,7 +707,8 @@ TEST(what_killed_writers_of_a_path_left_is_removed_and_nothing_else) {
   neap_tensor t = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3));
   neap_io_item item = {(char *)"", t};
   char own[64];
-  snprintf(own, sizeof own, "c.npy.%ld-1.tmp", (long)getpid()); /* in a container the next process may have the same number */
+  /* in a container the next process may have the same number */
+  snprintf(own, sizeof own, "c.npy.%ld-1.tmp", (long)getpid());
   close(half_written("c.npy.4711-0.tmp"));
   close(half_written(own));
   int live = half_written("c.npy.4712-0.tmp");
@@ -673,7 +740,8 @@ static void *save_often(void *context) {
   intptr_t n_failed = neap_tensor_new(&t, NEAP_DTYPE_U8, &shape, &error) != NEAP_OK;
   neap_io_item item = {(char *)"", t};
   if (n_failed == 0) memset(neap_tensor_data(&t), 1, 1000);
-  for (int i = 0; i < 60 && n_failed == 0; i++) n_failed += neap_io_save(path, 1, &item, 0, NULL, &error) != NEAP_OK;
+  for (int i = 0; i < 60 && n_failed == 0; i++)
+    n_failed += neap_io_save(path, 1, &item, 0, NULL, &error) != NEAP_OK;
   neap_tensor_fini(&t);
   return (void *)n_failed;
 }
@@ -718,7 +786,8 @@ TEST(a_full_disk_leaves_the_old_file) {
     neap_tensor_fini(&t);
     CHECK_OK(neap_io_save(path, 1, &large, 0, NULL, &error));
     struct stat info;
-    CHECK(stat(path, &info) == 0 && (info.st_mode & 0777) == 0640); /* who may read it has not changed */
+    /* who may read it has not changed */
+    CHECK(stat(path, &info) == 0 && (info.st_mode & 0777) == 0640);
   }
   neap_tensor_fini(&small.tensor), neap_tensor_fini(&large.tensor);
 }
@@ -734,16 +803,18 @@ static void empty_folder(void) {
 int main(int argc, char **argv) {
   snprintf(folder, sizeof folder, "/tmp/neap-test-io-XXXXXX");
   if (mkdtemp(folder) == NULL) return 1;
-  int failed =
-    RUN(argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
-        T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats),
-        T(mapped_fortran_order_is_a_view), T(npy_that_is_wrong_is_refused), T(deflated_npz_members_are_unpacked_and_checked),
-        T(npz_that_is_wrong_is_refused), T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
-        T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian), T(mnist_is_read),
-        T(gzip_files_are_unpacked_and_plain_ones_read), T(text_is_read_and_written_whole),
-        T(real_samples_are_read_and_pickles_refused), T(refused_memory_leaves_nothing_behind),
-        T(what_killed_writers_of_a_path_left_is_removed_and_nothing_else),
-        T(writers_of_one_path_do_not_take_each_others_files_away), T(a_full_disk_leaves_the_old_file));
+  int failed = RUN(
+    argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
+    T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats),
+    T(mapped_fortran_order_is_a_view), T(npy_that_is_wrong_is_refused),
+    T(deflated_npz_members_are_unpacked_and_checked), T(npz_that_is_wrong_is_refused),
+    T(safetensors_that_is_wrong_is_refused), T(save_refuses_what_the_format_cannot_hold),
+    T(damaged_files_are_refused_and_never_believed), T(idx_numbers_are_big_endian),
+    T(mnist_is_read), T(gzip_files_are_unpacked_and_plain_ones_read),
+    T(text_is_read_and_written_whole), T(real_samples_are_read_and_pickles_refused),
+    T(refused_memory_leaves_nothing_behind),
+    T(what_killed_writers_of_a_path_left_is_removed_and_nothing_else),
+    T(writers_of_one_path_do_not_take_each_others_files_away), T(a_full_disk_leaves_the_old_file));
   empty_folder();
   return failed;
 }

@@ -1,4 +1,5 @@
-/* test_lua.c: one process, one workspace, used from C and from Lua: the nets stored in it are the same ones. */
+/* test_lua.c: one process, one workspace, used from C and from Lua: the nets stored in it are the
+ * same ones. */
 #include "check.h"
 #include "lua/binding.h"
 
@@ -40,14 +41,19 @@ TEST(lua_finds_the_nets_that_c_stores) {
   lua_State *L = open_lua();
   lua(L, "ws = neap.workspace { store = false }; inner = ws:child {}");
   neap_workspace *ws = workspace_of(L, "ws");
-  CHECK_OK(neap_workspace_add_net(ws, read_net("net minus\ninput x f32 (2)\ny = Neg(x)\n"), false, &error));
+  CHECK_OK(neap_workspace_add_net(ws, read_net("net minus\ninput x f32 (2)\ny = Neg(x)\n"), false,
+                                  &error));
   lua(L, "assert(#ws:nets() == 1 and ws:nets()[1] == 'minus' and inner:nets()[1] == 'minus')");
   lua(L, "assert(ws:net 'minus' == inner:net 'minus')");
   lua(L, "assert(inner:run('minus', { x = neap.tensor { 1, 2 } }).y[2] == -2)");
   lua(L, "assert(not pcall(ws.create_net, ws, 'net minus\\ninput x f32 (2)\\ny = Exp(x)\\n'))");
-  lua(L, "ws:feed('x', neap.tensor { 3, 4 }); ws:run_steps { 'minus', iterations = 2 }; assert(ws:fetch 'y'[1] == -3)");
+  lua(L,
+      "ws:feed('x', neap.tensor { 3, 4 }); ws:run_steps { 'minus', iterations = 2 }; "
+      "assert(ws:fetch 'y'[1] == -3)");
   CHECK(neap_workspace_delete_net(ws, "minus"));
-  lua(L, "assert(not pcall(ws.net, ws, 'minus') and not pcall(inner.run, inner, 'minus') and #inner:nets() == 0)");
+  lua(L,
+      "assert(not pcall(ws.net, ws, 'minus') and not pcall(inner.run, inner, 'minus') and "
+      "#inner:nets() == 0)");
   lua_close(L);
 }
 
@@ -57,14 +63,18 @@ TEST(c_finds_and_runs_the_nets_that_lua_stores) {
   lua(L, "net = neap.net 'minus'; net:Neg(net:input('x', { 2 }), 'y'); ws:add_net(net)");
   neap_workspace *ws = workspace_of(L, "ws"), *inner = workspace_of(L, "inner");
   neap_net *net = neap_workspace_net(inner, "minus");
-  CHECK(net != NULL && neap_workspace_net_at(ws, 0) == net && neap_workspace_net_at(inner, 0) == NULL);
+  CHECK(net != NULL && neap_workspace_net_at(ws, 0) == net &&
+        neap_workspace_net_at(inner, 0) == NULL);
   CHECK_EQ(neap_net_n_ops(net), 1);
-  lua(L, "net:Exp('y', 'z'); net = nil; collectgarbage(); collectgarbage()"); /* what is added later, C sees; and it is kept */
+  /* what is added later, C sees; and it is kept */
+  lua(L, "net:Exp('y', 'z'); net = nil; collectgarbage(); collectgarbage()");
   CHECK(neap_workspace_net(ws, "minus") == net);
   CHECK_EQ(neap_net_n_ops(net), 2);
   lua(L, "ws:feed('x', neap.zeros(2))");
   neap_step root = {.n_net = 1, .net = (const char *const[]){"minus"}, .iterations = 2};
-  CHECK_OK(neap_driver_run_steps(ws, &root, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, NULL, NULL, &error));
+  CHECK_OK(neap_driver_run_steps(ws, &root,
+                                 &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}},
+                                 NULL, NULL, &error));
   lua(L, "assert(ws:fetch 'z'[2] == 1)");
   lua(L, "assert(ws:net('minus'):text():find 'Exp'); ws:delete_net 'minus'");
   CHECK(neap_workspace_net(ws, "minus") == NULL);
@@ -73,8 +83,12 @@ TEST(c_finds_and_runs_the_nets_that_lua_stores) {
 
 TEST(a_net_lives_as_long_as_anyone_holds_it) {
   lua_State *L = open_lua();
-  lua(L, "ws = neap.workspace { store = false }; net = neap.net 'n'; net:Neg(net:input('x', { 2 }), 'y'); ws:add_net(net)");
-  lua(L, "do local closed <close> = net end; assert(not pcall(net.text, net)); assert(ws:net 'n' ~= net)");
+  lua(L,
+      "ws = neap.workspace { store = false }; net = neap.net 'n'; net:Neg(net:input('x', { 2 }), "
+      "'y'); ws:add_net(net)");
+  lua(L,
+      "do local closed <close> = net end; assert(not pcall(net.text, net)); assert(ws:net 'n' ~= "
+      "net)");
   lua(L, "assert(ws:run('n', { x = neap.ones(2) }).y[1] == -1)");
   neap_net *net = neap_net_retain(neap_workspace_net(workspace_of(L, "ws"), "n"));
   lua_close(L);
@@ -83,6 +97,7 @@ TEST(a_net_lives_as_long_as_anyone_holds_it) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(lua_finds_the_nets_that_c_stores), T(c_finds_and_runs_the_nets_that_lua_stores),
+  return RUN(argc, argv, T(lua_finds_the_nets_that_c_stores),
+             T(c_finds_and_runs_the_nets_that_lua_stores),
              T(a_net_lives_as_long_as_anyone_holds_it));
 }

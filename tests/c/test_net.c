@@ -1,5 +1,5 @@
-/* test_net.c: nets as users build them: every schema error is located, a failed call changes nothing, and text, clone and
- * renaming give equal nets. */
+/* test_net.c: nets as users build them: every schema error is located, a failed call changes
+ * nothing, and text, clone and renaming give equal nets. */
 #include "check.h"
 
 #include "net/net.h"
@@ -14,8 +14,15 @@ static const neap_type w_type = {NEAP_DTYPE_F32, {2, {10, 784}}};
 static const neap_type b_type = {NEAP_DTYPE_F32, {1, {10}}};
 
 /* An op with one output. */
-static neap_status add(neap_net *net, const char *type, int n_in, const char *const *in, const char *out, neap_error *error) {
-  neap_net_call call = {.type = type, .n_in = n_in, .in = in, .n_out = 1, .out = &out, .scope = "block1", .line = "mlp.lua:7"};
+static neap_status add(neap_net *net, const char *type, int n_in, const char *const *in,
+                       const char *out, neap_error *error) {
+  neap_net_call call = {.type = type,
+                        .n_in = n_in,
+                        .in = in,
+                        .n_out = 1,
+                        .out = &out,
+                        .scope = "block1",
+                        .line = "mlp.lua:7"};
   return neap_net_add(net, &call, NULL, error);
 }
 
@@ -23,9 +30,15 @@ static neap_status add(neap_net *net, const char *type, int n_in, const char *co
 static neap_status build(neap_net **out, neap_error *error) {
   neap_net *net = NULL;
   neap_status status = neap_net_new("mlp", &net, error);
-  if (status == NEAP_OK) status = neap_net_declare(net, "x", NEAP_ROLE_INPUT, &x_type, false, NULL, NULL, "mlp.lua:1", error);
-  if (status == NEAP_OK) status = neap_net_declare(net, "w", NEAP_ROLE_PARAMETER, &w_type, true, NULL, NULL, NULL, error);
-  if (status == NEAP_OK) status = neap_net_declare(net, "b", NEAP_ROLE_PARAMETER, &b_type, false, NULL, NULL, NULL, error);
+  if (status == NEAP_OK)
+    status =
+      neap_net_declare(net, "x", NEAP_ROLE_INPUT, &x_type, false, NULL, NULL, "mlp.lua:1", error);
+  if (status == NEAP_OK)
+    status =
+      neap_net_declare(net, "w", NEAP_ROLE_PARAMETER, &w_type, true, NULL, NULL, NULL, error);
+  if (status == NEAP_OK)
+    status =
+      neap_net_declare(net, "b", NEAP_ROLE_PARAMETER, &b_type, false, NULL, NULL, NULL, error);
   if (status == NEAP_OK) status = add(net, "FC", 3, LIST("x", "w", "b"), "h", error);
   if (status == NEAP_OK) status = add(net, "Relu", 1, LIST("h"), "h", error);
   if (status == NEAP_OK) status = add(net, "Relu", 1, LIST("h"), NULL, error);
@@ -96,7 +109,8 @@ TEST(outputs_are_what_nobody_reads_unless_named) {
   CHECK_EQ(neap_net_n_outputs(net), 2);
   CHECK(neap_net_find_blob(net, "block1/relu_2")->role == NEAP_ROLE_OUTPUT);
   CHECK(neap_net_find_blob(net, "x")->role == NEAP_ROLE_INPUT);
-  CHECK_FAILS(neap_net_set_outputs(net, 1, LIST("relu_9"), &error), NEAP_NAME, "blob \"relu_9\" is not defined");
+  CHECK_FAILS(neap_net_set_outputs(net, 1, LIST("relu_9"), &error), NEAP_NAME,
+              "blob \"relu_9\" is not defined");
   CHECK_FAILS(neap_net_set_outputs(net, 2, LIST("h", "h"), &error), NEAP_NAME, "named twice");
   CHECK_EQ(neap_net_n_outputs(net), 2);
   CHECK_OK(neap_net_set_outputs(net, 1, LIST("h"), &error));
@@ -129,25 +143,32 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
   neap_net *net = built();
   char *before = text_of(net, true);
   uint64_t version = neap_net_version(net);
-  CHECK_FAILS(add(net, "Rleu", 1, LIST("x"), "y", &error), NEAP_NAME, "unknown op type \"Rleu\", did you mean \"Relu\"?");
+  CHECK_FAILS(add(net, "Rleu", 1, LIST("x"), "y", &error), NEAP_NAME,
+              "unknown op type \"Rleu\", did you mean \"Relu\"?");
   CHECK_FAILS(add(net, "Relu", 1, LIST("hh"), "y", &error), NEAP_NAME,
               "Relu \"block1/relu_3\": blob \"hh\" is not defined here, did you mean \"h\"?");
-  CHECK_FAILS(add(net, "Relu", 2, LIST("x", "h"), "y", &error), NEAP_GRAPH, "expects 1 input (x), got 2");
+  CHECK_FAILS(add(net, "Relu", 2, LIST("x", "h"), "y", &error), NEAP_GRAPH,
+              "expects 1 input (x), got 2");
   CHECK_FAILS(add(net, "FC", 1, LIST("x"), "y", &error), NEAP_GRAPH, "FC \"block1/fc_2\": expects");
-  CHECK_FAILS(add(net, "FC", 3, LIST("x", NULL, "b"), "y", &error), NEAP_GRAPH, "input w (number 2) is missing");
-  CHECK_FAILS(add(net, "FC", 3, LIST("x", "w", "b"), "x", &error), NEAP_GRAPH, "can't be written in place over input x");
+  CHECK_FAILS(add(net, "FC", 3, LIST("x", NULL, "b"), "y", &error), NEAP_GRAPH,
+              "input w (number 2) is missing");
+  CHECK_FAILS(add(net, "FC", 3, LIST("x", "w", "b"), "x", &error), NEAP_GRAPH,
+              "can't be written in place over input x");
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "a b", &error), NEAP_NAME, "white space");
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "a(b", &error), NEAP_NAME, "a quote, parenthesis");
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "", &error), NEAP_GRAPH, "can't be left out");
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "=", &error), NEAP_NAME, "punctuation");
-  neap_net_call two = {.type = "Relu", .n_in = 1, .in = LIST("x"), .n_out = 2, .out = LIST("p", "q")};
+  neap_net_call two = {
+    .type = "Relu", .n_in = 1, .in = LIST("x"), .n_out = 2, .out = LIST("p", "q")};
   CHECK_FAILS(neap_net_add(net, &two, NULL, &error), NEAP_GRAPH, "expects 1 output (y), got 2");
   neap_error number = {0};
   CHECK_EQ(add(net, "Relu", 2, LIST("x", "h"), "y", &number), NEAP_GRAPH);
   CHECK(strcmp(number.expected, "1 input") == 0 && strcmp(number.got, "2") == 0);
   neap_set set[] = {NEAP_SET_INT("axs", 1), {0}};
-  neap_net_call call = {.type = "FC", .n_in = 3, .in = LIST("x", "w", "b"), .n_out = 1, .out = LIST("y"), .attrs = set};
-  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "unknown attribute \"axs\", did you mean \"axis\"?");
+  neap_net_call call = {
+    .type = "FC", .n_in = 3, .in = LIST("x", "w", "b"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE,
+              "unknown attribute \"axs\", did you mean \"axis\"?");
   set[0].name = "qqqqqq";
   neap_error unknown = {0};
   CHECK_EQ(neap_net_add(net, &call, NULL, &unknown), NEAP_ATTRIBUTE);
@@ -155,19 +176,23 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
   neap_set twice[] = {NEAP_SET_INT("axis", 1), NEAP_SET_INT("axis", 1), {0}};
   call.attrs = twice;
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "given twice");
-  neap_net_call bare = {.type = "FCGradInput", .n_in = 2, .in = LIST("x", "w"), .n_out = 1, .out = LIST("y")};
-  CHECK_FAILS(neap_net_add(net, &bare, NULL, &error), NEAP_ATTRIBUTE, "attribute \"shape\" is missing");
-  CHECK_FAILS(neap_net_declare(net, "h", NEAP_ROLE_INPUT, &x_type, false, NULL, NULL, NULL, &error), NEAP_NAME,
-              "an op of net \"mlp\" makes it");
-  CHECK_FAILS(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &w_type, false, NULL, NULL, NULL, &error), NEAP_NAME,
-              "declared already, as input f32 (64,784), got input f32 (10,784)");
-  CHECK_FAILS(neap_net_declare(net, "z", NEAP_ROLE_OUTPUT, &w_type, false, NULL, NULL, NULL, &error), NEAP_ARGUMENT,
-              "ops make those");
-  CHECK_FAILS(neap_net_declare(net, "z", NEAP_ROLE_PARAMETER, &w_type, false, "Relu", NULL, NULL, &error), NEAP_GRAPH,
-              "can't fill a blob");
+  neap_net_call bare = {
+    .type = "FCGradInput", .n_in = 2, .in = LIST("x", "w"), .n_out = 1, .out = LIST("y")};
+  CHECK_FAILS(neap_net_add(net, &bare, NULL, &error), NEAP_ATTRIBUTE,
+              "attribute \"shape\" is missing");
+  CHECK_FAILS(neap_net_declare(net, "h", NEAP_ROLE_INPUT, &x_type, false, NULL, NULL, NULL, &error),
+              NEAP_NAME, "an op of net \"mlp\" makes it");
+  CHECK_FAILS(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &w_type, false, NULL, NULL, NULL, &error),
+              NEAP_NAME, "declared already, as input f32 (64,784), got input f32 (10,784)");
+  CHECK_FAILS(
+    neap_net_declare(net, "z", NEAP_ROLE_OUTPUT, &w_type, false, NULL, NULL, NULL, &error),
+    NEAP_ARGUMENT, "ops make those");
+  CHECK_FAILS(
+    neap_net_declare(net, "z", NEAP_ROLE_PARAMETER, &w_type, false, "Relu", NULL, NULL, &error),
+    NEAP_GRAPH, "can't fill a blob");
   neap_type huge = {NEAP_DTYPE_F32, {3, {1LL << 31, 1LL << 31, 4}}};
-  CHECK_FAILS(neap_net_declare(net, "z", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, NULL, &error), NEAP_SHAPE,
-              "blob \"z\" would be f32 (2147483648,2147483648,4), more than");
+  CHECK_FAILS(neap_net_declare(net, "z", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, NULL, &error),
+              NEAP_SHAPE, "blob \"z\" would be f32 (2147483648,2147483648,4), more than");
   CHECK_FAILS(neap_net_keep(net, "z", &error), NEAP_NAME, "not defined");
   CHECK_OK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &x_type, false, NULL, NULL, NULL, &error));
   CHECK(neap_net_version(net) == version);
@@ -246,12 +271,14 @@ TEST(damaged_text_is_refused_with_its_line) {
     {"net f\ninput x f32 (2)\ny Relu(x)\n", "line 3: expected \"=\""},
     {"net f\ninput x f32 (2)\ny = Relu(x) { slope = 2 }\n", "unknown attribute \"slope\""},
     {"net f\ninput x f32 (2)\ny = Relu(x) {\n", "line 3: expected the name of an attribute"},
-    {"net f\ninput x f32 (2)\ny = Do(x) { inner_blobs = {a b} }\n", "line 3: expected \",\" or \"}\", got \"b"},
+    {"net f\ninput x f32 (2)\ny = Do(x) { inner_blobs = {a b} }\n",
+     "line 3: expected \",\" or \"}\", got \"b"},
     {"net f\ninput x f32 (2)\ny = Do(x) { inner_blobs = {a\n", "line 3: expected \",\" or \"}\""},
     {"net f\nsubnet a\nsubnet b\n", "expected \"end\""},
     {"net f\nend\n", "line 2: expected"},
     {"net f\nsubnet a\nend\nsubnet a\nend\n", "is there already"},
-    {"net f\nparam w f32 (2) = Constant { value = 1, value = 1, value = 1, value = 1, value = 1, value = 1, value = 1, value = "
+    {"net f\nparam w f32 (2) = Constant { value = 1, value = 1, value = 1, value = 1, value = 1, "
+     "value = 1, value = 1, value = "
      "1, value = 1, "
      "value = 1, value = 1, value = 1, value = 1, value = 1, value = 1, value = 1 }\n",
      "given twice"},
@@ -289,20 +316,24 @@ TEST(renaming_moves_names_and_checks_again) {
   CHECK(strcmp(neap_net_op_at(net, 0)->in[0], "x") == 0);
   neap_net_free(copy);
   copy = NULL;
-  CHECK_FAILS(neap_net_rename(net, 1, LIST("h"), LIST("x"), &copy, &error), NEAP_GRAPH, "can't be written in place over input x");
-  CHECK_FAILS(neap_net_rename(net, 1, LIST("y"), LIST("z"), &copy, &error), NEAP_NAME, "rename: blob \"y\"");
+  CHECK_FAILS(neap_net_rename(net, 1, LIST("h"), LIST("x"), &copy, &error), NEAP_GRAPH,
+              "can't be written in place over input x");
+  CHECK_FAILS(neap_net_rename(net, 1, LIST("y"), LIST("z"), &copy, &error), NEAP_NAME,
+              "rename: blob \"y\"");
   CHECK(copy == NULL);
   neap_net_free(net);
 }
 
-/* ---- ops of other rooms: each of these is left out where its record is not linked in ------------------------------------- */
+/* ---- ops of other rooms: each of these is left out where its record is not linked in --------- */
 
 TEST(free_ends_a_name) {
   neap_net *net = NULL;
-  CHECK_OK(neap_net_read("net f\ninput x f32 (2)\na = Relu(x)\nb = Relu(a)\nkept = Relu(a)\nkeep kept\n", &net, &error));
+  CHECK_OK(neap_net_read(
+    "net f\ninput x f32 (2)\na = Relu(x)\nb = Relu(a)\nkept = Relu(a)\nkeep kept\n", &net, &error));
   neap_net_call call = {.type = "Free", .n_in = 1, .in = LIST("a"), .line = "f.lua:9"};
   CHECK_OK(neap_net_add(net, &call, NULL, &error));
-  CHECK_FAILS(add(net, "Relu", 1, LIST("a"), "c", &error), NEAP_NAME, "was ended by Free \"free_1\" at f.lua:9");
+  CHECK_FAILS(add(net, "Relu", 1, LIST("a"), "c", &error), NEAP_NAME,
+              "was ended by Free \"free_1\" at f.lua:9");
   call.in = LIST("x");
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_GRAPH, "can't be freed: it is declared");
   call.in = LIST("kept");
@@ -326,8 +357,10 @@ TEST(gradient_names_its_outputs_and_gives_them_their_role) {
   CHECK_OK(neap_net_add_gradient(net, "block1/relu_2", 2, LIST("w", "x"), NULL, NULL, &error));
   CHECK(strcmp(neap_net_op_at(net, 4)->out[0], "w_grad_2") == 0);
   CHECK(neap_net_find_blob(net, "x_grad")->role == NEAP_ROLE_ACTIVATION);
-  CHECK_FAILS(neap_net_add_gradient(net, "x", 0, NULL, NULL, NULL, &error), NEAP_GRAPH, "depends on no trainable parameter");
-  CHECK_FAILS(neap_net_add_gradient(net, "los", 1, LIST("w"), NULL, NULL, &error), NEAP_NAME, "\"los\" is not defined");
+  CHECK_FAILS(neap_net_add_gradient(net, "x", 0, NULL, NULL, NULL, &error), NEAP_GRAPH,
+              "depends on no trainable parameter");
+  CHECK_FAILS(neap_net_add_gradient(net, "los", 1, LIST("w"), NULL, NULL, &error), NEAP_NAME,
+              "\"los\" is not defined");
   char *text = text_of(net, true);
   check_round_trip(text, true);
   free(text);
@@ -354,7 +387,9 @@ TEST(all_outputs_are_renamed) {
     CHECK_OK(neap_net_rename(net, 2, LIST("y0", "y19"), LIST("first", "last"), &copy, &error));
     CHECK_EQ(neap_net_n_outputs(copy), 20);
     for (int k = 0; k < 20; k++)
-      CHECK(strcmp(neap_net_output_at(copy, k), k == 0 ? "first" : k == 19 ? "last" : neap_net_output_at(net, k)) == 0);
+      CHECK(strcmp(neap_net_output_at(copy, k), k == 0    ? "first"
+                                                : k == 19 ? "last"
+                                                          : neap_net_output_at(net, k)) == 0);
     neap_net_free(net), neap_net_free(copy);
   }
 }
@@ -362,7 +397,8 @@ TEST(all_outputs_are_renamed) {
 TEST(parameters_get_init_ops_from_their_type) {
   neap_net *net = built();
   neap_set set[] = {NEAP_SET_FLOAT("value", 0.1), {0}};
-  CHECK_OK(neap_net_declare(net, "c", NEAP_ROLE_STATE, &b_type, true, "Constant", set, NULL, &error));
+  CHECK_OK(
+    neap_net_declare(net, "c", NEAP_ROLE_STATE, &b_type, true, "Constant", set, NULL, &error));
   CHECK_EQ(neap_net_n_inits(net), 1);
   const neap_net_op *init = neap_net_init_at(net, neap_net_find_blob(net, "c")->init);
   CHECK(init != NULL && init->n_in == 0 && init->n_out == 1);
@@ -372,10 +408,12 @@ TEST(parameters_get_init_ops_from_their_type) {
   CHECK_EQ(shape->ints[0], 10);
   CHECK(!neap_net_find_blob(net, "c")->trainable);
   set[0].name = "valeu";
-  CHECK_FAILS(neap_net_declare(net, "d", NEAP_ROLE_STATE, &b_type, true, "Constant", set, NULL, &error), NEAP_ATTRIBUTE,
-              "did you mean \"value\"");
-  CHECK_FAILS(neap_net_declare(net, "d", NEAP_ROLE_STATE, &b_type, true, "Constnat", NULL, NULL, &error), NEAP_NAME,
-              "did you mean \"Constant\"");
+  CHECK_FAILS(
+    neap_net_declare(net, "d", NEAP_ROLE_STATE, &b_type, true, "Constant", set, NULL, &error),
+    NEAP_ATTRIBUTE, "did you mean \"value\"");
+  CHECK_FAILS(
+    neap_net_declare(net, "d", NEAP_ROLE_STATE, &b_type, true, "Constnat", NULL, NULL, &error),
+    NEAP_NAME, "did you mean \"Constant\"");
   CHECK(neap_net_find_blob(net, "d") == NULL);
   char *text = text_of(net, false);
   check_round_trip(text, false);
@@ -402,12 +440,16 @@ TEST(subnets_read_outer_names_and_belong_to_their_net) {
   CHECK_EQ(neap_net_n_outputs(net), 0); /* a subnet reads h */
   CHECK_OK(add(no, "Relu", 1, LIST("x"), "y", &error));
   CHECK_FAILS(add(no, "Relu", 1, LIST("why"), "z", &error), NEAP_NAME, "\"why\" is not defined");
-  CHECK_FAILS(neap_net_set_sub_interface(yes, 1, LIST("q"), 1, LIST("y"), &error), NEAP_NAME, "\"q\" is not defined");
-  CHECK_FAILS(neap_net_set_sub_interface(net, 0, NULL, 0, NULL, &error), NEAP_ARGUMENT, "no subnet");
+  CHECK_FAILS(neap_net_set_sub_interface(yes, 1, LIST("q"), 1, LIST("y"), &error), NEAP_NAME,
+              "\"q\" is not defined");
+  CHECK_FAILS(neap_net_set_sub_interface(net, 0, NULL, 0, NULL, &error), NEAP_ARGUMENT,
+              "no subnet");
   CHECK_OK(neap_net_set_sub_interface(yes, 2, LIST("h", "x"), 1, LIST("y"), &error));
   CHECK_OK(neap_net_set_sub_interface(no, 2, LIST("h", "x"), 1, LIST("y"), &error));
-  neap_set set[] = {{attr[0], {.given = true, .net = yes}}, {attr[1], {.given = true, .net = inner}}, {0}};
-  neap_net_call call = {.type = "If", .n_in = 3, .in = LIST("c", "h", "x"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  neap_set set[] = {
+    {attr[0], {.given = true, .net = yes}}, {attr[1], {.given = true, .net = inner}}, {0}};
+  neap_net_call call = {
+    .type = "If", .n_in = 3, .in = LIST("c", "h", "x"), .n_out = 1, .out = LIST("y"), .attrs = set};
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "is not a subnet of");
   set[1].value.net = no;
   CHECK_OK(neap_net_add(net, &call, NULL, &error));
@@ -442,21 +484,29 @@ TEST(subnets_read_outer_names_and_belong_to_their_net) {
 
 TEST(enforced_pairs_must_be_in_place_by_name) {
   neap_net *net = NULL;
-  CHECK_OK(neap_net_read("net f\nparam w f32 (10)\nparam v f32 (10)\nstate mean f32 (10)\ninput batch f32 (10)\n", &net, &error));
-  neap_net_call call = {.type = "RunningAverage", .n_in = 2, .in = LIST("mean", "batch"), .n_out = 1, .out = LIST(NULL)};
+  CHECK_OK(neap_net_read(
+    "net f\nparam w f32 (10)\nparam v f32 (10)\nstate mean f32 (10)\ninput batch f32 (10)\n", &net,
+    &error));
+  neap_net_call call = {.type = "RunningAverage",
+                        .n_in = 2,
+                        .in = LIST("mean", "batch"),
+                        .n_out = 1,
+                        .out = LIST(NULL)};
   CHECK_OK(neap_net_add(net, &call, NULL, &error));
   const neap_net_op *op = neap_net_op_at(net, 0);
   CHECK(op->out[0] == op->in[0]); /* an output left out is named after its input */
   CHECK(neap_net_find_blob(net, "mean")->role == NEAP_ROLE_STATE);
   CHECK_EQ(neap_net_n_outputs(net), 0); /* the next version of a declared blob is no output */
   call.out = LIST("elsewhere");
-  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_GRAPH, "must be written in place over input");
-  /* An output whose input is absent, or the other way round, is written over nothing here; its op says so. */
+  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_GRAPH,
+              "must be written in place over input");
+  /* An output whose input is absent, or the other way round, is written over nothing here; its op
+   * says so. */
   CHECK_OK(neap_net_add_text(net, &error, "w = Sgd(w, batch, v)"));
   CHECK_OK(neap_net_add_text(net, &error, "w, mean = Sgd(w, batch, v) as second"));
   CHECK_OK(neap_net_add_text(net, &error, "w = Sgd(w, batch, v, mean) as third"));
-  CHECK_FAILS(neap_net_add_text(net, &error, "w, other = Sgd(w, batch, v, mean) as fourth"), NEAP_DATA,
-              "must be written in place");
+  CHECK_FAILS(neap_net_add_text(net, &error, "w, other = Sgd(w, batch, v, mean) as fourth"),
+              NEAP_DATA, "must be written in place");
   neap_net_free(net);
 }
 
@@ -465,7 +515,8 @@ static bool takes(const neap_op *op, const char *attr, int index) {
   neap_arena arena = {0};
   neap_attr_value *value;
   neap_error own = {0};
-  neap_status status = neap_attrs_fill(&arena, op, (neap_set[]){NEAP_SET_INT(attr, index), {0}}, "", &value, &own);
+  neap_status status =
+    neap_attrs_fill(&arena, op, (neap_set[]){NEAP_SET_INT(attr, index), {0}}, "", &value, &own);
   neap_arena_fini(&arena);
   CHECK(status == NEAP_OK || status == NEAP_ATTRIBUTE);
   return status == NEAP_OK || strstr(own.message, "expects") == NULL;
@@ -475,35 +526,45 @@ TEST(attributes_are_checked_by_their_type) {
   neap_net *net = NULL;
   CHECK_OK(neap_net_read("net f\ninput x f32 (2,3,8,8)\nparam w f32 (4,3,3,3)\n", &net, &error));
   neap_set set[] = {NEAP_SET_INTS("kernel", 2, ((const int64_t[]){3, -1})), {0}};
-  neap_net_call call = {.type = "MaxPool", .n_in = 1, .in = LIST("x"), .n_out = 1, .out = LIST("y"), .attrs = set};
-  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "kernel = -1 is out of range, expected 1 to 1048576");
+  neap_net_call call = {
+    .type = "MaxPool", .n_in = 1, .in = LIST("x"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE,
+              "kernel = -1 is out of range, expected 1 to 1048576");
   set[0] = (neap_set){"kernel", {.given = true, .n = 2}};
-  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "kernel is a list of 2 items without items");
+  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE,
+              "kernel is a list of 2 items without items");
   call.attrs = NULL;
-  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "attribute \"kernel\" is missing");
+  CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE,
+              "attribute \"kernel\" is missing");
   neap_net *other = NULL; /* a choice is its whole word */
   const char *const word[] = {"", "m", "mea", "means", "none|mean"};
   for (int i = 0; i < NEAP_COUNT(word); i++) {
     char text[160];
-    snprintf(text, sizeof text, "net f\ninput x f32 (2,3)\ninput t i64 (2)\ny = SoftmaxCrossEntropy(x, t) { reduction = %s }\n",
+    snprintf(text, sizeof text,
+             "net f\ninput x f32 (2,3)\ninput t i64 (2)\ny = SoftmaxCrossEntropy(x, t) { reduction "
+             "= %s }\n",
              word[i]);
     CHECK(neap_net_read(text, &other, NULL) != NEAP_OK);
   }
-  CHECK_FAILS(neap_net_read("net f\nc = Constant() { shape = {2}, dtype = none }\n", &other, &error), NEAP_DATA,
-              "expected a dtype");
-  /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third value, every dtype none. */
+  CHECK_FAILS(
+    neap_net_read("net f\nc = Constant() { shape = {2}, dtype = none }\n", &other, &error),
+    NEAP_DATA, "expected a dtype");
+  /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third
+   * value, every dtype none. */
   for (int i = 0; i < neap_op_count(); i++)
     for (int a = 0; a < neap_op_n_attrs(neap_op_at(i)); a++) {
       const neap_op *op = neap_op_at(i);
       neap_attr_type type = op->attrs[a].type;
       if (type != NEAP_ATTR_ENUM && type != NEAP_ATTR_BOOL && type != NEAP_ATTR_DTYPE) continue;
-      int n = type == NEAP_ATTR_DTYPE ? NEAP_N_DTYPE : 2, first = type == NEAP_ATTR_DTYPE ? NEAP_DTYPE_NONE + 1 : 0;
+      int n = type == NEAP_ATTR_DTYPE ? NEAP_N_DTYPE : 2,
+          first = type == NEAP_ATTR_DTYPE ? NEAP_DTYPE_NONE + 1 : 0;
       if (type == NEAP_ATTR_ENUM) {
         n = 1;
         for (const char *c = op->attrs[a].choices; *c != '\0'; c++)
           if (*c == '|') n++;
       }
-      for (int index = -1; index <= n; index++) CHECK_EQ(takes(op, op->attrs[a].name, index), index >= first && index < n);
+      for (int index = -1; index <= n; index++)
+        CHECK_EQ(takes(op, op->attrs[a].name, index), index >= first && index < n);
     }
   neap_net_free(net);
 }
@@ -519,7 +580,7 @@ TEST(variadic_inputs_take_any_number) {
   neap_net_free(net);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Everything a text can hold: inits where there are any, subnets, Free, Gradient, lists, floats. */
 static const char full_text[] =
@@ -587,7 +648,8 @@ TEST(hostile_text_never_crashes) {
       neap_net *got = NULL;
       neap_error error = {0};
       neap_status status = neap_net_read(copy, &got, &error);
-      CHECK(status == NEAP_OK ? got != NULL : status == NEAP_DATA && got == NULL && error.message[0] != '\0');
+      CHECK(status == NEAP_OK ? got != NULL
+                              : status == NEAP_DATA && got == NULL && error.message[0] != '\0');
       neap_net_free(got);
       free(copy);
     }
@@ -619,7 +681,8 @@ static neap_status build_all(neap_error *error) {
   if (status == NEAP_OK) status = neap_net_rename(net, 1, LIST("x"), LIST("image"), &copy, error);
   if (status == NEAP_OK) {
     neap_net_print(copy, true, &text);
-    status = text.failed ? neap_fail(error, NEAP_MEMORY, "text") : neap_net_read(text.text, &again, error);
+    status =
+      text.failed ? neap_fail(error, NEAP_MEMORY, "text") : neap_net_read(text.text, &again, error);
   }
   neap_buffer_fini(&text);
   neap_net_free(net);
@@ -677,15 +740,18 @@ TEST(a_refused_op_can_be_added_again) {
 TEST(what_a_subnet_reads_must_stand_where_its_op_does) {
   for (int gone = 0; gone < 2; gone++) {
     neap_net *net = NULL, *yes, *no;
-    CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\na = Relu(x)\nb = Relu(x)\n", &net, &error));
+    CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\na = Relu(x)\nb = Relu(x)\n",
+                           &net, &error));
     CHECK_OK(neap_net_new_sub(net, "yes", &yes, &error));
     CHECK_OK(neap_net_new_sub(net, "no", &no, &error));
     CHECK_OK(add(yes, "Add", 2, LIST("a", "b"), "y", &error));
     CHECK_OK(add(no, "Add", 2, LIST("b", "a"), "y", &error));
     neap_net_call end = {.type = "Free", .n_in = 1, .in = gone == 0 ? LIST("a") : LIST("b")};
     CHECK_OK(neap_net_add(net, &end, NULL, &error));
-    neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
-    neap_net_call call = {.type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
+    neap_set set[] = {
+      {"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+    neap_net_call call = {
+      .type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
     CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_NAME, gone == 0 ? "\"a\"" : "\"b\"");
     neap_net_free(net);
   }
@@ -698,7 +764,8 @@ TEST(names_are_of_any_script_without_what_the_text_form_needs) {
   for (int c = 1; c < 256; c++) {
     char name[] = {'a', (char)c, 'b', '\0'};
     bool fine = c > ' ' && c != 127 && strchr("\"'(){},", c) == NULL;
-    CHECK((neap_net_declare(net, name, NEAP_ROLE_INPUT, &type, false, NULL, NULL, NULL, NULL) == NEAP_OK) == fine);
+    CHECK((neap_net_declare(net, name, NEAP_ROLE_INPUT, &type, false, NULL, NULL, NULL, NULL) ==
+           NEAP_OK) == fine);
   }
   neap_net_free(net);
 }
@@ -714,18 +781,20 @@ TEST(a_subnet_that_overwrites_an_outer_name_reads_it) {
   CHECK_OK(add(no, "Tanh", 1, LIST("h"), "h", &error));
   neap_net_call end = {.type = "Free", .n_in = 1, .in = LIST("h")};
   CHECK_OK(neap_net_add(net, &end, NULL, &error));
-  neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
-  neap_net_call call = {.type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  neap_set set[] = {
+    {"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+  neap_net_call call = {
+    .type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_NAME, "\"h\"");
   neap_net_free(net);
 }
 
 TEST(the_nets_of_a_step_ask_for_what_they_read) {
   neap_net *net = NULL, *micro = NULL, *update = NULL;
-  CHECK_OK(
-    neap_net_read("net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
-                  "w_grad = Gradient(loss, w)\nw = Sgd(w, w_grad, lr)\n",
-                  &net, &error));
+  CHECK_OK(neap_net_read(
+    "net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
+    "w_grad = Gradient(loss, w)\nw = Sgd(w, w_grad, lr)\n",
+    &net, &error));
   CHECK_OK(neap_net_split_micro(net, &micro, &update, &error));
   CHECK(neap_net_find_blob(micro, "x") != NULL && neap_net_find_blob(micro, "lr") == NULL);
   CHECK(neap_net_find_blob(update, "x") == NULL && neap_net_find_blob(update, "lr") != NULL);
@@ -743,12 +812,13 @@ static bool has_op(const neap_net *net, const char *name) {
 
 TEST(what_follows_from_no_example_stands_where_it_is_read) {
   neap_net *net = NULL, *micro = NULL, *update = NULL;
-  CHECK_OK(
-    neap_net_read("net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\nsize = Mean(w) as unread\n"
-                  "noise = Uniform() { shape = {1} } as for_update\nrate = Mul(lr, noise) as for_update_too\n"
-                  "v = Abs(w) as for_micro\nu = Tanh(w) as for_both\nz = Add(u, v)\ny = FC(x, z)\nloss = Mean(y)\n"
-                  "w_grad = Gradient(loss, w)\nd = Mul(w_grad, u)\nw = Sgd(w, d, rate)\n",
-                  &net, &error));
+  CHECK_OK(neap_net_read(
+    "net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\nsize = Mean(w) as unread\n"
+    "noise = Uniform() { shape = {1} } as for_update\nrate = Mul(lr, noise) as for_update_too\n"
+    "v = Abs(w) as for_micro\nu = Tanh(w) as for_both\nz = Add(u, v)\ny = FC(x, z)\nloss = "
+    "Mean(y)\n"
+    "w_grad = Gradient(loss, w)\nd = Mul(w_grad, u)\nw = Sgd(w, d, rate)\n",
+    &net, &error));
   CHECK_OK(neap_net_split_micro(net, &micro, &update, &error));
   static const struct {
     const char *op;
@@ -767,30 +837,36 @@ TEST(what_follows_from_no_example_stands_where_it_is_read) {
   neap_net_free(update);
 }
 
-/* A gradient is made by the micro-batches, whatever its loss follows from; of what they have summed up it can't be made. */
+/* A gradient is made by the micro-batches, whatever its loss follows from; of what they have summed
+ * up it can't be made. */
 TEST(gradients_belong_to_the_micro_batches) {
   neap_net *net = NULL, *micro = NULL, *update = NULL;
-  CHECK_OK(neap_net_read(
-    "net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\nparam v f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
-    "w_grad = Gradient(loss, w)\nq = Mul(v, v)\ndecay = Mean(q)\nv_grad = Gradient(decay, v) as of_no_example\n"
-    "w = Sgd(w, w_grad, lr)\nv = Sgd(v, v_grad, lr)\n",
-    &net, &error));
+  CHECK_OK(
+    neap_net_read("net f\ninput x f32 (4,3)\ninput lr f32 (1)\nparam w f32 (2,3)\nparam v f32 "
+                  "(2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
+                  "w_grad = Gradient(loss, w)\nq = Mul(v, v)\ndecay = Mean(q)\nv_grad = "
+                  "Gradient(decay, v) as of_no_example\n"
+                  "w = Sgd(w, w_grad, lr)\nv = Sgd(v, v_grad, lr)\n",
+                  &net, &error));
   CHECK_OK(neap_net_split_micro(net, &micro, &update, &error));
   CHECK(has_op(micro, "of_no_example") && !has_op(update, "of_no_example"));
   neap_net_free(net), neap_net_free(micro), neap_net_free(update);
   net = micro = update = NULL;
-  CHECK_OK(
-    neap_net_read("net f\ninput x f32 (4,3)\nparam w f32 (2,3)\nparam v f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
-                  "w_grad = Gradient(loss, w)\nq = Mul(w_grad, v)\npenalty = Mean(q)\nv_grad = Gradient(penalty, v)\n",
-                  &net, &error));
-  CHECK_FAILS(neap_net_split_micro(net, &micro, &update, &error), NEAP_GRAPH, "can't be differentiated a second time");
+  CHECK_OK(neap_net_read(
+    "net f\ninput x f32 (4,3)\nparam w f32 (2,3)\nparam v f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\n"
+    "w_grad = Gradient(loss, w)\nq = Mul(w_grad, v)\npenalty = Mean(q)\nv_grad = Gradient(penalty, "
+    "v)\n",
+    &net, &error));
+  CHECK_FAILS(neap_net_split_micro(net, &micro, &update, &error), NEAP_GRAPH,
+              "can't be differentiated a second time");
   neap_net_free(net);
 }
 
 TEST(a_refusal_may_go_unread) {
   neap_net *net = NULL, *micro = NULL, *update = NULL;
   CHECK_OK(
-    neap_net_read("net f\ninput x f32 (4,3)\nparam w f32 (2,3)\ny = FC(x, w)\nloss = Mean(y)\nw_grad = Gradient(loss, w)\n"
+    neap_net_read("net f\ninput x f32 (4,3)\nparam w f32 (2,3)\ny = FC(x, w)\nloss = "
+                  "Mean(y)\nw_grad = Gradient(loss, w)\n"
                   "scaled = Mul(w_grad, loss)\n",
                   &net, &error));
   CHECK_FAILS(neap_net_split_micro(net, &micro, &update, &error), NEAP_GRAPH, "makes anew");
@@ -798,14 +874,18 @@ TEST(a_refusal_may_go_unread) {
   neap_net_free(net);
   CHECK_OK(neap_net_new("f", &net, &error));
   neap_type huge = {NEAP_DTYPE_F32, NEAP_SHAPE(INT64_MAX, INT64_MAX)};
-  CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", NULL) != NEAP_OK);
+  CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", NULL) !=
+        NEAP_OK);
   neap_error error = {0};
-  CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", &error) != NEAP_OK);
+  CHECK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, "f.lua:1", &error) !=
+        NEAP_OK);
   CHECK(strcmp(error.blob, "x") == 0 && strcmp(error.line, "f.lua:1") == 0);
   neap_type small = {NEAP_DTYPE_F32, NEAP_SHAPE(2, 3)};
-  CHECK(neap_net_declare(net, "y", NEAP_ROLE_INPUT, &small, false, NULL, NULL, NULL, NULL) == NEAP_OK);
+  CHECK(neap_net_declare(net, "y", NEAP_ROLE_INPUT, &small, false, NULL, NULL, NULL, NULL) ==
+        NEAP_OK);
   neap_set set[] = {{"rate", {.given = true, .f = 2}}, {0}};
-  neap_net_call call = {.type = "Dropout", .n_in = 1, .in = LIST("y"), .n_out = 1, .out = LIST("z"), .attrs = set};
+  neap_net_call call = {
+    .type = "Dropout", .n_in = 1, .in = LIST("y"), .n_out = 1, .out = LIST("z"), .attrs = set};
   CHECK(neap_net_add(net, &call, NULL, NULL) == NEAP_ATTRIBUTE);
   CHECK(neap_net_add(net, &call, NULL, &error) != NEAP_OK);
   CHECK(strcmp(error.blob, "x") == 0); /* the first failure is told */
@@ -826,15 +906,18 @@ TEST(what_is_taken_back_was_not_read) {
   CHECK_OK(add(no, "Tanh", 1, LIST("x"), "y", &error));
   neap_net_call end = {.type = "Free", .n_in = 1, .in = LIST("h")};
   CHECK_OK(neap_net_add(net, &end, NULL, &error));
-  neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+  neap_set set[] = {
+    {"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
   CHECK_OK(neap_net_set_sub_interface(yes, 1, LIST("x"), 1, LIST("y"), &error));
   CHECK_OK(neap_net_set_sub_interface(no, 1, LIST("x"), 1, LIST("y"), &error));
-  neap_net_call call = {.type = "If", .n_in = 2, .in = LIST("c", "x"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  neap_net_call call = {
+    .type = "If", .n_in = 2, .in = LIST("c", "x"), .n_out = 1, .out = LIST("y"), .attrs = set};
   CHECK_OK(neap_net_add(net, &call, NULL, &error));
   neap_net_free(net);
 }
 
-/* Each name that a subnet reads may be another value by the time its op reads it: all of them are, and are not, once it is gone. */
+/* Each name that a subnet reads may be another value by the time its op reads it: all of them are,
+ * and are not, once it is gone. */
 TEST(what_a_subnet_has_read_is_taken_back_with_its_op) {
   neap_net *net = NULL, *yes, *no;
   char name[16], out[16];
@@ -851,8 +934,10 @@ TEST(what_a_subnet_has_read_is_taken_back_with_its_op) {
   CHECK_OK(neap_net_set_sub_interface(yes, 0, NULL, 1, LIST("own59"), &error));
   CHECK_OK(neap_net_set_sub_interface(no, 0, NULL, 1, LIST("own59"), &error));
   CHECK_EQ(neap_net_n_outputs(net), 60);
-  neap_set set[] = {{"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
-  neap_net_call call = {.type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
+  neap_set set[] = {
+    {"then_net", {.given = true, .net = yes}}, {"else_net", {.given = true, .net = no}}, {0}};
+  neap_net_call call = {
+    .type = "If", .n_in = 1, .in = LIST("c"), .n_out = 1, .out = LIST("y"), .attrs = set};
   for (int keep = 0; keep < 2; keep++) {
     int mark = neap_net_mark(net);
     CHECK_OK(neap_net_add(net, &call, NULL, &error));
@@ -864,7 +949,9 @@ TEST(what_a_subnet_has_read_is_taken_back_with_its_op) {
 }
 
 TEST(words_of_a_list_are_read_whole) {
-  static const char good[] = "net f\ninput x f32 (3)\ny = Gelu(x) { approximate = tanh }\nz = Gelu(y) { approximate = none }\n";
+  static const char good[] =
+    "net f\ninput x f32 (3)\ny = Gelu(x) { approximate = tanh }\nz = Gelu(y) { approximate = none "
+    "}\n";
   neap_net *net = NULL;
   neap_buffer text = {0};
   CHECK_OK(neap_net_read(good, &net, &error));
@@ -882,15 +969,18 @@ TEST(words_of_a_list_are_read_whole) {
   }
 }
 
-/* Whatever else reads the batch's mean and variance, be it an update of a parameter: a norm evaluates by states that follow them. */
+/* Whatever else reads the batch's mean and variance, be it an update of a parameter: a norm
+ * evaluates by states that follow them. */
 TEST(evaluation_reads_the_running_statistics) {
   neap_net *net = NULL, *evaluation = NULL;
   neap_buffer text = {0};
-  CHECK_OK(
-    neap_net_read("net f\ninput x f32 (4,3)\ninput lr f32 ()\nparam gamma f32 (3)\nparam beta f32 (3)\nparam p f32 (3)\n"
-                  "state m f32 (3)\nstate v f32 (3)\ny, mean, var = BatchNorm(x, gamma, beta) { training = true } as norm\n"
-                  "p = Sgd(p, mean, lr)\nm = RunningAverage(m, mean)\nv = RunningAverage(v, var)\noutputs y\n",
-                  &net, &error));
+  CHECK_OK(neap_net_read(
+    "net f\ninput x f32 (4,3)\ninput lr f32 ()\nparam gamma f32 (3)\nparam beta f32 (3)\nparam p "
+    "f32 (3)\n"
+    "state m f32 (3)\nstate v f32 (3)\ny, mean, var = BatchNorm(x, gamma, beta) { training = true "
+    "} as norm\n"
+    "p = Sgd(p, mean, lr)\nm = RunningAverage(m, mean)\nv = RunningAverage(v, var)\noutputs y\n",
+    &net, &error));
   CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
   neap_net_print(evaluation, false, &text);
   CHECK(strstr(text.text, "BatchNorm(x, gamma, beta, m, v)") != NULL);
@@ -905,9 +995,11 @@ TEST(evaluation_reads_the_statistics_that_are_given_or_kept) {
     char text[512];
     neap_net *net = NULL, *evaluation = NULL;
     snprintf(text, sizeof text,
-             "net f\ninput x f32 (4,3)\nparam g f32 (3)\nparam b f32 (3)\nstate m f32 (3)\nstate v f32 (3)\n"
+             "net f\ninput x f32 (4,3)\nparam g f32 (3)\nparam b f32 (3)\nstate m f32 (3)\nstate v "
+             "f32 (3)\n"
              "y, mean, var = BatchNorm(%s) { training = true }\n%soutputs y\n",
-             operands[k], k == 0 ? "" : "m = RunningAverage(m, mean)\nv = RunningAverage(v, var)\n");
+             operands[k],
+             k == 0 ? "" : "m = RunningAverage(m, mean)\nv = RunningAverage(v, var)\n");
     CHECK_OK(neap_net_read(text, &net, &error));
     CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
     if (evaluation != NULL) {
@@ -924,7 +1016,8 @@ TEST(evaluation_leaves_what_ops_write_by_name_as_it_is) {
   neap_net *net = NULL, *evaluation = NULL;
   neap_buffer text = {0};
   CHECK_OK(
-    neap_net_read("net f\ninput x f32 (3)\nstate m f32 (3)\nm~ = Neg(x)\na = Mul(x, m)\nm = Add(m, x)\nm = Add(m, a) as more\n"
+    neap_net_read("net f\ninput x f32 (3)\nstate m f32 (3)\nm~ = Neg(x)\na = Mul(x, m)\nm = Add(m, "
+                  "x)\nm = Add(m, a) as more\n"
                   "y = Mul(m, m~)\noutputs y\n",
                   &net, &error));
   CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
@@ -939,20 +1032,25 @@ TEST(evaluation_leaves_what_ops_write_by_name_as_it_is) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_net_reads_as_it_was_written), T(outputs_are_what_nobody_reads_unless_named),
-             T(names_are_drawn_unique_in_their_scope), T(each_schema_error_is_told_and_changes_nothing),
-             T(an_error_carries_op_blob_scope_and_line), T(text_reads_back_to_the_same_text),
-             T(names_that_look_like_keywords_round_trip), T(damaged_text_is_refused_with_its_line), T(hostile_text_never_crashes),
-             T(a_clone_is_equal_and_independent), T(renaming_moves_names_and_checks_again), T(free_ends_a_name),
-             T(gradient_names_its_outputs_and_gives_them_their_role), T(parameters_get_init_ops_from_their_type),
-             T(subnets_read_outer_names_and_belong_to_their_net), T(enforced_pairs_must_be_in_place_by_name),
-             T(attributes_are_checked_by_their_type), T(variadic_inputs_take_any_number),
-             T(everything_a_text_can_hold_round_trips), T(every_refused_allocation_is_an_error_and_leaks_nothing),
-             T(a_refused_op_can_be_added_again), T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
-             T(the_nets_of_a_step_ask_for_what_they_read), T(what_follows_from_no_example_stands_where_it_is_read),
-             T(gradients_belong_to_the_micro_batches), T(a_subnet_that_overwrites_an_outer_name_reads_it),
-             T(what_is_taken_back_was_not_read), T(what_a_subnet_has_read_is_taken_back_with_its_op),
-             T(names_are_of_any_script_without_what_the_text_form_needs), T(words_of_a_list_are_read_whole),
-             T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
-             T(evaluation_reads_the_statistics_that_are_given_or_kept), T(evaluation_leaves_what_ops_write_by_name_as_it_is));
+  return RUN(
+    argc, argv, T(a_net_reads_as_it_was_written), T(outputs_are_what_nobody_reads_unless_named),
+    T(names_are_drawn_unique_in_their_scope), T(each_schema_error_is_told_and_changes_nothing),
+    T(an_error_carries_op_blob_scope_and_line), T(text_reads_back_to_the_same_text),
+    T(names_that_look_like_keywords_round_trip), T(damaged_text_is_refused_with_its_line),
+    T(hostile_text_never_crashes), T(a_clone_is_equal_and_independent),
+    T(renaming_moves_names_and_checks_again), T(free_ends_a_name),
+    T(gradient_names_its_outputs_and_gives_them_their_role),
+    T(parameters_get_init_ops_from_their_type), T(subnets_read_outer_names_and_belong_to_their_net),
+    T(enforced_pairs_must_be_in_place_by_name), T(attributes_are_checked_by_their_type),
+    T(variadic_inputs_take_any_number), T(everything_a_text_can_hold_round_trips),
+    T(every_refused_allocation_is_an_error_and_leaks_nothing), T(a_refused_op_can_be_added_again),
+    T(what_a_subnet_reads_must_stand_where_its_op_does), T(a_refusal_may_go_unread),
+    T(the_nets_of_a_step_ask_for_what_they_read),
+    T(what_follows_from_no_example_stands_where_it_is_read),
+    T(gradients_belong_to_the_micro_batches), T(a_subnet_that_overwrites_an_outer_name_reads_it),
+    T(what_is_taken_back_was_not_read), T(what_a_subnet_has_read_is_taken_back_with_its_op),
+    T(names_are_of_any_script_without_what_the_text_form_needs), T(words_of_a_list_are_read_whole),
+    T(all_outputs_are_renamed), T(evaluation_reads_the_running_statistics),
+    T(evaluation_reads_the_statistics_that_are_given_or_kept),
+    T(evaluation_leaves_what_ops_write_by_name_as_it_is));
 }

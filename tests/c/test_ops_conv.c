@@ -1,10 +1,11 @@
-/* Conv, pools, BatchNorm and FC: `ref` against naive loops in double, the other engines against `ref`, padding lanes zero. */
+/* Conv, pools, BatchNorm and FC: `ref` against naive loops in double, the other engines against
+ * `ref`, padding lanes zero. */
 #include "check.h"
 #include "ops/window.h"
 
 #include <stdlib.h>
 
-/* ---- values and one-op runs --------------------------------------------------------------------------------------- */
+/* ---- values and one-op runs ------------------------------------------------------------------ */
 
 typedef struct value {
   neap_type type;
@@ -71,7 +72,8 @@ static void unpack(const void *from, const neap_layout *layout, value *v) {
     neap_element_set(v->type.dtype, v->data, i, neap_element_get(v->type.dtype, from, l));
   }
   int bad = 0;
-  for (int64_t l = 0; l < lanes; l++) bad += !used[l] && neap_element_get(v->type.dtype, from, l) != 0.0;
+  for (int64_t l = 0; l < lanes; l++)
+    bad += !used[l] && neap_element_get(v->type.dtype, from, l) != 0.0;
   CHECK_EQ(bad, 0); /* padding lanes that are not zero */
   free(used);
 }
@@ -107,20 +109,24 @@ static void set_int(run *r, const char *name, int64_t x) {
   r->attrs[i].i = x;
 }
 
-static bool is_stash(const neap_arg *arg) { return arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0; }
+static bool is_stash(const neap_arg *arg) {
+  return arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0;
+}
 
 /* Infers the outputs; data comes with perform. */
 static neap_status infer(run *r, neap_error *error) {
   neap_type in[MAX] = {{0}}, out[MAX] = {{0}};
   for (int i = 0; i < r->n_in; i++) in[i] = r->in[i].type;
-  neap_infer c = {.op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out};
+  neap_infer c = {
+    .op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out};
   NEAP_TRY(r->op->infer(&c, error));
-  for (int i = 0; i < r->n_out; i++) r->out[i] = (value){out[i], calloc(1, neap_type_bytes(&out[i]) + 8)};
+  for (int i = 0; i < r->n_out; i++)
+    r->out[i] = (value){out[i], calloc(1, neap_type_bytes(&out[i]) + 8)};
   return NEAP_OK;
 }
 
-/* Chooses, binds, runs twice over poisoned outputs. False: the engine does not take the case. A stash input is passed as
- * it is. */
+/* Chooses, binds, runs twice over poisoned outputs. False: the engine does not take the case. A
+ * stash input is passed as it is. */
 static bool perform(run *r) {
   const neap_kernel *kernel = r->op->kernels;
   neap_type in[MAX], out[MAX];
@@ -130,7 +136,8 @@ static bool perform(run *r) {
   if (kernel->run == NULL) return false;
   memcpy(r->layout_in, r->at_hand, sizeof r->layout_in);
   if (kernel->choose != NULL || !kernel->any_layout) memset(r->layout_in, 0, sizeof r->layout_in);
-  r->choice = (neap_choice){.engine = r->engine, .n_thread = r->n_thread, .in = r->layout_in, .out = r->layout_out};
+  r->choice = (neap_choice){
+    .engine = r->engine, .n_thread = r->n_thread, .in = r->layout_in, .out = r->layout_out};
   if (kernel->choose == NULL && kernel->any_layout)
     for (int i = 0; i < r->n_out; i++) r->layout_out[i] = r->layout_in[0];
   neap_choose c = {.op = r->op,
@@ -146,8 +153,13 @@ static bool perform(run *r) {
                    .choice = &r->choice};
   if (kernel->choose != NULL && !kernel->choose(&c)) return false;
 
-  neap_bind bind = {
-    .op = r->op, .attrs = r->attrs, .n_in = r->n_in, .n_out = r->n_out, .in = in, .out = out, .choice = &r->choice};
+  neap_bind bind = {.op = r->op,
+                    .attrs = r->attrs,
+                    .n_in = r->n_in,
+                    .n_out = r->n_out,
+                    .in = in,
+                    .out = out,
+                    .choice = &r->choice};
   void *object = NULL;
   if (kernel->bind != NULL) CHECK_OK(kernel->bind(&bind, &object, &error));
   neap_operand op_in[MAX] = {{0}}, op_out[MAX] = {{0}};
@@ -164,7 +176,8 @@ static bool perform(run *r) {
   }
   for (int i = 0; i < r->n_out; i++)
     op_out[i] =
-      (neap_operand){buffer_of(&out[i], &r->layout_out[i], is_stash(neap_op_output(r->op, i)) ? r->choice.stash_bytes : 0),
+      (neap_operand){buffer_of(&out[i], &r->layout_out[i],
+                               is_stash(neap_op_output(r->op, i)) ? r->choice.stash_bytes : 0),
                      out[i], r->layout_out[i]};
   void *scratch = aligned_alloc(64, neap_align(r->choice.scratch_bytes) + 64);
   memset(scratch, 0xff, neap_align(r->choice.scratch_bytes) + 64);
@@ -181,7 +194,8 @@ static bool perform(run *r) {
                     .fault = &fault};
   for (int turn = 0; turn < 2; turn++) {
     for (int i = 0; i < r->n_out; i++)
-      if (!is_stash(neap_op_output(r->op, i))) memset(op_out[i].data, 0xff, neap_layout_bytes(&out[i], &r->layout_out[i]));
+      if (!is_stash(neap_op_output(r->op, i)))
+        memset(op_out[i].data, 0xff, neap_layout_bytes(&out[i], &r->layout_out[i]));
     kernel->run(&call);
   }
   for (int i = 0; i < r->n_out; i++) {
@@ -217,7 +231,8 @@ static void free_outs(run *r) {
   for (int i = 0; i < r->n_out; i++) free(r->out[i].data);
 }
 
-/* Same operands and attributes under another engine; *took tells whether that engine has a kernel for it. */
+/* Same operands and attributes under another engine; *took tells whether that engine has a kernel
+ * for it. */
 static void check_engine(const run *ref, neap_engine engine, double tolerance, int *took) {
   run r = *ref;
   r.engine = engine;
@@ -238,7 +253,7 @@ static void check_engine(const run *ref, neap_engine engine, double tolerance, i
   free_outs(&r);
 }
 
-/* ---- Conv ------------------------------------------------------------------------------------------------------------ */
+/* ---- Conv ------------------------------------------------------------------------------------ */
 
 typedef struct conv_case {
   int n;                 /* spatial dimensions */
@@ -283,16 +298,20 @@ static void set_window(run *r, const conv_case *t) {
   if (neap_op_attr_index(r->op, "groups") >= 0) set_int(r, "groups", t->groups);
 }
 
-/* One loop for everything: visits each product of the convolution with the indices of x, w and y. */
-static void visit(const conv_case *t, const neap_shape *y, void (*product)(void *context, int64_t x, int64_t w, int64_t y),
-                  void *context) {
-  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1}, l[3] = {1, 1, 1}, p[3] = {0};
+/* One loop for everything: visits each product of the convolution with the indices of x, w and
+ * y. */
+static void visit(const conv_case *t, const neap_shape *y,
+                  void (*product)(void *context, int64_t x, int64_t w, int64_t y), void *context) {
+  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1},
+          l[3] = {1, 1, 1}, p[3] = {0};
   for (int d = 0; d < t->n; d++) {
     int e = 3 - t->n + d;
-    in[e] = t->x[2 + d], out[e] = y->dim[2 + d], k[e] = t->k[d], s[e] = t->stride[d], l[e] = t->dilation[d];
+    in[e] = t->x[2 + d], out[e] = y->dim[2 + d], k[e] = t->k[d], s[e] = t->stride[d],
+    l[e] = t->dilation[d];
     p[e] = t->n_pad == 0 ? 0 : t->pad[d];
   }
-  int64_t cg = t->x[1] / t->groups, og = t->o / t->groups, L = out[0] * out[1] * out[2], K = k[0] * k[1] * k[2];
+  int64_t cg = t->x[1] / t->groups, og = t->o / t->groups, L = out[0] * out[1] * out[2],
+          K = k[0] * k[1] * k[2];
   for (int64_t n = 0; n < t->x[0]; n++)
     for (int64_t o = 0; o < t->o; o++)
       for (int64_t i = 0; i < L; i++)
@@ -302,8 +321,9 @@ static void visit(const conv_case *t, const neap_shape *y, void (*product)(void 
             int64_t b = i / out[2] % out[1] * s[1] - p[1] + q / k[2] % k[1] * l[1];
             int64_t e = i % out[2] * s[2] - p[2] + q % k[2] * l[2];
             if (a < 0 || a >= in[0] || b < 0 || b >= in[1] || e < 0 || e >= in[2]) continue;
-            product(context, (((n * t->x[1] + o / og * cg + c) * in[0] + a) * in[1] + b) * in[2] + e, (o * cg + c) * K + q,
-                    (n * t->o + o) * L + i);
+            product(context,
+                    (((n * t->x[1] + o / og * cg + c) * in[0] + a) * in[1] + b) * in[2] + e,
+                    (o * cg + c) * K + q, (n * t->o + o) * L + i);
           }
 }
 
@@ -338,11 +358,14 @@ static void check_conv(const conv_case *t, neap_dtype dtype, int took[3][NEAP_N_
   CHECK(perform(&f));
   value dy = new_value(dtype, f.out[0].type.shape);
   sums s = {&x, &w, &dy, NULL, NULL, NULL};
-  value y = like(&f.out[0], &s.y), dx = like(&x, &s.dx), dw = like(&w, &s.dw), db = new_value(NEAP_DTYPE_F64, NEAP_SHAPE(t->o));
+  value y = like(&f.out[0], &s.y), dx = like(&x, &s.dx), dw = like(&w, &s.dw),
+        db = new_value(NEAP_DTYPE_F64, NEAP_SHAPE(t->o));
   visit(t, &y.type.shape, add_product, &s);
-  int64_t l = neap_shape_span(&y.type.shape, 2, y.type.shape.n_dim), n_y = neap_shape_elems(&y.type.shape);
+  int64_t l = neap_shape_span(&y.type.shape, 2, y.type.shape.n_dim),
+          n_y = neap_shape_elems(&y.type.shape);
   memset(db.data, 0, neap_type_bytes(&db.type));
-  for (int64_t i = 0; i < n_y; i++) s.y[i] += get(&b, i / l % t->o), ((double *)db.data)[i / l % t->o] += get(&dy, i);
+  for (int64_t i = 0; i < n_y; i++)
+    s.y[i] += get(&b, i / l % t->o), ((double *)db.data)[i / l % t->o] += get(&dy, i);
   CHECK(distance(&f.out[0], &y) <= tolerance);
 
   set_window(&gx, t);
@@ -386,14 +409,18 @@ TEST(conv_engines_agree_with_naive_loops) {
 
 TEST(conv_in_f64_agrees_with_naive_loops) {
   int took[3][NEAP_N_ENGINE] = {{0}};
-  for (int i = 0; i < NEAP_COUNT(conv_cases); i += 2) check_conv(&conv_cases[i], NEAP_DTYPE_F64, took);
+  for (int i = 0; i < NEAP_COUNT(conv_cases); i += 2)
+    check_conv(&conv_cases[i], NEAP_DTYPE_F64, took);
 }
 
-/* Large enough for Winograd, too large for the naive loops: against `ref`. A scratch limit brings the direct kernel back. */
+/* Large enough for Winograd, too large for the naive loops: against `ref`. A scratch limit brings
+ * the direct kernel back. */
 TEST(conv_takes_winograd_within_the_scratch_limit) {
   const conv_case t = {2, {3, 64, 26, 27}, 96, {3, 3}, {1, 1}, {1, 1}, 2, {1, 1}, 1};
-  value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 64, 26, 27)), w = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96, 64, 3, 3));
-  value dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 96, 26, 27)), b = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96));
+  value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 64, 26, 27)),
+        w = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96, 64, 3, 3));
+  value dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(3, 96, 26, 27)),
+        b = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(96));
   run r[3] = {new_run("Conv", NEAP_ENGINE_REF), new_run("ConvGradInput", NEAP_ENGINE_REF),
               new_run("ConvGradWeight", NEAP_ENGINE_REF)};
   r[0].n_in = 3, r[0].n_out = 1, r[0].in[0] = x, r[0].in[1] = w, r[0].in[2] = b;
@@ -428,7 +455,8 @@ TEST(conv_says_what_does_not_fit) {
   r.n_in = 2, r.n_out = 1;
   r.in[0].type = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(8, 16, 28, 28)};
   r.in[1].type = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(64, 32, 3, 3)};
-  CHECK_FAILS(infer(&r, &error), NEAP_SHAPE, "weight (64,32,3,3) expects 32 input channels, got x (8,16,28,28)");
+  CHECK_FAILS(infer(&r, &error), NEAP_SHAPE,
+              "weight (64,32,3,3) expects 32 input channels, got x (8,16,28,28)");
   r.in[1].type.shape = NEAP_SHAPE(64, 16, 3, 3);
   set_ints(&r, "kernel", 1, (int64_t[]){5});
   CHECK_FAILS(infer(&r, &error), NEAP_SHAPE, "kernel = 5");
@@ -442,21 +470,28 @@ TEST(conv_says_what_does_not_fit) {
   CHECK_FAILS(infer(&r, &error), NEAP_SHAPE, "x expects 3 to 5 dimensions");
 }
 
-/* ---- pools and BatchNorm: forward and backward of one engine ------------------------------------------------------------ */
+/* ---- pools and BatchNorm: forward and backward of one engine --------------------------------- */
 
-static const neap_layout blocked = {
-  .kind = NEAP_LAYOUT_BLOCKED, .n_inner = 1, .inner_dim = {1}, .inner_block = {16}, .order = {0, 1, 2, 3}};
+static const neap_layout blocked = {.kind = NEAP_LAYOUT_BLOCKED,
+                                    .n_inner = 1,
+                                    .inner_dim = {1},
+                                    .inner_block = {16},
+                                    .order = {0, 1, 2, 3}};
 
 /* Layouts at hand: f32 values of rank 4 blocked by 16 channels, or all plain. */
 static void set_at_hand(run *r, bool is_blocked) {
   for (int i = 0; i < r->n_in; i++)
     r->at_hand[i] =
-      is_blocked && r->in[i].type.shape.n_dim == 4 && r->in[i].type.dtype == NEAP_DTYPE_F32 ? blocked : (neap_layout){0};
+      is_blocked && r->in[i].type.shape.n_dim == 4 && r->in[i].type.dtype == NEAP_DTYPE_F32
+        ? blocked
+        : (neap_layout){0};
 }
 
-/* MaxPool, AveragePool or GlobalAveragePool and its backward; y and dx. False: the engine takes it not. */
-static bool pool_pair(const char *op, neap_engine engine, bool is_blocked, const conv_case *t, bool ceil, bool count_pad,
-                      const value *x, const value *dy, value *y, value *dx) {
+/* MaxPool, AveragePool or GlobalAveragePool and its backward; y and dx. False: the engine takes it
+ * not. */
+static bool pool_pair(const char *op, neap_engine engine, bool is_blocked, const conv_case *t,
+                      bool ceil, bool count_pad, const value *x, const value *dy, value *y,
+                      value *dx) {
   char grad[64];
   snprintf(grad, sizeof grad, "%sGrad", op);
   run f = new_run(op, engine), b = new_run(grad, engine);
@@ -478,7 +513,8 @@ static bool pool_pair(const char *op, neap_engine engine, bool is_blocked, const
   set_ints(&b, "shape", x->type.shape.n_dim, x->type.shape.dim);
   b.n_in = max ? 2 : 1, b.n_out = 1, b.pair = &f.choice;
   b.in[0] = (value){f.out[0].type, dy->data};
-  if (max) b.in[1] = (value){{NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)f.choice.stash_bytes)}, f.out[1].data};
+  if (max)
+    b.in[1] = (value){{NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)f.choice.stash_bytes)}, f.out[1].data};
   set_at_hand(&b, false); /* the pair decides */
   CHECK_OK(infer(&b, &error));
   CHECK(perform(&b));
@@ -499,11 +535,14 @@ static const conv_case pool_cases[] = {
 };
 
 /* A pool by definition: y, and dx for dy, of one plane set at a time, in double. */
-static void naive_pool(bool max, bool count_pad, const conv_case *t, const value *x, const value *dy, value *y, value *dx) {
-  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1}, l[3] = {1, 1, 1}, p[3] = {0};
+static void naive_pool(bool max, bool count_pad, const conv_case *t, const value *x,
+                       const value *dy, value *y, value *dx) {
+  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1},
+          l[3] = {1, 1, 1}, p[3] = {0};
   for (int d = 0; d < t->n; d++) {
     int e = 3 - t->n + d;
-    in[e] = t->x[2 + d], out[e] = y->type.shape.dim[2 + d], k[e] = t->k[d], s[e] = t->stride[d], l[e] = t->dilation[d];
+    in[e] = t->x[2 + d], out[e] = y->type.shape.dim[2 + d], k[e] = t->k[d], s[e] = t->stride[d],
+    l[e] = t->dilation[d];
     p[e] = t->n_pad == 0 ? 0 : t->n_pad == 1 ? t->pad[0] : t->pad[d];
   }
   int64_t plane = in[0] * in[1] * in[2], L = out[0] * out[1] * out[2], K = k[0] * k[1] * k[2];
@@ -538,7 +577,9 @@ static void naive_pool(bool max, bool count_pad, const conv_case *t, const value
 static int check_pools(const conv_case *t, bool max, bool ceil, bool count_pad) {
   const char *op = max ? "MaxPool" : "AveragePool";
   value x = new_value(NEAP_DTYPE_F32, neap_shape_of(t->n + 2, t->x)), y, dx, yd, dxd;
-  for (int64_t i = 0; i < neap_shape_elems(&x.type.shape); i += 3) neap_element_set(NEAP_DTYPE_F32, x.data, i, 0.5); /* ties */
+  /* ties */
+  for (int64_t i = 0; i < neap_shape_elems(&x.type.shape); i += 3)
+    neap_element_set(NEAP_DTYPE_F32, x.data, i, 0.5);
   value dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(100000));
   int took = 0;
   CHECK(pool_pair(op, NEAP_ENGINE_REF, false, t, ceil, count_pad, &x, &dy, &y, &dx));
@@ -564,7 +605,8 @@ TEST(pools_agree_with_naive_loops) {
   for (int i = 0; i < NEAP_COUNT(pool_cases); i++)
     for (int variant = 0; variant < 8; variant++) {
       int before = check_failures;
-      took[variant & 1] += check_pools(&pool_cases[i], variant & 1, (variant & 2) != 0, (variant & 4) != 0);
+      took[variant & 1] +=
+        check_pools(&pool_cases[i], variant & 1, (variant & 2) != 0, (variant & 4) != 0);
       if (check_failures > before) printf("  ... in pool case %d, variant %d\n", i, variant);
     }
 #if NEAP_WITH_DNNL
@@ -574,10 +616,11 @@ TEST(pools_agree_with_naive_loops) {
 
 TEST(global_average_pool_agrees_with_the_mean) {
   conv_case t = {.n = 2};
-  value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2, 20, 5, 7)), dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2, 20, 1, 1)), y, dx;
+  value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2, 20, 5, 7)),
+        dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2, 20, 1, 1)), y, dx;
   for (int turn = 0; turn < 3; turn++) { /* ref, dnnl plain, dnnl blocked */
-    if (!pool_pair("GlobalAveragePool", turn == 0 ? NEAP_ENGINE_REF : NEAP_ENGINE_DNNL, turn == 2, &t, false, false, &x, &dy, &y,
-                   &dx)) {
+    if (!pool_pair("GlobalAveragePool", turn == 0 ? NEAP_ENGINE_REF : NEAP_ENGINE_DNNL, turn == 2,
+                   &t, false, false, &x, &dy, &y, &dx)) {
       CHECK(turn > 0);
       continue;
     }
@@ -596,7 +639,8 @@ TEST(global_average_pool_agrees_with_the_mean) {
 
 TEST(max_pool_lets_nan_win_and_takes_the_first_of_equals) {
   conv_case t = {1, {1, 1, 4}, 0, {2}, {2}, {1}, 0, {0}, 1};
-  value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(1, 1, 4)), dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2)), y, dx;
+  value x = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(1, 1, 4)),
+        dy = new_value(NEAP_DTYPE_F32, NEAP_SHAPE(2)), y, dx;
   float values[] = {1, 1, NAN, 2}, *d;
   memcpy(x.data, values, sizeof values);
   CHECK(pool_pair("MaxPool", NEAP_ENGINE_REF, false, &t, false, false, &x, &dy, &y, &dx));
@@ -612,7 +656,8 @@ TEST(pools_say_what_does_not_fit) {
   r.in[0].type = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(1, 2, 4, 4)};
   set_ints(&r, "kernel", 1, (int64_t[]){2});
   set_ints(&r, "pad", 1, (int64_t[]){2});
-  CHECK_FAILS(infer(&r, &error), NEAP_ATTRIBUTE, "pad expects less than the window's 2 elements, got 2");
+  CHECK_FAILS(infer(&r, &error), NEAP_ATTRIBUTE,
+              "pad expects less than the window's 2 elements, got 2");
 }
 
 typedef struct norm_result {
@@ -620,7 +665,8 @@ typedef struct norm_result {
 } norm_result;
 
 /* BatchNorm and its backward on one engine. in: x, gamma, beta, running_mean, running_var, dy. */
-static bool norm_pair(neap_engine engine, bool is_blocked, bool training, bool relu, value in[6], norm_result *out) {
+static bool norm_pair(neap_engine engine, bool is_blocked, bool training, bool relu, value in[6],
+                      norm_result *out) {
   run f = new_run("BatchNorm", engine), b = new_run("BatchNormGrad", engine);
   set_int(&f, "training", training), set_int(&b, "training", training);
   set_int(&f, "relu", relu), set_int(&b, "relu", relu);
@@ -644,7 +690,8 @@ static bool norm_pair(neap_engine engine, bool is_blocked, bool training, bool r
 }
 
 static void free_norm(norm_result *r) {
-  free(r->y.data), free(r->mean.data), free(r->var.data), free(r->dx.data), free(r->dgamma.data), free(r->dbeta.data);
+  free(r->y.data), free(r->mean.data), free(r->var.data), free(r->dx.data), free(r->dgamma.data),
+    free(r->dbeta.data);
 }
 
 /* sum of y dy in double, for x with element i moved by h: the finite difference of it is dx[i]. */
@@ -652,7 +699,8 @@ static double norm_loss(value in[6], bool training, bool relu) {
   norm_result r;
   double loss = 0;
   CHECK(norm_pair(NEAP_ENGINE_REF, false, training, relu, in, &r));
-  for (int64_t i = 0; i < neap_shape_elems(&r.y.type.shape); i++) loss += get(&r.y, i) * get(&in[5], i);
+  for (int64_t i = 0; i < neap_shape_elems(&r.y.type.shape); i++)
+    loss += get(&r.y, i) * get(&in[5], i);
   free_norm(&r);
   return loss;
 }
@@ -660,7 +708,8 @@ static double norm_loss(value in[6], bool training, bool relu) {
 static void norm_inputs(neap_dtype dtype, neap_shape x, value in[6]) {
   in[0] = new_value(dtype, x), in[5] = new_value(dtype, x);
   for (int i = 1; i < 5; i++) in[i] = new_value(dtype, NEAP_SHAPE(x.dim[1]));
-  for (int64_t c = 0; c < x.dim[1]; c++) neap_element_set(dtype, in[4].data, c, 0.6 + 0.3 * get(&in[4], c));
+  for (int64_t c = 0; c < x.dim[1]; c++)
+    neap_element_set(dtype, in[4].data, c, 0.6 + 0.3 * get(&in[4], c));
 }
 
 TEST(batch_norm_backward_is_the_finite_difference) {
@@ -687,7 +736,8 @@ TEST(batch_norm_backward_is_the_finite_difference) {
 }
 
 TEST(batch_norm_engines_agree) {
-  const neap_shape shapes[] = {NEAP_SHAPE(4, 16, 6, 5), NEAP_SHAPE(3, 20, 5, 5), NEAP_SHAPE(2, 50, 4, 4), NEAP_SHAPE(8, 24)};
+  const neap_shape shapes[] = {NEAP_SHAPE(4, 16, 6, 5), NEAP_SHAPE(3, 20, 5, 5),
+                               NEAP_SHAPE(2, 50, 4, 4), NEAP_SHAPE(8, 24)};
   int took = 0;
   for (int s = 0; s < NEAP_COUNT(shapes); s++)
     for (int variant = 0; variant < 8; variant++) {
@@ -716,16 +766,17 @@ TEST(batch_norm_engines_agree) {
 #endif
 }
 
-/* ---- FC ------------------------------------------------------------------------------------------------------------------ */
+/* ---- FC -------------------------------------------------------------------------------------- */
 
 TEST(fc_engines_agree) {
   const struct {
     neap_shape x;
     int64_t n, axis;
-  } cases[] = {{NEAP_SHAPE(1, 5), 3, -1},      {NEAP_SHAPE(3, 2051), 7, -1},     {NEAP_SHAPE(15, 40), 9, -1},
-               {NEAP_SHAPE(4, 4117), 21, -1},  {NEAP_SHAPE(17, 40), 9, -1},      {NEAP_SHAPE(64, 50), 10, -1},
-               {NEAP_SHAPE(300, 33), 17, -1},  {NEAP_SHAPE(2, 150, 40), 24, -1}, {NEAP_SHAPE(65, 5, 3, 2), 20, 1},
-               {NEAP_SHAPE(4, 32, 24), 48, -1}};
+  } cases[] = {{NEAP_SHAPE(1, 5), 3, -1},        {NEAP_SHAPE(3, 2051), 7, -1},
+               {NEAP_SHAPE(15, 40), 9, -1},      {NEAP_SHAPE(4, 4117), 21, -1},
+               {NEAP_SHAPE(17, 40), 9, -1},      {NEAP_SHAPE(64, 50), 10, -1},
+               {NEAP_SHAPE(300, 33), 17, -1},    {NEAP_SHAPE(2, 150, 40), 24, -1},
+               {NEAP_SHAPE(65, 5, 3, 2), 20, 1}, {NEAP_SHAPE(4, 32, 24), 48, -1}};
   for (int i = 0; i < NEAP_COUNT(cases); i++) {
     neap_shape xs = cases[i].x;
     int axis = neap_axis(cases[i].axis, xs.n_dim), took = 0;
@@ -754,9 +805,11 @@ TEST(fc_engines_agree) {
   }
 }
 
-/* Lists that a file may hold: the sums and products of their numbers must not leave the integers. */
+/* Lists that a file may hold: the sums and products of their numbers must not leave the
+ * integers. */
 TEST(windows_of_any_size_are_sized_or_refused) {
-  static const int64_t sizes[] = {1, 2, 3, INT32_MAX, (int64_t)INT32_MAX + 1, INT64_MAX / 2, INT64_MAX};
+  static const int64_t sizes[] = {1,        2, 3, INT32_MAX, (int64_t)INT32_MAX + 1, INT64_MAX / 2,
+                                  INT64_MAX};
   static const char *const attr[] = {"kernel", "stride", "dilation", "pad"};
   enum { N = NEAP_COUNT(sizes) };
   for (int at = 0; at < 16 * N * N; at++) {
@@ -777,13 +830,16 @@ TEST(windows_of_any_size_are_sized_or_refused) {
   r.n_in = 1, r.n_out = 1;
   r.in[0].type = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(1, 1, 4)};
   set_ints(&r, "kernel", 1, (int64_t[]){INT64_MAX});
-  CHECK_FAILS(infer(&r, &error), NEAP_ATTRIBUTE, "kernel expects values from 1 to 2147483647, got 9223372036854775807");
+  CHECK_FAILS(infer(&r, &error), NEAP_ATTRIBUTE,
+              "kernel expects values from 1 to 2147483647, got 9223372036854775807");
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops),
-             T(conv_takes_winograd_within_the_scratch_limit), T(conv_says_what_does_not_fit), T(pools_agree_with_naive_loops),
-             T(global_average_pool_agrees_with_the_mean), T(max_pool_lets_nan_win_and_takes_the_first_of_equals),
-             T(pools_say_what_does_not_fit), T(windows_of_any_size_are_sized_or_refused),
-             T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree), T(fc_engines_agree));
+  return RUN(
+    argc, argv, T(conv_engines_agree_with_naive_loops), T(conv_in_f64_agrees_with_naive_loops),
+    T(conv_takes_winograd_within_the_scratch_limit), T(conv_says_what_does_not_fit),
+    T(pools_agree_with_naive_loops), T(global_average_pool_agrees_with_the_mean),
+    T(max_pool_lets_nan_win_and_takes_the_first_of_equals), T(pools_say_what_does_not_fit),
+    T(windows_of_any_size_are_sized_or_refused), T(batch_norm_backward_is_the_finite_difference),
+    T(batch_norm_engines_agree), T(fc_engines_agree));
 }

@@ -1,5 +1,6 @@
-/* test_ops_movement.c: kernels of the movement, softmax, norm, matmul and attention ops, run straight from their records
- * against formulas written out here; gradients against finite differences in f64; faults; layouts. */
+/* test_ops_movement.c: kernels of the movement, softmax, norm, matmul and attention ops, run
+ * straight from their records against formulas written out here; gradients against finite
+ * differences in f64; faults; layouts. */
 #include "check.h"
 
 #include "math/vec.h"
@@ -7,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* ---- a driver for one op ------------------------------------------------------------------------------------------------ */
+/* ---- a driver for one op --------------------------------------------------------------------- */
 
 enum { MAX_BUFFER = 4096 };
 static void *buffers[MAX_BUFFER];
@@ -43,7 +44,9 @@ static neap_operand tensor(neap_dtype dtype, neap_shape shape) {
   return x;
 }
 
-static double get(const neap_operand *x, int64_t i) { return neap_element_get(x->type.dtype, x->data, i); }
+static double get(const neap_operand *x, int64_t i) {
+  return neap_element_get(x->type.dtype, x->data, i);
+}
 static int64_t elems(const neap_operand *x) { return neap_shape_elems(&x->type.shape); }
 
 typedef struct op_call {
@@ -57,7 +60,11 @@ typedef struct op_call {
 } op_call;
 
 static op_call new_call(const char *name, int n_in, int n_out) {
-  op_call c = {.op = neap_op_find(name), .n_in = n_in, .n_out = n_out, .engine = NEAP_ENGINE_REF, .n_thread = 2};
+  op_call c = {.op = neap_op_find(name),
+               .n_in = n_in,
+               .n_out = n_out,
+               .engine = NEAP_ENGINE_REF,
+               .n_thread = 2};
   for (int i = 0; i < neap_op_n_attrs(c.op); i++) c.attrs[i] = c.op->attrs[i].value;
   return c;
 }
@@ -87,11 +94,13 @@ static void set_shape(op_call *c, const neap_shape *shape) {
 static neap_status infer(op_call *c, neap_error *error) {
   neap_type in[8] = {0}, out[8] = {0};
   for (int i = 0; i < c->n_in; i++) in[i] = c->in[i].type;
-  neap_infer infer = {.op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = in, .out = out};
+  neap_infer infer = {
+    .op = c->op, .attrs = c->attrs, .n_in = c->n_in, .n_out = c->n_out, .in = in, .out = out};
   NEAP_TRY(c->op->infer(&infer, error));
   for (int k = 0; k < c->n_out; k++) {
     c->out[k].type = out[k];
-    if (c->out[k].data == NULL) c->out[k].data = buffer(neap_layout_bytes(&out[k], &c->out[k].layout));
+    if (c->out[k].data == NULL)
+      c->out[k].data = buffer(neap_layout_bytes(&out[k], &c->out[k].layout));
   }
   return NEAP_OK;
 }
@@ -100,7 +109,8 @@ static neap_status infer(op_call *c, neap_error *error) {
 static void run_kernel(op_call *c) {
   neap_layout in_layout[8] = {0}, out_layout[8] = {0};
   neap_type in[8] = {0}, out[8] = {0};
-  neap_choice choice = {.engine = c->engine, .n_thread = c->n_thread, .in = in_layout, .out = out_layout};
+  neap_choice choice = {
+    .engine = c->engine, .n_thread = c->n_thread, .in = in_layout, .out = out_layout};
   for (int i = 0; i < c->n_in; i++) in[i] = c->in[i].type;
   for (int k = 0; k < c->n_out; k++) out[k] = c->out[k].type;
   for (const neap_kernel *k = c->op->kernels; k->run != NULL; k++) {
@@ -127,7 +137,8 @@ static void run_kernel(op_call *c) {
     call.scratch = buffer(choice.scratch_bytes);
     memset((char *)call.scratch + choice.scratch_bytes, 0x5a, 32);
     k->run(&call);
-    for (int i = 0; i < 32; i++) CHECK(((unsigned char *)call.scratch)[choice.scratch_bytes + (size_t)i] == 0x5a);
+    for (int i = 0; i < 32; i++)
+      CHECK(((unsigned char *)call.scratch)[choice.scratch_bytes + (size_t)i] == 0x5a);
     return;
   }
   CHECK(!"the engine has a kernel");
@@ -139,7 +150,8 @@ static void run_op(op_call *c) {
 }
 
 static bool same_bytes(const neap_operand *a, const neap_operand *b) {
-  return neap_type_equal(&a->type, &b->type) && memcmp(a->data, b->data, neap_type_bytes(&a->type)) == 0;
+  return neap_type_equal(&a->type, &b->type) &&
+         memcmp(a->data, b->data, neap_type_bytes(&a->type)) == 0;
 }
 
 /* Largest difference, relative to the largest value of b. */
@@ -155,7 +167,8 @@ static double distance(const neap_operand *a, const neap_operand *b) {
 }
 
 /* d sum(out0 dout) / d in[which] by central differences in f64 against `analytic`. */
-static void check_gradient(const op_call *forward, int which, const neap_operand *dout, const neap_operand *analytic) {
+static void check_gradient(const op_call *forward, int which, const neap_operand *dout,
+                           const neap_operand *analytic) {
   op_call c = *forward;
   double worst = 0;
   CHECK(neap_shape_equal(&analytic->type.shape, &forward->in[which].type.shape));
@@ -185,7 +198,7 @@ static int64_t ravel(const neap_shape *shape, const int64_t *index) {
   return at;
 }
 
-/* ---- movement --------------------------------------------------------------------------------------------------------------- */
+/* ---- movement -------------------------------------------------------------------------------- */
 
 static void check_permute(neap_dtype dtype, neap_shape shape, const int64_t *axes) {
   op_call c = new_call("Permute", 1, 1);
@@ -268,7 +281,8 @@ TEST(slice_takes_the_range_and_its_gradient_puts_it_back) {
       for (int64_t d = 0; d < 5; d++) {
         int64_t at = (a * 2 + b) * 5 + d;
         bool inside = (a == 1 || a == 3) && (d == 4 || d == 2);
-        if (inside) CHECK(get(&c.out[0], ((a / 2) * 2 + b) * 2 + (d == 4 ? 0 : 1)) == get(&c.in[0], at));
+        if (inside)
+          CHECK(get(&c.out[0], ((a / 2) * 2 + b) * 2 + (d == 4 ? 0 : 1)) == get(&c.in[0], at));
         left += fabs(get(&back.out[0], at) - (inside ? get(&c.in[0], at) : 0));
       }
   CHECK(left == 0);
@@ -278,7 +292,8 @@ TEST(slice_takes_the_range_and_its_gradient_puts_it_back) {
 }
 
 TEST(slice_survives_positions_at_the_ends_of_the_numbers) {
-  static const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -6, -5, -1, 0, 1, 5, 6, INT64_MAX - 1, INT64_MAX};
+  static const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -6,       -5, -1, 0, 1, 5,
+                                 6,         INT64_MAX - 1, INT64_MAX};
   static const int64_t steps[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX};
   op_call c = new_call("Slice", 1, 1);
   c.in[0] = tensor(NEAP_DTYPE_F32, SHAPE(5));
@@ -291,7 +306,8 @@ TEST(slice_survives_positions_at_the_ends_of_the_numbers) {
         neap_error error = {0};
         neap_status status = infer(&c, &error);
         CHECK(status == NEAP_OK || status == NEAP_SHAPE);
-        if (status == NEAP_OK) CHECK(c.out[0].type.shape.dim[0] >= 0 && c.out[0].type.shape.dim[0] <= 5);
+        if (status == NEAP_OK)
+          CHECK(c.out[0].type.shape.dim[0] >= 0 && c.out[0].type.shape.dim[0] <= 5);
       }
   SET_INTS(&c, "starts", 0);
   SET_INTS(&c, "ends", -1);
@@ -333,7 +349,8 @@ TEST(reshape_finds_the_free_size) {
   CHECK_FAILS(infer(&c, &error), NEAP_SHAPE, "24 elements");
   SET_INTS(&c, "shape", -1, -1);
   CHECK_FAILS(infer(&c, &error), NEAP_ATTRIBUTE, "one -1");
-  op_call flat = new_call("Flatten", 1, 1), squeeze = new_call("Squeeze", 1, 1), un = new_call("Unsqueeze", 1, 1);
+  op_call flat = new_call("Flatten", 1, 1), squeeze = new_call("Squeeze", 1, 1),
+          un = new_call("Unsqueeze", 1, 1);
   flat.in[0] = tensor(NEAP_DTYPE_F32, SHAPE(2, 3, 4, 5));
   run_op(&flat);
   CHECK_EQ(flat.out[0].type.shape.n_dim, 2);
@@ -356,11 +373,13 @@ TEST(embedding_looks_up_adds_up_and_reports) {
   for (int i = 0; i < 40; i++) ids[i] = i * 7 % 5;
   c.in[1] = tensor(NEAP_DTYPE_F32, SHAPE(5, 70));
   run_op(&c);
-  for (int64_t i = 0; i < 40 * 70; i++) CHECK(get(&c.out[0], i) == get(&c.in[1], ids[i / 70] * 70 + i % 70));
+  for (int64_t i = 0; i < 40 * 70; i++)
+    CHECK(get(&c.out[0], i) == get(&c.in[1], ids[i / 70] * 70 + i % 70));
   back.in[0] = c.in[0], back.in[1] = c.out[0];
   set_shape(&back, &c.in[1].type.shape);
   run_op(&back);
-  for (int64_t i = 0; i < 5 * 70; i++) CHECK_NEAR(get(&back.out[0], i), 8 * get(&c.in[1], i), 1e-5); /* each id comes 8 times */
+  /* each id comes 8 times */
+  for (int64_t i = 0; i < 5 * 70; i++) CHECK_NEAR(get(&back.out[0], i), 8 * get(&c.in[1], i), 1e-5);
   op_call one = back;
   one.n_thread = 1, one.out[0].data = NULL;
   run_op(&one);
@@ -375,7 +394,7 @@ TEST(embedding_looks_up_adds_up_and_reports) {
   release_all();
 }
 
-/* ---- softmax and losses -------------------------------------------------------------------------------------------------------- */
+/* ---- softmax and losses ---------------------------------------------------------------------- */
 
 TEST(softmax_adds_up_to_one_along_any_axis) {
   for (int log_ = 0; log_ < 2; log_++)
@@ -394,7 +413,8 @@ TEST(softmax_adds_up_to_one_along_any_axis) {
           CHECK_NEAR(get(&c.out[0], i), want, wide ? 1e-13 : 2e-6);
         }
         op_call place = c; /* in place gives the same bits */
-        place.in[0] = (neap_operand){.type = c.in[0].type, .data = buffer(neap_type_bytes(&c.in[0].type))};
+        place.in[0] =
+          (neap_operand){.type = c.in[0].type, .data = buffer(neap_type_bytes(&c.in[0].type))};
         memcpy(place.in[0].data, c.in[0].data, neap_type_bytes(&c.in[0].type));
         place.out[0].data = place.in[0].data;
         run_kernel(&place);
@@ -406,7 +426,8 @@ TEST(softmax_adds_up_to_one_along_any_axis) {
 TEST(softmax_gradients) {
   for (int log_ = 0; log_ < 2; log_++)
     for (int64_t axis = 0; axis < 2; axis++) {
-      op_call c = new_call(log_ ? "LogSoftmax" : "Softmax", 1, 1), back = new_call(log_ ? "LogSoftmaxGrad" : "SoftmaxGrad", 2, 1);
+      op_call c = new_call(log_ ? "LogSoftmax" : "Softmax", 1, 1),
+              back = new_call(log_ ? "LogSoftmaxGrad" : "SoftmaxGrad", 2, 1);
       c.in[0] = tensor(NEAP_DTYPE_F64, SHAPE(4, 7));
       set_int(&c, "axis", axis), set_int(&back, "axis", axis);
       run_op(&c);
@@ -419,8 +440,10 @@ TEST(softmax_gradients) {
     }
 }
 
-static void check_cross_entropy(int reduction, double smoothing, bool weighted, int64_t ignored, bool soft, bool middle) {
-  op_call c = new_call("SoftmaxCrossEntropy", 3, 1), back = new_call("SoftmaxCrossEntropyGrad", 4, 1);
+static void check_cross_entropy(int reduction, double smoothing, bool weighted, int64_t ignored,
+                                bool soft, bool middle) {
+  op_call c = new_call("SoftmaxCrossEntropy", 3, 1),
+          back = new_call("SoftmaxCrossEntropyGrad", 4, 1);
   neap_shape shape = middle ? SHAPE(2, 5, 3) : SHAPE(6, 5), rows = middle ? SHAPE(2, 3) : SHAPE(6);
   int64_t inner = middle ? 3 : 1;
   c.in[0] = tensor(NEAP_DTYPE_F64, shape);
@@ -434,17 +457,21 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
     c.in[2] = tensor(NEAP_DTYPE_F64, SHAPE(5));
     for (int i = 0; i < 5; i++) ((double *)c.in[2].data)[i] = 0.5 + 0.25 * i;
   }
-  set_int(&c, "reduction", reduction), set_float(&c, "label_smoothing", smoothing), set_int(&c, "ignore_index", ignored);
+  set_int(&c, "reduction", reduction), set_float(&c, "label_smoothing", smoothing),
+    set_int(&c, "ignore_index", ignored);
   set_int(&c, "axis", middle ? 1 : -1);
   run_op(&c);
   double total = 0, divisor = 0;
   for (int64_t r = 0; r < 6; r++) {
-    int64_t first = r / inner * 5 * inner + r % inner, label = soft ? -1 : ((int64_t *)c.in[1].data)[r];
+    int64_t first = r / inner * 5 * inner + r % inner,
+            label = soft ? -1 : ((int64_t *)c.in[1].data)[r];
     double sum = 0, loss = 0;
     for (int k = 0; k < 5; k++) sum += exp(get(&c.in[0], first + k * inner));
     for (int k = 0; k < 5; k++) {
-      double w = weighted ? get(&c.in[2], k) : 1, share = soft ? get(&c.in[1], first + k * inner) : k == label;
-      loss -= w * ((1 - smoothing) * share + smoothing / 5) * (get(&c.in[0], first + k * inner) - log(sum));
+      double w = weighted ? get(&c.in[2], k) : 1,
+             share = soft ? get(&c.in[1], first + k * inner) : k == label;
+      loss -= w * ((1 - smoothing) * share + smoothing / 5) *
+              (get(&c.in[0], first + k * inner) - log(sum));
     }
     if (!soft && label == ignored)
       loss = 0;
@@ -470,7 +497,8 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
 TEST(cross_entropy_follows_its_definition) {
   for (int reduction = 0; reduction < 3; reduction++)
     for (int kind = 0; kind < 16; kind++)
-      check_cross_entropy(reduction, (kind & 1) ? 0.15 : 0, (kind & 2) != 0, (kind & 4) ? 1 : -100, kind >= 12, (kind & 8) != 0);
+      check_cross_entropy(reduction, (kind & 1) ? 0.15 : 0, (kind & 2) != 0, (kind & 4) ? 1 : -100,
+                          kind >= 12, (kind & 8) != 0);
 }
 
 TEST(cross_entropy_in_f32_and_bad_labels) {
@@ -503,7 +531,7 @@ TEST(cross_entropy_in_f32_and_bad_labels) {
   release_all();
 }
 
-/* ---- norms ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- norms ----------------------------------------------------------------------------------- */
 
 static void check_norm(bool centre, int64_t axis, bool gamma, bool beta) {
   neap_shape shape = SHAPE(3, 4, 5), features = axis == 2 ? SHAPE(5) : SHAPE(4, 5);
@@ -522,11 +550,13 @@ static void check_norm(bool centre, int64_t axis, bool gamma, bool beta) {
     for (int64_t i = 0; i < n; i++) square += pow(get(&c.in[0], r * n + i) - mean, 2) / (double)n;
     for (int64_t i = 0; i < n; i++) {
       double y = (get(&c.in[0], r * n + i) - mean) / sqrt(square + eps);
-      CHECK_NEAR(get(&c.out[0], r * n + i), y * (gamma ? get(&c.in[1], i) : 1) + (beta ? get(&c.in[2], i) : 0), 1e-12);
+      CHECK_NEAR(get(&c.out[0], r * n + i),
+                 y * (gamma ? get(&c.in[1], i) : 1) + (beta ? get(&c.in[2], i) : 0), 1e-12);
     }
   }
   op_call back = new_call(centre ? "LayerNormGrad" : "RmsNormGrad", centre ? 5 : 4, beta ? 3 : 2);
-  back.in[0] = c.in[0], back.in[1] = c.in[1], back.in[2] = tensor(NEAP_DTYPE_F64, shape), back.in[3] = c.out[stats];
+  back.in[0] = c.in[0], back.in[1] = c.in[1], back.in[2] = tensor(NEAP_DTYPE_F64, shape),
+  back.in[3] = c.out[stats];
   if (centre) back.in[4] = c.out[1];
   set_int(&back, "axis", axis);
   run_op(&back);
@@ -544,11 +574,12 @@ TEST(norms_and_their_gradients) {
     }
 }
 
-/* ---- products --------------------------------------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* y[i,j] of batch element by its index in y, read through NumPy's rules. */
 static double matmul_at(const op_call *c, int64_t at) {
-  const neap_shape *sa = &c->in[0].type.shape, *sb = &c->in[1].type.shape, *sy = &c->out[0].type.shape;
+  const neap_shape *sa = &c->in[0].type.shape, *sb = &c->in[1].type.shape,
+                   *sy = &c->out[0].type.shape;
   bool ta = c->attrs[0].i != 0, tb = c->attrs[1].i != 0;
   int64_t y[NEAP_MAX_DIM], a[NEAP_MAX_DIM] = {0}, b[NEAP_MAX_DIM] = {0};
   unravel(sy, at, y);
@@ -583,7 +614,8 @@ static void check_matmul(neap_shape a, neap_shape b, bool ta, bool tb) {
     c.in[0] = tensor(dtype, a), c.in[1] = tensor(dtype, b);
     set_int(&c, "trans_a", ta), set_int(&c, "trans_b", tb);
     run_op(&c);
-    for (int64_t i = 0; i < elems(&c.out[0]); i++) CHECK_NEAR(get(&c.out[0], i), matmul_at(&c, i), (kind & 2) ? 1e-12 : 2e-5);
+    for (int64_t i = 0; i < elems(&c.out[0]); i++)
+      CHECK_NEAR(get(&c.out[0], i), matmul_at(&c, i), (kind & 2) ? 1e-12 : 2e-5);
     release_all();
   }
 }
@@ -607,7 +639,7 @@ TEST(matmul_follows_numpy) {
   release_all();
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 typedef struct attention_case {
   int64_t batch, heads, key_heads, queries, keys, depth, value_depth;
@@ -632,7 +664,8 @@ static op_call attention_forward(const attention_case *a, neap_dtype dtype, neap
   if (a->mask == 1) c.in[3] = tensor(dtype, SHAPE(a->batch, 1, a->queries, a->keys));
   if (a->mask == 2) {
     c.in[3] = tensor(NEAP_DTYPE_BOOL, SHAPE(a->queries, a->keys));
-    for (int64_t i = 0; i < elems(&c.in[3]); i++) ((uint8_t *)c.in[3].data)[i] = i / a->keys != 1 && (i * 7 % 3) != 0;
+    for (int64_t i = 0; i < elems(&c.in[3]); i++)
+      ((uint8_t *)c.in[3].data)[i] = i / a->keys != 1 && (i * 7 % 3) != 0;
   }
   set_int(&c, "causal", a->causal);
   run_op(&c);
@@ -662,7 +695,8 @@ static double attention_error(const attention_case *a, const op_call *c) {
     for (int64_t j = 0; j < a->keys; j++) {
       double s = 0;
       for (int64_t d = 0; d < a->depth; d++)
-        s += get(&c->in[0], row * a->depth + d) * get(&c->in[1], ((b * a->key_heads + g) * a->keys + j) * a->depth + d);
+        s += get(&c->in[0], row * a->depth + d) *
+             get(&c->in[1], ((b * a->key_heads + g) * a->keys + j) * a->depth + d);
       s *= scale;
       if (a->mask == 1) s += get(&c->in[3], (b * a->queries + i) * a->keys + j);
       bool seen = !(a->causal && j > i) && !(a->mask == 2 && get(&c->in[3], i * a->keys + j) == 0);
@@ -671,7 +705,8 @@ static double attention_error(const attention_case *a, const op_call *c) {
     for (int64_t e = 0; e < a->value_depth; e++) {
       double y = 0;
       for (int64_t j = 0; j < a->keys && sum > 0; j++)
-        y += p[j] / sum * get(&c->in[2], ((b * a->key_heads + g) * a->keys + j) * a->value_depth + e);
+        y +=
+          p[j] / sum * get(&c->in[2], ((b * a->key_heads + g) * a->keys + j) * a->value_depth + e);
       double d = fabs(y - get(&c->out[0], row * a->value_depth + e));
       far = d == d ? fmax(far, d) : INFINITY;
     }
@@ -698,14 +733,18 @@ TEST(attention_tiles_give_what_the_definition_says) {
     CHECK_NEAR(attention_error(a, &tiled), 0, 1e-12);
     CHECK_NEAR(attention_error(a, &slow), 0, 3e-6);
     if (a->mask != 2) CHECK(distance(&tiled.out[1], &wide.out[1]) < 1e-12 || a->keys == 0);
-    op_call back = attention_backward(&wide, a->mask == 1), back_tiled = attention_backward(&tiled, a->mask == 1);
+    op_call back = attention_backward(&wide, a->mask == 1),
+            back_tiled = attention_backward(&tiled, a->mask == 1);
     op_call back_slow = attention_backward(&slow, false);
-    for (int k = 0; k < back.n_out; k++) CHECK_NEAR(distance(&back_tiled.out[k], &back.out[k]), 0, 1e-12);
-    for (int engine = NEAP_ENGINE_BLAS; engine <= (NEAP_WITH_DNNL ? NEAP_ENGINE_DNNL : NEAP_ENGINE_BLAS); engine++) {
+    for (int k = 0; k < back.n_out; k++)
+      CHECK_NEAR(distance(&back_tiled.out[k], &back.out[k]), 0, 1e-12);
+    for (int engine = NEAP_ENGINE_BLAS;
+         engine <= (NEAP_WITH_DNNL ? NEAP_ENGINE_DNNL : NEAP_ENGINE_BLAS); engine++) {
       op_call narrow = attention_forward(a, NEAP_DTYPE_F32, (neap_engine)engine),
               back_narrow = attention_backward(&narrow, false);
       CHECK_NEAR(attention_error(a, &narrow), 0, 3e-6);
-      for (int k = 0; k < 3; k++) CHECK_NEAR(distance(&back_narrow.out[k], &back_slow.out[k]), 0, 3e-5);
+      for (int k = 0; k < 3; k++)
+        CHECK_NEAR(distance(&back_narrow.out[k], &back_slow.out[k]), 0, 3e-5);
     }
     release_all();
   }
@@ -732,7 +771,8 @@ TEST(attention_reads_packed_and_row_forms) {
   enum { B = 2, H = 3, T = 70, D = 8, C = H * D };
   for (int engine = NEAP_ENGINE_REF; engine <= NEAP_ENGINE_BLAS; engine++) {
     attention_case a = {B, H, H, T, T, D, D, true, true, 0};
-    op_call rows = attention_forward(&a, NEAP_DTYPE_F32, (neap_engine)engine), back = attention_backward(&rows, false);
+    op_call rows = attention_forward(&a, NEAP_DTYPE_F32, (neap_engine)engine),
+            back = attention_backward(&rows, false);
     op_call heads = new_call("Attention", 3, 2), packed = new_call("PackedAttention", 1, 2),
             packed_back = new_call("PackedAttentionGrad", 5, 1);
     heads.engine = packed.engine = packed_back.engine = (neap_engine)engine;
@@ -755,22 +795,24 @@ TEST(attention_reads_packed_and_row_forms) {
     double far = 0;
     for (int64_t at = 0; at < B * T * C; at++) {
       int64_t b = at / C / T, t = at / C % T, h = at % C / D, d = at % D;
-      far = fmax(far, fabs(get(&rows.out[0], at) - get(&heads.out[0], ((b * H + h) * T + t) * D + d)));
+      far =
+        fmax(far, fabs(get(&rows.out[0], at) - get(&heads.out[0], ((b * H + h) * T + t) * D + d)));
     }
     CHECK_NEAR(far, 0, 1e-6);
-    packed_back.in[0] = packed.in[0], packed_back.in[2] = packed.out[0], packed_back.in[3] = packed.out[1],
-    packed_back.in[4] = back.in[6];
+    packed_back.in[0] = packed.in[0], packed_back.in[2] = packed.out[0],
+    packed_back.in[3] = packed.out[1], packed_back.in[4] = back.in[6];
     run_op(&packed_back);
     far = 0;
     for (int i = 0; i < 3; i++)
       for (int64_t at = 0; at < B * T * C; at++)
-        far = fmax(far, fabs(get(&back.out[i], at) - get(&packed_back.out[0], at / C * 3 * C + i * C + at % C)));
+        far = fmax(far, fabs(get(&back.out[i], at) -
+                             get(&packed_back.out[0], at / C * 3 * C + i * C + at % C)));
     CHECK_NEAR(far, 0, 1e-5);
     release_all();
   }
 }
 
-/* ---- layouts ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 /* Where an index lies in a layout, written from the definition in tensor.h. */
 static int64_t lane_of(const neap_shape *shape, const neap_layout *layout, const int64_t *index) {
@@ -825,13 +867,15 @@ static void check_reorder(neap_dtype dtype, neap_shape shape, const char *from, 
 }
 
 TEST(reorder_keeps_values_and_zeroes_padding) {
-  static const char *const layouts[] = {"plain",       "abcd",        "acdb",         "abcd:16b", "abcd:8b",
-                                        "abcd:16b16a", "bacd:16a16b", "abcd:4b16a4b", "cdba:8a",  "abcd:12b"};
+  static const char *const layouts[] = {"plain",   "abcd",        "acdb",        "abcd:16b",
+                                        "abcd:8b", "abcd:16b16a", "bacd:16a16b", "abcd:4b16a4b",
+                                        "cdba:8a", "abcd:12b"};
   const neap_shape shapes[] = {SHAPE(2, 20, 5, 7), SHAPE(50, 3, 3, 3), SHAPE(17, 50, 1, 1),
                                SHAPE(1, 16, 4, 4), SHAPE(3, 1, 2, 2),  SHAPE(33, 64, 3, 3)};
   for (int s = 0; s < NEAP_COUNT(shapes); s++)
     for (int i = 0; i < NEAP_COUNT(layouts); i++)
-      for (int j = 0; j < NEAP_COUNT(layouts); j++) check_reorder(NEAP_DTYPE_F32, shapes[s], layouts[i], layouts[j]);
+      for (int j = 0; j < NEAP_COUNT(layouts); j++)
+        check_reorder(NEAP_DTYPE_F32, shapes[s], layouts[i], layouts[j]);
   check_reorder(NEAP_DTYPE_U8, shapes[0], "acdb", "abcd:16b");
   check_reorder(NEAP_DTYPE_BF16, shapes[0], "plain", "abcd:16b");
   check_reorder(NEAP_DTYPE_F64, shapes[0], "plain", "abcd:8b");
@@ -841,10 +885,12 @@ TEST(reorder_keeps_values_and_zeroes_padding) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(permute_moves_every_element), T(concat_and_split_are_inverse),
-             T(slice_takes_the_range_and_its_gradient_puts_it_back), T(slice_survives_positions_at_the_ends_of_the_numbers),
-             T(expand_repeats), T(reshape_finds_the_free_size), T(embedding_looks_up_adds_up_and_reports),
-             T(softmax_adds_up_to_one_along_any_axis), T(softmax_gradients), T(cross_entropy_follows_its_definition),
-             T(cross_entropy_in_f32_and_bad_labels), T(norms_and_their_gradients), T(matmul_follows_numpy),
-             T(attention_tiles_give_what_the_definition_says), T(attention_gradients), T(attention_reads_packed_and_row_forms),
-             T(reorder_keeps_values_and_zeroes_padding));
+             T(slice_takes_the_range_and_its_gradient_puts_it_back),
+             T(slice_survives_positions_at_the_ends_of_the_numbers), T(expand_repeats),
+             T(reshape_finds_the_free_size), T(embedding_looks_up_adds_up_and_reports),
+             T(softmax_adds_up_to_one_along_any_axis), T(softmax_gradients),
+             T(cross_entropy_follows_its_definition), T(cross_entropy_in_f32_and_bad_labels),
+             T(norms_and_their_gradients), T(matmul_follows_numpy),
+             T(attention_tiles_give_what_the_definition_says), T(attention_gradients),
+             T(attention_reads_packed_and_row_forms), T(reorder_keeps_values_and_zeroes_padding));
 }

@@ -1,5 +1,6 @@
-/* test_pack.c: packing of blocks. Small cases by hand, random ones against an exhaustive packer, and published instances
- * where the data is present: there the ratio to the lower bound is printed, and what is known to be reachable is asked for. */
+/* test_pack.c: packing of blocks. Small cases by hand, random ones against an exhaustive packer,
+ * and published instances where the data is present: there the ratio to the lower bound is printed,
+ * and what is known to be reachable is asked for. */
 #include "check.h"
 
 #include "pack/pack_int.h"
@@ -14,20 +15,27 @@ static int below(int n) {
   return (int)((seed >> 33) % (uint64_t)n);
 }
 
-static bool conflict(const neap_block *a, const neap_block *b) { return a->first <= b->last && b->first <= a->last; }
+static bool conflict(const neap_block *a, const neap_block *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
 
-/* No two blocks with a common step share a byte; offsets are aligned; the total is the highest end. O(n log n + meetings) by
- * a sweep over offsets would miss nothing, but n^2 is short and obviously right; huge instances are checked by step. */
-static bool is_valid(int n, const neap_block *block, size_t total, const uint64_t *matrix, int n_word) {
+/* No two blocks with a common step share a byte; offsets are aligned; the total is the highest end.
+ * O(n log n + meetings) by a sweep over offsets would miss nothing, but n^2 is short and obviously
+ * right; huge instances are checked by step. */
+static bool is_valid(int n, const neap_block *block, size_t total, const uint64_t *matrix,
+                     int n_word) {
   size_t high = 0;
   for (int i = 0; i < n; i++) {
     high = NEAP_MAX(high, block[i].offset + block[i].bytes);
     if (block[i].align > 1 && block[i].offset % block[i].align != 0) return false;
     for (int j = 0; j < i; j++) {
-      if (block[i].offset >= block[j].offset + block[j].bytes || block[j].offset >= block[i].offset + block[i].bytes) continue;
+      if (block[i].offset >= block[j].offset + block[j].bytes ||
+          block[j].offset >= block[i].offset + block[i].bytes)
+        continue;
       if (block[i].bytes == 0 || block[j].bytes == 0) continue;
-      bool meet = matrix == NULL ? conflict(&block[i], &block[j])
-                                 : (matrix[(size_t)i * (size_t)n_word + (size_t)j / 64] >> (j % 64) & 1) != 0;
+      bool meet = matrix == NULL
+                    ? conflict(&block[i], &block[j])
+                    : (matrix[(size_t)i * (size_t)n_word + (size_t)j / 64] >> (j % 64) & 1) != 0;
       if (meet) return false;
     }
   }
@@ -35,8 +43,9 @@ static bool is_valid(int n, const neap_block *block, size_t total, const uint64_
 }
 
 TEST(disjoint_lives_share) {
-  neap_block b[] = {
-    {.bytes = 10, .first = 0, .last = 1}, {.bytes = 20, .first = 2, .last = 3}, {.bytes = 5, .first = 1, .last = 2}};
+  neap_block b[] = {{.bytes = 10, .first = 0, .last = 1},
+                    {.bytes = 20, .first = 2, .last = 3},
+                    {.bytes = 5, .first = 1, .last = 2}};
   neap_pack_result r;
   CHECK_OK(neap_pack(3, b, &(neap_pack_options){0}, &r, &error));
   CHECK_EQ(r.total_bytes, 25);
@@ -57,8 +66,10 @@ TEST(nothing_to_pack) {
 
 TEST(bad_blocks_are_refused) {
   neap_pack_result r;
-  neap_block backward = {.bytes = 1, .first = 3, .last = 2}, huge[] = {{.bytes = SIZE_MAX / 2}, {.bytes = SIZE_MAX / 2}};
-  CHECK_FAILS(neap_pack(1, &backward, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT, "from step 3 to step 2");
+  neap_block backward = {.bytes = 1, .first = 3, .last = 2},
+             huge[] = {{.bytes = SIZE_MAX / 2}, {.bytes = SIZE_MAX / 2}};
+  CHECK_FAILS(neap_pack(1, &backward, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT,
+              "from step 3 to step 2");
   CHECK_FAILS(neap_pack(2, huge, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT, "too large");
 }
 
@@ -67,19 +78,23 @@ TEST(offsets_are_aligned) {
     neap_block b[12];
     for (int i = 0; i < 12; i++) {
       int first = below(20);
-      b[i] =
-        (neap_block){.bytes = (size_t)(1 + below(50)), .align = (size_t)1 << below(5), .first = first, .last = first + below(8)};
+      b[i] = (neap_block){.bytes = (size_t)(1 + below(50)),
+                          .align = (size_t)1 << below(5),
+                          .first = first,
+                          .last = first + below(8)};
     }
     neap_pack_result r;
     CHECK_OK(neap_pack(12, b, &(neap_pack_options){.most_steps = 5000000}, &r, &error));
     CHECK(is_valid(12, b, r.total_bytes, NULL, 0));
-    CHECK(r.lower_bound_bytes <= r.total_bytes && r.proved == (r.total_bytes == r.lower_bound_bytes));
+    CHECK(r.lower_bound_bytes <= r.total_bytes &&
+          r.proved == (r.total_bytes == r.lower_bound_bytes));
   }
 }
 
-/* The least total, by trying every order with the lowest fit: some order gives an optimum (lower all blocks of an optimum
- * as far as they go, then place them by offset). */
-static size_t least_total(int n, neap_block *b, bool *placed, int n_placed, size_t total, size_t best) {
+/* The least total, by trying every order with the lowest fit: some order gives an optimum (lower
+ * all blocks of an optimum as far as they go, then place them by offset). */
+static size_t least_total(int n, neap_block *b, bool *placed, int n_placed, size_t total,
+                          size_t best) {
   if (total >= best) return best;
   if (n_placed == n) return total;
   for (int i = 0; i < n; i++) {
@@ -88,7 +103,8 @@ static size_t least_total(int n, neap_block *b, bool *placed, int n_placed, size
     for (bool moved = true; moved;) {
       moved = false;
       for (int j = 0; j < n; j++)
-        if (placed[j] && conflict(&b[i], &b[j]) && at < b[j].offset + b[j].bytes && b[j].offset < at + b[i].bytes)
+        if (placed[j] && conflict(&b[i], &b[j]) && at < b[j].offset + b[j].bytes &&
+            b[j].offset < at + b[i].bytes)
           at = b[j].offset + b[j].bytes, moved = true;
     }
     b[i].offset = at;
@@ -108,7 +124,8 @@ TEST(small_instances_are_packed_optimally) {
     seed = (uint64_t)round;
     for (int i = 0; i < N; i++) {
       int first = below(8);
-      b[i] = copy[i] = (neap_block){.bytes = (size_t)(1 + below(9)), .first = first, .last = first + below(4)};
+      b[i] = copy[i] =
+        (neap_block){.bytes = (size_t)(1 + below(9)), .first = first, .last = first + below(4)};
     }
     size_t least = least_total(N, copy, placed, 0, 0, SIZE_MAX);
     neap_pack_result r;
@@ -120,14 +137,17 @@ TEST(small_instances_are_packed_optimally) {
     for (int i = 0; i < N; i++)
       for (int j = 0; j < N; j++)
         if (i != j && conflict(&b[i], &b[j])) matrix[i] |= (uint64_t)1 << j;
-    CHECK_OK(neap_pack(N, b, &(neap_pack_options){.most_steps = 1000000, .conflict = matrix, .n_word = 1}, &r, &error));
+    CHECK_OK(neap_pack(N, b,
+                       &(neap_pack_options){.most_steps = 1000000, .conflict = matrix, .n_word = 1},
+                       &r, &error));
     CHECK(is_valid(N, b, r.total_bytes, matrix, 1));
     n_missed += r.total_bytes > least;
   }
   CHECK(n_missed < 10); /* of 2000; the orders alone miss 36 */
 }
 
-/* All but the last stand on each other; those of 30, 20 and 40 bytes are gone when it comes, of 16 bytes. */
+/* All but the last stand on each other; those of 30, 20 and 40 bytes are gone when it comes, of 16
+ * bytes. */
 TEST(the_best_fit_is_the_gap_that_is_filled_best) {
   const size_t bytes[] = {10, 30, 10, 20, 10, 40, 10, 16};
   const int order[] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -160,13 +180,15 @@ TEST(matrix_gives_what_lives_would) {
       for (int j = 0; j < N; j++)
         if (i != j && conflict(&b[i], &b[j])) matrix[i * 2 + j / 64] |= (uint64_t)1 << (j % 64);
     neap_pack_result r;
-    CHECK_OK(neap_pack(N, b, &(neap_pack_options){.most_steps = 3000000, .conflict = matrix, .n_word = 2}, &r, &error));
+    CHECK_OK(neap_pack(N, b,
+                       &(neap_pack_options){.most_steps = 3000000, .conflict = matrix, .n_word = 2},
+                       &r, &error));
     CHECK(is_valid(N, b, r.total_bytes, matrix, 2));
     CHECK(r.lower_bound_bytes <= r.total_bytes);
   }
 }
 
-/* ---- instances from files: id,lower,upper,size with half-open lives --------------------------------------------------- */
+/* ---- instances from files: id,lower,upper,size with half-open lives -------------------------- */
 
 static neap_block *read_blocks(const char *path, int *n) {
   FILE *file = fopen(path, "r");
@@ -177,16 +199,18 @@ static neap_block *read_blocks(const char *path, int *n) {
   *n = 0;
   while (fgets(line, sizeof line, file) != NULL) {
     long long lower, upper, size;
-    if (sscanf(line, "%*[^,],%lld,%lld,%lld", &lower, &upper, &size) != 3) continue; /* the head, for one */
+    /* the head, for one */
+    if (sscanf(line, "%*[^,],%lld,%lld,%lld", &lower, &upper, &size) != 3) continue;
     if (!neap_list_grow(&blocks, &cap, *n + 1, sizeof *blocks)) break;
-    blocks[(*n)++] = (neap_block){.bytes = (size_t)size, .first = (int)lower, .last = (int)upper - 1};
+    blocks[(*n)++] =
+      (neap_block){.bytes = (size_t)size, .first = (int)lower, .last = (int)upper - 1};
   }
   fclose(file);
   return blocks;
 }
 
-/* Packs a file's blocks, prints what came out, checks it, and gives total over bound; 0 when the file is absent. With `enough` > 0
- * the search ends at that ratio. `most_steps` 0: the default. */
+/* Packs a file's blocks, prints what came out, checks it, and gives total over bound; 0 when the
+ * file is absent. With `enough` > 0 the search ends at that ratio. `most_steps` 0: the default. */
 static double pack_file(const char *path, int64_t most_steps, double enough, neap_pack_result *r) {
   char full[256];
   int n;
@@ -200,8 +224,9 @@ static double pack_file(const char *path, int64_t most_steps, double enough, nea
   options.stop_at_bytes = (size_t)(enough * (double)r->lower_bound_bytes);
   CHECK_OK(neap_pack(n, blocks, &options, r, &error));
   double ratio = (double)r->total_bytes / (double)r->lower_bound_bytes;
-  printf("  %-36s %6d blocks  %13zu / %13zu = %.6f  %-8s %8.1f ms%s\n", path, n, r->total_bytes, r->lower_bound_bytes, ratio,
-         r->packer, (double)(neap_clock_ns() - start) * 1e-6, r->proved ? "  proved" : "");
+  printf("  %-36s %6d blocks  %13zu / %13zu = %.6f  %-8s %8.1f ms%s\n", path, n, r->total_bytes,
+         r->lower_bound_bytes, ratio, r->packer, (double)(neap_clock_ns() - start) * 1e-6,
+         r->proved ? "  proved" : "");
   CHECK(is_valid(n, blocks, r->total_bytes, NULL, 0));
   neap_free(blocks);
   return ratio;
@@ -224,8 +249,8 @@ TEST(tvm_and_tflite_instances_reach_the_bound) {
   }
 }
 
-/* Some are packed optimally within a second; of the others the test asks no more than comes at once. NEAP_PACK_STEPS
- * shows how far a longer search gets. */
+/* Some are packed optimally within a second; of the others the test asks no more than comes at
+ * once. NEAP_PACK_STEPS shows how far a longer search gets. */
 TEST(hard_instances) {
   static const struct {
     const char *name;
@@ -236,7 +261,8 @@ TEST(hard_instances) {
     char path[64];
     neap_pack_result r;
     snprintf(path, sizeof path, "minimalloc/challenging/%s.1048576.csv", cases[i].name);
-    double ratio = pack_file(path, asked != NULL ? atoll(asked) : 0, asked != NULL ? 0 : cases[i].enough, &r);
+    double ratio =
+      pack_file(path, asked != NULL ? atoll(asked) : 0, asked != NULL ? 0 : cases[i].enough, &r);
     if (ratio == 0) SKIP("../shared/data is absent");
     CHECK(ratio < 1.25);
     if (asked == NULL && cases[i].enough == 0) CHECK(r.proved);
@@ -277,8 +303,9 @@ TEST(refused_allocations_leave_nothing) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused), T(offsets_are_aligned),
-             T(small_instances_are_packed_optimally), T(the_best_fit_is_the_gap_that_is_filled_best),
-             T(matrix_gives_what_lives_would), T(tvm_and_tflite_instances_reach_the_bound), T(hard_instances), T(large_instances),
+  return RUN(argc, argv, T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused),
+             T(offsets_are_aligned), T(small_instances_are_packed_optimally),
+             T(the_best_fit_is_the_gap_that_is_filled_best), T(matrix_gives_what_lives_would),
+             T(tvm_and_tflite_instances_reach_the_bound), T(hard_instances), T(large_instances),
              T(refused_allocations_leave_nothing));
 }

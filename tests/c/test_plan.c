@@ -1,5 +1,6 @@
-/* test_plan.c: plans of hand-made and of random graphs. The random ones go through the verifier, which shares no code with
- * the planner; and the verifier itself is tested by plans that were damaged on purpose. */
+/* test_plan.c: plans of hand-made and of random graphs. The random ones go through the verifier,
+ * which shares no code with the planner; and the verifier itself is tested by plans that were
+ * damaged on purpose. */
 #include "check.h"
 
 #include "plan/plan.h"
@@ -7,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* ---- graphs by hand ------------------------------------------------------------------------------------------------- */
+/* ---- graphs by hand -------------------------------------------------------------------------- */
 
 static const neap_op op_plain = {.name = "Plain"};
 static const neap_op op_relu = {.name = "Relu", .inplace = {{0, 0}}, .n_inplace = 1};
@@ -15,7 +16,8 @@ static const neap_op op_mul = {.name = "Mul", .inplace = {{0, 0}, {1, 0}}, .n_in
 static const neap_op op_view = {.name = "View", .alias = {{0, 0}}, .n_alias = 1};
 static const neap_op op_addn = {.name = "AddN", .inplace_any_input = true};
 static const neap_op op_two = {.name = "Two", .inplace = {{0, 0}, {0, 1}}, .n_inplace = 2};
-static const neap_op op_control = {.name = "If", .effects = NEAP_EFFECT_CONTROL, .inplace = {{0, 0}}, .n_inplace = 1};
+static const neap_op op_control = {
+  .name = "If", .effects = NEAP_EFFECT_CONTROL, .inplace = {{0, 0}}, .n_inplace = 1};
 
 enum { MAX_NODE = 4000, MAX_VALUE = 8000, MAX_EDGE = 40000 };
 
@@ -51,15 +53,20 @@ static int value_new(neap_graph *g, const char *name, size_t bytes, neap_region 
   return v;
 }
 
-static int input(neap_graph *g, const char *name, size_t bytes) { return value_new(g, name, bytes, NEAP_REGION_IO); }
-static int transient(neap_graph *g, const char *name, size_t bytes) { return value_new(g, name, bytes, NEAP_REGION_ARENA); }
+static int input(neap_graph *g, const char *name, size_t bytes) {
+  return value_new(g, name, bytes, NEAP_REGION_IO);
+}
+static int transient(neap_graph *g, const char *name, size_t bytes) {
+  return value_new(g, name, bytes, NEAP_REGION_ARENA);
+}
 
 /* Edges stay sorted and without repeats. */
 static void edge(neap_graph *g, int from, int to, neap_edge_kind kind) {
   int at = g->n_edge;
   for (int e = 0; e < g->n_edge; e++)
     if (g->edge[e].from == from && g->edge[e].to == to) return;
-  while (at > 0 && (g->edge[at - 1].from > from || (g->edge[at - 1].from == from && g->edge[at - 1].to > to))) {
+  while (at > 0 && (g->edge[at - 1].from > from ||
+                    (g->edge[at - 1].from == from && g->edge[at - 1].to > to))) {
     g->edge[at] = g->edge[at - 1];
     at--;
   }
@@ -68,7 +75,8 @@ static void edge(neap_graph *g, int from, int to, neap_edge_kind kind) {
 }
 
 /* Data edges come with the inputs. */
-static int node_new(neap_graph *g, const neap_op *op, size_t scratch, int n_in, const int *in, int n_out, const int *out) {
+static int node_new(neap_graph *g, const neap_op *op, size_t scratch, int n_in, const int *in,
+                    int n_out, const int *out) {
   int n = g->n_node++;
   char name[32];
   snprintf(name, sizeof name, "%s_%d", op->name, n);
@@ -87,9 +95,9 @@ static int node_new(neap_graph *g, const neap_op *op, size_t scratch, int n_in, 
     if (in[i] >= 0 && g->value[in[i]].node >= 0) edge(g, g->value[in[i]].node, n, NEAP_EDGE_DATA);
   return n;
 }
-#define NODE(g, op, scratch, ins, outs)                                                                                   \
-  node_new(g, op, scratch, (int)(sizeof((int[])ins) / sizeof(int)), (int[])ins, (int)(sizeof((int[])outs) / sizeof(int)), \
-           (int[])outs)
+#define NODE(g, op, scratch, ins, outs)                                         \
+  node_new(g, op, scratch, (int)(sizeof((int[])ins) / sizeof(int)), (int[])ins, \
+           (int)(sizeof((int[])outs) / sizeof(int)), (int[])outs)
 #define L(...) \
   { __VA_ARGS__ }
 
@@ -100,15 +108,18 @@ static neap_plan *plan_with(const neap_graph *g, neap_plan_options options) {
   return plan;
 }
 
-static neap_plan *plan_simple(const neap_graph *g) { return plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET}); }
+static neap_plan *plan_simple(const neap_graph *g) {
+  return plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET});
+}
 
-/* ---- single patterns --------------------------------------------------------------------------------------------------- */
+/* ---- single patterns ------------------------------------------------------------------------- */
 
-/* x -> a -> b -> c -> y with equal sizes: two storages at once are enough, and one with in place. */
+/* x -> a -> b -> c -> y with equal sizes: two storages at once are enough, and one with in
+ * place. */
 TEST(chain_shares_bytes) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 1000), a = transient(g, "a", 1000), b = transient(g, "b", 1000), c = transient(g, "c", 1000),
-      y = value_new(g, "y", 1000, NEAP_REGION_IO);
+  int x = input(g, "x", 1000), a = transient(g, "a", 1000), b = transient(g, "b", 1000),
+      c = transient(g, "c", 1000), y = value_new(g, "y", 1000, NEAP_REGION_IO);
   NODE(g, &op_plain, 0, L(x), L(a));
   NODE(g, &op_plain, 0, L(a), L(b));
   NODE(g, &op_plain, 0, L(b), L(c));
@@ -130,7 +141,8 @@ TEST(chain_shares_bytes) {
 
 TEST(in_place_takes_the_input) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 100), a = transient(g, "a", 100), b = transient(g, "b", 100), c = transient(g, "c", 100);
+  int x = input(g, "x", 100), a = transient(g, "a", 100), b = transient(g, "b", 100),
+      c = transient(g, "c", 100);
   NODE(g, &op_relu, 0, L(x), L(a));
   NODE(g, &op_relu, 0, L(a), L(b));
   NODE(g, &op_relu, 0, L(b), L(c));
@@ -151,14 +163,16 @@ TEST(in_place_takes_the_input) {
 
 TEST(in_place_is_refused_with_the_reason) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 100), a = transient(g, "a", 100), b = transient(g, "b", 100), c = transient(g, "c", 100),
-      d = transient(g, "d", 200), e = transient(g, "e", 100), f = transient(g, "f", 100), h = transient(g, "h", 100);
+  int x = input(g, "x", 100), a = transient(g, "a", 100), b = transient(g, "b", 100),
+      c = transient(g, "c", 100), d = transient(g, "d", 200), e = transient(g, "e", 100),
+      f = transient(g, "f", 100), h = transient(g, "h", 100);
   NODE(g, &op_plain, 0, L(x), L(a));
-  NODE(g, &op_relu, 0, L(a), L(b));    /* a is read again below */
-  NODE(g, &op_relu, 0, L(b), L(d));    /* another size */
-  NODE(g, &op_mul, 0, L(a, a), L(c));  /* both positions are pairs: allowed */
-  NODE(g, &op_addn, 0, L(c, c), L(e)); /* a sum of two equal inputs can't be done in place pass by pass */
-  NODE(g, &op_two, 0, L(e), L(f, h));  /* one input, two takers */
+  NODE(g, &op_relu, 0, L(a), L(b));   /* a is read again below */
+  NODE(g, &op_relu, 0, L(b), L(d));   /* another size */
+  NODE(g, &op_mul, 0, L(a, a), L(c)); /* both positions are pairs: allowed */
+  /* a sum of two equal inputs can't be done in place pass by pass */
+  NODE(g, &op_addn, 0, L(c, c), L(e));
+  NODE(g, &op_two, 0, L(e), L(f, h)); /* one input, two takers */
   neap_plan *plan = plan_simple(g);
   CHECK_EQ(plan->place[a].refusal, NEAP_REFUSAL_NO_PAIR);
   CHECK_EQ(plan->place[b].refusal, NEAP_REFUSAL_READ_LATER);
@@ -171,11 +185,12 @@ TEST(in_place_is_refused_with_the_reason) {
   graph_free(g);
 }
 
-/* A view keeps its source alive: in place on the source is refused while the view is read later, and the other way round. */
+/* A view keeps its source alive: in place on the source is refused while the view is read later,
+ * and the other way round. */
 TEST(views_are_counted_with_their_source) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 100), a = transient(g, "a", 100), v = transient(g, "v", 100), b = transient(g, "b", 100),
-      c = transient(g, "c", 100), d = transient(g, "d", 100);
+  int x = input(g, "x", 100), a = transient(g, "a", 100), v = transient(g, "v", 100),
+      b = transient(g, "b", 100), c = transient(g, "c", 100), d = transient(g, "d", 100);
   NODE(g, &op_plain, 0, L(x), L(a));
   NODE(g, &op_view, 0, L(a), L(v));
   NODE(g, &op_relu, 0, L(a), L(b));
@@ -199,7 +214,8 @@ TEST(views_are_counted_with_their_source) {
 
 TEST(views_of_resident_bytes_are_copies) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 100), v = transient(g, "v", 100), y = value_new(g, "y", 100, NEAP_REGION_IO);
+  int x = input(g, "x", 100), v = transient(g, "v", 100),
+      y = value_new(g, "y", 100, NEAP_REGION_IO);
   NODE(g, &op_view, 0, L(x), L(v));
   NODE(g, &op_view, 0, L(v), L(y));
   neap_plan *plan = plan_simple(g);
@@ -212,9 +228,10 @@ TEST(views_of_resident_bytes_are_copies) {
 /* w' is the next version of w; the reader of w comes first by an order edge. */
 TEST(versions_share_resident_storage) {
   neap_graph *g = graph_new();
-  static const neap_op op_sgd = {.name = "Sgd", .effects = NEAP_EFFECT_COMMIT, .enforced = {{0, 0}}, .n_enforced = 1};
-  int w = value_new(g, "w", 100, NEAP_REGION_PARAMETER), dw = transient(g, "dw", 100), r = transient(g, "r", 100),
-      w2 = value_new(g, "w", 100, NEAP_REGION_PARAMETER);
+  static const neap_op op_sgd = {
+    .name = "Sgd", .effects = NEAP_EFFECT_COMMIT, .enforced = {{0, 0}}, .n_enforced = 1};
+  int w = value_new(g, "w", 100, NEAP_REGION_PARAMETER), dw = transient(g, "dw", 100),
+      r = transient(g, "r", 100), w2 = value_new(g, "w", 100, NEAP_REGION_PARAMETER);
   NODE(g, &op_plain, 0, L(w), L(dw));
   NODE(g, &op_plain, 0, L(w), L(r));
   int n = NODE(g, &op_sgd, 0, L(w, dw), L(w2));
@@ -238,7 +255,8 @@ TEST(versions_share_resident_storage) {
 
 TEST(scratch_lies_apart_from_what_lives) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 100), a = transient(g, "a", 1000), b = transient(g, "b", 64), c = transient(g, "c", 1000);
+  int x = input(g, "x", 100), a = transient(g, "a", 1000), b = transient(g, "b", 64),
+      c = transient(g, "c", 1000);
   NODE(g, &op_plain, 500, L(x), L(a));
   NODE(g, &op_plain, 3000, L(a), L(b));
   NODE(g, &op_plain, 0, L(b), L(c));
@@ -268,17 +286,19 @@ TEST(empty_values_take_nothing) {
   graph_free(g);
 }
 
-/* Two branches of a dag may run at once: they share nothing, and join only in place of what both have done with. */
+/* Two branches of a dag may run at once: they share nothing, and join only in place of what both
+ * have done with. */
 TEST(dag_branches_share_nothing) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 64), a = transient(g, "a", 64), b = transient(g, "b", 64), c = transient(g, "c", 64),
-      d = transient(g, "d", 64), e = transient(g, "e", 64);
+  int x = input(g, "x", 64), a = transient(g, "a", 64), b = transient(g, "b", 64),
+      c = transient(g, "c", 64), d = transient(g, "d", 64), e = transient(g, "e", 64);
   NODE(g, &op_plain, 0, L(x), L(a));
   NODE(g, &op_relu, 128, L(a), L(b));
   NODE(g, &op_relu, 128, L(a), L(c));
   NODE(g, &op_plain, 0, L(b, c), L(d));
   NODE(g, &op_plain, 0, L(d), L(e));
-  neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG});
+  neap_plan *plan =
+    plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG});
   CHECK_EQ(plan->place[b].refusal, NEAP_REFUSAL_READ_LATER);
   CHECK_EQ(plan->place[c].refusal, NEAP_REFUSAL_ORDER);
   CHECK(plan->place[b].offset != plan->place[c].offset);
@@ -293,8 +313,8 @@ TEST(dag_branches_share_nothing) {
 /* Policy `name`: the two versions of x share a slot of the larger size; y and z have their own. */
 TEST(policy_name_shares_by_name) {
   neap_graph *g = graph_new();
-  int in = input(g, "in", 64), x1 = transient(g, "x", 64), y = transient(g, "y", 64), x2 = transient(g, "x", 128),
-      z = transient(g, "z", 64);
+  int in = input(g, "in", 64), x1 = transient(g, "x", 64), y = transient(g, "y", 64),
+      x2 = transient(g, "x", 128), z = transient(g, "z", 64);
   NODE(g, &op_plain, 0, L(in), L(x1));
   NODE(g, &op_relu, 0, L(x1), L(y));
   NODE(g, &op_plain, 0, L(y), L(x2));
@@ -311,7 +331,8 @@ TEST(policy_name_shares_by_name) {
 TEST(subnets_overlay_in_their_owners_scratch) {
   neap_graph *g = graph_new(), *sub[2] = {graph_new(), graph_new()};
   for (int k = 0; k < 2; k++) {
-    int p = value_new(sub[k], "p", 64, NEAP_REGION_ARGUMENT), t = transient(sub[k], "t", k == 0 ? 1000 : 500),
+    int p = value_new(sub[k], "p", 64, NEAP_REGION_ARGUMENT),
+        t = transient(sub[k], "t", k == 0 ? 1000 : 500),
         r = value_new(sub[k], "r", 64, NEAP_REGION_ARGUMENT);
     node_new(sub[k], &op_plain, 0, 1, &p, 1, &t);
     node_new(sub[k], &op_plain, 0, 1, &t, 1, &r);
@@ -324,7 +345,8 @@ TEST(subnets_overlay_in_their_owners_scratch) {
   neap_plan *plan = plan_simple(g);
   CHECK_EQ(plan->scratch_bytes[n], 1024 + 100);
   CHECK_EQ(plan->arena_bytes, 64 + 64 + 1024 + 128);
-  CHECK(plan->place[b].offset != plan->place[a].offset); /* a branch may write b while it still reads a */
+  /* a branch may write b while it still reads a */
+  CHECK(plan->place[b].offset != plan->place[a].offset);
   CHECK_EQ(plan->sub[n][0]->arena_bytes, 1024);
   CHECK_EQ(plan->sub[n][0]->place[0].reason, NEAP_REASON_ARGUMENT);
   neap_buffer text = {0}, again = {0};
@@ -345,7 +367,8 @@ TEST(subnets_overlay_in_their_owners_scratch) {
 
 TEST(budget_names_what_is_in_the_way) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 64), a = transient(g, "small", 64), b = transient(g, "huge", 1 << 20), c = transient(g, "c", 64);
+  int x = input(g, "x", 64), a = transient(g, "small", 64), b = transient(g, "huge", 1 << 20),
+      c = transient(g, "c", 64);
   NODE(g, &op_plain, 0, L(x), L(a));
   NODE(g, &op_plain, 0, L(a), L(b));
   NODE(g, &op_plain, 0, L(b), L(c));
@@ -362,7 +385,8 @@ TEST(budget_names_what_is_in_the_way) {
   graph_free(g);
 }
 
-/* A wide start that frees much: the greedy order runs each branch to its end, the definition order does not. */
+/* A wide start that frees much: the greedy order runs each branch to its end, the definition order
+ * does not. */
 TEST(order_lowers_the_peak) {
   neap_graph *g = graph_new();
   int x = input(g, "x", 64), big[8], small[8];
@@ -374,7 +398,8 @@ TEST(order_lowers_the_peak) {
     small[i] = transient(g, "small", 64);
     node_new(g, &op_plain, 0, 1, &big[i], 1, &small[i]);
   }
-  neap_plan *plan = plan_simple(g), *fixed = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_NONE});
+  neap_plan *plan = plan_simple(g),
+            *fixed = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_NONE});
   CHECK_EQ(plan->arena_bytes, (1 << 16) + 64);
   CHECK_EQ(fixed->lower_bound_bytes, 8 * (1 << 16) + 64);
   neap_plan_free(plan);
@@ -391,7 +416,7 @@ TEST(order_lowers_the_peak) {
   graph_free(g);
 }
 
-/* ---- random graphs -------------------------------------------------------------------------------------------------------- */
+/* ---- random graphs --------------------------------------------------------------------------- */
 
 static uint64_t seed = 1;
 static int below(int n) {
@@ -400,14 +425,18 @@ static int below(int n) {
 }
 
 static neap_graph *random_graph(int n_node, bool with_subs) {
-  static const neap_op *const ops[] = {&op_plain, &op_relu, &op_mul, &op_view, &op_addn, &op_two, &op_relu, &op_mul};
+  static const neap_op *const ops[] = {&op_plain, &op_relu, &op_mul,  &op_view,
+                                       &op_addn,  &op_two,  &op_relu, &op_mul};
   static const size_t sizes[] = {0, 64, 100, 256, 256, 256, 1000, 4096};
   neap_graph *g = graph_new();
   for (int i = 0; i < 3; i++) input(g, "in", 256);
   int window = 1 + below(12); /* narrow graphs are chains, wide ones have many branches */
   for (int n = 0; n < n_node; n++) {
     const neap_op *op = ops[below(NEAP_COUNT(ops))];
-    int n_in = op == &op_mul ? 2 : op == &op_addn || op == &op_plain ? below(4) : 1, n_out = op == &op_two ? 2 : 1, in[4], out[2];
+    int n_in = op == &op_mul                       ? 2
+               : op == &op_addn || op == &op_plain ? below(4)
+                                                   : 1,
+        n_out = op == &op_two ? 2 : 1, in[4], out[2];
     for (int i = 0; i < n_in; i++) {
       int from = g->n_value - 1 - below(below(8) == 0 ? g->n_value : NEAP_MIN(window, g->n_value));
       in[i] = from;
@@ -418,7 +447,8 @@ static neap_graph *random_graph(int n_node, bool with_subs) {
     for (int o = 0; o < n_out; o++) {
       char name[16];
       snprintf(name, sizeof name, "b%d", below(20));
-      out[o] = below(16) == 0 ? value_new(g, name, bytes, NEAP_REGION_IO) : transient(g, name, bytes);
+      out[o] =
+        below(16) == 0 ? value_new(g, name, bytes, NEAP_REGION_IO) : transient(g, name, bytes);
       if (below(8) == 0) g->value[out[o]].is_blob = false;
     }
     int node = node_new(g, op, below(6) == 0 ? (size_t)below(3000) : 0, n_in, in, n_out, out);
@@ -455,19 +485,23 @@ TEST(random_graphs_pass_the_verifier) {
     graph_free(g);
     if (check_failures > 0) break;
   }
-  printf("  %d plans, %d of 1500 proved minimal, %d values in place, %d views\n", n_plan, n_proved, n_in_place, n_alias);
+  printf("  %d plans, %d of 1500 proved minimal, %d values in place, %d views\n", n_plan, n_proved,
+         n_in_place, n_alias);
   CHECK(n_plan == 10500 && n_in_place > 10000 && n_alias > 5000);
 }
 
-/* A run on paper: every node writes a number that depends on what it reads into each byte range; planned and unplanned
- * runs must read the same numbers. In `dag` the order is a random one that the edges allow. */
+/* A run on paper: every node writes a number that depends on what it reads into each byte range;
+ * planned and unplanned runs must read the same numbers. In `dag` the order is a random one that
+ * the edges allow. */
 static uint64_t mix(uint64_t a, uint64_t b) {
   return (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xbf58476d1ce4e5b9u;
 }
 
-static void run_on_paper(const neap_graph *g, const neap_plan *plan, const int *order, uint64_t *seen) {
+static void run_on_paper(const neap_graph *g, const neap_plan *plan, const int *order,
+                         uint64_t *seen) {
   size_t n_cell = plan->arena_bytes / 4 + 1;
-  uint64_t *cell = neap_alloc_zeroed(n_cell * sizeof *cell), *own = neap_alloc_zeroed((size_t)g->n_value * sizeof *own + 1);
+  uint64_t *cell = neap_alloc_zeroed(n_cell * sizeof *cell),
+           *own = neap_alloc_zeroed((size_t)g->n_value * sizeof *own + 1);
   for (int v = 0; v < g->n_value; v++)
     if (g->value[v].node < 0) own[v] = (uint64_t)v + 77;
   for (int step = 0; step < g->n_node; step++) {
@@ -484,19 +518,23 @@ static void run_on_paper(const neap_graph *g, const neap_plan *plan, const int *
       sum = mix(sum, p->bytes >= 4 ? cell[p->offset / 4] : 0);
     }
     seen[order[step]] = sum;
-    size_t scratch = plan->scratch_offset[order[step]] / 4, n_scratch = plan->scratch_bytes[order[step]] / 4;
+    size_t scratch = plan->scratch_offset[order[step]] / 4,
+           n_scratch = plan->scratch_bytes[order[step]] / 4;
     for (size_t k = 0; k < n_scratch; k++) cell[scratch + k] = 0xdead + k;
     for (int o = 0; o < node->n_out; o++) {
       const neap_place *p = &plan->place[node->out[o]];
       uint64_t x = node->op == &op_view ? 0 : mix(sum, (uint64_t)o + 1);
       if (node->op == &op_view) { /* shows its input */
         const neap_place *q = &plan->place[node->in[0]];
-        x = q->region == NEAP_REGION_ARENA ? (q->bytes >= 4 && p->reason != NEAP_REASON_ALIAS ? seen[order[step]] : 0)
-                                           : own[node->in[0]];
+        x = q->region == NEAP_REGION_ARENA
+              ? (q->bytes >= 4 && p->reason != NEAP_REASON_ALIAS ? seen[order[step]] : 0)
+              : own[node->in[0]];
         if (p->reason == NEAP_REASON_ALIAS) continue;
       }
       own[node->out[o]] = x;
-      for (size_t k = p->offset / 4; p->region == NEAP_REGION_ARENA && k < (p->offset + p->bytes) / 4; k++) cell[k] = x;
+      for (size_t k = p->offset / 4;
+           p->region == NEAP_REGION_ARENA && k < (p->offset + p->bytes) / 4; k++)
+        cell[k] = x;
     }
   }
   neap_free(cell);
@@ -532,8 +570,9 @@ TEST(planned_reads_equal_unplanned_reads) {
     neap_plan *none = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_NONE});
     run_on_paper(g, none, none->order, want);
     for (int executor = 0; executor < 2; executor++) {
-      neap_plan *plan = plan_with(
-        g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 1000000});
+      neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET,
+                                                         .executor = (neap_executor)executor,
+                                                         .most_steps = 1000000});
       for (int run = 0; run < 5; run++) {
         memcpy(order, plan->order, (size_t)g->n_node * sizeof *order);
         if (executor == NEAP_EXECUTOR_DAG) random_order(g, order);
@@ -550,9 +589,10 @@ TEST(planned_reads_equal_unplanned_reads) {
   }
 }
 
-/* ---- damaged plans ----------------------------------------------------------------------------------------------------------- */
+/* ---- damaged plans --------------------------------------------------------------------------- */
 
-/* Each damages the plan (or its graph's edges) in one way; false: this plan offers no place for it. */
+/* Each damages the plan (or its graph's edges) in one way; false: this plan offers no place for
+ * it. */
 typedef bool damage(neap_graph *g, neap_plan *plan);
 
 static int pick(const neap_plan *plan, bool (*fits)(const neap_plan *plan, int v)) {
@@ -562,9 +602,12 @@ static int pick(const neap_plan *plan, bool (*fits)(const neap_plan *plan, int v
   return -1;
 }
 static bool is_solid(const neap_plan *plan, int v) {
-  return plan->place[v].region == NEAP_REGION_ARENA && plan->place[v].bytes > 0 && plan->place[v].storage == v;
+  return plan->place[v].region == NEAP_REGION_ARENA && plan->place[v].bytes > 0 &&
+         plan->place[v].storage == v;
 }
-static bool is_long(const neap_plan *plan, int v) { return is_solid(plan, v) && plan->place[v].last > plan->place[v].first; }
+static bool is_long(const neap_plan *plan, int v) {
+  return is_solid(plan, v) && plan->place[v].last > plan->place[v].first;
+}
 static bool is_in_place(const neap_plan *plan, int v) {
   return plan->place[v].reason == NEAP_REASON_IN_PLACE && plan->place[v].bytes > 0;
 }
@@ -685,7 +728,9 @@ static bool move_scratch(neap_graph *g, neap_plan *plan) {
   for (int n = 0; n < plan->n_node; n++)
     for (int i = 0; plan->scratch_bytes[n] > 0 && i < g->node[n].n_in; i++) {
       const neap_place *p = &plan->place[g->node[n].in[i]];
-      if (p->region != NEAP_REGION_ARENA || p->bytes == 0 || p->offset + plan->scratch_bytes[n] > plan->arena_bytes) continue;
+      if (p->region != NEAP_REGION_ARENA || p->bytes == 0 ||
+          p->offset + plan->scratch_bytes[n] > plan->arena_bytes)
+        continue;
       plan->scratch_offset[n] = p->offset;
       return true;
     }
@@ -716,10 +761,12 @@ static bool false_proof(neap_graph *g, neap_plan *plan) {
   plan->proved = !plan->proved;
   return true;
 }
-static bool later_reader(neap_graph *g, neap_plan *plan) { /* the graph has one more reader than the plan was made for */
+/* the graph has one more reader than the plan was made for */
+static bool later_reader(neap_graph *g, neap_plan *plan) {
   int a = pick(plan, is_in_place), n = g->n_node - 1;
   if (a < 0 || g->value[a].node >= n) return false;
-  int from = plan->place[a].partner, *in = neap_arena_alloc(&g->arena, (size_t)(g->node[n].n_in + 1) * sizeof *in);
+  int from = plan->place[a].partner,
+      *in = neap_arena_alloc(&g->arena, (size_t)(g->node[n].n_in + 1) * sizeof *in);
   memcpy(in, g->node[n].in, (size_t)g->node[n].n_in * sizeof *in);
   in[g->node[n].n_in++] = from;
   g->node[n].in = in;
@@ -757,8 +804,9 @@ TEST(damaged_plans_are_caught) {
     for (int round = 0; round < 200; round++) {
       seed = (uint64_t)round + 900;
       neap_graph *g = random_graph(10 + below(30), false);
-      neap_plan *plan = plan_with(
-        g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)(round % 2), .most_steps = 1000000});
+      neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET,
+                                                         .executor = (neap_executor)(round % 2),
+                                                         .most_steps = 1000000});
       if (plan->arena_bytes > 0 && damages[d].apply(g, plan)) {
         n_done++;
         neap_error error = {0};
@@ -771,7 +819,8 @@ TEST(damaged_plans_are_caught) {
       graph_free(g);
       if (check_failures > 0) break;
     }
-    if (n_done < 20) printf("  %s was applied %d times only\n", damages[d].name, n_done), check_failures++;
+    if (n_done < 20)
+      printf("  %s was applied %d times only\n", damages[d].name, n_done), check_failures++;
   }
 }
 
@@ -782,21 +831,25 @@ TEST(a_wrong_life_is_told_in_steps_from_one) {
   NODE(g, &op_plain, 0, L(a), L(y));
   neap_plan *plan = plan_simple(g);
   plan->place[a].last--;
-  CHECK_FAILS(neap_plan_verify(plan, g, &error), NEAP_PLAN, "\"a\" lives in steps 1 to 2, the plan says 1 to 1");
+  CHECK_FAILS(neap_plan_verify(plan, g, &error), NEAP_PLAN,
+              "\"a\" lives in steps 1 to 2, the plan says 1 to 1");
   plan->place[a].last++, plan->place[a].first++;
-  CHECK_FAILS(neap_plan_verify(plan, g, &error), NEAP_PLAN, "\"a\" lives in steps 1 to 2, the plan says 2 to 2");
+  CHECK_FAILS(neap_plan_verify(plan, g, &error), NEAP_PLAN,
+              "\"a\" lives in steps 1 to 2, the plan says 2 to 2");
   neap_plan_free(plan);
   graph_free(g);
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* The first number with so many zeros in front that it has `width` digits. */
-static neap_status read_with_long_number(const char *text, int width, const neap_graph *g, neap_error *error) {
+static neap_status read_with_long_number(const char *text, int width, const neap_graph *g,
+                                         neap_error *error) {
   const char *at = strstr(text, "\nbytes ") + strlen("\nbytes ");
   neap_buffer padded = {0};
   neap_plan *plan = NULL;
-  neap_buffer_add(&padded, "%.*s%0*lld%s", (int)(at - text), text, width, atoll(at), at + strspn(at, "0123456789"));
+  neap_buffer_add(&padded, "%.*s%0*lld%s", (int)(at - text), text, width, atoll(at),
+                  at + strspn(at, "0123456789"));
   neap_status status = neap_plan_read(padded.text, g, &plan, error);
   neap_plan_free(plan);
   neap_buffer_fini(&padded);
@@ -807,9 +860,10 @@ TEST(text_reads_back_and_refuses_the_rest) {
   for (int round = 0; round < 60 && check_failures == 0; round++) {
     seed = (uint64_t)round + 300;
     neap_graph *g = random_graph(2 + below(30), true);
-    neap_plan *plan = plan_with(g, (neap_plan_options){.policy = (neap_policy)(round % 4),
-                                                       .executor = (neap_executor)(round / 4 % 2 * (round % 4 < 3)),
-                                                       .most_steps = 1000000});
+    neap_plan *plan =
+      plan_with(g, (neap_plan_options){.policy = (neap_policy)(round % 4),
+                                       .executor = (neap_executor)(round / 4 % 2 * (round % 4 < 3)),
+                                       .most_steps = 1000000});
     neap_buffer text = {0};
     neap_plan_print(plan, &text);
     neap_plan *copy = NULL;
@@ -820,7 +874,8 @@ TEST(text_reads_back_and_refuses_the_rest) {
     CHECK(strcmp(text.text, again.text) == 0);
     neap_plan_free(copy);
     char *hurt = neap_alloc(text.n + 1);
-    for (int k = 0; k < 200; k++) { /* cut short, or one byte changed: an error or another plan, which explain can show */
+    /* cut short, or one byte changed: an error or another plan, which explain can show */
+    for (int k = 0; k < 200; k++) {
       memcpy(hurt, text.text, text.n + 1);
       if (k % 2 == 0)
         hurt[below((int)text.n)] = '\0';
@@ -856,8 +911,8 @@ TEST(text_reads_back_and_refuses_the_rest) {
 
 TEST(explain_says_who_shares) {
   neap_graph *g = graph_new();
-  int x = input(g, "x", 4096), a = transient(g, "conv", 4096), b = transient(g, "relu", 4096), c = transient(g, "pool", 4096),
-      d = transient(g, "late", 4096);
+  int x = input(g, "x", 4096), a = transient(g, "conv", 4096), b = transient(g, "relu", 4096),
+      c = transient(g, "pool", 4096), d = transient(g, "late", 4096);
   NODE(g, &op_plain, 0, L(x), L(a));
   NODE(g, &op_relu, 0, L(a), L(b));
   NODE(g, &op_plain, 0, L(b), L(c));
@@ -865,12 +920,14 @@ TEST(explain_says_who_shares) {
   neap_plan *plan = plan_simple(g);
   neap_buffer text = {0};
   neap_report_explain(plan, g, b, &text);
-  CHECK(strstr(text.text, "overwrites an input that is read for the last time here (in_place: conv)") != NULL);
+  CHECK(strstr(text.text,
+               "overwrites an input that is read for the last time here (in_place: conv)") != NULL);
   CHECK(strstr(text.text, "Shares bytes with late (steps 4-4) after it") != NULL);
   CHECK(strstr(text.text, "keep = {\"relu\"} would cost 4.0 KiB") != NULL);
   neap_buffer_fini(&text);
   neap_report_explain(plan, g, NEAP_NO_VALUE, &text);
-  CHECK(strstr(text.text, "arena 8.0 KiB, least for these kernels and this order 8.0 KiB (proved)") != NULL);
+  CHECK(strstr(text.text,
+               "arena 8.0 KiB, least for these kernels and this order 8.0 KiB (proved)") != NULL);
   neap_buffer_fini(&text);
   neap_plan_free(plan);
   graph_free(g);
@@ -885,7 +942,8 @@ TEST(refused_allocations_leave_nothing) {
       int64_t live = neap_memory_read().n_live;
       neap_plan *plan = NULL;
       neap_error error = {0};
-      neap_plan_options options = {.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 1000000};
+      neap_plan_options options = {
+        .policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 1000000};
       neap_memory_fail_nth_block(nth);
       neap_status status = neap_plan_make(g, &options, &plan, &error);
       bool failed = neap_memory_failed();
@@ -905,18 +963,24 @@ TEST(refused_allocations_leave_nothing) {
   graph_free(g);
 }
 
-/* What a node takes by itself: operands, each once, and scratch; where outputs may lie in inputs, the larger of the two. */
+/* What a node takes by itself: operands, each once, and scratch; where outputs may lie in inputs,
+ * the larger of the two. */
 TEST(no_repetition_undercuts_what_one_node_takes) {
   static const neap_op op_loop = {.name = "Loop", .effects = NEAP_EFFECT_CONTROL};
   static const struct {
     const neap_op *op;
     size_t want;
-  } kind[] = {
-    {&op_plain, 64 + 1024 + 640}, {&op_relu, 64 + 1024}, {&op_view, 64 + 1024}, {&op_addn, 64 + 1024}, {&op_loop, 64 + 1024}};
+  } kind[] = {{&op_plain, 64 + 1024 + 640},
+              {&op_relu, 64 + 1024},
+              {&op_view, 64 + 1024},
+              {&op_addn, 64 + 1024},
+              {&op_loop, 64 + 1024}};
   for (int k = 0; k < NEAP_COUNT(kind); k++) {
     neap_graph *g = graph_new(), *sub = graph_new();
-    int p = value_new(sub, "p", 64, NEAP_REGION_ARGUMENT), r = value_new(sub, "r", 64, NEAP_REGION_ARGUMENT);
-    int x = input(g, "x", 4096), a = transient(g, "a", 960), b = transient(g, "b", 60), c = transient(g, "c", 640);
+    int p = value_new(sub, "p", 64, NEAP_REGION_ARGUMENT),
+        r = value_new(sub, "r", 64, NEAP_REGION_ARGUMENT);
+    int x = input(g, "x", 4096), a = transient(g, "a", 960), b = transient(g, "b", 60),
+        c = transient(g, "c", 640);
     node_new(sub, &op_plain, 0, 1, &p, 1, &r);
     NODE(g, &op_plain, 0, L(x), L(a, b));
     int n = NODE(g, kind[k].op, 10, L(a, a, x, b), L(c));
@@ -947,8 +1011,9 @@ TEST(no_repetition_undercuts_what_one_node_takes) {
 TEST(refused_allocations_leave_nothing_on_reading) {
   seed = 77;
   neap_graph *g = random_graph(30, true);
-  neap_plan *plan =
-    plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .most_steps = 1000000});
+  neap_plan *plan = plan_with(
+    g, (neap_plan_options){
+         .policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG, .most_steps = 1000000});
   neap_buffer text = {0};
   neap_plan_print(plan, &text);
   int n_failed = 0;
@@ -978,10 +1043,12 @@ TEST(large_dags_are_planned_quickly) {
   neap_graph *g = random_graph(3000, false);
   for (int executor = 0; executor < 2; executor++) {
     int64_t start = neap_clock_ns();
-    neap_plan *plan = plan_with(
-      g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET, .executor = (neap_executor)executor, .most_steps = 200000000});
+    neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_OFFSET,
+                                                       .executor = (neap_executor)executor,
+                                                       .most_steps = 200000000});
     printf("  %s: 3000 ops, %d values: arena/bound %.4f, %.0f ms planning, %.0f ms with checking\n",
-           neap_executor_name(plan->executor), g->n_value, (double)plan->arena_bytes / (double)plan->lower_bound_bytes,
+           neap_executor_name(plan->executor), g->n_value,
+           (double)plan->arena_bytes / (double)plan->lower_bound_bytes,
            (double)plan->plan_ns * 1e-6, (double)(neap_clock_ns() - start) * 1e-6);
     neap_plan_free(plan);
   }
@@ -989,12 +1056,16 @@ TEST(large_dags_are_planned_quickly) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(chain_shares_bytes), T(in_place_takes_the_input), T(in_place_is_refused_with_the_reason),
-             T(views_are_counted_with_their_source), T(views_of_resident_bytes_are_copies), T(versions_share_resident_storage),
-             T(scratch_lies_apart_from_what_lives), T(empty_values_take_nothing), T(dag_branches_share_nothing),
-             T(policy_name_shares_by_name), T(subnets_overlay_in_their_owners_scratch), T(budget_names_what_is_in_the_way),
-             T(order_lowers_the_peak), T(random_graphs_pass_the_verifier), T(planned_reads_equal_unplanned_reads),
-             T(damaged_plans_are_caught), T(a_wrong_life_is_told_in_steps_from_one), T(text_reads_back_and_refuses_the_rest),
-             T(explain_says_who_shares), T(refused_allocations_leave_nothing), T(no_repetition_undercuts_what_one_node_takes),
+  return RUN(argc, argv, T(chain_shares_bytes), T(in_place_takes_the_input),
+             T(in_place_is_refused_with_the_reason), T(views_are_counted_with_their_source),
+             T(views_of_resident_bytes_are_copies), T(versions_share_resident_storage),
+             T(scratch_lies_apart_from_what_lives), T(empty_values_take_nothing),
+             T(dag_branches_share_nothing), T(policy_name_shares_by_name),
+             T(subnets_overlay_in_their_owners_scratch), T(budget_names_what_is_in_the_way),
+             T(order_lowers_the_peak), T(random_graphs_pass_the_verifier),
+             T(planned_reads_equal_unplanned_reads), T(damaged_plans_are_caught),
+             T(a_wrong_life_is_told_in_steps_from_one), T(text_reads_back_and_refuses_the_rest),
+             T(explain_says_who_shares), T(refused_allocations_leave_nothing),
+             T(no_repetition_undercuts_what_one_node_takes),
              T(refused_allocations_leave_nothing_on_reading), T(large_dags_are_planned_quickly));
 }

@@ -1,13 +1,15 @@
-/* test_program.c: a compiled net run: right numbers, no allocation, every policy and schedule bit for bit alike, poison and
- * faults without trace, every refused allocation survived; and the pool. */
+/* test_program.c: a compiled net run: right numbers, no allocation, every policy and schedule bit
+ * for bit alike, poison and faults without trace, every refused allocation survived; and the
+ * pool. */
 #include "mlp.h"
 
 #include <stdlib.h>
 
 /* What the training tests need; they arrive with their ops. */
-#define NEEDS_TRAINING()                                                                                 \
-  do {                                                                                                   \
-    if (!has_ops(3, NAMES("Constant", "Sgd", "Copy"))) SKIP("the ops of training are not built in yet"); \
+#define NEEDS_TRAINING()                                \
+  do {                                                  \
+    if (!has_ops(3, NAMES("Constant", "Sgd", "Copy")))  \
+      SKIP("the ops of training are not built in yet"); \
   } while (0)
 
 /* The loss computed by plain loops from the workspace's own numbers. */
@@ -17,7 +19,8 @@ static double plain_loss(neap_workspace *ws) {
     double h[MLP_HIDDEN], y[MLP_OUT], sum = 0;
     for (int j = 0; j < MLP_HIDDEN; j++) {
       h[j] = mlp_element(ws, "b1", j);
-      for (int k = 0; k < MLP_IN; k++) h[j] += mlp_element(ws, "w1", j * MLP_IN + k) * mlp_element(ws, "x", b * MLP_IN + k);
+      for (int k = 0; k < MLP_IN; k++)
+        h[j] += mlp_element(ws, "w1", j * MLP_IN + k) * mlp_element(ws, "x", b * MLP_IN + k);
       h[j] = h[j] > 0 ? h[j] : 0;
     }
     for (int j = 0; j < MLP_OUT; j++) {
@@ -58,7 +61,8 @@ TEST(training_lowers_the_loss) {
 
 static void check_no_allocation(bool train, neap_executor executor) {
   mlp m;
-  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET, .executor = executor}, .profile = true};
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET, .executor = executor},
+                                  .profile = true};
   CHECK_OK(mlp_open(&m, train, &options, &error));
   if (m.session == NULL) return;
   CHECK_OK(neap_session_run(m.session, &error));
@@ -110,7 +114,9 @@ static void check_all_ways(bool train) {
     for (int executor = 0; executor < 2; executor++)
       for (int poison = 0; poison < 2; poison++)
         check_equal_runs(
-          train, &(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1},
+          train,
+          &(neap_compile_options){
+            .plan = {.policy = policy[p], .executor = (neap_executor)executor}, .n_thread = 1},
           poison != 0);
 }
 
@@ -121,7 +127,7 @@ TEST(policies_schedules_and_poison_change_no_bit_of_training) {
   check_all_ways(true);
 }
 
-/* ---- faults and interrupts -------------------------------------------------------------------------------------- */
+/* ---- faults and interrupts ------------------------------------------------------------------- */
 
 static neap_status feed_bad_label(neap_workspace *ws, neap_error *error) {
   neap_tensor t;
@@ -156,7 +162,8 @@ static void check_stops_without_trace(bool train, neap_executor executor, bool i
     CHECK_EQ(neap_workspace_step(m.ws), neap_workspace_step(untouched.ws));
     CHECK(mlp_same_bits(m.ws, untouched.ws, "w1"));
     CHECK(mlp_same_bits(m.ws, untouched.ws, "b2"));
-    CHECK_FAILS(neap_workspace_fetch(m.ws, "relu1", &(neap_tensor){0}, &error), NEAP_RELEASED, "did not finish");
+    CHECK_FAILS(neap_workspace_fetch(m.ws, "relu1", &(neap_tensor){0}, &error), NEAP_RELEASED,
+                "did not finish");
     CHECK_OK(mlp_feed_inputs(m.ws, 0, &error)); /* and goes on as if nothing had been */
     CHECK_OK(neap_session_run(m.session, &error));
     CHECK_OK(neap_session_run(untouched.session, &error));
@@ -189,10 +196,10 @@ TEST(an_interrupt_in_training_leaves_parameters_and_step) {
   check_stops_without_trace(true, NEAP_EXECUTOR_DAG, true);
 }
 
-/* ---- If --------------------------------------------------------------------------------------------------------- */
+/* ---- If -------------------------------------------------------------------------------------- */
 
-/* y = Relu(x w') with an If around an update of w: when cond is true, w is replaced by w - lr * g and s by the mean of g; when
- * not, both stay. */
+/* y = Relu(x w') with an If around an update of w: when cond is true, w is replaced by w - lr * g
+ * and s by the mean of g; when not, both stay. */
 static neap_status build_if(neap_net **out, neap_error *error) {
   neap_net *net = NULL, *then_net = NULL;
   NEAP_TRY(neap_net_new("branch", &net, error));
@@ -247,7 +254,8 @@ static void check_branch(const neap_compile_options *options, bool poison) {
   if (m.session != NULL) {
     neap_workspace_set_poison(m.ws, poison);
     for (int i = 0; i < 4; i++) {
-      double w = mlp_element(m.ws, "w", 77), g = mlp_element(m.ws, "g", 77), lr = mlp_element(m.ws, "lr", 0);
+      double w = mlp_element(m.ws, "w", 77), g = mlp_element(m.ws, "g", 77),
+             lr = mlp_element(m.ws, "lr", 0);
       double t = (g > 0 ? g : 0) + g, s = (g > 0 ? g : 0);
       CHECK_OK(feed_branch(m.ws, i % 2 == 0, &error));
       CHECK_OK(neap_session_run(m.session, &error));
@@ -268,10 +276,12 @@ TEST(an_update_inside_a_branch) {
   for (int p = 0; p < NEAP_COUNT(policy); p++)
     for (int executor = 0; executor < 2; executor++)
       for (int poison = 0; poison < 2; poison++)
-        check_branch(&(neap_compile_options){.plan = {.policy = policy[p], .executor = (neap_executor)executor}}, poison != 0);
+        check_branch(&(neap_compile_options){.plan = {.policy = policy[p],
+                                                      .executor = (neap_executor)executor}},
+                     poison != 0);
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 TEST(held_bytes_are_the_planned_ones) {
   mlp m;
@@ -289,11 +299,13 @@ TEST(held_bytes_are_the_planned_ones) {
   CHECK_EQ(neap_memory_read().held_bytes[NEAP_DATA_BYTES], before);
 }
 
-/* Everything from net to fetch with the n-th allocation refused, for all n: an error or success, and no block is lost. */
+/* Everything from net to fetch with the n-th allocation refused, for all n: an error or success,
+ * and no block is lost. */
 TEST(every_refused_allocation_is_survived) {
   bool train = has_ops(3, NAMES("Constant", "Sgd", "Copy"));
   mlp warm;
-  CHECK_OK(mlp_open(&warm, train, NULL, &error)); /* interned names and thread counts are made once */
+  /* interned names and thread counts are made once */
+  CHECK_OK(mlp_open(&warm, train, NULL, &error));
   if (warm.session == NULL) return;
   mlp_close(&warm);
   int64_t live = neap_memory_read().n_live;
@@ -307,13 +319,15 @@ TEST(every_refused_allocation_is_survived) {
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
     if (status != NEAP_OK && status != NEAP_MEMORY) {
-      printf("  allocation %lld refused: %s: %s\n", (long long)n, neap_status_text(status), error.message);
+      printf("  allocation %lld refused: %s: %s\n", (long long)n, neap_status_text(status),
+             error.message);
       check_failures++;
     }
     if (done) CHECK_EQ(status, NEAP_OK);
     mlp_close(&m);
     if (neap_memory_read().n_live != live) {
-      printf("  allocation %lld refused: %lld blocks lost\n", (long long)n, (long long)(neap_memory_read().n_live - live));
+      printf("  allocation %lld refused: %lld blocks lost\n", (long long)n,
+             (long long)(neap_memory_read().n_live - live));
       check_failures++;
       live = neap_memory_read().n_live;
     }
@@ -322,7 +336,7 @@ TEST(every_refused_allocation_is_survived) {
   CHECK(done);
 }
 
-/* ---- the pool --------------------------------------------------------------------------------------------------- */
+/* ---- the pool -------------------------------------------------------------------------------- */
 
 TEST(pool_gives_aligned_disjoint_bytes_and_takes_all_back) {
   neap_pool *pool = NULL;
@@ -353,7 +367,8 @@ TEST(pool_gives_aligned_disjoint_bytes_and_takes_all_back) {
   CHECK_EQ(stats.n_used, 0);
   CHECK_EQ(stats.used_bytes, 0);
   CHECK(stats.high_bytes > 0 && stats.high_bytes <= stats.reserved_bytes);
-  CHECK(stats.n_free_block <= (int64_t)(stats.reserved_bytes >> 20)); /* coalesced: one block a chunk */
+  /* coalesced: one block a chunk */
+  CHECK(stats.n_free_block <= (int64_t)(stats.reserved_bytes >> 20));
   int64_t before = neap_memory_read().n_alloc;
   neap_pool_block *again = neap_pool_take(pool, 1000000);
   CHECK(again != NULL);
@@ -377,14 +392,15 @@ TEST(pool_respects_its_hard_limit) {
   neap_pool_free(pool);
 }
 
-/* The two ends meet in the middle: a region of exactly the bytes is enough, and what one side frees the other side's blocks do
- * not cut up. */
+/* The two ends meet in the middle: a region of exactly the bytes is enough, and what one side frees
+ * the other side's blocks do not cut up. */
 TEST(a_pool_of_two_ends_reaches_no_further_than_both_together) {
   neap_pool *pool = NULL, *dry = NULL;
   CHECK_OK(neap_pool_new(0, 0, &pool, &error));
   CHECK(neap_pool_reserve(pool, 4096, 8));
   int64_t before = neap_memory_read().n_alloc;
-  neap_pool_block *low = neap_pool_take_at(pool, 1024, false), *high = neap_pool_take_at(pool, 1024, true),
+  neap_pool_block *low = neap_pool_take_at(pool, 1024, false),
+                  *high = neap_pool_take_at(pool, 1024, true),
                   *middle = neap_pool_take_at(pool, 2048, false);
   CHECK(low != NULL && high != NULL && middle != NULL);
   CHECK_EQ(neap_pool_offset(high), 3072);
@@ -408,7 +424,7 @@ TEST(a_pool_of_two_ends_reaches_no_further_than_both_together) {
   neap_pool_free(dry);
 }
 
-/* ---- eager ------------------------------------------------------------------------------------------------------ */
+/* ---- eager ----------------------------------------------------------------------------------- */
 
 TEST(eager_runs_one_op) {
   neap_tensor x, y, strided;
@@ -430,9 +446,11 @@ TEST(eager_runs_one_op) {
   CHECK_FAILS(neap_eager("Rellu", 1, &x, NULL, 1, &y, &error), NEAP_NAME, "Rellu");
   CHECK(y.storage == NULL); /* a call that fails gives nothing, whatever was there */
   CHECK_FAILS(neap_eager("FC", 1, &x, NULL, 1, &y, &error), NEAP_ARGUMENT, "w is missing");
-  CHECK_FAILS(neap_eager("FC", 2, (neap_tensor[]){x, x}, NULL, 1, &y, &error), NEAP_OK, ""); /* (3,4) x (3,4)' */
+  /* (3,4) x (3,4)' */
+  CHECK_FAILS(neap_eager("FC", 2, (neap_tensor[]){x, x}, NULL, 1, &y, &error), NEAP_OK, "");
   neap_tensor_fini(&y);
-  CHECK_FAILS(neap_eager("Relu", 1, &x, (neap_set[]){NEAP_SET_INT("axis", 1), {0}}, 1, &y, &error), NEAP_ATTRIBUTE, "axis");
+  CHECK_FAILS(neap_eager("Relu", 1, &x, (neap_set[]){NEAP_SET_INT("axis", 1), {0}}, 1, &y, &error),
+              NEAP_ATTRIBUTE, "axis");
   neap_tensor_fini(&x);
   neap_eager_clear();
 }
@@ -445,11 +463,16 @@ TEST(eager_convolution_reorders_for_its_kernel) {
   CHECK_OK(mlp_numbers(NEAP_DTYPE_F32, NEAP_SHAPE(50, 20, 3, 3), 7, &w, &error));
   neap_tensor in[] = {x, w};
   unsetenv("NEAP_ENGINE");
-  CHECK_OK(neap_eager("Conv", 2, in, (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1, &free_y, &error));
+  CHECK_OK(neap_eager("Conv", 2, in,
+                      (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1,
+                      &free_y, &error));
   setenv("NEAP_ENGINE", "ref", 1);
-  CHECK_OK(neap_eager("Conv", 2, in, (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1, &ref_y, &error));
+  CHECK_OK(neap_eager("Conv", 2, in,
+                      (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1, &ref_y,
+                      &error));
   unsetenv("NEAP_ENGINE");
-  CHECK(neap_shape_equal(&free_y.shape, &ref_y.shape) && neap_tensor_elems(&ref_y) == 2 * 50 * 7 * 7);
+  CHECK(neap_shape_equal(&free_y.shape, &ref_y.shape) &&
+        neap_tensor_elems(&ref_y) == 2 * 50 * 7 * 7);
   for (int64_t i = 0; i < neap_tensor_elems(&ref_y) && check_failures == 0; i++)
     CHECK_NEAR(neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&free_y), i),
                neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&ref_y), i), 1e-4);
@@ -485,7 +508,8 @@ TEST(eager_survives_every_refused_allocation) {
     neap_status status = neap_eager("Softmax", 1, &in, NULL, 1, &y, NULL);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
-    CHECK(status == NEAP_OK || (!done && status == NEAP_MEMORY)); /* a pool that is refused much asks for less */
+    /* a pool that is refused much asks for less */
+    CHECK(status == NEAP_OK || (!done && status == NEAP_MEMORY));
     if (status == NEAP_OK) neap_tensor_fini(&y);
     neap_eager_clear();
     CHECK_EQ(neap_memory_read().n_live, live);
@@ -496,14 +520,16 @@ TEST(eager_survives_every_refused_allocation) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_net_computes_its_loss), T(training_lowers_the_loss), T(a_step_allocates_nothing),
-             T(a_training_step_allocates_nothing), T(policies_schedules_and_poison_change_no_bit),
-             T(policies_schedules_and_poison_change_no_bit_of_training), T(a_fault_stops_without_trace),
-             T(an_interrupt_stops_without_trace), T(a_fault_in_training_leaves_parameters_and_step),
-             T(an_interrupt_in_training_leaves_parameters_and_step), T(an_update_inside_a_branch),
-             T(held_bytes_are_the_planned_ones), T(every_refused_allocation_is_survived),
-             T(pool_gives_aligned_disjoint_bytes_and_takes_all_back), T(pool_respects_its_hard_limit),
-             T(a_pool_of_two_ends_reaches_no_further_than_both_together), T(eager_runs_one_op),
-             T(eager_convolution_reorders_for_its_kernel), T(eager_cache_is_bounded_and_leaves_nothing),
-             T(eager_survives_every_refused_allocation));
+  return RUN(
+    argc, argv, T(a_net_computes_its_loss), T(training_lowers_the_loss),
+    T(a_step_allocates_nothing), T(a_training_step_allocates_nothing),
+    T(policies_schedules_and_poison_change_no_bit),
+    T(policies_schedules_and_poison_change_no_bit_of_training), T(a_fault_stops_without_trace),
+    T(an_interrupt_stops_without_trace), T(a_fault_in_training_leaves_parameters_and_step),
+    T(an_interrupt_in_training_leaves_parameters_and_step), T(an_update_inside_a_branch),
+    T(held_bytes_are_the_planned_ones), T(every_refused_allocation_is_survived),
+    T(pool_gives_aligned_disjoint_bytes_and_takes_all_back), T(pool_respects_its_hard_limit),
+    T(a_pool_of_two_ends_reaches_no_further_than_both_together), T(eager_runs_one_op),
+    T(eager_convolution_reorders_for_its_kernel), T(eager_cache_is_bounded_and_leaves_nothing),
+    T(eager_survives_every_refused_allocation));
 }

@@ -1,12 +1,15 @@
-/* test_random_nets.c: the whole way from a net to its plan, and for some to its run, on nets that nobody has thought of: branches,
- * blobs written twice and in place by name, views, several consumers, convolutions of 1 to 50 channels with pools and norms, LSTM
- * and attention, f64 and integers, Free, states that move by name, If, While and Recurrent around all of it, in one another, and
- * gradients. Every plan goes through the independent verifier; every run must give the bits of the unplanned run.
+/* test_random_nets.c: the whole way from a net to its plan, and for some to its run, on nets that
+ * nobody has thought of: branches, blobs written twice and in place by name, views, several
+ * consumers, convolutions of 1 to 50 channels with pools and norms, LSTM and attention, f64 and
+ * integers, Free, states that move by name, If, While and Recurrent around all of it, in one
+ * another, and gradients. Every plan goes through the independent verifier; every run must give the
+ * bits of the unplanned run.
  *
  *   test_random_nets                  a fixed number of nets
  *   test_random_nets FROM COUNT       the runs of these nets
  *   test_random_nets plan FROM COUNT  their plans
- *   test_random_nets NAME             the text of one net and its runs; a failure prints the NAME of the net it was shrunk to
+ *   test_random_nets NAME             the text of one net and its runs; a failure prints the NAME
+ *                                     of the net it was shrunk to
  *
  * random/recipe.h: nets as data; random/writer.h: their text; random/ways.h: what must agree.
  */
@@ -32,7 +35,8 @@ static void report(recipe *r, bool runs, fault *f) {
   if (getenv("NEAP_NO_SHRINK") == NULL) shrink(r, runs, f);
   made m = write_net(r);
   recipe_print(r, &name);
-  printf("  net %llu, shrunk to %s\n%s  %s: %s\n", (unsigned long long)seed, name.text, m.text, f->way, f->message);
+  printf("  net %llu, shrunk to %s\n%s  %s: %s\n", (unsigned long long)seed, name.text, m.text,
+         f->way, f->message);
   fflush(stdout);
   made_fini(&m);
   neap_buffer_fini(&name);
@@ -68,26 +72,31 @@ static int given(int n, int share) {
 
 static void print_families(const totals *t) {
   printf("  nets with");
-  for (int k = 0; k < n_families(); k++) printf("%s %s %d", k > 0 ? "," : "", family_name(k), t->by_family[k]);
+  for (int k = 0; k < n_families(); k++)
+    printf("%s %s %d", k > 0 ? "," : "", family_name(k), t->by_family[k]);
   printf("\n");
 }
 
 static void print_plans(const totals *t, double took) {
   printf(
-    "  %d nets (%d train, %d refused), %.0f a second, %d ops (most %d), %d loops, %d in place, %d views; %d plans verified, %d "
+    "  %d nets (%d train, %d refused), %.0f a second, %d ops (most %d), %d loops, %d in place, %d "
+    "views; %d plans verified, %d "
     "proved, arena at most %.3f of the bound; %d ops repeated for a backward pass\n",
-    t->n_net, t->n_train, t->n_refused, (t->n_net + t->n_refused) / took, t->n_node, t->most_nodes, t->n_loop, t->n_in_place,
-    t->n_alias, t->n_plan, t->n_proved, t->worst, t->n_again);
+    t->n_net, t->n_train, t->n_refused, (t->n_net + t->n_refused) / took, t->n_node, t->most_nodes,
+    t->n_loop, t->n_in_place, t->n_alias, t->n_plan, t->n_proved, t->worst, t->n_again);
   print_families(t);
 }
 
 static void print_runs(const totals *t, double took) {
   printf(
-    "  %d nets (%d refused), %.1f a second; %d written out, %d within budgets, %d that recompute, %d that evict, %d copies "
+    "  %d nets (%d refused), %.1f a second; %d written out, %d within budgets, %d that recompute, "
+    "%d that evict, %d copies "
     "between "
-    "banks; %d run eagerly, %d beside a test, %d in ranges, %d in micro-batches, %d in chains: %d blobs equal bit for bit\n",
-    t->n_run, t->n_refused, (t->n_run + t->n_refused) / took, t->n_written, t->n_budget, t->n_recomputed, t->n_evicted,
-    t->n_moved, t->n_eager, t->n_beside, t->n_ranged, t->n_micro, t->n_chain, t->n_same);
+    "banks; %d run eagerly, %d beside a test, %d in ranges, %d in micro-batches, %d in chains: %d "
+    "blobs equal bit for bit\n",
+    t->n_run, t->n_refused, (t->n_run + t->n_refused) / took, t->n_written, t->n_budget,
+    t->n_recomputed, t->n_evicted, t->n_moved, t->n_eager, t->n_beside, t->n_ranged, t->n_micro,
+    t->n_chain, t->n_same);
   print_families(t);
 }
 
@@ -104,9 +113,11 @@ TEST(plans_of_random_nets_pass_the_verifier) {
   try_nets(false, 0, n, &t);
   print_plans(&t, seconds() - began);
   int64_t live = neap_memory_read().n_live;
-  try_nets(false, 0, NEAP_MIN(n, 99), &again); /* once more, with all names known: nothing may stay behind */
+  /* once more, with all names known: nothing may stay behind */
+  try_nets(false, 0, NEAP_MIN(n, 99), &again);
   CHECK_EQ(neap_memory_read().n_live, live);
-  CHECK(t.n_net + t.n_refused == n && t.n_refused * 50 < n && t.n_loop * 5 > n && t.n_in_place > n && t.n_alias > n / 8 &&
+  CHECK(t.n_net + t.n_refused == n && t.n_refused * 50 < n && t.n_loop * 5 > n &&
+        t.n_in_place > n && t.n_alias > n / 8 &&
         t.n_again > n / 8); /* the nets are what the head says */
   CHECK(n < 500 || all_families(&t));
 }
@@ -120,8 +131,8 @@ TEST(random_nets_run_alike_in_every_way) {
   int64_t live = neap_memory_read().n_live;
   try_nets(true, FIRST_RUN, 1, &again); /* its names are known by now: nothing may stay behind */
   CHECK_EQ(neap_memory_read().n_live, live);
-  CHECK(t.n_same > 20 * n && t.n_moved > n && t.n_written * 12 > n && t.n_eager * 12 > n && t.n_beside > n &&
-        t.n_ranged * 3 > n && t.n_micro * 5 > n && t.n_chain > n);
+  CHECK(t.n_same > 20 * n && t.n_moved > n && t.n_written * 12 > n && t.n_eager * 12 > n &&
+        t.n_beside > n && t.n_ranged * 3 > n && t.n_micro * 5 > n && t.n_chain > n);
   CHECK(n < 100 || (t.n_recomputed * 50 > n && t.n_evicted * 50 > n && all_families(&t)));
 }
 
@@ -141,7 +152,8 @@ static int run_given(int argc, char **argv) {
   }
   recipe r;
   fault f = {0};
-  if (!recipe_read(&r, argv[first])) return fprintf(stderr, "%s: no net is called so\n", argv[first]), 2;
+  if (!recipe_read(&r, argv[first]))
+    return fprintf(stderr, "%s: no net is called so\n", argv[first]), 2;
   made m = write_net(&r);
   printf("%s", m.text);
   fflush(stdout);
@@ -155,6 +167,8 @@ int main(int argc, char **argv) {
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL};
   for (int k = 0; k < NEAP_COUNT(fatal); k++) signal(fatal[k], on_signal);
   setvbuf(stdout, NULL, _IOLBF, 0);
-  if (argc > 1 && (strcmp(argv[1], "plan") == 0 || (argv[1][0] >= '0' && argv[1][0] <= '9'))) return run_given(argc, argv);
-  return RUN(argc, argv, T(plans_of_random_nets_pass_the_verifier), T(random_nets_run_alike_in_every_way));
+  if (argc > 1 && (strcmp(argv[1], "plan") == 0 || (argv[1][0] >= '0' && argv[1][0] <= '9')))
+    return run_given(argc, argv);
+  return RUN(argc, argv, T(plans_of_random_nets_pass_the_verifier),
+             T(random_nets_run_alike_in_every_way));
 }

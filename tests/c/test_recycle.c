@@ -1,5 +1,5 @@
-/* test_recycle.c: recycling by name when memory is refused: whichever allocation fails, the call says so, gives nothing, keeps
- * nothing, and leaves the net as it was. */
+/* test_recycle.c: recycling by name when memory is refused: whichever allocation fails, the call
+ * says so, gives nothing, keeps nothing, and leaves the net as it was. */
 #include "check.h"
 #include "plan/plan.h"
 #include "memonger/memonger.h"
@@ -26,7 +26,8 @@ static const char text[] =
 static neap_net *deep(bool subnets, bool train) {
   neap_net *net = NULL;
   static const char plain[] =
-    "net chain\ninput x f32 (4,8)\ninput label i32 (4)\nparam w f32 (8,8) = Xavier\na = Tanh(x)\nb = FC(a, w)\nh = Relu(b)\nn = "
+    "net chain\ninput x f32 (4,8)\ninput label i32 (4)\nparam w f32 (8,8) = Xavier\na = Tanh(x)\nb "
+    "= FC(a, w)\nh = Relu(b)\nn = "
     "Tanh(h)\n"
     "o = Relu(n)\nloss = SoftmaxCrossEntropy(o, label)\noutputs loss\n";
   CHECK_OK(neap_net_read(subnets ? text : plain, &net, &error));
@@ -64,7 +65,8 @@ static void refuse_each(const neap_net *net, trial *run, int least) {
   neap_buffer_fini(&before), neap_buffer_fini(&after);
 }
 
-static neap_status recycle_with(const neap_net *net, const neap_recycle_options *options, neap_error *error) {
+static neap_status recycle_with(const neap_net *net, const neap_recycle_options *options,
+                                neap_error *error) {
   neap_net *made = NULL;
   neap_recycle_figures figures;
   neap_recycle_slots slots;
@@ -75,7 +77,9 @@ static neap_status recycle_with(const neap_net *net, const neap_recycle_options 
   return status;
 }
 
-static neap_status try_linear(const neap_net *net, neap_error *error) { return recycle_with(net, NULL, error); }
+static neap_status try_linear(const neap_net *net, neap_error *error) {
+  return recycle_with(net, NULL, error);
+}
 
 static neap_status try_dag(const neap_net *net, neap_error *error) {
   neap_recycle_options o = {.dag = true,
@@ -91,8 +95,11 @@ static neap_status try_dag(const neap_net *net, neap_error *error) {
 }
 
 static neap_status try_subset(const neap_net *net, neap_error *error) {
-  neap_recycle_options o = {
-    .gradients_only = true, .n_op = 4, .op = (int[]){0, 1, 2, 3}, .n_shareable = 2, .shareable = NAMES("a", "b")};
+  neap_recycle_options o = {.gradients_only = true,
+                            .n_op = 4,
+                            .op = (int[]){0, 1, 2, 3},
+                            .n_shareable = 2,
+                            .shareable = NAMES("a", "b")};
   return recycle_with(net, &o, error);
 }
 
@@ -151,10 +158,12 @@ static neap_status try_rename(const neap_net *net, neap_error *error) {
 static neap_status try_assign(const neap_net *net, neap_error *error) {
   (void)net;
   neap_assign_item item[40];
-  for (int i = 0; i < 40; i++) item[i] = (neap_assign_item){.bytes = 1 + i * 37 % 11, .first = i, .last = i + i * 7 % 5};
+  for (int i = 0; i < 40; i++)
+    item[i] = (neap_assign_item){.bytes = 1 + i * 37 % 11, .first = i, .last = i + i * 7 % 5};
   int slot[40];
   neap_assign_figures figures;
-  neap_status status = neap_assign(40, item, &(neap_assign_options){.exact = true, .most_steps = 1000}, slot, &figures, error);
+  neap_status status = neap_assign(
+    40, item, &(neap_assign_options){.exact = true, .most_steps = 1000}, slot, &figures, error);
   return status == NEAP_OK ? neap_assign_verify(40, item, NULL, slot, error) : status;
 }
 
@@ -172,12 +181,14 @@ TEST(refused_memory_leaves_a_net_with_subnets) {
 
 TEST(refused_memory_leaves_a_net_that_trains) {
   neap_net *net = deep(false, true);
-  trial *const trials[] = {try_linear, try_dag, try_subset, try_longest, try_least, try_release, try_estimate, try_ranges};
+  trial *const trials[] = {try_linear, try_dag,     try_subset,   try_longest,
+                           try_least,  try_release, try_estimate, try_ranges};
   for (int k = 0; k < NEAP_COUNT(trials); k++) refuse_each(net, trials[k], 10);
   refuse_each(net, try_assign, 2);
   neap_net_free(net);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(refused_memory_leaves_a_net_with_subnets), T(refused_memory_leaves_a_net_that_trains));
+  return RUN(argc, argv, T(refused_memory_leaves_a_net_with_subnets),
+             T(refused_memory_leaves_a_net_that_trains));
 }

@@ -1,5 +1,5 @@
-/* test_scope.c: what neap.h says of child workspaces, strings, scopes and step trees, used as a C program would; and the same
- * from several threads at once. */
+/* test_scope.c: what neap.h says of child workspaces, strings, scopes and step trees, used as a C
+ * program would; and the same from several threads at once. */
 #include "neap.h"
 #include "check.h"
 
@@ -30,11 +30,15 @@ static double get(neap_workspace *ws, const char *name) {
   return x;
 }
 
-static void add_net(neap_workspace *ws, const char *text) { CHECK_OK(neap_workspace_add_net(ws, net_of(text), false, &error)); }
+static void add_net(neap_workspace *ws, const char *text) {
+  CHECK_OK(neap_workspace_add_net(ws, net_of(text), false, &error));
+}
 
-#define COUNTER "net counter\nstate count f32 (1) = Constant\ninput minus f32 (1)\none = Constant() { shape = {1}, value = 1 }\n"
+#define COUNTER                                                                                   \
+  "net counter\nstate count f32 (1) = Constant\ninput minus f32 (1)\none = Constant() { shape = " \
+  "{1}, value = 1 }\n"
 
-/* ---- workspaces ------------------------------------------------------------------------------------------------- */
+/* ---- workspaces ------------------------------------------------------------------------------ */
 
 TEST(a_child_sees_all_or_what_is_forwarded) {
   neap_workspace *parent = open_workspace(), *child = NULL, *narrow = NULL, *none = NULL;
@@ -42,7 +46,8 @@ TEST(a_child_sees_all_or_what_is_forwarded) {
   CHECK_OK(put(parent, "b", 2, &error));
   CHECK_OK(neap_workspace_open_child(parent, 0, NULL, NULL, &child, &error));
   CHECK_OK(neap_workspace_open_child(parent, 1, NAMES("inner"), NAMES("a"), &narrow, &error));
-  CHECK_FAILS(neap_workspace_open_child(parent, 1, NAMES("nobody"), NULL, &none, &error), NEAP_NAME, "nobody");
+  CHECK_FAILS(neap_workspace_open_child(parent, 1, NAMES("nobody"), NULL, &none, &error), NEAP_NAME,
+              "nobody");
   CHECK(none == NULL);
   CHECK_EQ(get(child, "b"), 2);
   CHECK_EQ(get(narrow, "inner"), 1);
@@ -65,15 +70,17 @@ TEST(strings_are_blobs_and_no_operands) {
   CHECK_OK(neap_workspace_fetch_string(ws, "s", &text, &n, &error));
   CHECK(n == 3 && memcmp(text, "a\0b", 4) == 0);
   CHECK_OK(put(ws, "t", 1, &error));
-  CHECK_FAILS(neap_workspace_fetch_string(ws, "t", &text, &n, &error), NEAP_DTYPE, "holds a tensor");
+  CHECK_FAILS(neap_workspace_fetch_string(ws, "t", &text, &n, &error), NEAP_DTYPE,
+              "holds a tensor");
   CHECK_FAILS(neap_workspace_fetch_string(ws, "u", &text, &n, &error), NEAP_NAME, "u");
   neap_net *net = net_of("net f\ninput s f32 (1)\ny = Neg(s)\n");
-  CHECK_FAILS(neap_workspace_run_once(ws, net, NULL, &error), NEAP_DTYPE, "only tensors are operands");
+  CHECK_FAILS(neap_workspace_run_once(ws, net, NULL, &error), NEAP_DTYPE,
+              "only tensors are operands");
   neap_net_free(net);
   neap_workspace_release(ws);
 }
 
-/* ---- scopes ----------------------------------------------------------------------------------------------------- */
+/* ---- scopes ---------------------------------------------------------------------------------- */
 
 TEST(frames_are_left_last_in_first_out_and_trimmed) {
   neap_workspace *ws = open_workspace(), *frame[3], *back = NULL;
@@ -81,14 +88,16 @@ TEST(frames_are_left_last_in_first_out_and_trimmed) {
   neap_net *net = net_of("net f\ninput x f32 (1)\nh = Neg(x)\n");
   int64_t before = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   CHECK_OK(neap_workspace_create_scope(ws, "s", &scope, &error));
-  CHECK_FAILS(neap_scope_push(scope, ws, 2, NAMES("x", "x"), NAMES("a", "b"), &back, &error), NEAP_NAME, "bound to both");
+  CHECK_FAILS(neap_scope_push(scope, ws, 2, NAMES("x", "x"), NAMES("a", "b"), &back, &error),
+              NEAP_NAME, "bound to both");
   for (int i = 0; i < 3; i++) {
     CHECK_OK(put(ws, "a", (float)i, &error));
     CHECK_OK(neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame[i], &error));
     CHECK_OK(neap_workspace_run_once(frame[i], net, NULL, &error));
   }
   CHECK_EQ(neap_scope_n_frames(scope), 3);
-  CHECK_FAILS(neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("s"), &back, &error), NEAP_NAME, "differ");
+  CHECK_FAILS(neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("s"), &back, &error), NEAP_NAME,
+              "differ");
   CHECK_OK(neap_scope_reuse_last(scope, ws, 1, NAMES("z"), NAMES("a"), &back, &error));
   CHECK(back == frame[2]);
   for (int i = 2; i >= 0; i--) {
@@ -114,8 +123,10 @@ TEST(a_do_runs_from_text) {
     "subnet body closed\ninput x\ninput y\nz = Add(x, y)\nend\n"
     "c, s = Do(a, b, s) { net = body, inner_blobs = {x, y, z}, outer_blobs_idx = {0,1,2} }\n");
   float c[2] = {0};
-  CHECK_OK(neap_workspace_write(ws, "a", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){1, 2}, &error));
-  CHECK_OK(neap_workspace_write(ws, "b", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){3, 4}, &error));
+  CHECK_OK(
+    neap_workspace_write(ws, "a", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){1, 2}, &error));
+  CHECK_OK(
+    neap_workspace_write(ws, "b", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){3, 4}, &error));
   CHECK_OK(neap_workspace_run_once(ws, net, NULL, &error));
   CHECK_OK(neap_workspace_read(ws, "c", NEAP_DTYPE_F32, 2, c, &error));
   CHECK(c[0] == 4 && c[1] == 6);
@@ -123,7 +134,7 @@ TEST(a_do_runs_from_text) {
   neap_workspace_release(ws);
 }
 
-/* ---- step trees ------------------------------------------------------------------------------------------------- */
+/* ---- step trees ------------------------------------------------------------------------------ */
 
 static neap_workspace *counting(const char *more) {
   neap_workspace *ws = open_workspace();
@@ -136,25 +147,31 @@ static neap_workspace *counting(const char *more) {
 }
 
 TEST(steps_repeat_and_stop) {
-  neap_workspace *ws = counting("most = Constant() { shape = {1}, value = 9 }\nstop = Ge(count, most)\n");
+  neap_workspace *ws =
+    counting("most = Constant() { shape = {1}, value = 9 }\nstop = Ge(count, most)\n");
   const char *const nets[] = {"counter", "counter"};
-  neap_step inner = {.n_net = 2, .net = nets, .iterations = 2}, tree = {.n_step = 1, .step = &inner, .iterations = 2};
+  neap_step inner = {.n_net = 2, .net = nets, .iterations = 2},
+            tree = {.n_step = 1, .step = &inner, .iterations = 2};
   CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
   CHECK_EQ(get(ws, "count"), 8);
   CHECK_OK(put(ws, "count", 0, &error));
-  CHECK_OK(neap_workspace_write(ws, "stop", NEAP_DTYPE_BOOL, 1, (int64_t[]){1}, (bool[]){false}, &error));
+  CHECK_OK(
+    neap_workspace_write(ws, "stop", NEAP_DTYPE_BOOL, 1, (int64_t[]){1}, (bool[]){false}, &error));
   neap_step until = {.n_net = 1, .net = nets, .stop_blob = "stop"};
   CHECK_OK(neap_workspace_run_steps(ws, &until, NULL, &error));
   CHECK_EQ(get(ws, "count"), 9);
   neap_step empty = {0}, both = {.n_net = 1, .net = nets, .n_step = 1, .step = &empty};
   CHECK_OK(neap_workspace_run_steps(ws, &empty, NULL, &error));
-  CHECK_FAILS(neap_workspace_run_steps(ws, &both, NULL, &error), NEAP_ARGUMENT, "nets and substeps");
+  CHECK_FAILS(neap_workspace_run_steps(ws, &both, NULL, &error), NEAP_ARGUMENT,
+              "nets and substeps");
   neap_step unknown = {.n_net = 2, .net = NAMES("counter", "nobody")};
   CHECK_FAILS(neap_workspace_run_steps(ws, &unknown, NULL, &error), NEAP_NAME, "no net \"nobody\"");
-  const neap_step negative[] = {{.n_net = -1},           {.n_step = -1},     {.iterations = -1}, {.run_every_ms = -1},
-                                {.report_every_ms = -1}, {.n_instance = -1}, {.n_instance = 257}};
+  const neap_step negative[] = {{.n_net = -1},        {.n_step = -1},          {.iterations = -1},
+                                {.run_every_ms = -1}, {.report_every_ms = -1}, {.n_instance = -1},
+                                {.n_instance = 257}};
   for (int i = 0; i < NEAP_COUNT(negative); i++)
-    CHECK_FAILS(neap_workspace_run_steps(ws, &negative[i], NULL, &error), NEAP_ARGUMENT, "can't be negative");
+    CHECK_FAILS(neap_workspace_run_steps(ws, &negative[i], NULL, &error), NEAP_ARGUMENT,
+                "can't be negative");
   CHECK_EQ(get(ws, "count"), 9);
   neap_workspace_release(ws);
 }
@@ -165,15 +182,19 @@ TEST(steps_run_nets_that_are_given_without_a_name) {
   const neap_net *const given[] = {NULL, other};
   neap_step tree = {.n_net = 2, .net = NAMES("counter", NULL), .given = given};
   CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
-  CHECK_EQ(get(ws, "count"), 3); /* 1 by name, 2 by the other net of that name, which the workspace does not know */
-  neap_step report = {.n_net = 1, .net = NAMES("counter"), .given_report = other, .report_every_ms = 100000};
-  CHECK_OK(neap_workspace_open_child(ws, 0, NULL, NULL, &child, &error)); /* it finds its parent's nets */
+  /* 1 by name, 2 by the other net of that name, which the workspace does not know */
+  CHECK_EQ(get(ws, "count"), 3);
+  neap_step report = {
+    .n_net = 1, .net = NAMES("counter"), .given_report = other, .report_every_ms = 100000};
+  /* it finds its parent's nets */
+  CHECK_OK(neap_workspace_open_child(ws, 0, NULL, NULL, &child, &error));
   CHECK_OK(neap_workspace_run_steps(child, &report, NULL, &error));
   CHECK_EQ(get(ws, "count"), 6);
   neap_step nothing = {.n_net = 2, .net = NAMES("counter", NULL)};
   CHECK_FAILS(neap_workspace_run_steps(ws, &nothing, NULL, &error), NEAP_NAME, "no net \"\"");
   report.report_every_ms = 0;
-  CHECK_FAILS(neap_workspace_run_steps(ws, &report, NULL, &error), NEAP_ARGUMENT, "report net needs an interval");
+  CHECK_FAILS(neap_workspace_run_steps(ws, &report, NULL, &error), NEAP_ARGUMENT,
+              "report net needs an interval");
   CHECK_EQ(get(ws, "count"), 6);
   neap_net_free(other);
   neap_workspace_release(child);
@@ -182,8 +203,9 @@ TEST(steps_run_nets_that_are_given_without_a_name) {
 
 static void add_unary(neap_workspace *ws, const char *name, const char *op) {
   char text[200];
-  snprintf(text, sizeof text, "net %s\ninput x f32 (64,64)\n%s_h = MatMul(x, x)\n%s_y = %s(%s_h)\noutputs %s_y\n", name, name,
-           name, op, name, name);
+  snprintf(text, sizeof text,
+           "net %s\ninput x f32 (64,64)\n%s_h = MatMul(x, x)\n%s_y = %s(%s_h)\noutputs %s_y\n",
+           name, name, name, op, name, name);
   add_net(ws, text);
 }
 
@@ -197,7 +219,8 @@ TEST(concurrent_steps_have_arenas_of_their_own_and_their_results_land) {
   add_unary(ws, "c", "Copy");
   static const char *const name[] = {"a", "b", "c"};
   neap_step branch[3];
-  for (int i = 0; i < 3; i++) branch[i] = (neap_step){.n_net = 1, .net = &name[i], .iterations = 50};
+  for (int i = 0; i < 3; i++)
+    branch[i] = (neap_step){.n_net = 1, .net = &name[i], .iterations = 50};
   neap_step tree = {.n_step = 3, .step = branch, .concurrent = true, .iterations = 2};
   CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
   CHECK_OK(neap_workspace_read(ws, "a_y", NEAP_DTYPE_F32, 64 * 64, y, &error));
@@ -206,16 +229,20 @@ TEST(concurrent_steps_have_arenas_of_their_own_and_their_results_land) {
   for (int i = 0; i < 64 * 64; i++) n_wrong += y[i] != -z[i];
   CHECK_EQ(n_wrong, 0);
   branch[1].net = &name[0];
-  CHECK_FAILS(neap_workspace_run_steps(ws, &tree, NULL, &error), NEAP_GRAPH, "would meet at blob \"a_y\"");
+  CHECK_FAILS(neap_workspace_run_steps(ws, &tree, NULL, &error), NEAP_GRAPH,
+              "would meet at blob \"a_y\"");
   neap_workspace_release(ws);
 }
 
 TEST(the_first_failure_stops_the_rest) {
   neap_workspace *ws = counting("");
   add_net(ws, "net bad\ninput table f32 (4,2)\ninput id i64 (1)\nrow = Embedding(id, table)\n");
-  CHECK_OK(neap_workspace_write(ws, "table", NEAP_DTYPE_F32, 2, (int64_t[]){4, 2}, (float[8]){0}, &error));
-  CHECK_OK(neap_workspace_write(ws, "id", NEAP_DTYPE_I64, 1, (int64_t[]){1}, (int64_t[]){9}, &error));
-  neap_step branch[] = {{.n_net = 1, .net = NAMES("counter"), .iterations = INT64_MAX}, {.n_net = 1, .net = NAMES("bad")}};
+  CHECK_OK(
+    neap_workspace_write(ws, "table", NEAP_DTYPE_F32, 2, (int64_t[]){4, 2}, (float[8]){0}, &error));
+  CHECK_OK(
+    neap_workspace_write(ws, "id", NEAP_DTYPE_I64, 1, (int64_t[]){1}, (int64_t[]){9}, &error));
+  neap_step branch[] = {{.n_net = 1, .net = NAMES("counter"), .iterations = INT64_MAX},
+                        {.n_net = 1, .net = NAMES("bad")}};
   neap_step tree = {.n_step = 2, .step = branch, .concurrent = true};
   CHECK_FAILS(neap_workspace_run_steps(ws, &tree, NULL, &error), NEAP_DATA, "Embedding");
   neap_workspace_release(ws);
@@ -224,10 +251,12 @@ TEST(the_first_failure_stops_the_rest) {
 /* Every refused allocation is an error that leaks nothing, concurrent steps included. */
 TEST(every_refused_allocation_is_survived) {
   neap_workspace *ws = open_workspace();
-  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){64, 64}, (float[64 * 64]){0}, &error));
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){64, 64},
+                                (float[64 * 64]){0}, &error));
   add_unary(ws, "a", "Neg");
   add_unary(ws, "b", "Abs");
-  neap_step branch[] = {{.n_net = 1, .net = NAMES("a")}, {.n_net = 1, .net = NAMES("b"), .create_workspace = true}};
+  neap_step branch[] = {{.n_net = 1, .net = NAMES("a")},
+                        {.n_net = 1, .net = NAMES("b"), .create_workspace = true}};
   neap_step tree = {.n_step = 2, .step = branch, .concurrent = true};
   CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
   int64_t live = neap_memory_read().n_live;
@@ -252,16 +281,21 @@ static neap_status use_scopes(neap_workspace *ws, neap_error *error) {
   neap_net *net = NULL;
   neap_figures figures;
   neap_status status = neap_workspace_create_scope(ws, "s", &scope, error);
-  if (status == NEAP_OK) status = neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, error);
+  if (status == NEAP_OK)
+    status = neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, error);
   if (status == NEAP_OK) status = neap_workspace_feed_string(frame, "label", "one", 3, error);
-  if (status == NEAP_OK) status = neap_scope_reuse_last(scope, ws, 1, NAMES("z"), NAMES("a"), &frame, error);
-  if (status == NEAP_OK) status = neap_scope_pop_gradient(scope, ws, 1, NAMES("g"), NAMES("a"), &frame, error);
+  if (status == NEAP_OK)
+    status = neap_scope_reuse_last(scope, ws, 1, NAMES("z"), NAMES("a"), &frame, error);
+  if (status == NEAP_OK)
+    status = neap_scope_pop_gradient(scope, ws, 1, NAMES("g"), NAMES("a"), &frame, error);
   if (status == NEAP_OK)
     status = neap_net_read(
       "net f\ninput a f32 (2)\ns = CreateScope()\nsubnet body closed\ninput x\ny = Mul(x, x)\nend\n"
-      "b, s = Do(a, s) { net = body, inner_blobs = {x, y}, outer_blobs_idx = {0,1}, copy_external_blobs = true }\n"
+      "b, s = Do(a, s) { net = body, inner_blobs = {x, y}, outer_blobs_idx = {0,1}, "
+      "copy_external_blobs = true }\n"
       "subnet more closed\ninput y\nz = Neg(y)\nend\n"
-      "c, s = Do(s) { net = more, inner_blobs = {z}, outer_blobs_idx = {0}, reuse_workspace = true }\nl = Sum(c)\n",
+      "c, s = Do(s) { net = more, inner_blobs = {z}, outer_blobs_idx = {0}, reuse_workspace = true "
+      "}\nl = Sum(c)\n",
       &net, error);
   if (status == NEAP_OK) status = neap_net_add_gradient(net, "l", 1, NAMES("a"), NULL, NULL, error);
   if (status == NEAP_OK) status = neap_net_forecast(net, NULL, &figures, NULL, error);
@@ -289,7 +323,7 @@ TEST(scopes_survive_every_refused_allocation) {
   neap_workspace_release(ws);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 enum { N_THREAD = 4 };
 
@@ -302,14 +336,17 @@ static void *live_alone(void *context) {
   neap_error error = {0};
   bool failed =
     neap_workspace_open(1, &ws, &error) != NEAP_OK ||
-    neap_net_read("net f\ninput x f32 (1)\nparam w f32 (1) = Constant { value = 2 }\ny = Mul(x, w)\n", &net, &error) != NEAP_OK ||
+    neap_net_read(
+      "net f\ninput x f32 (1)\nparam w f32 (1) = Constant { value = 2 }\ny = Mul(x, w)\n", &net,
+      &error) != NEAP_OK ||
     neap_workspace_create_scope(ws, "s", &scope, &error) != NEAP_OK;
   for (int i = 0; i < 40 && !failed; i++) {
     double y = 0;
-    failed = put(ws, "a", (float)i, &error) != NEAP_OK ||
-             neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, &error) != NEAP_OK ||
-             neap_workspace_run_once(frame, net, &(neap_options){.threads = 1}, &error) != NEAP_OK ||
-             neap_workspace_read(frame, "y", NEAP_DTYPE_F64, 1, &y, &error) != NEAP_OK;
+    failed =
+      put(ws, "a", (float)i, &error) != NEAP_OK ||
+      neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, &error) != NEAP_OK ||
+      neap_workspace_run_once(frame, net, &(neap_options){.threads = 1}, &error) != NEAP_OK ||
+      neap_workspace_read(frame, "y", NEAP_DTYPE_F64, 1, &y, &error) != NEAP_OK;
     *result += y;
     if (i % 4 == 3) neap_scope_clear(scope);
   }
@@ -324,15 +361,19 @@ TEST(workspaces_in_several_threads_do_not_disturb_each_other) {
   live_alone(&alone);
   CHECK_EQ(alone, 2 * 780);
   pthread_t thread[N_THREAD];
-  for (int i = 0; i < N_THREAD; i++) CHECK_EQ(pthread_create(&thread[i], NULL, live_alone, &result[i]), 0);
+  for (int i = 0; i < N_THREAD; i++)
+    CHECK_EQ(pthread_create(&thread[i], NULL, live_alone, &result[i]), 0);
   for (int i = 0; i < N_THREAD; i++) pthread_join(thread[i], NULL);
   for (int i = 0; i < N_THREAD; i++) CHECK_EQ(result[i], alone);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_child_sees_all_or_what_is_forwarded), T(strings_are_blobs_and_no_operands),
-             T(frames_are_left_last_in_first_out_and_trimmed), T(a_do_runs_from_text), T(steps_repeat_and_stop),
-             T(steps_run_nets_that_are_given_without_a_name), T(concurrent_steps_have_arenas_of_their_own_and_their_results_land),
+  return RUN(argc, argv, T(a_child_sees_all_or_what_is_forwarded),
+             T(strings_are_blobs_and_no_operands), T(frames_are_left_last_in_first_out_and_trimmed),
+             T(a_do_runs_from_text), T(steps_repeat_and_stop),
+             T(steps_run_nets_that_are_given_without_a_name),
+             T(concurrent_steps_have_arenas_of_their_own_and_their_results_land),
              T(the_first_failure_stops_the_rest), T(every_refused_allocation_is_survived),
-             T(scopes_survive_every_refused_allocation), T(workspaces_in_several_threads_do_not_disturb_each_other));
+             T(scopes_survive_every_refused_allocation),
+             T(workspaces_in_several_threads_do_not_disturb_each_other));
 }

@@ -1,4 +1,5 @@
-/* test_sizes.c: sizes saturate, and what is too large gets nowhere: as a type, as a net from a text, as a kernel's choice. */
+/* test_sizes.c: sizes saturate, and what is too large gets nowhere: as a type, as a net from a
+ * text, as a kernel's choice. */
 #include "check.h"
 
 #include "rewrite/rewrite.h"
@@ -47,12 +48,15 @@ TEST(a_type_is_checked_in_one_place) {
   CHECK_OK(check(u8, NEAP_SHAPE((int64_t)1 << 47), &error));
   CHECK_OK(check(f32, NEAP_SHAPE((int64_t)1 << 25, 1 << 20), &error));
   CHECK_FAILS(check(u8, NEAP_SHAPE(((int64_t)1 << 47) + 1), &error), NEAP_SHAPE, "128.0 TiB");
-  CHECK_FAILS(check(f32, NEAP_SHAPE(HUGE_COUNT, 4), &error), NEAP_SHAPE, "f32 (4611686018427387904,4)");
-  CHECK_FAILS(check(f32, NEAP_SHAPE((int64_t)1 << 32, (int64_t)1 << 32), &error), NEAP_SHAPE, "more than");
+  CHECK_FAILS(check(f32, NEAP_SHAPE(HUGE_COUNT, 4), &error), NEAP_SHAPE,
+              "f32 (4611686018427387904,4)");
+  CHECK_FAILS(check(f32, NEAP_SHAPE((int64_t)1 << 32, (int64_t)1 << 32), &error), NEAP_SHAPE,
+              "more than");
   CHECK_FAILS(check(f32, NEAP_SHAPE(0, HUGE_COUNT, 4), &error), NEAP_SHAPE, "more than");
   CHECK_FAILS(check(f32, NEAP_SHAPE(2, -1), &error), NEAP_SHAPE, "negative");
   CHECK_FAILS(check(f32, NEAP_SHAPE(INT64_MIN), &error), NEAP_SHAPE, "negative");
-  CHECK_FAILS(check(f32, (neap_shape){.n_dim = NEAP_MAX_DIM + 1}, &error), NEAP_SHAPE, "dimensions");
+  CHECK_FAILS(check(f32, (neap_shape){.n_dim = NEAP_MAX_DIM + 1}, &error), NEAP_SHAPE,
+              "dimensions");
   CHECK_FAILS(check(f32, (neap_shape){.n_dim = -1}, &error), NEAP_SHAPE, "dimensions");
   CHECK_FAILS(check(NEAP_DTYPE_NONE, NEAP_SHAPE(1), &error), NEAP_DTYPE, "dtype");
   CHECK_FAILS(check((neap_dtype)77, NEAP_SHAPE(1), &error), NEAP_DTYPE, "unknown");
@@ -60,7 +64,9 @@ TEST(a_type_is_checked_in_one_place) {
 
 TEST(bytes_of_a_layout_saturate) {
   neap_type type = {NEAP_DTYPE_F32, NEAP_SHAPE(HUGE_COUNT, 3)};
-  neap_layout plain = {0}, blocked = {.kind = NEAP_LAYOUT_BLOCKED, .n_inner = 1, .inner_dim = {1}, .inner_block = {16}};
+  neap_layout plain = {0},
+              blocked = {
+                .kind = NEAP_LAYOUT_BLOCKED, .n_inner = 1, .inner_dim = {1}, .inner_block = {16}};
   CHECK(neap_layout_bytes(&type, &plain) == NEAP_SIZE_TOO_LARGE);
   CHECK(neap_layout_bytes(&type, &blocked) == NEAP_SIZE_TOO_LARGE);
   type.shape = NEAP_SHAPE(INT64_MAX, INT64_MAX);
@@ -106,31 +112,41 @@ static neap_status build(const char *text, neap_error *error) {
 }
 
 TEST(what_infer_gives_is_checked) {
-  CHECK_FAILS(build("net n\ninput x f32 (1)\ny = Expand(x) { shape = {4611686018427387904,4} }\noutputs y\n", &error), NEAP_SHAPE,
-              "Expand \"y\": output y would be f32 (4611686018427387904,4)");
-  CHECK_FAILS(build("net n\ny = Constant() { shape = {4294967296,4294967296} }\noutputs y\n", &error), NEAP_SHAPE,
-              "Constant \"y\": output y would be f32 (4294967296,4294967296)");
   CHECK_FAILS(
-    build("net n\ninput x f32 (1)\ny = Pad(x) { pads = {1048576,1048576} }\nz = Expand(y) { shape = {1099511627776,-1} }\n"
-          "outputs z\n",
+    build("net n\ninput x f32 (1)\ny = Expand(x) { shape = {4611686018427387904,4} }\noutputs y\n",
           &error),
-    NEAP_SHAPE, "Expand \"z\"");
+    NEAP_SHAPE, "Expand \"y\": output y would be f32 (4611686018427387904,4)");
   CHECK_FAILS(
-    build("net n\ninput x f32 (2,3)\na, b, c = Split(x) { axis = 1, sizes = {9223372036854775807,9223372036854775807,5} }\n"
-          "outputs a\n",
+    build("net n\ny = Constant() { shape = {4294967296,4294967296} }\noutputs y\n", &error),
+    NEAP_SHAPE, "Constant \"y\": output y would be f32 (4294967296,4294967296)");
+  CHECK_FAILS(build("net n\ninput x f32 (1)\ny = Pad(x) { pads = {1048576,1048576} }\nz = "
+                    "Expand(y) { shape = {1099511627776,-1} }\n"
+                    "outputs z\n",
+                    &error),
+              NEAP_SHAPE, "Expand \"z\"");
+  CHECK_FAILS(build("net n\ninput x f32 (2,3)\na, b, c = Split(x) { axis = 1, sizes = "
+                    "{9223372036854775807,9223372036854775807,5} }\n"
+                    "outputs a\n",
+                    &error),
+              NEAP_SHAPE, "Split \"a\": sizes");
+  CHECK_FAILS(
+    build("net n\ninput x f32 (2,3)\ny = Squeeze(x) { axes = {9223372036854775807} }\noutputs y\n",
           &error),
-    NEAP_SHAPE, "Split \"a\": sizes");
-  CHECK_FAILS(build("net n\ninput x f32 (2,3)\ny = Squeeze(x) { axes = {9223372036854775807} }\noutputs y\n", &error),
-              NEAP_ATTRIBUTE, "out of range");
-  CHECK_FAILS(build("net n\ninput x f32 (2,3)\ny = Softmax(x) { axis = 9223372036854775807 }\noutputs y\n", &error),
-              NEAP_ATTRIBUTE, "out of range");
-  CHECK_FAILS(build("net n\ninput x f32 (2,3)\ny = Softmax(x) { axis = 4294967296 }\noutputs y\n", &error), NEAP_ATTRIBUTE,
-              "out of range");
+    NEAP_ATTRIBUTE, "out of range");
+  CHECK_FAILS(
+    build("net n\ninput x f32 (2,3)\ny = Softmax(x) { axis = 9223372036854775807 }\noutputs y\n",
+          &error),
+    NEAP_ATTRIBUTE, "out of range");
+  CHECK_FAILS(
+    build("net n\ninput x f32 (2,3)\ny = Softmax(x) { axis = 4294967296 }\noutputs y\n", &error),
+    NEAP_ATTRIBUTE, "out of range");
 }
 
 TEST(declared_types_are_checked) {
-  CHECK_FAILS(build("net n\ninput x f32 (4611686018427387904,4)\ny = Relu(x)\n", &error), NEAP_DATA, "blob \"x\" would be");
-  CHECK_FAILS(build("net n\ninput x f32 (0,9223372036854775807)\ny = Relu(x)\n", &error), NEAP_DATA, "blob \"x\" would be");
+  CHECK_FAILS(build("net n\ninput x f32 (4611686018427387904,4)\ny = Relu(x)\n", &error), NEAP_DATA,
+              "blob \"x\" would be");
+  CHECK_FAILS(build("net n\ninput x f32 (0,9223372036854775807)\ny = Relu(x)\n", &error), NEAP_DATA,
+              "blob \"x\" would be");
   CHECK_FAILS(build("net n\ninput x f32 (-1)\ny = Relu(x)\n", &error), NEAP_DATA, "negative");
 }
 
@@ -146,10 +162,13 @@ TEST(gradient_gives_as_many_as_it_is_asked_for) {
   CHECK_FAILS(build("net n\ninput x f32 (2)\nparam w f32 (2)\nm = Mul(x, w)\nl = Sum(m)\n"
                     "a, b, c, d, e, f, g, h, i, j, k = Gradient(l, w)\n",
                     &error),
-              NEAP_DATA, "Gradient \"a\": expects as many outputs as blobs to differentiate by, 1, got 11");
-  CHECK_FAILS(build("net n\nparam v f32 ()\nparam w f32 ()\nl = Mul(v, w)\na = Gradient(l, v, w)\n", &error), NEAP_DATA,
-              "by, 2, got 1");
-  CHECK_OK(build("net n\nparam v f32 ()\nparam w f32 ()\nl = Mul(v, w)\na, b = Gradient(l, v, w)\n", &error));
+              NEAP_DATA,
+              "Gradient \"a\": expects as many outputs as blobs to differentiate by, 1, got 11");
+  CHECK_FAILS(
+    build("net n\nparam v f32 ()\nparam w f32 ()\nl = Mul(v, w)\na = Gradient(l, v, w)\n", &error),
+    NEAP_DATA, "by, 2, got 1");
+  CHECK_OK(build("net n\nparam v f32 ()\nparam w f32 ()\nl = Mul(v, w)\na, b = Gradient(l, v, w)\n",
+                 &error));
 }
 
 /* Each level names the one below four times. */
@@ -188,21 +207,24 @@ TEST(nets_are_counted_before_they_are_built) {
   CHECK_OK(build_nested(2, true, &bytes, &error));
   CHECK_FAILS(build_nested(8, false, &bytes, &error), NEAP_DATA, "If \"");
   CHECK(bytes < 1 << 20);
-  CHECK_FAILS(build_nested(24, false, &bytes, &error), NEAP_DATA, "more than 262144 ops or 16384 subnets");
+  CHECK_FAILS(build_nested(24, false, &bytes, &error), NEAP_DATA,
+              "more than 262144 ops or 16384 subnets");
   CHECK(bytes < 1 << 20);
 }
 
 TEST(a_backward_has_the_same_ceiling) {
   int64_t bytes;
   CHECK_OK(build_nested(6, false, &bytes, &error));
-  CHECK_FAILS(build_nested(6, true, &bytes, &error), NEAP_GRAPH, "backward pass and subnets included");
+  CHECK_FAILS(build_nested(6, true, &bytes, &error), NEAP_GRAPH,
+              "backward pass and subnets included");
   CHECK(bytes < (int64_t)1 << 29);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(sums_and_products_stop_at_too_large), T(aligning_does_not_wrap), T(a_type_is_checked_in_one_place),
-             T(bytes_of_a_layout_saturate), T(blocks_of_a_layout_are_1_to_255), T(axes_are_not_cut_to_32_bits),
-             T(what_infer_gives_is_checked), T(declared_types_are_checked), T(values_have_a_ceiling_together),
-             T(gradient_gives_as_many_as_it_is_asked_for), T(nets_are_counted_before_they_are_built),
-             T(a_backward_has_the_same_ceiling));
+  return RUN(argc, argv, T(sums_and_products_stop_at_too_large), T(aligning_does_not_wrap),
+             T(a_type_is_checked_in_one_place), T(bytes_of_a_layout_saturate),
+             T(blocks_of_a_layout_are_1_to_255), T(axes_are_not_cut_to_32_bits),
+             T(what_infer_gives_is_checked), T(declared_types_are_checked),
+             T(values_have_a_ceiling_together), T(gradient_gives_as_many_as_it_is_asked_for),
+             T(nets_are_counted_before_they_are_built), T(a_backward_has_the_same_ceiling));
 }

@@ -1,5 +1,6 @@
-/* test_store.c: what must hold of the database: a file opens whatever state it is in, or says what is lost; plans and runs
- * come back as they went in; two users of one file do not harm each other; questions get answers in names. */
+/* test_store.c: what must hold of the database: a file opens whatever state it is in, or says what
+ * is lost; plans and runs come back as they went in; two users of one file do not harm each other;
+ * questions get answers in names. */
 #include "check.h"
 
 #include "store/store_int.h"
@@ -22,7 +23,8 @@ static const char *temp_path(const char *name) {
 static neap_store *opened(const char *path) {
   neap_store *store = NULL;
   neap_error error = {0};
-  if (neap_store_open(path, &store, &error) != NEAP_OK) printf("  open: %s\n", error.message), check_failures++;
+  if (neap_store_open(path, &store, &error) != NEAP_OK)
+    printf("  open: %s\n", error.message), check_failures++;
   return store;
 }
 
@@ -54,7 +56,7 @@ static bool count_row(void *context, int n, const neap_sql_value *value) {
   return true;
 }
 
-/* ---- a plan by hand: x -> Relu -> a -> Relu (in place) -> b -> Relu -> c, with c on bytes of x's copy ---------------------- */
+/* ---- a plan by hand: x -> Relu -> a -> Relu (in place) -> b -> Relu -> c, c on x's copy ------ */
 
 typedef struct fixture {
   neap_graph graph;
@@ -68,7 +70,9 @@ typedef struct fixture {
 } fixture;
 
 static void make_fixture(fixture *f) {
-  static const char *const op_name[] = {"block1/relu_1", "block1/act", "relu_1"}, *const scope[] = {"block1", "block1", ""};
+  static const char *const op_name[] = {"block1/relu_1", "block1/act", "relu_1"}, *const scope[] = {
+                                                                                    "block1",
+                                                                                    "block1", ""};
   static const char *const value_name[] = {"x", "a", "b", "c"};
   memset(f, 0, sizeof *f);
   for (int i = 0; i < 3; i++) {
@@ -107,7 +111,8 @@ static void make_fixture(fixture *f) {
   f->place[2].storage = f->place[2].partner = 1; /* b over a */
   f->place[2].reason = NEAP_REASON_IN_PLACE;
   f->place[3].offset = 64;
-  f->graph = (neap_graph){.name = "tiny", .n_node = 3, .n_value = 4, .node = f->node, .value = f->value};
+  f->graph =
+    (neap_graph){.name = "tiny", .n_node = 3, .n_value = 4, .node = f->node, .value = f->value};
   f->plan = (neap_plan){.policy = NEAP_POLICY_OFFSET,
                         .n_node = 3,
                         .n_value = 4,
@@ -148,7 +153,7 @@ static int64_t add_plan(neap_store *store, const char *net_name, const char *key
   return id;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   const char *path = temp_path("deep/er/new.db");
@@ -159,7 +164,10 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   CHECK_EQ(ask(store, "PRAGMA user_version"), 3);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"), 10);
+  CHECK_EQ(
+    ask(store,
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
+    10);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 7);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_store_close(store);
@@ -177,12 +185,12 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   const char *first = neap_embedded_find("db/migrations/0001_plan.sql", NULL);
   CHECK(first != NULL);
   CHECK_EQ(sqlite3_exec(db, first, NULL, NULL, NULL), SQLITE_OK);
-  CHECK_EQ(
-    sqlite3_exec(db,
-                 "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 't', 0); CREATE VIEW v_gone AS SELECT 1; PRAGMA user_version = 1;"
-                 "PRAGMA application_id = 0x4e454150",
-                 NULL, NULL, NULL),
-    SQLITE_OK);
+  CHECK_EQ(sqlite3_exec(db,
+                        "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 't', 0); CREATE VIEW v_gone "
+                        "AS SELECT 1; PRAGMA user_version = 1;"
+                        "PRAGMA application_id = 0x4e454150",
+                        NULL, NULL, NULL),
+           SQLITE_OK);
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
@@ -206,7 +214,8 @@ TEST(newer_foreign_and_damaged_files_are_refused_in_words) {
   CHECK_EQ(sqlite3_exec(store->db, "PRAGMA user_version = 99", NULL, NULL, NULL), SQLITE_OK);
   neap_store_close(store);
   store = NULL;
-  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB, "has schema 99, made by a newer Neap");
+  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB,
+              "has schema 99, made by a newer Neap");
   path = temp_path("foreign.db");
   sqlite3 *db;
   sqlite3_open(path, &db);
@@ -217,7 +226,8 @@ TEST(newer_foreign_and_damaged_files_are_refused_in_words) {
   char junk[5000];
   memset(junk, 'j', sizeof junk);
   write_file(path, junk, sizeof junk);
-  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB, "plans and runs are neither found nor stored");
+  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB,
+              "plans and runs are neither found nor stored");
   CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB, "is damaged, or is no database");
   CHECK_FAILS(neap_store_open("/proc/nowhere/neap.db", &store, &error), NEAP_DB, "can't be opened");
   CHECK_FAILS(neap_store_open("/tmp", &store, &error), NEAP_DB, "can't be");
@@ -225,7 +235,8 @@ TEST(newer_foreign_and_damaged_files_are_refused_in_words) {
   CHECK(store == NULL);
 }
 
-/* Every cut and many flips of a good file: an error in words, or a store that answers or says why not. */
+/* Every cut and many flips of a good file: an error in words, or a store that answers or says why
+ * not. */
 TEST(cut_and_flipped_files_never_crash) {
   const char *path = temp_path("whole.db");
   neap_store *store = opened(path);
@@ -286,7 +297,8 @@ TEST(a_lock_of_another_process_is_waited_for_then_told) {
   int64_t id = 5;
   CHECK_FAILS(neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error), NEAP_DB,
               "the plan of net \"tiny\" is not stored: database");
-  CHECK_FAILS(neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error), NEAP_DB, "is locked by another process");
+  CHECK_FAILS(neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error), NEAP_DB,
+              "is locked by another process");
   CHECK_EQ(id, 5);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 0); /* readers go on */
   CHECK_EQ(sqlite3_exec(other, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
@@ -300,7 +312,8 @@ TEST(a_full_disk_loses_the_plan_whole) {
   const char *path = temp_path("full.db");
   neap_store *store = opened(path);
   char limit[64];
-  snprintf(limit, sizeof limit, "PRAGMA max_page_count = %d", (int)ask(store, "PRAGMA page_count") + 2);
+  snprintf(limit, sizeof limit, "PRAGMA max_page_count = %d",
+           (int)ask(store, "PRAGMA page_count") + 2);
   CHECK_EQ(sqlite3_exec(store->db, limit, NULL, NULL, NULL), SQLITE_OK);
   fixture f;
   make_fixture(&f);
@@ -310,7 +323,8 @@ TEST(a_full_disk_loses_the_plan_whole) {
   neap_store_plan row = row_for("tiny", "k1");
   row.plan_text = large;
   int64_t id = 5;
-  CHECK_FAILS(neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error), NEAP_DB, "is not stored: no room for database");
+  CHECK_FAILS(neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error), NEAP_DB,
+              "is not stored: no room for database");
   CHECK_EQ(id, 5);
   CHECK_EQ(ask(store, "SELECT count(*) FROM net"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_op"), 0);
@@ -339,7 +353,8 @@ TEST(a_file_that_can_only_be_read_is_read) {
     CHECK_FAILS(neap_store_touch_plan(store, id, &error), NEAP_DB, "can only be read");
     neap_store_run run = {.plan_id = id};
     int64_t run_id;
-    CHECK_FAILS(neap_store_add_run(store, &run, &run_id, &error), NEAP_DB, "this run is not stored: database");
+    CHECK_FAILS(neap_store_add_run(store, &run, &run_id, &error), NEAP_DB,
+                "this run is not stored: database");
     neap_store_close(store);
   }
   if (seteuid(0) != 0) check_failures++;
@@ -358,27 +373,32 @@ TEST(the_path_follows_the_environment) {
   CHECK(strcmp(neap_store_default_path(), "/home/a/.local/share/neap/neap.db") == 0);
 }
 
-/* ---- plans and runs ---------------------------------------------------------------------------------------------------------- */
+/* ---- plans and runs -------------------------------------------------------------------------- */
 
 TEST(a_plan_is_found_by_key_and_text) {
   neap_store *store = opened(temp_path("find.db"));
   int64_t id = add_plan(store, "tiny", "k1"), found = -1;
   bool same = false;
   const char *choices, *text;
-  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "tiny", "net tiny", &found, &same, &choices, &text, &error));
+  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "tiny", "net tiny", &found, &same,
+                                &choices, &text, &error));
   CHECK_EQ(found, id);
   CHECK(same && strcmp(choices, "ref ref ref") == 0 && strcmp(text, "the plan") == 0);
-  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "other", "net other", &found, &same, &choices, &text, &error));
+  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "other", "net other", &found, &same,
+                                &choices, &text, &error));
   CHECK_EQ(found, id);
   CHECK(!same);
-  CHECK_OK(neap_store_find_plan(store, "k1", "another text", "tiny", "net tiny", &found, &same, &choices, &text, &error));
+  CHECK_OK(neap_store_find_plan(store, "k1", "another text", "tiny", "net tiny", &found, &same,
+                                &choices, &text, &error));
   CHECK(found == 0 && choices == NULL && text == NULL);
-  CHECK_OK(neap_store_find_plan(store, "k2", "canonical", "tiny", "net tiny", &found, &same, &choices, &text, &error));
+  CHECK_OK(neap_store_find_plan(store, "k2", "canonical", "tiny", "net tiny", &found, &same,
+                                &choices, &text, &error));
   CHECK_EQ(found, 0);
   CHECK_EQ(add_plan(store, "tiny", "k1"), id); /* stored once */
   int64_t second = add_plan(store, "other", "k1");
   CHECK(second != id);
-  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "tiny", "net tiny", &found, &same, &choices, &text, &error));
+  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "tiny", "net tiny", &found, &same,
+                                &choices, &text, &error));
   CHECK(found == id && same);
   CHECK_OK(neap_store_touch_plan(store, id, &error));
   CHECK_EQ(ask(store, "SELECT n_hit FROM plan ORDER BY plan_id"), 1);
@@ -391,11 +411,14 @@ TEST(rows_carry_names_layers_lines_and_count_from_one) {
   neap_store *store = opened(temp_path("rows.db"));
   add_plan(store, "tiny", "k1");
   CHECK_EQ(ask(store, "SELECT group_concat(step) = '1,2,3' FROM plan_op"), 1);
-  /* relu_1 says nothing that its scope does not; act was named by the user; at the top a name is all there is. */
-  CHECK(strcmp(ask_text(store, "SELECT group_concat(layer, ' ') FROM plan_op"), "block1 block1/act relu_1") == 0);
+  /* relu_1 says nothing that its scope does not; act was named by the user; at the top a name is
+   * all there is. */
+  CHECK(strcmp(ask_text(store, "SELECT group_concat(layer, ' ') FROM plan_op"),
+               "block1 block1/act relu_1") == 0);
   CHECK(strcmp(ask_text(store, "SELECT line FROM plan_op WHERE step = 1"), "net.lua:3") == 0);
   CHECK(strcmp(ask_text(store, "SELECT line FROM plan_op WHERE step = 2"), "(null)") == 0);
-  CHECK(strcmp(ask_text(store, "SELECT kernel || ' ' || phase FROM plan_op WHERE step = 2"), "ref forward") == 0);
+  CHECK(strcmp(ask_text(store, "SELECT kernel || ' ' || phase FROM plan_op WHERE step = 2"),
+               "ref forward") == 0);
   CHECK_EQ(ask(store, "SELECT live_bytes FROM plan_op WHERE step = 2"), 192);
   CHECK_EQ(ask(store, "SELECT total_bytes FROM plan"), 256);
   CHECK_EQ(ask(store, "SELECT peak_step FROM plan"), 2);
@@ -403,7 +426,9 @@ TEST(rows_carry_names_layers_lines_and_count_from_one) {
   CHECK_EQ(ask(store, "SELECT storage_no FROM plan_value WHERE blob = 'b'"), 2);
   CHECK(strcmp(ask_text(store, "SELECT reason FROM plan_value WHERE blob = 'b'"), "in_place") == 0);
   CHECK(strstr(ask_text(store, "SELECT detail FROM plan_value WHERE blob = 'b'"), ": a") != NULL);
-  CHECK(strcmp(ask_text(store, "SELECT layer || ' ' || region || ' ' || role || ' ' || shape FROM plan_value WHERE blob = 'x'"),
+  CHECK(strcmp(ask_text(store,
+                        "SELECT layer || ' ' || region || ' ' || role || ' ' || shape FROM "
+                        "plan_value WHERE blob = 'x'"),
                "block1 io input (16)") == 0);
   CHECK_EQ(ask(store, "SELECT first_step * 10 + last_step FROM plan_value WHERE blob = 'b'"), 23);
   neap_store_close(store);
@@ -416,8 +441,10 @@ TEST(views_answer_their_questions) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM v_plan WHERE newest"), 1);
   CHECK_EQ(ask(store, "SELECT gap_bytes = 0 AND saved = 0.25 FROM v_plan WHERE newest"), 1);
   CHECK_EQ(ask(store, "SELECT count(*) FROM v_peak WHERE net = 'tiny' AND newest"), 1);
-  CHECK(strcmp(ask_text(store, "SELECT op || ' ' || bytes FROM v_peak WHERE newest"), "block1/act 64") == 0);
-  CHECK(strcmp(ask_text(store, "SELECT same_storage FROM v_blob_life WHERE newest AND blob = 'a'"), "b") == 0);
+  CHECK(strcmp(ask_text(store, "SELECT op || ' ' || bytes FROM v_peak WHERE newest"),
+               "block1/act 64") == 0);
+  CHECK(strcmp(ask_text(store, "SELECT same_storage FROM v_blob_life WHERE newest AND blob = 'a'"),
+               "b") == 0);
   CHECK(strcmp(ask_text(store, "SELECT why FROM v_reuse WHERE newest AND a = 'a'"),
                "in_place: overwrites an input that is read for the "
                "last time here: a") == 0);
@@ -441,7 +468,8 @@ TEST(canned_queries_run) {
   CHECK(n_query >= 6);
   neap_sql_value blob = {.name = ":blob", .type = NEAP_SQL_TEXT, .text = "b", .n_text = 1};
   char answer[512] = "";
-  CHECK_OK(neap_store_query(store, neap_embedded_find("db/queries/who_shares.sql", NULL), 1, &blob, take_text, answer, &error));
+  CHECK_OK(neap_store_query(store, neap_embedded_find("db/queries/who_shares.sql", NULL), 1, &blob,
+                            take_text, answer, &error));
   CHECK(strcmp(answer, "tiny") == 0);
   neap_store_close(store);
 }
@@ -474,13 +502,17 @@ TEST(runs_ops_and_metrics_are_stored) {
                              {.step = 1, .n_call = 10, .min_ns = 1, .median_ns = 1},
                              {.step = 2, .n_call = 10, .min_ns = 4, .median_ns = 4}};
   CHECK_OK(neap_store_add_run_ops(store, second, 3, op, &error));
-  CHECK(strcmp(ask_text(store, "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE newest ORDER BY step"),
+  CHECK(strcmp(ask_text(store,
+                        "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE "
+                        "newest ORDER BY step"),
                "block1/relu_1 37.5 8.0") == 0);
-  CHECK_FAILS(neap_store_add_run_ops(store, second, 3, op, &error), NEAP_DB, "the times of this run's ops are not stored");
+  CHECK_FAILS(neap_store_add_run_ops(store, second, 3, op, &error), NEAP_DB,
+              "the times of this run's ops are not stored");
   CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.5, &error));
   CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.25, &error));
   CHECK_EQ(ask(store, "SELECT value = 0.25 AND count(*) = 1 FROM run_metric"), 1);
-  CHECK_FAILS(neap_store_add_metric(store, run_id, "loss", 2, (double)NAN, &error), NEAP_DB, "not a number at step 2");
+  CHECK_FAILS(neap_store_add_metric(store, run_id, "loss", 2, (double)NAN, &error), NEAP_DB,
+              "not a number at step 2");
   run.plan_id = 777;
   CHECK_FAILS(neap_store_add_run(store, &run, &second, &error), NEAP_DB, "FOREIGN KEY");
   run.plan_id = plan_id;
@@ -490,11 +522,12 @@ TEST(runs_ops_and_metrics_are_stored) {
   neap_store_close(store);
 }
 
-/* ---- questions and care ------------------------------------------------------------------------------------------------------ */
+/* ---- questions and care ---------------------------------------------------------------------- */
 
 static bool check_types(void *context, int n, const neap_sql_value *v) {
   CHECK_EQ(n, 5);
-  CHECK(v[0].type == NEAP_SQL_INTEGER && v[0].integer == 7 && strcmp(v[0].text, "7") == 0 && strcmp(v[0].name, "a") == 0);
+  CHECK(v[0].type == NEAP_SQL_INTEGER && v[0].integer == 7 && strcmp(v[0].text, "7") == 0 &&
+        strcmp(v[0].name, "a") == 0);
   CHECK(v[1].type == NEAP_SQL_REAL && v[1].real == 1.5);
   CHECK(v[2].type == NEAP_SQL_TEXT && v[2].n_text == 3 && strcmp(v[2].text, "abc") == 0);
   CHECK(v[3].type == NEAP_SQL_NULL && v[3].text == NULL);
@@ -506,22 +539,28 @@ static bool check_types(void *context, int n, const neap_sql_value *v) {
 TEST(queries_give_typed_values_and_take_parameters) {
   neap_store *store = opened(temp_path("typed.db"));
   int n = 0;
-  CHECK_OK(
-    neap_store_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0, NULL, check_types, &n, &error));
+  CHECK_OK(neap_store_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0,
+                            NULL, check_types, &n, &error));
   CHECK_EQ(n, 1);
-  neap_sql_value param[] = {{.type = NEAP_SQL_INTEGER, .integer = 20}, {.type = NEAP_SQL_REAL, .real = 22}, {.name = ":z"}};
+  neap_sql_value param[] = {
+    {.type = NEAP_SQL_INTEGER, .integer = 20}, {.type = NEAP_SQL_REAL, .real = 22}, {.name = ":z"}};
   int64_t answer = 0;
-  CHECK_OK(neap_store_query(store, "SELECT CAST(? + ? AS INTEGER)", 2, param, take_first, &answer, &error));
+  CHECK_OK(neap_store_query(store, "SELECT CAST(? + ? AS INTEGER)", 2, param, take_first, &answer,
+                            &error));
   CHECK_EQ(answer, 42);
-  CHECK_FAILS(neap_store_query(store, "SELECT :y", 1, &param[2], take_first, &answer, &error), NEAP_DB, "no parameter \":z\"");
-  CHECK_FAILS(neap_store_query(store, "SELECT ?", 2, param, take_first, &answer, &error), NEAP_DB, "it has 1 parameters, got 2");
-  CHECK_FAILS(neap_store_query(store, "SELECT * FROM nowhere", 0, NULL, take_first, &answer, &error), NEAP_DB,
-              "no such table: nowhere");
-  CHECK_FAILS(neap_store_query(store, "SELECT 1; SELECT 2", 0, NULL, take_first, &answer, &error), NEAP_DB,
-              "one statement at a time");
-  CHECK_FAILS(neap_store_query(store, "DELETE FROM plan", 0, NULL, take_first, &answer, &error), NEAP_DB,
-              "only statements that read");
-  CHECK_FAILS(neap_store_query(store, "  -- nothing", 0, NULL, take_first, &answer, &error), NEAP_DB, "no statement");
+  CHECK_FAILS(neap_store_query(store, "SELECT :y", 1, &param[2], take_first, &answer, &error),
+              NEAP_DB, "no parameter \":z\"");
+  CHECK_FAILS(neap_store_query(store, "SELECT ?", 2, param, take_first, &answer, &error), NEAP_DB,
+              "it has 1 parameters, got 2");
+  CHECK_FAILS(
+    neap_store_query(store, "SELECT * FROM nowhere", 0, NULL, take_first, &answer, &error), NEAP_DB,
+    "no such table: nowhere");
+  CHECK_FAILS(neap_store_query(store, "SELECT 1; SELECT 2", 0, NULL, take_first, &answer, &error),
+              NEAP_DB, "one statement at a time");
+  CHECK_FAILS(neap_store_query(store, "DELETE FROM plan", 0, NULL, take_first, &answer, &error),
+              NEAP_DB, "only statements that read");
+  CHECK_FAILS(neap_store_query(store, "  -- nothing", 0, NULL, take_first, &answer, &error),
+              NEAP_DB, "no statement");
   neap_store_close(store);
 }
 
@@ -532,7 +571,9 @@ TEST(check_backup_and_prune_care_for_the_file) {
   neap_buffer report = {0};
   CHECK_OK(neap_store_check(store, &report, &error));
   CHECK(strcmp(report.text, "ok\n") == 0);
-  CHECK_EQ(sqlite3_exec(store->db, "UPDATE plan SET used_at = 1000 WHERE key <> 'k3'", NULL, NULL, NULL), SQLITE_OK);
+  CHECK_EQ(
+    sqlite3_exec(store->db, "UPDATE plan SET used_at = 1000 WHERE key <> 'k3'", NULL, NULL, NULL),
+    SQLITE_OK);
   neap_store_run row = {.plan_id = run, .status = "ok", .started_at = 4000000000, .n_thread = 1};
   int64_t run_id;
   CHECK_OK(neap_store_add_run(store, &row, &run_id, &error));
@@ -548,7 +589,8 @@ TEST(check_backup_and_prune_care_for_the_file) {
   CHECK_EQ(ask(second, "SELECT count(*) FROM plan"), 3);
   neap_store_close(second);
   /* A row without its parent is damage that only the check sees. */
-  CHECK_EQ(sqlite3_exec(store->db, "PRAGMA foreign_keys = OFF; DELETE FROM net", NULL, NULL, NULL), SQLITE_OK);
+  CHECK_EQ(sqlite3_exec(store->db, "PRAGMA foreign_keys = OFF; DELETE FROM net", NULL, NULL, NULL),
+           SQLITE_OK);
   report.n = 0;
   CHECK_FAILS(neap_store_check(store, &report, &error), NEAP_DB, "2 faults");
   CHECK(strstr(report.text, "a row of plan refers to a row of net that is not there") != NULL);
@@ -567,7 +609,8 @@ TEST(two_handles_share_a_file) {
   neap_store_close(b);
 }
 
-/* A fresh file that several processes open, migrate and write at once: each plan is there once, nobody fails. */
+/* A fresh file that several processes open, migrate and write at once: each plan is there once,
+ * nobody fails. */
 TEST(processes_may_meet_in_a_new_file) {
   enum { N_PROCESS = 4, N_PLAN = 8 };
   char path[256];
@@ -594,7 +637,8 @@ TEST(processes_may_meet_in_a_new_file) {
   neap_store *store = opened(path);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), N_PLAN);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_op"), 3 * N_PLAN);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"), 1);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"),
+           1);
   neap_store_close(store);
 }
 
@@ -611,7 +655,8 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
     fixture f;
     make_fixture(&f);
     neap_store_plan row = row_for("tiny", "k1");
-    if (status == NEAP_OK) status = neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error);
+    if (status == NEAP_OK)
+      status = neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error);
     bool failed = neap_memory_failed();
     neap_memory_fail_nth(0, false);
     neap_store_close(store);
@@ -622,15 +667,17 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
 }
 
 int main(int argc, char **argv) {
-  int failed =
-    RUN(argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it), T(an_old_file_is_migrated_and_its_views_are_renewed),
-        T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
-        T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
-        T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment), T(a_plan_is_found_by_key_and_text),
-        T(rows_carry_names_layers_lines_and_count_from_one), T(views_answer_their_questions), T(canned_queries_run),
-        T(runs_ops_and_metrics_are_stored), T(queries_give_typed_values_and_take_parameters),
-        T(check_backup_and_prune_care_for_the_file), T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),
-        T(refused_memory_is_an_error_and_leaks_nothing));
+  int failed = RUN(
+    argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it),
+    T(an_old_file_is_migrated_and_its_views_are_renewed),
+    T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
+    T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
+    T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment),
+    T(a_plan_is_found_by_key_and_text), T(rows_carry_names_layers_lines_and_count_from_one),
+    T(views_answer_their_questions), T(canned_queries_run), T(runs_ops_and_metrics_are_stored),
+    T(queries_give_typed_values_and_take_parameters), T(check_backup_and_prune_care_for_the_file),
+    T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),
+    T(refused_memory_is_an_error_and_leaks_nothing));
   char remove_all[128];
   snprintf(remove_all, sizeof remove_all, "rm -rf /tmp/neap_test_store.%d", (int)getpid());
   return system(remove_all) != 0 || failed;

@@ -1,9 +1,11 @@
-/* test_stored.c: a store whose texts somebody has changed, word by word and line by line. Whatever stands there: nothing crashes, the
- * bits are those of a run without a store, no more bytes are held than planned, and what differs is said.
+/* test_stored.c: a store whose texts somebody has changed, word by word and line by line. Whatever
+ * stands there: nothing crashes, the bits are those of a run without a store, no more bytes are
+ * held than planned, and what differs is said.
  *
- * Twice: as it is, when the digest tells; and with a digest made right again, when nothing but the kernels, the verifier and the counts
- * can. INVARIANT: what is then taken over without a word changes nothing that is computed or held.
- * `test_stored NAME` runs one test; with STORED_ALL in the environment every word gets every wrong value (minutes). */
+ * Twice: as it is, when the digest tells; and with a digest made right again, when nothing but the
+ * kernels, the verifier and the counts can. INVARIANT: what is then taken over without a word
+ * changes nothing that is computed or held. `test_stored NAME` runs one test; with STORED_ALL in
+ * the environment every word gets every wrong value (minutes). */
 #include "mlp.h"
 #include "driver/driver_int.h"
 #include "store/store_int.h"
@@ -11,99 +13,129 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- nets -------------------------------------------------------------------------------------------------------- */
+/* ---- nets ------------------------------------------------------------------------------------ */
 
 /* LeNet's shape, small; channels that fill no block. */
 static const char conv_text[] =
   "net conv\ninput x f32 (4,3,12,12)\ninput label i32 (4)\ninput lr f32 ()\n"
-  "param cw1 f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam cb1 f32 (20) = Constant { value = 0.1 }\n"
-  "param cw2 f32 (13,20,3,3) = Gaussian { std = 0.2 }\nparam fw f32 (5,117) = Gaussian { std = 0.2 }\n"
-  "c1 = Conv(x, cw1, cb1) { kernel = {3,3} }\nr1 = Relu(c1)\np1 = MaxPool(r1) { kernel = {2,2}, stride = {2,2} }\n"
+  "param cw1 f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam cb1 f32 (20) = Constant { value = 0.1 "
+  "}\n"
+  "param cw2 f32 (13,20,3,3) = Gaussian { std = 0.2 }\nparam fw f32 (5,117) = Gaussian { std = 0.2 "
+  "}\n"
+  "c1 = Conv(x, cw1, cb1) { kernel = {3,3} }\nr1 = Relu(c1)\np1 = MaxPool(r1) { kernel = {2,2}, "
+  "stride = {2,2} }\n"
   "c2 = Conv(p1, cw2) { kernel = {3,3} }\nr2 = Relu(c2)\ny = FC(r2, fw) { axis = 1 }\n"
   "loss = SoftmaxCrossEntropy(y, label)\n"
   "cw1_grad, cb1_grad, cw2_grad, fw_grad = Gradient(loss, cw1, cb1, cw2, fw)\n"
-  "cw1 = Sgd(cw1, cw1_grad, lr)\ncb1 = Sgd(cb1, cb1_grad, lr)\ncw2 = Sgd(cw2, cw2_grad, lr)\nfw = Sgd(fw, fw_grad, lr)\n"
+  "cw1 = Sgd(cw1, cw1_grad, lr)\ncb1 = Sgd(cb1, cb1_grad, lr)\ncw2 = Sgd(cw2, cw2_grad, lr)\nfw = "
+  "Sgd(fw, fw_grad, lr)\n"
   "outputs loss\n";
 
 /* Inference: packed weights are constants. */
 static const char infer_text[] =
   "net infer\ninput x f32 (2,16,10,10)\nparam w1 f32 (32,16,3,3) = Gaussian { std = 0.1 }\n"
-  "param w2 f32 (32,32,3,3) = Gaussian { std = 0.1 }\nparam fw f32 (5,1152) = Gaussian { std = 0.1 }\n"
-  "a = Conv(x, w1) { kernel = {3,3} }\nb = Relu(a)\nc = Conv(b, w2) { kernel = {3,3} }\nd = Relu(c)\n"
+  "param w2 f32 (32,32,3,3) = Gaussian { std = 0.1 }\nparam fw f32 (5,1152) = Gaussian { std = 0.1 "
+  "}\n"
+  "a = Conv(x, w1) { kernel = {3,3} }\nb = Relu(a)\nc = Conv(b, w2) { kernel = {3,3} }\nd = "
+  "Relu(c)\n"
   "y = FC(d, fw) { axis = 1 }\ns = Softmax(y)\noutputs s\n";
 
 static const char lstm_text[] =
-  "net lstm\ninput x i64 (4,6)\ninput label i64 (24)\ninput lr f32 ()\nparam e f32 (5,8) = Gaussian { std = 1 }\n"
+  "net lstm\ninput x i64 (4,6)\ninput label i64 (24)\ninput lr f32 ()\nparam e f32 (5,8) = "
+  "Gaussian { std = 1 }\n"
   "param wi f32 (32,8) = Gaussian { std = 0.3 }\nparam ws f32 (32,8) = Gaussian { std = 0.3 }\n"
-  "param b f32 (32) = Constant { value = 0.1 }\nparam fw f32 (5,8) = Gaussian { std = 0.3 }\nstate m f32 (5,8) = Constant { "
+  "param b f32 (32) = Constant { value = 0.1 }\nparam fw f32 (5,8) = Gaussian { std = 0.3 }\nstate "
+  "m f32 (5,8) = Constant { "
   "value = 0 }\n"
-  "t = Permute(x) { axes = {1,0} }\nv = Embedding(t, e)\nh, h2, h3 = LSTM(v, wi, ws, b)\nflat = Reshape(h) { shape = {24,8} }\n"
+  "t = Permute(x) { axes = {1,0} }\nv = Embedding(t, e)\nh, h2, h3 = LSTM(v, wi, ws, b)\nflat = "
+  "Reshape(h) { shape = {24,8} }\n"
   "y = FC(flat, fw)\nloss = SoftmaxCrossEntropy(y, label)\n"
   "e_grad, wi_grad, ws_grad, b_grad, fw_grad = Gradient(loss, e, wi, ws, b, fw)\n"
-  "e = Sgd(e, e_grad, lr)\nwi = Sgd(wi, wi_grad, lr)\nws = Sgd(ws, ws_grad, lr)\nb = Sgd(b, b_grad, lr)\n"
+  "e = Sgd(e, e_grad, lr)\nwi = Sgd(wi, wi_grad, lr)\nws = Sgd(ws, ws_grad, lr)\nb = Sgd(b, "
+  "b_grad, lr)\n"
   "fw, m = Sgd(fw, fw_grad, lr, m) { momentum = 0.9 }\noutputs loss\n";
 
 static const char gpt_text[] =
-  "net gpt\ninput x i64 (2,8)\ninput label i64 (2,8)\ninput lr f32 ()\nparam e f32 (5,16) = Gaussian { std = 0.5 }\n"
+  "net gpt\ninput x i64 (2,8)\ninput label i64 (2,8)\ninput lr f32 ()\nparam e f32 (5,16) = "
+  "Gaussian { std = 0.5 }\n"
   "param pos f32 (8,16) = Gaussian { std = 0.5 }\nparam g f32 (16) = Constant { value = 1 }\n"
   "param h f32 (16) = Constant { value = 0 }\nparam wq f32 (48,16) = Gaussian { std = 0.3 }\n"
   "param wo f32 (16,16) = Gaussian { std = 0.3 }\nparam w1 f32 (64,16) = Gaussian { std = 0.3 }\n"
   "param w2 f32 (16,64) = Gaussian { std = 0.3 }\nparam fw f32 (5,16) = Gaussian { std = 0.3 }\n"
   "v = Embedding(x, e)\na = Add(v, pos)\nn1 = LayerNorm(a, g, h)\nqkv = FC(n1, wq) { axis = 2 }\n"
-  "q, k, u = Split(qkv) { axis = 2 }\natt = Attention(q, k, u) { heads = 2, causal = true }\no = FC(att, wo) { axis = 2 }\n"
-  "r = Add(a, o)\nn2 = LayerNorm(r, g, h)\nm1 = FC(n2, w1) { axis = 2 }\nm2 = Gelu(m1)\nd = Dropout(m2) { rate = 0.2 }\n"
-  "m3 = FC(d, w2) { axis = 2 }\ns = Add(r, m3)\ny = FC(s, fw) { axis = 2 }\nloss = SoftmaxCrossEntropy(y, label)\n"
+  "q, k, u = Split(qkv) { axis = 2 }\natt = Attention(q, k, u) { heads = 2, causal = true }\no = "
+  "FC(att, wo) { axis = 2 }\n"
+  "r = Add(a, o)\nn2 = LayerNorm(r, g, h)\nm1 = FC(n2, w1) { axis = 2 }\nm2 = Gelu(m1)\nd = "
+  "Dropout(m2) { rate = 0.2 }\n"
+  "m3 = FC(d, w2) { axis = 2 }\ns = Add(r, m3)\ny = FC(s, fw) { axis = 2 }\nloss = "
+  "SoftmaxCrossEntropy(y, label)\n"
   "e_grad, g_grad, wq_grad, wo_grad, w1_grad, fw_grad = Gradient(loss, e, g, wq, wo, w1, fw)\n"
-  "e = Sgd(e, e_grad, lr)\ng = Sgd(g, g_grad, lr)\nwq = Sgd(wq, wq_grad, lr)\nwo = Sgd(wo, wo_grad, lr)\n"
+  "e = Sgd(e, e_grad, lr)\ng = Sgd(g, g_grad, lr)\nwq = Sgd(wq, wq_grad, lr)\nwo = Sgd(wo, "
+  "wo_grad, lr)\n"
   "w1 = Sgd(w1, w1_grad, lr)\nfw = Sgd(fw, fw_grad, lr)\noutputs loss\n";
 
 /* A loop with a gradient, and a branch: plans within plans. */
 static const char loop_text[] =
-  "net loop\ninput x f32 (4,6)\ninput yes bool ()\ninput lr f32 ()\nparam w f32 (6,6) = Gaussian { std = 0.3 }\n"
+  "net loop\ninput x f32 (4,6)\ninput yes bool ()\ninput lr f32 ()\nparam w f32 (6,6) = Gaussian { "
+  "std = 0.3 }\n"
   "state half f32 () = Constant { value = 0.5 }\nstate limit f32 () = Constant { value = 1 }\n"
   "state zero f32 () = Constant { value = 0 }\n"
-  "subnet cond\n  input i\n  input p\n  more = Lt(i, limit)\n  takes i, p, limit, half, w\n  gives more\nend\n"
-  "subnet body\n  input i\n  input p\n  i2 = Add(i, half)\n  a = FC(p, w)\n  q = Tanh(a)\n  takes i, p, limit, half, w\n  gives "
+  "subnet cond\n  input i\n  input p\n  more = Lt(i, limit)\n  takes i, p, limit, half, w\n  gives "
+  "more\nend\n"
+  "subnet body\n  input i\n  input p\n  i2 = Add(i, half)\n  a = FC(p, w)\n  q = Tanh(a)\n  takes "
+  "i, p, limit, half, w\n  gives "
   "i2, q\nend\n"
-  "i3, h = While(zero, x, limit, half, w) { cond_net = cond, body_net = body, n_state = 2, max = 3 }\n"
+  "i3, h = While(zero, x, limit, half, w) { cond_net = cond, body_net = body, n_state = 2, max = 3 "
+  "}\n"
   "subnet one\n  b = Tanh(h)\n  c = Mul(b, b)\n  takes h\n  gives c\nend\n"
   "subnet two\n  b = Relu(h)\n  takes h\n  gives b\nend\n"
-  "c = If(yes, h) { then_net = one, else_net = two }\nloss = Sum(c)\nw_grad = Gradient(loss, w)\nw = Sgd(w, w_grad, lr)\noutputs "
+  "c = If(yes, h) { then_net = one, else_net = two }\nloss = Sum(c)\nw_grad = Gradient(loss, w)\nw "
+  "= Sgd(w, w_grad, lr)\noutputs "
   "loss\n";
 
 /* Convolution in one bank, the rest of the step in another and in main. */
 static const char bank_text[] =
   "net banks\ninput x f32 (4,3,12,12)\ninput label i32 (4)\ninput lr f32 ()\n"
-  "param cw f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam fw f32 (5,500) = Gaussian { std = 0.2 }\n"
-  "c = Conv(x, cw) { kernel = {3,3} }\nr = Relu(c)\np = MaxPool(r) { kernel = {2,2}, stride = {2,2} } on fast\n"
+  "param cw f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam fw f32 (5,500) = Gaussian { std = 0.2 "
+  "}\n"
+  "c = Conv(x, cw) { kernel = {3,3} }\nr = Relu(c)\np = MaxPool(r) { kernel = {2,2}, stride = "
+  "{2,2} } on fast\n"
   "t = Tanh(p)\ny = FC(t, fw) { axis = 1 }\nloss = SoftmaxCrossEntropy(y, label)\n"
-  "cw_grad, fw_grad = Gradient(loss, cw, fw)\ncw = Sgd(cw, cw_grad, lr)\nfw = Sgd(fw, fw_grad, lr)\n"
+  "cw_grad, fw_grad = Gradient(loss, cw, fw)\ncw = Sgd(cw, cw_grad, lr)\nfw = Sgd(fw, fw_grad, "
+  "lr)\n"
   "outputs loss\nbank fast t, cw\nbank huge fw, r\n";
 
 /* Layers of a chain: one that folds, one that draws, one of products. */
 static const char *const chain_text[] = {
-  "net one\ninput x f32 (4,3,8,8)\nparam w f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam g f32 (20) = Constant { value = 1 }\n"
+  "net one\ninput x f32 (4,3,8,8)\nparam w f32 (20,3,3,3) = Gaussian { std = 0.2 }\nparam g f32 "
+  "(20) = Constant { value = 1 }\n"
   "param b f32 (20) = Constant\nstate m f32 (20) = Constant\nh = Conv(x, w) { kernel = {3,3} }\n"
-  "n, mean, var = BatchNorm(h, g, b) { training = true }\nm = RunningAverage(m, mean)\nstate v f32 (20) = Constant\n"
+  "n, mean, var = BatchNorm(h, g, b) { training = true }\nm = RunningAverage(m, mean)\nstate v f32 "
+  "(20) = Constant\n"
   "v = RunningAverage(v, var)\ny = Relu(n)\noutputs y\n",
   "net two\ninput x f32 (4,20,6,6)\nd = Dropout(x) { rate = 0.5, training = true }\n"
   "y = MaxPool(d) { kernel = {2,2}, stride = {2,2} }\noutputs y\n",
-  "net three\ninput x f32 (4,20,3,3)\nparam fw f32 (5,180) = Xavier\nt = Tanh(x)\ny = FC(t, fw) { axis = 1 }\noutputs y\n"};
+  "net three\ninput x f32 (4,20,3,3)\nparam fw f32 (5,180) = Xavier\nt = Tanh(x)\ny = FC(t, fw) { "
+  "axis = 1 }\noutputs y\n"};
 
 /* Deep and narrow: what a budget repeats, or evicts. */
 static void deep_text(neap_buffer *out) {
   neap_buffer_add(out, "net deep\ninput h0 f32 (64,16)\ninput lr f32 ()\n");
-  for (int i = 0; i < 6; i++) neap_buffer_add(out, "param w%d f32 (16,16) = Gaussian { std = 0.3 }\n", i);
-  for (int i = 0; i < 6; i++) neap_buffer_add(out, "f%d = FC(h%d, w%d)\nh%d = Tanh(f%d)\n", i, i, i, i + 1, i);
-  neap_buffer_add(
-    out, "loss = Mean(h6)\nw0_grad, w1_grad, w2_grad, w3_grad, w4_grad, w5_grad = Gradient(loss, w0, w1, w2, w3, w4, w5)\n");
+  for (int i = 0; i < 6; i++)
+    neap_buffer_add(out, "param w%d f32 (16,16) = Gaussian { std = 0.3 }\n", i);
+  for (int i = 0; i < 6; i++)
+    neap_buffer_add(out, "f%d = FC(h%d, w%d)\nh%d = Tanh(f%d)\n", i, i, i, i + 1, i);
+  neap_buffer_add(out,
+                  "loss = Mean(h6)\nw0_grad, w1_grad, w2_grad, w3_grad, w4_grad, w5_grad = "
+                  "Gradient(loss, w0, w1, w2, w3, w4, w5)\n");
   for (int i = 0; i < 6; i++) neap_buffer_add(out, "w%d = Sgd(w%d, w%d_grad, lr)\n", i, i, i);
   neap_buffer_add(out, "outputs loss\n");
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running --------------------------------------------------------------------------------- */
 
-/* Ways to programs. All that a store gives comes by one door (stored.c); here it is tried from every side of the house. */
+/* Ways to programs. All that a store gives comes by one door (stored.c); here it is tried from
+ * every side of the house. */
 typedef enum kind {
   SESSION, /* one program of the net */
   RANGE,   /* its batch, and a smaller one in its memory */
@@ -120,7 +152,8 @@ typedef struct texts {
 enum { N_STEP = 2, MOST_LAYERS = 3, MOST_ROWS = 16 };
 
 typedef struct subject {
-  const char *text, *layer[MOST_LAYERS]; /* layer: of a chain, above the first one, which is `text` */
+  /* layer: of a chain, above the first one, which is `text` */
+  const char *text, *layer[MOST_LAYERS];
   kind kind;
   neap_compile_options options;
   int n_net;
@@ -133,15 +166,20 @@ typedef struct subject {
   int n_tampered, n_taken;
 } subject;
 
-static neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *type, int salt, neap_error *error) {
+static neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *type,
+                                int salt, neap_error *error) {
   neap_tensor t;
   NEAP_TRY(neap_tensor_new(&t, type->dtype, &type->shape, error));
   for (int64_t i = 0; i < neap_tensor_elems(&t); i++) {
     uint32_t word[4];
     neap_philox(7, (uint32_t)salt, 0, (uint64_t)i, word);
-    bool whole = type->dtype == NEAP_DTYPE_I32 || type->dtype == NEAP_DTYPE_I64, one = type->dtype == NEAP_DTYPE_BOOL;
+    bool whole = type->dtype == NEAP_DTYPE_I32 || type->dtype == NEAP_DTYPE_I64,
+         one = type->dtype == NEAP_DTYPE_BOOL;
     bool rate = type->shape.n_dim == 0;
-    double value = one ? 1 : rate ? (whole ? 3 : 0.1) : whole ? (double)(word[0] % 5) : (double)neap_uniform_f32(word[0]) - 0.5;
+    double value = one     ? 1
+                   : rate  ? (whole ? 3 : 0.1)
+                   : whole ? (double)(word[0] % 5)
+                           : (double)neap_uniform_f32(word[0]) - 0.5;
     neap_element_set(t.dtype, neap_tensor_data(&t), i, value);
   }
   neap_status status = neap_workspace_feed(ws, name, &t, false, error);
@@ -149,8 +187,10 @@ static neap_status feed_numbers(neap_workspace *ws, const char *name, const neap
   return status;
 }
 
-/* Every input: integers below 5, or 1; booleans true; others small numbers. With `rows` > 0 those with the batch have so many. */
-static neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int64_t rows, neap_error *error) {
+/* Every input: integers below 5, or 1; booleans true; others small numbers. With `rows` > 0 those
+ * with the batch have so many. */
+static neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int64_t rows,
+                               neap_error *error) {
   int64_t batch = -1;
   for (int b = 0; b < neap_net_n_blobs(net); b++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b);
@@ -217,7 +257,8 @@ static neap_status try_range(trial *t, neap_error *error) {
   neap_range *range = NULL;
   neap_status status = neap_range_new(t->s->net[0], &t->options, &range, error);
   if (status == NEAP_OK) hear(t, neap_range_warning(range));
-  for (int64_t rows = 4; rows >= 3 && status == NEAP_OK && runs(t); rows--) status = try_batch(t, range, rows, error);
+  for (int64_t rows = 4; rows >= 3 && status == NEAP_OK && runs(t); rows--)
+    status = try_batch(t, range, rows, error);
   t->has_run = status == NEAP_OK && runs(t);
   neap_range_free(range);
   return status;
@@ -228,7 +269,8 @@ static neap_status try_micro(trial *t, neap_error *error) {
   const neap_micro_batch batch = {.count = -1}, held = {.count = -1, .hold = true};
   neap_status status = neap_workspace_init(t->ws, t->s->net[0], error);
   if (status == NEAP_OK) status = feed_inputs(t->ws, t->s->net[0], 0, error);
-  if (status == NEAP_OK) status = neap_micro_new(t->ws, t->s->net[0], 3, &t->options, &micro, error);
+  if (status == NEAP_OK)
+    status = neap_micro_new(t->ws, t->s->net[0], 3, &t->options, &micro, error);
   if (status == NEAP_OK) hear(t, neap_micro_warning(micro));
   t->has_run = status == NEAP_OK && runs(t);
   for (int i = 0; i < N_STEP && status == NEAP_OK && t->has_run; i++) {
@@ -247,7 +289,8 @@ static neap_status try_chain(trial *t, neap_error *error) {
   char seed[64];
   neap_chain *chain = NULL;
   snprintf(seed, sizeof seed, "%s/output_grad", neap_net_name(last));
-  neap_status status = neap_chain_new(t->ws, s->n_net, (const neap_net *const *)s->net, 4, &t->options, &chain, error);
+  neap_status status =
+    neap_chain_new(t->ws, s->n_net, (const neap_net *const *)s->net, 4, &t->options, &chain, error);
   if (status == NEAP_OK) status = feed_inputs(t->ws, s->net[0], 0, error);
   if (status == NEAP_OK) status = feed_numbers(t->ws, seed, &out, 7, error);
   if (status == NEAP_OK) status = neap_chain_forward(chain, false, error);
@@ -270,7 +313,8 @@ static neap_status try_model(trial *t, neap_error *error) {
 }
 
 /* A workspace in which the subject has run; *warning of what did it. NULL: it did not. */
-static neap_workspace *run(const subject *s, neap_store *store, bool compile_only, char warning[256]) {
+static neap_workspace *run(const subject *s, neap_store *store, bool compile_only,
+                           char warning[256]) {
   trial t = {.s = s, .options = s->options, .compile_only = compile_only};
   neap_error error = {0};
   t.options.store = store;
@@ -298,7 +342,8 @@ typedef struct comparison {
 static void compare_blob(void *context, const neap_blob_info *info) {
   comparison *c = context;
   neap_tensor tensor = {0};
-  bool fetched = neap_workspace_fetch(c->base, info->name, &tensor, NULL) == NEAP_OK; /* not a transient one, nor a scope */
+  /* not a transient one, nor a scope */
+  bool fetched = neap_workspace_fetch(c->base, info->name, &tensor, NULL) == NEAP_OK;
   neap_tensor_fini(&tensor);
   if (!fetched) return;
   c->n++;
@@ -312,19 +357,20 @@ static bool same_bits(const subject *s, neap_workspace *ws) {
   return c.same && c.n > 1;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static bool take_texts(void *context, int n, const neap_sql_value *value) {
   subject *s = context;
   if (n != 4 || s->n_row == MOST_ROWS) return false;
-  s->row[s->n_row++] =
-    (texts){strdup(strchr(value[0].text, '\n') + 1), strdup(value[1].text), strdup(value[2].text), strdup(value[3].text)};
+  s->row[s->n_row++] = (texts){strdup(strchr(value[0].text, '\n') + 1), strdup(value[1].text),
+                               strdup(value[2].text), strdup(value[3].text)};
   return true;
 }
 
 static bool read_nets(subject *s) {
   CHECK_OK(neap_net_read(s->text, &s->net[s->n_net++], &error));
-  for (int i = 0; s->layer[i] != NULL; i++) CHECK_OK(neap_net_read(s->layer[i], &s->net[s->n_net++], &error));
+  for (int i = 0; s->layer[i] != NULL; i++)
+    CHECK_OK(neap_net_read(s->layer[i], &s->net[s->n_net++], &error));
   for (int i = 0; i < s->n_net; i++)
     if (s->net[i] == NULL) return false;
   return true;
@@ -352,8 +398,9 @@ static bool open_subject(subject *s) {
   if (ws == NULL) return false;
   CHECK(warning[0] == '\0' && same_bits(s, ws));
   neap_workspace_release(ws);
-  CHECK_OK(neap_store_query(s->store, "SELECT choices, plan_text, key, key_text FROM plan ORDER BY plan_id", 0, NULL, take_texts,
-                            s, &error));
+  CHECK_OK(neap_store_query(s->store,
+                            "SELECT choices, plan_text, key, key_text FROM plan ORDER BY plan_id",
+                            0, NULL, take_texts, s, &error));
   return s->n_row > 0 && s->n_row < MOST_ROWS;
 }
 
@@ -362,17 +409,20 @@ static void close_subject(subject *s) {
   neap_store_close(s->store);
   neap_workspace_release(s->base);
   for (int i = 0; i < s->n_net; i++) neap_net_free(s->net[i]);
-  for (int i = 0; i < s->n_row; i++) free(s->row[i].choices), free(s->row[i].plan), free(s->row[i].key), free(s->row[i].key_text);
+  for (int i = 0; i < s->n_row; i++)
+    free(s->row[i].choices), free(s->row[i].plan), free(s->row[i].key), free(s->row[i].key_text);
   unlink(s->path);
   if (s->kind == MODEL) unlink(s->model);
   snprintf(other, sizeof other, "%s-wal", s->path), unlink(other);
   snprintf(other, sizeof other, "%s-shm", s->path), unlink(other);
 }
 
-/* The digest that the driver would have written: kept in step with stored.c by the untampered case of each test. */
+/* The digest that the driver would have written: kept in step with stored.c by the untampered case
+ * of each test. */
 static void forge(const subject *s, const char *choices, const char *plan, char hex[33]) {
   const char *key_text = s->row[s->at].key_text;
-  neap_hash all[] = {neap_hash_bytes(key_text, strlen(key_text)), neap_hash_words(choices, strlen(choices)),
+  neap_hash all[] = {neap_hash_bytes(key_text, strlen(key_text)),
+                     neap_hash_words(choices, strlen(choices)),
                      neap_hash_words(plan, strlen(plan))};
   neap_hash_text(neap_hash_words(all, sizeof all), hex);
 }
@@ -381,8 +431,10 @@ static void write_texts(const subject *s, const char *choices, const char *plan,
   sqlite3_stmt *stmt = NULL;
   neap_buffer whole = {0};
   neap_buffer_add(&whole, "digest %s\n%s", hex, choices);
-  CHECK_EQ(sqlite3_prepare_v2(s->store->db, "UPDATE plan SET choices = ?, plan_text = ? WHERE key = ?", -1, &stmt, NULL),
-           SQLITE_OK);
+  CHECK_EQ(
+    sqlite3_prepare_v2(s->store->db, "UPDATE plan SET choices = ?, plan_text = ? WHERE key = ?", -1,
+                       &stmt, NULL),
+    SQLITE_OK);
   sqlite3_bind_text(stmt, 1, whole.text, -1, SQLITE_TRANSIENT);
   sqlite3_bind_text(stmt, 2, plan, -1, SQLITE_TRANSIENT);
   sqlite3_bind_text(stmt, 3, s->row[s->at].key, -1, SQLITE_TRANSIENT);
@@ -392,7 +444,8 @@ static void write_texts(const subject *s, const char *choices, const char *plan,
   neap_buffer_fini(&whole);
 }
 
-/* One changed pair of texts, with the digest of the right ones, then with their own. `what` for failures. */
+/* One changed pair of texts, with the digest of the right ones, then with their own. `what` for
+ * failures. */
 static void tamper(subject *s, const char *choices, const char *plan, const char *what) {
   char hex[33], right[33], warning[256];
   const texts *row = &s->row[s->at];
@@ -416,18 +469,20 @@ static void tamper(subject *s, const char *choices, const char *plan, const char
   if (check_failures > failures) printf("  of: plan %d, %s: \"%s\"\n", s->at, what, warning);
 }
 
-/* ---- what is wrong ------------------------------------------------------------------------------------------------ */
+/* ---- what is wrong --------------------------------------------------------------------------- */
 
 static bool is_all(void) { return getenv("STORED_ALL") != NULL; }
 
 /* Wrong value k for a word; NULL: there are no more. */
 static const char *wrong_value(const char *word, int k, char room[64]) {
-  static const char *const names[] = {"ref",          "blas",    "dnnl",   "plain@0",   "abcd:16b@0", "abcd:0b@0", "acdb@0",
-                                      "opaque:1f@64", "arena",   "state",  "pool",      "name",       "none",      "offset",
-                                      "dag",          "simple",  "alias",  "in_place",  "version",    "own",       "parameters",
-                                      "stale:size",   "no_pair", "frames", "constants", "0",          "_",         "|"};
-  static const char *const numbers[] = {"0", "1", "-1", "2", "16", "64", "4096", "99999999999999999999", "2305843009213693951",
-                                        "x", ""};
+  static const char *const names[] = {
+    "ref",          "blas",    "dnnl",   "plain@0",   "abcd:16b@0", "abcd:0b@0", "acdb@0",
+    "opaque:1f@64", "arena",   "state",  "pool",      "name",       "none",      "offset",
+    "dag",          "simple",  "alias",  "in_place",  "version",    "own",       "parameters",
+    "stale:size",   "no_pair", "frames", "constants", "0",          "_",         "|"};
+  static const char *const numbers[] = {
+    "0", "1", "-1", "2", "16", "64", "4096", "99999999999999999999", "2305843009213693951",
+    "x", ""};
   char *end;
   long long number = strtoll(word, &end, 10);
   if (*end != '\0' || end == word) return k < NEAP_COUNT(names) ? names[k] : NULL;
@@ -456,15 +511,18 @@ static void tamper_words(subject *s, const char *text, int every) {
       int line = 1;
       for (const char *c = text; c < at; c++) line += *c == '\n';
       neap_buffer_add(&bad, "%.*s%s%s", (int)(at - text), text, wrong, at + length);
-      snprintf(what, sizeof what, "%s, line %d, \"%s\" for \"%s\"", is_plan ? "plan" : "choices", line, wrong, word);
-      tamper(s, is_plan ? s->row[s->at].choices : bad.text, is_plan ? bad.text : s->row[s->at].plan, what);
+      snprintf(what, sizeof what, "%s, line %d, \"%s\" for \"%s\"", is_plan ? "plan" : "choices",
+               line, wrong, word);
+      tamper(s, is_plan ? s->row[s->at].choices : bad.text, is_plan ? bad.text : s->row[s->at].plan,
+             what);
       neap_buffer_fini(&bad);
     }
     at += length + (at[length] != '\0');
   }
 }
 
-/* The lines of the text: one gone, one twice, one exchanged with the next, all from one on gone, and half a line. */
+/* The lines of the text: one gone, one twice, one exchanged with the next, all from one on gone,
+ * and half a line. */
 static void tamper_lines(subject *s, const char *text, int every) {
   bool is_plan = text == s->row[s->at].plan;
   int n = 0;
@@ -476,13 +534,16 @@ static void tamper_lines(subject *s, const char *text, int every) {
       char what[200];
       if (k < 3 || k == 3) neap_buffer_add_n(&bad, text, (size_t)(at - text));
       if (k == 1) neap_buffer_add(&bad, "%.*s%s", (int)(next - at), at, at);
-      if (k == 2) neap_buffer_add(&bad, "%.*s%.*s%s", (int)(after - next), next, (int)(next - at), at, after);
+      if (k == 2)
+        neap_buffer_add(&bad, "%.*s%.*s%s", (int)(after - next), next, (int)(next - at), at, after);
       if (k == 0) neap_buffer_add(&bad, "%s", next);
       if (k == 3) neap_buffer_add(&bad, "%s", "");
       if (k == 4) neap_buffer_add_n(&bad, text, (size_t)(at - text + (next - at) / 2));
-      snprintf(what, sizeof what, "%s, change %d of line \"%.60s\"", is_plan ? "plan" : "choices", k, at);
+      snprintf(what, sizeof what, "%s, change %d of line \"%.60s\"", is_plan ? "plan" : "choices",
+               k, at);
       if (bad.text != NULL && strcmp(bad.text, text) != 0)
-        tamper(s, is_plan ? s->row[s->at].choices : bad.text, is_plan ? bad.text : s->row[s->at].plan, what);
+        tamper(s, is_plan ? s->row[s->at].choices : bad.text,
+               is_plan ? bad.text : s->row[s->at].plan, what);
       neap_buffer_fini(&bad);
     }
   }
@@ -516,39 +577,46 @@ static void tamper_all(subject *s, int most) {
   CHECK(opened);
   for (s->at = 0; opened && s->at < s->n_row; s->at++) tamper_row(s, most / s->n_row);
   CHECK(!opened || s->n_tampered > 20);
-  if (getenv("STORED_TAKEN") != NULL) printf("  %d plans, %d changed, %d taken over\n", s->n_row, s->n_tampered, s->n_taken);
+  if (getenv("STORED_TAKEN") != NULL)
+    printf("  %d plans, %d changed, %d taken over\n", s->n_row, s->n_tampered, s->n_taken);
   close_subject(s);
 }
 
 TEST(a_net_of_convolutions_in_blocks) {
-  subject s = {.text = conv_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject s = {.text = conv_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&s, 160);
 }
 
 TEST(constants_of_inference) {
-  subject s = {.text = infer_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject s = {.text = infer_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&s, 100);
 }
 
 TEST(a_recurrent_net) {
-  subject s = {.text = lstm_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject s = {.text = lstm_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&s, 100);
 }
 
 TEST(a_transformer) {
-  subject s = {.text = gpt_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject s = {.text = gpt_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&s, 100);
 }
 
 TEST(plans_within_plans) {
-  subject s = {.text = loop_text, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject s = {.text = loop_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&s, 160);
 }
 
 TEST(side_by_side) {
-  subject s = {
-    .text = conv_text,
-    .options = {.plan = {.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG}, .n_thread = 2, .inexact = true}};
+  subject s = {.text = conv_text,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG},
+                           .n_thread = 2,
+                           .inexact = true}};
   tamper_all(&s, 100);
 }
 
@@ -577,11 +645,14 @@ TEST(plans_of_a_budget) {
   neap_buffer text = {0};
   deep_text(&text);
   for (int pool = 0; pool < 2; pool++) {
-    subject s = {.text = text.text, .options = {.plan = {.policy = pool ? NEAP_POLICY_POOL : NEAP_POLICY_OFFSET}, .n_thread = 1}};
+    subject s = {
+      .text = text.text,
+      .options = {.plan = {.policy = pool ? NEAP_POLICY_POOL : NEAP_POLICY_OFFSET}, .n_thread = 1}};
     neap_forecast f = {0};
     double work;
     take_least(&s, &f);
-    CHECK(f.plan != NULL && (pool ? f.plan->script.n_turn > 0 : neap_plan_repeated(f.graph, &work) > 0));
+    CHECK(f.plan != NULL &&
+          (pool ? f.plan->script.n_turn > 0 : neap_plan_repeated(f.graph, &work) > 0));
     neap_forecast_fini(&f);
     tamper_all(&s, 130);
   }
@@ -591,7 +662,10 @@ TEST(plans_of_a_budget) {
 /* Less scratch than the free plan's kernels take: they are of another section of the ladder. */
 TEST(plans_of_less_scratch) {
   subject s = {.text = conv_text,
-               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .inexact = true, .no_recompute = true}};
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET},
+                           .n_thread = 2,
+                           .inexact = true,
+                           .no_recompute = true}};
   neap_forecast f = {0};
   take_least(&s, &f);
   neap_forecast_fini(&f);
@@ -600,22 +674,29 @@ TEST(plans_of_less_scratch) {
 
 /* Two banks with capacities, and a blob of main; copies between them are planned. */
 TEST(plans_of_memory_banks) {
-  static const neap_bank bank[] = {{.name = "fast", .bytes = 1 << 17}, {.name = "huge", .kind = NEAP_BANK_HUGE}};
-  subject s = {.text = bank_text,
-               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .graph = {.n_bank = 2, .bank = bank}}};
+  static const neap_bank bank[] = {{.name = "fast", .bytes = 1 << 17},
+                                   {.name = "huge", .kind = NEAP_BANK_HUGE}};
+  subject s = {
+    .text = bank_text,
+    .options = {
+      .plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .graph = {.n_bank = 2, .bank = bank}}};
   tamper_all(&s, 160);
 }
 
 TEST(ranges_of_batches) {
-  subject s = {.text = conv_text, .kind = RANGE, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject s = {.text = conv_text,
+               .kind = RANGE,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&s, 120);
 }
 
 /* The net of a part, of the update, of holding a batch, of joining it. */
 TEST(micro_batches) {
-  subject s = {.text = conv_text,
-               .kind = MICRO,
-               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .accumulate = NEAP_ACCUMULATE_MEAN}};
+  subject s = {
+    .text = conv_text,
+    .kind = MICRO,
+    .options = {
+      .plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2, .accumulate = NEAP_ACCUMULATE_MEAN}};
   tamper_all(&s, 160);
   CHECK_EQ(s.n_row, 4);
 }
@@ -631,14 +712,20 @@ TEST(chains_of_layers) {
 }
 
 TEST(imported_models) {
-  subject s = {.text = infer_text, .kind = MODEL, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject s = {.text = infer_text,
+               .kind = MODEL,
+               .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&s, 100);
-  subject trained = {.text = conv_text, .kind = MODEL, .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
+  subject trained = {.text = conv_text,
+                     .kind = MODEL,
+                     .options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2}};
   tamper_all(&trained, 60);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_net_of_convolutions_in_blocks), T(constants_of_inference), T(a_recurrent_net), T(a_transformer),
-             T(plans_within_plans), T(side_by_side), T(other_policies), T(plans_of_a_budget), T(plans_of_less_scratch),
-             T(plans_of_memory_banks), T(ranges_of_batches), T(micro_batches), T(chains_of_layers), T(imported_models));
+  return RUN(argc, argv, T(a_net_of_convolutions_in_blocks), T(constants_of_inference),
+             T(a_recurrent_net), T(a_transformer), T(plans_within_plans), T(side_by_side),
+             T(other_policies), T(plans_of_a_budget), T(plans_of_less_scratch),
+             T(plans_of_memory_banks), T(ranges_of_batches), T(micro_batches), T(chains_of_layers),
+             T(imported_models));
 }

@@ -1,5 +1,6 @@
-/* The threads that help: every share is run once, by whoever is free; a late thread's share by another; callers at the same time,
- * somebody's parallel region, a child of fork. What could hang is ended by an alarm. */
+/* The threads that help: every share is run once, by whoever is free; a late thread's share by
+ * another; callers at the same time, somebody's parallel region, a child of fork. What could hang
+ * is ended by an alarm. */
 #include "check.h"
 
 #include <omp.h>
@@ -10,7 +11,9 @@
 
 enum { GIVE_UP_S = 60 };
 
-static void count_share(void *context, int share) { atomic_fetch_add((_Atomic int *)context + share, 1); }
+static void count_share(void *context, int share) {
+  atomic_fetch_add((_Atomic int *)context + share, 1);
+}
 
 TEST(each_share_is_run_once) {
   static _Atomic int count[20];
@@ -22,8 +25,8 @@ TEST(each_share_is_run_once) {
   }
 }
 
-/* Share 0 ends when all others have: the helper that has come is late with share 1 until the rest has been run by others, and with
- * one helper that is the calling thread alone. */
+/* Share 0 ends when all others have: the helper that has come is late with share 1 until the rest
+ * has been run by others, and with one helper that is the calling thread alone. */
 typedef struct late {
   pthread_t caller;
   _Atomic int n_ended, held; /* held: the share that a helper keeps to itself */
@@ -44,7 +47,8 @@ static void run_late(void *context, int share) {
 
 TEST(the_shares_of_a_late_thread_are_taken_by_others) {
   late l = {.caller = pthread_self(), .held = -1};
-  neap_team_run(2, count_share, (_Atomic int[2]){0}); /* a team of two; the next job has more shares than it has threads */
+  /* a team of two; the next job has more shares than it has threads */
+  neap_team_run(2, count_share, (_Atomic int[2]){0});
   CHECK_EQ(neap_team_prove(2), 2);
   neap_team_run(8, run_late, &l);
   CHECK_EQ(atomic_load(&l.n_ended), 8);
@@ -75,7 +79,8 @@ static void *call_often(void *context) {
   _Atomic int *bad = context;
   for (int round = 0; round < 300; round++) {
     _Atomic int met[3] = {2}, once[4] = {0};
-    if (round % 10 == 0 && (!neap_team_run_together(2, meet_often, met) || met[2] != 0)) atomic_fetch_add(bad, 1);
+    if (round % 10 == 0 && (!neap_team_run_together(2, meet_often, met) || met[2] != 0))
+      atomic_fetch_add(bad, 1);
     neap_team_run(4, count_share, once);
     for (int i = 0; i < 4; i++) atomic_fetch_add(bad, once[i] != 1);
   }
@@ -101,7 +106,9 @@ TEST(callers_without_a_team_wait_or_do_it_alone) {
   CHECK_EQ(bad, 0);
 }
 
-static void note_thread(void *context, int share) { ((pthread_t *)context)[share] = pthread_self(); }
+static void note_thread(void *context, int share) {
+  ((pthread_t *)context)[share] = pthread_self();
+}
 
 TEST(inside_a_parallel_region_shares_run_on_the_calling_thread) {
   _Atomic int n_other = 0, n_inside = 0;
@@ -149,8 +156,10 @@ TEST(a_child_of_fork_has_teams_of_its_own) {
 
 int main(int argc, char **argv) {
   alarm(GIVE_UP_S);
-  return RUN(argc, argv, T(each_share_is_run_once), T(the_shares_of_a_late_thread_are_taken_by_others),
+  return RUN(argc, argv, T(each_share_is_run_once),
+             T(the_shares_of_a_late_thread_are_taken_by_others),
              T(shares_that_wait_for_each_other_meet), T(callers_at_the_same_time_have_a_team_each),
-             T(callers_without_a_team_wait_or_do_it_alone), T(inside_a_parallel_region_shares_run_on_the_calling_thread),
+             T(callers_without_a_team_wait_or_do_it_alone),
+             T(inside_a_parallel_region_shares_run_on_the_calling_thread),
              T(inside_a_share_all_is_run_by_its_thread), T(a_child_of_fork_has_teams_of_its_own));
 }

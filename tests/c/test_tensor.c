@@ -1,10 +1,11 @@
-/* test_tensor.c: shapes, views, casts, copies and text, each against something slower and plainer. */
+/* test_tensor.c: shapes, views, casts, copies and text, each against something slower and
+ * plainer. */
 #include "check.h"
 #include "tensor/tensor.h"
 
 #include <stdlib.h>
 
-/* ---- helpers ----------------------------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static unsigned random_state = 1;
 static unsigned next_random(void) {
@@ -12,8 +13,9 @@ static unsigned next_random(void) {
   return random_state >> 8;
 }
 
-static const neap_dtype all_dtypes[] = {NEAP_DTYPE_F32, NEAP_DTYPE_F64, NEAP_DTYPE_BF16, NEAP_DTYPE_F16, NEAP_DTYPE_I8,
-                                        NEAP_DTYPE_U8,  NEAP_DTYPE_I32, NEAP_DTYPE_I64,  NEAP_DTYPE_BOOL};
+static const neap_dtype all_dtypes[] = {NEAP_DTYPE_F32, NEAP_DTYPE_F64, NEAP_DTYPE_BF16,
+                                        NEAP_DTYPE_F16, NEAP_DTYPE_I8,  NEAP_DTYPE_U8,
+                                        NEAP_DTYPE_I32, NEAP_DTYPE_I64, NEAP_DTYPE_BOOL};
 
 static neap_tensor make(neap_dtype dtype, neap_shape shape) {
   neap_tensor t = {0};
@@ -24,11 +26,13 @@ static neap_tensor make(neap_dtype dtype, neap_shape shape) {
 /* 0, 1, 2, .. in the tensor's dtype. */
 static neap_tensor count_up(neap_dtype dtype, neap_shape shape) {
   neap_tensor t = make(dtype, shape);
-  for (int64_t i = 0; i < neap_tensor_elems(&t); i++) neap_element_set_i64(dtype, neap_tensor_data(&t), i, i);
+  for (int64_t i = 0; i < neap_tensor_elems(&t); i++)
+    neap_element_set_i64(dtype, neap_tensor_data(&t), i, i);
   return t;
 }
 
-/* The element whose row-major number is `index`, found without any code under test but the strides. */
+/* The element whose row-major number is `index`, found without any code under test but the
+ * strides. */
 static double at(const neap_tensor *t, int64_t index) {
   int64_t offset = 0;
   for (int i = t->shape.n_dim - 1; i >= 0; i--) {
@@ -38,7 +42,8 @@ static double at(const neap_tensor *t, int64_t index) {
   return neap_element_get(t->dtype, neap_tensor_data(t), offset);
 }
 
-static bool text_is(const neap_tensor *t, const neap_print_options *options, const char *name, const char *expected) {
+static bool text_is(const neap_tensor *t, const neap_print_options *options, const char *name,
+                    const char *expected) {
   neap_buffer out = {0};
   neap_tensor_print(t, options, name, &out);
   bool same = strcmp(out.text, expected) == 0;
@@ -47,7 +52,7 @@ static bool text_is(const neap_tensor *t, const neap_print_options *options, con
   return same;
 }
 
-/* ---- dtype, shape, storage ----------------------------------------------------------------------------------------- */
+/* ---- dtype, shape, storage ------------------------------------------------------------------- */
 
 TEST(dtypes_have_names_and_widths) {
   static const size_t bytes[] = {4, 8, 2, 2, 1, 1, 4, 8, 1};
@@ -63,7 +68,8 @@ TEST(dtypes_have_names_and_widths) {
 
 TEST(shapes_count_without_wrapping) {
   char text[NEAP_SHAPE_TEXT];
-  neap_shape scalar = {0}, s = NEAP_SHAPE(64, 20, 24, 24), huge = NEAP_SHAPE(INT64_MAX, 2), empty = NEAP_SHAPE(INT64_MAX, 2, 0);
+  neap_shape scalar = {0}, s = NEAP_SHAPE(64, 20, 24, 24), huge = NEAP_SHAPE(INT64_MAX, 2),
+             empty = NEAP_SHAPE(INT64_MAX, 2, 0);
   CHECK_EQ(neap_shape_elems(&scalar), 1);
   CHECK_EQ(neap_shape_elems(&s), 64 * 20 * 24 * 24);
   CHECK_EQ(neap_shape_span(&s, 1, 3), 480);
@@ -74,20 +80,25 @@ TEST(shapes_count_without_wrapping) {
   CHECK_EQ(neap_type_bytes(&small), 30);
   CHECK(strcmp(neap_shape_text(&s, text), "(64,20,24,24)") == 0);
   CHECK(strcmp(neap_shape_text(&scalar, text), "()") == 0);
-  neap_shape widest = NEAP_SHAPE(INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX);
+  neap_shape widest = NEAP_SHAPE(INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX,
+                                 INT64_MAX, INT64_MAX);
   CHECK(strlen(neap_shape_text(&widest, text)) < NEAP_SHAPE_TEXT);
   neap_tensor t;
-  CHECK_FAILS(neap_tensor_new(&t, NEAP_DTYPE_F32, &huge, &error), NEAP_SHAPE, "more than the 128.0 TiB");
+  CHECK_FAILS(neap_tensor_new(&t, NEAP_DTYPE_F32, &huge, &error), NEAP_SHAPE,
+              "more than the 128.0 TiB");
   neap_shape negative = NEAP_SHAPE(2, -1);
   CHECK_FAILS(neap_tensor_new(&t, NEAP_DTYPE_F32, &negative, &error), NEAP_SHAPE, "negative");
   CHECK_FAILS(neap_tensor_new(&t, NEAP_DTYPE_NONE, &s, &error), NEAP_DTYPE, "none");
 }
 
 TEST(shapes_broadcast_as_in_numpy) {
-  neap_shape a = NEAP_SHAPE(8, 1, 6, 1), b = NEAP_SHAPE(7, 1, 5), wide = NEAP_SHAPE(8, 7, 6, 5), out;
+  neap_shape a = NEAP_SHAPE(8, 1, 6, 1), b = NEAP_SHAPE(7, 1, 5), wide = NEAP_SHAPE(8, 7, 6, 5),
+             out;
   CHECK(neap_shape_broadcast(&a, &b, &out) && neap_shape_equal(&out, &wide));
-  CHECK(neap_shape_broadcast(&a, &b, &a) && neap_shape_equal(&a, &wide)); /* out may be an operand */
-  neap_shape three = NEAP_SHAPE(3), four = NEAP_SHAPE(4), zero = NEAP_SHAPE(0), one = NEAP_SHAPE(1), scalar = {0};
+  /* out may be an operand */
+  CHECK(neap_shape_broadcast(&a, &b, &a) && neap_shape_equal(&a, &wide));
+  neap_shape three = NEAP_SHAPE(3), four = NEAP_SHAPE(4), zero = NEAP_SHAPE(0), one = NEAP_SHAPE(1),
+             scalar = {0};
   CHECK(!neap_shape_broadcast(&three, &four, &out));
   CHECK(!neap_shape_broadcast(&three, &zero, &out));
   CHECK(neap_shape_broadcast(&one, &zero, &out) && neap_shape_equal(&out, &zero));
@@ -117,7 +128,7 @@ TEST(storage_lives_as_long_as_its_last_view) {
   CHECK_EQ(released, 1);
 }
 
-/* ---- views ------------------------------------------------------------------------------------------------------------ */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 TEST(narrow_and_select_see_the_right_elements) {
   neap_tensor t = count_up(NEAP_DTYPE_I32, NEAP_SHAPE(4, 6)), v, w;
@@ -165,14 +176,16 @@ TEST(permute_and_expand_see_the_right_elements) {
   neap_tensor_fini(&t);
 }
 
-/* Views by reshape keep the row-major order of elements, or are refused; random strides find both. */
+/* Views by reshape keep the row-major order of elements, or are refused; random strides find
+ * both. */
 TEST(reshape_views_keep_the_order_of_elements) {
   static const int64_t shapes[][4] = {{24, 1, 1, 1}, {2, 12, 1, 1}, {2, 3, 4, 1}, {4, 3, 2, 1},
                                       {1, 6, 4, 1},  {2, 3, 2, 2},  {3, 1, 8, 1}};
   int views = 0, refused = 0;
   for (int step = 0; step < 500; step++) {
     neap_tensor t = count_up(NEAP_DTYPE_I32, NEAP_SHAPE(2, 3, 4)), v, r;
-    int order[] = {0, 1, 2}, i = (int)(next_random() % 3), j = (int)(next_random() % 3), hold = order[i];
+    int order[] = {0, 1, 2}, i = (int)(next_random() % 3), j = (int)(next_random() % 3),
+        hold = order[i];
     order[i] = order[j], order[j] = hold;
     CHECK_OK(neap_tensor_permute(&t, order, &v, &error));
     const int64_t *dim = shapes[next_random() % NEAP_COUNT(shapes)];
@@ -192,14 +205,19 @@ TEST(reshape_views_keep_the_order_of_elements) {
 }
 
 TEST(reshape_infers_one_dimension) {
-  neap_tensor t = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(4, 6)), v, empty = make(NEAP_DTYPE_F32, NEAP_SHAPE(0, 3));
+  neap_tensor t = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(4, 6)), v,
+              empty = make(NEAP_DTYPE_F32, NEAP_SHAPE(0, 3));
   CHECK_OK(neap_tensor_reshape_view(&t, 2, (int64_t[]){-1, 8}, &v, &error));
   CHECK(v.shape.dim[0] == 3 && neap_tensor_is_dense(&v));
   neap_tensor_fini(&v);
-  CHECK_FAILS(neap_tensor_reshape_view(&t, 2, (int64_t[]){-1, 5}, &v, &error), NEAP_SHAPE, "(-1,5)");
-  CHECK_FAILS(neap_tensor_reshape_view(&t, 2, (int64_t[]){-1, -1}, &v, &error), NEAP_SHAPE, "one dimension may be -1");
-  CHECK_FAILS(neap_tensor_reshape_view(&t, 1, (int64_t[]){23}, &v, &error), NEAP_SHAPE, "24 elements");
-  CHECK_FAILS(neap_tensor_reshape_view(&empty, 2, (int64_t[]){0, -1}, &v, &error), NEAP_SHAPE, "(0,-1)");
+  CHECK_FAILS(neap_tensor_reshape_view(&t, 2, (int64_t[]){-1, 5}, &v, &error), NEAP_SHAPE,
+              "(-1,5)");
+  CHECK_FAILS(neap_tensor_reshape_view(&t, 2, (int64_t[]){-1, -1}, &v, &error), NEAP_SHAPE,
+              "one dimension may be -1");
+  CHECK_FAILS(neap_tensor_reshape_view(&t, 1, (int64_t[]){23}, &v, &error), NEAP_SHAPE,
+              "24 elements");
+  CHECK_FAILS(neap_tensor_reshape_view(&empty, 2, (int64_t[]){0, -1}, &v, &error), NEAP_SHAPE,
+              "(0,-1)");
   CHECK_OK(neap_tensor_reshape_view(&empty, 2, (int64_t[]){5, 0}, &v, &error));
   neap_tensor_fini(&v);
   neap_tensor_fini(&t), neap_tensor_fini(&empty);
@@ -208,12 +226,13 @@ TEST(reshape_infers_one_dimension) {
   neap_tensor_fini(&v), neap_tensor_fini(&scalar);
 }
 
-/* ---- casts -------------------------------------------------------------------------------------------------------------- */
+/* ---- casts ----------------------------------------------------------------------------------- */
 
 /* What a half with these bits is worth, by the definition of the formats. */
 static double half_value(uint16_t bits, int exponent_bits) {
   int significand_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
-  int exponent = bits >> significand_bits & ((1 << exponent_bits) - 1), significand = bits & ((1 << significand_bits) - 1);
+  int exponent = bits >> significand_bits & ((1 << exponent_bits) - 1),
+      significand = bits & ((1 << significand_bits) - 1);
   double sign = bits & 0x8000 ? -1 : 1;
   if (exponent == (1 << exponent_bits) - 1) return significand != 0 ? NAN : sign * INFINITY;
   if (exponent == 0) return sign * ldexp(significand, 1 - bias - significand_bits);
@@ -231,9 +250,11 @@ TEST(every_half_widens_exactly) {
   }
 }
 
-/* The nearest half of a positive x, ties to even, by bisection over the bits, which are in order. */
+/* The nearest half of a positive x, ties to even, by bisection over the bits, which are in
+ * order. */
 static uint16_t nearest_half(double x, int exponent_bits) {
-  unsigned low = 0, high = (unsigned)((1 << exponent_bits) - 1) << (15 - exponent_bits); /* 0 and infinity */
+  /* 0 and infinity */
+  unsigned low = 0, high = (unsigned)((1 << exponent_bits) - 1) << (15 - exponent_bits);
   while (high - low > 1) {
     unsigned middle = (low + high) / 2;
     if (half_value((uint16_t)middle, exponent_bits) <= x)
@@ -246,7 +267,8 @@ static uint16_t nearest_half(double x, int exponent_bits) {
   double above = isinf(half_value((uint16_t)high, exponent_bits))
                    ? 2 * half_value((uint16_t)(high - (1u << (15 - exponent_bits))), exponent_bits)
                    : half_value((uint16_t)high, exponent_bits);
-  if (x >= above || x - below > above - x || (x - below == above - x && (low & 1))) return (uint16_t)high;
+  if (x >= above || x - below > above - x || (x - below == above - x && (low & 1)))
+    return (uint16_t)high;
   return (uint16_t)low;
 }
 
@@ -255,14 +277,16 @@ TEST(halves_round_to_nearest_even_from_every_dtype) {
     uint32_t bits = next_random() << 15 ^ next_random();
     float x;
     memcpy(&x, &bits, sizeof x);
-    if (step % 2 == 0)
-      x = ldexpf((float)(bits & 0xffffff) + 1, (int)(bits >> 24) % 44 - 50); /* f16's range, its subnormals and beyond */
+    if (step % 2 == 0) /* f16's range, its subnormals and beyond */
+      x = ldexpf((float)(bits & 0xffffff) + 1, (int)(bits >> 24) % 44 - 50);
     x = fabsf(x);
     if (!isfinite(x)) continue;
     CHECK_EQ(neap_f32_to_f16(x), nearest_half(x, 5));
     CHECK_EQ(neap_f32_to_bf16(x), nearest_half(x, 8));
     /* f64 in one rounding: a tie of f32 values, moved by less than f32 can see */
-    double tie = (half_value((uint16_t)(step % 0x7bff), 5) + half_value((uint16_t)(step % 0x7bff + 1), 5)) / 2,
+    double tie = (half_value((uint16_t)(step % 0x7bff), 5) +
+                  half_value((uint16_t)(step % 0x7bff + 1), 5)) /
+                 2,
            moved = nextafter(tie, step & 1 ? 0 : 1e9);
     uint16_t half;
     neap_cast(NEAP_DTYPE_F16, &half, NEAP_DTYPE_F64, &moved, 1);
@@ -273,28 +297,38 @@ TEST(halves_round_to_nearest_even_from_every_dtype) {
     neap_cast(NEAP_DTYPE_BF16, &half, NEAP_DTYPE_F64, &wide, 1);
     CHECK_EQ(half, nearest_half(wide, 8));
   }
-  static const int64_t wholes[] = {
-    2049, 2051, 65519, 65520, 65504, INT64_MAX, (int64_t)257 << 54, ((int64_t)257 << 54) + 1, ((int64_t)257 << 54) - 1};
+  static const int64_t wholes[] = {2049,
+                                   2051,
+                                   65519,
+                                   65520,
+                                   65504,
+                                   INT64_MAX,
+                                   (int64_t)257 << 54,
+                                   ((int64_t)257 << 54) + 1,
+                                   ((int64_t)257 << 54) - 1};
   for (int i = 0; i < NEAP_COUNT(wholes); i++) {
     uint16_t half;
     neap_cast(NEAP_DTYPE_F16, &half, NEAP_DTYPE_I64, &wholes[i], 1);
     if (wholes[i] < 1 << 20) CHECK_EQ(half, nearest_half((double)wholes[i], 5));
     if (wholes[i] > 1 << 20) CHECK_EQ(half, 0x7c00);
   }
-  uint16_t tie, above, below; /* 257 2^54 lies between two bf16; one more or less, which f64 cannot hold, decides */
+  /* 257 2^54 lies between two bf16; one more or less, which f64 cannot hold, decides */
+  uint16_t tie, above, below;
   neap_cast(NEAP_DTYPE_BF16, &tie, NEAP_DTYPE_I64, &wholes[6], 1);
   neap_cast(NEAP_DTYPE_BF16, &above, NEAP_DTYPE_I64, &wholes[7], 1);
   neap_cast(NEAP_DTYPE_BF16, &below, NEAP_DTYPE_I64, &wholes[8], 1);
   CHECK(tie == below && above == tie + 1 && (tie & 1) == 0);
-  CHECK(isnan(neap_f16_to_f32(neap_f32_to_f16(NAN))) && isnan(neap_bf16_to_f32(neap_f32_to_bf16(NAN))));
+  CHECK(isnan(neap_f16_to_f32(neap_f32_to_f16(NAN))) &&
+        isnan(neap_bf16_to_f32(neap_f32_to_bf16(NAN))));
   uint32_t sparse = 0x7f800001; /* a NaN whose payload lies in the bits that are cut */
   float nan;
   memcpy(&nan, &sparse, sizeof nan);
-  CHECK(isnan(neap_bf16_to_f32(neap_f32_to_bf16(nan))) && isnan(neap_f16_to_f32(neap_f32_to_f16(nan))));
+  CHECK(isnan(neap_bf16_to_f32(neap_f32_to_bf16(nan))) &&
+        isnan(neap_f16_to_f32(neap_f32_to_f16(nan))));
 }
 
-/* The rules of tensor.h in quadruple precision, which holds every value of every dtype, everywhere: a long double is 64 bits wide
- * on some machines, and under valgrind. */
+/* The rules of tensor.h in quadruple precision, which holds every value of every dtype, everywhere:
+ * a long double is 64 bits wide on some machines, and under valgrind. */
 typedef _Float128 number;
 
 static number expected_whole(number x, number low, number high) {
@@ -307,8 +341,14 @@ static number expected_cast(neap_dtype to, number x) {
   switch (to) {
     case NEAP_DTYPE_F32: return (float)x;
     case NEAP_DTYPE_F64: return (double)x;
-    case NEAP_DTYPE_BF16: return isnan(x) || isinf(x) ? x : copysignf128(half_value(nearest_half(fabs((double)x), 8), 8), x);
-    case NEAP_DTYPE_F16: return isnan(x) || isinf(x) ? x : copysignf128(half_value(nearest_half(fabs((double)x), 5), 5), x);
+    case NEAP_DTYPE_BF16:
+      return isnan(x) || isinf(x)
+               ? x
+               : copysignf128(half_value(nearest_half(fabs((double)x), 8), 8), x);
+    case NEAP_DTYPE_F16:
+      return isnan(x) || isinf(x)
+               ? x
+               : copysignf128(half_value(nearest_half(fabs((double)x), 5), 5), x);
     case NEAP_DTYPE_I8: return expected_whole(x, -128, 127);
     case NEAP_DTYPE_U8: return expected_whole(x, 0, 255);
     case NEAP_DTYPE_I32: return expected_whole(x, INT32_MIN, INT32_MAX);
@@ -372,15 +412,18 @@ TEST(every_pair_of_dtypes_casts_by_the_rules) {
   enum { N = 1500 }; /* several chunks and an odd rest */
   for (int f = 0; f < NEAP_COUNT(all_dtypes); f++)
     for (int t = 0; t < NEAP_COUNT(all_dtypes); t++) {
-      neap_tensor from = make(all_dtypes[f], NEAP_SHAPE(N)), to = make(all_dtypes[t], NEAP_SHAPE(N));
+      neap_tensor from = make(all_dtypes[f], NEAP_SHAPE(N)),
+                  to = make(all_dtypes[t], NEAP_SHAPE(N));
       for (int i = 0; i < N; i++) {
-        double x = i < NEAP_COUNT(interesting) ? interesting[i]
-                                               : ldexp((double)(int)(next_random() << 8), (int)(next_random() % 100) - 70);
+        double x = i < NEAP_COUNT(interesting)
+                     ? interesting[i]
+                     : ldexp((double)(int)(next_random() << 8), (int)(next_random() % 100) - 70);
         neap_element_set(all_dtypes[f], neap_tensor_data(&from), i, x);
       }
       neap_cast(all_dtypes[t], neap_tensor_data(&to), all_dtypes[f], neap_tensor_data(&from), N);
       for (int i = 0; i < N; i++) {
-        number in = exact(all_dtypes[f], neap_tensor_data(&from), i), got = exact(all_dtypes[t], neap_tensor_data(&to), i);
+        number in = exact(all_dtypes[f], neap_tensor_data(&from), i),
+               got = exact(all_dtypes[t], neap_tensor_data(&to), i);
         number expected = expected_cast(all_dtypes[t], in);
         bool same = isnan(expected) ? isnan(got) : got == expected;
         if (!same)
@@ -391,7 +434,8 @@ TEST(every_pair_of_dtypes_casts_by_the_rules) {
         if (all_dtypes[f] != NEAP_DTYPE_I64) {
           neap_element_set(all_dtypes[t], one, 0, (double)in);
           size_t bytes = neap_dtype_bytes(all_dtypes[t]);
-          CHECK(isnan(expected) || memcmp(one, neap_tensor_data(&to) + (size_t)i * bytes, bytes) == 0);
+          CHECK(isnan(expected) ||
+                memcmp(one, neap_tensor_data(&to) + (size_t)i * bytes, bytes) == 0);
         }
       }
       neap_tensor_fini(&from), neap_tensor_fini(&to);
@@ -415,7 +459,7 @@ TEST(large_integers_keep_their_value) {
   CHECK_EQ(b, 1);
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 /* A random view of a fresh tensor: permuted, narrowed, reversed, sometimes with dimensions of 1. */
 static neap_tensor random_view(neap_dtype dtype) {
@@ -428,7 +472,8 @@ static neap_tensor random_view(neap_dtype dtype) {
     if (size == 0 || next_random() % 2) continue;
     int64_t step = 1 + next_random() % 3, n = (size + step - 1) / step;
     bool back = next_random() % 2;
-    CHECK_OK(neap_tensor_narrow(&t, i, back ? (n - 1) * step : 0, n, back ? -step : step, &v, &error));
+    CHECK_OK(
+      neap_tensor_narrow(&t, i, back ? (n - 1) * step : 0, n, back ? -step : step, &v, &error));
     neap_tensor_fini(&t);
     t = v;
   }
@@ -488,7 +533,8 @@ TEST(copies_between_any_views_agree_with_element_by_element) {
 }
 
 TEST(copies_leave_the_gaps_alone) {
-  neap_tensor t = count_up(NEAP_DTYPE_U8, NEAP_SHAPE(10, 10)), v, zero = make(NEAP_DTYPE_F32, (neap_shape){0});
+  neap_tensor t = count_up(NEAP_DTYPE_U8, NEAP_SHAPE(10, 10)), v,
+              zero = make(NEAP_DTYPE_F32, (neap_shape){0});
   neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&zero), 0, 200);
   CHECK_OK(neap_tensor_narrow(&t, 1, 1, 4, 2, &v, &error));
   CHECK_OK(neap_tensor_copy(&v, &zero, &error)); /* a scalar broadcasts */
@@ -511,7 +557,8 @@ TEST(large_copies_use_threads_and_agree) {
       break;
     }
   neap_threads_set(threads);
-  neap_tensor_fini(&t), neap_tensor_fini(&p), neap_tensor_fini(&c), neap_tensor_fini(&i), neap_tensor_fini(&d);
+  neap_tensor_fini(&t), neap_tensor_fini(&p), neap_tensor_fini(&c), neap_tensor_fini(&i),
+    neap_tensor_fini(&d);
 }
 
 TEST(overlapping_copies_act_as_if_the_source_came_first) {
@@ -533,7 +580,8 @@ TEST(overlapping_copies_act_as_if_the_source_came_first) {
 }
 
 TEST(copies_refuse_what_cannot_be_written) {
-  neap_tensor t = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(1, 4)), v, other = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3)), none = {0};
+  neap_tensor t = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(1, 4)), v,
+              other = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3)), none = {0};
   neap_shape wide = NEAP_SHAPE(3, 4);
   CHECK_OK(neap_tensor_expand(&t, &wide, &v, &error));
   CHECK_FAILS(neap_tensor_copy(&v, &t, &error), NEAP_SHAPE, "broadcast view");
@@ -570,14 +618,14 @@ TEST(refused_memory_leaves_nothing_behind) {
   neap_tensor_fini(&t), neap_tensor_fini(&mt);
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 TEST(prints_as_numpy_does) {
   neap_tensor t = make(NEAP_DTYPE_F32, NEAP_SHAPE(2, 2, 3));
   for (int i = 0; i < 12; i++) neap_element_set(t.dtype, neap_tensor_data(&t), i, i * 0.75 - 2);
-  CHECK(
-    text_is(&t, NULL, NULL,
-            "[[[-2.   -1.25 -0.5 ]\n  [ 0.25  1.    1.75]]\n\n [[ 2.5   3.25  4.  ]\n  [ 4.75  5.5   6.25]]]\nf32 (2,2,3) 48 B"));
+  CHECK(text_is(&t, NULL, NULL,
+                "[[[-2.   -1.25 -0.5 ]\n  [ 0.25  1.    1.75]]\n\n [[ 2.5   3.25  4.  ]\n  [ 4.75  "
+                "5.5   6.25]]]\nf32 (2,2,3) 48 B"));
   neap_tensor_fini(&t);
   t = make(NEAP_DTYPE_F64, NEAP_SHAPE(4));
   static const double x[] = {NAN, -INFINITY, 0.5, -10};
@@ -592,9 +640,10 @@ TEST(prints_as_numpy_does) {
 TEST(prints_integers_bools_scalars_and_empty_tensors) {
   neap_tensor t = count_up(NEAP_DTYPE_I64, NEAP_SHAPE(2, 3));
   neap_element_set_i64(t.dtype, neap_tensor_data(&t), 4, INT64_MIN);
-  CHECK(text_is(&t, NULL, NULL,
-                "[[                   0                    1                    2]\n"
-                " [                   3 -9223372036854775808                    5]]\ni64 (2,3) 48 B"));
+  CHECK(
+    text_is(&t, NULL, NULL,
+            "[[                   0                    1                    2]\n"
+            " [                   3 -9223372036854775808                    5]]\ni64 (2,3) 48 B"));
   neap_tensor_fini(&t);
   t = count_up(NEAP_DTYPE_BOOL, NEAP_SHAPE(3));
   CHECK(text_is(&t, NULL, NULL, "[false  true  true]\nbool (3) 3 B"));
@@ -613,24 +662,29 @@ TEST(prints_large_tensors_shortened_and_long_rows_broken) {
   neap_tensor t = count_up(NEAP_DTYPE_I32, NEAP_SHAPE(40, 50)), v;
   CHECK(text_is(
     &t, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 2, .width = 80}, NULL,
-    "[[   0    1 ...   48   49]\n [  50   51 ...   98   99]\n ...\n [1900 1901 ... 1948 1949]\n [1950 1951 ... 1998 1999]]\n"
+    "[[   0    1 ...   48   49]\n [  50   51 ...   98   99]\n ...\n [1900 1901 ... 1948 1949]\n "
+    "[1950 1951 ... 1998 1999]]\n"
     "i32 (40,50) 7.8 KiB"));
   CHECK_OK(neap_tensor_select(&t, 0, 0, &v, &error));
-  CHECK(text_is(&v, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 3, .width = 60}, NULL,
-                "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18\n"
-                " 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37\n"
-                " 38 39 40 41 42 43 44 45 46 47 48 49]\ni32 (50) 200 B"));
+  CHECK(text_is(
+    &v, &(neap_print_options){.precision = 4, .threshold = 1000, .edge = 3, .width = 60}, NULL,
+    "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18\n"
+    " 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37\n"
+    " 38 39 40 41 42 43 44 45 46 47 48 49]\ni32 (50) 200 B"));
   neap_tensor_fini(&t), neap_tensor_fini(&v);
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(dtypes_have_names_and_widths), T(shapes_count_without_wrapping), T(shapes_broadcast_as_in_numpy),
-             T(storage_lives_as_long_as_its_last_view), T(narrow_and_select_see_the_right_elements),
-             T(permute_and_expand_see_the_right_elements), T(reshape_views_keep_the_order_of_elements),
-             T(reshape_infers_one_dimension), T(every_half_widens_exactly), T(halves_round_to_nearest_even_from_every_dtype),
-             T(every_pair_of_dtypes_casts_by_the_rules), T(large_integers_keep_their_value),
-             T(copies_between_any_views_agree_with_element_by_element), T(copies_leave_the_gaps_alone),
-             T(large_copies_use_threads_and_agree), T(overlapping_copies_act_as_if_the_source_came_first),
-             T(copies_refuse_what_cannot_be_written), T(refused_memory_leaves_nothing_behind), T(prints_as_numpy_does),
-             T(prints_integers_bools_scalars_and_empty_tensors), T(prints_large_tensors_shortened_and_long_rows_broken));
+  return RUN(
+    argc, argv, T(dtypes_have_names_and_widths), T(shapes_count_without_wrapping),
+    T(shapes_broadcast_as_in_numpy), T(storage_lives_as_long_as_its_last_view),
+    T(narrow_and_select_see_the_right_elements), T(permute_and_expand_see_the_right_elements),
+    T(reshape_views_keep_the_order_of_elements), T(reshape_infers_one_dimension),
+    T(every_half_widens_exactly), T(halves_round_to_nearest_even_from_every_dtype),
+    T(every_pair_of_dtypes_casts_by_the_rules), T(large_integers_keep_their_value),
+    T(copies_between_any_views_agree_with_element_by_element), T(copies_leave_the_gaps_alone),
+    T(large_copies_use_threads_and_agree), T(overlapping_copies_act_as_if_the_source_came_first),
+    T(copies_refuse_what_cannot_be_written), T(refused_memory_leaves_nothing_behind),
+    T(prints_as_numpy_does), T(prints_integers_bools_scalars_and_empty_tensors),
+    T(prints_large_tensors_shortened_and_long_rows_broken));
 }

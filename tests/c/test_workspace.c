@@ -1,5 +1,5 @@
-/* test_workspace.c: names and their look-up, feed, fetch and the fetch rule, segments, seeds, the arena of several programs,
- * checkpoints, and two workspaces in two threads. */
+/* test_workspace.c: names and their look-up, feed, fetch and the fetch rule, segments, seeds, the
+ * arena of several programs, checkpoints, and two workspaces in two threads. */
 #include "mlp.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@ static neap_workspace *workspace(neap_workspace *parent) {
   return ws;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 TEST(feed_and_fetch_copy) {
   neap_workspace *ws = workspace(NULL);
@@ -122,7 +122,8 @@ TEST(nets_are_stored_by_name) {
   CHECK_FAILS(neap_workspace_add_net(ws, b, false, &error), NEAP_NAME, "mlp");
   CHECK(neap_workspace_net(ws, "mlp") == a);
   CHECK_OK(neap_workspace_add_net(ws, b, true, &error));
-  CHECK(neap_workspace_net(ws, "mlp") == b && neap_workspace_net_at(ws, 0) == b && neap_workspace_net_at(ws, 1) == NULL);
+  CHECK(neap_workspace_net(ws, "mlp") == b && neap_workspace_net_at(ws, 0) == b &&
+        neap_workspace_net_at(ws, 1) == NULL);
   CHECK(neap_workspace_net(child, "mlp") == b && neap_workspace_net_at(child, 0) == NULL);
   CHECK(!neap_workspace_delete_net(child, "mlp")); /* the parent's */
   neap_net_retain(b);
@@ -135,7 +136,7 @@ TEST(nets_are_stored_by_name) {
   neap_workspace_release(ws);
 }
 
-/* ---- init ------------------------------------------------------------------------------------------------------- */
+/* ---- init ------------------------------------------------------------------------------------ */
 
 TEST(parameters_lie_in_one_segment) {
   neap_workspace *ws = workspace(NULL);
@@ -153,7 +154,8 @@ TEST(parameters_lie_in_one_segment) {
   CHECK_OK(neap_workspace_view(ws, "b1", &b1, NULL, &error));
   CHECK_OK(neap_workspace_view(ws, "b2", &b2, NULL, &error));
   CHECK(w1.storage == b1.storage && w1.storage == b2.storage);
-  CHECK(neap_tensor_data(&b1) - neap_tensor_data(&w1) == (ptrdiff_t)neap_align(4 * MLP_HIDDEN * MLP_IN));
+  CHECK(neap_tensor_data(&b1) - neap_tensor_data(&w1) ==
+        (ptrdiff_t)neap_align(4 * MLP_HIDDEN * MLP_IN));
   CHECK_FAILS(mlp_feed_number(ws, "w1", 1, &error), NEAP_SHAPE, "w1"); /* a segment never moves */
   CHECK_FAILS(neap_workspace_feed(ws, "b1", &b1, true, &error), NEAP_ARGUMENT, "segment");
   CHECK_OK(neap_workspace_init(ws, net, &error)); /* what exists stays as it is */
@@ -176,7 +178,8 @@ static neap_status random_net(int first, int n, neap_net **out, neap_error *erro
     char name[16];
     snprintf(name, sizeof name, "p%d", i);
     neap_type type = {NEAP_DTYPE_F32, NEAP_SHAPE(3, 5)};
-    NEAP_TRY(neap_net_declare(*out, name, NEAP_ROLE_PARAMETER, &type, true, "Gaussian", NULL, NULL, error));
+    NEAP_TRY(neap_net_declare(*out, name, NEAP_ROLE_PARAMETER, &type, true, "Gaussian", NULL, NULL,
+                              error));
   }
   return NEAP_OK;
 }
@@ -201,7 +204,7 @@ TEST(random_initial_values_depend_on_seed_and_name_alone) {
   neap_net_free(one);
 }
 
-/* ---- the fetch rule --------------------------------------------------------------------------------------------- */
+/* ---- the fetch rule -------------------------------------------------------------------------- */
 
 /* x -> Tanh -> h0 -> Tanh -> h1 ... : in place is off, so that two slots take turns. */
 static neap_status chain(int n, const char *name, neap_net **out, neap_error *error) {
@@ -220,18 +223,22 @@ TEST(fetch_gives_intact_values_and_names_the_new_owner_of_others) {
   neap_workspace *ws = workspace(NULL);
   neap_net *net = NULL, *other = NULL;
   neap_session *session = NULL, *second = NULL;
-  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET, .no_in_place = true}, .graph = {.no_rewrite = true}};
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET, .no_in_place = true},
+                                  .graph = {.no_rewrite = true}};
   CHECK_OK(chain(4, "a", &net, &error));
   CHECK_OK(chain(6, "b", &other, &error));
   CHECK_OK(mlp_feed(ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(100), 3, &error));
   CHECK_OK(neap_driver_compile(ws, net, &options, &session, &error));
   if (session == NULL) return;
-  CHECK_FAILS(neap_workspace_fetch(ws, "a_h1", &(neap_tensor){0}, &error), NEAP_RELEASED, "has not run yet");
+  CHECK_FAILS(neap_workspace_fetch(ws, "a_h1", &(neap_tensor){0}, &error), NEAP_RELEASED,
+              "has not run yet");
   CHECK_OK(neap_session_run(session, &error));
   CHECK(!isnan(mlp_element(ws, "a_h3", 0))); /* the output */
   CHECK(!isnan(mlp_element(ws, "a_h2", 0))); /* transient, but the last to use its bytes */
-  CHECK_FAILS(neap_workspace_fetch(ws, "a_h0", &(neap_tensor){0}, &error), NEAP_RELEASED, "its bytes now belong to \"a_h2\"");
-  CHECK_FAILS(neap_workspace_fetch(ws, "a_h0", &(neap_tensor){0}, &error), NEAP_RELEASED, "ws:keep \"a_h0\"");
+  CHECK_FAILS(neap_workspace_fetch(ws, "a_h0", &(neap_tensor){0}, &error), NEAP_RELEASED,
+              "its bytes now belong to \"a_h2\"");
+  CHECK_FAILS(neap_workspace_fetch(ws, "a_h0", &(neap_tensor){0}, &error), NEAP_RELEASED,
+              "ws:keep \"a_h0\"");
 
   neap_tensor view;
   uint64_t generation;
@@ -241,7 +248,8 @@ TEST(fetch_gives_intact_values_and_names_the_new_owner_of_others) {
   CHECK_OK(neap_session_run(second, &error));
   CHECK(generation != neap_workspace_generation(ws));
   neap_tensor_fini(&view);
-  CHECK_FAILS(neap_workspace_fetch(ws, "a_h2", &(neap_tensor){0}, &error), NEAP_RELEASED, "net \"b\"");
+  CHECK_FAILS(neap_workspace_fetch(ws, "a_h2", &(neap_tensor){0}, &error), NEAP_RELEASED,
+              "net \"b\"");
   CHECK(!isnan(mlp_element(ws, "a_h3", 0))); /* resident: any time */
   CHECK_OK(neap_workspace_view(ws, "a_h3", &view, &generation, &error));
   CHECK_EQ(generation, 0);
@@ -264,11 +272,13 @@ TEST(programs_share_one_arena) {
   neap_workspace *ws = workspace(NULL);
   neap_net *net[2] = {NULL, NULL};
   neap_session *session[2] = {NULL, NULL};
-  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_NONE}, .graph = {.no_rewrite = true}};
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_NONE},
+                                  .graph = {.no_rewrite = true}};
   CHECK_OK(chain(3, "a", &net[0], &error));
   CHECK_OK(chain(9, "b", &net[1], &error));
   CHECK_OK(mlp_feed(ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(100), 3, &error));
-  for (int i = 0; i < 2; i++) CHECK_OK(neap_driver_compile(ws, net[i], &options, &session[i], &error));
+  for (int i = 0; i < 2; i++)
+    CHECK_OK(neap_driver_compile(ws, net[i], &options, &session[i], &error));
   size_t most = neap_program_plan(neap_session_program(session[1]))->arena_bytes;
   CHECK(most > neap_program_plan(neap_session_program(session[0]))->arena_bytes);
   CHECK_EQ(neap_workspace_arena_bytes(ws), most);
@@ -282,19 +292,22 @@ TEST(budgets_of_the_workspace_are_kept) {
   neap_workspace *ws = NULL;
   neap_net *net = NULL;
   neap_session *session = NULL;
-  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_NONE}, .graph = {.no_rewrite = true}};
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_NONE},
+                                  .graph = {.no_rewrite = true}};
   CHECK_OK(neap_workspace_new(&(neap_workspace_options){.budget_bytes = 1000}, &ws, &error));
   CHECK_OK(chain(9, "a", &net, &error));
   CHECK_FAILS(neap_driver_compile(ws, net, &options, &session, &error), NEAP_BUDGET, "budget");
   neap_error alone = {0};
-  CHECK(neap_driver_compile(ws, net, &options, &session, &alone) != NEAP_OK && strstr(alone.message, "beside") == NULL);
+  CHECK(neap_driver_compile(ws, net, &options, &session, &alone) != NEAP_OK &&
+        strstr(alone.message, "beside") == NULL);
   CHECK_EQ(neap_workspace_arena_bytes(ws), 0);
   CHECK(!neap_workspace_has(ws, "a_h8")); /* a refused program leaves nothing */
   neap_net_free(net);
   neap_workspace_release(ws);
 }
 
-/* What a parent holds keeps its type: a child's program that would write another is refused before it is run, and leaves nothing. */
+/* What a parent holds keeps its type: a child's program that would write another is refused before
+ * it is run, and leaves nothing. */
 TEST(a_parents_blob_of_another_type_is_no_result) {
   neap_workspace *parent = workspace(NULL), *child = workspace(parent);
   neap_net *net = NULL;
@@ -305,7 +318,8 @@ TEST(a_parents_blob_of_another_type_is_no_result) {
   CHECK_FAILS(neap_driver_compile(child, net, &options, &session, &error), NEAP_SHAPE,
               "\"a_h1\": expects f32 (100), got f32 (1)");
   CHECK_EQ(mlp_element(child, "a_h1", 0), 3);
-  CHECK_OK(neap_workspace_create(child, "a_h1", true, &error)); /* one of its own may have any type */
+  /* one of its own may have any type */
+  CHECK_OK(neap_workspace_create(child, "a_h1", true, &error));
   CHECK_OK(neap_driver_compile(child, net, &options, &session, &error));
   CHECK_OK(mlp_feed(child, "x", NEAP_DTYPE_F32, NEAP_SHAPE(100), 3, &error));
   if (session != NULL) CHECK_OK(neap_session_run(session, &error));
@@ -316,7 +330,7 @@ TEST(a_parents_blob_of_another_type_is_no_result) {
   neap_workspace_release(parent);
 }
 
-/* ---- inputs ----------------------------------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 TEST(a_run_needs_its_inputs) {
   neap_workspace *ws = workspace(NULL);
@@ -345,7 +359,7 @@ TEST(a_run_needs_its_inputs) {
   neap_workspace_release(ws);
 }
 
-/* ---- checkpoints ------------------------------------------------------------------------------------------------ */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 TEST(a_checkpoint_restores_numbers_seed_and_step) {
   mlp a, b;
@@ -370,7 +384,8 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   CHECK(mlp_same_bits(a.ws, b.ws, "loss"));
 
   neap_workspace *empty = workspace(NULL), *other = workspace(NULL);
-  CHECK_OK(neap_workspace_load(empty, path, NEAP_IO_COPY, NULL, &error)); /* into nothing: the blobs are made */
+  /* into nothing: the blobs are made */
+  CHECK_OK(neap_workspace_load(empty, path, NEAP_IO_COPY, NULL, &error));
   CHECK(mlp_same_bits(a.ws, empty, "b2"));
   CHECK(!neap_workspace_has(empty, "x")); /* inputs are not part of it */
   CHECK_OK(mlp_feed_number(other, "w1", 3, &error));
@@ -385,21 +400,25 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   unlink(path);
 }
 
-/* ---- refused memory --------------------------------------------------------------------------------------------- */
+/* ---- refused memory -------------------------------------------------------------------------- */
 
 /* Each public call that takes memory, on the same workspace. Returns the first failure. */
-static neap_status do_everything(neap_workspace *parent, const neap_net *net, const char *path, neap_error *error) {
+static neap_status do_everything(neap_workspace *parent, const neap_net *net, const char *path,
+                                 neap_error *error) {
   neap_workspace *ws = NULL;
   neap_tensor t = {0};
-  neap_workspace_options options = {
-    .parent = parent, .n_forward = 1, .forward_name = NAMES("inner"), .forward_target = NAMES("outer")};
+  neap_workspace_options options = {.parent = parent,
+                                    .n_forward = 1,
+                                    .forward_name = NAMES("inner"),
+                                    .forward_target = NAMES("outer")};
   neap_status s = neap_workspace_new(&options, &ws, error);
   if (s == NEAP_OK) s = neap_workspace_init(ws, net, error);
   if (s == NEAP_OK) s = mlp_feed_all(ws, false, error);
   if (s == NEAP_OK) s = neap_workspace_create(ws, "empty", true, error);
   if (s == NEAP_OK) s = neap_workspace_rename(ws, "empty", "other", error);
   if (s == NEAP_OK) s = neap_workspace_save(ws, path, 0, NULL, error);
-  if (s == NEAP_OK && neap_workspace_remove(ws, "b2")) s = neap_workspace_load(ws, path, NEAP_IO_COPY, NULL, error);
+  if (s == NEAP_OK && neap_workspace_remove(ws, "b2"))
+    s = neap_workspace_load(ws, path, NEAP_IO_COPY, NULL, error);
   if (s == NEAP_OK) s = neap_workspace_fetch(ws, "b2", &t, error);
   if (s == NEAP_OK) s = neap_workspace_copy_forwarded(ws, error);
   neap_tensor_fini(&t);
@@ -466,7 +485,7 @@ TEST(a_refused_call_changes_nothing) {
   neap_net_free(net);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 typedef struct thread_result {
   double loss;
@@ -482,7 +501,9 @@ static void *run_alone(void *context) {
     return NULL;
   }
   for (int i = 0; i < 200; i++) {
-    if (mlp_feed_inputs(m.ws, i % 5, NULL) != NEAP_OK || neap_session_run(m.session, NULL) != NEAP_OK) result->failed++;
+    if (mlp_feed_inputs(m.ws, i % 5, NULL) != NEAP_OK ||
+        neap_session_run(m.session, NULL) != NEAP_OK)
+      result->failed++;
     result->loss += mlp_element(m.ws, "loss", 0);
   }
   mlp_close(&m);
@@ -503,12 +524,14 @@ TEST(two_workspaces_in_two_threads_do_not_meet) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows),
-             T(forwarded_names_and_nothing_else_fall_through), T(rename_needs_an_own_blob_and_a_free_name),
-             T(each_visits_every_visible_name_once), T(nets_are_stored_by_name), T(parameters_lie_in_one_segment),
-             T(random_initial_values_depend_on_seed_and_name_alone),
-             T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
-             T(budgets_of_the_workspace_are_kept), T(a_parents_blob_of_another_type_is_no_result), T(a_run_needs_its_inputs),
-             T(a_checkpoint_restores_numbers_seed_and_step), T(every_refused_allocation_is_survived),
-             T(a_refused_call_changes_nothing), T(two_workspaces_in_two_threads_do_not_meet));
+  return RUN(
+    argc, argv, T(feed_and_fetch_copy), T(a_child_reads_through_and_shadows),
+    T(forwarded_names_and_nothing_else_fall_through), T(rename_needs_an_own_blob_and_a_free_name),
+    T(each_visits_every_visible_name_once), T(nets_are_stored_by_name),
+    T(parameters_lie_in_one_segment), T(random_initial_values_depend_on_seed_and_name_alone),
+    T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
+    T(budgets_of_the_workspace_are_kept), T(a_parents_blob_of_another_type_is_no_result),
+    T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step),
+    T(every_refused_allocation_is_survived), T(a_refused_call_changes_nothing),
+    T(two_workspaces_in_two_threads_do_not_meet));
 }

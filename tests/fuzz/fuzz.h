@@ -1,7 +1,8 @@
-/* fuzz.h: what every fuzz target has. A target is a file tests/fuzz/fuzz_NAME.c with two functions: one tries bytes, and must not
- * crash, leak or break a promise whatever they are; the other gives the bytes to begin with, which are valid. Linked with
- * libFuzzer it hunts (make fuzz SECONDS=60); linked with replay.c it is a test of make test: all seeds, files in tests/fuzz/found
- * that once broke something, and some thousand random changes of the seeds.
+/* fuzz.h: what every fuzz target has. A target is a file tests/fuzz/fuzz_NAME.c with two functions:
+ * one tries bytes, and must not crash, leak or break a promise whatever they are; the other gives
+ * the bytes to begin with, which are valid. Linked with libFuzzer it hunts (make fuzz SECONDS=60);
+ * linked with replay.c it is a test of make test: all seeds, files in tests/fuzz/found that once
+ * broke something, and some thousand random changes of the seeds.
  */
 #ifndef NEAP_TESTS_FUZZ_H
 #define NEAP_TESTS_FUZZ_H
@@ -27,7 +28,8 @@ bool fuzz_seed(int k, neap_buffer *out);
   } while (0)
 
 /* A call ends with OK, or with an error that says something. */
-#define PROMISE_SAID(status, error) PROMISE((status) == NEAP_OK || ((error).code == (status) && (error).message[0] != '\0'))
+#define PROMISE_SAID(status, error) \
+  PROMISE((status) == NEAP_OK || ((error).code == (status) && (error).message[0] != '\0'))
 
 /* Bytes as decisions, one after the other; 0 when there are no more. */
 typedef struct fuzz_bytes {

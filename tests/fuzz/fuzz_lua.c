@@ -1,6 +1,7 @@
-/* fuzz_lua.c: Lua tables with metamethods, and callbacks. Bytes become a few calls of the Lua surface (lua.lua, beside this file) whose
- * tables have metamethods, and whose functions raise, yield, close, collect and call again. Whatever they do, each call ends with a
- * result or an error, nothing is held once all has been collected, and a net that was made before gives the same bits.
+/* fuzz_lua.c: Lua tables with metamethods, and callbacks. Bytes become a few calls of the Lua
+ * surface (lua.lua, beside this file) whose tables have metamethods, and whose functions raise,
+ * yield, close, collect and call again. Whatever they do, each call ends with a result or an error,
+ * nothing is held once all has been collected, and a net that was made before gives the same bits.
  *
  * One Lua state serves all inputs, since opening the library takes longer than most of them. */
 #include "neap.h"
@@ -15,8 +16,9 @@
 
 int luaopen_neap(lua_State *L);
 
-/* The sizes that scripts ask for may be absurd: those are refused, not a fault. What is left is told by the counters: the state's
- * garbage looks like leaks, and looking for them takes longer than the input. */
+/* The sizes that scripts ask for may be absurd: those are refused, not a fault. What is left is
+ * told by the counters: the state's garbage looks like leaks, and looking for them takes longer
+ * than the input. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1:detect_leaks=0"; }
 
@@ -32,7 +34,8 @@ static void remove_folder(void) {
   rmdir(folder);
 }
 
-/* The message of a failed call, which ends the program: what lua.lua lets out is a broken promise. */
+/* The message of a failed call, which ends the program: what lua.lua lets out is a broken
+ * promise. */
 static void check(lua_State *L, int status) {
   if (status == LUA_OK) return;
   fprintf(stderr, "%s\n", luaL_tolstring(L, -1, NULL));
@@ -74,7 +77,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     held = try_bytes(L, NULL, 0);
   }
   lua_Integer now = try_bytes(L, data, NEAP_MIN(n, 300));
-  if (now != held) fprintf(stderr, "%lld bytes are held, before %lld\n", (long long)now, (long long)held);
+  if (now != held)
+    fprintf(stderr, "%lld bytes are held, before %lld\n", (long long)now, (long long)held);
   PROMISE(now == held);
   return 0;
 }

@@ -1,5 +1,5 @@
-/* fuzz_ops.c: one op of any record on whatever inputs, attributes and numbers, under each engine, in a planned net and at once. It
- * runs or is refused with words, and both ways agree on which. */
+/* fuzz_ops.c: one op of any record on whatever inputs, attributes and numbers, under each engine,
+ * in a planned net and at once. It runs or is refused with words, and both ways agree on which. */
 #include "neap.h"
 
 #include "driver/driver.h"
@@ -20,7 +20,8 @@ typedef struct operand {
 static neap_dtype pick_dtype(fuzz_bytes *b, unsigned admitted) {
   if (admitted == 0) admitted = NEAP_FLOATS;
   int wanted = fuzz_byte(b), n = 0;
-  if (wanted >= 240) return (neap_dtype)(1 + wanted % (NEAP_N_DTYPE - 1)); /* also what is not admitted */
+  /* also what is not admitted */
+  if (wanted >= 240) return (neap_dtype)(1 + wanted % (NEAP_N_DTYPE - 1));
   for (int d = 1; d < NEAP_N_DTYPE; d++) n += (admitted >> d & 1) != 0;
   wanted %= n > 0 ? n : 1;
   for (int d = 1; d < NEAP_N_DTYPE; d++)
@@ -36,11 +37,17 @@ static neap_shape pick_shape(fuzz_bytes *b, const operand *first) {
   return shape;
 }
 
-/* ---- the op's line ------------------------------------------------------------------------------------------------------ */
+/* ---- the op's line --------------------------------------------------------------------------- */
 
 static void add_number(fuzz_bytes *b, bool whole, neap_buffer *line) {
-  static const char *const odd[] = {
-    "-1", "0", "1", "100000", "-9223372036854775808", "9223372036854775807", "2147483648", "4611686018427387904"};
+  static const char *const odd[] = {"-1",
+                                    "0",
+                                    "1",
+                                    "100000",
+                                    "-9223372036854775808",
+                                    "9223372036854775807",
+                                    "2147483648",
+                                    "4611686018427387904"};
   int byte = fuzz_byte(b);
   if (byte >= 224)
     neap_buffer_add(line, "%s", odd[byte % NEAP_COUNT(odd)]);
@@ -71,7 +78,10 @@ static void add_attr(fuzz_bytes *b, const neap_attr *attr, neap_buffer *line) {
   switch (attr->type) {
     case NEAP_ATTR_BOOL: neap_buffer_add(line, "%s", fuzz_below(b, 2) ? "true" : "false"); break;
     case NEAP_ATTR_ENUM: add_choice(b, attr->choices, line); break;
-    case NEAP_ATTR_DTYPE: neap_buffer_add(line, "%s", neap_dtype_name((neap_dtype)(1 + fuzz_below(b, NEAP_N_DTYPE - 1)))); break;
+    case NEAP_ATTR_DTYPE:
+      neap_buffer_add(line, "%s",
+                      neap_dtype_name((neap_dtype)(1 + fuzz_below(b, NEAP_N_DTYPE - 1))));
+      break;
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES: add_list(b, true, line); break;
     case NEAP_ATTR_FLOATS: add_list(b, false, line); break;
@@ -91,20 +101,23 @@ static void add_attrs(fuzz_bytes *b, const neap_op *op, neap_buffer *line) {
   if (n > 0) neap_buffer_add(line, " }");
 }
 
-static void add_op(fuzz_bytes *b, const neap_op *op, int n_in, const operand *in, neap_buffer *line) {
+static void add_op(fuzz_bytes *b, const neap_op *op, int n_in, const operand *in,
+                   neap_buffer *line) {
   int n_out = NEAP_MAX(neap_op_n_outputs(op), 1), more = fuzz_byte(b);
   if (op->outputs[n_out - 1].flags & NEAP_ARG_VARIADIC) n_out += more % 3;
   for (int k = 0; k < n_out; k++) neap_buffer_add(line, "%so%d", k > 0 ? ", " : "", k);
   neap_buffer_add(line, " = %s(", op->name);
-  for (int i = 0; i < n_in; i++) neap_buffer_add(line, in[i].present ? "%si%d" : "%s_", i > 0 ? ", " : "", i);
+  for (int i = 0; i < n_in; i++)
+    neap_buffer_add(line, in[i].present ? "%si%d" : "%s_", i > 0 ? ", " : "", i);
   neap_buffer_add(line, ")");
   add_attrs(b, op, line);
 }
 
-/* ---- running it ----------------------------------------------------------------------------------------------------------- */
+/* ---- running it ------------------------------------------------------------------------------ */
 
 static double number(int how, int64_t i) {
-  static const double odd[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 1e308, -1e308, 1e-308, 65504, 1.5, -1, 255};
+  static const double odd[] = {NAN,    INFINITY, -INFINITY, 0.0, -0.0, 1e308,
+                               -1e308, 1e-308,   65504,     1.5, -1,   255};
   switch (how % 4) {
     case 0: return (double)(i % 7) / 4 - 0.75;
     case 1: return (double)(i % 3);
@@ -124,7 +137,8 @@ static bool write_input(neap_workspace *ws, int i, const operand *in, int how) {
   if (neap_tensor_new(&wide, NEAP_DTYPE_F64, &shape, &error) != NEAP_OK) abort();
   for (int64_t k = 0; k < n; k++) ((double *)neap_tensor_data(&wide))[k] = number(how, k);
   if (neap_tensor_clone(&wide, in->type.dtype, &t, &error) != NEAP_OK) abort();
-  neap_status status = neap_workspace_write(ws, name, in->type.dtype, shape.n_dim, shape.dim, neap_tensor_data(&t), &error);
+  neap_status status = neap_workspace_write(ws, name, in->type.dtype, shape.n_dim, shape.dim,
+                                            neap_tensor_data(&t), &error);
   PROMISE_SAID(status, error);
   neap_tensor_fini(&wide);
   neap_tensor_fini(&t);
@@ -132,8 +146,8 @@ static bool write_input(neap_workspace *ws, int i, const operand *in, int how) {
 }
 
 /* As a net of its own; *is_small: what it takes may be taken here. */
-static neap_status run_planned(neap_workspace *ws, int n_in, const operand *in, const char *line, const char *engine,
-                               bool *is_small, neap_error *error) {
+static neap_status run_planned(neap_workspace *ws, int n_in, const operand *in, const char *line,
+                               const char *engine, bool *is_small, neap_error *error) {
   neap_buffer text = {0};
   neap_net *net = NULL;
   neap_figures figures = {0};
@@ -195,7 +209,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
 /* Each op with engines by turns, inputs of one shape. */
 bool fuzz_seed(int k, neap_buffer *out) {
   if (k >= neap_op_count()) return false;
-  const char bytes[] = {(char)k, (char)(k % 4), 0, 0, 0, 102, 0, 1, 2, 0, 0, (char)128, 0, 103, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0};
+  const char bytes[] = {(char)k, (char)(k % 4), 0, 0, 0, 102, 0, 1, 2, 0, 0, (char)128,
+                        0,       103,           1, 1, 1, 0,   0, 0, 0, 0, 0, 0};
   neap_buffer_add_n(out, bytes, sizeof bytes);
   return true;
 }

@@ -1,5 +1,6 @@
-/* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors), idx, gzip, checkpoints and models with their
- * nets. The first byte says which reader. What a reader takes can be written and read again. */
+/* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors), idx,
+ * gzip, checkpoints and models with their nets. The first byte says which reader. What a reader
+ * takes can be written and read again. */
 #include "neap.h"
 
 #include "driver/driver.h"
@@ -20,7 +21,7 @@ static const char *file_of(const uint8_t *data, size_t n, int *descriptor) {
   return path;
 }
 
-/* ---- seeds -------------------------------------------------------------------------------------------------------------- */
+/* ---- seeds ----------------------------------------------------------------------------------- */
 
 static void add_file(int reader, const char *path, neap_buffer *out) {
   char first = (char)reader;
@@ -50,8 +51,9 @@ static void add_model(int reader, const char *path, neap_buffer *out) {
   neap_net *net = NULL;
   neap_session *session = NULL;
   PROMISE(neap_workspace_open(1, &ws, &error) == NEAP_OK);
-  PROMISE(neap_net_read("net m\ninput x f32 (2,3)\nparam w f32 (2,3) = Xavier\ny = FC(x, w)\noutputs y\n", &net, &error) ==
-          NEAP_OK);
+  PROMISE(
+    neap_net_read("net m\ninput x f32 (2,3)\nparam w f32 (2,3) = Xavier\ny = FC(x, w)\noutputs y\n",
+                  &net, &error) == NEAP_OK);
   PROMISE(neap_session_open(ws, net, NULL, &session, &error) == NEAP_OK);
   if (reader == MODEL)
     PROMISE(neap_workspace_export(ws, net, path, &error) == NEAP_OK);
@@ -92,7 +94,7 @@ bool fuzz_seed(int k, neap_buffer *out) {
   return true;
 }
 
-/* ---- readers ------------------------------------------------------------------------------------------------------------ */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 /* Reads every element, by a copy. */
 static void touch(const neap_tensor *t) {

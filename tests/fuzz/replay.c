@@ -1,4 +1,5 @@
-/* replay.c: a fuzz target (fuzz.h) as a test: its seeds, what once broke it, and random changes of both.
+/* replay.c: a fuzz target (fuzz.h) as a test: its seeds, what once broke it, and random changes of
+ * both.
  *
  *   fuzz_net                  all tests; NEAP_FUZZ_CHANGES=10000 tries so many changes
  *   fuzz_net FILE ..          these inputs alone
@@ -32,7 +33,8 @@ static int write_seeds(const char *folder) {
     char path[500];
     snprintf(path, sizeof path, "%s/seed%d", folder, k);
     FILE *file = fopen(path, "wb");
-    if (file == NULL || fwrite(seed[k].text, 1, seed[k].n, file) != seed[k].n || fclose(file) != 0) {
+    if (file == NULL || fwrite(seed[k].text, 1, seed[k].n, file) != seed[k].n ||
+        fclose(file) != 0) {
       perror(path);
       return 2;
     }
@@ -68,7 +70,7 @@ TEST(what_once_broke_it) {
   closedir(list);
 }
 
-/* ---- changes ---------------------------------------------------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------------------------- */
 
 static uint32_t drawn;
 static size_t below(size_t n) {
@@ -107,7 +109,9 @@ static size_t change(uint8_t *data, size_t n, size_t most) {
     case 1: /* one bit */
       if (at < n) data[at] ^= (uint8_t)(1 << below(8));
       return n;
-    case 2: /* a part goes */ memmove(data + from, data + from + length, n - from - length); return n - length;
+    case 2: /* a part goes */
+      memmove(data + from, data + from + length, n - from - length);
+      return n - length;
     case 3: { /* a part comes again */
       uint8_t part[40];
       if (n + length > most) return n;
@@ -158,7 +162,8 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
     failed = write_seeds(argv[2]);
   else
-    failed = RUN(argc, argv, T(nothing_and_the_seeds), T(what_once_broke_it), T(changes_of_the_seeds));
+    failed =
+      RUN(argc, argv, T(nothing_and_the_seeds), T(what_once_broke_it), T(changes_of_the_seeds));
   free_seeds();
   return failed;
 }

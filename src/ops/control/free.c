@@ -1,5 +1,6 @@
-/* free.c: Free, the end of a blob's life as the user states it. Its outputs, where they are named, are its inputs, one by one:
- * net/add.c enforces it, for a list of any length. No gradient: asking for one through Free is an error. */
+/* free.c: Free, the end of a blob's life as the user states it. Its outputs, where they are named,
+ * are its inputs, one by one: net/add.c enforces it, for a list of any length. No gradient: asking
+ * for one through Free is an error. */
 #include "ops/op.h"
 
 static neap_status infer(neap_infer *infer, neap_error *error) {
@@ -8,7 +9,8 @@ static neap_status infer(neap_infer *infer, neap_error *error) {
   return NEAP_OK;
 }
 
-/* An order edge, not work: the planner ends the lives here, and under policy `pool` the runner returns the bytes. */
+/* An order edge, not work: the planner ends the lives here, and under policy `pool` the runner
+ * returns the bytes. */
 static void run(const neap_call *call) { (void)call; }
 
 const neap_op neap_op_Free = {
@@ -18,7 +20,8 @@ const neap_op neap_op_Free = {
   .example = "net:Free(\"x\")",
   .source = "Caffe2 Free",
   .inputs = {{"x", "blobs that are neither kept nor declared", NEAP_ANY, NEAP_ARG_VARIADIC}},
-  .outputs = {{"y", "the same blobs, untyped from here on; may be left out", NEAP_ANY, NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "the same blobs, untyped from here on; may be left out", NEAP_ANY,
+               NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
   .effects = NEAP_EFFECT_RELEASE,
   .infer = infer,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},

@@ -1,5 +1,6 @@
-/* scope.c: CreateScope and HasScope, the ops of a scope blob. A scope is a stack of frames that is known while the net is
- * written (net/scope.c), so neither op has a kernel: graph drops the one and makes a Constant of the other. */
+/* scope.c: CreateScope and HasScope, the ops of a scope blob. A scope is a stack of frames that is
+ * known while the net is written (net/scope.c), so neither op has a kernel: graph drops the one and
+ * makes a Constant of the other. */
 #include "ops/op.h"
 
 /* A scope has no type. */

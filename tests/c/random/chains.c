@@ -1,5 +1,6 @@
-/* chains.c: a recipe's steps as the layers of a chain, run forward and backward layer by layer, with the backward half of each apart
- * from its forward: what parameters, state, outputs and gradients are may depend on no plan.
+/* chains.c: a recipe's steps as the layers of a chain, run forward and backward layer by layer,
+ * with the backward half of each apart from its forward: what parameters, state, outputs and
+ * gradients are may depend on no plan.
  */
 #include "random/trial.h"
 
@@ -13,7 +14,8 @@ typedef struct layers {
   int n;
   neap_net *net[MOST_LAYERS];
   neap_type input, output; /* of the first, of the last */
-  bool no_evaluation;      /* has no net of its own for that: where there are subnets, or norms that keep no statistics */
+  /* has no net of its own for that: where there are subnets, or norms that keep no statistics */
+  bool no_evaluation;
 } layers;
 
 static void layers_fini(layers *l) {
@@ -26,26 +28,29 @@ static neap_status layers_read(const recipe *r, layers *l, neap_error *error) {
   write_layers(r, l->n, text);
   neap_status status = NEAP_OK;
   for (int i = 0; i < l->n; i++) {
-    l->no_evaluation = l->no_evaluation || strstr(text[i], "subnet ") != NULL || strstr(text[i], "training = true") != NULL;
+    l->no_evaluation = l->no_evaluation || strstr(text[i], "subnet ") != NULL ||
+                       strstr(text[i], "training = true") != NULL;
     if (getenv("NEAP_SHOW_LAYERS") != NULL) printf("%s", text[i]);
     if (status == NEAP_OK) status = neap_net_read(text[i], &l->net[i], error);
     free(text[i]);
   }
   NEAP_TRY(status);
   l->input = neap_net_find_blob(l->net[0], "x0")->type;
-  return neap_graph_type(l->net[l->n - 1], NULL, neap_net_output_at(l->net[l->n - 1], 0), &l->output, error);
+  return neap_graph_type(l->net[l->n - 1], NULL, neap_net_output_at(l->net[l->n - 1], 0),
+                         &l->output, error);
 }
 
 /* Two steps of training, with an evaluation between them; the second one of fewer rows. */
-static neap_status run_chain(const layers *l, const neap_compile_options *o, bool poison, neap_workspace **ws,
-                             neap_error *error) {
+static neap_status run_chain(const layers *l, const neap_compile_options *o, bool poison,
+                             neap_workspace **ws, neap_error *error) {
   neap_chain *chain = NULL;
   neap_type input = l->input, output = l->output;
   char grad[32];
   snprintf(grad, sizeof grad, "layer%d/output_grad", l->n - 1);
   NEAP_TRY(neap_workspace_new(&(neap_workspace_options){.seed = 5}, ws, error));
   neap_workspace_set_poison(*ws, poison);
-  neap_status s = neap_chain_new(*ws, l->n, (const neap_net *const *)l->net, input.shape.dim[0], o, &chain, error);
+  neap_status s = neap_chain_new(*ws, l->n, (const neap_net *const *)l->net, input.shape.dim[0], o,
+                                 &chain, error);
   for (int k = 0; k < 2 && s == NEAP_OK; k++) {
     if (k == 1) input.shape.dim[0] = output.shape.dim[0] = (input.shape.dim[0] + 1) / 2;
     s = feed_numbers(*ws, "x0", &input, 10 + k, error);
@@ -60,8 +65,8 @@ static neap_status run_chain(const layers *l, const neap_compile_options *o, boo
 
 /* What a layer's text asks for and a backward can't have. */
 static bool is_layer_refusal(const neap_error *error) {
-  return error->code == NEAP_GRAPH &&
-         (strstr(error->message, "has freed it") != NULL || strstr(error->message, "has overwritten it") != NULL);
+  return error->code == NEAP_GRAPH && (strstr(error->message, "has freed it") != NULL ||
+                                       strstr(error->message, "has overwritten it") != NULL);
 }
 
 bool chains_agree(trial *t) {

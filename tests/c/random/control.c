@@ -1,10 +1,11 @@
-/* control.c: If, While and Recurrent around ops of the other families, in one another, with updates of outer blobs inside. */
+/* control.c: If, While and Recurrent around ops of the other families, in one another, with updates
+ * of outer blobs inside. */
 #include "random/writer.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the inside of subnets ---------------------------------------------------------------------------------------------- */
+/* ---- the inside of subnets ------------------------------------------------------------------- */
 
 /* More names that an op reads, each behind ", ". */
 static void also(char *more, size_t room, const char *name) {
@@ -12,8 +13,10 @@ static void also(char *more, size_t room, const char *name) {
   snprintf(more + used, room - used, ", %s", name);
 }
 
-void add_inner(writer *w, const char *indent, const char *y, const char *x, const neap_type *type, char *more, size_t room) {
-  static const char *const plain[] = {"Tanh", "Relu", "Sigmoid", "Gelu", "Softmax", "LayerNorm", "Silu"};
+void add_inner(writer *w, const char *indent, const char *y, const char *x, const neap_type *type,
+               char *more, size_t room) {
+  static const char *const plain[] = {"Tanh",    "Relu",      "Sigmoid", "Gelu",
+                                      "Softmax", "LayerNorm", "Silu"};
   const neap_shape *s = &type->shape;
   const char *op = DRAW_OF(w, plain);
   int kind = draw_below(w, 8);
@@ -31,7 +34,8 @@ void add_inner(writer *w, const char *indent, const char *y, const char *x, cons
       say(w, "%s%s = MaxPool(%s) { kernel = {3}, stride = {1}, pad = {1} }", indent, y, x);
     }
   } else if (s->n_dim == 3 && kind >= 5 && neap_shape_elems(s) < 1000) {
-    say(w, "%s%s = Attention(%s, %s, %s) { heads = 1%s }", indent, y, x, x, x, kind == 5 ? ", causal = true" : "");
+    say(w, "%s%s = Attention(%s, %s, %s) { heads = 1%s }", indent, y, x, x, x,
+        kind == 5 ? ", causal = true" : "");
   } else if (s->n_dim == 3 && kind >= 3 && last <= 12) {
     char p[24], r[24];
     snprintf(p, sizeof p, "%s", add_param(w, TYPE(type->dtype, 4 * last, last), UNIFORM));
@@ -49,10 +53,11 @@ void add_inner(writer *w, const char *indent, const char *y, const char *x, cons
 
 /* No later op reads it: no gradient goes through an update. */
 static void hide(writer *w, const char *name) {
-  for (int b = 0; b < w->n_blob; b++) w->blob[b].is_gone = w->blob[b].is_gone || strcmp(w->blob[b].name, name) == 0;
+  for (int b = 0; b < w->n_blob; b++)
+    w->blob[b].is_gone = w->blob[b].is_gone || strcmp(w->blob[b].name, name) == 0;
 }
 
-/* ---- If ------------------------------------------------------------------------------------------------------------------ */
+/* ---- If -------------------------------------------------------------------------------------- */
 
 /* A new blob from both branches. */
 static bool add_if(writer *w) {
@@ -68,14 +73,17 @@ static bool add_if(writer *w) {
   say(w, "  b = Mul(a, %s)\n  b = Relu(b)", other);
   add_inner(w, "  ", "d", "b", &type, more, sizeof more);
   say(w, "  r = Add(d, a)\n  takes %s%s\n  gives r\nend", name, more);
-  say(w, "subnet s%d_else\n  a = Copy(%s)\n  r = Sigmoid(a)\n  takes %s%s\n  gives r\nend", s, name, name, more);
+  say(w, "subnet s%d_else\n  a = Copy(%s)\n  r = Sigmoid(a)\n  takes %s%s\n  gives r\nend", s, name,
+      name, more);
   y = fresh(w, type, w->blob[x].batched);
-  say(w, "%s = If(c, %s%s) { then_net = s%d_then, else_net = s%d_else }", NAME(w, y), name, more, s, s);
+  say(w, "%s = If(c, %s%s) { then_net = s%d_then, else_net = s%d_else }", NAME(w, y), name, more, s,
+      s);
   w->has_control = true;
   return true;
 }
 
-/* Without else_net: writes outer blobs by name: an activation, and a state, by an update or by an assignment. */
+/* Without else_net: writes outer blobs by name: an activation, and a state, by an update or by an
+ * assignment. */
 static bool add_if_by_name(writer *w) {
   int x = pick(w, (want){.unbatched = true, .most = 4000}), s = w->step;
   if (x < 0) return false;
@@ -99,17 +107,18 @@ static bool add_if_by_name(writer *w) {
   return true;
 }
 
-/* ---- While -------------------------------------------------------------------------------------------------------------- */
+/* ---- While ----------------------------------------------------------------------------------- */
 
-/* Three iterations, bounded or not, with a state that counts and one that computes; at times a row to stack, a random op, a
- * branch, an update of an outer state. */
+/* Three iterations, bounded or not, with a state that counts and one that computes; at times a row
+ * to stack, a random op, a branch, an update of an outer state. */
 static bool add_while(writer *w) {
   int x = pick(w, (want){.most = 1500}), s = w->step;
   if (x < 0) return false;
   int z = pick_like(w, x);
   neap_type type = w->blob[x].type;
-  bool bounded = draw_chance(w, 70), stacks = draw_chance(w, 40) && bounded, branches = draw_chance(w, 40),
-       drops = draw_chance(w, 25), commits = draw_chance(w, 30) && !w->blob[x].batched;
+  bool bounded = draw_chance(w, 70), stacks = draw_chance(w, 40) && bounded,
+       branches = draw_chance(w, 40), drops = draw_chance(w, 25),
+       commits = draw_chance(w, 30) && !w->blob[x].batched;
   char name[24], other[24], m[24] = "", more[256] = "", takes[400], operands[400];
   snprintf(name, sizeof name, "%s", NAME(w, x)), snprintf(other, sizeof other, "%s", NAME(w, z));
   if (commits) snprintf(m, sizeof m, ", %s", add_state(w, type, "Uniform { low = -1, high = 1 }"));
@@ -131,13 +140,15 @@ static bool add_while(writer *w) {
   }
   if (commits) say(w, "  u = StopGradient(a)\n  d = Relu(u)\n  %s = Sgd(%s, d, lr)", m + 2, m + 2);
   snprintf(takes, sizeof takes, "i, p%s, q, three, one, c%s%s", m, commits ? ", lr" : "", more);
-  snprintf(operands, sizeof operands, "zero, %s%s, %s, three, one, c%s%s", name, m, other, commits ? ", lr" : "", more);
-  say(w, "  n = Add(b, p)\n%s  takes %s\n  gives i2, n%s%s\nend", stacks ? "  row = Gelu(b)\n" : "", takes, m,
-      stacks ? ", row" : "");
+  snprintf(operands, sizeof operands, "zero, %s%s, %s, three, one, c%s%s", name, m, other,
+           commits ? ", lr" : "", more);
+  say(w, "  n = Add(b, p)\n%s  takes %s\n  gives i2, n%s%s\nend", stacks ? "  row = Gelu(b)\n" : "",
+      takes, m, stacks ? ", row" : "");
   neap_buffer body = w->body;
   w->body = outer;
 
-  say(w, "subnet s%d_cond\n%s  more = Lt(i, three)\n  takes %s\n  gives more\nend", s, inputs, takes);
+  say(w, "subnet s%d_cond\n%s  more = Lt(i, three)\n  takes %s\n  gives more\nend", s, inputs,
+      takes);
   neap_buffer_add_n(&w->body, body.text, strlen(body.text));
   neap_buffer_fini(&body);
   char row[32] = "", max[24] = "";
@@ -145,17 +156,18 @@ static bool add_while(writer *w) {
   int most = 3 + draw_below(w, 2);
   if (bounded) snprintf(max, sizeof max, ", max = %d", most);
   int y = fresh(w, type, w->blob[x].batched);
-  say(w, "i%d, %s%s%s = While(%s) { cond_net = s%d_cond, body_net = s%d_body, n_state = %d%s }", s, NAME(w, y), m, row, operands,
-      s, s, commits ? 3 : 2, max);
+  say(w, "i%d, %s%s%s = While(%s) { cond_net = s%d_cond, body_net = s%d_body, n_state = %d%s }", s,
+      NAME(w, y), m, row, operands, s, s, commits ? 3 : 2, max);
   if (commits) hide(w, m + 2);
   w->has_control = true;
   w->has_random = w->has_random || drops;
   return true;
 }
 
-/* ---- Recurrent ------------------------------------------------------------------------------------------------------------ */
+/* ---- Recurrent ------------------------------------------------------------------------------- */
 
-/* Over the rows of a blob, with a row as state; at times ops that the backward repeats, and a loop inside. */
+/* Over the rows of a blob, with a row as state; at times ops that the backward repeats, and a loop
+ * inside. */
 static bool add_recurrent(writer *w) {
   int x = pick(w, (want){.least_rank = 2, .most = 1500}), s = w->step;
   if (x < 0) return false;
@@ -170,20 +182,27 @@ static bool add_recurrent(writer *w) {
   add_inner(w, "  ", "n", "b", &row, more, sizeof more);
   if (nested) {
     say(w,
-        "  subnet t%d_cond\n    input j\n    input p\n    more = Lt(j, three)\n    takes j, p, x, one, three\n    gives more\n  "
+        "  subnet t%d_cond\n    input j\n    input p\n    more = Lt(j, three)\n    takes j, p, x, "
+        "one, three\n    gives more\n  "
         "end",
         s);
-    say(w, "  subnet t%d_body\n    input j\n    input p\n    j2 = Add(j, one)\n    e = Sigmoid(p)\n    f = Add(e, x)", s);
+    say(w,
+        "  subnet t%d_body\n    input j\n    input p\n    j2 = Add(j, one)\n    e = Sigmoid(p)\n   "
+        " f = Add(e, x)",
+        s);
     say(w, "    takes j, p, x, one, three\n    gives j2, f\n  end");
-    say(w, "  j3, o = While(zero, n, x, one, three) { cond_net = t%d_cond, body_net = t%d_body, n_state = 2%s }", s, s,
-        bounded ? ", max = 3" : "");
+    say(w,
+        "  j3, o = While(zero, n, x, one, three) { cond_net = t%d_cond, body_net = t%d_body, "
+        "n_state = 2%s }",
+        s, s, bounded ? ", max = 3" : "");
   } else {
     say(w, "  o = Mul(n, x)");
   }
   say(w, "  takes h, x, k%s%s\n  gives n, o\nend", nested ? ", zero, one, three" : "", more);
   int y = fresh(w, type, w->blob[x].batched);
-  say(w, "h%d, %s = Recurrent(%s, %s, %s%s%s) { step_net = s%d_step, n_state = 1, n_seq = 1%s }", s, NAME(w, y), init, NAME(w, x),
-      k, nested ? ", zero, one, three" : "", more, s, repeats ? ", recompute = {0,1}" : "");
+  say(w, "h%d, %s = Recurrent(%s, %s, %s%s%s) { step_net = s%d_step, n_state = 1, n_seq = 1%s }", s,
+      NAME(w, y), init, NAME(w, x), k, nested ? ", zero, one, three" : "", more, s,
+      repeats ? ", recompute = {0,1}" : "");
   w->has_control = true;
   return true;
 }

@@ -4,16 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- any shape ------------------------------------------------------------------------------------------------------- */
+/* ---- any shape ------------------------------------------------------------------------------- */
 
 static bool add_unary(writer *w) {
-  static const char *const type[] = {"Relu",         "Copy", "Tanh",       "Sigmoid",  "Gelu",  "Softmax", "LayerNorm", "Neg",
-                                     "StopGradient", "Silu", "Elu",        "Softplus", "Sin",   "Abs",     "LeakyRelu", "Relu6",
-                                     "Erf",          "Atan", "LogSoftmax", "Sign",     "Clamp", "Square"};
+  static const char *const type[] = {
+    "Relu",         "Copy", "Tanh",       "Sigmoid",  "Gelu",  "Softmax", "LayerNorm", "Neg",
+    "StopGradient", "Silu", "Elu",        "Softplus", "Sin",   "Abs",     "LeakyRelu", "Relu6",
+    "Erf",          "Atan", "LogSoftmax", "Sign",     "Clamp", "Square"};
   int x = pick(w, (want){0});
   const char *op = DRAW_OF(w, type);
   int y = target(w, w->blob[x].type, w->blob[x].batched, x);
-  say(w, "%s = %s(%s)%s", NAME(w, y), op, NAME(w, x), strcmp(op, "Clamp") == 0 ? " { min = -1, max = 1 }" : "");
+  say(w, "%s = %s(%s)%s", NAME(w, y), op, NAME(w, x),
+      strcmp(op, "Clamp") == 0 ? " { min = -1, max = 1 }" : "");
   return true;
 }
 
@@ -59,7 +61,8 @@ static bool add_where(writer *w) {
   holds.dtype = NEAP_DTYPE_BOOL;
   const char *op = DRAW_OF(w, type);
   int b = fresh(w, holds, w->blob[x].batched);
-  w->read[NEAP_MIN(w->n_read++, MOST_READ - 1)] = b; /* another dtype: nothing real takes its name */
+  /* another dtype: nothing real takes its name */
+  w->read[NEAP_MIN(w->n_read++, MOST_READ - 1)] = b;
   int y = target(w, w->blob[x].type, w->blob[x].batched, x);
   say(w, "%s = %s(%s, %s)", NAME(w, b), op, NAME(w, x), NAME(w, z));
   bool negate = draw_chance(w, 20);
@@ -104,8 +107,8 @@ static bool add_split(writer *w) {
   first.shape.dim[axis] = n % 2 == 0 ? n / 2 : 1 + draw_below(w, (int)n - 1);
   second.shape.dim[axis] = n - first.shape.dim[axis];
   int a = fresh(w, first, w->blob[x].batched), b = fresh(w, second, w->blob[x].batched);
-  say(w, "%s, %s = Split(%s) { axis = %d, sizes = {%d,%d} }", NAME(w, a), NAME(w, b), NAME(w, x), axis,
-      (int)first.shape.dim[axis], (int)second.shape.dim[axis]);
+  say(w, "%s, %s = Split(%s) { axis = %d, sizes = {%d,%d} }", NAME(w, a), NAME(w, b), NAME(w, x),
+      axis, (int)first.shape.dim[axis], (int)second.shape.dim[axis]);
   return true;
 }
 
@@ -119,19 +122,21 @@ static bool add_slice(writer *w) {
   type.shape.dim[axis] = pads ? n + from + to : to - from;
   int y = target(w, type, w->blob[x].batched, -1);
   if (!pads) {
-    say(w, "%s = Slice(%s) { starts = {%d}, ends = {%d}, axes = {%d} }", NAME(w, y), NAME(w, x), from, to, axis);
+    say(w, "%s = Slice(%s) { starts = {%d}, ends = {%d}, axes = {%d} }", NAME(w, y), NAME(w, x),
+        from, to, axis);
     return true;
   }
   char before[64] = "", after[64] = "";
   for (int k = 0; k < RANK(w, x); k++) {
     snprintf(before + strlen(before), sizeof before - strlen(before), "%d,", k == axis ? from : 0);
-    snprintf(after + strlen(after), sizeof after - strlen(after), "%s%d", k > 0 ? "," : "", k == axis ? to : 0);
+    snprintf(after + strlen(after), sizeof after - strlen(after), "%s%d", k > 0 ? "," : "",
+             k == axis ? to : 0);
   }
   say(w, "%s = Pad(%s) { pads = {%s%s} }", NAME(w, y), NAME(w, x), before, after);
   return true;
 }
 
-/* ---- views ----------------------------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 static bool add_alias(writer *w) {
   int x = pick(w, (want){0}), y = fresh(w, w->blob[x].type, w->blob[x].batched);
@@ -139,7 +144,8 @@ static bool add_alias(writer *w) {
   return true;
 }
 
-/* All behind the first dimension in one; a matrix as an image or a sequence; without a batch all in a row. */
+/* All behind the first dimension in one; a matrix as an image or a sequence; without a batch all in
+ * a row. */
 static bool add_reshape(writer *w) {
   int x = pick(w, (want){.least_rank = 2});
   if (x < 0) return false;
@@ -155,11 +161,13 @@ static bool add_reshape(writer *w) {
       return true;
     case 1:
       y = fresh(w, TYPE(dtype, n, row / half, half), batched);
-      say(w, "%s = Reshape(%s) { shape = {0,%d,%d} }", NAME(w, y), NAME(w, x), (int)(row / half), (int)half);
+      say(w, "%s = Reshape(%s) { shape = {0,%d,%d} }", NAME(w, y), NAME(w, x), (int)(row / half),
+          (int)half);
       return true;
     case 2:
       y = fresh(w, TYPE(dtype, n, half, row / half, 1), batched);
-      say(w, "%s = Reshape(%s) { shape = {-1,%d,%d,1} }", NAME(w, y), NAME(w, x), (int)half, (int)(row / half));
+      say(w, "%s = Reshape(%s) { shape = {-1,%d,%d,1} }", NAME(w, y), NAME(w, x), (int)half,
+          (int)(row / half));
       return true;
     default:
       if (w->by_rows) return false;
@@ -178,13 +186,16 @@ static bool add_permute(writer *w) {
   neap_type type = w->blob[x].type;
   type.shape.dim[a] = DIM(w, x, b), type.shape.dim[b] = DIM(w, x, a);
   for (int k = 0; k < rank; k++)
-    snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%d", k > 0 ? "," : "", k == a ? b : k == b ? a : k);
+    snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%d", k > 0 ? "," : "",
+             k == a   ? b
+             : k == b ? a
+                      : k);
   int y = fresh(w, type, w->blob[x].batched);
   say(w, "%s = Permute(%s) { axes = {%s} }", NAME(w, y), NAME(w, x), axes);
   return true;
 }
 
-/* ---- chance, life ------------------------------------------------------------------------------------------------------ */
+/* ---- chance, life ---------------------------------------------------------------------------- */
 
 static bool add_dropout(writer *w) {
   int x = pick(w, (want){0}), y = target(w, w->blob[x].type, w->blob[x].batched, x);
@@ -218,7 +229,7 @@ static bool add_assignment(writer *w) {
   return true;
 }
 
-/* ---- matrices ---------------------------------------------------------------------------------------------------------- */
+/* ---- matrices -------------------------------------------------------------------------------- */
 
 static bool add_fc(writer *w) {
   int x = pick(w, (want){.least_rank = 2, .most = 6000});
@@ -230,7 +241,8 @@ static bool add_fc(writer *w) {
   type.shape.dim[rank - 1] = out;
   char p[24], b[32] = "";
   snprintf(p, sizeof p, "%s", add_param(w, TYPE(type.dtype, out, columns), UNIFORM));
-  if (!draw_chance(w, 20)) snprintf(b, sizeof b, ", %s", add_param(w, TYPE(type.dtype, out), UNIFORM));
+  if (!draw_chance(w, 20))
+    snprintf(b, sizeof b, ", %s", add_param(w, TYPE(type.dtype, out), UNIFORM));
   int y = target(w, type, w->blob[x].batched, -1);
   say(w, "%s = FC(%s, %s%s)", NAME(w, y), NAME(w, x), p, b);
   return true;
@@ -262,7 +274,7 @@ static bool add_norm(writer *w) {
   return true;
 }
 
-/* ---- integers and other dtypes ------------------------------------------------------------------------------------------- */
+/* ---- integers and other dtypes --------------------------------------------------------------- */
 
 static bool add_cast(writer *w) {
   int x = pick(w, (want){0});
@@ -318,7 +330,8 @@ static bool add_embedding(writer *w) {
   neap_type type = w->blob[ids].type;
   type.dtype = w->real, type.shape.dim[type.shape.n_dim++] = columns;
   char p[24];
-  snprintf(p, sizeof p, "%s", add_param(w, TYPE(w->real, BOUND + draw_below(w, 3), columns), UNIFORM));
+  snprintf(p, sizeof p, "%s",
+           add_param(w, TYPE(w->real, BOUND + draw_below(w, 3), columns), UNIFORM));
   int y = fresh(w, type, w->blob[ids].batched);
   say(w, "%s = Embedding(%s, %s)", NAME(w, y), NAME(w, ids), p);
   return true;
@@ -331,7 +344,9 @@ static bool add_cross_entropy(writer *w) {
   neap_type label = TYPE(NEAP_DTYPE_I64, DIM(w, x, 0));
   int l = pick(w, (want){.like = &label});
   if (l < 0) label.dtype = NEAP_DTYPE_I32, l = pick(w, (want){.like = &label});
-  if (l < 0 || w->blob[l].bound == 0 || w->blob[l].bound > BOUND || w->blob[l].batched != w->blob[x].batched) return false;
+  if (l < 0 || w->blob[l].bound == 0 || w->blob[l].bound > BOUND ||
+      w->blob[l].batched != w->blob[x].batched)
+    return false;
   int y = target(w, w->blob[x].type, w->blob[x].batched, x), k = w->n_named++;
   say(w, "e%d%c = SoftmaxCrossEntropy(%s, %s)", w->step, 'a' + k, NAME(w, x), NAME(w, l));
   say(w, "%s = Add(%s, e%d%c)", NAME(w, y), NAME(w, x), w->step, 'a' + k);

@@ -11,7 +11,8 @@ static void count_plan(const neap_graph *graph, const neap_plan *plan, totals *t
   t->n_plan++;
   if (plan->policy != NEAP_POLICY_OFFSET) return;
   t->n_proved += plan->proved;
-  if (plan->lower_bound_bytes > 0) t->worst = NEAP_MAX(t->worst, (double)plan->arena_bytes / (double)plan->lower_bound_bytes);
+  if (plan->lower_bound_bytes > 0)
+    t->worst = NEAP_MAX(t->worst, (double)plan->arena_bytes / (double)plan->lower_bound_bytes);
   if (plan->executor != NEAP_EXECUTOR_SIMPLE) return;
   t->n_node += graph->n_node;
   t->most_nodes = NEAP_MAX(t->most_nodes, graph->n_node);
@@ -23,9 +24,10 @@ static void count_plan(const neap_graph *graph, const neap_plan *plan, totals *t
   }
 }
 
-static neap_status plan_and_verify(const neap_graph *graph, uint64_t seed, totals *t, neap_error *error) {
-  static const neap_policy policy[] = {NEAP_POLICY_OFFSET, NEAP_POLICY_OFFSET, NEAP_POLICY_NAME, NEAP_POLICY_NAME,
-                                       NEAP_POLICY_NONE};
+static neap_status plan_and_verify(const neap_graph *graph, uint64_t seed, totals *t,
+                                   neap_error *error) {
+  static const neap_policy policy[] = {NEAP_POLICY_OFFSET, NEAP_POLICY_OFFSET, NEAP_POLICY_NAME,
+                                       NEAP_POLICY_NAME, NEAP_POLICY_NONE};
   for (int k = 0; k < 4; k++) { /* offset for both executors, then by turns what is left */
     int which = k < 2 ? k : 2 + (int)((seed + (uint64_t)k) % 3);
     neap_plan_options o = {.policy = policy[which],
@@ -44,8 +46,10 @@ static neap_status plan_and_verify(const neap_graph *graph, uint64_t seed, total
   return NEAP_OK;
 }
 
-/* Every other node that may be is repeated for the backward: the plans must be as sound as those of the graph itself. */
-static neap_status plan_repeated(const neap_graph *graph, const neap_graph *laid, neap_choices *choices, uint64_t seed, totals *t,
+/* Every other node that may be is repeated for the backward: the plans must be as sound as those of
+ * the graph itself. */
+static neap_status plan_repeated(const neap_graph *graph, const neap_graph *laid,
+                                 neap_choices *choices, uint64_t seed, totals *t,
                                  neap_error *error) {
   neap_graph *repeated = NULL;
   int *again = malloc(((size_t)laid->n_node + 1) * sizeof *again), n_again = 0;
@@ -55,7 +59,8 @@ static neap_status plan_repeated(const neap_graph *graph, const neap_graph *laid
   neap_status s = neap_choices_repeat(choices, n_again, again, error);
   if (s == NEAP_OK) s = neap_graph_lay_out(graph, choices, &repeated, error);
   if (s == NEAP_OK) s = plan_and_verify(repeated, seed, &apart, error);
-  for (int n = 0; s == NEAP_OK && n < repeated->n_node; n++) t->n_again += repeated->node[n].repeats > 0;
+  for (int n = 0; s == NEAP_OK && n < repeated->n_node; n++)
+    t->n_again += repeated->node[n].repeats > 0;
   t->n_plan += apart.n_plan;
   neap_graph_free(repeated);
   free(again);
@@ -67,9 +72,12 @@ static neap_status plan_net(const char *text, uint64_t seed, totals *t, neap_err
   neap_graph *graph = NULL, *laid = NULL;
   neap_choices choices = {0};
   NEAP_TRY(neap_net_read(text, &net, error));
-  neap_status s = neap_graph_prepare(net, &(neap_graph_options){.no_rewrite = seed % 5 == 0}, &graph, error);
-  neap_choose_options choose = {
-    .force = seed % 3 != 0, .engine = NEAP_ENGINE_REF, .n_thread = 1 + (int)(seed % 2), .scratch_limit = SIZE_MAX};
+  neap_status s =
+    neap_graph_prepare(net, &(neap_graph_options){.no_rewrite = seed % 5 == 0}, &graph, error);
+  neap_choose_options choose = {.force = seed % 3 != 0,
+                                .engine = NEAP_ENGINE_REF,
+                                .n_thread = 1 + (int)(seed % 2),
+                                .scratch_limit = SIZE_MAX};
   if (s == NEAP_OK) s = neap_graph_choose(graph, &choose, &choices, error);
   if (s == NEAP_OK) s = neap_graph_lay_out(graph, &choices, &laid, error);
   if (s == NEAP_OK) s = plan_and_verify(laid, seed, t, error);
@@ -88,7 +96,9 @@ bool plans_hold(const recipe *r, totals *t, fault *f) {
   bool refused = is_refusal(&error, m.text), holds = status == NEAP_OK || refused;
   t->n_net += status == NEAP_OK, t->n_refused += refused;
   for (int k = 0; k < m.n_family; k++) t->by_family[k] += m.by_family[k] > 0;
-  if (!holds) snprintf(f->way, sizeof f->way, "plans"), snprintf(f->message, sizeof f->message, "%s", error.message);
+  if (!holds)
+    snprintf(f->way, sizeof f->way, "plans"),
+      snprintf(f->message, sizeof f->message, "%s", error.message);
   made_fini(&m);
   return holds;
 }

@@ -51,7 +51,9 @@ void recipe_print(const recipe *r, neap_buffer *out) {
   if (!same && recipe_n_steps(r) == 0) neap_buffer_add(out, ":steps=0");
   before = ":zero=";
   for (int k = 0; zeroed && k < MOST_STEPS; k++) {
-    if (r->step[k].zeroed != 0) neap_buffer_add(out, "%s%d.%llx", before, k, (unsigned long long)r->step[k].zeroed), before = ",";
+    if (r->step[k].zeroed != 0)
+      neap_buffer_add(out, "%s%d.%llx", before, k, (unsigned long long)r->step[k].zeroed),
+        before = ",";
   }
 }
 

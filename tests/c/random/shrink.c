@@ -1,4 +1,5 @@
-/* shrink.c: a recipe that fails is made smaller while it fails in the same way: fewer steps, smaller blobs, plainer draws. */
+/* shrink.c: a recipe that fails is made smaller while it fails in the same way: fewer steps,
+ * smaller blobs, plainer draws. */
 #include "random/ways.h"
 
 #include <string.h>
@@ -12,12 +13,14 @@ typedef struct hunt {
   int n_try;
 } hunt;
 
-/* Whether the candidate fails in the way of the first failure; then it is the best one from here on. */
+/* Whether the candidate fails in the way of the first failure; then it is the best one from here
+ * on. */
 static bool take(hunt *h, const recipe *candidate) {
   if (h->n_try++ >= MOST_TRIES) return false;
   totals apart = {0};
   fault f = {0};
-  bool holds = h->runs ? runs_agree(candidate, h->fault.way, &apart, &f) : plans_hold(candidate, &apart, &f);
+  bool holds =
+    h->runs ? runs_agree(candidate, h->fault.way, &apart, &f) : plans_hold(candidate, &apart, &f);
   if (holds || strcmp(f.way, h->fault.way) != 0) return false;
   h->best = *candidate;
   h->fault = f;
@@ -31,7 +34,8 @@ static bool drop_steps(hunt *h) {
     for (int from = STEP_END - n; from >= 1; from -= n) {
       recipe candidate = h->best;
       int n_dropped = 0;
-      for (int k = from; k < from + n; k++) n_dropped += candidate.step[k].taken, candidate.step[k].taken = false;
+      for (int k = from; k < from + n; k++)
+        n_dropped += candidate.step[k].taken, candidate.step[k].taken = false;
       if (n_dropped > 0 && take(h, &candidate)) any = true;
     }
   }

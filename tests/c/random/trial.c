@@ -7,7 +7,7 @@
 
 char ways_at[400];
 
-/* ---- one run ----------------------------------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 void ran_close(ran *r) {
   neap_session_free(r->session);
@@ -23,12 +23,14 @@ static neap_status numbers(const neap_type *type, int salt, neap_tensor *out, ne
   for (int64_t i = 0; i < neap_tensor_elems(out); i++) {
     uint32_t word[4];
     neap_philox(7, (uint32_t)salt, 0, (uint64_t)i, word);
-    neap_element_set(type->dtype, neap_tensor_data(out), i, real ? (double)neap_uniform_f32(word[0]) - 0.5 : word[0] % BOUND);
+    neap_element_set(type->dtype, neap_tensor_data(out), i,
+                     real ? (double)neap_uniform_f32(word[0]) - 0.5 : word[0] % BOUND);
   }
   return NEAP_OK;
 }
 
-neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *type, int salt, neap_error *error) {
+neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *type, int salt,
+                         neap_error *error) {
   neap_tensor t;
   NEAP_TRY(numbers(type, salt, &t, error));
   neap_status status = neap_workspace_feed(ws, name, &t, false, error);
@@ -36,11 +38,12 @@ neap_status feed_numbers(neap_workspace *ws, const char *name, const neap_type *
   return status;
 }
 
-neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int at_step, int64_t rows, const char *before,
-                        neap_error *error) {
+neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int at_step, int64_t rows,
+                        const char *before, neap_error *error) {
   for (int b = 0; b < neap_net_n_blobs(net); b++) {
     const neap_net_blob *known = neap_net_blob_at(net, b);
-    bool is_condition = strcmp(known->name, "c") == 0; /* an input, or state where inputs have a batch */
+    /* an input, or state where inputs have a batch */
+    bool is_condition = strcmp(known->name, "c") == 0;
     if (known->role != NEAP_ROLE_INPUT && !is_condition) continue;
     neap_type type = known->type;
     if (rows > 0 && !is_condition) type.shape.dim[0] = rows;
@@ -71,8 +74,9 @@ static neap_status make_forwarded(const neap_net *net, ran *r, neap_error *error
     name[n] = known->name, to[n] = target[n], n++;
   }
   return neap_workspace_new(
-    &(neap_workspace_options){.seed = 5, .parent = r->outer, .n_forward = n, .forward_name = name, .forward_target = to}, &r->ws,
-    error);
+    &(neap_workspace_options){
+      .seed = 5, .parent = r->outer, .n_forward = n, .forward_name = name, .forward_target = to},
+    &r->ws, error);
 }
 
 static neap_status make_workspace(const neap_net *net, lodging where, ran *r, neap_error *error) {
@@ -80,35 +84,42 @@ static neap_status make_workspace(const neap_net *net, lodging where, ran *r, ne
   NEAP_TRY(neap_workspace_init(r->ws, net, error));
   if (where == OWN) return NEAP_OK;
   r->outer = r->ws, r->ws = NULL;
-  if (where == CHILD) return neap_workspace_new(&(neap_workspace_options){.seed = 5, .parent = r->outer}, &r->ws, error);
+  if (where == CHILD)
+    return neap_workspace_new(&(neap_workspace_options){.seed = 5, .parent = r->outer}, &r->ws,
+                              error);
   NEAP_TRY(feed_inputs(r->outer, net, 0, 0, "outer_", error));
   return make_forwarded(net, r, error);
 }
 
-neap_status run_net(const neap_net *net, const neap_compile_options *o, lodging where, bool poison, ran *r, neap_error *error) {
+neap_status run_net(const neap_net *net, const neap_compile_options *o, lodging where, bool poison,
+                    ran *r, neap_error *error) {
   *r = (ran){0};
   NEAP_TRY(make_workspace(net, where, r, error));
   neap_workspace_set_poison(r->ws, poison);
   NEAP_TRY(neap_driver_compile(r->ws, net, o, &r->session, error));
   for (int k = 0; k < N_STEP; k++) {
-    NEAP_TRY(feed_inputs(where == FORWARDED ? r->outer : r->ws, net, k, 0, where == FORWARDED ? "outer_" : "", error));
+    NEAP_TRY(feed_inputs(where == FORWARDED ? r->outer : r->ws, net, k, 0,
+                         where == FORWARDED ? "outer_" : "", error));
     NEAP_TRY(neap_session_run(r->session, error));
   }
   return NEAP_OK;
 }
 
-/* ---- the same bits ---------------------------------------------------------------------------------------------------------- */
+/* ---- the same bits --------------------------------------------------------------------------- */
 
 static void describe(comparison *c, const char *name, const neap_tensor *x, const neap_tensor *y) {
   for (int64_t i = 0; i < neap_tensor_elems(x); i++) {
-    double a = neap_element_get(x->dtype, neap_tensor_data(x), i), b = neap_element_get(y->dtype, neap_tensor_data(y), i);
+    double a = neap_element_get(x->dtype, neap_tensor_data(x), i),
+           b = neap_element_get(y->dtype, neap_tensor_data(y), i);
     if (memcmp(&a, &b, sizeof a) == 0) continue;
-    snprintf(c->different, sizeof c->different, "%s[%lld] is %.9g, not %.9g", name, (long long)i, b, a);
+    snprintf(c->different, sizeof c->different, "%s[%lld] is %.9g, not %.9g", name, (long long)i, b,
+             a);
     return;
   }
 }
 
-/* Every blob with bytes of its own in the unplanned run; those that are transient there are compared where they can be had. */
+/* Every blob with bytes of its own in the unplanned run; those that are transient there are
+ * compared where they can be had. */
 static void compare(void *context, const neap_blob_info *info) {
   comparison *c = context;
   if (info->kind != NEAP_BLOB_TENSOR && info->kind != NEAP_BLOB_TRANSIENT) return;
@@ -117,7 +128,8 @@ static void compare(void *context, const neap_blob_info *info) {
   bool had = neap_workspace_fetch(c->other, info->name, &y, &error) == NEAP_OK;
   bool released = c->several && error.code == NEAP_RELEASED;
   if (!had && info->kind != NEAP_BLOB_TRANSIENT && !released) {
-    snprintf(c->different, sizeof c->different, "%s can't be had: %.100s", info->name, error.message);
+    snprintf(c->different, sizeof c->different, "%s can't be had: %.100s", info->name,
+             error.message);
   } else if (had && neap_workspace_fetch(c->plain, info->name, &x, NULL) == NEAP_OK) {
     neap_type a = neap_tensor_type(&x), b = neap_tensor_type(&y);
     if (!neap_type_equal(&a, &b))
@@ -131,7 +143,7 @@ static void compare(void *context, const neap_blob_info *info) {
   neap_tensor_fini(&y);
 }
 
-/* ---- a net, and what its ways have in common ----------------------------------------------------------------------------------- */
+/* ---- a net, and what its ways have in common ------------------------------------------------- */
 
 bool fail(trial *t, const char *way, const char *message) {
   snprintf(t->fault->way, sizeof t->fault->way, "%s", way);
@@ -157,7 +169,8 @@ planned planned_way(const char *what, int k) {
   } ways[N_PLANNED] = {{"offset", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_SIMPLE},
                        {"offset, dag", NEAP_POLICY_OFFSET, NEAP_EXECUTOR_DAG},
                        {"name", NEAP_POLICY_NAME, NEAP_EXECUTOR_SIMPLE}};
-  planned way = {.plan = {.policy = ways[k].policy, .executor = ways[k].executor, .most_steps = 300000}};
+  planned way = {
+    .plan = {.policy = ways[k].policy, .executor = ways[k].executor, .most_steps = 300000}};
   snprintf(way.name, sizeof way.name, "%s, %s", what, ways[k].name);
   return way;
 }
@@ -168,8 +181,10 @@ bool compared(trial *t, const char *way, comparison *c) {
   return c->different[0] == '\0' || fail(t, way, c->different);
 }
 
-/* Another net, or other options, that must give what the plain run gives. *out (may be NULL) gets the run. */
-bool agrees(trial *t, const char *way, const neap_net *net, const neap_compile_options *o, lodging where, ran *out) {
+/* Another net, or other options, that must give what the plain run gives. *out (may be NULL) gets
+ * the run. */
+bool agrees(trial *t, const char *way, const neap_net *net, const neap_compile_options *o,
+            lodging where, ran *out) {
   ran r = {0};
   neap_error error = {0};
   bool holds = run_net(net, o, where, true, &r, &error) == NEAP_OK || fail(t, way, error.message);

@@ -6,17 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- draws ----------------------------------------------------------------------------------------------------------- */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
-int draw_below(writer *w, int n) { return (int)(recipe_draw(w->recipe, w->step, w->n_drawn++) % (uint32_t)n); }
+int draw_below(writer *w, int n) {
+  return (int)(recipe_draw(w->recipe, w->step, w->n_drawn++) % (uint32_t)n);
+}
 
 bool draw_chance(writer *w, int percent) { return draw_below(w, 100) >= 100 - percent; }
 
-/* ---- blobs ----------------------------------------------------------------------------------------------------------- */
+/* ---- blobs ----------------------------------------------------------------------------------- */
 
 neap_type type_of(neap_dtype dtype, const int64_t *dim) {
   neap_type type = {.dtype = dtype};
-  while (dim[type.shape.n_dim] != 0) type.shape.dim[type.shape.n_dim] = dim[type.shape.n_dim], type.shape.n_dim++;
+  while (dim[type.shape.n_dim] != 0)
+    type.shape.dim[type.shape.n_dim] = dim[type.shape.n_dim], type.shape.n_dim++;
   return type;
 }
 
@@ -24,14 +27,19 @@ static bool fits(const blob *b, const want *what) {
   neap_dtype dtype = b->type.dtype;
   if (b->is_gone) return false;
   if (what->like != NULL) return neap_type_equal(&b->type, what->like);
-  if (what->dtype != NEAP_DTYPE_NONE ? dtype != what->dtype : dtype != NEAP_DTYPE_F32 && dtype != NEAP_DTYPE_F64) return false;
-  return (what->rank == 0 || b->type.shape.n_dim == what->rank) && b->type.shape.n_dim >= what->least_rank &&
+  if (what->dtype != NEAP_DTYPE_NONE ? dtype != what->dtype
+                                     : dtype != NEAP_DTYPE_F32 && dtype != NEAP_DTYPE_F64)
+    return false;
+  return (what->rank == 0 || b->type.shape.n_dim == what->rank) &&
+         b->type.shape.n_dim >= what->least_rank &&
          (!what->bounded || (b->bound > 0 && b->bound <= BOUND)) &&
-         (what->most == 0 || neap_shape_elems(&b->type.shape) <= what->most) && (!what->unbatched || !b->batched) &&
-         (!what->batched || b->batched) && (!what->written || b->may_rewrite);
+         (what->most == 0 || neap_shape_elems(&b->type.shape) <= what->most) &&
+         (!what->unbatched || !b->batched) && (!what->batched || b->batched) &&
+         (!what->written || b->may_rewrite);
 }
 
-/* The blob that the draw likes most: a blob that comes or goes changes the choice only where it is the one. */
+/* The blob that the draw likes most: a blob that comes or goes changes the choice only where it is
+ * the one. */
 static int favourite(const writer *w, const want *what, uint32_t draw, int oldest) {
   int best = -1;
   uint32_t most = 0;
@@ -77,7 +85,8 @@ int fresh(writer *w, neap_type type, bool batched) {
 
 int target(writer *w, neap_type type, bool batched, int input) {
   bool in_place = draw_chance(w, 25), again = draw_chance(w, 10);
-  if (in_place && input >= 0 && w->blob[input].may_rewrite && neap_type_equal(&w->blob[input].type, &type)) {
+  if (in_place && input >= 0 && w->blob[input].may_rewrite &&
+      neap_type_equal(&w->blob[input].type, &type)) {
     w->blob[input].bound = 0;
     return input;
   }
@@ -87,15 +96,18 @@ int target(writer *w, neap_type type, bool batched, int input) {
   bool is_read = false;
   for (int i = 0; i < w->n_read; i++) is_read = is_read || w->read[i] == b;
   if (is_read || !w->blob[b].may_rewrite || w->blob[b].is_gone) return fresh(w, type, batched);
-  w->blob[b].type = type, w->blob[b].batched = batched, w->blob[b].bound = 0; /* another version may have another shape */
+  /* another version may have another shape */
+  w->blob[b].type = type, w->blob[b].batched = batched, w->blob[b].bound = 0;
   w->blob[b].maker = w->step;
   return b;
 }
 
-static void declare(writer *w, const char *role, const char *name, neap_type type, const char *init) {
+static void declare(writer *w, const char *role, const char *name, neap_type type,
+                    const char *init) {
   char shape[NEAP_SHAPE_TEXT];
-  neap_buffer_add(&w->head, "%s %s %s %s%s%s\n", role, name, neap_dtype_name(type.dtype), neap_shape_text(&type.shape, shape),
-                  init != NULL ? " = " : "", init != NULL ? init : "");
+  neap_buffer_add(&w->head, "%s %s %s %s%s%s\n", role, name, neap_dtype_name(type.dtype),
+                  neap_shape_text(&type.shape, shape), init != NULL ? " = " : "",
+                  init != NULL ? init : "");
 }
 
 const char *add_param(writer *w, neap_type type, const char *init) {
@@ -123,32 +135,38 @@ void say(writer *w, const char *format, ...) {
   neap_buffer_add(&w->body, "%s\n", line);
 }
 
-/* ---- the frame of a net ------------------------------------------------------------------------------------------------ */
+/* ---- the frame of a net ---------------------------------------------------------------------- */
 
 /* Channels that are one, odd, blocks of 8 and 16, just beside them, and 50. */
 static const int channels[] = {1, 3, 2, 8, 16, 5, 4, 7, 9, 12, 15, 17, 20, 24, 31, 32, 33, 48, 50};
 
 static neap_type input_type(writer *w, int kind, int64_t batch) {
   int size = w->recipe->size;
-  int64_t rows = w->by_rows ? batch : 1 + draw_below(w, size), columns = 2 * (1 + draw_below(w, size));
+  int64_t rows = w->by_rows ? batch : 1 + draw_below(w, size),
+          columns = 2 * (1 + draw_below(w, size));
   switch (kind) {
     case 1: { /* an image; many channels are small ones */
-      int64_t c = DRAW_OF(w, channels), most = c > 16 ? 4 : 8, n = w->by_rows ? batch : 1 + draw_below(w, 3);
+      int64_t c = DRAW_OF(w, channels), most = c > 16 ? 4 : 8,
+              n = w->by_rows ? batch : 1 + draw_below(w, 3);
       c = NEAP_MIN(c, 8 * size + 2);
       return TYPE(w->real, n, c, 1 + draw_below(w, (int)most), 1 + draw_below(w, (int)most));
     }
-    case 2: return TYPE(w->real, rows, 1 + draw_below(w, 4), columns); /* a sequence */
-    case 3: return TYPE(NEAP_DTYPE_I64, rows, 1 + draw_below(w, 4));   /* numbers of rows of tables */
+    case 2:
+      return TYPE(w->real, rows, 1 + draw_below(w, 4), columns); /* a sequence */
+    /* numbers of rows of tables */
+    case 3: return TYPE(NEAP_DTYPE_I64, rows, 1 + draw_below(w, 4));
     case 4: return TYPE(NEAP_DTYPE_I32, rows);
     default: return TYPE(w->real, rows, columns);
   }
 }
 
 static void write_constants(writer *w, const char *name) {
-  neap_buffer_add(&w->head,
-                  "net %s\nstate lr f32 () = Constant { value = 0.05 }\nstate zero f32 () = Constant { value = 0 }\n"
-                  "state one f32 () = Constant { value = 1 }\nstate three f32 () = Constant { value = 3 }\n",
-                  name);
+  neap_buffer_add(
+    &w->head,
+    "net %s\nstate lr f32 () = Constant { value = 0.05 }\nstate zero f32 () = Constant { value = 0 "
+    "}\n"
+    "state one f32 () = Constant { value = 1 }\nstate three f32 () = Constant { value = 3 }\n",
+    name);
 }
 
 static void write_head(writer *w) {
@@ -170,11 +188,13 @@ static void write_head(writer *w) {
     w->blob[b].id = k;
     w->blob[b].bound = what > 2 ? BOUND : 0;
   }
-  neap_buffer_add(&w->head, w->by_rows ? "state c f32 (1) = Constant\n" : "input c f32 (1)\n"); /* it has no batch */
+  /* it has no batch */
+  neap_buffer_add(&w->head, w->by_rows ? "state c f32 (1) = Constant\n" : "input c f32 (1)\n");
 }
 
 /* The mean of a blob as a part of the loss. */
-static const char *add_part(writer *w, const char *name, neap_dtype dtype, char *part, size_t room) {
+static const char *add_part(writer *w, const char *name, neap_dtype dtype, char *part,
+                            size_t room) {
   snprintf(part, room, "loss_%c", 'a' + w->n_named++);
   say(w, dtype == NEAP_DTYPE_F64 ? "%s_wide = Mean(%s)" : "%s = Mean(%s)", part, name);
   if (dtype == NEAP_DTYPE_F64) say(w, "%s = Cast(%s_wide) { to = f32 }", part, part);
@@ -189,10 +209,12 @@ static void add_update(writer *w, const param *p, bool is_last) {
   if (is_last && inside) {
     w->has_control = true;
     say(w, "subnet update");
-    say(w, "  %s = Sgd(%s, %s_grad, lr)\n  takes %s, %s_grad, lr\n  gives %s\nend", n, n, n, n, n, n);
+    say(w, "  %s = Sgd(%s, %s_grad, lr)\n  takes %s, %s_grad, lr\n  gives %s\nend", n, n, n, n, n,
+        n);
     say(w, "%s = If(c, %s, %s_grad, lr) { then_net = update }", n, n, n);
   } else if (kind == 3) {
-    say(w, "%s_norm = GradNorm(%s_grad)\n%s_clipped = ClipByNorm(%s_grad, %s_norm) { max = 1 }", n, n, n, n, n);
+    say(w, "%s_norm = GradNorm(%s_grad)\n%s_clipped = ClipByNorm(%s_grad, %s_norm) { max = 1 }", n,
+        n, n, n, n);
     say(w, "%s = Sgd(%s, %s_clipped, lr)", n, n, n);
   } else {
     say(w, "%s = Sgd(%s, %s_grad, lr)", n, n, n);
@@ -214,7 +236,8 @@ static void write_training(writer *w) {
     neap_buffer_add(&names, ", %s", w->param[k].name);
     neap_buffer_add(&grads, "%s%s_grad", k > 0 ? ", " : "", w->param[k].name);
   }
-  say(w, "%s = Gradient(loss%s)", grads.text != NULL ? grads.text : "", names.text != NULL ? names.text : "");
+  say(w, "%s = Gradient(loss%s)", grads.text != NULL ? grads.text : "",
+      names.text != NULL ? names.text : "");
   neap_buffer_fini(&names);
   neap_buffer_fini(&grads);
   for (int k = 0; k < n; k++) add_update(w, &w->param[k], k == n - 1);
@@ -233,9 +256,10 @@ static void write_end(writer *w) {
     say(w, "outputs %s", NAME(w, pick(w, (want){0})));
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
-static const family *const lists[] = {general_families, image_families, sequence_families, control_families};
+static const family *const lists[] = {general_families, image_families, sequence_families,
+                                      control_families};
 
 /* Family k of all lists, as if they were one. */
 static const family *family_at(int k) {
@@ -261,9 +285,12 @@ static int draw_family(writer *w) {
   return k;
 }
 
-static void begin_step(writer *w, int number) { w->step = number, w->n_drawn = w->n_named = w->n_read = 0; }
+static void begin_step(writer *w, int number) {
+  w->step = number, w->n_drawn = w->n_named = w->n_read = 0;
+}
 
-/* The ops of the body, each under a name of its own: an op's name is its first output's otherwise, and blobs are written twice. */
+/* The ops of the body, each under a name of its own: an op's name is its first output's otherwise,
+ * and blobs are written twice. */
 static void add_named(neap_buffer *out, const char *body) {
   for (int n = 0; *body != '\0'; n++) {
     size_t length = strcspn(body, "\n");
@@ -297,7 +324,8 @@ made write_net(const recipe *r) {
   add_named(&w->head, w->body.text != NULL ? w->body.text : "");
   m.text = strdup(w->head.text);
   m.trains = w->trains, m.by_rows = w->by_rows;
-  m.has_control = w->has_control, m.has_random = w->has_random, m.has_state = w->has_state, m.has_norm = w->has_norm;
+  m.has_control = w->has_control, m.has_random = w->has_random, m.has_state = w->has_state,
+  m.has_norm = w->has_norm;
   neap_buffer_fini(&w->head);
   neap_buffer_fini(&w->body);
   free(w);
@@ -310,7 +338,7 @@ void made_fini(made *m) {
   *m = (made){0};
 }
 
-/* ---- layers ---------------------------------------------------------------------------------------------------------------- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 void write_layers(const recipe *r, int n, char **text) {
   writer *w = calloc(1, sizeof *w);
@@ -329,7 +357,8 @@ void write_layers(const recipe *r, int n, char **text) {
     for (int k = 1 + i; k < STEP_END; k += n) /* each layer has its share of the steps */
       if (r->step[k].taken) (void)write_step(w, k);
     begin_step(w, STEP_END);
-    int y = pick(w, (want){.least_rank = 2, .dtype = NEAP_DTYPE_F32, .batched = true, .written = true});
+    int y =
+      pick(w, (want){.least_rank = 2, .dtype = NEAP_DTYPE_F32, .batched = true, .written = true});
     if (y < 0) {
       y = fresh(w, type, true);
       say(w, "%s = Tanh(x0)", NAME(w, y));

@@ -1,6 +1,8 @@
-/* writer.h: a recipe becomes the text of a net. The families of ops (families.c, images.c, control.c) write through this.
+/* writer.h: a recipe becomes the text of a net. The families of ops (families.c, images.c,
+ * control.c) write through this.
  *
- * INVARIANT: what is written is a valid net; one that is refused is a failure of the engine or of the writer.
+ * INVARIANT: what is written is a valid net; one that is refused is a failure of the engine or of
+ * the writer.
  */
 #ifndef NEAP_TESTS_WRITER_H
 #define NEAP_TESTS_WRITER_H
@@ -8,7 +10,8 @@
 #include "random/recipe.h"
 #include "tensor/tensor.h"
 
-enum { MOST_BLOBS = 400, MOST_PARAMS = 160, MOST_READ = 24, BOUND = 4 }; /* integers that are inputs: 0 to BOUND - 1 */
+/* integers that are inputs: 0 to BOUND - 1 */
+enum { MOST_BLOBS = 400, MOST_PARAMS = 160, MOST_READ = 24, BOUND = 4 };
 
 typedef struct blob {
   char name[24];
@@ -34,18 +37,19 @@ typedef struct writer {
   blob blob[MOST_BLOBS];
   param param[MOST_PARAMS];
   int read[MOST_READ], n_read; /* blobs that the op being written reads */
-  bool trains, by_rows;        /* by_rows: nothing but first dimensions depends on the batch: any batch will do */
+  /* by_rows: nothing but first dimensions depends on the batch: any batch will do */
+  bool trains, by_rows;
   bool has_control, has_random, has_state, has_norm;
   neap_dtype real;
 } writer;
 
-/* ---- draws ----------------------------------------------------------------------------------------------------------- */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
 int draw_below(writer *w, int n);
 bool draw_chance(writer *w, int percent);
 #define DRAW_OF(w, list) ((list)[draw_below(w, NEAP_COUNT(list))])
 
-/* ---- blobs ----------------------------------------------------------------------------------------------------------- */
+/* ---- blobs ----------------------------------------------------------------------------------- */
 
 /* What a blob must be like to be picked. */
 typedef struct want {
@@ -63,10 +67,12 @@ typedef struct want {
 int pick(writer *w, want what);
 /* One like it, itself where there is no other. */
 int pick_like(writer *w, int b);
-/* A new blob; and one that is mostly new, at times one that was written before, the input's own name (unless -1) among them. */
+/* A new blob; and one that is mostly new, at times one that was written before, the input's own
+ * name (unless -1) among them. */
 int fresh(writer *w, neap_type type, bool batched);
 int target(writer *w, neap_type type, bool batched, int input);
-/* Declares a parameter or state, and gives its name, which stays. The state is a blob to read as well. */
+/* Declares a parameter or state, and gives its name, which stays. The state is a blob to read as
+ * well. */
 const char *add_param(writer *w, neap_type type, const char *init);
 const char *add_state(writer *w, neap_type type, const char *init);
 #define UNIFORM "Uniform { low = -0.5, high = 0.5 }"
@@ -83,7 +89,7 @@ neap_type type_of(neap_dtype dtype, const int64_t *dim);
 /* One line of the net. */
 void say(writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- families -------------------------------------------------------------------------------------------------------- */
+/* ---- families -------------------------------------------------------------------------------- */
 
 /* False, with nothing written, where no blob is such that it applies. */
 typedef struct family {
@@ -91,13 +97,16 @@ typedef struct family {
   int weight;
   bool (*add)(writer *w);
 } family;
-extern const family general_families[], image_families[], sequence_families[], control_families[]; /* end with weight 0 */
+/* end with weight 0 */
+extern const family general_families[], image_families[], sequence_families[], control_families[];
 
-/* An op of any family from `x` to `y` of the same type, for the inside of subnets, written with `indent`. The names that it reads
- * besides go to `more`, each behind ", ". False: `x` is no type for one. */
-void add_inner(writer *w, const char *indent, const char *y, const char *x, const neap_type *type, char *more, size_t room);
+/* An op of any family from `x` to `y` of the same type, for the inside of subnets, written with
+ * `indent`. The names that it reads besides go to `more`, each behind ", ". False: `x` is no type
+ * for one. */
+void add_inner(writer *w, const char *indent, const char *y, const char *x, const neap_type *type,
+               char *more, size_t room);
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 typedef struct made {
   char *text; /* to be freed */
@@ -107,8 +116,8 @@ typedef struct made {
 } made;
 
 made write_net(const recipe *r);
-/* The texts of n layers, to be freed, among which the recipe's steps are shared out: the input of each is what the one below puts
- * out. Without training; for any batch. */
+/* The texts of n layers, to be freed, among which the recipe's steps are shared out: the input of
+ * each is what the one below puts out. Without training; for any batch. */
 void write_layers(const recipe *r, int n, char **text);
 void made_fini(made *m);
 int n_families(void);
