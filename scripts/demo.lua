@@ -3,7 +3,7 @@
 -- NEAP_DEMO_SECONDS: how long it trains (45); below 5 the other parts are short too, which is what the tests do.
 local neap = require "neap"
 local core = require "neap.core"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local progress = require "neap.progress"
 
 local seconds = tonumber(os.getenv "NEAP_DEMO_SECONDS") or 45

@@ -1,7 +1,7 @@
 --- Nets of many kinds with ways to plan them, and what holds of their plans, computed in plain Lua from shapes, operands, offsets and
 -- kinds of blobs. tests/unit/figures_spec.lua compares a plan's reports with it, figures_kept_spec.lua what a database keeps of it.
 local neap = require "neap"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 
 -- ---- the plans ----------------------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@
 -- @module neap.check
 local core = require "neap.core"
 local neap = require "neap"
-local netfile = require "neap.netfile"
-local options = require "neap.options"
+local netfile = require "neap.net.file"
+local options = require "neap.inner.options"
 local report = require "neap.report"
 local fail = core.fail
 local none = options.none
@@ -116,4 +116,4 @@ function check.plan(what, given)
   return report.new { rows = rows, columns = { "blob", "same" }, totals = totals, order = { "same", "n_blob" } }
 end
 
-return require("neap.guard").functions(check, "neap.check.")
+return require("neap.inner.guard").functions(check, "neap.check.")

@@ -1,7 +1,7 @@
 --- The database of plans, runs and profiles: one SQLite file, asked with SQL.
 -- @module neap.db
 local core = require "neap.core"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local report = require "neap.report"
 
 local Db = core.Db

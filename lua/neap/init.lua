@@ -11,15 +11,15 @@ local core = require "neap.core"
 local op = require "neap.op"
 local tensor = require "neap.tensor"
 local net = require "neap.net"
-require "neap.control"
-local scopes = require "neap.scope"
+require "neap.net.control"
+local scopes = require "neap.net.scope"
 local workspace = require "neap.workspace"
 local report = require "neap.report"
 require "neap.plan"
-require "neap.picture"
+require "neap.tensor.picture"
 local db = require "neap.db"
-local guard = require "neap.guard"
-local options = require "neap.options"
+local guard = require "neap.inner.guard"
+local options = require "neap.inner.options"
 
 core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor.rand, tensor.randn
 
@@ -40,12 +40,12 @@ function neap.range(largest, memory, batch)
   if (debug.getmetatable(largest) or {}).__name ~= "neap.net" then
     core.fail(("neap.range expects (net, memory, batch), got a %s for the net"):format(type(largest)))
   end
-  memory = require("neap.mem_param").checked(memory)
-  if batch then return require("neap.range").new(largest, memory, batch) end
+  memory = require("neap.memory.mem_param").checked(memory)
+  if batch then return require("neap.memory.range").new(largest, memory, batch) end
   return core.new_range(largest, memory)
 end
-neap.bank = require("neap.bank").new
-neap.mem_param = require("neap.mem_param").new -- Caffe's words for memory options
+neap.bank = require("neap.memory.bank").new
+neap.mem_param = require("neap.memory.mem_param").new -- Caffe's words for memory options
 neap.clock = core.clock -- seconds from some start, monotonic
 
 --- Every op in lower case; the tensor makers above keep their names.
@@ -166,6 +166,13 @@ local function names_in(t)
   return names
 end
 
+--- "neap.init" for the module that users have there; nil for one that they reach in no such way.
+local function public_name(x)
+  for key, value in next, neap do
+    if rawequal(value, x) then return "neap." .. key end
+  end
+end
+
 --- The text on a class of layers, on a module such as neap.nn, or on a model; nil for other tables.
 local function help_on_table(x)
   local help = require "neap.help"
@@ -173,7 +180,7 @@ local function help_on_table(x)
   if class then return help.by_class(class) end
   if rawequal(x, neap) then return help.by_module("neap", names_in(x)) end
   for name, loaded in pairs(package.loaded) do
-    if rawequal(loaded, x) and name:find "^neap%." then return help.by_module(name == "neap.initializers" and "neap.init" or name, names_in(x)) end
+    if rawequal(loaded, x) and name:find "^neap%." then return help.by_module(public_name(x) or name, names_in(x), name) end
   end
   local meta = getmetatable(x)
   if type(meta) ~= "table" then return nil end
@@ -197,9 +204,9 @@ local function op_named(x)
 end
 
 -- Parts that are loaded when first used: {module, field or nil}.
-local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.initializers" },
-  progress = { "neap.progress", "show" }, fit_batch = { "neap.fit_batch" },
-  cache = { "neap.model_memory", "cache" }, count_memory = { "neap.count_memory", "count" }, zoo = { "neap.zoo" }, check = { "neap.check" },
+local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.nn.initializers" },
+  progress = { "neap.progress", "show" }, fit_batch = { "neap.memory.fit_batch" },
+  cache = { "neap.nn.chain", "cache" }, count_memory = { "neap.memory.count", "count" }, zoo = { "neap.zoo" }, check = { "neap.check" },
   memonger = { "neap.memonger" },
   export = { "neap.model", "export" }, import = { "neap.model", "import" } }
 
@@ -287,7 +294,7 @@ for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:"
 end
 
 -- What adds to a net adds all or nothing.
-require("neap.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "bank", "const", "declare", "device",
+require("neap.net.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "bank", "const", "declare", "device",
   "export_scope", "gradient", "import_scope", "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
 
 return setmetatable(neap, { __index = function(_, key)

@@ -5,7 +5,7 @@
 -- safetensors sees the tensors.
 -- @module neap.model
 local core = require "neap.core"
-local named = require "neap.options"
+local named = require "neap.inner.options"
 local op = require "neap.op"
 local workspace = require "neap.workspace"
 local fail = core.fail
@@ -63,4 +63,4 @@ function model.import(path, given)
   return setmetatable({ net = net, workspace = ws }, Imported)
 end
 
-return require("neap.guard").functions(model, "neap.")
+return require("neap.inner.guard").functions(model, "neap.")

@@ -23,16 +23,16 @@ op.is_tensor, op.is_blob = is_tensor, is_blob
 function op.is_net(x) return type(x) == "userdata" and getmetatable(x) == core.Net.meta end
 function op.set_blob_class(class) blob_class = class end
 
---- The net that an op on a blob is added to: the blob's own, or the one inside it that is being built. Set by neap.naming.
+--- The net that an op on a blob is added to: the blob's own, or the one inside it that is being built. Set by neap.net.naming.
 local function net_of(blob) return blob.net end
 function op.set_net_of(f) net_of = f end
 
 --- The net that is being built by a function that Neap has called (a module's forward, a scope, a branch), nil outside of all. Set
--- by neap.naming.
+-- by neap.net.naming.
 local function net_being_built() return nil end
 function op.set_net_being_built(f) net_being_built = f end
 
---- Calls f(...), which adds to a net, all or nothing. Set by neap.naming.
+--- Calls f(...), which adds to a net, all or nothing. Set by neap.net.naming.
 local attempt
 function op.set_attempt(f) attempt = f end
 

@@ -1,7 +1,7 @@
 --- Plans: where every byte goes, and why. Figures are fields; the rest are reports.
 -- @module neap.plan
 local core = require "neap.core"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local report = require "neap.report"
 local fail = core.fail
 
@@ -338,5 +338,5 @@ Run.__tostring = function(self)
     self.median_ns / 1e6, core.bytes_text(self.held_bytes))
 end
 
-require("neap.guard").functions(Run, "run:")
+require("neap.inner.guard").functions(Run, "run:")
 return plan

@@ -1,7 +1,7 @@
 --- Progress: a bar that redraws itself ten times a second on a terminal, one line an epoch elsewhere.
 -- @module neap.progress
 local core = require "neap.core"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local progress = {}
 
 local Bar = {}
@@ -73,5 +73,5 @@ function progress.show(i, n, values)
   end
 end
 
-require("neap.guard").functions(Bar, "bar:")
-return require("neap.guard").functions(progress, "neap.progress.")
+require("neap.inner.guard").functions(Bar, "bar:")
+return require("neap.inner.guard").functions(progress, "neap.progress.")

@@ -279,5 +279,5 @@ Report.__names = function(self)
   return names
 end
 
-require("neap.guard").functions(Report, "report:")
+require("neap.inner.guard").functions(Report, "report:")
 return report

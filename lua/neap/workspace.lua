@@ -3,12 +3,12 @@
 -- `ws:run(net, {x = t})` compiles the net once per (net, input shapes) and keeps the program; `ws:compile` gives it to you.
 -- @module neap.workspace
 local core = require "neap.core"
-local mem_param = require "neap.mem_param"
-local memory_options = require "neap.memory_options"
+local mem_param = require "neap.memory.mem_param"
+local memory_options = require "neap.memory.options"
 local op = require "neap.op"
-local options = require "neap.options"
-local range = require "neap.range"
-local refusal = require "neap.refusal"
+local options = require "neap.inner.options"
+local range = require "neap.memory.range"
+local refusal = require "neap.memory.refusal"
 local report = require "neap.report"
 local fail = core.fail
 

@@ -7,8 +7,8 @@
 -- @usage local model = neap.zoo.resnet50 { classes = 10 }
 -- print(model:forecast { batch = 16, train = true })
 local fail = require("neap.core").fail
-local netfile = require "neap.netfile"
-local options = require "neap.options"
+local netfile = require "neap.net.file"
+local options = require "neap.inner.options"
 
 local zoo = {}
 
@@ -41,7 +41,7 @@ local function build(name, given)
   return file.model or file.net, file
 end
 
-return setmetatable(require("neap.guard").functions(zoo, "neap.zoo."), {
+return setmetatable(require("neap.inner.guard").functions(zoo, "neap.zoo."), {
   __index = function(_, name)
     if type(name) ~= "string" then return nil end
     if not netfile.find(name) then

@@ -6,7 +6,7 @@
 -- without a budget, `work` what the planner reckons. Rows with less scratch ran other convolution kernels.
 local neap = require "neap"
 local core = require "neap.core"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 
 local name, seconds = (...) or "resnet50:16", tonumber(select(2, ...)) or 8
 local net = netfile.build(netfile.load(name), { train = true })

@@ -4,7 +4,7 @@
 -- neap run scripts/bench/busy.lua [--rounds 3] [--peers SCRIPT] [NET:BATCH ...]
 -- SCRIPT is called as `python3 SCRIPT one NET:BATCH train PEER SECONDS` and prints a line with the median in its sixth column.
 local core = require "neap.core"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local bench = require "neap.bench"
 
 local n_round, round_s = 3, 1.5

@@ -2,7 +2,7 @@
 -- run. MiB = 2^20; engine ref, so no scratch worth naming; resident regions in both totals.
 -- neap run scripts/bench/memonger.lua
 local neap = require "neap"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local memonger = neap.memonger
 
 local function mib(bytes) return bytes / 2 ^ 20 end

@@ -1,7 +1,7 @@
 -- chargpt: gpt.lua at a size that learns on two cores while one watches: the net of `make demo`.
 -- Its characters are 97: new line, the printable ones of ASCII, and one for any other byte.
 local neap = require "neap"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 
 local sizes = { layers = 4, width = 128, heads = 4, length = 64, vocabulary = 97, batch = 32 }
 local gpt = netfile.load("gpt", nil, sizes)

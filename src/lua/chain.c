@@ -1,4 +1,4 @@
-/* chain.c: chains of layers and their caches as Lua sees them; lua/neap/model_memory.lua makes a
+/* chain.c: chains of layers and their caches as Lua sees them; lua/neap/nn/chain.lua makes a
  * model's memory of them.
  *
  * A cache is one of its own (new_cache), or that of a chain's layer, whose handle then keeps the

@@ -1,4 +1,4 @@
-/* count.c: dry runs and counts by class as tables, for lua/neap/mem_param.lua and count_memory.lua,
+/* count.c: dry runs and counts by class as tables, for lua/neap/memory/mem_param.lua and count_memory.lua,
  * and gradients given back. */
 #include "lua/binding.h"
 #include "report/report.h"

@@ -1,4 +1,4 @@
-/* memonger.c: the functions behind lua/neap/memonger.lua: recycling, live ranges and conflicts,
+/* memonger.c: the functions behind lua/neap/memonger/init.lua: recycling, live ranges and conflicts,
  * assignments, orders, Frees, comparing. Ops, blobs and slots count from 1 on the Lua side.
  */
 #include "lua/binding.h"

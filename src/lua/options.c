@@ -79,7 +79,7 @@ static const char *take_text(lua_State *L) {
 
 /* ---- lists ---- */
 
-/* The mem_param at the top of the stack, as lua/neap/mem_param.lua has checked it; NULL for nil.
+/* The mem_param at the top of the stack, as lua/neap/memory/mem_param.lua has checked it; NULL for nil.
  * Its rooms stay on the stack. */
 static const neap_mem_param *take_mem_param(lua_State *L) {
   if (lua_isnil(L, -1)) return NULL;
@@ -348,7 +348,7 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
     take_table(L, index, &r);
     take_lists(L, index, &r);
   }
-  /* Where there is a range of batches, lua/neap/range.lua has taken the largest one out. */
+  /* Where there is a range of batches, lua/neap/memory/range.lua has taken the largest one out. */
   if (r.options.max_batch != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s",
                   "max_batch has no meaning here: nothing shares its bytes");
@@ -372,7 +372,7 @@ static const char *const face_name[] = {"c",       "micro",  "lua", "workspace",
                                         "trainer", "layers", "fit", "command"};
 
 /* memory_options() -> {name =, type =, default =, range =, doc =, key =, faces = {c = true, ..}} of
- * each option, in the table's order; the same records by name. For lua/neap/memory_options.lua,
+ * each option, in the table's order; the same records by name. For lua/neap/memory/options.lua,
  * which reads tables, makes flags and shows help by them. */
 static int memory_options(lua_State *L) {
   static const char *const type[] = {"bytes", "count", "switch",    "choice", "text",

@@ -1,6 +1,6 @@
 /* range.c: batches: the handle of a range of batch sizes, which is the plan of the largest, and
  * which net:_plan and ws:_compile take to make those of smaller ones; and the search for the
- * largest batch that fits. lua/neap/range.lua and fit_batch.lua are their user's side. */
+ * largest batch that fits. lua/neap/memory/range.lua and fit_batch.lua are their user's side. */
 #include "lua/binding.h"
 
 typedef struct handle {

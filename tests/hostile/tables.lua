@@ -74,7 +74,7 @@ local readers = {
   function(t, item) neap.ones(2, 3):permute(hostile(t, item)) end,
   function(t, item) return neap.ones(2, 3)[hostile(t, item)] end,
   function(t, item) neap.ones(2):close(neap.ones(2), hostile(t, item)) end,
-  function(t, item) neap.model_memory.cache "c":pop(hostile(t, item)) end,
+  function(t, item) neap.cache "c":pop(hostile(t, item)) end,
   function(t, item) core.error(hostile(t, item)) end,
   function(t, item) core.nearest("word", hostile(t, item)) end,
   function(t, item) core.encode_bytes("abc", hostile(t, item)) end,

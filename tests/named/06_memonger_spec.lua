@@ -1,7 +1,7 @@
 -- memonger: names recycled net to net. Every planned net is run under policy `name` and compared, bit for bit, with the
 -- unplanned run of the net it came from: losses, outputs, parameters after updates and their gradients.
 local neap = require "neap"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local M = neap.memonger
 local support = require "support"
 local filler = support.filler

@@ -705,7 +705,7 @@ describe("fusion", function()
   end)
 
   it("gives what whole nets give unfused, in less memory, planned as unplanned, in both schedules", function()
-    local netfile = require "neap.netfile"
+    local netfile = require "neap.net.file"
     for _, case in ipairs { { "resnet18c", 1e-4 }, { "lenet", 1e-5 }, { "gpt", 1e-5 } } do
       local net = netfile.build(netfile.load(case[1]), { train = false, batch = 2 })
       local feeds = {}

@@ -305,7 +305,7 @@ describe("mem_param", function()
       program:run()
       assert.are.same({ 16, 24 }, ws:fetch(name).shape)
     end
-    local ranges = require "neap.range"
+    local ranges = require "neap.memory.range"
     local function key(param) return ranges.key(net, { mem_param = neap.mem_param(param) }, 32) end
     assert.are.equal(key { exclude_blob = "fc1" }, key { exclude_blob = { "fc1" } })
     assert.are_not.equal(key { exclude_blob = "fc1" }, key { exclude_blob = "fc2" })
@@ -411,7 +411,7 @@ describe("mem_param", function()
   end)
 
   it("stands in a net file, and holds wherever the file is planned or run", function()
-    local netfile, bench = require "neap.netfile", require "neap.bench"
+    local netfile, bench = require "neap.net.file", require "neap.bench"
     local path = os.tmpname()
     local function load_file(param)
       local file <close> = assert(io.open(path .. ".lua", "w"))

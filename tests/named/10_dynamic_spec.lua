@@ -1,7 +1,7 @@
 --- Dynamic scheduling: shapes known only at run time, bytes taken from a pool and given back at the last use.
 local neap = require "neap"
 local core = require "neap.core"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local support = require "support"
 local settle = support.settle
 
@@ -378,7 +378,7 @@ describe("eviction under a hard limit", function()
     local path, script = os.tmpname(), os.tmpname()
     local file <close> = assert(io.open(script, "w"))
     file:write [[
-      local neap, netfile = require "neap", require "neap.netfile"
+      local neap, netfile = require "neap", require "neap.net.file"
       local net = netfile.build(netfile.load "chargpt:2", { train = true })
       local budget = net:plan({ policy = "pool" }).arena_bytes // 2
       for _ = 1, 2 do

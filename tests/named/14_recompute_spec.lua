@@ -1,6 +1,6 @@
 --- Recomputation: what a budget has no room to keep for the backward pass is made again there.
 local neap = require "neap"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local support = require "support"
 
 local raises = support.raises
@@ -175,7 +175,7 @@ describe("recomputation", function()
     local path, script = os.tmpname(), os.tmpname()
     local file <close> = assert(io.open(script, "w"))
     file:write [[
-      local neap, netfile = require "neap", require "neap.netfile"
+      local neap, netfile = require "neap", require "neap.net.file"
       local net = netfile.build(netfile.load "chargpt:2", { train = true })
       local budget = net:plan({}).arena_bytes // 2
       for _ = 1, 2 do

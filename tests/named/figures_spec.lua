@@ -2,7 +2,7 @@
 -- OpenCV and Caffe2. Each test's name is the sentence that it proves.
 local neap = require "neap"
 local memory = require "neap.bench.memory"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 
 local report
 

@@ -1,7 +1,7 @@
 -- What a budget promises, on every net of the zoo in training: it is kept or refused, less of it never takes more memory, and the
 -- least that a refusal names is met. And no plan depends on how busy the machine is: its searches count steps.
 local neap = require "neap"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 
 local STEP = 2 -- per cent of the free plan's arena
 

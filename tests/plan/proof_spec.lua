@@ -2,7 +2,7 @@
 -- bytes foretold, nothing is allocated between steps, and the arena is as small as its lower bound. Small batches; the full
 -- ones are scripts/bench/proof.lua's.
 local neap = require "neap"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local settle = require("support").settle
 
 --- A GPT of two short blocks; the full one is in the script.

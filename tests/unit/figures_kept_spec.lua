@@ -259,7 +259,7 @@ describe("a profiled run", function()
   setup(function()
     db = assert(neap.db(folder .. "/runs.db"))
     core.use_db(db)
-    local net = (require "neap.netfile").build(require("neap.netfile").load "lenet:4", { train = true })
+    local net = (require "neap.net.file").build(require("neap.net.file").load "lenet:4", { train = true })
     ws = neap.workspace { seed = 1 }
     ws:init(net)
     program = ws:compile(net, { profile = true, tag = "a tag" })
@@ -375,7 +375,7 @@ describe("a profiled run", function()
     core.use_db(false)
     local bench = require "neap.bench"
     local r = bench.measure("lenet:4", { train = true, steps = 3 })
-    local net = (require "neap.netfile").build(require("neap.netfile").load "lenet:4", { train = true })
+    local net = (require "neap.net.file").build(require("neap.net.file").load "lenet:4", { train = true })
     local p = net:plan { store = false }
     for _, name in ipairs { "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes", "scratch_bytes_max", "flops", "batch" } do
       assert.are.equal(p[name], r[name], name)
@@ -559,7 +559,7 @@ describe("neap plan", function()
 
   for _, words in ipairs { "lenet:8 --train", "resnet18c:2 --train --budget 75%", "lenet:4 --train --policy pool", "mlp:3", "lenet:4 --keep conv1" } do
     it("says of " .. words .. " what the plan says", function()
-      local netfile = require "neap.netfile"
+      local netfile = require "neap.net.file"
       local file = netfile.load(words:match "^%S+")
       local net = netfile.build(file, { train = words:find "train" ~= nil })
       local p = net:plan { store = false, budget = words:match "budget (%S+)", policy = words:match "policy (%S+)", keep = { words:match "keep (%S+)" } }
@@ -584,22 +584,22 @@ end)
 
 --- Where the figures of each report are checked, by file and function; words: it shows none, or none that can be had otherwise.
 local checked = {
-  ["bench.lua bench.run"] = "here: neap.bench.measure", ["bench/memory.lua memory.run"] = "tests/unit/cli_spec.lua",
+  ["bench/init.lua bench.run"] = "here: neap.bench.measure", ["bench/memory.lua memory.run"] = "tests/unit/cli_spec.lua",
   ["check.lua check.plan"] = "tests/unit/figures_spec.lua", ["cli/db.lua say"] = "a sentence", ["cli/sql.lua list"] = "a list of names",
-  ["count_memory.lua count_memory.count"] = "here", ["db.lua ask"] = "here: views and queries", ["db.lua Db:info"] = "here",
+  ["memory/count.lua count_memory.count"] = "here", ["db.lua ask"] = "here: views and queries", ["db.lua Db:info"] = "here",
   ["db.lua Db:verify"] = "tests/unit/db_spec.lua", ["init.lua neap.config"] = "texts of this build", ["init.lua neap.help"] = "texts",
   ["init.lua help_on_name"] = "texts",
   ["init.lua neap.memory"] = "tests/unit/tensor_spec.lua, tests/named/11_within_memory_spec.lua", ["init.lua neap.ops"] = "a list of names",
-  ["mem_param.lua mem_param.dry_run"] = "tests/unit/figures_spec.lua", ["memonger.lua memonger.estimate_memory_usage"] = "here",
-  ["memonger.lua plan"] = "here", ["net.lua Net:blobs"] = "tests/unit/figures_spec.lua", ["net.lua Net:ops"] = "tests/unit/figures_spec.lua",
-  ["nn/build.lua Module.summary"] = "here", ["picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
+  ["memory/mem_param.lua mem_param.dry_run"] = "tests/unit/figures_spec.lua", ["memonger/init.lua memonger.estimate_memory_usage"] = "here",
+  ["memonger/init.lua plan"] = "here", ["net/init.lua Net:blobs"] = "tests/unit/figures_spec.lua", ["net/init.lua Net:ops"] = "tests/unit/figures_spec.lua",
+  ["nn/build.lua Module.summary"] = "here", ["tensor/picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
   ["plan.lua Plan:banks"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:curve"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:explain"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:forecast"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:ops"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:peak"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:rewrites"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:summary"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:values"] = "tests/unit/figures_spec.lua",
   ["plan.lua Plan:why"] = "tests/unit/figures_spec.lua", ["plan.lua Run:ops"] = "here", ["plan.lua Run:table"] = "here",
-  ["tensor.lua Tensor.stats"] = "tests/unit/tensor_spec.lua", ["train/evaluate.lua Trainer:history"] = "here",
+  ["tensor/init.lua Tensor.stats"] = "tests/unit/tensor_spec.lua", ["train/evaluate.lua Trainer:history"] = "here",
   ["train/evaluate.lua evaluate"] = "here",
   ["train/programs.lua forecast"] = "here", ["workspace.lua Workspace:blobs"] = "here", ["workspace.lua Workspace:picture"] = "here",
   ["workspace.lua Workspace:sizes"] = "here",

@@ -4,7 +4,7 @@ local neap = require "neap"
 local figures = require "figures"
 local support = require "support"
 local cjson = require "cjson"
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local bytes_text = neap.bytes
 
 -- ---- words and rows ---------------------------------------------------------------------------------------------------------------

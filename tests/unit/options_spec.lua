@@ -1,7 +1,7 @@
 -- Every memory option through every face, read back from what the database has of the plan that came of it.
 local neap = require "neap"
 local cjson = require "cjson"
-local memory_options = require "neap.memory_options"
+local memory_options = require "neap.memory.options"
 local support = require "support"
 local program, shell, raises = support.program, support.shell, support.raises
 

@@ -78,7 +78,7 @@ end)
 
 describe("plan:explain(blob)", function()
   it("says what keeping a blob costs as planning with it kept does", function()
-    local netfile = require "neap.netfile"
+    local netfile = require "neap.net.file"
     local net = netfile.build(netfile.load "lenet:64", { train = true })
     local free = net:plan { store = false }
     for _, blob in ipairs { "conv1", "pool1", "conv2" } do

@@ -424,7 +424,7 @@ describe("what is given and has no place", function()
       local file = assert(io.open(path, "w"))
       file:write(text)
       file:close()
-      return pcall(require("neap.netfile").load, path)
+      return pcall(require("neap.net.file").load, path)
     end
     local model = "local nn = require 'neap'.nn\nlocal m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }\n"
     for text, said in pairs {

@@ -7,7 +7,7 @@
 -- `fused` is the option `fuse`: false, true, or "pool", where a pool takes in the convolution before it, and what that gives is
 -- scratch of a few images.
 -- @module neap.bench.memory
-local netfile = require "neap.netfile"
+local netfile = require "neap.net.file"
 local report = require "neap.report"
 
 local memory = {}

@@ -29,14 +29,14 @@ return {
       return 0
     end
     if args.topic == "options" then
-      print(require("neap.memory_options").text())
+      print(require("neap.memory.options").text())
       return 0
     end
     local parser, commands = cli.parser()
     if args.topic and not commands[args.topic] then
       local names = {}
       for name in pairs(commands) do names[#names + 1] = name end
-      local near = require("neap.options").nearest(args.topic, names)
+      local near = require("neap.inner.options").nearest(args.topic, names)
       cli.usage(("there is no command \"%s\"%s"):format(args.topic, near and (", did you mean \"" .. near .. "\"?")
         or "; neap help lists them, neap ops NAME shows an op"))
     end

@@ -8,7 +8,7 @@
 -- @module neap.cli
 local argparse = require "argparse"
 local core = require "neap.core"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 
 local cli = {}
 

@@ -46,7 +46,7 @@ return {
     command:flag "--train":description "The training step: forward, loss, backward, update."
     command:option "--batch":convert(require("neap.cli").whole(1)):argname "<n>":description "Batch size."
     command:option "--explain":args "?":argname "<blob>":description "Where a blob lies and why; without a name, the whole plan."
-    require("neap.memory_options").define(command)
+    require("neap.memory.options").define(command)
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."
@@ -54,7 +54,7 @@ return {
     command:option "--dot":argname "<file>":description "Draw the net as it runs, for Graphviz, a colour for each place in the arena."
   end,
   run = function(args)
-    local cli, netfile = require "neap.cli", require "neap.netfile"
+    local cli, netfile = require "neap.cli", require "neap.net.file"
     -- `--explain lenet` with nothing after it: the name was the net's.
     if not args.net and args.explain and args.explain[1] then args.net, args.explain = table.remove(args.explain), {} end
     if not args.net then cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help" end
@@ -62,7 +62,7 @@ return {
     local file = netfile.load(args.net)
     if file.net and args.batch then cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(args.net)) end
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
-    local plan = net:plan(netfile.memory(file, require("neap.memory_options").of_command(args)))
+    local plan = net:plan(netfile.memory(file, require("neap.memory.options").of_command(args)))
     if args.svg or args.dot then
       if args.svg then draw(plan, "svg", args.svg) end
       if args.dot then draw(plan, "dot", args.dot) end

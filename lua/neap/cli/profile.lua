@@ -26,7 +26,7 @@ return {
     local neap, cli = require "neap", require "neap.cli"
     if args.action == "run" then
       if not args.what then cli.usage "profile run needs a net: a file, or a name of the zoo" end
-      local file = require("neap.netfile").load(args.what)
+      local file = require("neap.net.file").load(args.what)
       return cli.show(require("neap.bench").profile(file, { train = args.train, batch = args.batch, steps = args.steps }), args)
     end
     local db <close> = cli.need(neap.db(args.db))

@@ -4,7 +4,7 @@
 -- you keep. Files are looked for in $NEAP_DATA, ./data and ../shared/data/datasets.
 -- @module neap.data
 local core = require "neap.core"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local fail = core.fail
 local none = options.none
 local data = {}
@@ -605,8 +605,8 @@ function data.from(given)
   return self
 end
 
-require("neap.guard").functions(Data, "data:")
-return setmetatable(require("neap.guard").functions(data, "neap.data."), { __index = function(_, key)
+require("neap.inner.guard").functions(Data, "data:")
+return setmetatable(require("neap.inner.guard").functions(data, "neap.data."), { __index = function(_, key)
   local names = {}
   for name in pairs(data) do names[#names + 1] = name end
   local near = options.nearest(tostring(key), names)

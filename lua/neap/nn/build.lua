@@ -2,17 +2,17 @@
 --
 -- INVARIANT: a coroutine builds one net at a time, `context.building()`; what a module's forward raises leaves it as it was.
 -- @module neap.nn.build
-local batches = require "neap.batch"
+local batches = require "neap.data.batch"
 local core = require "neap.core"
-local count_memory = require "neap.count_memory"
-local memory_options = require "neap.memory_options"
+local count_memory = require "neap.memory.count"
+local memory_options = require "neap.memory.options"
 local module = require "neap.nn.module"
 local is_blob, records = require("neap.op").is_blob, require("neap.op").records
-local naming = require "neap.naming"
+local naming = require "neap.net.naming"
 local net_module = require "neap.net"
-local options = require "neap.options"
-local range = require "neap.range"
-local refusal = require "neap.refusal"
+local options = require "neap.inner.options"
+local range = require "neap.memory.range"
+local refusal = require "neap.memory.refusal"
 local reduction = require "neap.nn.reduction"
 local report = require "neap.report"
 local tree = require "neap.nn.tree"
@@ -307,7 +307,7 @@ function Module.summary(self, o)
     order = { "parameters", "trainable", "mult_adds", "parameter_bytes" } }
 end
 
---- The net of one layer alone, for chains of layers (neap.model_memory).
+--- The net of one layer alone, for chains of layers (neap.nn.chain).
 -- @param m module
 -- @param name string of the net
 -- @param shape table of its input, called "input"

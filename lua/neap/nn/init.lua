@@ -5,9 +5,9 @@ local fail = require("neap.core").fail
 local module = require "neap.nn.module"
 require "neap.nn.build"
 require "neap.nn.state"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local tree = require "neap.nn.tree"
-local init = require "neap.initializers"
+local init = require "neap.nn.initializers"
 
 local Module, class, none = module.Module, module.class, options.none
 local nn = { module = class, is_module = module.is_module }
@@ -401,8 +401,8 @@ function nn.names()
   return names
 end
 
-require("neap.guard").functions(module.Module, "m:")
-return setmetatable(require("neap.guard").functions(nn, "nn."), { __index = function(_, key)
+require("neap.inner.guard").functions(module.Module, "m:")
+return setmetatable(require("neap.inner.guard").functions(nn, "nn."), { __index = function(_, key)
   local near = options.nearest(tostring(key), nn.names())
   fail(("nn has no \"%s\"%s"):format(tostring(key),
     near and (", did you mean \"" .. near .. "\"?") or "; print(table.concat(nn.names(), \" \")) lists what there is"))

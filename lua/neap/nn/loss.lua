@@ -3,7 +3,7 @@
 -- @module neap.nn.loss
 local fail = require("neap.core").fail
 local module = require "neap.nn.module"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 
 local Module, none = module.Module, options.none
 

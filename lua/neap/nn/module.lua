@@ -14,8 +14,8 @@
 -- Building nets, plans and eager calls are in neap.nn.build, parameters as values in neap.nn.state.
 -- @module neap.nn.module
 local core = require "neap.core"
-local naming = require "neap.naming"
-local options = require "neap.options"
+local naming = require "neap.net.naming"
+local options = require "neap.inner.options"
 local tree = require "neap.nn.tree"
 local fail = core.fail
 
@@ -55,7 +55,7 @@ function Module.expect(x, what)
   fail(("%s is a %s, expected a module"):format(what, type(x)))
 end
 
---- Lists of a model's memory, by neap.model_memory: {name, data, diff} each.
+--- Lists of a model's memory, by neap.nn.chain: {name, data, diff} each.
 local memory_lists = { params = true, outputs = true, inputs = true, caches = true }
 local own_words = { forward = true, training = true }
 
@@ -453,7 +453,7 @@ local function index(self, key)
   local method = self._methods[key]
   if method ~= nil then return method end
   if memory_lists[key] then
-    local memory = require("neap.model_memory").of((tree.home(self)))
+    local memory = require("neap.nn.chain").of((tree.home(self)))
     if key == "params" then return memory:params() end
     return memory[key]
   end
@@ -603,7 +603,7 @@ local function init_noting(self, init, given)
 end
 
 --- Makes a class of modules.
--- @param spec table { "Name", options = {...} as neap.options, init = function(self, o), forward = function(self, x, ...),
+-- @param spec table { "Name", options = {...} as neap.inner.options, init = function(self, o), forward = function(self, x, ...),
 --   describe = function(self) -> string, name = base of automatic names }; other fields are methods and constants of its modules.
 --   Every class takes `name`, and `input`, the shape of one example. Without `options` init gets the table as it was given, and a
 --   field that it does not read is an error.

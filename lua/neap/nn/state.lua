@@ -8,11 +8,11 @@
 -- are on their way.
 -- @module neap.nn.state
 local core = require "neap.core"
-local micro = require "neap.micro"
+local micro = require "neap.train.micro"
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
 local op = require "neap.op"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local tree = require "neap.nn.tree"
 local fail = core.fail
 
@@ -276,12 +276,12 @@ end
 -- @return {data, grad (= diff), trainable, shape}
 function Module.find_param(self, name) return Module.as_parameter(find_record(self, name)) end
 
---- m:memory() -> the four lists and the calls that fill them, forward(x) and backward(dy); see neap.model_memory.
+--- m:memory() -> the four lists and the calls that fill them, forward(x) and backward(dy); see neap.nn.chain.
 -- @param o table|nil { max_batch = the largest batch, executor =, policy =, budget = .. as in net:plan }; it holds until another is given
 -- @usage local memory = model:memory { max_batch = 64 }; local y = memory:forward(x); memory:backward(dy); print(#model.caches[1])
 function Module.memory(self, o)
   if o ~= nil and type(o) ~= "table" then fail("m:memory expects a table of options, got a " .. type(o)) end
-  return require("neap.model_memory").of((tree.home(self)), o)
+  return require("neap.nn.chain").of((tree.home(self)), o)
 end
 
 --- m:attach_param(name, tensor) -> {name, data}: a parameter of the user's own in model.params; a name that is taken is an error.

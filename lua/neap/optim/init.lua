@@ -5,7 +5,7 @@
 -- a schedule moves all groups alike.
 -- @module neap.optim
 local fail = require("neap.core").fail
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local none = options.none
 local optim = {}
 
@@ -195,8 +195,8 @@ function optim.warmup(given)
   end
 end
 
-require("neap.guard").functions(Optimizer, "optim:")
-return setmetatable(require("neap.guard").functions(optim, "optim."), { __index = function(_, key)
+require("neap.inner.guard").functions(Optimizer, "optim:")
+return setmetatable(require("neap.inner.guard").functions(optim, "optim."), { __index = function(_, key)
   local names = {}
   for name in pairs(optim) do names[#names + 1] = name end
   local near = options.nearest(tostring(key), names)

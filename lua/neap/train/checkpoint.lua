@@ -7,9 +7,9 @@
 -- and changes nothing.
 -- @module neap.train.checkpoint
 local core = require "neap.core"
-local micro = require "neap.micro"
+local micro = require "neap.train.micro"
 local net_module = require "neap.net"
-local options = require "neap.options"
+local options = require "neap.inner.options"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
 local fail = core.fail

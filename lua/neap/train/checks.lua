@@ -3,8 +3,8 @@
 -- INVARIANT: nothing here changes a trainer; what passes is what the other files of this folder rely on.
 -- @module neap.train.checks
 local core = require "neap.core"
-local micro = require "neap.micro"
-local options = require "neap.options"
+local micro = require "neap.train.micro"
+local options = require "neap.inner.options"
 local fail = core.fail
 local none = options.none
 local copy = require("neap.train.state").copy

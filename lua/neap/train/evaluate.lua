@@ -2,11 +2,11 @@
 --
 -- INVARIANT: parameters, statistics and `position` are only read.
 -- @module neap.train.evaluate
-local batches = require "neap.batch"
+local batches = require "neap.data.batch"
 local build = require "neap.nn.build"
 local checks = require "neap.train.checks"
 local core = require "neap.core"
-local micro = require "neap.micro"
+local micro = require "neap.train.micro"
 local op = require "neap.op"
 local programs = require "neap.train.programs"
 local report = require "neap.report"

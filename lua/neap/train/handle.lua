@@ -5,7 +5,7 @@
 -- where they give the trainer.
 -- @module neap.train.handle
 local core = require "neap.core"
-local guard = require "neap.guard"
+local guard = require "neap.inner.guard"
 local Trainer = require("neap.train.state").Trainer
 local fail = core.fail
 local handles = {}

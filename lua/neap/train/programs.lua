@@ -6,13 +6,13 @@
 --
 -- INVARIANT: programs are of the model as it is: a change of it (freeze, tie ..) closes them all, and they are made anew.
 -- @module neap.train.programs
-local batches = require "neap.batch"
+local batches = require "neap.data.batch"
 local core = require "neap.core"
-local fit_batch = require "neap.fit_batch"
-local micro = require "neap.micro"
+local fit_batch = require "neap.memory.fit_batch"
+local micro = require "neap.train.micro"
 local op = require "neap.op"
-local options = require "neap.options"
-local refusal = require "neap.refusal"
+local options = require "neap.inner.options"
+local refusal = require "neap.memory.refusal"
 local report = require "neap.report"
 local state = require "neap.train.state"
 local fail = core.fail

@@ -10,7 +10,7 @@
 -- leaves trainer, model and workspace as they were.
 -- @module neap.train.state
 local core = require "neap.core"
-local micro = require "neap.micro"
+local micro = require "neap.train.micro"
 local tree = require "neap.nn.tree"
 
 --- The class; the other files of this folder add the methods that they are about.

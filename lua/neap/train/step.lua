@@ -1,16 +1,16 @@
 --- A training step: a batch fed, run as one program, or as micro-batches and what follows them, and counted.
 --
 -- With `accumulate` not every batch is followed by an update: what is held of those before is weighed against the next one by what each
--- counts (neap.micro).
+-- counts (neap.train.micro).
 --
 -- INVARIANT: `position.pending` is set before a run and settled behind it (neap.train.state), so that a step is counted once, if it
 -- happened.
 -- @module neap.train.step
-local batches = require "neap.batch"
+local batches = require "neap.data.batch"
 local checks = require "neap.train.checks"
 local core = require "neap.core"
-local micro = require "neap.micro"
-local options = require "neap.options"
+local micro = require "neap.train.micro"
+local options = require "neap.inner.options"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
 local Trainer, copy, attempt, settle, find_workspace = state.Trainer, state.copy, state.attempt, state.settle, state.find_workspace

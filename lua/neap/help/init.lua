@@ -1,0 +1,173 @@
+--- What neap.help shows of the Lua surface: the comments above the definitions in Neap's own Lua files, which are part of the program.
+--
+-- An index of all of them by name is made at the first use: "data.from", "nn.Linear", "Net:input" as they are defined, and
+-- "neap.range", "ws:run" as the comments call them. Fields of a layer or an optimizer are read from its definition, too.
+-- @module neap.help
+local core = require "neap.core"
+local guard = require "neap.inner.guard"
+local of_c = require "neap.help.of_c"
+local help = {}
+
+--- {text = the comment, code = what follows it in its file, file =, line =}
+local docs, by_place, files
+
+local function unindented(line) return (line:gsub("^%-%-%-?%s?", "")) end
+
+--- What a line of Lua defines, or nil: "Net:input", "nn.Linear", "new".
+local function defined(line)
+  return line:match "^function ([%w_]+[.:][%w_]+)" or line:match "^local function ([%w_]+)" or line:match "^([%w_]+%.[%w_]+) = "
+end
+
+--- Takes a file's comments into the index.
+local function read(file, text)
+  local comment, line, at = {}, 0, 1
+  for content in text:gmatch "([^\n]*)\n" do
+    line = line + 1
+    content = content:gsub("^ +%-%-%-", "---"):gsub("^ +%-%- ", "-- ")
+    if content:match "^%-%-%-" then comment = { unindented(content) }
+    elseif content:match "^%-%-%s" and #comment > 0 then comment[#comment + 1] = unindented(content)
+    elseif content == "--" and #comment > 0 then comment[#comment + 1] = ""
+    else
+      local said = table.concat(comment, "\n")
+      local name = said:match "@function ([%w_.:]+)" or defined(content)
+      local public = said:match "^(neap%.[%w_.]+)" or said:match "^(%l+:[%w_]+)"
+      if #comment > 0 and (name or public or said:match "@module") then
+        local doc = { text = said, code = text:sub(at), file = file, line = line }
+        local module = said:match "@module ([%w_.]+)"
+        if module then files[module] = doc end
+        if name then
+          by_place[file .. ":" .. line] = doc
+          if not content:match "^local function" then docs[name] = doc end
+        end
+        if public and not module then
+          for each in (said:match "^[^({]*"):gmatch "%l+[:.][%w_.]+" do docs[each] = docs[each] or doc end
+        end
+      end
+      comment = {}
+    end
+    at = at + #content + 1
+  end
+end
+
+local function index()
+  if docs then return end
+  docs, by_place, files = {}, {}, {}
+  for _, path in ipairs(core.embedded()) do
+    local file = path:match "^lua/neap/(.*%.lua)$"
+    if file and not file:match "^cli/" then read(file, core.embedded(path)) end
+  end
+end
+
+-- How the surface calls things, and how the files that define them do.
+local prefixes = { ["neap.data."] = "data.", ["neap.nn."] = "nn.", ["neap.optim."] = "optim.", ["neap.init."] = "init.", ["neap.zoo."] = "zoo.",
+  ["net:"] = "Net:", ["ws:"] = "Workspace:", ["db:"] = "Db:", ["tensor:"] = "Tensor:", ["scope:"] = "Scope:", ["plan:"] = "Plan:",
+  ["program:"] = "Program:", ["m:"] = "Module:", ["module:"] = "Module:",
+  ["model:"] = "Module:", ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:" }
+
+--- Fields with their defaults as the definition has them: "n_in, n_out, bias = true"; nil where it has none.
+local function fields_of(doc)
+  local code = doc.code:match "^(.-)\n\n" or doc.code
+  local spec = code:match "options = (%b{})" or code:match "^[^\n]-maker%([^{\n]*(%b{})"
+  if not spec then return nil end
+  local positions = spec:match "positions = (%b{})"
+  spec = spec:gsub("positions = %b{},?%s*", ""):gsub("%s*=%s*none", ""):gsub("%s*=%s*options%.none", ""):gsub("%s+", " ")
+  if positions then spec = spec .. ", in order without names: " .. positions:gsub("[{}\"]", ""):match "^%s*(.-)%s*$" end
+  return spec
+end
+
+--- One comment as people read it: tags as words.
+local function text_of(name, doc)
+  local text = doc.text:gsub("\n@function [^\n]*", ""):gsub("\n@usage ", "\nexample: "):gsub("\n@param (%S+) ?", "\n%1: ")
+    :gsub("\n@return ", "\ngives: "):gsub("\n@t?param %S+ ", "\n"):gsub("\n@treturn ", "\ngives: "):gsub("@field ", "")
+  local fields = fields_of(doc)
+  local head = text:sub(1, #name) == name and "" or name .. ": "
+  return head .. text .. (fields and "\nfields: " .. fields or "")
+end
+
+--- The text on a thing of the surface by its name, "neap.nn.Linear", "data.from", "Linear", "ws:run"; nil when there is none.
+function help.by_name(name)
+  index()
+  if name == "options" then return require("neap.memory.options").text() end
+  if of_c[name] or of_c["neap." .. name] then return of_c[name] or of_c["neap." .. name] end
+  local key = name
+  for public, own in pairs(prefixes) do
+    if name:sub(1, #public) == public then key = own .. name:sub(#public + 1) end
+  end
+  local doc = docs["neap." .. key] or docs[key] or docs[key:gsub(":", ".")] or docs[name]
+  if doc then return text_of(name, doc) end
+  for _, prefix in ipairs { "nn.", "optim.", "data.", "init.", "zoo.", "tensor:", "net:", "ws:", "m:", "t:", "plan:",
+    "program:", "scope:", "db:" } do
+    local full = prefix .. name
+    local found = docs[full] or docs[(full:gsub("^%l+:", prefixes))]
+    if found or of_c[full] then return of_c[full] or text_of(full, found) end
+  end
+  return nil
+end
+
+--- The text on a function: by the name that guard has given it, else by the place of its definition.
+function help.by_function(f)
+  index()
+  local original = f
+  while guard.original[original] do original = guard.original[original] end
+  local name, info = core.function_name(f), debug.getinfo(original, "S")
+  local found = name and help.by_name(name)
+  local doc = not found and by_place[(info.source:match "neap:(.*)$" or "") .. ":" .. info.linedefined]
+  return found or doc and text_of(name or doc.text:match "^neap%.[%w_]+" or "", doc)
+end
+
+--- The record of the op that a layer is named after: ReLU and Relu, Conv2d and Conv; nil for others.
+local function op_of(class)
+  local word = class:lower()
+  for name, record in pairs(require("neap.op").records) do
+    if name:lower() == word or name:lower() == word:gsub("%dd$", "") then return record end
+  end
+end
+
+--- The text on one of Neap's modules, and the names of what is in it.
+-- @param name string what users call it: "neap.nn", "neap.init"
+-- @param names string[]
+-- @param module string|nil its Lua module where that has another name: "neap.nn.initializers"
+function help.by_module(name, names, module)
+  index()
+  local doc = files[name] or files[module]
+  if not doc then return nil end
+  local lines = { name .. ": " .. doc.text:gsub("\n@module.*", ""):gsub("\n\nINVARIANT.*", "") }
+  for _, entry in ipairs(names) do
+    local found = docs[name:match "[%w_]+$" .. "." .. entry]
+    local record = not found and name == "neap.nn" and op_of(entry)
+    local first = record and record.summary or found and found.text:gsub("\n", " "):match "^(.-%.)%s" or found and found.text:match "^[^\n]*"
+    lines[#lines + 1] = ("  %-22s %s"):format(entry, first or "")
+  end
+  return table.concat(lines, "\n")
+end
+
+--- The text on a class of layers by its name. Without a comment of its own a layer is explained by its op.
+function help.by_class(class)
+  index()
+  local found = docs["loss." .. class] and text_of("nn." .. class, docs["loss." .. class]) or help.by_name("nn." .. class)
+  if found then return found end
+  local record = op_of(class)
+  if record then return ("nn.%s: a layer of the op %s.\n%s"):format(class, record.name, core.op_help(record.name)) end
+  return ("nn.%s { .. }: a layer; one made with a field that it does not have says which there are."):format(class)
+end
+
+--- Names that help.by_name knows, for suggestions.
+function help.names()
+  index()
+  local names, seen = {}, {}
+  local function add(name)
+    if not seen[name] then names[#names + 1] = name end
+    seen[name] = true
+  end
+  for name in pairs(docs) do
+    add(name)
+    local short = name:match "^nn%.(.*)" or name:match "^optim%.(.*)" or name:match "^data%.(.*)" or name:match "^neap%.(.*)"
+    if short then add(short) end
+  end
+  for name in pairs(of_c) do add(name) end
+  add "options"
+  table.sort(names)
+  return names
+end
+
+return help

@@ -1,0 +1,269 @@
+--- Names in nets: what a name that is written or read means where it stands.
+--
+-- Inside a scope, names written get its path in front ("block1/y"), and names read are looked for from the innermost scope
+-- outwards; a name that already begins with the path stays as it is. Shared by the files that build nets; nobody else's.
+-- @module neap.net.naming
+local core = require "neap.core"
+local fail = core.fail
+local op = require "neap.op"
+
+local M = {}
+
+--- What Lua knows of a net: { scopes = {path, ..}, outer = net of a subnet, counts = {} }.
+local states = setmetatable({}, { __mode = "k" })
+
+--- The net whose scope, branch or body is being built, by coroutine.
+M.current = setmetatable({}, { __mode = "k" })
+--- That whose building function is running: what is drawn at random meanwhile is an op of it. A scope that was left open is none.
+local drawn_into = setmetatable({}, { __mode = "k" })
+
+--- f(...) -> f's results, as a function that builds `net`: what it adds to outer blobs, and what it draws at random, goes into it.
+function M.inside(net, f, ...)
+  local thread = coroutine.running()
+  local before, drawn_before = M.current[thread], drawn_into[thread]
+  local _ <close> = setmetatable({}, { __close = function() M.current[thread], drawn_into[thread] = before, drawn_before end })
+  M.current[thread], drawn_into[thread] = net, net
+  return (function(...) return ... end)(f(...))
+end
+
+--- That of one net, made at its first use.
+function M.state_of(net)
+  local state = states[net]
+  if state == nil then
+    state = { scopes = {}, counts = {} }
+    states[net] = state
+  end
+  return state
+end
+
+--- The net around all, as far as names are seen through.
+local function outermost(net)
+  while true do
+    local outer = M.state_of(net).outer
+    if outer == nil then return net end
+    net = outer
+  end
+end
+
+--- Sets t[key], of what Lua knows of a net, so that a call that fails later leaves it as it was.
+function M.set(net, t, key, value)
+  local log = M.state_of(outermost(net)).log
+  if log then log[#log + 1] = { t, key, t[key] } end
+  t[key] = value
+end
+
+--- f(...) -> f's results, as one addition to `net`: when it raises, the net and all around and within it are as they were before,
+-- in C (src/net/mark.c) and here.
+function M.attempt(net, f, ...)
+  local state = M.state_of(outermost(net))
+  local log, is_first = state.log or {}, state.log == nil
+  state.log = log
+  local mark, n_before, keep = net:_mark(), #log, false
+  local _ <close> = setmetatable({}, { __close = function()
+    if not keep then
+      for i = #log, n_before + 1, -1 do
+        local change = log[i]
+        change[1][change[2]], log[i] = change[3], nil
+      end
+    end
+    if is_first then state.log = nil end
+    net:_end_mark(mark, keep)
+  end })
+  return (function(...)
+    keep = true
+    return ...
+  end)(f(...))
+end
+
+--- Puts functions whose first argument is a net, or has one, in the place of those of a table: each adds all or nothing.
+-- @tparam table t
+-- @tparam {string,..} names
+-- @tparam ?function net_of(first argument) -> net; nil: it is the net
+function M.all_or_nothing(t, names, net_of)
+  for _, name in ipairs(names) do
+    local f = t[name]
+    t[name] = function(self, ...) return M.attempt(net_of and net_of(self) or self, f, self, ...) end
+    if core.function_name(f) then core.name_function(t[name], core.function_name(f)) end
+  end
+end
+
+--- A subnet's handle, and what is known of its names, live as long as the net that an op of it belongs to.
+function M.keep_subnet(net, sub)
+  if sub == nil then return end
+  local state = M.state_of(net)
+  if not state.subnets then M.set(net, state, "subnets", {}) end
+  M.set(net, state.subnets, #state.subnets + 1, sub)
+end
+
+--- The path of the scopes that are open, "" outside of all.
+function M.scope_of(net)
+  local scopes = M.state_of(net).scopes
+  return scopes[#scopes] or ""
+end
+
+--- The path of the scopes as parameters see it: a second visit to a variable scope gives ops a path of their own, parameters the
+-- old one.
+function M.param_path_of(net)
+  local state = M.state_of(net)
+  local paths = state.param_scopes
+  return paths and paths[#state.scopes] or M.scope_of(net)
+end
+
+--- Where a path leads by what shares with what: the longest scope at its beginning that has a partner gives way to it, and so on.
+-- @tparam {[string]=string} partner paths, no one of them leading back to itself
+function M.shared_path(partner, path)
+  local head, to = path, nil
+  while head ~= "" and to == nil do
+    to = partner[head]
+    if to == nil then head = head:match "^(.*)/[^/]*$" or "" end
+  end
+  if to == nil then return path end
+  local rest, base = path:sub(#head + 2), M.shared_path(partner, to)
+  if base == "" or rest == "" then return base .. rest end
+  return base .. "/" .. rest
+end
+
+--- The path that parameters made now get in front: that above, where it is not shared with another one.
+function M.param_scope_of(net)
+  local partners = M.state_of(net).partners
+  local path = M.param_path_of(net)
+  return partners and #partners > 0 and M.shared_path(partners[#partners], path) or path
+end
+
+local function begins(name, path) return name:sub(1, #path + 1) == path .. "/" end
+
+--- The full name of something written in the current scope.
+function M.written(net, name)
+  local scope = M.scope_of(net)
+  if scope == "" or begins(name, scope) then return name end
+  return scope .. "/" .. name
+end
+
+--- The same for a parameter.
+function M.written_param(net, name)
+  local scope = M.param_scope_of(net)
+  if scope == "" or begins(name, scope) then return name end
+  return scope .. "/" .. name
+end
+
+--- Whether a name means something in the net or around it.
+function M.is_known(net, name)
+  while net do
+    local state = M.state_of(net)
+    if net:_blob(name) or (state.take and state.take(name)) then return true end
+    net = state.outer
+  end
+  return false
+end
+
+--- The full name that `name` has in `scope` or the nearest one around it that knows it; nil when none does.
+local function read_in(net, name, scope)
+  while scope ~= "" do
+    if begins(name, scope) then return name end
+    local full = scope .. "/" .. name
+    if M.is_known(net, full) then return full end
+    scope = scope:match "^(.*)/[^/]*$" or ""
+  end
+end
+
+--- The full name of something read: the innermost scope's first.
+function M.read(net, name)
+  local scope, params = M.scope_of(net), M.param_scope_of(net)
+  local function parameter(full) -- of where parameters are shared with, nothing else is meant
+    local row = full and net:_blob(full)
+    return row and row.role == "parameter" and full
+  end
+  if params ~= scope and not begins(name, scope) and not M.is_known(net, scope == "" and name or scope .. "/" .. name) then
+    local full = parameter(params == "" and name or params .. "/" .. name)
+    if full then return full end
+  end
+  local full = read_in(net, name, scope)
+  if full then return full end
+  full = params ~= scope and parameter(read_in(net, name, params))
+  if full then return full end
+  M.is_known(net, name) -- the body of a Do takes a local of its frame when it is first read
+  return name
+end
+
+--- Whether a blob's net is `net` or around it.
+local function belongs(net, blob)
+  while net do
+    if blob.net == net then return true end
+    net = M.state_of(net).outer
+  end
+  return false
+end
+
+--- The net that what is called now adds to, where `net` is being built: the branch or body inside `net` whose function runs, or
+-- `net` itself. Raises in the body of a Do, which sees nothing of `net`.
+-- @param what string for the message: what is called
+function M.net_within(net, what)
+  local inner = M.current[coroutine.running()]
+  local at = inner
+  while at and at ~= net do
+    if M.state_of(at).take then
+      fail(("%s: the body of a Do sees its bindings alone, no parameters: call the layer outside, and bind what it gives"):format(what))
+    end
+    at = M.state_of(at).outer
+  end
+  return at and inner or net
+end
+
+--- Says that blob `name` of the outermost net is a layer's own, its statistic: an If or a loop that writes it does not return it.
+function M.keep_to_layer(net, name)
+  local state = M.state_of(outermost(net))
+  if not state.layers_own then M.set(net, state, "layers_own", {}) end
+  M.set(net, state.layers_own, name, true)
+end
+
+--- Whether it is.
+function M.is_layers_own(net, name)
+  local own = M.state_of(outermost(net)).layers_own
+  return own ~= nil and own[name] == true
+end
+
+--- Inside the function that builds a subnet, ops on outer blobs go into the subnet.
+op.set_net_of(function(blob)
+  local inner = M.current[coroutine.running()]
+  return inner and belongs(inner, blob) and inner or blob.net
+end)
+op.set_net_being_built(function() return drawn_into[coroutine.running()] end)
+op.set_attempt(M.attempt)
+
+--- The full name of a name, blob, tensor or number that an op reads; false for false and nil.
+-- @tparam string what for messages: the op or function that asks
+function M.reader(net, x, what)
+  if type(x) == "string" then return M.read(net, x) end
+  if op.is_blob(x) then
+    if not belongs(net, x) then fail(("%s: blob %s belongs to another net"):format(what, x.name)) end
+    return x.name
+  end
+  if op.is_tensor(x) or type(x) == "number" then return net:const(x).name end
+  if not x then return false end
+  fail(("%s expects names or blobs, got a %s"):format(what, type(x)))
+end
+
+--- The length of a list of operands, which may have holes; an error where something else stands in it, such as an attribute.
+function M.count(xs, what)
+  local n = 0
+  for key in pairs(xs) do
+    local packed = key == "n" and math.type(xs.n) == "integer" -- by table.pack
+    if not packed and (math.type(key) ~= "integer" or key < 1) then
+      fail(("%s: \"%s\" stands in a list of blobs; attributes are a table of their own: (inputs, outputs, { .. })"):format(what, tostring(key)))
+    end
+    if not packed and key > n then n = key end
+  end
+  return n
+end
+
+--- One or a list of names or blobs, as a list of full names.
+function M.read_list(net, xs, what)
+  if xs == nil then return {} end
+  if type(xs) ~= "table" or op.is_blob(xs) then xs = { xs } end
+  local n = M.count(xs, what)
+  local names = {}
+  for i = 1, n do names[i] = M.reader(net, xs[i] or false, what) end
+  return names
+end
+
+return M

@@ -1,0 +1,99 @@
+--- Gradient accumulation: one step of a large batch, run as micro-batches.
+--
+-- net:split_micro makes two nets of a training net (src/net/split.c says which op goes where): a micro-batch, whose gradients
+-- are added to accumulators with the micro-batch's share of the rows as weight, and the update, which reads the accumulators as
+-- gradients. For nets without batch statistics the two are the step of the large batch, within rounding.
+--
+-- INVARIANT: whether a step has happened is told by `counter`, which the update program raises with the parameters.
+--
+-- What differs from the large batch: batch norm sees micro-batches (its running statistics count each of them, and are
+-- put back with a step that fails or is dropped), and random ops draw by the workspace's step counter, which a micro-batch raises by
+-- one: dropout masks are those of as many steps, not those of the large batch. Metrics of integers are those of the last micro-batch.
+-- @module neap.train.micro
+local core = require "neap.core"
+
+local micro = {}
+
+local counter = "micro.steps"
+
+--- Steps that the update program has finished in this workspace.
+function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0 end
+
+--- How many labels a mean loss counts: all, but those that its cross entropy ignores, as its net says. Probabilities are all counted.
+-- @return nil where each row counts as one
+local function counted(loss, y)
+  local counts = rawget(loss, "_mean_counts")
+  if not counts or not counts.alone or not y.dtype:find "^[iu]" then return nil end
+  return y:_count_not(counts.ignored)
+end
+
+--- Raises for a mean whose share in the mean over a larger batch is not told by its rows or labels.
+local function check_shares(loss, y)
+  local counts = rawget(loss, "_mean_counts")
+  if not counts then return end
+  if counts.weighted then
+    core.fail("neap.trainer: the loss divides by the class weights of its labels, so that means over parts of a batch do not add up to "
+      .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
+  end
+  if counts.alone or not y.dtype:find "^[iu]" or y:_count_not(counts.ignored) == y:n_element() then return end
+  core.fail(("neap.trainer: the loss adds a mean over labels other than %d to other terms, and this batch has such labels: means over "
+    .. "parts of a batch do not add up to its mean (hint: let it sum, and give the trainer reduces = \"sum\")"):format(counts.ignored))
+end
+
+--- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused: gradients of micro-batches can't be
+-- added without knowing.
+-- @param loss module
+-- @param stated what the trainer was told; nil: the loss's own field `reduces`
+-- @param who string|nil the option that must know it: "micro" (the default) or "accumulate"
+function micro.reduction(loss, stated, who)
+  local reduces = stated or loss.reduces
+  if reduces == "mean" or reduces == "sum" then return reduces end
+  if reduces ~= nil then core.fail(("neap.trainer: reduces expects \"mean\" or \"sum\", got %s"):format(tostring(reduces))) end
+  core.fail("neap.trainer: " .. (who or "micro") .. " needs to know whether the loss is a mean or a sum over its rows (hint: give the trainer "
+    .. "reduces = \"mean\" or \"sum\", or the loss a field of that name)")
+end
+
+--- The parts of a batch: {program, n, weight}; weights add up to 1, but for a loss that sums, whose parts count whole. The last part may have fewer rows.
+-- @param reduces "mean" or "sum": how the loss makes one number of its rows
+-- @param batch as of neap.data.batch.read
+-- @param size integer rows of a micro-batch
+-- @param program_for f(n) -> the program of a micro-batch of n rows
+function micro.parts(loss, reduces, batch, size, program_for)
+  local rows, parts = batch.rows, {}
+  if reduces == "mean" then check_shares(loss, batch.y) end
+  local all = reduces == "mean" and counted(loss, batch.y)
+  for from = 1, rows, size do
+    local n = math.min(size, rows - from + 1)
+    local weight = reduces == "sum" and 1 or n / rows
+    if all then weight = all > 0 and counted(loss, batch.y:narrow(1, from, n)) / all or 0 end
+    parts[#parts + 1] = { program = program_for(n), n = n, weight = weight }
+  end
+  return parts
+end
+
+--- What the mean over a batch counts: rows, but those with labels that its cross entropy ignores. Its net has been made.
+function micro.count_of(loss, batch) return counted(loss, batch.y) or batch.rows end
+
+--- What holding a batch and joining it to those held takes, of a net that split_micro gave for the update (src/net/hold.c).
+-- @return net, net
+function micro.hold_nets(update) return update:_split_hold() end
+
+--- Shares of what is held and of a batch in their common mean, or sum.
+-- @param held number what the means of the batches held count; nil: none is held
+-- @return kept, added
+function micro.shares(reduces, held, count)
+  if reduces == "sum" then return held and 1 or 0, 1 end
+  local all = (held or 0) + count
+  if all <= 0 then return 0, 1 end
+  return (held or 0) / all, count / all
+end
+
+--- One step: the parts, then the update (src/driver/micro.c). Losses and metrics become their weighted means.
+-- @param after table {last = program of the update or of hold, join = program that comes before, kept =, added = shares}
+function micro.run(ws, batch, parts, after)
+  local feeds = { y = batch.y }
+  for name, t in pairs(batch.inputs) do feeds[name] = t end
+  core.run_micro(ws, feeds, parts, after.last, after.join, after.kept, after.added)
+end
+
+return micro
