@@ -141,6 +141,16 @@ static neap_status decide(cut *c, neap_error *error) {
   return NEAP_OK;
 }
 
+/* A blob that crosses is not freed on the way: its name ends with the layer. */
+static void keep_crossing(cut *c) {
+  for (int i = 0; i < c->n_op; i++) {
+    const neap_net_op *op = neap_net_op_at(c->net, i);
+    if ((op->op->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    for (int k = 0; k < op->n_in; k++)
+      if (is_needed(c, op->in[k])) c->is_forward[i] = false;
+  }
+}
+
 static neap_status prepare_cut(cut *c, neap_error *error) {
   int n_out = 0;
   c->n_op = neap_net_n_ops(c->net);
@@ -150,7 +160,9 @@ static neap_status prepare_cut(cut *c, neap_error *error) {
   c->saved = neap_arena_alloc(&c->room, ((size_t)n_out + 1) * sizeof *c->saved);
   if (c->is_forward == NULL || c->is_backward == NULL || c->saved == NULL)
     return graph_no_memory(error);
-  return decide(c, error);
+  NEAP_TRY(decide(c, error));
+  keep_crossing(c);
+  return NEAP_OK;
 }
 
 /* ---- the halves ------------------------------------------------------------------------------ */

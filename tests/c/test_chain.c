@@ -189,6 +189,77 @@ TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
   for (int i = 0; i < N_SHARING; i++) neap_net_free(net[i]);
 }
 
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+enum { N_PIXEL = 2 * 2 * 4 * 4 };
+
+/* A blob of n floats of no particular pattern, of any shape. */
+static void feed_numbers(neap_workspace *ws, const char *name, neap_shape shape) {
+  neap_tensor t = {0};
+  CHECK_OK(neap_tensor_new(&t, NEAP_DTYPE_F32, &shape, &error));
+  for (int64_t i = 0; i < neap_shape_elems(&shape); i++)
+    neap_element_set(t.dtype, neap_tensor_data(&t), i, (double)(i * 7 % 11) - 5);
+  CHECK_OK(neap_workspace_feed(ws, name, &t, false, &error));
+  neap_tensor_fini(&t);
+}
+
+static void read_floats(neap_workspace *ws, const char *name, float *out, size_t n) {
+  neap_tensor t = {0};
+  CHECK_OK(neap_workspace_view(ws, name, &t, NULL, &error));
+  if (t.storage != NULL) memcpy(out, neap_tensor_data(&t), n * sizeof *out);
+  neap_tensor_fini(&t);
+}
+
+/* What a layer frees and its gradient reads crosses, so that the forward half does not free it. Two
+ * such layers have the gradients of the net that is both. */
+TEST(a_layer_may_free_what_its_gradient_reads) {
+  static const char *const freeing[] = {
+    "net low\ninput x f32 (2,2,4,4)\nparam w f32 (2,2,4,4) = Constant { value = 2 }\n"
+    "v = Mul(x, w)\np = MaxPool(v) { kernel = {2,2}, stride = {2,2} }\nr = Relu(v)\nFree(v)\n"
+    "q = MaxPool(r) { kernel = {2,2}, stride = {2,2} }\ny = Mul(p, q)\noutputs y\n",
+    "net high\ninput x f32 (2,2,2,2)\n"
+    "v = Add(x, x)\np = MaxPool(v) { kernel = {2,2}, stride = {2,2} }\nr = Relu(v)\nFree(v)\n"
+    "q = MaxPool(r) { kernel = {2,2}, stride = {2,2} }\ny = Mul(p, q)\noutputs y\n"};
+  static const char whole_text[] =
+    "net whole\ninput x f32 (2,2,4,4)\ninput d f32 (2,2,1,1)\n"
+    "param w f32 (2,2,4,4) = Constant { value = 2 }\n"
+    "v = Mul(x, w)\np = MaxPool(v) { kernel = {2,2}, stride = {2,2} }\nr = Relu(v)\n"
+    "q = MaxPool(r) { kernel = {2,2}, stride = {2,2} }\nm = Mul(p, q)\n"
+    "v2 = Add(m, m)\np2 = MaxPool(v2) { kernel = {2,2}, stride = {2,2} }\nr2 = Relu(v2)\n"
+    "q2 = MaxPool(r2) { kernel = {2,2}, stride = {2,2} }\ny = Mul(p2, q2)\n"
+    "s = Mul(y, d)\nloss = Sum(s)\ndw, dx = Gradient(loss, w, x)\noutputs dw, dx\n";
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  neap_net *net[2] = {0}, *whole = NULL;
+  neap_workspace *ws = NULL, *own = NULL;
+  neap_chain *chain = NULL;
+  float want[2][N_PIXEL] = {0}, got[2][N_PIXEL] = {0};
+  for (int i = 0; i < 2; i++) CHECK_OK(neap_net_read(freeing[i], &net[i], &error));
+  CHECK_OK(neap_net_read(whole_text, &whole, &error));
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &own, &error));
+  feed_numbers(own, "x", NEAP_SHAPE(2, 2, 4, 4));
+  feed_numbers(own, "d", NEAP_SHAPE(2, 2, 1, 1));
+  CHECK_OK(neap_driver_run_once(own, whole, &options, NULL, &error));
+  read_floats(own, "dw", want[0], N_PIXEL);
+  read_floats(own, "dx", want[1], N_PIXEL);
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+  CHECK_OK(neap_chain_new(ws, 2, (const neap_net *const *)net, 2, &options, &chain, &error));
+  feed_numbers(ws, "x", NEAP_SHAPE(2, 2, 4, 4));
+  feed_numbers(ws, "high/output_grad", NEAP_SHAPE(2, 2, 1, 1));
+  CHECK_OK(neap_chain_forward(chain, true, &error));
+  CHECK_OK(neap_chain_backward(chain, &error));
+  read_floats(ws, "w_grad", got[0], N_PIXEL);
+  read_floats(ws, "x_grad", got[1], N_PIXEL);
+  CHECK(memcmp(want, got, sizeof want) == 0);
+  bool flows = false;
+  for (int i = 0; i < N_PIXEL; i++) flows = flows || want[0][i] != 0;
+  CHECK(flows);
+  neap_chain_free(chain);
+  neap_workspace_release(ws);
+  neap_workspace_release(own);
+  neap_net_free(whole);
+  for (int i = 0; i < 2; i++) neap_net_free(net[i]);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* Layers and parameters are told apart however long their names are, and whatever stands before the
@@ -377,6 +448,7 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
              T(a_refused_allocation_costs_no_part_of_a_gradient),
+             T(a_layer_may_free_what_its_gradient_reads),
              T(long_names_that_differ_at_their_end_are_different_names),
              T(halves_take_across_what_the_backward_reads_and_nothing_else),
              T(halves_keep_the_outputs_that_are_read),
