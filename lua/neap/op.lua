@@ -5,6 +5,7 @@
 -- lower-case form.
 -- @module neap.op
 local core = require "neap.core"
+local options = require "neap.inner.options"
 local fail = core.fail
 
 local op = { records = {}, functions = {} }
@@ -148,7 +149,7 @@ local function make_function(record)
   return function(...)
     local args, attrs, inputs, first = table.pack(...), {}, {}, 1
     if is_list_of_operands(args[1]) then
-      inputs, first = table.move(args[1], 1, #args[1], 1, inputs), 2
+      inputs, first = options.append(inputs, args[1]), 2
     else
       while first <= args.n and first <= n_in and not is_options(args[first]) do
         local x, input = args[first], record.inputs[math.min(first, #record.inputs)]

@@ -187,9 +187,8 @@ local function keep_price(p, name)
   for key, value in pairs(source.memory or {}) do
     if key ~= "store" then memory[key] = value end
   end
-  local keep = type(memory.keep) == "string" and { memory.keep } or table.move(memory.keep or {}, 1, #(memory.keep or {}), 1, {})
-  keep[#keep + 1] = name
-  memory.keep = keep
+  local keep = memory.keep or {}
+  memory.keep = options.append(type(keep) == "string" and { keep } or options.append({}, keep), { name })
   local ok, kept = pcall(source.net._plan, source.net, memory)
   if not ok then return ("keep = {\"%s\"} can't be had: %s"):format(name, (tostring(kept):gsub("\n.*", ""))) end
   return ("keep = {\"%s\"} costs %s in all, planned again: the arena %s."):format(name, signed(kept.total_bytes - p.total_bytes),

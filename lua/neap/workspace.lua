@@ -137,7 +137,7 @@ local function with_defaults(ws, memory, net)
     if net == nil or has_blob(net, name) or net:_has_local(name) then keep[#keep + 1] = name end
   end
   if type(given) ~= "table" or op.is_blob(given) then given = { given } end
-  out.keep = table.move(given, 1, #given, #keep + 1, keep)
+  out.keep = options.append(keep, given)
   return out
 end
 

@@ -17,6 +17,24 @@ describe("hostile Lua code", function()
     end)
   end
 
+  it("promises lists a length that has no end, and is not believed", function()
+    local neap = require "neap"
+    local function endless(list)
+      return setmetatable(list, { __len = function() return math.maxinteger end })
+    end
+    local x = neap.tensor { 1, 2 }
+    assert.are.same({ 1, 2, 1, 2 }, neap.concat(endless { x, x }, 1):totable())
+    local ws, net = neap.workspace { seed = 1 }, neap.net "kept"
+    net:Relu(net:input("x", { 2 }), "y")
+    net:Neg("y", "z")
+    ws:keep "y"
+    ws:feed("x", x)
+    ws:run(net, nil, { keep = endless { "y" } })
+    assert.are.same({ 1, 2 }, ws:fetch("y"):totable())
+    local plan = net:plan { keep = endless { "y" } }
+    assert.is_truthy(tostring(plan:explain "z"):find("z", 1, true))
+  end)
+
   it("is collected at Lua's own pace, however often finalisers are held back", function()
     local net, collected = require("neap").net "n", false
     local x = net:input("x", { 2 })

@@ -66,6 +66,13 @@ function options.names(names)
   return list
 end
 
+--- Appends to `list` the items of one that a user gave, and returns it. By raw access: a metatable
+-- may promise a length that has no end.
+function options.append(list, given)
+  for i = 1, rawlen(given) do list[#list + 1] = rawget(given, i) end
+  return list
+end
+
 --- The field `fold` of a picture's options: how many parts of a scope's path stay; 0 folds nothing.
 function options.fold_of(who, given)
   local fold = options.read(who, { fold = 0 }, given).fold

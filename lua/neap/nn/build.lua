@@ -201,7 +201,8 @@ function Module.net(self, given)
   if blobs.loss and not o.train then outputs[#outputs + 1] = blobs.output end
   for _, name in ipairs(metrics) do outputs[#outputs + 1] = blobs[name] end
   record.net:outputs(outputs)
-  if o.keep and #o.keep > 0 then record.net:keep(table.unpack(o.keep)) end
+  local keep = options.append({}, o.keep or {})
+  if #keep > 0 then record.net:keep(table.unpack(keep)) end
   return record.net, blobs, record
 end
 
