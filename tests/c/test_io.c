@@ -1,6 +1,6 @@
 /* test_io.c: files written and read again, real samples, hostile files, refused memory, and disks
  * that fill up. */
-#include "check.h"
+#include "folder.h"
 #include "io/io.h"
 
 #include <dirent.h>
@@ -15,37 +15,6 @@
 
 #define SAMPLES "../shared/data/formats/"
 #define MNIST "../shared/data/datasets/mnist/"
-
-static char folder[64]; /* of this run; emptied at the end */
-
-/* A path in the folder; good until the 8th next call. */
-static const char *in_folder(const char *name) {
-  static char path[8][400];
-  static int turn;
-  turn = (turn + 1) % 8;
-  snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
-  return path[turn];
-}
-
-static const char *put_file(const char *name, const void *bytes, size_t n) {
-  const char *path = in_folder(name);
-  /* some file systems force a file that is written over to the disk; a new one they do not */
-  unlink(path);
-  FILE *file = fopen(path, "wb");
-  CHECK(file != NULL && fwrite(bytes, 1, n, file) == n);
-  if (file != NULL) fclose(file);
-  return path;
-}
-
-static bool there(const char *path) { return access(path, R_OK) == 0; }
-
-static int n_files(void) {
-  int n = 0;
-  DIR *dir = opendir(folder);
-  while (dir != NULL && readdir(dir) != NULL) n++;
-  if (dir != NULL) closedir(dir);
-  return n - 2;
-}
 
 static neap_tensor count_up(neap_dtype dtype, neap_shape shape) {
   neap_tensor t = {0};
@@ -792,17 +761,8 @@ TEST(a_full_disk_leaves_the_old_file) {
   neap_tensor_fini(&small.tensor), neap_tensor_fini(&large.tensor);
 }
 
-static void empty_folder(void) {
-  DIR *dir = opendir(folder);
-  for (struct dirent *entry = NULL; dir != NULL && (entry = readdir(dir)) != NULL;)
-    if (entry->d_name[0] != '.') unlink(in_folder(entry->d_name));
-  if (dir != NULL) closedir(dir);
-  rmdir(folder);
-}
-
 int main(int argc, char **argv) {
-  snprintf(folder, sizeof folder, "/tmp/neap-test-io-XXXXXX");
-  if (mkdtemp(folder) == NULL) return 1;
+  if (!make_folder()) return 1;
   int failed = RUN(
     argc, argv, T(what_is_saved_is_loaded), T(the_same_content_gives_the_same_bytes),
     T(mapped_files_are_views_that_never_write_back), T(npy_versions_orders_and_number_formats),
