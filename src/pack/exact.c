@@ -88,18 +88,21 @@ static void place(search *x, int b) {
   x->offset[b] = x->low[b];
   x->is_placed[b] = 1;
   x->stack[x->n_stack++] = b;
+  /* In its sections b is the new skyline, and one box less is to come. */
   for (int s = it->from; s <= it->to; s++) {
     set(x, &x->floor[s], top);
     x->rest[s] -= it->size;
     if (s < it->to) x->n_cross[s]--;
   }
+  /* A box in one of these sections can't start below the top of b any more. */
   for (int k = x->near_at[b]; k < x->near_at[b + 1]; k++) {
     int c = x->near[k];
     if (!x->is_placed[c] && x->low[c] < top) set(x, &x->low[c], top);
   }
 }
 
-/* Back to an earlier state. A part solved before its neighbour failed has left boxes too. */
+/* Back to an earlier state: words first, then what follows from the stack. A part solved before its
+ * neighbour failed has left boxes too. */
 static void go_back(search *x, int n_stack, int n_trail) {
   while (x->n_trail > n_trail) {
     undo *u = &x->trail[--x->n_trail];
@@ -153,18 +156,27 @@ static bool paint(search *x, int b, int64_t start) {
   return true;
 }
 
-/* Section inference, with boxes in order of their lowest start, so that the first to reach a
- * section is the lowest there: those at `last`, then the stuck ones, which end up above it, then
- * the others. */
+/* Section inference: in each section, the lowest start of a box still to come and all bytes still
+ * to come must fit under the capacity. Boxes paint their sections in order of their lowest start,
+ * so the first to reach a section is the lowest there. False: some section is too small. */
 static bool sections_fit(search *x, const part *p, int from, int to) {
-  int n_low = 0;
   for (int s = from; s <= to + 1; s++) x->next_section[s] = s;
-  for (; n_low < p->n && x->low[p->list[n_low]] <= p->last; n_low++)
-    if (!is_stuck(x, p, p->list[n_low]) && !paint(x, p->list[n_low], p->last)) return false;
-  for (int i = 0; i < n_low; i++)
-    if (is_stuck(x, p, p->list[i]) && !paint(x, p->list[i], p->last + 1)) return false;
-  for (int i = n_low; i < p->n; i++)
-    if (!paint(x, p->list[i], x->low[p->list[i]])) return false;
+  /* Boxes whose floor is no higher than the last offset, but not stuck: they can start there. */
+  int n_low = 0;
+  while (n_low < p->n && x->low[p->list[n_low]] <= p->last) {
+    int b = p->list[n_low++];
+    if (!is_stuck(x, p, b) && !paint(x, b, p->last)) return false;
+  }
+  /* The stuck ones among them start when a neighbour has raised their floor: above it. */
+  for (int i = 0; i < n_low; i++) {
+    int b = p->list[i];
+    if (is_stuck(x, p, b) && !paint(x, b, p->last + 1)) return false;
+  }
+  /* All others start on their own floor at the lowest. */
+  for (int i = n_low; i < p->n; i++) {
+    int b = p->list[i];
+    if (!paint(x, b, x->low[b])) return false;
+  }
   return true;
 }
 
@@ -176,12 +188,15 @@ static bool may_fit(search *x, const part *p, int64_t *height) {
   for (int i = 0; i < p->n; i++) {
     const box *it = &x->box[p->list[i]];
     int64_t end = x->low[p->list[i]] + it->size;
+    /* Nothing starts below the last offset any more, so each box alone must fit above it. */
+    if (NEAP_MAX(end, p->last + it->size) > x->capacity) return false;
     from = NEAP_MIN(from, it->from);
     to = NEAP_MAX(to, it->to);
     h = NEAP_MIN(h, end);
-    if (NEAP_MAX(end, p->last + it->size) > x->capacity) return false;
   }
   *height = h;
+  /* A box that fits whole under the last offset could be pushed down there: such a packing is met
+   * in another branch, where that box comes first. */
   return h > p->last && sections_fit(x, p, from, to);
 }
 
@@ -195,7 +210,7 @@ static bool solve(search *x, part p);
 static int part_list(const search *x, const part *p, int b, int begin, int end, int *list,
                      int *moved) {
   int64_t top = x->offset[b] + x->box[b].size;
-  int n = 0, n_moved = 0, k = 0;
+  int n = 0, n_moved = 0;
   for (int i = 0; i < p->n; i++) {
     int c = p->list[i];
     if (c == b || x->box[c].from <= begin || x->box[c].from > end) continue;
@@ -204,30 +219,36 @@ static int part_list(const search *x, const part *p, int b, int begin, int end, 
     else
       list[n++] = c;
   }
-  /* by preference; those that were there before come ordered already */
+  /* Those at the top of b are of one height: by preference. What was there before comes ordered
+   * already. */
   for (int i = 1; i < n_moved; i++) {
     int c = moved[i], at = i;
     for (; at > 0 && moved[at - 1] > c; at--) moved[at] = moved[at - 1];
     moved[at] = c;
   }
-  for (k = n; k > 0 && x->low[list[k - 1]] > top; k--) list[k - 1 + n_moved] = list[k - 1];
+  /* What is higher than the top makes room for them. */
+  int k = n;
+  for (; k > 0 && x->low[list[k - 1]] > top; k--) list[k - 1 + n_moved] = list[k - 1];
   memcpy(list + k, moved, (size_t)n_moved * sizeof *moved);
   return n + n_moved;
 }
 
-/* The part without box b, which has just been placed, cut where b was the last to cross: the pieces
- * share no section, so that one which can't be solved fails at once, without trying what the others
- * could do instead. */
+/* Solves the part without box b, which has just been placed. Where b was the last to cross from one
+ * section to the next, the part is cut: the pieces share no section, so that one which can't be
+ * solved fails at once, without trying what the others could do instead. */
 static bool solve_rest(search *x, const part *p, int b) {
   const box *it = &x->box[b];
   int room = x->list_room, begin = -1; /* sections up to `begin` are done */
   bool ok = true;
-  for (int s = it->from; s <= it->to && ok; s++) {
-    if (s < it->to && x->n_cross[s] > 0) continue;
-    int end = s < it->to ? s : x->n_section, *list = x->lists + room;
+  for (int s = it->from; s <= it->to; s++) {
+    bool is_end = s == it->to;
+    if (!is_end && x->n_cross[s] > 0) continue;
+    /* The last piece has all the boxes that start behind b, too. */
+    int end = is_end ? x->n_section : s, *list = x->lists + room;
     int n = part_list(x, p, b, begin, end, list, x->moved);
     x->list_room = room + n;
     ok = solve(x, (part){n, list, x->offset[b], b});
+    if (!ok) break;
     begin = end;
   }
   x->list_room = room;
@@ -240,11 +261,15 @@ static bool solve_rest(search *x, const part *p, int b) {
 static bool narrow_section(search *x, int s, bool *moved) {
   int64_t latest = x->capacity - x->rest[s], lowest_end = INT64_MAX;
   const int *in = x->inside + x->inside_at[s], *end = x->inside + x->inside_at[s + 1];
+  /* The search is limited by the blocks looked at, here too. */
   x->w->n_step += end - in;
+  /* `latest` is the highest start that leaves room for the rest: the lowest box of the section is
+   * one that can start there or below, and the others lie on top of it. */
   for (const int *b = in; b < end; b++)
     if (!x->is_placed[*b] && x->start[*b] <= latest)
       lowest_end = NEAP_MIN(lowest_end, x->start[*b] + x->box[*b].size);
   if (lowest_end == INT64_MAX) return false;
+  /* A box that can't be the lowest starts at the end of one that can, at the earliest. */
   for (const int *b = in; b < end; b++) {
     if (x->is_placed[*b] || x->start[*b] <= latest || x->start[*b] >= lowest_end) continue;
     if (lowest_end + x->box[*b].size > x->capacity) return false;
@@ -261,44 +286,54 @@ enum { MAX_ROUND = 4 };
  * every round gives valid bounds. False: nothing fits. */
 static bool narrow(search *x, const part *p) {
   int from = x->n_section, to = -1;
+  /* What is known without looking at neighbours. */
   for (int i = 0; i < p->n; i++) {
     int b = p->list[i];
     x->start[b] = is_stuck(x, p, b) ? p->last + 1 : x->low[b];
     from = NEAP_MIN(from, x->box[b].from);
     to = NEAP_MAX(to, x->box[b].to);
   }
-  bool moved = true;
-  for (int round = 0; round < MAX_ROUND && moved; round++) {
-    moved = false;
+  for (int round = 0; round < MAX_ROUND; round++) {
+    bool moved = false;
     for (int s = from; s <= to; s++)
       if (x->rest[s] > 0 && !narrow_section(x, s, &moved)) return false;
+    if (!moved) break;
   }
   return true;
 }
 
 static bool solve(search *x, part p) {
   if (p.n == 0) return true;
-  if (p.n == 1) { /* meets nobody that is still to come: lies where it falls */
-    x->offset[p.list[0]] = x->low[p.list[0]];
-    return x->low[p.list[0]] + x->box[p.list[0]].size <= x->capacity;
+  /* One box alone meets nobody that is still to come: it lies where it falls. */
+  if (p.n == 1) {
+    int b = p.list[0];
+    x->offset[b] = x->low[b];
+    return x->low[b] + x->box[b].size <= x->capacity;
   }
   x->w->n_step += p.n;
   if (++x->n_node > x->node_limit || x->w->n_step > x->stop_at) x->stopped = true;
+  if (x->stopped) return false;
   int64_t height;
-  if (x->stopped || !may_fit(x, &p, &height) || !narrow(x, &p)) return false;
-  /* A box whose start was narrowed upward lies at its present floor in no packing: it waits until a
-   * neighbour raises that. */
+  if (!may_fit(x, &p, &height) || !narrow(x, &p)) return false;
+  /* Who may come next. The list is ordered by floor, so the first at `height` ends it. A box whose
+   * start was narrowed upward lies at its present floor in no packing: it waits until a neighbour
+   * raises that. */
   int *candidate = x->lists + x->list_room, n = 0;
-  for (int i = 0; i < p.n && x->low[p.list[i]] < height; i++)
-    if (!is_stuck(x, &p, p.list[i]) && x->start[p.list[i]] == x->low[p.list[i]])
-      candidate[n++] = p.list[i];
+  for (int i = 0; i < p.n; i++) {
+    int b = p.list[i];
+    if (x->low[b] >= height) break;
+    if (!is_stuck(x, &p, b) && x->start[b] == x->low[b]) candidate[n++] = b;
+  }
   x->list_room += n;
+  /* Each is tried in turn; one that leads nowhere is taken back. */
   bool ok = false;
-  for (int i = 0; i < n && !ok && !x->stopped; i++) {
+  for (int i = 0; i < n; i++) {
     int n_trail = x->n_trail, n_stack = x->n_stack;
     place(x, candidate[i]);
     ok = !x->stopped && solve_rest(x, &p, candidate[i]);
-    if (!ok) go_back(x, n_stack, n_trail);
+    if (ok) break;
+    go_back(x, n_stack, n_trail);
+    if (x->stopped) break;
   }
   x->list_room -= n;
   return ok;
@@ -338,6 +373,7 @@ static bool find_sections(search *x, int *from, int *to) {
   const neap_block *block = x->w->block;
   event *events = neap_alloc(2 * (size_t)x->n * sizeof *events);
   if (events == NULL) return false;
+  /* The end of a life stands one step after its last: there another one may begin. */
   for (int b = 0; b < x->n; b++) {
     events[2 * b] = (event){block[b].first, b, true};
     events[2 * b + 1] = (event){(int64_t)block[b].last + 1, b, false};
@@ -345,6 +381,7 @@ static bool find_sections(search *x, int *from, int *to) {
   qsort(events, 2 * (size_t)x->n, sizeof *events, compare_events);
   int section = 0;
   bool grew = false;
+  /* A start joins the section that is open; the first end after it closes that one. */
   for (int i = 0; i < 2 * x->n; i++) {
     if (events[i].is_start) {
       from[events[i].block] = section;
@@ -380,12 +417,13 @@ static void rank_boxes(search *x, const int *from, const int *to, const int64_t 
     box *it = &x->box[b];
     *it = (box){
       .size = (int64_t)x->w->block[b].bytes / x->unit, .from = from[b], .to = to[b], .block = b};
+    /* How crowded it is where the block lives: the most bytes in one of its sections. */
     int64_t most = 0;
     for (int s = it->from; s <= it->to; s++) most = NEAP_MAX(most, total[s]);
-    double width = (double)x->w->block[b].last - x->w->block[b].first + 1,
-           area = width * (double)it->size, crowd = (double)most;
-    double rank[N_RANK] = {width, crowd * 1e12 + area, crowd * 1e12 + width, area,
-                           (double)it->size};
+    double width = (double)x->w->block[b].last - x->w->block[b].first + 1;
+    double size = (double)it->size, area = width * size, crowd = (double)most;
+    double rank[N_RANK] = {width, crowd * 1e12 + area, crowd * 1e12 + width, area, size};
+    /* Drawn for every block, also where it is not used, so that a seed means one sequence. */
     state = state * 6364136223846793005u + 1442695040888963407u;
     double chance = seed == 0 ? 0 : (double)(state >> 40) * 0x1p-24;
     it->rank = rank[which] * (1 + 0.5 * chance);
@@ -442,6 +480,7 @@ static void reset(search *x) {
   memset(x->n_cross, 0, (size_t)x->n_section * sizeof *x->n_cross);
   memset(x->low, 0, (size_t)x->n * sizeof *x->low);
   memset(x->is_placed, 0, (size_t)x->n * sizeof *x->is_placed);
+  /* All is still to come. */
   for (int b = 0; b < x->n; b++)
     for (int s = x->box[b].from; s <= x->box[b].to; s++) {
       x->rest[s] += x->box[b].size;
@@ -458,19 +497,20 @@ typedef enum answer { YES, NO, UNKNOWN } answer;
 /* One search with the present preference, over all parts that no block crosses from the start, one
  * after another. */
 static answer ask_once(search *x) {
-  int *list = x->lists;
-  bool ok = true;
   reset(x);
-  for (int begin = 0, s = 0; s < x->n_section && ok; s++) {
+  int *list = x->lists, begin = 0;
+  for (int s = 0; s < x->n_section; s++) {
     if (x->n_cross[s] > 0) continue;
+    /* No block crosses to section s + 1: those from `begin` to s are a part of their own. */
     int n = 0;
     for (int b = 0; b < x->n; b++)
       if (x->box[b].from >= begin && x->box[b].from <= s) list[n++] = b;
     x->list_room = n;
-    ok = solve(x, (part){n, list, 0, -1});
+    /* A part that can't be packed, or wasn't in time, says so for the whole. */
+    if (!solve(x, (part){n, list, 0, -1})) return x->stopped ? UNKNOWN : NO;
     begin = s + 1;
   }
-  return ok ? YES : x->stopped ? UNKNOWN : NO;
+  return YES;
 }
 
 enum { FIRST_NODES = 2000, PATIENCE = 8 };
@@ -491,19 +531,24 @@ static answer ask(search *x, int64_t capacity, int64_t stop_at, const int *from,
   x->capacity = capacity;
   x->stop_at = NEAP_MIN(stop_at, x->w->most_steps);
   int64_t limit = FIRST_NODES;
-  for (int try = 0; got == UNKNOWN && !x->out_of_memory && x->w->n_step < x->stop_at; try++) {
+  for (int try = 0; x->w->n_step < x->stop_at; try++) {
+    /* N_RANK short tries, then a patient one: that is a round. */
     int round = try / (N_RANK + 1), which = try % (N_RANK + 1);
     bool patient = which == N_RANK;
     if (patient) which = round % N_RANK;
-    rank_boxes(x, from, to, total, which, patient || round == 0 ? 0 : try);
+    int seed = patient || round == 0 ? 0 : try;
+    rank_boxes(x, from, to, total, which, seed);
+    /* Boxes are numbered by preference, so what lists them is made anew. */
     find_near(x);
     fill_inside(x);
     x->w->n_step += n_setting_up(x);
     x->node_limit = patient ? PATIENCE * limit : limit;
     got = ask_once(x);
+    if (got != UNKNOWN || x->out_of_memory) break;
     if (patient) limit += limit;
   }
   if (got != YES) return got;
+  /* Found: from units back to bytes, from boxes back to blocks. */
   x->w->best_bytes = 0;
   for (int b = 0; b < x->n; b++) {
     size_t offset = (size_t)(x->offset[b] * x->unit);
@@ -558,20 +603,24 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *er
     status = neap_fail_memory(error, (size_t)w->n * (size_t)w->n * sizeof(int), "exact packing");
     goto done;
   }
+  /* How crowded each section is: rank_boxes prefers blocks that live where most bytes are. */
   for (int b = 0; b < x.n; b++)
     for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
   int64_t low = ((int64_t)goal_bytes + x.unit - 1) / x.unit; /* all below is excluded */
-  /* below `tried` no answer came; the bound itself gets most of it */
-  int64_t tried = low, percent = 75;
-  for (int64_t target = low; !neap_pack_is_done(w) && !x.out_of_memory; percent = 25) {
+  int64_t tried = low;                                       /* below it no answer came */
+  int64_t target = low, percent = 75; /* the bound itself gets most of the steps */
+  while (!neap_pack_is_done(w) && !x.out_of_memory) {
     int64_t high = (int64_t)w->best_bytes / x.unit, now = w->n_step;
     if (target >= high) break;
-    answer got = ask(&x, target, now + (w->most_steps - now) / 100 * percent, from, to, total);
-    if (got == YES) high = (int64_t)w->best_bytes / x.unit;
-    if (got == NO) low = target + 1;
-    if (got == UNKNOWN) tried = target + 1;
+    int64_t stop_at = now + (w->most_steps - now) / 100 * percent;
+    switch (ask(&x, target, stop_at, from, to, total)) {
+      case YES: high = (int64_t)w->best_bytes / x.unit; break;
+      case NO: low = target + 1; break;
+      case UNKNOWN: tried = target + 1; break;
+    }
     tried = NEAP_MAX(tried, low);
     target = tried + (high - tried) / 2; /* below `high`, so that each answer narrows */
+    percent = 25;
   }
   if (x.out_of_memory)
     status = neap_fail_memory(error, (size_t)x.trail_cap * sizeof *x.trail, "exact packing");

@@ -30,24 +30,31 @@ static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_
   size_t top = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
   for (int i = 0; i < n; i++) {
     const neap_placed *p = &placed[i];
-    if (row != NULL ? (row[p->block >> 6] >> (p->block & 63) & 1u) == 0
-                    : p->first > block->last || p->last < block->first)
-      continue;
+    /* Who does not conflict may share the bytes: his place is no obstacle. */
+    bool conflicts =
+      row != NULL ? neap_bit(row, p->block) : p->first <= block->last && p->last >= block->first;
+    if (!conflicts) continue;
+    /* A gap lies between the top so far and the next obstacle. */
     if (p->offset > top) {
       size_t start = neap_round_up(top, block->align);
       if (start + block->bytes <= p->offset) {
         if (fit == NEAP_FIT_FIRST) return start;
-        if (p->offset - start < best_gap) best = start, best_gap = p->offset - start;
+        if (p->offset - start < best_gap) {
+          best = start;
+          best_gap = p->offset - start;
+        }
       }
     }
     if (p->end > top) top = p->end;
   }
-  return best != SIZE_MAX ? best : neap_round_up(top, block->align);
+  if (best != SIZE_MAX) return best;
+  return neap_round_up(top, block->align);
 }
 
 /* Keeps the list ordered by offset. Room for one more is the caller's affair. */
 static void insert(neap_placed *placed, int n, neap_placed item) {
   int low = 0, high = n;
+  /* Behind those of equal offset: the list then depends on the order of placing alone. */
   while (low < high) {
     int mid = low + (high - low) / 2;
     if (placed[mid].offset <= item.offset)
@@ -70,6 +77,7 @@ size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_
     w->n_step += n + 1;
     size_t at = find_gap(w, order[i], fit, room, n);
     if (at + block->bytes > total) total = at + block->bytes;
+    /* Totals only grow, so this order can't get below the limit any more. */
     if (total >= limit) return SIZE_MAX;
     offset[order[i]] = at;
     insert(room, n++, (neap_placed){at, at + block->bytes, block->first, block->last, order[i]});
@@ -98,6 +106,7 @@ static int compare_keys(const void *a, const void *b) {
 static double life_of(const neap_pack_work *w, int b) {
   if (w->conflict == NULL) return (double)w->block[b].last - (double)w->block[b].first + 1;
   const uint64_t *row = w->conflict + (size_t)b * (size_t)w->n_word;
+  /* A block with many conflicts is as hard to place as one that lives long. */
   int n = 1;
   for (int k = 0; k < w->n_word; k++) n += __builtin_popcountll(row[k]);
   return n;
@@ -107,14 +116,15 @@ static double life_of(const neap_pack_work *w, int b) {
  * life). */
 static const char *const names[] = {"size", "size", "area", "life", "start"};
 
-/* Blocks into `order` by static order `which`, an index of `names`. Starts are negated, since
- * larger keys come first. */
+/* Blocks into `order` by static order `which`, an index of `names`. */
 static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int b = 0; b < w->n; b++) {
-    double size = (double)w->block[b].bytes, life = life_of(w, b),
-           start = -(double)w->block[b].first;
-    double major[] = {size, size, size * life, life, start},
-           minor[] = {start, life, start, size, size};
+    /* Starts are negated, since larger keys come first. */
+    double size = (double)w->block[b].bytes, life = life_of(w, b);
+    double start = -(double)w->block[b].first;
+    /* One column for each of `names`. */
+    double major[] = {size, size, size * life, life, start};
+    double minor[] = {start, life, start, size, size};
     keys[b] = (key){major[which], minor[which], b};
   }
   qsort(keys, (size_t)w->n, sizeof *keys, compare_keys);
@@ -138,10 +148,12 @@ neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
     goto done;
   }
   for (int which = 0; which < NEAP_COUNT(names); which++) {
+    /* Neither fit is always the better one: each order is tried with both. */
     sort_by(w, which, keys, order);
     for (int fit = NEAP_FIT_FIRST; fit <= NEAP_FIT_BEST; fit++) {
       if (neap_pack_is_done(w)) goto done;
       size_t total = neap_pack_greedy(w, order, (neap_fit)fit, w->best_bytes, room, offset);
+      /* No gain; the same total found by an earlier order stays, so that the result is one. */
       if (total >= w->best_bytes) continue;
       memcpy(w->offset, offset, n * sizeof *offset);
       w->best_bytes = total;

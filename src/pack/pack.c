@@ -1,8 +1,9 @@
 /* pack.c: offsets for blocks, so that blocks that conflict share no byte and the total is small.
  *
- * Blocks conflict when their lives overlap on a line of steps, or as a matrix says. The way up:
- * greedy orders, then a exact search on a line, or a local search over orders where that can't be
- * had; each stops as soon as the lower bound is reached, which proves the result.
+ * Blocks conflict when their lives overlap on a line of steps, or as a matrix says. Greedy orders
+ * come first. What they leave to be gained is looked for by an exact search on a line, and by a
+ * local search over orders where the exact one can't be had. Each stops as soon as the lower bound
+ * is reached, which proves the result.
  * INVARIANT: lower bound <= total; the lower bound is the most bytes in blocks that conflict
  * pairwise, as far as known: on a line the exact maximum over steps; for a matrix the best clique
  * found greedily, or what the caller knows.
@@ -35,13 +36,18 @@ static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error
   event *events = neap_alloc(n * sizeof *events);
   if (events == NULL)
     return neap_fail_memory(error, n * sizeof *events, "the lower bound of a packing");
+  /* Two events a block. The end stands one step after the last, where the bytes are free again. */
   for (int b = 0; b < w->n; b++) {
     events[2 * b] = (event){w->block[b].first, w->block[b].bytes, true};
     events[2 * b + 1] = (event){(int64_t)w->block[b].last + 1, w->block[b].bytes, false};
   }
+  /* In order of steps the sum of what has begun and not ended is what is live. */
   qsort(events, n, sizeof *events, compare_events);
   for (size_t i = 0; i < n; i++) {
-    live = events[i].is_start ? live + events[i].bytes : live - events[i].bytes;
+    if (events[i].is_start)
+      live += events[i].bytes;
+    else
+      live -= events[i].bytes;
     most = NEAP_MAX(most, live);
   }
   neap_free(events);
@@ -66,10 +72,11 @@ static int compare_sizes(const void *a, const void *b) {
 static size_t clique_bytes(const neap_pack_work *w, const event *by_size, int seed,
                            uint64_t *left) {
   size_t words = (size_t)w->n_word, bytes = w->block[seed].bytes;
+  /* At first the candidates are the seed's neighbours; each block taken leaves only its own. */
   memcpy(left, w->conflict + (size_t)seed * words, words * sizeof *left);
   for (int i = 0; i < w->n; i++) {
     int b = (int)by_size[i].step;
-    if (b == seed || (left[b >> 6] >> (b & 63) & 1u) == 0) continue;
+    if (b == seed || !neap_bit(left, b)) continue;
     bytes += w->block[b].bytes;
     for (size_t k = 0; k < words; k++) left[k] &= w->conflict[(size_t)b * words + k];
   }
@@ -88,6 +95,7 @@ static neap_status clique_bound(const neap_pack_work *w, size_t *bound, neap_err
   }
   for (int b = 0; b < w->n; b++) by_size[b] = (event){b, w->block[b].bytes, false};
   qsort(by_size, n, sizeof *by_size, compare_sizes);
+  /* The largest blocks make the heaviest cliques. N_SEED of them cost less than one packing. */
   for (int i = 0; i < w->n && i < N_SEED; i++)
     *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, (int)by_size[i].step, left));
 done:
@@ -96,37 +104,46 @@ done:
   return status;
 }
 
-/* ARGUMENT error for a life that ends before it begins, and for sizes that are too large to add up,
- * alignment included. */
+/* ARGUMENT error for a life that ends before it begins, and for sizes that are too large to add up.
+ * Rounding an offset up costs less than the alignment, so a block takes that much more at most. */
 static neap_status check_blocks(int n, const neap_block *block, const neap_pack_options *options,
                                 neap_error *error) {
-  size_t sum = 0;
+  size_t left = SIZE_MAX / 4;
   for (int b = 0; b < n; b++) {
     if (options->conflict == NULL && block[b].first > block[b].last)
       return neap_fail(error, NEAP_ARGUMENT, "block %d lives from step %d to step %d", b,
                        block[b].first, block[b].last);
-    if (block[b].bytes > SIZE_MAX / 4 - sum || block[b].align > SIZE_MAX / 8)
+    if (block[b].align > left || block[b].bytes > left - block[b].align)
       return neap_fail(error, NEAP_ARGUMENT, "blocks are too large to add up (at block %d)", b);
-    sum += block[b].bytes + block[b].align;
+    left -= block[b].bytes + block[b].align;
   }
   return NEAP_OK;
 }
 
-/* The way up. A line's bound is computed; a matrix has the caller's, or a clique's. `stop_at_bytes`
- * of the work is then the bound or the caller's larger word for good enough; `proved` speaks of the
- * bound alone. */
+/* Packs blocks that have bytes. On a line the bound is computed; with a matrix it is the caller's,
+ * or a clique's if that is larger. `stop_at_bytes` of the work is the bound, or the larger total
+ * that is good enough for the caller; `proved` speaks of the bound alone. */
 static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *options,
                               neap_pack_result *result, neap_error *error) {
   size_t bound = 0;
   bool is_line = w->conflict == NULL;
-  NEAP_TRY(is_line ? line_bound(w, &bound, error) : clique_bound(w, &bound, error));
-  if (!is_line) bound = NEAP_MAX(bound, options->stop_at_bytes);
+  if (is_line) {
+    NEAP_TRY(line_bound(w, &bound, error));
+  } else {
+    NEAP_TRY(clique_bound(w, &bound, error));
+    bound = NEAP_MAX(bound, options->stop_at_bytes);
+  }
   w->stop_at_bytes = NEAP_MAX(bound, options->stop_at_bytes);
   w->best_bytes = SIZE_MAX;
   NEAP_TRY(neap_pack_try_orders(w, error));
-  bool exact = is_line && w->n <= NEAP_PACK_EXACT_MAX;
-  if (!neap_pack_is_done(w))
-    NEAP_TRY(exact ? neap_pack_exact(w, w->stop_at_bytes, error) : neap_pack_search(w, error));
+  /* From here on there is a valid packing, which the searches can only make smaller. */
+  /* For very many blocks the exact search would need n^2 room and would not come to an end. */
+  if (!neap_pack_is_done(w)) {
+    if (is_line && w->n <= NEAP_PACK_EXACT_MAX)
+      NEAP_TRY(neap_pack_exact(w, w->stop_at_bytes, error));
+    else
+      NEAP_TRY(neap_pack_search(w, error));
+  }
   *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer};
   return NEAP_OK;
 }
@@ -136,6 +153,7 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
 static void check_packing(const neap_pack_work *w, const neap_pack_result *result) {
   enum { MOST_PAIRS = 3000 };
   size_t end = 0;
+  /* Each block by itself, then against all before it. */
   for (int a = 0; a < w->n; a++) {
     const neap_block *x = &w->block[a];
     NEAP_ASSERT(x->align <= 1 || w->offset[a] % x->align == 0,
@@ -148,6 +166,7 @@ static void check_packing(const neap_pack_work *w, const neap_pack_result *resul
                   "blocks %d and %d conflict, so they share no byte: %zu bytes at %zu, %zu at %zu",
                   a, b, x->bytes, w->offset[a], w->block[b].bytes, w->offset[b]);
   }
+  /* The figures agree with the offsets and with each other. */
   NEAP_ASSERT(end <= result->total_bytes, "all blocks end within the total of %zu bytes: at %zu",
               result->total_bytes, end);
   NEAP_ASSERT(result->lower_bound_bytes <= result->total_bytes,
@@ -177,6 +196,7 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
     if (options->conflict != NULL || block[b].bytes > 0) solid[m++] = block[b];
   neap_pack_work w = {.n = m,
                       .block = solid,
+                      /* The packers see `solid` alone; their offsets are numbered alike. */
                       .conflict = options->conflict,
                       .n_word = options->n_word,
                       .offset = offset,
@@ -185,6 +205,7 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
   if (m > 0) status = pack_solid(&w, options, result, error);
   if (status != NEAP_OK) goto done;
   if (NEAP_DEBUG) check_packing(&w, result);
+  /* The offsets go back to the blocks they were made for, in the same order. */
   m = 0;
   for (int b = 0; b < n; b++)
     block[b].offset = options->conflict != NULL || block[b].bytes > 0 ? offset[m++] : 0;

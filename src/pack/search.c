@@ -57,11 +57,15 @@ static uint64_t draw(climb *c, uint64_t n) {
 static bool make_move(climb *c) {
   const neap_pack_work *w = c->w;
   int from = -1, start = (int)draw(c, (uint64_t)w->n);
-  for (int k = 0; k < w->n && from < 0; k++) {
-    int i = (start + k) % w->n;
-    if (c->here[c->order[i]] + w->block[c->order[i]].bytes > w->stop_at_bytes) from = i;
+  /* Only where a block ends too high is there something to gain. */
+  for (int k = 0; k < w->n; k++) {
+    int i = (start + k) % w->n, b = c->order[i];
+    if (c->here[b] + w->block[b].bytes <= w->stop_at_bytes) continue;
+    from = i;
+    break;
   }
   if (from <= 0) return false;
+  /* The blocks between the two places move up by one. */
   int to = (int)draw(c, (uint64_t)from), block = c->order[from];
   memcpy(c->trial, c->order, (size_t)w->n * sizeof *c->trial);
   memmove(c->trial + to + 1, c->trial + to, (size_t)(from - to) * sizeof *c->trial);
@@ -77,13 +81,16 @@ static void run(climb *c) {
   size_t now = w->best_bytes, n = (size_t)w->n;
   memcpy(c->here, w->offset, n * sizeof *c->here);
   order_by_offset(w, c->here, c->keys, c->order);
-  for (int idle = 0; idle < MAX_IDLE && !neap_pack_is_done(w); idle++) {
-    if (!make_move(c)) break;
+  for (int idle = 0; idle < MAX_IDLE; idle++) {
+    if (neap_pack_is_done(w) || !make_move(c)) return;
     size_t total = neap_pack_greedy(w, c->trial, NEAP_FIT_FIRST, now + 1, c->room, c->offset);
     if (total > now) continue;
+    /* No worse: the climb stands here now. The order is made anew from the offsets, because placing
+     * by them may come out lower still. */
     now = total;
     memcpy(c->here, c->offset, n * sizeof *c->here);
     order_by_offset(w, c->here, c->keys, c->order);
+    /* A tie is a step of the climb, but only a gain is kept and gives it new patience. */
     if (total >= w->best_bytes) continue;
     memcpy(w->offset, c->offset, n * sizeof *c->offset);
     w->best_bytes = total;

@@ -60,14 +60,17 @@ static bool is_better(int64_t want, int64_t a, int64_t b) {
 int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable,
                           int64_t want_bytes) {
   int best = -1;
-  for (int k = 0; k < n_slot; k++)
-    if (usable[k] && (best < 0 || is_better(want_bytes, slot_bytes[k], slot_bytes[best]))) best = k;
+  for (int k = 0; k < n_slot; k++) {
+    if (!usable[k]) continue;
+    if (best < 0 || is_better(want_bytes, slot_bytes[k], slot_bytes[best])) best = k;
+  }
   return best;
 }
 
 /* Item i joins the slot; the number n_slot opens a new one. */
 static void put(assigner *s, int i, int slot) {
   if (slot == s->n_slot) {
+    /* A slot that was opened before the search went back keeps nothing of that. */
     s->head[slot] = -1;
     s->slot_bytes[slot] = 0;
     s->n_slot++;
@@ -84,11 +87,13 @@ static void put(assigner *s, int i, int slot) {
 static void place_all(assigner *s) {
   s->n_slot = 0;
   for (int k = 0; k < s->n; k++) {
+    /* The best fitting of the slots whose members all let i in. */
     int i = s->order[k], best = -1;
-    for (int slot = 0; slot < s->n_slot; slot++)
-      if (fits(s, slot, i) &&
-          (best < 0 || is_better(s->item[i].bytes, s->slot_bytes[slot], s->slot_bytes[best])))
+    for (int slot = 0; slot < s->n_slot; slot++) {
+      if (!fits(s, slot, i)) continue;
+      if (best < 0 || is_better(s->item[i].bytes, s->slot_bytes[slot], s->slot_bytes[best]))
         best = slot;
+    }
     put(s, i, best >= 0 ? best : s->n_slot);
   }
 }
@@ -141,11 +146,13 @@ static void sort_items(assigner *s, keyed *key, int (*compare)(const void *, con
  * opening costs the item: a branch whose open slots cost as much as the best known assignment is
  * cut. */
 static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
+  /* The cost only grows from here on: what is not cheaper by now never will be. */
   if (s->stopped || bytes >= s->best_bytes) return;
   if (++s->n_step > s->most_steps) {
     s->stopped = true;
     return;
   }
+  /* All items have a slot, and for less than ever before. */
   if (k == s->n) {
     s->best_bytes = bytes;
     *best_n_slot = s->n_slot;
@@ -153,11 +160,15 @@ static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
     return;
   }
   int i = s->order[k], n_slot = s->n_slot;
-  for (int slot = 0; slot <= n_slot && !s->stopped; slot++) {
-    if (slot < n_slot && !fits(s, slot, i)) continue;
+  /* The open slots first, and then one more: where i may join, that costs nothing. */
+  for (int slot = 0; slot <= n_slot; slot++) {
+    bool is_new = slot == n_slot;
+    if (!is_new && !fits(s, slot, i)) continue;
     put(s, i, slot);
-    search(s, k + 1, slot < n_slot ? bytes : bytes + s->item[i].bytes, best_n_slot);
-    s->head[slot] = s->next[i]; /* undo */
+    search(s, k + 1, is_new ? bytes + s->item[i].bytes : bytes, best_n_slot);
+    if (s->stopped) return;
+    /* Back: i is the member put last, so the head of the list. */
+    s->head[slot] = s->next[i];
     s->n_slot = n_slot;
   }
 }
@@ -168,6 +179,7 @@ enum { MOST_EXACT = 5000, MOST_STEPS = 1000000 };
 /* From s->best to the caller's numbers: by the first member in order of definition. s->order is
  * sorted so; s->slot is free to use as the map. */
 static void renumber(const assigner *s, int *slot) {
+  /* The numbers are given out in the order in which slots are first met. */
   for (int k = 0; k < s->n; k++) s->slot[k] = -1;
   int n = 0;
   for (int k = 0; k < s->n; k++) {
@@ -177,25 +189,32 @@ static void renumber(const assigner *s, int *slot) {
   }
 }
 
-/* No two slots of the result could be one: of each two, some members conflict. Cubic where it does
- * not hold, so for few. */
+/* Whether some member of slot a conflicts with one of slot b. */
+static bool are_apart(const assigner *s, const int *slot, int a, int b) {
+  for (int i = 0; i < s->n; i++) {
+    if (slot[i] != a) continue;
+    for (int j = 0; j < s->n; j++)
+      if (slot[j] == b && neap_assign_conflict(s->item, s->options, i, j)) return true;
+  }
+  return false;
+}
+
+/* No two slots of the result could be one: of each two, some members conflict. Quartic at worst, so
+ * for few items. */
 static void check_slots_apart(const assigner *s, const int *slot) {
   enum { FEW = 200 };
+  if (s->n > FEW) return;
   int n_slot = 0;
   for (int i = 0; i < s->n; i++) n_slot = NEAP_MAX(n_slot, slot[i] + 1);
-  for (int a = 0; s->n <= FEW && a < n_slot; a++)
-    for (int b = 0; b < a; b++) {
-      bool apart = false;
-      for (int i = 0; i < s->n && !apart; i++)
-        for (int j = 0; j < s->n && !apart; j++)
-          apart = slot[i] == a && slot[j] == b && neap_assign_conflict(s->item, s->options, i, j);
-      NEAP_ASSERT(apart, "slots %d and %d of %d could not be one", a, b, n_slot);
-    }
+  for (int a = 0; a < n_slot; a++)
+    for (int b = 0; b < a; b++)
+      NEAP_ASSERT(are_apart(s, slot, a, b), "slots %d and %d of %d could not be one", a, b, n_slot);
 }
 
 /* ARGUMENT error for what is no size, and for sizes whose sum is none. */
 static neap_status check_items(int n, const neap_assign_item *item, neap_error *error) {
   int64_t room = INT64_MAX;
+  /* `room` is what the sum may still grow by. */
   for (int i = 0; i < n; i++) {
     const char *name = item[i].name != NULL ? item[i].name : "";
     if (item[i].bytes < 0)
@@ -225,40 +244,43 @@ static bool take_arrays(assigner *s, neap_arena *arena) {
 neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options,
                         int *slot, neap_assign_figures *figures, neap_error *error) {
   static const neap_assign_options defaults;
+  NEAP_TRY(check_items(n, item, error));
   neap_arena arena = {0};
+  neap_status status = NEAP_OK;
   assigner s = {.n = n,
                 .item = item,
                 .options = options != NULL ? options : &defaults,
                 .best_bytes = INT64_MAX};
-  NEAP_TRY(check_items(n, item, error));
   keyed *key = neap_arena_alloc(&arena, ((size_t)n + 1) * sizeof *key);
-  neap_status status =
-    key != NULL && take_arrays(&s, &arena)
-      ? NEAP_OK
-      : neap_fail_memory(error, ((size_t)n + 1) * sizeof(int) * 8, "an assignment");
-  int best_n_slot = INT32_MAX;
-  bool proved = false;
-  for (int largest = 0; largest < 2 && status == NEAP_OK; largest++) {
-    sort_items(&s, key, largest ? by_bytes : by_definition);
-    place_all(&s);
-    consider(&s, &best_n_slot);
+  if (key == NULL || !take_arrays(&s, &arena)) {
+    status = neap_fail_memory(error, ((size_t)n + 1) * sizeof(int) * 8, "an assignment");
+    goto done;
   }
-  if (status == NEAP_OK && s.options->exact && n <= MOST_EXACT) {
+  /* The better of the two greedy passes stays in s.best. */
+  int best_n_slot = INT32_MAX;
+  sort_items(&s, key, by_definition);
+  place_all(&s);
+  consider(&s, &best_n_slot);
+  sort_items(&s, key, by_bytes);
+  place_all(&s);
+  consider(&s, &best_n_slot);
+  /* The items lie largest first now, which the search relies on. */
+  bool proved = false;
+  if (s.options->exact && n <= MOST_EXACT) {
     s.most_steps = s.options->most_steps > 0 ? s.options->most_steps : MOST_STEPS;
     s.n_slot = 0;
     search(&s, 0, 0, &best_n_slot);
     proved = !s.stopped;
   }
-  if (status == NEAP_OK) {
-    sort_items(&s, key, by_definition);
-    renumber(&s, slot);
-    if (NEAP_DEBUG) check_slots_apart(&s, slot);
-  }
+  /* The search may have left any order; numbers go by definition. */
+  sort_items(&s, key, by_definition);
+  renumber(&s, slot);
+  if (NEAP_DEBUG) check_slots_apart(&s, slot);
+  if (figures == NULL) goto done;
+  status = neap_assign_measure(n, item, slot, figures, error);
+  if (status == NEAP_OK) figures->proved = proved || figures->bytes == figures->lower_bound_bytes;
+done:
   neap_arena_fini(&arena);
-  if (status == NEAP_OK && figures != NULL)
-    status = neap_assign_measure(n, item, slot, figures, error);
-  if (status == NEAP_OK && figures != NULL)
-    figures->proved = proved || figures->bytes == figures->lower_bound_bytes;
   return status;
 }
 
@@ -276,6 +298,7 @@ static int by_step(const void *a, const void *b) {
   return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
+/* The most bytes alive at one step; sorts the list. */
 static int64_t most_alive(int n_event, event *list) {
   int64_t now = 0, most = 0;
   if (n_event > 0) qsort(list, (size_t)n_event, sizeof *list, by_step);
@@ -311,10 +334,14 @@ neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *
     goto done;
   }
   *figures = (neap_assign_figures){.n_slot = n_slot};
+  /* Every item is counted three times: alone, in its slot, and as a life in the list of events. */
   for (int i = 0; i < n; i++) {
     figures->baseline_bytes += item[i].bytes;
-    if (slot[i] < 0) figures->bytes += item[i].bytes;
-    if (slot[i] >= 0) bytes[slot[i]] = NEAP_MAX(bytes[slot[i]], item[i].bytes);
+    /* Without a slot an item has bytes of its own; in one it shares with the largest. */
+    if (slot[i] < 0)
+      figures->bytes += item[i].bytes;
+    else
+      bytes[slot[i]] = NEAP_MAX(bytes[slot[i]], item[i].bytes);
     list[n_event++] = (event){item[i].first, item[i].bytes};
     if (last_of(&item[i]) < INT64_MAX)
       list[n_event++] = (event){last_of(&item[i]) + 1, -item[i].bytes};
@@ -334,10 +361,12 @@ static const char *name_of(const neap_assign_item *item) {
 /* What is wrong with two items, whose slots are slot[i] and slot[j]. */
 static neap_status verify_pair(const neap_assign_item *item, const neap_assign_options *options,
                                const int *slot, int i, int j, neap_error *error) {
+  /* One name in two items would have two slots. */
   const char *a = name_of(&item[i]), *b = name_of(&item[j]);
   if (item[i].name != NULL && item[j].name != NULL && strcmp(a, b) == 0)
     return neap_fail(error, NEAP_PLAN, "\"%s\" is there twice, in slots %d and %d", a, slot[i] + 1,
                      slot[j] + 1);
+  /* Who has no slot, or one of his own, or conflicts with nobody there, is fine. */
   if (slot[i] < 0 || slot[i] != slot[j] || !neap_assign_conflict(item, options, i, j))
     return NEAP_OK;
   if (item[i].class_id != item[j].class_id)

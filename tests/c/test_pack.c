@@ -71,6 +71,11 @@ TEST(bad_blocks_are_refused) {
   CHECK_FAILS(neap_pack(1, &backward, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT,
               "from step 3 to step 2");
   CHECK_FAILS(neap_pack(2, huge, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT, "too large");
+  /* Alignments count too: four of these leave no room for a fifth. */
+  neap_block far[5];
+  for (int i = 0; i < 5; i++) far[i] = (neap_block){.bytes = 1, .align = (size_t)1 << 60};
+  far[4].bytes = SIZE_MAX / 2;
+  CHECK_FAILS(neap_pack(5, far, &(neap_pack_options){0}, &r, &error), NEAP_ARGUMENT, "too large");
 }
 
 TEST(offsets_are_aligned) {
