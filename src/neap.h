@@ -97,6 +97,17 @@ extern "C" {
 /* Of the library that runs, where NEAP_VERSION is that of this header. */
 NEAP_API const char *neap_version(void);
 
+/* An engine: who computes. Each op has kernels of one or several; the option `engine` and
+ * NEAP_ENGINE ask for those of one. */
+typedef struct neap_engine_row {
+  const char *name; /* as the option says it */
+  const char *doc;
+  const char *missing; /* why it can't be had here; NULL: it can */
+  char version[24];    /* of its library; "": it is Neap's own code */
+} neap_engine_row;
+/* The i-th, from 0; false past the last. */
+NEAP_API bool neap_engine_list(int i, neap_engine_row *row);
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 /* X(symbol, text): the one list of what can go wrong. */
@@ -433,7 +444,7 @@ NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n,
     "the convolutions before them, a few images at a time")                                        \
   X(rewrite, SWITCH, "true", "", DERIVED, ALL,                                                     \
     "ops that nobody needs are dropped, and the graph is simplified")                              \
-  X(engine, CHOICE, "free", "free ref blas dnnl", OWN, ALL,                                        \
+  X(engine, ENGINE, "free", "free", OWN, ALL,                                                      \
     "kernels of one library alone; free: the fastest for each op; not given: what NEAP_ENGINE "    \
     "says")                                                                                        \
   X(layouts, CHOICE, "free", "free plain", OWN, ALL,                                               \
@@ -476,6 +487,7 @@ typedef enum neap_switch { NEAP_DEFAULT, NEAP_ON, NEAP_OFF } neap_switch;
 #define NEAP_FIELD_COUNT(name) int64_t name;
 #define NEAP_FIELD_SWITCH(name) neap_switch name;
 #define NEAP_FIELD_CHOICE(name) const char *name;
+#define NEAP_FIELD_ENGINE(name) const char *name;
 #define NEAP_FIELD_TEXT(name) const char *name;
 #define NEAP_FIELD_NAMES(name) \
   int n_##name;                \
@@ -497,9 +509,11 @@ typedef enum neap_option_type {
   NEAP_OPTION_COUNT,  /* int64_t */
   NEAP_OPTION_SWITCH, /* neap_switch */
   NEAP_OPTION_CHOICE, /* const char *, a word of `range` */
-  NEAP_OPTION_TEXT,   /* const char * */
-  NEAP_OPTION_NAMES,  /* const char *const *, and an int before it */
-  NEAP_OPTION_BANKS,  /* const neap_bank *, and an int before it */
+  /* the same; a row's range has the engines' names too, which NEAP_OPTION_MAP leaves out */
+  NEAP_OPTION_ENGINE = NEAP_OPTION_CHOICE,
+  NEAP_OPTION_TEXT,  /* const char * */
+  NEAP_OPTION_NAMES, /* const char *const *, and an int before it */
+  NEAP_OPTION_BANKS, /* const neap_bank *, and an int before it */
   NEAP_OPTION_MEM_PARAM,
   NEAP_OPTION_INPUTS /* no field */
 } neap_option_type;

@@ -7,6 +7,7 @@
 -- Numbers are drawn uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high.
 local neap = require "neap"
 local core = require "neap.core"
+local support = require "support"
 
 local M = {}
 
@@ -22,6 +23,15 @@ function M.has(list, x)
     if x == y then return true end
   end
   return false
+end
+
+--- Names of the engines that have a kernel of an op and can be had in this build.
+function M.engines_of(record)
+  local names = {}
+  for _, engine in ipairs(record.engines) do
+    if support.has_engine(engine) then names[#names + 1] = engine end
+  end
+  return names
 end
 
 --- {shape, dtype, low, high} of what a case says about one input.

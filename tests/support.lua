@@ -9,6 +9,36 @@ local M = {}
 --- The program under test, as a path from the repository's root.
 M.program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
 
+--- Engines ---------------------------------------------------------------------------------------------------------------
+
+--- Names of the engines that can be had in this build, in their order; `but` is left out.
+-- @tparam[opt] string but
+-- @treturn {string,...}
+function M.engines(but)
+  local names = {}
+  for _, row in ipairs(core.engines) do
+    if not row.missing and row.name ~= but then names[#names + 1] = row.name end
+  end
+  return names
+end
+
+--- The last of them, for tests that hold whatever the library is: dnnl where this build has it.
+-- @treturn string
+function M.last_engine()
+  local names = M.engines()
+  return names[#names]
+end
+
+--- Whether an engine can be had in this build.
+-- @tparam string name
+-- @treturn bool
+function M.has_engine(name)
+  for _, row in ipairs(core.engines) do
+    if row.name == name then return row.missing == nil end
+  end
+  error("there is no engine " .. name)
+end
+
 --- Errors ----------------------------------------------------------------------------------------------------------------
 
 --- Runs f(...), which must raise.

@@ -123,6 +123,16 @@ function neap.config()
   return report.new { rows = rows, columns = { "name", "value" }, totals = totals, order = {} }
 end
 
+--- neap.engines() -> Report of those who compute: name, doc, version of its library, and why it is missing where it can't be had.
+-- The memory option `engine`, and NEAP_ENGINE, ask for one by name.
+function neap.engines()
+  local rows = {}
+  for i, row in ipairs(core.engines) do
+    rows[i] = { name = row.name, doc = row.doc, version = row.version, missing = row.missing }
+  end
+  return report.new { rows = rows, columns = { "name", "version", "missing", "doc" }, totals = {}, order = {} }
+end
+
 --- neap.ops([all]) -> Report of the ops; with `all` those of the backward passes too.
 function neap.ops(all)
   local rows = {}

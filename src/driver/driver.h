@@ -315,7 +315,7 @@ neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in,
 /* Drops this thread's kernels and scratch. */
 void neap_eager_clear(void);
 
-/* "neap 0.1.0; dnnl 2.6.0; openblas 0.3.21": what the figures of a plan depend on. And the vector
+/* "neap 0.1.0; blas 0.3.21; dnnl 2.6.0": what the figures of a plan depend on. And the vector
  * instructions in use. */
 void neap_kernel_set_text(char text[160]);
 const char *neap_instruction_set(void);

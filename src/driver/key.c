@@ -5,25 +5,22 @@
  * influence planning.
  */
 #include "driver/driver_int.h"
-#include "math/blas.h"
-#include "math/onednn.h"
+#include "math/engine.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* "OpenBLAS 0.3.21 DYNAMIC_ARCH ...": the version is the second word. */
-static void blas_version(char text[24]) {
-  const char *config = neap_blas_version();
-  if (sscanf(config, "%*s %23s", text) != 1) snprintf(text, 24, "unknown");
-}
-
 /* Versions of all that computes. A plan made with other libraries may promise scratch that these do
  * not keep. */
 void neap_kernel_set_text(char text[160]) {
-  char dnnl[24], blas[24];
-  blas_version(blas);
-  snprintf(text, 160, "neap %s; dnnl %s; openblas %s", NEAP_VERSION, neap_onednn_version(dnnl),
-           blas);
+  char version[24];
+  size_t at = (size_t)snprintf(text, 160, "neap %s", NEAP_VERSION);
+  for (int e = 0; e < NEAP_N_ENGINE && at < 160; e++) {
+    const neap_engine_record *engine = neap_engine_at((neap_engine)e);
+    if (engine->version == NULL && engine->missing() == NULL) continue;
+    at += (size_t)snprintf(text + at, 160 - at, "; %s %s", engine->name,
+                           engine->missing() == NULL ? engine->version(version) : "none");
+  }
 }
 
 /* The widest vector instructions that both the machine and the libraries here use; choices, and so

@@ -28,15 +28,29 @@ enum { /* as the table writes them */
 #define OFFSET_COUNT(name) offsetof(neap_options, name)
 #define OFFSET_SWITCH(name) offsetof(neap_options, name)
 #define OFFSET_CHOICE(name) offsetof(neap_options, name)
+#define OFFSET_ENGINE(name) offsetof(neap_options, name)
 #define OFFSET_TEXT(name) offsetof(neap_options, name)
 #define OFFSET_NAMES(name) offsetof(neap_options, n_##name)
 #define OFFSET_BANKS(name) offsetof(neap_options, n_##name)
 #define OFFSET_MEM_PARAM(name) offsetof(neap_options, name)
 #define OFFSET_INPUTS(name) SIZE_MAX
 
+/* Words of a range that are listed elsewhere. */
+#define WORDS_BYTES
+#define WORDS_COUNT
+#define WORDS_SWITCH
+#define WORDS_CHOICE
+#define WORDS_ENGINE NEAP_ENGINE_WORDS
+#define WORDS_TEXT
+#define WORDS_NAMES
+#define WORDS_BANKS
+#define WORDS_MEM_PARAM
+#define WORDS_INPUTS
+
 static const neap_option table[] = {
-#define X(name, type, fallback, range, key, faces, doc) \
-  {#name, fallback, range, doc, NEAP_OPTION_##type, NEAP_KEY_##key, faces, OFFSET_##type(name)},
+#define X(name, type, fallback, range, key, faces, doc)                   \
+  {#name,          fallback, range WORDS_##type, doc, NEAP_OPTION_##type, \
+   NEAP_KEY_##key, faces,    OFFSET_##type(name)},
   NEAP_OPTION_MAP(X)
 #undef X
 };

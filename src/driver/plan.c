@@ -19,9 +19,7 @@ neap_status neap_engine_asked(const char *name, bool *force, neap_engine *engine
                               neap_error *error) {
   if (name == NULL) name = getenv("NEAP_ENGINE");
   *force = name != NULL && name[0] != '\0' && strcmp(name, "free") != 0;
-  if (!*force || neap_engine_from_name(name, engine)) return NEAP_OK;
-  return neap_fail(error, NEAP_ARGUMENT, "unknown engine \"%s\", expected ref, blas, dnnl or free",
-                   name);
+  return *force ? neap_engine_take(name, engine, error) : NEAP_OK;
 }
 
 /* `total` leaves arena and constants what the other regions do not take. Arguments have no bytes of

@@ -50,11 +50,10 @@ static void take_any_layout(const chooser *c, const neap_node *node, const neap_
 
 /* Input 0 speaks for the node, or output 0 where it has no input 0. */
 static bool dtype_fits(const neap_graph *graph, const neap_node *node, const neap_kernel *kernel) {
-  if (kernel->dtypes == 0) return true;
   neap_value_id v = node->n_in > 0 && node->in[0] >= 0 ? node->in[0]
                     : node->n_out > 0                  ? node->out[0]
                                                        : NEAP_NO_VALUE;
-  return v < 0 || neap_dtype_in(graph->value[v].type.dtype, kernel->dtypes);
+  return v < 0 || neap_kernel_has_dtype(kernel, graph->value[v].type.dtype);
 }
 
 /* The choice that the node at hand is to follow; NULL when it is free. Choices of both graphs are

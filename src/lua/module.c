@@ -11,6 +11,21 @@
 
 #define FOLDER "lua/neap/"
 
+/* engines: a list of {name, doc}, with version and missing where there is something to say. */
+static void set_engines(lua_State *L) {
+  neap_engine_row row;
+  lua_newtable(L);
+  for (int i = 0; neap_engine_list(i, &row); i++) {
+    lua_newtable(L);
+    neap_lua_set_text(L, "name", row.name);
+    neap_lua_set_text(L, "doc", row.doc);
+    if (row.version[0] != '\0') neap_lua_set_text(L, "version", row.version);
+    if (row.missing != NULL) neap_lua_set_text(L, "missing", row.missing);
+    lua_seti(L, -2, i + 1);
+  }
+  lua_setfield(L, -2, "engines");
+}
+
 int luaopen_neap_core(lua_State *L) {
   lua_newtable(L);
   neap_lua_open_check(L);
@@ -34,6 +49,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_kernel_set_text(kernels);
   neap_lua_set_text(L, "kernels", kernels);
   neap_lua_set_text(L, "instruction_set", neap_instruction_set());
+  set_engines(L);
   return 1;
 }
 

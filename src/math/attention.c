@@ -17,7 +17,7 @@ enum { QUERIES = 64, KEYS = 256 };
 /* The tile loops twice: the header is written for a type REAL and these functions of it. */
 #define REAL float
 #define NAME(x) x##_f32
-#define GEMM(...) neap_gemm_f32(a->gemm, __VA_ARGS__)
+#define GEMM(...) neap_gemm_f32(a->engine, __VA_ARGS__)
 #define ROW_MAX neap_row_max_f32
 #define ROW_EXP neap_row_exp_f32
 #define ROW_SCALE neap_row_scale_f32
@@ -44,7 +44,7 @@ enum { QUERIES = 64, KEYS = 256 };
 static size_t part_bytes(const neap_attention *a, bool backward) {
   size_t tile = (size_t)QUERIES * KEYS, n_key = (size_t)a->n_key,
          depths = (size_t)(a->depth + a->value_depth);
-  if (a->gemm == NEAP_GEMM_NAIVE) {
+  if (a->engine == NEAP_ENGINE_REF) {
     size_t sums = backward ? n_key * depths + (size_t)a->depth : 0,
            rows = backward ? 2 * n_key : n_key;
     return neap_align(sums * sizeof(double) + rows * neap_dtype_bytes(a->dtype));

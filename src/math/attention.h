@@ -30,7 +30,7 @@ typedef struct neap_attention {
   int64_t mask_step[4];               /* in elements; 0 where broadcast */
   neap_attention_view dy, dq, dk, dv; /* backward */
   void *dmask;                        /* (B,H,T,S), or NULL */
-  neap_gemm_engine gemm;              /* NAIVE: plain loops with sums in double, the oracle */
+  neap_engine engine;                 /* REF: plain loops with sums in double, the oracle */
   int n_part;                         /* threads; each part has its own scratch */
   void *scratch;
 } neap_attention;

@@ -249,7 +249,7 @@ static void NAME(forward_task)(const neap_attention *a, int64_t task, void *scra
   int64_t n_block = (a->n_query + QUERIES - 1) / QUERIES, query = task % n_block * QUERIES,
           head = task / n_block;
   int64_t n = NEAP_MIN(a->n_query - query, QUERIES);
-  (a->gemm == NEAP_GEMM_NAIVE ? NAME(naive_forward_block) : NAME(forward_block))(
+  (a->engine == NEAP_ENGINE_REF ? NAME(naive_forward_block) : NAME(forward_block))(
     a, head / a->n_head, head % a->n_head, query, n, scratch);
 }
 
@@ -258,7 +258,7 @@ static void NAME(forward_task)(const neap_attention *a, int64_t task, void *scra
 static void NAME(backward_task)(const neap_attention *a, int64_t task, void *scratch) {
   int64_t batch = task / a->n_key_head, key_head = task % a->n_key_head,
           group = a->n_head / a->n_key_head;
-  if (a->gemm == NEAP_GEMM_NAIVE) {
+  if (a->engine == NEAP_ENGINE_REF) {
     NAME(naive_backward)(a, batch, key_head, scratch);
     return;
   }

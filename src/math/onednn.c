@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define DOC "primitives and matrix products of oneDNN, in layouts of its own"
+
 #if NEAP_WITH_DNNL
 
 #include "math/onednn_int.h"
@@ -332,8 +334,6 @@ bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
   return onednn_leave() && status == dnnl_success;
 }
 
-bool neap_onednn_is_built(void) { return true; }
-
 /* A product cut along the longer side of C, in units of CUT rows or columns. oneDNN's own cut goes
  * along K when C is flat, and its threads then wait for each other: two took longer than one
  * (measured, 16 to 128 rows). */
@@ -398,9 +398,10 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
   if (!good) p->failed = true;
 }
 
-bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
-                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                          float *c, int64_t ldc, int n_thread) {
+/* As neap_gemm_f32 (math/blas.h). False, C untouched, when oneDNN refuses. */
+static bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                     int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc,
+                     int n_thread) {
   enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
   cut_product p = {.ta = ta,
                    .tb = tb,
@@ -422,12 +423,29 @@ bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, flo
   return !p.failed;
 }
 
-const char *neap_onednn_version(char text[24]) {
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+static const char *missing(void) { return have_engine() ? NULL : "oneDNN could not be started"; }
+
+/* "2.6.3"; "2.6.3 alone" where its kernels have one thread. */
+static const char *version(char text[24]) {
   const dnnl_version_t *v = dnnl_version();
   snprintf(text, 24, "%d.%d.%d%s", v->major, v->minor, v->patch,
            onednn_threads(2) == 1 ? " alone" : "");
   return text;
 }
+
+/* Few rows: the loop takes 0.6 to 1.1 of oneDNN's time at this depth, twice as much at 256
+ * (measured on one core with AVX-512, 1 to 32 rows). */
+const neap_engine_record neap_engine_dnnl = {
+  .name = "dnnl",
+  .doc = DOC,
+  .dtypes = NEAP_BIT(F32),
+  .missing = missing,
+  .version = version,
+  .gemm_f32 = gemm_f32,
+  .few_rows_depth = 1024,
+};
 
 #else /* built without oneDNN: no case is taken, so nothing is ever made */
 
@@ -455,17 +473,9 @@ bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, voi
   return false;
 }
 
-bool neap_onednn_is_built(void) { return false; }
+static const char *missing(void) { return "this Neap is built without oneDNN"; }
 
-bool neap_onednn_gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
-                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                          float *c, int64_t ldc, int n_thread) {
-  (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b,
-    (void)ldb, (void)beta, (void)c, (void)ldc;
-  (void)n_thread;
-  return false;
-}
-
-const char *neap_onednn_version(char text[24]) { return strcpy(text, "none"); }
+const neap_engine_record neap_engine_dnnl = {
+  .name = "dnnl", .doc = DOC, .dtypes = NEAP_BIT(F32), .missing = missing};
 
 #endif

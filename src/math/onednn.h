@@ -4,8 +4,8 @@
  *
  * A case is one problem as plain data: operands in the order of the op's record, geometry, flags.
  * `ask` completes it with what oneDNN wants: layouts and bytes; that is what an op's choose writes
- * into its choice. `make` builds the kernel of a completed case. Built without oneDNN
- * (NEAP_WITH_DNNL=0), ask always says no.
+ * into its choice. `make` builds the kernel of a completed case. Where oneDNN can't be had
+ * (math/engine.h) ask always says no.
  *
  * INVARIANT: ask computes bytes by the way that make goes: from the finished layouts, not from a
  * free choice of them.
@@ -18,7 +18,7 @@
 #ifndef NEAP_MATH_ONEDNN_H
 #define NEAP_MATH_ONEDNN_H
 
-#include "tensor/tensor.h"
+#include "math/engine.h"
 
 /* Operands, inputs -> outputs; those in brackets may be absent (dtype NONE, or beyond n_in, n_out).
  * f32. */
@@ -86,13 +86,5 @@ void neap_onednn_free(neap_onednn *kernel);
 /* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's.
  * False when oneDNN refuses. */
 bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);
-/* False when this Neap is built without oneDNN. */
-bool neap_onednn_is_built(void);
-/* As neap_gemm_f32 (math/blas.h). False, C untouched, when there is no oneDNN or it refuses. */
-bool neap_onednn_gemm_f32(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                          float *c, int64_t ldc, int n_thread);
-/* "2.6.3", "2.6.3 alone" where its kernels have one thread, or "none". Returns text. */
-const char *neap_onednn_version(char text[24]);
 
 #endif

@@ -236,11 +236,9 @@ static void cost_packed_backward(const neap_infer *c, neap_cost *cost) {
 
 /* ---- choose and run -------------------------------------------------------------------------- */
 
-/* The scratch grows with the threads, since each part of the work has its own. False where the
- * engine is not built in. */
+/* The scratch grows with the threads, since each part of the work has its own. */
 static bool set_scratch(neap_choose *c, neap_attention a, bool backward) {
-  a.gemm = neap_gemm_engine_of(c->choice->engine);
-  if (a.gemm == NEAP_GEMM_DNNL && !neap_onednn_is_built()) return false;
+  a.engine = c->choice->engine;
   a.n_part = c->choice->n_thread;
   c->choice->scratch_bytes = neap_attention_scratch_bytes(&a, backward);
   return true;
@@ -260,7 +258,7 @@ static bool choose_packed_grad(neap_choose *c) {
 }
 
 static void set_common(neap_attention *a, const neap_call *call) {
-  a->gemm = neap_gemm_engine_of(call->choice->engine);
+  a->engine = call->choice->engine;
   a->n_part = call->choice->n_thread;
   a->scratch = call->scratch;
 }

@@ -155,7 +155,7 @@ static void product(const job *j, bool trans_a, bool trans_b, int64_t m, int64_t
     neap_gemm_f64(trans_a, trans_b, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, ldc,
                   (int)j->n_part);
   else
-    neap_gemm_f32(NEAP_GEMM_BLAS, trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb,
+    neap_gemm_f32(NEAP_ENGINE_BLAS, trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb,
                   add ? 1.0f : 0.0f, c, ldc, (int)j->n_part);
 }
 

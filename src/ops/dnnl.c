@@ -82,14 +82,3 @@ void neap_dnnl_run(const neap_call *call) {
   if (!neap_onednn_run(call->kernel, in, out, call->scratch))
     neap_call_fault(call, "oneDNN refused to run a kernel it had made");
 }
-
-neap_gemm_engine neap_gemm_engine_of(neap_engine engine) {
-  return engine == NEAP_ENGINE_REF    ? NEAP_GEMM_NAIVE
-         : engine == NEAP_ENGINE_DNNL ? NEAP_GEMM_DNNL
-                                      : NEAP_GEMM_BLAS;
-}
-
-bool neap_dnnl_choose_product(neap_choose *choose) {
-  (void)choose;
-  return neap_onednn_is_built();
-}

@@ -41,10 +41,4 @@ void neap_dnnl_run(const neap_call *call);
     .choose = choose_##name, .bind = bind_##name, .unbind = neap_dnnl_unbind, .run = neap_dnnl_run \
   }
 
-/* Kernels that are loops around matrix products have no oneDNN primitive: the engine only says
- * whose products they use. */
-neap_gemm_engine neap_gemm_engine_of(neap_engine engine);
-/* For such kernels of engine `dnnl`: always, where oneDNN is built in. */
-bool neap_dnnl_choose_product(neap_choose *choose);
-
 #endif

@@ -198,7 +198,7 @@ static bool choose_fc_dnnl(neap_choose *choose) {
              neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
-    return neap_dnnl_choose_product(choose);
+    return true;
   }
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_FC);
   c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);

@@ -293,10 +293,9 @@ static job forward_job(const forward *f, int64_t i) {
 /* The gates of the chunk of step i become x w^T. */
 static void multiply_inputs(const forward *f, int64_t i) {
   int64_t first, n = chunk_of(f, i, &first);
-  neap_gemm(f->s.dtype, neap_gemm_engine_of(f->call->choice->engine), false, true, n * f->s.n_seq,
-            4 * f->s.n_unit, f->s.n_in,
-            offset(&f->s, f->call->in[X].data, first * f->s.n_seq * f->s.n_in), f->call->in[W].data,
-            false, gates_at(f, first, first), f->call->n_thread);
+  neap_gemm(f->s.dtype, f->call->choice->engine, false, true, n * f->s.n_seq, 4 * f->s.n_unit,
+            f->s.n_in, offset(&f->s, f->call->in[X].data, first * f->s.n_seq * f->s.n_in),
+            f->call->in[W].data, false, gates_at(f, first, first), f->call->n_thread);
 }
 
 static void run_by_library(const forward *f) {
@@ -304,9 +303,8 @@ static void run_by_library(const forward *f) {
   for (int64_t i = 0; i < f->s.n_step; i++) {
     if (i % f->chunk == 0) multiply_inputs(f, i);
     job k = forward_job(f, i);
-    neap_gemm(f->s.dtype, neap_gemm_engine_of(call->choice->engine), false, true, f->s.n_seq,
-              4 * f->s.n_unit, f->s.n_unit, k.h_before, call->in[R].data, false, call->scratch,
-              call->n_thread);
+    neap_gemm(f->s.dtype, call->choice->engine, false, true, f->s.n_seq, 4 * f->s.n_unit,
+              f->s.n_unit, k.h_before, call->in[R].data, false, call->scratch, call->n_thread);
     run_step(&k, f->s.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, call->n_thread);
   }
 }
@@ -432,8 +430,8 @@ static job backward_job(const backward *b, int64_t i) {
 /* dh of sequences [begin, end) += dgates r. */
 static void multiply_back(const backward *b, const job *k, int64_t begin, int64_t end,
                           int n_thread) {
-  neap_gemm(b->s.dtype, neap_gemm_engine_of(b->call->choice->engine), false, false, end - begin,
-            b->s.n_unit, 4 * b->s.n_unit, offset(&b->s, k->dgates, begin * 4 * b->s.n_unit),
+  neap_gemm(b->s.dtype, b->call->choice->engine, false, false, end - begin, b->s.n_unit,
+            4 * b->s.n_unit, offset(&b->s, k->dgates, begin * 4 * b->s.n_unit),
             b->call->in[G_R].data, true, offset(&b->s, k->dh, begin * b->s.n_unit), n_thread);
 }
 
@@ -491,7 +489,7 @@ static void run_grad_weight(const neap_call *call) {
   sizes s = sizes_of(&call->in[W_Y].type, call->attrs);
   s.lengths = given(call, W_LENGTHS);
   const neap_operand *h0 = given(call, W_H0);
-  neap_gemm_engine engine = neap_gemm_engine_of(call->choice->engine);
+  neap_engine engine = call->choice->engine;
   const void *dgates = call->in[W_DGATES].data, *y = call->in[W_Y].data;
   int64_t n_row = NEAP_MAX(s.n_step - 1, 0) * s.n_seq, n_gate = 4 * s.n_unit;
   neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, n_row,
@@ -505,10 +503,6 @@ static void run_grad_weight(const neap_call *call) {
 }
 
 /* ---- choose ---------------------------------------------------------------------------------- */
-
-static bool takes_engine(const neap_choose *c) {
-  return c->choice->engine != NEAP_ENGINE_DNNL || neap_onednn_is_built();
-}
 
 static bool keeps_gates(const neap_choose *c) { return c->n_out == N_OUT; }
 
@@ -534,20 +528,20 @@ static bool choose(neap_choose *c) {
   if (panels && !keeps_gates(c)) c->choice->in[W] = neap_panels_layout();
   c->choice->scratch_bytes = first_scratch_bytes(&s, panels) +
                              (keeps_gates(c) ? 0 : gates_bytes(&s, chunk_steps(&s, panels)));
-  return takes_engine(c);
+  return true;
 }
 
 static bool choose_grad(neap_choose *c) {
   sizes s = sizes_of(&c->in[G_CELLS], c->attrs);
   c->choice->scratch_bytes = state_bytes(&s);
-  return takes_engine(c);
+  return true;
 }
 
 static bool choose_grad_weight(neap_choose *c) {
   sizes s = sizes_of(&c->in[W_Y], c->attrs);
   if (c->n_in > W_H0 && c->in[W_H0].dtype != NEAP_DTYPE_NONE)
     c->choice->scratch_bytes = gates_bytes(&s, 1);
-  return takes_engine(c);
+  return true;
 }
 
 /* ---- inference ------------------------------------------------------------------------------- */

@@ -91,7 +91,7 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 typedef struct job {
   const neap_call *call;
   const product *p;
-  neap_gemm_engine engine;
+  neap_engine engine;
   int n_thread; /* inside one product */
 } job;
 
@@ -130,7 +130,7 @@ static void run(const neap_call *call) {
   }
   int64_t n_batch = neap_shape_elems(&p.batch);
   bool inside = n_batch < call->n_thread || p.m * p.n * p.k >= LARGE;
-  job j = {call, &p, neap_gemm_engine_of(call->choice->engine), inside ? call->n_thread : 1};
+  job j = {call, &p, call->choice->engine, inside ? call->n_thread : 1};
   if (inside)
     multiply(&j, 0, n_batch);
   else
@@ -205,13 +205,11 @@ const neap_op neap_op_MatMul = {
   .cost = cost,
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
-                                    .dtypes = NEAP_BIT(F32),
-                                    .choose = neap_dnnl_choose_product,
-                                    .run = run},
-                                   {.engine = NEAP_ENGINE_BLAS, .run = run},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .run = run},
+                          {.engine = NEAP_ENGINE_BLAS, .run = run},
+                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
+                          {0}},
   .cases =
     "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, "
     "b={5,6}}, {a={5}, b={5}}, "

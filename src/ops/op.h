@@ -18,7 +18,7 @@
 #ifndef NEAP_OP_H
 #define NEAP_OP_H
 
-#include "tensor/tensor.h"
+#include "math/engine.h"
 
 typedef struct neap_op neap_op;
 typedef struct neap_net neap_net; /* opaque here: an attribute may be a net */
@@ -133,15 +133,6 @@ const char *neap_sum_name(neap_sum sum);
 double neap_sum_error(neap_sum sum);
 
 /* ---- choices --------------------------------------------------------------------------------- */
-
-typedef enum neap_engine {
-  NEAP_ENGINE_REF,
-  NEAP_ENGINE_BLAS,
-  NEAP_ENGINE_DNNL,
-  NEAP_N_ENGINE
-} neap_engine;
-const char *neap_engine_name(neap_engine engine);
-bool neap_engine_from_name(const char *name, neap_engine *engine);
 
 /* Plain data: made by choose, stored with a plan, given to bind. */
 typedef struct neap_choice {
@@ -301,7 +292,7 @@ void neap_call_fault(const neap_call *call, const char *format, ...) NEAP_PRINTF
 
 typedef struct neap_kernel {
   neap_engine engine;
-  /* of input 0 (output 0 when there is no input); 0: whatever the op admits */
+  /* of input 0 (output 0 when there is no input); 0: whatever the op admits and the engine has */
   unsigned dtypes;
   /* false: not for this case. NULL: takes all, plain, no scratch */
   bool (*choose)(neap_choose *choose);
@@ -371,8 +362,10 @@ int neap_op_subnet_attr(const neap_op *op, int subnet);
 /* variadic lists repeat their last */
 const neap_arg *neap_op_input(const neap_op *op, int position);
 const neap_arg *neap_op_output(const neap_op *op, int position);
-/* The only way to a kernel's choose; true for a kernel without one. A choice of more scratch or
- * stash than NEAP_MOST_BYTES is none. */
+/* Whether the kernel computes operands of this dtype: by its own set and by its engine's. */
+bool neap_kernel_has_dtype(const neap_kernel *kernel, neap_dtype dtype);
+/* The only way to a kernel's choose; true for a kernel without one. No engine that can't be had is
+ * asked. A choice of more scratch or stash than NEAP_MOST_BYTES is none. */
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
 /* The kernels of an op in the order in which they are tried: all as listed; with `force` those of
  * `engine`, then those of ref. `previous` NULL: the first of them. NULL: there is no other. */

@@ -99,20 +99,6 @@ const neap_arg *neap_op_output(const neap_op *op, int position) {
   return arg_at(op->outputs, neap_op_n_outputs(op), position);
 }
 
-const char *neap_engine_name(neap_engine engine) {
-  static const char *const name[] = {"ref", "blas", "dnnl"};
-  return (unsigned)engine < NEAP_N_ENGINE ? name[engine] : "?";
-}
-
-bool neap_engine_from_name(const char *name, neap_engine *engine) {
-  for (int e = 0; e < NEAP_N_ENGINE; e++)
-    if (strcmp(name, neap_engine_name((neap_engine)e)) == 0) {
-      *engine = (neap_engine)e;
-      return true;
-    }
-  return false;
-}
-
 /* Kernels call it from many threads: whoever sets the flag first writes the message, alone. */
 void neap_call_fault(const neap_call *call, const char *format, ...) {
   if (__atomic_test_and_set(&call->fault->set, __ATOMIC_ACQ_REL)) return;
@@ -172,7 +158,13 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
   }
 }
 
+bool neap_kernel_has_dtype(const neap_kernel *kernel, neap_dtype dtype) {
+  return neap_dtype_in(dtype, neap_engine_at(kernel->engine)->dtypes) &&
+         (kernel->dtypes == 0 || neap_dtype_in(dtype, kernel->dtypes));
+}
+
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose) {
+  if (neap_engine_at(kernel->engine)->missing() != NULL) return false;
   if (kernel->choose == NULL) return true;
   return kernel->choose(choose) && choose->choice->scratch_bytes <= NEAP_MOST_BYTES &&
          choose->choice->stash_bytes <= NEAP_MOST_BYTES;

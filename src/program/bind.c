@@ -29,7 +29,7 @@ static neap_status refused(neap_error *error, size_t bytes) {
 const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype) {
   if (op->kernels == NULL) return NULL;
   for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
-    if (k->engine == engine && (k->dtypes == 0 || neap_dtype_in(dtype, k->dtypes))) return k;
+    if (k->engine == engine && neap_kernel_has_dtype(k, dtype)) return k;
   return NULL;
 }
 

@@ -1,6 +1,7 @@
 --- NaN, infinities and what else is no ordinary number, by every engine and in both float types.
 local neap = require "neap"
 local op = require "neap.op"
+local support = require "support"
 
 local nan, inf = 0 / 0, math.huge
 
@@ -53,7 +54,7 @@ describe("attention", function()
   --- All engines and both types, with what `spoil(q, k)` makes of drawn q and k; `want(i)`: row i of y and of dq is NaN.
   local function each(spoil, want, attrs)
     for _, dtype in ipairs { "f32", "f64" } do
-      for _, engine in ipairs { "ref", "blas", "dnnl" } do
+      for _, engine in ipairs(support.engines()) do
         neap.seed(3)
         local q, k, v = draw(n_query, dtype), draw(n_key, dtype), draw(n_key, dtype)
         local dy, mask = draw(n_query, dtype), spoil(q, k, dtype)
@@ -112,7 +113,7 @@ describe("attention", function()
 
   it("all of it NaN gives NaN alone, gradients included", function()
     for _, dtype in ipairs { "f32", "f64" } do
-      for _, engine in ipairs { "ref", "blas", "dnnl" } do
+      for _, engine in ipairs(support.engines()) do
         local qkv = neap.full { 2, 5, 24, value = nan, dtype = dtype }
         local out, grads = run("PackedAttention", { { "qkv", qkv } }, { heads = 2, causal = true }, engine, "drawn")
         for _, list in ipairs { out[1], grads.qkv } do
@@ -135,7 +136,7 @@ describe("a max-pool", function()
 
   it("gives NaN where its window holds one, and the gradient goes there", function()
     for _, dtype in ipairs { "f32", "f64" } do
-      for _, engine in ipairs { "ref", "dnnl" } do
+      for _, engine in ipairs(support.engines "blas") do
         local x = neap.tensor({ 1, 2, 3, 4, 5, nan, 7, 8, -inf, -inf, 1, inf, -inf, -inf, nan, 2 }, dtype):reshape(1, 1, 4, 4)
         local out, grads = run("MaxPool", { { "x", x } }, { kernel = 2 }, engine, neap.tensor({ 1, 2, 3, 4 }, dtype):reshape(1, 1, 2, 2))
         assert_same({ nan, 8, -inf, nan }, out[1], dtype .. " " .. engine)
@@ -163,7 +164,7 @@ describe("a max-pool", function()
           if i % 5 == 1 or i <= 30 then flat[i] = special end
         end
         local want, want_grads = run("MaxPool", { { "x", x } }, case[2], "ref", neap.seed(12) or "drawn")
-        local got, got_grads = run("MaxPool", { { "x", x } }, case[2], "dnnl", neap.seed(12) or "drawn")
+        local got, got_grads = run("MaxPool", { { "x", x } }, case[2], support.last_engine(), neap.seed(12) or "drawn")
         local what = ("%s of x (%s)"):format(special, table.concat(case[1], ","))
         assert_same(want[1], got[1], what)
         assert_same(want_grads.x, got_grads.x, "dx, " .. what)
@@ -299,7 +300,7 @@ describe("a long sum", function()
     local shape = table.concat(case[2][1][2], ",")
     it(("of %s (%s) is as right as its record says, by every engine"):format(case[1], shape), function()
       local want = results(case, "ref", "f64")
-      for _, engine in ipairs { "ref", "blas", "dnnl" } do
+      for _, engine in ipairs(support.engines()) do
         for name, got in pairs(results(case, engine, "f32")) do
           local worst = (got - want[name]):abs():max():item() / want[name]:abs():max():item()
           local maker = name == "y" and case[1] or case.by or case[1] .. "Grad"

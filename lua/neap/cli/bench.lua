@@ -9,7 +9,9 @@ return {
     command:flag "--infer":description "Inference instead of training."
     command:option "--steps":argname "<n>":convert(whole(1)):default "10":description "Steps timed, after two to warm up."
     command:option "--seconds":argname "<s>":convert(tonumber):default "4":description "Stop after so many seconds and 5 steps."
-    command:option "--engine":choices { "ref", "blas", "dnnl" }:description "Only these kernels, and ref where they have none."
+    local engines = {}
+    for i, row in ipairs(require("neap.core").engines) do engines[i] = row.name end
+    command:option "--engine":choices(engines):description "Only these kernels, and ref where they have none."
   end,
   run = function(args)
     if args.memory then

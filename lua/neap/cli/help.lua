@@ -6,7 +6,7 @@ local environment = {
   { "NEAP_DATA", "folder of data sets, looked at before ./data and ../shared/data/datasets" },
   { "NEAP_NETS", "folder of net files NAME.lua, looked at before the zoo" },
   { "NEAP_NUM_THREADS", "threads of kernels; default: the cores" },
-  { "NEAP_ENGINE", "ref, blas or dnnl: only these kernels, and ref where they have none" },
+  { "NEAP_ENGINE", "an engine below: only its kernels, and ref where it has none" },
   { "NEAP_PLAN", "off: every value has bytes of its own, nothing is shared" },
   { "NEAP_POISON", "1: freed bytes are filled with NaN before others use them" },
   { "NEAP_DEBUG", "set: errors carry the whole traceback" },
@@ -25,6 +25,11 @@ return {
       for _, row in ipairs(environment) do
         local value = os.getenv(row[1])
         print(("%-17s %s%s"):format(row[1], row[2], value and "  [now " .. value .. "]" or ""))
+      end
+      print "\nEngines:"
+      for _, row in ipairs(require("neap").engines()) do
+        print(("%-17s %s%s"):format(row.name, row.doc, row.missing and "  [missing: " .. row.missing .. "]"
+          or row.version and "  [" .. row.version .. "]" or ""))
       end
       return 0
     end
