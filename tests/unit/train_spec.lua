@@ -381,6 +381,51 @@ describe("a run that was stopped", function()
     assert.are.equal(4, same:step(batch).accumulated)
     os.remove(path)
   end)
+  it("is saved whole before a first step, or not at all", function()
+    local path = os.tmpname() .. ".safetensors"
+    local batch = { x = neap.ones(2, 3), y = neap.tensor({ 1, 0 }, "i64") }
+    local optimizers = { function() return optim.Adam { lr = 0.1 } end,
+      function() return optim.SGD { lr = 0.1, momentum = 0.9 } end,
+      function() return optim.SGD { lr = 0.1 } end }
+    local n_saved = 0
+    local function try(i, input, width, accumulate)
+      local function of()
+        local layer = nn.Linear(width and { width, 4 } or { 4 })
+        local model = nn.Sequential { input = input, seed = 3, layer, nn.Linear { 4, 2 } }
+        return neap.trainer { model = model, optimizer = optimizers[i](), accumulate = accumulate }
+      end
+      local t <close> = of()
+      local stepped <close> = of()
+      local fresh <close> = of()
+      if input == nil and (i < 3 or width == nil or accumulate) then
+        raises("trainer:save: nothing has been trained on yet", t.save, t, path)
+        return
+      end
+      n_saved = n_saved + 1
+      assert(t:save(path))
+      for _ = 1, 3 do stepped:step(batch) end
+      fresh:load(path)
+      stepped:load(path)
+      for _ = 1, 3 do
+        local want = t:step(batch)
+        for _, other in ipairs { stepped, fresh } do
+          local got = other:step(batch)
+          assert.are.equal(want.loss, got.loss)
+          assert.are.equal(want.step, got.step)
+        end
+      end
+    end
+    for i = 1, #optimizers do
+      for _, width in ipairs { 3, false } do
+        for _, accumulate in ipairs { 2, false } do
+          try(i, { 3 }, width or nil, accumulate or nil)
+          try(i, nil, width or nil, accumulate or nil)
+        end
+      end
+    end
+    assert.are.equal(13, n_saved)
+    os.remove(path)
+  end)
   it("says when the file is another model's", function()
     local path = os.tmpname() .. ".safetensors"
     local t <close> = make()

@@ -8,10 +8,12 @@
 -- @module neap.train.checkpoint
 local core = require "neap.core"
 local micro = require "neap.train.micro"
+local module = require "neap.nn.module"
 local net_module = require "neap.net"
 local options = require "neap.inner.options"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
+local tree = require "neap.nn.tree"
 local fail = core.fail
 local Trainer, attempt, settle, find_workspace, start_position = state.Trainer, state.attempt, state.settle, state.find_workspace, state.start_position
 local net_of, is_split, drop_held = programs.net_of, programs.is_split, programs.drop_held
@@ -59,22 +61,6 @@ local function read_records(meta)
   local records = {}
   for i = 1, n do records[i] = read_record(meta["trainer.record." .. i] or "") end
   return records
-end
-
---- Writes parameters, optimizer state, the history and where the run stands, mid-epoch sums included, as one safetensors file.
--- @return true, or nil, message, code
-function Trainer:save(path)
-  find_workspace(self)
-  settle(self)
-  local meta = { ["trainer.lr"] = ("%a"):format(self.optimizer.lr) }
-  for _, name in ipairs(position_numbers) do
-    meta["trainer." .. name] = write_number(self.position[name])
-  end
-  meta["trainer.order"] = self.position.order
-  for name, sum in pairs(self.position.sums) do meta["trainer.sum." .. name] = ("%a"):format(sum) end
-  for i, record in ipairs(self.records) do meta["trainer.record." .. i] = write_record(record) end
-  meta["trainer.records"] = tostring(#self.records)
-  return self.ws:save(path, meta)
 end
 
 --- Makes what a step keeps, and with it the names of all that a checkpoint holds.
@@ -138,21 +124,66 @@ local function kept_beside(names)
   return table.concat(options.keys(found), ", ")
 end
 
---- Raises for a file of another kind of optimizer, where the model's own names are not known yet: by a net of one parameter.
-local function check_kind(self, path)
-  local t = core.load(path, { map = "r" })
-  if type(t) ~= "table" then return end
+--- The same of this trainer's optimizer, by a net of one parameter. nil: such a net can't be made.
+local function kept_by(optimizer)
   local net = net_module.new "kind"
   local w = net:param("w", { 2, 2 }, { op = "Constant", value = 0 })
-  if not pcall(self.optimizer.apply, self.optimizer, net, { [w] = net:param("g", { 2, 2 }, { op = "Constant", value = 0 }) }) then return end
+  local g = net:param("g", { 2, 2 }, { op = "Constant", value = 0 })
+  if not pcall(optimizer.apply, optimizer, net, { [w] = g }) then return nil end
   local names = {}
   for _, row in ipairs(net:_blobs()) do
     if row.role == "parameter" or row.role == "state" then names[#names + 1] = row.name end
   end
-  local own, there = kept_beside(names), kept_beside(options.keys(t))
-  if own == there then return end
+  return kept_beside(names)
+end
+
+--- Raises for a file of another kind of optimizer, where the model's own names are not known yet.
+local function check_kind(self, path)
+  local t = core.load(path, { map = "r" })
+  if type(t) ~= "table" then return end
+  local own, there = kept_by(self.optimizer), kept_beside(options.keys(t))
+  if own == nil or own == there then return end
   error(core.error { code = "data", message = ("%s: holds %s beside a parameter, optim.%s keeps %s"):format(path, there == "" and "nothing" or there,
     self.optimizer.name, own == "" and "nothing" or own), hint = "a checkpoint is of one model and one kind of optimizer" })
+end
+
+--- Whether the model's parameters are all there without a batch: no layer
+-- learns its shape from one, and none is met in a forward.
+local function knows_parameters(model)
+  local _, its_tree = tree.home(model)
+  for _, m in ipairs(its_tree.list) do
+    if m._lazy or module.runs_own_code(m) then return false end
+  end
+  return true
+end
+
+--- Before a first step nothing has made what a step keeps: it is made, so that the file holds all
+-- that a trainer which has stepped looks for. Raises where it can't be made and would be missing.
+local function complete(self)
+  local is_known = self.batch or self.input or self.model.input_shape
+  if is_known and pcall(prepare, self) then return end
+  local keeps_nothing = not self.accumulate and kept_by(self.optimizer) == ""
+  if keeps_nothing and knows_parameters(self.model) then return end
+  error(core.error { code = "argument",
+    message = "trainer:save: nothing has been trained on yet, and what a step keeps is not known",
+    hint = "give the model input = {..}, or train on a batch first" })
+end
+
+--- Writes parameters, optimizer state, the history and where the run stands, mid-epoch sums included, as one safetensors file.
+-- @return true, or nil, message, code
+function Trainer:save(path)
+  find_workspace(self)
+  settle(self)
+  if self.position.batches == 0 then complete(self) end
+  local meta = { ["trainer.lr"] = ("%a"):format(self.optimizer.lr) }
+  for _, name in ipairs(position_numbers) do
+    meta["trainer." .. name] = write_number(self.position[name])
+  end
+  meta["trainer.order"] = self.position.order
+  for name, sum in pairs(self.position.sums) do meta["trainer.sum." .. name] = ("%a"):format(sum) end
+  for i, record in ipairs(self.records) do meta["trainer.record." .. i] = write_record(record) end
+  meta["trainer.records"] = tostring(#self.records)
+  return self.ws:save(path, meta)
 end
 
 local function load(self, path)
