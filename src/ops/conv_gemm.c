@@ -129,22 +129,22 @@ static void move_row(const job *j, int64_t r, bool into_columns) {
   j->dtype == NEAP_DTYPE_F64 ? move_row_f64(j, r, into_columns) : move_row_f32(j, r, into_columns);
 }
 
+/* Element `elems` from `base`, which is NULL where the operand is empty. */
+static char *at(const job *j, char *base, int64_t elems) {
+  return elems == 0 ? base : base + (size_t)elems * j->elem_bytes;
+}
+
 /* Rows [begin, end) of the column matrix of the image at hand; returns row `begin`. */
 static char *unroll(const job *j, int64_t begin, int64_t end) {
-  size_t row_bytes = (size_t)j->w.n_out * j->elem_bytes;
-  if (j->pointwise) return j->image + (size_t)begin * row_bytes;
+  if (j->pointwise) return at(j, j->image, begin * j->w.n_out);
   for (int64_t r = begin; r < end; r++) move_row(j, r, true);
-  return j->columns + (size_t)begin * row_bytes;
+  return at(j, j->columns, begin * j->w.n_out);
 }
 
 /* Adds every column to the elements of dx that it was copied from. */
 static void fold(const job *j) {
   memset(j->image, 0, (size_t)(j->group_c * j->w.n_in) * j->elem_bytes);
   for (int64_t r = 0; r < j->n_column; r++) move_row(j, r, false);
-}
-
-static char *at(const job *j, char *base, int64_t elems) {
-  return base + (size_t)elems * j->elem_bytes;
 }
 
 /* C (m,n) = A B, or C += A B; A and B dense, rows of C ldc elements apart. */
