@@ -1,6 +1,7 @@
--- demo: four questions to one net, a character GPT that learns from this repository's own sources. Run by `make demo`.
--- Every figure is measured or proved while it runs; what could not be is left out.
--- NEAP_DEMO_SECONDS: how long it trains (45); below 5 the other parts are short too, which is what the tests do.
+-- demo: four questions to one net, a character GPT that learns from this repository's own sources.
+-- Run by `make demo`. Every figure is measured or proved while it runs; what could not be is left
+-- out. NEAP_DEMO_SECONDS: how long it trains (45); below 5 the other parts are short too, which is
+-- what the tests do.
 local neap = require "neap"
 local core = require "neap.core"
 local netfile = require "neap.net.file"
@@ -59,7 +60,7 @@ local function command(...)
   if not pipe:close() then error(("\"%s\" failed"):format(text), 0) end
 end
 
--- ---- 1: will it fit? -------------------------------------------------------------------------------------------------------
+-- ---- 1: will it fit? ----------------------------------------------------------------------------
 
 local function will_it_fit()
   local net = netfile.build(file, { train = true })
@@ -85,9 +86,10 @@ local function will_it_fit()
   return plan
 end
 
--- ---- 2: train ----------------------------------------------------------------------------------------------------------------
+-- ---- 2: train -----------------------------------------------------------------------------------
 
---- Every tenth file of this repository's sources goes last: the part held out is whole files that training never sees.
+--- Every tenth file of this repository's sources goes last: the part held out is whole files that
+-- training never sees.
 -- @return {paths =, bytes =, holdout = share of the bytes, n_unseen = files}
 local function sources()
   local pipe <close> = assert(io.popen("find . \\( -path './build*' -o -path ./.git -o -path ./data \\) -prune -o -type f "
@@ -147,14 +149,16 @@ local function compile(trainer)
   return plan, core.memory().held - before
 end
 
---- Windows of the corpus: overlapping ones to train on, every third one of the files held out to judge by.
+--- Windows of the corpus: overlapping ones to train on, every third one of the files held out to
+-- judge by.
 local function text_set(corpus, split)
   local training = split == "train"
   return neap.data.text { path = corpus.paths, holdout = corpus.holdout, vocabulary = vocabulary, unknown = 0, length = length, batch = batch, split = split,
     stride = training and length // 4 or 3 * length, shuffle = training, seed = 7, last = "drop" }
 end
 
---- Steps until the time is over. @return {n, first, loss, seconds, allocations = most in any step after the first}
+--- Steps until the time is over. @return {n, first, loss, seconds, allocations = most in any step
+-- after the first}
 local function train_for(trainer, set, most_seconds)
   local is_terminal = core.is_terminal()
   local bar <close> = progress.new { title = "     second", total = math.ceil(most_seconds) }
@@ -204,14 +208,15 @@ local function train(corpus)
   for line in written:gmatch "[^\n]+" do say("     | %s", line) end
 end
 
--- ---- 3: planned = unplanned ------------------------------------------------------------------------------------------------
+-- ---- 3: planned = unplanned ---------------------------------------------------------------------
 
 local function read_all(path)
   local stream <close> = assert(io.open(path, "rb"))
   return stream:read "a"
 end
 
---- A few steps with some memory options. @return the bytes of the checkpoint (parameters and optimizer state), plan, held, ms a step
+--- A few steps with some memory options. @return the bytes of the checkpoint (parameters and
+-- optimizer state), plan, held, ms a step
 local function steps_under(memory, corpus, n)
   local set, path = text_set(corpus, "train"), os.getenv "NEAP_DB":gsub("%.db$", ".safetensors")
   local trainer <close> = new_trainer(memory)
@@ -252,7 +257,7 @@ local function planned_is_unplanned(corpus)
   say_wrapped(7, tostring(refusal))
 end
 
--- ---- 4: ask ------------------------------------------------------------------------------------------------------------------
+-- ---- 4: ask -------------------------------------------------------------------------------------
 
 local function ask(plan)
   title("4/4  ASK  every plan and run is now rows in %s (plain SQLite)", db_path)
@@ -262,7 +267,7 @@ local function ask(plan)
   command("plan", net_name, "--train", "--explain", plan:peak()[1].blob)
 end
 
--- ---- MNIST, where it is -------------------------------------------------------------------------------------------------------
+-- ---- MNIST, where it is -------------------------------------------------------------------------
 
 local function mnist()
   if not neap.data.find("mnist/train-images-idx3-ubyte.gz", "mnist/train-images-idx3-ubyte", "train-images-idx3-ubyte.gz",
@@ -285,7 +290,7 @@ local function mnist()
     plan.arena_bytes == plan.lower_bound_bytes and " = least for these kernels and this order" or "")
 end
 
--- ---- the tour ------------------------------------------------------------------------------------------------------------------
+-- ---- the tour -----------------------------------------------------------------------------------
 
 say("neap %s · %d threads · %s · %s", neap.version, core.threads(), core.instruction_set, (core.kernels:gsub("^neap [^;]*; ", ""):gsub("; ", " · ")))
 local plan = will_it_fit()

@@ -1,10 +1,12 @@
---- The cases of op records: what is written there, as nets, inputs and runs. `require "cases"`, for the specs of all ops.
+--- The cases of op records: what is written there, as nets, inputs and runs. `require "cases"`, for
+-- the specs of all ops.
 --
--- A case maps inputs to {2,3} or {{2,3}, dtype =, low =, high =}, of a variadic input to a list of those; the other keys are
--- attributes, but for `outputs` (how many), `tol` (relative tolerance of engines against ref), `engines = false` (they differ,
--- because drawn inputs do not belong together as those of a real backward do), `grad = false` (no finite differences) and
--- `wrt = {"x"}` (finite differences of these inputs only: the others are constants to the backward).
--- Numbers are drawn uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high.
+-- A case maps inputs to {2,3} or {{2,3}, dtype =, low =, high =}, of a variadic input to a list of
+-- those; the other keys are attributes, but for `outputs` (how many), `tol` (relative tolerance of
+-- engines against ref), `engines = false` (they differ, because drawn inputs do not belong together
+-- as those of a real backward do), `grad = false` (no finite differences) and `wrt = {"x"}` (finite
+-- differences of these inputs only: the others are constants to the backward). Numbers are drawn
+-- uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high.
 local neap = require "neap"
 local core = require "neap.core"
 local support = require "support"
@@ -16,7 +18,8 @@ local default_tolerance = 1e-5 -- f32, relative to the largest absolute value
 local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true }
 M.is_float = { f32 = true, f64 = true }
 
---- Cases ---------------------------------------------------------------------------------------------------------------------
+--- Cases
+-- ---------------------------------------------------------------------------------------------------------------------
 
 function M.has(list, x)
   for _, y in ipairs(list) do
@@ -99,7 +102,8 @@ function M.values_of(case)
   return feeds
 end
 
---- Nets of one op ----------------------------------------------------------------------------------------------------------
+--- Nets of one op
+-- ----------------------------------------------------------------------------------------------------------
 
 --- The output that must be written over an input, by output.
 function M.enforced_of(record)
@@ -125,8 +129,8 @@ function M.net_of(case, role)
   return net, outputs, ins
 end
 
---- A workspace in which a net has run once. Random ops draw the same numbers each time. A net is named after its op: one whose
--- length depends on data can't be planned.
+--- A workspace in which a net has run once. Random ops draw the same numbers each time. A net is
+-- named after its op: one whose length depends on data can't be planned.
 function M.run(net, feeds, memory)
   if core.record(net:name()).extent then memory = { executor = "dynamic", engine = memory and memory.engine } end
   local ws = neap.workspace { store = false, seed = 7 }

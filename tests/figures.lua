@@ -1,11 +1,13 @@
---- Nets of many kinds with ways to plan them, and what holds of their plans, computed in plain Lua from shapes, operands, offsets and
--- kinds of blobs. tests/unit/figures_spec.lua compares a plan's reports with it, figures_kept_spec.lua what a database keeps of it.
+--- Nets of many kinds with ways to plan them, and what holds of their plans, computed in plain Lua
+-- from shapes, operands, offsets and kinds of blobs. tests/unit/figures_spec.lua compares a plan's
+-- reports with it, figures_kept_spec.lua what a database keeps of it.
 local neap = require "neap"
 local netfile = require "neap.net.file"
 
--- ---- the plans ----------------------------------------------------------------------------------------------------------------
+-- ---- the plans ----------------------------------------------------------------------------------
 
---- A net with views, an in-place chain, names that are written again with other shapes, and an op that nothing reads.
+--- A net with views, an in-place chain, names that are written again with other shapes, and an op
+-- that nothing reads.
 local function views()
   local net = neap.net "views"
   net:input("x", { 6, 8 })
@@ -102,7 +104,7 @@ local cases = {
   { "two memory banks", banked, { banks = { neap.bank { "fast", bytes = "1MiB" } } } },
 }
 
--- ---- what holds of a plan, computed from its rows --------------------------------------------------------------------------------
+-- ---- what holds of a plan, computed from its rows -----------------------------------------------
 
 local element_bytes = { f32 = 4, f64 = 8, f16 = 2, bf16 = 2, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 4, i64 = 8, bool = 1 }
 local function aligned(n) return (n + 63) // 64 * 64 end

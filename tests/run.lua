@@ -1,16 +1,20 @@
---- All tests: `build/neap run tests/run.lua [FILTER]`, or with stock `lua5.4` in place of `build/neap run`.
--- Runs the spec files in this process by busted, then every C program of `make c-tests`, then the check of the include
--- order. FILTER is plain text: only tests whose "path: name" contains it, and C programs whose path does.
+--- All tests: `build/neap run tests/run.lua [FILTER]`, or with stock `lua5.4` in place of
+-- `build/neap run`. Runs the spec files in this process by busted, then every C program of `make
+-- c-tests`, then the check of the include order. FILTER is plain text: only tests whose "path:
+-- name" contains it, and C programs whose path does.
 --
--- The last line is "N passed, N failed, N skipped". A file that can't be loaded, a program that crashes or prints no such
--- line of its own, and an exit status that contradicts the line each count as one failure. Exits with 1 when anything
--- failed or nothing ran. NEAP_BUILD names the build directory (`build`), NEAP_CHECKED_BUILD one of `make debug` whose
--- C programs are run as well. NEAP_TEST_FILES="PATH ...": only these programs and spec
--- files, in this order, the programs first, and the first failure ends the run.
+-- The last line is "N passed, N failed, N skipped". A file that can't be loaded, a program that
+-- crashes or prints no such line of its own, and an exit status that contradicts the line each
+-- count as one failure. Exits with 1 when anything failed or nothing ran. NEAP_BUILD names the
+-- build directory (`build`), NEAP_CHECKED_BUILD one of `make debug` whose C programs are run as
+-- well. NEAP_TEST_FILES="PATH ...": only these programs and spec files, in this order, the programs
+-- first, and the first failure ends the run.
 
--- Refused allocations first: their files collect all garbage for each one, which costs as much as others have left alive.
+-- Refused allocations first: their files collect all garbage for each one, which costs as much as
+-- others have left alive.
 local spec_folders = { "tests/oom", "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/fuzz" }
-local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300 -- after which a C program counts as hanging
+-- after which a C program counts as hanging
+local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300
 
 local build = os.getenv "NEAP_BUILD" or "build"
 local filter, listed = arg and arg[1], os.getenv "NEAP_TEST_FILES"
@@ -56,7 +60,8 @@ end
 
 local function copy(t) return { passed = t.passed, failed = t.failed, skipped = t.skipped } end
 
---- Spec files ------------------------------------------------------------------------------------------------------------
+--- Spec files
+-- ------------------------------------------------------------------------------------------------------------
 
 local function run_specs()
   local paths = listed and listed_paths "_spec%.lua$" or {}
@@ -69,7 +74,8 @@ local function run_specs()
   package.cpath = build .. "/?.so;" .. package.cpath
   local has_neap, why = pcall(require, "neap")
   if not has_neap then fail("the module neap can't be loaded", why) end
-  -- The parts that neap loads when they are first used, too: loaded again by a later file, they would not know each other.
+  -- The parts that neap loads when they are first used, too: loaded again by a later file, they
+  -- would not know each other.
   local parts = { "nn", "optim", "data", "trainer", "init", "progress", "zoo", "memonger", "check", "export" }
   for _, part in ipairs(has_neap and parts or {}) do assert(why[part]) end
 
@@ -138,7 +144,8 @@ local function run_specs()
   require "busted.execute" (busted)(1, {})
 end
 
---- C programs ------------------------------------------------------------------------------------------------------------
+--- C programs
+-- ------------------------------------------------------------------------------------------------------------
 
 --- The status as words, nil when it is 0.
 local function status_text(how, code)
@@ -200,7 +207,8 @@ local function run_programs(folder)
   end
 end
 
---- The order of rooms -----------------------------------------------------------------------------------------------------
+--- The order of rooms
+-- -----------------------------------------------------------------------------------------------------
 
 local function check_includes()
   local name = "scripts/tools/check-includes"

@@ -1,5 +1,6 @@
---- What several specs need: expecting errors, counting held bytes, numbers that are the same for everybody, processes, pictures.
--- Found as `require "support"` because tests/run.lua looks for modules in tests/. What one spec alone needs stays in that spec.
+--- What several specs need: expecting errors, counting held bytes, numbers that are the same for
+-- everybody, processes, pictures. Found as `require "support"` because tests/run.lua looks for
+-- modules in tests/. What one spec alone needs stays in that spec.
 local core = require "neap.core"
 local neap = require "neap"
 local assert = require "luassert"
@@ -9,7 +10,8 @@ local M = {}
 --- The program under test, as a path from the repository's root.
 M.program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
 
---- Engines ---------------------------------------------------------------------------------------------------------------
+--- Engines
+-- ---------------------------------------------------------------------------------------------------------------
 
 --- Names of the engines that can be had in this build, in their order; `but` is left out.
 -- @tparam[opt] string but
@@ -39,7 +41,8 @@ function M.has_engine(name)
   error("there is no engine " .. name)
 end
 
---- Errors ----------------------------------------------------------------------------------------------------------------
+--- Errors
+-- ----------------------------------------------------------------------------------------------------------------
 
 --- Runs f(...), which must raise.
 -- @tparam string|{string,...} words plain text that the message must contain, each of them
@@ -55,14 +58,16 @@ function M.raises(words, f, ...)
   return err
 end
 
---- Memory ----------------------------------------------------------------------------------------------------------------
+--- Memory
+-- ----------------------------------------------------------------------------------------------------------------
 
 --- Collects what nothing refers to, and what its finalisers let go of.
 function M.settle()
   for _ = 1, 3 do collectgarbage() end
 end
 
---- Tensor bytes held once nothing is left to collect: what a finaliser lets go of waits for the next round.
+--- Tensor bytes held once nothing is left to collect: what a finaliser lets go of waits for the
+-- next round.
 -- @treturn integer
 function M.held()
   local before
@@ -73,9 +78,11 @@ function M.held()
   return before
 end
 
---- Runs ---------------------------------------------------------------------------------------------------------------------
+--- Runs
+-- ---------------------------------------------------------------------------------------------------------------------
 
---- Runs a net once, without the database, in a workspace of its own whose recycled bytes are poisoned.
+--- Runs a net once, without the database, in a workspace of its own whose recycled bytes are
+-- poisoned.
 -- @tparam Net net
 -- @tparam[opt] {[string]=Tensor} feeds
 -- @tparam[opt] table memory options of ws:compile
@@ -105,17 +112,19 @@ function M.hashes(ws, wanted)
   return table.concat(lines, "\n")
 end
 
---- Bits of every parameter and state of a workspace, and its step: what a step that fails must leave as it was.
+--- Bits of every parameter and state of a workspace, and its step: what a step that fails must
+-- leave as it was.
 -- @treturn string
 function M.state_of(ws)
   return M.hashes(ws, function(blob) return blob.role == "parameter" or blob.role == "state" end) .. "\nstep " .. ws:step()
 end
 
---- Runs a scene again and again, each time with a later block of memory refused in one of its calls, until the call passes with
--- none refused.
+--- Runs a scene again and again, each time with a later block of memory refused in one of its
+-- calls, until the call passes with none refused.
 -- @tparam int stride between the blocks that are refused: 1, 1 + stride ..
 -- @tparam bool persist all after that block are refused too
--- @tparam function scene scene(refused): sets up, makes the call by refused(f, ...), which returns whether it passed and holds
+-- @tparam function scene scene(refused): sets up, makes the call by refused(f, ...), which returns
+--   whether it passed and holds
 -- that a failure is one of memory, and then holds what must
 function M.refuse_in_turn(stride, persist, scene)
   local n, done = 1, false
@@ -134,12 +143,14 @@ function M.refuse_in_turn(stride, persist, scene)
   end
 end
 
---- Numbers ------------------------------------------------------------------------------------------------------------------
+--- Numbers
+-- ------------------------------------------------------------------------------------------------------------------
 
---- A filler of tensors with numbers that are the same on every machine: multiples of the golden ratio modulo 1, which spread
--- evenly. Each tensor goes on where the last one ended.
+--- A filler of tensors with numbers that are the same on every machine: multiples of the golden
+-- ratio modulo 1, which spread evenly. Each tensor goes on where the last one ended.
 -- @tparam number at where to begin
--- @treturn function fill(t, n_class) -> t: floats in [-1, 1), or with n_class whole numbers in [0, n_class)
+-- @treturn function fill(t, n_class) -> t: floats in [-1, 1), or with n_class whole numbers in [0,
+--   n_class)
 function M.filler(at)
   return function(t, n_class)
     return t:apply_(function()
@@ -161,7 +172,8 @@ function M.batch(shape, n_class, at)
   return x, fill(neap.zeros { shape[1], dtype = "i64" }, n_class)
 end
 
---- Files and processes ------------------------------------------------------------------------------------------------------
+--- Files and processes
+-- ------------------------------------------------------------------------------------------------------
 
 --- A file's bytes, nil when it can't be opened.
 function M.read_file(path)
@@ -188,11 +200,13 @@ function M.shell(command)
   return out, math.tointeger(code)
 end
 
---- Pictures -----------------------------------------------------------------------------------------------------------------
+--- Pictures
+-- -----------------------------------------------------------------------------------------------------------------
 
 M.has_dot = os.execute "command -v dot >/dev/null 2>&1"
 
---- What `dot` makes of a text, which must please it; without graphviz only braces and quotes are counted.
+--- What `dot` makes of a text, which must please it; without graphviz only braces and quotes are
+-- counted.
 -- @treturn ?string SVG
 function M.render(text)
   local plain = text:gsub('\\"', ""):gsub('"[^"]*"', '""')

@@ -1,8 +1,9 @@
 --- Checks that a user can run on their own nets: what Neap promises of memory, measured.
 --
--- `check.plan` runs a net unplanned (policy none: every value has bytes of its own) and planned, with the same choices and the
--- same inputs, and compares all blobs that stay from step to step, bit for bit. It counts what the plan only foretold: the
--- bytes held, read from the counted allocator, and the allocations of each step after the first.
+-- `check.plan` runs a net unplanned (policy none: every value has bytes of its own) and planned,
+-- with the same choices and the same inputs, and compares all blobs that stay from step to step,
+-- bit for bit. It counts what the plan only foretold: the bytes held, read from the counted
+-- allocator, and the allocations of each step after the first.
 -- @module neap.check
 local core = require "neap.core"
 local neap = require "neap"
@@ -34,7 +35,8 @@ local function inputs_of_step(net, k, n_class)
 end
 
 --- Runs `net` for some steps and tells what happened. Everything is released again.
--- @return table { hashes = {blob = bits}, names = sorted list, plan figures, held_bytes, forecast_bytes, allocations, kernels }
+-- @return table { hashes = {blob = bits}, names = sorted list, plan figures, held_bytes,
+--   forecast_bytes, allocations, kernels }
 local function run(net, o, memory, poison)
   local feeds = {}
   for k = 1, o.steps do feeds[k] = inputs_of_step(net, k, o.n_class) end
@@ -66,7 +68,8 @@ local function run(net, o, memory, poison)
   collectgarbage()
   collectgarbage()
   out.held_bytes = core.memory().held - before
-  for _, op in ipairs(plan:_ops()) do -- what a budget makes run again has the choice of what it repeats
+  -- what a budget makes run again has the choice of what it repeats
+  for _, op in ipairs(plan:_ops()) do
     if not op.recomputes then out.kernels[#out.kernels + 1] = op.name .. " " .. op.type .. " " .. op.kernel end
   end
   table.sort(out.kernels)
@@ -86,10 +89,12 @@ end
 
 --- Runs a net unplanned and planned and compares the bits of all blobs that stay.
 -- @param what model, net, net file or name of the zoo ("lenet", "gpt:8")
--- @param given table { train = true, batch =, steps = 3, count_steps = 3 (steps in which allocations are counted), policy =, executor =,
---   poison = bool, engine =, layouts =, threads =, seed = 1, budget =, exact = true, n_class =, fuse = }
--- @return Report of the blobs; fields same (bool), n_blob, different (first name), held_bytes, forecast_bytes, allocations, arena_bytes,
---   lower_bound_bytes, proved, baseline_bytes, n_recomputed, n_changed
+-- @param given table { train = true, batch =, steps = 3, count_steps = 3 (steps in which
+--   allocations are counted), policy =, executor =, poison = bool, engine =, layouts =, threads =,
+--   seed = 1, budget =, exact = true, n_class =, fuse = }
+-- @return Report of the blobs; fields same (bool), n_blob, different (first name), held_bytes,
+--   forecast_bytes, allocations, arena_bytes, lower_bound_bytes, proved, baseline_bytes,
+--   n_recomputed, n_changed
 -- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
 function check.plan(what, given)
   local o = options.read("check.plan", { train = true, batch = none, steps = 3, count_steps = 3, policy = "offset", executor = "simple", poison = false,

@@ -1,8 +1,8 @@
 --- Every registered op as a function and a method, made from its record.
 --
--- `Softmax` is net:Softmax(ins, outs, attrs) on nets, and in lower case neap.softmax(x, {axis = -1}), x:softmax {axis = -1}
--- for tensors and blobs alike. On tensors an op runs at once; on blobs it is added to the blob's net. Control ops have no
--- lower-case form.
+-- `Softmax` is net:Softmax(ins, outs, attrs) on nets, and in lower case neap.softmax(x, {axis =
+-- -1}), x:softmax {axis = -1} for tensors and blobs alike. On tensors an op runs at once; on blobs
+-- it is added to the blob's net. Control ops have no lower-case form.
 -- @module neap.op
 local core = require "neap.core"
 local options = require "neap.inner.options"
@@ -24,12 +24,13 @@ op.is_tensor, op.is_blob = is_tensor, is_blob
 function op.is_net(x) return type(x) == "userdata" and getmetatable(x) == core.Net.meta end
 function op.set_blob_class(class) blob_class = class end
 
---- The net that an op on a blob is added to: the blob's own, or the one inside it that is being built. Set by neap.net.naming.
+--- The net that an op on a blob is added to: the blob's own, or the one inside it that is being
+-- built. Set by neap.net.naming.
 local function net_of(blob) return blob.net end
 function op.set_net_of(f) net_of = f end
 
---- The net that is being built by a function that Neap has called (a module's forward, a scope, a branch), nil outside of all. Set
--- by neap.net.naming.
+--- The net that is being built by a function that Neap has called (a module's forward, a scope, a
+-- branch), nil outside of all. Set by neap.net.naming.
 local function net_being_built() return nil end
 function op.set_net_being_built(f) net_being_built = f end
 
@@ -42,20 +43,23 @@ function op.attempt(blob, f, ...) return attempt(net_of(blob), f, ...) end
 
 local function is_operand(x) return is_tensor(x) or is_blob(x) end
 
---- Whether input i of the record is a flag, whose dtype says nothing of the other inputs': the condition of Where.
+--- Whether input i of the record is a flag, whose dtype says nothing of the other inputs': the
+-- condition of Where.
 local function is_flag(record, i)
   local input = record.inputs[math.min(i, #record.inputs)]
   return input ~= nil and #input.dtypes == 1 and input.dtypes[1] == "bool"
 end
 
---- The dtype of the operands that numbers stand beside, nil where there is none. A flag says nothing of the others.
+--- The dtype of the operands that numbers stand beside, nil where there is none. A flag says
+-- nothing of the others.
 local function dtype_beside(record, inputs)
   for i, x in ipairs(inputs) do
     if is_operand(x) and not is_flag(record, i) then return x.dtype end
   end
 end
 
---- The dtype that a number or boolean gets as input i. A fraction among integers raises: it would lose what it says.
+--- The dtype that a number or boolean gets as input i. A fraction among integers raises: it would
+-- lose what it says.
 local function scalar_dtype(record, inputs, i)
   local x = inputs[i]
   if is_flag(record, i) or type(x) == "boolean" and not dtype_beside(record, inputs) then return "bool" end
@@ -72,8 +76,9 @@ local function is_value(record, i, x)
   return type(x) == "number" or x == true or x == false and input ~= nil and not input.optional
 end
 
---- The net that an op on these inputs is added to; nil: it runs at once. Beside blobs it is the blobs' net. Random ops in a function
--- that builds a net are part of the net: a number drawn while building would be the same in every run.
+--- The net that an op on these inputs is added to; nil: it runs at once. Beside blobs it is the
+-- blobs' net. Random ops in a function that builds a net are part of the net: a number drawn while
+-- building would be the same in every run.
 local function net_for(record, inputs)
   for _, x in ipairs(inputs) do
     if is_blob(x) then return net_of(x) end
@@ -101,8 +106,8 @@ local function add_to(net, record, inputs, attrs, n_out)
   return net:op(record.name, inputs, n_out, attrs)
 end
 
---- Runs op `name` on operands, or adds it to the net that they belong to. Numbers and booleans become scalars of the dtype of the
--- operands beside them, tensors beside blobs constants.
+--- Runs op `name` on operands, or adds it to the net that they belong to. Numbers and booleans
+-- become scalars of the dtype of the operands beside them, tensors beside blobs constants.
 -- @param inputs table tensors, blobs, numbers; false where absent
 -- @param attrs table|nil
 -- @param n_out integer|nil
@@ -130,7 +135,8 @@ function op.sizes(who, field, ...)
   return list
 end
 
---- A copy of `given` without its field `outputs`, and that field: how many outputs are wanted, of ops that can give more.
+--- A copy of `given` without its field `outputs`, and that field: how many outputs are wanted, of
+-- ops that can give more.
 local function without_outputs(given)
   local attrs = {}
   for key, value in pairs(given) do
@@ -139,8 +145,8 @@ local function without_outputs(given)
   return attrs, given.outputs
 end
 
---- f(x, y, .., attributes) or f({x, y, ..}, attributes) for one record. The attributes are a table of named ones, or values in the
--- record's order, or both: softmax(x, {axis = 1}), softmax(x, 1).
+--- f(x, y, .., attributes) or f({x, y, ..}, attributes) for one record. The attributes are a table
+-- of named ones, or values in the record's order, or both: softmax(x, {axis = 1}), softmax(x, 1).
 local function make_function(record)
   local name, n_in = record.name, #record.inputs
   local last_in, last_out = record.inputs[n_in], record.outputs[#record.outputs]

@@ -1,4 +1,5 @@
---- Progress: a bar that redraws itself ten times a second on a terminal, one line an epoch elsewhere.
+--- Progress: a bar that redraws itself ten times a second on a terminal, one line an epoch
+-- elsewhere.
 -- @module neap.progress
 local core = require "neap.core"
 local options = require "neap.inner.options"
@@ -30,8 +31,8 @@ Bar.__close = function(self)
   if self.tty and self.is_drawn then io.stderr:write "\r\27[K" end
 end
 
---- @param o table { title =, total =, first = done before, verbose = 0 (silent) | 1 (bar on a terminal, a line at the end) | 2
---   (lines only) }
+--- @param o table { title =, total =, first = done before, verbose = 0 (silent) | 1 (bar on a
+--   terminal, a line at the end) | 2 (lines only) }
 function progress.new(o)
   return setmetatable({ title = o.title or "", total = o.total or 0, first = o.first or 0, verbose = o.verbose or 1, start = core.clock(), shown = 0,
     tty = core.is_terminal() and (o.verbose or 1) == 1 }, Bar)

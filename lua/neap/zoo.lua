@@ -1,8 +1,9 @@
 --- The zoo: nets that come with Neap, each a function that builds its model.
 --
--- `neap.zoo.NAME { classes = .. }` gives the model, untrained, and the table of its net file: what else `neap plan NAME` and
--- `neap bench NAME` use (loss, optimizer, batch). A file NAME.lua in the folder $NEAP_NETS is a net of the zoo too, and comes
--- first. `neap.zoo.names()` lists those that are always there.
+-- `neap.zoo.NAME { classes = .. }` gives the model, untrained, and the table of its net file: what
+-- else `neap plan NAME` and `neap bench NAME` use (loss, optimizer, batch). A file NAME.lua in the
+-- folder $NEAP_NETS is a net of the zoo too, and comes first. `neap.zoo.names()` lists those that
+-- are always there.
 -- @module neap.zoo
 -- @usage local model = neap.zoo.resnet50 { classes = 10 }
 -- print(model:forecast { batch = 16, train = true })
@@ -16,7 +17,8 @@ local zoo = {}
 -- @return string[]
 function zoo.names() return netfile.names() end
 
---- A table of the same fields that remembers whether anybody has looked at each: what no one reads is an error.
+--- A table of the same fields that remembers whether anybody has looked at each: what no one reads
+-- is an error.
 local function watched(given)
   local seen = {}
   return setmetatable({}, {

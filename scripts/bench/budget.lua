@@ -1,9 +1,11 @@
---- budget: the same training step in ever less memory: what recomputation costs, planned and measured.
+--- budget: the same training step in ever less memory: what recomputation costs, planned and
+-- measured.
 --
 -- neap run scripts/bench/budget.lua [NET:BATCH] [seconds a row]
 --
--- Steps of all programs take turns, so that a noisy machine treats them alike; `time` is the fastest step over the fastest
--- without a budget, `work` what the planner reckons. Rows with less scratch ran other convolution kernels.
+-- Steps of all programs take turns, so that a noisy machine treats them alike; `time` is the
+-- fastest step over the fastest without a budget, `work` what the planner reckons. Rows with less
+-- scratch ran other convolution kernels.
 local neap = require "neap"
 local core = require "neap.core"
 local netfile = require "neap.net.file"

@@ -1,8 +1,9 @@
--- busy.lua: the step time of the benchmark nets beside processes that are always busy. A net that keeps its fair share takes
--- alone time x (busy + threads) / cores; printed is the time over that, which at 2 is twice the fair time.
--- Alone and beside others by turns in one process, medians of all rounds; so run it on a machine that is idle otherwise.
--- neap run scripts/bench/busy.lua [--rounds 3] [--peers SCRIPT] [NET:BATCH ...]
--- SCRIPT is called as `python3 SCRIPT one NET:BATCH train PEER SECONDS` and prints a line with the median in its sixth column.
+-- busy.lua: the step time of the benchmark nets beside processes that are always busy. A net that
+-- keeps its fair share takes alone time x (busy + threads) / cores; printed is the time over that,
+-- which at 2 is twice the fair time. Alone and beside others by turns in one process, medians of
+-- all rounds; so run it on a machine that is idle otherwise. neap run scripts/bench/busy.lua
+-- [--rounds 3] [--peers SCRIPT] [NET:BATCH ...] SCRIPT is called as `python3 SCRIPT one NET:BATCH
+-- train PEER SECONDS` and prints a line with the median in its sixth column.
 local core = require "neap.core"
 local netfile = require "neap.net.file"
 local bench = require "neap.bench"

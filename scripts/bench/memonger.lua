@@ -1,6 +1,6 @@
--- memonger.lua: the figures of recycling by name on ResNet-50, beside the published ones. Plans only: nothing is allocated or
--- run. MiB = 2^20; engine ref, so no scratch worth naming; resident regions in both totals.
--- neap run scripts/bench/memonger.lua
+-- memonger.lua: the figures of recycling by name on ResNet-50, beside the published ones. Plans
+-- only: nothing is allocated or run. MiB = 2^20; engine ref, so no scratch worth naming; resident
+-- regions in both totals. neap run scripts/bench/memonger.lua
 local neap = require "neap"
 local netfile = require "neap.net.file"
 local memonger = neap.memonger

@@ -1,7 +1,9 @@
--- proof.lua [NET:BATCH ...]: what plans promise, measured on the benchmark nets at full batch, in training and inference.
+-- proof.lua [NET:BATCH ...]: what plans promise, measured on the benchmark nets at full batch, in
+-- training and inference.
 --   build/neap run scripts/bench/proof.lua lenet:64 resnet50:16
--- A row each: whether the planned run gave the unplanned run's bits over 3 steps, arena over lower bound and over baseline,
--- bytes held minus bytes foretold, most allocations of a step from the 2nd to the 10th. Exits with 1 when a promise is broken.
+-- A row each: whether the planned run gave the unplanned run's bits over 3 steps, arena over lower
+-- bound and over baseline, bytes held minus bytes foretold, most allocations of a step from the 2nd
+-- to the 10th. Exits with 1 when a promise is broken.
 local neap = require "neap"
 local report = require "neap.report"
 

@@ -1,5 +1,5 @@
--- budget: a training step in less memory, to the same bits: what there is no room to keep is computed again.
--- neap run scripts/examples/budget.lua [--quick]
+-- budget: a training step in less memory, to the same bits: what there is no room to keep is
+-- computed again. neap run scripts/examples/budget.lua [--quick]
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 local quick = ... == "--quick"
@@ -38,6 +38,7 @@ end
 local whole, bytes = train()
 for _, percent in ipairs { 75, 50 } do print("the same bits:", train { budget = bytes * percent // 100 } == whole) end
 
--- How far down it goes: of the order of the square root of the depth. The refusal says what would do.
+-- How far down it goes: of the order of the square root of the depth. The refusal says what would
+-- do.
 local ok, refusal = pcall(train, { budget = bytes // 100 })
 print(ok or refusal)

@@ -1,5 +1,5 @@
--- cifar: a small residual net on the CIFAR-10 sample. Two thousand images can be learnt by heart: the point is that loss
--- goes to nothing. neap run scripts/examples/cifar.lua [--quick]
+-- cifar: a small residual net on the CIFAR-10 sample. Two thousand images can be learnt by heart:
+-- the point is that loss goes to nothing. neap run scripts/examples/cifar.lua [--quick]
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 
@@ -8,7 +8,8 @@ local batch, epochs = 50, quick and 1 or 20
 local train = neap.data.cifar10 { split = "train", batch = batch, limit = quick and 500 or nil }
 local test = neap.data.cifar10 { split = "test", batch = batch, limit = quick and 200 or nil }
 
---- Two convolutions and the way past them; where the shape changes, the way past is a 1x1 convolution (He et al., 2016).
+--- Two convolutions and the way past them; where the shape changes, the way past is a 1x1
+-- convolution (He et al., 2016).
 local function block(n_in, n_out, stride)
   local shortcut
   if stride ~= 1 or n_in ~= n_out then shortcut = nn.Conv2d { n_in, n_out, kernel = 1, stride = stride, bias = false } end

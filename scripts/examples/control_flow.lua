@@ -1,11 +1,13 @@
--- control_flow: loops and branches inside a net, and gradients through them. The square root of x by Newton's method is a loop whose
--- number of iterations depends on the data; its derivative, 1 / (2 sqrt(x)), comes out of the loop's gradient. Then a loop that
--- trains inside a net. neap run scripts/examples/control_flow.lua [--quick]
+-- control_flow: loops and branches inside a net, and gradients through them. The square root of x
+-- by Newton's method is a loop whose number of iterations depends on the data; its derivative, 1 /
+-- (2 sqrt(x)), comes out of the loop's gradient. Then a loop that trains inside a net. neap run
+-- scripts/examples/control_flow.lua [--quick]
 local neap = require "neap"
 
 local quick = ... == "--quick"
 
--- A loop until it is good enough. Without `max` its frames, what each iteration keeps for the gradient, grow as it runs.
+-- A loop until it is good enough. Without `max` its frames, what each iteration keeps for the
+-- gradient, grow as it runs.
 local net = neap.net "newton"
 local x = net:input("x", {}, "f64")
 local start = net:const(1, "f64")
@@ -37,7 +39,8 @@ local function bounded(max)
 end
 print(("at most 10 iterations: arena %s; at most 100: %s"):format(neap.bytes(bounded(10).arena_bytes), neap.bytes(bounded(100).arena_bytes)))
 
--- A branch in a loop that trains: gradient descent inside the net, with a step that is halved when the loss has grown.
+-- A branch in a loop that trains: gradient descent inside the net, with a step that is halved when
+-- the loss has grown.
 local fit = neap.net "fit"
 fit:input("a", { 32, 4 })
 fit:input("t", { 32, 1 })

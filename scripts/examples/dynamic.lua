@@ -1,11 +1,12 @@
--- dynamic: sequences of any length, one at a time, through one program handle; and a loss over the positions that a mask picks.
--- Bytes come from a pool while the net runs, so that memory is that of the longest sequence, not of all lengths together.
--- neap run scripts/examples/dynamic.lua [--quick]
+-- dynamic: sequences of any length, one at a time, through one program handle; and a loss over the
+-- positions that a mask picks. Bytes come from a pool while the net runs, so that memory is that of
+-- the longest sequence, not of all lengths together. neap run scripts/examples/dynamic.lua
+-- [--quick]
 local neap = require "neap"
 local quick = ... == "--quick"
 
--- The task: the mean of each row, at the positions that are asked for. Row t of x is what is seen at step t; the first
--- dimension is a placeholder, since the dynamic executor takes what it is fed.
+-- The task: the mean of each row, at the positions that are asked for. Row t of x is what is seen
+-- at step t; the first dimension is a placeholder, since the dynamic executor takes what it is fed.
 local width = 8
 local net = neap.net "sequence"
 local x = net:input("x", { 1, width })
@@ -18,7 +19,8 @@ net:param("w2", { 1, 16 }, neap.init.xavier())
 net:param("b2", { 1 })
 net:Tanh(net:FC { x, "w1", "b1" }, "h")
 net:FC({ "h", "w2", "b2" }, "y")
--- How many positions are asked for is known when the mask is: Compress takes those rows, and its gradient puts them back.
+-- How many positions are asked for is known when the mask is: Compress takes those rows, and its
+-- gradient puts them back.
 local got = net:Compress({ "y", asked }, "got", { axis = 1 })
 local target = net:Compress({ want, asked }, "target", { axis = 1 })
 local loss = net:MseLoss({ got, target }, "loss")

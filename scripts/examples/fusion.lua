@@ -1,6 +1,7 @@
--- fusion: what a net that does not train is rewritten into, and what that saves. A residual block with normalisation is planned
--- and run as it is written and fused; then a parameter is changed, and the weights folded from it follow. A second or less.
--- neap run scripts/examples/fusion.lua [--quick]
+-- fusion: what a net that does not train is rewritten into, and what that saves. A residual block
+-- with normalisation is planned and run as it is written and fused; then a parameter is changed,
+-- and the weights folded from it follow. A second or less. neap run scripts/examples/fusion.lua
+-- [--quick]
 local neap = require "neap"
 local quick = ... == "--quick"
 local batch, width, size = quick and 2 or 16, quick and 16 or 64, quick and 8 or 32
@@ -38,7 +39,8 @@ for _, fuse in ipairs { false, true } do
 end
 print(("largest difference: %.1e of %.2f"):format((results[1] - results[2]):abs():max():item(), results[1]:abs():max():item()))
 
--- Where memory is short, fuse = "pool": a convolution and the pool behind it take a few images at a time, which costs some speed.
+-- Where memory is short, fuse = "pool": a convolution and the pool behind it take a few images at a
+-- time, which costs some speed.
 local stem = neap.net "stem"
 local image = stem:input("image", { 16, 3, 64, 64 })
 local map = stem:Relu(stem:Conv({ image, stem:param("weight", { 32, 3, 3, 3 }, neap.init.kaiming {}) }, "map", { pad = 1 }))

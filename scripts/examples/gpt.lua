@@ -1,6 +1,7 @@
 -- gpt: a character GPT on a text file, with samples at the end.
 -- neap run scripts/examples/gpt.lua [--quick] [--seconds N] [TEXT FILE]
--- Without a file: tinyshakespeare, where it is found. Any text will do: try README.md, or the sources of your own.
+-- Without a file: tinyshakespeare, where it is found. Any text will do: try README.md, or the
+-- sources of your own.
 local neap = require "neap"
 local optim = neap.optim
 
@@ -29,7 +30,8 @@ local here = (arg and arg[0] or "scripts/examples/gpt.lua"):match "^(.*/)" or ".
 local sizes = { layers = quick and 2 or 4, width = quick and 64 or 192, heads = quick and 2 or 6, length = length, vocabulary = train.n_class, batch = batch }
 local model = assert(loadfile(here .. "../nets/gpt.lua"))(nil, sizes).model
 
--- The rate follows the clock rather than a number of steps: whatever the machine, training ends at a small one, in time.
+-- The rate follows the clock rather than a number of steps: whatever the machine, training ends at
+-- a small one, in time.
 local start, total = neap.clock(), quick and 60 or 100000
 local trainer <close> = neap.trainer {
   model = model, seed = 1, name = "gpt", optimizer = optim.AdamW { lr = quick and 3e-3 or 1.5e-3, weight_decay = 0.1, beta2 = 0.99 },
@@ -59,7 +61,8 @@ local function sample(text, n, t)
   for _ = 1, n do
     local window = { table.unpack(ids, math.max(1, #ids - length + 1)) }
     local fill = #window
-    while #window < length do window[#window + 1] = 0 end -- behind what is known: attention looks back only
+    -- behind what is known: attention looks back only
+    while #window < length do window[#window + 1] = 0 end
     local logits = trainer:predict(neap.tensor({ window }, "i64"))
     local most, sum, p = -math.huge, 0, {}
     for c = 1, train.n_class do most = math.max(most, logits:at(1, fill, c)) end

@@ -6,7 +6,8 @@ local steps = ... == "--quick" and 150 or 2000
 
 local model = nn.Sequential { input = { 2 }, seed = 3,
   nn.Linear { 2, 16, name = "fc1" }, nn.Tanh { name = "tanh" }, nn.Dropout { 0.1, name = "drop" }, nn.Linear { 16, 1, name = "fc2" } }
-local memory = model:memory { max_batch = 8 } -- planned once; any smaller batch runs in the same bytes
+-- planned once; any smaller batch runs in the same bytes
+local memory = model:memory { max_batch = 8 }
 
 --- n points, and whether their coordinates differ in sign.
 local function batch(n)
@@ -28,7 +29,8 @@ for step = 1, steps do
 end
 print(("loss %.3f at first, %.3f at last"):format(first, last))
 
--- What a training forward leaves: outputs, inputs that are the outputs below them, and on each cache what its backward will read.
+-- What a training forward leaves: outputs, inputs that are the outputs below them, and on each
+-- cache what its backward will read.
 memory:forward((batch(4)))
 for i, output in ipairs(model.outputs) do
   print(output.name, "in " .. model.inputs[i].data:n_bytes() .. " B", "out " .. output.data:n_bytes() .. " B",
@@ -36,7 +38,8 @@ for i, output in ipairs(model.outputs) do
 end
 print("an input is the output below it:", model.inputs[2].data:same(model.outputs[1].data))
 
--- After the backward the caches are empty, and all have their diffs; entries go in any order, each once.
+-- After the backward the caches are empty, and all have their diffs; entries go in any order, each
+-- once.
 memory:backward(neap.ones(4, 1))
 print("left on caches:", #model.caches[1] + #model.caches[2] + #model.caches[3] + #model.caches[4])
 print("fc1.weight.diff:", table.unpack(model.params["fc1.weight"].diff.shape))

@@ -1,11 +1,12 @@
--- lstm_step: an LSTM written as a step net, beside the LSTM op: the same numbers, and what each keeps for the gradient.
--- neap run scripts/examples/lstm_step.lua [--quick]
+-- lstm_step: an LSTM written as a step net, beside the LSTM op: the same numbers, and what each
+-- keeps for the gradient. neap run scripts/examples/lstm_step.lua [--quick]
 local neap = require "neap"
 
 local quick = ... == "--quick"
 local T, N, D, H = quick and 8 or 64, 4, 16, 32
 
---- kind: "op", "step" or "recompute"; the gates' order is that of the op: input, forget, cell, output.
+--- kind: "op", "step" or "recompute"; the gates' order is that of the op: input, forget, cell,
+-- output.
 local function build(kind, steps)
   local net = neap.net(kind)
   net:input("x", { steps, N, D })
@@ -20,7 +21,8 @@ local function build(kind, steps)
   else
     local _
     _, _, y = net:Recurrent { seq = { "x" }, init = { "h0", "c0" },
-      -- What is recomputed starts from what is kept: the inputs of every listed op are kept or listed.
+      -- What is recomputed starts from what is kept: the inputs of every listed op are kept or
+      -- listed.
       recompute = kind == "recompute" and { "from_x", "from_h", "pre", "pre_i", "pre_f", "pre_g", "pre_o", "i", "f", "g", "o" } or nil,
       step = function(s, h, c, x)
         s:Add({ s:FC({ x, "w", "b" }, "from_x"), s:FC({ h, "r" }, "from_h") }, "pre")

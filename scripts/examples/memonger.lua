@@ -1,10 +1,11 @@
--- memonger: blob names recycled, net to net. A training step before and after, in bytes and in bits. A few seconds.
--- neap run scripts/examples/memonger.lua [--quick]
+-- memonger: blob names recycled, net to net. A training step before and after, in bytes and in
+-- bits. A few seconds. neap run scripts/examples/memonger.lua [--quick]
 local neap = require "neap"
 local quick = ... == "--quick"
 local memonger = neap.memonger
 
--- A deep chain of layers with its gradient: the backward pass needs every activation, and one gradient after the other.
+-- A deep chain of layers with its gradient: the backward pass needs every activation, and one
+-- gradient after the other.
 local n_layer, width, batch = quick and 6 or 24, 64, 32
 local net = neap.net "deep"
 net:input("x", { batch, width })
@@ -20,7 +21,8 @@ net:SoftmaxCrossEntropy({ at, "label" }, "loss")
 net:outputs { "loss" }
 net:gradient "loss"
 
--- Planning needs no run and allocates nothing. Net in, net out: `shared` is a net like any other, with fewer names.
+-- Planning needs no run and allocates nothing. Net in, net out: `shared` is a net like any other,
+-- with fewer names.
 local shared, slots = memonger.share_grad_blobs(net, { "loss" }, nil, "shared", { share_activations = true, dag = false })
 print(slots)
 
@@ -44,7 +46,8 @@ local loss, grad = loss_of(net, "none")
 local loss2, grad2 = loss_of(shared, "name")
 print("same loss, same gradient:", loss:hash() == loss2:hash() and grad:hash() == grad2:hash())
 
--- Other tools: an order of fewer bytes, the exact assignment, a Free behind each last reader, an estimate.
+-- Other tools: an order of fewer bytes, the exact assignment, a Free behind each last reader, an
+-- estimate.
 local released, freed = memonger.release_blobs_when_used(net)
 print(("%d blobs are freed after their last reader: %s at once instead of %s"):format(#freed,
   neap.bytes(memonger.estimate_memory_usage(released).high_water_bytes), neap.bytes(memonger.estimate_memory_usage(net).high_water_bytes)))

@@ -1,13 +1,14 @@
--- scopes: gradient accumulation with a scope stack. The forward pass of each micro-batch runs in a frame of its own, pushed on
--- top of the one before; the backward pass pops them, last in, first out, and finds in each what its forward left there. The
--- sum of the gradients is that of the large batch. A second or less.
--- neap run scripts/examples/scopes.lua [--quick]
+-- scopes: gradient accumulation with a scope stack. The forward pass of each micro-batch runs in a
+-- frame of its own, pushed on top of the one before; the backward pass pops them, last in, first
+-- out, and finds in each what its forward left there. The sum of the gradients is that of the large
+-- batch. A second or less. neap run scripts/examples/scopes.lua [--quick]
 local neap = require "neap"
 local quick = ... == "--quick"
 local n_micro, n_batch, width = 4, quick and 32 or 512, quick and 16 or 128
 local n_row = n_batch // n_micro
 
--- Two layers and the squared error, as three nets. This is the large batch: all in one, the gradient by Neap.
+-- Two layers and the squared error, as three nets. This is the large batch: all in one, the
+-- gradient by Neap.
 local function layers(net, rows)
   local x, t = net:input("x", { rows, 8 }), net:input("t", { rows, 1 })
   net:Tanh(net:FC({ x, net:param("w1", { width, 8 }, neap.init.xavier()), net:param("b1", { width }) }, "h"), "a")
@@ -20,12 +21,14 @@ local d = layers(large, n_batch)
 large:gradient(large:Mean(d * d, "loss"))
 large:outputs { "loss", "w1_grad", "b1_grad", "w2_grad", "b2_grad" }
 
--- The forward pass of one micro-batch keeps what the backward will read: the activation and the difference.
+-- The forward pass of one micro-batch keeps what the backward will read: the activation and the
+-- difference.
 local forward = neap.net "forward"
 layers(forward, n_row)
 forward:outputs { "a", "d" }
 
--- The backward pass, by hand: it reads the frame's `x`, `a` and `d`, and writes what is bound to `dw1` .. `db2`.
+-- The backward pass, by hand: it reads the frame's `x`, `a` and `d`, and writes what is bound to
+-- `dw1` .. `db2`.
 local backward = neap.net "backward"
 local x, a, diff, w2 = backward:input("x", { n_row, 8 }), backward:input("a", { n_row, width }), backward:input("d", { n_row, 1 }),
   backward:input("w2", { 1, width })
@@ -36,7 +39,8 @@ local dh = backward:Mul({ dy:matmul(w2), backward:const(1) - a * a }, "dh")
 backward:MatMul({ dh:transpose(), x }, "dw1")
 backward:Sum(dh, "db1", { axes = { 1 } })
 
--- The workspace holds the parameters and the micro-batches; the frames see them under the names that the nets use.
+-- The workspace holds the parameters and the micro-batches; the frames see them under the names
+-- that the nets use.
 local ws <close> = neap.workspace { seed = 1 }
 neap.seed(1)
 local xs, ts = neap.randn(n_batch, 8), neap.randn(n_batch, 1)
@@ -50,7 +54,8 @@ for _, name in ipairs { "w1", "b1", "w2", "b2" } do
 end
 
 local scope = ws:create_scope "micro"
--- All pushes bind alike, so the batch has one name outside; each frame keeps its own copy of it under `x` and `t`.
+-- All pushes bind alike, so the batch has one name outside; each frame keeps its own copy of it
+-- under `x` and `t`.
 for i = 1, n_micro do
   local frame = scope:push(ws, parameters)
   frame:feed("x", xs:narrow(1, (i - 1) * n_row + 1, n_row))

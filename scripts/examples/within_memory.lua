@@ -1,5 +1,5 @@
--- within_memory: a training step in less memory than its batch asks for, and one memory for all batch sizes.
--- neap run scripts/examples/within_memory.lua [--quick]
+-- within_memory: a training step in less memory than its batch asks for, and one memory for all
+-- batch sizes. neap run scripts/examples/within_memory.lua [--quick]
 local neap = require "neap"
 local nn, optim, data = neap.nn, neap.optim, neap.data
 local quick = ... == "--quick"
@@ -16,15 +16,16 @@ x:apply_(function()
 end)
 local y = (x:narrow(2, 1, 1) * 2 + x:narrow(2, 2, 1)):gt(neap.tensor(0)):to("i64"):reshape(rows)
 
--- What the classes of bytes are, before and after planning, and the largest batch that three quarters of the planned bytes allow: plans
--- alone, nothing is allocated.
+-- What the classes of bytes are, before and after planning, and the largest batch that three
+-- quarters of the planned bytes allow: plans alone, nothing is allocated.
 local count = neap.count_memory(model(), { batch = rows, train = true, optimizer = optim.Adam {} })
 print(count)
 local total = count.after_bytes * 3 // 4
 local most = neap.fit_batch(model(), { total = total, train = true, optimizer = optim.Adam {} })
 print(("a batch of %d fits %s, %d rows do not"):format(most, neap.bytes(total), most + 1))
 
--- The same step within that total, by micro-batches: gradients are added up, one update ends the step.
+-- The same step within that total, by micro-batches: gradients are added up, one update ends the
+-- step.
 local function trainer(o)
   o.model, o.optimizer, o.seed = model(), optim.Adam { lr = 0.01 }, 2
   return neap.trainer(o)

@@ -1,10 +1,10 @@
--- xor: the op level, without layers: a net of named blobs, its gradient, an update op per parameter. A second or less.
--- neap run scripts/examples/xor.lua [--quick]
+-- xor: the op level, without layers: a net of named blobs, its gradient, an update op per
+-- parameter. A second or less. neap run scripts/examples/xor.lua [--quick]
 local neap = require "neap"
 local quick = ... == "--quick"
 
--- Inputs are fed before each run; parameters live in the workspace from run to run. The learning rate is an input like any
--- other: changing it needs no new plan.
+-- Inputs are fed before each run; parameters live in the workspace from run to run. The learning
+-- rate is an input like any other: changing it needs no new plan.
 local net = neap.net "xor"
 local x = net:input("x", { 4, 2 })
 local t = net:input("t", { 4, 1 })
@@ -19,7 +19,8 @@ net:FC({ x, "w1", "b1" }, "h")
 net:Tanh("h", "a")
 net:FC({ "a", "w2", "b2" }, "y")
 local loss = net:MseLoss({ "y", t }, "loss")
--- The backward pass is ops of the same net, and so is the update: written in place, onto the parameter's own name.
+-- The backward pass is ops of the same net, and so is the update: written in place, onto the
+-- parameter's own name.
 for parameter, gradient in pairs(net:gradient(loss)) do
   net:Sgd({ parameter, gradient, lr }, { parameter })
 end

@@ -1,8 +1,9 @@
--- alexnet: Krizhevsky, Sutskever and Hinton, NIPS 2012, in the form of Caffe's AlexNet: one device, with the two groups and the
--- local response normalisation of the paper, which comes before pooling. 227x227 is the size at which the paper's first layer
--- gives 55x55. The net of OpenCV's figures.
--- Called with { variant = "two_towers" } it has the two halves of the paper's figure 2 side by side, which meet only in the
--- classifier, and no normalisation: Torch's form, whose outputs add up to what optnet publishes.
+-- alexnet: Krizhevsky, Sutskever and Hinton, NIPS 2012, in the form of Caffe's AlexNet: one device,
+-- with the two groups and the local response normalisation of the paper, which comes before
+-- pooling. 227x227 is the size at which the paper's first layer gives 55x55. The net of OpenCV's
+-- figures. Called with { variant = "two_towers" } it has the two halves of the paper's figure 2
+-- side by side, which meet only in the classifier, and no normalisation: Torch's form, whose
+-- outputs add up to what optnet publishes.
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 

@@ -1,5 +1,6 @@
--- googlenet: Szegedy et al., CVPR 2015, table 1, without the auxiliary classifiers; local response normalisation where figure 3
--- of the paper has it. Pooling rounds up, as in Caffe's model, whose sizes are those of the table.
+-- googlenet: Szegedy et al., CVPR 2015, table 1, without the auxiliary classifiers; local response
+-- normalisation where figure 3 of the paper has it. Pooling rounds up, as in Caffe's model, whose
+-- sizes are those of the table.
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 

@@ -1,5 +1,6 @@
--- gpt: a character GPT: pre-norm transformer blocks (Radford et al., 2019), learned positions, GELU.
--- Called with a table of sizes it returns another one: loadfile(...)(nil, { layers = 4, width = 128 }).
+-- gpt: a character GPT: pre-norm transformer blocks (Radford et al., 2019), learned positions,
+-- GELU. Called with a table of sizes it returns another one: loadfile(...)(nil, { layers = 4, width
+-- = 128 }).
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 

@@ -1,5 +1,6 @@
--- lstm: characters to characters through two LSTM layers of 256 (the net of Karpathy's char-rnn, 2015, at a fixed length).
--- The characters are turned to time first once, before they are embedded, and the scores back at the end: both are small.
+-- lstm: characters to characters through two LSTM layers of 256 (the net of Karpathy's char-rnn,
+-- 2015, at a fixed length). The characters are turned to time first once, before they are embedded,
+-- and the scores back at the end: both are small.
 local neap = require "neap"
 local nn = neap.nn
 

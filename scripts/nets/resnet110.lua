@@ -1,6 +1,6 @@
--- resnet110: He et al., CVPR 2016, section 4.2: 6n + 2 layers on 32x32 images, n = 18, with the shortcuts of option A, which have
--- no parameters: where the shape changes, every other position, and zeros for the new channels.
--- Called with { depth = 6 n + 2 } it is another one of the family.
+-- resnet110: He et al., CVPR 2016, section 4.2: 6n + 2 layers on 32x32 images, n = 18, with the
+-- shortcuts of option A, which have no parameters: where the shape changes, every other position,
+-- and zeros for the new channels. Called with { depth = 6 n + 2 } it is another one of the family.
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 

@@ -1,4 +1,5 @@
--- squeezenet1_1: Iandola et al., arXiv 1602.07360, in the authors' version 1.1: a 3x3 stem of 64 and pooling one stage earlier.
+-- squeezenet1_1: Iandola et al., arXiv 1602.07360, in the authors' version 1.1: a 3x3 stem of 64
+-- and pooling one stage earlier.
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 
@@ -8,7 +9,8 @@ local function conv(n_in, n_out, o)
 end
 local function pool() return nn.MaxPool2d { 3, stride = 2, ceil_mode = true } end
 
--- Section 3.1 of the paper: 1x1 squeezes to `width`, 1x1 and 3x3 side by side expand to four times that each.
+-- Section 3.1 of the paper: 1x1 squeezes to `width`, 1x1 and 3x3 side by side expand to four times
+-- that each.
 local function fire(n_in, width)
   return nn.Sequential { conv(n_in, width, { kernel = 1 }),
     nn.Concat { conv(width, 4 * width, { kernel = 1 }), conv(width, 4 * width, { kernel = 3, pad = 1 }) } }

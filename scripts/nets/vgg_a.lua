@@ -1,4 +1,5 @@
--- vgg_a: configuration A of Simonyan and Zisserman, ICLR 2015, table 1: eight convolutions, three fully connected layers.
+-- vgg_a: configuration A of Simonyan and Zisserman, ICLR 2015, table 1: eight convolutions, three
+-- fully connected layers.
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 

@@ -1,5 +1,6 @@
--- Wrong use of everything: each function of the binding is called with thousands of ill-fitting arguments. Every call must
--- end in a result or a Lua error, never in a crash, and what was there before must work afterwards.
+-- Wrong use of everything: each function of the binding is called with thousands of ill-fitting
+-- arguments. Every call must end in a result or a Lua error, never in a crash, and what was there
+-- before must work afterwards.
 local neap = require "neap"
 local core = require "neap.core"
 local settle = require("support").settle
@@ -119,7 +120,8 @@ describe("wrong use", function()
 
   it("of programs and plans", function()
     for _, name in ipairs(sorted(core.Program)) do
-      if name ~= "run" and name ~= "profile" then batter(core.Program[name], function() return program end, 20) end -- 2^53 steps take long
+      -- 2^53 steps take long
+      if name ~= "run" and name ~= "profile" then batter(core.Program[name], function() return program end, 20) end
     end
     for _, name in ipairs(sorted(core.Plan)) do batter(core.Plan[name], function() return plan end, 40) end
   end)

@@ -1,5 +1,6 @@
---- Ops that graph alone makes, called by hand with shapes, dtypes, attributes and arities that graph would never give them: each call is refused with a
--- located error, or runs within its operands. (Under `make asan` a read or write out of bounds ends the test.)
+--- Ops that graph alone makes, called by hand with shapes, dtypes, attributes and arities that
+-- graph would never give them: each call is refused with a located error, or runs within its
+-- operands. (Under `make asan` a read or write out of bounds ends the test.)
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
@@ -32,7 +33,8 @@ local function numbers(spec)
   return t:to(spec.dtype)
 end
 
---- Builds, checks and, when that is taken, runs the call. Returns "refused" or "ran"; raises what is not a located error.
+--- Builds, checks and, when that is taken, runs the call. Returns "refused" or "ran"; raises what
+-- is not a located error.
 local function attempt(record, ins, attrs, n_out, engine)
   local net, blobs, feeds = neap.net(record.name), {}, {}
   local ok, err = pcall(function()
@@ -50,7 +52,8 @@ local function attempt(record, ins, attrs, n_out, engine)
   end
   local ws <close> = neap.workspace { store = false, engine = engine }
   local ran, fault = pcall(ws.run, ws, net, feeds)
-  assert(ran or codes[fault.code] or fault.code == "data", tostring(fault)) -- a label out of range is a fault of the data
+  -- a label out of range is a fault of the data
+  assert(ran or codes[fault.code] or fault.code == "data", tostring(fault))
   return ran and "ran" or "refused"
 end
 
@@ -60,7 +63,8 @@ local function changed(shape, change)
   return out
 end
 
---- Shapes near one: a dimension more or less, sizes 0, 1, halved, doubled, one more, one less; dimensions exchanged; nothing.
+--- Shapes near one: a dimension more or less, sizes 0, 1, halved, doubled, one more, one less;
+-- dimensions exchanged; nothing.
 local function neighbours(shape)
   local list = { {}, { 0 }, { 1 }, { 7, 5, 3 }, changed(shape, function(s) table.insert(s, 1, 2) end), changed(shape, function(s) s[#s + 1] = 2 end),
     changed(shape, function(s) s[#s] = nil end) }

@@ -1,5 +1,5 @@
--- Finalisers in the midst of C's work (tests/hostile/storm.lua), in a process of its own. NEAP_FUZZ_SEED and NEAP_FUZZ_ROUNDS are its
--- settings; few rounds unless told otherwise.
+-- Finalisers in the midst of C's work (tests/hostile/storm.lua), in a process of its own.
+-- NEAP_FUZZ_SEED and NEAP_FUZZ_ROUNDS are its settings; few rounds unless told otherwise.
 local support = require "support"
 
 describe("finalisers", function()

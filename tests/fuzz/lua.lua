@@ -1,9 +1,11 @@
--- What fuzz_lua.c makes of bytes: a few calls of Neap's surface, whose tables have metamethods and whose functions are callbacks that do
--- what they must not: raise, yield, close, collect or change what is at work, call again. Each call may run in a coroutine that is
--- abandoned, and with an allocation refused. `folder` is there to be written to.
+-- What fuzz_lua.c makes of bytes: a few calls of Neap's surface, whose tables have metamethods and
+-- whose functions are callbacks that do what they must not: raise, yield, close, collect or change
+-- what is at work, call again. Each call may run in a coroutine that is abandoned, and with an
+-- allocation refused. `folder` is there to be written to.
 --
--- Returns try(bytes) -> bytes of tensors that are held when all has been collected. Objects are made when they are first asked for, so
--- that an input costs what it uses. Collection happens where the bytes say so: the same bytes do the same.
+-- Returns try(bytes) -> bytes of tensors that are held when all has been collected. Objects are
+-- made when they are first asked for, so that an input costs what it uses. Collection happens where
+-- the bytes say so: the same bytes do the same.
 local folder = ...
 local neap = require "neap"
 local core = require "neap.core"
@@ -12,7 +14,7 @@ local nn, optim, memonger = neap.nn, neap.optim, neap.memonger
 
 local most_calls, most_evils = 8, 60
 
--- ---- decisions -----------------------------------------------------------------------------------------------------------
+-- ---- decisions ----------------------------------------------------------------------------------
 
 local bytes, at, n_evil, depth
 
@@ -23,7 +25,7 @@ end
 local function below(n) return byte() % n + 1 end
 local function pick(list) return list[below(#list)] end
 
--- ---- objects ---------------------------------------------------------------------------------------------------------------
+-- ---- objects ------------------------------------------------------------------------------------
 
 local function learning_net()
   local net = neap.net "learn"
@@ -101,7 +103,7 @@ local function renew()
   end })
 end
 
--- ---- what callbacks and metamethods do ----------------------------------------------------------------------------------------
+-- ---- what callbacks and metamethods do ----------------------------------------------------------
 
 local close = debug.getmetatable(neap.ones(1)).__gc
 local calls -- below
@@ -227,7 +229,7 @@ end
 --- A function, which the bytes may make evil.
 local function callback(f) return a(f) end
 
--- ---- calls -------------------------------------------------------------------------------------------------------------------
+-- ---- calls --------------------------------------------------------------------------------------
 
 local one = function(x) return x end
 
@@ -342,7 +344,7 @@ calls = {
   function() return core.error(a { code = "name", message = "no" }), core.nearest("wrod", a { "word" }) end,
 }
 
--- ---- trying ----------------------------------------------------------------------------------------------------------------
+-- ---- trying -------------------------------------------------------------------------------------
 
 -- Made once: it runs after every input as before.
 local calm_ws, calm_net = neap.workspace { seed = 1, store = false }, nets.small "calm"
@@ -356,7 +358,8 @@ local function is_text(err)
   return ok and type(text) == "string"
 end
 
---- One call, as the bytes say: straight, or in a coroutine that is resumed some times, closed or forgotten.
+--- One call, as the bytes say: straight, or in a coroutine that is resumed some times, closed or
+-- forgotten.
 local function run_one()
   local how, call = byte(), pick(calls)
   if how % 16 == 15 then core.fail_nth(1 + byte() + (how // 16) * 40) end

@@ -1,5 +1,6 @@
---- Every op, planned with sizes and attributes that no machine has room for: each net is refused with a located error, or its plan holds what it
--- says; what comes out small is run. (Under `make asan` a number that leaves its range ends the test.)
+--- Every op, planned with sizes and attributes that no machine has room for: each net is refused
+-- with a located error, or its plan holds what it says; what comes out small is run. (Under `make
+-- asan` a number that leaves its range ends the test.)
 local neap = require "neap"
 local op = require "neap.op"
 local support = require "support"
@@ -35,7 +36,8 @@ local function with(t, key, value)
   return copy
 end
 
---- Calls f(call) with one number after the other made extreme: each size of each input, then all of it; each attribute, and each item of it.
+--- Calls f(call) with one number after the other made extreme: each size of each input, then all of
+-- it; each attribute, and each item of it.
 local function each_extreme(record, call, f)
   for i, input in ipairs(call.ins) do
     for d = 1, input and #input.shape or 0 do
@@ -43,7 +45,8 @@ local function each_extreme(record, call, f)
         f(with(call, "ins", with(call.ins, i, with(input, "shape", with(input.shape, d, n)))))
       end
     end
-    for _, n in ipairs(input and #input.shape > 0 and { 1 << 23, 1 << 32, 1 << 62 } or {}) do -- all inputs of the same sizes, and larger together
+    -- all inputs of the same sizes, and larger together
+    for _, n in ipairs(input and #input.shape > 0 and { 1 << 23, 1 << 32, 1 << 62 } or {}) do
       local ins = {}
       for k, other in ipairs(call.ins) do
         ins[k] = other and with(other, "shape", #other.shape > 0 and with(other.shape, 1, n) or other.shape)
@@ -68,14 +71,16 @@ local function each_extreme(record, call, f)
   end
 end
 
---- What the words of a plan's row, "(2,3)", say as elements, in floating point: nothing wraps around there.
+--- What the words of a plan's row, "(2,3)", say as elements, in floating point: nothing wraps
+-- around there.
 local function elements(shape)
   local n = 1.0
   for d in shape:gmatch "%d+" do n = n * tonumber(d) end
   return n
 end
 
---- The figures of a plan against each other: bytes are enough for the elements, and what lies in the arena lies inside.
+--- The figures of a plan against each other: bytes are enough for the elements, and what lies in
+-- the arena lies inside.
 local function check_plan(plan, what)
   assert(plan:verify(), what)
   for _, row in ipairs(plan:_values()) do
@@ -86,7 +91,8 @@ local function check_plan(plan, what)
   end
 end
 
---- Runs what is small enough, on ones, in kernels that then have the attributes' numbers; what the data makes impossible is a fault of theirs.
+--- Runs what is small enough, on ones, in kernels that then have the attributes' numbers; what the
+-- data makes impossible is a fault of theirs.
 local function run_small(net, plan, call, memory)
   local bytes = plan.arena_bytes
   for _, row in ipairs(plan:_values()) do bytes = bytes + row.bytes end
@@ -104,7 +110,8 @@ end
 
 local is_float = { f32 = true, f64 = true }
 
---- The net of one call, checked op by op as it is made, then planned, with the backward pass when that is asked for: "refused" or "planned".
+--- The net of one call, checked op by op as it is made, then planned, with the backward pass when
+-- that is asked for: "refused" or "planned".
 local function attempt(record, call, memory, train)
   local net, blobs, wrt = neap.net(record.name), {}, {}
   local ok, plan = pcall(function()

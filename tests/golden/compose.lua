@@ -1,6 +1,8 @@
---- Golden names that stand for several Neap ops: entries of the table that map.lua returns, in the same form.
+--- Golden names that stand for several Neap ops: entries of the table that map.lua returns, in the
+-- same form.
 --
--- What is written here shows that an op can be had by composition, and that its gradient then needs no kernel of its own.
+-- What is written here shows that an op can be had by composition, and that its gradient then needs
+-- no kernel of its own.
 local neap = require "neap"
 
 local entry = {}
@@ -19,7 +21,8 @@ local function concat(parts, d) return #parts > 1 and neap.concat(parts, { axis 
 local function part(x, d, from, to, step) return x:slice { axes = { d }, starts = { from }, ends = { to }, steps = { step or 1 } } end
 local function choose(c, a, b) return neap.where(c, type(a) == "number" and c.net:const(a) or a, type(b) == "number" and c.net:const(b) or b) end
 
---- Elementwise ---------------------------------------------------------------------------------------------------------------
+--- Elementwise
+-- ---------------------------------------------------------------------------------------------------------------
 
 local function truncated(x) return x:sign() * x:abs():floor() end
 local function exp(x) return x:exp() end
@@ -93,7 +96,8 @@ entry.searchsorted = function(_, b, a)
   return { (a.right and v:ge(b.s) or v:gt(b.s)):cast({ to = "f32" }):sum({ axes = { -1 } }):cast { to = "i64" } }
 end
 
---- Reductions ----------------------------------------------------------------------------------------------------------------
+--- Reductions
+-- ----------------------------------------------------------------------------------------------------------------
 
 local function norm(x, p, options)
   if p == math.huge then return x:abs():max(options) end
@@ -149,7 +153,8 @@ entry.cumsum, entry.cumprod = running(reduced "sum"), running(reduced "prod")
 entry.cummax, entry.cummin = running(reduced "max", place "arg_max"), running(reduced "min", place "arg_min")
 entry.logcumsumexp = running(function(x, d) return log_sum_exp(x, { d }, true) end)
 
---- Movement ------------------------------------------------------------------------------------------------------------------
+--- Movement
+-- ------------------------------------------------------------------------------------------------------------------
 
 entry.roll = function(_, b, a)
   local x = b.x
@@ -195,7 +200,8 @@ entry.index_select = function(_, b, a)
   return { neap.embedding(b.idx, x:permute(order):reshape(x.shape[d], -1)):reshape(shape):permute(back) }
 end
 
---- Dimension d of x with `before` and `after` positions more; negative ones take away. fill(n, side) gives the new ones.
+--- Dimension d of x with `before` and `after` positions more; negative ones take away. fill(n,
+-- side) gives the new ones.
 local function widen(x, d, before, after, fill)
   local n = x:size(d)
   if before < 0 or after < 0 then x = part(x, d, 1 - math.min(before, 0), n + math.min(after, 0)) end
@@ -213,7 +219,8 @@ local function zeros_around(net, x, d, before, after, value)
   end)
 end
 entry.pad = function(net, b, a)
-  local x, rank, value = b.x, #b.x.shape, tonumber(a.value) or 0 -- the other modes have no use for a value
+  -- the other modes have no use for a value
+  local x, rank, value = b.x, #b.x.shape, tonumber(a.value) or 0
   if a.mode == "constant" and math.min(table.unpack(a.pad)) >= 0 then
     local pads = {}
     for d = 1, 2 * rank do pads[d] = 0 end
@@ -234,7 +241,8 @@ entry.pad = function(net, b, a)
         if a.mode == "circular" then return side == "before" and part(whole, d, n - k + 1, n) or part(whole, d, 1, k) end
         local shape = copy(whole.shape)
         shape[d] = k
-        return (side == "before" and part(whole, d, 1, 1) or part(whole, d, n, n)):expand(shape) -- replicate
+        -- replicate
+        return (side == "before" and part(whole, d, 1, 1) or part(whole, d, n, n)):expand(shape)
       end)
     end
   end
@@ -257,7 +265,8 @@ entry.unfold = function(net, b, a)
   return { concat(places, 3):reshape(x.shape[1], x.shape[2] * #places, -1) }
 end
 
---- Products ------------------------------------------------------------------------------------------------------------------
+--- Products
+-- ------------------------------------------------------------------------------------------------------------------
 
 entry.outer = function(_, b) return { b.input:unsqueeze(2) * b.vec2:unsqueeze(1) } end
 entry.kron = function(_, b)
@@ -279,7 +288,8 @@ local function cosine(x, y, d, eps)
 end
 entry.cosine_similarity = function(_, b, a) return { cosine(b.a, b.b, axis(a.dim), a.eps) } end
 
---- Letters of one operand; "..." becomes capital letters, the last dimensions the same in all operands.
+--- Letters of one operand; "..." becomes capital letters, the last dimensions the same in all
+-- operands.
 local function letters_of(term, rank)
   local dots = term:find("...", 1, true)
   local n = rank - #term + 3
@@ -289,7 +299,8 @@ local function letters_of(term, rank)
   for letter in (dots and term:sub(dots + 3) or ""):gmatch "%a" do list[#list + 1] = letter end
   return list
 end
---- Every operand gets one dimension a letter, in one order; then they are multiplied, and what is not asked for is summed.
+--- Every operand gets one dimension a letter, in one order; then they are multiplied, and what is
+-- not asked for is summed.
 entry.einsum = function(_, b, a)
   local left, right = a.equation:match "^(.-)%->(.*)$"
   local order, seen, operands, k = {}, {}, {}, 0
@@ -357,7 +368,8 @@ local function conv_transpose(net, b, a)
 end
 entry.conv_transpose1d, entry.conv_transpose2d, entry.conv_transpose3d = conv_transpose, conv_transpose, conv_transpose
 
---- Interpolation: along each dimension a product with a small matrix, whose rows say which positions make the new one.
+--- Interpolation: along each dimension a product with a small matrix, whose rows say which
+-- positions make the new one.
 local function cubic(t)
   t = math.abs(t)
   local A = -0.75
@@ -406,7 +418,8 @@ local function interpolate(net, b, a)
 end
 entry.interpolate1d, entry.interpolate2d, entry.interpolate3d = interpolate, interpolate, interpolate
 
---- Norms ---------------------------------------------------------------------------------------------------------------------
+--- Norms
+-- ---------------------------------------------------------------------------------------------------------------------
 
 local function grouped_norm(b, groups, eps)
   local shape, channels = b.x.shape, {}
@@ -428,7 +441,8 @@ entry.lp_pool2d = function(_, b, a)
   return { (mean * a.kernel ^ 2) ^ (1 / a.p) }
 end
 
---- Losses --------------------------------------------------------------------------------------------------------------------
+--- Losses
+-- --------------------------------------------------------------------------------------------------------------------
 
 local function reduce(x, a)
   if a.reduction == "none" then return x end
@@ -475,7 +489,8 @@ local losses = {
     return choose(b.y:eq(1), -c + 1, (c - a.margin):relu())
   end,
   triplet_margin_loss = function(b, a)
-    local function distance(y) return norm(b.a - y + 1e-6, a.p, { axes = { -1 } }) end -- PyTorch's eps
+    -- PyTorch's eps
+    local function distance(y) return norm(b.a - y + 1e-6, a.p, { axes = { -1 } }) end
     return (distance(b.p) - distance(b.n) + a.margin):relu()
   end,
   gaussian_nll_loss = function(b) return (b.v:log() + (b.x - b.y):square() / b.v) * 0.5 end,
@@ -496,7 +511,8 @@ entry.nll_loss = function(_, b, a)
   return { a.reduction == "mean" and loss:sum() / hot:sum() or reduce(loss, a) }
 end
 
---- Recurrent nets, step by step ------------------------------------------------------------------------------------------------
+--- Recurrent nets, step by step
+-- ------------------------------------------------------------------------------------------------
 
 local cells = {}
 local function plain_cell(activation)
@@ -520,7 +536,8 @@ end
 local function run_layer(net, cell, b, x, suffix, reverse, h, c)
   local function weight(name) return b["p." .. name .. suffix] end
   local function fc(input, name) return (net:op("FC", { input, weight("weight_" .. name), weight("bias_" .. name) })) end
-  if cell == cells.lstm and not weight "weight_hr" then -- the op itself; without projections that is all there is
+  -- the op itself; without projections that is all there is
+  if cell == cells.lstm and not weight "weight_hr" then
     local bias = weight "bias_ih" and weight "bias_ih" + weight "bias_hh" or nil
     return net:op("LSTM", { x, weight "weight_ih", weight "weight_hh", bias, h, c, b.lens }, nil, { reverse = reverse })
   end
@@ -557,7 +574,8 @@ local function recurrent(name)
       x = concat(sides, 3)
     end
     local outs = { a.batch_first and x:transpose(1, 2) or x, concat(states.h, 1), name == "lstm" and concat(states.c, 1) or nil }
-    while not case.tensors["out." .. (#outs - 1)] do outs[#outs] = nil end -- some goldens keep y only
+    -- some goldens keep y only
+    while not case.tensors["out." .. (#outs - 1)] do outs[#outs] = nil end
     return outs
   end
 end

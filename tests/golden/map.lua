@@ -1,9 +1,10 @@
 --- Which Neap ops each golden name stands for.
 --
--- An entry is a function (net, blobs, attrs) -> list of output blobs. `blobs` are the inputs by name; a golden's axes count
--- from 0, Neap's from 1. An entry may return nil, reason: that case needs something Neap lacks. A third result, `read`, turns
--- an expected output into what the op gives, where a golden stores it in a form of its own. What takes several ops and no
--- thought about any one of them stands in compose.lua.
+-- An entry is a function (net, blobs, attrs) -> list of output blobs. `blobs` are the inputs by
+-- name; a golden's axes count from 0, Neap's from 1. An entry may return nil, reason: that case
+-- needs something Neap lacks. A third result, `read`, turns an expected output into what the op
+-- gives, where a golden stores it in a form of its own. What takes several ops and no thought about
+-- any one of them stands in compose.lua.
 local neap = require "neap"
 
 local map = {}
@@ -169,7 +170,8 @@ local function pad_with(net, x, before, after, value)
   return x
 end
 
---- Where each window's largest element stands, as a flat spatial index: the first place that equals y, MaxPool's answer.
+--- Where each window's largest element stands, as a flat spatial index: the first place that equals
+-- y, MaxPool's answer.
 local function max_indices(net, x, y, w)
   local rank, numbers, n = #w.kernel, { 1, 1 }, 1
   local after, last = {}, {}
@@ -196,7 +198,8 @@ local function max_indices(net, x, y, w)
   return found
 end
 
---- Adaptive pooling goes dimension by dimension: a window is a product of ranges, all of one size in the other dimensions.
+--- Adaptive pooling goes dimension by dimension: a window is a product of ranges, all of one size
+-- in the other dimensions.
 local function adaptive(reduce)
   return function(net, b, a)
     local x = b.x
@@ -246,7 +249,8 @@ map.batch_norm = function(net, b, a)
   if not b.running_mean then return { y } end
   local n = 1
   for d, size in ipairs(b.x.shape) do n = d == 2 and n or n * size end
-  -- The second and third output are the running statistics after the step, of which the variance is the unbiased one.
+  -- The second and third output are the running statistics after the step, of which the variance is
+  -- the unbiased one.
   return { y, b.running_mean * (1 - m) + mean * m, b.running_var * (1 - m) + var * (m * n / (n - 1)) }
 end
 map.layer_norm = function(net, b, a) return op(net, "LayerNorm", { b.x, b.weight, b.bias }, { axis = -#a.normalized_shape, eps = a.eps }) end
@@ -281,7 +285,8 @@ map.multihead_attention = function(net, b, a)
   local mask = b.kpm and (~b.kpm):reshape(b.kpm.shape[1], 1, 1, b.kpm.shape[2])
   local y = op(net, "Attention", { q, k, projected[3], mask }, { heads = heads })[1]
   local outs = { fc(net, y, b["p.out_proj.weight"], b["p.out_proj.bias"]) }
-  if a.outputs and #a.outputs > 1 then -- the weights, averaged over heads, which Attention does not keep
+  -- the weights, averaged over heads, which Attention does not keep
+  if a.outputs and #a.outputs > 1 then
     local function split(x) return x:reshape(x.shape[1], x.shape[2], heads, n // heads):permute { 1, 3, 2, 4 } end
     local scores = op(net, "MatMul", { split(q), split(k) }, { trans_b = true })[1] * (n // heads) ^ -0.5
     if mask then scores = neap.where(mask, scores, net:const(-math.huge)) end
@@ -396,7 +401,8 @@ local function same(u, v)
   return true
 end
 
---- Attributes that say again what the inputs say, and what that is. They steer nothing; the two must agree.
+--- Attributes that say again what the inputs say, and what that is. They steer nothing; the two
+-- must agree.
 local said = {}
 local function kernel_of(b) return table.move(b.weight.shape, 3, #b.weight.shape, 1, {}) end
 for _, d in ipairs { "1d", "2d", "3d" } do

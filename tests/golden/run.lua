@@ -1,12 +1,15 @@
---- Runs an archive of golden cases: neap run tests/golden/run.lua ARCHIVE.tar.gz MANIFEST.jsonl [FILTER]
+--- Runs an archive of golden cases: neap run tests/golden/run.lua ARCHIVE.tar.gz MANIFEST.jsonl
+-- [FILTER]
 --
--- Each case is a net: its inputs are parameters, its outputs are compared, and the gradient of sum(out * gout) with respect
--- to every input that has a golden gradient is compared too. Which Neap ops a golden name stands for is written in map.lua.
--- Prints each failure, each case that Neap has no op for, and last the counts. FILTER is a Lua pattern for names of cases.
--- NEAP_ENGINE forces an engine.
+-- Each case is a net: its inputs are parameters, its outputs are compared, and the gradient of
+-- sum(out * gout) with respect to every input that has a golden gradient is compared too. Which
+-- Neap ops a golden name stands for is written in map.lua. Prints each failure, each case that Neap
+-- has no op for, and last the counts. FILTER is a Lua pattern for names of cases. NEAP_ENGINE
+-- forces an engine.
 --
--- INVARIANT: a case passes only when every out.k and every grad.NAME of its file was compared, shape and dtype included, and
--- when its entry in map.lua read every attribute and every input: what no one reads was not what the golden computed.
+-- INVARIANT: a case passes only when every out.k and every grad.NAME of its file was compared,
+-- shape and dtype included, and when its entry in map.lua read every attribute and every input:
+-- what no one reads was not what the golden computed.
 local neap = require "neap"
 local json = require "cjson"
 local map = dofile((arg[0]:match "^(.*/)" or "") .. "map.lua")
@@ -17,7 +20,8 @@ if not archive or not manifest then
   os.exit(2)
 end
 
---- Files ---------------------------------------------------------------------------------------------------------------------
+--- Files
+-- ---------------------------------------------------------------------------------------------------------------------
 
 local function quote(path) return "'" .. path:gsub("'", "'\\''") .. "'" end
 
@@ -32,13 +36,16 @@ local function unpack_archive(path)
   return folder, files
 end
 
---- Comparing -----------------------------------------------------------------------------------------------------------------
+--- Comparing
+-- -----------------------------------------------------------------------------------------------------------------
 
---- Largest difference allowed, over the largest absolute value expected. Goldens were rounded once, from f64: an engine may
--- sum in its own order, which costs some tens of roundings (2^-24 = 6e-8 each) in the longest sums of the archive.
+--- Largest difference allowed, over the largest absolute value expected. Goldens were rounded once,
+-- from f64: an engine may sum in its own order, which costs some tens of roundings (2^-24 = 6e-8
+-- each) in the longest sums of the archive.
 local tolerance = { f32 = 2e-5, f64 = 1e-9 }
 
---- Below the smallest normal f32 a processor may give 0: goldens that are no larger carry no relative precision.
+--- Below the smallest normal f32 a processor may give 0: goldens that are no larger carry no
+-- relative precision.
 local least_normal = 2.0 ^ -126
 
 local function shape_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
@@ -68,9 +75,11 @@ local function compare(what, got, want, read)
   return compare_elements(what, elements(got), elements(want), tolerance[want.dtype] or 0)
 end
 
---- One case ------------------------------------------------------------------------------------------------------------------
+--- One case
+-- ------------------------------------------------------------------------------------------------------------------
 
---- A table that gives what `values` holds and notes in `read` what was asked for. It can't be walked, which would read all.
+--- A table that gives what `values` holds and notes in `read` what was asked for. It can't be
+-- walked, which would read all.
 local function noting(values, read)
   return setmetatable({}, {
     __index = function(_, name)
@@ -82,7 +91,8 @@ local function noting(values, read)
   })
 end
 
---- Attributes that are words for people: what the outputs are, the order of gates that every net of this kind has.
+--- Attributes that are words for people: what the outputs are, the order of gates that every net of
+-- this kind has.
 local is_prose = { note = true, outputs = true, out = true, gate_order = true }
 
 --- Adds to `failures` a sentence about each name in `values` that was not read.
@@ -95,7 +105,8 @@ local function refuse_unread(failures, what, values, read)
   for _, name in ipairs(unread) do failures[#failures + 1] = ("%s %s of the case is read by no one"):format(what, name) end
 end
 
---- Declares the case's inputs in a net: blobs by name, tensors to feed, names that have a golden gradient.
+--- Declares the case's inputs in a net: blobs by name, tensors to feed, names that have a golden
+-- gradient.
 local function declare_inputs(net, tensors)
   local blobs, feeds, wrt = {}, {}, {}
   for name, tensor in pairs(tensors) do
@@ -111,7 +122,8 @@ local function declare_inputs(net, tensors)
   return blobs, feeds, wrt
 end
 
---- Adds sum(out * gout) over all outputs that have a cotangent, and its gradients: {input name = gradient blob}.
+--- Adds sum(out * gout) over all outputs that have a cotangent, and its gradients: {input name =
+-- gradient blob}.
 local function add_gradients(net, tensors, outs, feeds, wrt)
   local total
   for k, out in ipairs(outs) do
@@ -127,7 +139,8 @@ local function add_gradients(net, tensors, outs, feeds, wrt)
   return grads
 end
 
---- "pass", or "fail" or "skip" and why. `flat`: Neap says that no gradient reaches the inputs; the goldens' must be 0.
+--- "pass", or "fail" or "skip" and why. `flat`: Neap says that no gradient reaches the inputs; the
+-- goldens' must be 0.
 local function run_case(case, path, flat)
   local tensors = assert(neap.load(path))
   local net = neap.net(case.op)
@@ -157,7 +170,8 @@ local function run_case(case, path, flat)
   return "pass"
 end
 
---- All cases -----------------------------------------------------------------------------------------------------------------
+--- All cases
+-- -----------------------------------------------------------------------------------------------------------------
 
 local folder, files = unpack_archive(archive)
 local count = { pass = 0, fail = 0, skip = 0 }
@@ -173,7 +187,8 @@ for line in io.lines(manifest) do
     else
       local ok
       ok, verdict, why = xpcall(run_case, tostring, case, files[case.name])
-      if not ok and verdict:find("only through ops without a gradient", 1, true) then -- Floor and its like
+      -- Floor and its like
+      if not ok and verdict:find("only through ops without a gradient", 1, true) then
         ok, verdict, why = xpcall(run_case, tostring, case, files[case.name], true)
       end
       if not ok then verdict, why = "fail", verdict end

@@ -1,5 +1,5 @@
--- Coroutines, hooks, errors and yields across everything of Neap's that calls a user's function: an error comes out as it went in,
--- what was under way is as before, and the engine works afterwards.
+-- Coroutines, hooks, errors and yields across everything of Neap's that calls a user's function: an
+-- error comes out as it went in, what was under way is as before, and the engine works afterwards.
 local neap = require "neap"
 local core = require "neap.core"
 local nets = dofile "tests/hostile/nets.lua"
@@ -10,7 +10,8 @@ local function fails(f, ...)
   return err
 end
 
--- A net that is built in a coroutine which dies, at each of its steps; built on by others; and by several at a time.
+-- A net that is built in a coroutine which dies, at each of its steps; built on by others; and by
+-- several at a time.
 do
   local function build(net, stop)
     local at = 0
@@ -54,7 +55,8 @@ do
   for i = 2, 4 do assert(built[i]:text():gsub("n" .. i, "n1"):gsub(":%d+", "") == built[1]:text():gsub(":%d+", "")) end
 end
 
--- Runs in coroutines, taking turns; one that is closed between two runs; one that dies of an error with everything open.
+-- Runs in coroutines, taking turns; one that is closed between two runs; one that dies of an error
+-- with everything open.
 do
   local net = nets.small "turns"
   local function work(n)
@@ -80,7 +82,8 @@ do
   for _ = 1, 3 do collectgarbage() end
 end
 
--- Yields and errors across C: apply_, map_, fit_batch. The error object itself comes out; a yield is a clear error.
+-- Yields and errors across C: apply_, map_, fit_batch. The error object itself comes out; a yield
+-- is a clear error.
 do
   local x, mark = neap.ones(5), { "mark" }
   assert(fails(x.apply_, x, function() error(mark) end) == mark)
@@ -189,7 +192,8 @@ do
   assert(ws:fetch "loss":item() == want)
 end
 
--- Callbacks of a trainer, and losses of one's own, that raise, yield, run the same trainer, or close it.
+-- Callbacks of a trainer, and losses of one's own, that raise, yield, run the same trainer, or
+-- close it.
 do
   local nn = neap.nn
   local function trainer(loss)

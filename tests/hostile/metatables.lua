@@ -1,5 +1,6 @@
--- Metatables, user values and upvalues that `debug` has changed, finalisers called by hand, and what was collected before its user:
--- C knows a handle by its head, and each call ends in a result or an error.
+-- Metatables, user values and upvalues that `debug` has changed, finalisers called by hand, and
+-- what was collected before its user: C knows a handle by its head, and each call ends in a result
+-- or an error.
 local neap = require "neap"
 local core = require "neap.core"
 local nets = dofile "tests/hostile/nets.lua"

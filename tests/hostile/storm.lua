@@ -1,5 +1,6 @@
--- Finalisers that do their worst in the midst of C's work: the collector is set so that every allocation of Lua's is a whole cycle,
--- and each cycle may close, change, run or collect what the call at hand works on. NEAP_FUZZ_SEED, NEAP_FUZZ_ROUNDS.
+-- Finalisers that do their worst in the midst of C's work: the collector is set so that every
+-- allocation of Lua's is a whole cycle, and each cycle may close, change, run or collect what the
+-- call at hand works on. NEAP_FUZZ_SEED, NEAP_FUZZ_ROUNDS.
 local neap = require "neap"
 local core = require "neap.core"
 local nets = dofile "tests/hostile/nets.lua"

@@ -1,5 +1,6 @@
--- Tables whose metamethods add keys, lie about their length or close what is at work: C reads arguments raw, from a copy where it
--- counts them first, so that no metamethod is asked and nothing grows under its feet.
+-- Tables whose metamethods add keys, lie about their length or close what is at work: C reads
+-- arguments raw, from a copy where it counts them first, so that no metamethod is asked and nothing
+-- grows under its feet.
 local neap = require "neap"
 local core = require "neap.core"
 local nets = dofile "tests/hostile/nets.lua"

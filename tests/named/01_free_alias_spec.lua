@@ -1,4 +1,5 @@
--- Free and Alias: what ends a blob's life, what shares its bytes, and what the live ranges know of both.
+-- Free and Alias: what ends a blob's life, what shares its bytes, and what the live ranges know of
+-- both.
 local neap = require "neap"
 local M = neap.memonger
 local support = require "support"
@@ -149,7 +150,8 @@ describe("Free", function()
   end)
 
   it("ends the life: the bytes go to the next blob", function()
-    -- Two wide blobs, never alive together once the first is freed; without a reader of its own the Free is its last use.
+    -- Two wide blobs, never alive together once the first is freed; without a reader of its own the
+    -- Free is its last use.
     local curve = freed_net():plan({ policy = "offset", engine = "ref", store = false }):curve()
     assert.is_true(curve[#curve].live_bytes <= 64)
     local net = neap.net "bytes"

@@ -1,4 +1,5 @@
--- Point 2: workspaces: parents, forwarded names, shadowing, typed blobs, sizes, nets by name, step trees.
+-- Point 2: workspaces: parents, forwarded names, shadowing, typed blobs, sizes, nets by name, step
+-- trees.
 local neap = require "neap"
 local support = require "support"
 local raises = support.raises
@@ -672,7 +673,8 @@ describe("the current workspace", function()
     other:feed("x", neap.tensor { 2 })
     assert.are.equal(first, neap.switch_workspace "default")
     assert.are.equal(1, neap.current_workspace():fetch("x"):item())
-    assert.are.equal(2, neap.switch_workspace("other", true):fetch("x"):item()) -- it is there: it is not made again
+    -- it is there: it is not made again
+    assert.are.equal(2, neap.switch_workspace("other", true):fetch("x"):item())
     local names = {} -- those of other files apart
     for _, one in ipairs(neap.workspace_names()) do
       if not there[one] then names[#names + 1] = one end

@@ -500,7 +500,8 @@ describe("parameter sharing between scopes", function()
         end
       end)
     end)
-    net:scope("global_scope/b", function() assert.are.equal("global_scope/b/w", param(net)) end) -- it is over
+    -- it is over
+    net:scope("global_scope/b", function() assert.are.equal("global_scope/b/w", param(net)) end)
   end)
 
   it("makes parameters of their own where nothing is shared", function()

@@ -236,7 +236,8 @@ describe("Do", function()
     raises("last input and its last output must be the same scope", do_text, xyz, "c, t = Do(a, b, s) { net = body }")
     raises("output blobs can't be \"a\", which is a tensor", do_text, xyz, "c, a = Do(a, b, s) { net = body }")
     raises("neither bound nor a local of scope", do_text, xyz, "c, s = Do(a, s) { net = body, inner_blobs = {x, z}, outer_blobs_idx = {0,1} }")
-    -- A reused frame has what bodies wrote and copies of what was bound, not the bound names of a Do that made no copies.
+    -- A reused frame has what bodies wrote and copies of what was bound, not the bound names of a
+    -- Do that made no copies.
     for _, case in ipairs { { "", "x" }, { ", copy_external_blobs = true", "other" } } do
       local more = ("subnet more closed\ninput %s\nn = Neg(%s)\nend\n"):format(case[2], case[2])
       raises(("reads %q, which is neither bound nor a local of scope"):format(case[2]), do_text, xyz,
@@ -499,7 +500,8 @@ describe("A scope in branches and loops", function()
     assert.are.equal(1, select("#", times(net, function(b) push(b, 1) end)))
   end)
 
-  -- Random programs, built as nets and run on a stack of tables: what a net reads must be what the stack holds.
+  -- Random programs, built as nets and run on a stack of tables: what a net reads must be what the
+  -- stack holds.
   it("holds what a stack of tables holds, in random programs of branches and loops", function()
     local draw, names = math.random, { "g", "h" }
     local function program(depth, n)
@@ -507,7 +509,8 @@ describe("A scope in branches and loops", function()
       for i = 1, n do
         local kind = ({ "push", "push", "write", "read", "add", "has", "create", "if", "while" })[draw(depth > 0 and 9 or 6)]
         local p = { kind = kind, name = names[draw(2)], value = draw(9), both = draw(3) == 1 }
-        if kind == "create" and depth < 3 then p.kind = "has" end -- within a branch it would be another scope
+        -- within a branch it would be another scope
+        if kind == "create" and depth < 3 then p.kind = "has" end
         if kind == "if" or kind == "while" then p[1] = program(depth - 1, draw(3)) end
         if kind == "if" and draw(3) > 1 then p[2] = program(depth - 1, draw(3)) end
         list[i] = p

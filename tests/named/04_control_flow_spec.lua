@@ -17,7 +17,8 @@ local function same_everywhere(build, o)
 end
 
 describe("If", function()
-  --- x = 1; if a { x = x * 2; if b { x = 1000 } else { x = x + 99 } } else { x = 108 }, with an inner branch that is empty.
+  --- x = 1; if a { x = x * 2; if b { x = 1000 } else { x = x + 99 } } else { x = 108 }, with an
+  -- inner branch that is empty.
   local function nested()
     local net = neap.net "nested"
     net:input("a", {})

@@ -10,7 +10,8 @@ end
 
 local N, D = 2, 3
 
---- One step on a net: h' = tanh(h w + x) * h + x; `pre` and `sum` are named, so that they can be recomputed.
+--- One step on a net: h' = tanh(h w + x) * h + x; `pre` and `sum` are named, so that they can be
+-- recomputed.
 local function step_of(w, last_only)
   return function(b, h, x)
     b:MatMul({ h, w }, "pre")

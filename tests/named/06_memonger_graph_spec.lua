@@ -119,7 +119,8 @@ outputs y]]
   it("of least memory is never worse than as defined, and the reordered net computes the same", function()
     local net = neap.net "wide"
     net:input("x", { 64 })
-    for i, type in ipairs { "Relu", "Tanh", "Sigmoid", "Exp" } do net:op(type, "x", "wide" .. i) end -- none is another's duplicate
+    -- none is another's duplicate
+    for i, type in ipairs { "Relu", "Tanh", "Sigmoid", "Exp" } do net:op(type, "x", "wide" .. i) end
     for i = 1, 4 do net:Sum("wide" .. i, "small" .. i, { axes = { 1 } }) end
     net:Add({ "small1", "small2" }, "a")
     net:Add({ "small3", "small4" }, "b")
@@ -176,7 +177,8 @@ describe("an assignment", function()
     assert.is_true(M.verify_assignments(slots))
   end)
   it("searched exactly, costs what the best of all partitions does", function()
-    local function best(list, k, slots) -- bytes of the cheapest way to put list[k], list[k + 1], .. into these slots or new ones
+    -- bytes of the cheapest way to put list[k], list[k + 1], .. into these slots or new ones
+    local function best(list, k, slots)
       if k > #list then
         local total = 0
         for _, slot in ipairs(slots) do

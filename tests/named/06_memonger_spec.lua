@@ -130,7 +130,8 @@ describe("the linear planner", function()
     end
     net:outputs { "y13" }
     local planned, slots = M.optimize_inference_net(net)
-    -- Relu reads its input after Tanh has written what nobody reads: at most three are alive, and three names remain.
+    -- Relu reads its input after Tanh has written what nobody reads: at most three are alive, and
+    -- three names remain.
     assert.is_true(slots.n_shared <= 3)
     assert_same_run(net, planned, { "y13" })
     local pool = neap.net "window"
@@ -250,7 +251,8 @@ describe("shared gradients", function()
   end)
 end)
 
---- What must have run before op i of a net: {op = true}, from the blobs alone, each of which is written once.
+--- What must have run before op i of a net: {op = true}, from the blobs alone, each of which is
+-- written once.
 local function ancestors_of(net)
   local ops, writer, before = net:_ops(), {}, {}
   for i, op in ipairs(ops) do
@@ -272,8 +274,9 @@ local function ancestors_of(net)
   return before
 end
 
---- Of a net and its planned one: pairs of blobs that share a name, and pairs of which neither is done with, by the net's own
--- dependencies, when the other is written. An op that reads the one and writes the other is done with it.
+--- Of a net and its planned one: pairs of blobs that share a name, and pairs of which neither is
+-- done with, by the net's own dependencies, when the other is written. An op that reads the one and
+-- writes the other is done with it.
 local function sharing_pairs(net, planned)
   local before, ops, renamed = ancestors_of(net), net:_ops(), planned:_ops()
   assert.are.equal(#ops, #renamed)

@@ -6,7 +6,8 @@ local bits, assert_same_run, n_names = kit.bits, kit.assert_same_run, kit.n_name
 local has_name, chain = kit.has_name, kit.chain
 
 describe("subnets", function()
-  --- Chains that end in a sequence "seq" (5,2,3), a state "h0" (2,3) and a matrix "w" (3,3), none of which is declared.
+  --- Chains that end in a sequence "seq" (5,2,3), a state "h0" (2,3) and a matrix "w" (3,3), none
+  -- of which is declared.
   local function prelude(name)
     local net = neap.net(name)
     net:input("x", { 5, 2, 3 })
@@ -96,7 +97,8 @@ describe("subnets", function()
     end)
   end
 
-  --- A small network with a loss behind `middle`, which builds from sequence "seq", state "h0" and matrix "w".
+  --- A small network with a loss behind `middle`, which builds from sequence "seq", state "h0" and
+  -- matrix "w".
   local function trained(name, middle)
     local net = neap.net(name)
     net:input("x", { 5, 2, 3 })
@@ -247,7 +249,8 @@ describe("subnets", function()
     it("are written out in the backward pass of " .. kind .. ": the same graph, the same bits, and names that are shared", function()
       local net = trained("written", middle)
       local e = net:expand {}
-      -- But that a branch which hands on what it got is written out too, and what no branch of the backward reads is not taken.
+      -- But that a branch which hands on what it got is written out too, and what no branch of the
+      -- backward reads is not taken.
       if not kind:find "resident" then assert.are.equal((net:_graph({}, "canonical"):gsub("else_net=none", "else_net=net")), e:_graph({}, "canonical")) end
       assert.are.equal(e:text(), neap.net_from(e:text()):text())
       assert.are.equal(e:text(), e:clone():text())
@@ -316,7 +319,8 @@ describe("subnets", function()
       end
       local once = M.optimize_net(net)
       local twice = M.optimize_net(once)
-      -- A name that a subnet further in has too stays the first time, so nested subnets may find more to share when planned again.
+      -- A name that a subnet further in has too stays the first time, so nested subnets may find
+      -- more to share when planned again.
       if kind == "While" then assert.is_true(n_inner(twice) <= n_inner(once)) else assert.are.equal(once:text(), twice:text()) end
       assert_same_run(net, twice, { "out" })
       -- Where names are listed, nobody else's are touched.

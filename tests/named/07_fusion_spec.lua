@@ -1,5 +1,5 @@
--- Inference fusion: what depends on parameters alone is computed once per content of the parameters, and a net that does not
--- train is rewritten into fewer ops with the same results.
+-- Inference fusion: what depends on parameters alone is computed once per content of the
+-- parameters, and a net that does not train is rewritten into fewer ops with the same results.
 local neap = require "neap"
 local nn = neap.nn
 
@@ -196,9 +196,10 @@ describe("constants", function()
   end)
 end)
 
--- ---- fusion --------------------------------------------------------------------------------------------------------------------
+-- ---- fusion -------------------------------------------------------------------------------------
 
---- Asserts that fused and unfused results agree within `tolerance` of the largest, and that planned equals unplanned, bit for bit.
+--- Asserts that fused and unfused results agree within `tolerance` of the largest, and that planned
+-- equals unplanned, bit for bit.
 local function agree(net, output, feeds, o)
   o = o or {}
   local function run(memory)
@@ -296,7 +297,8 @@ describe("fusion", function()
   end)
 
   it("holds folded weights once, packed, where the arena has room for them on their way", function()
-    -- Activations of 4 MiB, weights of 144 KiB: on the way into the kernel's layout they fit into the arena, whatever runs there.
+    -- Activations of 4 MiB, weights of 144 KiB: on the way into the kernel's layout they fit into
+    -- the arena, whatever runs there.
     local net = neap.net "norm"
     local h = net:input("x", { 4, 64, 64, 64 })
     for _, name in ipairs { "a", "b", "c" } do h = conv_norm(net, h, 64, 64, 3, { name = name }):relu() end
@@ -363,7 +365,8 @@ describe("fusion", function()
     assert.is_nil(count.BatchNorm)
     local fused, plain = net:plan {}, net:plan { fuse = false }
     assert.is_true(fused.arena_bytes <= plain.arena_bytes)
-    assert.is_true(fused.baseline_bytes < plain.baseline_bytes) -- what is fused away would not be there without reuse either
+    -- what is fused away would not be there without reuse either
+    assert.is_true(fused.baseline_bytes < plain.baseline_bytes)
     agree(net, "relu_2", { x = neap.randn(2, 16, 8, 8) })
   end)
 
@@ -606,7 +609,8 @@ describe("fusion", function()
     end
   end)
 
-  --- A convolution with a bias and an activation, and a pool behind it, large enough for several chunks.
+  --- A convolution with a bias and an activation, and a pool behind it, large enough for several
+  -- chunks.
   local function conv_pool(pool, o, z)
     local net = neap.net "pool"
     local x = net:input("x", { 9, 8, 64, 64 })

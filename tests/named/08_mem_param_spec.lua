@@ -135,7 +135,8 @@ describe("mem_param", function()
       assert.are.equal(2, ws:fetch("offset")[{ 1, 1 }])
       assert.is_true(program.plan:verify())
     end)
-    -- What no rewrite can fold, read early and followed by much that would take its bytes: only the rule keeps it.
+    -- What no rewrite can fold, read early and followed by much that would take its bytes: only the
+    -- rule keeps it.
     local drawn = neap.net "drawn"
     drawn:Uniform({}, { "noise" }, { shape = { 16, 24 } })
     local at = drawn:Tanh("noise", "h1")
@@ -240,7 +241,8 @@ describe("mem_param", function()
     local held = neap.memory().held
     local log = net:dry_run(with { mem_param = { exclude_blob = { "relu1" } } })
     assert.are.equal(held, neap.memory().held)
-    -- x, fc1, relu1, fc2, relu2, fc3, loss: floats, data and diff; y: labels, data alone. The gradients of parameters are no blobs.
+    -- x, fc1, relu1, fc2, relu2, fc3, loss: floats, data and diff; y: labels, data alone. The
+    -- gradients of parameters are no blobs.
     local float = 4 * (16 * 8 + 4 * 16 * 24 + 16 * 4 + 1)
     assert.are.equal(float + 16 * 8, log.raw_data_bytes)
     assert.are.equal(float, log.raw_diff_bytes)

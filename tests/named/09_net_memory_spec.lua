@@ -63,7 +63,8 @@ describe("a declared maximum batch", function()
     end
   end)
 
-  --- Whether a batch of n has the choices of a program planned for it alone; then its three steps must leave the same bits.
+  --- Whether a batch of n has the choices of a program planned for it alone; then its three steps
+  -- must leave the same bits.
   local function runs_alike(n, big, range, memory)
     local small = training_net(n)
     local within <close> = neap.workspace { seed = 5, store = false }
@@ -136,14 +137,16 @@ describe("the four lists of a model's memory", function()
   it("hold params, outputs, inputs and caches by name, data and diff, with values worked out by hand", function()
     local model = by_hand()
     local memory = model:memory()
-    -- x = (1, 2): fc1 = (1 + 4 + 0.5, -1 + 2 - 1) = (5.5, 0); relu the same; fc2 = 3 * 5.5 + 0.25 = 16.75
+    -- x = (1, 2): fc1 = (1 + 4 + 0.5, -1 + 2 - 1) = (5.5, 0); relu the same; fc2 = 3 * 5.5 + 0.25 =
+    -- 16.75
     local y = memory:forward(neap.tensor { { 1, 2 } })
     assert.are.equal(16.75, y:item())
     assert.are.same({ { 5.5, 0 } }, model.outputs[1].data:totable())
     assert.are.same({ { 5.5, 0 } }, model.inputs[3].data:totable())
     assert.are.same({ "fc1", "relu1", "fc2" }, { model.outputs[1].name, model.outputs[2].name, model.outputs[3].name })
     for _, cache in ipairs(model.caches) do assert.are.equal(1, #cache) end
-    -- dy = 2: fc2.weight 2 * (5.5, 0), bias 2; relu lets the first through; fc1.weight (6, 0)^T (1, 2), bias (6, 0); dx = 6 * (1, 2)
+    -- dy = 2: fc2.weight 2 * (5.5, 0), bias 2; relu lets the first through; fc1.weight (6, 0)^T (1,
+    -- 2), bias (6, 0); dx = 6 * (1, 2)
     local dx = memory:backward(neap.tensor { { 2 } })
     assert.are.same({ { 6, 12 } }, dx:totable())
     assert.are.same({ { 11, 0 } }, model.params["fc2.weight"].diff:totable())
@@ -198,7 +201,8 @@ describe("the four lists of a model's memory", function()
         local value = handles[twin] and handles[twin][{ 1, 1 }]
         handles[k] = nil
         collectgarbage()
-        if handles[twin] then assert.are.equal(value, handles[twin][{ 1, 1 }]) end -- the other one still lives
+        -- the other one still lives
+        if handles[twin] then assert.are.equal(value, handles[twin][{ 1, 1 }]) end
       end
       assert.are.equal(empty, held())
     end
@@ -243,9 +247,11 @@ describe("the four lists of a model's memory", function()
         assert.has_error(function() memory:drop(list, i) end)
         if value then assert.are.equal(value, model[other][twin].data[{ 1, 1 }]) end
       end
-      if round % 2 == 1 then memory:backward(neap.ones(8, 64)) end -- the caches hold all that it reads
+      -- the caches hold all that it reads
+      if round % 2 == 1 then memory:backward(neap.ones(8, 64)) end
       memory:free()
-      assert.is_true(held() <= empty + 8 * 64 * 4) -- the gradient of the output, which is the caller's, stays
+      -- the gradient of the output, which is the caller's, stays
+      assert.is_true(held() <= empty + 8 * 64 * 4)
     end
   end)
 
@@ -269,7 +275,8 @@ describe("the four lists of a model's memory", function()
         local y = memory:forward(x)
         local dx = memory:backward(dy)
         assert.is_true(whole(x):close(y, { rtol = 1e-4, atol = 1e-5 }))
-        local running = whole:param("norm1.running_var").data:clone() -- an eager backward counts its forward too
+        -- an eager backward counts its forward too
+        local running = whole:param("norm1.running_var").data:clone()
         assert.is_true(running:close(model:param("norm1.running_var").data, { rtol = 1e-4, atol = 1e-5 }))
         assert.is_true(whole:backward(x, dy):close(dx, { rtol = 1e-4, atol = 1e-4 }))
         for name, p in whole:parameters() do assert.is_true(p.grad:close(model:param(name).grad, { rtol = 1e-4, atol = 1e-4 }), name) end
@@ -311,7 +318,8 @@ describe("the four lists of a model's memory", function()
       for name, p in b:parameters() do assert.is_true(p.grad:close(a:param(name).grad, { rtol = 1e-4, atol = 1e-4 }), kind .. " " .. name) end
     end
     local words = nn.Sequential { input = { 3 }, dtype = "i64", seed = 2, nn.Embedding { 5, 4 }, nn.Flatten(), nn.Linear { 12, 2 } }
-    assert.is_nil(words:memory():backward(words:memory():forward(neap.tensor({ { 0, 1, 4 } }, "i64")) * 0 + 1)) -- no gradient of integers
+    -- no gradient of integers
+    assert.is_nil(words:memory():backward(words:memory():forward(neap.tensor({ { 0, 1, 4 } }, "i64")) * 0 + 1))
     assert.are.equal(0, words:param("embedding1.weight").grad[{ 3, 1 }])
     assert.are_not.equal(0, words:param("embedding1.weight").grad[{ 5, 1 }])
   end)
@@ -341,7 +349,8 @@ describe("the four lists of a model's memory", function()
     assert.are.equal("shape", err.code)
     assert.is_truthy(err.hint:find("max_batch", 1, true))
     assert.are.equal(bytes, held())
-    assert.is_true(memory.outputs[1].data:equal(kept)) -- the forward before it stays, with its backward
+    -- the forward before it stays, with its backward
+    assert.is_true(memory.outputs[1].data:equal(kept))
     assert.are.same({ 4, 2 }, memory:backward(neap.ones(4, 2)).shape)
     assert.are.same({ 5, 2 }, model:memory { max_batch = 6 }:forward(neap.ones(5, 2)).shape)
     assert.are.same({ 9, 2 }, model:memory {}:forward(neap.ones(9, 2)).shape)
@@ -616,7 +625,8 @@ describe("awnn's recorded values", function()
     return neap.tensor(values, "f64"):reshape(table.unpack(shape))
   end
 
-  -- Its test of a net of two layers: inputs, weights and biases are straight lines, and half the sum of the squared weights is added.
+  -- Its test of a net of two layers: inputs, weights and biases are straight lines, and half the
+  -- sum of the squared weights is added.
   it("of the loss are those of the same net, without and with the regulariser", function()
     local net = neap.net "awnn"
     local feeds = { x = line(-5.5, 4.5, { 3, 5 }), w1 = line(-0.7, 0.3, { 5, 50 }), b1 = line(-0.1, 0.9, { 50 }), w2 = line(-0.3, 0.4, { 50, 7 }),

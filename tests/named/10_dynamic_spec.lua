@@ -53,7 +53,8 @@ describe("the dynamic executor", function()
       assert.are.equal(n, program.plan.batch)
     end
     local stats = program:stats()
-    assert.are.equal(4, stats.n_made) -- declared (1), 3, 40 and 7: one for each shape, not for each run
+    -- declared (1), 3, 40 and 7: one for each shape, not for each run
+    assert.are.equal(4, stats.n_made)
     assert.are.equal(4, stats.n_program)
     assert.are.equal(0, stats.n_restart)
   end)
@@ -239,9 +240,11 @@ describe("the dynamic executor", function()
     local some = net:Compress({ x, m }, "some", { axis = 1 }) -- the rows that m picks,
     local sums = net:Sum(some, "sums", { axes = { 2 } })
     local large = net:Gt({ sums, net:const(0) }, "large")
-    local rest = net:Compress({ some, large }, "rest", { axis = 1 }) -- of these the ones with a positive sum,
+    -- of these the ones with a positive sum,
+    local rest = net:Compress({ some, large }, "rest", { axis = 1 })
     local same = net:Compress({ sums, large }, "same")
-    net:outputs { net:Add({ net:Sum(rest, nil, { axes = { 2 } }), same }, "twice"), net:NonZero(large, "where") } -- and both again
+    -- and both again
+    net:outputs { net:Add({ net:Sum(rest, nil, { axes = { 2 } }), same }, "twice"), net:NonZero(large, "where") }
     local ws <close> = neap.workspace { executor = "dynamic", store = false }
     for _, n in ipairs { 7, 3, 7 } do
       for seed = 1, 3 do

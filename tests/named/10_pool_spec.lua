@@ -169,7 +169,8 @@ describe("the pool policy", function()
     assert.is_false(ok)
     assert.matches("policy offset has none", tostring(err))
     local dynamic <close> = neap.workspace { executor = "dynamic", soft = "1KiB" }
-    dynamic:compile(chain(), { executor = "simple", x = { 2, 64 } }):close() -- what the call says counts
+    -- what the call says counts
+    dynamic:compile(chain(), { executor = "simple", x = { 2, 64 } }):close()
   end)
 
   it("trims the pool down to the soft limit as soon as a run needs less", function()
@@ -335,7 +336,8 @@ describe("eviction under a hard limit", function()
       assert.same(bits, same, percent .. " %")
       local script = ("%d %d %d"):format(pool.n_evicted, pool.n_recomputed, pool.evicted_bytes)
       if not scripts[script] then scripts[script], n_script = true, n_script + 1 end
-      -- One op after another, as the plan has them; the dynamic executor may have several under way.
+      -- One op after another, as the plan has them; the dynamic executor may have several under
+      -- way.
       local sequence, in_order = steps_of(net, { policy = "pool", budget = budget }, feeds)
       assert.same(bits, sequence, percent .. " %")
       assert.are.equal(plan.arena_bytes, pool.reach)

@@ -1,4 +1,5 @@
--- Point 11, working within memory: the largest batch that fits, gradient accumulation, steady memory.
+-- Point 11, working within memory: the largest batch that fits, gradient accumulation, steady
+-- memory.
 local neap = require "neap"
 local nn, optim, data = neap.nn, neap.optim, neap.data
 local support = require "support"
@@ -166,7 +167,8 @@ describe("gradient accumulation in the trainer", function()
   for name, make in pairs(optimizers) do
     it("equals the large batch within rounding: " .. name, function()
       for _, executor in ipairs { "simple", "dag" } do
-        for _, micro in ipairs { 4, 5, 12 } do -- 4 divides 12; 5 leaves an uneven last micro-batch; 12 is the batch
+        -- 4 divides 12; 5 leaves an uneven last micro-batch; 12 is the batch
+        for _, micro in ipairs { 4, 5, 12 } do
           local memory = { store = false, executor = executor }
           local whole <close> = trainer { optimizer = make(), metrics = { "accuracy" }, memory = memory }
           local parts <close> = trainer { optimizer = make(), metrics = { "accuracy" }, memory = memory, micro = micro }
@@ -194,7 +196,8 @@ describe("gradient accumulation in the trainer", function()
     }
     for _, case in ipairs(cases) do
       local whole <close> = trainer { model = case.make(), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } }
-      local parts <close> = trainer { model = case.make(), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 2 } -- 2, 2 and 1
+      -- 2, 2 and 1
+      local parts <close> = trainer { model = case.make(), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 2 }
       for k = 1, 3 do assert.is_true(math.abs(whole:step(case.batch(k)).loss - parts:step(case.batch(k)).loss) < 1e-5) end
       assert.is_true(distance(whole.model, parts.model) < 1e-5)
       assert.is_true(distance(whole.model, case.make()) > 1e-3)
@@ -254,7 +257,8 @@ describe("gradient accumulation in the trainer", function()
       local before = held()
       local t <close> = trainer { model = model_of(32), optimizer = optim.Adam {}, micro = micro or nil }
       local told = t:forecast(32, { x = batch(32, 1).x, y = batch(32, 1).y })
-      assert.is_true(told.total_bytes > 1024 and held() - before < 64) -- a number or two of the trainer's own, nothing of what was foretold
+      -- a number or two of the trainer's own, nothing of what was foretold
+      assert.is_true(told.total_bytes > 1024 and held() - before < 64)
       local empty = held()
       t:step(batch(32, 1))
       assert.are.equal(told.total_bytes, t.ws:held_bytes())
@@ -594,17 +598,20 @@ describe("neap.count_memory", function()
     local before = held()
     local at_test = neap.count_memory(model, { batch = 10, store = false, engine = "ref" })
     local by = counted(at_test)
-    -- Two weights and two biases; the outputs of three layers, the last of which the user gets, and the input.
+    -- Two weights and two biases; the outputs of three layers, the last of which the user gets, and
+    -- the input.
     assert.are.equal(4 * (8 * 16 + 16 + 16 * 4 + 4), by.parameters.before)
     assert.are.equal(by.parameters.before, by.parameters.after)
     assert.are.equal(0, by.gradients.before)
     assert.are.equal(0, by["gradient inputs"].before)
     assert.are.equal(4 * 10 * (8 + 16 + 16 + 4), by.outputs.before)
-    assert.are.equal(4 * 10 * (8 + 16 + 4), by.outputs.after) -- relu in place, or part of its product
+    -- relu in place, or part of its product
+    assert.are.equal(4 * 10 * (8 + 16 + 4), by.outputs.after)
     local at_training = counted(model:count { batch = 10, train = true, loss = nn.CrossEntropyLoss {}, optimizer = optim.Adam {}, store = false,
       engine = "ref" })
     assert.are.equal(at_training.parameters.before, at_training.gradients.before)
-    assert.is_true(at_training.buffers.before >= 2 * at_training.parameters.before) -- Adam's two moments
+    -- Adam's two moments
+    assert.is_true(at_training.buffers.before >= 2 * at_training.parameters.before)
     assert.is_true(at_training["gradient inputs"].before >= 4 * 10 * (16 + 4))
     assert.is_true(at_training.total.after < at_training.total.before)
     assert.are.equal(before, held())
@@ -642,7 +649,8 @@ describe("m:optimize and m:undo", function()
     local _, second = model:optimize { mode = "inference" }
     assert.is_truthy(second:find("already", 1, true))
     assert.are_not.equal(first, second)
-    assert.is_not_nil(model:backward(batch(3, 1).x, neap.ones(3, 4))) -- it is optimised for training
+    -- it is optimised for training
+    assert.is_not_nil(model:backward(batch(3, 1).x, neap.ones(3, 4)))
     model:undo()
     local _, third = model:undo()
     assert.is_truthy(third:find("not optimised", 1, true))

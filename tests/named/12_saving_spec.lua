@@ -1,4 +1,5 @@
---- Saving and mapping: nets as text, parameters as safetensors, files as blobs, checkpoints that are whole or not there.
+--- Saving and mapping: nets as text, parameters as safetensors, files as blobs, checkpoints that
+-- are whole or not there.
 local neap = require "neap"
 local core = require "neap.core"
 local nn = neap.nn
@@ -54,7 +55,7 @@ describe("saving and mapping:", function()
   end)
   teardown(function() os.execute("rm -rf '" .. folder .. "'") end)
 
-  -- ---- nets and parameters --------------------------------------------------------------------------------------------------
+  -- ---- nets and parameters ----------------------------------------------------------------------
 
   it("a net as text and its parameters as safetensors, read back, run to equal bits", function()
     local net, ws <close> = training_net(), neap.workspace { seed = 3, store = false }
@@ -102,7 +103,7 @@ describe("saving and mapping:", function()
     raises("did you mean \"batch\"?", neap.export, model, path, { bacth = 2 })
   end)
 
-  -- ---- mapping --------------------------------------------------------------------------------------------------------------
+  -- ---- mapping ----------------------------------------------------------------------------------
 
   local function write_parameters()
     local path = path_of "p.safetensors"
@@ -235,7 +236,7 @@ describe("saving and mapping:", function()
     raises("\"r\" (read-only) or \"c\"", neap.load, path, { map = "rw" })
   end)
 
-  -- ---- checkpoints ----------------------------------------------------------------------------------------------------------
+  -- ---- checkpoints ------------------------------------------------------------------------------
 
   it("a checkpoint is written beside the old one, synced and renamed; nothing else is left in the folder", function()
     os.execute("rm -f '" .. folder .. "'/*")
@@ -287,7 +288,8 @@ describe("saving and mapping:", function()
     end
     assert.are.equal(8, #seen)
     assert(neap.save(path, { a = neap.ones(2) }))
-    assert.is_falsy(listing():find("tmp", 1, true), listing()) -- what the killed ones had begun is gone
+    -- what the killed ones had begun is gone
+    assert.is_falsy(listing():find("tmp", 1, true), listing())
   end)
 
   it("a full disk gives nil, message and code, leaves the old file, and the process lives", function()

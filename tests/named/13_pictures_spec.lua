@@ -1,5 +1,6 @@
---- Pictures: the net as Graphviz with one colour per storage, the plan and the workspace as a table and as SVG.
--- The known gaps of earlier drawings (the backward, subnets, branches, towers with shared weights) each have a test.
+--- Pictures: the net as Graphviz with one colour per storage, the plan and the workspace as a table
+-- and as SVG. The known gaps of earlier drawings (the backward, subnets, branches, towers with
+-- shared weights) each have a test.
 local neap = require "neap"
 local nn = neap.nn
 local support = require "support"
@@ -48,7 +49,8 @@ describe("pictures:", function()
     end
     local n_place = 0
     for _ in pairs(colour_of) do n_place = n_place + 1 end
-    assert.is_true(n > n_place and n_place > 3, ("%d values in %d places"):format(n, n_place)) -- reuse shows
+    -- reuse shows
+    assert.is_true(n > n_place and n_place > 3, ("%d values in %d places"):format(n, n_place))
     assert.are.equal(plan:dot(), plan:dot())
     render(plan:dot())
   end)
@@ -263,7 +265,8 @@ describe("pictures:", function()
       end
       assert.is_true(into >= 1, "x is not joined to the state that begins with it")
       assert.is_true(kept >= 1, "the frames are not joined to the backward that reads them")
-      assert.is_true(out_of >= 3, "results are not joined to what they become") -- both states, and the gradient of x
+      -- both states, and the gradient of x
+      assert.is_true(out_of >= 3, "results are not joined to what they become")
       assert.is_truthy(text:find(", backward\"", 1, true))
       render(text)
     end

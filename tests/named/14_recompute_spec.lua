@@ -8,7 +8,8 @@ local raises = support.raises
 --- The training net of the zoo, e.g. "gpt:2".
 local function training(name) return (netfile.build(netfile.load(name), { train = true })) end
 
---- n layers of FC and Tanh, each as wide as the next: what the backward holds is n activations of `unit` bytes.
+--- n layers of FC and Tanh, each as wide as the next: what the backward holds is n activations of
+-- `unit` bytes.
 local function chain(n)
   local net = neap.net "chain"
   local h = net:input("x", { 64, 32 })

@@ -1,12 +1,13 @@
--- The verifiers, tested by what they must refuse: good nets and assignments are changed in one place, each way once, and no change
--- that means something may pass. What changes nothing must pass.
+-- The verifiers, tested by what they must refuse: good nets and assignments are changed in one
+-- place, each way once, and no change that means something may pass. What changes nothing must
+-- pass.
 local neap = require "neap"
 local core = require "neap.core"
 local support = require "support"
 local raises = support.raises
 local M = neap.memonger
 
--- ---- good nets, as text ----------------------------------------------------------------------------------------------------------
+-- ---- good nets, as text -------------------------------------------------------------------------
 
 local nets = {
   layers = [[
@@ -113,7 +114,7 @@ outputs loss
 ]],
 }
 
--- ---- changes to a net ------------------------------------------------------------------------------------------------------------
+-- ---- changes to a net ---------------------------------------------------------------------------
 
 local function split(list)
   local items = {}
@@ -322,7 +323,7 @@ local function each_change(text, change, f)
   return n
 end
 
--- ---- equality of nets ---------------------------------------------------------------------------------------------------------------
+-- ---- equality of nets ---------------------------------------------------------------------------
 
 describe("verify_graph_equality", function()
   for kind, change in pairs(changers) do
@@ -516,7 +517,7 @@ outputs y]]
   end
 end)
 
--- ---- assignments ------------------------------------------------------------------------------------------------------------------------
+-- ---- assignments --------------------------------------------------------------------------------
 
 describe("apply_assignments", function()
   it("refuses every pair of blobs whose lives overlap, and takes every pair that may share", function()
@@ -620,7 +621,7 @@ describe("verify_assignments", function()
   end)
 end)
 
--- ---- estimates -----------------------------------------------------------------------------------------------------------------------------
+-- ---- estimates ----------------------------------------------------------------------------------
 
 describe("estimate_memory_usage", function()
   local function net_of(name, text) return neap.net_from("net " .. name .. "\ninput x f32 (16)\n" .. text) end

@@ -1,5 +1,5 @@
---- What users and maintainers of earlier systems complained about: each complaint as the requirement it makes, and the test that
--- Neap meets it, or that it can't arise by construction.
+--- What users and maintainers of earlier systems complained about: each complaint as the
+-- requirement it makes, and the test that Neap meets it, or that it can't arise by construction.
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 local support = require "support"
@@ -345,7 +345,8 @@ describe("complaints about named systems:", function()
     pipe:close()
     assert.is_true(n >= 4)
     assert.is_truthy(read("src/neap.h"):find("neap_session_run", 1, true))
-    assert.is_truthy(read("tests/c/test_api.c"):find("manual_example.c", 1, true)) -- taken from neap.h, compiled and run
+    -- taken from neap.h, compiled and run
+    assert.is_truthy(read("tests/c/test_api.c"):find("manual_example.c", 1, true))
   end)
 
   it("a kept blob, a parameter and its gradient stay at one address from run to run; a dropout's state is no blob of the user's", function()

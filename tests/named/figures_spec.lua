@@ -1,5 +1,6 @@
--- The memory figures that other systems have published, on the same nets, from plans alone: named-systems figures of optnet,
--- OpenCV and Caffe2. Each test's name is the sentence that it proves.
+-- The memory figures that other systems have published, on the same nets, from plans alone:
+-- named-systems figures of optnet, OpenCV and Caffe2. Each test's name is the sentence that it
+-- proves.
 local neap = require "neap"
 local memory = require "neap.bench.memory"
 local netfile = require "neap.net.file"

@@ -1,11 +1,13 @@
--- Refused memory at every entry of the Lua surface: the n-th allocation fails, then the one after, until the call passes.
--- Each failure must be an error object with code "memory", change nothing, and leak nothing.
+-- Refused memory at every entry of the Lua surface: the n-th allocation fails, then the one after,
+-- until the call passes. Each failure must be an error object with code "memory", change nothing,
+-- and leak nothing.
 local neap = require "neap"
 local core = require "neap.core"
 local settle = require("support").settle
 
---- Calls make() for fresh arguments and then f(...) with the n-th allocation (and, when `persist`, all later ones) refused, for
--- n = 1, 2, .. until f passes without a refusal. Then counts what is left over.
+--- Calls make() for fresh arguments and then f(...) with the n-th allocation (and, when `persist`,
+-- all later ones) refused, for n = 1, 2, .. until f passes without a refusal. Then counts what is
+-- left over.
 local function sweep(persist, make, f, check)
   settle()
   local live
@@ -21,7 +23,8 @@ local function sweep(persist, make, f, check)
     end
     args, err = nil, nil -- luacheck: ignore
     settle()
-    -- Interned names and caches of kernels stay; they must not grow by more than a little per failure.
+    -- Interned names and caches of kernels stay; they must not grow by more than a little per
+    -- failure.
     local now = core.memory().held
     if live == nil then live = now end
     assert.is_true(now <= live + 65536, ("%d bytes of tensors were left at allocation %d"):format(now - live, n))

@@ -1,14 +1,16 @@
--- Refused memory in a training step, in feeding and fetching and in checkpoints: the n-th allocation fails, then the next one,
--- until the call passes. Each failure is reported as one, leaves parameters, optimizer state and step counter as they were, and
--- when all is closed and collected as many blocks live as before.
+-- Refused memory in a training step, in feeding and fetching and in checkpoints: the n-th
+-- allocation fails, then the next one, until the call passes. Each failure is reported as one,
+-- leaves parameters, optimizer state and step counter as they were, and when all is closed and
+-- collected as many blocks live as before.
 local neap = require "neap"
 local core = require "neap.core"
 local nn, optim = neap.nn, neap.optim
 local support = require "support"
 local state_of, settle = support.state_of, support.settle
 
---- f() with the n-th allocation refused, n = 1, 2, .. until it passes; after each refusal unchanged(n) looks at what must hold.
--- `may_pass`: f may need no allocation at all, as a step of a warm trainer does.
+--- f() with the n-th allocation refused, n = 1, 2, .. until it passes; after each refusal
+-- unchanged(n) looks at what must hold. `may_pass`: f may need no allocation at all, as a step of a
+-- warm trainer does.
 local function sweep(f, unchanged, may_pass)
   local n_refused = 0
   for n = 1, 3000 do
@@ -22,7 +24,8 @@ local function sweep(f, unchanged, may_pass)
     end
     n_refused = n_refused + 1
     local got = not ok and (type(err) == "table" and err.code or tostring(err)) or err == nil and message and code
-    if got then assert.are.equal("memory", got) end -- else the second try, after a collection, passed
+    -- else the second try, after a collection, passed
+    if got then assert.are.equal("memory", got) end
     unchanged(n, ok)
   end
   error "the call never passed"

@@ -1,9 +1,10 @@
--- Ops that take the blocked layout of convolutions as it is, against the plain layout of `ref`: nets between two convolutions,
--- with channels that fill their blocks and channels that do not.
+-- Ops that take the blocked layout of convolutions as it is, against the plain layout of `ref`:
+-- nets between two convolutions, with channels that fill their blocks and channels that do not.
 local neap = require "neap"
 local nn = neap.nn
 
---- Output and gradients of a training step by one engine; whether a layout of channel blocks reached an op of `type`.
+--- Output and gradients of a training step by one engine; whether a layout of channel blocks
+-- reached an op of `type`.
 local function step(model, engine, type)
   local net = model:net { batch = 2, train = true, loss = nn.MseLoss(), target = { shape = { 8, 9, 9 }, dtype = "f32" } }
   local ws <close> = neap.workspace { seed = 4, store = false }

@@ -1,10 +1,12 @@
---- A forced engine is used for every op that has a kernel of it, also where free choice prefers another.
+--- A forced engine is used for every op that has a kernel of it, also where free choice prefers
+-- another.
 local neap = require "neap"
 local support = require "support"
 
 local has_dnnl = support.has_engine "dnnl"
 
---- Conv, Relu, a residual sum of three and its backward; 20 channels, which fill no block of 8 or 16.
+--- Conv, Relu, a residual sum of three and its backward; 20 channels, which fill no block of 8 or
+-- 16.
 local function net_of()
   local net = neap.net "forced"
   local x = net:input("x", { 2, 20, 6, 6 })

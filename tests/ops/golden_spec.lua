@@ -1,4 +1,5 @@
---- The golden cases, forward and gradient, by every engine. What is compared and how near is in tests/golden/run.lua.
+--- The golden cases, forward and gradient, by every engine. What is compared and how near is in
+-- tests/golden/run.lua.
 local folder = "../shared/data/goldens/"
 local build = os.getenv "NEAP_BUILD" or "build"
 
@@ -32,7 +33,8 @@ end)
 
 describe("a golden case", function()
   local neap = require "neap"
-  --- What the runner says of an archive of one case, made here: attributes and further inputs beside x = 1, -2.
+  --- What the runner says of an archive of one case, made here: attributes and further inputs
+  -- beside x = 1, -2.
   local function run(op, attrs, extra)
     local at = os.tmpname()
     os.remove(at)

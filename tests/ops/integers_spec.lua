@@ -1,5 +1,6 @@
--- Ops on integers, in every dtype that they have, against Lua's own 64-bit integers: results wrap around in the dtype, sums and
--- products in i64; extremes are exact, comparisons too. Values are those at a dtype's edges and around zero, each with each.
+-- Ops on integers, in every dtype that they have, against Lua's own 64-bit integers: results wrap
+-- around in the dtype, sums and products in i64; extremes are exact, comparisons too. Values are
+-- those at a dtype's edges and around zero, each with each.
 local neap = require "neap"
 
 --- Bits and sign of each.
@@ -67,7 +68,8 @@ local unary = {
   Round = function(x) return x end,
 }
 
---- Each with each, as a column and a row that broadcast, as two tensors of one shape, and with one number on either side.
+--- Each with each, as a column and a row that broadcast, as two tensors of one shape, and with one
+-- number on either side.
 local function check_pairs(name, f, dtype)
   local op, left = neap[name:gsub("%l%f[%u]", "%0_"):lower()], values_of(dtype)
   local right = {}

@@ -1,4 +1,5 @@
--- LSTM where the generic tests of records can't look: what lengths, directions and orders of gates mean.
+-- LSTM where the generic tests of records can't look: what lengths, directions and orders of gates
+-- mean.
 local neap = require "neap"
 local support = require "support"
 
@@ -82,7 +83,8 @@ describe("LSTM", function()
     assert.is_true(run(false):equal(run(true)))
   end)
 
-  --- y, h, c of N sequences by an engine, with a weight that fills whole panels, from a net that does not train; and the types of what runs.
+  --- y, h, c of N sequences by an engine, with a weight that fills whole panels, from a net that
+  -- does not train; and the types of what runs.
   local function by_panels(o, first, last, engine)
     local function part(x, axis) return neap.slice(x, { axes = { axis }, starts = { first }, ends = { last } }) end
     local net, feeds = neap.net "n", { x = part(o.x, 2), h0 = part(o.h0, 1), lengths = part(o.lengths, 1) }
@@ -153,7 +155,8 @@ describe("LSTM", function()
     local t = neap.trainer { model = model, loss = nn.CrossEntropyLoss(), optimizer = neap.optim.Adam { lr = 0.02 }, memory = { } }
     neap.seed(2)
     local x, y = neap.randn { 16, 5, 3 }, neap.zeros { 16, dtype = "i64" }
-    for i = 1, 16 do y:set(x:at(i, 1, 1) > 0 and 1 or 0, i) end -- what the first step said, asked after the last
+    -- what the first step said, asked after the last
+    for i = 1, 16 do y:set(x:at(i, 1, 1) > 0 and 1 or 0, i) end
     local first, last = t:step({ x = x, y = y }).loss, nil
     for _ = 1, 120 do last = t:step({ x = x, y = y }).loss end
     assert.is_true(last < 0.2 * first, ("%g to %g"):format(first, last))

@@ -1,5 +1,6 @@
---- What records promise of numbers, held by every op, engine and float type: `nan`, by a NaN put into each input of its cases, and
--- `special` values against f64. What sums promise is in special_spec.lua.
+--- What records promise of numbers, held by every op, engine and float type: `nan`, by a NaN put
+-- into each input of its cases, and `special` values against f64. What sums promise is in
+-- special_spec.lua.
 local core = require "neap.core"
 local op = require "neap.op"
 local cases = require "cases"
@@ -28,8 +29,8 @@ local function with(t, place, value)
   return changed
 end
 
---- A case bound for an engine, to be closed: `feeds`, `outputs`, and called with the name of an input and what replaces it, it gives
--- the outputs as lists. nil where the engine has no kernel.
+--- A case bound for an engine, to be closed: `feeds`, `outputs`, and called with the name of an
+-- input and what replaces it, it gives the outputs as lists. nil where the engine has no kernel.
 local Runner = {}
 Runner.__index = Runner
 function Runner.__close(r) r.ws:close() end
@@ -74,7 +75,8 @@ local function check_nan(record, case, engine)
             n_checked = n_checked + 1
             if depends and record.nan ~= "decides" and not is_nan(after[k][j]) then error(what .. ": got " .. after[k][j]) end
             if not depends and not is_nan(after[k][j]) and not same(value, after[k][j]) then error(what .. ": has changed") end
-            -- a 0 may be what a clip has made of many numbers; of one number alone a constant is made, like a softmax of one class
+            -- a 0 may be what a clip has made of many numbers; of one number alone a constant is
+            -- made, like a softmax of one class
             if not depends and is_nan(after[k][j]) and record.nan == "spreads" and value ~= 0 and count(r.feeds[name]) > 1 then
               error(what .. ": does not depend on it, and is NaN")
             end
@@ -130,15 +132,16 @@ describe("a NaN", function()
   end)
 end)
 
---- Infinities, zeros of both signs and denormals in each float input in turn. Not the largest numbers: what overflows on the way to a
--- result is each dtype's own.
+--- Infinities, zeros of both signs and denormals in each float input in turn. Not the largest
+-- numbers: what overflows on the way to a result is each dtype's own.
 describe("special numbers", function()
   local tiny, most = 1e-40, 3.4e38 -- the latter nearly all that f32 has
-  local multiplies = { ReluGrad = true } -- oneDNN, which only runs it when forced to, multiplies dy by 0: see its record
+  -- oneDNN, which only runs it when forced to, multiplies dy by 0: see its record
+  local multiplies = { ReluGrad = true }
   local values = { inf, -inf, 0.0, -0.0, tiny, -tiny }
 
-  --- f32 as that engine has it beside f64 as ref has it: the same kind of number, and near where both are finite. Where NaN reaches
-  -- what lies beside, 0 times infinity does.
+  --- f32 as that engine has it beside f64 as ref has it: the same kind of number, and near where
+  -- both are finite. Where NaN reaches what lies beside, 0 times infinity does.
   local function check(record, case, engine)
     local r <close> = runner(cases.with_dtype(case, "f32"), engine)
     if not r then return 0 end

@@ -1,4 +1,5 @@
---- Every op, tested from the `cases` of its record and nothing else: what is written there is what is run (see tests/cases.lua).
+--- Every op, tested from the `cases` of its record and nothing else: what is written there is what
+-- is run (see tests/cases.lua).
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
@@ -7,7 +8,8 @@ local cases = require "cases"
 local has, is_float, with_dtype, values_of, enforced_of = cases.has, cases.is_float, cases.with_dtype, cases.values_of, cases.enforced_of
 local cases_of, net_of, run, elements, uses = cases.cases_of, cases.net_of, cases.run, cases.elements, cases.uses
 
-local difference_step, difference_tolerance = 1e-5, 1e-6 -- f64: the error of a central difference is near step^2
+-- f64: the error of a central difference is near step^2
+local difference_step, difference_tolerance = 1e-5, 1e-6
 
 local function type_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
 
@@ -33,10 +35,12 @@ local function assert_near(want, got, relative, what)
   end
 end
 
---- Gradients ---------------------------------------------------------------------------------------------------------------
+--- Gradients
+-- ---------------------------------------------------------------------------------------------------------------
 
---- A net with loss = sum of out * c over the outputs, c fixed numbers, and the gradients of the floating inputs.
--- Returns net, loss, {input name = gradient name}, feeds of the constants; nil when there is nothing to differentiate.
+--- A net with loss = sum of out * c over the outputs, c fixed numbers, and the gradients of the
+-- floating inputs. Returns net, loss, {input name = gradient name}, feeds of the constants; nil
+-- when there is nothing to differentiate.
 local function loss_net(case)
   local record = case.record
   if not record.gradient or record.no_grad or not case.differentiable or #record.enforced > 0 then return nil end
@@ -47,7 +51,8 @@ local function loss_net(case)
   end
   for k, out in ipairs(outputs) do
     local arg = record.outputs[math.min(k, #record.outputs)]
-    if is_float[out.dtype] and not arg.optional then -- optional ones serve the backward or are statistics
+    -- optional ones serve the backward or are statistics
+    if is_float[out.dtype] and not arg.optional then
       local name = "c" .. k
       feeds[name] = core.eager("Uniform", {}, { shape = out.shape, low = 0.5, high = 1.5, dtype = "f64" }):to(out.dtype)
       local term = net:op("Sum", { net:op("Mul", { out, net:declare(name, "input", out.shape, out.dtype) }, 1, {}) }, 1, {})
@@ -77,8 +82,8 @@ local function dot(a, b)
   return sum
 end
 
---- The derivative along a random direction of each input, by the backward and by a central difference of the forward.
--- Returns how many were compared.
+--- The derivative along a random direction of each input, by the backward and by a central
+-- difference of the forward. Returns how many were compared.
 local function check_differences(case, engine)
   local net, loss, grads, constants = loss_net(case)
   if not net then return end
@@ -138,9 +143,11 @@ local function check_engine(case, engine)
   return true
 end
 
---- Shapes and places -------------------------------------------------------------------------------------------------------
+--- Shapes and places
+-- -------------------------------------------------------------------------------------------------------
 
---- What the net says of an output before it runs is what is there after it; the op run at once gives the same bits.
+--- What the net says of an output before it runs is what is there after it; the op run at once
+-- gives the same bits.
 local function check_types(case)
   local net, outputs = net_of(case)
   local feeds = values_of(case)
@@ -164,8 +171,8 @@ local function check_types(case)
   end
 end
 
---- Copies of the inputs go through the op, whose output `pair[2]` is written over input `pair[1]` by name, or not.
--- Returns the net and the names of the results.
+--- Copies of the inputs go through the op, whose output `pair[2]` is written over input `pair[1]`
+-- by name, or not. Returns the net and the names of the results.
 local function place_net(case, pair, in_place)
   local record, net, ins, outs, results = case.record, neap.net(case.record.name), {}, {}, {}
   for i, spec in ipairs(case.inputs) do
@@ -185,7 +192,8 @@ local function place_net(case, pair, in_place)
   return net, results
 end
 
---- In place gives the bits of out of place, dead bytes poisoned. Returns whether the planner did put one over the other.
+--- In place gives the bits of out of place, dead bytes poisoned. Returns whether the planner did
+-- put one over the other.
 local function check_in_place(case, pair)
   if not case.inputs[pair[1]] then return nil end
   local feeds = values_of(case)
@@ -209,7 +217,8 @@ local function check_in_place(case, pair)
   return n == 2 and offsets[1] == offsets[2]
 end
 
---- Errors ------------------------------------------------------------------------------------------------------------------
+--- Errors
+-- ------------------------------------------------------------------------------------------------------------------
 
 --- Builds and checks a net of the op; the error that it raises, or nil.
 local function error_of(case, change)
@@ -269,13 +278,15 @@ local function check_dtypes(case)
   end
 end
 
---- Each input with a dimension more, one less, and each of its sizes one larger: the op takes it, or says SHAPE.
+--- Each input with a dimension more, one less, and each of its sizes one larger: the op takes it,
+-- or says SHAPE.
 local function check_shapes(case)
   local function try(i, shape)
     local err = error_of(case, function(ins) ins[i][2] = shape end)
     if err then
       local what = ("%s (%s)"):format(case.inputs[i].arg.name, table.concat(shape, ","))
-      assert_error(err, err.code == "attribute" and "attribute" or "shape", case.record, what) -- an axis may be out of range now
+      -- an axis may be out of range now
+      assert_error(err, err.code == "attribute" and "attribute" or "shape", case.record, what)
     end
   end
   for i, spec in ipairs(case.inputs) do
@@ -315,7 +326,8 @@ local function check_attributes(case)
   end
 end
 
---- All records ---------------------------------------------------------------------------------------------------------------
+--- All records
+-- ---------------------------------------------------------------------------------------------------------------
 
 local n_in_place, n_difference, compared = 0, 0, {}
 

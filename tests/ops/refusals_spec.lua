@@ -1,5 +1,5 @@
--- What single ops refuse, beyond what every record's test asks for (records_spec): the message says what was expected and what came,
--- and the net has no op of it.
+-- What single ops refuse, beyond what every record's test asks for (records_spec): the message says
+-- what was expected and what came, and the net has no op of it.
 local neap = require "neap"
 local support = require "support"
 local raises = support.raises

@@ -1,8 +1,10 @@
---- Softmax and its family where one class has nearly all the probability: what is left of 1 is then smaller than the rounding of
--- 1, and still each result is right to its own last digits. The expected numbers come from the classes that are left.
+--- Softmax and its family where one class has nearly all the probability: what is left of 1 is then
+-- smaller than the rounding of 1, and still each result is right to its own last digits. The
+-- expected numbers come from the classes that are left.
 local neap = require "neap"
 
---- Rows of logits from mild to as far apart as exp allows in f32; the largest stands first, last and between.
+--- Rows of logits from mild to as far apart as exp allows in f32; the largest stands first, last
+-- and between.
 local rows = {
   { 0.3, -1.2, 0.9, 0.1 },
   { 17.0, 0.5, -0.25, 1.5 },
@@ -10,7 +12,8 @@ local rows = {
   { 1e4, 1e4 + 30, 1e4 + 1, 1e4 - 7 },
   { 5.0, 5.0, -60.0, -61.0 },
 }
---- What arrives at y: at all classes, or at one alone, where the gradient is a difference from 1 and nothing else.
+--- What arrives at y: at all classes, or at one alone, where the gradient is a difference from 1
+-- and nothing else.
 local gradients = { { 1.5, -0.75, 2.25, 0.5 }, { 2.25, 0, 0, 0 }, { 0, 1.5, 0, 0 }, { 0, 0, -0.75, 0 } }
 local n_class = #gradients[1]
 
@@ -30,7 +33,8 @@ end
 --- log(1 + t) to the last digits: its series while t is small.
 local function log1p(t) return t < 1e-4 and t - t * t / 2 + t * t * t / 3 or math.log(1 + t) end
 
---- -log p of one class: exactly the distance to the largest, and log1p of what the others add to its 1.
+--- -log p of one class: exactly the distance to the largest, and log1p of what the others add to
+-- its 1.
 local function loss_of(x, c)
   local most, top, rest = math.max(table.unpack(x)), nil, 0
   for k, v in ipairs(x) do top = top or (v == most and k) end
@@ -77,8 +81,9 @@ local function near(what, want, got, limit)
   end
 end
 
---- Runs an op on the rows: outputs and the gradient that arrives at x, both laid as (rows, classes). `inner`: the classes
--- run along the first dimension, so that the kernels for columns are taken. `gradient`: of each row of y, 1 without.
+--- Runs an op on the rows: outputs and the gradient that arrives at x, both laid as (rows,
+-- classes). `inner`: the classes run along the first dimension, so that the kernels for columns are
+-- taken. `gradient`: of each row of y, 1 without.
 local function run(op, x, extra, attrs, inner, gradient)
   local net = neap.net(op)
   local axis = inner and 1 or 2

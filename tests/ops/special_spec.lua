@@ -7,8 +7,8 @@ local nan, inf = 0 / 0, math.huge
 
 local function is_nan(x) return x ~= x end
 
---- Runs one op by one engine. `inputs` {{name, tensor}..}; `dy`, where given, arrives at the first output: a tensor, or "drawn".
--- Returns the outputs and {input name = its gradient}, as flat lists.
+--- Runs one op by one engine. `inputs` {{name, tensor}..}; `dy`, where given, arrives at the first
+-- output: a tensor, or "drawn". Returns the outputs and {input name = its gradient}, as flat lists.
 local function run(type, inputs, attrs, engine, dy)
   local net, ins, wrt, names = neap.net(type), {}, {}, {}
   for i, input in ipairs(inputs) do
@@ -51,7 +51,8 @@ describe("attention", function()
     return n
   end
 
-  --- All engines and both types, with what `spoil(q, k)` makes of drawn q and k; `want(i)`: row i of y and of dq is NaN.
+  --- All engines and both types, with what `spoil(q, k)` makes of drawn q and k; `want(i)`: row i
+  -- of y and of dq is NaN.
   local function each(spoil, want, attrs)
     for _, dtype in ipairs { "f32", "f64" } do
       for _, engine in ipairs(support.engines()) do
@@ -205,15 +206,16 @@ describe("a max-pool", function()
   end)
 end)
 
---- Sums over a quarter of a million rows, where adding them up one after the other in f32 is 1e-3 off, against the same op in f64: as
--- exact as the record of the op says that makes them, which is `by`.
+--- Sums over a quarter of a million rows, where adding them up one after the other in f32 is 1e-3
+-- off, against the same op in f64: as exact as the record of the op says that makes them, which is
+-- `by`.
 describe("a long sum", function()
   local rows = 1 << 18
   local reached = {} -- types of the ops that ran
 
-  --- {op, {{name, shape, "same" | "drawn" | "zero" (ids)}..}, attributes, what is looked at: "y" or inputs by name, what arrives at
-  -- y; by =, n_out =, error = where the op does better than its record}. Numbers that are all the same are the hardest: their roundings don't
-  -- cancel.
+  --- {op, {{name, shape, "same" | "drawn" | "zero" (ids)}..}, attributes, what is looked at: "y" or
+  -- inputs by name, what arrives at y; by =, n_out =, error = where the op does better than its
+  -- record}. Numbers that are all the same are the hardest: their roundings don't cancel.
   local cases = {
     { "FC", { { "x", { rows, 4 } }, { "w", { 4, 4 } }, { "b", { 4 } } }, {}, { "b" }, "same", by = "FCGradWeight", error = 1e-5 },
     { "FC", { { "x", { rows, 4 } }, { "w", { 4, 4 } } }, {}, { "w" }, "same", by = "FCGradWeight" },
@@ -312,7 +314,8 @@ describe("a long sum", function()
   end
 
   it("was tried of every op that has one", function()
-    -- parts of ops that are here, in other places; whose sums come in pairs; and norms of what these sum
+    -- parts of ops that are here, in other places; whose sums come in pairs; and norms of what
+    -- these sum
     local elsewhere = { FusedConv = true, FusedConvPool = true, FusedFC = true, PackedAttention = true, PackedAttentionGrad = true,
       AttentionGrad = true, LSTMGrad = true, GradNorm = true }
     for name, record in pairs(op.records) do

@@ -1,4 +1,5 @@
---- Memory banks: ops and blobs assigned to them, copies between them, a bound and a limit of each, and the bits of a net without.
+--- Memory banks: ops and blobs assigned to them, copies between them, a bound and a limit of each,
+-- and the bits of a net without.
 local neap = require "neap"
 local nn = neap.nn
 local support = require "support"
@@ -46,7 +47,8 @@ describe("a net in banks", function()
         memory.banks, memory.threads = { fast(), neap.bank { "slow", kind = "huge" } }, 1
         assert.same(results(mlp(nowhere), { threads = 1 }, { x = x }, names), results(net, memory, { x = x }, names))
       end
-      assert.same(expected, results(net, {}, { x = x }, names)) -- without banks in the options the labels mean nothing
+      -- without banks in the options the labels mean nothing
+      assert.same(expected, results(net, {}, { x = x }, names))
     end
   end)
 
@@ -90,7 +92,8 @@ describe("a net in banks", function()
     end
     assert.equal(0, copies {})
     assert.equal(2, copies { middle = "fast" }) -- h, and the gradient of t
-    assert.equal(4, copies { first = "fast" }) -- x and w1; in the backward x again, and the gradient of h
+    -- x and w1; in the backward x again, and the gradient of h
+    assert.equal(4, copies { first = "fast" })
   end)
 
   it("keeps each op of a bank to its bytes, and tells them apart in its reports", function()
@@ -204,7 +207,8 @@ describe("a net in banks", function()
     local plain = n_op(fused(nowhere))
     assert.equal(plain, n_op(fused(in_bank { first = "main" })))
     assert.is_true(n_op(fused(in_bank { first = "fast" })) > plain)
-    assert.equal(n_op(fused(in_bank { first = "fast", last = "fast" })), plain + 3) -- x and w in, y out
+    -- x and w in, y out
+    assert.equal(n_op(fused(in_bank { first = "fast", last = "fast" })), plain + 3)
     local net = fused(nowhere)
     net:bank("fast", "h")
     assert.is_true(n_op(net) > plain)
@@ -335,7 +339,8 @@ describe("banks of a workspace", function()
     ws:run(net, { x = x }, { banks = { fast() } })
     local other <close> = neap.workspace { store = false }
     other:run(net, big, {})
-    assert.is_false((pcall(other.run, other, net, { x = x }, { banks = { small, fast() } }))) -- the arena is larger already
+    -- the arena is larger already
+    assert.is_false((pcall(other.run, other, net, { x = x }, { banks = { small, fast() } })))
   end)
 
   it("are counted by its budget and its total", function()

@@ -1,5 +1,5 @@
---- Lengths that depend on data in branches: unknown until the branch has run, so that nothing is checked against them before, and what
--- ran earlier changes neither bits nor what is refused.
+--- Lengths that depend on data in branches: unknown until the branch has run, so that nothing is
+-- checked against them before, and what ran earlier changes neither bits nor what is refused.
 local neap = require "neap"
 local core = require "neap.core"
 local support = require "support"
@@ -76,7 +76,8 @@ local builders = {
   ["and says what is long outside"] = function(net)
     local x, m, y, c = inputs(net)
     local level = net:If(c, function(b) return b:Sum(b:Relu(b:Sub { y, b:Add { b:Compress { x, m }, y } })) end,
-      function(b) return b:Mul { b:Sum(b:Compress { x, m }), b:const(0) } end) -- nothing in any case
+      -- nothing in any case
+      function(b) return b:Mul { b:Sum(b:Compress { x, m }), b:const(0) } end)
     return net:Sum(net:Mul { net:Compress { x, net:LogicalAnd { m, net:Ge { x, level } } }, y })
   end,
   ["and is what a branch gives"] = function(net) -- both branches find the same

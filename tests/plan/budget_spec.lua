@@ -1,5 +1,6 @@
--- What a budget promises, on every net of the zoo in training: it is kept or refused, less of it never takes more memory, and the
--- least that a refusal names is met. And no plan depends on how busy the machine is: its searches count steps.
+-- What a budget promises, on every net of the zoo in training: it is kept or refused, less of it
+-- never takes more memory, and the least that a refusal names is met. And no plan depends on how
+-- busy the machine is: its searches count steps.
 local neap = require "neap"
 local netfile = require "neap.net.file"
 

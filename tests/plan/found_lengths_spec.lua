@@ -1,5 +1,5 @@
---- Lengths that depend on data in the bodies of loops: an iteration's are its own, and the dynamic executor has a body for each that
--- it has met.
+--- Lengths that depend on data in the bodies of loops: an iteration's are its own, and the dynamic
+-- executor has a body for each that it has met.
 local neap = require "neap"
 local core = require "neap.core"
 local support = require "support"
@@ -10,7 +10,8 @@ local function dynamic(o)
   return neap.workspace(o)
 end
 
---- For each row m of masks: the rows of x that it picks, worked on, summed; and the sum of what has been so far.
+--- For each row m of masks: the rows of x that it picks, worked on, summed; and the sum of what has
+-- been so far.
 local function picking(name)
   local net = neap.net(name or "picking")
   local x, m, total = net:input("x", { 6, 4 }), net:input("m", { 5, 6 }, "bool"), net:input("start", { 4 })
@@ -49,7 +50,8 @@ end
 
 local function truth(b) return core.tensor(b and 1 or 0):gt(0.5) end
 
---- Sieves x as long as something is left: rows above the mean go on, a branch looks at them in one of two ways.
+--- Sieves x as long as something is left: rows above the mean go on, a branch looks at them in one
+-- of two ways.
 local function sieving()
   local net = neap.net "sieving"
   local x, c = net:input("x", { 9, 3 }), net:input("c", {}, "bool")
@@ -59,10 +61,12 @@ local function sieving()
       local sums = b:Sum(x, nil, { axes = { 2 } })
       local some = b:Compress({ x, b:Gt { sums, level } }, nil, { axis = 1 }) -- a length,
       local mean = b:Sum(some, nil, { axes = { 2 } })
-      local rest = b:Compress({ some, b:Gt { mean, b:const(0) } }, nil, { axis = 1 }) -- one that follows from it, with
+      -- one that follows from it, with
+      local rest = b:Compress({ some, b:Gt { mean, b:const(0) } }, nil, { axis = 1 })
       local same = b:Compress { mean, b:Gt { mean, b:const(0) } } -- one that must be like it,
       local found = b:Sum(b:Mul { b:Sum(rest, nil, { axes = { 2 } }), same })
-      local seen = b:If(c, function(t) return t:Sum(t:Unique(t:Floor(t:Mul { same, t:const(3) }))) end, -- and others in branches
+      -- and others in branches
+      local seen = b:If(c, function(t) return t:Sum(t:Unique(t:Floor(t:Mul { same, t:const(3) }))) end,
         function(e) return e:Sum(e:Cast(e:NonZero(e:Gt { mean, e:const(0.5) }), nil, { to = "f32" })) end)
       return b:Add { i, b:const(1) }, b:Add { level, b:const(0.25) }, b:Add { total, b:Add { found, seen } }
     end }
@@ -116,7 +120,8 @@ describe("lengths that depend on data in a body", function()
     local net = neap.net "within"
     local x, m, c = net:input("x", { 6, 4 }), net:input("m", { 5, 6 }, "bool"), net:input("c", {}, "bool")
     local k = net:input("k", { 6 }, "bool")
-    local kept = net:Compress({ x, k }, nil, { axis = 1 }) -- the loop's own capture is as long as data says
+    -- the loop's own capture is as long as data says
+    local kept = net:Compress({ x, k }, nil, { axis = 1 })
     local y = net:If(c, function(t)
       local sum = t:Recurrent { seq = { m }, init = { t:const(0) }, step = function(b, sum, row)
         local pairs_of = b:MatMul({ b:Compress({ x, row }, nil, { axis = 1 }), kept }, nil, { trans_b = true })
@@ -148,7 +153,8 @@ describe("lengths that depend on data in a body", function()
     ws:feed("m", masks(1))
     program:run()
     local first = program:stats()
-    assert.is_true(first.n_restart >= 1 and first.n_restart <= 5) -- a body for each length, of at most five
+    -- a body for each length, of at most five
+    assert.is_true(first.n_restart >= 1 and first.n_restart <= 5)
     assert.are.equal(1, first.n_program) -- they share one program
     program:run(3)
     assert.are.equal(first.n_restart, program:stats().n_restart)
@@ -249,7 +255,8 @@ describe("bodies for several lengths under a limit", function()
         if not fine then
           seen = why
           assert.are.equal("budget", why.code)
-          assert.are.equal(want, ws:run(net, { x = x, m = few }).y:hash()) -- nothing is left of the failure
+          -- nothing is left of the failure
+          assert.are.equal(want, ws:run(net, { x = x, m = few }).y:hash())
         end
       else
         assert.are.equal("budget", err.code)
@@ -306,7 +313,8 @@ describe("a loop whose body has such lengths", function()
     end
     local ws <close> = neap.workspace { store = false }
     support.raises('executor = "dynamic"', ws.run, ws, net, { x = neap.randn(6, 4), m = masks(1), start = neap.zeros(4) })
-    assert.is_true(net:plan({ executor = "dynamic", store = false }).arena_bytes > 0) -- for their bounds
+    -- for their bounds
+    assert.is_true(net:plan({ executor = "dynamic", store = false }).arena_bytes > 0)
   end)
 
   it("is refused a gradient while it is built, with its place and what to do", function()

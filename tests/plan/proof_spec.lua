@@ -1,6 +1,6 @@
--- What a plan promises, on the benchmark nets: the planned run gives the bits of the unplanned one, the bytes held are the
--- bytes foretold, nothing is allocated between steps, and the arena is as small as its lower bound. Small batches; the full
--- ones are scripts/bench/proof.lua's.
+-- What a plan promises, on the benchmark nets: the planned run gives the bits of the unplanned one,
+-- the bytes held are the bytes foretold, nothing is allocated between steps, and the arena is as
+-- small as its lower bound. Small batches; the full ones are scripts/bench/proof.lua's.
 local neap = require "neap"
 local netfile = require "neap.net.file"
 local settle = require("support").settle
@@ -49,7 +49,8 @@ for _, mode in ipairs { "train", "infer" } do
   end)
 end
 
---- Small enough to be trained a step or two here. VGG's parameters take half a GiB, three times in training, whatever the batch: one
+--- Small enough to be trained a step or two here. VGG's parameters take half a GiB, three times in
+-- training, whatever the batch: one
 --- of the two stands for both.
 local small = { gpt = gpt, vgg16 = false, resnet110 = "resnet110:2" }
 

@@ -1,4 +1,5 @@
--- What can't be met is refused once, by a status of its own; only memory that the system refuses is asked for again.
+-- What can't be met is refused once, by a status of its own; only memory that the system refuses is
+-- asked for again.
 local neap = require "neap"
 local core = require "neap.core"
 local nn = neap.nn
@@ -74,7 +75,8 @@ local function check_blobs(err)
   end
 end
 
---- Gives what each refusal names as the least, in place of the limit that it names, until the plan is made: one step a limit.
+--- Gives what each refusal names as the least, in place of the limit that it names, until the plan
+-- is made: one step a limit.
 -- @return the plan, and the limits that were refused
 local function met(plan, limits)
   local refusals = {}
@@ -228,7 +230,8 @@ describe("a limit of a workspace", function()
     local total = free:held_bytes() + 4096
     local ws <close> = neap.workspace { store = false, total = total }
     collectgarbage "stop"
-    for _ = 1, 20 do ws:compile(net, { engine = support.last_engine() }) end -- each has constants of its own; none is closed
+    -- each has constants of its own; none is closed
+    for _ = 1, 20 do ws:compile(net, { engine = support.last_engine() }) end
     collectgarbage "restart"
     assert.is_true(ws:held_bytes() <= total)
   end)

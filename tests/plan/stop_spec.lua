@@ -1,4 +1,5 @@
--- A step that is stopped, by Ctrl-C or by data that no op can take, leaves everything as it was before the step.
+-- A step that is stopped, by Ctrl-C or by data that no op can take, leaves everything as it was
+-- before the step.
 local neap = require "neap"
 local core = require "neap.core"
 local state_of = require("support").state_of

@@ -1,5 +1,5 @@
--- What ops write to declared names: a parameter, state or input has one value, whoever wrote it last, under every policy; what is
--- saved, fetched and read by the next run is that.
+-- What ops write to declared names: a parameter, state or input has one value, whoever wrote it
+-- last, under every policy; what is saved, fetched and read by the next run is that.
 local neap = require "neap"
 
 local memories = { { policy = "offset" }, { policy = "none" }, { policy = "name" }, { policy = "pool" }, { executor = "dag" },
@@ -12,7 +12,8 @@ local function names_of(ws)
   return names
 end
 
---- Runs the net, or one of this text, with these inputs as often as `expected` has values of a run by name. As it is written and with
+--- Runs the net, or one of this text, with these inputs as often as `expected` has values of a run
+-- by name. As it is written and with
 --- the backward written out.
 local function runs(net, inputs, expected)
   local shapes = {}
@@ -433,7 +434,8 @@ describe("a gradient through resident blobs that a loop writes by name", functio
     return got
   end
 
-  --- All loops, but one of this name, give what the ops give when they stand in the net one after the other; each the same bits
+  --- All loops, but one of this name, give what the ops give when they stand in the net one after
+  -- the other; each the same bits
   --- everywhere.
   local function check(body, loss, expected, except)
     local different = {}
@@ -470,7 +472,8 @@ describe("a gradient through resident blobs that a loop writes by name", functio
   end)
 
   it("goes through what the iteration wrote, where that says enough", function()
-    check(function(b) b:Tanh(b:Add { "m", "x" }, "m") end, sums, nil, "around_a_branch") -- which is run again for its gradient
+    -- which is run again for its gradient
+    check(function(b) b:Tanh(b:Add { "m", "x" }, "m") end, sums, nil, "around_a_branch")
   end)
 
   it("arrives within the loop too, at one blob after the other", function()
@@ -491,7 +494,8 @@ describe("a gradient through resident blobs that a loop writes by name", functio
   it("is refused where it needs what an iteration has overwritten", function()
     for kind, how in pairs(repeated) do
       local ok, message = pcall(results, "state", {}, false, how, function(b) b:Mul({ "m", "x" }, "m") end, sums)
-      local in_loop = kind ~= "unrolled" and kind ~= "in_a_branch" -- a branch runs again, on values of its own
+      -- a branch runs again, on values of its own
+      local in_loop = kind ~= "unrolled" and kind ~= "in_a_branch"
       assert.equal(not in_loop, ok, kind)
       if in_loop then assert.matches('needs "m", which its body overwrites', tostring(message), nil, true) end
     end

@@ -1,4 +1,5 @@
--- Gradients accumulated over several batches before an update: what equals what, and what a failure, a stop or an epoch's end leaves.
+-- Gradients accumulated over several batches before an update: what equals what, and what a
+-- failure, a stop or an epoch's end leaves.
 local neap = require "neap"
 local support = require "support"
 local nn, optim = neap.nn, neap.optim
@@ -388,7 +389,8 @@ describe("gradients that are held follow their module", function()
     forward = function(self, x) return self.p[1](x):tanh() + self.p[2](x):tanh() end }
   local list = batches(4, 5, 3, 4)
 
-  --- Steps on the first batches, a change, then the rest, or an update. @return the trainer, the two layers of the start
+  --- Steps on the first batches, a change, then the rest, or an update. @return the trainer, the
+  -- two layers of the start
   local function train(o, change)
     local m = Pair {}
     m:seed(7)

@@ -1,5 +1,6 @@
--- Arguments that mean nothing are refused where they stand, with what was expected, and what they were given to is as it was.
--- What every function of the surface has in common is in surface_spec; here is what single ones take.
+-- Arguments that mean nothing are refused where they stand, with what was expected, and what they
+-- were given to is as it was. What every function of the surface has in common is in surface_spec;
+-- here is what single ones take.
 local neap = require "neap"
 local support = require "support"
 local raises = support.raises

@@ -1,4 +1,5 @@
--- The command line as users meet it: build/neap in a process of its own, its output and its exit code.
+-- The command line as users meet it: build/neap in a process of its own, its output and its exit
+-- code.
 local cjson = require "cjson"
 
 local support = require "support"
@@ -96,7 +97,8 @@ describe("the command line", function()
       assert.equal("", out, words)
       assert.matches("^neap: [^\n]*cannot be written[^\n]*\n$", err, words)
     end
-    -- Of 160 KB, where no more than 64 KB fit: `make coverage` has smaller files to write as the program ends.
+    -- Of 160 KB, where no more than 64 KB fit: `make coverage` has smaller files to write as the
+    -- program ends.
     local _, code = support.shell(("cd %s && (ulimit -f 128; NEAP_DB=off exec %s plan resnet18c --train --svg old.svg) 2>stderr"):format(folder, program))
     assert.equal(1, code)
     assert.equal("neap: old.svg: cannot be written: File too large\n", support.read_file(folder .. "/stderr"))
@@ -140,7 +142,8 @@ describe("the command line", function()
     assert.matches("neap: .*interrupted", file:read "a")
     os.remove(begun)
     os.remove(said)
-    -- A shell without job control starts background programs deaf to Ctrl-C; ours asks for it again.
+    -- A shell without job control starts background programs deaf to Ctrl-C; ours asks for it
+    -- again.
     assert.equal("130", code)
   end)
 
@@ -177,7 +180,8 @@ describe("the command line", function()
     assert.matches("at step", (neap "plan lenet --train --peak"))
     local ops = cjson.decode((neap "plan lenet --train --ops --json"))
     ops = ops.rows or ops
-    assert.is_true(ops[1].type == "Conv" or ops[2].type == "Conv") -- where its layout is another, a Reorder comes first
+    -- where its layout is another, a Reorder comes first
+    assert.is_true(ops[1].type == "Conv" or ops[2].type == "Conv")
     assert.matches("conv1", (neap "plan lenet --values"))
     assert.matches("lenet: ", (neap "plan --explain lenet"))
   end)

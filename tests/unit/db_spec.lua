@@ -1,4 +1,5 @@
--- The database as users ask it: by plain SQL after runs of the program, and what happens when the file is in trouble.
+-- The database as users ask it: by plain SQL after runs of the program, and what happens when the
+-- file is in trouble.
 local neap = require "neap"
 local core = require "neap.core"
 local support = require "support"

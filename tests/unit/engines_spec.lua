@@ -1,4 +1,5 @@
--- The list of engines, and what every face says of it: none of them names an engine of its own accord.
+-- The list of engines, and what every face says of it: none of them names an engine of its own
+-- accord.
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"

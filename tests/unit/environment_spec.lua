@@ -1,4 +1,5 @@
--- What the environment says in vain is said in one line, or is an error that names what there is; it never crashes and changes no number.
+-- What the environment says in vain is said in one line, or is an error that names what there is;
+-- it never crashes and changes no number.
 local support = require "support"
 
 local script = [[

@@ -30,7 +30,8 @@ describe("example", function()
   it("within_memory", function() runs("within_memory", "fits [^\n]*\n.*held after batches of 1 to 40 rows: [^,]*, 0 B more than before\n.*raw_bytes") end)
   it("lenet", function()
     if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
-    runs("lenet", "\nepoch 1  [^\n]*accuracy[^\n]*\ntest accuracy %d+%.%d+ %%\n$") -- one line an epoch: no terminal
+    -- one line an epoch: no terminal
+    runs("lenet", "\nepoch 1  [^\n]*accuracy[^\n]*\ntest accuracy %d+%.%d+ %%\n$")
   end)
   it("cifar", function()
     if not data.find "cifar10/cifar10_train_first2000.bin.gz" then return pending "CIFAR-10 is absent" end

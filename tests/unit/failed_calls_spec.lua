@@ -67,7 +67,8 @@ describe("a net", function()
     ["keeps of which one is not there"] = function(net) net:keep("w", "none") end,
   }
 
-  --- Right uses after it, whose names, ops and outputs must be those of a net that nothing failed in.
+  --- Right uses after it, whose names, ops and outputs must be those of a net that nothing failed
+  -- in.
   local function go_on(net, x)
     local y = net:FC { "x", "w" }
     local z = net:If((x * 2):sum():gt(1), function(b) return b:Relu(y) end, function(b) return b:Copy(y) end)
@@ -170,7 +171,8 @@ describe("a module", function()
     assert.are.same({ 2, 2 }, waiting().shape)
   end)
 
-  -- A call notes the modules it may have to put back: when its own end fails, and when it never ends, the notes go with it.
+  -- A call notes the modules it may have to put back: when its own end fails, and when it never
+  -- ends, the notes go with it.
   it("is let go of after a step whose metric can't be read, and when a call of it is never resumed", function()
     local seen = setmetatable({}, { __mode = "v" })
     local function model()
@@ -345,7 +347,8 @@ describe("a run that fails", function()
   }
   local function embed(b) return b:Embedding { "x", "w" } end
   local function embed_row(b, row) return b:Embedding { b:Reshape(row, nil, { shape = { 1 } }), "w" } end
-  --- Where in a net one is: what fails, an Embedding of an id that is not there, is beside it or behind it.
+  --- Where in a net one is: what fails, an Embedding of an id that is not there, is beside it or
+  -- behind it.
   local places = {
     ["the net"] = function(net, write)
       write(net)
@@ -430,7 +433,8 @@ describe("a run that fails", function()
     end
   end
 
-  --- However a net is run: door(net, memory) -> a workspace and run(x), which feeds x and runs the net once.
+  --- However a net is run: door(net, memory) -> a workspace and run(x), which feeds x and runs the
+  -- net once.
   local doors = {
     ["ws:run"] = function(net, memory)
       local ws = neap.workspace { store = false, seed = 3 }
@@ -502,7 +506,8 @@ describe("a run that fails", function()
     end)
   end
 
-  --- What can fail reads one update, so the other comes behind the failure, and the step is not counted.
+  --- What can fail reads one update, so the other comes behind the failure, and the step is not
+  -- counted.
   it("behind an update has not updated anything", function()
     local net = neap.net "late"
     net:input("x", { 2 }, "i64")

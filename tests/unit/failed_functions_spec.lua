@@ -98,7 +98,8 @@ teardown(function()
   end
 end)
 
---- What is everybody's: seed, threads, workspaces by name; and a net, a module and a tensor that functions are given.
+--- What is everybody's: seed, threads, workspaces by name; and a net, a module and a tensor that
+-- functions are given.
 local function make_world()
   local w = { net = small_net(), module = make_module(), tensor = make_matrix() }
   neap.threads(1)
@@ -107,7 +108,8 @@ local function make_world()
   return w
 end
 
---- Random numbers begin anew behind each look: one that finds other ones has come after a call that drew some.
+--- Random numbers begin anew behind each look: one that finds other ones has come after a call that
+-- drew some.
 local function world_text(w)
   local drawn = neap.rand(3):hash()
   neap.seed(5)

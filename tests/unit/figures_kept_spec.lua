@@ -1,5 +1,5 @@
--- What the database, runs, models, workspaces and the command line show, against figures computed another way; and that no report, view or
--- query goes unchecked.
+-- What the database, runs, models, workspaces and the command line show, against figures computed
+-- another way; and that no report, view or query goes unchecked.
 local neap = require "neap"
 local figures = require "figures"
 local support = require "support"
@@ -20,7 +20,7 @@ local function by(list, key)
   return out
 end
 
--- ---- views and queries of the database, of every plan --------------------------------------------------------------------------
+-- ---- views and queries of the database, of every plan -------------------------------------------
 
 --- f(db, plan's id, facts, plan), by the name of a table, view or query.
 local kept = {}
@@ -248,7 +248,7 @@ for _, case in ipairs(figures.cases) do
   end
 end
 
--- ---- runs -----------------------------------------------------------------------------------------------------------------------
+-- ---- runs ---------------------------------------------------------------------------------------
 
 --- Those that the profiled run below is told by.
 local told = { ["view v_run"] = true, ["view v_op_time"] = true, ["query runs"] = true, ["query op_time"] = true }
@@ -387,7 +387,7 @@ describe("a profiled run", function()
   end)
 end)
 
--- ---- models ---------------------------------------------------------------------------------------------------------------------
+-- ---- models -------------------------------------------------------------------------------------
 
 --- Bytes that any of some ranges touch.
 local function cover(list)
@@ -530,7 +530,7 @@ describe("memonger's reports", function()
   end)
 end)
 
--- ---- the command line ---------------------------------------------------------------------------------------------------------
+-- ---- the command line ---------------------------------------------------------------------------
 
 describe("neap plan", function()
   --- Its output, which must be a success.
@@ -546,7 +546,8 @@ describe("neap plan", function()
     local function same(a, b, what)
       if type(a) == "table" then
         for key, value in pairs(a) do
-          if key ~= "line" then same(value, b[key], what .. "." .. tostring(key)) end -- the loss is made here
+          -- the loss is made here
+          if key ~= "line" then same(value, b[key], what .. "." .. tostring(key)) end
         end
       elseif type(a) == "number" then
         assert.is_true(math.abs(a - b) <= 1e-9 * math.abs(a), what)
@@ -580,9 +581,10 @@ describe("neap plan", function()
   end
 end)
 
--- ---- nothing left out -------------------------------------------------------------------------------------------------------------
+-- ---- nothing left out ---------------------------------------------------------------------------
 
---- Where the figures of each report are checked, by file and function; words: it shows none, or none that can be had otherwise.
+--- Where the figures of each report are checked, by file and function; words: it shows none, or
+-- none that can be had otherwise.
 local checked = {
   ["bench/init.lua bench.run"] = "here: neap.bench.measure", ["bench/memory.lua memory.run"] = "tests/unit/cli_spec.lua",
   ["check.lua check.plan"] = "tests/unit/figures_spec.lua", ["cli/db.lua say"] = "a sentence", ["cli/sql.lua list"] = "a list of names",

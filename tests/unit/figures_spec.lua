@@ -1,5 +1,6 @@
--- Every figure of every report against one that is computed another way: in plain Lua from shapes, operands, offsets and kinds of blobs
--- (tests/figures.lua), from sums over ops, or from another report.
+-- Every figure of every report against one that is computed another way: in plain Lua from shapes,
+-- operands, offsets and kinds of blobs (tests/figures.lua), from sums over ops, or from another
+-- report.
 local neap = require "neap"
 local figures = require "figures"
 local support = require "support"
@@ -7,7 +8,7 @@ local cjson = require "cjson"
 local netfile = require "neap.net.file"
 local bytes_text = neap.bytes
 
--- ---- words and rows ---------------------------------------------------------------------------------------------------------------
+-- ---- words and rows -----------------------------------------------------------------------------
 
 local aligned = figures.aligned
 
@@ -52,9 +53,10 @@ local function check_exports(report)
   assert.are.equal(#report + 1, csv)
 end
 
--- ---- a plan's reports ---------------------------------------------------------------------------------------------------------------
+-- ---- a plan's reports ---------------------------------------------------------------------------
 
---- By the name of a report, or of several told by one: f(plan, facts of tests/figures.lua, net, case).
+--- By the name of a report, or of several told by one: f(plan, facts of tests/figures.lua, net,
+-- case).
 local reports = {}
 
 --- Bytes of a region as the plan holds them; a plan within a larger batch has its memory.
@@ -482,7 +484,7 @@ reports["plan.Plan:why"] = function(p, f)
   end
 end
 
--- ---- pictures --------------------------------------------------------------------------------------------------------------------
+-- ---- pictures -----------------------------------------------------------------------------------
 
 local function unescaped(text) return (text:gsub("&lt;", "<"):gsub("&gt;", ">"):gsub("&quot;", '"'):gsub("&amp;", "&")) end
 
@@ -561,7 +563,7 @@ reports["plan:dot"] = function(p, f)
   assert.is_truthy(text:find("arena " .. bytes_text(p.arena_bytes) .. ",", 1, true))
 end
 
--- ---- a net's reports ---------------------------------------------------------------------------------------------------------------
+-- ---- a net's reports ----------------------------------------------------------------------------
 
 reports["mem_param.mem_param.dry_run"] = function(p, f, net, case)
   local _, memory = figures.open(case, false)
@@ -635,12 +637,13 @@ reports["net.Net:blobs"] = function(p, f, net)
   check_exports(r)
 end
 
--- ---- runs ----------------------------------------------------------------------------------------------------------------------------
+-- ---- runs ---------------------------------------------------------------------------------------
 
 reports["check.check.plan"] = function(p, f, net, case)
   local memory = case[3] or {}
   local same_options = not (memory.keep or memory.banks or memory.max_batch or memory.in_place == false or p.policy == "none")
-  if not same_options or #f.ops > 300 then return end -- options that check.plan does not take, and nets that run for seconds
+  -- options that check.plan does not take, and nets that run for seconds
+  if not same_options or #f.ops > 300 then return end
   local r = neap.check.plan(net, { steps = 2, count_steps = 1, policy = memory.policy, executor = memory.executor, budget = memory.budget,
     exact = memory.exact, engine = memory.engine, layouts = memory.layouts })
   assert.are.equal(p.arena_bytes, r.arena_bytes)

@@ -1,4 +1,5 @@
--- Lua code that reaches into C's work: each script of tests/hostile in a process of its own, since what it must not do is end it.
+-- Lua code that reaches into C's work: each script of tests/hostile in a process of its own, since
+-- what it must not do is end it.
 local support = require "support"
 
 local folder = "tests/hostile/"
@@ -42,7 +43,8 @@ describe("hostile Lua code", function()
     local pause = collectgarbage("setpause", 1000)
     collectgarbage()
     setmetatable({}, { __gc = function() collected = true end })
-    for _ = 1, 1000 do net:Relu(x, "y") end -- each holds them back while it is added, and allocates a few hundred bytes
+    -- each holds them back while it is added, and allocates a few hundred bytes
+    for _ = 1, 1000 do net:Relu(x, "y") end
     collectgarbage("setpause", pause)
     assert.is_false(collected)
     collectgarbage()

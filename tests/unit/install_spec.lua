@@ -1,4 +1,5 @@
--- What `make install` brings, used from where it lies: program, module, library, manual page, nets and examples.
+-- What `make install` brings, used from where it lies: program, module, library, manual page, nets
+-- and examples.
 local build = os.getenv "NEAP_BUILD" or "build"
 local sanitized = (function()
   local file <close> = io.open(build .. "/flags")
@@ -68,7 +69,8 @@ describe("what make install brings", function()
     local config = ("PKG_CONFIG_PATH=%s/lib/pkgconfig pkg-config"):format(prefix)
     sh("cc -std=c11 -Wall -Werror %s %s $(%s --cflags neap) $(%s --libs neap) -o %s",
       sanitized and "-fsanitize=address,undefined" or "", source, config, config, program)
-    sh("mv %s/lib/libneap.so %s/lib/away.so", prefix, prefix) -- the name to link by, which is not the one to run by
+    -- the name to link by, which is not the one to run by
+    sh("mv %s/lib/libneap.so %s/lib/away.so", prefix, prefix)
     local ok, text = pcall(sh, "ASAN_OPTIONS=detect_leaks=0 LD_LIBRARY_PATH=%s/lib %s", prefix, program)
     sh("mv %s/lib/away.so %s/lib/libneap.so", prefix, prefix)
     assert(ok, text)
@@ -101,7 +103,8 @@ end)
 describe("the rockspec", function()
   it("builds here: it finds every library, and installs module and program", function()
     local tree = sh("mktemp -d"):gsub("%s+$", "")
-    -- LuaRocks calls the same Makefile, by a make that takes what is built for new. lua-cjson and argparse are Debian's here.
+    -- LuaRocks calls the same Makefile, by a make that takes what is built for new. lua-cjson and
+    -- argparse are Debian's here.
     sh([[mkdir %s/bin; printf '#!/bin/sh\nexec "%%s" -o all "$@"\n' "$(command -v make)" >%s/bin/make; chmod +x %s/bin/make]], tree, tree, tree)
     local ok, text = pcall(sh, "PATH=%s/bin:$PATH env -u MAKELEVEL -u MAKEFLAGS BUILD=%s luarocks --lua-version 5.4 --tree %s/rock make --deps-mode none",
       tree, build, tree)

@@ -1,4 +1,5 @@
--- Modules: identity decides what is shared, whatever layers are called and however they are reached.
+-- Modules: identity decides what is shared, whatever layers are called and however they are
+-- reached.
 local neap = require "neap"
 local nn = neap.nn
 local support = require "support"
@@ -261,9 +262,11 @@ describe("a module that two models share", function()
     assert.is_true(scaled(first, 6))
     assert.is_true(scaled(second, 10))
     local t <close> = neap.trainer { model = second, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.01 } }
-    t:step { x = neap.ones(1, 1), y = neap.full { 1, 1, value = 9 } } -- d encoder = 2 * (10 - 9) * 5
+    -- d encoder = 2 * (10 - 9) * 5
+    t:step { x = neap.ones(1, 1), y = neap.full { 1, 1, value = 9 } }
     assert.is_true(math.abs(encoder:param "weight".data:item() - 1.9) < 1e-6)
-    assert.is_true(math.abs(first(neap.ones(1, 1)):item() - 5.7) < 1e-5) -- packed weights are made anew
+    -- packed weights are made anew
+    assert.is_true(math.abs(first(neap.ones(1, 1)):item() - 5.7) < 1e-5)
     assert.is_true(math.abs(second:state_dict()["linear1.weight"]:item() - 1.9) < 1e-6)
     first:param "linear1.weight".data = neap.tensor { { 7 } }
     assert.are.equal(7, second:param "linear1.weight".data:item())

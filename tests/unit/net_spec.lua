@@ -1,4 +1,5 @@
--- Nets built from Lua: names and scopes, shapes while building, gradients, branches, located errors, text.
+-- Nets built from Lua: names and scopes, shapes while building, gradients, branches, located
+-- errors, text.
 local neap = require "neap"
 local raises = require("support").raises
 
@@ -97,7 +98,8 @@ describe("building a net", function()
     net:input("x", { 2 })
     local y = net:scope("a", function() return neap.scope("b", function() return net:Relu("x", "y") end) end)
     assert.are.equal("a/b/y", y.name)
-    -- In a coroutine of its own no scope is open, whatever handles of scopes earlier tests have dropped and Lua not yet collected.
+    -- In a coroutine of its own no scope is open, whatever handles of scopes earlier tests have
+    -- dropped and Lua not yet collected.
     local ok, err = coroutine.resume(coroutine.create(function() neap.scope("a", function() end) end))
     assert.is_false(ok)
     assert.matches("net:scope", tostring(err))
@@ -267,7 +269,8 @@ describe("net:expand", function()
     for _, op in ipairs(net:expand({}):_ops()) do
       if op.name:find "^s/" then assert.are.equal("s", op.scope) end
       if op.outputs[1] == "s/y" then n_op = n_op + 1 end
-      assert.are_not.equal("Reshape", op.type) -- the sum of the weight's gradient keeps its dimensions
+      -- the sum of the weight's gradient keeps its dimensions
+      assert.are_not.equal("Reshape", op.type)
     end
     assert.are.equal(1, n_op)
   end)

@@ -1,4 +1,5 @@
--- Layers: names, parameters, modes, eager calls and gradients, state, reports, and what is said when they are used wrongly.
+-- Layers: names, parameters, modes, eager calls and gradients, state, reports, and what is said
+-- when they are used wrongly.
 local neap = require "neap"
 local nn = neap.nn
 local support = require "support"
@@ -105,7 +106,8 @@ describe("a model on tensors", function()
       local weight = m:param "embedding1.weight"
       m:backward(ids, dy)
       local row = weight.data:totable()
-      assert.are.same({ row[1], row[3], row[4], row[3] }, m(ids):totable()) -- its ids are looked up like the others
+      -- its ids are looked up like the others
+      assert.are.same({ row[1], row[3], row[4], row[3] }, m(ids):totable())
       for v, count in ipairs(want) do assert.are.same({ count, count }, weight.grad:totable()[v]) end
     end
     assert.are.equal("Embedding { 4, 2, padding_idx = 0 }", tostring(nn.Embedding { 4, 2, padding_idx = 0 }))

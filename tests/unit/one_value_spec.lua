@@ -1,5 +1,5 @@
--- One name, one value: what a net has written, freed or left transient is what fetch and the next net see, or an error says what
--- has happened to it. An older value never comes back.
+-- One name, one value: what a net has written, freed or left transient is what fetch and the next
+-- net see, or an error says what has happened to it. An older value never comes back.
 local neap = require "neap"
 local raises = require("support").raises
 

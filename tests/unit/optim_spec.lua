@@ -3,7 +3,8 @@ local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 local raises = require("support").raises
 
---- Steps on loss = sum(w * g) with fixed g: the gradient of w is g at every step. @return w after each step
+--- Steps on loss = sum(w * g) with fixed g: the gradient of w is g at every step. @return w after
+-- each step
 local function steps(optimizer, w0, g, n, lr)
   local net = neap.net "steps"
   local x = net:input("g", { #g })
@@ -37,7 +38,8 @@ describe("optim", function()
     near({ 0.75 - 0.175 }, w[3])
     w = steps(optim.SGD { lr = 0.1, momentum = 0.5, nesterov = true }, { 1 }, { 1 }, 1)
     near({ 1 - 0.1 * 1.5 }, w[1])
-    w = steps(optim.SGD { lr = 1, momentum = 0.5, dampening = 0.25 }, { 0 }, { 1 }, 3) -- m: 1, 1.25, 1.375, as in PyTorch
+    -- m: 1, 1.25, 1.375, as in PyTorch
+    w = steps(optim.SGD { lr = 1, momentum = 0.5, dampening = 0.25 }, { 0 }, { 1 }, 3)
     near({ -1 }, w[1])
     near({ -2.25 }, w[2])
     near({ -3.625 }, w[3])

@@ -1,4 +1,5 @@
--- Every memory option through every face, read back from what the database has of the plan that came of it.
+-- Every memory option through every face, read back from what the database has of the plan that
+-- came of it.
 local neap = require "neap"
 local cjson = require "cjson"
 local memory_options = require "neap.memory.options"
@@ -8,8 +9,9 @@ local program, shell, raises = support.program, support.shell, support.raises
 local MIB = 1 << 20
 local bank = neap.bank { "fast", bytes = "2MiB" }
 
---- What each option is set to, with others that give it a meaning, and what the row of the plan shows of it: a field of its options as
--- JSON, or of the row. `words`: the same on the command line. An option that has none here fails.
+--- What each option is set to, with others that give it a meaning, and what the row of the plan
+-- shows of it: a field of its options as JSON, or of the row. `words`: the same on the command
+-- line. An option that has none here fails.
 local set = {
   budget = { "64KiB", shows = 65536, words = "--budget 64KiB" },
   total = { "64MiB", shows = 64 * MIB, words = "--total 64MiB" },
@@ -81,7 +83,8 @@ local faces = {
   end },
 }
 
--- What a face means otherwise, or does not plan with: a workspace's limits are of all that it holds, and names of a model's blobs are its own.
+-- What a face means otherwise, or does not plan with: a workspace's limits are of all that it
+-- holds, and names of a model's blobs are its own.
 local elsewhere = {
   ["neap.workspace"] = { budget = true, total = true, keep = true },
   ["neap.trainer"] = { keep = true, fuse = true },

@@ -1,4 +1,5 @@
--- What plans, the zoo and net:gradient say: reasons for pairs of blobs, slips in options, gradients of nothing.
+-- What plans, the zoo and net:gradient say: reasons for pairs of blobs, slips in options, gradients
+-- of nothing.
 local neap = require "neap"
 local nn = neap.nn
 local raises = require("support").raises

@@ -1,4 +1,5 @@
--- Which numbers random ops draw: other ones at every run, the same ones after the same seed or step was told.
+-- Which numbers random ops draw: other ones at every run, the same ones after the same seed or step
+-- was told.
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 

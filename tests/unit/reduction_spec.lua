@@ -1,4 +1,5 @@
--- How a loss makes one number of its rows, a mean or a sum: what its net says of it, who may say otherwise, and what is made of it.
+-- How a loss makes one number of its rows, a mean or a sum: what its net says of it, who may say
+-- otherwise, and what is made of it.
 local neap = require "neap"
 local support = require "support"
 local nn, optim = neap.nn, neap.optim

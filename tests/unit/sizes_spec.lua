@@ -1,4 +1,5 @@
---- Sizes beyond any machine, wherever a user can say one: each is refused where it is said, before anything is built, allocated or run.
+--- Sizes beyond any machine, wherever a user can say one: each is refused where it is said, before
+-- anything is built, allocated or run.
 local neap = require "neap"
 local support = require "support"
 local raises = support.raises

@@ -1,5 +1,5 @@
---- What a database gives back that somebody has changed: whichever way from Lua leads to a plan, it is said, and nothing else differs.
--- tests/c/test_stored.c changes every word; here are the ways.
+--- What a database gives back that somebody has changed: whichever way from Lua leads to a plan, it
+-- is said, and nothing else differs. tests/c/test_stored.c changes every word; here are the ways.
 local support = require "support"
 
 --- Each way prints what it came to. One process each: a trouble is told once by process.
@@ -41,7 +41,8 @@ describe("a database that somebody has changed", function()
   local folder = os.tmpname()
   os.remove(folder)
 
-  --- Changes the choices of every plan in a file, where they say which section of the ladder they are of.
+  --- Changes the choices of every plan in a file, where they say which section of the ladder they
+  -- are of.
   local function tamper(path)
     local file <close> = assert(io.open(path, "rb"))
     local bytes, n = file:read("a"):gsub("section 0\n", "section 7\n")

@@ -106,7 +106,8 @@ end)
 
 describe("what nobody reads", function()
   local nn, optim, data = neap.nn, neap.optim, neap.data
-  -- These take a list of any length and look at each of its entries themselves, or hand what they get on to a function.
+  -- These take a list of any length and look at each of its entries themselves, or hand what they
+  -- get on to a function.
   local lists = {
     ["Net.made_by"] = true, ["Net.keep"] = true, ["Net.device"] = true, ["Net.bank"] = true, ["Net.scope"] = true, ["Net.variable_scope"] = true,
     ["Net.parameter_sharing"] = true,
@@ -114,7 +115,8 @@ describe("what nobody reads", function()
     ["neap.zeros"] = true, ["neap.ones"] = true, ["neap.empty"] = true, ["neap.full"] = true, ["neap.rand"] = true, ["neap.randn"] = true,
     ["neap.with"] = true, ["neap.matmul"] = true, ["Tensor.matmul"] = true, ["Tensor.view"] = true, ["Tensor.at"] = true, ["Tensor.set"] = true,
     ["neap.bank"] = true, ["neap.scope"] = true, ["neap.variable_scope"] = true, ["nn.module"] = true,
-    ["Tensor.apply"] = true, ["Tensor.map"] = true, ["Tensor.fill"] = true, ["Tensor.zero"] = true, -- these say that there is none
+    -- these say that there is none
+    ["Tensor.apply"] = true, ["Tensor.map"] = true, ["Tensor.fill"] = true, ["Tensor.zero"] = true,
     ["optim.Adagrad"] = true, ["optim.RmsProp"] = true,
   }
   local too_many = {}
@@ -219,7 +221,8 @@ describe("a wrong argument", function()
   local function nothing() end
   local lists = { {}, { 16 }, { "x" }, { {} }, { true }, { nothing }, { neap.ones(2) }, { 1, 2, {} }, { "x", {} }, { {}, nothing }, { { "r", { 3 } } },
     { "x", "y", 3 }, { { 3, 4 }, 3 }, { { x = "a" } }, { neap.net "other" }, { nil, nothing, n = 2 } }
-  -- These make files of the names that they get, read much, or change the process for the tests after this one.
+  -- These make files of the names that they get, read much, or change the process for the tests
+  -- after this one.
   local left_out = { ["neap.save"] = true, ["neap.db"] = true, ["neap.export"] = true, ["Workspace.picture"] = true,
     ["neap.threads"] = true, ["neap.use_db"] = true, ["neap.switch_workspace"] = true, ["neap.reset_workspace"] = true,
     ["data.mnist"] = true, ["data.cifar10"] = true, ["Workspace.save"] = true, ["Net.save"] = true,

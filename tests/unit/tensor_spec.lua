@@ -1,4 +1,5 @@
--- Tensors as scripts use them: making, indexing from 1, views, assignment, operators, files, errors.
+-- Tensors as scripts use them: making, indexing from 1, views, assignment, operators, files,
+-- errors.
 local neap = require "neap"
 local support = require "support"
 local raises, settle = support.raises, support.settle
@@ -311,7 +312,8 @@ describe("an op that writes over its inputs in a net", function()
     assert.are.same({ 10.25, 20.125 }, list(m2))
     assert.are.same({ 1 - 0.5 * 10.25, 2 - 0.5 * 20.125 }, list(p2))
     assert.are.same({ { 1, 2 }, { 10, 20 }, { 0.5, 0.25 } }, { list(p), list(g), list(m) })
-    for _ = 1, 3 do -- its kernel adds to what its output holds, which must begin as the input each time
+    -- its kernel adds to what its output holds, which must begin as the input each time
+    for _ = 1, 3 do
       assert.are.same({ 11, 22 }, list(require("neap.core").eager("Accumulate", { p, g }, {})))
     end
     assert.are.same({ 1, 2 }, list(p))

@@ -1,8 +1,10 @@
--- What is written about a net and its plan, word for word: the texts in tests/texts. NEAP_WRITE_TEXTS=1 writes them anew; read the
--- difference before it is committed. Kernels are the reference's, so that no processor changes a byte.
+-- What is written about a net and its plan, word for word: the texts in tests/texts.
+-- NEAP_WRITE_TEXTS=1 writes them anew; read the difference before it is committed. Kernels are the
+-- reference's, so that no processor changes a byte.
 local neap = require "neap"
 
---- One of each: an op in place by name, a kept blob, a constant, branches, a loop, a gradient, an update, a scope.
+--- One of each: an op in place by name, a kept blob, a constant, branches, a loop, a gradient, an
+-- update, a scope.
 local function all()
   local net = neap.net "all"
   net:Sum(net:input("steps", { 3, 2, 4 }), "all")

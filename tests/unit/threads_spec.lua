@@ -1,5 +1,6 @@
--- Threads as the program and stock Lua meet them: settings of OpenMP that once left kernels waiting for threads that never came, and
--- signals while a kernel runs. Each case is a process of its own; what hangs is ended by `timeout`, and that is what the test sees.
+-- Threads as the program and stock Lua meet them: settings of OpenMP that once left kernels waiting
+-- for threads that never came, and signals while a kernel runs. Each case is a process of its own;
+-- what hangs is ended by `timeout`, and that is what the test sees.
 local support = require "support"
 local build = os.getenv "NEAP_BUILD" or "build"
 local sanitized = (support.read_file(build .. "/flags") or ""):find("-fsanitize", 1, true) ~= nil
@@ -9,7 +10,8 @@ local give_up_s = 120
 local hosts = { program = support.program .. " run" }
 if not sanitized then hosts.module = ("env LUA_CPATH='%s/?.so' lua5.4"):format(build) end
 
---- Runs three steps of a net that has kernels of every kind with threads; prints threads, sum of all gradients, and their hashes.
+--- Runs three steps of a net that has kernels of every kind with threads; prints threads, sum of
+-- all gradients, and their hashes.
 local train = [[
 local neap = require "neap"
 local ws = neap.workspace { seed = 1, store = false }
@@ -62,7 +64,8 @@ local product = "net p\nparam a f32 (6000,6000) = Constant { value = 1 }\ny = Ma
 local conv = "net c\nparam x f32 (16,64,128,128) = Constant { value = 1 }\nparam w f32 (64,64,31,31) = Constant { value = 1 }\n"
   .. "y = Conv(x, w) { pad = {15} }\nl = Sum(y)\noutputs l\n"
 
---- Starts a long script, runs `send` with its process in $pid once its kernel is at work, and gives the exit code.
+--- Starts a long script, runs `send` with its process in $pid once its kernel is at work, and gives
+-- the exit code.
 local function interrupt(folder, host, case, send)
   local path, said = folder .. "/long.lua", folder .. "/said"
   support.write_file(path, (long:gsub("%u+", { NET = ("%q"):format(case[2]), ENGINE = ("%q"):format(case[3]) })))
@@ -128,7 +131,8 @@ for _, host in ipairs { "program", "module" } do
         end)
       end
 
-      -- A shell's background processes ignore SIGINT; the program's handler takes it all the same, stock Lua's too.
+      -- A shell's background processes ignore SIGINT; the program's handler takes it all the same,
+      -- stock Lua's too.
       if host == "program" then
         it("hear a second Ctrl-C in the middle of a kernel", function()
           assert.equal(130, interrupt(folder, host, { "", product, "ref" }, "kill -INT $pid; sleep 1.5; kill -INT $pid"))

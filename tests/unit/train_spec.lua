@@ -1,4 +1,5 @@
--- The trainer: steps, validation, resuming with the same bits, interrupts, losses that are not finite, patience.
+-- The trainer: steps, validation, resuming with the same bits, interrupts, losses that are not
+-- finite, patience.
 local neap = require "neap"
 local core = require "neap.core"
 local nn, optim, data = neap.nn, neap.optim, neap.data
@@ -15,7 +16,8 @@ local function points(o)
   return data.tensors { x = neap.tensor(x), y = neap.tensor(y, "i64"), batch = o.batch or 4, shuffle = true, seed = 4, map = o.map, last = o.last }
 end
 
---- With all that a resumed run has to bring back: dropout, running statistics, momentum or Adam's moments, a schedule.
+--- With all that a resumed run has to bring back: dropout, running statistics, momentum or Adam's
+-- moments, a schedule.
 local function make(o)
   o = o or {}
   local model = nn.Sequential { input = { 3 }, seed = 7, nn.Linear { 3, 8 }, nn.BatchNorm1d { 8 }, nn.ReLU(), nn.Dropout { 0.2 }, nn.Linear { 8, 2 } }
@@ -280,7 +282,8 @@ describe("a run that was stopped", function()
     assert.are.equal(straight:history()[2].loss, broken:history()[2].loss)
   end)
   it("between a step and its count loses nothing", function()
-    -- As by Ctrl-C that comes while the engine ends a step: the run is over, the error comes before anything is counted.
+    -- As by Ctrl-C that comes while the engine ends a step: the run is over, the error comes before
+    -- anything is counted.
     local straight <close> = make()
     local broken <close> = make()
     losses(straight, points(), with {})
@@ -459,14 +462,16 @@ describe("a run that was stopped in an epoch", function()
       raises("is resumed on", first.fit, first, other, with { resume = true })
       assert.are.equal(7, first:step { x = neap.ones(2, 3), y = neap.zeros { 2, dtype = "i64" } }.step - 1)
       first:load(path)
-      assert.are.equal(1, later:step { x = neap.ones(2, 3), y = neap.zeros { 2, dtype = "i64" } }.step) -- nothing was loaded
+      -- nothing was loaded
+      assert.are.equal(1, later:step { x = neap.ones(2, 3), y = neap.zeros { 2, dtype = "i64" } }.step)
       later:load(path)
       later:fit(other, { epochs = 1, verbose = 0 })
     end
     local later <close> = make()
     later:fit(set(), with { checkpoint = path, resume = true })
     assert.is_truthy(tostring(later):find("step 10", 1, true))
-    later:fit(others[2], { epochs = 3, verbose = 0, checkpoint = path, resume = true }) -- at the end of an epoch
+    -- at the end of an epoch
+    later:fit(others[2], { epochs = 3, verbose = 0, checkpoint = path, resume = true })
     os.remove(path)
   end)
 end)
@@ -519,7 +524,8 @@ describe("a trainer", function()
     local nn = neap.nn
     local function model()
       local some = nn.Lambda(function(x) return x:compress(x:sum { axes = { 2 } }:gt(0), { axis = 1 }) end)
-      return nn.Sequential { input = { 4 }, nn.Linear { 4, 3 }, nn.Tanh(), some } -- as many rows as have a positive sum
+      -- as many rows as have a positive sum
+      return nn.Sequential { input = { 4 }, nn.Linear { 4, 3 }, nn.Tanh(), some }
     end
     local t <close> = neap.trainer { model = model(), loss = function(y) return (y * y):sum() end, seed = 1,
       optimizer = neap.optim.SGD { lr = 0.01 }, memory = { executor = "dynamic", budget = 16384 } }

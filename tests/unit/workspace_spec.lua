@@ -1,4 +1,5 @@
--- Workspaces and programs: feeding, running, the fetch rule, keeping, children, checkpoints, the database.
+-- Workspaces and programs: feeding, running, the fetch rule, keeping, children, checkpoints, the
+-- database.
 local neap = require "neap"
 local support = require "support"
 local raises, settle = support.raises, support.settle
@@ -489,7 +490,8 @@ describe("limits of a workspace", function()
   end)
   it("let several outputs of an op by itself come together or not at all, in whatever blobs they are", function()
     local x = neap.rand(16, 16)
-    local function norm(ws) ws:run_op("LayerNorm", { "x" }, { "y", "mean" }) end -- (16,16), and (16) or (16,1): 1024 and 64 bytes
+    -- (16,16), and (16) or (16,1): 1024 and 64 bytes
+    local function norm(ws) ws:run_op("LayerNorm", { "x" }, { "y", "mean" }) end
     local free <close> = neap.workspace { store = false }
     free:feed("x", x)
     norm(free)
@@ -502,7 +504,8 @@ describe("limits of a workspace", function()
         for name, t in pairs(c.fed) do ws:feed(name, t, { share = c.shared }) end
         return ws
       end
-      local most = c.shared and 1024 + 2 * (1024 + 64) or all -- what is another's is not written over
+      -- what is another's is not written over
+      local most = c.shared and 1024 + 2 * (1024 + 64) or all
       local less, enough <close> = set(most - 64), set(most)
       local held = less:held_bytes()
       local e = support.raises("LayerNorm: the workspace would hold", norm, less)

@@ -1,8 +1,10 @@
---- Benchmarks: real steps of the benchmark nets, with the bytes held counted apart from what the plan says.
+--- Benchmarks: real steps of the benchmark nets, with the bytes held counted apart from what the
+-- plan says.
 --
--- held_bytes is the counted allocator's live DATA bytes minus those before the workspace was made: it knows nothing of
--- the plan. allocations_per_step is the most allocations of any step after two to warm up. resident_peak_bytes is the
--- process's; so `bench.run` gives each net a process of its own when there are several.
+-- held_bytes is the counted allocator's live DATA bytes minus those before the workspace was made:
+-- it knows nothing of the plan. allocations_per_step is the most allocations of any step after two
+-- to warm up. resident_peak_bytes is the process's; so `bench.run` gives each net a process of its
+-- own when there are several.
 -- @module neap.bench
 local core = require "neap.core"
 local neap = require "neap"
@@ -25,8 +27,8 @@ local function median(list)
   return n % 2 == 1 and sorted[n // 2 + 1] or (sorted[n // 2] + sorted[n // 2 + 1]) / 2
 end
 
---- Feeds one input: normal for floats, the learning rate for a scalar, numbers below n_class for integers. The workspace copies:
--- the tensor made here is garbage afterwards.
+--- Feeds one input: normal for floats, the learning rate for a scalar, numbers below n_class for
+-- integers. The workspace copies: the tensor made here is garbage afterwards.
 local function feed_random(ws, input, n_class)
   local shape = input.shape
   if input.dtype == "f32" or input.dtype == "f64" then
@@ -139,18 +141,20 @@ local function measure_apart(name, o)
   local _, how, code = pipe:close()
   if how == "signal" or code ~= 0 then error(code == 130 and core.error { code = "interrupted", message = "interrupted" } or name .. ": failed", 0) end
   local row = require("cjson").decode(text)[1]
-  for key, value in pairs(row) do row[key] = math.tointeger(value) or value end -- JSON knows no integers
+  -- JSON knows no integers
+  for key, value in pairs(row) do row[key] = math.tointeger(value) or value end
   return row
 end
 
 --- Measures nets one after the other.
--- @param o {nets = {"lenet:64", ...}, train =, steps = 10, seconds = 4, engine =, program = path of neap (each net gets a
---   process of its own), on_row = function(row)}
+-- @param o {nets = {"lenet:64", ...}, train =, steps = 10, seconds = 4, engine =, program = path of
+--   neap (each net gets a process of its own), on_row = function(row)}
 -- @return Report, one row a net
 function bench.run(o)
   local rows, names = {}, o.nets or bench.nets
   local settings = { train = o.train, steps = o.steps or 10, seconds = o.seconds or 4, engine = o.engine, program = o.program }
-  for _, name in ipairs(names) do netfile.load(name) end -- a wrong name is told before minutes of work
+  -- a wrong name is told before minutes of work
+  for _, name in ipairs(names) do netfile.load(name) end
   for i, name in ipairs(names) do
     rows[i] = (o.program and #names > 1 and measure_apart or bench.measure)(name, settings)
     if o.on_row then o.on_row(rows[i]) end

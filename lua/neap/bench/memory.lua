@@ -1,11 +1,12 @@
---- `neap bench --memory`: the figures that other systems have published for the memory of a net, and Neap's for the same nets.
--- Plans only: nothing is allocated, nothing runs.
+--- `neap bench --memory`: the figures that other systems have published for the memory of a net,
+-- and Neap's for the same nets. Plans only: nothing is allocated, nothing runs.
 --
--- What counts as output memory: the arena (every value an op gives, and the scratch of the kernels) and the net's output,
--- which Neap keeps apart so that it stays after the run. The input, which is the caller's, does not count, nor do parameters.
--- `scratch_bytes` is how much of the arena's peak is scratch and no value: 0 where the engine is `ref` and figures compare.
--- `fused` is the option `fuse`: false, true, or "pool", where a pool takes in the convolution before it, and what that gives is
--- scratch of a few images.
+-- What counts as output memory: the arena (every value an op gives, and the scratch of the kernels)
+-- and the net's output, which Neap keeps apart so that it stays after the run. The input, which is
+-- the caller's, does not count, nor do parameters. `scratch_bytes` is how much of the arena's peak
+-- is scratch and no value: 0 where the engine is `ref` and figures compare. `fused` is the option
+-- `fuse`: false, true, or "pool", where a pool takes in the convolution before it, and what that
+-- gives is scratch of a few images.
 -- @module neap.bench.memory
 local netfile = require "neap.net.file"
 local report = require "neap.report"
@@ -14,9 +15,9 @@ local memory = {}
 
 local mega, mebi = 10 ^ 6, 2 ^ 20
 
---- Fields of a row, in the order of `--json`'s documentation. `figure_bytes` is what is compared with `published_bytes`;
--- `lower_bound_bytes` the least that the arena could be in this order, `proved` that it is no more. A figure that counts blobs
--- has `count` in place of bytes.
+--- Fields of a row, in the order of `--json`'s documentation. `figure_bytes` is what is compared
+-- with `published_bytes`; `lower_bound_bytes` the least that the arena could be in this order,
+-- `proved` that it is no more. A figure that counts blobs has `count` in place of bytes.
 memory.fields = { "what", "net", "mode", "batch", "engine", "fused", "count", "figure_bytes", "arena_bytes", "lower_bound_bytes", "proved", "scratch_bytes",
   "output_bytes", "no_reuse_bytes", "published_bytes", "published", "met" }
 
@@ -39,7 +40,8 @@ local function scratch_at_peak(plan)
   return scratch
 end
 
---- Whether `bytes` is at most the published number, which was printed with so many digits: 1960 stands for all below 1960.5.
+--- Whether `bytes` is at most the published number, which was printed with so many digits: 1960
+-- stands for all below 1960.5.
 local function is_met(bytes, published, unit)
   if not published then return nil end
   local digits = #(tostring(published):match "%.(%d+)" or "")
@@ -47,7 +49,8 @@ local function is_met(bytes, published, unit)
 end
 
 --- A row from a plan: the columns that all figures share.
--- @param o { what =, net = name shown, engine = "ref"|"default", fused = false|true|"pool", published = number|nil, unit = 10^6 | 2^20 }
+-- @param o { what =, net = name shown, engine = "ref"|"default", fused = false|true|"pool",
+--   published = number|nil, unit = 10^6 | 2^20 }
 function memory.row(plan, net, o)
   local out = output_bytes(plan, net)
   local row = { what = o.what, net = o.net, mode = plan.train and "train" or "infer", batch = plan.batch, engine = o.engine, fused = o.fused,
@@ -61,8 +64,9 @@ function memory.row(plan, net, o)
   return row
 end
 
---- The forward of a net planned for both engines, as it stands, fused, and fused with pooling. Published figures are compared with `ref`, whose
--- kernels need next to no scratch, and unfused: they speak of the values of the net as it is written.
+--- The forward of a net planned for both engines, as it stands, fused, and fused with pooling.
+-- Published figures are compared with `ref`, whose kernels need next to no scratch, and unfused:
+-- they speak of the values of the net as it is written.
 local function inference_rows(rows, what, case, batch, unit)
   local file = netfile.load(case.file, nil, case.options)
   local net = netfile.build(file, { train = false, batch = batch })
@@ -75,7 +79,8 @@ local function inference_rows(rows, what, case, batch, unit)
   end
 end
 
--- Published: optnet's README, "outputs only", which counts the outputs of all modules once per storage; in MiB.
+-- Published: optnet's README, "outputs only", which counts the outputs of all modules once per
+-- storage; in MiB.
 local output_cases = {
   { file = "alexnet", options = { variant = "two_towers" }, name = "alexnet two towers", published = 97 },
   { file = "alexnet" },
@@ -106,11 +111,12 @@ local function shared_rows(rows)
   end
 end
 
--- Published: Caffe2, commits 059fba842 and 5762c84d7: of 7497 MiB without reuse, ReLU in place already.
+-- Published: Caffe2, commits 059fba842 and 5762c84d7: of 7497 MiB without reuse, ReLU in place
+-- already.
 local training_published = { ["gradients"] = 5010, ["gradients and activations"] = 4330 }
 
---- A training step of ResNet-50, batch 32, whose names are shared: every region, parameters and optimizer state in it. Without
--- reuse, every value has bytes of its own.
+--- A training step of ResNet-50, batch 32, whose names are shared: every region, parameters and
+-- optimizer state in it. Without reuse, every value has bytes of its own.
 local function training_rows(rows)
   local memonger = require "neap.memonger"
   local net = netfile.build(netfile.load "resnet50", { train = true, batch = 32 })
@@ -140,7 +146,8 @@ memory.sections = {
 
 local function mib(bytes) return bytes and ("%.2f"):format(bytes / mebi) or "-" end
 
--- The columns for people: {title, text of a row}. `count` stands for bytes where a figure is a number of blobs.
+-- The columns for people: {title, text of a row}. `count` stands for bytes where a figure is a
+-- number of blobs.
 local columns = {
   { "net", function(r) return ("%s:%d"):format(r.net, r.batch) end },
   { "engine", function(r) return r.engine .. (r.fused == "pool" and ", fused with pooling" or r.fused and ", fused" or "") end },

@@ -12,7 +12,8 @@ local options = require "neap.inner.options"
 
 local cli = {}
 
---- Raised to end a command early with a code: after --help, and for wrong use that only the verb can see.
+--- Raised to end a command early with a code: after --help, and for wrong use that only the verb
+-- can see.
 local Stop = {}
 Stop.__index = Stop
 
@@ -29,7 +30,8 @@ end
 --- Ends the command: wrong use, exit code 2.
 function cli.usage(message) error(setmetatable({ message = message, code = 2 }, Stop), 0) end
 
---- Code of a command that an option (--help, --version) has ended; argparse turns every error into text, so it is kept here.
+--- Code of a command that an option (--help, --version) has ended; argparse turns every error into
+-- text, so it is kept here.
 local ended
 
 local function finish()
@@ -37,7 +39,8 @@ local function finish()
   error("ended", 0)
 end
 
---- assert without a position in Neap's own files: what a file or a query failed with is said as it is.
+--- assert without a position in Neap's own files: what a file or a query failed with is said as it
+-- is.
 function cli.need(value, message)
   if not value then error(message, 0) end
   return value
@@ -95,8 +98,8 @@ function cli.show(report, args)
   end
 end
 
---- A traceback of user code only: frames of C and of Neap's own files say nothing to the reader. Empty when what is left is
--- the one line that the message names anyway.
+--- A traceback of user code only: frames of C and of Neap's own files say nothing to the reader.
+-- Empty when what is left is the one line that the message names anyway.
 -- @param message string
 -- @param level integer of the first frame, as debug.traceback takes it
 function cli.short_traceback(message, level)
@@ -110,14 +113,16 @@ function cli.short_traceback(message, level)
   return message .. "\n  " .. table.concat(frames, "\n  ", 1, math.min(#frames, 10)) .. (#frames > 10 and "\n  ..." or "")
 end
 
---- For xpcall: error objects stay what they are; texts get the short traceback, with NEAP_DEBUG the whole one.
+--- For xpcall: error objects stay what they are; texts get the short traceback, with NEAP_DEBUG the
+-- whole one.
 function cli.handler(err)
   if type(err) ~= "string" then return err end
   if os.getenv "NEAP_DEBUG" then return debug.traceback(err, 2) end
   return cli.short_traceback(err, 2)
 end
 
---- The fields of an error as JSON on standard output, for who asked for JSON; of a refused limit the batch that would fit, too.
+--- The fields of an error as JSON on standard output, for who asked for JSON; of a refused limit
+-- the batch that would fit, too.
 local function show_error(err)
   local fields = { batch = err.batch }
   for key, value in pairs(err) do fields[key] = value end
@@ -146,7 +151,8 @@ local function expand(args)
   return table.move(args, 1, #args, 1, {})
 end
 
---- Takes what follows the script, or -e CODE, off a `run` command line: it belongs to the script, options too.
+--- Takes what follows the script, or -e CODE, off a `run` command line: it belongs to the script,
+-- options too.
 -- @return string[]
 local function take_rest(args)
   local rest = {}

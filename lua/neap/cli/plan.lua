@@ -1,7 +1,9 @@
---- neap plan NET: will it fit? The memory plan of a net file, without data and without allocating a byte of it.
+--- neap plan NET: will it fit? The memory plan of a net file, without data and without allocating a
+-- byte of it.
 -- @module neap.cli.plan
 
---- The forecast with what one asks next: where the peak is, how memory goes over a step, what was assumed.
+--- The forecast with what one asks next: where the peak is, how memory goes over a step, what was
+-- assumed.
 local function overview(plan, args, assumed)
   local neap = require "neap"
   local lines = { tostring(plan:forecast()) }
@@ -30,7 +32,8 @@ local function overview(plan, args, assumed)
   return table.concat(lines, "\n")
 end
 
---- Writes a picture of the plan, as `kind` "dot" or "svg" says, to a file, or for "-" to standard output.
+--- Writes a picture of the plan, as `kind` "dot" or "svg" says, to a file, or for "-" to standard
+-- output.
 local function draw(plan, kind, path)
   if path == "-" then
     io.stdout:write(plan[kind](plan))

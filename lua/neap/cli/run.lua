@@ -1,4 +1,5 @@
---- neap run SCRIPT [ARGS]: runs a Lua script with neap loaded; `-` reads standard input; -e runs a piece of code.
+--- neap run SCRIPT [ARGS]: runs a Lua script with neap loaded; `-` reads standard input; -e runs a
+-- piece of code.
 -- @module neap.cli.run
 return {
   name = "run", summary = "Run a Lua script, or a piece of code with -e.", plain = true,

@@ -1,5 +1,5 @@
---- Who shares with whom: assignments over plain ranges, and the slots of one net filled op by op. Both are part of neap.memonger,
--- which works on whole nets.
+--- Who shares with whom: assignments over plain ranges, and the slots of one net filled op by op.
+-- Both are part of neap.memonger, which works on whole nets.
 -- @module neap.memonger.assignment
 local core = require "neap.core"
 local op_module = require "neap.op"
@@ -17,7 +17,8 @@ function assignment.check(value, type_name, what)
   return value
 end
 
---- A name, a blob, a list of them (of ranges, too: what has a name) or a set, {name = true}, as a sorted list; nil stays nil.
+--- A name, a blob, a list of them (of ranges, too: what has a name) or a set, {name = true}, as a
+-- sorted list; nil stays nil.
 function assignment.names(value, what)
   if op_module.is_blob(value) then return { value.name } end
   if value ~= nil and type(value) ~= "string" and type(value) ~= "table" then
@@ -77,12 +78,15 @@ local function flat(slots)
   return ranges, at
 end
 
---- Which ranges share a slot: the sum over slots of the largest member is to be small. A range joins a slot only if it is
--- defined strictly after the last use of what is in it.
--- @param ranges list of {name =, defined =, used =, size = 1, class = 1, static = false}, or {name = range}
+--- Which ranges share a slot: the sum over slots of the largest member is to be small. A range
+-- joins a slot only if it is defined strictly after the last use of what is in it.
+-- @param ranges list of {name =, defined =, used =, size = 1, class = 1, static = false}, or {name
+--   = range}
 -- @param static_blobs names that get a slot of their own
--- @param algo "greedy" (the default) or "exact": searched until proved or a limit is reached, then the best so far
--- @param most_steps of the search; a million without it. The same limit gives the same result in every run
+-- @param algo "greedy" (the default) or "exact": searched until proved or a limit is reached, then
+--   the best so far
+-- @param most_steps of the search; a million without it. The same limit gives the same result in
+--   every run
 -- @return slots, lists of ranges in order of definition; table of statistics, with `proved`
 function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   local exact = assignment.is_exact(algo, "compute_assignments")
@@ -111,9 +115,11 @@ function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   return slots, statistics
 end
 
---- Bytes of an assignment: without sharing, with it, and the most alive at once, which no assignment undercuts.
+--- Bytes of an assignment: without sharing, with it, and the most alive at once, which no
+-- assignment undercuts.
 -- @param assignments slots
--- @return table {baseline_bytes, optimized_bytes, lower_bound_bytes, saved = 1 - optimized / baseline}
+-- @return table {baseline_bytes, optimized_bytes, lower_bound_bytes, saved = 1 - optimized /
+--   baseline}
 function assignment.compute_statistics(assignments)
   check_slots(assignments, "compute_statistics")
   return native.measure(flat(assignments))
@@ -133,11 +139,12 @@ function assignment.verify(slots)
   return true
 end
 
--- ---- the state of a recycling: live ranges, slots, mapping ---------------------------------------------------------------------
+-- ---- the state of a recycling: live ranges, slots, mapping --------------------------------------
 
 --- A recycler: what process_op and its kin work on.
 -- @param net a Gradient op that is left in it gives no names for its work
--- @param o table {dag =, ops = positions, shareable = names or f(row), dont_share = names, shapes =, sized = true, mix_dtypes = false}
+-- @param o table {dag =, ops = positions, shareable = names or f(row), dont_share = names, shapes
+--   =, sized = true, mix_dtypes = false}
 -- @return recycler {net, rows, of = {name = row}, slots, mapping = {name = slot}}
 function assignment.recycler(net, o)
   o = options.read("memonger.recycler", { dag = false, ops = none, shareable = none, dont_share = none, shapes = none, sized = true,
@@ -160,8 +167,8 @@ local function row_of(recycler, name, who)
   return recycler.of[name] or refuse("name", ("%s: the net has no blob \"%s\""):format(who, tostring(name)), name)
 end
 
---- Whether `blob` may live in a slot (list of names, or a slot of the recycler): same device label and dtype, and no member's life
--- overlaps its own.
+--- Whether `blob` may live in a slot (list of names, or a slot of the recycler): same device label
+-- and dtype, and no member's life overlaps its own.
 -- @return boolean
 function assignment.can_use_blob(recycler, slot, blob)
   local row = row_of(recycler, blob, "can_use_blob")
@@ -174,7 +181,8 @@ end
 
 local function size_of(recycler, row) return recycler.sized and row.bytes or 1 end
 
---- The slot that fits `blob` best of those it may use: the smallest that is large enough, else the largest; nil when there is none.
+--- The slot that fits `blob` best of those it may use: the smallest that is large enough, else the
+-- largest; nil when there is none.
 -- @return slot (a list of names with its bytes) or nil
 function assignment.get_free_blob(recycler, blob)
   local usable = {}
@@ -182,8 +190,8 @@ function assignment.get_free_blob(recycler, blob)
   return recycler.slots[native.best_slot(usable, size_of(recycler, recycler.of[blob]))]
 end
 
---- Of a recycler: gives each output that op number `at` writes first a slot; ops may come in any order. Of a workspace: runs one op
--- on its blobs, as ws:run_op does.
+--- Of a recycler: gives each output that op number `at` writes first a slot; ops may come in any
+-- order. Of a workspace: runs one op on its blobs, as ws:run_op does.
 -- @usage neap.memonger.process_op(recycler, 3)
 -- @usage neap.memonger.process_op(ws, "Add", { "a", "b" }, "c")
 function assignment.process_op(recycler, at, inputs, outputs, attrs)

@@ -1,19 +1,22 @@
 --- memonger: blob names recycled, net to net.
 --
--- A planned net is an ordinary net with renamed blobs: run it under policy `name`, where all versions of one name share one
--- slot. Who may share is asked of the planner (its live ranges, and in a dag what may overlap); the renaming is the net's own;
--- every planned net is compared with the net it came from before it is returned. Roles are data: what is whose gradient stands
--- in the net, so no name's ending means anything.
+-- A planned net is an ordinary net with renamed blobs: run it under policy `name`, where all
+-- versions of one name share one slot. Who may share is asked of the planner (its live ranges, and
+-- in a dag what may overlap); the renaming is the net's own; every planned net is compared with the
+-- net it came from before it is returned. Roles are data: what is whose gradient stands in the net,
+-- so no name's ending means anything.
 --
--- All that computes is C (src/memonger, src/pack/slots.c; neap.h has the same functions): here arguments are read and results made
--- into tables.
+-- All that computes is C (src/memonger, src/pack/slots.c; neap.h has the same functions): here
+-- arguments are read and results made into tables.
 --
--- A net with a Gradient or Do op is expanded first, so that its backward pass and its scopes have names. Within the backward of a
--- loop (While, Recurrent) nothing has one: its frames and temporaries are left to the planner.
+-- A net with a Gradient or Do op is expanded first, so that its backward pass and its scopes have
+-- names. Within the backward of a loop (While, Recurrent) nothing has one: its frames and
+-- temporaries are left to the planner.
 --
--- Names that cross into a subnet are renamed there too. Where all blobs take part, names local to a subnet are recycled within
--- it as well, what it takes and gives being static; a name that a subnet further in has too stays. Positions of ops count from 1; bytes are
--- 64-bit, with dtype and alignment.
+-- Names that cross into a subnet are renamed there too. Where all blobs take part, names local to a
+-- subnet are recycled within it as well, what it takes and gives being static; a name that a subnet
+-- further in has too stays. Positions of ops count from 1; bytes are 64-bit, with dtype and
+-- alignment.
 -- @usage local planned = neap.memonger.optimize_net(net)
 --   ws:run(planned, { x = x }, { policy = "name" })
 -- @module neap.memonger
@@ -42,7 +45,8 @@ local function check_net(net, who)
   return net
 end
 
---- The net with its backward pass and the bodies of its Do ops written out; itself when there are none.
+--- The net with its backward pass and the bodies of its Do ops written out; itself when there are
+-- none.
 local function expanded(net, shapes, who) return native.written_out(net, shape_options(shapes, who)) or net end
 
 --- Prefix of new names: "" or "scope/".
@@ -52,12 +56,13 @@ local function prefix_of(namescope, who)
   return namescope
 end
 
--- ---- renaming and comparing ------------------------------------------------------------------------------------------------------
+-- ---- renaming and comparing ---------------------------------------------------------------------
 
---- Whether two nets compute the same: op by op the same type, device label, attributes (given or by default) and producers of the
--- inputs, in order, subnets included; and what they give, keep and leave in declared blobs. What ops make may be called
--- differently; declared blobs may not. A backward pass, or Do ops, that one of the two has written out (net:expand, whatever
--- memonger plans) is written out in the other too.
+--- Whether two nets compute the same: op by op the same type, device label, attributes (given or by
+-- default) and producers of the inputs, in order, subnets included; and what they give, keep and
+-- leave in declared blobs. What ops make may be called differently; declared blobs may not. A
+-- backward pass, or Do ops, that one of the two has written out (net:expand, whatever memonger
+-- plans) is written out in the other too.
 -- @return boolean, string where they differ
 function memonger.verify_graph_equality(a, b) return native.same_graph(check_net(a, "verify_graph_equality"), check_net(b, "verify_graph_equality")) end
 
@@ -78,7 +83,8 @@ local function verified(net, planned)
   return planned
 end
 
---- assignments as {name = new name}: given so, or as slots, lists of names or ranges, whose last member names the slot.
+--- assignments as {name = new name}: given so, or as slots, lists of names or ranges, whose last
+-- member names the slot.
 local function renames_of(assignments, who)
   if type(assignments) ~= "table" then fail(("%s expects { old = new } or a list of slots, got %s"):format(who, options.shown(assignments))) end
   local renames, slot_of = {}, {}
@@ -116,9 +122,10 @@ local function applied(net, renames, who)
   return made
 end
 
---- The net with its blobs renamed, subnets and what they take and give included. A renaming that breaks a rule of the net is
--- refused, and so is one that would change what the net computes: two blobs alive at once under one name, a name that a subnet has
--- for itself, an output, a kept or a declared blob written over.
+--- The net with its blobs renamed, subnets and what they take and give included. A renaming that
+-- breaks a rule of the net is refused, and so is one that would change what the net computes: two
+-- blobs alive at once under one name, a name that a subnet has for itself, an output, a kept or a
+-- declared blob written over.
 -- @param net
 -- @param assignments {old = new}, or slots: {{range, ..}, ..}, each named by its last member
 function memonger.apply_assignments(net, assignments)
@@ -145,7 +152,8 @@ local function apply_to(net, assignments, who, types)
   return applied(net, renames, who), tables
 end
 
---- apply_assignments for a net with AsyncIf ops, whose subnets are renamed with what they take and give.
+--- apply_assignments for a net with AsyncIf ops, whose subnets are renamed with what they take and
+-- give.
 -- @return net, {op name = {old = new}} of their operands
 function memonger.apply_asyncif_blob_assignments(net, assignments)
   return apply_to(net, assignments, "apply_asyncif_blob_assignments", { AsyncIf = true })
@@ -156,20 +164,21 @@ function memonger.apply_recurrent_blob_assignments(net, assignments)
   return apply_to(net, assignments, "apply_recurrent_blob_assignments", { Recurrent = true })
 end
 
--- ---- the planners ------------------------------------------------------------------------------------------------------------------
+-- ---- the planners -------------------------------------------------------------------------------
 
---- One recycling: fields of `o` are those of neap_recycle_options. Second result: Report of the slots, with the figures as fields.
+--- One recycling: fields of `o` are those of neap_recycle_options. Second result: Report of the
+-- slots, with the figures as fields.
 local function plan(who, net, o, shapes)
   local planned, rows, figures = native.share(net, shape_options(shapes, who), o)
   return planned, report.new { rows = rows, columns = { "name", "bytes", "n_blob", "blobs" }, totals = figures,
     order = { "n_shared", "baseline_bytes", "planned_bytes", "lower_bound_bytes", "saved" } }
 end
 
---- Recycles names in a net whose ops may run side by side: a name is shared only along paths, so never by two branches before
--- they join.
+--- Recycles names in a net whose ops may run side by side: a name is shared only along paths, so
+-- never by two branches before they join.
 -- @param net
--- @param heads blobs that the ops to plan start from; checked. Who comes before whom is read from the net's edges, so more heads
---   change nothing
+-- @param heads blobs that the ops to plan start from; checked. Who comes before whom is read from
+--   the net's edges, so more heads change nothing
 -- @param op_indices positions of the ops that take part; nil: all
 -- @param shareable names that may be shared; nil: all that can be
 -- @param namescope prefix of new names, with or without slash
@@ -186,7 +195,8 @@ end
 
 --- Recycles names in definition order: for the `simple` executor.
 -- @param net
--- @param static_blobs names to leave alone; outputs, kept and declared blobs are safe without being named
+-- @param static_blobs names to leave alone; outputs, kept and declared blobs are safe without being
+--   named
 -- @return net, Report of the shared blobs
 function memonger.optimize_inference_net(net, static_blobs)
   check_net(net, "optimize_inference_net")
@@ -212,8 +222,8 @@ end
 
 --- Recycles whatever can be, in nets with or without a backward pass.
 -- @param net
--- @param o table {executor = "simple" | "dag", dont_share =, namescope =, shapes =, order = nil | "longest_path" | "least_memory",
---   algo = "greedy" | "exact", most_steps = of the exact search}
+-- @param o table {executor = "simple" | "dag", dont_share =, namescope =, shapes =, order = nil |
+--   "longest_path" | "least_memory", algo = "greedy" | "exact", most_steps = of the exact search}
 -- @return net, Report of the shared blobs
 -- @usage local planned, slots = neap.memonger.optimize_net(net); print(slots)
 function memonger.optimize_net(net, o)
@@ -228,13 +238,14 @@ function memonger.optimize_net(net, o)
     exact = is_exact(o.algo, "optimize_net"), most_steps = o.most_steps }, o.shapes)
 end
 
---- Shares the gradients of blobs among each other, and activations too if asked. Gradients of parameters stay.
+--- Shares the gradients of blobs among each other, and activations too if asked. Gradients of
+-- parameters stay.
 -- @param net
 -- @param losses heads of the backward pass, checked
 -- @param param_grads names that are not shared, besides those of parameters
 -- @param namescope prefix of new names
--- @param o table {share_activations = false, dont_share =, shapes =, dag = true, keep_last = 2}: of activations, the last `keep_last` that are not
---   outputs stay
+-- @param o table {share_activations = false, dont_share =, shapes =, dag = true, keep_last = 2}: of
+--   activations, the last `keep_last` that are not outputs stay
 -- @return net, Report of the shared blobs
 function memonger.share_grad_blobs(net, losses, param_grads, namescope, o)
   o = options.read("memonger.share_grad_blobs", { share_activations = false, dont_share = none, shapes = none, dag = true, keep_last = 2 }, o)
@@ -251,7 +262,8 @@ end
 --- Reorders the ops, then recycles in that order.
 -- @param net
 -- @param static_blobs names to leave alone
--- @param ordering_function f(net) -> positions, or "plain", "longest_path" (the default), "least_memory"
+-- @param ordering_function f(net) -> positions, or "plain", "longest_path" (the default),
+--   "least_memory"
 -- @param blob_sizes {name = bytes} to plan with instead of the real ones
 -- @param algo "greedy" or "exact"
 -- @param most_steps of the search, for "exact"
@@ -281,11 +293,11 @@ function memonger.optimize_interference(net, static_blobs, ordering_function, bl
   return verified(ordered, ordered:rename(renames)), assignments, canonical
 end
 
--- ---- ranges and assignments ----------------------------------------------------------------------------------------------------------
+-- ---- ranges and assignments ---------------------------------------------------------------------
 
 --- Live ranges of a net's blobs, from the planner.
--- @return list of {name, defined, used, size, class, dtype, device, role, static}: positions of the first writer (0: before the
---   net) and the last reader
+-- @return list of {name, defined, used, size, class, dtype, device, role, static}: positions of the
+--   first writer (0: before the net) and the last reader
 function memonger.compute_ranges(net, shapes)
   local ranges = {}
   for i, row in ipairs(memonger.recycler(expanded(check_net(net, "compute_ranges"), shapes, "compute_ranges"), { shapes = shapes }).rows) do
@@ -295,7 +307,8 @@ function memonger.compute_ranges(net, shapes)
   return ranges
 end
 
---- The ranges of `slots` as the net has them. Names stand for their ranges; a range with another life is refused.
+--- The ranges of `slots` as the net has them. Names stand for their ranges; a range with another
+-- life is refused.
 local function known_ranges(slots, net, shapes)
   local of, known = {}, {}
   for _, range in ipairs(memonger.compute_ranges(net, shapes)) do of[range.name] = range end
@@ -318,10 +331,11 @@ local function known_ranges(slots, net, shapes)
   return known
 end
 
---- Raises unless each blob is in one slot, those of a slot are of one class with disjoint lives, static ones alone in theirs,
--- and no size is negative.
+--- Raises unless each blob is in one slot, those of a slot are of one class with disjoint lives,
+-- static ones alone in theirs, and no size is negative.
 -- @param assignments slots, lists of ranges; with a net, of names too
--- @param net whose blobs they must be, with the lives that they have there; nil: the ranges are taken as they are
+-- @param net whose blobs they must be, with the lives that they have there; nil: the ranges are
+--   taken as they are
 -- @param shapes as for compute_ranges
 -- @return true
 function memonger.verify_assignments(assignments, net, shapes)
@@ -329,12 +343,13 @@ function memonger.verify_assignments(assignments, net, shapes)
   return assignment.verify(assignments)
 end
 
--- ---- orders --------------------------------------------------------------------------------------------------------------------------------
+-- ---- orders -------------------------------------------------------------------------------------
 
 --- An order of the ops that keeps the meaning, names that are written again included.
 -- @param net
--- @param kind "plain" (as defined), "longest_path" (sources of longer chains first, each op right before it is needed) or
---   "least_memory" (fewest bytes alive at the peak, or as defined where that is no worse)
+-- @param kind "plain" (as defined), "longest_path" (sources of longer chains first, each op right
+--   before it is needed) or "least_memory" (fewest bytes alive at the peak, or as defined where
+--   that is no worse)
 -- @return positions: result[i] is the op that runs i-th
 function memonger.topological_sort_traversal(net, kind)
   return native.sort(check_net(net, "topological_sort_traversal"), check(kind, "string", "topological_sort_traversal: kind") or "plain")
@@ -343,11 +358,12 @@ end
 --- The ops in an order along the longest path: topological_sort_traversal(net, "longest_path").
 function memonger.topological_sort_traversal_longest_path(net) return memonger.topological_sort_traversal(net, "longest_path") end
 
---- Which op must come before which, by names: {i, j} when op i writes a blob that the later op j reads.
+--- Which op must come before which, by names: {i, j} when op i writes a blob that the later op j
+-- reads.
 -- @return list of pairs of positions
 function memonger.compute_interference_graph(net) return native.interference(check_net(net, "compute_interference_graph")) end
 
--- ---- sizes ---------------------------------------------------------------------------------------------------------------------------------
+-- ---- sizes --------------------------------------------------------------------------------------
 
 --- Bytes of one blob, inferred through the whole net, with its dtype; not aligned.
 function memonger.infer_blob_size(net, blob, shapes)
@@ -368,8 +384,8 @@ function memonger.collect_blob_sizes(net, shapes)
   return sizes
 end
 
---- What one or several nets take if nothing but Free gives bytes back. The nets stay as they are. They run in one workspace: a
--- blob that several of them write counts once, at its largest.
+--- What one or several nets take if nothing but Free gives bytes back. The nets stay as they are.
+-- They run in one workspace: a blob that several of them write counts once, at its largest.
 -- @param nets net or list of nets, run one after the other
 -- @param shapes {input = shape} to replace declared ones
 -- @param device count only ops of this label (net:device)
@@ -384,11 +400,12 @@ function memonger.estimate_memory_usage(nets, shapes, device)
     order = { "total_bytes", "high_water_bytes" } }
 end
 
--- ---- schema and Free -------------------------------------------------------------------------------------------------------------------------
+-- ---- schema and Free ----------------------------------------------------------------------------
 
---- Checks every op against its record: arity, attributes, in-place pairs, then shapes and dtypes. An op of unknown type is an
--- error.
--- @param net a net, its text, or a list of ops {type, inputs, outputs, attrs} over declared blobs {input = {name = shape}}
+--- Checks every op against its record: arity, attributes, in-place pairs, then shapes and dtypes.
+-- An op of unknown type is an error.
+-- @param net a net, its text, or a list of ops {type, inputs, outputs, attrs} over declared blobs
+--   {input = {name = shape}}
 -- @return true; raises with the op's number and name
 function memonger.run_schema_check(net)
   if type(net) == "string" then net = neap.net_from(net) end
@@ -405,9 +422,11 @@ function memonger.run_schema_check(net)
   return net:check()
 end
 
---- Puts one Free behind the last reader of every blob that is made and read in the net and that nobody may ask for.
+--- Puts one Free behind the last reader of every blob that is made and read in the net and that
+-- nobody may ask for.
 -- @param net
--- @param keep names to leave alone; outputs, kept and declared blobs, views and what they look at are left alone anyway
+-- @param keep names to leave alone; outputs, kept and declared blobs, views and what they look at
+--   are left alone anyway
 -- @param selector f(name) -> whether to free it; nil: all
 -- @return net, names that are freed, in order
 -- @usage local freed = neap.memonger.release_blobs_when_used(net, { "features" })

@@ -1,8 +1,8 @@
 --- Memory banks: bytes of one kind, of which programs may take so many and no more.
 --
--- A bank is given with memory options, `banks = { neap.bank { "fast", bytes = "2MiB" } }`; a net says what belongs to it,
--- `net:bank("fast", ..)`. Where the memory options have no banks, what a net says of them means nothing, so that one net serves
--- machines with and without.
+-- A bank is given with memory options, `banks = { neap.bank { "fast", bytes = "2MiB" } }`; a net
+-- says what belongs to it, `net:bank("fast", ..)`. Where the memory options have no banks, what a
+-- net says of them means nothing, so that one net serves machines with and without.
 -- @module neap.memory.bank
 local core = require "neap.core"
 local naming = require "neap.net.naming"
@@ -19,12 +19,13 @@ end
 
 local kinds = { "huge", "ordinary" }
 
---- neap.bank { name, bytes = capacity, kind = "ordinary" | "huge" } -> a bank for memory options. bytes: a number or "2MiB", at most
--- so many for all programs of a workspace, 0 for no limit; a net that needs more is refused, by the bank's name. kind "huge" asks the
--- kernel for huge pages. The bank "main" is what all has that is assigned to none; it may be given too, to limit it.
+--- neap.bank { name, bytes = capacity, kind = "ordinary" | "huge" } -> a bank for memory options.
+-- bytes: a number or "2MiB", at most so many for all programs of a workspace, 0 for no limit; a net
+-- that needs more is refused, by the bank's name. kind "huge" asks the kernel for huge pages. The
+-- bank "main" is what all has that is assigned to none; it may be given too, to limit it.
 --
--- neap.bank(name, f, ...) -> f's results: the ops that f adds belong to the bank, in the net being built (a module's forward, a scope).
--- Eagerly it calls f(...) and no more.
+-- neap.bank(name, f, ...) -> f's results: the ops that f adds belong to the bank, in the net being
+-- built (a module's forward, a scope). Eagerly it calls f(...) and no more.
 -- @usage local fast = neap.bank { "fast", bytes = "2MiB" }
 -- ws:run(net, { x = x }, { banks = { fast } })
 -- @usage nn.Lambda(function(x) return neap.bank("fast", function() return x:relu() end) end)
@@ -61,11 +62,12 @@ local function assign(net, x, name)
   net:_assign(naming.reader(net, x, "bank"), name)
 end
 
---- net:bank(name, blobs) -> net: the blobs, a handle, a name or a list, lie in the memory bank. Parameters and others with bytes of
--- their own are copied there for as long as a run uses them.
+--- net:bank(name, blobs) -> net: the blobs, a handle, a name or a list, lie in the memory bank.
+-- Parameters and others with bytes of their own are copied there for as long as a run uses them.
 --
--- net:bank(name, f, ...) -> f's results: the ops that f adds work on bytes of the bank alone. What they read from elsewhere is copied
--- there first, what they make lies there; the backward pass follows. Copies are ops of the plan, and counted as such.
+-- net:bank(name, f, ...) -> f's results: the ops that f adds work on bytes of the bank alone. What
+-- they read from elsewhere is copied there first, what they make lies there; the backward pass
+-- follows. Copies are ops of the plan, and counted as such.
 -- @usage net:bank("fast", { "h1", "h2" })
 -- @usage local y = net:bank("fast", function() return net:Relu(net:FC(x, { size = 64 })) end)
 function Net:bank(name, what, ...)

@@ -1,8 +1,10 @@
---- A model's bytes by class, before and after planning, and the switch to inference that gives gradients back.
+--- A model's bytes by class, before and after planning, and the switch to inference that gives
+-- gradients back.
 --
--- Classes are those of Torch's optnet: parameters, gradients of parameters, outputs of layers, gradients of those ("gradient
--- inputs"), buffers (optimizer and batch norm state, masks and other stashes, scratch). INVARIANT: a storage is counted once,
--- however many names or views it has; what planning lets classes share is counted once in the total.
+-- Classes are those of Torch's optnet: parameters, gradients of parameters, outputs of layers,
+-- gradients of those ("gradient inputs"), buffers (optimizer and batch norm state, masks and other
+-- stashes, scratch). INVARIANT: a storage is counted once, however many names or views it has; what
+-- planning lets classes share is counted once in the total.
 -- @module neap.memory.count
 local core = require "neap.core"
 local module = require "neap.nn.module"
@@ -16,9 +18,9 @@ local count_memory = {}
 
 local classes = { "parameters", "gradients", "outputs", "gradient inputs", "buffers", "total" }
 
---- neap.count_memory(model, {batch =, train =, loss =, optimizer =, ..}) -> Report of bytes by class: `before`, every value in
--- bytes of its own; `after`, as planned. Classes share bytes after planning: their column adds up to more than its total.
--- Nothing is allocated.
+--- neap.count_memory(model, {batch =, train =, loss =, optimizer =, ..}) -> Report of bytes by
+-- class: `before`, every value in bytes of its own; `after`, as planned. Classes share bytes after
+-- planning: their column adds up to more than its total. Nothing is allocated.
 -- @return Report; fields before_bytes, after_bytes (totals), saved (1 - after / before)
 -- @usage print(neap.count_memory(model, { batch = 32, train = true }))
 function count_memory.count(model, given)
@@ -35,11 +37,11 @@ end
 --- m:count{..}: the same as a method.
 function Module.count(self, given) return count_memory.count(self, given) end
 
--- ---- optimise and undo -------------------------------------------------------------------------------------------------
+-- ---- optimise and undo --------------------------------------------------------------------------
 
---- m:optimize{mode = "inference"|"training"} -> m, message. For inference the gradients of parameters that the model's workspace
--- holds, and those m:backward left, are given back, and backward is refused until m:undo(). A second call changes nothing and
--- says so.
+--- m:optimize{mode = "inference"|"training"} -> m, message. For inference the gradients of
+-- parameters that the model's workspace holds, and those m:backward left, are given back, and
+-- backward is refused until m:undo(). A second call changes nothing and says so.
 -- @usage model:optimize { mode = "inference" }; local y = model(x); model:undo()
 function Module.optimize(self, given)
   local root = tree.home(self)
@@ -51,7 +53,8 @@ function Module.optimize(self, given)
   if now then return self, ("the model is optimised for %s already: nothing has changed; m:undo() goes back"):format(now.mode) end
   local ws, bytes = Module.workspace(root), 0
   if mode == "inference" then
-    bytes = ws:drop_gradients() -- the layout is remembered by the records: backward makes them again
+    -- the layout is remembered by the records: backward makes them again
+    bytes = ws:drop_gradients()
     for _, t in pairs(rawget(root, "_gradients") or {}) do bytes = bytes + t:n_bytes() end
     rawset(root, "_gradients", nil)
     rawset(root, "_nets", {}) -- nets of backward calls, and with them their programs

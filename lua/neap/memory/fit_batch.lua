@@ -1,5 +1,6 @@
---- The largest batch whose plan fits: planned, never allocated. The search is the engine's (src/driver/fit_batch.c); here are the
--- nets it asks for: a model's is built anew for each batch, so that attributes may depend on it.
+--- The largest batch whose plan fits: planned, never allocated. The search is the engine's
+-- (src/driver/fit_batch.c); here are the nets it asks for: a model's is built anew for each batch,
+-- so that attributes may depend on it.
 -- @module neap.memory.fit_batch
 local core = require "neap.core"
 local mem_param = require "neap.memory.mem_param"
@@ -27,7 +28,8 @@ local function source(subject, o, memory)
   end
 end
 
---- The total for who names no figure: what this process can still take of the machine, but for an eighth left to others.
+--- The total for who names no figure: what this process can still take of the machine, but for an
+-- eighth left to others.
 function fit_batch.machine()
   local available = core.memory().available
   if available == 0 then fail("this system does not say how much memory it has left: give { total = bytes } or { budget = bytes }") end
@@ -42,9 +44,10 @@ end
 --- Fields of neap.fit_batch that are no memory options.
 local fit_spec = { train = false, max = 65536, loss = none, optimizer = none, input = none, input_dtype = none }
 
---- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =, input =, input_dtype =, .. memory options}) -> n, plan, total.
--- The largest batch that fits: batch n + 1 does not. Without total and budget it takes what the machine has free (control groups and ulimit looked at),
--- and says so. Raises `budget` when not even one example fits.
+--- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =, input =,
+-- input_dtype =, .. memory options}) -> n, plan, total. The largest batch that fits: batch n + 1
+-- does not. Without total and budget it takes what the machine has free (control groups and ulimit
+-- looked at), and says so. Raises `budget` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
   if not op.is_net(subject) and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
@@ -60,9 +63,11 @@ function fit_batch.fit(subject, given)
   return n, plan, memory.total
 end
 
---- Rows of the largest micro-batch with which a trainer's step of `rows` fits its memory: the programs of a micro-batch and of
--- the update share one arena; their parameters and accumulators are the same.
--- @param trainer trainer; one without memory.budget and memory.total gets a total: what the machine has
+--- Rows of the largest micro-batch with which a trainer's step of `rows` fits its memory: the
+-- programs of a micro-batch and of the update share one arena; their parameters and accumulators
+-- are the same.
+-- @param trainer trainer; one without memory.budget and memory.total gets a total: what the machine
+--   has
 -- @param net_of f(trainer, "micro", n) -> net, blobs, the update's net
 function fit_batch.micro(trainer, rows, net_of)
   if not (trainer.memory.budget or trainer.memory.total) then

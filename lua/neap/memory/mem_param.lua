@@ -1,19 +1,23 @@
 --- `mem_param`: Caffe's words for Neap's memory options.
 --
---   mem_param = { optimize_train = true, optimize_test = false, exclude_blob = { "conv1" }, debug_info = false }
+--   mem_param = { optimize_train = true, optimize_test = false, exclude_blob = { "conv1" },
+--   debug_info = false }
 --
--- Wherever memory options go (net:plan, ws:compile, ws:run, m:plan, a trainer's `memory`), the engine puts it into `policy` and
--- `keep` (src/driver/mem_param.c); there is no second planner behind it. Defaults are those of Caffe: training is planned, testing
--- is not, so that a script that looks at blobs in the middle finds them. `debug_info` switches planning off.
+-- Wherever memory options go (net:plan, ws:compile, ws:run, m:plan, a trainer's `memory`), the
+-- engine puts it into `policy` and `keep` (src/driver/mem_param.c); there is no second planner
+-- behind it. Defaults are those of Caffe: training is planned, testing is not, so that a script
+-- that looks at blobs in the middle finds them. `debug_info` switches planning off.
 --
--- Data and gradient ("diff") of a blob are separate keys: "conv1" stands for both, "conv1.data" and "conv1.grad" (or
--- "conv1.diff") for one.
+-- Data and gradient ("diff") of a blob are separate keys: "conv1" stands for both, "conv1.data" and
+-- "conv1.grad" (or "conv1.diff") for one.
 --
--- With planning on, these have bytes of their own, data and gradient: the net's inputs and outputs, what ops without inputs make,
--- every loss, and what exclude_blob lists. A loss is what a loss op gives, whether or not a gradient is taken of it, what a gradient
--- is taken of, and the scalars that one is summed from.
+-- With planning on, these have bytes of their own, data and gradient: the net's inputs and outputs,
+-- what ops without inputs make, every loss, and what exclude_blob lists. A loss is what a loss op
+-- gives, whether or not a gradient is taken of it, what a gradient is taken of, and the scalars
+-- that one is summed from.
 --
--- A net file may have one too, as a net of Caffe's has: return { model = .., mem_param = { exclude_blob = { "conv1" } } }.
+-- A net file may have one too, as a net of Caffe's has: return { model = .., mem_param = {
+-- exclude_blob = { "conv1" } } }.
 -- @module neap.memory.mem_param
 local core = require "neap.core"
 local options = require "neap.inner.options"
@@ -25,9 +29,11 @@ local mem_param = {}
 local spec = { optimize_train = true, optimize_test = false, exclude_blob = {}, debug_info = false }
 local Param = { __name = "neap.mem_param" }
 
---- Makes or checks a mem_param. Blobs of exclude_blob must be in a net that it plans. Where it leaves planning off every blob has bytes
--- of its own, and none is looked up: one mem_param serves training, which has a loss, and the test net beside it, which has none.
--- @param given table|nil { optimize_train = true, optimize_test = false, exclude_blob = name or list, debug_info = false }
+--- Makes or checks a mem_param. Blobs of exclude_blob must be in a net that it plans. Where it
+-- leaves planning off every blob has bytes of its own, and none is looked up: one mem_param serves
+-- training, which has a loss, and the test net beside it, which has none.
+-- @param given table|nil { optimize_train = true, optimize_test = false, exclude_blob = name or
+--   list, debug_info = false }
 -- @return table with all four fields
 -- @usage t = neap.trainer { .., memory = { mem_param = { exclude_blob = { "relu1" } } } }
 function mem_param.new(given)
@@ -48,7 +54,8 @@ function mem_param.new(given)
   return setmetatable(o, Param)
 end
 
---- Memory options whose mem_param, if there is one, is complete and right in itself; the engine looks its blobs up in the net.
+--- Memory options whose mem_param, if there is one, is complete and right in itself; the engine
+-- looks its blobs up in the net.
 -- @param memory table|nil
 -- @return table|nil
 function mem_param.checked(memory)
@@ -66,8 +73,9 @@ end
 --- What a plan would do, before anything is allocated: Caffe's dry-run log.
 -- @param net neap.net
 -- @param memory table|nil options as of net:plan, with or without mem_param (Caffe's defaults)
--- @return Report of the blobs; fields raw_bytes (data and diff of every blob), raw_data_bytes, raw_diff_bytes, planned_bytes (arena,
---   scratch included, and what has bytes of its own), arena_bytes, scratch_bytes_max, saved (1 - planned / raw), layers and slots (Reports), plan
+-- @return Report of the blobs; fields raw_bytes (data and diff of every blob), raw_data_bytes,
+--   raw_diff_bytes, planned_bytes (arena, scratch included, and what has bytes of its own),
+--   arena_bytes, scratch_bytes_max, saved (1 - planned / raw), layers and slots (Reports), plan
 -- @usage print(net:dry_run { mem_param = { optimize_test = true } }.slots)
 function mem_param.dry_run(net, memory)
   memory = mem_param.checked(memory)

@@ -1,15 +1,18 @@
---- Memory options: what plans, programs and all that makes them take beside their own fields. The table is the engine's
--- (NEAP_OPTION_MAP in neap.h); here tables of them are told apart from other fields and checked by it, and it is shown to people.
+--- Memory options: what plans, programs and all that makes them take beside their own fields. The
+-- table is the engine's (NEAP_OPTION_MAP in neap.h); here tables of them are told apart from other
+-- fields and checked by it, and it is shown to people.
 --
--- A *face* is where options can be given: "lua" (net:plan, m:plan, forecast, dry_run, count_memory, ws:compile, ws:run and the
--- like), "workspace", "trainer", "layers" (m:memory), "fit" (fit_batch), "command" (the command line).
+-- A *face* is where options can be given: "lua" (net:plan, m:plan, forecast, dry_run, count_memory,
+-- ws:compile, ws:run and the like), "workspace", "trainer", "layers" (m:memory), "fit" (fit_batch),
+-- "command" (the command line).
 -- @module neap.memory.options
 local core = require "neap.core"
 local mem_param = require "neap.memory.mem_param"
 local options = require "neap.inner.options"
 local fail = core.fail
 
--- `records`: {name =, type =, default =, range =, doc =, key =, faces = {..}} of each option in the table's order, and by name.
+-- `records`: {name =, type =, default =, range =, doc =, key =, faces = {..}} of each option in the
+-- table's order, and by name.
 local memory_options = { records = core.memory_options() }
 local records = memory_options.records
 
@@ -67,7 +70,7 @@ function memory_options.check(who, memory, face)
   return out
 end
 
--- ---- for people ----------------------------------------------------------------------------------------------------
+-- ---- for people ---------------------------------------------------------------------------------
 
 --- What a value of the option looks like: "64MiB", "offset | name | none | pool".
 local function values_of(record)
@@ -92,7 +95,7 @@ function memory_options.text()
   return table.concat(lines, "\n")
 end
 
--- ---- the command line ----------------------------------------------------------------------------------------------
+-- ---- the command line ---------------------------------------------------------------------------
 
 --- "fast=2MiB" as a memory bank.
 local function bank_of(text)

@@ -1,10 +1,11 @@
 --- Ranges of batch sizes: the option `max_batch`.
 --
--- A range is the plan of the largest batch. Every smaller batch gets a program of its own on first use, with the largest one's
--- choices and addresses, so that all of them run in the same bytes, in any order.
+-- A range is the plan of the largest batch. Every smaller batch gets a program of its own on first
+-- use, with the largest one's choices and addresses, so that all of them run in the same bytes, in
+-- any order.
 --
--- `max_batch` speaks of the first dimension of the inputs that have the net's batch there (core.batch_inputs); other inputs, a
--- learning rate or a table, keep their shapes.
+-- `max_batch` speaks of the first dimension of the inputs that have the net's batch there
+-- (core.batch_inputs); other inputs, a learning rate or a table, keep their shapes.
 -- @module neap.memory.range
 local core = require "neap.core"
 local op = require "neap.op"
@@ -30,7 +31,8 @@ end
 
 --- The plan of the net at its largest batch.
 -- @param net neap.net
--- @param memory table options without max_batch; shapes of inputs in it are those of a smaller batch, and put aside
+-- @param memory table options without max_batch; shapes of inputs in it are those of a smaller
+--   batch, and put aside
 -- @param batch integer
 -- @return range, for net:_plan and ws:_compile
 function range.new(net, memory, batch)

@@ -1,7 +1,8 @@
 --- What a refused limit could still do: `err.batch`, the largest batch that keeps it.
 --
--- An error of code "budget" has the figures of the refusal in its fields (src/lua/check.c). The batch takes several plans to find, so
--- it is looked for when it is asked for, once: of the net and the options as they were when they were refused.
+-- An error of code "budget" has the figures of the refusal in its fields (src/lua/check.c). The
+-- batch takes several plans to find, so it is looked for when it is asked for, once: of the net and
+-- the options as they were when they were refused.
 -- @module neap.memory.refusal
 local core = require "neap.core"
 
@@ -26,8 +27,9 @@ getmetatable(core.error { code = "internal", message = "" }).__index = function(
   if key == "batch" then return batch_of(err) end
 end
 
---- Calls f(...). An error that refuses a limit of the plan gets a batch: `prepare`() gives the function that finds it, with whatever
--- it needs of now. Around a call of its own kind it has the last word, since it knows more: a model is built anew for each batch.
+--- Calls f(...). An error that refuses a limit of the plan gets a batch: `prepare`() gives the
+-- function that finds it, with whatever it needs of now. Around a call of its own kind it has the
+-- last word, since it knows more: a model is built anew for each batch.
 -- @tparam function prepare
 -- @tparam function f
 -- @return what f returns

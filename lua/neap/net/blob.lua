@@ -1,7 +1,9 @@
---- Blobs: what a net's names look like while it is built. A handle has a name, a shape and a dtype as far as the net is known,
--- and the operators and methods of tensors, each of which adds an op to its net.
+--- Blobs: what a net's names look like while it is built. A handle has a name, a shape and a dtype
+-- as far as the net is known, and the operators and methods of tensors, each of which adds an op to
+-- its net.
 --
--- INVARIANT: one handle per name and net, so that == compares blobs and tables can be keyed by them.
+-- INVARIANT: one handle per name and net, so that == compares blobs and tables can be keyed by
+-- them.
 -- @module neap.net.blob
 local core = require "neap.core"
 local op = require "neap.op"
@@ -34,14 +36,15 @@ function M.handle(net, name)
   return blob
 end
 
---- Its shape, or an error: what depends on data, or on an input whose shape is given later, is not known while the net is built.
+--- Its shape, or an error: what depends on data, or on an input whose shape is given later, is not
+-- known while the net is built.
 local function shape_of(blob, who)
   local _, shape = blob.net:_type(blob.name)
   if shape == nil then fail(("%s: the shape of blob %s is not known while the net is built"):format(who, blob.name)) end
   return shape
 end
 
--- ---- positions -------------------------------------------------------------------------------------------------------------
+-- ---- positions ----------------------------------------------------------------------------------
 
 --- Position i of a dimension of `size`, from 1; negative ones count from the end.
 local function position(i, size)
@@ -75,7 +78,8 @@ local function masked(blob, mask)
   return op.apply("Compress", { blob:reshape(-1), op.apply("Reshape", { mask }, { shape = { -1 } }) }, { axis = 1 })
 end
 
---- blob[key], as of tensors: a position, a table with an entry for each of the first dimensions, or a mask.
+--- blob[key], as of tensors: a position, a table with an entry for each of the first dimensions, or
+-- a mask.
 local function picked(blob, key)
   if op.is_blob(key) or op.is_tensor(key) then return masked(blob, key) end
   local shape = shape_of(blob, "blob[..]")

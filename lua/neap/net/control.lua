@@ -1,8 +1,9 @@
 --- Control flow on nets: builders of ops that own subnets.
 --
--- A branch, condition or body is a Lua function that runs once, when the net is built, on a subnet. Outer blobs that it reads
--- are captured; outer blobs that it writes by name are written outside too.
--- INVARIANT: a subnet's declared interface is (captures, results) in the order of the owner's operands.
+-- A branch, condition or body is a Lua function that runs once, when the net is built, on a subnet.
+-- Outer blobs that it reads are captured; outer blobs that it writes by name are written outside
+-- too. INVARIANT: a subnet's declared interface is (captures, results) in the order of the owner's
+-- operands.
 -- @module neap.net.control
 local core = require "neap.core"
 local op = require "neap.op"
@@ -14,13 +15,16 @@ local Net = core.Net
 local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.net.blob").handle
 local written, is_known, reader = naming.written, naming.is_known, naming.reader
 
---- Whether a name that an If or a loop writes is one that it returns: not what scopes leave, nor what a layer keeps for itself.
+--- Whether a name that an If or a loop writes is one that it returns: not what scopes leave, nor
+-- what a layer keeps for itself.
 local function is_shown(net, hidden, name) return not hidden[name] and not naming.is_layers_own(net, name) end
 
--- ---- subnets -----------------------------------------------------------------------------------------------------------------
+-- ---- subnets ------------------------------------------------------------------------------------
 
---- Builds a subnet by running f once on it, with handles of its parameters. Returns the subnet and the names f returned.
--- @param params table|nil list of {name =, dtype =, shape =}; without a type it is what the owner gives
+--- Builds a subnet by running f once on it, with handles of its parameters. Returns the subnet and
+-- the names f returned.
+-- @param params table|nil list of {name =, dtype =, shape =}; without a type it is what the owner
+--   gives
 local function build_branch(outer, name, f, params)
   local sub = outer:_sub(name)
   state_of(sub).outer = outer
@@ -67,8 +71,8 @@ local function append(to, seen, names, accept)
   end
 end
 
---- A list of { cond, f } pairs, and a last function for when none holds, from pair i on: cond, f, g of an If, whose other branch is
--- an If again.
+--- A list of { cond, f } pairs, and a last function for when none holds, from pair i on: cond, f, g
+-- of an If, whose other branch is an If again.
 local cases, choose, results_of
 
 function cases(who, type_name, list, i)
@@ -106,14 +110,17 @@ function choose(net, type_name, cond, f, g)
   local scopes = scope_flow.leave_branches(net, first.sub, second and second.sub)
   local hidden = scope_flow.hidden(net, scopes)
   for _, b in ipairs(branches) do b.reads, b.writes, b.defined = uses(b.sub) end
-  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end -- a scope stays in its net
-  -- Written by name: outer blobs in any branch; without results also what both branches define; what scopes leave.
+  -- a scope stays in its net
+  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end
+  -- Written by name: outer blobs in any branch; without results also what both branches define;
+  -- what scopes leave.
   local written_names, seen = {}, {}
   for _, b in ipairs(branches) do append(written_names, seen, b.writes, outside) end
   local function both(name) return second.defined[name] and not first.sub:_is_scope(name) end
   if second and #first.results == 0 then append(written_names, seen, first.writes, both) end
   append(written_names, seen, first.writes, function(name) return hidden[name] end)
-  -- Captured: what is read, results that come from outside, and the old values of what may stay as it is.
+  -- Captured: what is read, results that come from outside, and the old values of what may stay as
+  -- it is.
   local captures, taken = {}, {}
   for _, b in ipairs(branches) do
     append(captures, taken, b.reads, outside)
@@ -142,34 +149,39 @@ function choose(net, type_name, cond, f, g)
   return blobs, #first.results
 end
 
---- What an If inside a branch returns, as that branch's own results: what it writes by name is written, and not returned.
+--- What an If inside a branch returns, as that branch's own results: what it writes by name is
+-- written, and not returned.
 function results_of(net, type_name, ...)
   local blobs, n_result = choose(net, type_name, ...)
   return table.unpack(blobs, 1, n_result)
 end
 
---- net:If(cond, f [, g]) -> blobs: f(sub) builds the branch taken when cond is not zero, g(sub) the other one. What the
--- functions return are the results, equally many; outer blobs that a branch writes by name are written outside too. Without
--- results and with both branches, a name that both write is a result as well.
+--- net:If(cond, f [, g]) -> blobs: f(sub) builds the branch taken when cond is not zero, g(sub) the
+-- other one. What the functions return are the results, equally many; outer blobs that a branch
+-- writes by name are written outside too. Without results and with both branches, a name that both
+-- write is a result as well.
 --
--- Several conditions, looked at one after the other: net:If { { c1, f1 }, { c2, f2 }, g }, or net:If(c1, f1, net:Elif(c2, f2, g)). A
--- condition that is a function is built where it is looked at: what it computes is computed only when those before it are zero.
+-- Several conditions, looked at one after the other: net:If { { c1, f1 }, { c2, f2 }, g }, or
+-- net:If(c1, f1, net:Elif(c2, f2, g)). A condition that is a function is built where it is looked
+-- at: what it computes is computed only when those before it are zero.
 -- @usage net:If("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
 function Net:If(cond, f, g) return table.unpack((choose(self, "If", cond, f, g))) end
 
---- net:Elif(cond, f [, g]) -> the other branch of an If: another condition, looked at when those before it are zero.
--- @usage net:If("low", f, net:Elif(function(b) return b:Lt { "x", "limit" } end, g, net:Elif("high", h, k)))
+--- net:Elif(cond, f [, g]) -> the other branch of an If: another condition, looked at when those
+-- before it are zero.
+-- @usage net:If("low", f, net:Elif(function(b) return b:Lt { "x", "limit" } end, g,
+--   net:Elif("high", h, k)))
 function Net:Elif(cond, f, g)
   if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then fail("net:Elif expects (cond, f [, g]), as the last argument of net:If") end
   return function(b) return results_of(b, "If", cond, f, g) end
 end
 
---- net:AsyncIf(cond, f [, g]) -> blobs: If under another name. In `dag` the branch of either runs on one lane while others run
--- what does not depend on it; in `simple` neither overlaps anything.
+--- net:AsyncIf(cond, f [, g]) -> blobs: If under another name. In `dag` the branch of either runs
+-- on one lane while others run what does not depend on it; in `simple` neither overlaps anything.
 -- @usage net:AsyncIf("cond", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
 function Net:AsyncIf(cond, f, g) return table.unpack((choose(self, "AsyncIf", cond, f, g))) end
 
--- ---- loops ---------------------------------------------------------------------------------------------------------------
+-- ---- loops --------------------------------------------------------------------------------------
 
 --- Raises for a field that is not known, with the nearest one.
 local function check_fields(who, options, known)
@@ -194,7 +206,8 @@ local function operands(net, list, who)
   return names
 end
 
---- Parameters of a subnet for blobs of the outer net: named afresh, since several may stand for one blob.
+--- Parameters of a subnet for blobs of the outer net: named afresh, since several may stand for one
+-- blob.
 local function parameters(net, names, base, rows)
   local params = {}
   for i, name in ipairs(names) do
@@ -205,7 +218,8 @@ local function parameters(net, names, base, rows)
   return params
 end
 
---- Every result needs a blob of its own that the subnet makes: a parameter handed on, or one blob twice, is copied.
+--- Every result needs a blob of its own that the subnet makes: a parameter handed on, or one blob
+-- twice, is copied.
 local function distinct(sub, names)
   local seen, out = {}, {}
   for i, name in ipairs(names) do
@@ -228,8 +242,9 @@ local function condition(net, spec, name, states, outside)
   return cond, flags, reads
 end
 
---- What the body gives, in the order of the loop's operands: next states, blobs written by name, rows to stack. Each is a blob of
--- its own: one that is given twice is copied, and a name that is written outside keeps that meaning.
+--- What the body gives, in the order of the loop's operands: next states, blobs written by name,
+-- rows to stack. Each is a blob of its own: one that is given twice is copied, and a name that is
+-- written outside keeps that meaning.
 local function given_back(body, results, n_state, by_name)
   local gives, kept = table.move(results, 1, n_state, 1, {}), {}
   for _, name in ipairs(by_name) do
@@ -245,12 +260,14 @@ local function given_back(body, results, n_state, by_name)
 end
 
 --- The common part of While and Recurrent.
--- @param spec table {type =, init = names, seq = names, cond = f|nil, step = f, body = attribute of the body's net, attrs =}
+-- @param spec table {type =, init = names, seq = names, cond = f|nil, step = f, body = attribute of
+--   the body's net, attrs =}
 -- @return table {final states, stacked rows, blobs written by name}
 local function loop(net, spec)
   local loop_name = net:fresh_name(spec.type:lower())
   local states, rows = parameters(net, spec.init, "state"), parameters(net, spec.seq, "row", true)
-  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end -- a scope stays in its net
+  -- a scope stays in its net
+  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end
   local all = table.move(rows, 1, #rows, #states + 1, table.move(states, 1, #states, 1, {}))
   local body, results = build_branch(net, loop_name .. ".body", spec.step, all)
   if #results < #states then
@@ -340,15 +357,18 @@ function stopping(net, o)
   return flat(parts)
 end
 
---- net:While{init = {..}, cond = f, body = g, max = n} -> blobs: as long as cond(b, states..) gives one element that is not zero,
--- body(b, states..) gives the next states, and behind them rows to stack, which need `max`. Outer blobs that the body writes
--- by name are states too. Stops after `max` iterations; a gradient through a loop without max keeps its frames on a stack
--- that grows, and then no budget is granted. No iteration: the states are the initial ones, the rows zero.
--- `stop_if`(b, next states..) looks at what an iteration leaves: where it gives one element that is not zero, the loop ends there, and
--- the condition is not asked again.
--- @param o table {init = blobs, cond = function, body = function, stop_if = function|nil, max = integer|nil}
+--- net:While{init = {..}, cond = f, body = g, max = n} -> blobs: as long as cond(b, states..) gives
+-- one element that is not zero, body(b, states..) gives the next states, and behind them rows to
+-- stack, which need `max`. Outer blobs that the body writes by name are states too. Stops after
+-- `max` iterations; a gradient through a loop without max keeps its frames on a stack that grows,
+-- and then no budget is granted. No iteration: the states are the initial ones, the rows zero.
+-- `stop_if`(b, next states..) looks at what an iteration leaves: where it gives one element that is
+-- not zero, the loop ends there, and the condition is not asked again.
+-- @param o table {init = blobs, cond = function, body = function, stop_if = function|nil, max =
+--   integer|nil}
 -- @return blobs final states, stacked rows (max,...), then outer blobs written by name
--- @usage local x = net:While{init = {"x"}, cond = function(b, x) return x:lt(100) end, body = function(b, x) return x * 2 end}
+-- @usage local x = net:While{init = {"x"}, cond = function(b, x) return x:lt(100) end, body =
+--   function(b, x) return x * 2 end}
 function Net:While(o)
   check_fields("net:While", o, { init = true, cond = true, body = true, stop_if = true, max = true })
   must_be_function("net:While", "cond", o.cond)
@@ -361,8 +381,8 @@ function Net:While(o)
     step = o.body, body = "body_net", attrs = { max = o.max } }))
 end
 
---- Positions of the step net's ops, from 0, whose outputs are the listed blobs. An op is repeated or not, so all its outputs must
--- be listed.
+--- Positions of the step net's ops, from 0, whose outputs are the listed blobs. An op is repeated
+-- or not, so all its outputs must be listed.
 local function ops_of_blobs(sub, names, who)
   local listed, found, positions = {}, {}, {}
   for _, name in ipairs(names) do listed[op.is_blob(name) and name.name or name] = true end
@@ -386,7 +406,8 @@ local function ops_of_blobs(sub, names, who)
   return positions
 end
 
---- A step that keeps the states of ended sequences and gives zeros for them. The mask's row is the last parameter.
+--- A step that keeps the states of ended sequences and gives zeros for them. The mask's row is the
+-- last parameter.
 local function masked(step, n_state)
   return function(b, ...)
     local given = table.pack(...)
@@ -403,16 +424,19 @@ local function masked(step, n_state)
   end
 end
 
---- net:Recurrent{seq = {..}, init = {..}, step = f, lengths = blob, recompute = names} -> blobs: step(b, states.., rows..) runs for
--- each row of the sequences (T,...) and gives the next states, and behind them rows that are stacked (T,...).
+--- net:Recurrent{seq = {..}, init = {..}, step = f, lengths = blob, recompute = names} -> blobs:
+-- step(b, states.., rows..) runs for each row of the sequences (T,...) and gives the next states,
+-- and behind them rows that are stacked (T,...).
 --
--- Without a gradient two buffers of each state and one frame of temporaries serve all steps. With one, a step keeps what its
--- backward reads; blobs named in `recompute` are made again instead.
--- @param o table {seq = blobs, init = blobs|nil, step = function, lengths = blob (N)|nil, each in [0,T]: a sequence's states stay and its
--- rows are zero past its end (sequences are (T,N,...), states and rows (N,...); outer blobs written by name are not masked),
--- recompute = names|nil}
+-- Without a gradient two buffers of each state and one frame of temporaries serve all steps. With
+-- one, a step keeps what its backward reads; blobs named in `recompute` are made again instead.
+-- @param o table {seq = blobs, init = blobs|nil, step = function, lengths = blob (N)|nil, each in
+--   [0,T]: a sequence's states stay and its
+-- rows are zero past its end (sequences are (T,N,...), states and rows (N,...); outer blobs written
+-- by name are not masked), recompute = names|nil}
 -- @return blobs final states, stacked rows (T,...), then outer blobs written by name
--- @usage local h, all = net:Recurrent{seq = {"x"}, init = {"h0"}, step = function(b, h, x) local n = (h + x):tanh() return n, n end}
+-- @usage local h, all = net:Recurrent{seq = {"x"}, init = {"h0"}, step = function(b, h, x) local n
+--   = (h + x):tanh() return n, n end}
 function Net:Recurrent(o)
   check_fields("net:Recurrent", o, { init = true, seq = true, step = true, lengths = true, recompute = true })
   must_be_function("net:Recurrent", "step", o.step)
@@ -430,9 +454,10 @@ function Net:Recurrent(o)
     end }))
 end
 
---- net:Scan{seq = {..}, init = {..}, body = f, axis = 1} -> blobs: ONNX's Scan, a Recurrent whose rows lie along `axis` of sequences
--- and stacked outputs.
--- @usage local total, sums = net:Scan{seq = {"x"}, init = {"zero"}, body = function(b, s, x) local n = s + x return n, n end}
+--- net:Scan{seq = {..}, init = {..}, body = f, axis = 1} -> blobs: ONNX's Scan, a Recurrent whose
+-- rows lie along `axis` of sequences and stacked outputs.
+-- @usage local total, sums = net:Scan{seq = {"x"}, init = {"zero"}, body = function(b, s, x) local
+--   n = s + x return n, n end}
 function Net:Scan(o)
   check_fields("net:Scan", o, { init = true, seq = true, body = true, axis = true })
   must_be_function("net:Scan", "body", o.body)
@@ -445,12 +470,15 @@ function Net:Scan(o)
   return table.unpack(out, 1, out.n)
 end
 
---- net:Loop{trip = n | blob, cond = blob, init = {..}, body = f, max = n} -> blobs: ONNX's Loop. body(b, i, states..) gets the number
--- of the iteration, from 0 (i64), and gives whether to go on (a blob of one element, or true), the next states, and rows to
--- stack. It ends after `trip` iterations (nil: no limit) or when told; `max` bounds what a blob `trip` may ask for, and is
+--- net:Loop{trip = n | blob, cond = blob, init = {..}, body = f, max = n} -> blobs: ONNX's Loop.
+-- body(b, i, states..) gets the number of the iteration, from 0 (i64), and gives whether to go on
+-- (a blob of one element, or true), the next states, and rows to stack. It ends after `trip`
+-- iterations (nil: no limit) or when told; `max` bounds what a blob `trip` may ask for, and is
 -- `trip` when that is a number.
--- @return blobs final states, stacked rows (max,...), the number of iterations (i64), then outer blobs written by name
--- @usage local a, b = net:Loop{init = {1, 1}, body = function(n, i, a, b) return b:le(100), b, a + b end}
+-- @return blobs final states, stacked rows (max,...), the number of iterations (i64), then outer
+--   blobs written by name
+-- @usage local a, b = net:Loop{init = {1, 1}, body = function(n, i, a, b) return b:le(100), b, a +
+--   b end}
 function Net:Loop(o)
   check_fields("net:Loop", o, { trip = true, cond = true, init = true, body = true, max = true })
   must_be_function("net:Loop", "body", o.body)

@@ -1,10 +1,11 @@
---- Net files: what `neap plan`, `bench` and `profile` take. A Lua chunk that returns a module, a net, or
--- { model =, loss =, optimizer =, batch =, mem_param = }; or { net =, mem_param = }.
+--- Net files: what `neap plan`, `bench` and `profile` take. A Lua chunk that returns a module, a
+-- net, or { model =, loss =, optimizer =, batch =, mem_param = }; or { net =, mem_param = }.
 --
--- `mem_param` holds wherever the file is planned or run, as in a net of Caffe's, unless memory options say something else.
+-- `mem_param` holds wherever the file is planned or run, as in a net of Caffe's, unless memory
+-- options say something else.
 --
--- A name without .lua is a net of the zoo: scripts/nets, embedded in the program, so that it is found from any working
--- directory; a file NAME.lua in the folder $NEAP_NETS comes first.
+-- A name without .lua is a net of the zoo: scripts/nets, embedded in the program, so that it is
+-- found from any working directory; a file NAME.lua in the folder $NEAP_NETS comes first.
 -- @module neap.net.file
 local core = require "neap.core"
 local mem_param = require "neap.memory.mem_param"
@@ -77,7 +78,8 @@ end
 --- Loads a net file by path or zoo name.
 -- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch)
 -- @param ... any given to the chunk
--- @return table {model =, loss =, optimizer =, batch =, name =, mem_param =} or {net =, name =, mem_param =}
+-- @return table {model =, loss =, optimizer =, batch =, name =, mem_param =} or {net =, name =,
+--   mem_param =}
 function netfile.load(name, ...)
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name

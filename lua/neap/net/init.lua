@@ -1,7 +1,8 @@
 --- Nets: ops over named blobs, built from Lua.
 --
--- `net:FC({"x", "w", "b"}, "y")` adds an op; every registered op is a method with a capital, lower case is the net's own. A
--- blob handle (neap.net.blob) and its name are interchangeable; what a name means inside a scope is neap.net.naming's.
+-- `net:FC({"x", "w", "b"}, "y")` adds an op; every registered op is a method with a capital, lower
+-- case is the net's own. A blob handle (neap.net.blob) and its name are interchangeable; what a
+-- name means inside a scope is neap.net.naming's.
 -- @module neap.net
 local core = require "neap.core"
 local guard = require "neap.inner.guard"
@@ -22,7 +23,7 @@ local written, written_param, is_known = naming.written, naming.written_param, n
 local read, reader, read_list = naming.read, naming.reader, naming.read_list
 local net_module = {}
 
--- ---- building ------------------------------------------------------------------------------------------------------------
+-- ---- building -----------------------------------------------------------------------------------
 
 --- neap.net "name"
 function net_module.new(name)
@@ -33,7 +34,8 @@ end
 --- neap.net_from(text): what net:text() wrote.
 function net_module.read(text) return core.read_net(text) end
 
---- Declares a blob that is there before the net runs; the name is taken as it is, whatever the scope.
+--- Declares a blob that is there before the net runs; the name is taken as it is, whatever the
+-- scope.
 -- @param role string "input", "parameter", "state" ...
 -- @param shape integer[]
 -- @param dtype string|nil "f32"
@@ -53,8 +55,8 @@ function Net:input(name, shape, dtype)
   return self:declare(written(self, name), "input", shape, dtype, nil, false)
 end
 
---- net:param(name, {10, 784} [, init [, {trainable =, dtype =, reuse =}]]) -> blob. init: neap.init.xavier {}, {"Xavier"}, a
--- number, or nil for zeros.
+--- net:param(name, {10, 784} [, init [, {trainable =, dtype =, reuse =}]]) -> blob. init:
+-- neap.init.xavier {}, {"Xavier"}, a number, or nil for zeros.
 function Net:param(name, shape, init, given)
   local options = named.read("net:param", { trainable = named.none, dtype = named.none, reuse = named.none }, given)
   if type(init) == "number" then init = { op = "Constant", value = init } end
@@ -64,9 +66,10 @@ function Net:param(name, shape, init, given)
   return self:declare(full, "parameter", shape, options.dtype, init or { op = "Constant", value = 0 }, options.trainable ~= false)
 end
 
---- A tensor as a blob of the outermost net, filled from numbers that the net carries when a workspace initialises it. The name is
--- made from type and bytes: the same values are one blob, and other values can't take its place in a workspace. In the body of a
--- Do, which keeps nothing from run to run, an op makes it.
+--- A tensor as a blob of the outermost net, filled from numbers that the net carries when a
+-- workspace initialises it. The name is made from type and bytes: the same values are one blob, and
+-- other values can't take its place in a workspace. In the body of a Do, which keeps nothing from
+-- run to run, an op makes it.
 local function literal(net, t)
   while state_of(net).outer do net = state_of(net).outer end
   local name = ("const_%s_%s_%s"):format(t.dtype, table.concat(t.shape, "x"), t:hash():sub(1, 16))
@@ -83,8 +86,9 @@ local function literal(net, t)
   return net:declare(name, "state", t.shape, t.dtype, { op = "Literal", values = values }, false)
 end
 
---- net:const(value [, dtype]) -> blob of fixed values. A number or boolean is made by a Constant op; a tensor, of any size, is a
--- blob of its own, which the net's text and files carry along and no gradient reaches.
+--- net:const(value [, dtype]) -> blob of fixed values. A number or boolean is made by a Constant
+-- op; a tensor, of any size, is a blob of its own, which the net's text and files carry along and
+-- no gradient reaches.
 function Net:const(value, dtype)
   if value == nil then fail "net:const expects a number, a boolean, a table or a tensor, got nothing" end
   local state = state_of(self)
@@ -102,8 +106,9 @@ function Net:const(value, dtype)
   return literal(self, t)
 end
 
---- net:made_by(line, f, ...) -> f's results: what f adds is said to come from `line`, "gpt.lua:31" (nil: from the line that
--- calls). Layers use it: the line worth knowing is the one that made the layer.
+--- net:made_by(line, f, ...) -> f's results: what f adds is said to come from `line`, "gpt.lua:31"
+-- (nil: from the line that calls). Layers use it: the line worth knowing is the one that made the
+-- layer.
 function Net:made_by(line, f, ...)
   if type(f) ~= "function" then fail("net:made_by expects (line, function, ..), got a " .. type(f) .. " for the function") end
   local state = state_of(self)
@@ -125,8 +130,9 @@ function Net:fresh_name(base)
   return name
 end
 
---- net:op(type, ins, outs, attrs, name) -> blobs. ins and outs: a name, a blob, or a list of them; outs a number: so many, named
--- here; outs nil: those the record requires, named here. name: what the op is called in texts, plans and messages (nil: named here).
+--- net:op(type, ins, outs, attrs, name) -> blobs. ins and outs: a name, a blob, or a list of them;
+-- outs a number: so many, named here; outs nil: those the record requires, named here. name: what
+-- the op is called in texts, plans and messages (nil: named here).
 function Net:op(type_name, ins, outs, attrs, name)
   if type(type_name) ~= "string" then fail("net:op expects (type, inputs, outputs, attributes), got a " .. type(type_name) .. " for the type") end
   if attrs ~= nil and (type(attrs) ~= "table" or op.is_blob(attrs)) then
@@ -183,7 +189,8 @@ function Net:op(type_name, ins, outs, attrs, name)
   return table.unpack(blobs, 1, #names)
 end
 
---- net:scope(name, f, ...) -> f's results: names written in f get "name/" in front. Without f: `local _ <close> = net:scope "a"`.
+--- net:scope(name, f, ...) -> f's results: names written in f get "name/" in front. Without f:
+-- `local _ <close> = net:scope "a"`.
 function Net:scope(name, f, ...)
   if type(name) ~= "string" or name == "" then fail("net:scope expects a name, got a " .. type(name)) end
   if f ~= nil and type(f) ~= "function" then fail("net:scope expects a function, got a " .. type(f)) end
@@ -207,10 +214,12 @@ function Net:scope(name, f, ...)
   return naming.inside(self, f, ...)
 end
 
---- net:device(label, f, ...) -> f's results: a label for the ops that f adds and for their outputs. It says what belongs
--- together; every op runs on the CPU. Where the memory options have a bank of that name (neap.bank), the ops work on its bytes;
--- else the label moves nothing. Blobs of different labels never share bytes by name, ops of different
--- labels are different to verify_graph_equality, and estimate_memory_usage counts those of one. Gradients follow their forward ops.
+--- net:device(label, f, ...) -> f's results: a label for the ops that f adds and for their outputs.
+-- It says what belongs together; every op runs on the CPU. Where the memory options have a bank of
+-- that name (neap.bank), the ops work on its bytes; else the label moves nothing. Blobs of
+-- different labels never share bytes by name, ops of different labels are different to
+-- verify_graph_equality, and estimate_memory_usage counts those of one. Gradients follow their
+-- forward ops.
 -- @usage net:device("cpu:1", function() net:Relu("x", "y") end)
 function Net:device(label, f, ...)
   if type(label) ~= "string" or type(f) ~= "function" then
@@ -239,7 +248,8 @@ function Net:outputs(...)
   return self
 end
 
---- net:keep("h", ..): these blobs get bytes of their own, so that they can be fetched after any run.
+--- net:keep("h", ..): these blobs get bytes of their own, so that they can be fetched after any
+-- run.
 function Net:keep(...)
   for _, x in ipairs { ... } do
     if type(x) == "table" and not op.is_blob(x) then
@@ -261,11 +271,12 @@ function Net:blob(name)
   return handle(self, full)
 end
 
--- ---- gradient --------------------------------------------------------------------------------------------------------------
+-- ---- gradient -----------------------------------------------------------------------------------
 
---- net:gradient(loss [, {wrt = blobs, allow_unused = bool}]) -> {blob = gradient blob}. Without wrt: every trainable parameter,
--- zeros for those that the loss does not depend on. A blob named in wrt that it does not depend on is an error when the net is
--- checked or compiled, unless allow_unused = true asks for zeros there too.
+--- net:gradient(loss [, {wrt = blobs, allow_unused = bool}]) -> {blob = gradient blob}. Without
+-- wrt: every trainable parameter, zeros for those that the loss does not depend on. A blob named in
+-- wrt that it does not depend on is an error when the net is checked or compiled, unless
+-- allow_unused = true asks for zeros there too.
 function Net:gradient(loss, given)
   local o = named.read("net:gradient", { wrt = named.none, allow_unused = false }, given)
   local wrt = o.wrt and read_list(self, o.wrt, "gradient")
@@ -282,7 +293,7 @@ function Net:gradient(loss, given)
   return grads
 end
 
--- ---- looking ------------------------------------------------------------------------------------------------------------------
+-- ---- looking ------------------------------------------------------------------------------------
 
 --- net:name()
 function Net:name() return self:_name() end
@@ -314,7 +325,8 @@ function Net:infer(options)
   return out
 end
 
---- net:check([options]) -> true: schema, shapes and dtypes of every op; raises the first error, located.
+--- net:check([options]) -> true: schema, shapes and dtypes of every op; raises the first error,
+-- located.
 function Net:check(options)
   self:_graph(options, "hash")
   return true
@@ -335,30 +347,37 @@ end
 --- net:hash() -> text: of what the net computes, names left out.
 function Net:hash(options) return self:_graph(options, "hash") end
 
---- net:expand{x = ..} -> net with the backward pass written out, that of an If as an If, that of a loop as one op.
+--- net:expand{x = ..} -> net with the backward pass written out, that of an If as an If, that of a
+-- loop as one op.
 function Net:expand(options) return self:_graph(options, "net") end
 
 --- net:graph_text(): values, shapes and ops after inference and gradient, for people.
 function Net:graph_text(options) return self:_graph(options, "people") end
 
---- A training net as two, for gradient accumulation by hand; the trainer's `micro` does all of it. The first net runs a micro-batch
--- and adds the gradients of parameters, times input "micro.weight", to accumulators that are called as the gradients are; where
--- input "micro.keep" is 0 the sums begin anew. The second one holds what follows from gradients: it reads the sums, updates, and
--- counts its runs in "micro.steps". Outputs stay with the first, unless they follow from gradients.
+--- A training net as two, for gradient accumulation by hand; the trainer's `micro` does all of it.
+-- The first net runs a micro-batch and adds the gradients of parameters, times input
+-- "micro.weight", to accumulators that are called as the gradients are; where input "micro.keep" is
+-- 0 the sums begin anew. The second one holds what follows from gradients: it reads the sums,
+-- updates, and counts its runs in "micro.steps". Outputs stay with the first, unless they follow
+-- from gradients.
 -- @return net, net
 -- @usage local micro, update = net:split_micro()
 -- ws:feed("lr", neap.tensor(0.1))
 -- for i, rows in ipairs(halves) do
---   ws:run(micro, { x = rows, ["micro.weight"] = neap.tensor(0.5), ["micro.keep"] = neap.tensor(i > 1 and 1.0 or 0.0) })
+--   ws:run(micro, { x = rows, ["micro.weight"] = neap.tensor(0.5), ["micro.keep"] = neap.tensor(i >
+--   1 and 1.0 or 0.0) })
 -- end
 -- ws:run(update)
 function Net:split_micro() return self:_split_micro() end
 
---- net:plan{x =, budget =, max_batch =, mem_param =, ...} -> plan. Nothing is allocated. With max_batch the plan is that of the
--- net's batch within the memory of the largest. A budget, total or bank that can't be met raises an error object of code "budget":
--- limit, limit_bytes, least_bytes (given in its place, it does), left_bytes (what it leaves the arena), fixed = {parameters = bytes ..}, blobs = list
--- of {name, bytes}, the largest in the way first, and batch: the largest that would fit, planned when it is read; nil where none does.
--- @usage local ok, err = pcall(net.plan, net, { total = "1MiB" }); if not ok then print(err.least_bytes, err.batch) end
+--- net:plan{x =, budget =, max_batch =, mem_param =, ...} -> plan. Nothing is allocated. With
+-- max_batch the plan is that of the net's batch within the memory of the largest. A budget, total
+-- or bank that can't be met raises an error object of code "budget": limit, limit_bytes,
+-- least_bytes (given in its place, it does), left_bytes (what it leaves the arena), fixed =
+-- {parameters = bytes ..}, blobs = list of {name, bytes}, the largest in the way first, and batch:
+-- the largest that would fit, planned when it is read; nil where none does.
+-- @usage local ok, err = pcall(net.plan, net, { total = "1MiB" }); if not ok then
+--   print(err.least_bytes, err.batch) end
 function Net:plan(options)
   local memory, most = range.apart(mem_param.checked(options))
   if most then
@@ -367,7 +386,8 @@ function Net:plan(options)
   return require("neap.plan").remember(refusal.around_net(self, memory, self._plan, self, memory), self, memory)
 end
 
---- net:dry_run{mem_param =, ..} -> Report: what planning would do to every blob, Caffe's log; see neap.mem_param.
+--- net:dry_run{mem_param =, ..} -> Report: what planning would do to every blob, Caffe's log; see
+-- neap.mem_param.
 function Net:dry_run(options) return mem_param.dry_run(self, options) end
 
 --- net:forecast{...} -> Report of the bytes of every region.
@@ -376,8 +396,9 @@ function Net:forecast(options) return self:plan(options):forecast() end
 --- net:summary{...} -> Report: one row per op with shape, parameters, flops.
 function Net:summary(options) return self:plan(options):summary() end
 
---- net:dot([path [, {fold =}]]) -> Graphviz text of ops and blobs, the backward and subnets included (plan:dot colours it by storage);
--- with a path, true or nil, message, code. {fold = n}: the ops of a scope are one box, for each path of n parts.
+--- net:dot([path [, {fold =}]]) -> Graphviz text of ops and blobs, the backward and subnets
+-- included (plan:dot colours it by storage); with a path, true or nil, message, code. {fold = n}:
+-- the ops of a scope are one box, for each path of n parts.
 -- @usage net:dot "net.dot"  -- then: dot -Tsvg net.dot > net.svg
 function Net:dot(path, given)
   local text = self:_dot(named.fold_of("net:dot", given))
@@ -385,7 +406,7 @@ function Net:dot(path, given)
   return text
 end
 
--- ---- the class -----------------------------------------------------------------------------------------------------------------
+-- ---- the class ----------------------------------------------------------------------------------
 
 local closures = {}
 Net.meta.__index = function(_, key)

@@ -1,7 +1,8 @@
 --- Names in nets: what a name that is written or read means where it stands.
 --
--- Inside a scope, names written get its path in front ("block1/y"), and names read are looked for from the innermost scope
--- outwards; a name that already begins with the path stays as it is. Shared by the files that build nets; nobody else's.
+-- Inside a scope, names written get its path in front ("block1/y"), and names read are looked for
+-- from the innermost scope outwards; a name that already begins with the path stays as it is.
+-- Shared by the files that build nets; nobody else's.
 -- @module neap.net.naming
 local core = require "neap.core"
 local fail = core.fail
@@ -14,10 +15,12 @@ local states = setmetatable({}, { __mode = "k" })
 
 --- The net whose scope, branch or body is being built, by coroutine.
 M.current = setmetatable({}, { __mode = "k" })
---- That whose building function is running: what is drawn at random meanwhile is an op of it. A scope that was left open is none.
+--- That whose building function is running: what is drawn at random meanwhile is an op of it. A
+-- scope that was left open is none.
 local drawn_into = setmetatable({}, { __mode = "k" })
 
---- f(...) -> f's results, as a function that builds `net`: what it adds to outer blobs, and what it draws at random, goes into it.
+--- f(...) -> f's results, as a function that builds `net`: what it adds to outer blobs, and what it
+-- draws at random, goes into it.
 function M.inside(net, f, ...)
   local thread = coroutine.running()
   local before, drawn_before = M.current[thread], drawn_into[thread]
@@ -52,8 +55,8 @@ function M.set(net, t, key, value)
   t[key] = value
 end
 
---- f(...) -> f's results, as one addition to `net`: when it raises, the net and all around and within it are as they were before,
--- in C (src/net/mark.c) and here.
+--- f(...) -> f's results, as one addition to `net`: when it raises, the net and all around and
+-- within it are as they were before, in C (src/net/mark.c) and here.
 function M.attempt(net, f, ...)
   local state = M.state_of(outermost(net))
   local log, is_first = state.log or {}, state.log == nil
@@ -75,7 +78,8 @@ function M.attempt(net, f, ...)
   end)(f(...))
 end
 
---- Puts functions whose first argument is a net, or has one, in the place of those of a table: each adds all or nothing.
+--- Puts functions whose first argument is a net, or has one, in the place of those of a table: each
+-- adds all or nothing.
 -- @tparam table t
 -- @tparam {string,..} names
 -- @tparam ?function net_of(first argument) -> net; nil: it is the net
@@ -87,7 +91,8 @@ function M.all_or_nothing(t, names, net_of)
   end
 end
 
---- A subnet's handle, and what is known of its names, live as long as the net that an op of it belongs to.
+--- A subnet's handle, and what is known of its names, live as long as the net that an op of it
+-- belongs to.
 function M.keep_subnet(net, sub)
   if sub == nil then return end
   local state = M.state_of(net)
@@ -101,15 +106,16 @@ function M.scope_of(net)
   return scopes[#scopes] or ""
 end
 
---- The path of the scopes as parameters see it: a second visit to a variable scope gives ops a path of their own, parameters the
--- old one.
+--- The path of the scopes as parameters see it: a second visit to a variable scope gives ops a path
+-- of their own, parameters the old one.
 function M.param_path_of(net)
   local state = M.state_of(net)
   local paths = state.param_scopes
   return paths and paths[#state.scopes] or M.scope_of(net)
 end
 
---- Where a path leads by what shares with what: the longest scope at its beginning that has a partner gives way to it, and so on.
+--- Where a path leads by what shares with what: the longest scope at its beginning that has a
+-- partner gives way to it, and so on.
 -- @tparam {[string]=string} partner paths, no one of them leading back to itself
 function M.shared_path(partner, path)
   local head, to = path, nil
@@ -123,7 +129,8 @@ function M.shared_path(partner, path)
   return base .. "/" .. rest
 end
 
---- The path that parameters made now get in front: that above, where it is not shared with another one.
+--- The path that parameters made now get in front: that above, where it is not shared with another
+-- one.
 function M.param_scope_of(net)
   local partners = M.state_of(net).partners
   local path = M.param_path_of(net)
@@ -156,7 +163,8 @@ function M.is_known(net, name)
   return false
 end
 
---- The full name that `name` has in `scope` or the nearest one around it that knows it; nil when none does.
+--- The full name that `name` has in `scope` or the nearest one around it that knows it; nil when
+-- none does.
 local function read_in(net, name, scope)
   while scope ~= "" do
     if begins(name, scope) then return name end
@@ -194,8 +202,9 @@ local function belongs(net, blob)
   return false
 end
 
---- The net that what is called now adds to, where `net` is being built: the branch or body inside `net` whose function runs, or
--- `net` itself. Raises in the body of a Do, which sees nothing of `net`.
+--- The net that what is called now adds to, where `net` is being built: the branch or body inside
+-- `net` whose function runs, or `net` itself. Raises in the body of a Do, which sees nothing of
+-- `net`.
 -- @param what string for the message: what is called
 function M.net_within(net, what)
   local inner = M.current[coroutine.running()]
@@ -209,7 +218,8 @@ function M.net_within(net, what)
   return at and inner or net
 end
 
---- Says that blob `name` of the outermost net is a layer's own, its statistic: an If or a loop that writes it does not return it.
+--- Says that blob `name` of the outermost net is a layer's own, its statistic: an If or a loop that
+-- writes it does not return it.
 function M.keep_to_layer(net, name)
   local state = M.state_of(outermost(net))
   if not state.layers_own then M.set(net, state, "layers_own", {}) end
@@ -243,7 +253,8 @@ function M.reader(net, x, what)
   fail(("%s expects names or blobs, got a %s"):format(what, type(x)))
 end
 
---- The length of a list of operands, which may have holes; an error where something else stands in it, such as an attribute.
+--- The length of a list of operands, which may have holes; an error where something else stands in
+-- it, such as an attribute.
 function M.count(xs, what)
   local n = 0
   for key in pairs(xs) do

@@ -1,7 +1,9 @@
---- Scopes on nets: Do, which runs a net in a frame of a scope, and variable scopes, which make parameters once.
+--- Scopes on nets: Do, which runs a net in a frame of a scope, and variable scopes, which make
+-- parameters once.
 --
--- A scope is a stack of frames, a frame a table of names. The body of a Do is a net of its own: it sees the outer blobs that
--- are bound to its names, and what it makes besides stays in the frame, where a later Do with `reuse` finds it.
+-- A scope is a stack of frames, a frame a table of names. The body of a Do is a net of its own: it
+-- sees the outer blobs that are bound to its names, and what it makes besides stays in the frame,
+-- where a later Do with `reuse` finds it.
 -- @module neap.net.scope
 local core = require "neap.core"
 local op = require "neap.op"
@@ -17,13 +19,14 @@ local written, is_known, reader, current = naming.written, naming.is_known, nami
 
 local function refuse(text, hint) error(core.error { code = "graph", message = text, hint = hint }) end
 
--- ---- Do ------------------------------------------------------------------------------------------------------------------------
+-- ---- Do -----------------------------------------------------------------------------------------
 
 --- The bindings in order of their inner names: pairs has none. Each is { inner, outer, exists }.
 local function sorted_bindings(net, bindings)
   local list = {}
   for inner, outer in pairs(bindings) do
-    if type(inner) ~= "string" then inner = op.is_blob(outer) and outer.name or outer end -- {"x"} is {x = "x"}
+    -- {"x"} is {x = "x"}
+    if type(inner) ~= "string" then inner = op.is_blob(outer) and outer.name or outer end
     if type(outer) ~= "string" and not op.is_blob(outer) then
       refuse(("net:Do: \"%s\" is bound to a %s; a blob or its name is expected"):format(inner, type(outer)))
     end
@@ -49,7 +52,8 @@ local function uses(body)
   return reads, writes
 end
 
---- Runs f on the closed net `body`: names that it does not know are locals of the scope's top frame, where `reuse` asks for them.
+--- Runs f on the closed net `body`: names that it does not know are locals of the scope's top
+-- frame, where `reuse` asks for them.
 local function build(net, body, f, list, scope, reuse)
   for _, b in ipairs(list) do
     if b.exists then body:_take(b.inner, net:_type(b.outer)) end
@@ -68,12 +72,15 @@ local function build(net, body, f, list, scope, reuse)
   return names
 end
 
---- net:Do{ bindings = {inner = outer, ..}, body = f | net, scope = "s", reuse = false, copy = false } -> blobs
+--- net:Do{ bindings = {inner = outer, ..}, body = f | net, scope = "s", reuse = false, copy = false
+-- } -> blobs
 --
--- Runs the body in a new frame of scope `s`, or with `reuse` in the top one. The body sees the outer blobs of `bindings` under
--- their inner names, and with `reuse` the locals of the frame; nothing else. Bound names that it writes are written outside;
--- an outer name that is not there yet is made. What a body function returns becomes blobs outside as well, and is returned;
--- else the blobs written outside are, in order of their inner names. With `copy` the frame keeps copies of the bound blobs.
+-- Runs the body in a new frame of scope `s`, or with `reuse` in the top one. The body sees the
+-- outer blobs of `bindings` under their inner names, and with `reuse` the locals of the frame;
+-- nothing else. Bound names that it writes are written outside; an outer name that is not there yet
+-- is made. What a body function returns becomes blobs outside as well, and is returned; else the
+-- blobs written outside are, in order of their inner names. With `copy` the frame keeps copies of
+-- the bound blobs.
 -- @usage net:CreateScope({}, "s")
 -- net:Do { bindings = { x = "a", y = "b" }, scope = "s", body = function(d) d:Relu("x", "y") end }
 function Net:Do(given, ...)
@@ -117,10 +124,10 @@ function Net:Do(given, ...)
   return table.unpack(shown)
 end
 
--- ---- from net to net -------------------------------------------------------------------------------------------------------------
+-- ---- from net to net ----------------------------------------------------------------------------
 
---- net:export_scope(scope) -> net: other nets of the workspace see the scope as it is here: whether it has a frame, and the locals of
--- the top one. Call it behind the last op on the scope.
+--- net:export_scope(scope) -> net: other nets of the workspace see the scope as it is here: whether
+-- it has a frame, and the locals of the top one. Call it behind the last op on the scope.
 -- @usage net:CreateScope({}, "s")
 -- net:Do { bindings = { x = "a" }, scope = "s", body = function(d) d:Neg("x", "h") end }
 -- net:export_scope "s"
@@ -133,9 +140,9 @@ function Net:export_scope(scope)
   return self
 end
 
---- net:import_scope(scope, other) -> net: the scope that net `other` leaves by export_scope, as its last run in the workspace left
--- it. HasScope is false until it has run; locals are read by a Do with reuse, and then `other` must have run. What this net does to
--- the scope stays its own.
+--- net:import_scope(scope, other) -> net: the scope that net `other` leaves by export_scope, as its
+-- last run in the workspace left it. HasScope is false until it has run; locals are read by a Do
+-- with reuse, and then `other` must have run. What this net does to the scope stays its own.
 -- @usage second:import_scope("s", net)
 -- local y = second:Do { scope = "s", reuse = true, body = function(d) return d:Exp "h" end }
 function Net:import_scope(scope, other)
@@ -147,9 +154,10 @@ function Net:import_scope(scope, other)
   return self
 end
 
--- ---- variable scopes -----------------------------------------------------------------------------------------------------------
+-- ---- variable scopes ----------------------------------------------------------------------------
 
---- net:param inside a variable scope: makes the parameter, or gives the one that is there where `reuse` is asked.
+--- net:param inside a variable scope: makes the parameter, or gives the one that is there where
+-- `reuse` is asked.
 local function scoped_param(settings)
   return function(net, full, shape, init, o)
     local old = net:_blob(full)
@@ -161,7 +169,8 @@ local function scoped_param(settings)
     end
     local reuse = o.reuse
     if reuse == nil then reuse = settings.reuse end
-    if reuse == nil then reuse = param_path_of(net) ~= param_scope_of(net) end -- to share is to be found again
+    -- to share is to be found again
+    if reuse == nil then reuse = param_path_of(net) ~= param_scope_of(net) end
     local text
     if not reuse then
       text = "parameter \"%s\" is there already, made at %s"
@@ -178,11 +187,13 @@ end
 
 --- net:variable_scope(name, {reuse =, init =, trainable =}, f, ...) -> f's results
 --
--- A name scope whose parameters are made once: a second visit with `reuse` finds them, without it an existing one is an error
--- that names where it was made. `init` fills parameters that have no initialiser of their own, `trainable = false` freezes them;
--- inner scopes inherit all three. What ops put out on a second visit is named "name_2/..", so that no handle of the first visit
--- comes to mean something else.
--- @usage local function encode(x) return net:FC { x, net:param("w", { 8, 4 }, neap.init.xavier {}) } end
+-- A name scope whose parameters are made once: a second visit with `reuse` finds them, without it
+-- an existing one is an error that names where it was made. `init` fills parameters that have no
+-- initialiser of their own, `trainable = false` freezes them; inner scopes inherit all three. What
+-- ops put out on a second visit is named "name_2/..", so that no handle of the first visit comes to
+-- mean something else.
+-- @usage local function encode(x) return net:FC { x, net:param("w", { 8, 4 }, neap.init.xavier {})
+--   } end
 -- local a = net:variable_scope("encoder", {}, encode, left)
 -- local b = net:variable_scope("encoder", { reuse = true }, encode, right)
 function Net:variable_scope(name, given, f, ...)
@@ -233,10 +244,12 @@ local function check_partners(partner)
   end
 end
 
---- net:parameter_sharing({ scope = other scope, .. }, f, ...) -> f's results: what is made in `scope` has the parameters of the other
--- one, name by name, and makes them there when they are not there yet. Paths begin at the scope that is open; "" is that scope
--- itself. What lies inside shared scopes is shared too, and sharings may stand in each other. Outputs keep names of their own; a
--- shared parameter has one shape. Without f: `local _ <close> = net:parameter_sharing { .. }`.
+--- net:parameter_sharing({ scope = other scope, .. }, f, ...) -> f's results: what is made in
+-- `scope` has the parameters of the other one, name by name, and makes them there when they are not
+-- there yet. Paths begin at the scope that is open; "" is that scope itself. What lies inside
+-- shared scopes is shared too, and sharings may stand in each other. Outputs keep names of their
+-- own; a shared parameter has one shape. Without f: `local _ <close> = net:parameter_sharing { ..
+-- }`.
 -- @usage net:parameter_sharing({ right = "left" }, function()
 --   net:scope("left", encode, x)
 --   net:scope("right", encode, y)

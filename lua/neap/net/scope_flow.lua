@@ -1,11 +1,13 @@
 --- Scopes in branches and loops: what a scope holds there depends on what ran.
 --
--- C knows the frames of a scope as far as ops stand in a row (src/net/scope.c). A branch or body that uses a scope of a net around
--- it gets a scope of its own under that name; what can be seen of a scope, whether it has a frame and the locals of the top one,
--- goes in and out as blobs: "s.top" (bool), "s.top/h" for local h. A branch writes them by name, so that If and While treat them as
--- any blob: planned, differentiated, scheduled. Behind the If or While a Do puts the locals back into a frame.
--- INVARIANT: a local is there after an If or a loop when it is there whichever way the run went; any other is an error to read.
--- INVARIANT: what is known of a scope in a net changes by naming.set alone, so that a failed call leaves it as it was.
+-- C knows the frames of a scope as far as ops stand in a row (src/net/scope.c). A branch or body
+-- that uses a scope of a net around it gets a scope of its own under that name; what can be seen of
+-- a scope, whether it has a frame and the locals of the top one, goes in and out as blobs: "s.top"
+-- (bool), "s.top/h" for local h. A branch writes them by name, so that If and While treat them as
+-- any blob: planned, differentiated, scheduled. Behind the If or While a Do puts the locals back
+-- into a frame. INVARIANT: a local is there after an If or a loop when it is there whichever way
+-- the run went; any other is an error to read. INVARIANT: what is known of a scope in a net changes
+-- by naming.set alone, so that a failed call leaves it as it was.
 -- @module neap.net.scope_flow
 local core = require "neap.core"
 local keys = require("neap.inner.options").keys
@@ -14,11 +16,13 @@ local state_of, set = naming.state_of, naming.set
 
 local M = {}
 
---- What is known of scope `s` in `net`, made at its first use: { sure = it has a frame whatever ran, flag = name of "s.top", carried =
--- {local = blob}, current = {local = whether its blob holds its newest value}, lost = locals that are there on some ways only; and
--- where it belongs to a net around: outer = the next net, changed = locals written here, imported = locals brought in, taken = those
--- of them that are read, pushed = the top frame was made here }. A scope that another net has left in the workspace has a source =
--- {local = {blob =, dtype =, shape =}} in the place of an outer net; one that is left there, exported = the same.
+--- What is known of scope `s` in `net`, made at its first use: { sure = it has a frame whatever
+-- ran, flag = name of "s.top", carried = {local = blob}, current = {local = whether its blob holds
+-- its newest value}, lost = locals that are there on some ways only; and where it belongs to a net
+-- around: outer = the next net, changed = locals written here, imported = locals brought in, taken
+-- = those of them that are read, pushed = the top frame was made here }. A scope that another net
+-- has left in the workspace has a source = {local = {blob =, dtype =, shape =}} in the place of an
+-- outer net; one that is left there, exported = the same.
 local function record(net, s)
   local state = state_of(net)
   if not state.scope_flow then set(net, state, "scope_flow", {}) end
@@ -45,9 +49,10 @@ end
 
 local function add(net, type_name, ins, outs, attrs) return net:_add(type_name, ins, outs, attrs, nil, "", state_of(net).line, state_of(net).device) end
 
--- ---- between frames and blobs --------------------------------------------------------------------------------------------------
+-- ---- between frames and blobs -------------------------------------------------------------------
 
---- A Do whose body copies bound blobs to locals (`put`) or locals to bound blobs. pairs: list of { local, blob }.
+--- A Do whose body copies bound blobs to locals (`put`) or locals to bound blobs. pairs: list of {
+-- local, blob }.
 local function move(net, s, pairs_, put, reuse)
   local body, inner, where, blobs = net:_sub(net:fresh_name "body", true), {}, {}, {}
   for i, pair in ipairs(pairs_) do
@@ -89,8 +94,8 @@ local function carried(net, s, name)
   return blob
 end
 
---- Brings local `name` of the frame that a net around or before left into that of `net`; nil when there is none, else its full name.
--- Asked for names that `net` has no local of yet.
+--- Brings local `name` of the frame that a net around or before left into that of `net`; nil when
+-- there is none, else its full name. Asked for names that `net` has no local of yet.
 function M.import(net, s, name)
   local r = known(net, s)
   if not r or r.pushed or not has(net, s, name) then return nil end
@@ -116,7 +121,7 @@ function M.check_read(net, s, name)
     message = ("local \"%s\" of scope \"%s\" is there only if a branch was taken or a loop has run"):format(name, s) })
 end
 
--- ---- what ops do ----------------------------------------------------------------------------------------------------------------
+-- ---- what ops do --------------------------------------------------------------------------------
 
 --- The name of the blob that says whether the scope has a frame, made at its first use.
 local function flag_of(net, s)
@@ -174,7 +179,8 @@ function M.did(net, s, attrs)
   set(net, r, "sure", true)
 end
 
---- Raises where a branch creates a scope under the name of one that it has used: nobody could tell which is meant.
+--- Raises where a branch creates a scope under the name of one that it has used: nobody could tell
+-- which is meant.
 function M.before_create(net, s)
   local r = known(net, s)
   if r and r.outer then
@@ -199,7 +205,7 @@ function M.has_scope(net, s)
   return "Copy", { r.flag }
 end
 
--- ---- from net to net -------------------------------------------------------------------------------------------------------------
+-- ---- from net to net ----------------------------------------------------------------------------
 
 local function shared_flag(net, s)
   local name = s .. ".shared"
@@ -210,7 +216,8 @@ local function shared_flag(net, s)
   return name
 end
 
---- Leaves in the workspace what `s` holds here: "s.shared", which lasts from run to run, and "s.shared/h" for local h.
+--- Leaves in the workspace what `s` holds here: "s.shared", which lasts from run to run, and
+-- "s.shared/h" for local h.
 function M.export(net, s)
   local r, flag = record(net, s), unused(net, s .. ".left")
   if r.source then core.fail(("net:export_scope: scope \"%s\" came from another net, which leaves it"):format(s)) end
@@ -230,7 +237,8 @@ function M.export(net, s)
   set(net, r, "exported", exported)
 end
 
---- Makes `s` in `net` the scope that `from` leaves in the workspace. Its locals become inputs when they are read first.
+--- Makes `s` in `net` the scope that `from` leaves in the workspace. Its locals become inputs when
+-- they are read first.
 function M.import_from(net, s, from)
   local other = known(from, s)
   if not other or not other.exported then
@@ -244,7 +252,7 @@ function M.import_from(net, s, from)
   set(net, r, "source", other.exported)
 end
 
--- ---- where ways meet ---------------------------------------------------------------------------------------------------------------
+-- ---- where ways meet ----------------------------------------------------------------------------
 
 --- Scopes of nets around that some of the nets use, in order.
 local function used(subs)
@@ -263,7 +271,8 @@ end
 
 local function type_text(dtype, shape) return dtype and ("%s (%s)"):format(dtype, table.concat(shape, ",")) end
 
---- Raises where a local has other types on two ways, as far as they are known: what reads it behind could not say which it gets.
+--- Raises where a local has other types on two ways, as far as they are known: what reads it behind
+-- could not say which it gets.
 local function check_types(net, s, name, blob, subs, n, as_before)
   local text = as_before and type_text(net:_type(blob)) or nil
   for i = 1, n do
@@ -277,8 +286,8 @@ local function check_types(net, s, name, blob, subs, n, as_before)
   end
 end
 
---- Writes the locals of one scope, as the ways leave them, to blobs of `net`. subs: one net for each way there is; nil: the way on
--- which nothing happens.
+--- Writes the locals of one scope, as the ways leave them, to blobs of `net`. subs: one net for
+-- each way there is; nil: the way on which nothing happens.
 local function leave(net, s, subs, n)
   local changed, lost, pushed, sure, moved = {}, {}, false, true, {}
   for i = 1, n do
@@ -309,7 +318,8 @@ local function leave(net, s, subs, n)
   return { scope = s, moved = moved, lost = lost, pushed = pushed, sure = sure }
 end
 
---- Called when the branches of an If are built and before it is added: what `arrive` needs. `other` nil: there is no other branch.
+--- Called when the branches of an If are built and before it is added: what `arrive` needs. `other`
+-- nil: there is no other branch.
 function M.leave_branches(net, first, other)
   local list = {}
   for _, s in ipairs(used { first, other }) do list[#list + 1] = leave(net, s, { first, other }, 2) end
@@ -320,7 +330,8 @@ local function refuse(who, s, name, text, hint)
   error(core.error { code = "graph", blob = s, message = ("%s: local \"%s\" of scope \"%s\" %s"):format(who, name, s, text), hint = hint })
 end
 
---- The same for a loop, which may run its body never: what one iteration reads the one before must leave.
+--- The same for a loop, which may run its body never: what one iteration reads the one before must
+-- leave.
 function M.leave_loop(net, who, body, cond)
   local list = {}
   for _, s in ipairs(cond and used { cond } or {}) do
@@ -351,13 +362,15 @@ function M.leave_loop(net, who, body, cond)
   return list
 end
 
---- Called behind the If or loop: the locals go into a frame of `net`, a new one where a way has pushed one.
+--- Called behind the If or loop: the locals go into a frame of `net`, a new one where a way has
+-- pushed one.
 function M.arrive(net, list)
   for _, way in ipairs(list) do
     local s, r = way.scope, record(net, way.scope)
     if way.pushed or #way.moved > 0 then move(net, s, way.moved, true, not way.pushed) end
     if way.pushed then
-      for name in pairs(r.changed) do way.lost[name] = true end -- of the frame below, which is the top one on some ways
+      -- of the frame below, which is the top one on some ways
+      for name in pairs(r.changed) do way.lost[name] = true end
       for _, pair in ipairs(way.moved) do way.lost[pair[1]] = nil end
       set(net, r, "pushed", true)
       set(net, r, "changed", {})
@@ -372,7 +385,8 @@ function M.arrive(net, list)
   end
 end
 
---- The blobs that only scopes need, as a set: what a branch writes of them is nothing that the user asked for.
+--- The blobs that only scopes need, as a set: what a branch writes of them is nothing that the user
+-- asked for.
 function M.hidden(net, list)
   local names = {}
   for _, way in ipairs(list) do

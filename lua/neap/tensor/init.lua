@@ -1,5 +1,5 @@
---- Tensors: the part of the class that is made of ops: operators, methods from records, random numbers, statistics.
--- Creation, indexing, views and casts are in C (src/lua/tensor*.c).
+--- Tensors: the part of the class that is made of ops: operators, methods from records, random
+-- numbers, statistics. Creation, indexing, views and casts are in C (src/lua/tensor*.c).
 -- @module neap.tensor
 local core = require "neap.core"
 local op = require "neap.op"
@@ -16,7 +16,8 @@ op.set_operators(Tensor.meta)
 --- x:matmul(y): matrix product, batched over leading dimensions.
 Tensor.matmul = op.functions.mat_mul
 
---- x:stats() -> Report {min, max, mean, std, nan, inf, zero, n}; the first four over the finite elements.
+--- x:stats() -> Report {min, max, mean, std, nan, inf, zero, n}; the first four over the finite
+-- elements.
 function Tensor.stats(x)
   return report.new { totals = core.stats_of(x), order = { "n", "min", "max", "mean", "std", "nan", "inf", "zero" } }
 end
@@ -38,8 +39,9 @@ local function sizes(...)
   return attrs
 end
 
---- Uniform numbers in [low, high), 0 and 1 by default; neap.seed sets the seed. In a function that builds a net (a module's forward,
--- net:scope, a branch) this is an op of that net, which draws anew in every run.
+--- Uniform numbers in [low, high), 0 and 1 by default; neap.seed sets the seed. In a function that
+-- builds a net (a module's forward, net:scope, a branch) this is an op of that net, which draws
+-- anew in every run.
 -- @usage neap.rand(2, 3)   neap.rand { 2, 3, low = -1, high = 1 }
 function tensor.rand(...) return (op.apply("Uniform", {}, sizes(...))) end
 

@@ -26,7 +26,8 @@ local function range_of(list)
   return low, high > low and high or low + 1
 end
 
---- One series as columns of eighths, `rows` lines high; long series are averaged down to `width` columns.
+--- One series as columns of eighths, `rows` lines high; long series are averaged down to `width`
+-- columns.
 local function chart(series, low, high, width, rows)
   local n = math.min(width, #series)
   local lines = {}
@@ -98,8 +99,9 @@ local function grid_of(x, columns)
   return out
 end
 
---- x:image(path [, {grid = columns}]): (H,W), (C,H,W) or (N,C,H,W) with 1 or 3 channels as a PNG file. u8 is taken as it is; other
--- dtypes are stretched so that the smallest value is black and the largest white.
+--- x:image(path [, {grid = columns}]): (H,W), (C,H,W) or (N,C,H,W) with 1 or 3 channels as a PNG
+-- file. u8 is taken as it is; other dtypes are stretched so that the smallest value is black and
+-- the largest white.
 -- @return true, or nil, message, code
 -- @usage batch.x:image("batch.png", { grid = 8 })
 function Tensor.image(x, path, o)
