@@ -31,15 +31,15 @@ CREATE VIEW v_blob_life AS
 SELECT
   p.net, p.mode, p.batch, p.newest,
   v.*,
-  v.last_step - v.first_step + 1 AS n_step,
+  max(v.last_step, 1) - max(v.first_step, 1) + 1 AS n_step,  -- of the steps that run: 0 is before them
   a.name AS first_op,
   b.name AS last_op,
   (SELECT group_concat(w.blob, ', ') FROM plan_value w
    WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.value_no <> v.value_no) AS same_storage
 FROM plan_value v
 JOIN v_plan p USING (plan_id)
-LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = v.first_step
-LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = v.last_step;
+LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = max(v.first_step, 1)
+LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = max(v.last_step, 1);
 
 -- What does each layer need? Storages are counted once, whatever the number of names on them.
 CREATE VIEW v_layer AS

@@ -547,6 +547,228 @@ NEAP_API neap_status neap_options_set(neap_options *options, const char *name, c
 /* As a JSON object with all options that are given; ended by neap_free. */
 NEAP_API neap_status neap_options_json(const neap_options *options, char **out, neap_error *error);
 
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* What is planned as rows: the ops of a plan in their order, its values and where they lie, .. Each
+ * kind of row is described once, by a list of columns: the struct of a row is made of it, and all
+ * who show or keep rows read it (Lua's tables, JSON, CSV, the database, its manual), so that a new
+ * column is a line here and the code that fills it.
+ *
+ * X(name, type, unit, shown, what it says). Shown: STORE: a column of the database; ZERO: there it
+ * is 0 where a row has none; PRINT: in tables for people; SOME: there too, if any row has one.
+ * Types: below. */
+#define NEAP_OP_MAP(X)                                                                         \
+  X(step, INDEX, "step", STORE | PRINT, "position in the order of the plan")                   \
+  X(name, TEXT, "", STORE | PRINT, "of the op; backward ops have names of their own")          \
+  X(type, TEXT, "", STORE | PRINT, "of the op")                                                \
+  X(phase, TEXT, "", STORE | PRINT, "`forward`, `backward` or `update`")                       \
+  X(bank, TEXT, "", SOME, "memory bank that it works in; null without banks")                  \
+  X(recomputes, INDEX, "step", STORE | SOME, "step that it repeats; null: runs once")          \
+  X(engine, TEXT, "", PRINT, "library of its kernel: `ref`, `blas` or `dnnl`")                 \
+  X(changed, BOOL, "", SOME, "its kernel is not the one that is chosen where `exact` holds")   \
+  X(live_bytes, NUMBER, "bytes", STORE | PRINT,                                                \
+    "of the arena while it runs, scratch and alignment included")                              \
+  X(scratch_bytes, NUMBER, "bytes", STORE | PRINT,                                             \
+    "work space of the kernel, or the frame of a control op")                                  \
+  X(flop, NUMBER, "flop", STORE | PRINT, "work, as the op's record counts it")                 \
+  X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                    \
+  X(layer, TEXT, "", STORE,                                                                    \
+    "the op's layer; a backward op belongs to the layer of its forward op")                    \
+  X(scope, TEXT, "", 0, "path of the scope that it was made in; null at the top")              \
+  X(kernel, TEXT, "", STORE,                                                                   \
+    "engine, then the layout it writes where that is not plain: `dnnl abcd:16b`")              \
+  X(choice, TEXT, "", 0, "all of the choice of its kernel that bits may depend on")            \
+  X(read_bytes, NUMBER, "bytes", STORE, "read, as the op's record counts it")                  \
+  X(write_bytes, NUMBER, "bytes", STORE, "written, as the op's record counts it")              \
+  X(scratch_offset, NUMBER, "bytes", 0, "where the scratch lies, from the start of the arena") \
+  X(reason, TEXT, "", STORE, "why it is recomputed; null otherwise")                           \
+  X(inputs, NAMES, "", 0, "blobs that it reads")                                               \
+  X(outputs, NAMES, "", 0, "blobs that it writes")                                             \
+  X(ins, INDICES, "value", 0, "numbers of the values that it reads")                           \
+  X(outs, INDICES, "value", 0, "numbers of the values that it writes")                         \
+  X(n_sub, NUMBER, "", 0, "its subnets")
+
+#define NEAP_VALUE_MAP(X)                                                                        \
+  X(blob, TEXT, "", STORE | PRINT, "name, or label: `x.grad`, `conv1.stash`, `x.reorder`")       \
+  X(role, TEXT, "", STORE | PRINT, "activation, input, parameter, gradient, state, output")      \
+  X(region, TEXT, "", STORE | PRINT,                                                             \
+    "arena, parameters, gradients, state, io, constants, frames, argument")                      \
+  X(bank, TEXT, "", SOME, "memory bank that it lies in; null without banks")                     \
+  X(shape, TEXT, "", STORE | PRINT, "`(64,20,24,24)`")                                           \
+  X(dtype, TEXT, "", STORE | PRINT, "`f32`")                                                     \
+  X(layout, TEXT, "", STORE | PRINT, "`plain` or `abcd:16b`")                                    \
+  X(bytes, NUMBER, "bytes", STORE | PRINT, "padding of its layout included")                     \
+  X(offset_bytes, NUMBER, "bytes", STORE | ZERO | PRINT,                                         \
+    "from the start of the arena; none in other regions")                                        \
+  X(first_step, INDEX, "step", STORE | PRINT, "that writes it; 0: it is there before")           \
+  X(last_step, INDEX, "step", STORE | PRINT, "that reads it last; 0: none does")                 \
+  X(reason, TEXT, "", STORE | PRINT,                                                             \
+    "how it got its bytes: resident, own, reuse, in_place, alias, version, slot, unplanned, "    \
+    "frame, argument")                                                                           \
+  X(partner, TEXT, "", PRINT, "the value whose bytes those are or were; null: none")             \
+  X(words, TEXT, "", 0, "the reason in words")                                                   \
+  X(refusal, TEXT, "", 0, "why it is not in place, in words; null where it could not be")        \
+  X(detail, TEXT, "", STORE,                                                                     \
+    "the reason in words, with the value it shares with and why it is not in place")             \
+  X(value_no, INDEX, "value", STORE, "number of the value in its plan")                          \
+  X(storage_no, INDEX, "value", STORE,                                                           \
+    "value_no of the root of its in-place, alias or version chain: values of one storage share " \
+    "it")                                                                                        \
+  X(layer, TEXT, "", STORE, "of the op that makes it, else of the first that reads it")          \
+  X(line, TEXT, "", STORE, "of that op's script")                                                \
+  X(kept, BOOL, "", STORE, "1: the user asked to keep it")
+
+#define NEAP_REGION_ROW_MAP(X)                                                                   \
+  X(region, TEXT, "", PRINT, "parameters, gradients, state, io, constants, arena or frames")     \
+  X(bytes, NUMBER, "bytes", PRINT,                                                               \
+    "that the plan holds there; frames: in an iteration of the loops whose frames grow as they " \
+    "run")
+
+#define NEAP_BANK_ROW_MAP(X)                                                             \
+  X(bank, TEXT, "", PRINT, "its name; `main`: what no other bank has")                   \
+  X(kind, TEXT, "", PRINT, "`ordinary` or `huge`")                                       \
+  X(capacity_bytes, NUMBER, "bytes", PRINT, "what it may hold; null: no limit")          \
+  X(arena_bytes, NUMBER, "bytes", PRINT, "what the plan takes of it")                    \
+  X(lower_bound_bytes, NUMBER, "bytes", PRINT, "no plan of this order needs less of it") \
+  X(proved, BOOL, "", PRINT, "arena_bytes is lower_bound_bytes")                         \
+  X(n_op, NUMBER, "", PRINT, "ops that work in it alone")                                \
+  X(n_value, NUMBER, "", PRINT, "values that lie in it")                                 \
+  X(begin_offset, NUMBER, "bytes", 0, "where it begins in the plan's offsets")
+
+#define NEAP_REWRITE_MAP(X)                                    \
+  X(rule, TEXT, "", PRINT, "the rewrite's name")               \
+  X(absorbed, TEXT, "", PRINT, "ops that are no more")         \
+  X(into, TEXT, "", PRINT, "the op that they are part of now") \
+  X(saved_bytes, NUMBER, "bytes", PRINT, "of values that are no more")
+
+/* X(symbol, word, map, what a row is) */
+#define NEAP_ROW_MAP(X)                                                               \
+  X(OP, op, NEAP_OP_MAP, "a step of the plan")                                        \
+  X(VALUE, value, NEAP_VALUE_MAP, "a value of the plan, and where it lies")           \
+  X(REGION, region, NEAP_REGION_ROW_MAP, "a region, and its bytes")                   \
+  X(BANK, bank, NEAP_BANK_ROW_MAP, "a memory bank, `main` first; none without banks") \
+  X(REWRITE, rewrite, NEAP_REWRITE_MAP, "a rewrite of a net that does not train, as they were made")
+
+typedef enum neap_row_kind {
+#define X(symbol, word, map, doc) NEAP_ROW_##symbol,
+  NEAP_ROW_MAP(X)
+#undef X
+    NEAP_N_ROW
+} neap_row_kind;
+
+/* Steps, values and the like count from 0 in C, and from 1 wherever people read them. */
+typedef enum neap_column_type {
+  NEAP_COLUMN_NUMBER,  /* int64_t, NEAP_NO_NUMBER where there is none */
+  NEAP_COLUMN_INDEX,   /* int, NEAP_NO_INDEX where there is none */
+  NEAP_COLUMN_REAL,    /* double */
+  NEAP_COLUMN_BOOL,    /* bool */
+  NEAP_COLUMN_TEXT,    /* const char *, NULL where there is none */
+  NEAP_COLUMN_NAMES,   /* neap_names */
+  NEAP_COLUMN_INDICES, /* neap_indices */
+} neap_column_type;
+#define NEAP_NO_NUMBER INT64_MIN
+enum { NEAP_NO_INDEX = -2 }; /* -1 is before the first: 0 to people */
+typedef struct neap_names {
+  int n;
+  const char *const *name;
+} neap_names;
+typedef struct neap_indices {
+  int n;
+  const int *index;
+} neap_indices;
+
+#define NEAP_CELL_NUMBER(name) int64_t name;
+#define NEAP_CELL_INDEX(name) int name;
+#define NEAP_CELL_REAL(name) double name;
+#define NEAP_CELL_BOOL(name) bool name;
+#define NEAP_CELL_TEXT(name) const char *name;
+#define NEAP_CELL_NAMES(name) neap_names name;
+#define NEAP_CELL_INDICES(name) neap_indices name;
+#define X(name, type, unit, shown, doc) NEAP_CELL_##type(name)
+typedef struct neap_op_row {
+  NEAP_OP_MAP(X)
+} neap_op_row;
+typedef struct neap_value_row {
+  NEAP_VALUE_MAP(X)
+} neap_value_row;
+typedef struct neap_region_row {
+  NEAP_REGION_ROW_MAP(X)
+} neap_region_row;
+typedef struct neap_bank_row {
+  NEAP_BANK_ROW_MAP(X)
+} neap_bank_row;
+typedef struct neap_rewrite_row {
+  NEAP_REWRITE_MAP(X)
+} neap_rewrite_row;
+#undef X
+
+enum { /* where a column is shown */
+       NEAP_SHOWN_STORE = 1,
+       NEAP_SHOWN_ZERO = 2,
+       NEAP_SHOWN_PRINT = 4,
+       NEAP_SHOWN_SOME = 8
+};
+typedef struct neap_column {
+  const char *name, *unit, *doc; /* unit: "bytes", "ns", "flop", "step", "value"; "" for none */
+  neap_column_type type;
+  unsigned shown;
+  size_t offset; /* in the row's struct */
+} neap_column;
+/* The columns of a kind in the order above, NULL behind the last. */
+NEAP_API const neap_column *neap_column_at(neap_row_kind kind, int i);
+/* "op", "value", ..; what a row of it is, if `doc` is not NULL. NULL behind the last kind. */
+NEAP_API const char *neap_row_kind_name(neap_row_kind kind, const char **doc);
+
+/* One field of a row as people are shown it, for programs that show columns that they do not
+ * know. */
+typedef enum neap_datum_type {
+  NEAP_DATUM_NONE,
+  NEAP_DATUM_INTEGER,
+  NEAP_DATUM_REAL,
+  NEAP_DATUM_BOOL,  /* in `integer` */
+  NEAP_DATUM_TEXT,  /* borrowed from the row, and so are lists */
+  NEAP_DATUM_NAMES, /* n of them; indices: people are shown one more */
+  NEAP_DATUM_INDICES
+} neap_datum_type;
+typedef struct neap_datum {
+  neap_datum_type type;
+  int64_t integer;
+  double real;
+  const char *text;
+  int n;
+  const char *const *names;
+  const int *indices;
+} neap_datum;
+NEAP_API neap_datum neap_datum_of(const neap_column *column, const void *row);
+
+/* A cursor over the rows of one kind.
+ *
+ *   neap_rows *rows = NULL;
+ *   const void *at = NULL;
+ *   if (neap_net_rows(net, NULL, NEAP_ROW_VALUE, &rows, &error)) goto end;
+ *   while (!neap_rows_next(rows, &at, &error) && at != NULL) {
+ *     const neap_value_row *row = at;
+ *     printf("%s %lld\n", row->blob, (long long)row->bytes);
+ *   }
+ *   end:
+ *   neap_rows_free(rows); */
+typedef struct neap_rows neap_rows;
+/* Of what would run: planned, nothing allocated. `options` NULL: the defaults. */
+NEAP_API neap_status neap_net_rows(const neap_net *net, const neap_options *options,
+                                   neap_row_kind kind, neap_rows **out, neap_error *error);
+/* The next row, which is the cursor's until the next call; *row is NULL behind the last one. */
+NEAP_API neap_status neap_rows_next(neap_rows *rows, const void **row, neap_error *error);
+/* Rows of subnet `k` of the op that was given last; while `ops` is there. ARGUMENT error where it
+ * has none. */
+NEAP_API neap_status neap_rows_sub(const neap_rows *ops, int k, neap_row_kind kind, neap_rows **out,
+                                   neap_error *error);
+/* The rows that are left as a JSON array of objects; what a row has not is left out. End it with
+ * neap_free. */
+NEAP_API neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error);
+NEAP_API void neap_rows_free(neap_rows *rows);
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
 /* What a net takes, in bytes. arena: activations, their gradients, scratch. INVARIANT: lower_bound
  * <= arena; `proved` says that they are equal: no plan of this order can be smaller. */
 typedef struct neap_figures {
@@ -689,6 +911,9 @@ NEAP_API int64_t neap_session_trim(neap_session *session);
 /* Why a blob has the bytes it has (NULL: the whole plan), in words; end it with neap_free. */
 NEAP_API neap_status neap_session_explain(neap_session *session, const char *blob, char **out,
                                           neap_error *error);
+/* Rows of what runs (neap_net_rows); until the session's next run, or its end. */
+NEAP_API neap_status neap_session_rows(neap_session *session, neap_row_kind kind, neap_rows **out,
+                                       neap_error *error);
 NEAP_API void neap_session_free(neap_session *session);
 
 /* ---- batches up to a largest, in one memory -------------------------------------------------- */

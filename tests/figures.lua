@@ -132,10 +132,10 @@ end
 local function storages_of(level)
   local list, by_root = {}, {}
   for _, v in ipairs(level.values) do
-    local s = by_root[v.storage]
+    local s = by_root[v.storage_no]
     if s == nil then
-      s = { region = v.region, bytes = 0, offset = v.offset, from = math.huge, to = -1, members = {} }
-      by_root[v.storage] = s
+      s = { region = v.region, bytes = 0, offset = v.offset_bytes, from = math.huge, to = -1, members = {} }
+      by_root[v.storage_no] = s
       list[#list + 1] = s
     end
     s.bytes, s.from, s.to = math.max(s.bytes, v.bytes), math.min(s.from, v.first_step), math.max(s.to, v.last_step)

@@ -71,7 +71,7 @@ end
 --- The parameter that value number `v` of a tree has the numbers of, or nil: kernels may read it in another layout, made by a Reorder.
 local function parameter_of(tree, maker, v)
   while maker[v] and maker[v].type == "Reorder" do v = maker[v].ins[1] end
-  return tree.values[v].role == "parameter" and tree.values[v].storage or nil
+  return tree.values[v].role == "parameter" and tree.values[v].storage_no or nil
 end
 
 --- How many elements each op is the first of the forward pass to read of parameters. Names may be written again with other shapes:
@@ -114,20 +114,12 @@ end
 
 --- plan:ops() -> Report: the schedule, with the bytes alive while each op runs.
 function Plan:ops()
-  local columns = { "step", "name", "type", "phase", "engine", "live_bytes", "scratch_bytes", "flop", "line" }
-  if figures(self).n_changed > 0 then table.insert(columns, 6, "changed") end
-  if figures(self).n_recomputed > 0 then table.insert(columns, 5, "recomputes") end
-  if #self:_banks() > 0 then table.insert(columns, 5, "bank") end
-  return report.new { rows = self:_ops(), columns = columns,
-    totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } }
+  return report.of("op", { rows = self:_ops(), totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } })
 end
 
---- plan:values() -> Report: every value and its place; steps from 1, offset in the arena. Memory banks lie in it one after another.
-function Plan:values()
-  local columns = { "blob", "role", "region", "shape", "dtype", "layout", "bytes", "offset", "first_step", "last_step", "reason", "partner" }
-  if #self:_banks() > 0 then table.insert(columns, 4, "bank") end
-  return report.new { rows = self:_values(), columns = columns }
-end
+--- plan:values() -> Report: every value and its place; steps from 1, offset_bytes in the arena. Memory banks lie in it one after
+-- another.
+function Plan:values() return report.of("value", { rows = self:_values() }) end
 
 --- plan:banks() -> Report: the memory banks, "main" first: what each has and takes, the least for these kernels and this order, the
 -- ops that work on it alone, and the values that lie in it. No rows where the memory options had no banks.
@@ -135,8 +127,7 @@ end
 function Plan:banks()
   local rows, most = self:_banks(), 0
   for _, row in ipairs(rows) do most = most + row.arena_bytes end
-  return report.new { rows = rows, columns = { "bank", "kind", "capacity_bytes", "arena_bytes", "lower_bound_bytes", "proved", "n_op", "n_value" },
-    totals = { n = #rows, arena_bytes = most }, order = { "n", "arena_bytes" } }
+  return report.of("bank", { rows = rows, totals = { n = #rows, arena_bytes = most }, order = { "n", "arena_bytes" } })
 end
 
 --- plan:rewrites() -> Report: what the fusion of a net that does not train has made of its ops, in the order in which it was done:
@@ -148,8 +139,7 @@ end
 function Plan:rewrites()
   local rows, saved = self:_rewrites(), 0
   for _, row in ipairs(rows) do saved = saved + row.saved_bytes end
-  return report.new { rows = rows, columns = { "rule", "absorbed", "into", "saved_bytes" }, totals = { n = #rows, saved_bytes = saved },
-    order = { "n", "saved_bytes" } }
+  return report.of("rewrite", { rows = rows, totals = { n = #rows, saved_bytes = saved }, order = { "n", "saved_bytes" } })
 end
 
 --- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the nearest name.
@@ -207,7 +197,7 @@ function Plan:explain(blob)
   if name and sources[self] and text:find('keep = {"', 1, true) then
     text = text:gsub("keep = {\"[^\n]*", function() return keep_price(self, name) end)
   end
-  return report.new { rows = rows, text = text, columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason", "refusal" },
+  return report.new { rows = rows, text = text, columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason", "refusal" },
     totals = rows[1] or {} }
 end
 
@@ -216,10 +206,10 @@ function Plan:peak()
   local step, rows, at = figures(self).peak_step, {}, {}
   for _, v in ipairs(self:_values()) do
     if v.region == "arena" and v.bytes > 0 and v.first_step <= step and step <= v.last_step then
-      local i = at[v.storage]
+      local i = at[v.storage_no]
       if i == nil then
         i = #rows + 1
-        at[v.storage] = i
+        at[v.storage_no] = i
       end
       if rows[i] == nil or v.first_step >= rows[i].first_step then rows[i] = v end
     end
@@ -256,9 +246,9 @@ function Plan:why(a, b)
   local names = {}
   for i, blob in ipairs { a, b } do names[i] = known_name(self, type(blob) == "table" and blob.name or blob) end
   local rows = { self:_value(names[1]), self:_value(names[2]) }
-  return report.new { rows = rows, text = self:_why(names[1], names[2]), columns = { "blob", "bytes", "offset", "first_step", "last_step", "reason" },
-    totals = { together = rows[1].storage == rows[2].storage or rows[1].region == "arena" and rows[2].region == "arena"
-      and rows[1].offset < rows[2].offset + rows[2].bytes and rows[2].offset < rows[1].offset + rows[1].bytes }, order = {} }
+  return report.new { rows = rows, text = self:_why(names[1], names[2]), columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason" },
+    totals = { together = rows[1].storage_no == rows[2].storage_no or rows[1].region == "arena" and rows[2].region == "arena"
+      and rows[1].offset_bytes < rows[2].offset_bytes + rows[2].bytes and rows[2].offset_bytes < rows[1].offset_bytes + rows[1].bytes }, order = {} }
 end
 
 --- The text, or with a path a file of it: true, or nil, message, code.

@@ -22,6 +22,30 @@ function report.new(o)
   return setmetatable(self, Report)
 end
 
+--- What the engine says of each kind of row: a list of columns {name =, type =, unit =, doc =, ..} by kind, "op", "value", ..
+report.kinds = core.rows()
+
+--- Names of the columns of a kind that people are shown: some of them only where a row has one.
+-- @param kind string
+-- @param rows table of such rows
+-- @return string[]
+function report.columns_of(kind, rows)
+  local names = {}
+  for _, column in ipairs(report.kinds[kind]) do
+    local shown = column.print
+    for i = 1, column.some and not shown and #rows or 0 do shown = shown or rows[i][column.name] or false end
+    if shown then names[#names + 1] = column.name end
+  end
+  return names
+end
+
+--- A report of rows of one kind, all as the engine describes them.
+-- @param o table as of report.new, without columns
+function report.of(kind, o)
+  o.columns = report.columns_of(kind, o.rows)
+  return report.new(o)
+end
+
 function report.is_report(x) return getmetatable(x) == Report end
 
 Report.__name = "neap.report"

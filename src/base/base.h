@@ -140,6 +140,9 @@ void neap_buffer_add_n(neap_buffer *buffer, const char *text, size_t n);
 void neap_buffer_fini(neap_buffer *buffer);
 void neap_json_text(neap_buffer *out, const char *text); /* quoted, as a JSON string */
 
+/* A row as neap.h describes it, as a JSON object: what it has not is left out (columns.c). */
+void neap_row_print_json(neap_row_kind kind, const void *row, neap_buffer *out);
+
 /* Edits between two names without regard to case (near.c); 64 when one has more than 63
  * characters. */
 int neap_text_distance(const char *a, const char *b);

@@ -119,6 +119,16 @@ void neap_lua_set_integer(lua_State *L, const char *key, int64_t value);
 void neap_lua_set_text(lua_State *L, const char *key, const char *value);
 void neap_lua_set_bool(lua_State *L, const char *key, bool value);
 
+/* ---- rows (rows.c) --------------------------------------------------------------------------- */
+
+/* A slot for a cursor, NULL yet; pushed. What is put there is ended with it. */
+neap_rows **neap_lua_new_cursor(lua_State *L);
+/* A row as a table: a field for each column that it has a value of. */
+void neap_lua_push_row(lua_State *L, neap_row_kind kind, const void *row);
+/* All rows that are left as a list. */
+void neap_lua_push_rows(lua_State *L, neap_rows *rows, neap_row_kind kind);
+void neap_lua_open_rows(lua_State *L);
+
 /* ---- handles and functions (handle.c) -------------------------------------------------------- */
 
 #define NEAP_LUA_KINDS(X)                                     \
@@ -138,6 +148,7 @@ void neap_lua_set_bool(lua_State *L, const char *key, bool value);
   X(DRY_RUN, dry_run, "neap.dry_run", "dry run")              \
   X(IO_LIST, io_list, "neap.io_list", "list of tensors")      \
   X(ROWS, rows, "neap.rows", "set of rows")                   \
+  X(CURSOR, cursor, "neap.cursor", "cursor")                  \
   X(BLOCK, block, "neap.block", "block")                      \
   X(BUFFER, buffer, "neap.buffer", "text")                    \
   X(FUNCTION, function, "neap.function", "function")

@@ -40,6 +40,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_range(L);
   neap_lua_open_chain(L);
   neap_lua_open_plan(L);
+  neap_lua_open_rows(L);
   neap_lua_open_count(L);
   neap_lua_open_db(L);
   neap_lua_open_file(L);

@@ -140,166 +140,24 @@ static int figures(lua_State *L) {
   return 1;
 }
 
-static bool lies_in(const neap_graph *graph, neap_value_id v, int bank) {
-  return v == NEAP_NO_VALUE || graph->value[v].region != NEAP_REGION_ARENA ||
-         graph->value[v].bank == bank;
-}
-
-/* Whether a node works on the bank alone: no copy between banks, which stands with the one that it
- * writes. */
-static bool works_in(const neap_graph *graph, const neap_node *node, int bank) {
-  bool all = node->bank == bank;
-  for (int i = 0; i < node->n_in; i++) all = all && lies_in(graph, node->in[i], bank);
-  for (int k = 0; k < node->n_out; k++) all = all && lies_in(graph, node->out[k], bank);
-  return all;
-}
-
-/* plan:_banks() -> {bank, kind, capacity_bytes, arena_bytes, lower_bound_bytes, n_op, n_value} of
- * each, main first; {} without banks */
-static int banks(lua_State *L) {
-  const handle *h = plan_at(L, 1);
-  lua_createtable(L, h->plan->n_bank, 0);
-  for (int b = 0; b < h->plan->n_bank; b++) {
-    const neap_plan_bank *bank = &h->plan->bank[b];
-    int n_op = 0, n_value = 0;
-    for (int n = 0; n < h->graph->n_node; n++) n_op += works_in(h->graph, &h->graph->node[n], b);
-    for (int v = 0; v < h->graph->n_value; v++)
-      n_value += h->graph->value[v].region == NEAP_REGION_ARENA && h->graph->value[v].bank == b;
-    lua_createtable(L, 0, 8);
-    neap_lua_set_text(L, "bank", h->graph->bank[b].name);
-    neap_lua_set_text(L, "kind", neap_bank_kind_name(h->graph->bank[b].kind));
-    if (h->graph->bank[b].bytes > 0)
-      neap_lua_set_integer(L, "capacity_bytes", h->graph->bank[b].bytes);
-    neap_lua_set_integer(L, "begin_offset", (int64_t)bank->begin_bytes);
-    neap_lua_set_integer(L, "arena_bytes", (int64_t)bank->bytes);
-    neap_lua_set_integer(L, "lower_bound_bytes", (int64_t)bank->lower_bound_bytes);
-    neap_lua_set_bool(L, "proved", bank->bytes == bank->lower_bound_bytes);
-    neap_lua_set_integer(L, "n_op", n_op);
-    neap_lua_set_integer(L, "n_value", n_value);
-    lua_rawseti(L, -2, b + 1);
-  }
-  return 1;
-}
-
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Names of those that are there, in order. */
-static void push_value_names(lua_State *L, const neap_graph *graph, int n,
-                             const neap_value_id *id) {
-  lua_createtable(L, n, 0);
-  for (int k = 0, at = 0; k < n; k++) {
-    if (id[k] == NEAP_NO_VALUE) continue;
-    lua_pushstring(L, graph->value[id[k]].name);
-    lua_seti(L, -2, ++at);
-  }
-}
-
-static void add_layouts(const neap_graph *graph, int n, const neap_value_id *id,
-                        const neap_layout *layout, neap_buffer *out) {
-  char text[NEAP_LAYOUT_TEXT];
-  for (int i = 0; i < n; i++)
-    neap_buffer_add(
-      out, " %s",
-      neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text));
-}
-
-/* Field "kernel": all of a choice that bits may depend on. */
-static void push_kernel(lua_State *L, const neap_graph *graph, const neap_node *node) {
-  const neap_choice *c = &node->choice;
-  neap_buffer out = {0};
-  neap_buffer_add(&out, "%s %d, %d threads, scratch %zu, stash %zu:", neap_engine_name(c->engine),
-                  c->algorithm, c->n_thread, c->scratch_bytes, c->stash_bytes);
-  add_layouts(graph, node->n_in, node->in, c->in, &out);
-  neap_buffer_add(&out, " >");
-  add_layouts(graph, node->n_out, node->out, c->out, &out);
-  neap_lua_set_text(L, "kernel", out.text != NULL ? out.text : "");
-  neap_buffer_fini(&out);
-}
-
-/* Rows in the order of the schedule; steps count from 1. */
-static void push_ops(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
-  lua_createtable(L, plan->n_node, 0);
-  for (int s = 0; s < plan->n_node; s++) {
-    int i = plan->order[s];
-    const neap_node *node = &graph->node[i];
-    lua_createtable(L, 0, 16);
-    neap_lua_set_integer(L, "step", s + 1);
-    if (node->repeats > 0)
-      neap_lua_set_integer(L, "recomputes", neap_plan_step_of(plan, graph, node->repeats - 1) + 1);
-    neap_lua_set_text(L, "type", node->op->name);
-    neap_lua_set_text(L, "name", node->name);
-    neap_lua_set_text(L, "scope", node->scope);
-    neap_lua_set_text(L, "line", node->line);
-    neap_lua_set_text(L, "phase", neap_phase_name(node->phase));
-    if (plan->n_bank > 0) neap_lua_set_text(L, "bank", graph->bank[node->bank].name);
-    neap_lua_set_text(L, "engine", neap_engine_name(node->choice.engine));
-    push_kernel(L, graph, node);
-    neap_lua_set_bool(L, "changed", node->choice.changed);
-    neap_lua_set_integer(L, "scratch_bytes", (int64_t)plan->scratch_bytes[i]);
-    neap_lua_set_integer(L, "scratch_offset", (int64_t)plan->scratch_offset[i]);
-    neap_lua_set_integer(L, "live_bytes", (int64_t)plan->live_bytes[s]);
-    lua_pushnumber(L, node->cost.flop);
-    lua_setfield(L, -2, "flop");
-    lua_pushnumber(L, node->cost.read_bytes + node->cost.write_bytes);
-    lua_setfield(L, -2, "moved_bytes");
-    push_value_names(L, graph, node->n_in, node->in);
-    lua_setfield(L, -2, "inputs");
-    push_value_names(L, graph, node->n_out, node->out);
-    lua_setfield(L, -2, "outputs");
-    lua_seti(L, -2, s + 1);
-  }
-}
-
-static int ops(lua_State *L) {
+/* The rows of one kind as a list. */
+static int push_kind(lua_State *L, neap_row_kind kind) {
   const handle *h = plan_at(L, 1);
-  push_ops(L, h->graph, h->plan);
+  neap_rows **rows = neap_lua_new_cursor(L);
+  NEAP_LUA_TRY(L, neap_report_rows(h->plan, h->graph, kind, rows, &error));
+  neap_lua_push_rows(L, *rows, kind);
   return 1;
 }
 
-/* One value as a row: what it is, where it lies, from when to when, and why there. */
-static void push_value(lua_State *L, const neap_graph *graph, const neap_plan *plan, int v) {
-  const neap_value *value = &graph->value[v];
-  const neap_place *place = &plan->place[v];
-  char text[NEAP_SHAPE_TEXT], layout[NEAP_LAYOUT_TEXT];
-  lua_createtable(L, 0, 18);
-  neap_lua_set_integer(L, "value_no", v + 1);
-  neap_lua_set_text(L, "blob", value->name);
-  neap_lua_set_text(L, "role", neap_role_name(value->role));
-  neap_lua_set_text(L, "region", neap_region_name(place->region));
-  neap_lua_set_text(L, "dtype", neap_dtype_name(value->type.dtype));
-  neap_lua_set_text(L, "shape", neap_shape_text(&value->type.shape, text));
-  neap_lua_set_text(L, "layout", neap_layout_text(&value->layout, value->type.shape.n_dim, layout));
-  neap_lua_set_integer(L, "bytes", (int64_t)place->bytes);
-  if (place->region == NEAP_REGION_ARENA) neap_lua_set_integer(L, "offset", (int64_t)place->offset);
-  if (plan->n_bank > 0)
-    neap_lua_set_text(L, "bank", graph->bank[neap_graph_bank_of(graph, v)].name);
-  neap_lua_set_integer(L, "first_step", place->first + 1);
-  neap_lua_set_integer(L, "last_step", place->last + 1);
-  neap_lua_set_integer(L, "storage", place->storage + 1);
-  neap_lua_set_text(L, "reason", neap_reason_code(place->reason));
-  neap_lua_set_text(L, "words", neap_reason_words(place->reason));
-  neap_lua_set_text(L, "refusal", neap_refusal_words(place->refusal));
-  if (place->partner >= 0) neap_lua_set_text(L, "partner", graph->value[place->partner].name);
-  if (value->node >= 0) neap_lua_set_text(L, "line", graph->node[value->node].line);
-  neap_lua_set_bool(L, "kept", value->keep);
-}
-
-/* plan:_rewrites() -> {rule, absorbed, into, saved_bytes} of each rewrite, in the order in which
- * they were made */
-static int rewrites(lua_State *L) {
-  const handle *h = plan_at(L, 1);
-  lua_createtable(L, h->graph->n_rewrite, 0);
-  for (int i = 0; i < h->graph->n_rewrite; i++) {
-    const neap_rewrite *row = &h->graph->rewrite[i];
-    lua_createtable(L, 0, 4);
-    neap_lua_set_text(L, "rule", row->rule);
-    neap_lua_set_text(L, "absorbed", row->absorbed);
-    neap_lua_set_text(L, "into", row->into);
-    neap_lua_set_integer(L, "saved_bytes", (int64_t)row->saved_bytes);
-    lua_rawseti(L, -2, i + 1);
-  }
-  return 1;
-}
+/* plan:_ops(), _values(), _banks(), _rewrites(), _regions() -> lists of rows as neap.h describes
+ * them */
+static int ops(lua_State *L) { return push_kind(L, NEAP_ROW_OP); }
+static int values(lua_State *L) { return push_kind(L, NEAP_ROW_VALUE); }
+static int banks(lua_State *L) { return push_kind(L, NEAP_ROW_BANK); }
+static int rewrites(lua_State *L) { return push_kind(L, NEAP_ROW_REWRITE); }
+static int regions(lua_State *L) { return push_kind(L, NEAP_ROW_REGION); }
 
 /* plan:_gone(name) -> why the blob has no value, and the op that has absorbed it, if one has; nil
  * when it is none of the net's */
@@ -315,55 +173,33 @@ static int gone(lua_State *L) {
   return 2;
 }
 
-static void push_values(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
-  lua_createtable(L, plan->n_value, 0);
-  for (int v = 0; v < plan->n_value; v++) {
-    push_value(L, graph, plan, v);
-    lua_seti(L, -2, v + 1);
-  }
-}
-
-/* plan:_values() -> one row per value */
-static int values(lua_State *L) {
-  const handle *h = plan_at(L, 1);
-  push_values(L, h->graph, h->plan);
-  return 1;
-}
-
-/* Numbers of values, as value_no counts them. */
-static void push_value_numbers(lua_State *L, const char *key, int n, const neap_value_id *id) {
-  lua_createtable(L, n, 0);
-  for (int k = 0, at = 0; k < n; k++) {
-    if (id[k] == NEAP_NO_VALUE) continue;
-    lua_pushinteger(L, id[k] + 1);
-    lua_seti(L, -2, ++at);
-  }
-  lua_setfield(L, -2, key);
-}
-
-/* {ops =, values =}; each op with `ins` and `outs`, numbers of values, and `subs`: a list of the
- * same. */
+/* {ops =, values =}; each op with `subs`: a list of the same for its subnets. */
 static void push_tree(lua_State *L, const neap_graph *graph, const neap_plan *plan) {
-  luaL_checkstack(L, 10, "nesting of subnets");
-  lua_createtable(L, 0, 3);
-  push_values(L, graph, plan);
-  lua_setfield(L, -2, "values");
-  push_ops(L, graph, plan);
+  const void *row;
+  luaL_checkstack(L, 12, "nesting of subnets");
+  lua_createtable(L, 0, 2);
+  neap_rows **values_of = neap_lua_new_cursor(L);
+  NEAP_LUA_TRY(L, neap_report_rows(plan, graph, NEAP_ROW_VALUE, values_of, &error));
+  neap_lua_push_rows(L, *values_of, NEAP_ROW_VALUE);
+  lua_setfield(L, -3, "values");
+  lua_pop(L, 1);
+  neap_rows **ops_of = neap_lua_new_cursor(L);
+  NEAP_LUA_TRY(L, neap_report_rows(plan, graph, NEAP_ROW_OP, ops_of, &error));
+  lua_newtable(L);
   for (int s = 0; s < plan->n_node; s++) {
     int i = plan->order[s];
-    const neap_node *node = &graph->node[i];
-    lua_rawgeti(L, -1, s + 1);
-    push_value_numbers(L, "ins", node->n_in, node->in);
-    push_value_numbers(L, "outs", node->n_out, node->out);
-    lua_createtable(L, node->n_sub, 0);
-    for (int k = 0; k < node->n_sub; k++) {
-      push_tree(L, node->sub[k], plan->sub[i][k]);
-      lua_seti(L, -2, k + 1);
+    NEAP_LUA_TRY(L, neap_rows_next(*ops_of, &row, &error));
+    neap_lua_push_row(L, NEAP_ROW_OP, row);
+    lua_createtable(L, graph->node[i].n_sub, 0);
+    for (int k = 0; k < graph->node[i].n_sub; k++) {
+      push_tree(L, graph->node[i].sub[k], plan->sub[i][k]);
+      lua_rawseti(L, -2, k + 1);
     }
     lua_setfield(L, -2, "subs");
-    lua_pop(L, 1);
+    lua_rawseti(L, -2, s + 1);
   }
-  lua_setfield(L, -2, "ops");
+  lua_setfield(L, -3, "ops");
+  lua_pop(L, 1);
 }
 
 /* plan:_tree() -> ops and values down to the innermost subnet */
@@ -387,7 +223,11 @@ static int value_of(lua_State *L) {
   const handle *h = plan_at(L, 1);
   neap_value_id v = find(h, neap_lua_name(L, 2, "a blob"));
   if (v == NEAP_NO_VALUE) return 0;
-  push_value(L, h->graph, h->plan, v);
+  neap_rows **rows = neap_lua_new_cursor(L);
+  const void *row;
+  NEAP_LUA_TRY(L, neap_report_rows(h->plan, h->graph, NEAP_ROW_VALUE, rows, &error));
+  NEAP_LUA_TRY(L, neap_rows_at(*rows, v, &row, &error));
+  neap_lua_push_row(L, NEAP_ROW_VALUE, row);
   return 1;
 }
 
@@ -481,6 +321,7 @@ void neap_lua_open_plan(lua_State *L) {
                                          {"_banks", banks, NEAP_LUA_ALONE | 1},
                                          {"_values", values, NEAP_LUA_ALONE | 1},
                                          {"_rewrites", rewrites, NEAP_LUA_ALONE | 1},
+                                         {"_regions", regions, NEAP_LUA_ALONE | 1},
                                          {"_gone", gone, NEAP_LUA_ALONE | 2},
                                          {"_value", value_of, NEAP_LUA_ALONE | 2},
                                          {"_explain", explain, NEAP_LUA_ALONE | 2},

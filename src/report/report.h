@@ -13,6 +13,16 @@ neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, 
 neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, const neap_net *net,
                               neap_counts *out, neap_error *error);
 
+/* A cursor over rows of a kind, as neap.h describes them (rows.c). Borrows plan and graph. */
+neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, neap_row_kind kind,
+                             neap_rows **out, neap_error *error);
+/* Hands the cursor what it looks into: `fini` is called with `owned`, and frees it, when the cursor
+ * ends. */
+void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned);
+/* One row alone: of step or value `index`. NULL for one that is not there; else as
+ * neap_rows_next's. */
+neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error);
+
 /* For people. explain: value NEAP_NO_VALUE for the whole plan. */
 void neap_report_explain(const neap_plan *plan, const neap_graph *graph, int value,
                          neap_buffer *out);

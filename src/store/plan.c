@@ -166,8 +166,7 @@ static neap_status add_plan(neap_store *store, const neap_store_plan *row, const
   NEAP_TRY(find_stored(store, net_id, row, lost, plan_id, error));
   if (*plan_id != 0) return NEAP_OK;
   NEAP_TRY(insert_plan(store, net_id, row, plan, lost, plan_id, error));
-  NEAP_TRY(neap_store_insert_ops(store, *plan_id, plan, graph, lost, error));
-  return neap_store_insert_values(store, *plan_id, plan, graph, lost, error);
+  return neap_store_insert_plan_rows(store, *plan_id, plan, graph, lost, error);
 }
 
 neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,

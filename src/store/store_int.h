@@ -58,10 +58,13 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error);
 /* machine.c: the row of this machine, inserted when new. */
 neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error);
 
-/* plan_rows.c: the rows of a plan, within the caller's transaction. */
-neap_status neap_store_insert_ops(neap_store *store, int64_t plan_id, const neap_plan *plan,
-                                  const neap_graph *graph, const char *lost, neap_error *error);
-neap_status neap_store_insert_values(neap_store *store, int64_t plan_id, const neap_plan *plan,
-                                     const neap_graph *graph, const char *lost, neap_error *error);
+/* plan_rows.c: ", NAME" for each column of a kind that the file keeps, or ", " and `each`, if that
+ * is not NULL; and a row's fields bound in the same order. */
+void neap_store_add_columns(neap_buffer *out, neap_row_kind kind, const char *each);
+void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row);
+/* All ops and values of a plan, within the caller's transaction. */
+neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, const neap_plan *plan,
+                                        const neap_graph *graph, const char *lost,
+                                        neap_error *error);
 
 #endif

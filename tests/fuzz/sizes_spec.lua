@@ -86,8 +86,8 @@ local function check_plan(plan, what)
   for _, row in ipairs(plan:_values()) do
     local least = elements(row.shape) * item_bytes[row.dtype]
     assert(row.bytes >= least, ("%s: %s %s %s has %d bytes"):format(what, row.blob, row.dtype, row.shape, row.bytes))
-    assert(not row.offset or row.offset >= 0 and row.offset + row.bytes <= plan.arena_bytes,
-      ("%s: %s reaches to %d + %d of an arena of %d"):format(what, row.blob, row.offset or 0, row.bytes, plan.arena_bytes))
+    assert(not row.offset_bytes or row.offset_bytes >= 0 and row.offset_bytes + row.bytes <= plan.arena_bytes,
+      ("%s: %s reaches to %d + %d of an arena of %d"):format(what, row.blob, row.offset_bytes or 0, row.bytes, plan.arena_bytes))
   end
 end
 

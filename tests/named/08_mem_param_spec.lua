@@ -196,7 +196,7 @@ describe("mem_param", function()
       local param = { optimize_test = true }
       local plan = net:plan(with { mem_param = param })
       local storage = {}
-      for _, row in ipairs(plan:values()) do storage[row.blob] = storage[row.blob] or row.storage end
+      for _, row in ipairs(plan:values()) do storage[row.blob] = storage[row.blob] or row.storage_no end
       assert.are.equal(storage.a, storage.b)
       assert.are.equal(storage.a, storage.c)
       assert.are.equal(storage.a, storage.e)

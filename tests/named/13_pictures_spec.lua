@@ -40,9 +40,9 @@ describe("pictures:", function()
       local node = nodes["v" .. i]
       if node and v.region == "arena" and v.bytes > 0 then
         n = n + 1
-        assert.are.equal(colour_of[v.offset] or node.colour, node.colour, v.blob)
-        assert.are.equal(place_of[node.colour] or v.offset, v.offset, v.blob)
-        colour_of[v.offset], place_of[node.colour] = node.colour, v.offset
+        assert.are.equal(colour_of[v.offset_bytes] or node.colour, node.colour, v.blob)
+        assert.are.equal(place_of[node.colour] or v.offset_bytes, v.offset_bytes, v.blob)
+        colour_of[v.offset_bytes], place_of[node.colour] = node.colour, v.offset_bytes
       elseif node then
         assert.are.equal("#e4e4e4", node.colour, v.blob)
       end
@@ -187,10 +187,10 @@ describe("pictures:", function()
       check_xml(svg)
       local storages, residents, n, n_resident = {}, {}, 0, 0
       for _, v in ipairs(plan:values()) do
-        if v.region == "arena" and v.bytes > 0 and not storages[v.storage] then
-          storages[v.storage], n = true, n + 1
-        elseif v.region ~= "arena" and v.bytes > 0 and not residents[v.storage] then
-          residents[v.storage], n_resident = true, n_resident + 1
+        if v.region == "arena" and v.bytes > 0 and not storages[v.storage_no] then
+          storages[v.storage_no], n = true, n + 1
+        elseif v.region ~= "arena" and v.bytes > 0 and not residents[v.storage_no] then
+          residents[v.storage_no], n_resident = true, n_resident + 1
         end
       end
       assert.are.equal(n, select(2, svg:gsub('class="box"', "")))
@@ -297,7 +297,7 @@ describe("pictures:", function()
         for i, v in ipairs(tree.values) do
           local drawn = nodes[prefix .. "v" .. i]
           if drawn then
-            assert.are.equal(base + v.offset, drawn, v.blob)
+            assert.are.equal(base + v.offset_bytes, drawn, v.blob)
             n_inner, above = n_inner + (prefix ~= "" and 1 or 0), above or prefix ~= "" and base > 0
           end
         end

@@ -116,7 +116,7 @@ describe("complaints about named systems:", function()
           assert.is_true(op.scratch_offset + op.scratch_bytes <= plan.arena_bytes)
           for _, v in ipairs(values) do
             if v.region == "arena" and v.bytes > 0 and v.first_step <= op.step and op.step <= v.last_step then
-              assert.is_true(v.offset + v.bytes <= op.scratch_offset or op.scratch_offset + op.scratch_bytes <= v.offset,
+              assert.is_true(v.offset_bytes + v.bytes <= op.scratch_offset or op.scratch_offset + op.scratch_bytes <= v.offset_bytes,
                 ("scratch of %s lies in %s"):format(op.name, v.blob))
             end
           end
@@ -324,7 +324,7 @@ describe("complaints about named systems:", function()
     assert.are.equal(#rows, #others)
     for i, row in ipairs(rows) do
       assert.are.equal(row.region, others[i].region)
-      assert.are.equal(row.offset, others[i].offset)
+      assert.are.equal(row.offset_bytes, others[i].offset_bytes)
     end
   end)
 
@@ -428,7 +428,7 @@ describe("complaints about named systems:", function()
     net:outputs { net:Sum(h, "y") }
     local plan, storages, sum = net:plan { store = false }, {}, 0
     for _, v in ipairs(plan:values()) do
-      if v.region == "arena" and not storages[v.storage] then storages[v.storage], sum = true, sum + v.bytes end
+      if v.region == "arena" and not storages[v.storage_no] then storages[v.storage_no], sum = true, sum + v.bytes end
     end
     assert.are.equal(4000, sum) -- six in-place layers, one storage
   end)

@@ -211,7 +211,7 @@ local function check_in_place(case, pair)
   for _, row in ipairs(program.plan:values()) do
     if row.blob == "copy" .. pair[1] and row.bytes > 0 then
       n = n + 1
-      offsets[n] = row.offset
+      offsets[n] = row.offset_bytes
     end
   end
   return n == 2 and offsets[1] == offsets[2]

@@ -113,7 +113,7 @@ describe("a net in banks", function()
     for _, v in pairs(of) do -- every value of the arena lies in the part that its bank has
       if v.region == "arena" then
         local row = v.bank == "main" and rows[1] or rows[2]
-        assert.is_true(v.offset >= row.begin_offset and v.offset + v.bytes <= row.begin_offset + row.arena_bytes, v.blob)
+        assert.is_true(v.offset_bytes >= row.begin_offset and v.offset_bytes + v.bytes <= row.begin_offset + row.arena_bytes, v.blob)
       end
     end
     -- The least of a bank, counted another way: the most of its bytes that live at once.
@@ -121,9 +121,9 @@ describe("a net in banks", function()
     local seen = {}
     for _, v in pairs(of) do
       if v.region == "arena" and v.bank == "fast" then
-        local s = seen[v.storage] or { from = v.first_step, to = v.last_step, bytes = 0 }
+        local s = seen[v.storage_no] or { from = v.first_step, to = v.last_step, bytes = 0 }
         s.from, s.to, s.bytes = math.min(s.from, v.first_step), math.max(s.to, v.last_step), math.max(s.bytes, (v.bytes + 63) // 64 * 64)
-        seen[v.storage] = s
+        seen[v.storage_no] = s
       end
     end
     for _, s in pairs(seen) do

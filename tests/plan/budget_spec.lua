@@ -141,7 +141,7 @@ describe("a net of a thousand ops at 30 %", function()
     local function addresses()
       local list = {}
       local plan = assert(under(net, budget))
-      for _, v in ipairs(plan:values()) do list[#list + 1] = tostring(v.offset) .. " " .. v.first_step end
+      for _, v in ipairs(plan:values()) do list[#list + 1] = tostring(v.offset_bytes) .. " " .. v.first_step end
       return table.concat(list, ";")
     end
     local quiet = addresses()

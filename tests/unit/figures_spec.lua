@@ -73,7 +73,7 @@ reports["plan's fields"] = function(p, f)
   end
   for _, v in ipairs(f.values) do
     local op = f.ops[v.first_step]
-    if v.region == "arena" and v.value_no == v.storage or v.reason == "in_place" and v.region == "arena" then
+    if v.region == "arena" and v.value_no == v.storage_no or v.reason == "in_place" and v.region == "arena" then
       if not (op and op.recomputes) and v.reason ~= "alias" then own = own + figures.aligned(v.bytes) end
     end
   end
@@ -157,7 +157,7 @@ reports["plan.Plan:banks"] = function(p, f, _, case)
       if op.bank == row.bank and op.scratch_bytes > 0 then reach = math.max(reach, op.scratch_offset + aligned(op.scratch_bytes) - arena) end
     end
     for _, v in ipairs(f.values) do
-      if v.region == "arena" and v.bank == row.bank then n_value, reach = n_value + 1, math.max(reach, v.offset + aligned(v.bytes) - arena) end
+      if v.region == "arena" and v.bank == row.bank then n_value, reach = n_value + 1, math.max(reach, v.offset_bytes + aligned(v.bytes) - arena) end
     end
     assert.are.equal(reach, row.arena_bytes)
     assert.are.equal(bound, row.lower_bound_bytes)
@@ -183,7 +183,7 @@ reports["plan.Plan:ops"] = function(p, f)
     for _, list in ipairs { f.ops[step].ins, f.ops[step].outs } do
       for _, v in ipairs(list) do moved = moved + f.values[v].bytes end
     end
-    assert.is_true(r[step].scratch_bytes >= 0 and r[step].flop >= 0 and r[step].moved_bytes >= 0)
+    assert.is_true(r[step].scratch_bytes >= 0 and r[step].flop >= 0 and r[step].read_bytes >= 0 and r[step].write_bytes >= 0)
   end
   assert.are.equal(f.peak_step, r.peak_step)
   check_exports(r)
@@ -196,7 +196,7 @@ reports["plan.Plan:values"] = function(p, f)
     assert.are.equal(f.last[i], r[i].last_step, v.blob)
     local plain = figures.elements(r[i].shape) * figures.element_bytes[r[i].dtype]
     if v.layout == "plain" then assert.are.equal(plain, r[i].bytes, v.blob) else assert.is_true(r[i].bytes >= plain, v.blob) end
-    assert.are.equal(v.region == "arena", r[i].offset ~= nil)
+    assert.are.equal(v.region == "arena", r[i].offset_bytes ~= nil)
   end
   check_exports(r)
 end
@@ -206,7 +206,7 @@ local function parameter_of(f, v)
   local value = f.values[v]
   local maker = f.ops[f.first[v] or 0]
   if maker and maker.type == "Reorder" then return parameter_of(f, maker.ins[1]) end
-  return value.role == "parameter" and value.storage or nil
+  return value.role == "parameter" and value.storage_no or nil
 end
 
 local function flop_text(x)
@@ -241,7 +241,7 @@ reports["plan.Plan:summary"] = function(p, f)
   assert.are.equal(f.flop, r.flops)
   -- No parameter of the net goes uncounted.
   local all = 0
-  for _, v in ipairs(f.values) do all = all + (v.role == "parameter" and v.value_no == v.storage and figures.elements(v.shape) or 0) end
+  for _, v in ipairs(f.values) do all = all + (v.role == "parameter" and v.value_no == v.storage_no and figures.elements(v.shape) or 0) end
   assert.are.equal(all, total)
   check_exports(r)
 end
@@ -335,8 +335,8 @@ local function explanation(p, f)
       or (" (%.4f of the bound)"):format(p.arena_bytes / p.lower_bound_bytes), bytes_text(p.baseline_bytes))
   local padding, seen = 0, {}
   for _, v in ipairs(f.values) do
-    if v.region == "arena" and v.first_step <= p.peak_step and p.peak_step <= v.last_step and not seen[v.storage] then
-      seen[v.storage] = true
+    if v.region == "arena" and v.first_step <= p.peak_step and p.peak_step <= v.last_step and not seen[v.storage_no] then
+      seen[v.storage_no] = true
       padding = padding + math.max(0, figures.aligned(v.bytes) - figures.aligned(figures.elements(v.shape) * figures.element_bytes[v.dtype]))
     end
   end
@@ -384,7 +384,7 @@ local function explanation(p, f)
   add "largest"
   local roots = {}
   for _, v in ipairs(f.values) do
-    if v.region == "arena" and v.bytes > 0 and v.storage == v.value_no then roots[#roots + 1] = v end
+    if v.region == "arena" and v.bytes > 0 and v.storage_no == v.value_no then roots[#roots + 1] = v end
   end
   table.sort(roots, function(a, b)
     if a.bytes ~= b.bytes then return a.bytes > b.bytes end
@@ -392,7 +392,7 @@ local function explanation(p, f)
   end)
   for i = 1, math.min(10, #roots) do
     local v = roots[i]
-    add("  %10s  at %-12d %-28s %-5s %-20s steps %d-%d", bytes_text(v.bytes), v.offset, v.blob, v.dtype, v.shape, v.first_step, v.last_step)
+    add("  %10s  at %-12d %-28s %-5s %-20s steps %d-%d", bytes_text(v.bytes), v.offset_bytes, v.blob, v.dtype, v.shape, v.first_step, v.last_step)
   end
   return table.move(peak_lines(p, f), 1, 24, #lines + 1, lines)
 end
@@ -401,8 +401,8 @@ end
 local function neighbours(f, v)
   local before, after, any
   for _, s in ipairs(f.storages) do
-    for _, w in ipairs(s.region == "arena" and s.members[1].storage ~= v.storage and s.members or {}) do
-      if v.offset < w.offset + w.bytes and w.offset < v.offset + v.bytes then
+    for _, w in ipairs(s.region == "arena" and s.members[1].storage_no ~= v.storage_no and s.members or {}) do
+      if v.offset_bytes < w.offset_bytes + w.bytes and w.offset_bytes < v.offset_bytes + v.bytes then
         any = true
         if w.last_step < v.first_step and (before == nil or w.last_step > before) then before = w.last_step end
         if w.first_step > v.last_step and (after == nil or w.first_step < after) then after = w.first_step end
@@ -418,7 +418,7 @@ local function check_value_text(p, f, v, text)
     assert.is_truthy(text:find(words, 1, true), words .. " is not in " .. text)
   end
   has("%s %s %s, %s", v.blob, v.shape, v.dtype, bytes_text(v.bytes))
-  if v.region == "arena" then has(" at offset %d (%s), steps %d-%d", v.offset, bytes_text(v.offset), v.first_step, v.last_step) end
+  if v.region == "arena" then has(" at offset %d (%s), steps %d-%d", v.offset_bytes, bytes_text(v.offset_bytes), v.first_step, v.last_step) end
   if v.region ~= "arena" then has(" in %s", v.region) end
   if v.first_step > 0 then has(", steps %d-%d, made by %s \"%s\"", v.first_step, v.last_step, f.ops[v.first_step].type, f.ops[v.first_step].name) end
   if v.region ~= "arena" then return end
@@ -430,7 +430,7 @@ local function check_value_text(p, f, v, text)
   if p.executor == "simple" then assert.are.equal(not any, text:find("No other storage shares its bytes", 1, true) ~= nil, text) end
   for step in text:gmatch "computed in place over it at step (%d+)" do
     local found = false
-    for _, w in ipairs(f.values) do found = found or w.storage == v.storage and w.reason == "in_place" and w.first_step == tonumber(step) end
+    for _, w in ipairs(f.values) do found = found or w.storage_no == v.storage_no and w.reason == "in_place" and w.first_step == tonumber(step) end
     assert.is_true(found, text)
   end
 end
@@ -464,18 +464,18 @@ reports["plan.Plan:why"] = function(p, f)
     a, b = f.values[r[1].value_no], f.values[r[2].value_no]
     local text = tostring(r)
     local both = a.region == "arena" and b.region == "arena"
-    local meet = both and a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
-    assert.are.equal(a.storage == b.storage or meet, r.together)
+    local meet = both and a.offset_bytes < b.offset_bytes + b.bytes and b.offset_bytes < a.offset_bytes + a.bytes
+    assert.are.equal(a.storage_no == b.storage_no or meet, r.together)
     local storage = {}
-    for _, s in ipairs(f.storages) do storage[s.members[1].storage] = s end
-    if both and a.storage ~= b.storage then
+    for _, s in ipairs(f.storages) do storage[s.members[1].storage_no] = s end
+    if both and a.storage_no ~= b.storage_no then
       for _, v in ipairs { a, b } do
-        local s = storage[v.storage]
-        local line = ("%s: %s at offset %d, needed in steps %d-%d"):format(v.blob, bytes_text(v.bytes), v.offset, s.from, s.to)
+        local s = storage[v.storage_no]
+        local line = ("%s: %s at offset %d, needed in steps %d-%d"):format(v.blob, bytes_text(v.bytes), v.offset_bytes, s.from, s.to)
         if s.to > s.from then line = line .. (", last by %s \"%s\""):format(f.ops[s.to].type, f.ops[s.to].name) end
         assert.is_truthy(text:find(line .. ".\n", 1, true) or text:sub(-#line - 1) == line .. ".", line .. " is not in " .. text)
       end
-      local from, to = math.max(storage[a.storage].from, storage[b.storage].from), math.min(storage[a.storage].to, storage[b.storage].to)
+      local from, to = math.max(storage[a.storage_no].from, storage[b.storage_no].from), math.min(storage[a.storage_no].to, storage[b.storage_no].to)
       if not meet and from <= to then
         local steps = from < to and ("steps %d-%d,"):format(from, to) or ("step %d,"):format(from)
         assert.is_truthy(text:find("both are needed in " .. steps, 1, true), text)
@@ -554,7 +554,7 @@ reports["plan:dot"] = function(p, f)
     local size = v.bytes > 0 and "\\n" .. bytes_text(v.bytes) or ""
     local want = v.blob .. "\\n" .. v.dtype .. " " .. v.shape .. size
     assert.are.equal(want, labels["v" .. i])
-    if v.region == "arena" and v.bytes > 0 then assert.are.equal(("offset %d, %s"):format(v.offset, v.words), tips["v" .. i]) end
+    if v.region == "arena" and v.bytes > 0 then assert.are.equal(("offset %d, %s"):format(v.offset_bytes, v.words), tips["v" .. i]) end
     if v.region ~= "arena" then assert.are.equal(v.region, tips["v" .. i]) end
   end
   for step, op in ipairs(f.ops) do n_op, n_edge = n_op + (text:find(("\n  o%d [shape"):format(step), 1, true) and 1 or 0), n_edge + #op.ins + #op.outs end
@@ -587,7 +587,7 @@ reports["mem_param.mem_param.dry_run"] = function(p, f, net, case)
       if v.region ~= "arena" and v.reason ~= "version" and v.reason ~= "alias" then own = own + v.bytes end
       if v.region == "arena" then
         local slot = r.slots[tonumber(r[i].slot:match "slot (%d+)")]
-        assert.are.equal(v.offset, slot.offset)
+        assert.are.equal(v.offset_bytes, slot.offset)
         assert.is_true(v.bytes <= slot.bytes)
         blobs = blobs + 1
       end

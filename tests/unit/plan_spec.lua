@@ -52,8 +52,8 @@ describe("plan:why(a, b)", function()
           local a, b = values[i], values[j]
           local why = plan:why(a.blob, b.blob)
           a, b = why[1], why[2] -- a name may stand for a later value than the row
-          local share = a.storage == b.storage or a.region == "arena" and b.region == "arena" and a.bytes > 0 and b.bytes > 0
-            and a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
+          local share = a.storage_no == b.storage_no or a.region == "arena" and b.region == "arena" and a.bytes > 0 and b.bytes > 0
+            and a.offset_bytes < b.offset_bytes + b.bytes and b.offset_bytes < a.offset_bytes + a.bytes
           local text = tostring(why)
           local kind = text:find("are the same bytes", 1, true) and "same" or text:find("takes bytes of", 1, true) and "reuse"
             or text:find("from run to run", 1, true) and "resident" or text:find("both are needed in step", 1, true) and "lives"
@@ -118,10 +118,10 @@ describe("what a plan would take without reuse", function()
       local plan = lenet():plan { batch = 64, train = true, layouts = layouts, store = false }
       local padding, seen = 0, {}
       for _, v in ipairs(plan:_values()) do
-        if v.region == "arena" and v.first_step <= plan.peak_step and plan.peak_step <= v.last_step and not seen[v.storage] then
+        if v.region == "arena" and v.first_step <= plan.peak_step and plan.peak_step <= v.last_step and not seen[v.storage_no] then
           local n, size = 1, tonumber(v.dtype:match "%d+") // 8
           for d in tostring(v.shape):gmatch "%d+" do n = n * math.tointeger(tonumber(d)) end
-          seen[v.storage], padding = true, padding + math.max(0, (v.bytes + 63) // 64 * 64 - (n * size + 63) // 64 * 64)
+          seen[v.storage_no], padding = true, padding + math.max(0, (v.bytes + 63) // 64 * 64 - (n * size + 63) // 64 * 64)
         end
       end
       local scratch = (plan:ops()[plan.peak_step].scratch_bytes + 63) // 64 * 64

@@ -1,0 +1,107 @@
+/* rows.c: rows of any kind as tables, by the columns that neap.h describes, and the descriptions
+ * themselves for who shows them. */
+#include "lua/binding.h"
+
+typedef struct held {
+  neap_rows *rows;
+} held;
+
+void neap_lua_free_cursor(lua_State *L, void *at) {
+  held *h = at;
+  (void)L;
+  neap_rows_free(h->rows);
+  h->rows = NULL;
+}
+
+neap_rows **neap_lua_new_cursor(lua_State *L) {
+  held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CURSOR);
+  return &h->rows;
+}
+
+/* Pushes what a cell holds, as Lua counts; false, and nothing pushed, where there is nothing. */
+static bool push_cell(lua_State *L, const neap_datum *cell) {
+  switch (cell->type) {
+    case NEAP_DATUM_NONE: return false;
+    case NEAP_DATUM_INTEGER: lua_pushinteger(L, cell->integer); break;
+    case NEAP_DATUM_REAL: lua_pushnumber(L, cell->real); break;
+    case NEAP_DATUM_BOOL: lua_pushboolean(L, cell->integer != 0); break;
+    case NEAP_DATUM_TEXT: lua_pushstring(L, cell->text); break;
+    case NEAP_DATUM_NAMES:
+    case NEAP_DATUM_INDICES:
+      lua_createtable(L, cell->n, 0);
+      for (int i = 0; i < cell->n; i++) {
+        if (cell->type == NEAP_DATUM_NAMES)
+          lua_pushstring(L, cell->names[i]);
+        else
+          lua_pushinteger(L, cell->indices[i] + 1);
+        lua_rawseti(L, -2, i + 1);
+      }
+      break;
+  }
+  return true;
+}
+
+void neap_lua_push_row(lua_State *L, neap_row_kind kind, const void *row) {
+  const neap_column *column;
+  luaL_checkstack(L, 6, "a row");
+  lua_createtable(L, 0, 24);
+  for (int i = 0; (column = neap_column_at(kind, i)) != NULL; i++) {
+    neap_datum cell = neap_datum_of(column, row);
+    if (push_cell(L, &cell)) lua_setfield(L, -2, column->name);
+  }
+}
+
+void neap_lua_push_rows(lua_State *L, neap_rows *rows, neap_row_kind kind) {
+  const void *row;
+  lua_newtable(L);
+  for (lua_Integer i = 1;; i++) {
+    NEAP_LUA_TRY(L, neap_rows_next(rows, &row, &error));
+    if (row == NULL) return;
+    neap_lua_push_row(L, kind, row);
+    lua_rawseti(L, -2, i);
+  }
+}
+
+static const char *type_name(neap_column_type type) {
+  switch (type) {
+    case NEAP_COLUMN_NUMBER: return "number";
+    case NEAP_COLUMN_INDEX: return "index";
+    case NEAP_COLUMN_REAL: return "real";
+    case NEAP_COLUMN_BOOL: return "boolean";
+    case NEAP_COLUMN_TEXT: return "text";
+    case NEAP_COLUMN_NAMES: return "names";
+    case NEAP_COLUMN_INDICES: return "indices";
+  }
+  return "?";
+}
+
+/* rows() -> {KIND = {doc =, {name =, type =, unit =, doc =, print =, some =, store =, zero =}, ..}}
+ * the columns of each kind of row, in their order */
+static int rows(lua_State *L) {
+  const char *name, *doc;
+  lua_newtable(L);
+  for (unsigned kind = 0; (name = neap_row_kind_name((neap_row_kind)kind, &doc)) != NULL; kind++) {
+    const neap_column *column;
+    lua_newtable(L);
+    neap_lua_set_text(L, "doc", doc);
+    for (int i = 0; (column = neap_column_at((neap_row_kind)kind, i)) != NULL; i++) {
+      lua_createtable(L, 0, 8);
+      neap_lua_set_text(L, "name", column->name);
+      neap_lua_set_text(L, "type", type_name(column->type));
+      neap_lua_set_text(L, "unit", column->unit);
+      neap_lua_set_text(L, "doc", column->doc);
+      neap_lua_set_bool(L, "store", (column->shown & NEAP_SHOWN_STORE) != 0);
+      neap_lua_set_bool(L, "zero", (column->shown & NEAP_SHOWN_ZERO) != 0);
+      neap_lua_set_bool(L, "print", (column->shown & NEAP_SHOWN_PRINT) != 0);
+      neap_lua_set_bool(L, "some", (column->shown & NEAP_SHOWN_SOME) != 0);
+      lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, name);
+  }
+  return 1;
+}
+
+void neap_lua_open_rows(lua_State *L) {
+  static const neap_lua_reg functions[] = {{"rows", rows, 0}, {NULL, NULL, 0}};
+  neap_lua_functions(L, functions, false);
+}

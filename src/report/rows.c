@@ -1,0 +1,394 @@
+/* rows.c: a plan and its graph as rows, one after another: cursors that fill the structs which
+ * neap.h describes. The store keeps them, Lua and JSON show them.
+ *
+ * One row of each kind has room in the cursor, and so have the texts that are made for it: a row
+ * lasts until the next one. INVARIANT: a filler sets every column of its kind; a row is zeroed
+ * first, and what it has not is said: NULL, NEAP_NO_NUMBER, NEAP_NO_INDEX.
+ */
+#include "report/report.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYER_TEXT = 256 };
+
+struct neap_rows {
+  neap_row_kind kind;
+  const neap_plan *plan;
+  const neap_graph *graph;
+  int n, next;
+  int *reader; /* VALUE: by value, the first node that reads it, or -1 */
+  union {
+    neap_op_row op;
+    neap_value_row value;
+    neap_region_row region;
+    neap_bank_row bank;
+    neap_rewrite_row rewrite;
+  } row;
+  /* texts and lists of the present row */
+  char layer[LAYER_TEXT], kernel[96], label[32], partner[32], layout[NEAP_LAYOUT_TEXT],
+    shape[NEAP_SHAPE_TEXT];
+  neap_buffer choice, reason;
+  const char **name;
+  int *index;
+  int cap_name, cap_index;
+  void (*fini)(void *owned);
+  void *owned;
+};
+
+/* NULL where there is nothing to say. */
+static const char *text_or_null(const char *text) {
+  return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+/* Costs are sums of products of sizes, in floating point. */
+static int64_t whole(double x) { return x < 0x1p63 ? (int64_t)x : INT64_MAX; }
+
+/* ---- what ops and values have in common ------------------------------------------------------ */
+
+/* Whether `part` is a name that net made up for an op of this type: "max_pool_3" for MaxPool. */
+static bool is_made_up(const char *part, const char *type) {
+  for (; *type != '\0' && *part != '\0'; part++) {
+    if (*part == '_') continue;
+    if (tolower((unsigned char)*type++) != *part) return false;
+  }
+  if (*type != '\0' || *part++ != '_' || !isdigit((unsigned char)*part)) return false;
+  return part[strspn(part, "0123456789")] == '\0';
+}
+
+/* The layer of an op: its name, or only its scope where the name adds nothing to it. The backward
+ * belongs to its forward. */
+static const char *layer_of(const neap_graph *graph, int node, char text[LAYER_TEXT]) {
+  const neap_node *n = &graph->node[node];
+  if (n->forward >= 0 && n->forward < graph->n_node && n->forward != node)
+    n = &graph->node[n->forward];
+  const char *slash = strrchr(n->name, '/');
+  const char *part = slash != NULL ? slash + 1 : n->name;
+  bool scope_says_it = n->scope != NULL && n->scope[0] != '\0' && is_made_up(part, n->op->name);
+  snprintf(text, LAYER_TEXT, "%s", scope_says_it ? n->scope : n->name);
+  return text;
+}
+
+/* The name of a value, or a made-up label for one without. */
+static const char *label_of(const neap_graph *graph, int value, char text[32]) {
+  const char *name = graph->value[value].name;
+  if (name != NULL && name[0] != '\0') return name;
+  snprintf(text, 32, "value %d", value + 1);
+  return text;
+}
+
+/* ---- ops ------------------------------------------------------------------------------------- */
+
+/* "dnnl abcd:16b": the engine, and the layout of the first output (else input) that is not
+ * plain. */
+static const char *kernel_of(const neap_graph *graph, const neap_node *node, char text[96]) {
+  if ((node->op->effects & NEAP_EFFECT_CONTROL) != 0) return "control";
+  const char *engine = neap_engine_name(node->choice.engine);
+  for (int i = 0; i < node->n_out + node->n_in; i++) {
+    int v = i < node->n_out ? node->out[i] : node->in[i - node->n_out];
+    if (v == NEAP_NO_VALUE || graph->value[v].layout.kind == NEAP_LAYOUT_PLAIN) continue;
+    char layout[NEAP_LAYOUT_TEXT];
+    snprintf(text, 96, "%s %s", engine,
+             neap_layout_text(&graph->value[v].layout, graph->value[v].type.shape.n_dim, layout));
+    return text;
+  }
+  return engine;
+}
+
+static void add_layouts(const neap_graph *graph, int n, const neap_value_id *id,
+                        const neap_layout *layout, neap_buffer *out) {
+  char text[NEAP_LAYOUT_TEXT];
+  for (int i = 0; i < n; i++)
+    neap_buffer_add(
+      out, " %s",
+      neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text));
+}
+
+/* All of a choice that bits may depend on. */
+static void print_choice(const neap_graph *graph, const neap_node *node, neap_buffer *out) {
+  const neap_choice *c = &node->choice;
+  out->n = 0;
+  neap_buffer_add(out, "%s %d, %d threads, scratch %zu, stash %zu:", neap_engine_name(c->engine),
+                  c->algorithm, c->n_thread, c->scratch_bytes, c->stash_bytes);
+  add_layouts(graph, node->n_in, node->in, c->in, out);
+  neap_buffer_add(out, " >");
+  add_layouts(graph, node->n_out, node->out, c->out, out);
+}
+
+/* What a repetition saves: the bytes of what the node makes, between its steps. */
+static void say_repetition(neap_rows *r, const neap_node *node, neap_op_row *row) {
+  size_t bytes = 0;
+  char bytes_text[24];
+  row->recomputes = neap_plan_step_of(r->plan, r->graph, node->repeats - 1);
+  for (int k = 0; k < node->n_out; k++) bytes += r->graph->value[node->out[k]].bytes;
+  r->reason.n = 0;
+  neap_buffer_add(&r->reason, "the budget has no room to keep %s from step %d",
+                  neap_bytes_text((double)bytes, bytes_text), row->recomputes + 1);
+  row->reason = r->reason.text;
+}
+
+/* Names and numbers of the operands that are there: inputs first, then outputs, in one list. */
+static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row) {
+  int most = node->n_in + node->n_out, n = 0;
+  if (!neap_list_grow(&r->name, &r->cap_name, most, sizeof *r->name) ||
+      !neap_list_grow(&r->index, &r->cap_index, most, sizeof *r->index))
+    return false;
+  for (int i = 0; i < most; i++) {
+    int v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+    if (i == node->n_in) row->ins.n = n;
+    if (v == NEAP_NO_VALUE) continue;
+    r->name[n] = r->graph->value[v].name != NULL ? r->graph->value[v].name : "";
+    r->index[n++] = v;
+  }
+  if (node->n_out == 0) row->ins.n = n;
+  row->outs.n = n - row->ins.n;
+  row->ins.index = r->index;
+  row->outs.index = &r->index[row->ins.n];
+  row->inputs = (neap_names){row->ins.n, r->name};
+  row->outputs = (neap_names){row->outs.n, &r->name[row->ins.n]};
+  return true;
+}
+
+static bool fill_op(neap_rows *r, int step) {
+  const neap_graph *graph = r->graph;
+  const neap_plan *plan = r->plan;
+  int at = plan->order[step];
+  const neap_node *node = &graph->node[at];
+  print_choice(graph, node, &r->choice);
+  neap_op_row *row = &r->row.op;
+  *row = (neap_op_row){.step = step,
+                       .name = node->name,
+                       .type = node->op->name,
+                       .phase = neap_phase_name(node->phase),
+                       .bank = plan->n_bank > 0 ? graph->bank[node->bank].name : NULL,
+                       .recomputes = NEAP_NO_INDEX,
+                       .engine = neap_engine_name(node->choice.engine),
+                       .changed = node->choice.changed,
+                       .live_bytes = (int64_t)plan->live_bytes[step],
+                       .scratch_bytes = (int64_t)plan->scratch_bytes[at],
+                       .flop = whole(node->cost.flop),
+                       .line = text_or_null(node->line),
+                       .layer = layer_of(graph, at, r->layer),
+                       .scope = text_or_null(node->scope),
+                       .kernel = kernel_of(graph, node, r->kernel),
+                       .choice = r->choice.text,
+                       .read_bytes = whole(node->cost.read_bytes),
+                       .write_bytes = whole(node->cost.write_bytes),
+                       .scratch_offset = (int64_t)plan->scratch_offset[at],
+                       .n_sub = node->n_sub};
+  if (node->repeats > 0) say_repetition(r, node, row);
+  return list_operands(r, node, row) && !r->choice.failed && !r->reason.failed;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* reader[v] = first node that reads v, or -1: the nodes are walked from the last to the first, so
+ * that the first stays. */
+static bool find_readers(neap_rows *r) {
+  const neap_graph *graph = r->graph;
+  r->reader = neap_alloc((size_t)graph->n_value * sizeof *r->reader);
+  if (r->reader == NULL) return false;
+  for (int v = 0; v < graph->n_value; v++) r->reader[v] = -1;
+  for (int i = graph->n_node - 1; i >= 0; i--)
+    for (int k = 0; k < graph->node[i].n_in; k++)
+      if (graph->node[i].in[k] != NEAP_NO_VALUE) r->reader[graph->node[i].in[k]] = i;
+  return true;
+}
+
+/* How the value got its bytes, with whom, and why not in place. */
+static void print_detail(neap_rows *r, const neap_value_row *row) {
+  r->reason.n = 0;
+  neap_buffer_add(&r->reason, "%s%s%s%s%s", row->words, row->partner != NULL ? ": " : "",
+                  row->partner != NULL ? row->partner : "",
+                  row->refusal != NULL ? "; not in place: " : "",
+                  row->refusal != NULL ? row->refusal : "");
+}
+
+/* A value without a definition (an input, a parameter) stands under the first op that reads it. */
+static bool fill_value(neap_rows *r, int v) {
+  const neap_graph *graph = r->graph;
+  const neap_value *value = &graph->value[v];
+  const neap_place *place = &r->plan->place[v];
+  int owner = value->node >= 0 ? value->node : r->reader[v];
+  bool in_arena = place->region == NEAP_REGION_ARENA;
+  bool has_partner = place->partner >= 0 && place->partner < graph->n_value;
+  neap_value_row *row = &r->row.value;
+  *row = (neap_value_row){
+    .blob = label_of(graph, v, r->label),
+    .role = neap_role_name(value->role),
+    .region = neap_region_name(place->region),
+    .bank = r->plan->n_bank > 0 ? graph->bank[neap_graph_bank_of(graph, v)].name : NULL,
+    .shape = neap_shape_text(&value->type.shape, r->shape),
+    .dtype = neap_dtype_name(value->type.dtype),
+    .layout = neap_layout_text(&value->layout, value->type.shape.n_dim, r->layout),
+    .bytes = (int64_t)place->bytes,
+    .offset_bytes = in_arena ? (int64_t)place->offset : NEAP_NO_NUMBER,
+    .first_step = place->first,
+    .last_step = place->last,
+    .reason = neap_reason_code(place->reason),
+    .partner = has_partner ? label_of(graph, place->partner, r->partner) : NULL,
+    .words = neap_reason_words(place->reason),
+    .refusal = text_or_null(neap_refusal_words(place->refusal)),
+    .value_no = v,
+    .storage_no = place->storage,
+    .layer = owner >= 0 ? layer_of(graph, owner, r->layer) : "",
+    .line = owner >= 0 ? text_or_null(graph->node[owner].line) : NULL,
+    .kept = value->keep};
+  print_detail(r, row);
+  row->detail = r->reason.text;
+  return !r->reason.failed;
+}
+
+/* ---- regions, banks, rewrites ---------------------------------------------------------------- */
+
+/* In the order that people are shown: the arena among the last. ARGUMENT's bytes are others'. */
+static const neap_region regions[] = {
+  NEAP_REGION_PARAMETER, NEAP_REGION_GRADIENT, NEAP_REGION_STATE, NEAP_REGION_IO,
+  NEAP_REGION_CONSTANT,  NEAP_REGION_ARENA,    NEAP_REGION_FRAME};
+
+static bool fill_region(neap_rows *r, int i) {
+  r->row.region = (neap_region_row){.region = neap_region_name(regions[i]),
+                                    .bytes = (int64_t)r->plan->region_bytes[regions[i]]};
+  return true;
+}
+
+static bool lies_in(const neap_graph *graph, neap_value_id v, int bank) {
+  return v == NEAP_NO_VALUE || graph->value[v].region != NEAP_REGION_ARENA ||
+         graph->value[v].bank == bank;
+}
+
+/* Whether a node works on the bank alone: no copy between banks, which stands with the one that it
+ * writes. */
+static bool works_in(const neap_graph *graph, const neap_node *node, int bank) {
+  bool all = node->bank == bank;
+  for (int i = 0; i < node->n_in; i++) all = all && lies_in(graph, node->in[i], bank);
+  for (int k = 0; k < node->n_out; k++) all = all && lies_in(graph, node->out[k], bank);
+  return all;
+}
+
+static bool fill_bank(neap_rows *r, int b) {
+  const neap_plan_bank *bank = &r->plan->bank[b];
+  const neap_bank *given = &r->graph->bank[b];
+  neap_bank_row *row = &r->row.bank;
+  *row = (neap_bank_row){.bank = given->name,
+                         .kind = neap_bank_kind_name(given->kind),
+                         .capacity_bytes = given->bytes > 0 ? given->bytes : NEAP_NO_NUMBER,
+                         .arena_bytes = (int64_t)bank->bytes,
+                         .lower_bound_bytes = (int64_t)bank->lower_bound_bytes,
+                         .proved = bank->bytes == bank->lower_bound_bytes,
+                         .begin_offset = (int64_t)bank->begin_bytes};
+  for (int n = 0; n < r->graph->n_node; n++) row->n_op += works_in(r->graph, &r->graph->node[n], b);
+  for (int v = 0; v < r->graph->n_value; v++)
+    row->n_value += r->graph->value[v].region == NEAP_REGION_ARENA && r->graph->value[v].bank == b;
+  return true;
+}
+
+static bool fill_rewrite(neap_rows *r, int i) {
+  const neap_rewrite *rewrite = &r->graph->rewrite[i];
+  r->row.rewrite = (neap_rewrite_row){.rule = rewrite->rule,
+                                      .absorbed = rewrite->absorbed,
+                                      .into = text_or_null(rewrite->into),
+                                      .saved_bytes = (int64_t)rewrite->saved_bytes};
+  return true;
+}
+
+/* ---- the cursor ------------------------------------------------------------------------------ */
+
+static bool fill(neap_rows *r, int i) {
+  switch (r->kind) {
+    case NEAP_ROW_OP: return fill_op(r, i);
+    case NEAP_ROW_VALUE: return fill_value(r, i);
+    case NEAP_ROW_REGION: return fill_region(r, i);
+    case NEAP_ROW_BANK: return fill_bank(r, i);
+    case NEAP_ROW_REWRITE: return fill_rewrite(r, i);
+    default: return false; /* NEAP_N_ROW */
+  }
+}
+
+static int count(const neap_rows *r) {
+  switch (r->kind) {
+    case NEAP_ROW_OP: return r->plan->n_node;
+    case NEAP_ROW_VALUE: return r->plan->n_value;
+    case NEAP_ROW_REGION: return NEAP_COUNT(regions);
+    case NEAP_ROW_BANK: return r->plan->n_bank;
+    case NEAP_ROW_REWRITE: return r->graph->n_rewrite;
+    default: return 0;
+  }
+}
+
+neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, neap_row_kind kind,
+                             neap_rows **out, neap_error *error) {
+  *out = NULL;
+  if ((unsigned)kind >= NEAP_N_ROW)
+    return neap_fail(error, NEAP_ARGUMENT, "plans have no rows of kind %u", (unsigned)kind);
+  neap_rows *r = neap_alloc_zeroed(sizeof *r);
+  if (r == NULL) return neap_fail_memory(error, sizeof *r, "the rows of a plan");
+  r->kind = kind;
+  r->plan = plan;
+  r->graph = graph;
+  r->n = count(r);
+  if (kind == NEAP_ROW_VALUE && !find_readers(r)) {
+    neap_rows_free(r);
+    return neap_fail_memory(error, (size_t)graph->n_value * sizeof(int), "the rows of a plan");
+  }
+  *out = r;
+  return NEAP_OK;
+}
+
+void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned) {
+  rows->fini = fini;
+  rows->owned = owned;
+}
+
+neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error) {
+  *row = NULL;
+  if (index < 0 || index >= rows->n) return NEAP_OK;
+  if (!fill(rows, index)) return neap_fail_memory(error, 256, "a row of a plan");
+  *row = &rows->row;
+  return NEAP_OK;
+}
+
+neap_status neap_rows_next(neap_rows *rows, const void **row, neap_error *error) {
+  NEAP_TRY(neap_rows_at(rows, rows->next, row, error));
+  if (*row != NULL) rows->next++;
+  return NEAP_OK;
+}
+
+neap_status neap_rows_sub(const neap_rows *ops, int k, neap_row_kind kind, neap_rows **out,
+                          neap_error *error) {
+  *out = NULL;
+  int at = ops->kind == NEAP_ROW_OP && ops->next > 0 ? ops->plan->order[ops->next - 1] : -1;
+  if (at < 0 || k < 0 || k >= ops->graph->node[at].n_sub)
+    return neap_fail(error, NEAP_ARGUMENT, "the last row has no subnet %d", k);
+  return neap_report_rows(ops->plan->sub[at][k], ops->graph->node[at].sub[k], kind, out, error);
+}
+
+neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error) {
+  neap_buffer text = {0};
+  const void *row;
+  neap_status status;
+  *out = NULL;
+  for (int n = 0; (status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL; n++) {
+    neap_buffer_add(&text, n > 0 ? ",\n " : "[");
+    neap_row_print_json(rows->kind, row, &text);
+  }
+  neap_buffer_add(&text, text.n > 0 ? "]" : "[]");
+  if (status == NEAP_OK && text.failed) status = neap_fail_memory(error, text.n, "rows as JSON");
+  if (status == NEAP_OK)
+    *out = text.text;
+  else
+    neap_buffer_fini(&text);
+  return status;
+}
+
+void neap_rows_free(neap_rows *rows) {
+  if (rows == NULL) return;
+  neap_free(rows->reader);
+  neap_free((void *)rows->name);
+  neap_free(rows->index);
+  neap_buffer_fini(&rows->choice);
+  neap_buffer_fini(&rows->reason);
+  if (rows->fini != NULL) rows->fini(rows->owned);
+  neap_free(rows);
+}

@@ -1,0 +1,151 @@
+-- Each kind of row is described once (neap.h): every face shows the same columns with the same values, and the manual of the database says
+-- of each what the description says.
+local neap = require "neap"
+local core = require "neap.core"
+local cjson = require "cjson"
+local report = require "neap.report"
+local support = require "support"
+local kinds = core.rows()
+
+--- Where the database keeps rows of a kind, and its columns besides: keys, and what no kind of row describes.
+local kept = { op = { table = "plan_op", key = "step", besides = { "plan_id", "subnet" } },
+  value = { table = "plan_value", key = "value_no", besides = { "plan_id", "clone" } } }
+
+local function names_of(columns, wanted)
+  local names = {}
+  for _, c in ipairs(columns) do if wanted == nil or c[wanted] then names[#names + 1] = c.name end end
+  return names
+end
+
+--- Plans that between them have something in every column: layouts of a library, repetitions, memory banks, rewrites, loops.
+local function plans()
+  local lenet, deep = neap.zoo.lenet(), neap.net "deep"
+  local h = deep:input("x", { 64, 32 })
+  for i = 1, 12 do
+    deep:scope("a" .. i, function() h = deep:FC({ h, deep:param("w", { 32, 32 }, { "Xavier" }) }):tanh() end)
+  end
+  deep:gradient((h * h):mean())
+  local least = deep:plan { store = false }.arena_bytes
+  local fast = neap.bank { "fast", bytes = "2MiB" }
+  return { lenet:plan { batch = 4, train = true }, lenet:plan { batch = 2 }, lenet:plan { batch = 4, train = true, banks = { fast } },
+    deep:plan { budget = math.floor(0.7 * least) } }
+end
+
+--- The rows of a kind as a plan gives them.
+local rows_of = { op = "_ops", value = "_values", bank = "_banks", rewrite = "_rewrites", region = "_regions" }
+local report_of = { op = "ops", value = "values", bank = "banks", rewrite = "rewrites" }
+
+local lua_type = { number = "integer", index = "integer", real = "float", boolean = "boolean", text = "string", names = "table", indices = "table" }
+local function type_of(value) return math.type(value) or type(value) end
+
+describe("rows", function()
+  local folder, db
+
+  setup(function()
+    folder = support.shell "mktemp -d":match "[^\n]+"
+    db = assert(neap.db(folder .. "/neap.db"))
+    core.use_db(db)
+  end)
+  teardown(function()
+    core.use_db(false)
+    db:close()
+    os.execute("rm -rf " .. folder)
+  end)
+
+  it("have nothing but their columns, of the types that these say", function()
+    local seen = {}
+    for _, plan in ipairs(plans()) do
+      for kind, method in pairs(rows_of) do
+        local described = {}
+        for _, c in ipairs(kinds[kind]) do described[c.name] = c end
+        for _, row in ipairs(plan[method](plan)) do
+          for name, value in pairs(row) do
+            assert.is_not_nil(described[name], kind .. " has no column " .. name)
+            assert.are.equal(lua_type[described[name].type], type_of(value), kind .. "." .. name)
+            seen[kind .. "." .. name] = true
+          end
+        end
+      end
+    end
+    for _, kind in ipairs { "op", "value", "bank", "rewrite", "region" } do
+      for _, c in ipairs(kinds[kind]) do
+        assert.is_true(seen[kind .. "." .. c.name], kind .. "." .. c.name)
+        assert.matches("^%S", c.doc, kind .. "." .. c.name .. " says nothing")
+        assert.is_true(c.name:match "_bytes$" == nil or c.unit == "bytes", c.name .. " is of bytes")
+        assert.is_true(c.name:match "_ns$" == nil or c.unit == "ns", c.name .. " is of nanoseconds")
+      end
+    end
+  end)
+
+  it("are in tables for people, JSON and CSV as the description says", function()
+    for _, plan in ipairs(plans()) do
+      for kind, method in pairs(report_of) do
+        local r, rows = plan[method](plan), plan[rows_of[kind]](plan)
+        assert.are.same(report.columns_of(kind, rows), r:columns())
+        for _, name in ipairs(names_of(kinds[kind], "print")) do
+          assert.is_true((" " .. table.concat(r:columns(), " ") .. " "):find(" " .. name .. " ", 1, true) ~= nil, name)
+        end
+        local json = cjson.decode(r:json())
+        for i, row in ipairs(rows) do assert.are.same(row, (json.rows or json)[i]) end
+        assert.are.equal(table.concat(r:columns(), ","), r:csv():match "^[^\r]+")
+      end
+    end
+  end)
+
+  it("are in the database what they are in Lua, column by column", function()
+    for _, plan in ipairs(plans()) do
+      for kind, k in pairs(kept) do
+        local list = plan[rows_of[kind]](plan)
+        local stored = assert(db:sql(("select * from %s where plan_id = ? order by %s"):format(k.table, k.key), { plan.plan_id }))
+        assert.are.equal(#list, #stored)
+        for i, row in ipairs(list) do
+          for _, c in ipairs(kinds[kind]) do
+            local want = row[c.name]
+            if type(want) == "boolean" then want = want and 1 or 0 end
+            if want == nil and c.zero then want = 0 end
+            if c.store then assert.are.equal(want, stored[i][c.name], kind .. "." .. c.name) end
+          end
+        end
+      end
+    end
+  end)
+
+  it("have the tables of the database, and its manual a line for each column", function()
+    local file = io.open "db/README.md"
+    local manual = file and file:read "a"
+    if file then file:close() end
+    for kind, k in pairs(kept) do
+      local columns, want = {}, names_of(kinds[kind], "store")
+      for row in db:rows("select name from pragma_table_info(?)", { k.table }) do columns[#columns + 1] = row.name end
+      table.move(k.besides, 1, #k.besides, #want + 1, want)
+      table.sort(columns)
+      table.sort(want)
+      assert.are.same(want, columns)
+      for _, c in ipairs(manual and kinds[kind] or {}) do
+        local section = manual:match("\n### " .. k.table .. ":[^\n]*\n\n(.-)\n\n")
+        local line = ("| %s | %s |"):format(c.name, c.doc)
+        if c.store then assert.is_true(section:find(line, 1, true) ~= nil, "db/README.md lacks of " .. k.table .. ": " .. line) end
+      end
+    end
+  end)
+
+  it("that the manual describes are all that the tables have", function()
+    local file = io.open "db/README.md"
+    if not file then return end
+    local n, manual = 0, file:read "a"
+    file:close()
+    for row in db:rows "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%'" do
+      local section = assert(manual:match("\n### " .. row.name .. ":[^\n]*\n\n(.-)\n\n"), row.name)
+      local described = {}
+      for names in section:gmatch "\n| ([^|]+) |" do
+        for name in names:gmatch "[%w_]+" do described[name] = true end
+      end
+      for column in db:rows("select name from pragma_table_xinfo(?)", { row.name }) do
+        assert.is_true(described[column.name], row.name .. "." .. column.name)
+        described[column.name], n = nil, n + 1
+      end
+      assert.is_nil(next(described), row.name .. " has no column " .. tostring(next(described)))
+    end
+    assert.is_true(n > 60)
+  end)
+end)
