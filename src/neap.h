@@ -1213,9 +1213,9 @@ NEAP_API neap_status neap_assign_verify(int n, const neap_assign_item *item,
  *
  * Memory. Every layer is planned for the largest batch; smaller ones run in the same bytes, in
  * whatever order they come. An input is the same bytes as the output below it, counted once. What a
- * cache holds is not computed again. Two things are not cached but repeated, with the same random
- * numbers: a MaxPool, whose note of which element won is in its kernel's own format; and the
- * forward of a layer with subnets (If, While, Recurrent), whose cache is its input. */
+ * cache holds is not computed again. Three things are not cached but recomputed, with the same
+ * random numbers: a MaxPool, whose note of which element won is in its kernel's own format; the
+ * branch that an If took; and a While without `max`. */
 typedef struct neap_chain neap_chain;
 
 typedef enum neap_list {

@@ -1,5 +1,5 @@
 /* build.c: net to graph, as a whole: the ops (op.c), what they assign to declared blobs, then roles
- * and outputs, the rewrites of inference, the finish.
+ * and outputs, one half where that is asked for, the rewrites of inference, the finish.
  *
  * INVARIANT: only the last version of a name has the name's role; versions before it are transient.
  */
@@ -100,7 +100,8 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
 neap_status neap_build(const neap_net *net, const neap_graph_options *options,
                        const neap_pass *passes, neap_graph **out, neap_error *error) {
   static const neap_graph_options none = {0};
-  uint32_t stream = 1;
+  const neap_half *half = options != NULL ? options->half : NULL;
+  uint32_t stream = 1 + (half != NULL ? half->stream : 0);
   int n_extent = 0;
   neap_build_count count = {0};
   const neap_net_op *last = neap_net_too_large_at(net);
@@ -109,25 +110,28 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     neap_net_fail_too_many("", &inner);
     return graph_locate(error, &inner, last->op->name, last->name, last->scope, last->line);
   }
-  neap_builder b = {.graph = graph_new(neap_intern(neap_net_name(net))),
-                    .net = net,
-                    .options = options != NULL ? options : &none,
-                    .passes = passes,
-                    .is_top = true,
-                    .assigns = options == NULL || !(options->by_op || options->probe),
-                    .all_outputs = neap_net_is_train(net) && (options == NULL || !options->by_op),
-                    .forward = -1,
-                    .stream = &stream,
-                    .n_extent = &n_extent,
-                    .count = &count};
+  neap_builder b = {
+    .graph = graph_new(neap_intern(neap_net_name(net))),
+    .net = net,
+    .options = options != NULL ? options : &none,
+    .passes = passes,
+    .is_top = true,
+    .assigns = options == NULL || !(options->by_op || options->probe),
+    .all_outputs = half != NULL || (neap_net_is_train(net) && (options == NULL || !options->by_op)),
+    .forward = -1,
+    .stream = &stream,
+    .n_extent = &n_extent,
+    .count = &count};
   if (b.graph != NULL) b.graph->probe = b.options->probe;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net))
     status = keep_zero_gradients(&b, error);
   if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
+  if (status == NEAP_OK && half != NULL) status = build_half(&b, error);
   if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);
-  bool infers = status == NEAP_OK && !b.graph->train && !b.options->no_fuse && !b.options->probe;
+  bool infers = status == NEAP_OK && !b.graph->train && !b.options->no_fuse && !b.options->probe &&
+                half == NULL;
   if (infers) status = build_run_passes(&b, NEAP_PASS_INFERENCE, neap_net_n_ops(net), error);
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   if (status == NEAP_OK) status = graph_assign_banks(b.graph, net, b.options, error);

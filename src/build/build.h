@@ -17,6 +17,22 @@ typedef struct neap_home {
   const char *name, *bank;
 } neap_home;
 
+/* One half of a layer, which is a net without a gradient: its forward, whose outputs are the net's
+ * and then what crosses, or its backward, whose inputs are the gradient that arrives and what
+ * crosses, and whose outputs are the gradients (half.c). */
+typedef struct neap_half {
+  bool backward;
+  const char *output, *d_output; /* the blob whose gradient arrives, and the gradient's name */
+  int n_wrt;
+  /* blobs, and the names of their gradients; zeros where none arrives */
+  const char *const *wrt, *const *grad;
+  /* gradients that others have begun, to which these are added; NULL list or entry: none */
+  const char *const *sum;
+  const char *prefix; /* of the names of what crosses and is no blob of the net; NULL: none */
+  /* added to random streams: layers of one step draw different numbers */
+  uint32_t stream;
+} neap_half;
+
 typedef struct neap_graph_options {
   int n_input; /* input types that replace the declared ones (another batch) */
   const char *const *input;
@@ -45,6 +61,10 @@ typedef struct neap_graph_options {
   /* Node n is op n of the net: nothing is rewritten, dead ops stay, commits stay where they are.
    * The net has no Gradient op. */
   bool by_op;
+  /* NULL: the whole net. A backward half takes stashes, whose bytes the forward's kernels chose, in
+   * the types that `input_type` gives them. GRAPH error for a backward that reads state as it was
+   * before the forward wrote it. */
+  const neap_half *half;
 } neap_graph_options;
 
 /* ---- passes ---------------------------------------------------------------------------------- */

@@ -57,6 +57,8 @@ void build_fini(neap_builder *b); /* the maps; the graph is the caller's */
 /* Room for n values in the graph's arena; NULL when refused. */
 neap_value_id *build_ids(neap_builder *b, int n);
 neap_region build_region_of(neap_role role);
+/* The type that the options give the blob in place of another one; NULL: none. */
+const neap_type *build_given_type(const neap_builder *b, const char *name);
 /* The value a name stands for now; a declared blob becomes a value at its first mention. NAME error
  * when nothing gave it one. */
 neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out,
@@ -179,6 +181,33 @@ void build_joint_fini(neap_joint *joint);
 /* Makes value v result k of the builder's graph, lying at argument number `argument` of the
  * owner. */
 neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_error *error);
+
+/* cut.c: what the backward needs of the forward. */
+typedef enum build_label { BUILD_DEAD, BUILD_KEEP, BUILD_RECOMPUTE } build_label;
+typedef struct build_cut {
+  int n_forward, n_value; /* of the joint graph: nodes before the backward's, values */
+  build_label *label;     /* by value; DEAD also for what no forward node makes */
+  /* by value: the backward reads it, or what it recomputes does; also what is there before the
+   * graph runs */
+  bool *read;
+  bool *recompute; /* by forward node */
+  /* a value that the backward reads in bytes that the forward writes again; NEAP_NO_VALUE: none */
+  neap_value_id overwritten;
+} build_cut;
+/* Lists in the graph's arena. `is_apart`: the halves are programs of their own, and choose their
+ * kernels apart. */
+neap_status build_cut_make(neap_graph *joint, int n_forward, bool is_apart, build_cut *out,
+                           neap_error *error);
+/* Whether the node is a loop whose frames lie on a stack, or has one in it. */
+bool build_grows(const neap_node *node);
+/* For the backward's half. Value v is there before it runs: its maker gets another output, which
+ * nobody reads; and the forward nodes left in it change nothing that lasts, and free nothing. */
+neap_status build_define_elsewhere(neap_graph *half, neap_value_id v, neap_error *error);
+void build_end_forward(neap_graph *half, int n_forward);
+
+/* half.c: leaves of the builder's graph, in which all ops of a layer are built, the half that the
+ * options ask for: the forward's with what crosses, or the backward's. */
+neap_status build_half(neap_builder *b, neap_error *error);
 
 /* build.c. Whether the caller wants a blob of this name to have bytes of its own. */
 bool build_is_kept(const neap_builder *b, const char *name);

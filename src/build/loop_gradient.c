@@ -1,12 +1,10 @@
 /* loop_gradient.c: the gradient of While and Recurrent is a backward loop over the frames that the
  * forward left.
  *
- * The body and its backward are built as one *joint* graph and then cut. Values that the backward
- * reads across the cut get places in the iteration's frame; the forward's half writes them there,
- * the backward's half reads them. Not kept but made again in the backward: outputs of ops marked so
- * by the user (`recompute`); stashes, whose format is known to one pair of kernels only; views; and
- * what has no inputs, such as constants. A state that the backward reads lies in the frames itself,
- * so that the forward writes it where it stays.
+ * The body and its backward are built as one *joint* graph and then cut (cut.c says where). Values
+ * that are kept get places in the iteration's frame; the forward's half writes them there, the
+ * backward's half reads them. A state that the backward reads lies in the frames itself, so that
+ * the forward writes it where it stays.
  *
  * In the backward loop the gradients of states are its states, those of sequences are rows, and
  * those of captures are sums that lie in its outputs. A resident blob that the body writes where it
@@ -43,11 +41,9 @@ typedef struct loop_gradient {
   int *in_argument, *out_argument, *seed_result, *seed_param, *wrt, *wrt_of, *seed_argument,
     *sum_param;
   neap_type *in_type;
-  /* The cut, by value of the joint graph. */
-  bool *needed, *saved;
-  int *next_of; /* state that a saved value is the next of; -1 */
-  bool *repeat; /* by forward node */
-  int *item_of; /* item of a saved value */
+  build_cut cut;
+  int *next_of; /* by value: state that a kept value is the next of; -1 */
+  int *item_of; /* by value: item of a kept value */
   neap_loop *forward, *backward;
   neap_value_id *in;        /* the backward node's operands */
   int n_in, n_out, *out_of; /* output that holds the gradient of input i; -1 */
@@ -136,7 +132,7 @@ static int add_param(loop_gradient *g, neap_type type) {
 static neap_status build(loop_gradient *g, neap_error *error) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   int n_in = g->node.n_in, n_out = g->node.n_out;
-  /* the forward's own streams: what is repeated draws the same */
+  /* the forward's own streams: what is recomputed draws the same */
   *g->b->stream = g->node.stream + 1;
   g->n_wrt = g->n_seed = 0;
   for (int i = 0; i < n_in; i++) {
@@ -209,20 +205,7 @@ static neap_status build_carrying(loop_gradient *g, neap_error *error) {
 
 /* ---- the cut --------------------------------------------------------------------------------- */
 
-static bool needs_output(const loop_gradient *g, const neap_node *node) {
-  for (int k = 0; k < node->n_out; k++)
-    if (g->needed[node->out[k]]) return true;
-  return false;
-}
-
-/* Whether the backward makes the node's outputs again instead of keeping them. */
-static bool is_repeated(const loop_gradient *g, const neap_node *node) {
-  const neap_graph *joint = g->joint.builder.graph;
-  if (node->recompute || node->op->n_alias > 0 || node->n_in == 0) return true;
-  for (int k = 0; k < node->n_out; k++)
-    if (g->needed[node->out[k]] && joint->value[node->out[k]].is_stash) return true;
-  return false;
-}
+static bool is_kept(const loop_gradient *g, int v) { return g->cut.label[v] == BUILD_KEEP; }
 
 /* The body writes a resident blob in place, and the backward would have to read what was there
  * before: those bytes are gone. */
@@ -235,49 +218,27 @@ static neap_status overwritten(const loop_gradient *g, const char *name, neap_er
   return NEAP_GRAPH;
 }
 
-/* From the backward's reads to what is kept: forward nodes from the last to the first. */
+/* The labels; and which of the kept values are states that the next iteration begins with. */
 static neap_status decide(loop_gradient *g, neap_error *error) {
-  const neap_graph *joint = g->joint.builder.graph;
-  neap_arena *arena = &g->joint.builder.graph->arena;
+  neap_graph *joint = g->joint.builder.graph;
   size_t n = (size_t)joint->n_value + 1;
-  g->needed = neap_arena_alloc(arena, n * sizeof(bool));
-  g->saved = neap_arena_alloc(arena, n * sizeof(bool));
-  g->repeat = neap_arena_alloc(arena, ((size_t)joint->n_node + 1) * sizeof(bool));
-  g->next_of = neap_arena_alloc(arena, n * sizeof(int));
-  g->item_of = neap_arena_alloc(arena, n * sizeof(int));
-  if (g->needed == NULL || g->saved == NULL || g->repeat == NULL || g->next_of == NULL ||
-      g->item_of == NULL)
-    return graph_no_memory(error);
-  for (int m = g->joint.n_forward; m < joint->n_node; m++)
-    for (int i = 0; i < joint->node[m].n_in; i++)
-      if (joint->node[m].in[i] >= 0) g->needed[joint->node[m].in[i]] = true;
-  for (int m = g->joint.n_forward - 1; m >= 0; m--) {
-    const neap_node *node = &joint->node[m];
-    if (!needs_output(g, node)) continue;
-    g->repeat[m] = is_repeated(g, node);
-    for (int k = 0; (node->effects & NEAP_EFFECT_COMMIT) != 0 && k < node->n_out; k++) {
-      int v = node->out[k]; /* kept like any other, unless it lies in the bytes that are written */
-      if (g->needed[v] && (g->repeat[m] || joint->value[v].root != v))
-        return overwritten(g, joint->value[v].name, error);
-    }
-    /* What is made again needs its own inputs again, and so on backwards. */
-    for (int i = 0; g->repeat[m] && i < node->n_in; i++)
-      if (node->in[i] >= 0) g->needed[node->in[i]] = true;
-    for (int k = 0; !g->repeat[m] && k < node->n_out; k++)
-      g->saved[node->out[k]] = g->needed[node->out[k]];
-  }
+  NEAP_TRY(build_cut_make(joint, g->joint.n_forward, false, &g->cut, error));
+  if (g->cut.overwritten >= 0) return overwritten(g, joint->value[g->cut.overwritten].name, error);
+  g->next_of = neap_arena_alloc(&joint->arena, n * sizeof(int));
+  g->item_of = neap_arena_alloc(&joint->arena, n * sizeof(int));
+  if (g->next_of == NULL || g->item_of == NULL) return graph_no_memory(error);
   for (int v = 0; v < joint->n_value; v++) {
     g->next_of[v] = -1;
     /* Such a value need not be kept twice: it is the state that the next iteration begins with, and
      * lies there. */
-    for (int k = g->n_state - 1; g->saved[v] && k >= 0; k--)
+    for (int k = g->n_state - 1; is_kept(g, v) && k >= 0; k--)
       if (g->joint.result[k] == v && g->node.loop->port[k].kind == NEAP_PORT_STATE)
         g->next_of[v] = k;
   }
   return NEAP_OK;
 }
 
-/* Items: states that the backward reads before or after an iteration, then saved values. */
+/* Items: states that the backward reads before or after an iteration, then kept values. */
 static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
   const neap_graph *joint = g->joint.builder.graph;
   neap_loop *loop = g->forward = graph_copy_loop(&g->b->graph->arena, g->node.loop);
@@ -286,9 +247,9 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
     neap_arena_alloc(&g->b->graph->arena, ((size_t)joint->n_value + 1) * sizeof *loop->item);
   if (loop->item == NULL) return graph_no_memory(error);
   for (int s = 0; s < g->n_state; s++) {
-    bool is_read = g->needed[joint->param[s]];
+    bool is_read = g->cut.read[joint->param[s]];
     for (int v = 0; v < joint->n_value; v++)
-      is_read = is_read || (g->saved[v] && g->next_of[v] == s);
+      is_read = is_read || (is_kept(g, v) && g->next_of[v] == s);
     if (!is_read) continue;
     if (loop->port[s].kind != NEAP_PORT_STATE)
       return overwritten(g, joint->value[joint->param[s]].name, error);
@@ -297,7 +258,7 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
   }
   int n_state_item = loop->n_item;
   for (int v = 0; v < joint->n_value; v++) {
-    if (!g->saved[v]) continue;
+    if (!is_kept(g, v)) continue;
     if (g->next_of[v] >= 0) continue;
     g->item_of[v] = loop->n_item;
     loop->item[loop->n_item++].bytes = neap_align(joint->value[v].bytes);
@@ -312,11 +273,11 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* A saved value of either half: defined elsewhere in the backward, kept beside its iteration in the
+/* A kept value of either half: defined elsewhere in the backward, kept beside its iteration in the
  * forward. */
-static void place_saved(const loop_gradient *g, neap_graph *half, int v, bool is_backward) {
+static void place_kept(const loop_gradient *g, neap_graph *half, int v, bool is_backward) {
   neap_value *value = &half->value[v];
-  if (is_backward) value->node = -1, value->is_blob = false;
+  if (is_backward) value->is_blob = false;
   if (g->next_of[v] >= 0 && !is_backward) return; /* build_result puts it there */
   value->region = g->next_of[v] >= 0 ? NEAP_REGION_ARGUMENT : NEAP_REGION_FRAME;
   value->argument = g->next_of[v] >= 0 ? g->node.n_in + g->next_of[v] : g->item_of[v];
@@ -329,7 +290,7 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   neap_graph *whole = joint->builder.graph, *half = graph_clone(whole, joint->n_forward);
   if (half == NULL) return graph_no_memory(error);
   for (int v = 0; v < whole->n_value; v++)
-    if (g->saved[v]) place_saved(g, half, v, false);
+    if (is_kept(g, v)) place_kept(g, half, v, false);
   /* What only the backward takes is left out. */
   half->n_param = g->node.n_in;
   half->train = true;
@@ -349,18 +310,6 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   neap_graph_free(node->sub[node->n_sub - 1]);
   node->sub[node->n_sub - 1] = half;
   node->loop = g->forward;
-  return NEAP_OK;
-}
-
-/* Gives output position k of a node to a value that nobody reads, so that what was there can be
- * defined elsewhere. */
-static neap_status detach(neap_graph *graph, int v, neap_error *error) {
-  int node = graph->value[v].node, position = graph->value[v].position;
-  int other = graph_add_value(graph, graph->value[v].name, &graph->value[v].type);
-  if (other < 0) return graph_no_memory(error);
-  graph->value[other].node = node, graph->value[other].position = position;
-  graph->value[other].is_stash = graph->value[v].is_stash;
-  graph->node[node].out[position] = other;
   return NEAP_OK;
 }
 
@@ -384,18 +333,11 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
   if (half->output == NULL) return graph_no_memory(error);
   for (int v = 0; v < n_value; v++) {
     half->value[v].is_last = false;
-    if (!g->saved[v]) continue;
-    NEAP_TRY(detach(half, v, error));
-    place_saved(g, half, v, true);
+    if (!is_kept(g, v)) continue;
+    NEAP_TRY(build_define_elsewhere(half, v, error));
+    place_kept(g, half, v, true);
   }
-  for (int n = 0; n < joint->n_forward; n++) {
-    /* The repeated forward changes nothing that lasts, and frees nothing: what a Free ended is
-     * another value here. */
-    half->node[n].effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
-    for (int i = 0; (half->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < half->node[n].n_in;
-         i++)
-      half->node[n].in[i] = NEAP_NO_VALUE;
-  }
+  build_end_forward(half, joint->n_forward);
   for (int w = 0; w < g->n_wrt; w++) {
     int i = g->wrt[w], argument = -1;
     neap_value_id gradient = joint->grad[w];

@@ -19,8 +19,7 @@ neap_value_id *build_ids(neap_builder *b, int n) {
   return neap_arena_alloc(&b->graph->arena, (size_t)n * sizeof(neap_value_id));
 }
 
-/* The type that the options give this blob in place of the declared one; NULL: none. */
-static const neap_type *overridden(const neap_builder *b, const char *name) {
+const neap_type *build_given_type(const neap_builder *b, const char *name) {
   for (int i = 0; b->options != NULL && i < b->options->n_input; i++)
     if (strcmp(b->options->input[i], name) == 0) return &b->options->input_type[i];
   return NULL;
@@ -46,7 +45,7 @@ neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out
   const neap_net_blob *blob = neap_net_find_blob(b->net, name);
   if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE)
     return neap_fail(error, NEAP_NAME, "blob \"%s\" is read before anything writes it", name);
-  const neap_type *type = overridden(b, name);
+  const neap_type *type = build_given_type(b, name);
   if (type == NULL) type = &blob->type;
   char what[160];
   snprintf(what, sizeof what, "blob \"%.140s\"", name);

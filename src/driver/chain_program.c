@@ -1,5 +1,5 @@
-/* chain_program.c: the programs of a chain's layers: a net cut in two, its halves planned as
- * ranges, sessions of each batch.
+/* chain_program.c: the programs of a chain's layers: the halves of each, planned as ranges, and
+ * sessions of each batch.
  *
  * A layer has three programs a batch: for evaluation, and the two halves of a training step. All
  * follow the plan of the largest batch, which is made when a program of its kind is first asked
@@ -16,173 +16,122 @@ static neap_status no_memory(neap_error *error) {
   return neap_fail_memory(error, 64, "the programs of a chain");
 }
 
-/* A gradient that layers above have begun: this one's is added to it, in its bytes. */
-static neap_status add_sums(const neap_chain_layer *layer, neap_net *net, neap_error *error) {
-  int n_output = 0;
-  const char **output = neap_alloc_zeroed(((size_t)layer->n_wrt + 1) * sizeof *output);
-  if (output == NULL) return no_memory(error);
-  neap_status status = NEAP_OK;
-  for (int w = 0; status == NEAP_OK && w < layer->n_wrt; w++) {
-    output[n_output++] = layer->sum[w] != NULL ? layer->sum[w] : layer->grad[w];
-    if (layer->sum[w] == NULL) continue;
-    const neap_type *type = &neap_net_find_blob(layer->net, layer->wrt[w])->type;
-    const char *in[] = {layer->sum[w], layer->grad[w]};
-    neap_net_call call = {.type = "Accumulate", .n_in = 2, .in = in, .n_out = 1, .out = in};
-    status =
-      neap_net_declare(net, layer->sum[w], NEAP_ROLE_STATE, type, false, NULL, NULL, NULL, error);
-    if (status == NEAP_OK) status = neap_net_add(net, &call, NULL, error);
+/* What compiling one part of a layer is given. Lists lie in `room`. */
+typedef struct part_spec {
+  neap_compile_options options;
+  neap_half half;
+  neap_arena room;
+} part_spec;
+
+/* The types that a part's inputs have: of the layer's input and of the gradient that arrives; and
+ * of the stashes that the forward half leaves, whose bytes its kernels chose. */
+static neap_status list_inputs(part_spec *part, const neap_chain_layer *layer,
+                               const neap_chain_step *step, const neap_graph *forward,
+                               neap_error *error) {
+  neap_graph_options *o = &part->options.graph;
+  int room = 2 + (forward != NULL ? forward->n_output : 0);
+  const char **name = neap_arena_alloc(&part->room, (size_t)room * sizeof *name);
+  neap_type *type = neap_arena_alloc(&part->room, (size_t)room * sizeof *type);
+  if (name == NULL || type == NULL) return no_memory(error);
+  name[0] = layer->input, type[0] = step->in;
+  o->n_input = 1;
+  if (forward != NULL) name[o->n_input] = layer->d_output, type[o->n_input++] = step->out;
+  for (int k = 0; forward != NULL && k < forward->n_output; k++) {
+    const neap_value *value = &forward->value[forward->output[k]];
+    if (value->is_stash) name[o->n_input] = value->name, type[o->n_input++] = value->type;
   }
-  if (status == NEAP_OK) status = neap_net_set_outputs(net, n_output, output, error);
-  neap_free((void *)output);
-  return status;
-}
-
-static bool reads(const neap_net *net, const char *name) {
-  for (int o = 0; o < neap_net_n_ops(net); o++)
-    for (int k = 0; k < neap_net_op_at(net, o)->n_in; k++)
-      if (neap_net_op_at(net, o)->in[k] == name) return true;
-  return false;
-}
-
-/* Whether the blob is one that the backward half takes from the forward. */
-static bool is_saved(const neap_chain_layer *layer, const neap_net *backward,
-                     const neap_net_blob *blob) {
-  return blob->role == NEAP_ROLE_INPUT && blob->type.dtype != NEAP_DTYPE_NONE &&
-         blob->name != layer->d_output && reads(backward, blob->name);
-}
-
-static neap_status rename_in_place(neap_net **net, int n, const char *const *from,
-                                   const char *const *to, neap_error *error) {
-  neap_net *renamed;
-  NEAP_TRY(neap_net_rename(*net, n, from, to, &renamed, error));
-  neap_net_free(*net);
-  *net = renamed;
+  o->input = name;
+  o->input_type = type;
   return NEAP_OK;
 }
 
-/* Blobs that cross and that the layer's net has no name for, such as a mask, are called after their
- * op: here they get the layer's name too, as others layers may have ops of that name. */
-static neap_status name_saved(const neap_chain_layer *layer, neap_halves *halves,
-                              neap_error *error) {
-  int n = neap_net_n_blobs(halves->backward), n_rename = 0;
-  const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from);
-  if (from == NULL) return no_memory(error);
-  const char **to = from + n + 1;
-  neap_status status = NEAP_OK;
-  for (int b = 0; b < n; b++) {
-    const neap_net_blob *blob = neap_net_blob_at(halves->backward, b);
-    if (!is_saved(layer, halves->backward, blob) ||
-        neap_net_find_blob(layer->net, blob->name) != NULL)
-      continue;
-    from[n_rename] = blob->name;
-    to[n_rename] = neap_chain_blob_name(layer->net, layer->name, blob->name);
-    if (to[n_rename++] == NULL) status = no_memory(error);
-  }
-  if (status == NEAP_OK && n_rename > 0)
-    status = rename_in_place(&halves->forward, n_rename, from, to, error);
-  if (status == NEAP_OK && n_rename > 0)
-    status = rename_in_place(&halves->backward, n_rename, from, to, error);
-  neap_free((void *)from);
-  return status;
-}
-
-static neap_status make_halves(const neap_chain *chain, int i, const neap_chain_step *step,
-                               neap_halves *out, neap_error *error) {
+/* The halves are run as they were cut: a rewrite would see one side only. Where nothing is
+ * differentiated, as in a first layer of integers without parameters, the forward is the whole.
+ * `forward`: for a backward half, the forward's graph. */
+static neap_status specify(const neap_chain *chain, int i, const neap_chain_step *step,
+                           neap_chain_part which, const neap_graph *forward, part_spec *part,
+                           neap_error *error) {
   const neap_chain_layer *layer = &chain->layer[i];
-  neap_halves_spec spec = {.output = layer->output,
+  *part = (part_spec){.options = chain->options};
+  neap_graph_options *o = &part->options.graph;
+  bool is_half = which != NEAP_CHAIN_EVALUATE;
+  o->no_rewrite = is_half;
+  o->no_fuse = o->no_fuse || is_half;
+  o->fuse_pool = o->fuse_pool && !is_half;
+  part->half = (neap_half){.backward = which == NEAP_CHAIN_BACKWARD,
+                           .output = layer->output,
                            .d_output = layer->d_output,
                            .n_wrt = layer->n_wrt,
                            .wrt = layer->wrt,
                            .grad = layer->grad,
+                           .sum = layer->sum,
+                           .prefix = neap_intern_format("%s/", layer->name),
                            .stream = (uint32_t)(i + 1) << 16};
-  neap_graph_options options = neap_chain_input_type(&layer->input, &step->in);
-  NEAP_TRY(
-    neap_graph_halves(step->net != NULL ? step->net : layer->net, &spec, &options, out, error));
-  neap_status status = name_saved(layer, out, error);
-  if (status == NEAP_OK) status = add_sums(layer, out->backward, error);
-  if (status == NEAP_OK) return NEAP_OK;
-  neap_net_free(out->forward);
-  neap_net_free(out->backward);
+  if (part->half.prefix == NULL) return no_memory(error);
+  if (is_half && layer->n_wrt > 0) o->half = &part->half;
+  return list_inputs(part, layer, step, forward, error);
+}
+
+static neap_status make_range(neap_chain *chain, int i, const neap_net *net, neap_chain_part which,
+                              neap_error *error) {
+  neap_chain_layer *layer = &chain->layer[i];
+  part_spec part;
+  const neap_graph *forward = NULL;
+  if (layer->range[which] != NULL) return NEAP_OK;
+  if (which == NEAP_CHAIN_BACKWARD) neap_range_most(layer->range[NEAP_CHAIN_FORWARD], &forward);
+  neap_status status = specify(chain, i, &chain->batch[0].step[i], which, forward, &part, error);
+  if (status == NEAP_OK) status = neap_range_new(net, &part.options, &layer->range[which], error);
+  neap_arena_fini(&part.room);
   return status;
 }
 
-/* The backward half's inputs but the gradient that arrives: what it reads of the forward. */
-static neap_status list_saved(neap_chain *chain, int i, const neap_net *backward,
-                              neap_chain_step *step, neap_error *error) {
-  int n = neap_net_n_blobs(backward);
-  const char **saved = neap_arena_alloc(&chain->room, ((size_t)n + 1) * sizeof *saved);
+static neap_status make_session(neap_chain *chain, int i, const neap_net *net,
+                                neap_chain_step *step, neap_chain_part which, neap_error *error) {
+  part_spec part;
+  const neap_graph *forward = NULL;
+  if (step->session[which] != NULL) return NEAP_OK;
+  if (which == NEAP_CHAIN_BACKWARD)
+    forward = neap_program_graph(neap_session_program(step->session[NEAP_CHAIN_FORWARD]));
+  neap_status status = specify(chain, i, step, which, forward, &part, error);
+  if (status == NEAP_OK)
+    status = neap_range_compile(chain->layer[i].range[which], chain->ws, net, &part.options,
+                                &step->session[which], error);
+  neap_arena_fini(&part.room);
+  return status;
+}
+
+/* ---- what crosses ---------------------------------------------------------------------------- */
+
+/* Whether the backward half reads the blob as the forward left it. */
+static bool is_taken(const neap_graph *backward, const char *name) {
+  for (int v = 0; v < backward->n_value; v++) {
+    const neap_value *value = &backward->value[v];
+    if (value->node < 0 && value->region == NEAP_REGION_IO && value->name == name) return true;
+  }
+  return false;
+}
+
+/* What the cache gets: the layer's input where its backward reads that, then what crosses, the last
+ * that was made first. */
+static neap_status list_saved(neap_chain *chain, int i, neap_chain_step *step, neap_error *error) {
+  const neap_graph *forward =
+                     neap_program_graph(neap_session_program(step->session[NEAP_CHAIN_FORWARD])),
+                   *backward =
+                     neap_program_graph(neap_session_program(step->session[NEAP_CHAIN_BACKWARD]));
+  const char **saved =
+    neap_arena_alloc(&chain->room, ((size_t)forward->n_output + 1) * sizeof *saved);
   if (saved == NULL) return no_memory(error);
   step->n_saved = 0;
   step->saved = saved;
-  for (int b = 0; b < n; b++) {
-    const neap_net_blob *blob = neap_net_blob_at(backward, b);
-    if (is_saved(&chain->layer[i], backward, blob)) saved[step->n_saved++] = blob->name;
+  if (is_taken(backward, chain->layer[i].input)) saved[step->n_saved++] = chain->layer[i].input;
+  for (int k = forward->n_output - 1; k >= 0; k--) {
+    const char *name = forward->value[forward->output[k]].name;
+    if (is_taken(backward, name)) saved[step->n_saved++] = name;
   }
   return NEAP_OK;
 }
 
-/* Options of one part's compilation. Types stand in `name` and `type`, of two entries. The halves
- * are run as they were cut: a rewrite would see one side only. */
-static neap_compile_options part_options(const neap_chain *chain, int i,
-                                         const neap_chain_step *step, neap_chain_part part,
-                                         const char *name[2], neap_type type[2]) {
-  neap_compile_options options = chain->options;
-  name[0] = chain->layer[i].input, type[0] = step->in;
-  name[1] = chain->layer[i].d_output, type[1] = step->out;
-  options.graph.n_input = part == NEAP_CHAIN_BACKWARD ? 2 : 1;
-  options.graph.input = name;
-  options.graph.input_type = type;
-  options.graph.no_rewrite = part != NEAP_CHAIN_EVALUATE;
-  options.graph.no_fuse = options.graph.no_fuse || part != NEAP_CHAIN_EVALUATE;
-  options.graph.fuse_pool = options.graph.fuse_pool && part == NEAP_CHAIN_EVALUATE;
-  return options;
-}
-
-/* The nets of a layer's programs of one mode: net[EVALUATE], or both halves. Owned. Where nothing
- * is differentiated, as in a first layer of integers without parameters, there is no backward
- * half. */
-static neap_status make_nets(neap_chain *chain, int i, neap_chain_step *step, bool train,
-                             neap_net *net[NEAP_CHAIN_N_PART], neap_error *error) {
-  const neap_net *whole = step->net != NULL ? step->net : chain->layer[i].net;
-  if (!train) return neap_net_evaluation(whole, &net[NEAP_CHAIN_EVALUATE], error);
-  if (chain->layer[i].n_wrt == 0) return neap_net_clone(whole, &net[NEAP_CHAIN_FORWARD], error);
-  neap_halves halves;
-  NEAP_TRY(make_halves(chain, i, step, &halves, error));
-  net[NEAP_CHAIN_FORWARD] = halves.forward;
-  net[NEAP_CHAIN_BACKWARD] = halves.backward;
-  step->repeats = halves.repeats;
-  return list_saved(chain, i, halves.backward, step, error);
-}
-
-/* Ranges of the largest batch, where this is asked for first. */
-static neap_status make_ranges(neap_chain *chain, int i, neap_net *const net[NEAP_CHAIN_N_PART],
-                               const neap_chain_step *most, neap_error *error) {
-  for (int p = 0; p < NEAP_CHAIN_N_PART; p++) {
-    const char *name[2];
-    neap_type type[2];
-    if (net[p] == NULL || chain->layer[i].range[p] != NULL) continue;
-    neap_compile_options options = part_options(chain, i, most, (neap_chain_part)p, name, type);
-    NEAP_TRY(neap_range_new(net[p], &options, &chain->layer[i].range[p], error));
-  }
-  return NEAP_OK;
-}
-
-static neap_status make_sessions(neap_chain *chain, int i, neap_net *const net[NEAP_CHAIN_N_PART],
-                                 neap_chain_step *step, neap_error *error) {
-  for (int p = 0; p < NEAP_CHAIN_N_PART; p++) {
-    const char *name[2];
-    neap_type type[2];
-    if (net[p] == NULL || step->session[p] != NULL) continue;
-    neap_compile_options options = part_options(chain, i, step, (neap_chain_part)p, name, type);
-    NEAP_TRY(neap_range_compile(chain->layer[i].range[p], chain->ws, net[p], &options,
-                                &step->session[p], error));
-  }
-  return NEAP_OK;
-}
-
-static void free_nets(neap_net *net[NEAP_CHAIN_N_PART]) {
-  for (int p = 0; p < NEAP_CHAIN_N_PART; p++) neap_net_free(net[p]), net[p] = NULL;
-}
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* Layers above the first must pass a gradient on. */
 static neap_status check_backward(const neap_chain *chain, int i, neap_error *error) {
@@ -195,21 +144,39 @@ static neap_status check_backward(const neap_chain *chain, int i, neap_error *er
   return neap_chain_in_layer(chain, i, &inner, error);
 }
 
-/* The programs of one layer at one batch: the range of the largest batch first, in whose memory all
- * of them run. */
-static neap_status prepare_layer(neap_chain *chain, int i, int at, neap_chain_part part,
-                                 neap_net *net[NEAP_CHAIN_N_PART], neap_error *error) {
-  bool train = part != NEAP_CHAIN_EVALUATE;
-  neap_chain_step *step = &chain->batch[at].step[i], *most = &chain->batch[0].step[i];
-  if (chain->layer[i].range[part] == NULL ||
-      (part == NEAP_CHAIN_FORWARD && chain->layer[i].n_wrt > 0 &&
-       chain->layer[i].range[NEAP_CHAIN_BACKWARD] == NULL)) {
-    NEAP_TRY(make_nets(chain, i, most, train, net, error));
-    NEAP_TRY(make_ranges(chain, i, net, most, error));
-    if (step != most) free_nets(net);
-  }
-  if (net[part] == NULL) NEAP_TRY(make_nets(chain, i, step, train, net, error));
-  return make_sessions(chain, i, net, step, error);
+/* The net that layer i evaluates by at a batch; owned. */
+static neap_status evaluation(const neap_chain *chain, int i, const neap_chain_step *step,
+                              neap_net **out, neap_error *error) {
+  return neap_net_evaluation(step->net != NULL ? step->net : chain->layer[i].net, out, error);
+}
+
+/* The evaluation's programs of one layer at one batch: the range of the largest batch first, in
+ * whose memory all of them run. */
+static neap_status prepare_evaluation(neap_chain *chain, int i, int at, neap_error *error) {
+  neap_net *most = NULL, *net = NULL;
+  neap_chain_step *step = &chain->batch[at].step[i];
+  NEAP_TRY(evaluation(chain, i, &chain->batch[0].step[i], &most, error));
+  neap_status status = make_range(chain, i, most, NEAP_CHAIN_EVALUATE, error);
+  if (status == NEAP_OK) status = evaluation(chain, i, step, &net, error);
+  if (status == NEAP_OK) status = make_session(chain, i, net, step, NEAP_CHAIN_EVALUATE, error);
+  neap_net_free(most);
+  neap_net_free(net);
+  return status;
+}
+
+/* Both halves likewise, the forward's first: the backward's takes what it leaves. */
+static neap_status prepare_halves(neap_chain *chain, int i, int at, neap_error *error) {
+  const neap_chain_layer *layer = &chain->layer[i];
+  neap_chain_step *step = &chain->batch[at].step[i];
+  const neap_net *most = chain->batch[0].step[i].net, *net = step->net;
+  if (most == NULL) most = layer->net;
+  if (net == NULL) net = layer->net;
+  NEAP_TRY(make_range(chain, i, most, NEAP_CHAIN_FORWARD, error));
+  if (layer->n_wrt > 0) NEAP_TRY(make_range(chain, i, most, NEAP_CHAIN_BACKWARD, error));
+  NEAP_TRY(make_session(chain, i, net, step, NEAP_CHAIN_FORWARD, error));
+  if (layer->n_wrt == 0) return NEAP_OK;
+  NEAP_TRY(make_session(chain, i, net, step, NEAP_CHAIN_BACKWARD, error));
+  return list_saved(chain, i, step, error);
 }
 
 neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, neap_error *error) {
@@ -218,10 +185,9 @@ neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, 
     bool has_backward = step->session[NEAP_CHAIN_BACKWARD] != NULL || chain->layer[i].n_wrt == 0;
     if (step->session[part] != NULL && (part == NEAP_CHAIN_EVALUATE || has_backward)) continue;
     if (part != NEAP_CHAIN_EVALUATE) NEAP_TRY(check_backward(chain, i, error));
-    neap_net *net[NEAP_CHAIN_N_PART] = {NULL};
     neap_error inner = {0};
-    neap_status status = prepare_layer(chain, i, at, part, net, &inner);
-    free_nets(net);
+    neap_status status = part == NEAP_CHAIN_EVALUATE ? prepare_evaluation(chain, i, at, &inner)
+                                                     : prepare_halves(chain, i, at, &inner);
     if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;

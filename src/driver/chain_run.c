@@ -181,26 +181,13 @@ static neap_status check_seed(const neap_chain *chain, neap_error *error) {
                    neap_dtype_name(got.dtype), neap_shape_text(&got.shape, b));
 }
 
-/* A backward that repeats the forward must leave state as that one did. */
-static neap_status run_repeating(neap_chain *chain, neap_session *session, neap_error *error) {
-  neap_program *program = neap_session_program(session);
-  neap_workspace_mark *before;
-  NEAP_TRY(neap_workspace_mark_runs(chain->ws, 1, &program, &before, error));
-  neap_status status = run(chain, session, error);
-  neap_workspace_mark_undo(before, 0, NULL);
-  neap_workspace_mark_free(before);
-  return status;
-}
-
 static neap_status run_backward(neap_chain *chain, neap_error *error) {
   for (int i = chain->n_layer - 1; i >= 0; i--) {
     const neap_chain_step *step = &chain->batch[chain->at].step[i];
     neap_session *session = step->session[NEAP_CHAIN_BACKWARD];
     neap_error inner = {0};
     if (session == NULL) continue;
-    neap_status status =
-      step->repeats ? run_repeating(chain, session, &inner) : run(chain, session, &inner);
-    if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
+    if (run(chain, session, &inner) != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;
 }

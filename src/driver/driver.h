@@ -260,7 +260,7 @@ neap_status neap_micro_take(neap_micro *micro, const neap_micro_batch *batch, ne
 /* A chain of layers that is run layer by layer, and whose memory lies open: params, outputs, inputs
  * and caches, each entry with data and diff. neap.h says what a layer is, and what its blobs are
  * called in the workspace. A layer has a program of its own for evaluation, for the forward half of
- * training, and for the backward half (neap_graph_halves); each is planned as a range for the
+ * training, and for the backward half (build/half.c); each is planned as a range for the
  * largest batch, and made when it is first asked for.
  *
  * INVARIANT: a value is one blob of the workspace: an input is the output of the layer below, a

@@ -137,7 +137,6 @@ typedef struct neap_chain_step {
   neap_net *net; /* NULL: the layer's own */
   neap_type in, out;
   neap_session *session[NEAP_CHAIN_N_PART];
-  bool repeats; /* its backward runs the forward again: state is put back as it was */
   /* blobs that the backward reads of the forward: what the cache gets, in this order */
   int n_saved;
   const char **saved;

@@ -263,25 +263,6 @@ neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net
 neap_status neap_net_split_hold(const neap_net *update, neap_net **hold, neap_net **join,
                                 neap_error *error);
 
-/* What a net of some of another one's ops looks like (part.c). */
-typedef struct neap_net_cut {
-  const char *name;
-  const bool *take; /* by op of the other net */
-  int n_input;      /* blobs that ops left out would have made: given from outside instead */
-  const char *const *input;
-  const neap_type *input_type;
-  int n_output;
-  const char *const *output;
-  bool keep; /* blobs to keep stay so; else they are values like any other */
-  /* added to the random streams that ops remember, so that parts of several nets draw different
-   * numbers */
-  uint32_t stream;
-} neap_net_cut;
-/* A new net: the ops taken, in their order, with what `net` declares. An optional output at the end
- * of an op that nothing in the part reads is left out: it need not be computed. GRAPH error for an
- * op with a subnet. */
-neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out,
-                          neap_error *error);
 /* A new net that computes what a training net's layers compute when they do not train (part.c):
  * attributes `training` are false, a norm reads the statistics that its RunningAverage ops keep,
  * and ops that write state are gone. NAME error for a norm that keeps none. A net with a backward

@@ -1,4 +1,4 @@
-/* part.c: a net of some of another net's ops: one side of a cut, or what is left of a training net
+/* part.c: a net of some of another net's ops: what is left of a training net
  * when it does not train.
  *
  * As in rename.c, the new net is made by replaying the calls that made the old one, so that it has
@@ -64,85 +64,6 @@ static neap_status add(neap_net *to, const neap_net_op *op, int n_in, const char
                         .device = op->device,
                         .origin = origin};
   return neap_net_add(to, &call, NULL, error);
-}
-
-/* ---- a part of a net ------------------------------------------------------------------------- */
-
-/* The names that ops taken read, and the outputs. */
-static bool note_reads(const neap_net *net, const neap_net_cut *cut, neap_map *read) {
-  for (int i = 0; i < net->n_op; i++)
-    for (int k = 0; cut->take[i] && k < net->op[i].n_in; k++)
-      if (net->op[i].in[k] != NULL && !neap_map_set(read, net->op[i].in[k], 1)) return false;
-  for (int k = 0; k < cut->n_output; k++) {
-    const char *name = neap_intern(cut->output[k]);
-    if (name == NULL || !neap_map_set(read, name, 1)) return false;
-  }
-  return true;
-}
-
-/* Outputs of `op` without the optional ones at the end that nobody reads. */
-static int n_read_outputs(const neap_net_op *op, const neap_map *read) {
-  int n = op->n_out;
-  for (; n > 1; n--) {
-    unsigned flags = neap_op_output(op->op, n - 1)->flags;
-    if ((flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL) break;
-    if (op->out[n - 1] != NULL && neap_map_get(read, op->out[n - 1], 0) != 0) break;
-  }
-  return n;
-}
-
-static neap_status copy_op(const neap_net *net, const neap_net_cut *cut, int i,
-                           const neap_map *read, neap_net *to, neap_error *error) {
-  const neap_net_op *op = &net->op[i];
-  neap_net_origin origin = op->origin;
-  int forward =
-    origin.forward != NULL ? neap_map_get(&net->op_of, neap_intern(origin.forward), -1) : -1;
-  if (forward < 0 || !cut->take[forward]) origin.forward = NULL; /* its pair is in another part */
-  if (origin.stream != 0) origin.stream += cut->stream;
-  NEAP_TRY(refuse_subnets(net, op, error));
-  neap_set *set = neap_net_given(op, false);
-  if (set == NULL) return no_memory(error);
-  neap_status status = add(to, op, op->n_in, (const char *const *)op->in, n_read_outputs(op, read),
-                           set, origin, error);
-  neap_free(set);
-  return status;
-}
-
-static neap_status fill_part(const neap_net *net, const neap_net_cut *cut, const neap_map *read,
-                             neap_net *to, neap_error *error) {
-  NEAP_TRY(copy_declarations(net, to, error));
-  for (int i = 0; i < cut->n_input; i++)
-    NEAP_TRY(neap_net_declare(to, cut->input[i], NEAP_ROLE_INPUT, &cut->input_type[i], false, NULL,
-                              NULL, NULL, error));
-  for (int i = 0; i < net->n_op; i++)
-    if (cut->take[i]) NEAP_TRY(copy_op(net, cut, i, read, to, error));
-  NEAP_TRY(neap_net_set_outputs(to, cut->n_output, cut->output, error));
-  for (int i = 0; i < net->n_cell; i++) {
-    const neap_net_blob *blob = &net->cell[i].blob;
-    const neap_net_blob *copy = neap_net_find_blob(to, blob->name);
-    if (blob->gradient_of == NULL || copy == NULL || copy->type.dtype != NEAP_DTYPE_NONE) continue;
-    NEAP_TRY(neap_net_set_gradient(to, blob->name, blob->gradient_of,
-                                   blob->role == NEAP_ROLE_GRADIENT, error));
-  }
-  NEAP_TRY(copy_banks(net, to, error));
-  return cut->keep ? copy_keeps(net, to, error) : NEAP_OK;
-}
-
-neap_status neap_net_part(const neap_net *net, const neap_net_cut *cut, neap_net **out,
-                          neap_error *error) {
-  neap_map read = {0};
-  neap_net *to = NULL;
-  *out = NULL;
-  neap_status status =
-    note_reads(net, cut, &read) ? neap_net_new(cut->name, &to, error) : no_memory(error);
-  if (status == NEAP_OK) status = fill_part(net, cut, &read, to, error);
-  neap_map_fini(&read);
-  if (status != NEAP_OK) {
-    neap_net_free(to);
-    return status;
-  }
-  *out = to;
-  return NEAP_OK;
 }
 
 /* ---- evaluation ------------------------------------------------------------------------------ */

@@ -320,8 +320,12 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
   neap_frames_head head;
   memcpy(&head, operand(&r, i->loop->frames), sizeof head);
   r.n = head.n_iteration;
-  r.stack = head.stack;
-  r.first_offset = head.offset;
+  if (i->loop->grows) {
+    r.stack = head.stack;
+    r.first_offset = head.offset;
+  } else { /* frames that crossed from another program are a blob, which anybody may have written */
+    r.n = NEAP_MAX(NEAP_MIN(r.n, i->loop->max), 0);
+  }
   NEAP_ASSERT(r.n >= 0 && (i->loop->max == 0 || r.n <= i->loop->max),
               "the forward of \"%s\" has left at most %lld frames: %lld", i->loop_node->name,
               (long long)i->loop->max, (long long)r.n);

@@ -37,31 +37,4 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *a
                               neap_graph **out, neap_error *error);
 void neap_graph_free_sketch(neap_graph *sketch);
 
-/* One layer's net in two: a forward half that leaves the values which the backward reads, and a
- * backward half that takes them (cut.c). Owned nets. */
-typedef struct neap_halves {
-  neap_net *forward; /* outputs: those of the net, then what the backward half reads of it */
-  /* inputs: the gradient of the output, and blobs of the forward half; outputs: the gradients */
-  neap_net *backward;
-  /* the backward half runs the whole forward again, and writes the net's state as that did */
-  bool repeats;
-} neap_halves;
-typedef struct neap_halves_spec {
-  const char *output, *d_output; /* the blob whose gradient arrives, and the gradient's name */
-  int n_wrt;
-  /* blobs, and the names of their gradients; zeros where none arrives */
-  const char *const *wrt, *const *grad;
-  /* added to random streams: layers of one step draw different numbers */
-  uint32_t stream;
-} neap_halves_spec;
-/* `options` gives the inputs' types, NULL: as declared. What the backward half needs of the forward
- * and does not take, it makes again from what it takes: stashes whose format is one engine's
- * (MaxPool's), views, and what has no inputs; random numbers are those of the forward while the
- * step counter stands. A net with subnets can't be cut: its backward half takes the input and
- * repeats the forward. GRAPH error for a backward that reads state as it was before the forward
- * wrote it. */
-neap_status neap_graph_halves(const neap_net *net, const neap_halves_spec *spec,
-                              const neap_graph_options *options, neap_halves *out,
-                              neap_error *error);
-
 #endif

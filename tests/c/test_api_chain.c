@@ -502,7 +502,7 @@ TEST(a_parameter_of_two_layers_is_stored_once_and_gets_the_sum_of_both_gradients
   neap_workspace_release(ws);
 }
 
-TEST(a_layer_with_a_loop_repeats_its_forward_and_a_first_layer_of_integers_trains) {
+TEST(a_layer_with_a_loop_and_a_first_layer_of_integers_train) {
   static const char *const text[] = {
     "net words\ninput x i64 (2,3)\nparam table f64 (5,2) = Xavier\ne = Embedding(x, table)\ny = "
     "Flatten(e)\n",
@@ -727,7 +727,7 @@ int main(int argc, char **argv) {
              T(what_is_no_layer_is_refused_with_its_place_what_is_expected_and_what_it_got),
              T(attached_parameters_are_in_the_list_under_their_own_names),
              T(a_parameter_of_two_layers_is_stored_once_and_gets_the_sum_of_both_gradients),
-             T(a_layer_with_a_loop_repeats_its_forward_and_a_first_layer_of_integers_trains),
+             T(a_layer_with_a_loop_and_a_first_layer_of_integers_train),
              T(a_chain_learns_with_an_update_net_beside_it),
              T(masks_are_one_a_layer_and_step_and_the_backward_reads_those_of_its_forward),
              T(planned_steps_give_the_bits_of_unplanned_ones), T(a_batch_may_have_nets_of_its_own),

@@ -260,6 +260,120 @@ TEST(a_layer_may_free_what_its_gradient_reads) {
   for (int i = 0; i < 2; i++) neap_net_free(net[i]);
 }
 
+/* Layers with a loop of fixed length, a choice, a loop with a maximum and one without: their ops,
+ * reading IN and giving OUT. Blobs and subnets of each begin with its letter. */
+static const char *const loop_ops[] = {
+  "param aw f32 (4,4) = Constant { value = 0.3 }\nstate ah f32 (4) = Constant { value = 0.1 }\n"
+  "subnet abody\n  input ar\n  as = Add(ah, ar)\n  an = Tanh(as)\n  takes ah, ar\n  gives an\nend\n"
+  "af = FC(IN, aw)\nal = Recurrent(ah, af) { n_state = 1, n_seq = 1, step_net = abody }\n"
+  "at = Sigmoid(af)\nOUT = Mul(at, al)\n",
+  "state bc bool () = Constant { value = 1, dtype = bool }\n"
+  "bf = Tanh(IN)\nsubnet bthen\n  bs = Sigmoid(bf)\n  bt = Mul(bs, bf)\n  takes bf\n  gives "
+  "bt\nend\n"
+  "subnet belse\n  bt = Tanh(bf)\n  takes bf\n  gives bt\nend\n"
+  "bt = If(bc, bf) { then_net = bthen, else_net = belse }\nOUT = Mul(bt, bf)\n",
+  "param clim f32 (1) frozen = Constant { value = 1000 }\n"
+  "subnet ccond\n  input cp\n  cs = Sum(cp)\n  cm = Lt(cs, clim)\n  takes cp, clim\n  gives "
+  "cm\nend\n"
+  "subnet cbody\n  input cp\n  ct = Tanh(cp)\n  cq = Add(ct, cp)\n  takes cp, clim\n  gives "
+  "cq\nend\n"
+  "OUT = While(IN, clim) { cond_net = ccond, body_net = cbody, n_state = 1, max = 3 }\n",
+  "param dlim f32 (1) frozen = Constant { value = 30 }\n"
+  "subnet dcond\n  input dp\n  dq = Mul(dp, dp)\n  ds = Sum(dq)\n  dm = Lt(ds, dlim)\n  takes dp, "
+  "dlim\n  gives dm\nend\n"
+  "subnet dbody\n  input dp\n  dt = Tanh(dp)\n  dq = Add(dt, dp)\n  takes dp, dlim\n  gives "
+  "dq\nend\n"
+  "OUT = While(IN, dlim) { cond_net = dcond, body_net = dbody, n_state = 1 }\n"};
+enum { N_LOOPING = NEAP_COUNT(loop_ops), N_WIDE = 4 * 4 };
+
+/* The ops with IN and OUT replaced. */
+static void add_ops(neap_buffer *out, const char *ops, const char *in, const char *result) {
+  for (; *ops != '\0'; ops++)
+    if (strncmp(ops, "OUT", 3) == 0)
+      neap_buffer_add(out, "%s", result), ops += 2;
+    else if (strncmp(ops, "IN", 2) == 0)
+      neap_buffer_add(out, "%s", in), ops += 1;
+    else
+      neap_buffer_add_n(out, ops, 1);
+}
+
+static neap_net *looping_layer_of(int i) {
+  neap_buffer text = {0};
+  neap_net *net = NULL;
+  neap_buffer_add(&text, "net n%d\ninput x f32 (4,4)\n", i);
+  add_ops(&text, loop_ops[i], "x", "y");
+  neap_buffer_add(&text, "outputs y\n");
+  CHECK_OK(neap_net_read(text.text, &net, &error));
+  neap_buffer_fini(&text);
+  return net;
+}
+
+/* The gradients that the net of all layers has, in one program. */
+static void whole_gradients(neap_workspace *ws, float dw[N_WIDE], float dx[N_WIDE]) {
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  neap_buffer text = {0};
+  neap_net *net = NULL;
+  neap_buffer_add(&text, "net whole\ninput x f32 (4,4)\ninput d f32 (4,4)\n");
+  char in[8] = "x", out[8];
+  for (int i = 0; i < N_LOOPING; i++, memcpy(in, out, sizeof in)) {
+    snprintf(out, sizeof out, "y%d", i);
+    add_ops(&text, loop_ops[i], in, out);
+  }
+  neap_buffer_add(
+    &text, "p = Mul(%s, d)\nloss = Sum(p)\ndw, dx = Gradient(loss, aw, x)\noutputs dw, dx\n", in);
+  CHECK_OK(neap_net_read(text.text, &net, &error));
+  CHECK_OK(neap_driver_run_once(ws, net, &options, NULL, &error));
+  read_floats(ws, "dw", dw, N_WIDE);
+  read_floats(ws, "dx", dx, N_WIDE);
+  neap_net_free(net);
+  neap_buffer_fini(&text);
+}
+
+/* Loops and choices in layers: gradients have the bits that they have in one net. Frames that
+ * cross are blobs, which anybody may write: what then comes out is nonsense, and nothing else is
+ * harmed. */
+TEST(layers_with_loops_have_the_gradients_of_the_whole_net) {
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  neap_net *net[N_LOOPING] = {0};
+  neap_workspace *ws = NULL, *own = NULL;
+  neap_chain *chain = NULL;
+  float want[2][N_WIDE] = {0}, got[2][N_WIDE] = {0};
+  const neap_shape shape = NEAP_SHAPE(4, 4);
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &own, &error));
+  feed_numbers(own, "x", shape);
+  feed_numbers(own, "d", shape);
+  whole_gradients(own, want[0], want[1]);
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+  for (int i = 0; i < N_LOOPING; i++) net[i] = looping_layer_of(i);
+  CHECK_OK(
+    neap_chain_new(ws, N_LOOPING, (const neap_net *const *)net, 4, &options, &chain, &error));
+  feed_numbers(ws, "x", shape);
+  for (int round = 0; round < 2; round++) {
+    feed_numbers(ws, "n3/output_grad", shape);
+    CHECK_OK(neap_chain_forward(chain, true, &error));
+    CHECK_OK(neap_chain_backward(chain, &error));
+    read_floats(ws, "aw_grad", got[0], N_WIDE);
+    read_floats(ws, "x_grad", got[1], N_WIDE);
+    CHECK(memcmp(want, got, sizeof want) == 0);
+  }
+  bool flows = false;
+  for (int i = 0; i < N_WIDE; i++) flows = flows || want[0][i] != 0;
+  CHECK(flows);
+  CHECK_OK(neap_chain_forward(chain, true, &error));
+  static const char *const frames[] = {"n0/al.frames", "n2/y.frames"};
+  for (int i = 0; i < NEAP_COUNT(frames); i++) {
+    neap_tensor t = {0};
+    CHECK_OK(neap_workspace_view(ws, frames[i], &t, NULL, &error));
+    if (t.storage != NULL) memset(neap_tensor_data(&t), 0x7f, (size_t)t.shape.dim[0]);
+    neap_tensor_fini(&t);
+  }
+  CHECK_OK(neap_chain_backward(chain, &error));
+  neap_chain_free(chain);
+  neap_workspace_release(ws);
+  neap_workspace_release(own);
+  for (int i = 0; i < N_LOOPING; i++) neap_net_free(net[i]);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* Layers and parameters are told apart however long their names are, and whatever stands before the
@@ -311,31 +425,63 @@ TEST(long_names_that_differ_at_their_end_are_different_names) {
 
 /* ---- halves ---------------------------------------------------------------------------------- */
 
-TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
+/* One half of a layer with output y and the gradient dy that arrives, differentiated by "x", "w" or
+ * both, "xw"; NULL after a failure. */
+static neap_graph *half_of(const char *text, bool backward, const char *by, neap_error *said) {
+  static const char *const all[] = {"x", "w"}, *const grads[] = {"dx", "dw"};
+  const int first = by[0] == 'w';
+  const neap_half half = {.backward = backward,
+                          .output = "y",
+                          .d_output = "dy",
+                          .n_wrt = (int)strlen(by),
+                          .wrt = all + first,
+                          .grad = grads + first,
+                          .prefix = "layer/"};
   neap_net *net = NULL;
-  neap_halves halves = {0};
-  const char *const wrt[] = {"w", "x"}, *const grad[] = {"dw", "dx"};
-  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 2, .wrt = wrt, .grad = grad};
-  CHECK_OK(
-    neap_net_read("net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, "
-                  "w)\nt = Tanh(a)\n"
-                  "s = Sigmoid(t)\ny = Mul(s, t)\nn = RunningAverage(n, s)\noutputs y\n",
-                  &net, &error));
-  CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
-  CHECK(!halves.repeats);
-  CHECK_EQ(neap_net_n_outputs(halves.forward), 3); /* y, and t and s; a is read by nobody */
-  CHECK_EQ(neap_net_n_ops(halves.forward), 5);     /* what makes the seed is not among them */
-  CHECK(neap_net_find_blob(halves.backward, "t")->role == NEAP_ROLE_INPUT);
-  CHECK(neap_net_find_blob(halves.backward, "s")->role == NEAP_ROLE_INPUT);
-  CHECK(neap_net_find_blob(halves.backward, "a") == NULL);
-  for (int i = 0; i < neap_net_n_ops(halves.backward); i++) {
-    const neap_net_op *op = neap_net_op_at(halves.backward, i);
-    CHECK(op->origin.backward || op->n_in == 0);
-    CHECK((op->op->effects & NEAP_EFFECT_COMMIT) == 0);
-  }
-  neap_net_free(halves.forward);
-  neap_net_free(halves.backward);
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  (void)neap_graph_prepare(net, &(neap_graph_options){.half = &half}, &graph, said);
   neap_net_free(net);
+  return graph;
+}
+
+static neap_graph *good_half(const char *text, bool backward, const char *by) {
+  neap_error error = {0};
+  neap_graph *graph = half_of(text, backward, by, &error);
+  if (graph == NULL) printf("  %s\n", error.message);
+  CHECK(graph != NULL);
+  return graph;
+}
+
+/* Whether the half takes a blob of this name, rather than make it. */
+static bool takes(const neap_graph *half, const char *name) {
+  neap_value_id v = half != NULL ? neap_graph_find(half, name) : NEAP_NO_VALUE;
+  return v >= 0 && half->value[v].node < 0 && half->value[v].region == NEAP_REGION_IO;
+}
+
+static int count_ops(const neap_graph *half, const char *type) {
+  int n = 0;
+  for (int i = 0; half != NULL && i < half->n_node; i++)
+    n += strcmp(half->node[i].op->name, type) == 0;
+  return n;
+}
+
+TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
+  static const char text[] =
+    "net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, w)\n"
+    "t = Tanh(a)\ns = Sigmoid(t)\ny = Mul(s, t)\nn = RunningAverage(n, s)\noutputs y\n";
+  neap_graph *forward = good_half(text, false, "xw"), *backward = good_half(text, true, "xw");
+  CHECK_EQ(forward->n_output, 3); /* y, and t and s; a is read by nobody */
+  CHECK_EQ(forward->n_node, 5);   /* nothing of the gradient is among them */
+  CHECK(takes(backward, "t") && takes(backward, "s") && takes(backward, "dy"));
+  CHECK(neap_graph_find(backward, "a") == NEAP_NO_VALUE);
+  CHECK_EQ(backward->n_output, 2);
+  for (int i = 0; i < backward->n_node; i++) {
+    const neap_node *node = &backward->node[i];
+    CHECK(node->phase == NEAP_PHASE_BACKWARD || node->n_in == 0);
+    CHECK((node->effects & NEAP_EFFECT_COMMIT) == 0);
+  }
+  neap_graph_free(forward), neap_graph_free(backward);
 }
 
 /* An output that an op may leave out goes where nobody reads it, and stays where an op does, as
@@ -343,61 +489,97 @@ TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
 TEST(halves_keep_the_outputs_that_are_read) {
   static const char *const reader[] = {"q = Tanh(n)", "k = Gt(mean, t)\nq = Where(k, n, x)",
                                        "k = Gt(t, mean)\nq = Where(k, n, x)"};
-  const char *const wrt[] = {"w"}, *const grad[] = {"dw"};
-  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
   for (int i = 0; i < NEAP_COUNT(reader); i++) {
     char text[300];
-    neap_net *net = NULL;
-    neap_halves halves = {0};
     snprintf(text, sizeof text,
              "net layer\ninput x f32 (4,4)\nparam w f32 (3,4)\nstate t f32 (1)\nn, mean = "
              "LayerNorm(x)\n%s\ny = FC(q, w)\n"
              "outputs y\n",
              reader[i]);
-    CHECK_OK(neap_net_read(text, &net, &error));
-    CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
-    CHECK_EQ(halves.forward != NULL && neap_net_find_blob(halves.forward, "mean") != NULL, i > 0);
-    neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(net);
+    neap_graph *forward = good_half(text, false, "w");
+    CHECK_EQ(neap_graph_find(forward, "mean") != NEAP_NO_VALUE, i > 0);
+    neap_graph_free(forward);
   }
 }
 
 /* Others stay, read or not. */
 TEST(halves_keep_the_outputs_that_an_op_must_have) {
+  neap_graph *forward = good_half(
+    "net layer\ninput x f32 (3,2,4)\nparam w f32 (12,4)\nparam r f32 (12,3)\nn, h, c = LSTM(x, w, "
+    "r)\ny = Tanh(n)\noutputs y\n",
+    false, "x");
+  CHECK(neap_graph_find(forward, "h") != NEAP_NO_VALUE);
+  CHECK(neap_graph_find(forward, "c") != NEAP_NO_VALUE);
+  neap_graph_free(forward);
+}
+
+/* Of one name that is written twice each value crosses under a name of its own; what is no blob of
+ * the net gets the prefix. */
+TEST(halves_call_what_crosses_by_one_name_each) {
+  static const char text[] =
+    "net layer\ninput x f32 (2,4)\nparam w f32 (4,4)\nv = Tanh(x)\na = FC(v, w)\nv = Sigmoid(a) as "
+    "second\n"
+    "d = Dropout(v) { rate = 0.5, training = true }\ny = FC(d, w)\noutputs y\n";
+  neap_graph *forward = good_half(text, false, "xw"), *backward = good_half(text, true, "xw");
+  int n_taken = 0;
+  for (int k = 0; k < forward->n_output; k++) {
+    const char *name = forward->value[forward->output[k]].name;
+    for (int j = 0; j < k; j++) CHECK(strcmp(name, forward->value[forward->output[j]].name) != 0);
+    n_taken += takes(backward, name);
+  }
+  CHECK_EQ(n_taken, forward->n_output - 1); /* all but y: both v, d and the mask */
+  CHECK_EQ(n_taken, 4);
+  CHECK(takes(backward, "v") && takes(backward, "v~") && takes(backward, "d"));
+  CHECK_EQ(count_ops(backward, "Dropout"), 0);
+  neap_graph_free(forward), neap_graph_free(backward);
+}
+
+static const char branching_layer[] =
+  "net layer\ninput x f32 (2,4)\ninput c bool ()\nparam w f32 (3,4)\na = FC(x, w)\nsubnet more\n "
+  " t = Tanh(a)\n  takes a\n  gives t\nend\nsubnet less\n  t = Relu(a)\n  takes a\n  gives "
+  "t\nend\nt = If(c, a) { then_net = more, else_net = less }\ny = Sigmoid(t) on slow\noutputs "
+  "y\n";
+static const char looping_layer[] =
+  "net layer\ninput x f32 (5,4)\nparam w f32 (4,4)\na = FC(x, w)\nstate h f32 (4)\nsubnet body\n  "
+  "input r\n"
+  "  s = Add(h, r)\n  h2 = Tanh(s)\n  takes h, r\n  gives h2\nend\n"
+  "h2 = Recurrent(h, a) { n_state = 1, n_seq = 1, step_net = body }\ny = Sigmoid(h2)\noutputs y\n";
+
+/* A layer with a choice or a loop steps back over what its forward left: nothing before it is
+ * computed again, and a loop not at all. */
+TEST(halves_of_a_layer_with_subnets_compute_nothing_twice) {
+  neap_graph *backward = good_half(branching_layer, true, "xw");
+  CHECK_EQ(count_ops(backward, "FC") + count_ops(backward, "Sigmoid"), 0);
+  CHECK_EQ(count_ops(backward, "If"), 1); /* its gradient */
+  neap_graph_free(backward);
+  backward = good_half(looping_layer, true, "xw");
+  CHECK_EQ(count_ops(backward, "FC") + count_ops(backward, "Recurrent"), 0);
+  CHECK_EQ(count_ops(backward, "LoopGradient"), 1);
+  neap_graph_free(backward);
+}
+
+/* Blobs of the half that the net has are in the net's banks, and ops have its labels. */
+static void check_banks(const char *text, const neap_graph *half) {
   neap_net *net = NULL;
-  neap_halves halves = {0};
-  const char *const wrt[] = {"x"}, *const grad[] = {"dx"};
-  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
-  CHECK_OK(
-    neap_net_read("net layer\ninput x f32 (3,2,4)\nparam w f32 (12,4)\nparam r f32 (12,3)\nn, h, c "
-                  "= LSTM(x, w, r)\n"
-                  "y = Tanh(n)\noutputs y\n",
-                  &net, &error));
-  CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
-  CHECK(halves.forward != NULL && neap_net_find_blob(halves.forward, "h") != NULL &&
-        neap_net_find_blob(halves.forward, "c") != NULL);
-  neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(net);
-}
-
-/* Banks and labels of `net` are those of what the half has of it, and no others. */
-static void check_banks(const neap_net *net, const neap_net *half) {
-  for (int b = 0; half != NULL && b < neap_net_n_blobs(half); b++) {
-    const neap_net_blob *copy = neap_net_blob_at(half, b),
-                        *blob = neap_net_find_blob(net, copy->name);
-    const char *bank = blob != NULL ? blob->bank : NULL;
-    if (copy->bank != bank)
-      printf("  %s: \"%s\" is not in the bank of its net\n", neap_net_name(half), copy->name);
-    CHECK(copy->bank == bank);
+  CHECK_OK(neap_net_read(text, &net, &error));
+  for (int v = 0; half != NULL && v < half->n_value; v++) {
+    const neap_net_blob *blob = neap_net_find_blob(net, half->value[v].name);
+    if (blob == NULL || blob->bank == NULL || !half->value[v].is_blob) continue;
+    const char *bank = half->bank[half->value[v].bank].name;
+    if (strcmp(bank, blob->bank) != 0)
+      printf("  %s: \"%s\" is not in the bank of its net\n", half->name, blob->name);
+    CHECK(strcmp(bank, blob->bank) == 0);
   }
-  for (int i = 0; half != NULL && i < neap_net_n_ops(half); i++) {
-    const neap_net_op *copy = neap_net_op_at(half, i), *op = NULL;
+  for (int i = 0; half != NULL && i < half->n_node; i++) {
+    const neap_net_op *op = NULL;
     for (int k = 0; k < neap_net_n_ops(net); k++)
-      if (neap_net_op_at(net, k)->name == copy->name) op = neap_net_op_at(net, k);
-    if (op != NULL) CHECK(copy->device == op->device);
+      if (neap_net_op_at(net, k)->name == half->node[i].name) op = neap_net_op_at(net, k);
+    if (op != NULL) CHECK(strcmp(half->node[i].device, op->device) == 0);
   }
+  neap_net_free(net);
 }
 
-/* What crosses, what is made again (v, a view), parameters, state; a choice, where the backward
- * half is the forward with its gradient. */
+/* What crosses, what is made again (v, a view), parameters, state; a choice. */
 TEST(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops) {
   static const char *const text[] = {
     "net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nstate n f32 (2,3)\na = FC(x, w) on fast\nt = "
@@ -411,37 +593,45 @@ TEST(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops) {
     "subnet less\n  t = Relu(a)\n  takes a\n  gives t\nend\nt = If(c, a) { then_net = more, "
     "else_net = less }\n"
     "y = Sigmoid(t) on slow\noutputs y\nbank fast w, a\nbank slow y\n"};
-  const char *const wrt[] = {"w", "x"}, *const grad[] = {"dw", "dx"};
-  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 2, .wrt = wrt, .grad = grad};
-  for (int i = 0; i < NEAP_COUNT(text); i++) {
+  static const neap_bank bank[] = {{.name = "fast"}, {.name = "slow"}};
+  static const char *const wrt[] = {"w", "x"}, *const grad[] = {"dw", "dx"};
+  for (int i = 0; i < 2 * NEAP_COUNT(text); i++) {
+    const neap_half half = {.backward = i % 2 == 1,
+                            .output = "y",
+                            .d_output = "dy",
+                            .n_wrt = 2,
+                            .wrt = wrt,
+                            .grad = grad};
     neap_net *net = NULL, *evaluation = NULL;
-    neap_halves halves = {0};
-    CHECK_OK(neap_net_read(text[i], &net, &error));
-    CHECK_OK(neap_graph_halves(net, &spec, NULL, &halves, &error));
+    neap_graph *graph = NULL;
+    CHECK_OK(neap_net_read(text[i / 2], &net, &error));
+    CHECK_OK(neap_graph_prepare(
+      net, &(neap_graph_options){.half = &half, .n_bank = NEAP_COUNT(bank), .bank = bank}, &graph,
+      &error));
+    check_banks(text[i / 2], graph);
+    neap_graph_free(graph);
     CHECK_OK(neap_net_evaluation(net, &evaluation, &error));
-    check_banks(net, halves.forward);
-    check_banks(net, halves.backward);
-    check_banks(net, evaluation);
-    neap_net_free(halves.forward), neap_net_free(halves.backward), neap_net_free(evaluation),
-      neap_net_free(net);
+    CHECK_OK(neap_graph_prepare(
+      evaluation, &(neap_graph_options){.n_bank = NEAP_COUNT(bank), .bank = bank}, &graph, &error));
+    check_banks(text[i / 2], graph);
+    neap_graph_free(graph);
+    neap_net_free(evaluation), neap_net_free(net);
   }
 }
 
 TEST(a_backward_that_needs_overwritten_state_is_refused) {
-  neap_net *net = NULL;
-  neap_halves halves = {0};
-  const char *const wrt[] = {"x"}, *const grad[] = {"dx"};
-  neap_halves_spec spec = {.output = "y", .d_output = "dy", .n_wrt = 1, .wrt = wrt, .grad = grad};
-  CHECK_OK(
-    neap_net_read("net layer\ninput x f32 (2,3)\nstate n f32 (2,3)\nn = RunningAverage(n, x)\ny = "
-                  "Mul(x, n)\noutputs y\n",
-                  &net, &error));
-  CHECK_FAILS(neap_graph_halves(net, &spec, NULL, &halves, &error), NEAP_GRAPH, "\"n\"");
-  neap_error said = {0};
-  CHECK_EQ(neap_graph_halves(net, &spec, NULL, &halves, &said), NEAP_GRAPH);
-  CHECK(strstr(said.hint, "its own gradient needs") != NULL);
-  CHECK(halves.forward == NULL && halves.backward == NULL);
-  neap_net_free(net);
+  static const char *const text[] = {
+    "net layer\ninput x f32 (2,3)\nstate n f32 (2,3)\nn = RunningAverage(n, x)\ny = Mul(x, n)\n"
+    "outputs y\n",
+    "net layer\ninput x f32 (2,3)\nstate n f32 (2,3)\ny = Mul(x, n)\nn = RunningAverage(n, x)\n"
+    "outputs y\n"};
+  for (int i = 0; i < 2 * NEAP_COUNT(text); i++) {
+    neap_error said = {0};
+    CHECK(half_of(text[i / 2], i % 2 == 1, "x", &said) == NULL);
+    CHECK_EQ(said.code, NEAP_GRAPH);
+    CHECK(strstr(said.message, "\"n\"") != NULL);
+    CHECK(strstr(said.hint, "its own gradient needs") != NULL);
+  }
 }
 
 int main(int argc, char **argv) {
@@ -449,10 +639,13 @@ int main(int argc, char **argv) {
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
              T(a_refused_allocation_costs_no_part_of_a_gradient),
              T(a_layer_may_free_what_its_gradient_reads),
+             T(layers_with_loops_have_the_gradients_of_the_whole_net),
              T(long_names_that_differ_at_their_end_are_different_names),
              T(halves_take_across_what_the_backward_reads_and_nothing_else),
              T(halves_keep_the_outputs_that_are_read),
              T(halves_keep_the_outputs_that_an_op_must_have),
+             T(halves_call_what_crosses_by_one_name_each),
+             T(halves_of_a_layer_with_subnets_compute_nothing_twice),
              T(halves_have_the_banks_of_their_blobs_and_the_labels_of_their_ops),
              T(a_backward_that_needs_overwritten_state_is_refused));
 }
