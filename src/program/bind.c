@@ -35,22 +35,29 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_
 
 /* As choose tells kernels apart: by input 0 where it is given. */
 neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out) {
-  return n_in > 0 && in[0].dtype != NEAP_DTYPE_NONE ? in[0].dtype
-         : n_out > 0                                ? out[0].dtype
-                                                    : NEAP_DTYPE_NONE;
+  if (n_in > 0 && in[0].dtype != NEAP_DTYPE_NONE) return in[0].dtype;
+  return n_out > 0 ? out[0].dtype : NEAP_DTYPE_NONE;
 }
 
-/* A fault speaks of data: an index, a label, a condition. So the blob named is the first integer
- * input, if there is one. */
+/* Whether a value holds what ops look things up by: an index, a label, a condition. */
+static bool is_integer(const neap_graph *graph, neap_value_id v) {
+  return v >= 0 && neap_dtype_in(graph->value[v].type.dtype, NEAP_INTEGERS | NEAP_BIT(BOOL));
+}
+
+/* The blob that a fault of the node speaks of. Faults are mostly of integers, so the first integer
+ * input, if there is one; else the first operand. */
+static neap_value_id blob_of_fault(const neap_graph *graph, const neap_node *n) {
+  for (int k = 0; k < n->n_in; k++)
+    if (is_integer(graph, n->in[k])) return n->in[k];
+  if (n->n_in > 0) return n->in[0];
+  return n->n_out > 0 ? n->out[0] : NEAP_NO_VALUE;
+}
+
+/* What is known of the place already, from a subnet perhaps, stays. */
 void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
   if (error == NULL) return;
   const neap_node *n = &graph->node[node];
-  neap_value_id blob = NEAP_NO_VALUE;
-  for (int k = 0; k < n->n_in && blob < 0; k++)
-    if (n->in[k] >= 0 &&
-        neap_dtype_in(graph->value[n->in[k]].type.dtype, NEAP_INTEGERS | NEAP_BIT(BOOL)))
-      blob = n->in[k];
-  if (blob < 0) blob = n->n_in > 0 ? n->in[0] : n->n_out > 0 ? n->out[0] : NEAP_NO_VALUE;
+  neap_value_id blob = blob_of_fault(graph, n);
   const char *const text[] = {n->op->name, n->scope, n->line,
                               blob >= 0 ? graph->value[blob].name : NULL};
   char *const field[] = {error->op, error->scope, error->line, error->blob};
@@ -74,6 +81,7 @@ static bool is_resident(neap_region region) {
  * borrowed from the graph. */
 static neap_status collect_blobs(neap_program *program, int *index, neap_error *error) {
   const neap_graph *graph = program->graph;
+  /* Numbers first, so that the table is as long as there are blobs. */
   int n = 0;
   for (int v = 0; v < graph->n_value; v++) {
     bool is_blob = is_resident(graph->value[v].region) && graph->value[v].root == v;
@@ -83,14 +91,10 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
   program->blob = neap_arena_alloc(&program->arena, (size_t)n * sizeof *program->blob);
   if (program->blob == NULL) return refused(error, (size_t)n * sizeof *program->blob);
   bool late = neap_graph_stops_late(graph);
-  for (int v = 0; v < graph->n_value; v++) { /* a root comes before its later versions */
+  /* A root comes before its later versions, so its entry is there when they come. */
+  for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    if (index[v] < 0 && value->node >= 0 && index[value->root] >= 0) {
-      neap_program_blob *blob = &program->blob[index[value->root]];
-      blob->written = true;
-      blob->half_written = late && blob->defined_before;
-    }
-    if (index[v] >= 0)
+    if (index[v] >= 0) {
       program->blob[index[v]] = (neap_program_blob){.name = value->name,
                                                     .value = v,
                                                     .type = value->type,
@@ -98,6 +102,13 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
                                                     .region = value->region,
                                                     .defined_before = value->node < 0,
                                                     .written = value->node >= 0};
+    } else if (value->node >= 0 && index[value->root] >= 0) {
+      /* A later version that an op makes: the run writes to the blob. If it may stop behind that,
+       * what was in the blob before is half gone. */
+      neap_program_blob *blob = &program->blob[index[value->root]];
+      blob->written = true;
+      blob->half_written = late && blob->defined_before;
+    }
   }
   return NEAP_OK;
 }
@@ -130,7 +141,9 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
     int argument = own ? value->argument : storage->argument;
     return (neap_address){argument < 0 ? -1 : 1 + argument, 0};
   }
-  int index = blob[place->storage] >= 0 ? blob[place->storage] : blob[storage->root];
+  /* Resident: the blob of the storage, else that of the first version of either. */
+  int index = blob[place->storage];
+  if (index < 0) index = blob[storage->root];
   if (index < 0) index = blob[value->root];
   return (neap_address){index < 0 ? -1 : 1 + index, 0};
 }
@@ -140,7 +153,10 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
 /* What a kernel is told of an operand but for its address; {0} where absent. */
 static neap_operand operand_of(const neap_graph *graph, neap_value_id v) {
   neap_operand operand = {0};
-  if (v >= 0) operand.type = graph->value[v].type, operand.layout = graph->value[v].layout;
+  if (v >= 0) {
+    operand.type = graph->value[v].type;
+    operand.layout = graph->value[v].layout;
+  }
   return operand;
 }
 
@@ -177,12 +193,14 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
     i->address[k] = v >= 0 ? program->where[v] : (neap_address){-1, 0};
     /* Only transient bytes are poisoned, taken and given back. */
     if (!is_transient(program, i->address[k].base)) continue;
+    /* Few operands share a storage, so a look at those seen costs less than a table. */
     int storage = program->plan->place[v].storage, seen = 0;
     while (seen < i->n_touched && i->touched[seen] != storage) seen++;
     if (seen == i->n_touched) {
       i->touched[i->n_touched++] = storage;
       program->n_touch[storage]++;
     }
+    /* A storage is as large as the largest of its values. */
     program->bytes[storage] = NEAP_MAX(program->bytes[storage], program->plan->place[v].bytes);
   }
   i->call = (neap_call){.op = node->op,
@@ -206,6 +224,7 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
   int n = node->n_in + node->n_out;
   neap_type *type = neap_arena_alloc(&program->arena, (size_t)n * sizeof *type);
   if (type == NULL) return refused(error, (size_t)n * sizeof *type);
+  /* Kernels are found by dtype, and bound by all types. */
   for (int k = 0; k < n; k++) type[k] = i->call.in[k].type;
   neap_dtype dtype = neap_kernel_dtype(node->n_in, type, node->n_out, type + node->n_in);
   const neap_kernel *kernel = neap_kernel_find(node->op, node->choice.engine, dtype);
@@ -243,16 +262,26 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
   int n_argument = node->loop != NULL ? node->loop->n_port : node->n_in + node->n_out;
   for (int s = 0; s < node->n_sub; s++) {
     neap_plan *plan = program->plan->sub[i->node][s];
+    /* A stored plan promises this scratch; the frames and the loop's own bytes must be within. */
     if (neap_align(plan->arena_bytes) + own_bytes > i->scratch_bytes ||
         node->choice.scratch_bytes != own_bytes)
       return neap_fail(error, NEAP_PLAN,
                        "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name,
                        node->name, plan->arena_bytes + own_bytes, i->scratch_bytes);
     NEAP_TRY(make(node->sub[s], plan, program, n_argument, &i->sub[s], error));
+    /* What one kernel of a body needs, all of the control op needs. */
     for (int k = 0; k < i->sub[s]->n_instruction; k++)
       i->any_team = i->any_team && i->sub[s]->instruction[k].any_team;
   }
   return NEAP_OK;
+}
+
+/* What a constant is computed from: a write to one of these blobs makes the constants stale. */
+static void note_sources(neap_program *program, const neap_node *node) {
+  for (int k = 0; k < node->n_in; k++) {
+    int blob = node->in[k] >= 0 ? program->where[node->in[k]].base - 1 : -1;
+    if (blob >= 0 && blob < program->n_blob) program->blob[blob].feeds_constant = true;
+  }
 }
 
 /* A control instruction commits through those inside its subnets, each in its turn, so it does not
@@ -264,18 +293,15 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->kind = kind_of(node);
   i->loop = node->loop;
   i->loop_node = node->loop != NULL ? node : NULL;
-  bool takes = neap_takes(program);
-  i->scratch = takes ? (neap_address){program->first_slot + program->graph->n_value + i->node, 0}
-                     : in_bank(program, node->bank, program->plan->scratch_offset[i->node]);
+  if (neap_takes(program))
+    i->scratch = (neap_address){program->first_slot + program->graph->n_value + i->node, 0};
+  else
+    i->scratch = in_bank(program, node->bank, program->plan->scratch_offset[i->node]);
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
   i->makes_constant = node->once;
   i->any_team = true; /* until a kernel, its own or a subprogram's, says no */
-  /* What a constant is computed from: a write to it makes the constants stale. */
-  for (int k = 0; i->makes_constant && k < node->n_in; k++) {
-    int blob = node->in[k] >= 0 ? program->where[node->in[k]].base - 1 : -1;
-    if (blob >= 0 && blob < program->n_blob) program->blob[blob].feeds_constant = true;
-  }
+  if (i->makes_constant) note_sources(program, node);
   NEAP_TRY(bind_operands(program, i, error));
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL:
@@ -333,11 +359,13 @@ static neap_status allocate_slots(neap_program *program, neap_error *error) {
 static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
+  /* Arena; blobs and constants, or the owner's operands and the record; banks; then slots. */
   program->n_base = 1 + (program->is_sub ? n_owner_operand + 1 : program->n_blob + 1);
   program->first_bank = program->n_base;
   program->n_base += NEAP_MAX(program->plan->n_bank, 1) - 1;
   NEAP_TRY(allocate_extents(program, error));
   NEAP_TRY(allocate_slots(program, error));
+  /* By base, by step, and by value. */
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
   program->instruction =
     neap_arena_alloc(arena, (size_t)program->graph->n_node * sizeof *program->instruction);
@@ -363,9 +391,8 @@ static void check_address(const neap_program *program, neap_address a, size_t by
   bool in_main = a.base == 0,
        in_bank = a.base >= program->first_bank && a.base < program->first_bank + plan->n_bank - 1;
   if (!in_main && !in_bank) return;
-  size_t room = plan->n_bank == 0
-                  ? plan->arena_bytes
-                  : plan->bank[in_main ? 0 : a.base - program->first_bank + 1].bytes;
+  size_t room = plan->arena_bytes;
+  if (plan->n_bank > 0) room = plan->bank[in_main ? 0 : a.base - program->first_bank + 1].bytes;
   NEAP_ASSERT(bytes == 0 || (a.offset <= room && bytes <= room - a.offset),
               "%s of %s \"%s\" lies within %zu bytes: %zu at %zu", what, node->op->name, node->name,
               room, bytes, a.offset);
@@ -434,34 +461,44 @@ static void check_blobs(const neap_program *program) {
   }
 }
 
+/* What take k of the script, of turn t, lies on: within the plan's bytes, and on nobody who is
+ * `at` hand. Quadratic, so for few values. */
+static void check_take(const neap_program *program, const int *at, int k, int t) {
+  enum { FEW = 1000 };
+  const neap_script *s = &program->script;
+  const neap_instruction *i = &program->instruction[s->turn[t].step];
+  int slot = s->take[k].slot, n_value = program->graph->n_value;
+  NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] < 0,
+              "turn %d takes slot %d of %d, which nobody has", t, slot, n_value);
+  size_t from = s->take[k].offset, to = from + neap_align(neap_take_bytes(program, slot, i));
+  NEAP_ASSERT(to <= program->plan->arena_bytes,
+              "turn %d takes bytes of the %zu that the plan has: up to %zu", t,
+              program->plan->arena_bytes, to);
+  if (n_value > FEW) return;
+  for (int other = 0; other <= n_value; other++) {
+    if (at[other] < 0) continue;
+    size_t begin = s->take[at[other]].offset;
+    size_t end = begin + neap_align(neap_take_bytes(program, other, i));
+    NEAP_ASSERT(to <= begin || end <= from,
+                "slots %d and %d are taken at once, and share no byte: %zu to %zu, %zu to %zu",
+                slot, other, from, to, begin, end);
+  }
+}
+
 /* What a script takes it gives back, each slot once at a time; what is taken at once shares no
  * byte. */
 static void check_script(const neap_program *program) {
   const neap_script *s = &program->script;
-  int n_value = program->graph->n_value, *at = malloc(((size_t)n_value + 1) * sizeof *at),
-      n_taken = 0;
+  int n_value = program->graph->n_value, n_taken = 0;
+  /* by slot, the last one scratch: the take that holds it, -1: none */
+  int *at = malloc(((size_t)n_value + 1) * sizeof *at);
   if (at == NULL) return;
-  /* the take that holds it; the last one is scratch */
   for (int slot = 0; slot <= n_value; slot++) at[slot] = -1;
-  for (int t = 0, k = 0, g = 0; t < s->n_turn; t++) {
-    const neap_instruction *i = &program->instruction[s->turn[t].step];
+  int k = 0, g = 0;
+  for (int t = 0; t < s->n_turn; t++) {
     for (; k < s->turn[t].take_end; k++) {
-      int slot = s->take[k].slot;
-      NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] < 0,
-                  "turn %d takes slot %d of %d, which nobody has", t, slot, n_value);
-      size_t from = s->take[k].offset, to = from + neap_align(neap_take_bytes(program, slot, i));
-      NEAP_ASSERT(to <= program->plan->arena_bytes,
-                  "turn %d takes bytes of the %zu that the plan has: up to %zu", t,
-                  program->plan->arena_bytes, to);
-      for (int other = 0; other <= n_value && n_value <= 1000; other++) {
-        if (at[other] < 0) continue;
-        size_t begin = s->take[at[other]].offset,
-               end = begin + neap_align(neap_take_bytes(program, other, i));
-        NEAP_ASSERT(to <= begin || end <= from,
-                    "slots %d and %d are taken at once, and share no byte: %zu to %zu, %zu to %zu",
-                    slot, other, from, to, begin, end);
-      }
-      at[slot] = k;
+      check_take(program, at, k, t);
+      at[s->take[k].slot] = k;
       n_taken++;
     }
     NEAP_ASSERT(n_taken <= s->n_block, "at most %d blocks are taken at once: %d in turn %d",
@@ -491,25 +528,22 @@ static void check_program(const neap_program *program) {
   if (neap_takes(program)) check_script(program);
 }
 
-/* n_instruction goes up before an instruction is bound, so that a half-bound one is unbound with
- * the rest. */
-static neap_status fill(neap_program *program, int n_owner_operand, neap_error *error) {
-  size_t index_bytes = (size_t)program->graph->n_value * sizeof(int);
-  int *blob = neap_alloc(index_bytes);
-  if (blob == NULL) return refused(error, index_bytes);
-  neap_status status = collect_blobs(program, blob, error);
-  if (status == NEAP_OK) status = allocate_tables(program, n_owner_operand, error);
-  for (int v = 0; status == NEAP_OK && v < program->graph->n_value; v++)
+/* Binds it all: blobs, tables, addresses, instructions, and the schedule on top. */
+static neap_status fill(neap_program *program, int n_owner_operand, int *blob, neap_error *error) {
+  NEAP_TRY(collect_blobs(program, blob, error));
+  NEAP_TRY(allocate_tables(program, n_owner_operand, error));
+  for (int v = 0; v < program->graph->n_value; v++)
     program->where[v] = address_of(program, blob, v);
-  for (int step = 0; status == NEAP_OK && step < program->graph->n_node; step++) {
+  for (int step = 0; step < program->graph->n_node; step++) {
+    /* Counted before it is bound, so that a half-bound one is unbound with the rest. */
     program->n_instruction = step + 1;
-    status = bind_instruction(program, step, error);
+    NEAP_TRY(bind_instruction(program, step, error));
   }
-  if (status == NEAP_OK && !program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG)
-    status = neap_dag_of_graph(program, error);
-  if (status == NEAP_OK && NEAP_DEBUG) check_program(program);
-  neap_free(blob);
-  return status;
+  /* A subprogram runs on whichever lane its owner runs, in plan order. */
+  if (!program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG)
+    NEAP_TRY(neap_dag_of_graph(program, error));
+  if (NEAP_DEBUG) check_program(program);
+  return NEAP_OK;
 }
 
 /* A program of graph and plan; those of a subprogram stay its owner's, others (owner NULL) are the
@@ -519,16 +553,24 @@ static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *
                         int n_owner_operand, neap_program **out, neap_error *error) {
   neap_program *program = neap_alloc_zeroed(sizeof *program);
   if (program == NULL) {
-    if (owner == NULL) neap_plan_free(plan), neap_graph_free(graph);
+    if (owner == NULL) {
+      neap_plan_free(plan);
+      neap_graph_free(graph);
+    }
     return refused(error, sizeof *program);
   }
   program->graph = graph;
-  for (int n = 0; n < graph->n_node; n++)
-    program->draws |= (graph->node[n].effects & NEAP_EFFECT_RANDOM) != 0;
   program->plan = plan;
   program->is_sub = owner != NULL;
   program->extent = owner != NULL ? owner->extent : NULL;
-  neap_status status = fill(program, n_owner_operand, error);
+  for (int n = 0; n < graph->n_node; n++)
+    program->draws |= (graph->node[n].effects & NEAP_EFFECT_RANDOM) != 0;
+  /* Which blob a value is, is asked only while binding. */
+  size_t index_bytes = (size_t)graph->n_value * sizeof(int);
+  int *blob = neap_alloc(index_bytes);
+  neap_status status =
+    blob != NULL ? fill(program, n_owner_operand, blob, error) : refused(error, index_bytes);
+  neap_free(blob);
   if (status != NEAP_OK) {
     neap_program_free(program);
     return status;
@@ -569,9 +611,12 @@ bool neap_program_where(const neap_program *program, neap_value_id value, int *b
                         size_t *offset) {
   neap_address where = program->where[value];
   if (where.base >= program->first_slot) return false;
-  *blob = is_transient(program, where.base)   ? NEAP_IN_ARENA
-          : where.base == 1 + program->n_blob ? NEAP_IN_CONSTANTS
-                                              : where.base - 1;
+  if (is_transient(program, where.base))
+    *blob = NEAP_IN_ARENA;
+  else if (where.base == 1 + program->n_blob)
+    *blob = NEAP_IN_CONSTANTS;
+  else
+    *blob = where.base - 1;
   *offset = where.offset;
   return where.base >= 0;
 }
@@ -588,17 +633,21 @@ bool neap_program_missed(const neap_program *program, neap_lengths *out) {
   return program->missed.n > 0;
 }
 
+static bool same_lengths(const neap_lengths *a, const neap_lengths *b) {
+  return a->n == b->n && a->first == b->first &&
+         memcmp(a->length, b->length, (size_t)a->n * sizeof *a->length) == 0;
+}
+
 /* A subprogram counts the runs of its owner in which it fitted. */
 static bool used_body(const neap_program *program, const neap_lengths *met, uint64_t run) {
   for (int k = 0; k < program->n_instruction; k++) {
     const neap_instruction *i = &program->instruction[k];
     const neap_node *node = &program->graph->node[i->node];
+    /* Bodies are the last of the subnets; before them stands a condition. */
+    int first_body = i->n_sub - node->n_body;
     for (int s = 0; s < i->n_sub; s++) {
-      const neap_lengths *own =
-        s >= i->n_sub - node->n_body ? &node->met[s - (i->n_sub - node->n_body)] : NULL;
-      if (own != NULL && own->n == met->n && own->first == met->first && i->sub[s]->n_run == run &&
-          memcmp(own->length, met->length, (size_t)met->n * sizeof *met->length) == 0)
-        return true;
+      bool fitted = s >= first_body && i->sub[s]->n_run == run;
+      if (fitted && same_lengths(&node->met[s - first_body], met)) return true;
       if (used_body(i->sub[s], met, run)) return true;
     }
   }

@@ -42,9 +42,10 @@ void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_
   if (branch >= i->n_sub) return;
   neap_program *sub = i->sub[branch];
   sub->base[0] = call->scratch;
-  /* outputs follow the inputs */
+  /* The branch finds each operand of the If as an argument; outputs follow the inputs. */
   for (int k = 0; k < call->n_in + call->n_out; k++) sub->base[1 + k] = call->in[k].data;
   neap_program_run_sub(sub, state, lane);
+  /* A probe's branch has only been run to find its lengths. */
   if (sub->graph->probe && !lane->misfits && !lane->fault.set && !neap_run_must_stop(state, lane))
     end_behind(i, state, lane);
 }
@@ -69,12 +70,12 @@ typedef struct loop_run {
 /* outputs follow the inputs */
 static void *operand(const loop_run *r, int k) { return k < 0 ? NULL : r->i->call.in[k].data; }
 
-/* Record t; computed afresh each time, because a stack moves as it grows. */
+/* Record t; computed afresh each time, because a stack moves as it grows. NULL before it has any
+ * bytes. */
 static char *record(const loop_run *r, int64_t t) {
   size_t at = (size_t)t * r->loop->record_bytes;
-  return r->stack != NULL
-           ? (r->stack->bytes != NULL ? r->stack->bytes + r->first_offset + at : NULL)
-           : r->records + at;
+  if (r->stack == NULL) return r->records + at;
+  return r->stack->bytes != NULL ? r->stack->bytes + r->first_offset + at : NULL;
 }
 
 /* Where state s lies before iteration t (counted in the order of running). Without frames: the
@@ -84,12 +85,16 @@ static char *state_at(const loop_run *r, int s, int64_t t) {
   const neap_loop_state *state = &r->loop->state[s];
   if (state->item >= 0) return record(r, t) + r->loop->item[state->item].offset;
   if (t == 0 && state->init >= 0) return operand(r, state->init);
+  /* The buffers of the states before this one: two for each that has no final output. */
   char *buffer = r->own;
-  for (int k = 0; k < s; k++)
-    if (r->loop->state[k].item < 0)
-      buffer += neap_align(r->loop->state[k].bytes) * (r->loop->state[k].final < 0 ? 2 : 1);
+  for (int k = 0; k < s; k++) {
+    const neap_loop_state *before = &r->loop->state[k];
+    if (before->item >= 0) continue;
+    buffer += neap_align(before->bytes) * (before->final < 0 ? 2 : 1);
+  }
   char *final = state->final >= 0 ? operand(r, state->final) : buffer + neap_align(state->bytes);
-  int64_t last = r->n >= 0 ? r->n : 1; /* some iteration whose result belongs into `final` */
+  /* Where n is not known, iteration 1 begins in `final`, as good as any. */
+  int64_t last = r->n >= 0 ? r->n : 1;
   return (last - t) % 2 == 0 ? final : buffer;
 }
 
@@ -103,6 +108,7 @@ static void set_bases(const loop_run *r, neap_program *sub, int64_t k, int64_t t
   NEAP_ASSERT(sub->n_base == loop->n_port + 2,
               "a subprogram of \"%s\" has bases for its frame, %d ports and the record: %d",
               r->node->name, loop->n_port, sub->n_base);
+  /* The frame is scratch: nothing in it outlives the pass. */
   sub->base[0] = r->i->call.scratch;
   for (int p = 0; p < loop->n_port; p++) {
     const neap_port *port = &loop->port[p];
@@ -139,6 +145,8 @@ static uint64_t mix(uint64_t x) {
  * same. */
 static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   set_bases(r, sub, k, t);
+  /* Salts go by the row, so that a loop gives the same numbers however it is cut short or
+   * repeated. */
   r->lane->salt = mix(r->outer_salt + 0x9e3779b97f4a7c15u * (uint64_t)(t + 1));
   neap_program_run_sub(sub, r->state, r->lane);
   r->lane->salt = r->outer_salt;
@@ -156,22 +164,25 @@ static void forget(const loop_run *r, const neap_lengths *met) {
   for (int k = 0; k < met->n; k++) found[k] = -1;
 }
 
-/* The body for the lengths that were found, among those that may be found still; -1: there is
- * none. */
+/* Whether the body is for the lengths found so far; the others may still be anything. */
+static bool may_fit(const loop_run *r, const neap_lengths *met) {
+  const int64_t *found = found_of(r, met);
+  for (int k = 0; k < met->n; k++)
+    if (found[k] >= 0 && found[k] != met->length[k]) return false;
+  return true;
+}
+
+/* The first body that may fit; -1: there is none. */
 static int fitting(const loop_run *r, const neap_node *node) {
-  for (int b = 0; b < node->n_body; b++) {
-    const int64_t *found = found_of(r, &node->met[b]);
-    bool fits = true;
-    for (int k = 0; k < node->met[b].n; k++)
-      fits = fits && (found[k] < 0 || found[k] == node->met[b].length[k]);
-    if (fits) return b;
-  }
+  for (int b = 0; b < node->n_body; b++)
+    if (may_fit(r, &node->met[b])) return b;
   return -1;
 }
 
 /* No body is for what the iteration found: the run ends here, and one with such a body begins. */
 static void miss(const loop_run *r, const neap_lengths *met, int64_t t) {
   bool none = false;
+  /* Of several lanes the first one tells. */
   if (atomic_compare_exchange_strong(&r->state->has_missed, &none, true))
     r->state->missed = (neap_lengths){met->first, met->n, found_of(r, met)};
   atomic_store(&r->state->outgrown, true);
@@ -185,10 +196,13 @@ static void run_body(loop_run *r, neap_instruction *i, int64_t t) {
   const neap_node *node = r->node;
   const neap_lengths *met = &node->met[0];
   int first = i->n_sub - node->n_body, body = i->body;
+  /* One body for all lengths is the usual case. */
   if (met->n == 0) {
     run_pass(r, i->sub[first], t, t);
     return;
   }
+  /* The body that fitted last time is tried first; each further one knows at least one length
+   * more. */
   for (int tried = 0;; tried++) {
     neap_program *sub = i->sub[first + body];
     forget(r, met);
@@ -204,6 +218,8 @@ static void run_body(loop_run *r, neap_instruction *i, int64_t t) {
       forget(r, met);
       return;
     }
+    /* Next one for what was found; none, the same one again, or too many tries mean that none will
+     * do. */
     int next = fitting(r, node);
     if (next < 0 || next == body || tried > met->n) break;
     body = next;
@@ -223,10 +239,11 @@ static bool must_end(const loop_run *r) {
 /* Room on the stack for records 0 to t. False, with the fault recorded, when memory is refused. */
 static bool reserve(const loop_run *r, int64_t t) {
   if (r->stack == NULL) return true;
-  size_t need = r->first_offset + (size_t)(t + 1) * r->loop->record_bytes,
-         room = r->stack->held_bytes;
+  size_t need = r->first_offset + (size_t)(t + 1) * r->loop->record_bytes;
+  size_t room = r->stack->held_bytes;
   r->stack->used_bytes = need;
   if (need <= room) return true;
+  /* Twice the bytes each time: what is copied in all is then no more than what is held. */
   while (room < need) room = NEAP_MAX(2 * room, (size_t)16 * NEAP_ALIGN);
   char *grown = neap_alloc_data(room);
   if (grown == NULL) {
@@ -255,10 +272,12 @@ static void begin(const loop_run *r) {
   const neap_loop *loop = r->loop;
   for (int s = 0; s < loop->n_state; s++) {
     const neap_loop_state *state = &loop->state[s];
+    /* Without a first value a state begins as zeros; in a record it begins as a copy. */
     if (state->init < 0 && state->bytes > 0) memset(state_at(r, s, 0), 0, state->bytes);
     if (state->init >= 0 && state->item >= 0 && state->bytes > 0)
       memcpy(state_at(r, s, 0), operand(r, state->init), state->bytes);
   }
+  /* Sums over iterations, like a weight's gradient, are added to. */
   for (int k = 0; k < loop->n_zero; k++) {
     const neap_operand *sum = &r->i->call.in[loop->zero[k]];
     if (sum->data != NULL) memset(sum->data, 0, neap_layout_bytes(&sum->type, &sum->layout));
@@ -295,18 +314,28 @@ void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane
   const neap_loop *loop = i->loop;
   loop_run r = loop_begin(i, state, lane);
   if (!loop->has_condition) r.n = loop->n_step;
+  /* A loop without maximum has its records on the stack: behind those of this run that are there
+   * already, from the first if there are none. */
   if (loop->grows && loop->frames >= 0) {
-    if (i->stack.serial != state->serial) i->stack.used_bytes = 0, i->stack.serial = state->serial;
+    if (i->stack.serial != state->serial) {
+      i->stack.used_bytes = 0;
+      i->stack.serial = state->serial;
+    }
     r.stack = &i->stack;
     r.first_offset = i->stack.used_bytes;
   }
+  /* Record t holds the states before iteration t, so there is one more than iterations. */
   if (!reserve(&r, 0)) return;
   begin(&r);
+  bool endless = loop->max == 0 && loop->has_condition;
   int64_t t = 0;
-  for (; (loop->max == 0 && loop->has_condition) || t < loop->max; t++) {
-    if (must_end(&r) || (loop->has_condition && !goes_on(&r, t)) || !reserve(&r, t + 1)) break;
+  for (; endless || t < loop->max; t++) {
+    if (must_end(&r)) break;
+    if (loop->has_condition && !goes_on(&r, t)) break;
+    if (!reserve(&r, t + 1)) break;
     run_body(&r, i, t);
   }
+  /* The results, and for the backward pass how many iterations there were, and where. */
   finish(&r, t);
   neap_frames_head head = {t, r.stack, r.first_offset};
   if (loop->frames >= 0) memcpy(operand(&r, loop->frames), &head, sizeof head);
@@ -318,6 +347,7 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
                                     neap_lane *lane) {
   loop_run r = loop_begin(i, state, lane);
   neap_frames_head head;
+  /* What the forward has left: its records and how many there are. */
   memcpy(&head, operand(&r, i->loop->frames), sizeof head);
   r.n = head.n_iteration;
   if (i->loop->grows) {
@@ -337,8 +367,12 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
     "the frames of \"%s\" are on the stack still: %lld of %zu bytes from %zu on, and %zu are used",
     i->loop_node->name, (long long)r.n, i->loop->record_bytes, r.first_offset, r.stack->used_bytes);
   begin(&r);
+  /* The rows from the last to the first. */
   int64_t k = 0;
-  for (; k < r.n && !must_end(&r); k++) run_pass(&r, i->sub[0], k, r.n - 1 - k);
+  for (; k < r.n; k++) {
+    if (must_end(&r)) break;
+    run_pass(&r, i->sub[0], k, r.n - 1 - k);
+  }
   finish(&r, k);
   if (r.stack != NULL) r.stack->used_bytes = r.first_offset; /* last in, first out */
 }

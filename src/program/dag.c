@@ -42,11 +42,16 @@ struct neap_dag {
 
 /* ---- heap ------------------------------------------------------------------------------------ */
 
+static void check_enters_once(const heap *h, int step) {
+  for (int k = 0; k < h->n; k++)
+    NEAP_ASSERT(h->step[k] != step, "step %d enters a heap once", step);
+}
+
 /* Room for every step was made with the heap, and a step enters once. With the mutex held, or
  * outside regions; so below. */
 static void push(heap *h, int step) {
-  for (int k = 0; NEAP_DEBUG && k < h->n; k++)
-    NEAP_ASSERT(h->step[k] != step, "step %d enters a heap once", step);
+  if (NEAP_DEBUG) check_enters_once(h, step);
+  /* Later steps on the way to the top move down by one. */
   int at = h->n++;
   for (; at > 0 && h->step[(at - 1) / 2] > step; at = (at - 1) / 2)
     h->step[at] = h->step[(at - 1) / 2];
@@ -56,11 +61,14 @@ static void push(heap *h, int step) {
 /* The earliest ready step: plan order is the order that the planner knows to need the least bytes.
  * Not of an empty heap. */
 static int pop(heap *h) {
+  /* The last step fills the hole at the top: earlier ones below it move up. */
   int top = h->step[0], last = h->step[--h->n], at = 0;
-  for (int child; (child = 2 * at + 1) < h->n; at = child) {
+  while (2 * at + 1 < h->n) {
+    int child = 2 * at + 1;
     if (child + 1 < h->n && h->step[child + 1] < h->step[child]) child++;
     if (h->step[child] >= last) break;
     h->step[at] = h->step[child];
+    at = child;
   }
   h->step[at] = last;
   NEAP_ASSERT(h->n == 0 || h->step[0] > top, "the earliest step is on top: %d, and then %d", top,
@@ -82,6 +90,7 @@ static void push_ready(neap_dag *dag, int step) {
 /* Successor lists by counting sort over the edges: O(steps + edges). `waiting` serves as room;
  * begin() sets it for each run. */
 static void fill_successors(neap_dag *dag, size_t n_step, int n_edge, const neap_dag_edge *edge) {
+  /* Counted one place to the right: the sums are then where each step's part of the list begins. */
   for (int e = 0; e < n_edge; e++) {
     dag->first[edge[e].from + 1]++;
     dag->n_before[edge[e].to]++;
@@ -95,9 +104,10 @@ static int instruction_of(const neap_program *program, int step) {
   return neap_takes(program) ? program->script.turn[step].step : step;
 }
 
-/* What there is to do, roughly in bytes: some ten of them take a nanosecond of one thread. LARGE:
- * worth the team's while. */
+/* From here on a step is worth the team's while, and from here on a region. */
 enum { LARGE = 1 << 20, LEAST = 1 << 17 };
+
+/* What there is to do, roughly in bytes: some ten of them take a nanosecond of one thread. */
 
 static double weight_of(const neap_program *program, const neap_instruction *i) {
   const neap_node *node = &program->graph->node[i->node];
@@ -117,10 +127,18 @@ static double weight_of(const neap_program *program, const neap_instruction *i) 
  * that they share it evenly, which two steps side by side may not. */
 bool neap_runs_alone(const neap_program *program, const neap_instruction *i) {
   if (!i->any_team) return true;
-  if (i->call.n_thread == 1 || neap_instruction_is_control(i->kind) ||
-      (i->kernel != NULL && i->kernel->one_thread))
-    return false;
+  /* What uses one thread anyway leaves the others free. */
+  if (i->call.n_thread == 1 || neap_instruction_is_control(i->kind)) return false;
+  if (i->kernel != NULL && i->kernel->one_thread) return false;
   return weight_of(program, i) > LARGE;
+}
+
+static void check_edges(int n_step, int n_edge, const neap_dag_edge *edge) {
+  for (int e = 0; e < n_edge; e++)
+    NEAP_ASSERT(edge[e].from >= 0 && edge[e].from < edge[e].to && edge[e].to < n_step,
+                "edges lead from a smaller step to a larger of %d, so that some step can always "
+                "run: %d to %d",
+                n_step, edge[e].from, edge[e].to);
 }
 
 /* Lanes for as many threads as there are now; a later, larger setting is cut to this. */
@@ -147,11 +165,8 @@ neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const ne
       dag->list == NULL || dag->is_alone == NULL || dag->weight == NULL ||
       dag->alone.step == NULL || dag->beside.step == NULL)
     return neap_fail_memory(error, n * sizeof(int), "a dag schedule");
-  for (int e = 0; NEAP_DEBUG && e < n_edge; e++)
-    NEAP_ASSERT(edge[e].from >= 0 && edge[e].from < edge[e].to && edge[e].to < n_step,
-                "edges lead from a smaller step to a larger of %d, so that some step can always "
-                "run: %d to %d",
-                n_step, edge[e].from, edge[e].to);
+  if (NEAP_DEBUG) check_edges(n_step, n_edge, edge);
+  /* What a run asks of each step is the same in all runs: found once. */
   for (int s = 0; s < n_step; s++) {
     const neap_instruction *i = &program->instruction[instruction_of(program, s)];
     dag->is_alone[s] = neap_runs_alone(program, i);
@@ -169,12 +184,13 @@ neap_status neap_dag_of_graph(neap_program *program, neap_error *error) {
   neap_status status = NEAP_OK;
   if (step_of == NULL || edge == NULL) {
     status = neap_fail_memory(error, (size_t)graph->n_edge * sizeof *edge, "a dag schedule");
-  } else {
-    for (int s = 0; s < graph->n_node; s++) step_of[program->plan->order[s]] = s;
-    for (int e = 0; e < graph->n_edge; e++)
-      edge[e] = (neap_dag_edge){step_of[graph->edge[e].from], step_of[graph->edge[e].to]};
-    status = neap_dag_new(program, graph->n_node, graph->n_edge, edge, error);
+    goto done;
   }
+  for (int s = 0; s < graph->n_node; s++) step_of[program->plan->order[s]] = s;
+  for (int e = 0; e < graph->n_edge; e++)
+    edge[e] = (neap_dag_edge){step_of[graph->edge[e].from], step_of[graph->edge[e].to]};
+  status = neap_dag_new(program, graph->n_node, graph->n_edge, edge, error);
+done:
   neap_free(step_of);
   neap_free(edge);
   return status;
@@ -222,8 +238,12 @@ static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane 
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_nsec += EVERY_NS;
-  if (until.tv_nsec >= SECOND_NS) until.tv_sec++, until.tv_nsec -= SECOND_NS;
+  if (until.tv_nsec >= SECOND_NS) {
+    until.tv_sec++;
+    until.tv_nsec -= SECOND_NS;
+  }
   if (pthread_cond_timedwait(&dag->wake, &dag->mutex, &until) == 0) return;
+  /* A handler may take long, or call back: nobody is to wait for the mutex meanwhile. */
   pthread_mutex_unlock(&dag->mutex);
   neap_run_let_signals_in(state);
   pthread_mutex_lock(&dag->mutex);
@@ -254,11 +274,15 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
       dag->stopped = true;
       break;
     }
+    /* Nothing to take: what runs may still release something; if nothing runs, the region is
+     * done. */
     if (dag->beside.n == 0) {
       if (dag->n_running == 0) break;
       wait_for_work(dag, state, lane);
       continue;
     }
+    /* The instruction itself runs without the mutex: its bytes are its own by the order of
+     * edges. */
     int step = pop(&dag->beside);
     dag->n_running++;
     before(program, step, state);
@@ -268,8 +292,10 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
     pthread_mutex_lock(&dag->mutex);
     dag->n_running--;
     after(program, step, state);
+    /* One step is this thread's, so others are woken for more than that. */
     if (dag->beside.n > 1) pthread_cond_broadcast(&dag->wake);
   }
+  /* Who waits must see that the region has ended. */
   pthread_cond_broadcast(&dag->wake);
   pthread_mutex_unlock(&dag->mutex);
 }
@@ -315,6 +341,7 @@ static bool is_worth_region(const neap_dag *dag) {
  * one. */
 static void run_earliest(neap_program *program, neap_run_state *state) {
   neap_dag *dag = program->dag;
+  /* Both heaps are in plan order, so the earlier of the two tops is the earliest of all. */
   int step = pop(top_of(&dag->alone) < top_of(&dag->beside) ? &dag->alone : &dag->beside);
   before(program, step, state);
   execute(program, step, state, &dag->lane[0]);

@@ -54,6 +54,7 @@ static bool add_edge(overlap *o, int from, int to) {
 
 /* Turn `to` after all that touch the resource so far. */
 static bool after_all(overlap *o, int resource, int to) {
+  /* Touches of one resource are a list, from the latest back. */
   for (int k = o->last[resource]; k >= 0; k = o->touch[k].before)
     if (!add_edge(o, o->touch[k].turn, to)) return false;
   return true;
@@ -63,7 +64,8 @@ static bool after_all(overlap *o, int resource, int to) {
  * behind it. */
 static bool add_touch(overlap *o, int turn, int resource, bool writes) {
   int k = o->last[resource];
-  if (k >= 0 && o->touch[k].turn == turn) { /* two operands in one storage */
+  if (k >= 0 && o->touch[k].turn == turn) {
+    /* Two operands of the turn in one storage are one touch, which writes if one of them does. */
     if (!writes || o->touch[k].writes) return true;
     o->touch[k].writes = true;
     k = o->touch[k].before;
@@ -72,9 +74,11 @@ static bool add_touch(overlap *o, int turn, int resource, bool writes) {
     o->touch[o->n_touch] = (touch){turn, resource, k, writes};
     o->last[resource] = o->n_touch++;
   }
-  for (bool found = false; k >= 0 && !found; k = o->touch[k].before) {
-    found = o->touch[k].writes;
-    if ((found || writes) && !add_edge(o, o->touch[k].turn, turn)) return false;
+  /* Back to the last write; what came before it waits for it already. */
+  for (; k >= 0; k = o->touch[k].before) {
+    bool is_write = o->touch[k].writes;
+    if ((is_write || writes) && !add_edge(o, o->touch[k].turn, turn)) return false;
+    if (is_write) break;
   }
   return true;
 }
@@ -100,6 +104,7 @@ static void remove_segment(overlap *o, int at) {
 static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
   int at = 0;
   while (at < o->n_segment && o->segment[at].end <= begin) at++;
+  /* Each segment that reaches into [begin, end) is cut down to what is left of it outside. */
   while (at < o->n_segment && o->segment[at].begin < end) {
     segment *s = &o->segment[at], old = *s;
     if (!after_all(o, old.stay, turn)) return false;
@@ -108,12 +113,14 @@ static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
       return insert_segment(o, at + 1, (segment){end, old.end, old.stay}) &&
              insert_segment(o, at + 1, (segment){begin, end, stay});
     }
-    if (old.begin < begin)
-      s->end = begin, at++;
-    else if (old.end > end)
+    if (old.begin < begin) {
+      s->end = begin;
+      at++;
+    } else if (old.end > end) {
       s->begin = end;
-    else
+    } else {
       remove_segment(o, at);
+    }
     if (old.end > end) break;
   }
   NEAP_ASSERT((at == 0 || o->segment[at - 1].end <= begin) &&
@@ -124,6 +131,8 @@ static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
+/* What the turn takes: a new stay for each, which waits for the stay that its storage had before,
+ * and for those that lay in the same bytes. */
 static bool take_turn(overlap *o, int turn) {
   const neap_program *program = o->program;
   const neap_script *s = &program->script;
@@ -131,12 +140,13 @@ static bool take_turn(overlap *o, int turn) {
   for (int k = turn > 0 ? s->turn[turn - 1].take_end : 0; k < s->turn[turn].take_end; k++) {
     const neap_take *t = &s->take[k];
     bool is_scratch = t->slot == program->graph->n_value;
+    /* The slot of scratch is everybody's: the stay before was another instruction's. */
     if (!is_scratch && o->stay_before[t->slot] >= 0 && !after_all(o, o->stay_before[t->slot], turn))
       return false;
     o->stay_of[t->slot] = o->stay_before[t->slot] = k;
-    if (!settle(o, turn, k, t->offset,
-                t->offset + neap_align(neap_take_bytes(program, t->slot, i))))
-      return false;
+    size_t bytes = neap_align(neap_take_bytes(program, t->slot, i));
+    if (!settle(o, turn, k, t->offset, t->offset + bytes)) return false;
+    /* Scratch is no operand, so nobody else says that it is written. */
     if (is_scratch && !add_touch(o, turn, k, true)) return false;
   }
   return true;
@@ -152,8 +162,9 @@ static int resource_of(const overlap *o, neap_value_id v) {
 
 /* Reads first: what is written in place is then one touch that writes. */
 static bool touch_operands(overlap *o, int turn) {
-  const neap_node *node =
-    &o->program->graph->node[o->program->instruction[o->program->script.turn[turn].step].node];
+  const neap_program *program = o->program;
+  int step = program->script.turn[turn].step;
+  const neap_node *node = &program->graph->node[program->instruction[step].node];
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     bool writes = k >= node->n_in;
     int resource = resource_of(o, writes ? node->out[k - node->n_in] : node->in[k]);
@@ -170,8 +181,7 @@ static void give_turn(overlap *o, int turn) {
 }
 
 /* The graph's edges, between first runs. Turns that repeat wait for bytes alone: what is repeated
- * draws, checks and computes what it did.
- */
+ * draws, checks and computes what it did. */
 static bool add_graph_edges(overlap *o, int *first_turn) {
   const neap_graph *graph = o->program->graph;
   const neap_script *s = &o->program->script;
@@ -182,6 +192,8 @@ static bool add_graph_edges(overlap *o, int *first_turn) {
   return true;
 }
 
+/* Turn by turn, as the script says: what is taken, touched, given back. False: memory is
+ * refused. */
 static bool find_edges(overlap *o) {
   for (int turn = 0; turn < o->program->script.n_turn; turn++) {
     if (!take_turn(o, turn) || !touch_operands(o, turn)) return false;
@@ -190,7 +202,7 @@ static bool find_edges(overlap *o) {
   return true;
 }
 
-/* Which stays each turn touches, by counting sort. */
+/* Which stays each turn touches, by counting sort. False: memory is refused. */
 static bool fill_stays(const overlap *o) {
   neap_program *program = o->program;
   neap_stays *stays = &program->stays;
@@ -203,17 +215,21 @@ static bool fill_stays(const overlap *o) {
   int *list = neap_arena_alloc(&program->arena, ((size_t)o->n_touch + 1) * sizeof *list);
   bool got = at != NULL && stays->n_touch != NULL && stays->left != NULL && stays->first != NULL &&
              list != NULL;
-  for (int k = 0; got && k < o->n_touch; k++) {
+  if (!got) goto done;
+  /* How many stays each turn touches, counted one place to the right: the sums are then where each
+   * turn's part of the list begins. Resident storage has no stay. */
+  for (int k = 0; k < o->n_touch; k++) {
     if (o->touch[k].resource >= o->n_take) continue;
     stays->n_touch[o->touch[k].resource]++;
     stays->first[o->touch[k].turn + 1]++;
   }
-  for (size_t t = 0; got && t < n_turn; t++) stays->first[t + 1] += stays->first[t];
-  if (got) neap_copy_bytes(at, stays->first, (n_turn + 1) * sizeof *at);
-  for (int k = 0; got && k < o->n_touch; k++)
+  for (size_t t = 0; t < n_turn; t++) stays->first[t + 1] += stays->first[t];
+  neap_copy_bytes(at, stays->first, (n_turn + 1) * sizeof *at);
+  for (int k = 0; k < o->n_touch; k++)
     if (o->touch[k].resource < o->n_take) list[at[o->touch[k].turn]++] = o->touch[k].resource;
+  stays->list = list;
+done:
   neap_free(at);
-  stays->list = got ? list : NULL;
   return got;
 }
 
@@ -222,8 +238,8 @@ static bool is_worth_it(const neap_program *program) {
   int n = 0;
   for (int step = 0; step < program->n_instruction; step++) {
     const neap_instruction *i = &program->instruction[step];
-    n +=
-      i->kind != NEAP_INSTRUCTION_NOTHING && i->call.n_thread > 1 && !neap_runs_alone(program, i);
+    if (i->kind == NEAP_INSTRUCTION_NOTHING || i->call.n_thread == 1) continue;
+    if (!neap_runs_alone(program, i)) n++;
   }
   return n > 1 && neap_threads() > 1;
 }
@@ -240,13 +256,17 @@ neap_status neap_program_overlap(neap_program *program, neap_error *error) {
   o.stay_before = neap_alloc((n_value + 1) * sizeof *o.stay_before);
   o.last = neap_alloc((n_resource + 1) * sizeof *o.last);
   int *first_turn = neap_alloc_zeroed((size_t)(program->graph->n_node + 1) * sizeof *first_turn);
-  bool got = o.stay_of != NULL && o.stay_before != NULL && o.last != NULL && first_turn != NULL;
-  for (size_t v = 0; got && v <= n_value; v++) o.stay_of[v] = o.stay_before[v] = -1;
-  for (size_t r = 0; got && r <= n_resource; r++) o.last[r] = -1;
-  got = got && add_graph_edges(&o, first_turn) && find_edges(&o) && fill_stays(&o);
   neap_status status = NEAP_OK;
-  if (got) status = neap_dag_new(program, s->n_turn, o.n_edge, o.edge, error);
-  if (!got) status = neap_fail_memory(error, n_resource * sizeof *o.last, "a schedule of turns");
+  bool got = o.stay_of != NULL && o.stay_before != NULL && o.last != NULL && first_turn != NULL;
+  if (got) {
+    for (size_t v = 0; v <= n_value; v++) o.stay_of[v] = o.stay_before[v] = -1;
+    for (size_t r = 0; r <= n_resource; r++) o.last[r] = -1;
+    got = add_graph_edges(&o, first_turn) && find_edges(&o) && fill_stays(&o);
+  }
+  if (got)
+    status = neap_dag_new(program, s->n_turn, o.n_edge, o.edge, error);
+  else
+    status = neap_fail_memory(error, n_resource * sizeof *o.last, "a schedule of turns");
   neap_free(first_turn);
   neap_free(o.stay_of);
   neap_free(o.stay_before);

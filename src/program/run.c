@@ -15,6 +15,7 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
 
 /* False when a stop has won: then nothing may be committed any more. */
 static bool begin_commit(neap_run_state *state) {
+  /* Another lane, or an instruction before, may have committed already: that is as good. */
   int expected = NEAP_RUN_RUNNING;
   return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_COMMITTED) ||
          expected == NEAP_RUN_COMMITTED;
@@ -28,6 +29,7 @@ bool neap_run_is_interrupted(const neap_run_state *state) { return is_interrupte
 /* A fault or interrupt asks for a stop, which is granted while nothing has been committed. */
 bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane) {
   int expected = NEAP_RUN_RUNNING;
+  /* Nothing stops a run that has committed: the exchange fails then, and the run goes on. */
   if (lane->fault.set || is_interrupted(state->run))
     return atomic_compare_exchange_strong(&state->phase, &expected, NEAP_RUN_STOPPED) ||
            expected == NEAP_RUN_STOPPED;
@@ -42,10 +44,12 @@ bool neap_run_must_stop(neap_run_state *state, const neap_lane *lane) {
 static void find_spared(neap_program *program) {
   if (program->spared_known) return;
   program->spared_known = true;
-  for (int v = 0; !program->is_sub && v < program->graph->n_value; v++) {
+  /* What a subprogram leaves is its owner's. */
+  if (program->is_sub) return;
+  for (int v = 0; v < program->graph->n_value; v++) {
     const neap_value *value = &program->graph->value[v];
-    if (value->is_blob && value->is_last &&
-        neap_plan_overwriter(program->plan, program->graph, v) == -1)
+    if (!value->is_blob || !value->is_last) continue;
+    if (neap_plan_overwriter(program->plan, program->graph, v) == -1)
       program->spared[program->plan->place[v].storage] = true;
   }
 }
@@ -55,8 +59,10 @@ static void find_spared(neap_program *program) {
 static void poison_begin(neap_program *program) {
   if (neap_takes(program)) return;
   find_spared(program);
+  /* Every storage waits for all instructions that touch it. */
   for (int v = 0; v < program->graph->n_value; v++)
     atomic_store(&program->left[v], program->n_touch[v]);
+  /* Banks are arenas of their own, the first of them the main one. */
   const neap_plan *plan = program->plan;
   size_t main_bytes = plan->n_bank > 0 ? plan->bank[0].bytes : plan->arena_bytes;
   if (program->base[0] != NULL) memset(program->base[0], NEAP_POISON, main_bytes);
@@ -75,7 +81,8 @@ static void poison_after(neap_program *program, const neap_instruction *i) {
   if (i->scratch_bytes > 0) memset(address(program, i->scratch), NEAP_POISON, i->scratch_bytes);
   for (int k = 0; k < i->n_touched; k++) {
     int storage = i->touched[k];
-    if (atomic_fetch_sub(&program->left[storage], 1) == 1 && !program->spared[storage])
+    bool is_dead = atomic_fetch_sub(&program->left[storage], 1) == 1;
+    if (is_dead && !program->spared[storage])
       memset(address(program, program->where[storage]), NEAP_POISON, program->bytes[storage]);
   }
 }
@@ -86,14 +93,14 @@ static void poison_after(neap_program *program, const neap_instruction *i) {
  * and gets NULL. */
 static void resolve(const neap_program *program, neap_instruction *i) {
   neap_operand *operand = i->call.in; /* outputs follow the inputs */
-  for (int k = 0, n = i->call.n_in + i->call.n_out; k < n; k++) {
+  int n = i->call.n_in + i->call.n_out;
+  for (int k = 0; k < n; k++) {
     neap_address a = i->address[k];
     NEAP_ASSERT(a.base < program->n_base, "operand %d of %s has one of %d bases: %d", k,
                 i->call.op->name, program->n_base, a.base);
-    operand[k].data = a.base < 0 ? NULL : (char *)program->base[a.base] + a.offset;
+    operand[k].data = a.base < 0 ? NULL : address(program, a);
   }
-  i->call.scratch =
-    i->scratch_bytes > 0 ? (char *)program->base[i->scratch.base] + i->scratch.offset : NULL;
+  i->call.scratch = i->scratch_bytes > 0 ? address(program, i->scratch) : NULL;
 }
 
 /* Whether every output that the op's record pairs with an input already lies where that does; else
@@ -117,6 +124,7 @@ void neap_program_run_sub(neap_program *sub, neap_run_state *state, neap_lane *l
 
 /* The one switch over instruction kinds. */
 static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane) {
+  /* What outlives the run is written only where no stop has won. */
   if (i->commits && !begin_commit(state)) return;
   NEAP_ASSERT(!i->commits || atomic_load(&state->phase) == NEAP_RUN_COMMITTED,
               "%s commits where no stop has won: phase %d", i->call.op->name,
@@ -124,6 +132,7 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL: i->kernel->run(&i->call); break;
     case NEAP_INSTRUCTION_VIEW:
+      /* Most views lie in their input's bytes, and there is nothing to do. */
       if (!is_view(&i->call)) i->kernel->run(&i->call);
       break;
     case NEAP_INSTRUCTION_IF: neap_program_run_if(i, state, lane); break;
@@ -138,8 +147,10 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
 static void check_extent(const neap_program *program, const neap_instruction *i,
                          neap_run_state *state, neap_lane *lane) {
   int64_t found = *i->call.extent;
-  if (i->call.fault->set || found == i->n_found || (i->n_found < 0 && program->graph->probe))
-    return;
+  if (i->call.fault->set || found == i->n_found) return;
+  /* A probe is run to find the length: any will do. */
+  if (i->n_found < 0 && program->graph->probe) return;
+  /* In a loop another body may be for this length: only the pass ends. */
   if (lane->in_body) {
     lane->misfits = true;
     return;
@@ -173,6 +184,7 @@ static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_n
 int64_t neap_step_times_median(const neap_step_times *times) {
   int64_t sorted[NEAP_N_RECENT];
   int n = NEAP_MIN(times->n_call, (int)NEAP_N_RECENT);
+  /* By insertion: there are few, and they must not be moved in the ring. */
   for (int i = 0; i < n; i++) { /* insertion sort */
     int at = i;
     for (; at > 0 && sorted[at - 1] > times->recent_ns[i]; at--) sorted[at] = sorted[at - 1];
@@ -181,22 +193,24 @@ int64_t neap_step_times_median(const neap_step_times *times) {
   return n > 0 ? sorted[n / 2] : 0;
 }
 
-/* One instruction, with its addresses, clock, poison and fault record.
- * What makes a constant leaves nothing in the arena that any but its like reads, so skipping them
- * all leaves nothing to count. The innermost program that sees a fault first names it: an If passes
- * on what its branch recorded. */
+/* One instruction, with its addresses, clock, poison and fault record. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
   neap_run *run = state->run;
+  /* What makes a constant leaves nothing in the arena that any but its like reads, so skipping them
+   * all leaves nothing to count. */
   if (i->makes_constant && run->constants_valid) return;
   bool timed = run->times != NULL && !program->is_sub;
   int64_t start_ns = timed ? neap_clock_ns() : 0;
   resolve(program, i);
+  /* The salt makes iterations of a loop draw differently; it is 0 outside loops. */
   i->call.seed = run->seed ^ lane->salt;
   i->call.step = run->step;
   i->call.fault = &lane->fault;
   dispatch(i, state, lane);
   if (i->call.extent != NULL) check_extent(program, i, state, lane);
+  /* The innermost program that sees a fault first names it: an If passes on what its branch
+   * recorded. */
   if (lane->fault.set && lane->program == NULL) {
     lane->program = program;
     lane->node = i->node;
@@ -213,6 +227,7 @@ void neap_run_let_signals_in(neap_run_state *state) {
   int64_t now = neap_clock_ns();
   if (now - state->let_in_ns < EVERY_NS) return;
   state->let_in_ns = now;
+  /* What came since is let in here: handlers run between these two lines. */
   neap_signals_release(&state->signals);
   neap_signals_hold(&state->signals);
 }
@@ -237,6 +252,7 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
     return;
   }
   for (int step = 0; step < program->n_instruction; step++) {
+    /* Other lanes of a dag never let signals in: they are the calling thread's. */
     if (lane->thread == 0) neap_run_let_signals_in(state); /* a dag's other lanes never do */
     if (neap_run_must_stop(state, lane) || lane->misfits) return;
     neap_program_execute(program, step, state, lane);
@@ -256,29 +272,33 @@ neap_status neap_program_fault(const neap_lane *lane, neap_error *error) {
 
 /* Runs a program once. The arena, constants and pool are borrowed from `run` until it returns. DATA
  * or MEMORY error for a fault, INTERRUPTED when a stop won, INTERNAL for a pool that is not as the
- * run promises. run->finished says whether the step counts: no stop has won. Bases are read here,
- * once a run: the workspace may have moved them since the last. */
+ * run promises. run->finished says whether the step counts: no stop has won. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error) {
   neap_run_state state = {
     .run = run, .serial = ++program->n_run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
   neap_lane own = {0}, *lane = &own;
+  /* Nothing of the last run holds any more. */
   run->finished = false;
   program->outgrown = false;
   program->missed = (neap_lengths){0};
   for (int k = 0; k < program->n_extent; k++) program->extent[k] = -1;
+  /* Bases are read here, once a run: the workspace may have moved them since the last. */
   program->base[0] = run->arena;
   for (int b = 1; b < program->plan->n_bank; b++)
     program->base[program->first_bank + b - 1] = run->bank[b];
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
   program->base[1 + program->n_blob] = run->constants;
+  /* Bytes that are taken while running, and garbage where there is nothing yet. */
   if (neap_takes(program)) NEAP_TRY(neap_take_begin(program, run, error));
   if (run->poison) poison_begin(program);
+  /* The steps. Kernels' threads must not take signals, so those wait until they are let in. */
   neap_signals_hold(&state.signals);
   if (program->dag != NULL)
     lane = neap_dag_run(program, &state);
   else
     run_steps(program, &state, lane);
   neap_signals_release(&state.signals);
+  /* What the run has found out about lengths, and all blocks back to the pool. */
   program->outgrown = atomic_load(&state.outgrown);
   program->missed = state.missed;
   if (neap_takes(program)) neap_take_end(program, run);

@@ -42,12 +42,13 @@ static neap_attr_value *copy_attrs(neap_arena *arena, const neap_op *op,
                                    const neap_attr_value *attrs) {
   int n = neap_op_n_attrs(op);
   neap_attr_value *copy = neap_arena_alloc(arena, (size_t)n * sizeof *copy);
-  for (int a = 0; copy != NULL && a < n; a++) {
+  if (copy == NULL) return NULL;
+  for (int a = 0; a < n; a++) {
     neap_attr_type type = op->attrs[a].type;
+    bool is_list = type == NEAP_ATTR_INTS || type == NEAP_ATTR_FLOATS || type == NEAP_ATTR_AXES;
     copy[a] = attrs[a];
-    if (type != NEAP_ATTR_INTS && type != NEAP_ATTR_FLOATS && type != NEAP_ATTR_AXES) continue;
-    if (attrs[a].n == 0) continue;
-    /* floats share the room */
+    if (!is_list || attrs[a].n == 0) continue;
+    /* ints and floats are one pointer, so this copies either */
     copy[a].ints = neap_arena_copy(arena, attrs[a].ints, (size_t)attrs[a].n * item_bytes(type));
     if (copy[a].ints == NULL) return NULL;
   }
@@ -76,6 +77,7 @@ static neap_status infer_types(neap_single *single, const neap_single_options *o
                       .infer_subnet = no_subnet};
   neap_error inner = {0};
   neap_status status = neap_infer_types(&infer, &inner);
+  /* Who comes with an error that is set already keeps it. */
   if (status == NEAP_OK || error == NULL || error->code != NEAP_OK) return status;
   *error = inner;
   snprintf(error->op, sizeof error->op, "%s", o->op->name);
@@ -96,6 +98,7 @@ static bool can_reorder(const neap_layout *layout, int n) {
 static bool takes(neap_single *single, const neap_kernel *kernel, const neap_single_options *o,
                   const neap_layout *at_hand) {
   neap_choice *choice = &single->choice;
+  /* Nothing of what the kernel before has written is left. */
   choice->engine = kernel->engine;
   choice->algorithm = 0;
   choice->n_thread = o->n_thread;
@@ -135,10 +138,13 @@ static neap_status pick(neap_single *single, const neap_single_options *o, neap_
   if (single->kernel == NULL)
     return neap_fail(error, NEAP_DTYPE, "%s: has no kernel for %s", o->op->name,
                      neap_dtype_name(dtype));
-  for (int out = 0; out < o->n_out; out++) /* a stash is as large as the choice says */
-    if (neap_op_output(o->op, out) != NULL && (neap_op_output(o->op, out)->flags & NEAP_ARG_STASH))
-      single->type[o->n_in + out] =
-        (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)single->choice.stash_bytes)};
+  /* A stash is as large as the choice says. */
+  for (int out = 0; out < o->n_out; out++) {
+    const neap_arg *arg = neap_op_output(o->op, out);
+    if (arg == NULL || (arg->flags & NEAP_ARG_STASH) == 0) continue;
+    single->type[o->n_in + out] =
+      (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)single->choice.stash_bytes)};
+  }
   return NEAP_OK;
 }
 
@@ -262,6 +268,7 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   neap_call *call = &single->call;
   static const neap_layout plain = {0};
   char *twin = scratch;
+  /* Inputs as they are, or in the layout that the kernel asked for, in the scratch. */
   for (int k = 0; k < call->n_in; k++) {
     call->in[k].data = in[k];
     if (single->blocked[k] == 0 || in[k] == NULL) continue;
@@ -269,6 +276,7 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
     NEAP_TRY(
       neap_reorder(&single->type[k], &plain, in[k], &call->in[k].layout, call->in[k].data, error));
   }
+  /* Outputs likewise: a kernel that writes another layout writes to the scratch. */
   for (int k = 0; k < call->n_out; k++) {
     size_t offset = single->blocked[call->n_in + k];
     call->out[k].data = offset > 0 && out[k] != NULL ? twin + offset : out[k];
@@ -283,10 +291,11 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   neap_signals_hold(&saved);
   single->kernel->run(call);
   neap_signals_release(&saved);
-  for (int k = 0; k < call->n_out; k++)
-    if (call->out[k].data != out[k])
-      NEAP_TRY(neap_reorder(&call->out[k].type, &call->out[k].layout, call->out[k].data, &plain,
-                            out[k], error));
+  for (int k = 0; k < call->n_out; k++) {
+    if (call->out[k].data == out[k]) continue;
+    NEAP_TRY(neap_reorder(&call->out[k].type, &call->out[k].layout, call->out[k].data, &plain,
+                          out[k], error));
+  }
   if (!single->fault.set) return NEAP_OK;
   if (error != NULL && error->op[0] == '\0')
     snprintf(error->op, sizeof error->op, "%s", call->op->name);

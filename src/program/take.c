@@ -19,7 +19,9 @@ static char nothing[NEAP_ALIGN] __attribute__((aligned(NEAP_ALIGN)));
  * the pool is empty and reserved for the plan's bytes; the pool is borrowed from the run. */
 neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_error *error) {
   neap_pool_stats stats = run->pool != NULL ? neap_pool_read(run->pool) : (neap_pool_stats){0};
-  if (run->pool == NULL || stats.n_used > 0 || stats.reserved_bytes < program->plan->arena_bytes)
+  bool is_ready =
+    run->pool != NULL && stats.n_used == 0 && stats.reserved_bytes >= program->plan->arena_bytes;
+  if (!is_ready)
     return neap_fail(
       error, NEAP_INTERNAL,
       "net \"%s\": its run needs an empty pool of %zu bytes, and got %zu with %zu in use",
@@ -27,6 +29,8 @@ neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_err
   for (int v = 0; v < program->graph->n_value; v++)
     program->base[program->first_slot + v] = program->bytes[v] == 0 ? nothing : NULL;
   memset(program->used_at, 0, (size_t)program->graph->n_node * sizeof *program->used_at);
+  /* Side by side, each take counts down the turns that are still to touch it; the last turn's end
+   * is the number of takes. */
   if (program->stays.list != NULL && program->script.n_turn > 0)
     neap_copy_bytes(program->stays.left, program->stays.n_touch,
                     (size_t)program->script.turn[program->script.n_turn - 1].take_end *
@@ -74,6 +78,7 @@ void neap_take_before(neap_program *program, int turn, const neap_run *run) {
   const neap_script *s = &program->script;
   const neap_instruction *i = &program->instruction[s->turn[turn].step];
   size_t *used = &program->used_at[s->turn[turn].step];
+  /* A turn's takes stand behind those of the turn before. */
   for (int k = turn > 0 ? s->turn[turn - 1].take_end : 0; k < s->turn[turn].take_end; k++)
     take(program, &s->take[k], i, run);
   *used = NEAP_MAX(*used, neap_pool_read(run->pool).used_bytes);
@@ -83,6 +88,7 @@ void neap_take_before(neap_program *program, int turn, const neap_run *run) {
 static void give_untouched(neap_program *program, int turn, const neap_instruction *i,
                            const neap_run *run) {
   const neap_stays *stays = &program->stays;
+  /* The count needs no lock of its own: before and after run with the dag's mutex held. */
   for (int k = stays->first[turn]; k < stays->first[turn + 1]; k++) {
     int slot = slot_of(program, program->script.take[stays->list[k]].slot, i);
     NEAP_ASSERT(stays->left[stays->list[k]] > 0,
@@ -101,6 +107,7 @@ void neap_take_after(neap_program *program, int turn, const neap_run *run) {
     give_untouched(program, turn, i, run);
     return;
   }
+  /* One after another, the script says when bytes are free; likewise behind the turn before. */
   for (int k = turn > 0 ? s->turn[turn - 1].give_end : 0; k < s->turn[turn].give_end; k++) {
     int slot = slot_of(program, s->give[k], i);
     give(program, slot, neap_take_bytes(program, slot, i), run);
@@ -110,6 +117,7 @@ void neap_take_after(neap_program *program, int turn, const neap_run *run) {
 /* A run that was stopped still holds bytes: all go back, so that the next run meets an empty
  * pool. */
 void neap_take_end(neap_program *program, const neap_run *run) {
+  /* Storages, then the scratch of each instruction; what has been given back is passed over. */
   for (int v = 0; v < program->graph->n_value; v++) give(program, v, program->bytes[v], run);
   for (int step = 0; step < program->n_instruction; step++) {
     const neap_instruction *i = &program->instruction[step];
