@@ -334,8 +334,8 @@ void neap_lua_handles(lua_State *L);
 /* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the
  * address may be another's soon. */
 void neap_lua_forget_handle(lua_State *L, const void *address);
-/* The memory bank { name =, bytes =, kind = } at the top, as lua/neap/memory/bank.lua makes it. Its name
- * is the table's. */
+/* The memory bank { name =, bytes =, kind = } at the top, as lua/neap/memory/bank.lua makes it.
+ * Its name is the table's. */
 void neap_lua_take_bank(lua_State *L, neap_bank *bank);
 /* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on
  * the stack. */

@@ -1,5 +1,5 @@
-/* count.c: dry runs and counts by class as tables, for lua/neap/memory/mem_param.lua and count_memory.lua,
- * and gradients given back. */
+/* count.c: dry runs and counts by class as tables, for lua/neap/memory/mem_param.lua
+ * and count.lua, and gradients given back. */
 #include "lua/binding.h"
 #include "report/report.h"
 

@@ -1,5 +1,5 @@
-/* memonger.c: the functions behind lua/neap/memonger/init.lua: recycling, live ranges and conflicts,
- * assignments, orders, Frees, comparing. Ops, blobs and slots count from 1 on the Lua side.
+/* memonger.c: the functions behind lua/neap/memonger/init.lua: recycling, live ranges and
+ * conflicts, assignments, orders, Frees, comparing. Ops, blobs and slots count from 1 on the Lua side.
  */
 #include "lua/binding.h"
 #include "memonger/memonger.h"

@@ -1,5 +1,5 @@
-/* net.c: the net handle. Its methods begin with `_` where lua/neap/net/init.lua wraps them: that module
- * knows blobs, scopes and branches; this one hands names to the net room and back. */
+/* net.c: the net handle. Its methods begin with `_` where lua/neap/net/init.lua wraps them: that
+ * module knows blobs, scopes and branches; this one hands names to the net room and back. */
 #include "lua/binding.h"
 
 #include <string.h>

@@ -79,8 +79,8 @@ static const char *take_text(lua_State *L) {
 
 /* ---- lists ---- */
 
-/* The mem_param at the top of the stack, as lua/neap/memory/mem_param.lua has checked it; NULL for nil.
- * Its rooms stay on the stack. */
+/* The mem_param at the top of the stack, as lua/neap/memory/mem_param.lua has checked it; NULL for
+ * nil. Its rooms stay on the stack. */
 static const neap_mem_param *take_mem_param(lua_State *L) {
   if (lua_isnil(L, -1)) return NULL;
   int at = lua_gettop(L);
