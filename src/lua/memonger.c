@@ -1,5 +1,6 @@
 /* memonger.c: the functions behind lua/neap/memonger/init.lua: recycling, live ranges and
- * conflicts, assignments, orders, Frees, comparing. Ops, blobs and slots count from 1 on the Lua side.
+ * conflicts, assignments, orders, Frees, comparing. Ops, blobs and slots count from 1 on the
+ * Lua side.
  */
 #include "lua/binding.h"
 #include "memonger/memonger.h"
