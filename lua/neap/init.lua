@@ -186,8 +186,8 @@ end
 --- The text on a class of layers, on a module such as neap.nn, or on a model; nil for other tables.
 local function help_on_table(x)
   local help = require "neap.help"
-  local class = rawget(x, "_class_name")
-  if class then return help.by_class(class) end
+  local class, on_record = rawget(x, "_class_name"), help.by_record(x)
+  if class then return on_record or help.by_class(class) end
   if rawequal(x, neap) then return help.by_module("neap", names_in(x)) end
   for name, loaded in pairs(package.loaded) do
     if rawequal(loaded, x) and name:find "^neap%." then return help.by_module(public_name(x) or name, names_in(x), name) end
@@ -197,10 +197,10 @@ local function help_on_table(x)
   if rawget(x, "_is_module") then
     local names = meta.__names(x)
     table.sort(names)
-    return help.by_class(tostring(rawget(x, "_class"))) .. "\nmodel: m(x) runs it; m:" .. table.concat(names, " m:") .. "; help \"m:plan\" shows one."
+    local text = on_record or help.by_class(tostring(rawget(x, "_class")))
+    return text .. "\nmodel: m(x) runs it; m:" .. table.concat(names, " m:") .. "; help \"m:plan\" shows one."
   end
-  if meta.__name == "neap.optimizer" then return help.by_name("optim." .. x.name) end
-  return nil
+  return on_record
 end
 
 --- The record of the op that a name means: "Softmax", "softmax", "net:Softmax", "tensor:softmax", "neap.softmax"; nil for others.

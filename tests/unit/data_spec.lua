@@ -71,7 +71,7 @@ describe("a data set", function()
   it("says what is wrong", function()
     raises('did you mean "shuffle"?', data.tensors, { x = neap.ones(2, 2), shufle = true })
     raises("batch expects", data.tensors, { x = neap.ones(2, 2), batch = 0 })
-    raises('last is "run"', data.tensors, { x = neap.ones(2, 2), last = "keep" })
+    raises('last expects "run" or "drop"', data.tensors, { x = neap.ones(2, 2), last = "keep" })
     raises("x has 2 rows, y 3", data.tensors, { x = neap.ones(2, 2), y = neap.ones(3) })
     raises('did you mean "mnist"?', function() return data.minst end)
     raises('shuffle expects true or false, got "yes"', data.tensors, { x = neap.ones(2, 2), shuffle = "yes" })
@@ -219,12 +219,13 @@ describe("images", function()
     local set = data.cifar10 { split = "test", batch = 50, limit = 100 }
     assert.are.same({ 50, 3, 32, 32 }, set:spec().x.shape)
     assert.are.equal(3, all(set)[1]) -- a cat
-    raises("split is one of", data.cifar10, { split = "valid" })
+    raises('split expects "train" or "test"', data.cifar10, { split = "valid" })
   end)
   it("that are missing say where they were looked for", function()
-    local find = data.find
-    local guard <close> = setmetatable({}, { __close = function() data.find = find end })
-    data.find = function() return nil, { "data/mnist/x" } end
+    local sets = require "neap.data.set"
+    local find = sets.find
+    local guard <close> = setmetatable({}, { __close = function() sets.find = find end })
+    sets.find = function() return nil, { "data/mnist/x" } end
     raises("MNIST is missing; looked for data/mnist/x", data.mnist, {})
     raises("NEAP_DATA", data.mnist, {})
   end)

@@ -319,9 +319,10 @@ describe("help", function()
   end)
 
   it("explains layers with their fields, models, and modules", function()
-    says(neap.nn.Linear, "nn.Linear: y = x W^T + b", "n_in, n_out, bias = true")
-    says(neap.nn.ReLU, "nn.ReLU: a layer of the op Relu", "max(x, 0)")
-    says(neap.nn.Linear { 2, 3 }, "nn.Linear: ", "m(x) runs it", "m:forecast")
+    says(neap.nn.Linear, "nn.Linear { [n_in,] n_out, bias = true", "x W^T + b",
+      "whether a bias is added")
+    says(neap.nn.ReLU, "nn.ReLU { name =", "op Relu: y = max(x, 0)")
+    says(neap.nn.Linear { 2, 3 }, "nn.Linear {", "here 3", "m(x) runs it", "m:forecast")
     says(neap.nn, "Layers and containers", "Linear", "Dropout")
     says(neap.optim, "SGD", "cosine")
     says(neap.zoo, "neap.zoo")
@@ -329,7 +330,7 @@ describe("help", function()
   end)
 
   it("explains what it is given by name", function()
-    for name, part in pairs { Linear = "nn.Linear: ", Conv2d = "nn.Conv2d", ["neap.nn.LSTM"] = "layers = 1", ["ws:run"] = "ws:run(", ["data.from"] = "slot.x",
+    for name, part in pairs { Linear = "nn.Linear {", Conv2d = "nn.Conv2d", ["neap.nn.LSTM"] = "layers = 1", ["ws:run"] = "ws:run(", ["data.from"] = "slot.x",
       trainer = "neap.trainer", nn = "Layers", ["neap.data"] = "Data sets", ["m:plan"] = "max_batch", softmax = "Softmax", SGD = "momentum = 0" } do
       says(name, part)
     end

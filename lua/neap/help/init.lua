@@ -6,6 +6,7 @@
 local core = require "neap.core"
 local guard = require "neap.inner.guard"
 local of_c = require "neap.help.of_c"
+local record = require "neap.inner.record"
 local help = {}
 
 --- {text = the comment, code = what follows it in its file, file =, line =}
@@ -64,30 +65,37 @@ local prefixes = { ["neap.data."] = "data.", ["neap.nn."] = "nn.", ["neap.optim.
   ["program:"] = "Program:", ["m:"] = "Module:", ["module:"] = "Module:",
   ["model:"] = "Module:", ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:" }
 
---- Fields with their defaults as the definition has them: "n_in, n_out, bias = true"; nil where it has none.
-local function fields_of(doc)
-  local code = doc.code:match "^(.-)\n\n" or doc.code
-  local spec = code:match "options = (%b{})" or code:match "^[^\n]-maker%([^{\n]*(%b{})"
-  if not spec then return nil end
-  local positions = spec:match "positions = (%b{})"
-  spec = spec:gsub("positions = %b{},?%s*", ""):gsub("%s*=%s*none", ""):gsub("%s*=%s*options%.none", ""):gsub("%s+", " ")
-  if positions then spec = spec .. ", in order without names: " .. positions:gsub("[{}\"]", ""):match "^%s*(.-)%s*$" end
-  return spec
-end
-
 --- One comment as people read it: tags as words.
 local function text_of(name, doc)
   local text = doc.text:gsub("\n@function [^\n]*", ""):gsub("\n@usage ", "\nexample: "):gsub("\n@param (%S+) ?", "\n%1: ")
     :gsub("\n@return ", "\ngives: "):gsub("\n@t?param %S+ ", "\n"):gsub("\n@treturn ", "\ngives: "):gsub("@field ", "")
-  local fields = fields_of(doc)
   local head = text:sub(1, #name) == name and "" or name .. ": "
-  return head .. text .. (fields and "\nfields: " .. fields or "")
+  return head .. text
+end
+
+--- The record of the op that a layer is named after: ReLU and Relu, Conv2d and Conv; nil for others.
+local function op_of(class)
+  local word = class:lower()
+  for name, record in pairs(require("neap.op").records) do
+    if name:lower() == word or name:lower() == word:gsub("%dd$", "") then return record end
+  end
+end
+
+--- The text of a record; of a layer that is an op by another name the op's formula, too.
+-- @param r record
+-- @param values table|nil options of a thing that was made
+local function text_of_record(r, values)
+  local layer = r.name:match "^nn%.(.*)"
+  local op = layer and op_of(layer)
+  return r:text(values) .. (op and ("\nop %s: %s"):format(op.name, op.math) or "")
 end
 
 --- The text on a thing of the surface by its name, "neap.nn.Linear", "data.from", "Linear", "ws:run"; nil when there is none.
 function help.by_name(name)
   index()
   if name == "options" then return require("neap.memory.options").text() end
+  local declared = record.find(name)
+  if declared then return text_of_record(declared) end
   if of_c[name] or of_c["neap." .. name] then return of_c[name] or of_c["neap." .. name] end
   local key = name
   for public, own in pairs(prefixes) do
@@ -115,14 +123,6 @@ function help.by_function(f)
   return found or doc and text_of(name or doc.text:match "^neap%.[%w_]+" or "", doc)
 end
 
---- The record of the op that a layer is named after: ReLU and Relu, Conv2d and Conv; nil for others.
-local function op_of(class)
-  local word = class:lower()
-  for name, record in pairs(require("neap.op").records) do
-    if name:lower() == word or name:lower() == word:gsub("%dd$", "") then return record end
-  end
-end
-
 --- The text on one of Neap's modules, and the names of what is in it.
 -- @param name string what users call it: "neap.nn", "neap.init"
 -- @param names string[]
@@ -134,21 +134,25 @@ function help.by_module(name, names, module)
   local lines = { name .. ": " .. doc.text:gsub("\n@module.*", ""):gsub("\n\nINVARIANT.*", "") }
   for _, entry in ipairs(names) do
     local found = docs[name:match "[%w_]+$" .. "." .. entry]
-    local record = not found and name == "neap.nn" and op_of(entry)
-    local first = record and record.summary or found and found.text:gsub("\n", " "):match "^(.-%.)%s" or found and found.text:match "^[^\n]*"
+    local own = record.find((name:gsub("^neap%.", "") .. "." .. entry))
+    local first = own and own.doc:gsub("%. .*", ".") or found and found.text:gsub("\n", " "):match "^(.-%.)%s" or found and found.text:match "^[^\n]*"
     lines[#lines + 1] = ("  %-22s %s"):format(entry, first or "")
   end
   return table.concat(lines, "\n")
 end
 
---- The text on a class of layers by its name. Without a comment of its own a layer is explained by its op.
+--- The text on a thing that has a record: a class of layers, a module, an optimizer; nil for others.
+function help.by_record(x)
+  local class = type(x) == "table" and rawget(x, "_record")
+  if class then return text_of_record(class) end
+  local own, values = record.of(x)
+  return own and text_of_record(own, values)
+end
+
+--- The text on a class of layers that says nothing of its options.
 function help.by_class(class)
-  index()
-  local found = docs["loss." .. class] and text_of("nn." .. class, docs["loss." .. class]) or help.by_name("nn." .. class)
-  if found then return found end
-  local record = op_of(class)
-  if record then return ("nn.%s: a layer of the op %s.\n%s"):format(class, record.name, core.op_help(record.name)) end
-  return ("nn.%s { .. }: a layer; one made with a field that it does not have says which there are."):format(class)
+  return ("nn.%s { .. }: a layer; one made with a field that its init does not read is refused.")
+    :format(class)
 end
 
 --- Names that help.by_name knows, for suggestions.
@@ -165,6 +169,10 @@ function help.names()
     if short then add(short) end
   end
   for name in pairs(of_c) do add(name) end
+  for _, r in ipairs(record.everything()) do
+    add(r.name)
+    add(r.name:match "[%w_]+$")
+  end
   add "options"
   table.sort(names)
   return names

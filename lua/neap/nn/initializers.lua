@@ -1,36 +1,46 @@
---- How parameters start: each initialiser is a table {op = fill op, its attributes}, which a net keeps beside the
--- parameter and a workspace runs when it initialises the net. Same seed and parameter name, same numbers.
+--- How parameters start: each initialiser is a table {op = fill op, its attributes}, which a net
+-- keeps beside the parameter and a workspace runs when it initialises the net. Same seed and
+-- parameter name, same numbers.
 -- @module neap.init
-local fail = require("neap.core").fail
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local init = {}
 
-local function maker(who, op, spec, attrs)
+--- A function that makes initialisers of an op, whose attributes its options are.
+local function maker(name, op, spec)
+  local own = record.declare("neap.init." .. name, spec)
   return function(given)
-    local o = options.read("neap.init." .. who, spec, given)
-    local out = { op = op }
-    for name, value in pairs(o) do out[name] = value end
-    for name, value in pairs(attrs or {}) do out[name] = value end
+    local out = own:read(given)
+    out.op = op
     return out
   end
 end
 
---- Uniform in +-sqrt(3 * gain^2 / fan_in): He et al., ICCV 2015. `gain` sqrt(2) suits ReLU; sqrt(1/3) is Torch's default
--- for layers without a statement about what follows.
-init.kaiming = maker("kaiming", "Kaiming", { gain = options.none })
---- Uniform in +-sqrt(6 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.
-init.xavier = maker("xavier", "Xavier", { gain = options.none })
---- Gaussian with mean and standard deviation.
-init.normal = maker("normal", "Gaussian", { positions = { "mean", "std" }, mean = 0, std = 1 })
---- Uniform in low..high.
-init.uniform = maker("uniform", "Uniform", { positions = { "low", "high" }, low = 0, high = 1 })
+init.kaiming = maker("kaiming", "Kaiming", {
+  doc = [[Uniform in +-sqrt(3 * gain^2 / fan_in): He et al., ICCV 2015. The gain sqrt(2) suits ReLU;
+    sqrt(1/3) is Torch's default for layers without a statement about what follows.]],
+  { of = "Kaiming.gain", unset = "sqrt(2)" }, example = "neap.init.kaiming { gain = math.sqrt(2) }" })
 
---- Every element `value`: neap.init.constant(0.1), or { value = 0.1 }.
-function init.constant(value)
-  if type(value) == "table" then value = options.read("neap.init.constant", { positions = { "value" }, value = options.none }, value).value end
-  if type(value) ~= "number" then fail("neap.init.constant expects a number, got a " .. type(value)) end
-  return { op = "Constant", value = value }
-end
+init.xavier = maker("xavier", "Xavier", {
+  doc = "Uniform in +-sqrt(6 gain^2 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.",
+  { of = "Xavier.gain", unset = "1" }, example = "neap.init.xavier {}" })
+
+init.normal = maker("normal", "Gaussian", {
+  doc = "Gaussian numbers.", positions = { "mean", "std" },
+  { "mean", "number", 0, doc = "their mean" },
+  { "std", "number", 1, min = 0, doc = "their standard deviation" },
+  example = "neap.init.normal { 0, 0.02 }" })
+
+init.uniform = maker("uniform", "Uniform", {
+  doc = "Uniform numbers.", positions = { "low", "high" },
+  { "low", "number", 0, doc = "the smallest" },
+  { "high", "number", 1, doc = "what they stay below" },
+  example = "neap.init.uniform { -0.1, 0.1 }" })
+
+init.constant = maker("constant", "Constant", {
+  doc = "Every element the same.", positions = { "value" },
+  { "value", "number", required = true, doc = "what they are" },
+  example = "neap.init.constant(0.1)" })
+
 init.zeros = init.constant(0)
 init.ones = init.constant(1)
 

@@ -3,9 +3,8 @@
 -- @module neap.nn.loss
 local fail = require("neap.core").fail
 local module = require "neap.nn.module"
-local options = require "neap.inner.options"
 
-local Module, none = module.Module, options.none
+local Module = module.Module
 
 local function loss_class(name, spec)
   spec.name, spec[1] = "loss", name
@@ -29,13 +28,17 @@ end
 
 local loss = {}
 
---- Softmax and cross entropy, mean over rows. Labels are integers from 0, shape of the logits without the last dimension; rows
--- whose label is `ignore_index`, -100 unless it says otherwise, do not count: neither in the mean, nor where the trainer weighs
--- micro-batches, batches held and those it evaluates.
--- @usage nn.CrossEntropyLoss { label_smoothing = 0.1 }
 loss.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
-  options = { label_smoothing = 0, ignore_index = -100, name = none },
-  init = function(self, o) self.o = { label_smoothing = o.label_smoothing, ignore_index = o.ignore_index } end,
+  options = { doc = [[Softmax and cross entropy, mean over rows. Labels are integers from 0, shape
+      of the logits without the last dimension.]],
+    { of = "SoftmaxCrossEntropy.label_smoothing" },
+    { of = "SoftmaxCrossEntropy.ignore_index", doc = [[label of rows that do not count: neither in
+      the mean, nor where the trainer weighs micro-batches, batches held and those it
+      evaluates]] },
+    example = "nn.CrossEntropyLoss { label_smoothing = 0.1 }" },
+  init = function(self, o)
+    self.o = { label_smoothing = o.label_smoothing, ignore_index = o.ignore_index }
+  end,
   target = function(_, output)
     local shape = {}
     for d = 1, #output.shape - 1 do shape[d] = output.shape[d] end
@@ -47,16 +50,20 @@ loss.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
     return (logits.net:op("Accuracy", { logits, labels }, { "accuracy" }, { ignore_index = self.o.ignore_index }))
   end })
 
---- Mean of the squared differences.
-loss.MseLoss = loss_class("MseLoss", { options = { name = none }, target = like_output, metric = regression_metric,
+loss.MseLoss = loss_class("MseLoss", {
+  options = { doc = "Mean of the squared differences.", example = "nn.MseLoss()" },
+  target = like_output, metric = regression_metric,
   forward = function(self, y, t) return (Module.op(self, "MseLoss", { y, t })) end })
 
---- Mean of the absolute differences.
-loss.L1Loss = loss_class("L1Loss", { options = { name = none }, target = like_output, metric = regression_metric,
+loss.L1Loss = loss_class("L1Loss", {
+  options = { doc = "Mean of the absolute differences.", example = "nn.L1Loss()" },
+  target = like_output, metric = regression_metric,
   forward = function(self, y, t) return (Module.op(self, "L1Loss", { y, t })) end })
 
---- Binary cross entropy of logits and targets in 0..1, mean over elements: softplus(y) - y t.
-loss.BceWithLogitsLoss = loss_class("BceWithLogitsLoss", { options = { name = none }, target = like_output,
+loss.BceWithLogitsLoss = loss_class("BceWithLogitsLoss", {
+  options = { doc = [[Binary cross entropy of logits and targets in 0..1, mean over elements:
+      softplus(y) - y t.]], example = "nn.BceWithLogitsLoss()" },
+  target = like_output,
   forward = function(_, y, t)
     local a, b = table.concat(y.shape, ","), table.concat(t.shape, ",")
     if a ~= b then fail(("BceWithLogitsLoss: the target is (%s), the output (%s): they expect one shape"):format(b, a)) end

@@ -16,6 +16,7 @@
 local core = require "neap.core"
 local naming = require "neap.net.naming"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local tree = require "neap.nn.tree"
 local fail = core.fail
 
@@ -535,49 +536,25 @@ local function check_spec(spec)
   end
 end
 
---- Whether a value is a list of dimensions.
-local function is_dims(value)
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return false end
-  for key, n in pairs(value) do
-    if math.type(key) ~= "integer" or math.type(n) ~= "integer" or n < 0 then return false end
-  end
-  return true
-end
+-- What every class takes besides its own options.
+local common = {
+  { "name", "name", doc = "what a container calls it, in the place of a numbered name" },
+  { "input", "shapes", says = "the shape of one example, e.g. { 1, 28, 28 }, or one for each input",
+    doc = "what a net is made for before it has met data; without the batch" } }
 
---- Whether a value is the shape of one example, or one for each of several inputs, as in m:net.
-local function is_shape(value)
-  if is_dims(value) then return true end
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return false end
-  for _, shape in pairs(value) do
-    if type(shape) ~= "table" then return false end
-    local dims = {}
-    for field, n in pairs(shape) do
-      if field ~= "dtype" then dims[field] = n end
-    end
-    if not is_dims(dims) then return false end
-  end
-  return true
-end
-
---- Takes `input`, the shape of one example, from the options of a class that does not declare it.
--- @return the other options, as a table of their own
-local function take_input(self, declared, given)
-  if type(given) ~= "table" or given.input == nil or declared.input ~= nil then return given end
-  if not is_shape(given.input) then
-    fail(("nn.%s: input expects the shape of one example, e.g. { 1, 28, 28 }, got %s"):format(self._class, options.shown(given.input)))
-  end
-  self._fields.input_shape = given.input
-  local rest = {}
-  for key, value in pairs(given) do
-    if key ~= "input" then rest[key] = value end
-  end
-  return rest
+--- The record of a class that declares its options.
+local function record_of(name, declared)
+  local spec = { doc = declared.doc, example = declared.example, items = declared.items,
+    positions = declared.positions }
+  for i, field in ipairs(declared) do spec[i] = field end
+  for _, field in ipairs(common) do spec[#spec + 1] = field end
+  return record.new("nn." .. name, spec)
 end
 
 --- Calls init of a class that declares no options with those given: a field that init does not read is an error. While init runs, the
 -- table notes what is read; then it is a plain one, and may be kept in a field.
 local function init_noting(self, init, given)
-  local o, content, is_read = {}, {}, { name = true, input = is_shape(given.input) }
+  local o, content, is_read = {}, {}, { name = true, input = record.is("shapes", given.input) }
   for key, value in pairs(given) do content[key] = value end
   if is_read.input then self._fields.input_shape = given.input end
   local function read_all()
@@ -603,10 +580,13 @@ local function init_noting(self, init, given)
 end
 
 --- Makes a class of modules.
--- @param spec table { "Name", options = {...} as neap.inner.options, init = function(self, o), forward = function(self, x, ...),
---   describe = function(self) -> string, name = base of automatic names }; other fields are methods and constants of its modules.
---   Every class takes `name`, and `input`, the shape of one example. Without `options` init gets the table as it was given, and a
---   field that it does not read is an error.
+-- @param spec table { "Name", options = {..}, init = function(self, o),
+--   forward = function(self, x, ...), describe = function(self) -> string,
+--   name = base of automatic names }; other fields are methods and constants of its modules.
+--   `options` says what the class takes: { { name, type, default, doc = text }, .. }, and beside
+--   these doc =, example =, positions = (neap.inner.record). What is given is checked by it, and
+--   help shows it. Every class takes `name`, and `input`, the shape of one example. Without
+--   `options` init gets the table as it was given, and a field that it does not read is an error.
 --
 -- A forward is run once for each kind of input, and what it adds to a net is kept. Besides its inputs it may read parameters, buffers and
 -- fields of self: setting one, self.scale = 2, is noticed. Anything else it reads then and not again: upvalues, globals, fields of
@@ -626,10 +606,7 @@ local function class(spec)
   local meta = { __index = index, __newindex = newindex, __call = call, __tostring = function(m) return to_text(m) end,
     __name = "neap.nn." .. name, __names = names_of }
   local declared = spec.options or not spec.init and {} or nil
-  if declared and declared.name == nil then
-    declared = { name = options.none }
-    for key, default in pairs(spec.options or {}) do declared[key] = default end
-  end
+  local own_record = declared and record_of(name, declared)
   local function make(_, ...)
     local given = options_of(name, ...)
     local self = tree.fields()
@@ -637,19 +614,23 @@ local function class(spec)
     self._line, self._base, self._made_in = core.line(), spec.name or name:lower():gsub("%d+d$", ""), context.building() or false
     setmetatable(self, meta)
     local o = given or {}
-    if declared then o = options.read("nn." .. name, declared, take_input(self, declared, given)) end
+    if own_record then
+      o = own_record:read(given)
+      self._fields.input_shape = o.input
+      record.note(self, own_record, o)
+    end
     if type(o) == "table" and rawget(o, "name") ~= nil then
       if type(o.name) ~= "string" then fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name))) end
       rawset(self, "_wanted_name", o.name)
     end
-    if declared and spec.init then
+    if own_record and spec.init then
       tree.attempt(nil, spec.init, self, o)
     elseif spec.init then
       tree.attempt(nil, init_noting, self, spec.init, o)
     end
     return self
   end
-  return setmetatable({ _class_name = name }, { __call = make, __tostring = function() return "class nn." .. name end,
+  return setmetatable({ _class_name = name, _record = own_record }, { __call = make, __tostring = function() return "class nn." .. name end,
     __index = function(_, key) fail(("nn.%s is a class: call it before .%s"):format(name, tostring(key))) end })
 end
 

@@ -6,7 +6,7 @@
 -- @module neap.optim
 local fail = require("neap.core").fail
 local options = require "neap.inner.options"
-local none = options.none
+local record = require "neap.inner.record"
 local optim = {}
 
 local Optimizer = { __name = "neap.optimizer" }
@@ -71,66 +71,78 @@ local function state(net, parameter, suffix, shape, dtype)
   return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape, dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
 end
 
---- Shares of what was: at 1 and above nothing new would ever count, or sums would grow without end.
-local below_one = { momentum = true, beta1 = true, beta2 = true }
+-- ---- making one ---------------------------------------------------------------------------------
 
-local function check_numbers(who, o)
-  for name, value in pairs(o) do
-    if name ~= "nesterov" and (type(value) ~= "number" or value ~= value or value < 0) then
-      fail(("%s: %s expects a number of at least 0, got %s"):format(who, name, tostring(value)))
-    end
-    if below_one[name] and value >= 1 then fail(("%s: %s expects a number from 0 to below 1, got %s"):format(who, name, tostring(value))) end
-    if name == "dampening" and value > 1 then fail(("%s: dampening expects a number from 0 to 1, got %s"):format(who, tostring(value))) end
-  end
+local clip = { "clip", "number", above = 0, unset = "no bound",
+  doc = "bound of the norm of all gradients together" }
+
+--- The record of a group: the optimizer's settings, none of them required, for the parameters that
+-- a glob matches.
+local function group_record(name, fields)
+  local spec = { positions = { "glob" }, { "glob", "string", required = true,
+    doc = "which parameters, by their dotted names: \"*.bias\"" } }
+  for _, field in ipairs(fields) do spec[#spec + 1] = field end
+  return record.new("optim." .. name .. ", group", spec)
 end
 
 --- {{glob, lr = .., ..}, ..} as {glob, pattern, settings}.
-local function read_groups(who, spec, settings, list)
+local function read_groups(who, of_group, settings, list)
   local groups = {}
   for i, given in ipairs(list) do
     if type(given) ~= "table" or type(given[1]) ~= "string" then
-      fail(("%s: group %d is { glob, lr = .. }, e.g. { \"*.bias\", weight_decay = 0 }"):format(who, i))
+      fail(("%s: group %d is { glob, lr = .. }, e.g. { \"*.bias\", weight_decay = 0 }"):format(who,
+        i))
     end
-    local fields, own = { positions = { "glob" }, glob = none }, {}
-    for name in pairs(spec) do fields[name] = none end
-    for name, value in pairs(options.read(("%s, group %d"):format(who, i), fields, given)) do own[name] = value end
+    local own = of_group:read_given(given, ("%s, group %d"):format(who, i))
     local glob = own.glob
     own.glob = nil
-    check_numbers(who, own)
-    groups[i] = { glob = glob, pattern = pattern_of(glob), settings = setmetatable(own, { __index = settings }) }
+    groups[i] = { glob = glob, pattern = pattern_of(glob),
+      settings = setmetatable(own, { __index = settings }) }
   end
   return groups
 end
 
-local function maker(name, spec, update)
-  local who = "optim." .. name
-  return function(given)
-    local own, groups = {}, {}
-    if type(given) ~= "table" then given = { lr = given } end
-    for key, value in pairs(given) do
-      if math.type(key) == "integer" then groups[key] = value else own[key] = value end
-    end
-    local clip, fields = own.clip, { clip = none }
-    for key, value in pairs(spec) do fields[key] = value end
-    local settings = options.read(who, fields, own)
-    settings.clip = nil
-    if type(settings.lr) ~= "number" then fail(who .. " takes { lr = number }") end
-    check_numbers(who, settings)
-    if clip ~= nil and (type(clip) ~= "number" or clip ~= clip or clip <= 0) then fail(who .. ": clip expects a norm above 0, got " .. tostring(clip)) end
-    if settings.dampening and settings.dampening > 0 and settings.momentum == 0 then fail(who .. ": dampening needs momentum") end
-    if settings.nesterov and settings.momentum == 0 then fail(who .. ": nesterov needs momentum") end
-    local o = { name = name, update = update, settings = settings, clip = clip, lr = settings.lr }
-    o.groups = read_groups(who, spec, settings, groups)
-    if #groups > 0 and settings.lr == 0 then fail(who .. ": groups are scaled from the base rate, which can't be 0") end
-    return setmetatable(o, Optimizer)
+--- What one setting asks of another.
+local function check_settings(who, settings, groups)
+  if settings.momentum == 0 then
+    if settings.dampening > 0 then fail(who .. ": dampening needs momentum") end
+    if settings.nesterov then fail(who .. ": nesterov needs momentum") end
+  end
+  if #groups > 0 and settings.lr == 0 then
+    fail(who .. ": groups are scaled from the base rate, which can't be 0")
   end
 end
 
---- Stochastic gradient descent: m = momentum m + (1 - dampening) g; w = w - lr m. The first m is the first gradient, whole, and
--- weight decay is added to the gradient, both as in PyTorch. `clip` bounds the norm of all gradients together.
--- @usage optim.SGD { lr = 0.1, momentum = 0.9, { "*.bias", weight_decay = 0 }, { "head.weight", lr = 0.5 } }
-optim.SGD = maker("SGD", { lr = none, momentum = 0, nesterov = false, weight_decay = 0, dampening = 0 }, function(s, net, w, g, lr)
-  local attrs = { momentum = s.momentum, nesterov = s.nesterov, weight_decay = s.weight_decay, dampening = s.dampening }
+--- A function that makes optimizers of a kind.
+-- @param name string
+-- @param spec table of the record: doc, example and what can be set, per group too
+-- @param update f(settings, net, parameter, gradient, rate): adds the ops of one parameter's update
+local function maker(name, spec, update)
+  local who, of_group = "optim." .. name, group_record(name, spec)
+  spec[#spec + 1], spec.items = clip, "{ glob, lr =, .. }, .."
+  local own = record.declare(who, spec)
+  return function(given)
+    local settings = own:read(type(given) == "table" and given or { lr = given })
+    local o = setmetatable({ name = name, update = update, settings = settings,
+      clip = settings.clip, lr = settings.lr, groups = read_groups(who, of_group, settings, settings) }, Optimizer)
+    check_settings(who, settings, o.groups)
+    record.note(o, own, settings)
+    return o
+  end
+end
+
+optim.SGD = maker("SGD", {
+  doc = [[Stochastic gradient descent: m = momentum m + (1 - dampening) g; w = w - lr m. The first m
+    is the first gradient, whole, and weight decay is added to the gradient, both as in PyTorch.]],
+  { "lr", "number", min = 0, required = true, doc = "learning rate" },
+  { of = "Sgd.momentum", below = 1 },
+  { of = "Sgd.nesterov" },
+  { of = "Sgd.weight_decay" },
+  { of = "Sgd.dampening" },
+  example = "optim.SGD { lr = 0.1, momentum = 0.9, { \"*.bias\", weight_decay = 0 }, "
+    .. "{ \"head.weight\", lr = 0.5 } }" }, function(s, net, w, g, lr)
+  local attrs = { momentum = s.momentum, nesterov = s.nesterov, weight_decay = s.weight_decay,
+    dampening = s.dampening }
   if s.momentum ~= 0 then
     local m = state(net, w, "momentum")
     local t = s.dampening ~= 0 and state(net, w, "t", {}, "i64") or nil
@@ -148,28 +160,39 @@ local function adam(decoupled)
   end
 end
 
---- Adam (Kingma and Ba, ICLR 2015). @field lr @field beta1 @field beta2 @field eps @field weight_decay @field clip
-optim.Adam = maker("Adam", { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0 }, adam(false))
---- AdamW: weight decay apart from the gradient (Loshchilov and Hutter, ICLR 2019).
-optim.AdamW = maker("AdamW", { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01 }, adam(true))
+local function adam_options(doc, example, weight_decay)
+  return { doc = doc, example = example,
+    { "lr", "number", 1e-3, min = 0, doc = "learning rate" },
+    { of = "Adam.beta1", below = 1 },
+    { of = "Adam.beta2", below = 1 },
+    { of = "Adam.eps" },
+    weight_decay }
+end
+
+optim.Adam = maker("Adam", adam_options("Adam (Kingma and Ba, ICLR 2015).",
+  "optim.Adam { lr = 3e-4, clip = 1 }", { of = "Adam.weight_decay" }), adam(false))
+optim.AdamW = maker("AdamW", adam_options(
+  "Adam with weight decay apart from the gradient (Loshchilov and Hutter, ICLR 2019).",
+  "optim.AdamW { lr = 3e-4, { \"*.bias\", weight_decay = 0 } }",
+  { of = "Adam.weight_decay", default = 0.01, doc = "times lr w, taken from w" }), adam(true))
 
 for _, name in ipairs { "RmsProp", "Adagrad" } do
   optim[name] = function(...) fail(("optim.%s is reserved, and not available yet; optim.Adam is near"):format(name)) end
 end
 
--- ---- schedules: functions of (step from 1, base lr) ---------------------------------------------------------------------
+-- ---- schedules: functions of (step from 1, base rate) ------------------------------------------
 
-local function count(who, field, value)
-  if math.type(value) ~= "integer" or value < 1 then
-    fail(("%s: %s expects a number of steps, got %s"):format(who, field, tostring(value)))
-  end
-  return value
-end
+local cosine = record.declare("optim.cosine", {
+  doc = "Half a cosine from the base rate down to `least`, after a linear warm-up.",
+  positions = { "steps" },
+  { "steps", "integer", min = 1, required = true, doc = "steps until `least`, warm-up included" },
+  { "warmup", "integer", 0, min = 0, doc = "steps from 0 to the base rate" },
+  { "least", "number", 0, min = 0, doc = "rate at the end" },
+  example = "optim.cosine { 1000, warmup = 100 }" })
 
---- Half a cosine from the base rate to `least` over `steps`, after a linear warm-up of `warmup` steps.
+--- Half a cosine: see the record.
 function optim.cosine(given)
-  local o = options.read("optim.cosine", { positions = { "steps" }, steps = none, warmup = 0, least = 0 }, given)
-  count("optim.cosine", "steps", o.steps)
+  local o = cosine:read(given)
   return function(step, lr)
     if step <= o.warmup then return lr * step / o.warmup end
     local t = math.min(1, (step - o.warmup) / math.max(1, o.steps - o.warmup))
@@ -177,18 +200,30 @@ function optim.cosine(given)
   end
 end
 
---- The base rate times `factor` after every `every` steps.
+local by_step = record.declare("optim.step", {
+  doc = "The base rate, multiplied by `factor` again and again.",
+  positions = { "every" },
+  { "every", "integer", min = 1, required = true, doc = "steps from one change to the next" },
+  { "factor", "number", 0.1, min = 0, doc = "what the rate is multiplied by" },
+  example = "optim.step { 1000, factor = 0.5 }" })
+
+--- Steps: see the record.
 function optim.step(given)
-  local o = options.read("optim.step", { positions = { "every" }, every = none, factor = 0.1 }, given)
-  count("optim.step", "every", o.every)
+  local o = by_step:read(given)
   return function(step, lr) return lr * o.factor ^ ((step - 1) // o.every) end
 end
 
---- Linear from 0 to the base rate over `steps`; then constant, or as the schedule `next` says, whose steps count from there.
--- @usage optim.warmup { 100, next = optim.step { 1000 } }
+local warmup = record.declare("optim.warmup", {
+  doc = "Linear from 0 to the base rate; then constant, or as another schedule says.",
+  positions = { "steps" },
+  { "steps", "integer", min = 1, required = true, doc = "steps of the warm-up" },
+  { "next", "function", unset = "the base rate",
+    doc = "schedule that follows; its steps count from the end of the warm-up" },
+  example = "optim.warmup { 100, next = optim.step { 1000 } }" })
+
+--- A warm-up: see the record.
 function optim.warmup(given)
-  local o = options.read("optim.warmup", { positions = { "steps" }, steps = none, next = none }, given)
-  count("optim.warmup", "steps", o.steps)
+  local o = warmup:read(given)
   return function(step, lr)
     if step <= o.steps then return lr * step / o.steps end
     return o.next and o.next(step - o.steps, lr) or lr

@@ -1,0 +1,136 @@
+--- Sets of rows of numbers, from tables in text files.
+-- @module neap.data.csv
+local core = require "neap.core"
+local options = require "neap.inner.options"
+local set = require "neap.data.set"
+local fail = core.fail
+local csv = {}
+
+-- ---- tables of numbers -----------------------------------------------------------------------------------------------------------
+
+local function split_line(line, separator)
+  local cells = {}
+  for cell in (line .. separator):gmatch("(.-)" .. separator:gsub("%p", "%%%0")) do
+    cells[#cells + 1] = cell:match '^%s*"?(.-)"?%s*$'
+  end
+  return cells
+end
+
+--- Lines of a CSV file as lists of cells, and the header's names or nil. Without `header` given, a first line is one when none
+-- of its cells is a number.
+local function read_table(path, separator, header)
+  local lines = {}
+  for line in (set.must(core.read_text(path)):gsub("\r\n?", "\n")):gmatch "[^\n]+" do
+    if line:match "%S" then lines[#lines + 1] = split_line(line, separator) end
+  end
+  local first = lines[1]
+  if first and header == nil then
+    header = true
+    for _, cell in ipairs(first) do header = header and cell ~= "" and not tonumber(cell) end
+  end
+  local names = header and table.remove(lines, 1) or nil
+  local width = #(names or first or {})
+  for i, cells in ipairs(lines) do
+    if #cells ~= width then
+      error(core.error { code = "data", message = ("%s: line %d has %d cells, expected %d"):format(path, i + (names and 1 or 0), #cells, width) })
+    end
+  end
+  if #lines == 0 then error(core.error { code = "data", message = path .. ": no rows" }) end
+  return lines, names, width
+end
+
+--- A column by name, or by number from 1, negative from the end; as a number from 1.
+local function column_number(column, names, width)
+  if math.type(column) == "integer" then
+    local k = column < 0 and width + 1 + column or column
+    if k >= 1 and k <= width then return k end
+    fail(("neap.data.csv: there is no column %d, there are %d"):format(column, width))
+  end
+  for k, name in ipairs(names or {}) do
+    if name == column then return k end
+  end
+  local near = names and options.nearest(tostring(column), names)
+  fail(("neap.data.csv: there is no column \"%s\"%s"):format(tostring(column), near and (", did you mean \"" .. near .. "\"?")
+    or names and "; there are " .. table.concat(names, ", ") or "; the file has no header, columns go by number"))
+end
+
+--- Labels: whole numbers and fractions as they are, words as numbers from 0 in the order of the alphabet.
+-- @return {numbers}, dtype, {words} or nil
+local function read_labels(lines, k)
+  local values, whole, words, seen = {}, true, nil, {}
+  for i, cells in ipairs(lines) do
+    values[i] = tonumber(cells[k])
+    if not values[i] then words = words or {} end
+    whole = whole and values[i] ~= nil and values[i] == math.floor(values[i])
+    seen[cells[k]] = true
+  end
+  if not words then return values, whole and "i64" or "f32" end
+  for word in pairs(seen) do words[#words + 1] = word end
+  table.sort(words)
+  for i, word in ipairs(words) do seen[word] = i - 1 end
+  for i, cells in ipairs(lines) do values[i] = seen[cells[k]] end
+  return values, "i64", words
+end
+
+local options_of_csv = set.declare("csv", {
+  doc = [[Rows of a CSV file (gzip too): x (N, columns) f32, y (N). Labels that are words become
+    numbers from 0, listed in the set's `classes`; `columns` are the names of x's, `n_class` how many
+    labels there are. Split "train" and "valid" are drawn by the seed.]],
+  { "path", "string", required = true, doc = "the file" },
+  { "x", "columns", unset = "all but the label's", doc = "the columns of x" },
+  { "y", "column|boolean", -1, says = "a column's name or number, or false",
+    doc = "the label's column; negative numbers count from the last, false is for none" },
+  { "header", "boolean", unset = "where no cell of line 1 is a number",
+    doc = "whether line 1 has the columns' names" },
+  { "separator", "name", ",", says = "a text", doc = "what stands between cells" },
+  set.split("all", { "all", "train", "valid" }),
+  { "holdout", "number", 0.2, min = 0, max = 1,
+    doc = 'share of the rows that split = "valid" has' },
+  { "dtype", "dtype", unset = "i64 for words and whole numbers, else f32", doc = "of y" },
+  example = 'neap.data.csv { path = "iris.csv", y = "species", batch = 16, shuffle = true }' })
+
+--- Rows of a table: see the record.
+-- @return data set with `columns` (names of x's), `classes`, `n_class`
+function csv.csv(given)
+  local o = options_of_csv:read(given)
+  local path = set.exists(o.path) and o.path or set.must_find(o.path, "where you have it", o.path)
+  local lines, names, width = read_table(path, o.separator, o.header)
+  local label = o.y and column_number(o.y, names, width) or nil
+  local columns, titles = {}, {}
+  if o.x then
+    for i, column in ipairs(type(o.x) == "table" and o.x or { o.x }) do columns[i] = column_number(column, names, width) end
+  else
+    for k = 1, width do
+      if k ~= label then columns[#columns + 1] = k end
+    end
+  end
+  for i, k in ipairs(columns) do titles[i] = names and names[k] or tostring(k) end
+  local flat = {}
+  for i, cells in ipairs(lines) do
+    for _, k in ipairs(columns) do
+      local value = tonumber(cells[k])
+      if not value then
+        error(core.error { code = "data", message = ("%s: row %d, column %s: \"%s\" is not a number"):format(path, i, names and names[k] or k, cells[k]) })
+      end
+      flat[#flat + 1] = value
+    end
+  end
+  local fields, extra = { x = { source = core.tensor(flat, "f32"):view(#lines, #columns), dtype = "f32" } }, { columns = titles }
+  if label then
+    local values, dtype, words = read_labels(lines, label)
+    dtype = o.dtype or dtype
+    fields.y = { source = core.tensor(values, dtype), dtype = dtype }
+    extra.classes = words
+    if dtype == "i64" then extra.n_class = math.tointeger(math.max(table.unpack(values, 1, math.min(#values, 200)))) + 1 end
+    for _, v in ipairs(dtype == "i64" and values or {}) do extra.n_class = math.max(extra.n_class, math.tointeger(v) + 1) end
+  end
+  local rows = set.range(#lines)
+  if o.split ~= "all" then
+    rows = set.order({ rows = rows, shuffle = true, seed = o.seed }, 0)
+    local cut = math.floor(#rows * (1 - o.holdout) + 0.5)
+    rows = o.split == "train" and table.move(rows, 1, cut, 1, {}) or table.move(rows, cut + 1, #rows, 1, {})
+  end
+  return set.new(o, fields, rows, extra)
+end
+
+return csv

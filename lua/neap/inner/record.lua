@@ -1,0 +1,490 @@
+--- Records: what a function that takes a table of options takes, said once.
+--
+--   local step = record.declare("optim.step", { doc = "The base rate times a factor.",
+--     positions = { "every" },
+--     { "every", "integer", min = 1, required = true, doc = "steps from one change to the next" },
+--     { "factor", "number", 0.1, doc = "what the rate is multiplied by" },
+--     example = "optim.step { 1000, factor = 0.5 }" })
+--   function optim.step(given)
+--     local o = step:read(given)
+--
+-- The constructor reads its table by the record; neap.help, completion, editor stubs and the pages
+-- of `make doc` are made from it. A new option is one line here and the code that obeys it.
+--
+-- A field is { name, type, default, doc = text } and as it needs
+--   required = true     leaving it out is an error
+--   says = text         what it expects, in other words than the type's
+--   unset = text        what holds where it is left out and there is no default: "the kernel"
+--   min, max            bounds of a number, or of each number of a list
+--   above, below        bounds that the number itself does not reach
+--   choices = {..}      the words of a "choice"
+--   n = 2               how many numbers a list of "sizes" has; most_n where it may have more
+--   of = "Conv.stride"  the op's attribute that it sets: what the field does not say of type,
+--                       default, bounds, choices and meaning is as in the op's record
+-- A type is one of those below, or several of them: "integer|choice".
+--
+-- Positions are the fields that go without names, in order. The first may stand in brackets,
+-- "[n_in]": it is left out where fewer values are given. A record with `items`, a text, has no
+-- positions: what goes without a name is an item (a module of a container) for the constructor.
+-- @module neap.inner.record
+local core = require "neap.core"
+local op = require "neap.op"
+local options = require "neap.inner.options"
+local fail = core.fail
+
+local record = { all = {} }
+
+local Record = {}
+Record.__index = Record
+
+-- ---- types -------------------------------------------------------------------------------------
+
+local function in_range(f, v)
+  return v == v and not (f.min and v < f.min or f.max and v > f.max or f.above and v <= f.above
+    or f.below and v >= f.below)
+end
+
+local function number_text(v)
+  return math.tointeger(v) and ("%d"):format(math.tointeger(v)) or ("%g"):format(v)
+end
+
+--- The bounds of a field as text: " of at least 1", " from 0 to below 1".
+local function range_text(f)
+  local low, high = f.min or f.above, f.max or f.below
+  low, high = low and number_text(low), high and number_text(high)
+  if low and high then
+    return (" from %s%s to %s%s"):format(f.above and "above " or "", low,
+      f.below and "below " or "", high)
+  end
+  if low then return (f.min and " of at least " or " above ") .. low end
+  if high then return (f.max and " of at most " or " below ") .. high end
+  return ""
+end
+
+--- "a", "a or b", "a, b or c".
+local function either(list)
+  if #list < 2 then return list[1] or "" end
+  return table.concat(list, ", ", 1, #list - 1) .. " or " .. list[#list]
+end
+
+local function choices_text(f)
+  local words = {}
+  for i, word in ipairs(f.choices) do words[i] = ('"%s"'):format(word) end
+  return words
+end
+
+local function class_of(v) return (debug.getmetatable(v) or {}).__name end
+
+local function is_integer(v, f) return math.type(v) == "integer" and in_range(f, v) end
+
+local function is_plain(v) return type(v) == "table" and getmetatable(v) == nil end
+
+--- Whether v is a list of values for which `is` holds, perhaps an empty one.
+local function is_list(v, is, f)
+  if not is_plain(v) then return false end
+  for key, item in pairs(v) do
+    if math.type(key) ~= "integer" or key < 1 or key > #v or not is(item, f) then return false end
+  end
+  return true
+end
+
+local function is_string(v) return type(v) == "string" end
+
+local function is_column(v) return is_string(v) or math.type(v) == "integer" end
+
+local function is_shape(v)
+  return is_list(v, function(n) return math.type(n) == "integer" and n >= 0 end)
+end
+
+local function is_module(v) return type(v) == "table" and rawget(v, "_is_module") == true end
+
+local function says(text) return function() return text end end
+
+local function of_type(name) return function(v) return type(v) == name end end
+
+local function of_class(name) return function(v) return class_of(v) == name end end
+
+local dtypes = { f32 = true, f64 = true, bf16 = true, f16 = true, i8 = true, u8 = true, i32 = true,
+  i64 = true, bool = true }
+
+-- By name: `is(value, field)`, `says(field)` for people, `lua` for editors.
+local types = {
+  integer = { lua = "integer", is = is_integer,
+    says = function(f) return "an integer" .. range_text(f) end },
+  number = { lua = "number", is = function(v, f) return type(v) == "number" and in_range(f, v) end,
+    says = function(f) return "a number" .. range_text(f) end },
+  boolean = { lua = "boolean", is = of_type "boolean", says = says "true or false" },
+  string = { lua = "string", is = is_string, says = says "a text" },
+  name = { lua = "string", says = says "a name",
+    is = function(v) return is_string(v) and v ~= "" end },
+  ["function"] = { lua = "function", is = of_type "function", says = says "a function" },
+  table = { lua = "table", is = of_type "table", says = says "a table" },
+  choice = { says = function(f) return either(choices_text(f)) end,
+    lua = function(f) return table.concat(choices_text(f), "|") end,
+    is = function(v, f)
+      for _, word in ipairs(f.choices) do
+        if v == word then return true end
+      end
+      return false
+    end },
+  names = { lua = "string|string[]", says = says "a name or a list of names",
+    is = function(v) return is_string(v) or is_list(v, is_string) end },
+  paths = { lua = "string|string[]", says = says "a path or a list of paths",
+    is = function(v) return is_string(v) or is_list(v, is_string) and #v > 0 end },
+  sizes = { lua = "integer|integer[]",
+    says = function(f)
+      return ("an integer%s, or a list of %d%s"):format(range_text(f), f.n,
+        f.most_n and (" or %d"):format(f.most_n) or "")
+    end,
+    is = function(v, f)
+      if is_integer(v, f) then return true end
+      return is_list(v, is_integer, f) and (#v == f.n or #v == 1 or #v == f.most_n)
+    end },
+  shape = { lua = "integer[]", says = says "a shape such as { 3, 32, 32 }", is = is_shape },
+  shapes = { lua = "table", says = says "a shape such as { 3, 32, 32 }, or one for each input",
+    is = function(v)
+      if is_shape(v) then return true end
+      for key, shape in pairs(is_plain(v) and v or { false }) do
+        local sizes = {}
+        for k, n in pairs(type(shape) == "table" and shape or { false }) do
+          if k ~= "dtype" then sizes[k] = n end
+        end
+        if not is_shape(sizes) or key == "dtype" then return false end
+      end
+      return is_plain(v)
+    end },
+  dtype = { lua = "string", says = says 'a dtype such as "f32"',
+    is = function(v) return dtypes[v] == true end },
+  bytes = { lua = "integer|string", says = says 'bytes, a number or "64MiB"',
+    is = function(v)
+      if is_string(v) then return (pcall(core.parse_bytes, v)) end
+      return type(v) == "number" and v >= 0
+    end },
+  characters = { lua = "string[]", says = says "a list of characters",
+    is = function(v) return is_list(v, is_string) end },
+  column = { lua = "string|integer", says = says "a column's name or number", is = is_column },
+  columns = { lua = "string|integer|(string|integer)[]",
+    says = says "a column's name or number, or a list of them",
+    is = function(v) return is_column(v) or is_list(v, is_column) end },
+  module = { lua = "neap.Module", says = says "a module", is = is_module },
+  modules = { lua = "neap.Module[]", says = says "modules",
+    is = function(v) return is_list(v, is_module) end },
+  tensor = { lua = "neap.Tensor", says = says "a tensor", is = of_class "neap.tensor" },
+  tensors = { lua = "neap.Tensor|neap.Tensor[]", says = says "a tensor, or a list of tensors",
+    is = function(v)
+      return class_of(v) == "neap.tensor" or is_list(v, of_class "neap.tensor") and #v > 0
+    end },
+  initial = { lua = "table|number",
+    says = says "an initialiser such as neap.init.zeros, or a number",
+    is = function(v) return type(v) == "number" or is_plain(v) and is_string(v.op) end },
+  any = { lua = "any", says = says "a value", is = function(v) return v ~= nil end },
+}
+
+--- The types of a field, in order.
+local function types_of(f)
+  local list = {}
+  for name in f.type:gmatch "[^|]+" do
+    list[#list + 1] = types[name] or error("no type of options is called " .. name)
+  end
+  return list
+end
+
+-- ---- values ------------------------------------------------------------------------------------
+
+--- A value as messages and help show it; of a list its items.
+local function shown(v)
+  local class = type(v) == "table" and rawget(v, "_class_name")
+  if class then return ("the class nn.%s: call it, nn.%s { .. }"):format(class, class) end
+  if not is_list(v, function(x) return type(x) ~= "table" end) then return options.shown(v) end
+  local items = {}
+  for i = 1, math.min(#v, 8) do items[i] = options.shown(v[i]) end
+  return "{ " .. table.concat(items, ", ") .. (#v > 8 and ", .." or "") .. " }"
+end
+
+--- What a field takes, for people: 'an integer of at least 1 or "fit"'.
+function record.expectation(f)
+  if f.says then return f.says end
+  local list = {}
+  for i, t in ipairs(types_of(f)) do list[i] = t.says(f) end
+  return either(list)
+end
+
+--- What a field takes, for editors: 'integer|"fit"'.
+function record.annotation(f)
+  local list = {}
+  for i, t in ipairs(types_of(f)) do list[i] = type(t.lua) == "function" and t.lua(f) or t.lua end
+  return table.concat(list, "|")
+end
+
+--- Whether a value is of a type, with no bounds.
+function record.is(type_name, value) return types[type_name].is(value, {}) end
+
+--- Raises unless the value is one that the field takes.
+local function check(who, f, value)
+  for _, t in ipairs(types_of(f)) do
+    if t.is(value, f) then return end
+  end
+  local near = f.choices and is_string(value) and options.nearest(value, f.choices)
+  fail(("%s: %s expects %s, got %s%s"):format(who, f.name, record.expectation(f), shown(value),
+    near and (', did you mean "%s"?'):format(near) or ""))
+end
+
+-- ---- reading -----------------------------------------------------------------------------------
+
+--- How many of the positions at the front are left out: the bracketed first one, where the last has
+-- no value.
+local function n_left_out(self, given)
+  local n = #self.positions
+  if not self.may_skip or given[n] ~= nil or given[self.positions[n]] ~= nil then return 0 end
+  return 1
+end
+
+--- The name that a key of the given table stands for; raises for one that stands for none.
+local function name_of(self, who, key, skip)
+  local n = #self.positions
+  if self.items and math.type(key) == "integer" then return key end
+  local name = math.type(key) == "integer" and self.positions[key + skip] or key
+  if type(name) ~= "string" then
+    fail(("%s: takes %d positional value%s, got one at position %s"):format(who, n,
+      n == 1 and "" or "s", tostring(key)))
+  end
+  if self.fields[name] then return name end
+  local names = self:names()
+  local near = options.nearest(name, names)
+  fail(('%s: unknown field "%s"%s'):format(who, name, near and (', did you mean "%s"?'):format(near)
+    or #names > 0 and "; it takes " .. table.concat(names, ", ") or "; it takes none"))
+end
+
+--- The values given, by name and checked.
+local function named(self, who, given)
+  if self.items and type(given) ~= "table" then
+    fail(("%s takes a table: %s"):format(who, self.example))
+  end
+  if given == nil then return {} end
+  if type(given) ~= "table" then given = { given } end
+  local out, skip = {}, n_left_out(self, given)
+  for _, key in ipairs(options.keys(given)) do
+    local name = name_of(self, who, key, skip)
+    if out[name] ~= nil then fail(("%s: %s is given twice"):format(who, name)) end
+    out[name] = given[key]
+  end
+  for _, f in ipairs(self.fields) do
+    if out[f.name] ~= nil then check(who, f, out[f.name]) end
+  end
+  return out
+end
+
+--- The options that a table gives: checked, by name, defaults filled in.
+-- @param given table|nil; what is no table stands at the first position
+-- @param who string|nil for messages; the record's name
+-- @return table, a new one
+function Record:read(given, who)
+  who = who or self.name
+  local out = named(self, who, given)
+  for _, f in ipairs(self.fields) do
+    if out[f.name] == nil then
+      if f.required then
+        fail(("%s: %s expects %s, got nothing%s"):format(who, f.name, record.expectation(f),
+          self.example and "; e.g. " .. self.example:match "^[^\n]*" or ""))
+      end
+      out[f.name] = f.default
+    end
+  end
+  return out
+end
+
+--- The same without defaults, nothing being required: what a table says and no more.
+function Record:read_given(given, who) return named(self, who or self.name, given) end
+
+-- By what was made: { record, what was read }. Goes with the thing.
+local made = setmetatable({}, { __mode = "k" })
+
+--- Notes what a thing was made with, for help. Items are not noted: they may be let go.
+function record.note(thing, r, values)
+  local noted = {}
+  for _, f in ipairs(r.fields) do noted[f.name] = values[f.name] end
+  made[thing] = { r, noted }
+end
+
+--- The record of a thing that was made by one, and a copy of the options that it was made with.
+function record.of(thing)
+  if made[thing] == nil then return nil end
+  local values = {}
+  for key, value in pairs(made[thing][2]) do values[key] = value end
+  return made[thing][1], values
+end
+
+--- Names of all fields, sorted.
+function Record:names()
+  local names = {}
+  for i, f in ipairs(self.fields) do names[i] = f.name end
+  table.sort(names)
+  return names
+end
+
+-- ---- for people --------------------------------------------------------------------------------
+
+-- The modules that declare records.
+local homes = { "nn", "nn.initializers", "optim", "data" }
+
+--- All records, those of modules that nobody has used yet too; in the order of their names.
+-- @return list of records, by name too
+function record.everything()
+  for _, home in ipairs(homes) do require("neap." .. home) end
+  table.sort(record.all, function(a, b) return a.name < b.name end)
+  return record.all
+end
+
+--- The record of a name as people write it: "neap.nn.Conv2d", "nn.Conv2d", "Conv2d", "data.text";
+-- nil where there is none.
+function record.find(name)
+  local short = name:gsub("^neap%.", "")
+  for _, r in ipairs(record.everything()) do
+    local own = r.name:gsub("^neap%.", "")
+    if own == short or own:match "[%w_]+$" == short then return r end
+  end
+end
+
+--- The text in lines of at most 100 letters, the first after `head`, the others after `indent`.
+local function wrapped(text, head, indent)
+  local lines, line = {}, head
+  for word in text:gmatch "%S+" do
+    if #line > #indent and #line + 1 + #word > 100 then
+      lines[#lines + 1], line = line, indent
+    end
+    line = line .. (line:find "%S$" and " " or "") .. word
+  end
+  lines[#lines + 1] = line
+  return table.concat(lines, "\n")
+end
+record.wrapped = wrapped
+
+--- What holds where a field is left out: "required", "default 1", "default: the kernel".
+function record.otherwise(f)
+  if f.required then return "required" end
+  if f.default ~= nil then return "default " .. shown(f.default) end
+  return f.unset and "default: " .. f.unset or "optional"
+end
+
+--- "nn.Conv2d { [n_in,] n_out, kernel =, stride = 1, .. }", in lines of at most 100 letters.
+function Record:signature()
+  local parts, stands = {}, {}
+  local function add(text) parts[#parts + 1] = text:gsub(" ", "\1") end -- not to be broken
+  for i, name in ipairs(self.positions) do
+    stands[name] = true
+    add(i == 1 and self.may_skip and ("[%s,]"):format(name) or name .. ",")
+  end
+  if self.items then add(self.items .. ",") end
+  for _, f in ipairs(self.fields) do
+    if not stands[f.name] then
+      add(f.name .. " =" .. (f.default ~= nil and " " .. shown(f.default) or "") .. ",")
+    end
+  end
+  local text = table.concat(parts, " "):gsub(",$", "")
+  text = text == "" and "{}" or "{ " .. text .. "\1}"
+  return (wrapped(text, self.name .. " ", "  "):gsub("\1", " "))
+end
+
+--- All of it: signature, what it is, every option with type, default and meaning, the example.
+-- @param values table|nil of a thing that was made: its options are shown, too
+function Record:text(values)
+  local lines, width = { self:signature() }, 10
+  if self.doc then lines[#lines + 1] = wrapped(self.doc, "", "") end
+  for _, f in ipairs(self.fields) do width = math.max(width, #f.name) end
+  local indent = (" "):rep(width + 4)
+  for _, f in ipairs(self.fields) do
+    local now = values and values[f.name] ~= nil and "; here " .. shown(values[f.name]) or ""
+    local head = "  " .. f.name .. (" "):rep(width + 2 - #f.name)
+    lines[#lines + 1] = wrapped(f.doc, head, indent)
+    lines[#lines + 1] = wrapped(("(%s; %s%s)"):format(record.expectation(f), record.otherwise(f),
+      now), indent, indent)
+  end
+  if self.example then
+    lines[#lines + 1] = "example: " .. self.example:gsub("\n", "\n         ")
+  end
+  return table.concat(lines, "\n")
+end
+
+-- ---- making ------------------------------------------------------------------------------------
+
+-- Types of options by those of attributes.
+local type_of_attribute = { float = "number", int = "integer", axis = "integer", bool = "boolean",
+  enum = "choice", ints = "sizes", string = "string" }
+
+--- Fills in what a field leaves to the op's attribute "Conv.stride".
+local function take_attribute(f, path)
+  local op_name, attr_name = path:match "^(%w+)%.([%w_]+)$"
+  for _, a in ipairs(op.records[op_name].attrs) do
+    if a.name == attr_name then
+      f.name, f.type = f.name or a.name, f.type or type_of_attribute[a.type]
+      if f.default == nil and type(a.default) ~= "table" and not f.required and not f.unset then
+        f.default = a.default
+      end
+      if not (f.min or f.above) then f.min = a.least end
+      if not (f.max or f.below) and a.most and a.most < 1e30 then f.max = a.most end
+      if a.choices and not f.choices then
+        f.choices = {}
+        for word in a.choices:gmatch "[^|]+" do f.choices[#f.choices + 1] = word end
+      end
+      f.doc = f.doc or a.doc
+      return
+    end
+  end
+  error("no op has the attribute " .. path)
+end
+
+--- One field, from { name, type, default, doc =, .. }.
+local function new_field(who, spec)
+  local f = { name = spec[1], type = spec[2], default = spec[3] }
+  for key, value in pairs(spec) do
+    if type(key) == "string" then f[key] = value end
+  end
+  if f.of then take_attribute(f, f.of) end
+  if type(f.name) ~= "string" or type(f.type) ~= "string" then
+    fail(("%s: an option is { name, type, default, doc = text }, with a name and a type of text")
+      :format(who))
+  end
+  f.doc = (f.doc or ""):gsub("%s+", " ")
+  for name in f.type:gmatch "[^|]+" do
+    if not types[name] then
+      fail(('%s: option %s: no type is called "%s"; there are %s'):format(who, f.name, name,
+        table.concat(options.keys(types), ", ")))
+    end
+  end
+  if f.default ~= nil then check(who, f, f.default) end
+  return f
+end
+
+--- A record.
+-- @param name string what messages call it: "nn.Conv2d"
+-- @param spec table { doc =, example =, positions =, items =, fields .. }
+function record.new(name, spec)
+  local self = setmetatable({ name = name, doc = spec.doc and spec.doc:gsub("%s+", " ") or nil,
+    example = spec.example, items = spec.items, fields = {}, positions = {} }, Record)
+  for _, field in ipairs(spec) do
+    local f = new_field(name, field)
+    if self.fields[f.name] then fail(("%s: two options are called %s"):format(name, f.name)) end
+    self.fields[#self.fields + 1], self.fields[f.name] = f, f
+  end
+  for i, position in ipairs(spec.positions or {}) do
+    local bracketed = position:match "^%[(.*)%]$"
+    self.may_skip = self.may_skip or bracketed ~= nil and i == 1
+    self.positions[i] = bracketed or position
+    if not self.fields[self.positions[i]] then
+      fail(("%s: position %d is no option: %s"):format(name, i, position))
+    end
+  end
+  return self
+end
+
+--- Makes a record known to help, completion, stubs and pages.
+function record.publish(r)
+  if not record.all[r.name] then record.all[#record.all + 1] = r end
+  record.all[r.name] = r
+  return r
+end
+
+--- A record that is known.
+function record.declare(name, spec) return record.publish(record.new(name, spec)) end
+
+return record

@@ -1,0 +1,81 @@
+--- Containers: layers made of layers, and functions as layers.
+-- @module neap.nn.containers
+local fail = require("neap.core").fail
+local module = require "neap.nn.module"
+local tree = require "neap.nn.tree"
+
+local Module, class = module.Module, module.class
+local containers = {}
+
+--- Registers the modules in the array part of a container's options, which has no holes.
+local function add_items(self, o)
+  for key in pairs(o) do
+    if math.type(key) == "integer" and (key < 1 or key > #o) then
+      fail(("nn.%s: item %d is nil"):format(self._class, #o + 1))
+    end
+  end
+  Module.add_all(self, o)
+end
+
+containers.Sequential = class { "Sequential", name = "block",
+  options = { doc = "One layer after another.", items = "layer, layer, ..",
+    { "dtype", "dtype", unset = "f32", doc = "dtype of the input" },
+    { "seed", "integer", unset = "drawn", doc = "what the initial parameters are drawn from" },
+    example = "nn.Sequential { nn.Linear { 8, 8, name = \"up\" }, nn.ReLU(), input = { 8 } }" },
+  init = function(self, o)
+    self.input_dtype, self._seed = o.dtype, o.seed
+    add_items(self, o)
+  end,
+  forward = function(self, ...)
+    local xs = table.pack(...)
+    for _, child in ipairs(tree.layers(self)) do
+      xs = table.pack(child(table.unpack(xs, 1, xs.n)))
+    end
+    return table.unpack(xs, 1, xs.n)
+  end }
+
+containers.Residual = class { "Residual",
+  options = { doc = "x + f(x), f being the layers in order.", items = "layer, layer, ..",
+    { "shortcut", "module", unset = "x itself", doc = "what stands for x where shapes differ" },
+    example = "nn.Residual { nn.Linear { 64, 64 }, nn.ReLU(), nn.Linear { 64, 64 } }" },
+  init = function(self, o)
+    add_items(self, o)
+    if o.shortcut then self.shortcut = o.shortcut end
+  end,
+  forward = function(self, x)
+    local y, short = x, self.shortcut
+    for _, child in ipairs(tree.layers(self)) do
+      if child ~= short then y = child(y) end
+    end
+    return y + (short and short(x) or x)
+  end }
+
+containers.Concat = class { "Concat",
+  options = { doc = "The outputs of the branches, side by side.", items = "branch, branch, ..",
+    { of = "Concat.axis", doc = "dimension along which they are joined; 2 are the channels" },
+    example = "nn.Concat { nn.Conv2d { 64, 32, kernel = 1 }, "
+      .. "nn.Conv2d { 64, 32, kernel = 3, pad = 1 } }" },
+  init = function(self, o)
+    self.axis = o.axis
+    add_items(self, o)
+  end,
+  forward = function(self, x)
+    local ys = {}
+    for i, child in ipairs(tree.layers(self)) do ys[i] = child(x) end
+    return Module.op(self, "Concat", ys, { axis = self.axis })
+  end }
+
+containers.Lambda = class { "Lambda",
+  options = { doc = [[A function of blobs (or tensors) as a layer. It is called once for each kind
+      of input: what it reads besides is as it was then (help "nn.module").]],
+    positions = { "f" },
+    { "f", "function", required = true, doc = "from inputs to outputs" },
+    example = "nn.Lambda(function(x) return x:tanh() * 2 end)" },
+  init = function(self, o) self.f = o.f end,
+  forward = function(self, ...) return self.f(...) end }
+
+containers.Identity = class { "Identity",
+  options = { doc = "Gives what it is given.", example = "nn.Identity()" },
+  forward = function(_, x) return x end }
+
+return containers
