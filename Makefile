@@ -259,12 +259,13 @@ $(BUILD)/neap.pc: FORCE
 
 .PHONY: install uninstall
 install: all lib $(BUILD)/neap.1 $(BUILD)/neap.pc ## program, module, library, header, manual page, nets and examples below PREFIX (DESTDIR in front)
-	@install -d $(addprefix $(ROOT)/,bin include lib/lua/5.4 lib/pkgconfig share/man/man1 share/doc/neap share/neap/nets share/neap/examples)
+	@install -d $(addprefix $(ROOT)/,bin include/neap lib/lua/5.4 lib/pkgconfig share/man/man1 share/doc/neap share/neap/nets share/neap/examples)
 	@install $(BUILD)/neap $(ROOT)/bin/neap
 	@install -m 644 $(BUILD)/neap.so $(ROOT)/lib/lua/5.4/neap.so
 	@install -m 644 $(BUILD)/$(SONAME) $(ROOT)/lib/$(SONAME)
 	@ln -sf $(SONAME) $(ROOT)/lib/libneap.so
 	@install -m 644 src/neap.h $(ROOT)/include/neap.h
+	@install -m 644 $(wildcard src/neap/*.h) $(ROOT)/include/neap
 	@install -m 644 $(BUILD)/neap.pc $(ROOT)/lib/pkgconfig/neap.pc
 	@install -m 644 $(BUILD)/neap.1 $(ROOT)/share/man/man1/neap.1
 	@install -m 644 README.md LICENSE $(ROOT)/share/doc/neap
@@ -280,7 +281,7 @@ install-rock: all # for luarocks, which names the folders
 uninstall: ## remove what install copied
 	@rm -f $(addprefix $(ROOT)/,bin/neap lib/lua/5.4/neap.so lib/$(SONAME) lib/libneap.so lib/pkgconfig/neap.pc include/neap.h \
 	  share/man/man1/neap.1)
-	@rm -rf $(ROOT)/share/doc/neap $(ROOT)/share/neap
+	@rm -rf $(ROOT)/include/neap $(ROOT)/share/doc/neap $(ROOT)/share/neap
 
 .PHONY: help clean
 help: ## this list

@@ -71,7 +71,7 @@
  * count from 0. A net, a workspace and its sessions belong to one thread at a time; that may be one
  * of a parallel region, in which Neap makes no threads for what is made there, or a child of fork.
  * Nothing here prints or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN and NEAP_POISON are all it
- * reads of the environment.
+ * reads of the environment, and for the place of the database NEAP_DB, XDG_DATA_HOME and HOME.
  */
 #ifndef NEAP_H
 #define NEAP_H
@@ -361,6 +361,10 @@ NEAP_API int64_t neap_mapped_bytes(void);
  * of control groups and of the address space; 0 where unknown. A total for neap_net_fit_batch. */
 NEAP_API size_t neap_memory_available(void);
 
+/* ---- the database ---------------------------------------------------------------------------- */
+
+#include "neap/db.h"
+
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 /* Caffe's words for memory options; zero is Caffe's default: nets that train are planned, others
@@ -465,12 +469,11 @@ NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n,
     "shapes of inputs by name, where they are not as declared")                                    \
   X(max_batch, COUNT, "none", "1", DERIVED, LUA | WORKSPACE | TRAINER | LAYERS | COMMAND,          \
     "rows of the largest batch, in whose bytes smaller ones run")                                  \
-  X(profile, SWITCH, "NEAP_PROFILE", "", NONE, ALL & ~(C | MICRO | COMMAND),                       \
+  X(profile, SWITCH, "NEAP_PROFILE", "", NONE, ALL & ~(MICRO | COMMAND),                           \
     "times of each op are taken and recorded")                                                     \
-  X(store, SWITCH, "true", "", NONE, ALL & ~(C | MICRO),                                           \
+  X(store, SWITCH, "true", "", NONE, ALL & ~MICRO,                                                 \
     "plans are looked up in the database, and plans and runs recorded")                            \
-  X(tag, TEXT, "none", "", NONE, ALL & ~(C | MICRO | COMMAND),                                     \
-    "a label for the run in the database")                                                         \
+  X(tag, TEXT, "none", "", NONE, ALL & ~(MICRO | COMMAND), "a label for the run in the database")  \
   X(accumulate, CHOICE, "none", "mean sum", DERIVED, MICRO,                                        \
     "what the loss makes of its rows, so that batches can be added up before an update; none: "    \
     "they can't, and nothing is held")
@@ -482,7 +485,9 @@ typedef enum neap_switch { NEAP_DEFAULT, NEAP_ON, NEAP_OFF } neap_switch;
 /* A field for each option, by its name; zero and NULL everywhere are the defaults:
  * `(neap_options){.budget = 64 << 20, .executor = "dag", .recompute = NEAP_OFF}`. A list `keep` has
  * its length in `n_keep`, `banks` in `n_banks`; a name in keep that the net lacks is a NAME error.
- * What only Lua takes (inputs) has no field. */
+ * What only Lua takes (inputs) has no field. `db`, which no table of options has, is the database
+ * that `store` speaks of: without one nothing is looked up or recorded, and `profile` and `tag` are
+ * for nobody. It stays the caller's; who records in it holds it. */
 #define NEAP_FIELD_BYTES(name) int64_t name;
 #define NEAP_FIELD_COUNT(name) int64_t name;
 #define NEAP_FIELD_SWITCH(name) neap_switch name;
@@ -501,6 +506,7 @@ typedef struct neap_options {
 #define X(name, type, fallback, range, key, faces, doc) NEAP_FIELD_##type(name)
   NEAP_OPTION_MAP(X)
 #undef X
+  neap_db *db;
 } neap_options;
 
 /* The same as a record, for programs that show or pass on options that they do not know. */
@@ -914,7 +920,22 @@ NEAP_API neap_status neap_session_explain(neap_session *session, const char *blo
 /* Rows of what runs (neap_net_rows); until the session's next run, or its end. */
 NEAP_API neap_status neap_session_rows(neap_session *session, neap_row_kind kind, neap_rows **out,
                                        neap_error *error);
-NEAP_API void neap_session_free(neap_session *session);
+/* Of a session with a database: the rows of its plan and of its run there; 0 while there is none.
+ * The run has its row when it is recorded, by neap_session_record or at the session's end. */
+NEAP_API int64_t neap_session_plan_id(const neap_session *session);
+NEAP_API int64_t neap_session_run_id(const neap_session *session);
+/* What the database failed to do for this session, as a sentence; "" when nothing. */
+NEAP_API const char *neap_session_warning(const neap_session *session);
+/* A figure of the caller's own, such as a loss, that is recorded with the run. Nothing happens
+ * without a database. */
+NEAP_API neap_status neap_session_metric(neap_session *session, const char *name, int64_t at_step,
+                                         double value, neap_error *error);
+/* Writes the row of the run, with `profile` those of its ops, and its metrics. `status`: "ok",
+ * "failed" or "interrupted". Once: a second call does nothing, and so does one where nothing has
+ * run, or without a database. DB errors. */
+NEAP_API neap_status neap_session_record(neap_session *session, const char *status,
+                                         neap_error *error);
+NEAP_API void neap_session_free(neap_session *session); /* records first */
 
 /* ---- batches up to a largest, in one memory -------------------------------------------------- */
 
@@ -1536,6 +1557,8 @@ NEAP_API void neap_interrupt(bool stop);
 
 /* Ends a text from this library. */
 NEAP_API void neap_free(void *block);
+
+#include "neap/process.h"
 
 #ifdef __cplusplus
 }

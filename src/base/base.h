@@ -265,14 +265,6 @@ int64_t neap_clock_ns(void); /* monotonic */
 /* Elements a thread should have at least, for loops that are bound by memory. */
 enum { NEAP_GRAIN = 16384 };
 
-/* ---- embedded files (embedded.c): lua/neap/.., db/.., scripts/nets/.., in order of their paths */
-
-/* The text, ended by a zero that *n (may be NULL) does not count; NULL when there is no such
- * file. */
-const char *neap_embedded_find(const char *path, size_t *n);
-/* The same by index from 0; NULL after the last. */
-const char *neap_embedded_at(int index, size_t *n, const char **path);
-
 /* ---- small arithmetic ------------------------------------------------------------------------ */
 
 /* memcpy that takes no bytes from nowhere: an empty list may be NULL, which memcpy forbids. */

@@ -328,7 +328,7 @@ static neap_status copy_names(neap_chain *chain, int n, const char *const *from,
 static neap_status copy_options(neap_chain *chain, const neap_compile_options *options,
                                 neap_error *error) {
   chain->options = *options;
-  chain->options.store = neap_store_retain(options->store);
+  chain->options.store = neap_db_retain(options->store);
   chain->options.script = chain->options.tag = NULL;
   chain->options.graph.bank =
     neap_banks_copy(&chain->room, options->graph.n_bank, options->graph.bank);
@@ -424,7 +424,7 @@ void neap_chain_free(neap_chain *chain) {
   neap_free(chain->batch);
   neap_free(chain->param);
   neap_workspace_release(chain->ws);
-  neap_store_close(chain->options.store);
+  neap_db_close(chain->options.store);
   neap_arena_fini(&chain->room);
   neap_free(chain);
 }

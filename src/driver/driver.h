@@ -65,8 +65,8 @@ neap_status neap_options_check(const neap_options *options, unsigned face, const
                                neap_error *error);
 /* Those that are given as a JSON object, in the order of the table. */
 void neap_options_print_json(const neap_options *options, neap_buffer *out);
-/* What the options (NULL: the defaults), checked, come to. Lists and texts stay theirs. No store,
- * inputs as declared. */
+/* What the options (NULL: the defaults), checked, come to. Lists, texts and the database stay
+ * theirs; inputs as declared. */
 neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who,
                                  neap_compile_options *out, neap_error *error);
 
@@ -100,10 +100,6 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net,
 neap_status neap_session_run(neap_session *session, neap_error *error);
 neap_program *neap_session_program(neap_session *session);
 neap_workspace *neap_session_workspace(neap_session *session);
-int64_t neap_session_plan_id(const neap_session *session);
-/* after close, or when recorded; 0: none */
-int64_t neap_session_run_id(const neap_session *session);
-const char *neap_session_warning(const neap_session *session); /* "" when nothing was lost */
 /* Figures of the steps run so far. Times are of the most recent 1024 at most. */
 typedef struct neap_session_stats {
   int64_t n_step, last_ns, min_ns, median_ns;
@@ -126,10 +122,6 @@ neap_dynamic_stats neap_session_dynamic_stats(const neap_session *session);
 int neap_session_n_steps(const neap_session *session);
 /* per plan step; NULL without profile */
 const neap_step_times *neap_session_times(const neap_session *session);
-void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value);
-/* Writes the run row (and op rows with profile). Idempotent. */
-neap_status neap_session_record(neap_session *session, const char *status, neap_error *error);
-void neap_session_free(neap_session *session); /* records first */
 
 /* Compiles, runs once and lets go: what it made in the workspace stays, the program does not.
  * `warning` of both: room for the first one of a session, "" before the call; may be NULL. */

@@ -391,6 +391,7 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
     .profile = options->profile == NEAP_ON,
     .no_recompute = options->recompute == NEAP_OFF,
     .inexact = options->exact == NEAP_OFF,
+    .store = options->store != NEAP_OFF ? options->db : NULL,
     .tag = options->tag,
     .mem_param = options->mem_param,
     .policy_given = options->policy != NULL,

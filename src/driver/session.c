@@ -169,7 +169,7 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   neap_session *session = neap_alloc_zeroed(sizeof *session);
   if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
   session->ws = neap_workspace_retain(ws);
-  session->store = neap_store_retain(options->store);
+  session->store = neap_db_retain(options->store);
   session->started_at = (int64_t)time(NULL);
   session->n_thread = neap_threads_for(options->n_thread);
   session->own_bytes =
@@ -269,14 +269,15 @@ neap_session_stats neap_session_stats_read(const neap_session *session) {
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-/* Without a store nobody will ask; a refused allocation loses one figure, which is not worth a
- * failed training. */
-void neap_session_metric(neap_session *session, const char *name, int64_t at_step, double value) {
-  const char *key = session->store != NULL ? neap_intern(name) : NULL;
+neap_status neap_session_metric(neap_session *session, const char *name, int64_t at_step,
+                                double value, neap_error *error) {
+  if (session->store == NULL) return NEAP_OK; /* nobody will ask */
+  const char *key = neap_intern(name);
   if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1,
                                      sizeof *session->metric))
-    return;
+    return neap_fail_memory(error, sizeof *session->metric, "a metric of a run");
   session->metric[session->n_metric++] = (metric){key, at_step, value};
+  return NEAP_OK;
 }
 
 /* The error that ended the run, for the run row; nothing when it ended well. */
@@ -316,9 +317,10 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
   return result;
 }
 
-/* A row for each step of the plan, in its order, under run_id, which must be set. `resident_bytes`
- * is what the plan has live there. */
-static neap_status add_ops(neap_session *session, neap_error *error) {
+/* A row for each step of the plan, in its order. `resident_bytes` is what the plan has live there.
+ * The caller frees them. */
+static neap_status make_op_rows(const neap_session *session, neap_store_run_op **out,
+                                neap_error *error) {
   const neap_plan *plan = neap_program_plan(session->program);
   size_t n = (size_t)plan->n_node;
   neap_store_run_op *row = neap_alloc_zeroed(n * sizeof *row);
@@ -333,22 +335,33 @@ static neap_status add_ops(neap_session *session, neap_error *error) {
                                  .resident_bytes = (int64_t)plan->live_bytes[s],
                                  .thread = t->thread};
   }
-  neap_status status = neap_store_add_run_ops(session->store, session->run_id, (int)n, row, error);
-  neap_free(row);
-  return status;
+  *out = row;
+  return NEAP_OK;
 }
 
-/* A session that ran nothing, or whose plan has no row to refer to, records nothing. */
-neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
-  bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
-  if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing)
-    return NEAP_OK;
+static neap_status add_rows(neap_session *session, const char *status, const neap_store_run_op *op,
+                            neap_error *error) {
   NEAP_TRY(add_run(session, status, error));
-  if (session->times != NULL) NEAP_TRY(add_ops(session, error));
+  if (op != NULL)
+    NEAP_TRY(neap_store_add_run_ops(session->store, session->run_id,
+                                    neap_program_plan(session->program)->n_node, op, error));
   for (int m = 0; m < session->n_metric; m++)
     NEAP_TRY(neap_store_add_metric(session->store, session->run_id, session->metric[m].name,
                                    session->metric[m].at_step, session->metric[m].value, error));
   return NEAP_OK;
+}
+
+/* A session that ran nothing, or whose plan has no row to refer to, records nothing. All memory is
+ * taken before the first row: a run without its ops would look like one that was not profiled. */
+neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
+  bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
+  if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing)
+    return NEAP_OK;
+  neap_store_run_op *op = NULL;
+  if (session->times != NULL) NEAP_TRY(make_op_rows(session, &op, error));
+  neap_status result = add_rows(session, status, op, error);
+  neap_free(op);
+  return result;
 }
 
 /* Records first, while program and times are there. Detaches before freeing: the workspace may
@@ -367,7 +380,7 @@ void neap_session_free(neap_session *session) {
   }
   neap_dynamic_free(session->dynamic);
   neap_workspace_release(session->ws);
-  neap_store_close(session->store);
+  neap_db_close(session->store);
   neap_free((void *)session->keep);
   neap_free(session->times);
   neap_free(session->metric);

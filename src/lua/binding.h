@@ -147,7 +147,6 @@ void neap_lua_open_rows(lua_State *L);
   X(MARK, mark, "neap.workspace_mark", "mark of a workspace") \
   X(DRY_RUN, dry_run, "neap.dry_run", "dry run")              \
   X(IO_LIST, io_list, "neap.io_list", "list of tensors")      \
-  X(ROWS, rows, "neap.rows", "set of rows")                   \
   X(CURSOR, cursor, "neap.cursor", "cursor")                  \
   X(BLOCK, block, "neap.block", "block")                      \
   X(BUFFER, buffer, "neap.buffer", "text")                    \
@@ -352,7 +351,7 @@ neap_session *neap_lua_session_at(lua_State *L, int index);
 const neap_range *neap_lua_opt_range(lua_State *L, int index);
 /* The store that programs are recorded in, opened on first use; NULL when there is none or it can't
  * be opened (warned once). */
-neap_store *neap_lua_store(lua_State *L);
+neap_db *neap_lua_store(lua_State *L);
 
 void neap_lua_open_workspace(lua_State *L);
 /* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a

@@ -5,47 +5,40 @@
 #include <string.h>
 
 typedef struct handle {
-  neap_store *store;
+  neap_db *db;
 } handle;
 
-static neap_store *db_at(lua_State *L, int index) {
+static neap_db *db_at(lua_State *L, int index) {
   handle *h = neap_lua_at(L, index, NEAP_LUA_DB);
-  if (h->store == NULL) neap_lua_fail(L, NEAP_RELEASED, "the database was closed");
-  return h->store;
+  if (h->db == NULL) neap_lua_fail(L, NEAP_RELEASED, "the database was closed");
+  return h->db;
 }
 
 void neap_lua_free_db(lua_State *L, void *at) {
   handle *h = at;
   (void)L;
-  if (h->store != NULL) neap_store_close(h->store);
-  h->store = NULL;
+  if (h->db != NULL) neap_db_close(h->db);
+  h->db = NULL;
 }
 
 static int to_text(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_DB);
-  if (h->store == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "database (closed)"), 1;
-  lua_pushfstring(L, "database %s", neap_store_path(h->store));
+  if (h->db == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "database (closed)"), 1;
+  lua_pushfstring(L, "database %s", neap_db_path(h->db));
   return 1;
 }
 
 /* open_db([path]) -> db, or nil, message, code. Without a path: the default one. */
 static int open_db(lua_State *L) {
   const char *path = neap_lua_opt_string(L, 1, NULL);
-  if (path == NULL) path = neap_store_default_path();
-  if (path == NULL) {
-    lua_pushnil(L);
-    lua_pushliteral(L, "there is no database: NEAP_DB is \"off\"");
-    lua_pushliteral(L, "db");
-    return 3;
-  }
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
   neap_error error = {0};
-  if (neap_store_open(path, &h->store, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_db_open(path, &h->db, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   return 1;
 }
 
 static int db_path(lua_State *L) {
-  lua_pushstring(L, neap_store_default_path());
+  lua_pushstring(L, neap_db_default_path());
   return 1;
 }
 
@@ -56,18 +49,18 @@ static const char store_key;
 
 /* Opened once in a process: a database that can't be opened is warned of once, and runs go on
  * without. */
-neap_store *neap_lua_store(lua_State *L) {
+neap_db *neap_lua_store(lua_State *L) {
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) != LUA_TNIL) {
     handle *h = neap_lua_test(L, -1, NEAP_LUA_DB);
     lua_pop(L, 1);
-    return h != NULL && !neap_lua_is_closed(h) ? h->store : NULL;
+    return h != NULL && !neap_lua_is_closed(h) ? h->db : NULL;
   }
   lua_pop(L, 1);
-  const char *path = neap_store_default_path();
+  const char *path = neap_db_default_path();
   if (path == NULL) return NULL;
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
   neap_error error = {0};
-  if (neap_store_open(path, &h->store, &error) != NEAP_OK) {
+  if (neap_db_open(path, &h->db, &error) != NEAP_OK) {
     lua_warning(L, "neap: ", 1);
     lua_warning(L, error.message, 0);
     lua_pop(L, 1);
@@ -75,7 +68,7 @@ neap_store *neap_lua_store(lua_State *L) {
     h = NULL;
   }
   lua_rawsetp(L, LUA_REGISTRYINDEX, &store_key);
-  return h != NULL ? h->store : NULL;
+  return h != NULL ? h->db : NULL;
 }
 
 /* use_db(db|false): programs made from now on record there; false: nowhere. */
@@ -137,102 +130,43 @@ static neap_sql_value *take_params(lua_State *L, int index, int *n) {
   return param;
 }
 
-/* Rows are collected in a buffer of our own first: Lua may raise (out of memory), and must not
- * inside SQLite. */
-typedef struct cell {
-  neap_sql_type type;
-  int64_t integer;
-  double real;
-  size_t at, n_text; /* in `text` */
-} cell;
-
-typedef struct rows {
-  cell *item;
-  int n, cap, n_column;
-  neap_buffer text;
-  bool failed;
-} rows;
-
-/* A column's name as a cell of text; names come before the first row's cells. */
-static bool add_name(rows *r, const char *name) {
-  if (!neap_list_grow(&r->item, &r->cap, r->n + 1, sizeof *r->item)) return false;
-  r->item[r->n++] = (cell){.type = NEAP_SQL_TEXT, .at = r->text.n, .n_text = strlen(name)};
-  neap_buffer_add_n(&r->text, name, strlen(name));
-  return !r->text.failed;
-}
-
-/* For the store's query: keeps a row's cells, texts as copies, since the values last until the next
- * row only. False, with r->failed set, when memory is refused. Nothing of Lua is called here, which
- * could raise an error through SQLite. */
-static bool take_row(void *context, int n, const neap_sql_value *value) {
-  rows *r = context;
-  if (r->n == 0) {
-    r->n_column = n;
-    for (int i = 0; i < n && !r->failed; i++) r->failed = !add_name(r, value[i].name);
-  }
-  if (r->failed || !neap_list_grow(&r->item, &r->cap, r->n + n, sizeof *r->item))
-    return r->failed = true, false;
-  for (int i = 0; i < n; i++) {
-    bool text = value[i].type == NEAP_SQL_TEXT || value[i].type == NEAP_SQL_BLOB;
-    r->item[r->n++] =
-      (cell){value[i].type, value[i].integer, value[i].real, r->text.n, text ? value[i].n_text : 0};
-    if (text) neap_buffer_add_n(&r->text, value[i].text, value[i].n_text);
-  }
-  r->failed = r->text.failed;
-  return !r->failed;
-}
-
-/* Rows that were read are freed when a later one raises. */
-void neap_lua_free_rows(lua_State *L, void *at) {
-  rows *r = at;
-  (void)L;
-  neap_free(r->item);
-  neap_buffer_fini(&r->text);
-  *r = (rows){0};
-}
-
 /* Texts and blobs as Lua strings of any bytes; NULL as nil. */
-static void push_cell(lua_State *L, const rows *r, const cell *c) {
-  switch (c->type) {
-    case NEAP_SQL_INTEGER: lua_pushinteger(L, c->integer); break;
-    case NEAP_SQL_REAL: lua_pushnumber(L, c->real); break;
+static void push_cell(lua_State *L, const neap_sql_value *cell) {
+  switch (cell->type) {
+    case NEAP_SQL_INTEGER: lua_pushinteger(L, cell->integer); break;
+    case NEAP_SQL_REAL: lua_pushnumber(L, cell->real); break;
     case NEAP_SQL_NULL: lua_pushnil(L); break;
     case NEAP_SQL_TEXT:
-    case NEAP_SQL_BLOB:
-      lua_pushlstring(L, r->text.text != NULL ? r->text.text + c->at : "", c->n_text);
-      break;
+    case NEAP_SQL_BLOB: lua_pushlstring(L, cell->text, cell->n_text); break;
   }
 }
 
 /* db:_query(sql, params [, lenient]) -> rows, column names; or nil, message, code. Lenient:
  * parameters without a value are NULL. */
 static int query(lua_State *L) {
-  neap_store *store = db_at(L, 1);
+  neap_db *db = db_at(L, 1);
   const char *sql = neap_lua_check_string(L, 2);
   int n_param;
   lua_settop(L, 4);
   bool lenient = lua_toboolean(L, 4);
   const neap_sql_value *param = take_params(L, 3, &n_param);
-  rows *r = neap_lua_new(L, sizeof *r, NEAP_LUA_ROWS);
+  neap_sql_rows **block = (neap_sql_rows **)neap_lua_new_block(L);
   neap_error error = {0};
-  neap_status status = (lenient ? neap_store_query : neap_store_query_complete)(
-    store, sql, n_param, param, take_row, r, &error);
+  neap_status status = neap_db_rows(db, sql, n_param, param, !lenient, block, &error);
   if (status != NEAP_OK) return neap_lua_failure(L, &error);
-  if (r->failed) neap_lua_fail(L, NEAP_MEMORY, "memory for the rows of a query was refused");
-  int n_row = r->n_column > 0 ? r->n / r->n_column - 1 : 0;
-  lua_createtable(L, n_row, 0);
-  for (int i = 0; i < n_row; i++) {
-    lua_createtable(L, 0, r->n_column);
-    for (int k = 0; k < r->n_column; k++) {
-      push_cell(L, r, &r->item[k]);
-      push_cell(L, r, &r->item[(i + 1) * r->n_column + k]);
-      lua_settable(L, -3);
+  const neap_sql_rows *rows = *block;
+  lua_createtable(L, rows->n_row, 0);
+  for (int i = 0; i < rows->n_row; i++) {
+    lua_createtable(L, 0, rows->n_column);
+    for (int k = 0; k < rows->n_column; k++) {
+      push_cell(L, &rows->value[i * rows->n_column + k]);
+      lua_setfield(L, -2, rows->column[k]);
     }
     lua_seti(L, -2, i + 1);
   }
-  lua_createtable(L, r->n_column, 0);
-  for (int k = 0; k < r->n_column; k++) {
-    push_cell(L, r, &r->item[k]);
+  lua_createtable(L, rows->n_column, 0);
+  for (int k = 0; k < rows->n_column; k++) {
+    lua_pushstring(L, rows->column[k]);
     lua_seti(L, -2, k + 1);
   }
   return 2;
@@ -241,24 +175,24 @@ static int query(lua_State *L) {
 /* ---- upkeep ---------------------------------------------------------------------------------- */
 
 static int path(lua_State *L) {
-  lua_pushstring(L, neap_store_path(db_at(L, 1)));
-  lua_pushboolean(L, neap_store_is_readonly(db_at(L, 1)));
+  lua_pushstring(L, neap_db_path(db_at(L, 1)));
+  lua_pushboolean(L, neap_db_is_readonly(db_at(L, 1)));
   return 2;
 }
 
 /* db:_check() -> true, report; or nil, message, code */
 static int check(lua_State *L) {
-  neap_buffer *report = neap_lua_new_buffer(L);
+  char **report = (char **)neap_lua_new_block(L);
   neap_error error = {0};
-  if (neap_store_check(db_at(L, 1), report, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (neap_db_check(db_at(L, 1), report, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
-  neap_lua_push_buffer(L, report);
+  lua_pushstring(L, *report);
   return 2;
 }
 
 static int backup(lua_State *L) {
   neap_error error = {0};
-  if (neap_store_backup(db_at(L, 1), neap_lua_check_string(L, 2), &error) != NEAP_OK)
+  if (neap_db_backup(db_at(L, 1), neap_lua_check_string(L, 2), &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
@@ -268,7 +202,7 @@ static int backup(lua_State *L) {
 static int prune(lua_State *L) {
   neap_error error = {0};
   int64_t n = 0;
-  if (neap_store_prune(db_at(L, 1), (int64_t)neap_lua_check_number(L, 2), &n, &error) != NEAP_OK)
+  if (neap_db_prune(db_at(L, 1), (int64_t)neap_lua_check_number(L, 2), &n, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   lua_pushinteger(L, n);
   return 1;

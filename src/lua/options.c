@@ -353,9 +353,9 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
     neap_lua_fail(L, NEAP_ARGUMENT, "%s",
                   "max_batch has no meaning here: nothing shares its bytes");
   neap_compile_options o;
+  if (r.options.store != NEAP_OFF) r.options.db = neap_lua_store(L);
   NEAP_LUA_TRY(
     L, neap_options_compile(&r.options, NEAP_FACE_LUA, "a table of memory options", &o, &error));
-  o.store = r.options.store == NEAP_OFF ? NULL : neap_lua_store(L);
   const char *script = neap_lua_line(L);
   o.script = script[0] != '\0' ? script : NULL;
   o.beside = r.beside;

@@ -255,10 +255,11 @@ static int pool(lua_State *L) {
   return 1;
 }
 
-/* program:metric(name, step, value): a row of the run, once it is recorded. */
+/* program:metric(name, step, value): a row of the run, once it is recorded. One that finds no room
+ * is lost: that is not worth a failed training. */
 static int metric(lua_State *L) {
-  neap_session_metric(program_at(L, 1)->session, neap_lua_check_string(L, 2),
-                      neap_lua_check_integer(L, 3), neap_lua_check_number(L, 4));
+  (void)neap_session_metric(program_at(L, 1)->session, neap_lua_check_string(L, 2),
+                            neap_lua_check_integer(L, 3), neap_lua_check_number(L, 4), NULL);
   return 0;
 }
 

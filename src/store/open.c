@@ -9,7 +9,7 @@
 
 static const char lost[] = "plans and runs are neither found nor stored";
 
-const char *neap_store_default_path(void) {
+const char *neap_db_default_path(void) {
   static _Thread_local char path[1024];
   const char *set = getenv("NEAP_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
   if (set != NULL && strcmp(set, "off") == 0) return NULL;
@@ -90,7 +90,10 @@ static neap_status set_up(neap_store *store, neap_error *error) {
   return neap_store_migrate(store, error);
 }
 
-neap_status neap_store_open(const char *path, neap_store **out, neap_error *error) {
+neap_status neap_db_open(const char *path, neap_store **out, neap_error *error) {
+  *out = NULL;
+  if (path == NULL) path = neap_db_default_path();
+  if (path == NULL) return neap_fail(error, NEAP_DB, "there is no database: NEAP_DB is \"off\"");
   neap_store *store = neap_alloc_zeroed(sizeof *store);
   if (store == NULL) return neap_fail_memory(error, sizeof *store, "a database handle");
   neap_status status;
@@ -111,11 +114,11 @@ neap_status neap_store_open(const char *path, neap_store **out, neap_error *erro
   *out = store;
   return NEAP_OK;
 fail_store:
-  neap_store_close(store);
+  neap_db_close(store);
   return status;
 }
 
-void neap_store_close(neap_store *store) {
+void neap_db_close(neap_store *store) {
   if (store == NULL || --store->n_ref > 0) return;
   sqlite3_close(store->db);
   neap_free(store->path);
@@ -124,13 +127,13 @@ void neap_store_close(neap_store *store) {
   neap_free(store);
 }
 
-neap_store *neap_store_retain(neap_store *store) {
+neap_store *neap_db_retain(neap_store *store) {
   if (store != NULL) store->n_ref++;
   return store;
 }
 
-const char *neap_store_path(const neap_store *store) { return store->path; }
-bool neap_store_is_readonly(const neap_store *store) { return store->readonly; }
-void neap_store_set_timeout(neap_store *store, int milliseconds) {
+const char *neap_db_path(const neap_store *store) { return store->path; }
+bool neap_db_is_readonly(const neap_store *store) { return store->readonly; }
+void neap_db_set_timeout(neap_store *store, int milliseconds) {
   sqlite3_busy_timeout(store->db, milliseconds);
 }

@@ -110,10 +110,9 @@ static void read_row(sqlite3_stmt *stmt, int n, neap_sql_value *value) {
   }
 }
 
-/* `complete`: a parameter without a value is an error, not NULL. */
-static neap_status run_query(neap_store *store, const char *text, int n_param,
-                             const neap_sql_value *param, bool complete, neap_sql_row *row,
-                             void *context, neap_error *error) {
+neap_status neap_store_ask(neap_store *store, const char *text, int n_param,
+                           const neap_sql_value *param, bool complete, neap_sql_row *row,
+                           void *context, neap_error *error) {
   sqlite3_stmt *stmt = NULL;
   neap_sql_value *value = NULL;
   neap_status status = prepare(store, text, &stmt, error);
@@ -137,16 +136,10 @@ done:
   return status;
 }
 
-neap_status neap_store_query(neap_store *store, const char *text, int n_param,
-                             const neap_sql_value *param, neap_sql_row *row, void *context,
-                             neap_error *error) {
-  return run_query(store, text, n_param, param, false, row, context, error);
-}
-
-neap_status neap_store_query_complete(neap_store *store, const char *text, int n_param,
-                                      const neap_sql_value *param, neap_sql_row *row, void *context,
-                                      neap_error *error) {
-  return run_query(store, text, n_param, param, true, row, context, error);
+neap_status neap_db_query(neap_store *store, const char *text, int n_param,
+                          const neap_sql_value *param, neap_sql_row *row, void *context,
+                          neap_error *error) {
+  return neap_store_ask(store, text, n_param, param, false, row, context, error);
 }
 
 /* ---- care ------------------------------------------------------------------------------------ */
@@ -165,8 +158,8 @@ static neap_status report_rows(neap_store *store, const char *query, neap_buffer
   return status;
 }
 
-/* "ok", or one line a fault and a DB error. */
-neap_status neap_store_check(neap_store *store, neap_buffer *report, neap_error *error) {
+/* Adds "ok", or one line a fault; then a DB error. */
+static neap_status report_all(neap_store *store, neap_buffer *report, neap_error *error) {
   int n = 0;
   NEAP_TRY(report_rows(store, "SELECT * FROM pragma_integrity_check WHERE integrity_check <> 'ok'",
                        report, &n, error));
@@ -183,8 +176,21 @@ neap_status neap_store_check(neap_store *store, neap_buffer *report, neap_error 
   return neap_hint(error, "move the file away; a new one is made on the next run");
 }
 
+/* The faults are given with the error that counts them: who mends the file wants both. */
+neap_status neap_db_check(neap_store *store, char **report, neap_error *error) {
+  neap_buffer text = {0};
+  *report = NULL;
+  neap_status status = report_all(store, &text, error);
+  if (!text.failed) {
+    *report = text.text;
+    return status;
+  }
+  neap_buffer_fini(&text);
+  return status != NEAP_OK ? status : neap_fail_memory(error, 256, "what a check found");
+}
+
 /* A consistent copy while others write, by SQLite's own means; an existing file is overwritten. */
-neap_status neap_store_backup(neap_store *store, const char *path, neap_error *error) {
+neap_status neap_db_backup(neap_store *store, const char *path, neap_error *error) {
   static const char lost[] = "no backup was made";
   neap_store to = {.path = (char *)path}; /* for its messages */
   int rc = sqlite3_open_v2(path, &to.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
@@ -200,8 +206,8 @@ neap_status neap_store_backup(neap_store *store, const char *path, neap_error *e
 }
 
 /* Plans that were neither used nor run since, with all their rows; then nets without plans. */
-neap_status neap_store_prune(neap_store *store, int64_t unused_days, int64_t *n_plan,
-                             neap_error *error) {
+neap_status neap_db_prune(neap_store *store, int64_t unused_days, int64_t *n_plan,
+                          neap_error *error) {
   static const char lost[] = "nothing was pruned";
   int64_t since = (int64_t)time(NULL) - unused_days * 86400;
   NEAP_TRY(neap_store_begin(store, lost, error));

@@ -8,7 +8,7 @@
 
 #include <sqlite3.h>
 
-struct neap_store {
+struct neap_db {
   sqlite3 *db;
   char *path;
   bool readonly;
@@ -66,5 +66,10 @@ void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row);
 neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, const neap_plan *plan,
                                         const neap_graph *graph, const char *lost,
                                         neap_error *error);
+
+/* neap_db_query; `complete`: a parameter without a value is an error, not NULL (query.c). */
+neap_status neap_store_ask(neap_store *store, const char *text, int n_param,
+                           const neap_sql_value *param, bool complete, neap_sql_row *row,
+                           void *context, neap_error *error);
 
 #endif

@@ -11,7 +11,7 @@ static char path[64];
 
 static neap_store *open_store(void) {
   neap_store *store = NULL;
-  CHECK_OK(neap_store_open(path, &store, &error));
+  CHECK_OK(neap_db_open(path, &store, &error));
   return store;
 }
 
@@ -37,7 +37,7 @@ static bool take_integer(void *context, int n, const neap_sql_value *value) {
 
 static int64_t ask(neap_store *store, const char *sql) {
   int64_t answer = -1;
-  CHECK_OK(neap_store_query(store, sql, 0, NULL, take_integer, &answer, &error));
+  CHECK_OK(neap_db_query(store, sql, 0, NULL, take_integer, &answer, &error));
   return answer;
 }
 
@@ -188,7 +188,7 @@ TEST(a_second_compile_finds_the_plan) {
   neap_forecast_fini(&second);
   neap_forecast_fini(&third);
   neap_net_free(net);
-  neap_store_close(store);
+  neap_db_close(store);
   drop_path();
 }
 
@@ -206,7 +206,7 @@ TEST(a_stored_plan_runs_bit_for_bit) {
   mlp_close(&a);
   mlp_close(&b);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE n_step = 5"), 2);
-  neap_store_close(store);
+  neap_db_close(store);
   drop_path();
 }
 
@@ -242,7 +242,7 @@ TEST(a_stored_plan_is_checked) {
   }
   neap_forecast_fini(&large);
   neap_net_free(net);
-  neap_store_close(store);
+  neap_db_close(store);
   drop_path();
 }
 
@@ -271,7 +271,7 @@ TEST(a_stored_plan_of_other_kernels_is_made_again) {
   }
   mlp_close(&first);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 1);
-  neap_store_close(store);
+  neap_db_close(store);
   drop_path();
 }
 
@@ -283,7 +283,7 @@ TEST(a_run_is_recorded_with_its_ops_and_metrics) {
     .plan = {.policy = NEAP_POLICY_OFFSET}, .store = store, .profile = true};
   train_conv(&m, &options, false);
   int n_node = neap_program_graph(neap_session_program(m.session))->n_node;
-  neap_session_metric(m.session, "loss", 5, 1.5);
+  CHECK_OK(neap_session_metric(m.session, "loss", 5, 1.5, &error));
   CHECK_OK(neap_session_record(m.session, "ok", &error));
   CHECK(neap_session_run_id(m.session) > 0);
   CHECK_OK(neap_session_record(m.session, "ok", &error)); /* once is enough */
@@ -293,7 +293,7 @@ TEST(a_run_is_recorded_with_its_ops_and_metrics) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_op WHERE n_call = 5"), n_node);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric WHERE value = 1.5"), 1);
   CHECK_EQ(ask(store, "SELECT step_median_ns >= step_min_ns AND step_min_ns > 0 FROM run"), 1);
-  neap_store_close(store);
+  neap_db_close(store);
   drop_path();
 }
 
@@ -307,26 +307,26 @@ TEST(a_dynamic_run_leaves_no_plans) {
   train_conv(&m, &options, false);
   mlp_close(&m);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 0);
-  neap_store_close(store);
+  neap_db_close(store);
   drop_path();
 }
 
 /* What fails in the store is said and stops nothing. */
 TEST(a_store_that_cannot_write_stops_nothing) {
   fresh_path();
-  neap_store_close(open_store());
+  neap_db_close(open_store());
   CHECK(chmod(path, 0444) == 0);
   neap_store *store = NULL;
-  CHECK_OK(neap_store_open(path, &store, &error));
+  CHECK_OK(neap_db_open(path, &store, &error));
   if (store == NULL) return;
   mlp m;
   neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store};
   train_conv(&m, &options, false);
   CHECK(m.session != NULL && neap_session_n_steps(m.session) == 5);
-  if (m.session != NULL && neap_store_is_readonly(store))
+  if (m.session != NULL && neap_db_is_readonly(store))
     CHECK(neap_session_warning(m.session)[0] != '\0');
   mlp_close(&m);
-  neap_store_close(store);
+  neap_db_close(store);
   drop_path();
 }
 
@@ -353,7 +353,7 @@ TEST(every_refused_allocation_is_survived_with_a_store) {
     neap_memory_fail_nth_block(n);
     neap_status status = mlp_open(&m, true, &next, &error);
     if (status == NEAP_OK) status = neap_session_run(m.session, &error);
-    if (m.session != NULL) neap_session_metric(m.session, "loss", 1, 2.0);
+    if (m.session != NULL) (void)neap_session_metric(m.session, "loss", 1, 2.0, NULL);
     mlp_close(&m);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
@@ -362,7 +362,7 @@ TEST(every_refused_allocation_is_survived_with_a_store) {
     CHECK(neap_memory_read().n_live <= live + 2); /* the store keeps its last answer: two texts */
   }
   CHECK(done);
-  neap_store_close(store);
+  neap_db_close(store);
   CHECK_EQ(neap_memory_read().n_live, outside);
   drop_path();
 }

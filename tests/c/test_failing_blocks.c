@@ -5,13 +5,14 @@
  * with the same result as where nothing was refused. A function without a status must not ask for
  * memory at all.
  *
- * The header is read: a function that it declares and the table lacks is a failure.
+ * The header and its parts are read: a function that they declare and the table lacks is a failure.
  */
 #include "base/base.h"
 #include "neap.h"
 
 #include "check.h"
 
+#include <glob.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -110,6 +111,7 @@ enum {
   DEEP = 1 << 18,    /* both frames of the scope are in use */
   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
   FILES = 1 << 19,
+  DB = 1 << 21, /* a database, which sessions use, with the row of a run */
   RUN = 1 << 20 /* the call is a run: what the net gives out may be of the run that failed */
 };
 
@@ -122,7 +124,9 @@ typedef struct scene {
   neap_range *range;
   neap_scope *scope;
   neap_dry_run *log;
+  neap_db *db;
   const neap_options *options;
+  neap_options recorded; /* those, with the database */
   /* What the call gave. */
   neap_net *out_net, *out_net2;
   neap_workspace *out_ws; /* owned */
@@ -147,7 +151,9 @@ typedef struct entry {
 
 static char checkpoint_path[] = "/tmp/neap-blocks-a-XXXXXX.safetensors",
             export_path[] = "/tmp/neap-blocks-b-XXXXXX.safetensors",
-            saved_path[] = "/tmp/neap-blocks-c-XXXXXX.safetensors";
+            saved_path[] = "/tmp/neap-blocks-c-XXXXXX.safetensors",
+            db_path[] = "/tmp/neap-blocks-d-XXXXXX.safetensors",
+            copy_path[] = "/tmp/neap-blocks-e-XXXXXX.safetensors";
 
 static void write_inputs(scene *s, bool images) {
   float x[4 * 2 * 6 * 6];
@@ -198,6 +204,11 @@ static void open_scope(scene *s, bool deep) {
 
 static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   *s = (scene){.options = options};
+  if (parts & DB) {
+    CHECK_OK(neap_db_open(db_path, &s->db, &error));
+    s->recorded = (neap_options){.db = s->db, .profile = NEAP_ON};
+    s->options = options = &s->recorded;
+  }
   if (parts & (NET | FORWARD | IMAGE | LOOPS | ENDLESS | SCOPES | FOUND)) read_net(s, parts);
   if (parts & WS) {
     CHECK_OK(neap_workspace_open(7, &s->ws, &error));
@@ -255,6 +266,7 @@ static void close_scene(scene *s) {
   neap_workspace_release(s->ws);
   neap_net_free(s->net);
   for (int i = 0; i < 2; i++) neap_net_free(s->layer[i]), neap_net_free(s->fewer[i]);
+  neap_db_close(s->db);
 }
 
 /* ---- what a scene holds, as text ------------------------------------------------------------- */
@@ -723,6 +735,60 @@ CALL(chain_pop) {
 QUIET(chain_clear, neap_chain_clear(s->chain))
 QUIET(chain_free, neap_chain_free(s->chain); s->chain = NULL)
 
+QUIET(db_default_path, s->number[0] = neap_db_default_path() != NULL)
+CALL(db_open) {
+  neap_db *db = NULL;
+  (void)s;
+  neap_status status = neap_db_open(db_path, &db, error);
+  neap_db_close(db);
+  return status;
+}
+QUIET(db_retain, neap_db_close(neap_db_retain(s->db)))
+QUIET(db_close, neap_db_close(s->db); s->db = NULL)
+QUIET(db_path, s->number[0] = neap_db_path(s->db)[0])
+QUIET(db_is_readonly, s->number[0] = neap_db_is_readonly(s->db))
+QUIET(db_set_timeout, neap_db_set_timeout(s->db, 100))
+static const char question[] =
+  "SELECT 'net' AS name, :x AS number, x'00ff', NULL UNION SELECT 1, 2, 3, 4";
+static const neap_sql_value param[] = {{.name = ":x", .type = NEAP_SQL_REAL, .real = 2.5}};
+static bool count_columns(void *context, int n, const neap_sql_value *value) {
+  (void)value;
+  *(double *)context += n;
+  return true;
+}
+CALL(db_query) {
+  double n = 0;
+  neap_status status = neap_db_query(s->db, question, 1, param, count_columns, &n, error);
+  if (status == NEAP_OK) s->number[0] = n;
+  return status;
+}
+CALL(db_rows) {
+  neap_status status =
+    neap_db_rows(s->db, question, 1, param, true, (neap_sql_rows **)&s->block, error);
+  if (status == NEAP_OK) s->number[0] = ((neap_sql_rows *)s->block)->value[5].real;
+  return status;
+}
+CALL(db_check) { return neap_db_check(s->db, &s->text, error); }
+CALL(db_backup) { return neap_db_backup(s->db, copy_path, error); }
+CALL(db_prune) {
+  int64_t n = -1;
+  neap_status status = neap_db_prune(s->db, 30, &n, error);
+  s->number[0] = status == NEAP_OK ? (double)n : 0;
+  return status;
+}
+QUIET(session_plan_id, s->number[0] = neap_session_plan_id(s->session) > 0)
+QUIET(session_run_id, s->number[0] = (double)neap_session_run_id(s->session))
+QUIET(session_warning, s->number[0] = neap_session_warning(s->session)[0])
+CALL(session_metric) { return neap_session_metric(s->session, "a figure", 3, 0.5, error); }
+CALL(session_record) {
+  neap_status status = neap_session_record(s->session, "ok", error);
+  s->number[0] = neap_session_run_id(s->session) > 0;
+  return status;
+}
+QUIET(engine_list, s->number[0] = neap_engine_list(0, &(neap_engine_row){0}))
+QUIET(embedded_find, s->number[0] = neap_embedded_find("db/views.sql", NULL) != NULL)
+QUIET(embedded_at, s->number[0] = neap_embedded_at(0, NULL, NULL) != NULL)
+
 CALL(workspace_open_child) {
   return neap_workspace_open_child(s->ws, 0, NULL, NULL, &s->out_ws, error);
 }
@@ -1031,6 +1097,26 @@ static const entry table[] = {
   {"neap_workspace_table", WS | NET | SESSION, call_workspace_table, NULL, false},
   {"neap_workspace_svg", WS | NET | SESSION, call_workspace_svg, NULL, false},
   {"neap_text_save", 0, call_text_save, NULL, false},
+  {"neap_db_default_path", 0, call_db_default_path, NULL, true},
+  {"neap_db_open", DB, call_db_open, NULL, false},
+  {"neap_db_retain", DB, call_db_retain, NULL, true},
+  {"neap_db_close", DB, call_db_close, NULL, true},
+  {"neap_db_path", DB, call_db_path, NULL, true},
+  {"neap_db_is_readonly", DB, call_db_is_readonly, NULL, true},
+  {"neap_db_set_timeout", DB, call_db_set_timeout, NULL, true},
+  {"neap_db_query", DB, call_db_query, NULL, false},
+  {"neap_db_rows", DB, call_db_rows, NULL, false},
+  {"neap_db_check", DB, call_db_check, NULL, false},
+  {"neap_db_backup", DB, call_db_backup, NULL, false},
+  {"neap_db_prune", DB, call_db_prune, NULL, false},
+  {"neap_session_plan_id", WS | NET | DB | SESSION, call_session_plan_id, NULL, true},
+  {"neap_session_run_id", WS | NET | DB | SESSION, call_session_run_id, NULL, true},
+  {"neap_session_warning", WS | NET | DB | SESSION, call_session_warning, NULL, true},
+  {"neap_session_metric", WS | NET | DB | SESSION, call_session_metric, NULL, false},
+  {"neap_session_record", WS | NET | DB | SESSION, call_session_record, NULL, false},
+  {"neap_engine_list", 0, call_engine_list, NULL, true},
+  {"neap_embedded_find", 0, call_embedded_find, NULL, true},
+  {"neap_embedded_at", 0, call_embedded_at, NULL, true},
   {"neap_session_pool", WS | NET | SESSION, call_session_pool, NULL, true},
   {"neap_interrupt", 0, call_interrupt, NULL, true},
   {"neap_free", 0, call_free, NULL, true},
@@ -1179,19 +1265,29 @@ static bool declared(const char *line, char name[100]) {
   return true;
 }
 
-TEST(every_function_of_the_header_has_a_scene) {
-  FILE *file = fopen("src/neap.h", "r");
+/* How many functions the file declares. */
+static int read_header(const char *path) {
+  FILE *file = fopen(path, "r");
   char line[400], name[100];
   int n = 0;
   CHECK(file != NULL);
-  if (file == NULL) return;
+  if (file == NULL) return 0;
   while (fgets(line, sizeof line, file) != NULL) {
     if (!declared(line, name)) continue;
     n++;
     if (!in_table(name)) printf("  %s is not in the table\n", name), check_failures++;
   }
   fclose(file);
-  CHECK(n > 100);
+  return n;
+}
+
+TEST(every_function_of_the_header_has_a_scene) {
+  glob_t parts;
+  CHECK(read_header("src/neap.h") > 100);
+  CHECK_EQ(glob("src/neap/*.h", 0, NULL, &parts), 0);
+  CHECK(parts.gl_pathc > 0);
+  for (size_t i = 0; i < parts.gl_pathc; i++) CHECK(read_header(parts.gl_pathv[i]) > 0);
+  globfree(&parts);
 }
 
 static void make_file(char *path) {
@@ -1203,6 +1299,7 @@ static void make_file(char *path) {
 static void make_files(void) {
   scene s;
   make_file(checkpoint_path), make_file(export_path), make_file(saved_path);
+  make_file(db_path), make_file(copy_path);
   open_scene(&s, WS | NET | SESSION, NULL);
   CHECK_OK(neap_workspace_save_file(s.ws, checkpoint_path, &error));
   close_scene(&s);
@@ -1217,5 +1314,6 @@ int main(int argc, char **argv) {
   int result = RUN(argc, argv, T(every_function_of_the_header_has_a_scene),
                    T(every_function_passes_in_the_end_and_leaves_all_as_it_was_before));
   unlink(checkpoint_path), unlink(export_path), unlink(saved_path);
+  unlink(db_path), unlink(copy_path);
   return result;
 }

@@ -23,7 +23,7 @@ static const char *temp_path(const char *name) {
 static neap_store *opened(const char *path) {
   neap_store *store = NULL;
   neap_error error = {0};
-  if (neap_store_open(path, &store, &error) != NEAP_OK)
+  if (neap_db_open(path, &store, &error) != NEAP_OK)
     printf("  open: %s\n", error.message), check_failures++;
   return store;
 }
@@ -35,7 +35,7 @@ static bool take_first(void *context, int n, const neap_sql_value *value) {
 }
 static int64_t ask(neap_store *store, const char *sql) {
   int64_t answer = -999;
-  CHECK_OK(neap_store_query(store, sql, 0, NULL, take_first, &answer, &error));
+  CHECK_OK(neap_db_query(store, sql, 0, NULL, take_first, &answer, &error));
   return answer;
 }
 
@@ -46,7 +46,7 @@ static bool take_text(void *context, int n, const neap_sql_value *value) {
 static const char *ask_text(neap_store *store, const char *sql) {
   static char text[512];
   snprintf(text, sizeof text, "(no row)");
-  CHECK_OK(neap_store_query(store, sql, 0, NULL, take_text, text, &error));
+  CHECK_OK(neap_db_query(store, sql, 0, NULL, take_text, text, &error));
   return text;
 }
 
@@ -159,8 +159,8 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   const char *path = temp_path("deep/er/new.db");
   neap_store *store = opened(path);
   if (store == NULL) return;
-  CHECK(strcmp(neap_store_path(store), path) == 0);
-  CHECK(!neap_store_is_readonly(store));
+  CHECK(strcmp(neap_db_path(store), path) == 0);
+  CHECK(!neap_db_is_readonly(store));
   CHECK_EQ(ask(store, "PRAGMA user_version"), 3);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
@@ -170,12 +170,12 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
     10);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 7);
   int64_t id = add_plan(store, "tiny", "k1");
-  neap_store_close(store);
+  neap_db_close(store);
   store = opened(path);
   if (store == NULL) return;
   CHECK_EQ(ask(store, "SELECT plan_id FROM plan"), id);
   CHECK_EQ(ask(store, "PRAGMA user_version"), 3);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
@@ -199,7 +199,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'v_gone'"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM v_plan"), 0);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 static void write_file(const char *path, const char *bytes, size_t n) {
@@ -212,26 +212,25 @@ TEST(newer_foreign_and_damaged_files_are_refused_in_words) {
   const char *path = temp_path("newer.db");
   neap_store *store = opened(path);
   CHECK_EQ(sqlite3_exec(store->db, "PRAGMA user_version = 99", NULL, NULL, NULL), SQLITE_OK);
-  neap_store_close(store);
+  neap_db_close(store);
   store = NULL;
-  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB,
-              "has schema 99, made by a newer Neap");
+  CHECK_FAILS(neap_db_open(path, &store, &error), NEAP_DB, "has schema 99, made by a newer Neap");
   path = temp_path("foreign.db");
   sqlite3 *db;
   sqlite3_open(path, &db);
   sqlite3_exec(db, "CREATE TABLE t (x)", NULL, NULL, NULL);
   sqlite3_close(db);
-  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB, "is a database of another program");
+  CHECK_FAILS(neap_db_open(path, &store, &error), NEAP_DB, "is a database of another program");
   path = temp_path("text.db");
   char junk[5000];
   memset(junk, 'j', sizeof junk);
   write_file(path, junk, sizeof junk);
-  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB,
+  CHECK_FAILS(neap_db_open(path, &store, &error), NEAP_DB,
               "plans and runs are neither found nor stored");
-  CHECK_FAILS(neap_store_open(path, &store, &error), NEAP_DB, "is damaged, or is no database");
-  CHECK_FAILS(neap_store_open("/proc/nowhere/neap.db", &store, &error), NEAP_DB, "can't be opened");
-  CHECK_FAILS(neap_store_open("/tmp", &store, &error), NEAP_DB, "can't be");
-  CHECK_FAILS(neap_store_open("", &store, &error), NEAP_DB, "is empty");
+  CHECK_FAILS(neap_db_open(path, &store, &error), NEAP_DB, "is damaged, or is no database");
+  CHECK_FAILS(neap_db_open("/proc/nowhere/neap.db", &store, &error), NEAP_DB, "can't be opened");
+  CHECK_FAILS(neap_db_open("/tmp", &store, &error), NEAP_DB, "can't be");
+  CHECK_FAILS(neap_db_open("", &store, &error), NEAP_DB, "is empty");
   CHECK(store == NULL);
 }
 
@@ -242,7 +241,7 @@ TEST(cut_and_flipped_files_never_crash) {
   neap_store *store = opened(path);
   add_plan(store, "tiny", "k1");
   CHECK_EQ(sqlite3_exec(store->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL), SQLITE_OK);
-  neap_store_close(store);
+  neap_db_close(store);
   FILE *file = fopen(path, "rb");
   static char whole[1 << 20];
   size_t n = fread(whole, 1, sizeof whole, file);
@@ -261,23 +260,23 @@ TEST(cut_and_flipped_files_never_crash) {
     }
     neap_error error = {0};
     store = NULL;
-    if (neap_store_open(hurt, &store, &error) != NEAP_OK) {
+    if (neap_db_open(hurt, &store, &error) != NEAP_OK) {
       CHECK(error.code == NEAP_DB && error.message[0] != '\0' && store == NULL);
       n_refused++;
     } else {
       fixture f;
       make_fixture(&f);
       neap_store_plan row = row_for("other", "k2");
-      neap_buffer report = {0};
+      char *report;
       int64_t id;
       neap_status status = neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error);
       CHECK(status == NEAP_OK || (status == NEAP_DB && error.message[0] != '\0'));
       neap_error_clear(&error);
-      status = neap_store_check(store, &report, &error);
+      status = neap_db_check(store, &report, &error);
       CHECK(status == NEAP_OK || status == NEAP_DB);
       n_refused += status != NEAP_OK;
-      neap_buffer_fini(&report);
-      neap_store_close(store);
+      neap_free(report);
+      neap_db_close(store);
     }
     unlink(hurt);
   }
@@ -290,7 +289,7 @@ TEST(a_lock_of_another_process_is_waited_for_then_told) {
   sqlite3 *other;
   CHECK_EQ(sqlite3_open(path, &other), SQLITE_OK);
   CHECK_EQ(sqlite3_exec(other, "BEGIN EXCLUSIVE", NULL, NULL, NULL), SQLITE_OK);
-  neap_store_set_timeout(store, 20);
+  neap_db_set_timeout(store, 20);
   fixture f;
   make_fixture(&f);
   neap_store_plan row = row_for("tiny", "k1");
@@ -305,7 +304,7 @@ TEST(a_lock_of_another_process_is_waited_for_then_told) {
   sqlite3_close(other);
   CHECK_OK(neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error));
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 1);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(a_full_disk_loses_the_plan_whole) {
@@ -331,7 +330,7 @@ TEST(a_full_disk_loses_the_plan_whole) {
   CHECK_EQ(sqlite3_exec(store->db, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL), SQLITE_OK);
   CHECK_OK(neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error));
   free(large);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(a_file_that_can_only_be_read_is_read) {
@@ -339,7 +338,7 @@ TEST(a_file_that_can_only_be_read_is_read) {
   const char *path = temp_path("ro/ro.db");
   neap_store *store = opened(path);
   int64_t id = add_plan(store, "tiny", "k1");
-  neap_store_close(store);
+  neap_db_close(store);
   char dir[256];
   snprintf(dir, sizeof dir, "%s", path);
   *strrchr(dir, '/') = '\0';
@@ -348,29 +347,29 @@ TEST(a_file_that_can_only_be_read_is_read) {
   if (seteuid(65534) != 0) SKIP("can't change the user");
   store = opened(path);
   if (store != NULL) {
-    CHECK(neap_store_is_readonly(store));
+    CHECK(neap_db_is_readonly(store));
     CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan"), id);
     CHECK_FAILS(neap_store_touch_plan(store, id, &error), NEAP_DB, "can only be read");
     neap_store_run run = {.plan_id = id};
     int64_t run_id;
     CHECK_FAILS(neap_store_add_run(store, &run, &run_id, &error), NEAP_DB,
                 "this run is not stored: database");
-    neap_store_close(store);
+    neap_db_close(store);
   }
   if (seteuid(0) != 0) check_failures++;
 }
 
 TEST(the_path_follows_the_environment) {
   setenv("NEAP_DB", "off", 1);
-  CHECK(neap_store_default_path() == NULL);
+  CHECK(neap_db_default_path() == NULL);
   setenv("NEAP_DB", "/a/b.db", 1);
-  CHECK(strcmp(neap_store_default_path(), "/a/b.db") == 0);
+  CHECK(strcmp(neap_db_default_path(), "/a/b.db") == 0);
   unsetenv("NEAP_DB");
   setenv("XDG_DATA_HOME", "/data", 1);
-  CHECK(strcmp(neap_store_default_path(), "/data/neap/neap.db") == 0);
+  CHECK(strcmp(neap_db_default_path(), "/data/neap/neap.db") == 0);
   unsetenv("XDG_DATA_HOME");
   setenv("HOME", "/home/a", 1);
-  CHECK(strcmp(neap_store_default_path(), "/home/a/.local/share/neap/neap.db") == 0);
+  CHECK(strcmp(neap_db_default_path(), "/home/a/.local/share/neap/neap.db") == 0);
 }
 
 /* ---- plans and runs -------------------------------------------------------------------------- */
@@ -404,7 +403,7 @@ TEST(a_plan_is_found_by_key_and_text) {
   CHECK_EQ(ask(store, "SELECT n_hit FROM plan ORDER BY plan_id"), 1);
   CHECK_OK(neap_store_drop_plan(store, id, &error));
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 4); /* the second plan's */
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(rows_carry_names_layers_lines_and_count_from_one) {
@@ -431,7 +430,7 @@ TEST(rows_carry_names_layers_lines_and_count_from_one) {
                         "plan_value WHERE blob = 'x'"),
                "block1 io input (16)") == 0);
   CHECK_EQ(ask(store, "SELECT first_step * 10 + last_step FROM plan_value WHERE blob = 'b'"), 23);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(views_answer_their_questions) {
@@ -450,7 +449,7 @@ TEST(views_answer_their_questions) {
                "last time here: a") == 0);
   CHECK_EQ(ask(store, "SELECT sum(bytes) FROM v_layer WHERE newest"), 192);
   CHECK_EQ(ask(store, "SELECT count(*) FROM v_reuse WHERE why = 'OVERLAP'"), 0);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(canned_queries_run) {
@@ -461,17 +460,17 @@ TEST(canned_queries_run) {
   for (int i = 0; (text = neap_embedded_at(i, NULL, &path)) != NULL; i++) {
     if (strncmp(path, "db/queries/", 11) != 0) continue;
     int n_row = 0;
-    CHECK_OK(neap_store_query(store, text, 0, NULL, count_row, &n_row, &error));
+    CHECK_OK(neap_db_query(store, text, 0, NULL, count_row, &n_row, &error));
     CHECK(strncmp(text, "-- ", 3) == 0); /* says what it answers */
     n_query++;
   }
   CHECK(n_query >= 6);
   neap_sql_value blob = {.name = ":blob", .type = NEAP_SQL_TEXT, .text = "b", .n_text = 1};
   char answer[512] = "";
-  CHECK_OK(neap_store_query(store, neap_embedded_find("db/queries/who_shares.sql", NULL), 1, &blob,
-                            take_text, answer, &error));
+  CHECK_OK(neap_db_query(store, neap_embedded_find("db/queries/who_shares.sql", NULL), 1, &blob,
+                         take_text, answer, &error));
   CHECK(strcmp(answer, "tiny") == 0);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(runs_ops_and_metrics_are_stored) {
@@ -519,7 +518,7 @@ TEST(runs_ops_and_metrics_are_stored) {
   run.error_json = "no json";
   CHECK_FAILS(neap_store_add_run(store, &run, &second, &error), NEAP_DB, "this run is not stored");
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 2);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 /* ---- questions and care ---------------------------------------------------------------------- */
@@ -539,38 +538,38 @@ static bool check_types(void *context, int n, const neap_sql_value *v) {
 TEST(queries_give_typed_values_and_take_parameters) {
   neap_store *store = opened(temp_path("typed.db"));
   int n = 0;
-  CHECK_OK(neap_store_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0,
-                            NULL, check_types, &n, &error));
+  CHECK_OK(neap_db_query(store, "SELECT 7 AS a, 1.5, 'abc', NULL, x'0001'; -- nothing more", 0,
+                         NULL, check_types, &n, &error));
   CHECK_EQ(n, 1);
   neap_sql_value param[] = {
     {.type = NEAP_SQL_INTEGER, .integer = 20}, {.type = NEAP_SQL_REAL, .real = 22}, {.name = ":z"}};
   int64_t answer = 0;
-  CHECK_OK(neap_store_query(store, "SELECT CAST(? + ? AS INTEGER)", 2, param, take_first, &answer,
-                            &error));
+  CHECK_OK(
+    neap_db_query(store, "SELECT CAST(? + ? AS INTEGER)", 2, param, take_first, &answer, &error));
   CHECK_EQ(answer, 42);
-  CHECK_FAILS(neap_store_query(store, "SELECT :y", 1, &param[2], take_first, &answer, &error),
-              NEAP_DB, "no parameter \":z\"");
-  CHECK_FAILS(neap_store_query(store, "SELECT ?", 2, param, take_first, &answer, &error), NEAP_DB,
+  CHECK_FAILS(neap_db_query(store, "SELECT :y", 1, &param[2], take_first, &answer, &error), NEAP_DB,
+              "no parameter \":z\"");
+  CHECK_FAILS(neap_db_query(store, "SELECT ?", 2, param, take_first, &answer, &error), NEAP_DB,
               "it has 1 parameters, got 2");
-  CHECK_FAILS(
-    neap_store_query(store, "SELECT * FROM nowhere", 0, NULL, take_first, &answer, &error), NEAP_DB,
-    "no such table: nowhere");
-  CHECK_FAILS(neap_store_query(store, "SELECT 1; SELECT 2", 0, NULL, take_first, &answer, &error),
+  CHECK_FAILS(neap_db_query(store, "SELECT * FROM nowhere", 0, NULL, take_first, &answer, &error),
+              NEAP_DB, "no such table: nowhere");
+  CHECK_FAILS(neap_db_query(store, "SELECT 1; SELECT 2", 0, NULL, take_first, &answer, &error),
               NEAP_DB, "one statement at a time");
-  CHECK_FAILS(neap_store_query(store, "DELETE FROM plan", 0, NULL, take_first, &answer, &error),
+  CHECK_FAILS(neap_db_query(store, "DELETE FROM plan", 0, NULL, take_first, &answer, &error),
               NEAP_DB, "only statements that read");
-  CHECK_FAILS(neap_store_query(store, "  -- nothing", 0, NULL, take_first, &answer, &error),
-              NEAP_DB, "no statement");
-  neap_store_close(store);
+  CHECK_FAILS(neap_db_query(store, "  -- nothing", 0, NULL, take_first, &answer, &error), NEAP_DB,
+              "no statement");
+  neap_db_close(store);
 }
 
 TEST(check_backup_and_prune_care_for_the_file) {
   neap_store *store = opened(temp_path("care.db"));
   int64_t old = add_plan(store, "old", "k1"), run = add_plan(store, "run", "k2"), n = -1;
   add_plan(store, "new", "k3");
-  neap_buffer report = {0};
-  CHECK_OK(neap_store_check(store, &report, &error));
-  CHECK(strcmp(report.text, "ok\n") == 0);
+  char *report;
+  CHECK_OK(neap_db_check(store, &report, &error));
+  CHECK(strcmp(report, "ok\n") == 0);
+  neap_free(report);
   CHECK_EQ(
     sqlite3_exec(store->db, "UPDATE plan SET used_at = 1000 WHERE key <> 'k3'", NULL, NULL, NULL),
     SQLITE_OK);
@@ -578,24 +577,23 @@ TEST(check_backup_and_prune_care_for_the_file) {
   int64_t run_id;
   CHECK_OK(neap_store_add_run(store, &row, &run_id, &error));
   const char *copy = temp_path("copy.db");
-  CHECK_OK(neap_store_backup(store, copy, &error));
-  CHECK_OK(neap_store_prune(store, 30, &n, &error));
+  CHECK_OK(neap_db_backup(store, copy, &error));
+  CHECK_OK(neap_db_prune(store, 30, &n, &error));
   CHECK_EQ(n, 1);
   CHECK_EQ(ask(store, "SELECT count(*) FROM net WHERE name = 'old'"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 2);
-  CHECK_FAILS(neap_store_backup(store, "/proc/nowhere.db", &error), NEAP_DB, "no backup was made");
+  CHECK_FAILS(neap_db_backup(store, "/proc/nowhere.db", &error), NEAP_DB, "no backup was made");
   neap_store *second = opened(copy);
   CHECK_EQ(ask(second, "SELECT min(plan_id) FROM plan"), old);
   CHECK_EQ(ask(second, "SELECT count(*) FROM plan"), 3);
-  neap_store_close(second);
+  neap_db_close(second);
   /* A row without its parent is damage that only the check sees. */
   CHECK_EQ(sqlite3_exec(store->db, "PRAGMA foreign_keys = OFF; DELETE FROM net", NULL, NULL, NULL),
            SQLITE_OK);
-  report.n = 0;
-  CHECK_FAILS(neap_store_check(store, &report, &error), NEAP_DB, "2 faults");
-  CHECK(strstr(report.text, "a row of plan refers to a row of net that is not there") != NULL);
-  neap_buffer_fini(&report);
-  neap_store_close(store);
+  CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "2 faults");
+  CHECK(strstr(report, "a row of plan refers to a row of net that is not there") != NULL);
+  neap_free(report);
+  neap_db_close(store);
 }
 
 TEST(two_handles_share_a_file) {
@@ -604,9 +602,9 @@ TEST(two_handles_share_a_file) {
   int64_t first = add_plan(a, "tiny", "k1");
   CHECK_EQ(add_plan(b, "tiny", "k1"), first);
   CHECK_EQ(add_plan(b, "tiny", "k2"), ask(a, "SELECT max(plan_id) FROM plan"));
-  neap_store_close(a);
+  neap_db_close(a);
   CHECK_EQ(ask(b, "SELECT count(*) FROM plan"), 2);
-  neap_store_close(b);
+  neap_db_close(b);
 }
 
 /* A fresh file that several processes open, migrate and write at once: each plan is there once,
@@ -625,7 +623,7 @@ TEST(processes_may_meet_in_a_new_file) {
       snprintf(key, sizeof key, "k%d", k);
       add_plan(store, "tiny", key);
     }
-    neap_store_close(store);
+    neap_db_close(store);
     fflush(stdout);
     _exit(check_failures > 0);
   }
@@ -639,18 +637,18 @@ TEST(processes_may_meet_in_a_new_file) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_op"), 3 * N_PLAN);
   CHECK_EQ(ask(store, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"),
            1);
-  neap_store_close(store);
+  neap_db_close(store);
 }
 
 TEST(refused_memory_is_an_error_and_leaks_nothing) {
   const char *path = temp_path("memory.db");
-  neap_store_close(opened(path));
+  neap_db_close(opened(path));
   int64_t live = neap_memory_read().n_live;
   for (int64_t n = 1; n < 100; n++) {
     neap_store *store = NULL;
     neap_error error = {0};
     neap_memory_fail_nth_block(n);
-    neap_status status = neap_store_open(path, &store, &error);
+    neap_status status = neap_db_open(path, &store, &error);
     int64_t id;
     fixture f;
     make_fixture(&f);
@@ -659,7 +657,7 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
       status = neap_store_add_plan(store, &row, &f.plan, &f.graph, &id, &error);
     bool failed = neap_memory_failed();
     neap_memory_fail_nth(0, false);
-    neap_store_close(store);
+    neap_db_close(store);
     CHECK(!failed || (status != NEAP_OK && error.message[0] != '\0'));
     CHECK_EQ(neap_memory_read().n_live, live);
     if (!failed) break;

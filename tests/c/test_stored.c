@@ -392,21 +392,21 @@ static bool open_subject(subject *s) {
   snprintf(s->path, sizeof s->path, "/tmp/neap_test_stored_%d.db", (int)getpid());
   unlink(s->path);
   if (s->kind == MODEL) export_model(s);
-  CHECK_OK(neap_store_open(s->path, &s->store, &error));
+  CHECK_OK(neap_db_open(s->path, &s->store, &error));
   s->base = run(s, NULL, false, warning);
   neap_workspace *ws = s->base != NULL ? run(s, s->store, false, warning) : NULL;
   if (ws == NULL) return false;
   CHECK(warning[0] == '\0' && same_bits(s, ws));
   neap_workspace_release(ws);
-  CHECK_OK(neap_store_query(s->store,
-                            "SELECT choices, plan_text, key, key_text FROM plan ORDER BY plan_id",
-                            0, NULL, take_texts, s, &error));
+  CHECK_OK(neap_db_query(s->store,
+                         "SELECT choices, plan_text, key, key_text FROM plan ORDER BY plan_id", 0,
+                         NULL, take_texts, s, &error));
   return s->n_row > 0 && s->n_row < MOST_ROWS;
 }
 
 static void close_subject(subject *s) {
   char other[80];
-  neap_store_close(s->store);
+  neap_db_close(s->store);
   neap_workspace_release(s->base);
   for (int i = 0; i < s->n_net; i++) neap_net_free(s->net[i]);
   for (int i = 0; i < s->n_row; i++)

@@ -52,7 +52,7 @@ describe("what make install brings", function()
       #include <string.h>
 
       int main(void) {
-        neap_error error;
+        neap_error error = {0};
         neap_net *net = NULL;
         neap_figures figures;
         if (neap_net_read("net f\ninput x f32 (4,2)\nparam w f32 (3,2) = Xavier\ny = FC(x, w)\n", &net, &error) != NEAP_OK ||
@@ -61,6 +61,15 @@ describe("what make install brings", function()
           return 1;
         }
         neap_net_free(net);
+        neap_db *db = NULL;
+        neap_sql_rows *rows = NULL;
+        if (neap_db_open(":memory:", &db, &error) != NEAP_OK ||
+            neap_db_rows(db, "SELECT count(*) FROM plan", 0, NULL, true, &rows, &error) != NEAP_OK) {
+          fprintf(stderr, "%s\n", error.message);
+          return 1;
+        }
+        neap_free(rows);
+        neap_db_close(db);
         printf("%s %d\n", neap_version(), strcmp(neap_version(), NEAP_VERSION));
         return 0;
       }

@@ -1,0 +1,88 @@
+/* neap/db.h: the database, in which every plan that is made and every run that is measured is a
+ * row. Part of neap.h, which includes it; db/README.md says what the tables hold.
+ *
+ *   neap_db *db = NULL;
+ *   if (neap_db_open(NULL, &db, &error)) goto end;
+ *   neap_options options = {.db = db, .profile = NEAP_ON};
+ *   if (neap_session_open(ws, net, &options, &session, &error)) goto end;
+ *   .. neap_session_run, as often as you like ..
+ *   if (neap_session_record(session, "ok", &error)) goto end;
+ *   neap_sql_value run = {.name = ":run", .type = NEAP_SQL_INTEGER,
+ *                         .integer = neap_session_run_id(session)};
+ *   if (neap_db_query(db, "SELECT step_median_ns FROM run WHERE run_id = :run", 1, &run, print_row,
+ *                     NULL, &error))
+ *     goto end;
+ *
+ * With `db` among the options a plan that the database knows is read instead of made. Nothing of it
+ * stops a run: what the database could not do is said by neap_session_warning, and the run goes on
+ * without. A handle belongs to one thread; several handles, of several processes too, may share a
+ * file.
+ */
+#include "neap.h"
+#ifndef NEAP_DB_H
+#define NEAP_DB_H
+
+typedef struct neap_db neap_db;
+
+/* $NEAP_DB, else $XDG_DATA_HOME/neap/neap.db, else ~/.local/share/neap/neap.db; NULL when $NEAP_DB
+ * is "off". Valid until this thread calls it again. */
+NEAP_API const char *neap_db_default_path(void);
+/* Opens or makes the file (`path` NULL: the default one), with the tables of this version. A
+ * damaged file, one of another program, and one of a newer Neap are DB errors, and so is "off"; a
+ * file that can only be read opens for reading. End it with neap_db_close. */
+NEAP_API neap_status neap_db_open(const char *path, neap_db **out, neap_error *error);
+/* One more holder of the handle; NULL stays NULL. Sessions hold theirs. */
+NEAP_API neap_db *neap_db_retain(neap_db *db);
+/* The last holder's call closes the file. */
+NEAP_API void neap_db_close(neap_db *db);
+NEAP_API const char *neap_db_path(const neap_db *db); /* borrowed from the handle */
+NEAP_API bool neap_db_is_readonly(const neap_db *db);
+/* How long to wait for another process's lock before giving up; 5,000 at first. */
+NEAP_API void neap_db_set_timeout(neap_db *db, int milliseconds);
+
+typedef enum neap_sql_type {
+  NEAP_SQL_NULL,
+  NEAP_SQL_INTEGER,
+  NEAP_SQL_REAL,
+  NEAP_SQL_TEXT,
+  NEAP_SQL_BLOB
+} neap_sql_type;
+/* A parameter of a query, or a column of a row. */
+typedef struct neap_sql_value {
+  const char *name; /* of the column; of the parameter, with its ':', or NULL for the next '?' */
+  neap_sql_type type;
+  int64_t integer;
+  double real;
+  const char *text; /* of any bytes; a row's ends with a zero that n_text does not count */
+  size_t n_text;
+} neap_sql_value;
+/* Called once a row with its n columns, whose texts last until it returns; false ends the query. It
+ * must return: longjmp would leave the statement open. */
+typedef bool neap_sql_row(void *context, int n, const neap_sql_value *value);
+/* One statement, which only reads; a parameter that is not given is null. DB error in SQLite's
+ * words for what is no such statement, and for a parameter that it does not have. */
+NEAP_API neap_status neap_db_query(neap_db *db, const char *sql, int n_param,
+                                   const neap_sql_value *param, neap_sql_row *row, void *context,
+                                   neap_error *error);
+/* All rows of a query. */
+typedef struct neap_sql_rows {
+  int n_row, n_column;
+  const char *const *column;   /* names; none when there is no row */
+  const neap_sql_value *value; /* of row r, column c: value[r * n_column + c] */
+} neap_sql_rows;
+/* As neap_db_query, the rows in one block, which is ended by neap_free. `complete`: a parameter of
+ * the statement that is not given is a DB error, not null. MEMORY when the rows find no room. */
+NEAP_API neap_status neap_db_rows(neap_db *db, const char *sql, int n_param,
+                                  const neap_sql_value *param, bool complete, neap_sql_rows **out,
+                                  neap_error *error);
+/* Integrity and foreign keys of the whole file. *report: "ok", or a line a fault, and then the call
+ * is a DB error; end it with neap_free in either case. */
+NEAP_API neap_status neap_db_check(neap_db *db, char **report, neap_error *error);
+/* A copy of one moment, while others may write; a file that is there is overwritten. */
+NEAP_API neap_status neap_db_backup(neap_db *db, const char *path, neap_error *error);
+/* Removes plans that were neither used nor run in the last days, with all that hangs on them.
+ * *n_plan (may be NULL): how many. */
+NEAP_API neap_status neap_db_prune(neap_db *db, int64_t unused_days, int64_t *n_plan,
+                                   neap_error *error);
+
+#endif
