@@ -2,7 +2,6 @@
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-WITH_DNNL ?= 1
 CC = gcc
 OPT ?= -O3 -g
 BUILD ?= build
@@ -26,16 +25,20 @@ PKGS := lua5.4 sqlite3 zlib jansson libpng
 CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC -fopenmp -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
   -Isrc -I$(BUILD) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(EXTRA_CFLAGS)
 LIBS := $(shell pkg-config --libs sqlite3 zlib jansson libpng 2>/dev/null) -lopenblas -lm -lpthread
-ifeq ($(WITH_DNNL),1)
-CFLAGS += -DNEAP_WITH_DNNL=1
-LIBS += -ldnnl
-else
-CFLAGS += -DNEAP_WITH_DNNL=0
-endif
+# What engines need, each in a file of its own: ENGINE_CFLAGS, ENGINE_LIBS, ENGINE_PACKAGES (of Debian), and ENGINE_LEFT_OUT,
+# sources that this build does without.
+comma := ,
+ENGINE_CFLAGS :=
+ENGINE_LIBS :=
+ENGINE_PACKAGES :=
+ENGINE_LEFT_OUT :=
+include $(wildcard src/math/*.mk)
+CFLAGS += $(ENGINE_CFLAGS)
+LIBS += $(ENGINE_LIBS)
 LUA_LIBS := $(shell pkg-config --libs lua5.4 2>/dev/null)
 
 # The engine is every room but the binding.
-SRC := $(wildcard src/*/*.c src/*/*/*.c)
+SRC := $(filter-out $(ENGINE_LEFT_OUT),$(wildcard src/*/*.c src/*/*/*.c))
 OBJ := $(SRC:src/%.c=$(BUILD)/%.o)
 ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ))
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
@@ -135,7 +138,7 @@ $(BUILD)/tests/test_api: $(BUILD)/manual_example.c
 # ---- set up, test, show ---------------------------------------------------------------------------------------------
 
 # Set-up runs to its end before anything is compiled: pkg-config's answers change with it.
-SETUP := WITH_DNNL=$(WITH_DNNL) scripts/setup
+SETUP := ENGINE_PACKAGES='$(ENGINE_PACKAGES)' scripts/setup
 RUN_TESTS = NEAP_BUILD=$(BUILD) NEAP_DB=off $(1) $(BUILD)/neap run tests/run.lua $(FILTER)
 
 .PHONY: setup test demo asan valgrind
@@ -229,7 +232,7 @@ lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-f
 	@clang-format --dry-run -Werror $(C_FILES)
 	@! grep -nE '^.{101}' $(C_FILES) # which clang-format leaves in comments
 	@cppcheck -q --std=c11 --error-exitcode=1 --enable=warning,portability --library=tests/cppcheck.cfg \
-	  -D__x86_64__ -D__GNUC__ -DNEAP_WITH_DNNL=$(WITH_DNNL) -Isrc -I$(BUILD) -j $(shell nproc) src
+	  -D__x86_64__ -D__GNUC__ -Isrc -I$(BUILD) -j $(shell nproc) src
 
 format: ## lay the C files out by clang-format
 	@clang-format -i $(C_FILES)

@@ -6,18 +6,11 @@
  * addresses. oneDNN clears padding lanes whenever an address is set, so an address is set only when
  * it has changed.
  */
-#include "math/onednn.h"
-
-#include <stdio.h>
-#include <string.h>
-
-#define DOC "primitives and matrix products of oneDNN, in layouts of its own"
-
-#if NEAP_WITH_DNNL
-
 #include "math/onednn_int.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 
 struct neap_onednn {
   dnnl_primitive_t primitive;
@@ -86,18 +79,11 @@ static int threads_of(const neap_onednn_case *c) {
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Bytes that the primitive wants behind execution argument `arg`, padding included; 0 when it has
- * no such argument. */
-static size_t argument_bytes(const_dnnl_primitive_desc_t pd, int arg) {
-  const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
-  return md == NULL ? 0 : dnnl_memory_desc_get_size(md);
-}
-
 /* Bytes of what the forward leaves for the backward (the workspace); 0 when the problem lists
  * none. */
 static size_t stash_bytes(const onednn_problem *p) {
   for (int i = 0; i < p->n_arg; i++)
-    if (p->arg[i].arg == DNNL_ARG_WORKSPACE) return argument_bytes(p->pd, DNNL_ARG_WORKSPACE);
+    if (p->arg[i].arg == DNNL_ARG_WORKSPACE) return onednn_arg_bytes(p->pd, DNNL_ARG_WORKSPACE);
   return 0;
 }
 
@@ -116,12 +102,12 @@ static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
     if (a->keeps_given) continue;
     neap_layout *layout = a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position];
     const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
-    const dnnl_memory_desc_t *md =
-      dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, a->arg);
+    onednn_form form;
     if (a->keeps_plain)
       memset(layout, 0, sizeof *layout);
-    else if (md == NULL ||
-             !onednn_layout(md, type, onednn_groups(c, a->is_out, a->position), layout))
+    else if (!onednn_arg_form(p->pd, a->arg, &form) ||
+             !onednn_layout(&form, type, onednn_groups(c, a->is_out, a->position), layout) ||
+             neap_layout_bytes(type, layout) != onednn_arg_bytes(p->pd, a->arg))
       return false;
   }
   return true;
@@ -155,7 +141,7 @@ static bool ask_bytes(neap_onednn_case *c) {
   onednn_problem p;
   bool good = onednn_describe(c, false, the_engine, the_attr, &p) && is_fast(p.pd);
   if (good) {
-    c->scratch_bytes = argument_bytes(p.pd, DNNL_ARG_SCRATCHPAD);
+    c->scratch_bytes = onednn_arg_bytes(p.pd, DNNL_ARG_SCRATCHPAD);
     c->stash_bytes = stash_bytes(&p);
   }
   if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
@@ -234,13 +220,13 @@ static size_t promised_bytes(const neap_onednn_case *c, const onednn_arg *a) {
  * number of threads may want other bytes; its kernel would then write past its room. */
 static neap_status check_promises(const neap_onednn_case *c, const onednn_problem *p,
                                   neap_error *error) {
-  size_t scratch = argument_bytes(p->pd, DNNL_ARG_SCRATCHPAD);
+  size_t scratch = onednn_arg_bytes(p->pd, DNNL_ARG_SCRATCHPAD);
   if (scratch != c->scratch_bytes)
     return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes of scratch, the plan promised %zu",
                      scratch, c->scratch_bytes);
   for (int i = 0; i < p->n_arg; i++) {
     if (p->arg[i].position < 0) continue;
-    size_t want = argument_bytes(p->pd, p->arg[i].arg), promised = promised_bytes(c, &p->arg[i]);
+    size_t want = onednn_arg_bytes(p->pd, p->arg[i].arg), promised = promised_bytes(c, &p->arg[i]);
     if (want != promised)
       return neap_fail(error, NEAP_PLAN,
                        "oneDNN needs %zu bytes for operand %d, the plan promised %zu", want,
@@ -257,10 +243,7 @@ static bool shares_meet(neap_onednn_kind kind) {
 
 /* A memory object without an address for the next argument of k. */
 static bool add_memory(neap_onednn *k, const_dnnl_primitive_desc_t pd, const onednn_arg *arg) {
-  const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg->arg);
-  if (md == NULL ||
-      dnnl_memory_create(&k->memory[k->n_arg], md, the_engine, DNNL_MEMORY_NONE) != dnnl_success)
-    return false;
+  if (!onednn_arg_memory(pd, arg->arg, the_engine, &k->memory[k->n_arg])) return false;
   k->arg[k->n_arg++] = *arg;
   return true;
 }
@@ -326,7 +309,7 @@ bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
                                                   : in[a->position];
     /* Setting costs a pass over the padding lanes; in a planned program addresses stay the same
      * from run to run. */
-    if (address != k->address[i]) dnnl_memory_set_data_handle_v2(k->memory[i], address, k->stream);
+    if (address != k->address[i]) onednn_memory_set(k->memory[i], address, k->stream);
     k->address[i] = address;
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};
   }
@@ -439,43 +422,10 @@ static const char *version(char text[24]) {
  * (measured on one core with AVX-512, 1 to 32 rows). */
 const neap_engine_record neap_engine_dnnl = {
   .name = "dnnl",
-  .doc = DOC,
+  .doc = "primitives and matrix products of oneDNN, in layouts of its own",
   .dtypes = NEAP_BIT(F32),
   .missing = missing,
   .version = version,
   .gemm_f32 = gemm_f32,
   .few_rows_depth = 1024,
 };
-
-#else /* built without oneDNN: no case is taken, so nothing is ever made */
-
-bool neap_onednn_ask(neap_onednn_case *problem) {
-  (void)problem;
-  return false;
-}
-
-bool neap_onednn_ask_bytes(neap_onednn_case *problem) {
-  (void)problem;
-  return false;
-}
-
-neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out,
-                             neap_error *error) {
-  (void)problem, (void)out;
-  return neap_fail(error, NEAP_PLAN,
-                   "the plan asks for engine dnnl, but this Neap is built without oneDNN");
-}
-
-void neap_onednn_free(neap_onednn *kernel) { (void)kernel; }
-
-bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch) {
-  (void)kernel, (void)in, (void)out, (void)scratch;
-  return false;
-}
-
-static const char *missing(void) { return "this Neap is built without oneDNN"; }
-
-const neap_engine_record neap_engine_dnnl = {
-  .name = "dnnl", .doc = DOC, .dtypes = NEAP_BIT(F32), .missing = missing};
-
-#endif

@@ -9,10 +9,6 @@
  * INVARIANT: operands of a case keep their positions; which execution argument each one is stands
  * in the table alone.
  */
-#include "base/base.h"
-
-#if NEAP_WITH_DNNL
-
 #include "math/onednn_int.h"
 
 #include <string.h>
@@ -21,9 +17,9 @@
 typedef struct maker {
   const neap_onednn_case *c;
   bool free;
-  dnnl_engine_t engine;
-  const_dnnl_primitive_attr_t attr;
+  onednn_with with;
   onednn_problem *out;
+  dnnl_primitive_desc_t hint; /* the forward's, where one is needed; owned */
   bool failed;
   dnnl_memory_desc_t in[NEAP_ONEDNN_MAX_IN], done[NEAP_ONEDNN_MAX_OUT];
 } maker;
@@ -46,8 +42,7 @@ static void add_arg(maker *m, int arg, bool is_out, int position, bool keeps_pla
 /* Describes an operand and lists it as argument `arg`. NULL when it is absent. With `may_choose`
  * its layout is left to oneDNN while the case is still free; else it is the case's. The descriptor
  * lives in m, until m does. */
-static const dnnl_memory_desc_t *operand(maker *m, bool is_out, int position, int arg,
-                                         bool may_choose) {
+static onednn_md_in operand(maker *m, bool is_out, int position, int arg, bool may_choose) {
   const neap_onednn_case *c = m->c;
   const neap_type *types = is_out ? c->out : c->in;
   dnnl_memory_desc_t *md = is_out ? &m->done[position] : &m->in[position];
@@ -62,19 +57,18 @@ static const dnnl_memory_desc_t *operand(maker *m, bool is_out, int position, in
 }
 
 /* any: a layout that oneDNN may choose; given: the one that the case has. */
-static const dnnl_memory_desc_t *any_in(maker *m, int position, int arg) {
+static onednn_md_in any_in(maker *m, int position, int arg) {
   return operand(m, false, position, arg, true);
 }
-static const dnnl_memory_desc_t *any_out(maker *m, int position, int arg) {
+static onednn_md_in any_out(maker *m, int position, int arg) {
   return operand(m, true, position, arg, true);
 }
-static const dnnl_memory_desc_t *given_in(maker *m, int position, int arg) {
+static onednn_md_in given_in(maker *m, int position, int arg) {
   return operand(m, false, position, arg, false);
 }
 
 /* An operand seen as a dense matrix (rows, columns), whatever its dimensions; of a product. */
-static const dnnl_memory_desc_t *matrix(maker *m, bool is_out, int position, int arg,
-                                        int64_t columns) {
+static onednn_md_in matrix(maker *m, bool is_out, int position, int arg, int64_t columns) {
   const neap_type *type = is_out ? &m->c->out[position] : &m->c->in[position];
   int64_t elems = neap_shape_elems(&type->shape);
   neap_type flat = {type->dtype, NEAP_SHAPE(elems / columns, columns)};
@@ -85,53 +79,17 @@ static const dnnl_memory_desc_t *matrix(maker *m, bool is_out, int position, int
   return md;
 }
 
-/* Makes a descriptor, into NULL, with the first kernel that oneDNN has. Of norms it is the second:
- * the threads of the first wait for each other by looking, many times in a run, which beside busy
- * processes took 160 times as long (measured); the second has a parallel region for each part
- * instead. */
-static bool create(const maker *m, const_dnnl_op_desc_t desc, const_dnnl_primitive_desc_t hint,
-                   dnnl_primitive_desc_t *pd) {
-  bool is_norm = m->c->kind == NEAP_ONEDNN_NORM || m->c->kind == NEAP_ONEDNN_NORM_GRAD,
-       found = false;
-  if (!is_norm)
-    return dnnl_primitive_desc_create(pd, desc, m->attr, m->engine, hint) == dnnl_success;
-  dnnl_primitive_desc_iterator_t all = NULL;
-  if (dnnl_primitive_desc_iterator_create(&all, desc, m->attr, m->engine, hint) != dnnl_success)
-    return false;
-  do {
-    const char *name = "";
-    dnnl_primitive_desc_t other = dnnl_primitive_desc_iterator_fetch(all);
-    if (other == NULL) break;
-    dnnl_primitive_desc_query(other, dnnl_query_impl_info_str, 0, (void *)&name);
-    found = strncmp(name, "bnorm_tbb_jit", strlen("bnorm_tbb_jit")) == 0;
-    /* the first one, where none is the second */
-    if (*pd != NULL) dnnl_primitive_desc_destroy(found ? *pd : other);
-    if (found || *pd == NULL) *pd = other;
-  } while (!found && dnnl_primitive_desc_iterator_next(all) == dnnl_success);
-  dnnl_primitive_desc_iterator_destroy(all);
-  return *pd != NULL;
-}
-
-/* Makes the descriptor, unless an operand or `status`, of the operation's descriptor, has failed.
- * `hint`, the forward's or NULL, is consumed either way. */
-static bool finish(maker *m, const_dnnl_op_desc_t desc, dnnl_status_t status,
-                   dnnl_primitive_desc_t hint) {
-  bool good = !m->failed && status == dnnl_success && create(m, desc, hint, &m->out->pd);
-  if (hint != NULL) dnnl_primitive_desc_destroy(hint);
-  return good;
-}
+/* The kernel of norms that is wished for: the threads of oneDNN's first choice wait for each other
+ * by looking, many times in a run, which beside busy processes took 160 times as long (measured);
+ * this one has a parallel region for each part instead. */
+static const char norm_kernel[] = "bnorm_tbb_jit";
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* A window by spatial dimension, as oneDNN counts: dilation from 0, padding in elements. */
-typedef struct geometry {
-  dnnl_dims_t kernel, stride, dilate, begin, end;
-} geometry;
-
 /* `in`, `out`: the spatial shapes. Rounding up may reach beyond the padding that was asked for. */
-static geometry geometry_of(const neap_onednn_case *c, const neap_shape *in,
-                            const neap_shape *out) {
-  geometry g;
+static onednn_window window_of(const neap_onednn_case *c, const neap_shape *in,
+                               const neap_shape *out) {
+  onednn_window g;
   memset(&g, 0, sizeof g);
   for (int d = 0; d < c->n_space; d++) {
     /* What the windows reach of x, less x and the padding before it, is the padding behind it that
@@ -156,10 +114,10 @@ static bool conv_attr(maker *m, dnnl_primitive_attr_t *own) {
   if (!m->c->add) return true;
   dnnl_post_ops_t chain = NULL;
   bool good = dnnl_post_ops_create(&chain) == dnnl_success &&
-              dnnl_primitive_attr_clone(own, m->attr) == dnnl_success;
-  good = good && dnnl_post_ops_append_sum(chain, 1.0f) == dnnl_success;
+              dnnl_primitive_attr_clone(own, m->with.attr) == dnnl_success;
+  good = good && onednn_then_sum(chain);
   good = good && dnnl_primitive_attr_set_post_ops(*own, chain) == dnnl_success;
-  if (good) m->attr = *own;
+  if (good) m->with.attr = *own;
   if (chain != NULL) dnnl_post_ops_destroy(chain);
   return good;
 }
@@ -167,41 +125,33 @@ static bool conv_attr(maker *m, dnnl_primitive_attr_t *own) {
 /* Training, also for inference: only then Winograd leaves the weights in a layout that can be told
  * in dimensions. */
 static bool conv_forward(maker *m) {
-  geometry g = geometry_of(m->c, &m->c->in[0].shape, &m->c->out[0].shape);
-  const dnnl_memory_desc_t *x = any_in(m, 0, DNNL_ARG_SRC), *w = any_in(m, 1, DNNL_ARG_WEIGHTS);
-  const dnnl_memory_desc_t *b = any_in(m, 2, DNNL_ARG_BIAS), *y = any_out(m, 0, DNNL_ARG_DST);
-  dnnl_convolution_desc_t desc;
-  dnnl_status_t status =
-    dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, conv_algorithm(m->c),
-                                               x, w, b, y, g.stride, g.dilate, g.begin, g.end);
+  onednn_window g = window_of(m->c, &m->c->in[0].shape, &m->c->out[0].shape);
+  onednn_md_in x = any_in(m, 0, DNNL_ARG_SRC), w = any_in(m, 1, DNNL_ARG_WEIGHTS);
+  onednn_md_in b = any_in(m, 2, DNNL_ARG_BIAS), y = any_out(m, 0, DNNL_ARG_DST);
   dnnl_primitive_attr_t own;
-  bool good = conv_attr(m, &own) && finish(m, &desc, status, NULL);
+  bool good = conv_attr(m, &own) && !m->failed &&
+              onednn_conv_forward(&m->with, conv_algorithm(m->c), &g, x, w, b, y, &m->out->pd);
   if (own != NULL) dnnl_primitive_attr_destroy(own);
   return good;
 }
 
 /* Backward data: dy and w give dx, whose shape takes the place of the forward's x. */
 static bool conv_grad_input(maker *m) {
-  geometry g = geometry_of(m->c, &m->c->out[0].shape, &m->c->in[0].shape);
-  const dnnl_memory_desc_t *dy = any_in(m, 0, DNNL_ARG_DIFF_DST),
-                           *w = any_in(m, 1, DNNL_ARG_WEIGHTS);
-  const dnnl_memory_desc_t *dx = any_out(m, 0, DNNL_ARG_DIFF_SRC);
-  dnnl_convolution_desc_t desc;
-  dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
-    &desc, conv_algorithm(m->c), dx, w, dy, g.stride, g.dilate, g.begin, g.end);
-  return finish(m, &desc, status, NULL);
+  onednn_window g = window_of(m->c, &m->c->out[0].shape, &m->c->in[0].shape);
+  onednn_md_in dy = any_in(m, 0, DNNL_ARG_DIFF_DST), w = any_in(m, 1, DNNL_ARG_WEIGHTS);
+  onednn_md_in dx = any_out(m, 0, DNNL_ARG_DIFF_SRC);
+  return !m->failed &&
+         onednn_conv_grad_input(&m->with, conv_algorithm(m->c), &g, dx, w, dy, &m->out->pd);
 }
 
 /* Backward weights: dw alone. The ops sum the bias's themselves, in an order that keeps
  * its digits over many rows. */
 static bool conv_grad_weight(maker *m) {
-  geometry g = geometry_of(m->c, &m->c->in[0].shape, &m->c->in[1].shape);
-  const dnnl_memory_desc_t *x = any_in(m, 0, DNNL_ARG_SRC), *dy = any_in(m, 1, DNNL_ARG_DIFF_DST);
-  const dnnl_memory_desc_t *dw = any_out(m, 0, DNNL_ARG_DIFF_WEIGHTS);
-  dnnl_convolution_desc_t desc;
-  dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
-    &desc, conv_algorithm(m->c), x, dw, NULL, dy, g.stride, g.dilate, g.begin, g.end);
-  return finish(m, &desc, status, NULL);
+  onednn_window g = window_of(m->c, &m->c->in[0].shape, &m->c->in[1].shape);
+  onednn_md_in x = any_in(m, 0, DNNL_ARG_SRC), dy = any_in(m, 1, DNNL_ARG_DIFF_DST);
+  onednn_md_in dw = any_out(m, 0, DNNL_ARG_DIFF_WEIGHTS);
+  return !m->failed &&
+         onednn_conv_grad_weight(&m->with, conv_algorithm(m->c), &g, x, dw, dy, &m->out->pd);
 }
 
 /* ---- pooling --------------------------------------------------------------------------------- */
@@ -214,34 +164,27 @@ static dnnl_alg_kind_t pool_algorithm(const neap_onednn_case *c) {
 /* Training only when there is a stash to keep the maxima's places in; inference needs none and
  * writes less. */
 static bool pool_forward(maker *m) {
-  geometry g = geometry_of(m->c, &m->c->in[0].shape, &m->c->out[0].shape);
+  onednn_window g = window_of(m->c, &m->c->in[0].shape, &m->c->out[0].shape);
   bool stash = onednn_is_present(m->c->out, m->c->n_out, 1);
-  const dnnl_memory_desc_t *x = given_in(m, 0, DNNL_ARG_SRC), *y = any_out(m, 0, DNNL_ARG_DST);
+  onednn_md_in x = given_in(m, 0, DNNL_ARG_SRC), y = any_out(m, 0, DNNL_ARG_DST);
   if (stash) add_arg(m, DNNL_ARG_WORKSPACE, true, 1, true);
-  dnnl_pooling_v2_desc_t desc;
-  dnnl_status_t status = dnnl_pooling_v2_forward_desc_init(
-    &desc, stash ? dnnl_forward_training : dnnl_forward_inference, pool_algorithm(m->c), x, y,
-    g.stride, g.kernel, g.dilate, g.begin, g.end);
-  return finish(m, &desc, status, NULL);
+  return !m->failed &&
+         onednn_pool_forward(&m->with, stash ? dnnl_forward_training : dnnl_forward_inference,
+                             pool_algorithm(m->c), &g, x, y, &m->out->pd);
 }
 
 /* The stash is absent for averages, whose gradient needs no places. Layouts are those of dy and dx
  * as they are given. */
 static bool pool_backward(maker *m) {
-  geometry g = geometry_of(m->c, &m->c->out[0].shape, &m->c->in[0].shape);
-  const dnnl_memory_desc_t *dy = given_in(m, 0, DNNL_ARG_DIFF_DST),
-                           *dx = operand(m, true, 0, DNNL_ARG_DIFF_SRC, false);
+  onednn_window g = window_of(m->c, &m->c->out[0].shape, &m->c->in[0].shape);
+  onednn_md_in dy = given_in(m, 0, DNNL_ARG_DIFF_DST),
+               dx = operand(m, true, 0, DNNL_ARG_DIFF_SRC, false);
   if (onednn_is_present(m->c->in, m->c->n_in, 1)) add_arg(m, DNNL_ARG_WORKSPACE, false, 1, true);
-  if (m->failed) return false;
-  dnnl_primitive_desc_t hint = NULL;
-  dnnl_pooling_v2_desc_t desc, forward;
-  dnnl_status_t status =
-    dnnl_pooling_v2_forward_desc_init(&forward, dnnl_forward_training, pool_algorithm(m->c), dx, dy,
-                                      g.stride, g.kernel, g.dilate, g.begin, g.end);
-  if (status != dnnl_success || !create(m, &forward, NULL, &hint)) return false;
-  status = dnnl_pooling_v2_backward_desc_init(&desc, pool_algorithm(m->c), dx, dy, g.stride,
-                                              g.kernel, g.dilate, g.begin, g.end);
-  return finish(m, &desc, status, hint);
+  if (m->failed || !onednn_pool_forward(&m->with, dnnl_forward_training, pool_algorithm(m->c), &g,
+                                        dx, dy, &m->hint))
+    return false;
+  m->with.hint = m->hint;
+  return onednn_pool_backward(&m->with, pool_algorithm(m->c), &g, dx, dy, &m->out->pd);
 }
 
 /* ---- batch normalisation --------------------------------------------------------------------- */
@@ -258,44 +201,40 @@ static unsigned norm_flags(const neap_onednn_case *c) {
 static bool norm_forward(maker *m) {
   const neap_onednn_case *c = m->c;
   bool stash = c->relu && onednn_is_present(c->out, c->n_out, 3);
-  const dnnl_memory_desc_t *x = given_in(m, 0, DNNL_ARG_SRC);
+  onednn_md_in x = given_in(m, 0, DNNL_ARG_SRC);
   add_arg(m, DNNL_ARG_SCALE, false, 1, true);
   add_arg(m, DNNL_ARG_SHIFT, false, 2, true);
   add_arg(m, DNNL_ARG_MEAN, !c->global_stats, c->global_stats ? 3 : 1, true);
   add_arg(m, DNNL_ARG_VARIANCE, !c->global_stats, c->global_stats ? 4 : 2, true);
   any_out(m, 0, DNNL_ARG_DST); /* its layout is x's */
   if (stash) add_arg(m, DNNL_ARG_WORKSPACE, true, 3, true);
-  dnnl_batch_normalization_desc_t desc;
   dnnl_prop_kind_t kind =
     stash || !c->global_stats ? dnnl_forward_training : dnnl_forward_inference;
-  dnnl_status_t status =
-    dnnl_batch_normalization_forward_desc_init(&desc, kind, x, (float)c->eps, norm_flags(c));
-  return finish(m, &desc, status, NULL);
+  m->with.kernel = norm_kernel;
+  return !m->failed &&
+         onednn_norm_forward(&m->with, kind, x, (float)c->eps, norm_flags(c), &m->out->pd);
 }
 
 /* Everything from x, dy, the statistics and gamma; a fused ReLU's gradient goes by the mask in the
  * stash, so that y is not read. */
 static bool norm_backward(maker *m) {
   const neap_onednn_case *c = m->c;
-  const dnnl_memory_desc_t *x = given_in(m, 0, DNNL_ARG_SRC),
-                           *dy = given_in(m, 1, DNNL_ARG_DIFF_DST);
+  onednn_md_in x = given_in(m, 0, DNNL_ARG_SRC), dy = given_in(m, 1, DNNL_ARG_DIFF_DST);
   add_arg(m, DNNL_ARG_MEAN, false, 2, true);
   add_arg(m, DNNL_ARG_VARIANCE, false, 3, true);
   add_arg(m, DNNL_ARG_SCALE, false, 4, true);
-  add_arg(m, DNNL_ARG_SHIFT, false, 4, true); /* demanded but not read: any vector of C does */
+  /* demanded by oneDNN 2 but not read: any vector of C does */
+  if (onednn_norm_backward_has_shift) add_arg(m, DNNL_ARG_SHIFT, false, 4, true);
   if (c->relu) add_arg(m, DNNL_ARG_WORKSPACE, false, 5, true);
   any_out(m, 0, DNNL_ARG_DIFF_SRC);
   add_arg(m, DNNL_ARG_DIFF_SCALE, true, 1, true);
   add_arg(m, DNNL_ARG_DIFF_SHIFT, true, 2, true);
-  if (m->failed) return false;
-  dnnl_primitive_desc_t hint = NULL;
-  dnnl_batch_normalization_desc_t desc, forward;
-  dnnl_status_t status = dnnl_batch_normalization_forward_desc_init(
-    &forward, dnnl_forward_training, x, (float)c->eps, norm_flags(c));
-  if (status != dnnl_success || !create(m, &forward, NULL, &hint)) return false;
-  status = dnnl_batch_normalization_backward_desc_init(&desc, dnnl_backward, dy, x, (float)c->eps,
-                                                       norm_flags(c));
-  return finish(m, &desc, status, hint);
+  m->with.kernel = norm_kernel;
+  if (m->failed || !onednn_norm_forward(&m->with, dnnl_forward_training, x, (float)c->eps,
+                                        norm_flags(c), &m->hint))
+    return false;
+  m->with.hint = m->hint;
+  return onednn_norm_backward(&m->with, dy, x, (float)c->eps, norm_flags(c), &m->out->pd);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -304,42 +243,35 @@ static bool norm_backward(maker *m) {
  * to 1024 rows). */
 static bool product_forward(maker *m) {
   const neap_shape *w = &m->c->in[1].shape;
-  const dnnl_memory_desc_t *x = matrix(m, false, 0, DNNL_ARG_SRC, w->dim[1]),
-                           *weight = given_in(m, 1, DNNL_ARG_WEIGHTS);
-  const dnnl_memory_desc_t *b = any_in(m, 2, DNNL_ARG_BIAS),
-                           *y = matrix(m, true, 0, DNNL_ARG_DST, w->dim[0]);
-  dnnl_inner_product_desc_t desc;
-  return finish(m, &desc,
-                dnnl_inner_product_forward_desc_init(&desc, dnnl_forward_training, x, weight, b, y),
-                NULL);
+  onednn_md_in x = matrix(m, false, 0, DNNL_ARG_SRC, w->dim[1]),
+               weight = given_in(m, 1, DNNL_ARG_WEIGHTS);
+  onednn_md_in b = any_in(m, 2, DNNL_ARG_BIAS), y = matrix(m, true, 0, DNNL_ARG_DST, w->dim[0]);
+  return !m->failed && onednn_product_forward(&m->with, x, weight, b, y, &m->out->pd);
 }
 
 /* dx = dy w, with all operands plain as in the forward. */
 static bool product_grad_input(maker *m) {
   const neap_shape *w = &m->c->in[1].shape;
-  const dnnl_memory_desc_t *dy = matrix(m, false, 0, DNNL_ARG_DIFF_DST, w->dim[0]),
-                           *weight = given_in(m, 1, DNNL_ARG_WEIGHTS);
-  const dnnl_memory_desc_t *dx = matrix(m, true, 0, DNNL_ARG_DIFF_SRC, w->dim[1]);
-  dnnl_inner_product_desc_t desc;
-  return finish(m, &desc, dnnl_inner_product_backward_data_desc_init(&desc, dx, weight, dy), NULL);
+  onednn_md_in dy = matrix(m, false, 0, DNNL_ARG_DIFF_DST, w->dim[0]),
+               weight = given_in(m, 1, DNNL_ARG_WEIGHTS);
+  onednn_md_in dx = matrix(m, true, 0, DNNL_ARG_DIFF_SRC, w->dim[1]);
+  return !m->failed && onednn_product_grad_input(&m->with, dx, weight, dy, &m->out->pd);
 }
 
 /* dw = dy^T x. */
 static bool product_grad_weight(maker *m) {
   const neap_shape *dw = &m->c->out[0].shape;
-  const dnnl_memory_desc_t *x = matrix(m, false, 0, DNNL_ARG_SRC, dw->dim[1]),
-                           *dy = matrix(m, false, 1, DNNL_ARG_DIFF_DST, dw->dim[0]);
-  const dnnl_memory_desc_t *weight = operand(m, true, 0, DNNL_ARG_DIFF_WEIGHTS, false);
-  dnnl_inner_product_desc_t desc;
-  return finish(m, &desc, dnnl_inner_product_backward_weights_desc_init(&desc, x, weight, NULL, dy),
-                NULL);
+  onednn_md_in x = matrix(m, false, 0, DNNL_ARG_SRC, dw->dim[1]),
+               dy = matrix(m, false, 1, DNNL_ARG_DIFF_DST, dw->dim[0]);
+  onednn_md_in weight = operand(m, true, 0, DNNL_ARG_DIFF_WEIGHTS, false);
+  return !m->failed && onednn_product_grad_weight(&m->with, x, weight, dy, &m->out->pd);
 }
 
 /* ---- elementwise ----------------------------------------------------------------------------- */
 
 /* An operand as one row of all its lanes, padding included, in whatever layout it has: elementwise
  * kernels that map zero to zero keep padding lanes zero. */
-static const dnnl_memory_desc_t *lanes(maker *m, bool is_out, int position, int arg) {
+static onednn_md_in lanes(maker *m, bool is_out, int position, int arg) {
   const neap_type *type = is_out ? &m->c->out[position] : &m->c->in[position];
   const neap_layout *layout = is_out ? &m->c->out_layout[position] : &m->c->in_layout[position],
                     plain = {0};
@@ -357,22 +289,20 @@ static const dnnl_memory_desc_t *lanes(maker *m, bool is_out, int position, int 
 static bool append_binary(maker *m, dnnl_post_ops_t chain, dnnl_alg_kind_t algorithm,
                           int position) {
   int index = dnnl_post_ops_len(chain);
-  const dnnl_memory_desc_t *b =
+  onednn_md_in b =
     lanes(m, false, position, DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1);
-  return !m->failed && dnnl_post_ops_append_binary(chain, algorithm, b) == dnnl_success;
+  return !m->failed && onednn_then_binary(chain, algorithm, b);
 }
 
 /* A binary primitive with the chain of post-ops, which it owns from here on. Each element is read
  * from every operand before the output's is written, so the output may be any of them. */
-static bool finish_chain(maker *m, dnnl_alg_kind_t algorithm, const dnnl_memory_desc_t *a,
-                         const dnnl_memory_desc_t *b, const dnnl_memory_desc_t *y,
-                         dnnl_post_ops_t chain, bool good) {
+static bool finish_chain(maker *m, dnnl_alg_kind_t algorithm, onednn_md_in a, onednn_md_in b,
+                         onednn_md_in y, dnnl_post_ops_t chain, bool good) {
   dnnl_primitive_attr_t attr = NULL;
-  dnnl_binary_desc_t desc;
-  good = good && !m->failed && dnnl_primitive_attr_clone(&attr, m->attr) == dnnl_success &&
-         dnnl_primitive_attr_set_post_ops(attr, chain) == dnnl_success &&
-         dnnl_binary_desc_init(&desc, algorithm, a, b, y) == dnnl_success &&
-         dnnl_primitive_desc_create(&m->out->pd, &desc, attr, m->engine, NULL) == dnnl_success;
+  good = good && !m->failed && dnnl_primitive_attr_clone(&attr, m->with.attr) == dnnl_success &&
+         dnnl_primitive_attr_set_post_ops(attr, chain) == dnnl_success;
+  onednn_with with = {.engine = m->with.engine, .attr = attr};
+  good = good && onednn_binary(&with, algorithm, a, b, y, &m->out->pd);
   if (attr != NULL) dnnl_primitive_attr_destroy(attr);
   dnnl_post_ops_destroy(chain);
   return good;
@@ -384,28 +314,21 @@ static bool finish_chain(maker *m, dnnl_alg_kind_t algorithm, const dnnl_memory_
 static bool relu_forward(maker *m) {
   dnnl_post_ops_t chain = NULL;
   if (dnnl_post_ops_create(&chain) != dnnl_success) return false;
-  const dnnl_memory_desc_t *a = lanes(m, false, 0, DNNL_ARG_SRC_0),
-                           *b = lanes(m, false, 0, DNNL_ARG_SRC_1);
-  const dnnl_memory_desc_t *y = lanes(m, true, 0, DNNL_ARG_DST);
-  bool good = dnnl_post_ops_append_eltwise(chain, 1, dnnl_eltwise_relu, 0, 0) == dnnl_success;
+  onednn_md_in a = lanes(m, false, 0, DNNL_ARG_SRC_0), b = lanes(m, false, 0, DNNL_ARG_SRC_1);
+  onednn_md_in y = lanes(m, true, 0, DNNL_ARG_DST);
+  bool good = onednn_then_relu(chain);
   return finish_chain(m, dnnl_binary_max, a, b, y, chain,
                       good && append_binary(m, chain, dnnl_binary_max, 0));
 }
 
 /* dy times 1 or 0. */
 static bool relu_backward(maker *m) {
-  const dnnl_memory_desc_t *y = lanes(m, false, 0, DNNL_ARG_DST),
-                           *dy = lanes(m, false, 1, DNNL_ARG_DIFF_DST);
+  onednn_md_in y = lanes(m, false, 0, DNNL_ARG_DST), dy = lanes(m, false, 1, DNNL_ARG_DIFF_DST);
   lanes(m, true, 0, DNNL_ARG_DIFF_SRC);
-  dnnl_primitive_desc_t hint = NULL;
-  dnnl_eltwise_desc_t desc, forward;
   dnnl_alg_kind_t by_output = dnnl_eltwise_relu_use_dst_for_bwd;
-  if (m->failed ||
-      dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, by_output, y, 0, 0) !=
-        dnnl_success ||
-      !create(m, &forward, NULL, &hint))
-    return false;
-  return finish(m, &desc, dnnl_eltwise_backward_desc_init(&desc, by_output, dy, y, 0, 0), hint);
+  if (m->failed || !onednn_eltwise_forward(&m->with, by_output, y, &m->hint)) return false;
+  m->with.hint = m->hint;
+  return onednn_eltwise_backward(&m->with, by_output, dy, y, &m->out->pd);
 }
 
 /* The first two, and the others as post-ops. oneDNN's sum would allow in place over the first
@@ -413,34 +336,42 @@ static bool relu_backward(maker *m) {
 static bool add(maker *m) {
   dnnl_post_ops_t chain = NULL;
   if (m->c->n_in < 2 || dnnl_post_ops_create(&chain) != dnnl_success) return false;
-  const dnnl_memory_desc_t *a = lanes(m, false, 0, DNNL_ARG_SRC_0),
-                           *b = lanes(m, false, 1, DNNL_ARG_SRC_1);
-  const dnnl_memory_desc_t *y = lanes(m, true, 0, DNNL_ARG_DST);
+  onednn_md_in a = lanes(m, false, 0, DNNL_ARG_SRC_0), b = lanes(m, false, 1, DNNL_ARG_SRC_1);
+  onednn_md_in y = lanes(m, true, 0, DNNL_ARG_DST);
   bool good = true;
   for (int i = 2; i < m->c->n_in && good; i++) good = append_binary(m, chain, dnnl_binary_add, i);
   return finish_chain(m, dnnl_binary_add, a, b, y, chain, good);
 }
 
-bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine,
-                     const_dnnl_primitive_attr_t attr, onednn_problem *out) {
-  maker m = {.c = c, .free = free, .engine = engine, .attr = attr, .out = out};
-  memset(out, 0, sizeof *out);
-  switch (c->kind) {
-    case NEAP_ONEDNN_CONV: return conv_forward(&m);
-    case NEAP_ONEDNN_CONV_GRAD_INPUT: return conv_grad_input(&m);
-    case NEAP_ONEDNN_CONV_GRAD_WEIGHT: return conv_grad_weight(&m);
-    case NEAP_ONEDNN_POOL: return pool_forward(&m);
-    case NEAP_ONEDNN_POOL_GRAD: return pool_backward(&m);
-    case NEAP_ONEDNN_NORM: return norm_forward(&m);
-    case NEAP_ONEDNN_NORM_GRAD: return norm_backward(&m);
-    case NEAP_ONEDNN_FC: return product_forward(&m);
-    case NEAP_ONEDNN_FC_GRAD_INPUT: return product_grad_input(&m);
-    case NEAP_ONEDNN_FC_GRAD_WEIGHT: return product_grad_weight(&m);
-    case NEAP_ONEDNN_RELU: return relu_forward(&m);
-    case NEAP_ONEDNN_RELU_GRAD: return relu_backward(&m);
-    case NEAP_ONEDNN_ADD: return add(&m);
+static bool describe(maker *m) {
+  switch (m->c->kind) {
+    case NEAP_ONEDNN_CONV: return conv_forward(m);
+    case NEAP_ONEDNN_CONV_GRAD_INPUT: return conv_grad_input(m);
+    case NEAP_ONEDNN_CONV_GRAD_WEIGHT: return conv_grad_weight(m);
+    case NEAP_ONEDNN_POOL: return pool_forward(m);
+    case NEAP_ONEDNN_POOL_GRAD: return pool_backward(m);
+    case NEAP_ONEDNN_NORM: return norm_forward(m);
+    case NEAP_ONEDNN_NORM_GRAD: return norm_backward(m);
+    case NEAP_ONEDNN_FC: return product_forward(m);
+    case NEAP_ONEDNN_FC_GRAD_INPUT: return product_grad_input(m);
+    case NEAP_ONEDNN_FC_GRAD_WEIGHT: return product_grad_weight(m);
+    case NEAP_ONEDNN_RELU: return relu_forward(m);
+    case NEAP_ONEDNN_RELU_GRAD: return relu_backward(m);
+    case NEAP_ONEDNN_ADD: return add(m);
   }
   return false;
 }
 
-#endif
+bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine,
+                     const_dnnl_primitive_attr_t attr, onednn_problem *out) {
+  maker m;
+  memset(&m, 0, sizeof m);
+  memset(out, 0, sizeof *out);
+  m.c = c, m.free = free, m.out = out;
+  m.with = (onednn_with){.engine = engine, .attr = attr};
+  bool good = describe(&m);
+  if (m.hint != NULL) dnnl_primitive_desc_destroy(m.hint);
+  for (int i = 0; i < NEAP_ONEDNN_MAX_IN; i++) onednn_md_end(&m.in[i]);
+  for (int i = 0; i < NEAP_ONEDNN_MAX_OUT; i++) onednn_md_end(&m.done[i]);
+  return good;
+}

@@ -11,10 +11,6 @@
  * INVARIANT: where a function can't be replaced (another oneDNN, another system) every kernel is
  * made for one thread.
  */
-#include "base/base.h"
-
-#if NEAP_WITH_DNNL
-
 #include "math/onednn_int.h"
 
 #include <omp.h>
@@ -219,5 +215,3 @@ int onednn_threads(int n) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   return pthread_once(&once, start) == 0 && is_replaced ? NEAP_MAX(n, 1) : 1;
 }
-
-#endif

@@ -368,7 +368,8 @@ TEST(choices_like_those_of_a_larger_batch_have_their_algorithms) {
   CHECK_OK(neap_graph_choose(small, &options, &alone, &error));
   options.like = &by_large;
   CHECK_OK(neap_graph_choose(small, &options, &alike, &error));
-  if (NEAP_WITH_DNNL) CHECK(alone.choice[0].algorithm != by_large.choice[0].algorithm);
+  if (neap_engine_at(NEAP_ENGINE_DNNL)->missing() == NULL)
+    CHECK(alone.choice[0].algorithm != by_large.choice[0].algorithm);
   for (int i = 0; i < alike.n; i++)
     CHECK_EQ(alike.choice[i].algorithm, by_large.choice[i].algorithm);
   neap_choices_fini(&by_large), neap_choices_fini(&alone), neap_choices_fini(&alike);
