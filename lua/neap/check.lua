@@ -8,6 +8,7 @@
 local core = require "neap.core"
 local neap = require "neap"
 local netfile = require "neap.net.file"
+local memory_options = require "neap.memory.options"
 local options = require "neap.inner.options"
 local report = require "neap.report"
 local fail = core.fail
@@ -70,7 +71,7 @@ local function run(net, o, memory, poison)
   out.held_bytes = core.memory().held - before
   -- what a budget makes run again has the choice of what it repeats
   for _, op in ipairs(plan:_ops()) do
-    if not op.recomputes then out.kernels[#out.kernels + 1] = op.name .. " " .. op.type .. " " .. op.kernel end
+    if not op.recomputes then out.kernels[#out.kernels + 1] = op.name .. " " .. op.type .. " " .. op.choice end
   end
   table.sort(out.kernels)
   table.sort(out.names)
@@ -87,24 +88,37 @@ local function net_of(what, o)
   return netfile.build(file, { train = o.train, batch = o.batch }), file.n_class or 2
 end
 
+local check_spec = { train = true, batch = none, steps = 3, count_steps = 3, poison = false, seed = 1, n_class = none }
+
+--- What says where bytes lie, and when: an unplanned run has none of it.
+local planning = { "policy", "executor", "budget", "total", "soft", "recompute", "exact", "in_place", "search", "banks", "mem_param" }
+
+--- The memory options of the unplanned run beside one with `memory`.
+local function unplanned(memory)
+  local out = {}
+  for name, value in pairs(memory) do out[name] = value end
+  for _, name in ipairs(planning) do out[name] = nil end
+  out.policy = "none"
+  return out
+end
+
 --- Runs a net unplanned and planned and compares the bits of all blobs that stay.
 -- @param what model, net, net file or name of the zoo ("lenet", "gpt:8")
 -- @param given table { train = true, batch =, steps = 3, count_steps = 3 (steps in which
---   allocations are counted), policy =, executor =, poison = bool, engine =, layouts =, threads =,
---   seed = 1, budget =, exact = true, n_class =, fuse = }
+--   allocations are counted), poison = bool, seed = 1, n_class = }, and memory options of the
+--   planned run; both runs have those that are not of where bytes lie
 -- @return Report of the blobs; fields same (bool), n_blob, different (first name), held_bytes,
 --   forecast_bytes, allocations, arena_bytes, lower_bound_bytes, proved, baseline_bytes,
 --   n_recomputed, n_changed
 -- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
 function check.plan(what, given)
-  local o = options.read("check.plan", { train = true, batch = none, steps = 3, count_steps = 3, policy = "offset", executor = "simple", poison = false,
-    engine = none, layouts = none, threads = none, seed = 1, budget = none, exact = true, n_class = none, fuse = none }, given)
+  local own, memory = memory_options.split("check.plan", given, "lua", check_spec)
+  local o = options.read("check.plan", check_spec, own)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
-  local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
-    { policy = "none", store = false, engine = o.engine, layouts = o.layouts, threads = o.threads, fuse = o.fuse }, false)
-  local planned = run(net, o, { policy = o.policy, executor = o.executor, store = false,
-    engine = o.engine, layouts = o.layouts, threads = o.threads, budget = o.budget, exact = o.exact, fuse = o.fuse }, o.poison)
+  memory.store = false
+  local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed }, unplanned(memory), false)
+  local planned = run(net, o, memory, o.poison)
   local rows, different = {}, nil
   for _, name in ipairs(plain.names) do
     local same = plain.hashes[name] == planned.hashes[name]

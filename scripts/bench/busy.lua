@@ -53,7 +53,7 @@ local function line(name, who, alone, busy)
 end
 
 local function measure_neap(name)
-  local setup <close> = bench.prepare(netfile.load(name), { train = true, store = false })
+  local setup <close> = bench.prepare(netfile.load(name), { train = true, memory = { store = false } })
   local function step() setup.program:run() end
   local times = { {}, {}, {} }
   step()

@@ -435,7 +435,7 @@ return { batch = 4, name = "filed", mem_param = %s,
     assert.are.equal("name", plan_of(false, { policy = "name" }).policy)
     assert.are.equal("offset", plan_of(false, { mem_param = { optimize_test = true } }).policy)
     do
-      local setup <close> = bench.prepare(file, { train = true, store = false })
+      local setup <close> = bench.prepare(file, { train = true, memory = { store = false } })
       assert.are.equal("io", setup.program.plan:explain("relu1")[1].region)
     end
     local pipe <close> = assert(io.popen("NEAP_DB=off " .. support.program .. " plan " .. path .. ".lua --train --explain relu1"))

@@ -199,4 +199,33 @@ describe("the table of memory options", function()
       raises("recompute expects true or false", face[3], { recompute = 1 })
     end
   end)
+
+  it("are taken by neap bench, neap profile run and check.plan, and passed on as they were given", function()
+    for _, verb in ipairs { "bench", "profile" } do
+      for _, record in ipairs(memory_options.records) do
+        local case = set[record.name]
+        if record.faces.command then
+          local words = { verb, verb == "profile" and "run" or nil }
+          for word in case.words:gmatch "%S+" do words[#words + 1] = word end
+          local ok, args = require("neap.cli").parser():pparse(words)
+          assert.is_true(ok, verb .. " " .. case.words .. ": " .. tostring(args))
+          local again = " " .. table.concat(memory_options.words(args), " ") .. " "
+          for word in case.words:gmatch "%-%-%S+ ?[^%s-]*" do assert.is_true(again:find(" " .. word:gsub(" $", "") .. " ", 1, true) ~= nil, again) end
+        end
+      end
+    end
+    local net = fresh_net()
+    for name, case in pairs(set) do
+      if name ~= "inputs" and name ~= "max_batch" and name ~= "store" then
+        local given = options_of(case, name)
+        given.steps, given.count_steps = 1, 0
+        if given.keep_all == nil and given.banks == nil then
+          local r = neap.check.plan(net, given)
+          -- other kernels may be chosen where they need not be the same ones
+          assert.is_true(r.n_blob > 0 and (r.same or name == "exact"), name)
+        end
+      end
+    end
+    raises('did you mean "budget"?', neap.check.plan, net, { budgt = 1 })
+  end)
 end)

@@ -59,7 +59,7 @@ end
 
 --- Compiles one net in a workspace of its own, fed and ready to step.
 -- @param file table of netfile.load
--- @param o table {train =, batch =, profile =, engine =, policy =, executor =, store =}
+-- @param o table {train =, batch =, memory = options}
 -- @return setup {ws =, program =, held = method}; to be closed
 function bench.prepare(file, o)
   local net = netfile.build(file, { train = o.train, batch = o.batch })
@@ -68,8 +68,7 @@ function bench.prepare(file, o)
   local before = core.memory().held
   local ws = neap.workspace { seed = 1 }
   ws:init(net)
-  local program = ws:compile(net, netfile.memory(file, { profile = o.profile, engine = o.engine, store = o.store, policy = o.policy,
-    executor = o.executor }))
+  local program = ws:compile(net, netfile.memory(file, o.memory or {}))
   for _, input in ipairs(net:inputs()) do feed_random(ws, input, file.n_class or 2) end
   return setmetatable({ ws = ws, program = program, before = before }, Setup)
 end
@@ -113,7 +112,7 @@ end
 
 --- Measures one net in this process.
 -- @param name string "lenet:64"
--- @param o table {train =, steps = 10, seconds = 4, engine =}
+-- @param o table {train =, steps = 10, seconds = 4, memory = options}
 -- @return table with the fields of bench.fields
 function bench.measure(name, o)
   local file = netfile.load(name)
@@ -135,7 +134,7 @@ local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 local function measure_apart(name, o)
   local words = { quote(o.program), "bench", quote(name), "--json", "--steps", tostring(o.steps), "--seconds", tostring(o.seconds) }
   if not o.train then words[#words + 1] = "--infer" end
-  if o.engine then table.move({ "--engine", quote(o.engine) }, 1, 2, #words + 1, words) end
+  for _, word in ipairs(o.words or {}) do words[#words + 1] = quote(word) end
   local pipe = assert(io.popen(table.concat(words, " ")))
   local text = pipe:read "a"
   local _, how, code = pipe:close()
@@ -147,12 +146,13 @@ local function measure_apart(name, o)
 end
 
 --- Measures nets one after the other.
--- @param o {nets = {"lenet:64", ...}, train =, steps = 10, seconds = 4, engine =, program = path of
---   neap (each net gets a process of its own), on_row = function(row)}
+-- @param o {nets = {"lenet:64", ...}, train =, steps = 10, seconds = 4, memory = options, program =
+--   path of neap (each net gets a process of its own), words = the options on its command line,
+--   on_row = function(row)}
 -- @return Report, one row a net
 function bench.run(o)
   local rows, names = {}, o.nets or bench.nets
-  local settings = { train = o.train, steps = o.steps or 10, seconds = o.seconds or 4, engine = o.engine, program = o.program }
+  local settings = { train = o.train, steps = o.steps or 10, seconds = o.seconds or 4, memory = o.memory, words = o.words, program = o.program }
   -- a wrong name is told before minutes of work
   for _, name in ipairs(names) do netfile.load(name) end
   for i, name in ipairs(names) do
@@ -194,10 +194,12 @@ end
 function bench.line(row) return line_of(function(column) return column[3](row) end) end
 
 --- Runs `steps` with a profile and stores it.
--- @param o {train =, batch =, steps = 10, limit = 30, engine =}
+-- @param o {train =, batch =, steps = 10, limit = 30, memory = options}
 -- @return Report of the ops by time
 function bench.profile(file, o)
-  local setup <close> = bench.prepare(file, { train = o.train, batch = o.batch, profile = true, engine = o.engine })
+  local memory = { profile = true }
+  for name, value in pairs(o.memory or {}) do memory[name] = value end
+  local setup <close> = bench.prepare(file, { train = o.train, batch = o.batch, memory = memory })
   setup.program:run(n_warm_up)
   return setup.program:profile({ steps = o.steps or 10 }):table { limit = o.limit or 30 }
 end

@@ -9,9 +9,7 @@ return {
     command:flag "--infer":description "Inference instead of training."
     command:option "--steps":argname "<n>":convert(whole(1)):default "10":description "Steps timed, after two to warm up."
     command:option "--seconds":argname "<s>":convert(tonumber):default "4":description "Stop after so many seconds and 5 steps."
-    local engines = {}
-    for i, row in ipairs(require("neap.core").engines) do engines[i] = row.name end
-    command:option "--engine":choices(engines):description "Only these kernels, and ref where they have none."
+    require("neap.memory.options").define(command)
   end,
   run = function(args)
     if args.memory then
@@ -22,9 +20,10 @@ return {
       return
     end
     local cli, bench, core = require "neap.cli", require "neap.bench", require "neap.core"
+    local options = require "neap.memory.options"
     local head = not args.json and bench.head()
     local rows = bench.run { nets = #args.nets > 0 and args.nets or nil, train = not args.infer, steps = args.steps, seconds = args.seconds,
-      engine = args.engine, program = core.program_path and core.program_path(),
+      memory = options.of_command(args), words = options.words(args), program = core.program_path and core.program_path(),
       on_row = not args.json and function(row)
         if head then print(head) end
         head = nil

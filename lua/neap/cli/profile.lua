@@ -21,13 +21,15 @@ return {
     command:option "--steps":argname "<n>":convert(whole(1)):default "10":description "run: steps timed."
     command:flag "--train":description "run: the training step."
     command:option "--batch":argname "<n>":convert(whole(1)):description "run: batch size."
+    require("neap.memory.options").define(command)
   end,
   run = function(args)
     local neap, cli = require "neap", require "neap.cli"
     if args.action == "run" then
       if not args.what then cli.usage "profile run needs a net: a file, or a name of the zoo" end
       local file = require("neap.net.file").load(args.what)
-      return cli.show(require("neap.bench").profile(file, { train = args.train, batch = args.batch, steps = args.steps }), args)
+      return cli.show(require("neap.bench").profile(file, { train = args.train, batch = args.batch, steps = args.steps,
+        memory = require("neap.memory.options").of_command(args) }), args)
     end
     local db <close> = cli.need(neap.db(args.db))
     if args.action == "list" then return cli.show(cli.need(db:sql(list_sql)), args) end

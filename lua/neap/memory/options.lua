@@ -168,4 +168,21 @@ function memory_options.of_command(args)
   return memory
 end
 
+--- The words of a command line that give the same options: for a program that is started with them.
+-- @param args table of argparse
+-- @return string[]
+function memory_options.words(args)
+  local words = {}
+  for _, record in ipairs(records) do
+    local given = args[(flag_of(record):gsub("^%-%-", ""):gsub("%-", "_"))]
+    if record.faces.command and given ~= nil then
+      for _, value in ipairs(type(given) == "table" and given or { given }) do
+        words[#words + 1] = flag_of(record)
+        if record.type ~= "switch" then words[#words + 1] = tostring(value) end
+      end
+    end
+  end
+  return words
+end
+
 return memory_options
