@@ -66,6 +66,10 @@ neap_status neap_stored_read(neap_way *w, const char *choices, const char *plan_
 neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
                              const neap_compile_options *options, const neap_range *range,
                              neap_session **out, neap_error *error);
+/* within.c: sets in *options what the workspace's own limits leave a net whose program they have
+ * refused, by the words of that refusal. False: another limit refused it, or nothing is left. */
+bool neap_within_limits(const neap_workspace *ws, const neap_program *program,
+                        const neap_error *refused, neap_compile_options *options);
 /* range.c: sets reserve_bytes of the program's blobs to what the range's largest batch needs. */
 void neap_range_reserve(const neap_range *range, neap_program *program);
 

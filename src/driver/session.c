@@ -110,11 +110,80 @@ static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_
   return NEAP_OK;
 }
 
+/* The session's program by these options, in the place of one that it has, with what is known of
+ * it. */
+static neap_status take_program(neap_session *session, const neap_net *net,
+                                const neap_compile_options *options, const neap_range *range,
+                                neap_error *error) {
+  neap_forecast forecast;
+  neap_program *program = NULL;
+  if (range == NULL) {
+    NEAP_TRY(neap_session_bind(net, options, &forecast, &program, error));
+  } else {
+    NEAP_TRY(neap_range_plan(range, net, options, &forecast, error));
+    /* takes both over */
+    NEAP_TRY(neap_program_new(forecast.graph, forecast.plan, &program, error));
+    neap_range_reserve(range, program);
+  }
+  neap_program_free(session->program);
+  session->program = program;
+  session->plan_id = forecast.plan_id;
+  session->planned_bytes = (int64_t)forecast.total_bytes;
+  memcpy(session->warning, forecast.warning, sizeof session->warning);
+  /* By node, not by run: a profile of any length has this room. */
+  if (options->profile) {
+    size_t n = (size_t)neap_program_graph(program)->n_node;
+    neap_free(session->times);
+    session->times = neap_alloc_zeroed(n * sizeof *session->times);
+    if (session->times == NULL)
+      return neap_fail_memory(error, n * sizeof *session->times, "step times");
+  }
+  warn_soft(session);
+  return NEAP_OK;
+}
+
+/* What planning within the rest of a limit had to say, said of the whole limit. The planner knows
+ * what of a total is held beside the net; of a budget it saw the arena's part alone. */
+static void refuse_again(neap_error *refused, const neap_error *again, size_t budget_left) {
+  const bool is_total = strcmp(refused->limit, "total") == 0;
+  const int64_t other = is_total ? 0 : refused->limit_bytes - (int64_t)budget_left;
+  const int64_t least = again->least_bytes + other;
+  if (again->limit == NULL || strcmp(again->limit, refused->limit) != 0) return;
+  if (least >= refused->least_bytes) return;
+  if (is_total) {
+    *refused = *again;
+    return;
+  }
+  refused->least_bytes = least;
+  neap_hint(refused, "%s = %lld would do", refused->limit, (long long)least);
+}
+
+/* The workspace's own budget or total may refuse a plan that was made freely: then it is made again
+ * within what is left. Where that can't be either, the error says the less of both. */
+static neap_status attach_within(neap_session *session, const neap_net *net,
+                                 const neap_compile_options *options, bool ranged,
+                                 neap_error *error) {
+  neap_error refused = {0}, again = {0};
+  neap_compile_options left = *options;
+  neap_status status = neap_workspace_attach(session->ws, session->program, &refused);
+  if (status == NEAP_OK) return status;
+  if (!ranged && neap_within_limits(session->ws, session->program, &refused, &left)) {
+    status = take_program(session, net, &left, NULL, &again);
+    if (status == NEAP_OK) status = neap_workspace_attach(session->ws, session->program, &again);
+    if (status == NEAP_OK) return status;
+    if (status == NEAP_BUDGET)
+      refuse_again(&refused, &again, left.plan.budget_bytes);
+    else
+      refused = again;
+  }
+  if (error != NULL && error->code == NEAP_OK) *error = refused;
+  return refused.code;
+}
+
 /* Program first, parameters last: a net that can't be bound leaves no blobs behind. */
 static neap_status fill(neap_session *session, const neap_net *net,
                         const neap_compile_options *options, const neap_range *range,
                         neap_error *error) {
-  neap_forecast forecast;
   bool pool = options->plan.policy == NEAP_POLICY_POOL;
   if (options->dynamic && !pool)
     return neap_fail(error, NEAP_ARGUMENT,
@@ -131,30 +200,12 @@ static neap_status fill(neap_session *session, const neap_net *net,
     use_dynamic(session);
     return NEAP_OK;
   }
-  if (range == NULL) {
-    NEAP_TRY(neap_session_bind(net, options, &forecast, &session->program, error));
-  } else {
-    NEAP_TRY(neap_range_plan(range, net, options, &forecast, error));
-    /* takes both over */
-    NEAP_TRY(neap_program_new(forecast.graph, forecast.plan, &session->program, error));
-    neap_range_reserve(range, session->program);
-  }
-  session->plan_id = forecast.plan_id;
-  session->planned_bytes = (int64_t)forecast.total_bytes;
-  memcpy(session->warning, forecast.warning, sizeof session->warning);
-  /* By node, not by run: a profile of any length has this room. */
-  if (options->profile) {
-    size_t n = (size_t)neap_program_graph(session->program)->n_node;
-    session->times = neap_alloc_zeroed(n * sizeof *session->times);
-    if (session->times == NULL)
-      return neap_fail_memory(error, n * sizeof *session->times, "step times");
-  }
-  warn_soft(session);
+  NEAP_TRY(take_program(session, net, options, range, error));
   /* a missing label stops nothing */
   if (options->script != NULL) session->script = neap_strdup(options->script);
   if (options->tag != NULL) session->tag = neap_strdup(options->tag);
   NEAP_TRY(neap_workspace_init(session->ws, net, error));
-  return neap_workspace_attach(session->ws, session->program, error);
+  return attach_within(session, net, options, range != NULL, error);
 }
 
 /* The session holds a reference of the workspace, so that closing in any order is safe. One that
@@ -175,6 +226,7 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   session->own_bytes =
     (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   neap_workspace_mark *before = NULL;
+  const size_t soft = neap_workspace_pool_soft(ws);
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
   if (status == NEAP_OK) status = neap_mem_param_resolve(net, options, &room, &full, error);
   if (status == NEAP_OK) {
@@ -189,6 +241,7 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
     neap_session_free(session);
+    neap_workspace_set_pool_soft(ws, soft);
     if (before != NULL) neap_workspace_mark_undo(before, 0, NULL);
   } else {
     *out = session;

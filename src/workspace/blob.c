@@ -156,10 +156,11 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   if (!share) NEAP_TRY(check_total(found.ws != NULL ? found.ws : ws, name, &got, error));
   NEAP_TRY(take(found.ws, name, bank, tensor, share, &fresh, error));
   if (cell == NULL) {
-    int index = neap_workspace_add_cell(ws, name);
-    if (index < 0) {
+    int index;
+    neap_status status = neap_workspace_new_cell(ws, name, &index, error);
+    if (status != NEAP_OK) {
       neap_tensor_fini(&fresh);
-      return neap_fail_memory(error, sizeof(neap_cell), "a blob");
+      return status;
     }
     cell = &ws->cell[index];
     found.ws = ws;
@@ -215,8 +216,8 @@ static neap_status cell_for(neap_workspace *ws, const char *name, neap_found *fo
     return neap_fail(error, NEAP_DTYPE, "feed \"%s\": %s lie in one segment and stay tensors", name,
                      neap_region_name(found->ws->cell[found->cell].region));
   if (found->ws != NULL) return NEAP_OK;
-  *found = (neap_found){ws, neap_workspace_add_cell(ws, name)};
-  return found->cell >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
+  found->ws = ws;
+  return neap_workspace_new_cell(ws, name, &found->cell, error);
 }
 
 /* The cell owns a copy of the n bytes, which may hold zeros; one more zero follows, which n does

@@ -170,9 +170,11 @@ static neap_status add_cells(neap_workspace *ws, const neap_io_list *list, neap_
   int n_before = ws->n_cell;
   for (int i = 0; i < list->n_item; i++) {
     if (neap_map_get(&ws->index, neap_intern(list->item[i].name), -1) >= 0) continue;
-    if (neap_workspace_add_cell(ws, list->item[i].name) >= 0) continue;
+    int cell;
+    neap_status status = neap_workspace_new_cell(ws, list->item[i].name, &cell, error);
+    if (status == NEAP_OK) continue;
     while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
-    return neap_fail_memory(error, sizeof(neap_cell), "blobs");
+    return status;
   }
   return NEAP_OK;
 }

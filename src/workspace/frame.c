@@ -27,6 +27,7 @@ neap_status neap_workspace_check_forward(const neap_workspace *ws, const char *n
   if (ws->parent == NULL)
     return neap_fail(error, NEAP_ARGUMENT,
                      "workspace: names can be forwarded to a parent only, and there is none");
+  NEAP_TRY(neap_net_check_name("blob", name, error));
   int i = forward_of(ws, key);
   if (i >= 0 && strcmp(ws->forward_target[i], target) == 0) return NEAP_OK;
   if (i >= 0)

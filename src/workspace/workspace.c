@@ -231,6 +231,13 @@ int neap_workspace_add_cell(neap_workspace *ws, const char *name) {
   return ws->n_cell++;
 }
 
+neap_status neap_workspace_new_cell(neap_workspace *ws, const char *name, int *cell,
+                                    neap_error *error) {
+  NEAP_TRY(neap_net_check_name("blob", name, error));
+  *cell = neap_workspace_add_cell(ws, name);
+  return *cell >= 0 ? NEAP_OK : neap_fail_memory(error, sizeof(neap_cell), "a blob");
+}
+
 /* The last cell takes the place of the dropped one: cells have no order that anyone may rely on. */
 void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
   neap_cell_clear(&ws->cell[cell]);
@@ -275,9 +282,8 @@ neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool loc
                                   neap_error *error) {
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws == ws || (found.ws != NULL && !local)) return NEAP_OK;
-  return neap_workspace_add_cell(ws, name) >= 0
-           ? NEAP_OK
-           : neap_fail_memory(error, sizeof(neap_cell), "a blob");
+  int cell;
+  return neap_workspace_new_cell(ws, name, &cell, error);
 }
 
 /* Bytes live on while a program or a view refers to them. */
@@ -302,6 +308,7 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
   if (cell < 0) return neap_workspace_fail_unknown(ws, "rename", from, error);
   if (neap_workspace_has(ws, to))
     return neap_fail(error, NEAP_NAME, "rename \"%s\": there is a blob \"%s\" already", from, to);
+  NEAP_TRY(neap_net_check_name("blob", to, error));
   if (!neap_map_set(&ws->index, new, cell)) return refused(error);
   neap_map_remove(&ws->index, old);
   ws->cell[cell].name = new;

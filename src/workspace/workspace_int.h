@@ -158,8 +158,11 @@ void neap_workspace_check(const neap_workspace *ws);
 neap_found neap_workspace_find(const neap_workspace *ws, const char *name);
 /* of an interned name */
 neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key);
-/* A new own cell; -1 when memory is refused. The name must be free. */
+/* A new own cell; -1 when memory is refused. The name must be free, and one that a net can hold. */
 int neap_workspace_add_cell(neap_workspace *ws, const char *name);
+/* The same for a name from outside: NAME error for one that no net can hold. *cell is its index. */
+neap_status neap_workspace_new_cell(neap_workspace *ws, const char *name, int *cell,
+                                    neap_error *error);
 void neap_workspace_drop_cell(neap_workspace *ws, int cell);
 /* Room for n more cells, so that adding them can't fail. */
 bool neap_workspace_reserve(neap_workspace *ws, int n);

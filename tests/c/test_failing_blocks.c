@@ -803,7 +803,7 @@ QUIET(workspace_remove, neap_workspace_remove(s->ws, "x"))
 CALL(workspace_rename) { return neap_workspace_rename(s->ws, "x", "z", error); }
 CALL(workspace_forward) { return neap_workspace_forward(s->child, "seen", "x", false, error); }
 CALL(workspace_feed_string) {
-  return neap_workspace_feed_string(s->ws, "more words", "text", 4, error);
+  return neap_workspace_feed_string(s->ws, "more_words", "text", 4, error);
 }
 CALL(workspace_feed_string_again) {
   return neap_workspace_feed_string(s->ws, "words", "other text", 10, error);
@@ -830,7 +830,7 @@ CALL(workspace_run_op_over) {
 }
 CALL(workspace_create_scope) {
   neap_scope *scope = NULL;
-  return neap_workspace_create_scope(s->ws, "another scope", &scope, error);
+  return neap_workspace_create_scope(s->ws, "another_scope", &scope, error);
 }
 CALL(workspace_empty_scope) {
   neap_scope *scope = NULL;

@@ -45,6 +45,39 @@ describe("a workspace", function()
     assert.are.equal("name", err.code)
   end)
 
+  it("has no blob of a name that no net can hold", function()
+    local path = os.tmpname() .. ".safetensors"
+    local odd = { "", "a b", "a b{", "x,y", "f(x)", "\"q\"", "=", "_", "line\nbreak" }
+    for _, name in ipairs(odd) do
+      local parent <close> = neap.workspace { store = false }
+      parent:feed("x", 1)
+      local ws <close> = parent:child { forward = {} }
+      local tries = {
+        function() ws:feed(name, neap.ones(2)) end,
+        function() ws:feed(name, "text") end,
+        function() ws:feed(name, neap.ones(2), { share = true }) end,
+        function() ws:create(name) end,
+        function() ws:create_scope(name) end,
+        function() ws:run_op("Relu", neap.ones(2), { name }) end,
+        function() parent:rename("x", name) end,
+        function() parent:child { forward = { [name] = "x" } } end,
+        function()
+          neap.save(path, { [name] = neap.ones(2) })
+          ws:load(path)
+        end,
+      }
+      for i, try in ipairs(tries) do
+        local ok, err = pcall(try)
+        assert.is_false(ok, ("%q, by way %d"):format(name, i))
+        assert.is_truthy(tostring(err):find("name", 1, true), tostring(err))
+        assert.is_true(parent:has "x")
+        assert.is_false(ws:has(name) or parent:has(name))
+        assert.are.equal(1, #ws:blobs()) -- the parent's
+      end
+    end
+    os.remove(path)
+  end)
+
   it("shares a tensor's bytes when asked", function()
     local ws <close> = neap.workspace {}
     local x = neap.tensor { 1, 2 }
@@ -380,6 +413,71 @@ describe("limits of a workspace", function()
         end
       end
     end
+  end)
+end)
+
+--- What other programs and blobs leave of a limit is what a net is planned within: the planner
+-- trades time for it.
+describe("what a workspace's limits leave", function()
+  local function deep()
+    local net = neap.net "deep"
+    local h = net:input("x", { 64, 64 })
+    for i = 1, 8 do
+      local w = net:param("w" .. i, { 64, 64 }, neap.init.xavier {})
+      h = net:Tanh(net:FC({ h, w }, "a" .. i), "h" .. i)
+    end
+    local loss = net:Sum(h, "loss")
+    neap.optim.SGD { lr = 0.1 }:apply(net, net:gradient(loss))
+    net:outputs { loss }
+    return net
+  end
+  local x = neap.ones(64, 64)
+
+  --- Two steps beside a blob and another net. @return held bytes, arena bytes, loss or error
+  local function steps(limit, memory)
+    local limits = { store = false, seed = 1, total = limit.total, budget = limit.budget }
+    local ws <close> = neap.workspace(limits)
+    ws:feed("other", neap.ones(1000))
+    local small = neap.net "small"
+    small:outputs { small:Sum(small:Exp(small:input("z", { 16 }))) }
+    ws:run(small, { z = neap.ones(16) })
+    local ok, result
+    for _ = 1, 2 do
+      ok, result = pcall(ws.run, ws, deep(), { x = x, lr = 0.1 }, memory)
+    end
+    return ws:held_bytes(), ws:arena_bytes(), ok and result.loss:item() or result
+  end
+
+  it("is planned within: the same bits, and what is said to be the least does", function()
+    local all, arena, loss = steps {}
+    for name, free in pairs { total = all, budget = arena } do
+      for _, less in ipairs { 0, 1, 20000 } do
+        local held, its_arena, got = steps { [name] = free - less }
+        assert.are.equal(loss, got)
+        assert.is_true((name == "total" and held or its_arena) <= free - less)
+      end
+      local _, _, refused = steps { [name] = free - arena // 2 }
+      local err = refused.code and refused or error(refused)
+      assert.are.equal("budget", err.code)
+      assert.are.equal(name, err.limit)
+      assert.is_true(err.least_bytes < free and err.least_bytes > free - arena // 2)
+      local _, _, least = steps { [name] = err.least_bytes }
+      assert.are.equal(loss, least)
+      local _, _, too_small = steps { [name] = err.least_bytes - 1 }
+      assert.are.equal("budget", too_small.code)
+    end
+  end)
+
+  it("leaves the pool's soft limit as it was when a program is refused", function()
+    local ws <close> = neap.workspace { store = false, total = "256KiB" }
+    local fits, odd = neap.net "fits", neap.net "odd"
+    fits:outputs { fits:Sum(fits:Exp(fits:input("x", { 64 }))) }
+    odd:outputs { odd:Sum(odd:Exp(odd:input("x", { 1 << 20 }))) }
+    local program <close> = ws:compile(fits, { policy = "pool", soft = "1MiB" })
+    ws:feed("x", neap.ones(64))
+    program:run()
+    raises("total", ws.compile, ws, odd, { policy = "pool", soft = "3MiB" })
+    assert.are.equal(1 << 20, program:pool().soft)
   end)
 end)
 
