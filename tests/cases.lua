@@ -16,7 +16,7 @@ local M = {}
 local default_tolerance = 1e-5 -- f32, relative to the largest absolute value
 
 local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true }
-M.is_float = { f32 = true, f64 = true }
+M.is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
 
 --- Cases
 -- ---------------------------------------------------------------------------------------------------------------------

@@ -262,6 +262,14 @@ int64_t neap_clock_ns(void); /* monotonic */
 #define NEAP_MULTIVERSION
 #endif
 
+/* Before a function: it is part of each that calls it, and compiled for what that is compiled for;
+ * a function handed to it too. */
+#define NEAP_INLINE static inline __attribute__((always_inline))
+
+/* One name of two; its parts may be macros. */
+#define NEAP_JOIN_(a, b) a##b
+#define NEAP_JOIN(a, b) NEAP_JOIN_(a, b)
+
 /* Elements a thread should have at least, for loops that are bound by memory. */
 enum { NEAP_GRAIN = 16384 };
 

@@ -48,12 +48,16 @@ static void take_any_layout(const chooser *c, const neap_node *node, const neap_
   for (int k = 0; k < node->n_out; k++) choice->out[k] = *found;
 }
 
-/* Input 0 speaks for the node, or output 0 where it has no input 0. */
-static bool dtype_fits(const neap_graph *graph, const neap_node *node, const neap_kernel *kernel) {
-  neap_value_id v = node->n_in > 0 && node->in[0] >= 0 ? node->in[0]
-                    : node->n_out > 0                  ? node->out[0]
-                                                       : NEAP_NO_VALUE;
-  return v < 0 || neap_kernel_has_dtype(kernel, graph->value[v].type.dtype);
+static bool dtypes_fit(const neap_graph *graph, const neap_node *node, const neap_kernel *kernel) {
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0 && !neap_kernel_computes(kernel, neap_op_input(node->op, i),
+                                                  graph->value[node->in[i]].type.dtype))
+      return false;
+  for (int k = 0; k < node->n_out; k++)
+    if (!neap_kernel_computes(kernel, neap_op_output(node->op, k),
+                              graph->value[node->out[k]].type.dtype))
+      return false;
+  return true;
 }
 
 /* The choice that the node at hand is to follow; NULL when it is free. Choices of both graphs are
@@ -111,7 +115,7 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
     if (!trial) in_layout[i] = c->layout[node->in[i]];
   }
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
-  if (!dtype_fits(c->graph, node, kernel)) return REFUSED;
+  if (!dtypes_fit(c->graph, node, kernel)) return REFUSED;
   /* What an enforced pair writes are bytes that others find in order: behind a Reorder they would
    * have another writer, whom no edge lets wait for the readers of the old version. */
   bool plain = c->options->plain || node->n_enforced > 0;
@@ -147,10 +151,11 @@ static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap
   return v == TAKEN && !fits(node, choice, like) ? REFUSED : v;
 }
 
-/* The first kernel of that engine in the op's list; NULL: none. */
-static const neap_kernel *kernel_of_engine(const neap_op *op, neap_engine engine) {
-  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
-    if (k->engine == engine) return k;
+/* The first kernel of that engine for the node's dtypes; NULL: none. */
+static const neap_kernel *kernel_of_engine(const neap_graph *graph, const neap_node *node,
+                                           neap_engine engine) {
+  for (const neap_kernel *k = node->op->kernels; k != NULL && k->run != NULL; k++)
+    if (k->engine == engine && dtypes_fit(graph, node, k)) return k;
   return NULL;
 }
 
@@ -170,7 +175,7 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
   for (int pass = 0; pass < 2; pass++)
     for (int m = n + 1; m < graph->n_node; m++) {
       if (graph->node[m].forward != n) continue;
-      const neap_kernel *kernel = kernel_of_engine(graph->node[m].op, engine);
+      const neap_kernel *kernel = kernel_of_engine(graph, &graph->node[m], engine);
       if (pass == 1) {
         c->kernel[m] = kernel;
         continue;
@@ -294,7 +299,7 @@ neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *a
 /* Whether the bits of node's choice may depend on its number of threads. */
 static bool counts_threads(const neap_graph *graph, const neap_node *node, neap_engine engine) {
   for (const neap_kernel *k = node->op->kernels; k != NULL && k->run != NULL; k++)
-    if (k->engine == engine && dtype_fits(graph, node, k)) return !k->any_team;
+    if (k->engine == engine && dtypes_fit(graph, node, k)) return !k->any_team;
   return false; /* a control op: its subnets' nodes are compared */
 }
 

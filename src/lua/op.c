@@ -394,8 +394,35 @@ static void push_pairs(lua_State *L, const neap_pair *pairs, int n) {
   }
 }
 
+/* Names of the engines, the preferred first, each once. */
+static void push_engines(lua_State *L, const neap_op *op) {
+  int n = 0;
+  lua_newtable(L);
+  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++) {
+    bool seen = false;
+    for (const neap_kernel *before = op->kernels; before < k; before++)
+      seen = seen || before->engine == k->engine;
+    if (seen) continue;
+    lua_pushstring(L, neap_engine_name(k->engine));
+    lua_seti(L, -2, ++n);
+  }
+}
+
+/* {engine, dtypes} each, in the order in which they are tried. */
+static void push_kernels(lua_State *L, const neap_op *op) {
+  int n = 0;
+  lua_newtable(L);
+  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++) {
+    lua_newtable(L);
+    neap_lua_set_text(L, "engine", neap_engine_name(k->engine));
+    push_dtypes(L, k->dtypes);
+    lua_setfield(L, -2, "dtypes");
+    lua_seti(L, -2, ++n);
+  }
+}
+
 /* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs,
- * attrs, engines, gradient, inplace, enforced, nan, sum, sum_error, special} */
+ * attrs, engines, kernels, gradient, inplace, enforced, nan, sum, sum_error, special} */
 static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   lua_createtable(L, 0, 16);
@@ -429,12 +456,10 @@ static int record(lua_State *L) {
   lua_setfield(L, -2, "inplace");
   push_pairs(L, op->enforced, op->n_enforced);
   lua_setfield(L, -2, "enforced");
-  lua_newtable(L);
-  for (int i = 0; op->kernels != NULL && op->kernels[i].run != NULL; i++) {
-    lua_pushstring(L, neap_engine_name(op->kernels[i].engine));
-    lua_seti(L, -2, i + 1);
-  }
+  push_engines(L, op);
   lua_setfield(L, -2, "engines");
+  push_kernels(L, op);
+  lua_setfield(L, -2, "kernels");
   return 1;
 }
 

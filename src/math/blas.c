@@ -176,7 +176,7 @@ static const char *version(char text[24]) {
 const neap_engine_record neap_engine_blas = {
   .name = "blas",
   .doc = "matrix products of OpenBLAS, and loops around them",
-  .dtypes = NEAP_FLOATS,
+  .dtypes = NEAP_WIDE,
   .missing = never_missing,
   .version = version,
   .few_rows_depth = 128,

@@ -33,7 +33,7 @@ typedef enum neap_engine {
 typedef struct neap_engine_record {
   const char *name;
   const char *doc; /* whose code it is, in a few words */
-  unsigned dtypes; /* no kernel of it computes others */
+  unsigned dtypes; /* no kernel of it computes other floats */
   /* why it can't be had, in this build or on this machine; NULL: it can. As long as the process
    * runs the answer is the same. */
   const char *(*missing)(void);

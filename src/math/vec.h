@@ -95,4 +95,13 @@ static inline float neap_erf_f32(float x) {
   return copysignf(y, x);
 }
 
+static inline double neap_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+/* Each by the type of x, for code that is written once for both. */
+#define NEAP_BY_TYPE(f32, f64, x) _Generic((x), float : f32, double : f64)(x)
+#define neap_exp(x) NEAP_BY_TYPE(neap_exp_f32, exp, x)
+#define neap_tanh(x) NEAP_BY_TYPE(neap_tanh_f32, tanh, x)
+#define neap_sigmoid(x) NEAP_BY_TYPE(neap_sigmoid_f32, neap_sigmoid_f64, x)
+#define neap_erf(x) NEAP_BY_TYPE(neap_erf_f32, erf, x)
+
 #endif

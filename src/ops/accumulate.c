@@ -52,8 +52,9 @@ const neap_op neap_op_Accumulate = {
   .infer = neap_infer_like,
   .no_grad = true,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_accumulate},
-                          {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_accumulate},
+      {0}},
   .cases = "{ {sum={7}, x={7}, grad=false}, {sum={0,3}, x={0,3}, grad=false} }",
 };
 
@@ -71,6 +72,7 @@ const neap_op neap_op_Assign = {
   .infer = neap_infer_like,
   .no_grad = true,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_assign}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_assign}, {0}},
   .cases = "{ {old={7}, x={7}, grad=false} }",
 };

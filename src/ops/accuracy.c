@@ -85,9 +85,12 @@ const neap_op neap_op_Accuracy = {
   .nan = NEAP_NAN_DECIDES,
   .special = "a NaN comes before all numbers",
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .one_thread = true,
+                                    .run = run},
+                                   {0}},
   .cases =
     "{ {logits={7,4}, labels={{7}, dtype=\"i64\", low=0, high=4}}, {logits={7,9}, labels={{7}, "
     "dtype=\"i32\", low=0, high=9}, "

@@ -9,88 +9,38 @@
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-/* Attribute i of the op, in the kernel's own type. */
-#define ATTR(type, name, i) const type name = (type)row->call->attrs[i].f;
+NEAP_MAP1(Sigmoid, neap_sigmoid(x))
+NEAP_MAP2_SAME(SigmoidGrad, y *(x *(1 - x)))
 
-NEAP_ROW1(Sigmoid_f32, float, float, , neap_sigmoid_f32(x))
-NEAP_ROW1(Sigmoid_f64, double, double, , 1.0 / (1.0 + exp(-x)))
-NEAP_ROW_RUN(Sigmoid, 1, NEAP_ROWS_FLOATS(Sigmoid))
-NEAP_ROW2_SAME(SigmoidGrad_f32, float, float, , y *(x *(1.0f - x)))
-NEAP_ROW2_SAME(SigmoidGrad_f64, double, double, , y *(x *(1.0 - x)))
-NEAP_ROW_RUN(SigmoidGrad, 2, NEAP_ROWS_FLOATS(SigmoidGrad))
-
-NEAP_ROW1(Tanh_f32, float, float, , neap_tanh_f32(x))
-NEAP_ROW1(Tanh_f64, double, double, , tanh(x))
-NEAP_ROW_RUN(Tanh, 1, NEAP_ROWS_FLOATS(Tanh))
-NEAP_ROW2_SAME(TanhGrad_f32, float, float, , y *(1.0f - x * x))
-NEAP_ROW2_SAME(TanhGrad_f64, double, double, , y *(1.0 - x * x))
-NEAP_ROW_RUN(TanhGrad, 2, NEAP_ROWS_FLOATS(TanhGrad))
+NEAP_MAP1(Tanh, neap_tanh(x))
+NEAP_MAP2_SAME(TanhGrad, y *(1 - x * x))
 
 /* s + x s (1 - s) = s (1 + x (1 - s)), s = sigmoid(x) */
-NEAP_ROW1(Silu_f32, float, float, , x *neap_sigmoid_f32(x))
-NEAP_ROW1(Silu_f64, double, double, , x / (1.0 + exp(-x)))
-NEAP_ROW_RUN(Silu, 1, NEAP_ROWS_FLOATS(Silu))
-static inline float silu_slope_f32(float x) {
-  float s = neap_sigmoid_f32(x);
-  return s * (1.0f + x * (1.0f - s));
-}
-static inline double silu_slope_f64(double x) {
-  double s = 1.0 / (1.0 + exp(-x));
-  return s * (1.0 + x * (1.0 - s));
-}
-NEAP_ROW2_SAME(SiluGrad_f32, float, float, , y *silu_slope_f32(x))
-NEAP_ROW2_SAME(SiluGrad_f64, double, double, , y *silu_slope_f64(x))
-NEAP_ROW_RUN(SiluGrad, 2, NEAP_ROWS_FLOATS(SiluGrad))
+#define SILU_SLOPE(s, x) ((s) * (1 + (x) * (1 - (s))))
+NEAP_MAP1(Silu, x *neap_sigmoid(x))
+NEAP_MAP2_SAME(SiluGrad, y *SILU_SLOPE(neap_sigmoid(x), x))
 
 /* Comparisons are written so that NaN fails them and passes through. */
-NEAP_ROW1(Relu6_f32, float, float, , x<0 ? 0 : x> 6 ? 6 : x)
-NEAP_ROW1(Relu6_f64, double, double, , x<0 ? 0 : x> 6 ? 6 : x)
-NEAP_ROW_RUN(Relu6, 1, NEAP_ROWS_FLOATS(Relu6))
-NEAP_ROW2_SAME(Relu6Grad_f32, float, float, , (x <= 0) | (x >= 6) ? 0 : y)
-NEAP_ROW2_SAME(Relu6Grad_f64, double, double, , (x <= 0) | (x >= 6) ? 0 : y)
-NEAP_ROW_RUN(Relu6Grad, 2, NEAP_ROWS_FLOATS(Relu6Grad))
+NEAP_MAP1(Relu6, x<0 ? 0 : x> 6 ? 6 : x)
+NEAP_MAP2_SAME(Relu6Grad, (x <= 0) | (x >= 6) ? 0 : y)
 
 enum { SLOPE };
-NEAP_ROW1(LeakyRelu_f32, float, float, ATTR(float, slope, SLOPE), x > 0 ? x : slope * x)
-NEAP_ROW1(LeakyRelu_f64, double, double, ATTR(double, slope, SLOPE), x > 0 ? x : slope * x)
-NEAP_ROW_RUN(LeakyRelu, 1, NEAP_ROWS_FLOATS(LeakyRelu))
-NEAP_ROW2_SAME(LeakyReluGrad_f32, float, float, ATTR(float, slope, SLOPE), x > 0 ? y : slope * y)
-NEAP_ROW2_SAME(LeakyReluGrad_f64, double, double, ATTR(double, slope, SLOPE), x > 0 ? y : slope * y)
-NEAP_ROW_RUN(LeakyReluGrad, 2, NEAP_ROWS_FLOATS(LeakyReluGrad))
+NEAP_MAP1(LeakyRelu, x > 0 ? x : p[SLOPE] * x)
+NEAP_MAP2_SAME(LeakyReluGrad, x > 0 ? y : p[SLOPE] * y)
 
 /* expm1 keeps the digits near 0. Backward: alpha e^x = y + alpha below 0. */
 enum { ALPHA };
-NEAP_ROW1(Elu_f32, float, float, ATTR(float, alpha, ALPHA), x > 0 ? x : alpha * expm1f(x))
-NEAP_ROW1(Elu_f64, double, double, ATTR(double, alpha, ALPHA), x > 0 ? x : alpha * expm1(x))
-NEAP_ROW_RUN(Elu, 1, NEAP_ROWS_FLOATS(Elu))
-NEAP_ROW2_SAME(EluGrad_f32, float, float, ATTR(float, alpha, ALPHA), x > 0 ? y : y * (x + alpha))
-NEAP_ROW2_SAME(EluGrad_f64, double, double, ATTR(double, alpha, ALPHA), x > 0 ? y : y * (x + alpha))
-NEAP_ROW_RUN(EluGrad, 2, NEAP_ROWS_FLOATS(EluGrad))
+NEAP_MAP1(Elu, x > 0 ? x : p[ALPHA] * expm1(x))
+NEAP_MAP2_SAME(EluGrad, x > 0 ? y : y * (x + p[ALPHA]))
 
 /* Above the threshold y is x. */
 enum { BETA, THRESHOLD };
-#define SOFTPLUS_ATTRS(type) ATTR(type, beta, BETA) ATTR(type, threshold, THRESHOLD)
-NEAP_ROW1(Softplus_f32, float, float, SOFTPLUS_ATTRS(float),
-          x *beta > threshold ? x : log1pf(expf(x * beta)) / beta)
-NEAP_ROW1(Softplus_f64, double, double, SOFTPLUS_ATTRS(double),
-          x *beta > threshold ? x : log1p(exp(x * beta)) / beta)
-NEAP_ROW_RUN(Softplus, 1, NEAP_ROWS_FLOATS(Softplus))
-NEAP_ROW2_SAME(SoftplusGrad_f32, float, float, SOFTPLUS_ATTRS(float),
-               x *beta > threshold ? y : y * neap_sigmoid_f32(beta * x))
-NEAP_ROW2_SAME(SoftplusGrad_f64, double, double, SOFTPLUS_ATTRS(double),
-               x *beta > threshold ? y : y / (1.0 + exp(-beta * x)))
-NEAP_ROW_RUN(SoftplusGrad, 2, NEAP_ROWS_FLOATS(SoftplusGrad))
+NEAP_MAP1(Softplus, x *p[BETA] > p[THRESHOLD] ? x : log1p(exp(x * p[BETA])) / p[BETA])
+NEAP_MAP2_SAME(SoftplusGrad, x *p[BETA] > p[THRESHOLD] ? y : y * neap_sigmoid(p[BETA] * x))
 
 enum { LEAST, MOST };
-#define CLAMP_BOUNDS(type) ATTR(type, least, LEAST) ATTR(type, most, MOST)
-#define CLAMP(x) x<least ? least : x> most ? most : x
-NEAP_ROW1(Clamp_f32, float, float, CLAMP_BOUNDS(float), CLAMP(x))
-NEAP_ROW1(Clamp_f64, double, double, CLAMP_BOUNDS(double), CLAMP(x))
-NEAP_ROW_RUN(Clamp, 1, NEAP_ROWS_FLOATS(Clamp))
-NEAP_ROW2_SAME(ClampGrad_f32, float, float, CLAMP_BOUNDS(float), (x >= least) & (x <= most) ? y : 0)
-NEAP_ROW2_SAME(ClampGrad_f64, double, double, CLAMP_BOUNDS(double),
-               (x >= least) & (x <= most) ? y : 0)
-NEAP_ROW_RUN(ClampGrad, 2, NEAP_ROWS_FLOATS(ClampGrad))
+NEAP_MAP1(Clamp, x<p[LEAST] ? p[LEAST] : x> p[MOST] ? p[MOST] : x)
+NEAP_MAP2_SAME(ClampGrad, (x >= p[LEAST]) & (x <= p[MOST]) ? y : 0)
 
 /* Bounds in the wrong order would make Clamp a constant: ATTRIBUTE error. */
 static neap_status infer_clamp(neap_infer *c, neap_error *error) {
@@ -137,7 +87,7 @@ const neap_op neap_op_Sigmoid = {
   .source = "ONNX Sigmoid-13",
   FORWARD,
   .grad = grad_Sigmoid,
-  .kernels = NEAP_REF(run_Sigmoid),
+  .kernels = NEAP_REF(run_Sigmoid, NEAP_FLOATS),
   .cases = CASES,
 };
 
@@ -145,7 +95,7 @@ const neap_op neap_op_SigmoidGrad = {
   .name = "SigmoidGrad",
   BACKWARD_OF("Sigmoid", "y", "output"),
   .math = "dx = dy y (1 - y)",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_SigmoidGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_SigmoidGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=0, high=1}, dy={2,3,7}} }",
 };
 
@@ -157,7 +107,7 @@ const neap_op neap_op_Tanh = {
   .source = "ONNX Tanh-13",
   FORWARD,
   .grad = grad_Tanh,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Tanh),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Tanh, NEAP_FLOATS),
   .cases = CASES,
 };
 
@@ -165,7 +115,7 @@ const neap_op neap_op_TanhGrad = {
   .name = "TanhGrad",
   BACKWARD_OF("Tanh", "y", "output"),
   .math = "dx = dy (1 - y^2)",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_TanhGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_TanhGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=-1, high=1}, dy={2,3,7}} }",
 };
 
@@ -177,7 +127,7 @@ const neap_op neap_op_Silu = {
   .source = "Hendrycks and Gimpel, arXiv 1606.08415; Ramachandran et al., arXiv 1710.05941",
   FORWARD,
   .grad = grad_Silu,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Silu),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Silu, NEAP_FLOATS),
   .cases = CASES,
 };
 
@@ -185,7 +135,7 @@ const neap_op neap_op_SiluGrad = {
   .name = "SiluGrad",
   BACKWARD_OF("Silu", "x", "input"),
   .math = "dx = dy s (1 + x (1 - s)), s = 1 / (1 + e^-x)",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_SiluGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_SiluGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -197,7 +147,7 @@ const neap_op neap_op_Relu6 = {
   .source = "Howard et al., arXiv 1704.04861",
   FORWARD,
   .grad = grad_Relu6,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Relu6),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Relu6, NEAP_FLOATS),
   .cases = CASES,
 };
 
@@ -207,7 +157,7 @@ const neap_op neap_op_Relu6Grad = {
   .math = "dx = 0 < y < 6 ? dy : 0",
   .nan = NEAP_NAN_DECIDES,
   .special = "where y is NaN dy passes",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Relu6Grad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Relu6Grad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=-1, high=7}, dy={2,3,7}} }",
 };
 
@@ -233,7 +183,7 @@ const neap_op neap_op_LeakyRelu = {
   FORWARD,
   .attrs = LEAKY_ATTRS,
   .grad = grad_LeakyRelu,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_LeakyRelu),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_LeakyRelu, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={2,3,7}, slope=0.3}, {x={0,4}}, {x={}} }",
 };
 
@@ -244,7 +194,7 @@ const neap_op neap_op_LeakyReluGrad = {
   .attrs = LEAKY_ATTRS,
   .nan = NEAP_NAN_DECIDES,
   .special = "where y is NaN dy passes as below 0",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_LeakyReluGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_LeakyReluGrad, NEAP_FLOATS),
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -270,7 +220,7 @@ const neap_op neap_op_Elu = {
   FORWARD,
   .attrs = ELU_ATTRS,
   .grad = grad_Elu,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Elu),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Elu, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={2,3,7}, alpha=0.4}, {x={0,4}}, {x={}} }",
 };
 
@@ -279,7 +229,7 @@ const neap_op neap_op_EluGrad = {
   BACKWARD_OF("Elu", "y", "output"),
   .math = "dx = y > 0 ? dy : dy (y + alpha)",
   .attrs = ELU_ATTRS,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_EluGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_EluGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=-1, high=2}, dy={2,3,7}} }",
 };
 
@@ -304,7 +254,7 @@ const neap_op neap_op_Softplus = {
   FORWARD,
   .attrs = SOFTPLUS_ATTR_LIST,
   .grad = grad_Softplus,
-  .kernels = NEAP_REF(run_Softplus),
+  .kernels = NEAP_REF(run_Softplus, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={2,3,7}, beta=2.5}, {x={0,4}}, {x={}} }",
 };
 
@@ -313,7 +263,7 @@ const neap_op neap_op_SoftplusGrad = {
   BACKWARD_OF("Softplus", "x", "input"),
   .math = "dx = beta x > threshold ? dy : dy / (1 + e^(-beta x))",
   .attrs = SOFTPLUS_ATTR_LIST,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_SoftplusGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_SoftplusGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -341,7 +291,7 @@ const neap_op neap_op_Clamp = {
   .n_inplace = 1,
   .infer = infer_clamp,
   .grad = grad_Clamp,
-  .kernels = NEAP_REF(run_Clamp),
+  .kernels = NEAP_REF(run_Clamp, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,7}, min=-0.5, max=0.7}, {x={2,3,7}, max=0.3}, {x={2,3,7}, min=-0.2}, {x={0,4}}, "
     "{x={}} }",
@@ -352,6 +302,6 @@ const neap_op neap_op_ClampGrad = {
   BACKWARD_OF("Clamp", "x", "input"),
   .math = "dx = min <= x <= max ? dy : 0",
   .attrs = CLAMP_ATTR_LIST,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_ClampGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_ClampGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}, min=-0.5, max=0.7} }",
 };

@@ -112,7 +112,9 @@ const neap_op neap_op_Adam = {
   .infer = infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, "
     "high=9}, grad=false} }",

@@ -70,11 +70,13 @@ const neap_op neap_op_AddN = {
   .infer = neap_infer_like,
   .cost = cost,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run},
-      NEAP_DNNL_ELEMENTWISE_KERNEL(sum),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE | NEAP_INTEGERS,
+                                    .any_team = true,
+                                    .any_layout = true,
+                                    .run = run},
+                                   NEAP_DNNL_ELEMENTWISE_KERNEL(sum),
+                                   {0}},
   .cases =
     "{ {x={2,3,7}}, {x={ {2,20,3}, {2,20,3}, {2,20,3} }}, {x={ {}, {} }}, {x={ {0,4}, {0,4} }} }",
 };

@@ -8,27 +8,21 @@
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-/* Through 64 unsigned bits: the low bits are right for every width and sign, and nothing is
- * undefined. */
-#define ARITHMETIC(NAME, op)                           \
-  NEAP_ROW2(NAME##_f32, float, float, , x op y)        \
-  NEAP_ROW2(NAME##_f64, double, double, , x op y)      \
-  NEAP_ROW2_INTEGERS(NAME, (uint64_t)x op(uint64_t) y) \
-  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
-ARITHMETIC(Add, +)
-ARITHMETIC(Sub, -)
-ARITHMETIC(Mul, *)
+/* Integers through 64 unsigned bits: the low bits are right for every width and sign, and nothing
+ * is undefined. */
+NEAP_MAP2_NUMBERS(Add, x + y, (uint64_t)x + (uint64_t)y)
+NEAP_MAP2_NUMBERS(Sub, x - y, (uint64_t)x - (uint64_t)y)
+NEAP_MAP2_NUMBERS(Mul, x *y, (uint64_t)x *(uint64_t)y)
 
-NEAP_ROW2(Div_f32, float, float, , x / y)
-NEAP_ROW2(Div_f64, double, double, , x / y)
-/* In f64 and rounded once: for 8 bits the same as in f32. */
-NEAP_ROW2_INTEGERS_TO(Div, float, (double)x / (double)y)
+/* Of integers in f64 and rounded once: for 8 bits the same as in f32. */
+#define DIVIDE_INTEGERS(symbol, suffix, type, NAME) \
+  NEAP_ROW_TO(2, map2_to_f32, suffix, type, float, NAME, (double)x / (double)y)
+NEAP_ROW_FLOATS(2, map2, Div, x / y)
+NEAP_EACH_INTEGER(DIVIDE_INTEGERS, Div)
 NEAP_ROW_RUN(Div, 2, NEAP_ROWS_FLOATS(Div), NEAP_ROWS_INTEGERS(Div))
 
 /* x = quotient, y = divisor, z = gradient of the quotient */
-NEAP_ROW3(DivGrad_f32, float, float, float, , -z *x / y)
-NEAP_ROW3(DivGrad_f64, double, double, double, , -z *x / y)
-NEAP_ROW_RUN(DivGrad, 3, NEAP_ROWS_FLOATS(DivGrad))
+NEAP_MAP3(DivGrad, -z *x / y)
 
 static neap_status infer_div(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_elementwise_infer(c, error));
@@ -98,7 +92,7 @@ const neap_op neap_op_Add = {
   .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}},
   .infer = neap_elementwise_infer,
   .grad = grad_add,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Add),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Add, NEAP_NUMBERS),
   .cases = BINARY_CASES,
 };
 
@@ -111,7 +105,7 @@ const neap_op neap_op_Sub = {
   .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}},
   .infer = neap_elementwise_infer,
   .grad = grad_sub,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Sub),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Sub, NEAP_NUMBERS),
   .cases = BINARY_CASES,
 };
 
@@ -124,7 +118,7 @@ const neap_op neap_op_Mul = {
   .outputs = {{"y", "broadcast shape", NEAP_NUMBERS}},
   .infer = neap_elementwise_infer,
   .grad = grad_mul,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Mul),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Mul, NEAP_NUMBERS),
   .cases = BINARY_CASES,
 };
 
@@ -138,7 +132,7 @@ const neap_op neap_op_Div = {
   .outputs = {{"y", "broadcast shape"}},
   .infer = infer_div,
   .grad = grad_div,
-  .kernels = NEAP_REF(run_Div),
+  .kernels = NEAP_REF(run_Div, NEAP_NUMBERS),
   .cases =
     "{ {a={3,4}, b={{3,4}, low=0.5, high=2}}, {a={3,4}, b={{4}, low=0.5, high=2}}, "
     "{a={3,4}, b={{3,1}, low=-2, high=-0.5}}, {a={2,3,4}, b={{}, low=0.5, high=2}}, "
@@ -156,6 +150,6 @@ const neap_op neap_op_DivGrad = {
   .inplace = {{2, 0}, {0, 0}},
   .n_inplace = 2,
   .infer = neap_elementwise_infer,
-  .kernels = NEAP_REF(run_DivGrad),
+  .kernels = NEAP_REF(run_DivGrad, NEAP_FLOATS),
   .cases = "{ {y={3,4}, b={{4}, low=0.5, high=2}, dy={3,4}} }",
 };

@@ -360,16 +360,23 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) {
              .value = {.i = (heads_value)},                                       \
              .least = (heads_least),                                              \
              .most = 65536}
-#define KERNELS(choose_function, run_function)                                           \
-  (const neap_kernel[]) {                                                                \
-    {.engine = NEAP_ENGINE_DNNL,                                                         \
-     .dtypes = NEAP_BIT(F32),                                                            \
-     .choose = (choose_function),                                                        \
-     .run = (run_function)},                                                             \
-      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},  \
-      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, { \
-      0                                                                                  \
-    }                                                                                    \
+#define KERNELS(choose_function, run_function) \
+  (const neap_kernel[]) {                      \
+    {.engine = NEAP_ENGINE_DNNL,               \
+     .dtypes = NEAP_BIT(F32) | NEAP_BIT(BOOL), \
+     .choose = (choose_function),              \
+     .run = (run_function)},                   \
+      {.engine = NEAP_ENGINE_BLAS,             \
+       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
+       .choose = (choose_function),            \
+       .run = (run_function)},                 \
+      {.engine = NEAP_ENGINE_REF,              \
+       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
+       .choose = (choose_function),            \
+       .run = (run_function)},                 \
+    {                                          \
+      0                                        \
+    }                                          \
   }
 
 const neap_op neap_op_Attention = {

@@ -350,16 +350,18 @@ const neap_op neap_op_BatchNorm = {
   .cost = cost,
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_DNNL,
-       .dtypes = NEAP_BIT(F32),
-       .choose = choose_dnnl,
-       .bind = bind_dnnl,
-       .unbind = neap_dnnl_unbind,
-       .run = run_dnnl},
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run},
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .choose = choose_dnnl,
+                                    .bind = bind_dnnl,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = run_dnnl},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run},
+                                   {0}},
   .cases =
     "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, "
     "beta={20}, training=true, "
@@ -393,16 +395,18 @@ const neap_op neap_op_BatchNormGrad = {
   .cost = cost_grad,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_DNNL,
-       .dtypes = NEAP_BIT(F32),
-       .choose = choose_dnnl_grad,
-       .bind = bind_dnnl_grad,
-       .unbind = neap_dnnl_unbind,
-       .run = neap_dnnl_run},
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad},
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .choose = choose_dnnl_grad,
+                                    .bind = bind_dnnl_grad,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = neap_dnnl_run},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose_grad,
+                                    .run = run_grad},
+                                   {0}},
   .cases =
     "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, "
     "tol=1e-4}, "

@@ -48,8 +48,11 @@ const neap_op neap_op_CheckFinite = {
   .grad = grad,
   .nan = NEAP_NAN_STOPS,
   .special = "infinities stop it too",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .one_thread = true,
+                                    .run = run},
+                                   {0}},
   .cases = "{ {x={2,3,7}}, {x={}} }",
 };

@@ -11,27 +11,27 @@
 enum { P };
 enum { LANES = 8 };
 
-/* Sum of squares, in lanes; the norm that all but few want. */
-#define SQUARES(suffix, T)                                                            \
-  NEAP_MULTIVERSION static double squares_##suffix(const T *x, int64_t n) {           \
-    double part[LANES] = {0}, sum = 0;                                                \
-    int64_t i = 0;                                                                    \
-    for (; i + LANES <= n; i += LANES)                                                \
-      for (int k = 0; k < LANES; k++) part[k] += (double)x[i + k] * (double)x[i + k]; \
-    for (; i < n; i++) sum += (double)x[i] * (double)x[i];                            \
-    for (int k = 0; k < LANES; k++) sum += part[k];                                   \
-    return sum;                                                                       \
+#define NEAP_BODY "ops/squares_body.h"
+#include "math/each_float.h"
+
+/* The norm that all but few want: the sum of the squares of x. */
+static double sum_squares(const neap_operand *x) {
+  int64_t n = neap_shape_elems(&x->type.shape), step = neap_tile_elems(x, n);
+  float tile[NEAP_TILE];
+  double sum = 0;
+  for (int64_t at = 0; at < n; at += step) {
+    int64_t part = NEAP_MIN(step, n - at);
+    const void *from = neap_tile_load(x, at, part, tile);
+    sum += x->type.dtype == NEAP_DTYPE_F64 ? squares_f64(from, part) : squares_f32(from, part);
   }
-SQUARES(f32, float)
-SQUARES(f64, double)
+  return sum;
+}
 
 /* What one more tensor does to `sum`: the sum of |x|^p, or the largest |x| for p = infinity. A NaN
  * stays. */
 static double accumulate(const neap_operand *x, double p, double sum) {
   int64_t n = neap_shape_elems(&x->type.shape);
-  if (p == 2)
-    return sum +
-           (x->type.dtype == NEAP_DTYPE_F64 ? squares_f64(x->data, n) : squares_f32(x->data, n));
+  if (p == 2) return sum + sum_squares(x);
   for (int64_t i = 0; i < n; i++) {
     double value = fabs(neap_element_get(x->type.dtype, x->data, i));
     if (isinf(p))
@@ -64,12 +64,7 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
 /* x = tensor, y = norm. 1e-6 as in PyTorch, so that a norm of 0 divides. A norm that is NaN makes
  * all NaN: no comparison takes it for small. */
 enum { MOST };
-#define BOUND(T) const T most = (T)row->call->attrs[MOST].f;
-NEAP_ROW2(clip_f32, float, float, BOUND(float),
-          x *(most / (y + 1e-6f) >= 1 ? 1 : most / (y + 1e-6f)))
-NEAP_ROW2(clip_f64, double, double, BOUND(double),
-          x *(most / (y + 1e-6) >= 1 ? 1 : most / (y + 1e-6)))
-NEAP_ROW_RUN(clip, 2, NEAP_ROWS_FLOATS(clip))
+NEAP_MAP2(clip, x *(p[MOST] / (y + (T)1e-6) >= 1 ? 1 : p[MOST] / (y + (T)1e-6)))
 
 static neap_status infer_clip(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
@@ -94,7 +89,7 @@ const neap_op neap_op_GradNorm = {
                    .value = {.f = 2}}},
   .infer = infer_norm,
   .sum = NEAP_SUM_DOUBLE,
-  .kernels = NEAP_REF(run_norm),
+  .kernels = NEAP_REF(run_norm, NEAP_FLOATS),
   .cases = "{ {x={3,5}}, {x={3,5}, p=1}, {x={0}} }",
 };
 
@@ -114,7 +109,7 @@ const neap_op neap_op_ClipByNorm = {
   .n_inplace = 1,
   .infer = infer_clip,
   .special = "a norm that is NaN makes all NaN",
-  .kernels = NEAP_REF(run_clip),
+  .kernels = NEAP_REF(run_clip, NEAP_FLOATS),
   .cases =
     "{ {x={3,5}, norm={{}, low=1, high=9}, max=0.5}, {x={3,5}, norm={{}, low=1, high=9}, max=10} }",
 };

@@ -9,18 +9,20 @@
 #include "ops/elementwise.h"
 
 /* One comparison for all dtypes; bool is compared as the bytes 0 and 1 that it is made of. */
-#define COMPARE(NAME, op)                                                      \
-  NEAP_ROW2(NAME##_f32, float, uint8_t, , x op y)                              \
-  NEAP_ROW2(NAME##_f64, double, uint8_t, , x op y)                             \
-  NEAP_ROW2_INTEGERS_TO(NAME, uint8_t, x op y)                                 \
+#define COMPARE_ROW(symbol, suffix, type, NAME, ...) \
+  NEAP_ROW_TO(2, map2_to_bool, suffix, type, uint8_t, NAME, __VA_ARGS__)
+#define COMPARE(NAME, ...)                                                     \
+  COMPARE_ROW(F32, f32, float, NAME, __VA_ARGS__)                              \
+  COMPARE_ROW(F64, f64, double, NAME, __VA_ARGS__)                             \
+  NEAP_EACH_INTEGER(COMPARE_ROW, NAME, __VA_ARGS__)                            \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), [NEAP_DTYPE_BOOL] = NAME##_u8, \
                NEAP_ROWS_INTEGERS(NAME))
-COMPARE(Eq, ==)
-COMPARE(Ne, !=)
-COMPARE(Lt, <)
-COMPARE(Le, <=)
-COMPARE(Gt, >)
-COMPARE(Ge, >=)
+COMPARE(Eq, x == y)
+COMPARE(Ne, x != y)
+COMPARE(Lt, x < y)
+COMPARE(Le, x <= y)
+COMPARE(Gt, x > y)
+COMPARE(Ge, x >= y)
 
 /* Shapes broadcast as those of arithmetic do; only the dtype is another. */
 static neap_status infer(neap_infer *c, neap_error *error) {
@@ -49,7 +51,7 @@ const neap_op neap_op_Eq = {
   COMPARISON,
   .nan = NEAP_NAN_DECIDES,
   .special = "NaN equals nothing",
-  .kernels = NEAP_REF(run_Eq),
+  .kernels = NEAP_REF(run_Eq, COMPARABLE),
 };
 
 const neap_op neap_op_Ne = {
@@ -60,7 +62,7 @@ const neap_op neap_op_Ne = {
   COMPARISON,
   .nan = NEAP_NAN_DECIDES,
   .special = "NaN differs from all, itself included",
-  .kernels = NEAP_REF(run_Ne),
+  .kernels = NEAP_REF(run_Ne, COMPARABLE),
 };
 
 const neap_op neap_op_Lt = {
@@ -71,7 +73,7 @@ const neap_op neap_op_Lt = {
   COMPARISON,
   .nan = NEAP_NAN_DECIDES,
   .special = "with NaN false",
-  .kernels = NEAP_REF(run_Lt),
+  .kernels = NEAP_REF(run_Lt, COMPARABLE),
 };
 
 const neap_op neap_op_Le = {
@@ -82,7 +84,7 @@ const neap_op neap_op_Le = {
   COMPARISON,
   .nan = NEAP_NAN_DECIDES,
   .special = "with NaN false",
-  .kernels = NEAP_REF(run_Le),
+  .kernels = NEAP_REF(run_Le, COMPARABLE),
 };
 
 const neap_op neap_op_Gt = {
@@ -93,7 +95,7 @@ const neap_op neap_op_Gt = {
   COMPARISON,
   .nan = NEAP_NAN_DECIDES,
   .special = "with NaN false",
-  .kernels = NEAP_REF(run_Gt),
+  .kernels = NEAP_REF(run_Gt, COMPARABLE),
 };
 
 const neap_op neap_op_Ge = {
@@ -104,5 +106,5 @@ const neap_op neap_op_Ge = {
   COMPARISON,
   .nan = NEAP_NAN_DECIDES,
   .special = "with NaN false",
-  .kernels = NEAP_REF(run_Ge),
+  .kernels = NEAP_REF(run_Ge, COMPARABLE),
 };

@@ -135,9 +135,12 @@ const neap_op neap_op_Compress = {
   .effects = NEAP_EFFECT_EXTENT | NEAP_EFFECT_FAULT,
   .infer = infer,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_ANY,
+                                    .any_team = true,
+                                    .one_thread = true,
+                                    .run = run},
+                                   {0}},
   .cases =
     "{ {x={4,3}, condition={4}, axis=1, grad=false}, {x={2,5,3}, condition={4}, axis=-2, "
     "grad=false}, "
@@ -153,9 +156,12 @@ const neap_op neap_op_CompressGrad = {
   .outputs = {{"dx", "shape of x", NEAP_ANY}},
   .attrs = {AXIS_ATTR, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_ANY,
+                                    .any_team = true,
+                                    .one_thread = true,
+                                    .run = run_grad},
+                                   {0}},
   .cases =
     "{ {dy={2,3}, condition={4}, axis=1, shape={4,3}}, {dy={3}, condition={6}, shape={2,3}} }",
 };
@@ -204,8 +210,11 @@ const neap_op neap_op_NonZero = {
   .nan = NEAP_NAN_DECIDES,
   .special = "a NaN is not 0",
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .one_thread = true, .run = run_non_zero}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_ANY,
+                                    .any_team = true,
+                                    .one_thread = true,
+                                    .run = run_non_zero},
+                                   {0}},
   .cases = "{ {x={{3,4}, dtype=\"i32\", low=0, high=2}}, {x={{5}, dtype=\"bool\"}}, {x={2,2}} }",
 };

@@ -205,12 +205,16 @@ const neap_op neap_op_Conv = {
   .grad = grad,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(forward, neap_dnnl_run),
-      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = neap_conv_gemm_forward},
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_forward},
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward, neap_dnnl_run),
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .choose = neap_conv_gemm_choose,
+                                    .run = neap_conv_gemm_forward},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .run = neap_conv_ref_forward},
+                                   {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, "
     "pad={1,0}, groups=2},"
@@ -234,14 +238,16 @@ const neap_op neap_op_ConvGradInput = {
   .cost = cost_grad_input,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(grad_input, neap_dnnl_run),
-      {.engine = NEAP_ENGINE_BLAS,
-       .choose = neap_conv_gemm_choose_grad_input,
-       .run = neap_conv_gemm_grad_input},
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_grad_input},
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input, neap_dnnl_run),
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .choose = neap_conv_gemm_choose_grad_input,
+                                    .run = neap_conv_gemm_grad_input},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .run = neap_conv_ref_grad_input},
+                                   {0}},
   .cases =
     "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, "
     "w={50,20,3,3}, shape={2,20,6,6}} }",
@@ -261,14 +267,16 @@ const neap_op neap_op_ConvGradWeight = {
   .cost = cost_grad_weight,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(grad_weight, run_dnnl_grad_weight),
-      {.engine = NEAP_ENGINE_BLAS,
-       .choose = neap_conv_gemm_choose_grad_weight,
-       .run = neap_conv_gemm_grad_weight},
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_conv_ref_grad_weight},
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight, run_dnnl_grad_weight),
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .choose = neap_conv_gemm_choose_grad_weight,
+                                    .run = neap_conv_gemm_grad_weight},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .run = neap_conv_ref_grad_weight},
+                                   {0}},
   .cases =
     "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, "
     "dy={2,50,4,4}, shape={50,20,3,3}} }",

@@ -44,9 +44,12 @@ const neap_op neap_op_Copy = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .grad = grad_copy,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_ANY,
+                                    .any_team = true,
+                                    .any_layout = true,
+                                    .run = run_copy},
+                                   {0}},
   .cases = "{ {x={2,3,7}}, {x={{3,5}, dtype=\"i64\"}}, {x={0,4}}, {x={}} }",
 };
 
@@ -63,9 +66,12 @@ const neap_op neap_op_StopGradient = {
   .n_alias = 1,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_copy}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_ANY,
+                                    .any_team = true,
+                                    .any_layout = true,
+                                    .run = run_copy},
+                                   {0}},
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -119,7 +125,8 @@ const neap_op neap_op_Cast = {
   .nan = NEAP_NAN_DECIDES,
   .special = "to integers NaN gives 0, infinities the bounds",
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_cast}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_cast}, {0}},
   .cases =
     "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "
     "{x={0,4}, to=\"bool\", grad=false} }",

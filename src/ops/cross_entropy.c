@@ -292,7 +292,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-#define LABEL_DTYPES (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8) | NEAP_FLOATS)
+#define LABEL_INTEGERS (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8))
+#define LABEL_DTYPES (LABEL_INTEGERS | NEAP_FLOATS)
 #define ATTRS                                                                              \
   [AXIS] = {"axis", "dimension of the classes", NEAP_ATTR_AXIS, .value = {.i = -1}},       \
   [REDUCTION] = {"reduction", "of the rows' losses", NEAP_ATTR_ENUM, .value = {.i = MEAN}, \
@@ -320,9 +321,12 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE | LABEL_INTEGERS,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run},
+                                   {0}},
   .cases =
     "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
     "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, "
@@ -349,7 +353,10 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .n_inplace = 1,
   .infer = infer_grad,
   .cost = cost,
-  .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE | LABEL_INTEGERS,
+                                    .any_team = true,
+                                    .run = run_grad},
+                                   {0}},
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
 };

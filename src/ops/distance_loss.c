@@ -11,65 +11,68 @@ enum { REDUCTION };
 enum { BY_MEAN, BY_SUM, NOT };
 enum { LANES = 8 };
 
-#define SQUARE(T, d) ((d) * (d))
-#define ABSOLUTE(T, d) ((d) < 0 ? -(d) : (d))
+/* ---- the loss: x = prediction, y = target ---------------------------------------------------- */
 
-#define LOSS(NAME, suffix, T, DISTANCE)                                                    \
-  NEAP_ROW2_SAME(NAME##_each_##suffix, T, T, , DISTANCE(T, x - y))                         \
-  NEAP_MULTIVERSION static double NAME##_sum_##suffix(const T *x, const T *t, int64_t n) { \
-    double part[LANES] = {0}, sum = 0;                                                     \
-    int64_t i = 0;                                                                         \
-    for (; i + LANES <= n; i += LANES)                                                     \
-      for (int k = 0; k < LANES; k++) {                                                    \
-        const double d = (double)x[i + k] - (double)t[i + k];                              \
-        part[k] += DISTANCE(double, d);                                                    \
-      }                                                                                    \
-    for (; i < n; i++) {                                                                   \
-      const double d = (double)x[i] - (double)t[i];                                        \
-      sum += DISTANCE(double, d);                                                          \
-    }                                                                                      \
-    for (int k = 0; k < LANES; k++) sum += part[k];                                        \
-    return sum;                                                                            \
-  }
-#define LOSS_RUN(NAME)                                                             \
-  static void run_##NAME(const neap_call *call) {                                  \
-    bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;                           \
-    int64_t n = neap_shape_elems(&call->in[0].type.shape);                         \
-    if (call->attrs[REDUCTION].i == NOT) {                                         \
-      neap_elementwise_run(call, 2, f64 ? NAME##_each_f64 : NAME##_each_f32);      \
-      return;                                                                      \
-    }                                                                              \
-    double sum = f64 ? NAME##_sum_f64(call->in[0].data, call->in[1].data, n)       \
-                     : NAME##_sum_f32(call->in[0].data, call->in[1].data, n);      \
-    neap_element_set(call->out[0].type.dtype, call->out[0].data, 0,                \
-                     call->attrs[REDUCTION].i == BY_MEAN ? sum / (double)n : sum); \
-  }
-LOSS(mse, f32, float, SQUARE)
-LOSS(mse, f64, double, SQUARE)
-LOSS_RUN(mse)
-LOSS(l1, f32, float, ABSOLUTE)
-LOSS(l1, f64, double, ABSOLUTE)
-LOSS_RUN(l1)
+NEAP_INLINE double square(double d) { return d * d; }
+NEAP_INLINE double absolute(double d) { return d < 0 ? -d : d; }
+
+#define NEAP_BODY "ops/distance_body.h"
+#include "math/each_float.h"
+
+NEAP_MAP2_SAME(mse_each, (x - y) * (x - y))
+NEAP_MAP2_SAME(l1_each, x < y ? y - x : x - y)
+
+/* Sum of the distances of [at, at + n), a stretch of the operands or a tile of them. */
+static double sum_part(const neap_call *call, int64_t at, int64_t n, bool squared) {
+  float tile[2][NEAP_TILE];
+  const void *x = neap_tile_load(&call->in[0], at, n, tile[0]),
+             *y = neap_tile_load(&call->in[1], at, n, tile[1]);
+  bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
+  if (squared) return f64 ? sum_squares_f64(x, y, n) : sum_squares_f32(x, y, n);
+  return f64 ? sum_absolute_f64(x, y, n) : sum_absolute_f32(x, y, n);
+}
+
+static void run_reduced(const neap_call *call, bool squared) {
+  int64_t n = neap_shape_elems(&call->in[0].type.shape), step = neap_tile_elems(&call->in[0], n);
+  double sum = 0;
+  for (int64_t at = 0; at < n; at += step)
+    sum += sum_part(call, at, NEAP_MIN(step, n - at), squared);
+  neap_element_set(call->out[0].type.dtype, call->out[0].data, 0,
+                   call->attrs[REDUCTION].i == BY_MEAN ? sum / (double)n : sum);
+}
+
+static void run_mse(const neap_call *call) {
+  if (call->attrs[REDUCTION].i == NOT)
+    run_mse_each(call);
+  else
+    run_reduced(call, true);
+}
+
+static void run_l1(const neap_call *call) {
+  if (call->attrs[REDUCTION].i == NOT)
+    run_l1_each(call);
+  else
+    run_reduced(call, false);
+}
 
 /* ---- backward: x = the side differentiated, y = the other, z = the gradient, of one or of each */
 
-#define SHARE(T)                                                                        \
-  const T share = (T)(row->call->attrs[REDUCTION].i == BY_MEAN                          \
-                        ? 1.0 / (double)neap_shape_elems(&row->call->out[0].type.shape) \
-                        : 1.0);
+enum { SHARE };
+NEAP_ROW_FLOATS(3, map3, mse_grad, 2 * (x - y) * (z * p[SHARE]))
+NEAP_ROW_TABLE(mse_grad, NEAP_ROWS_FLOATS(mse_grad))
+NEAP_ROW_FLOATS(3, map3, l1_grad, x > y ? z * p[SHARE] : x < y ? -z * p[SHARE] : (x - y) * 0)
+NEAP_ROW_TABLE(l1_grad, NEAP_ROWS_FLOATS(l1_grad))
 
-NEAP_ROW3(mse_grad_f32, float, float, float, SHARE(float), 2.0f * (x - y) * (z * share))
-NEAP_ROW3(mse_grad_f64, double, double, double, SHARE(double), 2.0 * (x - y) * (z * share))
-NEAP_ROW_RUN(mse_grad, 3, NEAP_ROWS_FLOATS(mse_grad))
-NEAP_ROW3(l1_grad_f32, float, float, float, SHARE(float),
-          x > y   ? z * share
-          : x < y ? -z * share
-                  : (x - y) * 0)
-NEAP_ROW3(l1_grad_f64, double, double, double, SHARE(double),
-          x > y   ? z * share
-          : x < y ? -z * share
-                  : (x - y) * 0)
-NEAP_ROW_RUN(l1_grad, 3, NEAP_ROWS_FLOATS(l1_grad))
+/* Each element's share of the gradient: of a mean 1 / n. */
+static void run_grad(const neap_call *call, const neap_row_loop *loops) {
+  bool is_mean = call->attrs[REDUCTION].i == BY_MEAN;
+  const double param[NEAP_ROW_MAX_PARAM] = {
+    [SHARE] = is_mean ? 1.0 / (double)neap_shape_elems(&call->out[0].type.shape) : 1.0};
+  neap_elementwise_run_param(call, 3, loops, param);
+}
+
+static void run_mse_grad(const neap_call *call) { run_grad(call, rows_mse_grad); }
+static void run_l1_grad(const neap_call *call) { run_grad(call, rows_l1_grad); }
 
 static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_like(c, error));
@@ -140,7 +143,7 @@ const neap_op neap_op_MseLoss = {
   LOSS_OP,
   .grad = grad_mse,
   .sum = NEAP_SUM_DOUBLE,
-  .kernels = NEAP_REF(run_mse),
+  .kernels = NEAP_REF(run_mse, NEAP_FLOATS),
 };
 
 const neap_op neap_op_MseLossGrad = {
@@ -148,7 +151,7 @@ const neap_op neap_op_MseLossGrad = {
   .summary = "Backward of MseLoss, for either side.",
   .math = "dx = 2 (x - target) dy / n",
   BACKWARD,
-  .kernels = NEAP_REF(run_mse_grad),
+  .kernels = NEAP_REF(run_mse_grad, NEAP_FLOATS),
 };
 
 const neap_op neap_op_L1Loss = {
@@ -160,7 +163,7 @@ const neap_op neap_op_L1Loss = {
   LOSS_OP,
   .grad = grad_l1,
   .sum = NEAP_SUM_DOUBLE,
-  .kernels = NEAP_REF(run_l1),
+  .kernels = NEAP_REF(run_l1, NEAP_FLOATS),
 };
 
 const neap_op neap_op_L1LossGrad = {
@@ -168,5 +171,5 @@ const neap_op neap_op_L1LossGrad = {
   .summary = "Backward of L1Loss, for either side.",
   .math = "dx = sign(x - target) dy / n",
   BACKWARD,
-  .kernels = NEAP_REF(run_l1_grad),
+  .kernels = NEAP_REF(run_l1_grad, NEAP_FLOATS),
 };

@@ -180,9 +180,12 @@ const neap_op neap_op_Dropout = {
   .effects = NEAP_EFFECT_RANDOM,
   .infer = infer,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run_forward}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run_forward},
+                                   {0}},
   .cases =
     "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={3,21}, outputs=2}, "
     "{x={0,4}} }",
@@ -200,9 +203,11 @@ const neap_op neap_op_DropoutGrad = {
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = infer_backward,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_backward, .run = run_backward},
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose_backward,
+                                    .run = run_backward},
+                                   {0}},
   .cases = "{ {dy={2,3,8}, mask={{6}, dtype=\"u8\"}, rate=0.25} }",
 };

@@ -2,7 +2,8 @@
  *
  * Dimensions are collapsed first: neighbours that every input crosses with one constant stride (or
  * 0, where it is broadcast) become one. What is left is an odometer over a few outer dimensions and
- * stretches along the innermost; two equal shapes leave one stretch.
+ * stretches along the innermost; two equal shapes leave one stretch. Stretches of bf16 and f16 are
+ * taken in tiles of f32.
  * INVARIANT: along the innermost collapsed dimension each stride is 1 or 0.
  */
 #include "ops/elementwise.h"
@@ -10,7 +11,10 @@
 typedef struct walk {
   const neap_call *call;
   neap_row_loop loop;
-  int n_in, n_dim;
+  const double *param;
+  int n_in, n_out, n_dim;
+  const neap_operand *in[NEAP_ROW_MAX_IN], *out[NEAP_ROW_MAX_OUT];
+  bool tiled; /* some operand is widened and rounded */
   int64_t dim[NEAP_MAX_DIM];
   int64_t stride[NEAP_ROW_MAX_IN][NEAP_MAX_DIM]; /* in elements */
 } walk;
@@ -33,12 +37,12 @@ static void add_dim(walk *w, int64_t n, const int64_t stride[NEAP_ROW_MAX_IN]) {
 /* The output's dimensions as few as they can be: equal shapes are one row, whatever their layout;
  * else neighbours merge where every operand walks them as one. */
 static void collapse(walk *w) {
-  const neap_operand *out = &w->call->out[0];
+  const neap_operand *out = w->out[0];
   const neap_shape *shape = &out->type.shape;
   const int64_t ones[NEAP_ROW_MAX_IN] = {1, 1, 1, 1};
   bool same = true;
   for (int k = 0; k < w->n_in; k++)
-    same = same && neap_shape_equal(&w->call->in[k].type.shape, shape);
+    same = same && (w->in[k]->data == NULL || neap_shape_equal(&w->in[k]->type.shape, shape));
   if (same) {
     add_dim(w, neap_operand_lanes(out), ones);
     return;
@@ -47,11 +51,48 @@ static void collapse(walk *w) {
     int64_t stride[NEAP_ROW_MAX_IN] = {0};
     if (shape->dim[d] == 1) continue;
     for (int k = 0; k < w->n_in; k++)
-      stride[k] = broadcast_stride(&w->call->in[k].type.shape, d, shape->n_dim);
+      stride[k] = broadcast_stride(&w->in[k]->type.shape, d, shape->n_dim);
     add_dim(w, shape->dim[d], stride);
   }
   if (w->n_dim == 0) add_dim(w, 1, ones);
 }
+
+/* ---- tiles of bf16 and f16 ------------------------------------------------------------------- */
+
+static bool is_half(const neap_operand *operand) {
+  return operand->data != NULL && neap_is_half(operand->type.dtype);
+}
+
+/* Where element `offset` of a stretch lies that begins at `data`. */
+static void *element_at(const neap_operand *operand, const void *data, int64_t offset) {
+  return (char *)(uintptr_t)data + offset * (int64_t)neap_dtype_bytes(operand->type.dtype);
+}
+
+/* The loop on one stretch, tile by tile: each half is widened into a tile of its own, and rounded
+ * from one into the output. A tile is read before it is written, so that in place stays safe. */
+static void run_tiles(const walk *w, const neap_row *row) {
+  float in[NEAP_ROW_MAX_IN][NEAP_TILE], out[NEAP_ROW_MAX_OUT][NEAP_TILE];
+  for (int64_t at = 0; at < row->n; at += NEAP_TILE) {
+    neap_row tile = *row;
+    tile.n = NEAP_MIN(row->n - at, NEAP_TILE);
+    for (int k = 0; k < w->n_in; k++) {
+      tile.in[k] = element_at(w->in[k], row->in[k], at * row->step[k]);
+      if (!is_half(w->in[k])) continue;
+      neap_cast(NEAP_DTYPE_F32, in[k], w->in[k]->type.dtype, tile.in[k],
+                row->step[k] == 0 ? 1 : tile.n);
+      tile.in[k] = in[k];
+    }
+    for (int k = 0; k < w->n_out; k++)
+      tile.out[k] = is_half(w->out[k]) ? out[k] : element_at(w->out[k], row->out[k], at);
+    w->loop(&tile);
+    for (int k = 0; k < w->n_out; k++)
+      if (is_half(w->out[k]))
+        neap_cast(w->out[k]->type.dtype, element_at(w->out[k], row->out[k], at), NEAP_DTYPE_F32,
+                  out[k], tile.n);
+  }
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 /* Elements [begin, end) of the output. */
 static void walk_range(void *context, int64_t begin, int64_t end) {
@@ -62,30 +103,74 @@ static void walk_range(void *context, int64_t begin, int64_t end) {
     index[d] = rest % w->dim[d];
     rest /= w->dim[d];
   }
-  neap_row row = {.call = w->call};
-  size_t out_bytes = neap_dtype_bytes(w->call->out[0].type.dtype);
+  neap_row row = {.call = w->call, .param = w->param};
   for (int k = 0; k < w->n_in; k++) row.step[k] = w->stride[k][last];
   for (int64_t at = begin; at < end; at += row.n) {
     row.n = NEAP_MIN(w->dim[last] - index[last], end - at);
-    row.out = (char *)w->call->out[0].data + (size_t)at * out_bytes;
+    for (int k = 0; k < w->n_out; k++) row.out[k] = element_at(w->out[k], w->out[k]->data, at);
     for (int k = 0; k < w->n_in; k++) {
       int64_t offset = 0;
+      if (w->in[k]->data == NULL) continue;
       for (int d = 0; d <= last; d++) offset += index[d] * w->stride[k][d];
-      row.in[k] = (const char *)w->call->in[k].data +
-                  (size_t)offset * neap_dtype_bytes(w->call->in[k].type.dtype);
+      row.in[k] = element_at(w->in[k], w->in[k]->data, offset);
     }
-    w->loop(&row);
+    if (w->tiled)
+      run_tiles(w, &row);
+    else
+      w->loop(&row);
     index[last] = 0;
     for (int d = last - 1; d >= 0 && ++index[d] == w->dim[d]; d--) index[d] = 0;
   }
 }
 
-void neap_elementwise_run(const neap_call *call, int n_in, neap_row_loop loop) {
-  walk w = {.call = call, .loop = loop, .n_in = n_in};
-  collapse(&w);
+/* All operands are in place; divides the walk among the threads. */
+static void run(walk *w) {
+  collapse(w);
   int64_t elems = 1;
-  for (int d = 0; d < w.n_dim; d++) elems *= w.dim[d];
-  neap_parallel_for(elems, NEAP_GRAIN, call->n_thread, walk_range, &w);
+  for (int d = 0; d < w->n_dim; d++) elems *= w->dim[d];
+  neap_parallel_for(elems, NEAP_GRAIN, w->call->n_thread, walk_range, w);
+}
+
+void neap_elementwise_run_on(const neap_call *call, int n_in, const int *in, int n_out,
+                             const neap_row_loop loops[NEAP_N_DTYPE], const double *param) {
+  static const neap_operand absent;
+  walk w = {.call = call,
+            .loop = loops[neap_compute_dtype(call->in[in[0]].type.dtype)],
+            .param = param,
+            .n_in = n_in,
+            .n_out = n_out};
+  for (int k = 0; k < n_in; k++) {
+    w.in[k] = in[k] < call->n_in ? &call->in[in[k]] : &absent;
+    w.tiled = w.tiled || is_half(w.in[k]);
+  }
+  for (int k = 0; k < n_out; k++) {
+    w.out[k] = k < call->n_out ? &call->out[k] : &absent;
+    w.tiled = w.tiled || is_half(w.out[k]);
+  }
+  run(&w);
+}
+
+static const int inputs_in_order[NEAP_ROW_MAX_IN] = {0, 1, 2, 3};
+
+void neap_elementwise_run_param(const neap_call *call, int n_in,
+                                const neap_row_loop loops[NEAP_N_DTYPE], const double *param) {
+  neap_elementwise_run_on(call, n_in, inputs_in_order, 1, loops, param);
+}
+
+void neap_elementwise_run(const neap_call *call, int n_in,
+                          const neap_row_loop loops[NEAP_N_DTYPE]) {
+  double param[NEAP_ROW_MAX_PARAM] = {0};
+  for (int i = 0; i < NEAP_ROW_MAX_PARAM && call->op->attrs[i].type != NEAP_ATTR_NONE; i++)
+    if (call->op->attrs[i].type == NEAP_ATTR_FLOAT) param[i] = call->attrs[i].f;
+  neap_elementwise_run_param(call, n_in, loops, param);
+}
+
+void neap_elementwise_move(const neap_call *call, int n_in, neap_row_loop loop) {
+  static const double none[NEAP_ROW_MAX_PARAM];
+  walk w = {.call = call, .loop = loop, .param = none, .n_in = n_in, .n_out = 1};
+  for (int k = 0; k < n_in; k++) w.in[k] = &call->in[k];
+  w.out[0] = &call->out[0];
+  run(&w);
 }
 
 neap_status neap_elementwise_infer_shape(neap_infer *infer, neap_error *error) {

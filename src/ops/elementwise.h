@@ -1,36 +1,56 @@
-/* ops/elementwise.h: what elementwise ops share. Their kernels are written as *row loops*: a
- * function over one stretch of elements, made by a macro from one expression. neap_elementwise_run
- * finds the stretches (broadcasting, threads, layouts) and calls it; so an op is its expression,
- * its record and nothing else.
+/* ops/elementwise.h: what elementwise ops share. An op is the function of one element, its record
+ * and nothing else. neap_elementwise_run finds stretches of elements (broadcasting, threads,
+ * layouts) and calls a *row loop* on each; row loops are made of the one function by the macros
+ * below (row_loops.h has the loops themselves).
  *
- * INVARIANT: a row loop reads element i of every input before it writes element i of the output and
- * nothing after, so that the output may be any of the inputs that step. `GCC ivdep` tells the
+ *     NEAP_MAP1(Silu, x * neap_sigmoid(x))
+ *
+ * gives run_Silu, for every float type. The expression is computed in T, which is float or double;
+ * a fraction is written (T)0.5, so that it is of that type. bf16 and f16 are computed as float: a
+ * tile of elements is widened, and rounded once when it is stored.
+ *
+ * INVARIANT: a row loop reads element i of every input before it writes element i of the outputs
+ * and nothing after, so that an output may be any of the inputs that step. `GCC ivdep` tells the
  * compiler that this is all the overlap there is, so that it needs no checks.
  */
-/* clang-format off: tables of expressions, which it takes for statements */
 #ifndef NEAP_OPS_ELEMENTWISE_H
 #define NEAP_OPS_ELEMENTWISE_H
 
 #include "math/vec.h"
 #include "ops/op.h"
+#include "ops/tile.h"
 
-enum { NEAP_ROW_MAX_IN = 4 };
+#include <tgmath.h>
 
-/* One stretch: n elements of the output, and of each input either n elements (step 1) or one for
+enum { NEAP_ROW_MAX_IN = 4, NEAP_ROW_MAX_OUT = 3, NEAP_ROW_MAX_PARAM = 6 };
+
+/* One stretch: n elements of each output, and of each input either n elements (step 1) or one for
  * all of them (step 0). */
 typedef struct neap_row {
   const void *in[NEAP_ROW_MAX_IN];
   int64_t step[NEAP_ROW_MAX_IN];
-  void *out;
+  void *out[NEAP_ROW_MAX_OUT];
   int64_t n;
-  const neap_call *call; /* attributes, faults */
+  const double *param;   /* NEAP_ROW_MAX_PARAM numbers, what the op makes of its attributes */
+  const neap_call *call; /* faults */
 } neap_row;
 
 typedef void (*neap_row_loop)(const neap_row *row);
 
-/* Runs `loop` over output 0 of the call, with inputs [0, n_in) broadcast to it. Where all shapes
- * are equal it runs over the lanes of whatever layout the operands have, padding included. */
-void neap_elementwise_run(const neap_call *call, int n_in, neap_row_loop loop);
+/* Runs over output 0 of the call, with inputs [0, n_in) broadcast to it. Where all shapes are equal
+ * it runs over the lanes of whatever layout the operands have, padding included. `loops`: by the
+ * dtype of input 0; bf16 and f16 take that of f32. The parameters are the numbers among the op's
+ * first attributes (FLOAT, else 0). */
+void neap_elementwise_run(const neap_call *call, int n_in, const neap_row_loop loops[NEAP_N_DTYPE]);
+/* The same with `param`, of which there are NEAP_ROW_MAX_PARAM. */
+void neap_elementwise_run_param(const neap_call *call, int n_in,
+                                const neap_row_loop loops[NEAP_N_DTYPE], const double *param);
+/* The same for some of the operands: the inputs in[0..n_in-1] and outputs [0, n_out) of the call,
+ * of which an input may be absent. */
+void neap_elementwise_run_on(const neap_call *call, int n_in, const int *in, int n_out,
+                             const neap_row_loop loops[NEAP_N_DTYPE], const double *param);
+/* For a loop that moves bytes, whatever they stand for. */
+void neap_elementwise_move(const neap_call *call, int n_in, neap_row_loop loop);
 
 /* Output 0 has the broadcast shape of all inputs (NumPy's rule); dtype and dtype checks are the
  * caller's. */
@@ -38,115 +58,116 @@ neap_status neap_elementwise_infer_shape(neap_infer *infer, neap_error *error);
 /* The same with equal dtypes, which output 0 has too. */
 neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
 
-/* x = in 0 of type T, to an output of type OUT. `setup` holds declarations made once a stretch,
- * e.g. from attributes. */
-#define NEAP_ROW1(name, T, OUT, setup, ...)                      \
-  NEAP_MULTIVERSION static void name(const neap_row *row) {      \
-    const T *in = row->in[0];                                    \
-    OUT *out = row->out;                                         \
-    const int64_t n = row->n;                                    \
-    setup _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { \
-      const T x = in[i];                                         \
-      out[i] = (OUT)(__VA_ARGS__);                               \
-    }                                                            \
-  }
+/* ---- loops: map1_f32, map2_i64, ..; map2_to_bool_f32, ..; map2_to_f32_i64, .. --------------- */
 
-/* x = in 0, y = in 1, all of one shape: backward loops, where y is the gradient that arrives. */
-#define NEAP_ROW2_SAME(name, T, OUT, setup, ...)                 \
-  NEAP_MULTIVERSION static void name(const neap_row *row) {      \
-    const T *in0 = row->in[0], *in1 = row->in[1];                \
-    OUT *out = row->out;                                         \
-    const int64_t n = row->n;                                    \
-    setup _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { \
-      const T x = in0[i], y = in1[i];                            \
-      out[i] = (OUT)(__VA_ARGS__);                               \
-    }                                                            \
-  }
+#define NEAP_ROW_LOOP(name) name
+#define OUT T
+#define NEAP_BODY "ops/row_loops.h"
+#include "math/each_float.h"
+#define NEAP_BODY "ops/row_loops.h"
+#include "math/each_integer.h"
+#undef NEAP_ROW_LOOP
+#undef OUT
 
-/* x = in 0, y = in 1, either of which may be one element: three loops, each with constant steps, so
- * that each is vector code. (Both steps 0 occurs only for n = 1, where any of them will do.) */
-#define NEAP_ROW2(name, T, OUT, setup, ...)                  \
-  NEAP_MULTIVERSION static void name(const neap_row *row) {  \
-    const T *in0 = row->in[0], *in1 = row->in[1];            \
-    OUT *out = row->out;                                     \
-    const int64_t n = row->n;                                \
-    setup if (row->step[0] == 0) {                           \
-      const T x = in0[0];                                    \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { \
-        const T y = in1[i];                                  \
-        out[i] = (OUT)(__VA_ARGS__);                         \
-      }                                                      \
-    }                                                        \
-    else if (row->step[1] == 0) {                            \
-      const T y = in1[0];                                    \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { \
-        const T x = in0[i];                                  \
-        out[i] = (OUT)(__VA_ARGS__);                         \
-      }                                                      \
-    }                                                        \
-    else {                                                   \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { \
-        const T x = in0[i], y = in1[i];                      \
-        out[i] = (OUT)(__VA_ARGS__);                         \
-      }                                                      \
-    }                                                        \
-  }
+#define NEAP_ROW_LOOP(name) NEAP_JOIN(name, _to_bool)
+#define OUT uint8_t
+#define NEAP_BODY "ops/row_loops.h"
+#include "math/each_float.h"
+#define NEAP_BODY "ops/row_loops.h"
+#include "math/each_integer.h"
+#undef NEAP_ROW_LOOP
+#undef OUT
 
-/* x = in 0 of type T0, y and z = in 1 and in 2; vector code when all step. */
-#define NEAP_ROW3(name, T0, T, OUT, setup, ...)                                        \
-  NEAP_MULTIVERSION static void name(const neap_row *row) {                            \
-    const T0 *in0 = row->in[0];                                                        \
-    const T *in1 = row->in[1], *in2 = row->in[2];                                      \
-    OUT *out = row->out;                                                               \
-    const int64_t n = row->n, s0 = row->step[0], s1 = row->step[1], s2 = row->step[2]; \
-    setup if (s0 + s1 + s2 == 3) {                                                     \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                           \
-        const T0 x = in0[i];                                                           \
-        const T y = in1[i], z = in2[i];                                                \
-        out[i] = (OUT)(__VA_ARGS__);                                                   \
-      }                                                                                \
-    }                                                                                  \
-    else {                                                                             \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                           \
-        const T0 x = in0[i * s0];                                                      \
-        const T y = in1[i * s1], z = in2[i * s2];                                      \
-        out[i] = (OUT)(__VA_ARGS__);                                                   \
-      }                                                                                \
-    }                                                                                  \
-  }
+#define NEAP_ROW_LOOP(name) NEAP_JOIN(name, _to_f32)
+#define OUT float
+#define NEAP_BODY "ops/row_loops.h"
+#include "math/each_integer.h"
+#undef NEAP_ROW_LOOP
+#undef OUT
 
-/* The loops NAME_i8, NAME_u8, ... of one expression for all integers: to the same dtype, or to
- * OUT. */
-#define NEAP_ROW1_OF(symbol, suffix, T, NAME, ...) NEAP_ROW1(NAME##_##suffix, T, T, , __VA_ARGS__)
-#define NEAP_ROW2_OF(symbol, suffix, T, NAME, ...) NEAP_ROW2(NAME##_##suffix, T, T, , __VA_ARGS__)
-#define NEAP_ROW2_TO(symbol, suffix, T, NAME, OUT, ...) \
-  NEAP_ROW2(NAME##_##suffix, T, OUT, , __VA_ARGS__)
-#define NEAP_ROW1_SIGNED(NAME, ...) NEAP_EACH_SIGNED(NEAP_ROW1_OF, NAME, __VA_ARGS__)
-#define NEAP_ROW1_UNSIGNED(NAME, ...) NEAP_EACH_UNSIGNED(NEAP_ROW1_OF, NAME, __VA_ARGS__)
-#define NEAP_ROW2_INTEGERS(NAME, ...) NEAP_EACH_INTEGER(NEAP_ROW2_OF, NAME, __VA_ARGS__)
-#define NEAP_ROW2_INTEGERS_TO(NAME, OUT, ...) \
-  NEAP_EACH_INTEGER(NEAP_ROW2_TO, NAME, OUT, __VA_ARGS__)
+/* ---- row loops of one expression: x, y and z are the elements, p the parameters -------------- */
+
+/* clang-format off: pieces of functions */
+#define NEAP_ROW_ARGS_1(type) type x
+#define NEAP_ROW_ARGS_2(type) type x, type y
+#define NEAP_ROW_ARGS_3(type) type x, type y, type z
+
+/* The function of one element, and its row loop NAME_suffix by `map`; n elements go in. */
+#define NEAP_ROW_TO(n, map, suffix, type, OUT, NAME, ...)                      \
+  NEAP_INLINE OUT NAME##_of_##suffix(NEAP_ROW_ARGS_##n(type), const type *p) { \
+    typedef type T;                                                            \
+    (void)p, (void)sizeof(T);                                                  \
+    return (OUT)(__VA_ARGS__);                                                 \
+  }                                                                            \
+  NEAP_MULTIVERSION static void NAME##_##suffix(const neap_row *row) {         \
+    map##_##suffix(row, NAME##_of_##suffix);                                   \
+  }
+#define NEAP_ROW_FOR(n, map, suffix, type, NAME, ...) \
+  NEAP_ROW_TO(n, map, suffix, type, type, NAME, __VA_ARGS__)
+#define NEAP_ROW_OF(symbol, suffix, type, n, map, NAME, ...) \
+  NEAP_ROW_FOR(n, map, suffix, type, NAME, __VA_ARGS__)
+#define NEAP_ROW_FLOATS(n, map, NAME, ...)            \
+  NEAP_ROW_FOR(n, map, f32, float, NAME, __VA_ARGS__) \
+  NEAP_ROW_FOR(n, map, f64, double, NAME, __VA_ARGS__)
+#define NEAP_ROW_SIGNED(n, map, NAME, ...) NEAP_EACH_SIGNED(NEAP_ROW_OF, n, map, NAME, __VA_ARGS__)
+#define NEAP_ROW_UNSIGNED(n, map, NAME, ...) \
+  NEAP_EACH_UNSIGNED(NEAP_ROW_OF, n, map, NAME, __VA_ARGS__)
+#define NEAP_ROW_INTEGERS(n, map, NAME, ...) \
+  NEAP_EACH_INTEGER(NEAP_ROW_OF, n, map, NAME, __VA_ARGS__)
+/* clang-format on */
 
 /* Tables of the loops NAME_f32, NAME_f64, ... by dtype, those of integers last in their table; and
- * the `run` that looks up the dtype of input 0. */
+ * the `run` that goes by the dtype of input 0. */
 #define NEAP_ROW_ENTRY(symbol, suffix, T, NAME) [NEAP_DTYPE_##symbol] = NAME##_##suffix,
 #define NEAP_ROWS_FLOATS(NAME) [NEAP_DTYPE_F32] = NAME##_f32, [NEAP_DTYPE_F64] = NAME##_f64
 #define NEAP_ROWS_INTEGERS(NAME) NEAP_EACH_INTEGER(NEAP_ROW_ENTRY, NAME)
-#define NEAP_ROW_RUN(NAME, n_in, ...)                                      \
-  static const neap_row_loop rows_##NAME[NEAP_N_DTYPE] = {__VA_ARGS__};    \
-  static void run_##NAME(const neap_call *call) {                          \
-    neap_elementwise_run(call, n_in, rows_##NAME[call->in[0].type.dtype]); \
-  }
+#define NEAP_ROW_TABLE(NAME, ...) \
+  static const neap_row_loop rows_##NAME[NEAP_N_DTYPE] = {__VA_ARGS__};
+#define NEAP_ROW_RUN(NAME, n_in, ...) \
+  NEAP_ROW_TABLE(NAME, __VA_ARGS__)   \
+  static void run_##NAME(const neap_call *call) { neap_elementwise_run(call, n_in, rows_##NAME); }
 
-/* The kernel list of an op that has only the plain C kernel. */
-#define NEAP_REF(run_function)                                                \
-  (const neap_kernel[]) {                                                     \
-    {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_function}, { 0 } \
+/* run_NAME for floats: of one input; of two of one shape; of two, and three, that broadcast. */
+#define NEAP_MAP1(NAME, ...)                  \
+  NEAP_ROW_FLOATS(1, map1, NAME, __VA_ARGS__) \
+  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME))
+#define NEAP_MAP2_SAME(NAME, ...)                  \
+  NEAP_ROW_FLOATS(2, map2_same, NAME, __VA_ARGS__) \
+  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME))
+#define NEAP_MAP2(NAME, ...)                  \
+  NEAP_ROW_FLOATS(2, map2, NAME, __VA_ARGS__) \
+  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME))
+#define NEAP_MAP3(NAME, ...)                  \
+  NEAP_ROW_FLOATS(3, map3, NAME, __VA_ARGS__) \
+  NEAP_ROW_RUN(NAME, 3, NEAP_ROWS_FLOATS(NAME))
+/* run_NAME for all numbers, of one input and of two that broadcast. Integers are best computed on
+ * 64 unsigned bits, where they wrap around and nothing is undefined. */
+#define NEAP_MAP1_NUMBERS(NAME, float_expression, signed_expression, unsigned_expression) \
+  NEAP_ROW_FLOATS(1, map1, NAME, float_expression)                                        \
+  NEAP_ROW_SIGNED(1, map1, NAME, signed_expression)                                       \
+  NEAP_ROW_UNSIGNED(1, map1, NAME, unsigned_expression)                                   \
+  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
+#define NEAP_MAP2_NUMBERS(NAME, float_expression, integer_expression) \
+  NEAP_ROW_FLOATS(2, map2, NAME, float_expression)                    \
+  NEAP_ROW_INTEGERS(2, map2, NAME, integer_expression)                \
+  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
+
+/* The kernel list of an op that has only the plain C kernel, which computes the dtypes `set`. */
+#define NEAP_REF(run_function, set)                                                              \
+  (const neap_kernel[]) {                                                                        \
+    {.engine = NEAP_ENGINE_REF, .dtypes = (set), .any_team = true, .run = (run_function)}, { 0 } \
   }
 /* For kernels that map zero to zero, whatever the layout. */
-#define NEAP_REF_ANY_LAYOUT(run_function)                                                         \
-  (const neap_kernel[]) {                                                                         \
-    {.engine = NEAP_ENGINE_REF, .any_team = true, .any_layout = true, .run = run_function}, { 0 } \
+#define NEAP_REF_ANY_LAYOUT(run_function, set) \
+  (const neap_kernel[]) {                      \
+    {.engine = NEAP_ENGINE_REF,                \
+     .dtypes = (set),                          \
+     .any_team = true,                         \
+     .any_layout = true,                       \
+     .run = (run_function)},                   \
+    {                                          \
+      0                                        \
+    }                                          \
   }
 
 #endif

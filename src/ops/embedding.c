@@ -234,7 +234,9 @@ const neap_op neap_op_Embedding = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, "
     "high=3}, weight={3,33}}, "
@@ -253,9 +255,12 @@ const neap_op neap_op_EmbeddingGrad = {
   .attrs = {PADDING_ATTR, [SHAPE] = {"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_grad, .run = run_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose_grad,
+                                    .run = run_grad},
+                                   {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "
     "{ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}, padding_idx=-1} }",

@@ -39,9 +39,7 @@ enum { LANES = 16 };
     [NEAP_DTYPE_F32] = {{.f = f_start}, NAME##_row_f32, NAME##_columns_f32}, \
     [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64}, \
     NEAP_EACH_INTEGER(REDUCTION, NAME, i, i_start)};                         \
-  static void run_##NAME(const neap_call *call) {                            \
-    neap_reduce_run(call, &NAME##_reductions[call->in[0].type.dtype], 1);    \
-  }
+  static void run_##NAME(const neap_call *call) { neap_reduce_run(call, NAME##_reductions, 1); }
 EXTREMES(max, >, -INFINITY, INT64_MIN)
 EXTREMES(min, <, INFINITY, INT64_MAX)
 
@@ -210,7 +208,7 @@ const neap_op neap_op_Max = {
   .source = "ONNX ReduceMax-18",
   EXTREME_OP,
   .special = "a NaN wins",
-  .kernels = NEAP_REF(run_max),
+  .kernels = NEAP_REF(run_max, NEAP_NUMBERS),
 };
 
 const neap_op neap_op_Min = {
@@ -221,7 +219,7 @@ const neap_op neap_op_Min = {
   .source = "ONNX ReduceMin-18",
   EXTREME_OP,
   .special = "a NaN wins",
-  .kernels = NEAP_REF(run_min),
+  .kernels = NEAP_REF(run_min, NEAP_NUMBERS),
 };
 
 const neap_op neap_op_ExtremeGrad = {
@@ -235,7 +233,7 @@ const neap_op neap_op_ExtremeGrad = {
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
-  .kernels = NEAP_REF(run_spread),
+  .kernels = NEAP_REF(run_spread, NEAP_WIDE),
   .cases = "{ {x={4,5,6}, y={4,6}, dy={4,6}, axes={2}} }",
 };
 
@@ -249,7 +247,7 @@ const neap_op neap_op_ArgMax = {
   ARG_OP,
   .nan = NEAP_NAN_DECIDES,
   .special = "a NaN is the largest, the first one counts",
-  .kernels = NEAP_REF(run_argmax),
+  .kernels = NEAP_REF(run_argmax, NEAP_WIDE | NEAP_INTEGERS),
 };
 
 const neap_op neap_op_ArgMin = {
@@ -262,5 +260,5 @@ const neap_op neap_op_ArgMin = {
   ARG_OP,
   .nan = NEAP_NAN_DECIDES,
   .special = "a NaN is the smallest, the first one counts",
-  .kernels = NEAP_REF(run_argmin),
+  .kernels = NEAP_REF(run_argmin, NEAP_WIDE | NEAP_INTEGERS),
 };

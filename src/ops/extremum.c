@@ -6,21 +6,12 @@
 #include "ops/elementwise.h"
 
 /* `x != x` keeps a NaN in x; a NaN in y fails the comparison and is taken. */
-#define EXTREMUM(NAME, op)                                             \
-  NEAP_ROW2(NAME##_f32, float, float, , (x op y) | (x != x) ? x : y)   \
-  NEAP_ROW2(NAME##_f64, double, double, , (x op y) | (x != x) ? x : y) \
-  NEAP_ROW2_INTEGERS(NAME, x op y ? x : y)                             \
-  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
-EXTREMUM(Maximum, >)
-EXTREMUM(Minimum, <)
+NEAP_MAP2_NUMBERS(Maximum, (x > y) | (x != x) ? x : y, x > y ? x : y)
+NEAP_MAP2_NUMBERS(Minimum, (x < y) | (x != x) ? x : y, x < y ? x : y)
 
 /* x = the input, y = the other one, z = the gradient that arrives */
-NEAP_ROW3(MaximumGrad_f32, float, float, float, , x < y ? 0 : x == y ? 0.5f * z : z)
-NEAP_ROW3(MaximumGrad_f64, double, double, double, , x < y ? 0 : x == y ? 0.5 * z : z)
-NEAP_ROW_RUN(MaximumGrad, 3, NEAP_ROWS_FLOATS(MaximumGrad))
-NEAP_ROW3(MinimumGrad_f32, float, float, float, , x > y ? 0 : x == y ? 0.5f * z : z)
-NEAP_ROW3(MinimumGrad_f64, double, double, double, , x > y ? 0 : x == y ? 0.5 * z : z)
-NEAP_ROW_RUN(MinimumGrad, 3, NEAP_ROWS_FLOATS(MinimumGrad))
+NEAP_MAP3(MaximumGrad, x < y ? 0 : x == y ? (T)0.5 * z : z)
+NEAP_MAP3(MinimumGrad, x > y ? 0 : x == y ? (T)0.5 * z : z)
 
 static neap_status grad_both(neap_grad *g, const char *type) {
   for (int i = 0; i < 2; i++)
@@ -70,7 +61,7 @@ const neap_op neap_op_Maximum = {
   BINARY,
   .grad = grad_max,
   .special = "a NaN in either wins",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Maximum),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Maximum, NEAP_NUMBERS),
 };
 
 const neap_op neap_op_MaximumGrad = {
@@ -81,7 +72,7 @@ const neap_op neap_op_MaximumGrad = {
   BACKWARD,
   .nan = NEAP_NAN_DECIDES,
   .special = "where either is NaN dy passes to both",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_MaximumGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_MaximumGrad, NEAP_FLOATS),
 };
 
 const neap_op neap_op_Minimum = {
@@ -95,7 +86,7 @@ const neap_op neap_op_Minimum = {
   BINARY,
   .grad = grad_min,
   .special = "a NaN in either wins",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Minimum),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Minimum, NEAP_NUMBERS),
 };
 
 const neap_op neap_op_MinimumGrad = {
@@ -106,5 +97,5 @@ const neap_op neap_op_MinimumGrad = {
   BACKWARD,
   .nan = NEAP_NAN_DECIDES,
   .special = "where either is NaN dy passes to both",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_MinimumGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_MinimumGrad, NEAP_FLOATS),
 };

@@ -265,10 +265,11 @@ const neap_op neap_op_FC = {
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(forward),
-                          {.engine = NEAP_ENGINE_BLAS, .run = neap_fc_run},
-                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = neap_fc_run},
-                          {0}},
+    (const neap_kernel[]){
+      DNNL_KERNEL(forward),
+      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = neap_fc_run},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = neap_fc_run},
+      {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, "
     "{x={0,3}, w={2,3}, b={2}}, "
@@ -287,10 +288,11 @@ const neap_op neap_op_FCGradInput = {
   .cost = cost_grad_input,
   .sum = NEAP_SUM_LIBRARY,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(grad_input),
-                          {.engine = NEAP_ENGINE_BLAS, .run = run_grad_input},
-                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_input},
-                          {0}},
+    (const neap_kernel[]){
+      DNNL_KERNEL(grad_input),
+      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_grad_input},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_grad_input},
+      {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
 };
 
@@ -310,9 +312,10 @@ const neap_op neap_op_FCGradWeight = {
   .cost = cost_grad_weight,
   .sum = NEAP_SUM_LIBRARY,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(grad_weight),
-                          {.engine = NEAP_ENGINE_BLAS, .run = run_grad_weight},
-                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad_weight},
-                          {0}},
+    (const neap_kernel[]){
+      DNNL_KERNEL(grad_weight),
+      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_grad_weight},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_grad_weight},
+      {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
 };

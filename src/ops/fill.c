@@ -79,7 +79,8 @@ const neap_op neap_op_Constant = {
   .infer = neap_fill_infer,
   .no_grad = true,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_constant}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_constant}, {0}},
   .cases =
     "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, "
     "dtype=\"i64\"}, "
@@ -118,7 +119,8 @@ const neap_op neap_op_Literal = {
   .infer = infer_literal,
   .no_grad = true,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_literal}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_literal}, {0}},
   .cases =
     "{ {shape={2,2}, values={1,-2.5,3,0}}, {shape={}, values={7}}, {shape={0}, values={}}, "
     "{shape={3}, values={1,2,3}, dtype=\"i64\"}, {shape={2}, values={1,0}, dtype=\"bool\"} }",
@@ -179,7 +181,8 @@ const neap_op neap_op_Range = {
   .infer = infer_range,
   .no_grad = true,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_range}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_range}, {0}},
   .cases =
     "{ {stop=5}, {start=1, stop=2, step=0.25}, {start=5, stop=0, step=-2, dtype=\"i64\"}, "
     "{start=1, stop=1} }",

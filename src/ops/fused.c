@@ -154,8 +154,11 @@ const neap_op neap_op_FusedConv = {
        .bind = bind_conv_dnnl,
        .unbind = neap_dnnl_unbind,
        .run = run_conv_dnnl},
-      {.engine = NEAP_ENGINE_BLAS, .choose = neap_conv_gemm_choose, .run = run_conv_gemm},
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_conv_ref},
+      {.engine = NEAP_ENGINE_BLAS,
+       .dtypes = NEAP_WIDE,
+       .choose = neap_conv_gemm_choose,
+       .run = run_conv_gemm},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_conv_ref},
       {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\"},"
@@ -243,15 +246,17 @@ const neap_op neap_op_FusedFC = {
   .cost = neap_fc_cost,
   .sum = NEAP_SUM_LIBRARY,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
-                                    .dtypes = NEAP_BIT(F32),
-                                    .choose = choose_fc_dnnl,
-                                    .bind = bind_fc_dnnl,
-                                    .unbind = neap_dnnl_unbind,
-                                    .run = run_fc_dnnl},
-                                   {.engine = NEAP_ENGINE_BLAS, .run = run_fc},
-                                   {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_fc},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_DNNL,
+       .dtypes = NEAP_BIT(F32),
+       .choose = choose_fc_dnnl,
+       .bind = bind_fc_dnnl,
+       .unbind = neap_dnnl_unbind,
+       .run = run_fc_dnnl},
+      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_fc},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_fc},
+      {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}, activation=\"relu\"}, {x={2,3,7}, w={4,7}, z={2,3,4}, "
     "activation=\"sigmoid\"},"

@@ -130,7 +130,7 @@ static neap_type of_chunk(const neap_type *type, int64_t n_chunk) {
 /* Asks `kernel` about a stage whose op and types are set. False: refused. */
 static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const neap_attr_value *attrs,
                 const neap_layout *in_layout, size_t scratch_limit, const neap_choice *like) {
-  if (kernel->dtypes != 0 && !neap_dtype_in(s->in[0].dtype, kernel->dtypes)) return false;
+  if (!neap_kernel_computes_all(kernel, s->op, s->n_in, s->in, 1, &s->out)) return false;
   memset(s->in_layout, 0, sizeof s->in_layout);
   s->out_layout = (neap_layout){0};
   s->kernel = kernel;
@@ -413,7 +413,8 @@ const neap_op neap_op_FusedConvPool = {
   .sum = NEAP_SUM_LIBRARY,
   .no_grad = true,
   .kernels =
-    (const neap_kernel[]){KERNEL(DNNL, NEAP_BIT(F32)), KERNEL(BLAS, 0), KERNEL(REF, 0), {0}},
+    (const neap_kernel[]){
+      KERNEL(DNNL, NEAP_BIT(F32)), KERNEL(BLAS, NEAP_WIDE), KERNEL(REF, NEAP_WIDE), {0}},
   .cases =
     "{ {x={3,3,8,8}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\", pool_kernel={2}},"
     " {x={2,20,9,9}, w={50,20,3,3}, b={50}, z={2,50,7,7}, activation=\"relu\", pool_kernel={3}, "

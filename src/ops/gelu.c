@@ -14,44 +14,25 @@ enum { EXACT, BY_TANH };
 #define ROOT_2_PI 0.79788456080286535588
 #define CUBIC 0.044715
 
-/* The argument of tanh, and its derivative. */
-#define INNER(T, x) ((T)ROOT_2_PI * (x + (T)CUBIC * x * x * x))
-#define INNER_SLOPE(T, x) ((T)ROOT_2_PI * ((T)1 + (T)(3 * CUBIC) * x * x))
+/* The argument of tanh, and its derivative; the slope of the whole, t that tanh. */
+#define INNER(x) ((T)ROOT_2_PI * (x + (T)CUBIC * x * x * x))
+#define INNER_SLOPE(x) ((T)ROOT_2_PI * (1 + (T)(3 * CUBIC) * x * x))
+#define SLOPE(t, x) ((T)0.5 * (1 + (t)) + (T)0.5 * (x) * (1 - (t) * (t)) * INNER_SLOPE(x))
 
-NEAP_ROW1(exact_f32, float, float, , 0.5f * x * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)))
-NEAP_ROW1(exact_f64, double, double, , 0.5 * x * (1.0 + erf(x * ROOT_HALF)))
-NEAP_ROW1(tanh_f32, float, float, , 0.5f * x * (1.0f + neap_tanh_f32(INNER(float, x))))
-NEAP_ROW1(tanh_f64, double, double, , 0.5 * x * (1.0 + tanh(INNER(double, x))))
+NEAP_MAP1(exact, (T)0.5 * x * (1 + neap_erf(x * (T)ROOT_HALF)))
+NEAP_MAP1(tanh, (T)0.5 * x * (1 + neap_tanh(INNER(x))))
 
 /* y = gradient of the output. d/dx (x P(x)) = P(x) + x p(x). */
-NEAP_ROW2_SAME(exact_grad_f32, float, float, ,
-               y *(0.5f * (1.0f + neap_erf_f32(x * (float)ROOT_HALF)) +
-                   x * (float)DENSITY * neap_exp_f32(-0.5f * x * x)))
-NEAP_ROW2_SAME(exact_grad_f64, double, double, ,
-               y *(0.5 * (1.0 + erf(x * ROOT_HALF)) + x * DENSITY * exp(-0.5 * x * x)))
-
-static inline float tanh_slope_f32(float x) {
-  float t = neap_tanh_f32(INNER(float, x));
-  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * INNER_SLOPE(float, x);
-}
-static inline double tanh_slope_f64(double x) {
-  double t = tanh(INNER(double, x));
-  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * INNER_SLOPE(double, x);
-}
-NEAP_ROW2_SAME(tanh_grad_f32, float, float, , y *tanh_slope_f32(x))
-NEAP_ROW2_SAME(tanh_grad_f64, double, double, , y *tanh_slope_f64(x))
+NEAP_MAP2_SAME(exact_grad, y *((T)0.5 * (1 + neap_erf(x * (T)ROOT_HALF)) +
+                               x * (T)DENSITY * neap_exp((T)-0.5 * x * x)))
+NEAP_MAP2_SAME(tanh_grad, y *SLOPE(neap_tanh(INNER(x)), x))
 
 static void run_forward(const neap_call *call) {
-  bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64, exact = call->attrs[APPROXIMATE].i == EXACT;
-  neap_elementwise_run(call, 1,
-                       exact ? (f64 ? exact_f64 : exact_f32) : (f64 ? tanh_f64 : tanh_f32));
+  (call->attrs[APPROXIMATE].i == EXACT ? run_exact : run_tanh)(call);
 }
 
 static void run_backward(const neap_call *call) {
-  bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64, exact = call->attrs[APPROXIMATE].i == EXACT;
-  neap_elementwise_run(
-    call, 2,
-    exact ? (f64 ? exact_grad_f64 : exact_grad_f32) : (f64 ? tanh_grad_f64 : tanh_grad_f32));
+  (call->attrs[APPROXIMATE].i == EXACT ? run_exact_grad : run_tanh_grad)(call);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {
@@ -87,7 +68,7 @@ const neap_op neap_op_Gelu = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .grad = grad,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_forward),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_forward, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,7}}, {x={2,3,7}, approximate=\"tanh\"}, {x={{33}, low=-9, high=9}}, {x={0,4}}, "
     "{x={}} }",
@@ -104,6 +85,6 @@ const neap_op neap_op_GeluGrad = {
   .inplace = {{1, 0}, {0, 0}},
   .n_inplace = 2,
   .infer = neap_infer_like,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_backward),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_backward, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}}, {x={2,3,7}, dy={2,3,7}, approximate=\"tanh\"} }",
 };

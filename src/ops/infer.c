@@ -88,6 +88,44 @@ neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *a
                          (long long)neap_axis_said(given), n_dim);
 }
 
+/* Names the first operand that no kernel computes, or else input 0: then it is the mixture that
+ * none does. */
+static neap_status no_kernel(const neap_infer *infer, neap_error *error) {
+  const neap_arg *arg = neap_op_input(infer->op, 0);
+  neap_dtype dtype = infer->n_in > 0 ? infer->in[0].dtype : infer->out[0].dtype;
+  unsigned all = 0;
+  for (const neap_kernel *k = infer->op->kernels; k->run != NULL; k++)
+    all |= k->dtypes & neap_engine_at(k->engine)->dtypes;
+  const neap_kernel any = {.engine = NEAP_ENGINE_REF, .dtypes = all};
+  for (int i = 0; i < infer->n_in + infer->n_out; i++) {
+    bool is_in = i < infer->n_in;
+    int k = is_in ? i : i - infer->n_in;
+    const neap_arg *own = is_in ? neap_op_input(infer->op, k) : neap_op_output(infer->op, k);
+    neap_dtype is = is_in ? infer->in[k].dtype : infer->out[k].dtype;
+    if (neap_kernel_computes(&any, own, is)) continue;
+    arg = own, dtype = is;
+    break;
+  }
+  char text[NEAP_DTYPES_TEXT];
+  neap_fail(error, NEAP_DTYPE, "no kernel computes %s of dtype %s; there are kernels for %s",
+            arg != NULL ? arg->name : "operands", neap_dtype_name(dtype),
+            neap_dtypes_text(all, text));
+  if (error != NULL && error->blob[0] == '\0' && arg != NULL)
+    snprintf(error->blob, sizeof error->blob, "%s", arg->name);
+  neap_hint(error, "Cast makes one dtype of another");
+  return NEAP_DTYPE;
+}
+
+/* Whether any kernel computes these operands; control ops have none. */
+static bool has_kernel(const neap_infer *infer) {
+  const neap_kernel *k = infer->op->kernels;
+  if (k == NULL || k->run == NULL) return true;
+  for (; k->run != NULL; k++)
+    if (neap_kernel_computes_all(k, infer->op, infer->n_in, infer->in, infer->n_out, infer->out))
+      return true;
+  return false;
+}
+
 /* A stash's bytes are the choice's affair, so its type here says nothing. Unknown is what a subnet
  * gives that nobody has said the parameters' types of: only a net that is still being written may
  * have that. */
@@ -106,7 +144,7 @@ neap_status neap_infer_types(neap_infer *infer, neap_error *error) {
       snprintf(error->blob, sizeof error->blob, "%s", arg->name);
     NEAP_TRY(status);
   }
-  return NEAP_OK;
+  return has_kernel(infer) ? NEAP_OK : no_kernel(infer, error);
 }
 
 /* Output 0 is of the type of input 0, and so must all inputs be. */

@@ -301,8 +301,9 @@ const neap_op neap_op_LayerNorm = {
   .grad = grad_layer_norm,
   .sum = NEAP_SUM_RUNS,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_layer_norm},
-                          {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_layer_norm},
+      {0}},
   .cases =
     "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, "
     "{x={3,6}}, {x={2,33}, gamma={33}, "
@@ -326,7 +327,8 @@ const neap_op neap_op_RmsNorm = {
   .grad = grad_rms_norm,
   .sum = NEAP_SUM_RUNS,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_rms_norm}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_rms_norm}, {0}},
   .cases =
     "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} "
     "}",
@@ -353,6 +355,7 @@ const neap_op neap_op_LayerNormGrad = {
   .cost = cost,
   .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_layer_norm_grad},
@@ -377,6 +380,7 @@ const neap_op neap_op_RmsNormGrad = {
   .cost = cost,
   .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_rms_norm_grad},

@@ -6,15 +6,14 @@
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-NEAP_ROW2(LogicalAnd_row, uint8_t, uint8_t, , x &y)
-NEAP_ROW2(LogicalOr_row, uint8_t, uint8_t, , x | y)
-NEAP_ROW2(LogicalXor_row, uint8_t, uint8_t, , x ^ y)
-NEAP_ROW1(LogicalNot_row, uint8_t, uint8_t, , x ^ 1)
-
-static void run_and(const neap_call *call) { neap_elementwise_run(call, 2, LogicalAnd_row); }
-static void run_or(const neap_call *call) { neap_elementwise_run(call, 2, LogicalOr_row); }
-static void run_xor(const neap_call *call) { neap_elementwise_run(call, 2, LogicalXor_row); }
-static void run_not(const neap_call *call) { neap_elementwise_run(call, 1, LogicalNot_row); }
+/* Bool is computed as the bytes that it is made of. */
+#define LOGIC_ROW(n, map, NAME, ...)                   \
+  NEAP_ROW_FOR(n, map, u8, uint8_t, NAME, __VA_ARGS__) \
+  NEAP_ROW_RUN(NAME, n, [NEAP_DTYPE_BOOL] = NAME##_u8)
+LOGIC_ROW(2, map2, and, x &y)
+LOGIC_ROW(2, map2, or, x | y)
+LOGIC_ROW(2, map2, xor, x ^ y)
+LOGIC_ROW(1, map1, not, x ^ 1)
 
 /* Records of two operands. In place over either, where shapes are equal: the planner asks for
  * that. */
@@ -34,7 +33,7 @@ const neap_op neap_op_LogicalAnd = {
   .math = "y = a and b",
   .example = "net:LogicalAnd({\"a\", \"b\"}, \"y\")",
   LOGIC,
-  .kernels = NEAP_REF(run_and),
+  .kernels = NEAP_REF(run_and, NEAP_BIT(BOOL)),
 };
 
 const neap_op neap_op_LogicalOr = {
@@ -43,7 +42,7 @@ const neap_op neap_op_LogicalOr = {
   .math = "y = a or b",
   .example = "net:LogicalOr({\"a\", \"b\"}, \"y\")",
   LOGIC,
-  .kernels = NEAP_REF(run_or),
+  .kernels = NEAP_REF(run_or, NEAP_BIT(BOOL)),
 };
 
 const neap_op neap_op_LogicalXor = {
@@ -52,7 +51,7 @@ const neap_op neap_op_LogicalXor = {
   .math = "y = a != b",
   .example = "net:LogicalXor({\"a\", \"b\"}, \"y\")",
   LOGIC,
-  .kernels = NEAP_REF(run_xor),
+  .kernels = NEAP_REF(run_xor, NEAP_BIT(BOOL)),
 };
 
 const neap_op neap_op_LogicalNot = {
@@ -67,6 +66,6 @@ const neap_op neap_op_LogicalNot = {
   .n_inplace = 1,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = NEAP_REF(run_not),
+  .kernels = NEAP_REF(run_not, NEAP_BIT(BOOL)),
   .cases = "{ {x={{3,4}, dtype=\"bool\"}}, {x={{0,4}, dtype=\"bool\"}} }",
 };

@@ -226,9 +226,12 @@ const neap_op neap_op_LRN = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run},
+                                   {0}},
   .cases =
     "{ {x={2,7,3,4}, alpha=0.3}, {x={2,3,5}, size=4, alpha=0.5, beta=0.6, bias=1.5}, "
     "{x={3,20,5,5}, size=3, alpha=1}, "
@@ -250,9 +253,12 @@ const neap_op neap_op_LRNGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose, .run = run}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run},
+                                   {0}},
   .cases =
     "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, "
     "beta=0.6} }",

@@ -690,16 +690,23 @@ static neap_status grad(neap_grad *g, neap_error *error) {
              NEAP_ATTR_ENUM, .choices = "ifgo|iofg|ifog"}
 #define LENGTHS_ARG \
   { "lengths", "(N): steps of each sequence; past them y is 0", LENGTH_DTYPES, NEAP_ARG_OPTIONAL }
-#define KERNELS(choose_function, run_function)                                           \
-  (const neap_kernel[]) {                                                                \
-    {.engine = NEAP_ENGINE_DNNL,                                                         \
-     .dtypes = NEAP_BIT(F32),                                                            \
-     .choose = (choose_function),                                                        \
-     .run = (run_function)},                                                             \
-      {.engine = NEAP_ENGINE_BLAS, .choose = (choose_function), .run = (run_function)},  \
-      {.engine = NEAP_ENGINE_REF, .choose = (choose_function), .run = (run_function)}, { \
-      0                                                                                  \
-    }                                                                                    \
+#define KERNELS(choose_function, run_function) \
+  (const neap_kernel[]) {                      \
+    {.engine = NEAP_ENGINE_DNNL,               \
+     .dtypes = NEAP_BIT(F32),                  \
+     .choose = (choose_function),              \
+     .run = (run_function)},                   \
+      {.engine = NEAP_ENGINE_BLAS,             \
+       .dtypes = NEAP_WIDE,                    \
+       .choose = (choose_function),            \
+       .run = (run_function)},                 \
+      {.engine = NEAP_ENGINE_REF,              \
+       .dtypes = NEAP_WIDE,                    \
+       .choose = (choose_function),            \
+       .run = (run_function)},                 \
+    {                                          \
+      0                                        \
+    }                                          \
   }
 
 const neap_op neap_op_LSTM = {

@@ -206,10 +206,11 @@ const neap_op neap_op_MatMul = {
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .run = run},
-                          {.engine = NEAP_ENGINE_BLAS, .run = run},
-                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
-                          {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .run = run},
+      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run},
+      {0}},
   .cases =
     "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, "
     "b={5,6}}, {a={5}, b={5}}, "

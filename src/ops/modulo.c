@@ -16,10 +16,8 @@ static inline double mod_f64(double x, double y) {
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-NEAP_ROW2(FloorDiv_f32, float, float, , floorf(x / y))
-NEAP_ROW2(FloorDiv_f64, double, double, , floor(x / y))
-NEAP_ROW2(Mod_f32, float, float, , mod_f32(x, y))
-NEAP_ROW2(Mod_f64, double, double, , mod_f64(x, y))
+NEAP_ROW_FLOATS(2, map2, FloorDiv, floor(x / y))
+NEAP_ROW_FLOATS(2, map2, Mod, _Generic(x, float : mod_f32, double : mod_f64)(x, y))
 
 /* The least integer over -1 would overflow: it wraps around to itself. */
 static inline int64_t floor_div(int64_t x, int64_t y) {
@@ -33,20 +31,8 @@ static inline int64_t floor_mod(int64_t x, int64_t y) {
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-/* All widths are computed in i64 and cut to T on the way out, where a quotient that T can't hold
- * wraps around. */
-#define INTEGER_ROW(symbol, suffix, T, NAME, function)                                        \
-  static void NAME##_##suffix(const neap_row *row) {                                          \
-    const T *in0 = row->in[0], *in1 = row->in[1];                                             \
-    T *out = row->out;                                                                        \
-    for (int64_t i = 0; i < row->n; i++) {                                                    \
-      T x = in0[i * row->step[0]], y = in1[i * row->step[1]];                                 \
-      if (y == 0) neap_call_fault(row->call, #NAME " of integer %lld by zero", (long long)x); \
-      out[i] = y == 0 ? 0 : (T)function(x, y);                                                \
-    }                                                                                         \
-  }
-NEAP_EACH_INTEGER(INTEGER_ROW, FloorDiv, floor_div)
-NEAP_EACH_INTEGER(INTEGER_ROW, Mod, floor_mod)
+#define NEAP_BODY "ops/modulo_body.h"
+#include "math/each_integer.h"
 NEAP_ROW_RUN(FloorDiv, 2, NEAP_ROWS_FLOATS(FloorDiv), NEAP_ROWS_INTEGERS(FloorDiv))
 NEAP_ROW_RUN(Mod, 2, NEAP_ROWS_FLOATS(Mod), NEAP_ROWS_INTEGERS(Mod))
 
@@ -77,7 +63,7 @@ const neap_op neap_op_FloorDiv = {
   .source = "Lua 5.4 manual, 3.4.1",
   BINARY,
   .no_grad = true,
-  .kernels = NEAP_REF(run_FloorDiv),
+  .kernels = NEAP_REF(run_FloorDiv, NEAP_NUMBERS),
   .cases = "{ {a={{3,4}, low=-9, high=9}, b={{4}, low=1, high=3}}, {a={0,4}, b={4}} }",
 };
 
@@ -89,7 +75,7 @@ const neap_op neap_op_Mod = {
   .source = "Lua 5.4 manual, 3.4.1",
   BINARY,
   .grad = grad_mod,
-  .kernels = NEAP_REF(run_Mod),
+  .kernels = NEAP_REF(run_Mod, NEAP_NUMBERS),
   .cases =
     "{ {a={{3,4}, low=0.2, high=0.9}, b={{4}, low=1, high=3}}, {a={0,4}, b={4}}, "
     "{a={{3,4}, low=-9, high=9}, b={{4}, low=1, high=3}, grad=false} }",

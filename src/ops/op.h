@@ -292,7 +292,8 @@ void neap_call_fault(const neap_call *call, const char *format, ...) NEAP_PRINTF
 
 typedef struct neap_kernel {
   neap_engine engine;
-  /* of input 0 (output 0 when there is no input); 0: whatever the op admits and the engine has */
+  /* set, never empty: what it computes. It is asked of each operand that may be a float by the
+   * record (neap_kernel_computes) */
   unsigned dtypes;
   /* false: not for this case. NULL: takes all, plain, no scratch */
   bool (*choose)(neap_choose *choose);
@@ -362,8 +363,15 @@ int neap_op_subnet_attr(const neap_op *op, int subnet);
 /* variadic lists repeat their last */
 const neap_arg *neap_op_input(const neap_op *op, int position);
 const neap_arg *neap_op_output(const neap_op *op, int position);
-/* Whether the kernel computes operands of this dtype: by its own set and by its engine's. */
-bool neap_kernel_has_dtype(const neap_kernel *kernel, neap_dtype dtype);
+/* Whether the kernel computes an operand of this dtype in the place of `arg` (NULL: any). Operands
+ * that are no floats in any call (labels, masks, a stash) are the record's affair alone. */
+bool neap_kernel_computes(const neap_kernel *kernel, const neap_arg *arg, neap_dtype dtype);
+/* All operands of a call; dtype NONE where absent or unknown. */
+bool neap_kernel_computes_all(const neap_kernel *kernel, const neap_op *op, int n_in,
+                              const neap_type *in, int n_out, const neap_type *out);
+/* The kernel of an engine for these operands; NULL when there is none. */
+const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, int n_in,
+                                    const neap_type *in, int n_out, const neap_type *out);
 /* The only way to a kernel's choose; true for a kernel without one. No engine that can't be had is
  * asked. A choice of more scratch or stash than NEAP_MOST_BYTES is none. */
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
@@ -376,7 +384,8 @@ void neap_op_help(const neap_op *op, neap_buffer *out);
 
 /* ---- types of an op (infer.c) ---------------------------------------------------------------- */
 
-/* The only way to an op's infer: runs it and checks each type that it gives by neap_type_check.
+/* The only way to an op's infer: runs it and checks each type that it gives by neap_type_check, and
+ * that some kernel computes the operands' dtypes: DTYPE error when none does.
  * What infer computes may saturate, or make no sense for a size that is none: no such type gets
  * past this. Unknown types (dtype NONE) do. */
 neap_status neap_infer_types(neap_infer *infer, neap_error *error);

@@ -68,7 +68,9 @@ const neap_op neap_op_Pad = {
             [VALUE] = {"value", "of the positions added", NEAP_ATTR_FLOAT}},
   .infer = infer,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {x={2,3,4}, pads={0,1,2,1,0,3}, value=0.5}, {x={5}, pads={2,0}}, {x={0,3}, pads={1,0,0,1}, "
     "value=-2}, "

@@ -497,11 +497,13 @@ const neap_op neap_op_MaxPool = {
   .cost = cost_pool,
   .grad = grad_max,
   .special = "a NaN wins its window; the first of equal elements gets the gradient",
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL_OF(_max, , run_dnnl_max),
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max, .run = run_max},
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(_max, , run_dnnl_max),
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose_max,
+                                    .run = run_max},
+                                   {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, "
     "{x={1,2,9}, kernel={3}, ceil_mode=true, "
@@ -520,11 +522,13 @@ const neap_op neap_op_MaxPoolGrad = {
   .outputs = {{"dx", "shape of x"}},
   .attrs = {POOL_ATTRS, [CEIL + 1] = SHAPE_ATTR},
   .infer = infer_grad,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(_grad),
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .choose = choose_max_grad, .run = run_max_grad},
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad),
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .choose = choose_max_grad,
+                                    .run = run_max_grad},
+                                   {0}},
 };
 
 const neap_op neap_op_AveragePool = {
@@ -542,7 +546,9 @@ const neap_op neap_op_AveragePool = {
   .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){
-      DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average}, {0}},
+      DNNL_KERNEL(),
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_average},
+      {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, "
     "kernel={3}, stride={2}, "
@@ -560,9 +566,10 @@ const neap_op neap_op_AveragePoolGrad = {
   .attrs = {POOL_ATTRS, COUNT_PAD_ATTR, [SHAPE] = SHAPE_ATTR},
   .infer = infer_grad,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(_grad),
-                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_average_grad},
-                          {0}},
+    (const neap_kernel[]){
+      DNNL_KERNEL(_grad),
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_average_grad},
+      {0}},
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
 };
 
@@ -580,7 +587,9 @@ const neap_op neap_op_GlobalAveragePool = {
   .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){
-      DNNL_KERNEL(), {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global}, {0}},
+      DNNL_KERNEL(),
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_global},
+      {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
 };
 
@@ -594,8 +603,9 @@ const neap_op neap_op_GlobalAveragePoolGrad = {
   .attrs = {SHAPE_ATTR},
   .infer = infer_grad,
   .kernels =
-    (const neap_kernel[]){DNNL_KERNEL(_grad),
-                          {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_global_grad},
-                          {0}},
+    (const neap_kernel[]){
+      DNNL_KERNEL(_grad),
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_global_grad},
+      {0}},
   .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",
 };

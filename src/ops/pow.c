@@ -16,24 +16,12 @@ static inline uint64_t power_of_integer(int64_t base, int64_t exponent) {
   return y;
 }
 
-/* The exponents that scripts write most often need no logarithm. */
-static inline float pow_f32(float x, float y) { return y == 2.0f ? x * x : powf(x, y); }
-static inline double pow_f64(double x, double y) { return y == 2.0 ? x * x : pow(x, y); }
-
-NEAP_ROW2(Pow_f32, float, float, , pow_f32(x, y))
-NEAP_ROW2(Pow_f64, double, double, , pow_f64(x, y))
-NEAP_ROW2_INTEGERS(Pow, power_of_integer(x, y))
-NEAP_ROW_RUN(Pow, 2, NEAP_ROWS_FLOATS(Pow), NEAP_ROWS_INTEGERS(Pow))
+/* The exponent that scripts write most often needs no logarithm. */
+NEAP_MAP2_NUMBERS(Pow, y == 2 ? x * x : pow(x, y), power_of_integer(x, y))
 
 /* x = base, y = exponent, z = gradient of the power */
-NEAP_ROW3(PowGradBase_f32, float, float, float, , y == 0 ? 0 : z * y * powf(x, y - 1.0f))
-NEAP_ROW3(PowGradBase_f64, double, double, double, , y == 0 ? 0 : z * y * pow(x, y - 1.0))
-NEAP_ROW_RUN(PowGradBase, 3, NEAP_ROWS_FLOATS(PowGradBase))
-NEAP_ROW3(PowGradExponent_f32, float, float, float, ,
-          (x == 0) & (y >= 0) ? 0 : z * powf(x, y) * logf(x))
-NEAP_ROW3(PowGradExponent_f64, double, double, double, ,
-          (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
-NEAP_ROW_RUN(PowGradExponent, 3, NEAP_ROWS_FLOATS(PowGradExponent))
+NEAP_MAP3(PowGradBase, y == 0 ? 0 : z * y * pow(x, y - 1))
+NEAP_MAP3(PowGradExponent, (x == 0) & (y >= 0) ? 0 : z * pow(x, y) * log(x))
 
 /* One op for each gradient that is wanted; what was broadcast is summed back. */
 static neap_status grad(neap_grad *g, neap_error *error) {
@@ -66,7 +54,7 @@ const neap_op neap_op_Pow = {
   .n_inplace = 2,
   .infer = neap_elementwise_infer,
   .grad = grad,
-  .kernels = NEAP_REF(run_Pow),
+  .kernels = NEAP_REF(run_Pow, NEAP_NUMBERS),
   .cases =
     "{ {a={{3,4}, low=0.2, high=3}, b={3,4}}, {a={{3,4}, low=0.2, high=3}, b={4}}, {a={{3,1}, "
     "low=0.2, high=3}, b={1,5}}, "
@@ -79,7 +67,7 @@ const neap_op neap_op_PowGradBase = {
   .math = "da = b = 0 ? 0 : dy b a^(b-1)",
   .outputs = {{"da", "shape of dy"}},
   BACKWARD,
-  .kernels = NEAP_REF(run_PowGradBase),
+  .kernels = NEAP_REF(run_PowGradBase, NEAP_FLOATS),
 };
 
 const neap_op neap_op_PowGradExponent = {
@@ -88,5 +76,5 @@ const neap_op neap_op_PowGradExponent = {
   .math = "db = a = 0 and b >= 0 ? 0 : dy a^b ln a",
   .outputs = {{"db", "shape of dy"}},
   BACKWARD,
-  .kernels = NEAP_REF(run_PowGradExponent),
+  .kernels = NEAP_REF(run_PowGradExponent, NEAP_FLOATS),
 };

@@ -32,9 +32,7 @@ NEAP_EACH_INTEGER(PROD, int64_t, uint64_t, i)
 static const neap_reduction products[NEAP_N_DTYPE] = {PRODUCT_OF(F32, f32, float, f) PRODUCT_OF(
   F64, f64, double, f) PRODUCT_OF(BOOL, u8, uint8_t, i) NEAP_EACH_INTEGER(PRODUCT_OF, i)};
 
-static void run(const neap_call *call) {
-  neap_reduce_run(call, &products[call->in[0].type.dtype], 1);
-}
+static void run(const neap_call *call) { neap_reduce_run(call, products, 1); }
 
 typedef struct job {
   const neap_call *call;
@@ -107,7 +105,7 @@ const neap_op neap_op_Prod = {
   .cost = cost,
   .grad = grad,
   .special = "of nothing 1",
-  .kernels = NEAP_REF(run),
+  .kernels = NEAP_REF(run, NEAP_NUMBERS | NEAP_BIT(BOOL)),
   .cases =
     "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, "
     "{x={2,3,2}}, "
@@ -126,6 +124,6 @@ const neap_op neap_op_ProdGrad = {
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
   .nan = NEAP_NAN_REACHES,
-  .kernels = NEAP_REF(run_grad),
+  .kernels = NEAP_REF(run_grad, NEAP_WIDE),
   .cases = "{ {x={4,5,6}, dy={4,6}, axes={2}} }",
 };

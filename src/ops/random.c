@@ -136,7 +136,8 @@ const neap_op neap_op_Uniform = {
             [HIGH] = {"high", "upper end, not included", NEAP_ATTR_FLOAT, .value = {.f = 1}}},
   .infer = infer_uniform,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_uniform}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_uniform}, {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, low=-2, high=5}, {shape={0}}, {shape={}} }",
 };
 
@@ -152,7 +153,8 @@ const neap_op neap_op_Gaussian = {
                      .most = 1e30}},
   .infer = neap_fill_infer,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_gaussian}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_gaussian}, {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, mean=3, std=0.5}, {shape={0}}, {shape={}} }",
 };
 
@@ -170,7 +172,8 @@ const neap_op neap_op_Xavier = {
             DISTRIBUTION_ATTR},
   .infer = infer_weight,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_xavier}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_xavier}, {0}},
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", "
     "distribution=\"normal\"} }",
@@ -191,7 +194,8 @@ const neap_op neap_op_Kaiming = {
             DISTRIBUTION_ATTR},
   .infer = infer_weight,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_kaiming}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_kaiming}, {0}},
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} "
     "}",

@@ -7,6 +7,8 @@
  */
 #include "ops/reduce.h"
 
+#include "ops/tile.h"
+
 enum { COLUMNS = 256 }; /* accumulators at once: 2 KiB */
 
 /* Errors count dimensions from 1, as scripts do. */
@@ -117,10 +119,19 @@ typedef struct job {
   neap_reduce_walk walk;
 } job;
 
-/* `offset` in elements of x. */
-static const char *element_at(const job *j, int64_t offset) {
-  const neap_operand *in = &j->call->in[0];
-  return (const char *)in->data + offset * (int64_t)neap_dtype_bytes(in->type.dtype);
+/* `acc` takes in the n elements of x from `offset` on: one accumulator for all, or one each. */
+static void take(const job *j, int64_t offset, int64_t n, neap_accumulator *acc, bool each) {
+  const neap_operand *x = &j->call->in[0];
+  float tile[NEAP_TILE];
+  int64_t step = neap_tile_elems(x, n);
+  for (int64_t at = 0; at < n; at += step) {
+    int64_t part = NEAP_MIN(step, n - at);
+    const void *from = neap_tile_load(x, offset + at, part, tile);
+    if (each)
+      j->reduction->columns(from, part, acc + at);
+    else
+      j->reduction->row(from, part, acc);
+  }
 }
 
 /* Outputs [begin, begin + n) from their accumulators. */
@@ -131,6 +142,10 @@ static void store(const job *j, int64_t begin, int64_t n, const neap_accumulator
   for (int64_t k = 0; k < n; k++) switch (out->type.dtype) {
       case NEAP_DTYPE_F32: f32[k] = (float)(acc[k].f / j->divisor); break;
       case NEAP_DTYPE_F64: f64[k] = acc[k].f / j->divisor; break;
+      case NEAP_DTYPE_BF16:
+      case NEAP_DTYPE_F16:
+        neap_element_set(out->type.dtype, out->data, begin + k, acc[k].f / j->divisor);
+        break;
       default: neap_element_set_i64(out->type.dtype, out->data, begin + k, acc[k].i);
     }
 }
@@ -144,9 +159,8 @@ static void reduce_rows(void *context, int64_t begin, int64_t end) {
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
     neap_accumulator acc = j->reduction->start;
     for (int64_t r = 0; r < n_row; r++)
-      j->reduction->row(element_at(j, base + neap_reduce_offset(w->n_reduced - 1, w->reduced,
-                                                                w->reduced_stride, r)),
-                        n, &acc);
+      take(j, base + neap_reduce_offset(w->n_reduced - 1, w->reduced, w->reduced_stride, r), n,
+           &acc, false);
     store(j, o, 1, &acc);
   }
 }
@@ -162,17 +176,17 @@ static void reduce_columns(void *context, int64_t begin, int64_t end) {
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
     for (int64_t k = 0; k < n; k++) acc[k] = j->reduction->start;
     for (int64_t r = 0; r < w->count; r++)
-      j->reduction->columns(
-        element_at(j, base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, r)), n,
-        acc);
+      take(j, base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, r), n, acc,
+           true);
     store(j, o, n, acc);
   }
 }
 
 /* Outputs to threads, so many at a time that they have about NEAP_GRAIN elements of x. */
-void neap_reduce_run(const neap_call *call, const neap_reduction *reduction, double divisor) {
+void neap_reduce_run(const neap_call *call, const neap_reduction reductions[NEAP_N_DTYPE],
+                     double divisor) {
   const neap_shape *shape = &call->in[0].type.shape;
-  job j = {call, reduction, divisor,
+  job j = {call, &reductions[neap_compute_dtype(call->in[0].type.dtype)], divisor,
            neap_reduce_walk_of(
              shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
   int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);

@@ -57,7 +57,9 @@ typedef struct neap_reduction {
   void (*columns)(const void *in, int64_t n, neap_accumulator *acc);
 } neap_reduction;
 
-/* Reduces input 0 into output 0. Floats are divided by `divisor` before they are stored. */
-void neap_reduce_run(const neap_call *call, const neap_reduction *reduction, double divisor);
+/* Reduces input 0 into output 0, by the reduction of its dtype; bf16 and f16 take that of f32.
+ * Floats are divided by `divisor` before they are stored. */
+void neap_reduce_run(const neap_call *call, const neap_reduction reductions[NEAP_N_DTYPE],
+                     double divisor);
 
 #endif

@@ -158,9 +158,29 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
   }
 }
 
-bool neap_kernel_has_dtype(const neap_kernel *kernel, neap_dtype dtype) {
-  return neap_dtype_in(dtype, neap_engine_at(kernel->engine)->dtypes) &&
-         (kernel->dtypes == 0 || neap_dtype_in(dtype, kernel->dtypes));
+bool neap_kernel_computes(const neap_kernel *kernel, const neap_arg *arg, neap_dtype dtype) {
+  if (arg == NULL || dtype == NEAP_DTYPE_NONE) return true;
+  if ((arg->flags & (NEAP_ARG_STASH | NEAP_ARG_SCOPE)) != 0) return true;
+  bool may_be_float = arg->dtypes == 0 || (arg->dtypes & NEAP_FLOATS) != 0;
+  if (!may_be_float) return true;
+  unsigned of_engine = neap_engine_at(kernel->engine)->dtypes | ~NEAP_FLOATS;
+  return neap_dtype_in(dtype, kernel->dtypes & of_engine);
+}
+
+bool neap_kernel_computes_all(const neap_kernel *kernel, const neap_op *op, int n_in,
+                              const neap_type *in, int n_out, const neap_type *out) {
+  for (int i = 0; i < n_in; i++)
+    if (!neap_kernel_computes(kernel, neap_op_input(op, i), in[i].dtype)) return false;
+  for (int k = 0; k < n_out; k++)
+    if (!neap_kernel_computes(kernel, neap_op_output(op, k), out[k].dtype)) return false;
+  return true;
+}
+
+const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, int n_in,
+                                    const neap_type *in, int n_out, const neap_type *out) {
+  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
+    if (k->engine == engine && neap_kernel_computes_all(k, op, n_in, in, n_out, out)) return k;
+  return NULL;
 }
 
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose) {
@@ -217,6 +237,16 @@ static void help_numbers(const neap_op *op, neap_buffer *out) {
   if (op->special != NULL) neap_buffer_add(out, "  %-12s %s\n", "special", op->special);
 }
 
+/* One line a kernel, in the order in which they are tried. */
+static void help_kernels(const neap_op *op, neap_buffer *out) {
+  char text[NEAP_DTYPES_TEXT];
+  if (op->kernels == NULL || op->kernels[0].run == NULL) return;
+  neap_buffer_add(out, "kernels\n");
+  for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
+    neap_buffer_add(out, "  %-12s %s\n", neap_engine_name(k->engine),
+                    neap_dtypes_text(k->dtypes, text));
+}
+
 /* What `neap ops NAME` and neap.help print: the record, and no more than the record. */
 void neap_op_help(const neap_op *op, neap_buffer *out) {
   neap_buffer_add(out, "%s: %s\n", op->name, op->summary);
@@ -234,6 +264,7 @@ void neap_op_help(const neap_op *op, neap_buffer *out) {
   }
   if ((op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0)
     help_numbers(op, out);
+  if ((op->effects & NEAP_EFFECT_RELEASE) == 0) help_kernels(op, out);
   if (op->example != NULL) neap_buffer_add(out, "example\n  %s\n", op->example);
   if (op->source != NULL) neap_buffer_add(out, "source\n  %s\n", op->source);
 }

@@ -15,8 +15,8 @@ static void run(const neap_call *call) {
     memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->out[0].type));
 }
 
-static const neap_kernel kernels[] = {{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run},
-                                      {0}};
+static const neap_kernel kernels[] = {
+  {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}};
 
 static void cost(const neap_infer *c, neap_cost *cost) {
   (void)c;

@@ -3,26 +3,12 @@
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-/* The rows of one op. Round takes halves to even, the default rounding mode of C and IEEE 754. */
-#define ROUNDING(NAME, f32_expression, f64_expression, signed_expression, unsigned_expression) \
-  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                                        \
-  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                                      \
-  NEAP_ROW1_SIGNED(NAME, signed_expression)                                                    \
-  NEAP_ROW1_UNSIGNED(NAME, unsigned_expression)                                                \
-  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
-
-/* Multiplying a zero or a NaN by 1 keeps it, so that NaN stays NaN. */
-ROUNDING(Sign,
-         x > 0   ? 1
-         : x < 0 ? -1
-                 : x * 1,
-         x > 0   ? 1
-         : x < 0 ? -1
-                 : x * 1,
-         (x > 0) - (x < 0), x > 0)
-ROUNDING(Floor, floorf(x), floor(x), x, x)
-ROUNDING(Ceil, ceilf(x), ceil(x), x, x)
-ROUNDING(Round, rintf(x), rint(x), x, x)
+/* Multiplying a zero or a NaN by 1 keeps it, so that NaN stays NaN. Round takes halves to even, the
+ * default rounding mode of C and IEEE 754. */
+NEAP_MAP1_NUMBERS(Sign, x > 0 ? 1 : x < 0 ? -1 : x * 1, (x > 0) - (x < 0), x > 0)
+NEAP_MAP1_NUMBERS(Floor, floor(x), x, x)
+NEAP_MAP1_NUMBERS(Ceil, ceil(x), x, x)
+NEAP_MAP1_NUMBERS(Round, rint(x), x, x)
 
 #define STEPS                                                                                   \
   .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, \
@@ -35,7 +21,7 @@ const neap_op neap_op_Sign = {
   .math = "y = x > 0 ? 1 : x < 0 ? -1 : x",
   .example = "net:Sign(\"x\", \"y\")",
   .source = "ONNX Sign-13",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Sign),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Sign, NEAP_NUMBERS),
   STEPS,
 };
 
@@ -45,7 +31,7 @@ const neap_op neap_op_Floor = {
   .math = "y = floor(x)",
   .example = "net:Floor(\"x\", \"y\")",
   .source = "ONNX Floor-13",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Floor),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Floor, NEAP_NUMBERS),
   STEPS,
 };
 
@@ -55,7 +41,7 @@ const neap_op neap_op_Ceil = {
   .math = "y = ceil(x)",
   .example = "net:Ceil(\"x\", \"y\")",
   .source = "ONNX Ceil-13",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Ceil),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Ceil, NEAP_NUMBERS),
   STEPS,
 };
 
@@ -65,6 +51,6 @@ const neap_op neap_op_Round = {
   .math = "y = round(x)",
   .example = "net:Round(\"x\", \"y\")",
   .source = "IEEE 754-2019, 5.9, roundToIntegralTiesToEven",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Round),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Round, NEAP_NUMBERS),
   STEPS,
 };

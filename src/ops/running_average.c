@@ -49,7 +49,9 @@ const neap_op neap_op_RunningAverage = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {running={7}, batch={7}, grad=false}, {running={7}, batch={7}, momentum=0.3, factor=1.25, "
     "grad=false} }",

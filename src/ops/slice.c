@@ -172,7 +172,9 @@ const neap_op neap_op_Slice = {
   .attrs = {RANGE_ATTRS},
   .infer = infer,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {x={6,2,5}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, starts={-1}, "
     "ends={1}, steps={-2}}, "
@@ -190,6 +192,7 @@ const neap_op neap_op_SliceGrad = {
   .infer = infer_grad,
   .grad = grad_grad,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_grad}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_grad}, {0}},
   .cases = "{ {dy={2,5}, starts={2}, ends={4}, steps={2}, shape={6,5}} }",
 };

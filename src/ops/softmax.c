@@ -278,7 +278,8 @@ const neap_op neap_op_Softmax = {
   .sum = NEAP_SUM_RUNS,
   .special = "a largest element of +infinity, or of -infinity, makes all NaN",
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_softmax}, {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_softmax}, {0}},
   .cases =
     "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}}, {x={2,1000}} }",
 };
@@ -300,8 +301,9 @@ const neap_op neap_op_LogSoftmax = {
   .sum = NEAP_SUM_RUNS,
   .special = "a largest element of +infinity, or of -infinity, makes all NaN",
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_log_softmax},
-                          {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_log_softmax},
+      {0}},
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}} }",
 };
 
@@ -319,8 +321,9 @@ const neap_op neap_op_SoftmaxGrad = {
   .cost = cost,
   .sum = NEAP_SUM_RUNS,
   .kernels =
-    (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_softmax_grad},
-                          {0}},
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_softmax_grad},
+      {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
 };
 
@@ -339,8 +342,10 @@ const neap_op neap_op_LogSoftmaxGrad = {
   .nan = NEAP_NAN_DECIDES,
   .sum = NEAP_SUM_RUNS,
   .special = "a NaN in y counts as no largest class",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .any_team = true, .run = run_log_softmax_grad}, {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .any_team = true,
+                                    .run = run_log_softmax_grad},
+                                   {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
 };

@@ -42,9 +42,7 @@ static const neap_reduction sums[NEAP_N_DTYPE] = {SUM_OF(F32, f32) SUM_OF(F64, f
 
 /* The general walk is that of reduce.h; here are only its two loops. Integers are summed as they
  * are, the divisor is for floats. */
-static void run_sum(const neap_call *call) {
-  neap_reduce_run(call, &sums[call->in[0].type.dtype], 1);
-}
+static void run_sum(const neap_call *call) { neap_reduce_run(call, sums, 1); }
 
 /* Elements that one result sums up. */
 static int64_t count_of(const neap_call *call, const neap_shape *shape) {
@@ -54,8 +52,7 @@ static int64_t count_of(const neap_call *call, const neap_shape *shape) {
 
 /* The mean of nothing is 0 / 0 = NaN. */
 static void run_mean(const neap_call *call) {
-  neap_reduce_run(call, &sums[call->in[0].type.dtype],
-                  (double)count_of(call, &call->in[0].type.shape));
+  neap_reduce_run(call, sums, (double)count_of(call, &call->in[0].type.shape));
 }
 
 /* As other reductions, but integers and bool give i64, whose range a sum does not leave so soon. */
@@ -76,43 +73,25 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 enum { SHAPE = NEAP_REDUCE_KEEPDIM + 1 };
 
 /* A stretch along a dimension that was summed is one element repeated. */
-#define SPREAD(suffix, T)                                                                 \
-  NEAP_MULTIVERSION static void spread_##suffix(const T *restrict dy, int64_t step, T by, \
-                                                T *restrict dx, int64_t n) {              \
-    if (step == 0)                                                                        \
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[0] * by;                                 \
-    else                                                                                  \
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * by;                                 \
-  }                                                                                       \
-  static void sum_row_##suffix(const neap_row *row) {                                     \
-    spread_##suffix(row->in[0], row->step[0], 1, row->out, row->n);                       \
-  }                                                                                       \
-  static void mean_row_##suffix(const neap_row *row) {                                    \
-    T by = (T)(1.0 / (double)count_of(row->call, &row->call->out[0].type.shape));         \
-    spread_##suffix(row->in[0], row->step[0], by, row->out, row->n);                      \
-  }
-SPREAD(f32, float)
-SPREAD(f64, double)
+NEAP_ROW_FLOATS(1, map1_spread, spread, x *p[0])
+NEAP_ROW_TABLE(spread, NEAP_ROWS_FLOATS(spread))
 
-/* The one input is seen with its reduced dimensions as 1, so that it broadcasts. */
-static void spread(const neap_call *call, neap_row_loop loop) {
+/* dx = by dy. The one input is seen with its reduced dimensions as 1, so that it broadcasts. */
+static void run_spread(const neap_call *call, double by) {
   const neap_shape *shape = &call->out[0].type.shape;
+  const double param[NEAP_ROW_MAX_PARAM] = {by};
   neap_operand in = call->in[0];
   in.type.shape = neap_reduce_shape(
     shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim), true);
   neap_call seen = *call;
   seen.in = &in;
-  neap_elementwise_run(&seen, 1, loop);
+  neap_elementwise_run_param(&seen, 1, rows_spread, param);
 }
 
-/* dx = dy. */
-static void run_sum_grad(const neap_call *call) {
-  spread(call, call->in[0].type.dtype == NEAP_DTYPE_F64 ? sum_row_f64 : sum_row_f32);
-}
+static void run_sum_grad(const neap_call *call) { run_spread(call, 1); }
 
-/* dx = dy times 1 / count: one division a stretch, not one an element. */
 static void run_mean_grad(const neap_call *call) {
-  spread(call, call->in[0].type.dtype == NEAP_DTYPE_F64 ? mean_row_f64 : mean_row_f32);
+  run_spread(call, 1.0 / (double)count_of(call, &call->out[0].type.shape));
 }
 
 /* dx's shape is the attribute; dy must have the shape that the forward gives for it. */
@@ -170,7 +149,7 @@ const neap_op neap_op_Sum = {
   .grad = grad_sum,
   .sum = NEAP_SUM_DOUBLE,
   .special = "of nothing 0",
-  .kernels = NEAP_REF(run_sum),
+  .kernels = NEAP_REF(run_sum, NEAP_NUMBERS | NEAP_BIT(BOOL)),
   .cases = CASES,
 };
 
@@ -179,7 +158,7 @@ const neap_op neap_op_SumGrad = {
   .summary = "Backward of Sum.",
   .math = "dx = dy, spread over axes",
   BACKWARD,
-  .kernels = NEAP_REF(run_sum_grad),
+  .kernels = NEAP_REF(run_sum_grad, NEAP_FLOATS),
 };
 
 const neap_op neap_op_Mean = {
@@ -196,7 +175,7 @@ const neap_op neap_op_Mean = {
   .grad = grad_mean,
   .sum = NEAP_SUM_DOUBLE,
   .special = "of nothing NaN",
-  .kernels = NEAP_REF(run_mean),
+  .kernels = NEAP_REF(run_mean, NEAP_FLOATS),
   .cases = CASES,
 };
 
@@ -205,5 +184,5 @@ const neap_op neap_op_MeanGrad = {
   .summary = "Backward of Mean.",
   .math = "dx = dy / count, spread over axes",
   BACKWARD,
-  .kernels = NEAP_REF(run_mean_grad),
+  .kernels = NEAP_REF(run_mean_grad, NEAP_FLOATS),
 };

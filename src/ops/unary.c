@@ -7,51 +7,32 @@
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
-/* NAME of x, in f32 and f64. */
-#define UNARY(NAME, f32_expression, f64_expression)       \
-  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)   \
-  NEAP_ROW1(NAME##_f64, double, double, , f64_expression) \
-  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME))
+NEAP_MAP1_NUMBERS(Neg, -x, 0 - (uint64_t)x, 0 - (uint64_t)x)
+NEAP_MAP1_NUMBERS(Abs, fabs(x), x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x)
+NEAP_MAP1_NUMBERS(Square, x *x, (uint64_t)x *(uint64_t)x, (uint64_t)x *(uint64_t)x)
+NEAP_MAP1(Exp, neap_exp(x))
+NEAP_MAP1(Log, log(x))
+NEAP_MAP1(Sqrt, sqrt(x))
+NEAP_MAP1(Rsqrt, 1 / sqrt(x))
+NEAP_MAP1(Sin, sin(x))
+NEAP_MAP1(Cos, cos(x))
+NEAP_MAP1(Acos, acos(x))
+NEAP_MAP1(Atan, atan(x))
+NEAP_MAP1(Reciprocal, 1 / x)
+NEAP_MAP1(Erf, neap_erf(x))
 
-/* The same for all numbers. Integers are computed on 64 unsigned bits, so that they wrap around. */
-#define UNARY_NUMBERS(NAME, f32_expression, f64_expression, signed_expression, \
-                      unsigned_expression)                                     \
-  NEAP_ROW1(NAME##_f32, float, float, , f32_expression)                        \
-  NEAP_ROW1(NAME##_f64, double, double, , f64_expression)                      \
-  NEAP_ROW1_SIGNED(NAME, signed_expression)                                    \
-  NEAP_ROW1_UNSIGNED(NAME, unsigned_expression)                                \
-  NEAP_ROW_RUN(NAME, 1, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
-
-UNARY_NUMBERS(Neg, -x, -x, 0 - (uint64_t)x, 0 - (uint64_t)x)
-UNARY_NUMBERS(Abs, fabsf(x), fabs(x), x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x)
-UNARY_NUMBERS(Square, x *x, x *x, (uint64_t)x *(uint64_t)x, (uint64_t)x *(uint64_t)x)
-UNARY(Exp, neap_exp_f32(x), exp(x))
-UNARY(Log, logf(x), log(x))
-UNARY(Sqrt, sqrtf(x), sqrt(x))
-UNARY(Rsqrt, 1.0f / sqrtf(x), 1.0 / sqrt(x))
-UNARY(Sin, sinf(x), sin(x))
-UNARY(Cos, cosf(x), cos(x))
-UNARY(Acos, acosf(x), acos(x))
-UNARY(Atan, atanf(x), atan(x))
-UNARY(Reciprocal, 1.0f / x, 1.0 / x)
-UNARY(Erf, neap_erf_f32(x), erf(x))
-
-/* x = what the backward reads, y = the gradient that arrives. 2/sqrt(pi) = 1.1283791670955126 */
-#define BACKWARD(NAME, f32_expression, f64_expression)         \
-  NEAP_ROW2_SAME(NAME##_f32, float, float, , f32_expression)   \
-  NEAP_ROW2_SAME(NAME##_f64, double, double, , f64_expression) \
-  NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME))
-
-BACKWARD(AbsGrad, x > 0 ? y : x < 0 ? -y : x * 0, x > 0 ? y : x < 0 ? -y : x * 0)
-BACKWARD(SquareGrad, 2.0f * x * y, 2.0 * x * y)
-BACKWARD(SqrtGrad, y / (2.0f * x), y / (2.0 * x))
-BACKWARD(RsqrtGrad, -0.5f * y * x * x * x, -0.5 * y * x * x * x)
-BACKWARD(SinGrad, y *cosf(x), y *cos(x))
-BACKWARD(CosGrad, -y *sinf(x), -y *sin(x))
-BACKWARD(AcosGrad, -y / sqrtf(1.0f - x * x), -y / sqrt(1.0 - x * x))
-BACKWARD(AtanGrad, y / (1.0f + x * x), y / (1.0 + x * x))
-BACKWARD(ReciprocalGrad, -y *x *x, -y *x *x)
-BACKWARD(ErfGrad, y * 1.12837917f * neap_exp_f32(-x * x), y * 1.1283791670955126 * exp(-x * x))
+/* x = what the backward reads, y = the gradient that arrives. */
+#define TWO_BY_ROOT_PI 1.1283791670955126
+NEAP_MAP2_SAME(AbsGrad, x > 0 ? y : x < 0 ? -y : x * 0)
+NEAP_MAP2_SAME(SquareGrad, 2 * x * y)
+NEAP_MAP2_SAME(SqrtGrad, y / (2 * x))
+NEAP_MAP2_SAME(RsqrtGrad, (T)-0.5 * y * x * x * x)
+NEAP_MAP2_SAME(SinGrad, y *cos(x))
+NEAP_MAP2_SAME(CosGrad, -y *sin(x))
+NEAP_MAP2_SAME(AcosGrad, -y / sqrt(1 - x * x))
+NEAP_MAP2_SAME(AtanGrad, y / (1 + x * x))
+NEAP_MAP2_SAME(ReciprocalGrad, -y *x *x)
+NEAP_MAP2_SAME(ErfGrad, y *(T)TWO_BY_ROOT_PI *neap_exp(-x *x))
 
 /* din = TYPE(saved, dout), saved an input or an output of the forward. */
 static neap_status grad_of(neap_grad *g, const char *type, neap_value_id saved) {
@@ -113,7 +94,7 @@ const neap_op neap_op_Neg = {
   .source = "ONNX Neg-13",
   OF_NUMBERS,
   .grad = grad_Neg,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Neg),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Neg, NEAP_NUMBERS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -125,7 +106,7 @@ const neap_op neap_op_Abs = {
   .source = "ONNX Abs-13",
   OF_NUMBERS,
   .grad = grad_Abs,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Abs),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Abs, NEAP_NUMBERS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -133,7 +114,7 @@ const neap_op neap_op_AbsGrad = {
   .name = "AbsGrad",
   BACKWARD_OF("Abs", "x", "input"),
   .math = "dx = dy sign(x)",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_AbsGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_AbsGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -145,7 +126,7 @@ const neap_op neap_op_Square = {
   .source = "Caffe2 Sqr",
   OF_NUMBERS,
   .grad = grad_Square,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Square),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Square, NEAP_NUMBERS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -153,7 +134,7 @@ const neap_op neap_op_SquareGrad = {
   .name = "SquareGrad",
   BACKWARD_OF("Square", "x", "input"),
   .math = "dx = 2 x dy",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_SquareGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_SquareGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -165,7 +146,7 @@ const neap_op neap_op_Exp = {
   .source = "ONNX Exp-13",
   OF_FLOATS,
   .grad = grad_Exp,
-  .kernels = NEAP_REF(run_Exp),
+  .kernels = NEAP_REF(run_Exp, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -177,7 +158,7 @@ const neap_op neap_op_Log = {
   .source = "ONNX Log-13",
   OF_FLOATS,
   .grad = grad_Log,
-  .kernels = NEAP_REF(run_Log),
+  .kernels = NEAP_REF(run_Log, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
 };
 
@@ -189,7 +170,7 @@ const neap_op neap_op_Sqrt = {
   .source = "ONNX Sqrt-13",
   OF_FLOATS,
   .grad = grad_Sqrt,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Sqrt),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Sqrt, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
 };
 
@@ -198,7 +179,7 @@ const neap_op neap_op_SqrtGrad = {
   .name = "SqrtGrad",
   BACKWARD_OF("Sqrt", "y", "output"),
   .math = "dx = dy / (2 y)",
-  .kernels = NEAP_REF(run_SqrtGrad),
+  .kernels = NEAP_REF(run_SqrtGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=0.5, high=2}, dy={2,3,7}} }",
 };
 
@@ -210,7 +191,7 @@ const neap_op neap_op_Rsqrt = {
   .source = "definition",
   OF_FLOATS,
   .grad = grad_Rsqrt,
-  .kernels = NEAP_REF(run_Rsqrt),
+  .kernels = NEAP_REF(run_Rsqrt, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
 };
 
@@ -218,7 +199,7 @@ const neap_op neap_op_RsqrtGrad = {
   .name = "RsqrtGrad",
   BACKWARD_OF("Rsqrt", "y", "output"),
   .math = "dx = -dy y^3 / 2",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_RsqrtGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_RsqrtGrad, NEAP_FLOATS),
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -230,7 +211,7 @@ const neap_op neap_op_Sin = {
   .source = "ONNX Sin-7",
   OF_FLOATS,
   .grad = grad_Sin,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Sin),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Sin, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -238,7 +219,7 @@ const neap_op neap_op_SinGrad = {
   .name = "SinGrad",
   BACKWARD_OF("Sin", "x", "input"),
   .math = "dx = dy cos x",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_SinGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_SinGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -250,7 +231,7 @@ const neap_op neap_op_Cos = {
   .source = "ONNX Cos-7",
   OF_FLOATS,
   .grad = grad_Cos,
-  .kernels = NEAP_REF(run_Cos),
+  .kernels = NEAP_REF(run_Cos, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -258,7 +239,7 @@ const neap_op neap_op_CosGrad = {
   .name = "CosGrad",
   BACKWARD_OF("Cos", "x", "input"),
   .math = "dx = -dy sin x",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_CosGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_CosGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -270,7 +251,7 @@ const neap_op neap_op_Acos = {
   .source = "ONNX Acos-7",
   OF_FLOATS,
   .grad = grad_Acos,
-  .kernels = NEAP_REF(run_Acos),
+  .kernels = NEAP_REF(run_Acos, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=-0.9, high=0.9}}, {x={0,4}}, {x={{}, low=0, high=0.5}} }",
 };
 
@@ -278,7 +259,7 @@ const neap_op neap_op_AcosGrad = {
   .name = "AcosGrad",
   BACKWARD_OF("Acos", "x", "input"),
   .math = "dx = -dy / sqrt(1 - x^2)",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_AcosGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_AcosGrad, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=-0.9, high=0.9}, dy={2,3,7}} }",
 };
 
@@ -290,7 +271,7 @@ const neap_op neap_op_Atan = {
   .source = "ONNX Atan-7",
   OF_FLOATS,
   .grad = grad_Atan,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Atan),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Atan, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
 
@@ -298,7 +279,7 @@ const neap_op neap_op_AtanGrad = {
   .name = "AtanGrad",
   BACKWARD_OF("Atan", "x", "input"),
   .math = "dx = dy / (1 + x^2)",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_AtanGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_AtanGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -310,7 +291,7 @@ const neap_op neap_op_Reciprocal = {
   .source = "ONNX Reciprocal-13",
   OF_FLOATS,
   .grad = grad_Reciprocal,
-  .kernels = NEAP_REF(run_Reciprocal),
+  .kernels = NEAP_REF(run_Reciprocal, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.5, high=3}}, {x={0,4}}, {x={{}, low=-2, high=-1}} }",
 };
 
@@ -318,7 +299,7 @@ const neap_op neap_op_ReciprocalGrad = {
   .name = "ReciprocalGrad",
   BACKWARD_OF("Reciprocal", "y", "output"),
   .math = "dx = -dy y^2",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_ReciprocalGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_ReciprocalGrad, NEAP_FLOATS),
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };
 
@@ -330,7 +311,7 @@ const neap_op neap_op_Erf = {
   .source = "ONNX Erf-13",
   OF_FLOATS,
   .grad = grad_Erf,
-  .kernels = NEAP_REF_ANY_LAYOUT(run_Erf),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Erf, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={{99}, low=-5, high=5}}, {x={0,4}}, {x={}} }",
 };
 
@@ -338,6 +319,6 @@ const neap_op neap_op_ErfGrad = {
   .name = "ErfGrad",
   BACKWARD_OF("Erf", "x", "input"),
   .math = "dx = dy 2 / sqrt(pi) exp(-x^2)",
-  .kernels = NEAP_REF_ANY_LAYOUT(run_ErfGrad),
+  .kernels = NEAP_REF_ANY_LAYOUT(run_ErfGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };

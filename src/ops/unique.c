@@ -107,6 +107,7 @@ const neap_op neap_op_Unique = {
   .nan = NEAP_NAN_DECIDES,
   .special = "NaN come last, each a value of its own",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_ANY,
                                     .any_team = true,
                                     .one_thread = true,
                                     .choose = choose,

@@ -74,7 +74,9 @@ const neap_op neap_op_WeightedAccumulate = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
   .cost = cost,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF, .any_team = true, .run = run}, {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {total={3,5}, g={3,5}, weight={}, keep={}, grad=false}, {total={7}, g={7}, weight={1}, "
     "keep={1}, grad=false} }",

@@ -2,17 +2,15 @@
  * goes by the size of the elements, so that it takes every dtype. */
 #include "ops/elementwise.h"
 
-/* One loop for each width: elements are moved as bits, whatever they stand for. */
-NEAP_ROW3(where_1, uint8_t, uint8_t, uint8_t, , x != 0 ? y : z)
-NEAP_ROW3(where_2, uint8_t, uint16_t, uint16_t, , x != 0 ? y : z)
-NEAP_ROW3(where_4, uint8_t, uint32_t, uint32_t, , x != 0 ? y : z)
-NEAP_ROW3(where_8, uint8_t, uint64_t, uint64_t, , x != 0 ? y : z)
+#define NEAP_BODY "ops/where_body.h"
+#include "math/each_integer.h"
 
-/* The element widths that dtypes have: 1, 2, 4 and 8 bytes. */
+/* f32 and f64 are moved as integers of their width, bf16 and f16 as well, and bool as a byte. */
 static void run(const neap_call *call) {
-  static const neap_row_loop by_bytes[] = {
-    [1] = where_1, [2] = where_2, [4] = where_4, [8] = where_8};
-  neap_elementwise_run(call, 3, by_bytes[neap_dtype_bytes(call->in[1].type.dtype)]);
+  static const neap_row_loop rows[NEAP_N_DTYPE] = {
+    [NEAP_DTYPE_F32] = choose_i32, [NEAP_DTYPE_F64] = choose_i64, [NEAP_DTYPE_BF16] = choose_u16,
+    [NEAP_DTYPE_F16] = choose_u16, [NEAP_DTYPE_BOOL] = choose_u8, NEAP_ROWS_INTEGERS(choose)};
+  neap_elementwise_move(call, 3, rows[call->in[1].type.dtype]);
 }
 
 /* y has the broadcast shape of all three and the dtype that a and b share. */
@@ -58,7 +56,7 @@ const neap_op neap_op_Where = {
   .n_inplace = 2,
   .infer = infer,
   .grad = grad,
-  .kernels = NEAP_REF(run),
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {c={{3,4}, dtype=\"bool\"}, a={3,4}, b={3,4}}, {c={{3,1,4}, dtype=\"bool\"}, a={2,4}, "
     "b={3,2,1}}, "

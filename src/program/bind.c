@@ -25,20 +25,6 @@ static neap_status refused(neap_error *error, size_t bytes) {
   return neap_fail_memory(error, bytes, "a program");
 }
 
-/* Kernels of one engine differ by dtype; the record lists the preferred first. */
-const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype) {
-  if (op->kernels == NULL) return NULL;
-  for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
-    if (k->engine == engine && neap_kernel_has_dtype(k, dtype)) return k;
-  return NULL;
-}
-
-/* As choose tells kernels apart: by input 0 where it is given. */
-neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out) {
-  if (n_in > 0 && in[0].dtype != NEAP_DTYPE_NONE) return in[0].dtype;
-  return n_out > 0 ? out[0].dtype : NEAP_DTYPE_NONE;
-}
-
 /* Whether a value holds what ops look things up by: an index, a label, a condition. */
 static bool is_integer(const neap_graph *graph, neap_value_id v) {
   return v >= 0 && neap_dtype_in(graph->value[v].type.dtype, NEAP_INTEGERS | NEAP_BIT(BOOL));
@@ -226,12 +212,12 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
   if (type == NULL) return refused(error, (size_t)n * sizeof *type);
   /* Kernels are found by dtype, and bound by all types. */
   for (int k = 0; k < n; k++) type[k] = i->call.in[k].type;
-  neap_dtype dtype = neap_kernel_dtype(node->n_in, type, node->n_out, type + node->n_in);
-  const neap_kernel *kernel = neap_kernel_find(node->op, node->choice.engine, dtype);
+  const neap_kernel *kernel = neap_kernel_find(node->op, node->choice.engine, node->n_in, type,
+                                               node->n_out, type + node->n_in);
   if (kernel == NULL) {
     neap_program_locate(program->graph, i->node, error);
-    return neap_fail(error, NEAP_PLAN, "%s \"%s\": has no %s kernel for %s", node->op->name,
-                     node->name, neap_engine_name(node->choice.engine), neap_dtype_name(dtype));
+    return neap_fail(error, NEAP_PLAN, "%s \"%s\": has no %s kernel for its operands' dtypes",
+                     node->op->name, node->name, neap_engine_name(node->choice.engine));
   }
   /* Library objects may refuse what choose accepted, when memory is short or the library has
    * changed. */

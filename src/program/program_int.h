@@ -198,9 +198,4 @@ enum { NEAP_POISON = 0xFF };
 /* Runs all instructions; returns the lane whose fault counts, or any. */
 neap_lane *neap_dag_run(neap_program *program, neap_run_state *state);
 
-/* The record's kernel for a choice; NULL when the record has none of that engine for the dtype. */
-const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, neap_dtype dtype);
-/* The dtype by which kernels are told apart: of input 0, else output 0. */
-neap_dtype neap_kernel_dtype(int n_in, const neap_type *in, int n_out, const neap_type *out);
-
 #endif

@@ -122,7 +122,6 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
 
 /* The first kernel that takes the case, in the record's order. DTYPE error when none does. */
 static neap_status pick(neap_single *single, const neap_single_options *o, neap_error *error) {
-  neap_dtype dtype = neap_kernel_dtype(o->n_in, single->type, o->n_out, single->type + o->n_in);
   const neap_kernel *k = NULL;
   /* Before a kernel is asked: one that is passed over for want of memory would leave the choice to
    * the next. */
@@ -130,14 +129,15 @@ static neap_status pick(neap_single *single, const neap_single_options *o, neap_
   if (at_hand == NULL)
     return neap_fail_memory(error, (size_t)o->n_in * sizeof *at_hand, "the choice of a kernel");
   while ((k = neap_kernel_next(o->op, k, o->force, o->engine)) != NULL) {
-    if (k->dtypes != 0 && !neap_dtype_in(dtype, k->dtypes)) continue;
+    if (!neap_kernel_computes_all(k, o->op, o->n_in, single->type, o->n_out,
+                                  single->type + o->n_in))
+      continue;
     if (!takes(single, k, o, at_hand)) continue;
     single->kernel = k;
     break;
   }
   if (single->kernel == NULL)
-    return neap_fail(error, NEAP_DTYPE, "%s: has no kernel for %s", o->op->name,
-                     neap_dtype_name(dtype));
+    return neap_fail(error, NEAP_DTYPE, "%s: no kernel takes these operands", o->op->name);
   /* A stash is as large as the choice says. */
   for (int out = 0; out < o->n_out; out++) {
     const neap_arg *arg = neap_op_output(o->op, out);
@@ -308,7 +308,7 @@ neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, 
                          const neap_layout *to_layout, void *to, neap_error *error) {
   const neap_op *op = neap_op_find("Reorder");
   const neap_kernel *kernel =
-    op != NULL ? neap_kernel_find(op, NEAP_ENGINE_REF, type->dtype) : NULL;
+    op != NULL ? neap_kernel_find(op, NEAP_ENGINE_REF, 1, type, 1, type) : NULL;
   if (kernel == NULL || kernel->bind != NULL)
     return neap_fail(error, NEAP_INTERNAL, "Reorder: has no plain kernel");
   neap_layout layout[2] = {*from_layout, *to_layout};

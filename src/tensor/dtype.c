@@ -1,6 +1,7 @@
 /* dtype.c: what a dtype is called and how wide it is; all of it generated from NEAP_DTYPE_MAP. */
 #include "tensor/tensor.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* 0 for what is no dtype, so that a bad value makes sizes 0 and not wild. */
@@ -30,6 +31,15 @@ neap_dtype neap_dtype_from_name(const char *name) {
   return NEAP_DTYPE_NONE;
 }
 
-bool neap_dtype_is_float(neap_dtype dtype) {
-  return neap_dtype_in(dtype, NEAP_FLOATS | NEAP_HALVES);
+bool neap_dtype_is_float(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_FLOATS); }
+
+/* In the order of the list; all of them fit. */
+const char *neap_dtypes_text(unsigned set, char text[NEAP_DTYPES_TEXT]) {
+  size_t n = 0;
+  text[0] = '\0';
+  for (int d = NEAP_DTYPE_NONE + 1; d < NEAP_N_DTYPE; d++)
+    if (neap_dtype_in((neap_dtype)d, set) && n < NEAP_DTYPES_TEXT)
+      n += (size_t)snprintf(text + n, NEAP_DTYPES_TEXT - n, "%s%s", n == 0 ? "" : ", ",
+                            neap_dtype_name((neap_dtype)d));
+  return text;
 }

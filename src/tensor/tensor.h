@@ -12,12 +12,13 @@
 
 /* Sets of dtypes, as op records use them. */
 #define NEAP_BIT(dtype) (1u << NEAP_DTYPE_##dtype)
-#define NEAP_FLOATS (NEAP_BIT(F32) | NEAP_BIT(F64))
+#define NEAP_WIDE (NEAP_BIT(F32) | NEAP_BIT(F64)) /* floats that are computed in as they are */
 #define NEAP_HALVES (NEAP_BIT(BF16) | NEAP_BIT(F16))
+#define NEAP_FLOATS (NEAP_WIDE | NEAP_HALVES)
 #define NEAP_INTEGERS \
   (NEAP_BIT(I8) | NEAP_BIT(U8) | NEAP_BIT(I16) | NEAP_BIT(U16) | NEAP_BIT(I32) | NEAP_BIT(I64))
 #define NEAP_NUMBERS (NEAP_FLOATS | NEAP_INTEGERS)
-#define NEAP_ANY (NEAP_NUMBERS | NEAP_HALVES | NEAP_BIT(BOOL))
+#define NEAP_ANY (NEAP_NUMBERS | NEAP_BIT(BOOL))
 
 /* X(symbol, suffix, C type, ...) for each integer dtype, with what the caller adds (one thing at
  * least): loops over integers, and the tables of such loops, are written from this list. */
@@ -40,6 +41,9 @@ static inline bool neap_dtype_in(neap_dtype dtype, unsigned set) {
   return (set >> dtype & 1u) != 0;
 }
 bool neap_dtype_is_float(neap_dtype dtype); /* f32 f64 bf16 f16 */
+/* "f32, f64" of a set. Returns text. */
+#define NEAP_DTYPES_TEXT 80
+const char *neap_dtypes_text(unsigned set, char text[NEAP_DTYPES_TEXT]);
 
 /* ---- shape and type (shape.c) ---------------------------------------------------------------- */
 

@@ -1,0 +1,141 @@
+--- Kernels by type. Every op, backward ops too, in every float dtype that its kernels compute,
+-- against f64: the cases of its record. Outputs are rounded once to the dtype; the tolerance is a
+-- few units of its last place, relative to the largest element: bf16 2^-8, f16 2^-11.
+local neap = require "neap"
+local core = require "neap.core"
+local op = require "neap.op"
+local cases = require "cases"
+
+local unit = { f32 = 2 ^ -23, bf16 = 2 ^ -8, f16 = 2 ^ -11 }
+
+--- Whether a kernel of the record computes the dtype.
+local function computes(record, dtype)
+  for _, kernel in ipairs(record.kernels) do
+    if cases.has(kernel.dtypes, dtype) then return true end
+  end
+  return false
+end
+
+--- The case's inputs, rounded to the dtype, in it and in f64.
+local function feeds_of(case, dtype)
+  local feeds, exact = cases.values_of(cases.with_dtype(case, dtype)), {}
+  for name, t in pairs(feeds) do exact[name] = cases.is_float[t.dtype] and t:to "f64" or t end
+  return feeds, exact
+end
+
+local function run(case, feeds)
+  local net, outputs = cases.net_of(case)
+  local ws <close> = cases.run(net, feeds, { engine = "ref" })
+  local results = {}
+  for k, out in ipairs(outputs) do results[k] = ws:fetch(out.name):clone() end
+  return results
+end
+
+--- How far `got` is from `want`, relative to the largest finite element of `want`.
+local function distance(want, got)
+  local a, b, largest, worst = cases.elements(want), cases.elements(got), 0, 0
+  for i = 1, #a do
+    if math.abs(a[i]) < math.huge then largest = math.max(largest, math.abs(a[i])) end
+  end
+  for i = 1, #a do
+    local same = a[i] == b[i] or a[i] ~= a[i] and b[i] ~= b[i]
+    if not same then worst = math.max(worst, math.abs(a[i] - b[i]) / largest) end
+    if b[i] ~= b[i] and a[i] == a[i] then worst = math.huge end
+  end
+  return worst
+end
+
+--- Ops whose result jumps where a number is rounded: of these types and shapes alone are checked.
+local jumps = { Floor = true, FloorDiv = true, Mod = true, Unique = true }
+
+local n_checked = 0
+
+local function check(case, dtype)
+  local record = case.record
+  local narrow, wide = cases.with_dtype(case, dtype), cases.with_dtype(case, "f64")
+  local feeds, exact = feeds_of(case, dtype)
+  local got, want = run(narrow, feeds), run(wide, exact)
+  for k, y in ipairs(got) do
+    local is_float = cases.is_float[y.dtype]
+    assert.same(want[k].shape, y.shape)
+    local comparable = not record.random and not jumps[record.name] and case.compared
+    if is_float and comparable then
+      local worst = distance(want[k], y)
+      n_checked = n_checked + 1
+      if worst > 8 * unit[dtype] + 1e-5 then
+        error(("%s in %s: output %d is %.1f units away from f64's"):format(case.name, dtype, k,
+          worst / unit[dtype]))
+      end
+    end
+  end
+end
+
+describe("float dtypes", function()
+  for _, name in ipairs(core.op_names()) do
+    local record = op.records[name]
+    local list = cases.cases_of(record)
+    for _, dtype in ipairs { "f32", "bf16", "f16" } do
+      local both = computes(record, dtype) and computes(record, "f64")
+      if #list > 0 and both and not record.extent then
+        it(("of %s: %s"):format(name, dtype), function()
+          for _, case in ipairs(list) do check(case, dtype) end
+        end)
+      end
+    end
+  end
+
+  it("were compared", function() assert.is_true(n_checked > 200, n_checked .. " outputs") end)
+end)
+
+describe("a kernel", function()
+  it("names the dtypes that it computes", function()
+    for name, record in pairs(op.records) do
+      for _, kernel in ipairs(record.kernels) do
+        assert.is_true(#kernel.dtypes > 0, name .. " by " .. kernel.engine)
+      end
+    end
+  end)
+
+  it("of every dtype that an op takes exists, or the error says so before anything runs", function()
+    for name, record in pairs(op.records) do
+      for _, case in ipairs(cases.cases_of(record)) do
+        for _, dtype in ipairs { "bf16", "f16" } do
+          local ok, err = pcall(function()
+            local net = cases.net_of(cases.with_dtype(case, dtype))
+            net:check()
+          end)
+          if not ok then
+            assert(type(err) ~= "string", name .. ": " .. tostring(err))
+            assert.are.equal("dtype", err.code, name)
+            assert.matches(name, tostring(err), 1, true)
+              end
+        end
+      end
+    end
+  end)
+end)
+
+describe("bf16 and f16", function()
+  it("are rounded to nearest even, once", function()
+    -- 1 + 2^-8 lies between two bf16, whose neighbours are 1 and 1 + 2^-7
+    local x = neap.tensor({ 1, 2 ^ -8, 3 * 2 ^ -8 }, "bf16")
+    local y = neap.add(x, neap.tensor({ 1 }, "bf16")):to "f64"
+    assert.same({ 2, 1, 1 + 2 ^ -6 }, y:totable())
+  end)
+
+  it("add up in more than their own digits", function()
+    local x = neap.ones(4096):to "bf16"
+    assert.are.equal(4096, neap.sum(x):item())
+    assert.are.equal(1, neap.mean(x):item())
+  end)
+
+  it("broadcast, in tiles of any length", function()
+    for _, n in ipairs { 1, 255, 256, 257, 1000 } do
+      local a = neap.arange(0, n):to "bf16"
+      local b = neap.tensor({ { 1 }, { 2 }, { 3 } }, "bf16")
+      local got = neap.mul(a, b):to "f64"
+      local want = neap.mul(a:to "f64", b:to "f64"):to "bf16":to "f64"
+      assert.is_true(got:equal(want), n .. " elements")
+    end
+  end)
+end)
