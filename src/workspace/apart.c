@@ -71,6 +71,8 @@ neap_status neap_attachment_check_apart(neap_attachment *a, neap_error *error) {
   /* of those before, the blob that ends last, and the one that ends last of those written */
   int reaches = -1, writes = -1;
   sort_by_address(a, n);
+  /* From low addresses to high: a blob can only meet one that begins before it and reaches as far.
+   * Of those the one that ends last is enough, and of the written ones likewise. */
   for (int i = 0; i < n; i++) {
     int blob = a->by_address[i];
     const neap_tensor *t = &a->tensor[blob];

@@ -57,6 +57,7 @@ static void drop_empty_segments(neap_workspace *ws) {
   for (int c = 0; c < ws->n_cell; c++) {
     neap_storage *storage = ws->cell[c].left.storage;
     if (storage == NULL || neap_workspace_holds(ws, storage)) continue;
+    /* The places keep the storage alive; it must live until the last of them has been seen. */
     neap_storage_retain(storage);
     for (int k = c; k < ws->n_cell; k++)
       if (ws->cell[k].left.storage == storage) neap_tensor_fini(&ws->cell[k].left);
@@ -70,9 +71,12 @@ static void drop_empty_segments(neap_workspace *ws) {
 static void switch_one(neap_workspace *ws, one *item, const char *bank) {
   int at = neap_map_get(&ws->index, item->name, -1);
   neap_cell *cell = at >= 0 ? &ws->cell[at] : NULL;
+  /* Only the bytes that were copied are replaced. */
   if (cell == NULL || cell->tensor.storage != item->from.storage ||
       cell->tensor.offset_bytes != item->from.offset_bytes)
     return;
+  /* The first time that it leaves its segment, its place there is kept; back in main, it is used
+   * up. */
   if (cell->in_segment && bank != NULL && cell->left.storage == NULL)
     cell->left = neap_tensor_retain(&item->from);
   if (bank == NULL) neap_tensor_fini(&cell->left);
@@ -102,9 +106,11 @@ void neap_workspace_finish_moves(neap_workspace *ws) {
 }
 
 bool neap_workspace_moves(const neap_workspace *ws, int n, const char *const *name) {
-  for (; ws != NULL; ws = ws->parent)
-    for (int i = 0; ws->move != NULL && i < n; i++)
+  for (; ws != NULL; ws = ws->parent) {
+    if (ws->move == NULL) continue;
+    for (int i = 0; i < n; i++)
       if (is_listed(ws->move, name[i])) return true;
+  }
   return false;
 }
 
@@ -115,8 +121,9 @@ size_t neap_workspace_left_bytes(const neap_workspace *ws) {
     neap_type type = neap_tensor_type(&ws->cell[c].left);
     bytes += neap_align(neap_type_bytes(&type));
   }
-  for (int i = 0; ws->move != NULL && ws->move->bank != NULL && i < ws->move->n; i++)
-    bytes += neap_storage_bytes(ws->move->item[i].to.storage);
+  /* A move under way holds both: the old bytes are counted where they are, the new ones here. */
+  if (ws->move == NULL || ws->move->bank == NULL) return bytes;
+  for (int i = 0; i < ws->move->n; i++) bytes += neap_storage_bytes(ws->move->item[i].to.storage);
   return bytes;
 }
 
@@ -191,6 +198,7 @@ static neap_status begin(neap_workspace *ws, neap_move *move, int n, const char 
   move->bank = known != NULL ? known->name : NULL;
   NEAP_TRY(collect(ws, move, n, name, known != NULL ? known->kind : NEAP_BANK_ORDINARY, error));
   if (known == NULL) return NEAP_OK;
+  /* What the bank will hold: its arena, the blobs that are there, and those that come. */
   size_t more = known->arena != NULL ? neap_storage_bytes(known->arena) : 0;
   for (int i = 0; i < move->n; i++) more += neap_storage_bytes(move->item[i].to.storage);
   return neap_workspace_check_bank(ws, "assign", known->name, known->capacity, more, error);

@@ -44,11 +44,12 @@ static const char *name_largest(const neap_error *refused, char text[160]) {
 /* What the blobs `fresh` will count for once they are the workspace's: see
  * neap_workspace_held_bytes. */
 static size_t fresh_bytes(const neap_program *program, const neap_tensor *fresh) {
+  if (fresh == NULL) return 0;
   size_t bytes = 0;
-  for (int b = 0; fresh != NULL && b < neap_program_n_blobs(program); b++) {
+  for (int b = 0; b < neap_program_n_blobs(program); b++) {
     const neap_program_blob *blob = neap_program_blob_at((neap_program *)program, b);
-    if (fresh[b].storage != NULL)
-      bytes += neap_align(NEAP_MAX(neap_type_bytes(&blob->type), blob->reserve_bytes));
+    if (fresh[b].storage == NULL) continue;
+    bytes += neap_align(NEAP_MAX(neap_type_bytes(&blob->type), blob->reserve_bytes));
   }
   return bytes;
 }
@@ -79,9 +80,11 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
   const size_t now = neap_workspace_held_bytes(ws);
   char a[24], b[24];
   neap_error refused = {.held_bytes = (int64_t)now};
+  /* The budget is one on arena, pool and banks together. */
   if (ws->budget_bytes > 0 && want + other > ws->budget_bytes) {
     char text[160], c[24], beside[96] = "";
-    const char *what = banks > 0 ? "banks" : takes(program) ? "an arena" : "a pool";
+    const char *what = takes(program) ? "an arena" : "a pool";
+    if (banks > 0) what = "banks";
     if (other > 0)
       snprintf(beside, sizeof beside, ", beside %s of %s%s,", what,
                neap_bytes_text((double)other, c), banks > 0 ? "" : " for other programs");
@@ -95,6 +98,8 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
       takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
       neap_bytes_text((double)ws->budget_bytes, b), name_largest(&refused, text));
   }
+  /* The total is one on all that the workspace holds: what it has now, less what is replaced, and
+   * what the program brings. */
   if (ws->total_bytes == 0) return NEAP_OK;
   const neap_attachment *own = neap_workspace_attachment((neap_workspace *)ws, program);
   size_t constants = own != NULL && own->constants != NULL
@@ -146,6 +151,7 @@ static neap_status reserve_pool(neap_workspace *ws, const neap_program *program,
   size_t need = neap_program_plan(program)->arena_bytes,
          has = neap_pool_read(ws->pool).reserved_bytes;
   size_t want = NEAP_MAX(need, has);
+  /* Beyond the soft limit bytes are not held on to: only as many as this program needs. */
   if (ws->pool_soft_bytes > 0 && want > ws->pool_soft_bytes)
     want = NEAP_MAX(need, NEAP_MIN(has, ws->pool_soft_bytes));
   /* other programs may have taken of the total since */
@@ -160,7 +166,8 @@ static neap_status reserve_pool(neap_workspace *ws, const neap_program *program,
 /* Drops the references; blobs live on under their names. */
 static void attachment_fini(neap_attachment *a) {
   int n = a->program != NULL ? neap_program_n_blobs(a->program) : 0;
-  for (int b = 0; a->tensor != NULL && b < n; b++) neap_tensor_fini(&a->tensor[b]);
+  if (a->tensor != NULL)
+    for (int b = 0; b < n; b++) neap_tensor_fini(&a->tensor[b]);
   neap_free((void *)a->name);
   neap_free(a->tensor);
   neap_free(a->cell);
@@ -175,11 +182,14 @@ static void attachment_fini(neap_attachment *a) {
  * ones at its first run after the other's. */
 static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_error *error) {
   const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+  /* The bytes that are there will do, if the cell has room for them. */
   neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
   if (neap_workspace_has_room(cell, &blob->type)) {
     neap_workspace_retype(ws, cell, &blob->type);
     return NEAP_OK;
   }
+  /* Those that this program used before have another shape now, or are in another bank: new
+   * ones. */
   neap_type has = neap_tensor_type(&a->tensor[b]);
   if (cell->bank != NULL || a->tensor[b].storage == NULL || !neap_type_equal(&has, &blob->type)) {
     neap_tensor made = {0};
@@ -201,19 +211,24 @@ static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_e
   return NEAP_OK;
 }
 
-/* A program would write into the read-only bytes of its blob b: says which op, and where it was
- * made. */
-static neap_status fail_read_only(neap_program *program, int b, neap_error *error) {
+/* The op whose output lies in blob b; NULL: none. */
+static const neap_node *writer_of(const neap_program *program, int b) {
   const neap_graph *graph = neap_program_graph(program);
-  const char *name = neap_program_blob_at(program, b)->name;
-  const neap_node *writer = NULL;
-  for (int n = 0; n < graph->n_node && writer == NULL; n++)
+  for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; k < graph->node[n].n_out; k++) {
       int blob;
       size_t offset;
       if (neap_program_where(program, graph->node[n].out[k], &blob, &offset) && blob == b)
-        writer = &graph->node[n];
+        return &graph->node[n];
     }
+  return NULL;
+}
+
+/* A program would write into the read-only bytes of its blob b: says which op, and where it was
+ * made. */
+static neap_status fail_read_only(neap_program *program, int b, neap_error *error) {
+  const char *name = neap_program_blob_at(program, b)->name;
+  const neap_node *writer = writer_of(program, b);
   neap_error inner = {0};
   snprintf(inner.blob, sizeof inner.blob, "%s", name);
   neap_fail(&inner, NEAP_GRAPH,
@@ -252,6 +267,7 @@ static neap_status remake_gradients(neap_workspace *ws, neap_attachment *a, neap
 bool neap_workspace_lacks_blob(neap_workspace *ws, const neap_program *program) {
   neap_attachment *a = neap_workspace_attachment(ws, program);
   if (a == NULL || a->version == neap_workspace_chain_version(ws)) return false;
+  /* A gradient that was given back is made again by the run; another missing blob is lost. */
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     neap_found found = neap_workspace_find(ws, a->name[b]);
     bool is_there =
@@ -280,8 +296,11 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
     }
     const neap_tensor *t = &found.ws->cell[found.cell].tensor;
     neap_type has = neap_tensor_type(t);
-    if (!neap_type_equal(&has, &blob->type) &&
-        (neap_resident_is_missing(ws, blob, found) || neap_resident_may_retype(ws, blob, found))) {
+    /* Another program has left bytes of another shape here: this one only writes, so it takes its
+     * own again. */
+    bool may_replace =
+      neap_resident_is_missing(ws, blob, found) || neap_resident_may_retype(ws, blob, found);
+    if (!neap_type_equal(&has, &blob->type) && may_replace) {
       NEAP_TRY(reclaim(ws, a, b, error));
       has = neap_tensor_type(t);
     }
@@ -292,11 +311,13 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
     }
     if (blob->written && neap_storage_is_read_only(t->storage))
       return fail_read_only(a->program, b, error);
+    /* The attachment holds a reference, so that the bytes stay as long as it points to them. */
     neap_tensor fresh = neap_tensor_retain(t);
     neap_tensor_fini(&a->tensor[b]);
     a->tensor[b] = fresh;
     a->cell[b] = found;
   }
+  /* Where all blobs are now, they must lie apart; and which names go out of date may be others. */
   NEAP_TRY(neap_attachment_check_apart(a, error));
   NEAP_TRY(neap_newest_find(ws, a, error));
   a->version = neap_workspace_chain_version(ws);
@@ -317,7 +338,8 @@ static neap_bank_kind main_kind(const neap_program *program) {
   return graph->n_bank > 0 ? graph->bank[0].kind : NEAP_BANK_ORDINARY;
 }
 
-/* Everything that may be refused comes before the first change. */
+/* Everything that may be refused comes before the first change: names, bytes, limits, room in
+ * lists. */
 static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *fresh,
                           neap_error *error) {
   size_t need = takes(a->program) ? 0 : arena_need(a->program); /* a pool is reserved by the run */
@@ -331,6 +353,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   NEAP_TRY(make_constants(a, error));
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a))
     return refused(error, sizeof *a);
+  /* Arena and copies are shared by programs: made anew when this one needs more than there is. */
   neap_storage *arena =
     need > ws->arena_bytes ? neap_storage_new_in(need, main_kind(a->program)) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
@@ -348,6 +371,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
     for (int b = 0; b < NEAP_MAX_BANKS; b++) neap_storage_release(banks[b]);
     return status;
   }
+  /* From here on nothing can fail. */
   neap_workspace_take_banks(ws, a->program, banks);
   if (arena != NULL) replace_arena(ws, arena);
   if (undo != NULL) {
@@ -368,7 +392,8 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
                        .by_address = neap_alloc(n * sizeof *a.by_address),
                        .content = neap_alloc_zeroed(n * sizeof *a.content)};
   neap_tensor *fresh = neap_alloc_zeroed(n * sizeof *fresh);
-  for (int b = 0; a.by_address != NULL && b < (int)n; b++) a.by_address[b] = b;
+  if (a.by_address != NULL)
+    for (int b = 0; b < (int)n; b++) a.by_address[b] = b;
   neap_status status;
   if (a.name == NULL || a.tensor == NULL || a.cell == NULL || a.by_address == NULL ||
       a.content == NULL || fresh == NULL)
@@ -382,7 +407,8 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
   } else {
     attachment_fini(&a);
   }
-  for (size_t b = 0; fresh != NULL && b < n; b++) neap_tensor_fini(&fresh[b]);
+  if (fresh != NULL)
+    for (size_t b = 0; b < n; b++) neap_tensor_fini(&fresh[b]);
   neap_free(fresh);
   return status;
 }
@@ -397,15 +423,15 @@ void neap_workspace_detach(neap_workspace *ws, neap_program *program) {
 }
 
 void neap_workspace_rest(neap_workspace *ws, neap_program *program) {
-  neap_attachment *a = neap_workspace_attachment(ws, program);
-  for (int b = 0; a != NULL && b < neap_program_n_blobs(program); b++)
-    if (neap_program_blob_at(program, b)->region == NEAP_REGION_IO) neap_tensor_fini(&a->tensor[b]);
-  if (a != NULL) {
-    neap_storage_release(a->constants);
-    a->constants = NULL;
-    a->version = neap_workspace_chain_version(ws) - 1; /* stale */
-  }
   if (ws->last == program) ws->last = NULL;
+  neap_attachment *a = neap_workspace_attachment(ws, program);
+  if (a == NULL) return;
+  /* Inputs, outputs and constants go; parameters and state are the workspace's. */
+  for (int b = 0; b < neap_program_n_blobs(program); b++)
+    if (neap_program_blob_at(program, b)->region == NEAP_REGION_IO) neap_tensor_fini(&a->tensor[b]);
+  neap_storage_release(a->constants);
+  a->constants = NULL;
+  a->version = neap_workspace_chain_version(ws) - 1; /* stale */
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -432,6 +458,8 @@ static bool constants_valid(neap_attachment *a) {
   if (a->constants == NULL) return false;
   bool valid = a->constants_made && a->own_content == neap_storage_version(a->constants);
   a->own_content = neap_storage_version(a->constants);
+  /* All of them are looked at, also after the first that has changed: what is noted must be
+   * complete. */
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     neap_program_blob *blob = neap_program_blob_at(a->program, b);
     if (!blob->feeds_constant) continue;
@@ -453,7 +481,7 @@ static void touch_written(const neap_attachment *a) {
 static void mark_written(const neap_attachment *a) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     neap_cell *cell = &a->cell[b].ws->cell[a->cell[b].cell];
-    /* never written when it is: several threads may read one parent's blob */
+    /* Not written when it is true already: several threads may read one parent's blob. */
     if (!cell->filled) cell->filled = true;
   }
 }
@@ -519,16 +547,21 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   if (a == NULL)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace",
                      neap_program_graph(program)->name);
+  /* What is being moved must have arrived, and what the last net has left elsewhere must be
+   * here. */
   if (neap_workspace_moves(ws, neap_program_n_blobs(program), a->name))
     for (neap_workspace *at = ws; at != NULL; at = at->parent) neap_workspace_finish_moves(at);
   NEAP_TRY(neap_newest_bring(ws, a, error));
+  /* Names or bytes have moved: every blob is looked up again. */
   if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
   NEAP_TRY(check_filled(a, error));
   NEAP_TRY(make_constants(a, error));
   bool valid = constants_valid(a);
+  /* Where everything is: blobs, pool, banks. What may be refused ends here. */
   for (int b = 0; b < neap_program_n_blobs(program); b++)
     neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
   if (takes(program)) NEAP_TRY(reserve_pool(ws, program, error));
+  /* The arena's old contents are lost from here on. */
   a->last_run = ++ws->n_run;
   a->last_use = ++ws->n_use;
   ws->last = NULL; /* until it has finished, the arena is nobody's */
@@ -549,11 +582,13 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
                   .poison = ws->poison,
                   .times = times};
   if (NEAP_DEBUG) check_run(ws, a);
+  /* What a failing run would leave half written is copied first. */
   neap_undo_save(ws, a);
   neap_status status = neap_program_run(program, &run, error);
   /* a run that stopped may have left some as they were */
   a->constants_made = valid || run.finished;
   touch_written(a);
+  /* A run that failed has not been. */
   if (status != NEAP_OK) {
     neap_undo_put_back(ws, a);
     return status;

@@ -61,6 +61,7 @@ neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given,
   if ((bank.name = neap_intern(given->name)) == NULL)
     return neap_fail_memory(error, strlen(given->name), "a bank's name");
   neap_workspace_bank *known = find(ws, bank.name);
+  /* A bank that somebody has named already must be the same; else it is known from here on. */
   NEAP_TRY(check_same(known, &bank, who, error));
   if (known == NULL) {
     if (!neap_list_grow(&ws->bank, &ws->cap_bank, ws->n_bank + 1, sizeof *ws->bank))
@@ -141,37 +142,25 @@ static neap_status make_bank(neap_workspace *ws, const neap_program *program, in
 neap_status neap_workspace_make_banks(neap_workspace *ws, const neap_program *program,
                                       neap_storage *fresh[NEAP_MAX_BANKS], neap_error *error) {
   const neap_graph *graph = neap_program_graph(program);
-  neap_status status = NEAP_OK;
   if (!neap_list_grow(&ws->bank, &ws->cap_bank, ws->n_bank + graph->n_bank, sizeof *ws->bank))
     return neap_fail_memory(error, (size_t)graph->n_bank * sizeof *ws->bank, "memory banks");
-  for (int b = 0; b < graph->n_bank && status == NEAP_OK; b++)
-    status = make_bank(ws, program, b, &fresh[b], error);
-  for (int b = 0; b < graph->n_bank && status != NEAP_OK; b++) {
-    neap_storage_release(fresh[b]);
-    fresh[b] = NULL;
+  for (int b = 0; b < graph->n_bank; b++) {
+    neap_status status = make_bank(ws, program, b, &fresh[b], error);
+    if (status == NEAP_OK) continue;
+    /* Those made before it go again. */
+    for (int made = 0; made < b; made++) {
+      neap_storage_release(fresh[made]);
+      fresh[made] = NULL;
+    }
+    return status;
   }
-  return status;
+  return NEAP_OK;
 }
 
-void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program,
-                               neap_storage *fresh[NEAP_MAX_BANKS]) {
+/* A program's part of a bank fits the bank's arena, and arena and blobs fit the bank. */
+static void check_banks(const neap_workspace *ws, const neap_program *program) {
   const neap_graph *graph = neap_program_graph(program);
-  for (int b = 0; b < graph->n_bank; b++) {
-    const neap_bank *given = &graph->bank[b];
-    neap_workspace_bank *bank = find(ws, given->name);
-    if (bank == NULL) {
-      bank = &ws->bank[ws->n_bank++];
-      *bank = (neap_workspace_bank){.name = given->name};
-    }
-    if (!is_unsaid(given->name, (size_t)given->bytes, given->kind))
-      bank->capacity = (size_t)given->bytes, bank->kind = given->kind;
-    if (fresh[b] == NULL) continue;
-    neap_storage_release(bank->arena);
-    bank->arena = fresh[b];
-    ws->n_run++; /* as with the arena: views of the old bytes are views of nothing that runs */
-    ws->last = NULL;
-  }
-  for (int b = 1; NEAP_DEBUG && b < graph->n_bank; b++) {
+  for (int b = 1; b < graph->n_bank; b++) {
     const neap_workspace_bank *bank = find(ws, graph->bank[b].name);
     size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, bank, b);
     size_t all = has + neap_workspace_bank_blobs(ws, graph->bank[b].name);
@@ -184,14 +173,39 @@ void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program,
   }
 }
 
+void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program,
+                               neap_storage *fresh[NEAP_MAX_BANKS]) {
+  const neap_graph *graph = neap_program_graph(program);
+  for (int b = 0; b < graph->n_bank; b++) {
+    const neap_bank *given = &graph->bank[b];
+    neap_workspace_bank *bank = find(ws, given->name);
+    if (bank == NULL) {
+      bank = &ws->bank[ws->n_bank++];
+      *bank = (neap_workspace_bank){.name = given->name};
+    }
+    if (!is_unsaid(given->name, (size_t)given->bytes, given->kind)) {
+      bank->capacity = (size_t)given->bytes;
+      bank->kind = given->kind;
+    }
+    if (fresh[b] == NULL) continue;
+    neap_storage_release(bank->arena);
+    bank->arena = fresh[b];
+    ws->n_run++; /* as with the arena: views of the old bytes are views of nothing that runs */
+    ws->last = NULL;
+  }
+  if (NEAP_DEBUG) check_banks(ws, program);
+}
+
 size_t neap_workspace_bank_bytes(const neap_workspace *ws, const neap_program *program) {
-  const neap_graph *graph = program != NULL ? neap_program_graph(program) : NULL;
   size_t bytes = 0;
   for (int b = 0; b < ws->n_bank; b++)
     if (ws->bank[b].arena != NULL) bytes += neap_storage_bytes(ws->bank[b].arena);
-  for (int b = 1; graph != NULL && b < graph->n_bank; b++) {
-    size_t need = neap_program_plan(program)->bank[b].bytes,
-           has = arena_of(ws, find(ws, graph->bank[b].name), b);
+  if (program == NULL) return bytes;
+  /* And what the program would make them grow by. */
+  const neap_graph *graph = neap_program_graph(program);
+  for (int b = 1; b < graph->n_bank; b++) {
+    size_t need = neap_program_plan(program)->bank[b].bytes;
+    size_t has = arena_of(ws, find(ws, graph->bank[b].name), b);
     if (need > has) bytes += need - has;
   }
   return bytes;
@@ -199,7 +213,7 @@ size_t neap_workspace_bank_bytes(const neap_workspace *ws, const neap_program *p
 
 neap_storage *neap_workspace_bank_arena(const neap_workspace *ws, const neap_program *program,
                                         int b) {
-  const neap_workspace_bank *bank =
-    b > 0 ? find(ws, neap_program_graph(program)->bank[b].name) : NULL;
-  return b == 0 ? ws->arena : bank != NULL ? bank->arena : NULL;
+  if (b == 0) return ws->arena;
+  const neap_workspace_bank *bank = find(ws, neap_program_graph(program)->bank[b].name);
+  return bank != NULL ? bank->arena : NULL;
 }

@@ -127,6 +127,7 @@ neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name
  * where its owner put it, in no bank. */
 neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor,
                                 bool share, neap_error *error) {
+  /* Only dense bytes can be the cell's own. */
   if (share && !neap_tensor_is_dense(tensor))
     return neap_fail(error, NEAP_ARGUMENT,
                      "feed \"%s\": a shared tensor must be dense; feed a copy instead", name);
@@ -135,22 +136,26 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   neap_type got = neap_tensor_type(tensor), has = {0};
   if (cell != NULL && cell->tensor.storage != NULL) has = neap_tensor_type(&cell->tensor);
   bool same = cell != NULL && cell->tensor.storage != NULL && neap_type_equal(&has, &got);
+  /* Room for another shape: the cell's type follows the tensor's. */
   bool in_place = !share && lies_in_place(cell, &got);
   if (in_place && !same) {
     neap_workspace_retype(found.ws, cell, &got);
     same = true;
   }
+  /* Parameters, gradients and state lie in segments, which views and updates rely on. */
   if (cell != NULL && cell->in_segment && !same)
     return neap_workspace_fail_type("feed", name, &has, &got, error);
-  if (cell != NULL && cell->in_segment && share)
-    return neap_hint(error, "feed it without share"),
-           neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared",
+  if (cell != NULL && cell->in_segment && share) {
+    neap_hint(error, "feed it without share");
+    return neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared",
                      name, neap_region_name(cell->region));
+  }
   if (in_place) {
     NEAP_TRY(neap_tensor_copy(&cell->tensor, tensor, error));
     mark_fed(ws, cell);
     return NEAP_OK;
   }
+  /* Other bytes: taken first, so that a refusal leaves the blob as it was. */
   neap_tensor fresh;
   const char *bank = cell != NULL && !share ? cell->bank : NULL;
   if (!share) NEAP_TRY(check_total(found.ws != NULL ? found.ws : ws, name, &got, error));
@@ -165,6 +170,7 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     cell = &ws->cell[index];
     found.ws = ws;
   }
+  /* The bank would hold both, the old bytes and the new ones, while programs point to the old. */
   /* else the bank would hold both */
   if (bank != NULL) neap_workspace_release_from_programs(found.ws, cell->tensor.storage);
   neap_cell_clear(cell);
@@ -318,9 +324,12 @@ typedef struct meaning {
 
 /* The op of the graph that frees value v; NULL: none. A walk over all ops, for messages only. */
 static const neap_node *freed_by(const neap_graph *graph, neap_value_id v) {
-  for (int n = 0; n < graph->n_node; n++)
-    for (int k = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) && k < graph->node[n].n_in; k++)
-      if (graph->node[n].in[k] == v) return &graph->node[n];
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    for (int k = 0; k < node->n_in; k++)
+      if (node->in[k] == v) return node;
+  }
   return NULL;
 }
 
@@ -388,6 +397,7 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
   }
   if (!neap_program_where(ws->last, v, &blob, &offset))
     return neap_fail(error, NEAP_INTERNAL, "%s \"%s\": the value has no bytes", verb, name);
+  /* In a resident blob: its bytes, seen as this value. */
   if (blob >= 0) {
     const neap_tensor *bytes = &neap_workspace_attachment(ws, ws->last)->tensor[blob];
     if (bytes->storage == NULL)
@@ -406,6 +416,7 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
     out->layout = value->layout;
     return NEAP_OK;
   }
+  /* In the arena: only as long as nothing else has been written there. */
   int owner = neap_plan_overwriter(neap_program_plan(ws->last), graph, v);
   if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
   neap_storage *arena = neap_workspace_bank_arena(ws, ws->last, neap_graph_bank_of(graph, v));
@@ -436,22 +447,25 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name,
 }
 
 /* A value of the last program that no blob's last version is: one that was freed, or the gradient
- * "x.grad" of a net that has run, which is a value between two ops unless it is kept. */
+ * "x.grad" of a net that has run, which is a value between two ops unless it is kept. *is_gradient:
+ * there is such a value. */
 static neap_status fail_gradient(const neap_workspace *ws, const char *verb, const char *name,
                                  bool *is_gradient, neap_error *error) {
-  const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
   *is_gradient = false;
-  for (int v = 0; graph != NULL && v < graph->n_value && !*is_gradient; v++) {
-    if (graph->value[v].name == NULL || strcmp(graph->value[v].name, name) != 0) continue;
-    *is_gradient = true;
-    const neap_node *release = freed_by(graph, v);
-    if (release != NULL) return fail_freed(verb, name, release, error);
-    int owner = graph->value[v].region == NEAP_REGION_ARENA
-                  ? neap_plan_overwriter(neap_program_plan(ws->last), graph, v)
-                  : -1;
-    if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
-  }
-  if (!*is_gradient) return NEAP_OK;
+  if (ws->last == NULL) return NEAP_OK;
+  const neap_graph *graph = neap_program_graph(ws->last);
+  int v = 0;
+  while (v < graph->n_value &&
+         (graph->value[v].name == NULL || strcmp(graph->value[v].name, name) != 0))
+    v++;
+  if (v == graph->n_value) return NEAP_OK;
+  *is_gradient = true;
+  const neap_node *release = freed_by(graph, v);
+  if (release != NULL) return fail_freed(verb, name, release, error);
+  int owner = -1;
+  if (graph->value[v].region == NEAP_REGION_ARENA)
+    owner = neap_plan_overwriter(neap_program_plan(ws->last), graph, v);
+  if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
   return fail_released(verb, name, error, "it is a value between two ops, and no blob");
 }
 
@@ -461,11 +475,14 @@ static neap_status fail_missing(const neap_workspace *ws, const char *verb, cons
   for (int a = 0; a < ws->n_attachment; a++) {
     const neap_graph *graph = neap_program_graph(ws->attachment[a].program);
     const struct neap_gone *gone = neap_graph_find_gone(graph, name);
+    /* It has been absorbed or left out: no program has bytes for it. */
     char absorbed[200] = "nothing reads it, so that it is not computed";
     if (gone != NULL && gone->into != NULL)
       snprintf(absorbed, sizeof absorbed, "\"%s\" has absorbed it", gone->into);
     if (gone != NULL) return fail_released(verb, name, error, absorbed);
     if (neap_graph_find(graph, name) < 0) continue;
+    /* Some program computes it: but has not run, or has lost the blob, or another one has run
+     * since. */
     if (ws->attachment[a].last_run == 0)
       return neap_fail(error, NEAP_RELEASED,
                        "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name,
@@ -499,9 +516,12 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
   *out = (meaning){0};
   neap_found found = neap_workspace_find(ws, name);
   const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+  /* The last run may have something later than the cell. */
   neap_value_id v = later_value(ws, name, cell);
   if (v >= 0) return mean_value(ws, verb, name, v, out, error);
   if (cell == NULL) return fail_missing(ws, verb, name, error);
+  /* A newer value than the cell's was computed, and is gone; a parent's last run may still have
+   * it. */
   if (cell->outdated != NULL && found.ws != ws)
     return mean(found.ws, verb, cell->name, out, error); /* its own last run may have it */
   if (cell->outdated != NULL) return neap_newest_fail(verb, name, cell->outdated, error);
@@ -530,6 +550,7 @@ neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tens
   if (m.layout.kind == NEAP_LAYOUT_PLAIN)
     status = neap_tensor_clone(&m.tensor, NEAP_DTYPE_NONE, out, error);
   else {
+    /* Blocked bytes are put in order on the way out. */
     neap_type type = neap_tensor_type(&m.tensor);
     status = neap_tensor_new(out, type.dtype, &type.shape, error);
     if (status == NEAP_OK)

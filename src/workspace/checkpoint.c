@@ -55,34 +55,39 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
   neap_io_item *item = neap_alloc(room);
   neap_io_pair *meta = neap_alloc(((size_t)n_meta + 6) * sizeof *meta);
   neap_buffer state = {0}, strings = {0};
-  int n = 0;
+  neap_status status = NEAP_OK;
+  int n = 0, n_tensor = 0;
   neap_buffer_add(&state, "%s", "");
-  for (int c = 0; item != NULL && c < ws->n_cell; c++) {
+  if (item == NULL || meta == NULL) {
+    status = neap_fail_memory(error, room, "a checkpoint's list");
+    goto done;
+  }
+  /* Tensors are borrowed, and only read. */
+  for (int c = 0; c < ws->n_cell; c++) {
     neap_cell *cell = &ws->cell[c];
     if (!is_saved(cell)) continue;
-    /* borrowed, and only read */
     item[n++] = (neap_io_item){(char *)(uintptr_t)cell->name, cell->tensor};
     if (cell->region == NEAP_REGION_STATE) neap_buffer_add(&state, "%s\n", cell->name);
   }
+  n_tensor = n;
+  status = state.failed ? neap_fail_memory(error, room, "a checkpoint's list")
+                        : add_strings(ws, item, &n, &strings, error);
+  if (status != NEAP_OK) goto done;
   char seed[24], step[24], draw[24];
   snprintf(seed, sizeof seed, "%" PRIu64, ws->seed);
   snprintf(step, sizeof step, "%" PRIu32, ws->step);
   snprintf(draw, sizeof draw, "%" PRIu32, ws->draw);
-  int n_tensor = n;
-  neap_status status = item == NULL || meta == NULL || state.failed
-                         ? neap_fail_memory(error, room, "a checkpoint's list")
-                         : add_strings(ws, item, &n, &strings, error);
-  if (status == NEAP_OK) {
-    meta[0] = (neap_io_pair){NEAP_META_VERSION, NEAP_VERSION};
-    meta[1] = (neap_io_pair){META_SEED, seed};
-    meta[2] = (neap_io_pair){META_STEP, step};
-    meta[3] = (neap_io_pair){NEAP_META_STATE, state.text};
-    int n_own = 4;
-    if (!ws->draws_by_thread) meta[n_own++] = (neap_io_pair){META_DRAW, draw};
-    if (n > n_tensor) meta[n_own++] = (neap_io_pair){META_STRINGS, strings.text};
-    if (n_meta > 0) memcpy(meta + n_own, more, (size_t)n_meta * sizeof *meta);
-    status = neap_io_save(path, n, item, n_meta + n_own, meta, error);
-  }
+  /* What Neap says of the file, then what the caller adds. */
+  meta[0] = (neap_io_pair){NEAP_META_VERSION, NEAP_VERSION};
+  meta[1] = (neap_io_pair){META_SEED, seed};
+  meta[2] = (neap_io_pair){META_STEP, step};
+  meta[3] = (neap_io_pair){NEAP_META_STATE, state.text};
+  int n_own = 4;
+  if (!ws->draws_by_thread) meta[n_own++] = (neap_io_pair){META_DRAW, draw};
+  if (n > n_tensor) meta[n_own++] = (neap_io_pair){META_STRINGS, strings.text};
+  if (n_meta > 0) memcpy(meta + n_own, more, (size_t)n_meta * sizeof *meta);
+  status = neap_io_save(path, n, item, n_meta + n_own, meta, error);
+done:
   for (int i = n_tensor; i < n; i++) neap_tensor_fini(&item[i].tensor);
   neap_free(meta);
   neap_buffer_fini(&state);
@@ -96,9 +101,11 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
 /* Whether `name` is one of the lines of `list`. */
 static bool is_listed(const char *list, const char *name) {
   size_t n = strlen(name);
-  for (const char *at = list; at != NULL && *at != '\0';
-       at = strchr(at, '\n') != NULL ? strchr(at, '\n') + 1 : NULL)
+  for (const char *at = list; at != NULL && *at != '\0';) {
     if (strncmp(at, name, n) == 0 && (at[n] == '\n' || at[n] == '\0')) return true;
+    const char *end = strchr(at, '\n');
+    at = end != NULL ? end + 1 : NULL;
+  }
   return false;
 }
 
@@ -129,12 +136,13 @@ static neap_status look_for_string(const neap_io_list *list, int i, bool *is_str
 /* A string may take the place of a string, or of nothing; a tensor that of a tensor. */
 static neap_status check_kind(const neap_cell *cell, bool is_string, neap_error *error) {
   bool has_tensor = cell->tensor.storage != NULL, has_text = cell->text != NULL;
-  if (!(is_string ? has_tensor || cell->scope != NULL : has_text)) return NEAP_OK;
+  bool fits = is_string ? !has_tensor && cell->scope == NULL : !has_text;
+  if (fits) return NEAP_OK;
+  const char *holds = "scope";
+  if (has_tensor) holds = "tensor";
+  if (has_text) holds = "string";
   return neap_fail(error, NEAP_DTYPE, "load \"%s\": the file has a %s, the blob holds a %s",
-                   cell->name, is_string ? "string" : "tensor",
-                   has_text     ? "string"
-                   : has_tensor ? "tensor"
-                                : "scope");
+                   cell->name, is_string ? "string" : "tensor", holds);
 }
 
 /* Types of blobs that exist. A segment's blobs can be copied into, but not be a file's bytes. */

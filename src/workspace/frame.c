@@ -92,22 +92,28 @@ neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error)
   neap_tensor *copy = neap_alloc_zeroed((size_t)n * sizeof *copy);
   if (copy == NULL) return refused(error);
   neap_status status = NEAP_OK;
-  for (int i = 0; i < n && status == NEAP_OK; i++) status = copy_one(ws, i, &copy[i], error);
-  for (int i = 0; i < n && status == NEAP_OK; i++)
-    if (copy[i].storage != NULL && neap_workspace_add_cell(ws, ws->forward_name[i]) < 0)
-      status = refused(error);
-  if (status != NEAP_OK)
-    while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
   for (int i = 0; i < n; i++) {
-    if (status != NEAP_OK || copy[i].storage == NULL) {
-      neap_tensor_fini(&copy[i]);
-      continue;
-    }
+    status = copy_one(ws, i, &copy[i], error);
+    if (status != NEAP_OK) goto fail;
+  }
+  for (int i = 0; i < n; i++) {
+    if (copy[i].storage == NULL || neap_workspace_add_cell(ws, ws->forward_name[i]) >= 0) continue;
+    status = refused(error);
+    goto fail;
+  }
+  /* Nothing is refused from here on. */
+  for (int i = 0; i < n; i++) {
+    if (copy[i].storage == NULL) continue;
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, ws->forward_name[i], -1)];
     cell->tensor = copy[i];
     cell->filled = true;
     cell->fed_run = ws->n_run;
   }
+  neap_free(copy);
+  return NEAP_OK;
+fail:
+  while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
+  for (int i = 0; i < n; i++) neap_tensor_fini(&copy[i]);
   neap_free(copy);
   return status;
 }

@@ -58,16 +58,22 @@ neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const c
   mark->ws = neap_workspace_retain(ws);
   mark->all = all;
   neap_status status = NEAP_OK;
-  for (int c = 0; all && status == NEAP_OK && c < ws->n_cell; c++)
-    status = add(mark, (neap_found){ws, c}, REPLACED, error);
-  for (int i = 0; status == NEAP_OK && i < n; i++) {
-    neap_found found = neap_workspace_find(ws, fed[i]);
-    if (found.ws != NULL) status = add(mark, found, FED, error);
+  if (all) {
+    for (int c = 0; c < ws->n_cell; c++) {
+      status = add(mark, (neap_found){ws, c}, REPLACED, error);
+      if (status != NEAP_OK) goto fail;
+    }
   }
-  if (status != NEAP_OK)
-    neap_workspace_mark_free(mark);
-  else
-    *out = mark;
+  for (int i = 0; i < n; i++) {
+    neap_found found = neap_workspace_find(ws, fed[i]);
+    if (found.ws == NULL) continue;
+    status = add(mark, found, FED, error);
+    if (status != NEAP_OK) goto fail;
+  }
+  *out = mark;
+  return NEAP_OK;
+fail:
+  neap_workspace_mark_free(mark);
   return status;
 }
 
@@ -83,18 +89,20 @@ neap_status neap_workspace_mark_runs(neap_workspace *ws, int n, neap_program *co
   neap_status status = NEAP_OK;
   *out = NULL;
   for (int p = 0; p < n; p++)
-    for (int b = 0; b < neap_program_n_blobs(program[p]) && status == NEAP_OK; b++) {
+    for (int b = 0; b < neap_program_n_blobs(program[p]); b++) {
       const neap_program_blob *blob = neap_program_blob_at(program[p], b);
       neap_found found = is_written(blob) ? neap_workspace_find(ws, blob->name) : (neap_found){0};
       if (found.ws == NULL) continue;
+      /* Made with the first blob: most nets write none that lasts. */
       if (mark == NULL) status = neap_workspace_mark_new(ws, false, 0, NULL, &mark, error);
       if (status == NEAP_OK) status = add(mark, found, WRITTEN, error);
+      if (status != NEAP_OK) {
+        neap_workspace_mark_free(mark);
+        return status;
+      }
     }
-  if (status != NEAP_OK)
-    neap_workspace_mark_free(mark);
-  else
-    *out = mark;
-  return status;
+  *out = mark;
+  return NEAP_OK;
 }
 
 /* Programs that point to the bytes need not look them up again. */
@@ -108,6 +116,7 @@ static bool has_same_bytes(const neap_cell *a, const neap_cell *b) {
 static void put_back(marked *item) {
   neap_workspace *ws = item->ws;
   int at = neap_map_get(&ws->index, item->was.name, -1);
+  /* A blob that was removed comes back; if memory is refused for its name it is lost. */
   if (at < 0) at = neap_workspace_add_cell(ws, item->was.name);
   if (at < 0) return;
   neap_cell *cell = &ws->cell[at];
@@ -129,13 +138,20 @@ static bool is_marked(const neap_workspace_mark *mark, const char *name) {
   return false;
 }
 
+static bool is_among(int n, const char *const *list, const char *name) {
+  for (int i = 0; i < n; i++)
+    if (strcmp(list[i], name) == 0) return true;
+  return false;
+}
+
 void neap_workspace_mark_undo(neap_workspace_mark *mark, int n, const char *const *fed) {
   if (mark == NULL) return;
   neap_workspace *ws = mark->ws;
+  /* Cells that have come since go: from the end, since a drop moves the last cell here. */
   for (int c = ws->n_cell - 1; c >= 0; c--) {
-    bool is_new = mark->all;
-    for (int i = 0; i < n && !is_new; i++) is_new = strcmp(fed[i], ws->cell[c].name) == 0;
-    if (is_new && !is_marked(mark, ws->cell[c].name)) neap_workspace_drop_cell(ws, c);
+    const char *name = ws->cell[c].name;
+    bool may_be_new = mark->all || is_among(n, fed, name);
+    if (may_be_new && !is_marked(mark, name)) neap_workspace_drop_cell(ws, c);
   }
   for (int i = 0; i < mark->n; i++) put_back(&mark->item[i]);
 }

@@ -66,18 +66,21 @@ static bool is_kept(const neap_attachment *a, neap_value_id v, const char *name)
 neap_status neap_newest_find(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   const neap_graph *graph = neap_program_graph(a->program);
   a->n_outdates = 0;
+  /* What the program writes, and keeps no cell for. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    if (!value->is_blob || !value->is_last || value->node < 0 || value->name == NULL ||
-        is_kept(a, v, value->name))
-      continue;
+    if (!value->is_blob || !value->is_last || value->node < 0 || value->name == NULL) continue;
+    if (is_kept(a, v, value->name)) continue;
     NEAP_TRY(note(ws, a, value->name, &graph->node[value->node], false, error));
   }
+  /* What would have been written, had a rewrite not done without it. */
   for (int i = 0; i < graph->n_gone; i++)
     NEAP_TRY(note(ws, a, graph->gone[i].name, NULL, false, error));
+  /* What a Free ends, where the blob is not the program's. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
-    for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++) {
+    if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    for (int i = 0; i < node->n_in; i++) {
       const char *name = node->in[i] >= 0 ? graph->value[node->in[i]].name : NULL;
       if (name != NULL && neap_graph_find(graph, name) < 0)
         NEAP_TRY(note(ws, a, name, node, true, error));
@@ -110,6 +113,8 @@ neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error
     snprintf(who, sizeof who, "net \"%.200s\" reads", neap_program_graph(a->program)->name);
     neap_tensor newest = {0};
     neap_error lost = {0};
+    /* The value is elsewhere: it is fetched from there and fed to the cell that the program
+     * reads. */
     if (neap_workspace_fetch(ws, blob->name, &newest, &lost) != NEAP_OK)
       return neap_newest_fail(who, blob->name, text, error);
     neap_status status = neap_workspace_feed(ws, blob->name, &newest, false, error);

@@ -89,6 +89,7 @@ static bool add_lives(neap_blob_row *row, int n, const neap_graph *graph, const 
   if (by_name == NULL) return false;
   for (int i = 0; i < n; i++) by_name[i] = &row[i];
   qsort(by_name, (size_t)n, sizeof *by_name, compare_names);
+  /* Every value says how long its name lives; names of other programs are not among the rows. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_place *place = &plan->place[v];
     const neap_blob_row named = {.name = graph->value[v].name}, *wanted = &named;
@@ -109,25 +110,30 @@ neap_status neap_workspace_blobs(const neap_workspace *ws, neap_blob_row **out, 
                                  neap_error *error) {
   listing l = {0};
   neap_workspace_each(ws, list_blob, &l);
+  /* Rows and their names are one allocation, which the caller frees. */
   size_t row_bytes = (size_t)l.n * sizeof **out;
   neap_blob_row *row = l.failed ? NULL : neap_alloc(row_bytes + l.name_bytes);
-  char *text = row != NULL ? (char *)row + row_bytes : NULL;
-  for (int i = 0; row != NULL && i < l.n; i++) {
+  if (row == NULL) goto refused;
+  char *text = (char *)row + row_bytes;
+  for (int i = 0; i < l.n; i++) {
     size_t bytes = strlen(l.info[i].name) + 1;
     memcpy(text, l.info[i].name, bytes);
     row[i] = row_of(&l.info[i], text);
     text += bytes;
   }
-  neap_free(l.info);
+  /* Steps are those of the program that was made or run last. */
   const neap_attachment *a = latest(ws);
-  if (row == NULL || (a != NULL && !add_lives(row, l.n, neap_program_graph(a->program),
-                                              neap_program_plan(a->program)))) {
-    neap_free(row);
-    return neap_fail_memory(error, row_bytes + l.name_bytes, "the list of a workspace's blobs");
-  }
+  if (a != NULL &&
+      !add_lives(row, l.n, neap_program_graph(a->program), neap_program_plan(a->program)))
+    goto refused;
+  neap_free(l.info);
   *out = row;
   *n = l.n;
   return NEAP_OK;
+refused:
+  neap_free(l.info);
+  neap_free(row);
+  return neap_fail_memory(error, row_bytes + l.name_bytes, "the list of a workspace's blobs");
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -168,6 +174,7 @@ static int width_of(const char *name) {
 void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
   int name_width = 5, shape_width = 5;
   int64_t most = 0, total = 0;
+  /* Columns as wide as their longest entry. */
   char shape[NEAP_SHAPE_TEXT], steps[32], bytes[24], bar[64];
   for (int i = 0; i < n; i++) {
     name_width = NEAP_MAX(name_width, width_of(row[i].name));

@@ -19,12 +19,18 @@ static neap_status refused(neap_error *error, size_t bytes) {
   return neap_fail_memory(error, bytes, "attaching a program");
 }
 
+/* Whether an earlier blob of the program has the name of blob b. */
+static bool is_taken(neap_program *program, int b) {
+  for (int c = 0; c < b; c++)
+    if (neap_program_blob_at(program, c)->name == neap_program_blob_at(program, b)->name)
+      return true;
+  return false;
+}
+
 neap_status neap_resident_name(neap_program *program, neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     const char *name = neap_program_blob_at(program, b)->name;
-    bool taken = false;
-    for (int c = 0; c < b && !taken; c++) taken = neap_program_blob_at(program, c)->name == name;
-    a->name[b] = taken ? neap_intern_format("%s'%d", name, b) : neap_intern(name);
+    a->name[b] = is_taken(program, b) ? neap_intern_format("%s'%d", name, b) : neap_intern(name);
     if (a->name[b] == NULL) return refused(error, strlen(name));
   }
   return NEAP_OK;
@@ -35,9 +41,11 @@ bool neap_resident_is_missing(const neap_workspace *ws, const neap_program_blob 
   if (found.ws == NULL) return true;
   const neap_cell *cell = &found.ws->cell[found.cell];
   if (cell->tensor.storage == NULL) return true;
+  /* Bytes of another type are as good as none where the program may have its own instead. */
   neap_type has = neap_tensor_type(&cell->tensor);
-  return !neap_type_equal(&has, &blob->type) && found.ws == ws && !cell->in_segment &&
-         !blob->defined_before && !neap_workspace_has_room(cell, &blob->type);
+  if (neap_type_equal(&has, &blob->type)) return false;
+  bool is_own = found.ws == ws && !cell->in_segment;
+  return is_own && !blob->defined_before && !neap_workspace_has_room(cell, &blob->type);
 }
 
 bool neap_resident_may_retype(const neap_workspace *ws, const neap_program_blob *blob,
@@ -53,6 +61,7 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
     found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
   if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR && blob->defined_before)
     return neap_workspace_fail_kind(neap_program_graph(program)->name, blob->name, kind, error);
+  /* A missing blob is made, but for parameters and state that are read first: nobody knows them. */
   if (neap_resident_is_missing(ws, blob, found)) {
     if (blob->role != NEAP_ROLE_PARAMETER && blob->role != NEAP_ROLE_STATE) return NEAP_OK;
     if (found.ws != NULL || !blob->defined_before) return NEAP_OK;
@@ -102,30 +111,37 @@ neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const 
   int n = neap_program_n_blobs(program), n_gradient = 0;
   neap_type *type = neap_alloc((size_t)n * sizeof *type);
   size_t *room = neap_alloc_zeroed((size_t)n * sizeof *room); /* of the gradients */
+  int *blob_of = neap_alloc((size_t)n * sizeof *blob_of);     /* likewise */
   neap_tensor *view = neap_alloc_zeroed((size_t)n * sizeof *view);
-  neap_status status = type == NULL || view == NULL || room == NULL
-                         ? refused(error, (size_t)n * sizeof *view)
-                         : NEAP_OK;
-  for (int b = 0; status == NEAP_OK && b < n; b++) {
+  neap_status status = NEAP_OK;
+  if (type == NULL || view == NULL || room == NULL || blob_of == NULL) {
+    status = refused(error, (size_t)n * sizeof *view);
+    goto done;
+  }
+  /* Each missing blob gets bytes of its own; gradients are only noted. */
+  for (int b = 0; b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
     if (given_back && !neap_resident_is_given_back(ws, a, b)) continue;
     status = check_blob(ws, program, blob, found, error);
-    if (status != NEAP_OK || !neap_resident_is_missing(ws, blob, found)) continue;
-    if (blob->region == NEAP_REGION_GRADIENT)
-      type[n_gradient] = blob->type, room[n_gradient++] = blob->reserve_bytes;
-    else
-      status = neap_resident_make_one(ws, program, b, bank_of(ws, blob, found), &fresh[b], error);
+    if (status != NEAP_OK) goto done;
+    if (!neap_resident_is_missing(ws, blob, found)) continue;
+    if (blob->region == NEAP_REGION_GRADIENT) {
+      type[n_gradient] = blob->type;
+      room[n_gradient] = blob->reserve_bytes;
+      blob_of[n_gradient++] = b;
+      continue;
+    }
+    status = neap_resident_make_one(ws, program, b, bank_of(ws, blob, found), &fresh[b], error);
+    if (status != NEAP_OK) goto done;
   }
-  if (status == NEAP_OK && n_gradient > 0)
-    status = neap_workspace_make_room(n_gradient, type, room, view, error);
-  for (int b = 0, g = 0; status == NEAP_OK && n_gradient > 0 && b < n; b++) {
-    const neap_program_blob *blob = neap_program_blob_at(program, b);
-    if (given_back && !neap_resident_is_given_back(ws, a, b)) continue;
-    if (blob->region == NEAP_REGION_GRADIENT &&
-        neap_resident_is_missing(ws, blob, neap_workspace_find(ws, a->name[b])))
-      fresh[b] = view[g++];
-  }
+  /* They lie in one segment, so it is made when all are known. */
+  if (n_gradient == 0) goto done;
+  status = neap_workspace_make_room(n_gradient, type, room, view, error);
+  if (status != NEAP_OK) goto done;
+  for (int g = 0; g < n_gradient; g++) fresh[blob_of[g]] = view[g];
+done:
+  neap_free(blob_of);
   neap_free(type);
   neap_free(room);
   neap_free(view);
@@ -162,6 +178,7 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program,
       cell->reserve_bytes = blob->reserve_bytes;
       continue;
     }
+    /* A larger place with the same contents, and of the same type as before. */
     neap_tensor roomy = {0};
     NEAP_TRY(neap_resident_make_one(ws, program, b, cell->bank, &roomy, error));
     neap_type type = neap_tensor_type(&cell->tensor);
@@ -172,6 +189,7 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program,
            new_bytes = neap_storage_bytes(roomy.storage);
     memcpy(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage),
            NEAP_MIN(old_bytes, new_bytes));
+    /* Whoever points to the old bytes points to the new ones, before the old ones go. */
     follow_move(ws, cell->tensor.storage, &roomy);
     neap_tensor_fini(&cell->tensor);
     cell->tensor = roomy;
@@ -184,12 +202,14 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program,
 neap_status neap_resident_publish(neap_workspace *ws, neap_program *program,
                                   const neap_attachment *a, neap_tensor *fresh, neap_error *error) {
   int n_before = ws->n_cell, n = neap_program_n_blobs(program);
+  /* Names first: they can be refused, and taken back. */
   for (int b = 0; b < n; b++) {
     if (fresh[b].storage == NULL || neap_workspace_find(ws, a->name[b]).ws != NULL) continue;
     if (neap_workspace_add_cell(ws, a->name[b]) >= 0) continue;
     while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
     return refused(error, sizeof(neap_cell));
   }
+  /* Then the bytes, which can't be refused. */
   for (int b = 0; b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     if (fresh[b].storage == NULL) continue;

@@ -85,7 +85,10 @@ static neap_status check_list(int n, const char *const *inner, const char *const
 static neap_status compare(const bindings *first, int n, const char *const *inner,
                            const char *const *outer, const char *what, neap_error *error) {
   NEAP_TRY(check_list(n, inner, outer, error));
-  for (int i = 0; first->set && i < n; i++) {
+  static const char hint[] = "clear and trim the scope, or take another one for other bindings";
+  if (!first->set) return NEAP_OK;
+  /* Each of the new ones was there at first.. */
+  for (int i = 0; i < n; i++) {
     int at = position(first->n, first->inner, inner[i]);
     if (at >= 0 && strcmp(first->outer[at], outer[i]) == 0) continue;
     neap_fail(error, NEAP_NAME,
@@ -93,17 +96,18 @@ static neap_status compare(const bindings *first, int n, const char *const *inne
               "before to %s%s%s",
               what, inner[i], outer[i], at >= 0 ? "\"" : "nothing", at >= 0 ? first->outer[at] : "",
               at >= 0 ? "\"" : "");
-    return neap_hint(error, "clear and trim the scope, or take another one for other bindings"),
-           NEAP_NAME;
+    neap_hint(error, "%s", hint);
+    return NEAP_NAME;
   }
-  if (!first->set || first->n == n) return NEAP_OK;
+  /* .. so with fewer of them some of the first are missing. */
+  if (first->n == n) return NEAP_OK;
   int missing = 0;
   while (position(n, inner, first->inner[missing]) >= 0) missing++;
   neap_fail(error, NEAP_NAME,
             "scope: %s bindings differ from those of the first: %d names, before %d with \"%s\"",
             what, n, first->n, first->inner[missing]);
-  return neap_hint(error, "clear and trim the scope, or take another one for other bindings"),
-         NEAP_NAME;
+  neap_hint(error, "%s", hint);
+  return NEAP_NAME;
 }
 
 /* Remembers the first bindings; later ones are compared already. MEMORY error, and then nothing is
@@ -114,18 +118,17 @@ static neap_status record(bindings *b, int n, const char *const *inner, const ch
   bindings made = {.set = true, .n = n};
   made.inner = neap_alloc_zeroed((size_t)(n + 1) * sizeof *made.inner);
   made.outer = neap_alloc_zeroed((size_t)(n + 1) * sizeof *made.outer);
-  bool failed = made.inner == NULL || made.outer == NULL;
-  for (int i = 0; !failed && i < n; i++) {
+  if (made.inner == NULL || made.outer == NULL) goto fail;
+  for (int i = 0; i < n; i++) {
     made.inner[i] = neap_intern(inner[i]);
     made.outer[i] = neap_intern(outer[i]);
-    failed = made.inner[i] == NULL || made.outer[i] == NULL;
-  }
-  if (failed) {
-    forget(&made);
-    return refused(error);
+    if (made.inner[i] == NULL || made.outer[i] == NULL) goto fail;
   }
   *b = made;
   return NEAP_OK;
+fail:
+  forget(&made);
+  return refused(error);
 }
 
 neap_status neap_scope_check_bindings(const neap_scope *scope, bool gradient, int n,

@@ -32,6 +32,7 @@ neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t 
   }
   neap_storage *storage = neap_storage_new(bytes);
   if (storage == NULL) return neap_fail_memory(error, bytes, "a segment");
+  /* One after another, as the sum above has counted them. */
   int64_t at = 0;
   for (int i = 0; i < n; i++) {
     view[i] = neap_tensor_view(storage, at, type[i].dtype, &type[i].shape);
@@ -147,12 +148,16 @@ static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const n
   NEAP_TRY(neap_single_new(&options, &single, error));
   neap_status status = NEAP_OK;
   void *scratch = NULL;
+  /* What the op makes must be what the net declares, or it would write out of bounds. */
   if (!neap_type_equal(neap_single_out_type(single, 0), &blob->type))
     status = neap_workspace_fail_type("init", blob->name, &blob->type,
                                       neap_single_out_type(single, 0), error);
   size_t scratch_bytes = neap_single_scratch_bytes(single);
-  if (status == NEAP_OK && scratch_bytes > 0 && (scratch = neap_alloc_data(scratch_bytes)) == NULL)
-    status = neap_fail_memory(error, scratch_bytes, "an initialiser's scratch");
+  if (status == NEAP_OK && scratch_bytes > 0) {
+    scratch = neap_alloc_data(scratch_bytes);
+    if (scratch == NULL)
+      status = neap_fail_memory(error, scratch_bytes, "an initialiser's scratch");
+  }
   if (status == NEAP_OK)
     status = neap_single_run(single, NULL, (void *[]){neap_tensor_data(view)}, scratch, ws->seed,
                              stream_of(blob->name), 0, error);
@@ -231,6 +236,17 @@ static void adopt(neap_workspace *ws, const neap_net *net, const batch *b) {
   }
 }
 
+/* All of init that may be refused: segments, what is in them, and names. What it has made is
+ * dropped by the caller. */
+static neap_status prepare(neap_workspace *ws, const neap_net *net, batch *batches,
+                           neap_arena *room, neap_error *error) {
+  for (int i = 0; i < N_BATCH; i++) NEAP_TRY(collect(ws, net, &batches[i], room, error));
+  for (int i = 0; i < N_BATCH; i++) NEAP_TRY(fill_all(ws, net, &batches[i], error));
+  for (int i = 0; i < N_BATCH; i++) NEAP_TRY(fill_found(ws, net, batches[i].role, false, error));
+  for (int i = 0; i < N_BATCH; i++) NEAP_TRY(add_names(ws, net, &batches[i], error));
+  return NEAP_OK;
+}
+
 /* Bytes, numbers and names are all there before the first cell changes; until then a failure only
  * drops them. */
 neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
@@ -238,21 +254,16 @@ neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_er
                             {.role = NEAP_ROLE_STATE, .region = NEAP_REGION_STATE},
                             {.role = NEAP_ROLE_GRADIENT, .region = NEAP_REGION_GRADIENT}};
   neap_arena room = {0};
-  neap_status status = NEAP_OK;
   int n_before = ws->n_cell;
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
-    status = collect(ws, net, &batches[i], &room, error);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
-    status = fill_all(ws, net, &batches[i], error);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
-    status = fill_found(ws, net, batches[i].role, false, error);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++)
-    status = add_names(ws, net, &batches[i], error);
-  while (status != NEAP_OK && ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
-  for (int i = 0; status == NEAP_OK && i < N_BATCH; i++) {
-    move_views(ws, net, &batches[i]);
-    adopt(ws, net, &batches[i]);
-    (void)fill_found(ws, net, batches[i].role, true, NULL);
+  neap_status status = prepare(ws, net, batches, &room, error);
+  if (status == NEAP_OK) {
+    for (int i = 0; i < N_BATCH; i++) {
+      move_views(ws, net, &batches[i]);
+      adopt(ws, net, &batches[i]);
+      (void)fill_found(ws, net, batches[i].role, true, NULL);
+    }
+  } else {
+    while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
   }
   for (int i = 0; i < N_BATCH; i++) drop_views(&batches[i]);
   neap_arena_fini(&room);
@@ -284,6 +295,7 @@ int64_t neap_workspace_drop_gradients(neap_workspace *ws) {
   for (int c = ws->n_cell - 1; c >= 0; c--) {
     neap_storage *storage = ws->cell[c].tensor.storage;
     if (ws->cell[c].region != NEAP_REGION_GRADIENT || storage == NULL) continue;
+    /* Its last name may be this one: the reference keeps it until that is known. */
     neap_storage_retain(storage);
     neap_workspace_drop_cell(ws, c);
     if (!neap_workspace_holds(ws, storage)) {

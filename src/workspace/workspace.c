@@ -52,6 +52,7 @@ void neap_workspace_for_each(void (*visit)(void *context, neap_workspace *worksp
 /* The count never comes back from 0: who has taken it there is ending the workspace. */
 bool neap_workspace_try_retain(neap_workspace *ws) {
   int n = atomic_load(&ws->n_ref);
+  /* A failed exchange has put the present count into n. */
   while (n > 0)
     if (atomic_compare_exchange_weak(&ws->n_ref, &n, n + 1)) return true;
   return false;
@@ -108,6 +109,7 @@ neap_workspace *neap_workspace_retain(neap_workspace *ws) {
  * usually none is left. */
 void neap_workspace_release(neap_workspace *ws) {
   if (ws == NULL || atomic_fetch_sub(&ws->n_ref, 1) > 1) return;
+  /* What points to the workspace's bytes lets go first; then the bytes, then the tables. */
   leave_live(ws);
   neap_workspace_finish_moves(ws);
   while (ws->n_attachment > 0) neap_workspace_detach(ws, ws->attachment[0].program);
@@ -172,11 +174,12 @@ neap_found neap_workspace_find(const neap_workspace *ws, const char *name) {
 
 neap_found neap_workspace_find_key(const neap_workspace *ws, const char *key) {
   for (const neap_workspace *at = ws; at != NULL && key != NULL; at = at->parent) {
-    /* what a name means stays the same */
+    /* Ending a move changes where bytes are, not what a name means: a const workspace may. */
     if (at->move != NULL) neap_workspace_finish_moves((neap_workspace *)(uintptr_t)at);
     int cell = neap_map_get(&at->index, key, -1);
     /* the caller's constness is not its parents' */
     if (cell >= 0) return (neap_found){(neap_workspace *)(uintptr_t)at, cell};
+    /* A forwarded name is another one from here up; where names are forwarded the rest ends. */
     int i = 0;
     while (i < at->n_forward && at->forward_name[i] != key) i++;
     if (i < at->n_forward)
@@ -257,12 +260,14 @@ neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *ve
   for (const neap_workspace *at = ws; at != NULL; at = at->forwards_only ? NULL : at->parent)
     for (int c = 0; c < at->n_cell; c++) {
       int d = neap_text_distance(name, at->cell[c].name);
-      if (d <= least && (near == NULL || d < least)) near = at->cell[c].name, least = d;
+      if (d > least || (near != NULL && d == least)) continue;
+      near = at->cell[c].name;
+      least = d;
     }
   if (error != NULL && error->code == NEAP_OK)
     snprintf(error->blob, sizeof error->blob, "%s", name);
   neap_fail(error, NEAP_NAME, "%s \"%s\": the workspace has no such blob", verb, name);
-  if (near != NULL) return neap_hint(error, "did you mean \"%s\"?", near), NEAP_NAME;
+  if (near != NULL) neap_hint(error, "did you mean \"%s\"?", near);
   return NEAP_NAME;
 }
 
@@ -335,6 +340,7 @@ static size_t counted_bytes(const neap_workspace *ws, int cell) {
   extent(t, &at, &end);
   size_t bytes = 0;
   while (at < end) {
+    /* How far earlier cells cover what begins here; and where the next of them begins. */
     int64_t covered_to = at, next = end;
     for (int c = 0; c < cell; c++) {
       if (ws->cell[c].tensor.storage != t->storage) continue;
@@ -342,7 +348,11 @@ static size_t counted_bytes(const neap_workspace *ws, int cell) {
       if (begin <= at && to > covered_to) covered_to = to;
       if (begin > at && begin < next) next = begin;
     }
-    if (covered_to == at) bytes += (size_t)(next - at), covered_to = next;
+    /* Nobody covers it: it counts up to the next one. */
+    if (covered_to == at) {
+      bytes += (size_t)(next - at);
+      covered_to = next;
+    }
     at = covered_to;
   }
   return bytes;
@@ -379,8 +389,9 @@ static bool is_hidden(const neap_workspace *from, const neap_workspace *to, cons
 /* Blobs of the arena that no cell answers for; whether their bytes are intact, fetch says. */
 static void visit_transient(const neap_workspace *ws, void (*visit)(void *, const neap_blob_info *),
                             void *context) {
-  const neap_graph *graph = ws->last != NULL ? neap_program_graph(ws->last) : NULL;
-  for (int v = 0; graph != NULL && v < graph->n_value; v++) {
+  if (ws->last == NULL) return;
+  const neap_graph *graph = neap_program_graph(ws->last);
+  for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     int blob;
     size_t offset;
