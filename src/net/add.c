@@ -85,6 +85,7 @@ static neap_status name_op(draft *d, neap_error *error) {
   if (call->origin.forward != NULL) {
     NEAP_TRY(neap_net_check_name("op", call->origin.forward, error));
     d->op.origin.forward = neap_intern(call->origin.forward);
+    /* A name that the user gave must be one before a scope goes in front of it. */
     if (d->op.origin.forward == NULL) return out_of_memory(error);
   }
   if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL)
@@ -120,12 +121,13 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
   if (n >= least && (n <= most || most < 0)) return NEAP_OK;
   char list[160] = "", want[48];
   size_t used = 0;
-  for (int i = 0; i < n_arg && used + 40 < sizeof list; i++)
+  for (int i = 0; i < n_arg && used + 40 < sizeof list; i++) {
+    const char *mark = "";
+    if ((args[i].flags & NEAP_ARG_OPTIONAL) != 0) mark = "?";
+    if ((args[i].flags & NEAP_ARG_VARIADIC) != 0) mark = "...";
     used += (size_t)snprintf(list + used, sizeof list - used, "%s%.30s%s", i > 0 ? ", " : "",
-                             args[i].name,
-                             (args[i].flags & NEAP_ARG_VARIADIC) != 0   ? "..."
-                             : (args[i].flags & NEAP_ARG_OPTIONAL) != 0 ? "?"
-                                                                        : "");
+                             args[i].name, mark);
+  }
   if (most < 0)
     snprintf(want, sizeof want, "at least %d", least);
   else if (least == most)
@@ -189,6 +191,7 @@ static neap_status take_inputs(draft *d, neap_error *error) {
     const char *name = neap_intern(call->in[i]);
     if (name == NULL) return out_of_memory(error);
     neap_net_found found = neap_net_look_up(d->net, name);
+    /* A blob that a Free has ended has no value here. */
     if (found.cell == NULL || found.cell->freed_by >= 0)
       return neap_net_fail_undefined(d->net, d->who, name, error);
     NEAP_TRY(check_kind(d, arg, i, call->n_in, found, error));
@@ -243,18 +246,21 @@ static neap_status take_outputs(draft *d, neap_error *error) {
   if (d->op.out == NULL) return out_of_memory(error);
   for (int j = 0; j < n; j++) {
     NEAP_TRY(name_output(d, j, call->out != NULL ? call->out[j] : NULL, error));
-    int old = d->op.out[j] != NULL ? neap_map_get(&d->net->cell_of, d->op.out[j], -1) : -1;
+    const char *name = d->op.out[j];
+    if (name == NULL) continue;
+    /* What the name stood for stays of its kind: a scope or a tensor. */
+    int old = neap_map_get(&d->net->cell_of, name, -1);
     bool makes_scope = neap_net_is_scope_arg(neap_op_output(op, j), j, n);
     if (old >= 0 && d->net->cell[old].is_scope != makes_scope) {
       neap_fail(error, NEAP_GRAPH, "%soutput %s can't be \"%s\", which is a %s", d->who,
-                neap_op_output(op, j)->name, d->op.out[j], makes_scope ? "tensor" : "scope");
-      return located(d, NEAP_GRAPH, d->op.out[j], error);
+                neap_op_output(op, j)->name, name, makes_scope ? "tensor" : "scope");
+      return located(d, NEAP_GRAPH, name, error);
     }
-    for (int k = 0; k < j && d->op.out[j] != NULL; k++)
-      if (d->op.out[k] == d->op.out[j]) {
+    for (int k = 0; k < j; k++)
+      if (d->op.out[k] == name) {
         neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1,
-                  j + 1, d->op.out[j]);
-        return located(d, NEAP_GRAPH, d->op.out[j], error);
+                  j + 1, name);
+        return located(d, NEAP_GRAPH, name, error);
       }
   }
   return NEAP_OK;
@@ -315,8 +321,8 @@ static const char *why_not_freed(const neap_net *net, neap_net_found found) {
   if (found.net != net) return "belongs to the net around this one";
   if (blob->keep) return "is kept";
   if (blob->role == NEAP_ROLE_OUTPUT) return "is an output of the net";
-  return blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT ? "is declared"
-                                                                              : NULL;
+  bool declared = blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT;
+  return declared ? "is declared" : NULL;
 }
 
 /* The inputs of Free, each once; its outputs, if any are named, are the inputs in their order. */
@@ -326,6 +332,7 @@ static neap_status check_release(const draft *d, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH,
                      "%sexpects as many outputs as inputs, each the same blob, got %d and %d",
                      d->who, d->op.n_out, d->op.n_in);
+  /* Outputs that are named are the inputs; no blob is freed twice; each may be freed. */
   for (int k = 0; k < d->op.n_out; k++)
     if (d->op.out[k] != d->op.in[k]) {
       neap_fail(error, NEAP_GRAPH, "%soutput %d must be its input: expected \"%s\", got \"%s\"",
@@ -462,11 +469,14 @@ static void write_output(draft *d, int j) {
   cell->freed_by = -1;
   /* A name that a Free had ended may be written again: it is another value from here on. */
   cell->n_write++;
-  if (is_gradient(d->op.op) && d->op.attrs[neap_op_attr_index(d->op.op, "resident")].i != 0 &&
-      cell->blob.role == NEAP_ROLE_ACTIVATION &&
-      neap_net_look_up(net, d->op.in[j + 1]).cell->blob.role == NEAP_ROLE_PARAMETER)
-    cell->blob.role = NEAP_ROLE_GRADIENT;
-  if (is_gradient(d->op.op)) cell->blob.gradient_of = d->op.in[j + 1];
+  if (is_gradient(d->op.op)) {
+    const char *by = d->op.in[j + 1];
+    bool resident = d->op.attrs[neap_op_attr_index(d->op.op, "resident")].i != 0;
+    if (resident && cell->blob.role == NEAP_ROLE_ACTIVATION &&
+        neap_net_look_up(net, by).cell->blob.role == NEAP_ROLE_PARAMETER)
+      cell->blob.role = NEAP_ROLE_GRADIENT;
+    cell->blob.gradient_of = by;
+  }
   /* What an enforced pair writes in place is the declared blob's next version, which is there
    * anyway: no output by default. */
   bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
@@ -475,29 +485,37 @@ static void write_output(draft *d, int j) {
                  !(declared && enforced_name(d, j) == name);
 }
 
-/* The op goes into the net. Reads are noted before writes, so that x = Relu(x) leaves x unread. A
- * loss stays an output although Gradient reads it. Can't fail: see reserve. */
+/* Marks what the op reads: its inputs, and what its subnets take from here. */
+static void mark_reads(draft *d) {
+  neap_net *net = d->net;
+  const neap_op *op = d->op.op;
+  for (int i = 0; i < d->op.n_in; i++) {
+    if (d->op.in[i] == NULL) continue;
+    /* A loss stays an output of the net although Gradient reads it. */
+    if (!is_gradient(op) || i > 0) neap_net_mark_read(net, d->op.in[i]);
+    if ((op->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    int at = neap_map_get(&net->cell_of, d->op.in[i], -1);
+    neap_net_note_cell(net, at);
+    net->cell[at].freed_by = net->n_op;
+  }
+  for (int i = 0; i < neap_op_n_attrs(op); i++) {
+    const neap_net *sub = op->attrs[i].type == NEAP_ATTR_NET ? d->op.attrs[i].net : NULL;
+    if (sub == NULL) continue;
+    for (int k = 0; k < sub->n_outside; k++) neap_net_mark_read(net, sub->outside[k]);
+  }
+}
+
+/* The op goes into the net. Can't fail: see reserve. */
 static void commit(draft *d) {
   neap_net *net = d->net;
   const neap_op *op = d->op.op;
   neap_net_note(net);
-  for (int i = 0; i < d->op.n_in; i++)
-    if (d->op.in[i] != NULL) {
-      if (!is_gradient(op) || i > 0) neap_net_mark_read(net, d->op.in[i]);
-      if ((op->effects & NEAP_EFFECT_RELEASE) != 0) {
-        int at = neap_map_get(&net->cell_of, d->op.in[i], -1);
-        neap_net_note_cell(net, at);
-        net->cell[at].freed_by = net->n_op;
-      }
-    }
-  for (int i = 0; i < neap_op_n_attrs(op); i++) {
-    const neap_net *sub = op->attrs[i].type == NEAP_ATTR_NET ? d->op.attrs[i].net : NULL;
-    for (int k = 0; sub != NULL && k < sub->n_outside; k++)
-      neap_net_mark_read(net, sub->outside[k]);
-  }
-  /* Map values for new cells count up in output order, as write_output fills them. */
-  for (int j = 0; j < d->op.n_out && (op->effects & NEAP_EFFECT_RELEASE) == 0; j++)
-    write_output(d, j);
+  /* Reads before writes, so that x = Relu(x) leaves x unread. */
+  mark_reads(d);
+  /* Map values for new cells count up in output order, as write_output fills them. The outputs of a
+   * Free are its inputs' names, and nothing is written. */
+  if ((op->effects & NEAP_EFFECT_RELEASE) == 0)
+    for (int j = 0; j < d->op.n_out; j++) write_output(d, j);
   neap_net_enter_frame(net, &d->op);
   net->op[net->n_op++] = d->op;
   net->n_gradient += is_gradient(op);
@@ -524,6 +542,7 @@ static neap_status check(draft *d, neap_error *error) {
 /* The one door by which ops get into nets, whoever writes them: Lua, text, a copy, an optimizer. */
 neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index,
                          neap_error *error) {
+  /* Either the op stands in the net with all that follows from it, or nothing has changed. */
   draft d = {.net = net, .call = call};
   NEAP_TRY(neap_net_begin_change(net, 0, error));
   neap_status status = check(&d, error);

@@ -91,12 +91,14 @@ static neap_status check_list(const neap_attr *attr, const neap_attr_value *valu
     return fail(attr, error);
   }
   /* Names in a list become names of blobs, so they keep the rules of names. */
-  for (int i = 0; attr->type == NEAP_ATTR_NAMES && i < value->n; i++)
-    NEAP_TRY(neap_net_check_name(attr->name, value->names[i], error));
-  for (int i = 0; attr->type != NEAP_ATTR_NAMES && i < value->n; i++)
-    NEAP_TRY(
-      check_number(attr, attr->type == NEAP_ATTR_FLOATS ? value->floats[i] : (double)value->ints[i],
-                   who, error));
+  if (attr->type == NEAP_ATTR_NAMES) {
+    for (int i = 0; i < value->n; i++)
+      NEAP_TRY(neap_net_check_name(attr->name, value->names[i], error));
+    return NEAP_OK;
+  }
+  bool floats = attr->type == NEAP_ATTR_FLOATS;
+  for (int i = 0; i < value->n; i++)
+    NEAP_TRY(check_number(attr, floats ? value->floats[i] : (double)value->ints[i], who, error));
   return NEAP_OK;
 }
 
@@ -195,6 +197,7 @@ static neap_status fill(neap_arena *arena, const neap_net *net, const neap_op *o
     value[i] = op->attrs[i].value;
     value[i].given = false;
   }
+  /* What is given takes the default's place, each once. */
   for (; set != NULL && set->name != NULL; set++) {
     int i = neap_op_attr_index(op, set->name);
     if (i < 0) return fail_unknown(op, set->name, who, error);
@@ -205,6 +208,7 @@ static neap_status fill(neap_arena *arena, const neap_net *net, const neap_op *o
     NEAP_TRY(check_value(net, &op->attrs[i], &set->value, who, error));
     NEAP_TRY(own_value(arena, &op->attrs[i], &set->value, &value[i], error));
   }
+  /* And what has no default must be given. */
   for (int i = 0; i < n; i++)
     if (op->attrs[i].required && !value[i].given) {
       neap_fail(error, NEAP_ATTRIBUTE, "%sattribute \"%s\" is missing%s%s", who, op->attrs[i].name,

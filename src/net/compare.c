@@ -51,11 +51,13 @@ typedef struct comparison {
 /* Number of the output that wrote the name last; NOBODY: none did. */
 static int latest(const view *v, const char *name) {
   int number = neap_map_get(&v->last, name, NOBODY);
+  /* Of a net whose outputs are all noted, those that are yet to be written don't count. */
   while (v->before != NULL && number >= v->limit) number = v->before[number];
   return number;
 }
 
 static reading read_name(const view *v, const char *name) {
+  /* From the inside out: what was written, then what is declared, ends the search. */
   for (const view *level = v; name != NULL && level != NULL; level = level->around) {
     int number = latest(level, name);
     if (number != NOBODY) return (reading){.depth = level->depth, .number = number};
@@ -100,10 +102,13 @@ static bool same_attr(const neap_attr *attr, const neap_attr_value *x, const nea
 
 /* Name of the first attribute in which two ops of one type differ; NULL: none. */
 static const char *other_attr(const neap_net_op *x, const neap_net_op *y) {
-  int bound = neap_net_do_body(x) != NULL ? neap_op_attr_index(x->op, "outer_blobs_idx") : -1;
-  for (int k = 0; k < neap_op_n_attrs(x->op); k++)
-    if (k != bound && !same_attr(&x->op->attrs[k], &x->attrs[k], &y->attrs[k]))
-      return x->op->attrs[k].name;
+  int bound = -1;
+  /* Which blobs a Do binds is compared by what they stand for: same_bindings. */
+  if (neap_net_do_body(x) != NULL) bound = neap_op_attr_index(x->op, "outer_blobs_idx");
+  for (int k = 0; k < neap_op_n_attrs(x->op); k++) {
+    if (k == bound || same_attr(&x->op->attrs[k], &x->attrs[k], &y->attrs[k])) continue;
+    return x->op->attrs[k].name;
+  }
   return NULL;
 }
 
@@ -151,9 +156,9 @@ static bool same_operands(const comparison *c, int i, const neap_net_op *x, cons
     if ((x->out[k] == NULL) != (y->out[k] == NULL))
       return say(c, i, x, y, "one leaves out an output that the other gives", "");
   /* What a Do's body writes is bound by name, or found by name in its frame by a later Do. */
+  if (!a->net->closed) return true;
   for (int k = 0; k < x->n_out; k++)
-    if (a->net->closed && x->out[k] != y->out[k])
-      return say(c, i, x, y, "they write other names of a Do's body", "");
+    if (x->out[k] != y->out[k]) return say(c, i, x, y, "they write other names of a Do's body", "");
   return true;
 }
 
@@ -164,13 +169,13 @@ static bool same_bindings(const neap_net_op *x, const neap_net_op *y) {
   int names = neap_op_attr_index(x->op, "inner_blobs"),
       places = neap_op_attr_index(x->op, "outer_blobs_idx");
   const neap_attr_value *p = &x->attrs[names], *q = &y->attrs[names];
-  bool same = p->n == q->n;
-  for (int i = 0; same && i < p->n; i++) {
+  if (p->n != q->n) return false;
+  for (int i = 0; i < p->n; i++) {
     int k = 0;
     while (k < q->n && q->names[k] != p->names[i]) k++;
-    same = k < q->n && x->attrs[places].ints[i] == y->attrs[places].ints[k];
+    if (k == q->n || x->attrs[places].ints[i] != y->attrs[places].ints[k]) return false;
   }
-  return same;
+  return true;
 }
 
 /* Type, device label, operands, attributes, random numbers, subnets. */
@@ -211,15 +216,22 @@ static void note_taken(comparison *c, view *v, const neap_net_op *owner) {
 
 /* ---- what stays ------------------------------------------------------------------------------ */
 
+/* Whether both nets have as many outputs, and read each from the same op. */
+static bool same_outputs(const view *a, const view *b) {
+  int n = neap_net_n_outputs(a->net);
+  if (n != neap_net_n_outputs(b->net)) return false;
+  for (int k = 0; k < n; k++) {
+    reading x = read_name(a, neap_net_output_at(a->net, k));
+    reading y = read_name(b, neap_net_output_at(b->net, k));
+    if (differ(&x, &y) != NULL) return false;
+  }
+  return true;
+}
+
 /* Also whether the same ops make what the two give: without, a net whose last op writes over an
  * output would be equal. */
 static bool same_results(const comparison *c, const view *a, const view *b) {
-  bool same = neap_net_n_outputs(a->net) == neap_net_n_outputs(b->net);
-  for (int k = 0; same && k < neap_net_n_outputs(a->net); k++) {
-    reading x = read_name(a, neap_net_output_at(a->net, k)),
-            y = read_name(b, neap_net_output_at(b->net, k));
-    same = differ(&x, &y) == NULL;
-  }
+  bool same = same_outputs(a, b);
   if (!same && c->where != NULL)
     neap_buffer_add(c->where, "nets \"%s\" and \"%s\": their outputs come from different ops",
                     a->net->name, b->net->name);
@@ -281,16 +293,22 @@ static bool same_residents(comparison *c, const view *a, const view *b, int n) {
 static bool same_nets(comparison *c, view *a, view *b, const neap_net_op *owner_a,
                       const neap_net_op *owner_b) {
   int n_a = a->net->n_op, n_b = b->net->n_op, first = 0;
-  if (owner_a != NULL) note_taken(c, a, owner_a), note_taken(c, b, owner_b);
+  if (owner_a != NULL) {
+    note_taken(c, a, owner_a);
+    note_taken(c, b, owner_b);
+  }
   if (n_a != n_b) {
     if (c->where != NULL)
       neap_buffer_add(c->where, "nets \"%s\" and \"%s\" have %d and %d ops", a->net->name,
                       b->net->name, n_a, n_b);
     return false;
   }
-  for (int i = 0; i < n_a && !c->no_memory; i++) {
+  for (int i = 0; i < n_a; i++) {
+    /* What was refused is missing from the maps, so that no answer means anything. */
+    if (c->no_memory) return false;
     const neap_net_op *x = &a->net->op[i], *y = &b->net->op[i];
     if (!same_op(c, i, x, y, a, b)) return false;
+    /* Outputs get the same numbers in both, whatever their names. */
     note_outputs(c, a, x, first);
     note_outputs(c, b, y, first);
     first += x->n_out;
@@ -346,8 +364,10 @@ static void note_all(comparison *c, view *v, const int *first, int *before) {
 /* The net is compared with itself: `a` sees each op where it stands, `b` where it runs. */
 static bool same_order(comparison *c, view *a, view *b, const int *order, const int *first) {
   int n = a->net->n_op;
-  for (int i = 0; i < n && !c->no_memory; i++) {
+  for (int i = 0; i < n; i++) {
+    if (c->no_memory) return false;
     const neap_net_op *op = &a->net->op[order[i]];
+    /* Where the op stands it reads what was written before it; where it runs, what has run. */
     a->limit = first[order[i]];
     if (!same_op(c, order[i], op, op, a, b)) return false;
     note_outputs(c, b, op, first[order[i]]);
@@ -361,14 +381,20 @@ neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *
   comparison c = {.where = where};
   view a = {.net = net}, b = {.net = net};
   int *first = neap_alloc(((size_t)net->n_op + 1) * sizeof *first), *before = NULL, n_out = 0;
-  for (int i = 0; first != NULL && i <= net->n_op; i++) {
+  c.no_memory = true;
+  if (first == NULL) goto done;
+  /* Numbers of outputs, in the order in which the ops stand. */
+  for (int i = 0; i < net->n_op; i++) {
     first[i] = n_out;
-    if (i < net->n_op) n_out += net->op[i].n_out;
+    n_out += net->op[i].n_out;
   }
-  if (first != NULL) before = neap_alloc(((size_t)n_out + 1) * sizeof *before);
-  c.no_memory = before == NULL;
-  if (before != NULL) note_all(&c, &a, first, before);
+  first[net->n_op] = n_out;
+  before = neap_alloc(((size_t)n_out + 1) * sizeof *before);
+  if (before == NULL) goto done;
+  c.no_memory = false;
+  note_all(&c, &a, first, before);
   *same = !c.no_memory && same_order(&c, &a, &b, order, first);
+done:
   neap_map_fini(&a.last);
   neap_map_fini(&b.last);
   neap_free(before);
@@ -379,13 +405,21 @@ neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *
 /* ---- in place -------------------------------------------------------------------------------- */
 
 /* Whether both have the same pairs (input, output) of one name, subnets included. */
+/* Whether the same inputs and outputs of two ops have one name. */
+static bool shares_alike(const neap_net_op *x, const neap_net_op *y) {
+  if (x->n_in != y->n_in || x->n_out != y->n_out) return false;
+  for (int p = 0; p < x->n_in; p++)
+    for (int q = 0; q < x->n_out; q++) {
+      bool in_x = x->in[p] != NULL && x->in[p] == x->out[q];
+      bool in_y = y->in[p] != NULL && y->in[p] == y->out[q];
+      if (in_x != in_y) return false;
+    }
+  return true;
+}
+
 static bool same_pairs(const comparison *c, int i, const neap_net_op *x, const neap_net_op *y) {
-  bool same = x->n_in == y->n_in && x->n_out == y->n_out;
-  for (int p = 0; same && p < x->n_in; p++)
-    for (int q = 0; same && q < x->n_out; q++)
-      same =
-        (x->in[p] != NULL && x->in[p] == x->out[q]) == (y->in[p] != NULL && y->in[p] == y->out[q]);
-  if (!same) return say(c, i, x, y, "one works in place where the other does not", "");
+  if (!shares_alike(x, y))
+    return say(c, i, x, y, "one works in place where the other does not", "");
   for (int k = 0; k < neap_op_n_attrs(x->op); k++) {
     const neap_net *a = x->op->attrs[k].type == NEAP_ATTR_NET ? x->attrs[k].net : NULL;
     const neap_net *b = a != NULL ? y->attrs[k].net : NULL;
@@ -433,6 +467,7 @@ neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], n
   if (before == NULL || writer == NULL) goto fail_memory;
   for (int j = 0; j < net->n_op; j++) {
     const neap_net_op *op = &net->op[j];
+    /* Every writer of a name so far interferes with who reads it now. */
     for (int k = 0; k < op->n_in; k++)
       for (int w = op->in[k] != NULL ? neap_map_get(&newest, op->in[k], -1) : -1; w >= 0;
            w = before[w]) {
@@ -447,6 +482,7 @@ neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], n
       if (!neap_map_set(&newest, op->out[k], number)) goto fail_memory;
     }
   }
+  /* Each pair once, in order. */
   if (*n > 0) qsort(pair, (size_t)*n, sizeof *pair, compare_pairs);
   for (int i = 0; i < *n; i++)
     if (kept == 0 || compare_pairs(pair[kept - 1], pair[i]) != 0) {

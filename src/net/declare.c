@@ -102,6 +102,7 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   blob.line = neap_intern(line != NULL ? line : "");
   if (blob.name == NULL || blob.line == NULL)
     return neap_fail_memory(error, strlen(name), "a name");
+  /* A blob that exists already: only a second declaration that says the same is allowed. */
   int old = neap_map_get(&net->cell_of, blob.name, -1);
   if (old >= 0) return check_again(net, &net->cell[old], role, type, error);
   NEAP_TRY(neap_net_begin_change(net, 0, error));
@@ -112,6 +113,7 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
     if (status != NEAP_OK) return fail_blob(status, name, line, error);
     blob.init = net->n_init;
   }
+  /* Room in both lists and in the index: from there on nothing can fail. */
   if (!neap_list_grow(&net->init, &net->cap_init, net->n_init + 1, sizeof *net->init) ||
       !neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + 1, sizeof *net->cell) ||
       !neap_map_set(&net->cell_of, blob.name, net->n_cell))
@@ -305,10 +307,10 @@ static neap_status default_wrt(neap_net *net, const char *loss, int *n, const ch
    * suffices, since readers stand behind writers. */
   for (int i = net->n_op - 1; i >= 0; i--) {
     const neap_net_op *o = &net->op[i];
-    bool makes = false;
+    bool is_needed = false;
     for (int j = 0; j < o->n_out; j++)
-      makes = makes || (o->out[j] != NULL && neap_map_get(&needed, o->out[j], 0));
-    if (makes && !need_inputs(&needed, o)) goto fail_memory;
+      if (o->out[j] != NULL && neap_map_get(&needed, o->out[j], 0)) is_needed = true;
+    if (is_needed && !need_inputs(&needed, o)) goto fail_memory;
   }
   *n = 0;
   for (int i = 0; i < net->n_cell; i++) {
@@ -371,8 +373,9 @@ neap_status neap_net_add_gradient(neap_net *net, const char *loss, int n_wrt,
 }
 
 bool neap_net_op_writes_declared(const neap_net *net, const neap_net_op *op) {
-  bool is_whole = net->outer == NULL && (op->op->effects & NEAP_EFFECT_RELEASE) == 0;
-  for (int k = 0; is_whole && k < op->n_out; k++) {
+  /* In a subnet the declared names are arguments; a Free writes nothing. */
+  if (net->outer != NULL || (op->op->effects & NEAP_EFFECT_RELEASE) != 0) return false;
+  for (int k = 0; k < op->n_out; k++) {
     const neap_net_blob *blob = op->out[k] != NULL ? neap_net_find_blob(net, op->out[k]) : NULL;
     if (blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE) return true;
   }
@@ -383,7 +386,8 @@ unsigned neap_net_sub_effects(const neap_net_op *op) {
   unsigned effects = NEAP_EFFECT_NONE;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    for (int i = 0; sub != NULL && i < sub->n_op; i++)
+    if (sub == NULL) continue;
+    for (int i = 0; i < sub->n_op; i++)
       effects |= sub->op[i].op->effects | neap_net_sub_effects(&sub->op[i]);
   }
   return effects;

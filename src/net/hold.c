@@ -45,16 +45,16 @@ static neap_status build(const neap_net *update, bool hold, neap_net **out, neap
   neap_status status =
     name.failed ? neap_fail_memory(error, 64, "a name") : neap_net_new(name.text, out, error);
   neap_buffer_fini(&name);
-  if (status == NEAP_OK)
-    status = neap_net_declare(*out, NEAP_MICRO_KEPT, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL,
-                              NULL, error);
-  if (status == NEAP_OK)
-    status = neap_net_declare(*out, NEAP_MICRO_ADDED, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL,
-                              NULL, error);
-  for (int i = 0; status == NEAP_OK && i < update->n_cell; i++)
+  NEAP_TRY(status);
+  NEAP_TRY(neap_net_declare(*out, NEAP_MICRO_KEPT, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL,
+                            NULL, error));
+  NEAP_TRY(neap_net_declare(*out, NEAP_MICRO_ADDED, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL,
+                            NULL, error));
+  /* One sum for each gradient that the update reads. */
+  for (int i = 0; i < update->n_cell; i++)
     if (update->cell[i].blob.role == NEAP_ROLE_GRADIENT)
-      status = add_gradient(*out, &update->cell[i].blob, hold, error);
-  return status;
+      NEAP_TRY(add_gradient(*out, &update->cell[i].blob, hold, error));
+  return NEAP_OK;
 }
 
 neap_status neap_net_split_hold(const neap_net *update, neap_net **hold, neap_net **join,

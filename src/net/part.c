@@ -71,11 +71,11 @@ static neap_status add(neap_net *to, const neap_net_op *op, int n_in, const char
 /* The running statistic that an op which writes state keeps of blob `of`: its input that is
  * declared. NULL: none. */
 static const char *statistic_of(const neap_net *net, const char *of) {
-  for (int i = 0; of != NULL && i < net->n_op; i++) {
+  if (of == NULL) return NULL;
+  for (int i = 0; i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
-    if ((op->op->effects & NEAP_EFFECT_COMMIT) == 0 || op->n_in < 2 || op->in[1] != of ||
-        op->in[0] == NULL)
-      continue;
+    bool updates = (op->op->effects & NEAP_EFFECT_COMMIT) != 0 && op->n_in >= 2;
+    if (!updates || op->in[1] != of || op->in[0] == NULL) continue;
     const neap_net_blob *blob = neap_net_find_blob(net, op->in[0]);
     if (blob != NULL && blob->role == NEAP_ROLE_STATE) return op->in[0];
   }
@@ -122,26 +122,32 @@ static neap_status rename_written(const neap_net *net, const neap_net_op *op, co
   return NEAP_OK;
 }
 
+/* The op as it is when it does not train: "training" says 0, and a BatchNorm reads the statistics
+ * that were kept of it. */
 static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_net *to,
                                neap_error *error) {
   NEAP_TRY(refuse_subnets(net, op, error));
   neap_set *set = neap_net_given(op, false);
-  if (set == NULL) return no_memory(error);
-  int training = neap_op_attr_index(op->op, "training");
-  bool trains = training >= 0 && op->attrs[training].i != 0;
   neap_set *edited = neap_alloc_zeroed((size_t)(neap_op_n_attrs(op->op) + 2) * sizeof *edited);
-  neap_status status = edited != NULL ? NEAP_OK : no_memory(error);
-  int n = 0;
-  for (int i = 0; status == NEAP_OK && set[i].name != NULL; i++)
+  neap_status status = NEAP_OK;
+  if (set == NULL || edited == NULL) {
+    status = no_memory(error);
+    goto done;
+  }
+  int training = neap_op_attr_index(op->op, "training"), n = 0;
+  bool trains = training >= 0 && op->attrs[training].i != 0;
+  for (int i = 0; set[i].name != NULL; i++)
     if (!trains || strcmp(set[i].name, "training") != 0) edited[n++] = set[i];
-  if (status == NEAP_OK && trains) edited[n++] = (neap_set)NEAP_SET_INT("training", 0);
-  const char *norm_in[NORM_IN];
-  bool is_norm = trains && strcmp(op->op->name, "BatchNorm") == 0;
-  if (status == NEAP_OK && is_norm) status = norm_inputs(net, op, norm_in, error);
-  if (status == NEAP_OK)
+  if (trains) edited[n++] = (neap_set)NEAP_SET_INT("training", 0);
+  if (trains && strcmp(op->op->name, "BatchNorm") == 0) {
+    const char *in[NORM_IN];
+    status = norm_inputs(net, op, in, error);
+    if (status == NEAP_OK) status = add(to, op, NORM_IN, in, op->n_out, edited, op->origin, error);
+  } else {
     status =
-      add(to, op, is_norm ? NORM_IN : op->n_in, is_norm ? norm_in : (const char *const *)op->in,
-          op->n_out, edited, op->origin, error);
+      add(to, op, op->n_in, (const char *const *)op->in, op->n_out, edited, op->origin, error);
+  }
+done:
   neap_free(edited);
   neap_free(set);
   return status;
@@ -156,6 +162,7 @@ static neap_status evaluate_named(const neap_net *net, const neap_net_op *op, co
   if (list == NULL) return no_memory(error);
   named.in = list, named.out = list + op->n_in;
   for (int k = 0; k < op->n_in; k++) list[k] = name_in_evaluation(net, renamed, op->in[k]);
+  /* From its outputs on the op's names are those of what it writes; its inputs are from before. */
   neap_status status = rename_written(net, op, renamed, error);
   for (int k = 0; k < op->n_out; k++)
     list[op->n_in + k] = name_in_evaluation(net, renamed, op->out[k]);
@@ -176,6 +183,19 @@ static bool trains(const neap_net *net) {
   return false;
 }
 
+/* Ops, outputs, keeps and banks of `net`, in `to`, where its declarations are already. */
+static neap_status evaluate(const neap_net *net, neap_net *to, const char **renamed,
+                            const char **output, neap_error *error) {
+  for (int i = 0; i < net->n_op; i++)
+    NEAP_TRY(evaluate_named(net, &net->op[i], renamed, to, error));
+  int n = neap_net_n_outputs(net);
+  for (int k = 0; k < n; k++)
+    output[k] = name_in_evaluation(net, renamed, neap_net_output_at(net, k));
+  NEAP_TRY(neap_net_set_outputs(to, n, output, error));
+  NEAP_TRY(copy_keeps(net, to, error));
+  return copy_banks(net, to, error);
+}
+
 neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error *error) {
   neap_net *to = NULL;
   *out = NULL;
@@ -186,18 +206,10 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   NEAP_TRY(neap_net_new(net->name, &to, error));
   neap_status status = copy_declarations(net, to, error);
   const char **renamed = neap_alloc_zeroed((size_t)(net->n_cell + 1) * sizeof *renamed);
-  if (status == NEAP_OK && renamed == NULL) status = no_memory(error);
-  for (int i = 0; status == NEAP_OK && i < net->n_op; i++)
-    status = evaluate_named(net, &net->op[i], renamed, to, error);
-  int n = neap_net_n_outputs(net);
-  const char **name = neap_alloc_zeroed((size_t)n * sizeof *name);
-  if (status == NEAP_OK && name == NULL) status = no_memory(error);
-  for (int k = 0; status == NEAP_OK && k < n; k++)
-    name[k] = name_in_evaluation(net, renamed, neap_net_output_at(net, k));
-  if (status == NEAP_OK) status = neap_net_set_outputs(to, n, name, error);
-  if (status == NEAP_OK) status = copy_keeps(net, to, error);
-  if (status == NEAP_OK) status = copy_banks(net, to, error);
-  neap_free((void *)name);
+  const char **output = neap_alloc_zeroed((size_t)neap_net_n_outputs(net) * sizeof *output);
+  if (status == NEAP_OK && (renamed == NULL || output == NULL)) status = no_memory(error);
+  if (status == NEAP_OK) status = evaluate(net, to, renamed, output, error);
+  neap_free((void *)output);
   neap_free((void *)renamed);
   if (status != NEAP_OK) {
     neap_net_free(to);

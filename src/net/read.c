@@ -209,6 +209,7 @@ static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
   skip_blanks(p);
   size_t n = word_length(p->at);
   const char *choice = attr->choices;
+  /* Choice by choice, counting in *out. */
   for (*out = 0; choice != NULL; ++*out) {
     if (n > 0 && strcspn(choice, "|") == n && memcmp(choice, p->at, n) == 0) {
       p->at += n;
@@ -433,14 +434,19 @@ static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
   neap_status status = NEAP_OK;
   if (strcmp(word, "takes") == 0) {
     status = read_interface(p, net, &list, &results);
-  } else {
-    if (!at_end_of_line(p)) status = read_names(p, &list);
-    if (status == NEAP_OK && strcmp(word, "outputs") == 0)
-      status = pass_on(p, neap_net_set_outputs(net, list.n, list.item, &inner), &inner);
-    else
-      for (int i = 0; status == NEAP_OK && i < list.n; i++)
-        status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
+    goto done;
   }
+  if (!at_end_of_line(p)) status = read_names(p, &list);
+  if (status == NEAP_OK && strcmp(word, "outputs") == 0) {
+    status = pass_on(p, neap_net_set_outputs(net, list.n, list.item, &inner), &inner);
+    goto done;
+  }
+  if (status != NEAP_OK) goto done;
+  for (int i = 0; i < list.n; i++) {
+    status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
+    if (status != NEAP_OK) break;
+  }
+done:
   neap_free(list.item);
   neap_free(results.item);
   return status;
@@ -453,8 +459,11 @@ static neap_status read_bank(parser *p, neap_net *net) {
   neap_error inner = {0};
   NEAP_TRY(read_word(p, "the name of a bank", &bank));
   neap_status status = read_names(p, &list);
-  for (int i = 0; status == NEAP_OK && i < list.n; i++)
-    status = pass_on(p, neap_net_assign(net, list.item[i], bank, &inner), &inner);
+  if (status == NEAP_OK)
+    for (int i = 0; i < list.n; i++) {
+      status = pass_on(p, neap_net_assign(net, list.item[i], bank, &inner), &inner);
+      if (status != NEAP_OK) break;
+    }
   neap_free(list.item);
   return status;
 }
@@ -498,7 +507,10 @@ static neap_status read_line(parser *p, neap_net *net) {
 static neap_status read_lines(parser *p, neap_net *net) {
   for (;;) {
     if (!at_end_of_line(p)) return fail(p, "the end of the line");
-    while (at_end_of_line(p) && *p->at == '\n') p->at++, p->line++;
+    while (at_end_of_line(p) && *p->at == '\n') {
+      p->at++;
+      p->line++;
+    }
     if (*p->at == '\0') return NEAP_OK;
     /* Only alone on its line: a blob may be called "end". */
     if (p->depth > 0 && next_is(p, "end")) {
@@ -517,7 +529,10 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   neap_net *net = NULL;
   neap_error inner = {0};
   const char *name = "";
-  while (at_end_of_line(&p) && *p.at == '\n') p.at++, p.line++;
+  while (at_end_of_line(&p) && *p.at == '\n') {
+    p.at++;
+    p.line++;
+  }
   neap_status status =
     take_word(&p, "net") ? read_word(&p, "the name of the net", &name) : fail(&p, "\"net NAME\"");
   if (status == NEAP_OK) status = pass_on(&p, neap_net_new(name, &net, &inner), &inner);

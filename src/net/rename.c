@@ -23,10 +23,12 @@ static neap_status fail_memory(const copier *c) {
 static const char *renamed(const copier *c, const char *name) {
   /* A subnet's local names come before the net's list, the innermost first: a local name may be one
    * that means something else outside. */
-  for (const copier *level = c; level != NULL && level->edit != NULL; level = level->around)
+  for (const copier *level = c; level != NULL; level = level->around) {
+    if (level->edit == NULL) break;
     for (int i = 0; i < level->edit->n_local; i++)
       if (level->edit->local[i].sub == level->net && level->edit->local[i].from == name)
         return level->edit->local[i].to;
+  }
   int i = name != NULL ? neap_map_get(c->at, name, -1) : -1;
   return i >= 0 ? c->to[i] : name;
 }
@@ -36,8 +38,8 @@ static const char *renamed(const copier *c, const char *name) {
 static const char **rename_list(const copier *c, int n, const char *const *name,
                                 const char *absent) {
   const char **list = neap_alloc_zeroed((size_t)n * sizeof *list);
-  for (int i = 0; list != NULL && i < n; i++)
-    list[i] = name[i] != NULL ? renamed(c, name[i]) : absent;
+  if (list == NULL) return NULL;
+  for (int i = 0; i < n; i++) list[i] = name[i] != NULL ? renamed(c, name[i]) : absent;
   return list;
 }
 
@@ -184,11 +186,13 @@ static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to
     return c->edit != NULL && net->outer == NULL ? copy_outputs(c, net, to) : NEAP_OK;
   const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),
              **out = rename_list(c, net->n_output, net->output, NULL);
-  neap_status status =
-    in == NULL || out == NULL ? fail_memory(c)
-    : net->interface_set
-      ? neap_net_set_sub_interface(to, net->n_sub_input, in, net->n_output, out, c->error)
-      : neap_net_set_outputs(to, net->n_output, out, c->error);
+  neap_status status;
+  if (in == NULL || out == NULL)
+    status = fail_memory(c);
+  else if (net->interface_set)
+    status = neap_net_set_sub_interface(to, net->n_sub_input, in, net->n_output, out, c->error);
+  else
+    status = neap_net_set_outputs(to, net->n_output, out, c->error);
   neap_free(in);
   neap_free(out);
   return status;
@@ -242,15 +246,20 @@ static neap_status copy_op_at(const copier *c, const neap_net *net, int at, neap
 /* Replays `net` into the empty net `to`. */
 static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) {
   neap_map subs = {0};
+  /* Subnets come along with their ops: what is edited is the outermost net. */
   bool edited = c->edit != NULL && net->outer == NULL;
   neap_status status = copy_declarations(c, net, to);
-  for (int i = 0; status == NEAP_OK && i < net->n_op; i++) {
+  if (status != NEAP_OK) goto done;
+  for (int i = 0; i < net->n_op; i++) {
     int at = edited && c->edit->order != NULL ? c->edit->order[i] : i;
     status = copy_op_at(c, net, at, to, &subs);
     if (status == NEAP_OK && edited) status = add_frees(c, net, at, to);
+    if (status != NEAP_OK) goto done;
   }
+  status = copy_lists(c, net, to);
+done:
   neap_map_fini(&subs);
-  return status == NEAP_OK ? copy_lists(c, net, to) : status;
+  return status;
 }
 
 /* Whether a blob of this name is defined in the net or in a subnet. */
@@ -274,32 +283,39 @@ static neap_status index_names(const neap_net *net, int n, const char *const *fr
   return NEAP_OK;
 }
 
-/* ARGUMENT error unless `order` names each op once, and Frees stand after ops and name blobs. */
-static neap_status check_edit(const neap_net *net, const neap_net_edit *edit, neap_error *error) {
+/* ARGUMENT error unless `order` names each op once. */
+static neap_status check_order(const neap_net *net, const int *order, neap_error *error) {
   bool *seen = neap_alloc_zeroed((size_t)net->n_op + 1);
   if (seen == NULL) return neap_fail_memory(error, (size_t)net->n_op, "the order of a net");
   neap_status status = NEAP_OK;
-  for (int i = 0; edit->order != NULL && i < net->n_op && status == NEAP_OK; i++) {
-    int at = edit->order[i];
-    if (at < 0 || at >= net->n_op || seen[at])
+  for (int i = 0; i < net->n_op; i++) {
+    int at = order[i];
+    if (at < 0 || at >= net->n_op || seen[at]) {
       status =
         neap_fail(error, NEAP_ARGUMENT,
                   "order: net \"%s\" has %d ops, and each must be named once; entry %d is %d",
                   net->name, net->n_op, i + 1, at + 1);
-    else
-      seen[at] = true;
+      break;
+    }
+    seen[at] = true;
   }
   neap_free(seen);
-  for (int i = 0; i < edit->n_free && status == NEAP_OK; i++) {
+  return status;
+}
+
+/* What an edit says of ops and blobs must be of this net: Frees stand after ops and name blobs. */
+static neap_status check_edit(const neap_net *net, const neap_net_edit *edit, neap_error *error) {
+  if (edit->order != NULL) NEAP_TRY(check_order(net, edit->order, error));
+  for (int i = 0; i < edit->n_free; i++) {
     const char *name = neap_intern(edit->freed[i]);
     if (name == NULL) return neap_fail_memory(error, strlen(edit->freed[i]), "a name");
     if (neap_map_get(&net->cell_of, name, -1) < 0)
       return neap_net_fail_undefined(net, "free: ", name, error);
     if (edit->free_after[i] < 0 || edit->free_after[i] >= net->n_op)
-      status = neap_fail(error, NEAP_ARGUMENT, "free: net \"%s\" has no op %d", net->name,
-                         edit->free_after[i] + 1);
+      return neap_fail(error, NEAP_ARGUMENT, "free: net \"%s\" has no op %d", net->name,
+                       edit->free_after[i] + 1);
   }
-  return status;
+  return NEAP_OK;
 }
 
 /* All doors lead here. `edit` NULL: a clone. The lists are borrowed for the call; *out is owned. */

@@ -217,9 +217,9 @@ static neap_status check_bindings(const neap_net_op *op, const char *who, neap_e
     }
   }
   for (int64_t i = 0; i < n_outer(op); i++) {
-    bool bound = false;
-    for (int b = 0; b < n && !bound; b++) bound = outer_at(op, index_of(op, b)) == outer_at(op, i);
-    if (bound) continue;
+    int b = 0;
+    while (b < n && outer_at(op, index_of(op, b)) != outer_at(op, i)) b++;
+    if (b < n) continue;
     snprintf(text, sizeof text, "outer blob \"%s\" is not bound to any inner blob",
              outer_at(op, i));
     return fail(who, outer_at(op, i), error, text);
@@ -237,6 +237,7 @@ static neap_status check_inner(const neap_net *net, const neap_net_op *op,
   bool output,
     declared = cell->blob.type.dtype != NEAP_DTYPE_NONE || cell->blob.role == NEAP_ROLE_INPUT;
   const char *outer = neap_net_do_outer(op, name, &output);
+  /* What the body declares is an argument, which comes from outside or from an earlier Do. */
   if (declared && cell->blob.role != NEAP_ROLE_INPUT) {
     snprintf(text, sizeof text,
              "the body declares %s \"%s\"; a frame keeps nothing from run to run",
@@ -250,6 +251,7 @@ static neap_status check_inner(const neap_net *net, const neap_net_op *op,
              scope);
     return fail(who, name, error, text);
   }
+  /* What is bound to an input may only be read: nobody outside would see what is written. */
   if (outer != NULL && !output && cell->n_write > 0) {
     snprintf(text, sizeof text, "the body writes \"%s\", which is bound to \"%s\", an input only",
              name, outer);

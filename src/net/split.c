@@ -53,7 +53,8 @@ static bool is_free(const neap_net_op *op) { return (op->op->effects & NEAP_EFFE
 
 /* Whether output `name` of a Gradient op is with respect to a parameter. */
 static bool is_parameter_gradient(const splitter *s, const neap_net_op *op, const char *name) {
-  for (int k = 0; is_gradient(op) && k < op->n_out; k++)
+  if (!is_gradient(op)) return false;
+  for (int k = 0; k < op->n_out; k++)
     if (op->out[k] == name)
       return neap_net_find_blob(s->net, op->in[k + 1])->role == NEAP_ROLE_PARAMETER;
   return false;
@@ -81,7 +82,8 @@ static neap_status find_reads(splitter *s, const neap_net_op *op, part_op *p) {
     if (op->in[i] != NULL) p->read[p->n_read++] = op->in[i];
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    for (int k = 0; sub != NULL && k < sub->n_outside; k++) p->read[p->n_read++] = sub->outside[k];
+    if (sub == NULL) continue;
+    for (int k = 0; k < sub->n_outside; k++) p->read[p->n_read++] = sub->outside[k];
   }
   for (int i = 0; i < p->n_read; i++) p->def[i] = neap_map_get(&s->last, p->read[i], -1);
   return NEAP_OK;
@@ -100,23 +102,28 @@ static neap_status find_flow(splitter *s) {
       if (net->op[i].out[k] != NULL && !neap_map_set(&s->last, net->op[i].out[k], i))
         return fail_memory(s);
   }
+  /* Backwards, since who writes stands before who reads. */
   for (int i = net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
-    p->leads = p->leads || is_gradient(&net->op[i]);
-    for (int k = 0; p->leads && k < p->n_read; k++) {
+    if (is_gradient(&net->op[i])) p->leads = true;
+    if (!p->leads) continue;
+    for (int k = 0; k < p->n_read; k++) {
       if (p->def[k] >= 0)
         s->op[p->def[k]].leads = true;
       else if (!neap_map_set(&s->leading, p->read[k], 1))
         return fail_memory(s);
     }
   }
+  /* The first input that a gradient depends on says how large a batch is. */
   s->batch = -1;
-  for (int c = 0; s->batch < 0 && c < net->n_cell; c++) {
+  for (int c = 0; c < net->n_cell; c++) {
     const neap_net_blob *blob = &net->cell[c].blob;
-    if (blob->role == NEAP_ROLE_INPUT && blob->type.shape.n_dim > 0 &&
-        neap_map_get(&s->leading, blob->name, 0))
-      s->batch = blob->type.shape.dim[0];
+    bool is_input = blob->role == NEAP_ROLE_INPUT && blob->type.shape.n_dim > 0;
+    if (!is_input || !neap_map_get(&s->leading, blob->name, 0)) continue;
+    s->batch = blob->type.shape.dim[0];
+    break;
   }
+  return NEAP_OK;
   return NEAP_OK;
 }
 
@@ -130,11 +137,12 @@ static bool has_batch(const splitter *s, const neap_net_blob *blob) {
 
 /* ---- what belongs where ---------------------------------------------------------------------- */
 
+/* What kind of value read i of the op is. */
 static kind kind_of_read(const splitter *s, const part_op *p, int i) {
   if (p->def[i] < 0) return has_batch(s, neap_net_find_blob(s->net, p->read[i])) ? PART : EITHER;
   const neap_net_op *op = &s->net->op[p->def[i]];
-  return is_gradient(op) && is_parameter_gradient(s, op, p->read[i]) ? WHOLE
-                                                                     : s->op[p->def[i]].kind;
+  if (is_parameter_gradient(s, op, p->read[i])) return WHOLE;
+  return s->op[p->def[i]].kind;
 }
 
 /* GRAPH error that names the op and, where both are known, the two blobs that part it. */
@@ -191,18 +199,34 @@ static neap_status find_kind(splitter *s, int i) {
     if (read == PART && part == NULL) part = p->read[k];
     if (read == WHOLE && whole == NULL) whole = p->read[k];
   }
-  /* it computes nothing: left out */
+  /* A Free computes nothing: one that could stand in neither net is left out. */
   if (is_free(op) && part != NULL && whole != NULL) part = whole = NULL;
   if (is_gradient(op) && part == NULL) part = op->in[0];
   if (part != NULL && whole != NULL) return fail_both(s, op, part, whole);
   if (part == NULL && p->leads && neap_net_op_writes_declared(s->net, op) &&
       (op->op->effects & NEAP_EFFECT_COMMIT) == 0)
     return fail_again(s, op);
-  bool once = p->leads && (p->effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM)) != 0;
-  p->kind = part != NULL || once                                      ? PART
-            : whole != NULL || (p->effects & NEAP_EFFECT_COMMIT) != 0 ? WHOLE
-                                                                      : EITHER;
+  /* What commits or draws on the way to a gradient does so in each micro-batch. */
+  bool each = p->leads && (p->effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM)) != 0;
+  if (part != NULL || each)
+    p->kind = PART;
+  else if (whole != NULL || (p->effects & NEAP_EFFECT_COMMIT) != 0)
+    p->kind = WHOLE;
+  else
+    p->kind = EITHER;
   return NEAP_OK;
+}
+
+/* What op i reads of EITHER kind goes to the micro-batch's net, or to the update's. */
+static void give_reads(splitter *s, int i, bool micro) {
+  const part_op *p = &s->op[i];
+  for (int k = 0; k < p->n_read; k++) {
+    if (p->def[k] < 0 || s->op[p->def[k]].kind != EITHER) continue;
+    if (micro)
+      s->op[p->def[k]].in_micro = true;
+    else
+      s->op[p->def[k]].in_update = true;
+  }
 }
 
 /* Backwards: what the update reads; then the rest, and what that reads. A random op that both read
@@ -210,18 +234,18 @@ static neap_status find_kind(splitter *s, int i) {
 static neap_status share_out(splitter *s) {
   for (int i = s->net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
-    p->in_update = p->in_update || p->kind == WHOLE;
-    for (int k = 0; p->in_update && k < p->n_read; k++)
-      if (p->def[k] >= 0 && s->op[p->def[k]].kind == EITHER) s->op[p->def[k]].in_update = true;
+    if (p->kind == WHOLE) p->in_update = true;
+    if (p->in_update) give_reads(s, i, false);
   }
   for (int i = s->net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
-    bool left_out = is_free(&s->net->op[i]) && p->kind == EITHER;
-    p->in_micro =
-      !left_out && (p->in_micro || p->kind == PART || (p->kind == EITHER && !p->in_update));
-    p->in_update = p->in_update && !left_out;
-    for (int k = 0; p->in_micro && k < p->n_read; k++)
-      if (p->def[k] >= 0 && s->op[p->def[k]].kind == EITHER) s->op[p->def[k]].in_micro = true;
+    /* A Free of neither kind would free in one net what it does not have. */
+    if (is_free(&s->net->op[i]) && p->kind == EITHER) {
+      p->in_micro = p->in_update = false;
+      continue;
+    }
+    if (p->kind == PART || (p->kind == EITHER && !p->in_update)) p->in_micro = true;
+    if (p->in_micro) give_reads(s, i, true);
     if (p->in_micro && p->in_update && (p->effects & NEAP_EFFECT_RANDOM) != 0)
       return neap_fail(s->error, NEAP_GRAPH,
                        "%s \"%s\": draws numbers that both the micro-batches and the update read",
@@ -283,9 +307,12 @@ static neap_status add_gradient(const splitter *s, const neap_net_op *op, neap_n
   const char **out = neap_alloc_zeroed((size_t)(op->n_out + 1) * sizeof *out);
   if (out == NULL) return fail_memory(s);
   neap_status status = NEAP_OK;
-  for (int k = 0; status == NEAP_OK && k < op->n_out; k++) {
+  for (int k = 0; k < op->n_out; k++) {
     out[k] = is_parameter_gradient(s, op, op->out[k]) ? part_name(s, op->out[k]) : op->out[k];
-    if (out[k] == NULL) status = fail_memory(s);
+    if (out[k] == NULL) {
+      status = fail_memory(s);
+      goto done;
+    }
   }
   int unused = neap_op_attr_index(op->op, "allow_unused");
   const neap_set attrs[] = {
@@ -299,7 +326,8 @@ static neap_status add_gradient(const splitter *s, const neap_net_op *op, neap_n
                               .name = neap_net_strip_scope(op->name, op->scope),
                               .scope = op->scope,
                               .line = op->line};
-  if (status == NEAP_OK) status = neap_net_add(to, &call, NULL, s->error);
+  status = neap_net_add(to, &call, NULL, s->error);
+done:
   neap_free(out);
   return status;
 }
@@ -327,10 +355,11 @@ static neap_status add_ops(const splitter *s, neap_net *to, bool micro) {
   neap_net_copier c = neap_net_plain_copier(s->net, s->error);
   neap_map subs = {0};
   neap_status status = NEAP_OK;
-  for (int i = 0; status == NEAP_OK && i < s->net->n_op; i++) {
+  for (int i = 0; i < s->net->n_op; i++) {
     const neap_net_op *op = &s->net->op[i];
     if (!(micro ? s->op[i].in_micro : s->op[i].in_update)) continue;
     status = is_gradient(op) ? add_gradient(s, op, to) : neap_net_copy_op(&c, op, to, &subs);
+    if (status != NEAP_OK) break;
   }
   neap_map_fini(&subs);
   return status;
@@ -342,6 +371,7 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
   int n = 0, n_all = neap_net_n_outputs(s->net);
   const char **list = neap_alloc_zeroed((size_t)(n_all + 1) * sizeof *list);
   if (list == NULL) return fail_memory(s);
+  /* An output goes to the net that makes it; what both make, to the micro-batch. */
   for (int k = 0; k < n_all; k++) {
     const char *name = neap_net_output_at(s->net, k);
     int def = neap_map_get(&s->last, name, -1);
@@ -351,15 +381,17 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
   }
   neap_status status = neap_net_set_outputs(to, n, list, s->error);
   neap_free(list);
-  for (int i = 0; status == NEAP_OK && i < s->net->n_cell; i++) {
+  NEAP_TRY(status);
+  for (int i = 0; i < s->net->n_cell; i++) {
     const neap_net_cell *cell = &s->net->cell[i];
     int at = neap_map_get(&to->cell_of, cell->blob.name, -1);
-    if (cell->blob.keep && at >= 0 && to->cell[at].freed_by < 0)
-      status = neap_net_keep(to, cell->blob.name, s->error);
-    if (cell->blob.bank != NULL && at >= 0 && status == NEAP_OK)
-      status = neap_net_assign(to, cell->blob.name, cell->blob.bank, s->error);
+    if (at < 0) continue;
+    if (cell->blob.keep && to->cell[at].freed_by < 0)
+      NEAP_TRY(neap_net_keep(to, cell->blob.name, s->error));
+    if (cell->blob.bank != NULL)
+      NEAP_TRY(neap_net_assign(to, cell->blob.name, cell->blob.bank, s->error));
   }
-  return status;
+  return NEAP_OK;
 }
 
 static neap_status build_micro(const splitter *s, neap_net *to) {
@@ -398,9 +430,11 @@ static neap_status add_counter(const splitter *s, neap_net *to) {
 
 static neap_status build_update(const splitter *s, neap_net *to) {
   NEAP_TRY(declare(s, to, false));
+  /* The gradients that the update reads are the sums that the micro-batches leave. */
   for (int i = 0; i < s->net->n_op; i++) {
     const neap_net_op *op = &s->net->op[i];
-    for (int k = 0; is_gradient(op) && k < op->n_out; k++)
+    if (!is_gradient(op)) continue;
+    for (int k = 0; k < op->n_out; k++)
       if (is_parameter_gradient(s, op, op->out[k]) && is_named(s, op->out[k], false))
         NEAP_TRY(declare_accumulator(s, to, op->out[k], op->in[k + 1], op->line));
   }
@@ -414,7 +448,6 @@ static neap_status build_update(const splitter *s, neap_net *to) {
 static neap_status check(const splitter *s) {
   static const char *const own[] = {NEAP_MICRO_WEIGHT, NEAP_MICRO_KEEP, NEAP_MICRO_STEPS,
                                     NEAP_MICRO_KEPT, NEAP_MICRO_ADDED};
-  bool found = false;
   if (s->net->outer != NULL)
     return neap_fail(s->error, NEAP_ARGUMENT,
                      "subnet \"%s\" can't be split alone: split the net around it", s->net->name);
@@ -423,8 +456,8 @@ static neap_status check(const splitter *s) {
       return neap_fail(s->error, NEAP_NAME,
                        "net \"%s\": has a blob \"%s\" already: it is split, or the name is taken",
                        s->net->name, own[i]);
-  for (int i = 0; i < s->net->n_op && !found; i++) found = is_gradient(&s->net->op[i]);
-  if (found) return NEAP_OK;
+  for (int i = 0; i < s->net->n_op; i++)
+    if (is_gradient(&s->net->op[i])) return NEAP_OK;
   neap_hint(s->error,
             "add the gradient of the loss first; a net whose backward pass was written out can't "
             "be split any more");
