@@ -26,7 +26,7 @@ static void read_inputs(build_cut *cut, const neap_node *node) {
     if (node->in[i] >= 0) cut->read[node->in[i]] = true;
 }
 
-/* Whether all kernels of the op are of one engine: then there is no choice of the stash's format. */
+/* Whether all kernels of the op are of one engine: then a stash has one format. */
 static bool has_one_engine(const neap_op *op) {
   for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
     if (k->engine != op->kernels[0].engine) return false;

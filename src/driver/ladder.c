@@ -2,9 +2,10 @@
  *
  * For every net there is a *ladder*: a fixed list of plans, *rungs*, the free one first. Below it
  * lie those that run forward ops again in the backward pass rather than keep what they make, in the
- * order of that work. Under a total the list comes twice, with constants and without. With
- * `inexact` it goes on: each section has half the scratch of the one before, and so perhaps other
- * kernels. A budget takes the first rung that keeps it.
+ * order of that work; then the same with bodies of loops and branches that recompute. Under a total
+ * the list comes twice, with constants and without. With `inexact` it goes on: each section has
+ * half the scratch of the one before, and so perhaps other kernels. A budget takes the first rung
+ * that keeps it.
  *
  * INVARIANT: rungs depend on graph and options, not on the budget. So a rung that keeps a budget
  * and is passed over for an earlier one under a larger budget is never smaller than what that
@@ -283,6 +284,7 @@ static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants
   neap_way *w = l->w;
   NEAP_TRY(choose_within(l, scratch_limit, error));
   w->choices.no_constants = !constants;
+  w->choices.bodies = 0;
   NEAP_TRY(make_rung(w, 0, NULL, error));
   *found = neap_way_fits(w);
   if (!*found) note_refusal(l);
@@ -326,11 +328,9 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
   return status;
 }
 
-/* The rungs below it. `last`: no section follows. */
-static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
+/* The rungs that recompute nodes of the graph itself, below the one at hand. */
+static neap_status climb_below(ladder *l, bool last, bool *found, neap_error *error) {
   bool worth = false;
-  if (l->w->resolved.plan.evict && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0)
-    return climb_evicting(l, found, error);
   neap_status status = is_worth_it(l, last, &worth, error);
   if (status != NEAP_OK || !worth) return status;
   status = find_sets(l, error);
@@ -338,6 +338,25 @@ static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *
   if (status == NEAP_OK && !*found && last) status = name_least(l, error);
   leave_section(l);
   return status;
+}
+
+/* The rungs below a section's first. `last`: no section follows. Bodies of loops and branches
+ * recompute when nothing beside them would do, at one level after the other. */
+static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
+  neap_way *w = l->w;
+  if (w->resolved.plan.evict && w->plan->region_bytes[NEAP_REGION_FRAME] == 0)
+    return climb_evicting(l, found, error);
+  NEAP_TRY(climb_below(l, last, found, error));
+  if (*found || !neap_way_may_recompute(w) || !neap_graph_has_bodies(w->prepared)) return NEAP_OK;
+  for (int level = 1; level <= NEAP_BODY_LEVELS && !*found; level++) {
+    w->choices.bodies = level;
+    NEAP_TRY(make_rung(w, 0, NULL, error));
+    *found = neap_way_fits(w);
+    if (*found) return NEAP_OK;
+    note_refusal(l);
+    NEAP_TRY(climb_below(l, last, found, error));
+  }
+  return NEAP_OK;
 }
 
 /* Sections of ever less scratch: halving finds a limit in few plans, and the last one allows

@@ -68,7 +68,7 @@ static neap_status read_choices(neap_way *w, const char *text, neap_error *error
   if (w->choices.no_constants ? !may_not_hold : !may_hold)
     return neap_fail(error, NEAP_PLAN, "stored choices %s constants, the options don't",
                      may_hold ? "hold no" : "hold");
-  if (w->choices.n_again > 0 && !neap_way_may_recompute(w))
+  if ((w->choices.n_again > 0 || w->choices.bodies > 0) && !neap_way_may_recompute(w))
     return neap_fail(error, NEAP_PLAN, "stored choices repeat ops, the options don't");
   return NEAP_OK;
 }

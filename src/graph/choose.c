@@ -281,6 +281,7 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   graph_asked_fini(&asked);
   if (status == NEAP_OK && options->like != NULL)
     status = neap_choices_repeat(out, options->like->n_again, options->like->again, error);
+  if (options->like != NULL) out->bodies = options->like->bodies;
   for (int i = 0; status == NEAP_OK && options->like != NULL && i < out->n; i++)
     out->choice[i].changed = options->like->choice[i].changed;
   if (status != NEAP_OK) neap_choices_fini(out);
@@ -333,9 +334,10 @@ void neap_choices_fini(neap_choices *choices) {
 
 /* ---- text ---------------------------------------------------------------------------------------
  * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are
- * repeated, and which), then one line a node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0":
- * engine, algorithm, threads, bytes of scratch and of stash, whether it is changed, then layouts of
- * inputs and of outputs. Bytes of an opaque layout stand behind its @; others have 0.
+ * repeated, and which), "bodies 2" (how much bodies recompute, if they do), then one line a node:
+ * "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of scratch
+ * and of stash, whether it is changed, then layouts of inputs and of outputs. Bytes of an opaque
+ * layout stand behind its @; others have 0.
  *
  * INVARIANT: no line of a node is read back. Kernels are asked again, and what the text says is
  * compared with what they say. */
@@ -380,6 +382,7 @@ void neap_choices_print(const neap_choices *choices, const neap_graph *graph, ne
                   choices->n_again);
   for (int i = 0; i < choices->n_again; i++) neap_buffer_add(out, " %d", choices->again[i]);
   neap_buffer_add(out, "\n");
+  if (choices->bodies > 0) neap_buffer_add(out, "bodies %d\n", choices->bodies);
   print_graph(choices, graph, &next, out);
 }
 
@@ -443,6 +446,12 @@ neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_
                      "stored choices do not begin by saying whether constants are held");
   text += used;
   NEAP_TRY(read_again(&text, choices, error));
+  if (sscanf(text, "bodies %d\n%n", &choices->bodies, &used) == 1) {
+    if (choices->bodies < 1 || choices->bodies > NEAP_BODY_LEVELS)
+      return neap_fail(error, NEAP_PLAN, "stored choices recompute in bodies at level %d",
+                       choices->bodies);
+    text += used;
+  }
   choices->no_constants = constants == 0;
   choices->hold_constants = constants == 2;
   neap_buffer line = {0};

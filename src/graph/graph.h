@@ -163,6 +163,7 @@ typedef struct neap_node {
   /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all
    * nodes before it */
   int repeats;
+  bool again; /* in the body of a backward loop: runs once more what the forward's body has run */
   int n_sub;
   neap_graph **sub;
   /* forward loops: the last subgraphs are its body, one for each of the lengths met; else 0 */
@@ -225,8 +226,12 @@ typedef struct neap_choices {
   bool hold_constants;
   /* nodes of the laid-out graph that run again for the backward, ascending; by neap_repeats_take */
   int n_again, *again;
+  /* how much the bodies of loops and the branches of Ifs recompute: 0 (nothing that is kept) to
+   * NEAP_BODY_LEVELS (whatever can be) */
+  int bodies;
   neap_arena arena;
 } neap_choices;
+enum { NEAP_BODY_LEVELS = 2 };
 
 typedef struct neap_choose_options {
   bool force; /* only `engine`, else `ref` */

@@ -393,15 +393,24 @@ static double work_of(const neap_graph *graph, const neap_node *node) {
   return node->cost.flop + FLOPS_A_BYTE * bytes;
 }
 
-int neap_plan_repeated(const neap_graph *graph, double *share_of_work) {
-  double all = 0, again = 0;
+/* Nodes of the graph and its subgraphs that run again; adds up their work, and that of all others,
+ * of a loop's body once an iteration. */
+static int sum_again(const neap_graph *graph, double times, double *again, double *all) {
   int n_again = 0;
   for (int n = 0; n < graph->n_node; n++) {
-    double work = work_of(graph, &graph->node[n]);
-    n_again += graph->node[n].repeats > 0;
-    again += graph->node[n].repeats > 0 ? work : 0;
-    all += graph->node[n].repeats > 0 ? 0 : work;
+    const neap_node *node = &graph->node[n];
+    bool is_again = node->repeats > 0 || node->again;
+    double runs = node->loop != NULL ? times * NEAP_MAX((double)node->loop->max, 1) : times;
+    *(is_again ? again : all) += times * work_of(graph, node);
+    n_again += is_again;
+    for (int s = 0; s < node->n_sub; s++) n_again += sum_again(node->sub[s], runs, again, all);
   }
+  return n_again;
+}
+
+int neap_plan_repeated(const neap_graph *graph, double *share_of_work) {
+  double all = 0, again = 0;
+  int n_again = sum_again(graph, 1, &again, &all);
   *share_of_work = all > 0 ? again / all : 0;
   return n_again;
 }

@@ -339,7 +339,8 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
     return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
   neap_graph *made;
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
-  neap_status status = neap_graph_repeat(made, choices->n_again, choices->again, error);
+  neap_status status = rewrite_recompute_bodies(made, choices->bodies, error);
+  if (status == NEAP_OK) status = neap_graph_repeat(made, choices->n_again, choices->again, error);
   if (status == NEAP_OK && !choices->no_constants)
     status = graph_mark_constants(made, choices->hold_constants, error);
   size_t total = 0;

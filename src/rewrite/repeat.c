@@ -52,6 +52,11 @@ static bool is_freed(const neap_graph *graph, neap_value_id v) {
   return false;
 }
 
+bool rewrite_is_stable(const neap_graph *graph, neap_value_id v) {
+  return !is_freed(graph, v) &&
+         (graph->value[v].region == NEAP_REGION_ARENA || !is_rewritten_early(graph, v));
+}
+
 bool neap_graph_can_repeat(const neap_graph *graph, int n) {
   const neap_node *node = &graph->node[n];
   if (node->phase != NEAP_PHASE_FORWARD || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
@@ -64,9 +69,7 @@ bool neap_graph_can_repeat(const neap_graph *graph, int n) {
   for (int i = 0; i < node->n_in; i++) {
     neap_value_id v = node->in[i];
     if (v < 0) continue;
-    if (is_freed(graph, v) ||
-        (graph->value[v].region != NEAP_REGION_ARENA && is_rewritten_early(graph, v)))
-      return false;
+    if (!rewrite_is_stable(graph, v)) return false;
   }
   return true;
 }

@@ -1,0 +1,316 @@
+/* recompute_body.c: recomputation in the bodies of loops and in the branches of an If.
+ *
+ * A training loop keeps in its frames what its backward reads (build/cut.c): T times the bytes of
+ * an iteration. What a kept value was made of may be there too, in the frame, the operands or the
+ * state: then the backward's body makes it once more, by the same kernel, and the frame is smaller.
+ * The backward of an If holds the forward of its branch in front; there nodes run again as they do
+ * in a whole graph (repeat.c).
+ *
+ * How much is recomputed is a level, from 1 to NEAP_BODY_LEVELS: first what moves bytes rather
+ * than computes, then whatever can be, in branches but for every sqrt(n)-th node (T. Chen et al.,
+ * 2016). Levels depend on the graph alone; a budget takes the first that keeps it
+ * (driver/ladder.c).
+ *
+ * INVARIANT: both halves of a loop see the same items, those of states first.
+ * INVARIANT: what a recomputed node reads is there when the backward runs: it is neither freed nor
+ * written again before.
+ */
+#include "rewrite/rewrite_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A loop and its backward in one laid-out graph. */
+typedef struct pair {
+  neap_graph *graph;
+  neap_node *forward, *backward;
+  neap_graph *f, *b; /* their bodies */
+  bool *can, *again; /* by node of f: may run in b too; does */
+  int *seen;         /* by value of f: as b sees it; NEAP_NO_VALUE */
+  int n_again;
+} pair;
+
+/* Operations for a byte moved below which a node is cheap to run again. */
+static const double FLOPS_A_BYTE = 4;
+
+static bool is_cheap(const neap_graph *graph, const neap_node *node) {
+  double bytes = 0;
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0) bytes += (double)graph->value[node->in[i]].bytes;
+  for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
+  return node->cost.flop <= FLOPS_A_BYTE * bytes;
+}
+
+/* ---- loops: what can be ---------------------------------------------------------------------- */
+
+/* Whether v keeps its content as long as the iteration lasts. */
+static bool has_one_version(const neap_graph *graph, neap_value_id v) {
+  for (int w = 0; w < graph->n_value; w++)
+    if (w != v && graph->value[w].root == graph->value[v].root) return false;
+  return true;
+}
+
+/* The value of b that is there before an iteration of it, at the place of f's value v. */
+static int find_there(const pair *p, neap_value_id v) {
+  const neap_value *like = &p->f->value[v];
+  for (int u = 0; u < p->b->n_value; u++) {
+    const neap_value *value = &p->b->value[u];
+    if (value->node < 0 && value->region == like->region && value->argument == like->argument)
+      return u;
+  }
+  return NEAP_NO_VALUE;
+}
+
+/* Whether the backward can read what parameter v of the forward's body holds. */
+static bool has_param(const pair *p, neap_value_id v) {
+  const neap_loop *loop = p->forward->loop;
+  const neap_port *port = &loop->port[p->f->value[v].argument];
+  if (find_there(p, v) < 0) return false;
+  if (port->kind == NEAP_PORT_STATE) return loop->state[port->index].item >= 0;
+  if (port->kind != NEAP_PORT_OPERAND && port->kind != NEAP_PORT_SLICE) return false;
+  neap_value_id operand = p->forward->in[port->index];
+  return operand >= 0 && rewrite_is_stable(p->graph, operand);
+}
+
+/* Whether input v of a node of f can be had in b. */
+static bool can_read(const pair *p, neap_value_id v) {
+  const neap_value *value = &p->f->value[v];
+  if (!has_one_version(p->f, v)) return false;
+  if (value->region == NEAP_REGION_FRAME) return true;
+  if (value->region == NEAP_REGION_ARENA) return p->can[value->node];
+  if (value->region != NEAP_REGION_ARGUMENT) return false;
+  return value->node < 0 ? has_param(p, v) : find_there(p, v) >= 0;
+}
+
+static bool can_run_again(const pair *p, const neap_node *node, int level) {
+  if ((node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0 || node->n_sub > 0 ||
+      node->n_enforced > 0 || (level == 1 && !is_cheap(p->f, node)))
+    return false;
+  for (int k = 0; k < node->n_out; k++) {
+    const neap_value *value = &p->f->value[node->out[k]];
+    bool is_own = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_FRAME;
+    if (!is_own || value->is_stash || !has_one_version(p->f, node->out[k])) return false;
+  }
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0 && !can_read(p, node->in[i])) return false;
+  return true;
+}
+
+/* Nodes that make a kept value and can run again do; and those that they read of, in the end. */
+static neap_status choose_nodes(pair *p, int level, neap_error *error) {
+  size_t n = (size_t)p->f->n_node + 1;
+  p->can = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
+  p->again = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
+  p->seen = neap_arena_alloc(&p->b->arena, ((size_t)p->f->n_value + 1) * sizeof(int));
+  if (p->can == NULL || p->again == NULL || p->seen == NULL) return graph_no_memory(error);
+  for (int m = 0; m < p->f->n_node; m++) p->can[m] = can_run_again(p, &p->f->node[m], level);
+  for (int m = p->f->n_node - 1; m >= 0; m--) {
+    const neap_node *node = &p->f->node[m];
+    for (int k = 0; k < node->n_out; k++)
+      if (p->can[m] && p->f->value[node->out[k]].region == NEAP_REGION_FRAME) p->again[m] = true;
+    if (!p->again[m]) continue;
+    p->n_again++;
+    for (int i = 0; i < node->n_in; i++) {
+      const neap_value *value = node->in[i] >= 0 ? &p->f->value[node->in[i]] : NULL;
+      if (value != NULL && value->node >= 0 && value->region == NEAP_REGION_ARENA)
+        p->again[value->node] = true;
+    }
+  }
+  return NEAP_OK;
+}
+
+/* ---- loops: what is changed ------------------------------------------------------------------ */
+
+/* A value of b like f's value v, without definition. */
+static int copy_value(pair *p, neap_value_id v) {
+  const neap_value like = p->f->value[v];
+  int id = graph_add_value(p->b, like.name, &like.type);
+  if (id < 0) return id;
+  p->b->value[id] = like;
+  p->b->value[id].node = -1;
+  p->b->value[id].root = id;
+  p->b->value[id].is_last = p->b->value[id].is_blob = p->b->value[id].keep = false;
+  return id;
+}
+
+/* b's value for input v of a node that runs again: an operand that the backward did not read so
+ * far is taken from the forward. */
+static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
+  *out = p->seen[v];
+  if (*out < 0) *out = find_there(p, v);
+  if (*out < 0) *out = copy_value(p, v);
+  if (*out < 0) return graph_no_memory(error);
+  p->seen[v] = *out;
+  const neap_value *value = &p->f->value[v];
+  if (value->region != NEAP_REGION_ARGUMENT || value->node >= 0) return NEAP_OK;
+  const neap_port *from = &p->forward->loop->port[value->argument],
+                  *to = &p->backward->loop->port[value->argument];
+  if (from->kind == NEAP_PORT_STATE) return NEAP_OK;
+  if (p->backward->in[to->index] < 0) p->backward->in[to->index] = p->forward->in[from->index];
+  return NEAP_OK;
+}
+
+/* Node m of f as node `at` of b. */
+static neap_status add_again(pair *p, int m, int at, neap_error *error) {
+  neap_node node = p->f->node[m];
+  neap_arena *arena = &p->b->arena;
+  int *ids = neap_arena_alloc(arena, (size_t)(node.n_in + node.n_out + 1) * sizeof *ids);
+  node.attrs = graph_copy_attrs(p->b, node.op, node.attrs);
+  node.choice.in =
+    neap_arena_copy(arena, node.choice.in, (size_t)node.n_in * sizeof *node.choice.in);
+  node.choice.out =
+    neap_arena_copy(arena, node.choice.out, (size_t)node.n_out * sizeof *node.choice.out);
+  if (ids == NULL || node.attrs == NULL || node.choice.in == NULL || node.choice.out == NULL)
+    return graph_no_memory(error);
+  for (int i = 0; i < node.n_in; i++) {
+    ids[i] = NEAP_NO_VALUE;
+    if (node.in[i] >= 0) NEAP_TRY(see(p, node.in[i], &ids[i], error));
+  }
+  for (int k = 0; k < node.n_out; k++) {
+    neap_value_id v = node.out[k];
+    bool was_kept = p->f->value[v].region == NEAP_REGION_FRAME;
+    int id = was_kept ? find_there(p, v) : NEAP_NO_VALUE;
+    if (id < 0) id = copy_value(p, v);
+    if (id < 0) return graph_no_memory(error);
+    neap_value *value = &p->b->value[id];
+    value->region = NEAP_REGION_ARENA;
+    value->role = NEAP_ROLE_ACTIVATION;
+    value->argument = 0;
+    value->is_last = false;
+    value->node = at, value->position = k, value->root = id;
+    ids[node.n_in + k] = p->seen[v] = id;
+  }
+  node.in = ids, node.out = ids + node.n_in;
+  node.forward = at;
+  node.again = true;
+  p->b->node[at] = node;
+  p->backward->effects |= node.effects;
+  return NEAP_OK;
+}
+
+/* The nodes that run again stand in front: what is there before is all that they read. */
+static neap_status add_nodes(pair *p, neap_error *error) {
+  neap_graph *b = p->b;
+  int n = p->n_again;
+  if (!neap_list_grow(&b->node, &b->cap_node, b->n_node + n + 1, sizeof *b->node))
+    return graph_no_memory(error);
+  for (int m = b->n_node - 1; m >= 0; m--) {
+    b->node[m + n] = b->node[m];
+    b->node[m + n].forward += n;
+    if (b->node[m + n].repeats > 0) b->node[m + n].repeats += n;
+  }
+  b->n_node += n;
+  for (int v = 0; v < b->n_value; v++)
+    if (b->value[v].node >= 0) b->value[v].node += n;
+  /* so that a failure leaves no subgraph twice */
+  for (int at = 0; at < n; at++) b->node[at] = (neap_node){.op = b->node[n].op, .device = ""};
+  for (int v = 0; v < p->f->n_value; v++) p->seen[v] = NEAP_NO_VALUE;
+  for (int m = 0, at = 0; m < p->f->n_node; m++)
+    if (p->again[m]) NEAP_TRY(add_again(p, m, at++, error));
+  return NEAP_OK;
+}
+
+/* Items of the loop without those that `gone` says; each half has a list of its own. */
+static void shrink_record(neap_loop *loop, const bool *gone) {
+  int n = 0;
+  loop->record_bytes = 0;
+  for (int k = 0; k < loop->n_item; k++) {
+    if (gone[k]) continue;
+    neap_frame_item item = loop->item[k];
+    item.offset = loop->record_bytes;
+    loop->record_bytes += item.bytes;
+    loop->item[n++] = item;
+  }
+  loop->n_item = n;
+}
+
+/* Kept values that run again leave the frames; those behind them move up. */
+static neap_status drop_items(pair *p, neap_error *error) {
+  neap_loop *loop = p->forward->loop, *back = p->backward->loop;
+  int *place = neap_arena_alloc(&p->b->arena, ((size_t)loop->n_item + 1) * sizeof *place);
+  bool *gone = neap_arena_alloc(&p->b->arena, (size_t)loop->n_item + 1);
+  if (place == NULL || gone == NULL) return graph_no_memory(error);
+  for (int v = 0; v < p->f->n_value; v++) {
+    neap_value *value = &p->f->value[v];
+    if (value->region != NEAP_REGION_FRAME || value->node < 0 || !p->again[value->node]) continue;
+    gone[value->argument] = true;
+    value->region = NEAP_REGION_ARENA;
+    value->argument = 0;
+    value->is_last = false;
+  }
+  for (int k = 0, n = 0; k < loop->n_item; k++) place[k] = gone[k] ? -1 : n++;
+  neap_graph *both[] = {p->f, p->b};
+  for (int h = 0; h < 2; h++)
+    for (int v = 0; v < both[h]->n_value; v++)
+      if (both[h]->value[v].region == NEAP_REGION_FRAME)
+        both[h]->value[v].argument = place[both[h]->value[v].argument];
+  for (int i = 0; i < back->n_port; i++)
+    if ((back->port[i].kind == NEAP_PORT_KEPT || back->port[i].kind == NEAP_PORT_KEPT_NEXT) &&
+        back->port[i].index >= 0)
+      back->port[i].index = place[back->port[i].index];
+  shrink_record(loop, gone);
+  if (back->item != loop->item)
+    shrink_record(back, gone);
+  else
+    back->n_item = loop->n_item, back->record_bytes = loop->record_bytes;
+  neap_value *frames = &p->graph->value[p->backward->in[back->frames]];
+  frames->bytes = neap_loop_frames_bytes(loop);
+  frames->type.shape = NEAP_SHAPE((int64_t)frames->bytes);
+  return NEAP_OK;
+}
+
+/* Loop `n` of the graph, if it is a backward one whose forward is here. */
+static neap_status recompute_in_loop(neap_graph *graph, int n, int level, neap_error *error) {
+  pair p = {.graph = graph, .backward = &graph->node[n]};
+  const neap_loop *loop = p.backward->loop;
+  if (loop == NULL || !loop->is_backward || loop->grows || loop->frames < 0) return NEAP_OK;
+  neap_value_id frames = p.backward->in[loop->frames];
+  int maker = frames >= 0 ? graph->value[frames].node : -1;
+  if (maker < 0 || graph->value[frames].region != NEAP_REGION_ARENA) return NEAP_OK;
+  p.forward = &graph->node[maker];
+  p.f = p.forward->sub[p.forward->n_sub - 1];
+  p.b = p.backward->sub[0];
+  NEAP_TRY(choose_nodes(&p, level, error));
+  if (p.n_again == 0) return NEAP_OK;
+  NEAP_TRY(add_nodes(&p, error));
+  NEAP_TRY(drop_items(&p, error));
+  NEAP_TRY(graph_make_edges(p.f, error));
+  return graph_make_edges(p.b, error);
+}
+
+/* ---- branches -------------------------------------------------------------------------------- */
+
+/* A branch of a backward If: forward nodes, then backward ones. */
+static neap_status recompute_in_branch(neap_graph *branch, int level, neap_error *error) {
+  int n = 0, n_can = 0,
+      *list = neap_arena_alloc(&branch->arena, ((size_t)branch->n_node + 1) * sizeof *list);
+  if (list == NULL) return graph_no_memory(error);
+  for (int m = 0; m < branch->n_node; m++) n_can += neap_graph_can_repeat(branch, m);
+  int run = NEAP_MAX((int)ceil(sqrt((double)n_can)), 2), at = 0;
+  for (int m = 0; m < branch->n_node; m++) {
+    if (!neap_graph_can_repeat(branch, m)) continue;
+    bool is_held = ++at % run == 0;
+    if (level == 1 ? is_cheap(branch, &branch->node[m]) : !is_held) list[n++] = m;
+  }
+  return neap_graph_repeat(branch, n, list, error);
+}
+
+neap_status rewrite_recompute_bodies(neap_graph *graph, int level, neap_error *error) {
+  if (level == 0) return NEAP_OK;
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    bool is_branch = node->loop == NULL && node->phase == NEAP_PHASE_BACKWARD;
+    for (int s = 0; s < node->n_sub; s++) {
+      NEAP_TRY(rewrite_recompute_bodies(node->sub[s], level, error));
+      if (is_branch) NEAP_TRY(recompute_in_branch(node->sub[s], level, error));
+    }
+    NEAP_TRY(recompute_in_loop(graph, n, level, error));
+  }
+  return graph_make_edges(graph, error);
+}
+
+bool neap_graph_has_bodies(const neap_graph *graph) {
+  for (int n = 0; n < graph->n_node; n++)
+    if (graph->node[n].phase == NEAP_PHASE_BACKWARD && graph->node[n].n_sub > 0) return true;
+  return false;
+}

@@ -1,0 +1,133 @@
+--- A budget reaches the bodies of loops and the branches of an If: what an iteration or a branch
+-- keeps for its backward is recomputed there where nothing beside it would do.
+local neap = require "neap"
+local support = require "support"
+
+--- Some ops of one input's shape whose gradients read what they make.
+local function mix(h, x, dropout)
+  local s = h + x
+  local u, v = s:sigmoid(), s:tanh()
+  local q = u * v
+  if dropout then q = q:dropout { rate = 0.25 } end
+  local r = (q + u):sigmoid()
+  return (r * q + v):tanh()
+end
+
+local function train(net, loss)
+  for parameter, gradient in pairs(net:gradient(loss)) do
+    net:op("Sgd", { parameter, gradient, net:const(0.1) }, { parameter })
+  end
+  return net:outputs { loss }
+end
+
+--- A Recurrent over rows of x; `dropout` draws numbers in its body.
+local function recurrent(dropout)
+  local net = neap.net "recurrent"
+  net:input("x", { 24, 8, 32 })
+  net:param("w", { 32, 32 }, { "Xavier" })
+  net:param("h0", { 8, 32 }, { "Xavier" })
+  local h = net:Recurrent { seq = { "x" }, init = { "h0" }, step = function(b, h, x)
+    return mix(b:FC { h, "w" }, x, dropout)
+  end }
+  return train(net, (h * h):mean())
+end
+
+--- A While with a maximum, whose body is the same.
+local function bounded()
+  local net = neap.net "bounded"
+  net:input("x", { 8, 32 })
+  net:param("w", { 32, 32 }, { "Xavier" })
+  local i, h = net:While { init = { net:const(0), net:blob "x" }, max = 24,
+    cond = function(_, i) return i:lt(20) end,
+    body = function(b, i, h) return i + 1, mix(b:FC { h, "w" }, h) end }
+  net:Copy(i, "n")
+  return train(net, (h * h):mean())
+end
+
+--- An If whose branch is long: n products, one after the other.
+local function choice(n)
+  local net = neap.net "choice"
+  net:input("x", { 64, 32 })
+  net:input("c", {}, "bool")
+  for k = 1, n do net:param("w" .. k, { 32, 32 }, { "Xavier" }) end
+  local h = net:If("c", function(sub)
+    local h = sub:Copy "x"
+    for k = 1, n do h = sub:FC { h, "w" .. k }:tanh():sigmoid() end
+    return h
+  end, function(sub) return sub:Tanh "x" end)
+  return train(net, (h * h):mean())
+end
+
+local function check(make, share)
+  local free = make():plan { store = false }
+  local budget = math.floor(share * free.arena_bytes)
+  local plan = make():plan { budget = budget, store = false }
+  assert.is_true(plan.arena_bytes <= budget)
+  assert.is_true(plan.n_recomputed > 0)
+  assert.are.equal(plan.lower_bound_bytes, plan.arena_bytes)
+  local r = neap.check.plan(make(), { train = true, budget = budget, poison = true, steps = 3 })
+  assert.is_true(r.same, r.different)
+  assert.are.equal(r.forecast_bytes, r.held_bytes)
+  assert.are.equal(0, r.allocations)
+end
+
+describe("a budget in bodies", function()
+  it("takes what a Recurrent keeps out of its frames, to the same bits", function() check(recurrent, 0.6) end)
+
+  it("draws the masks of the first run where a body has a Dropout", function()
+    check(function() return recurrent(true) end, 0.6)
+  end)
+
+  it("does the same in a While with a maximum", function() check(bounded, 0.6) end)
+
+  it("recomputes within the branch of an If", function() check(function() return choice(12) end, 0.8) end)
+
+  it("asks for no more work than the budget needs", function()
+    local free = recurrent():plan { store = false }
+    assert.are.equal(0, free.n_recomputed)
+    local last = math.huge
+    for percent = 100, 20, -10 do
+      local ok, plan = pcall(function()
+        return recurrent():plan { budget = free.arena_bytes * percent // 100, store = false }
+      end)
+      if not ok then break end
+      assert.is_true(plan.arena_bytes <= last)
+      last = plan.arena_bytes
+    end
+    assert.is_true(last <= 0.6 * free.arena_bytes)
+  end)
+
+  it("names a least that is met", function()
+    for _, make in ipairs { recurrent, bounded } do
+      local ok, refused = pcall(function() return make():plan { budget = 4096, store = false } end)
+      assert.is_false(ok)
+      local plan = make():plan { budget = refused.least_bytes, store = false }
+      assert.is_true(plan.arena_bytes <= refused.least_bytes)
+    end
+  end)
+
+  it("is stored and read back", function()
+    local base = os.tmpname()
+    local script <close> = assert(io.open(base, "w"))
+    script:write [[
+      local neap = require "neap"
+      local net = neap.net "stored"
+      net:input("x", { 24, 8, 32 })
+      net:param("h0", { 8, 32 }, { "Xavier" })
+      local h = net:Recurrent { seq = { "x" }, init = { "h0" }, step = function(_, h, x)
+        local u = (h + x):sigmoid()
+        return (u * x):tanh()
+      end }
+      net:gradient((h * h):mean())
+      local free = net:plan { store = false }
+      local plan = net:plan { budget = free.arena_bytes * 7 // 10 }
+      print(plan.n_recomputed, plan.arena_bytes, plan.hit)
+    ]]
+    script:flush()
+    local run = ("NEAP_DB=%s.db %s run %s 2>&1"):format(base, support.program, base)
+    local first, again = support.shell(run), support.shell(run)
+    assert.has_match("^[1-9]%d*\t%d+\tfalse\n$", first)
+    assert.equal(first:gsub("false", "true"), again)
+    support.shell(("rm -f %s %s.db*"):format(base, base))
+  end)
+end)
