@@ -337,8 +337,13 @@ void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane
   }
   /* The results, and for the backward pass how many iterations there were, and where. */
   finish(&r, t);
-  neap_frames_head head = {t, r.stack, r.first_offset};
-  if (loop->frames >= 0) memcpy(operand(&r, loop->frames), &head, sizeof head);
+  if (loop->frames < 0) return;
+  char head[NEAP_ALIGN] = {
+    0}; /* whole: the bytes of a blob that crosses are the same in each run */
+  const neap_frames_head has = {t, r.stack, r.first_offset};
+  _Static_assert(sizeof has <= sizeof head, "the records begin behind the head");
+  memcpy(head, &has, sizeof has);
+  memcpy(operand(&r, loop->frames), head, sizeof head);
 }
 
 /* An iteration that a stop cut short is not asked for its gradient: then nothing after it runs

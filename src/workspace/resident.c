@@ -91,8 +91,13 @@ bool neap_resident_is_given_back(const neap_workspace *ws, const neap_attachment
 neap_status neap_resident_make_one(const neap_workspace *ws, neap_program *program, int b,
                                    const char *bank, neap_tensor *out, neap_error *error) {
   const neap_program_blob *blob = neap_program_blob_at(program, b);
-  if (bank == NULL)
-    return neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, out, error);
+  if (bank == NULL) {
+    NEAP_TRY(neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, out, error));
+    /* frames have records that no iteration may reach, and gaps */
+    if (blob->type.dtype == NEAP_DTYPE_U8)
+      memset(neap_storage_data(out->storage), 0, neap_storage_bytes(out->storage));
+    return NEAP_OK;
+  }
   char who[300];
   snprintf(who, sizeof who, "net \"%.140s\": \"%.140s\"", neap_program_graph(program)->name,
            blob->name);
