@@ -1,40 +1,12 @@
 /* accumulate.c: Accumulate and Assign, which write a running sum, or a blob's next value, where the
  * old one lies. Made by graph for the bodies of loops and branches, where no later pass could tell
  * that the bytes are the same. */
-#include "math/vec.h"
-#include "ops/op.h"
+#include "ops/elementwise.h"
 
 #include <string.h>
 
-#define ACCUMULATE(suffix, T)                                                                    \
-  NEAP_MULTIVERSION static void accumulate_##suffix(void *context, int64_t begin, int64_t end) { \
-    const neap_call *c = context;                                                                \
-    const T *x = c->in[1].data;                                                                  \
-    T *sum = c->out[0].data;                                                                     \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) sum[i] += x[i];                   \
-  }
-ACCUMULATE(f32, float)
-ACCUMULATE(f64, double)
-
-/* f16 and bf16: the sum is rounded once an iteration. */
-static void accumulate_half(void *context, int64_t begin, int64_t end) {
-  const neap_call *c = context;
-  neap_dtype dtype = c->out[0].type.dtype;
-  for (int64_t i = begin; i < end; i++)
-    neap_element_set(
-      dtype, c->out[0].data, i,
-      neap_element_get(dtype, c->out[0].data, i) + neap_element_get(dtype, c->in[1].data, i));
-}
-
-static void run_accumulate(const neap_call *call) {
-  neap_call job = *call;
-  neap_dtype dtype = call->out[0].type.dtype;
-  neap_parallel_for(neap_shape_elems(&call->in[0].type.shape), NEAP_GRAIN, call->n_thread,
-                    dtype == NEAP_DTYPE_F32   ? accumulate_f32
-                    : dtype == NEAP_DTYPE_F64 ? accumulate_f64
-                                              : accumulate_half,
-                    &job);
-}
+/* In bf16 and f16 the sum is rounded once an iteration. */
+NEAP_MAP2_SAME(accumulate, x + y)
 
 static void run_assign(const neap_call *call) {
   memcpy(call->out[0].data, call->in[1].data, neap_type_bytes(&call->in[1].type));

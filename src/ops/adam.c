@@ -3,72 +3,49 @@
  * w, m, v and the step count t are resident: the outputs are their next versions, in the same
  * storage. t is an i64, counted by the op itself, so that a checkpoint holds all there is to know.
  */
-#include "math/vec.h"
-#include "ops/op.h"
+#include "ops/elementwise.h"
 
 enum { BETA1, BETA2, EPS, WEIGHT_DECAY, DECOUPLED };
-enum { W, G, LR, M, V, T };
+enum { W, G, LR, M, V, STEPS };
 enum { W_OUT, M_OUT, V_OUT, T_OUT };
 
-/* What a step needs besides the tensors, computed once, in double. */
-typedef struct job {
-  const neap_call *call;
-  /* lr / (1 - beta1^t); sqrt(1 - beta2^t); w's factor; added to g */
-  double step_size, root_correction, keep, decay;
-} job;
+/* What a step needs besides the tensors, computed once, in double: lr / (1 - beta1^t);
+ * sqrt(1 - beta2^t); w's factor; the factor of w that is added to g. */
+enum { SIZE, CORRECTION, KEEP, DECAY };
 
-#define STEP(suffix, type, root)                                                                \
-  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) {      \
-    const job *j = context;                                                                     \
-    const neap_call *c = j->call;                                                               \
-    const type beta1 = (type)c->attrs[BETA1].f, beta2 = (type)c->attrs[BETA2].f,                \
-               eps = (type)c->attrs[EPS].f;                                                     \
-    const type fresh1 = (type)(1 - c->attrs[BETA1].f), fresh2 = (type)(1 - c->attrs[BETA2].f);  \
-    const type size = (type)j->step_size, correction = (type)j->root_correction;                \
-    const type keep = (type)j->keep, decay = (type)j->decay;                                    \
-    const type *w = c->in[W].data, *g = c->in[G].data, *m = c->in[M].data, *v = c->in[V].data;  \
-    type *w_out = c->out[W_OUT].data, *m_out = c->out[M_OUT].data, *v_out = c->out[V_OUT].data; \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                                \
-      const type d = g[i] + decay * w[i];                                                       \
-      const type first = beta1 * m[i] + fresh1 * d, second = beta2 * v[i] + fresh2 * d * d;     \
-      m_out[i] = first;                                                                         \
-      v_out[i] = second;                                                                        \
-      w_out[i] = keep * w[i] - size * first / (root(second) / correction + eps);                \
-    }                                                                                           \
-  }
-STEP(f32, float, sqrtf)
-STEP(f64, double, sqrt)
+#define NEAP_BODY "ops/adam_body.h"
+#include "math/each_float.h"
+NEAP_ROW_TABLE(step, NEAP_ROWS_FLOATS(step))
 
 /* t counts this step too, from 1. Both corrections are the same for all elements. */
 static void run(const neap_call *call) {
-  int64_t t = neap_count_add(*(const int64_t *)call->in[T].data, 1);
+  int64_t t = neap_count_add(*(const int64_t *)call->in[STEPS].data, 1);
   double lr = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0),
          decay = call->attrs[WEIGHT_DECAY].f;
   bool decoupled = call->attrs[DECOUPLED].i != 0;
-  job j = {.call = call,
-           .step_size = lr / (1 - pow(call->attrs[BETA1].f, (double)t)),
-           .root_correction = sqrt(1 - pow(call->attrs[BETA2].f, (double)t)),
-           .keep = decoupled ? 1 - lr * decay : 1,
-           .decay = decoupled ? 0 : decay};
-  neap_parallel_for(neap_shape_elems(&call->in[W].type.shape), NEAP_GRAIN / 2, call->n_thread,
-                    call->in[W].type.dtype == NEAP_DTYPE_F64 ? step_f64 : step_f32, &j);
+  const double param[NEAP_ROW_MAX_PARAM] = {
+    [SIZE] = lr / (1 - pow(call->attrs[BETA1].f, (double)t)),
+    [CORRECTION] = sqrt(1 - pow(call->attrs[BETA2].f, (double)t)),
+    [KEEP] = decoupled ? 1 - lr * decay : 1,
+    [DECAY] = decoupled ? 0 : decay};
+  neap_elementwise_run_on(call, 4, (const int[]){W, G, M, V}, 3, rows_step, param);
   *(int64_t *)call->out[T_OUT].data = t;
 }
 
 /* g, m and v are like w in shape and dtype; lr and t are one element each. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-  for (int i = G; i < T; i++)
+  for (int i = G; i < STEPS; i++)
     if (i != LR && !neap_type_equal(&c->in[i], &c->in[W]))
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s",
                              c->op->inputs[i].name, neap_dtype_name(c->in[W].dtype),
                              neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
                              neap_shape_text(&c->in[i].shape, b));
-  for (int i = LR; i <= T; i += T - LR)
+  for (int i = LR; i <= STEPS; i += STEPS - LR)
     if (neap_shape_elems(&c->in[i].shape) != 1)
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s",
                              c->op->inputs[i].name, neap_shape_text(&c->in[i].shape, a));
-  static const int from[] = {[W_OUT] = W, [M_OUT] = M, [V_OUT] = V, [T_OUT] = T};
+  static const int from[] = {[W_OUT] = W, [M_OUT] = M, [V_OUT] = V, [T_OUT] = STEPS};
   for (int k = 0; k < c->n_out; k++) c->out[k] = c->in[from[k]];
   return NEAP_OK;
 }
@@ -91,7 +68,7 @@ const neap_op neap_op_Adam = {
              [LR] = {"lr", "learning rate, one element"},
              [M] = {"m", "first moment, 0 at first"},
              [V] = {"v", "second moment, 0 at first"},
-             [T] = {"t", "steps done, i64, one element", NEAP_BIT(I64)}},
+             [STEPS] = {"t", "steps done, i64, one element", NEAP_BIT(I64)}},
   .outputs = {[W_OUT] = {"w", "next version of w"},
               [M_OUT] = {"m", "next version of m"},
               [V_OUT] = {"v", "next version of v"},
@@ -106,7 +83,7 @@ const neap_op neap_op_Adam = {
                               .least = 0, .most = 1e30},
             [DECOUPLED] = {"decoupled", "decay w by lr weight_decay instead (AdamW)",
                            NEAP_ATTR_BOOL}},
-  .enforced = {{W, W_OUT}, {M, M_OUT}, {V, V_OUT}, {T, T_OUT}},
+  .enforced = {{W, W_OUT}, {M, M_OUT}, {V, V_OUT}, {STEPS, T_OUT}},
   .n_enforced = 4,
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
@@ -114,7 +91,7 @@ const neap_op neap_op_Adam = {
   .nan = NEAP_NAN_REACHES,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, "
     "high=9}, grad=false} }",

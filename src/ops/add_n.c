@@ -37,9 +37,26 @@ ADD(F32, f32, float, float)
 ADD(F64, f64, double, double)
 NEAP_EACH_INTEGER(ADD, uint64_t)
 
+/* bf16 and f16, tile by tile: summed in f32 and rounded once. */
+static void add_half(void *context, int64_t begin, int64_t end) {
+  const neap_call *call = context;
+  const neap_operand *y = &call->out[0];
+  float sum[NEAP_TILE], tile[NEAP_TILE];
+  for (int64_t at = begin; at < end; at += NEAP_TILE) {
+    int64_t n = NEAP_MIN(NEAP_TILE, end - at);
+    memset(sum, 0, sizeof sum);
+    for (int k = 0; k < call->n_in; k++) {
+      const float *x = neap_tile_load(&call->in[k], at, n, tile);
+      for (int64_t i = 0; i < n; i++) sum[i] = k == 0 ? x[i] : sum[i] + x[i];
+    }
+    neap_cast(y->type.dtype, neap_element_at(y, at), NEAP_DTYPE_F32, sum, n);
+  }
+}
+
 static void run(const neap_call *call) {
-  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ROWS_FLOATS(add),
-                                                                        NEAP_ROWS_INTEGERS(add)};
+  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {
+    NEAP_ROWS_FLOATS(add), [NEAP_DTYPE_BF16] = add_half, [NEAP_DTYPE_F16] = add_half,
+    NEAP_ROWS_INTEGERS(add)};
   neap_call job = *call;
   neap_parallel_for(neap_operand_lanes(&call->out[0]), NEAP_GRAIN, call->n_thread,
                     loops[call->in[0].type.dtype], &job);
@@ -71,7 +88,7 @@ const neap_op neap_op_AddN = {
   .cost = cost,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE | NEAP_INTEGERS,
+                                    .dtypes = NEAP_NUMBERS,
                                     .any_team = true,
                                     .any_layout = true,
                                     .run = run},

@@ -9,6 +9,7 @@
  * Saved for the backward beside q, k, v and y: one number a row, the log of its sum of exp.
  */
 #include "math/attention.h"
+#include "ops/by_cast.h"
 #include "ops/dnnl.h"
 
 #include <math.h>
@@ -374,7 +375,7 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) {
        .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
        .choose = (choose_function),            \
        .run = (run_function)},                 \
-    {                                          \
+      NEAP_BY_CAST(NEAP_BIT(BOOL), false), {   \
       0                                        \
     }                                          \
   }

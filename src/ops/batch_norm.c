@@ -7,6 +7,7 @@
  * whole bytes, a row per plane (n,c); under oneDNN its workspace.
  */
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/dnnl.h"
 
 #include <string.h>
@@ -91,103 +92,8 @@ typedef struct job {
   int64_t mask_row;
 } job;
 
-/* Bits of 8 elements at a time; the backward reads them the same way. */
-#define NORM(type, suffix)                                                                         \
-  /* sum of (x - shift)^power over l elements, power 1 or 2 */                                     \
-  NEAP_MULTIVERSION static double moment_##suffix(const type *x, int64_t l, double shift,          \
-                                                  bool square) {                                   \
-    double part[8] = {0}, sum = 0;                                                                 \
-    int64_t i = 0;                                                                                 \
-    for (; i + 8 <= l; i += 8)                                                                     \
-      for (int64_t k = 0; k < 8; k++) {                                                            \
-        double d = (double)x[i + k] - shift;                                                       \
-        part[k] += square ? d * d : d;                                                             \
-      }                                                                                            \
-    for (; i < l; i++)                                                                             \
-      sum += square ? ((double)x[i] - shift) * ((double)x[i] - shift) : (double)x[i] - shift;      \
-    for (int k = 0; k < 8; k++) sum += part[k];                                                    \
-    return sum;                                                                                    \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void scale_shift_##suffix(const type *x, type *y, int64_t l,            \
-                                                     type scale, type shift, type mean) {          \
-    for (int64_t i = 0; i < l; i++) y[i] = (x[i] - mean) * scale + shift;                          \
-  }                                                                                                \
-  static void clip_##suffix(type *y, int64_t l, uint8_t *mask) {                                   \
-    if (mask != NULL) memset(mask, 0, (size_t)(l + 7) / 8);                                        \
-    for (int64_t i = 0; i < l; i++) {                                                              \
-      bool pass = y[i] > 0;                                                                        \
-      if (mask != NULL && pass) mask[i / 8] |= (uint8_t)(1u << i % 8);                             \
-      if (!pass && y[i] == y[i]) y[i] = 0;                                                         \
-    }                                                                                              \
-  }                                                                                                \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                        \
-    const job *j = context;                                                                        \
-    for (int64_t c = begin; c < end; c++) {                                                        \
-      double mean = 0, var = 0, m = (double)NEAP_MAX(j->n * j->l, 1);                              \
-      const type *x = (const type *)j->x + c * j->l;                                               \
-      type *y = (type *)j->y + c * j->l;                                                           \
-      int64_t step = j->channels * j->l;                                                           \
-      if (j->training) {                                                                           \
-        for (int64_t n = 0; n < j->n; n++)                                                         \
-          mean += moment_##suffix(x + n * step, j->l, 0.0, false);                                 \
-        mean /= m;                                                                                 \
-        for (int64_t n = 0; n < j->n; n++) var += moment_##suffix(x + n * step, j->l, mean, true); \
-        var /= m;                                                                                  \
-      } else {                                                                                     \
-        mean = (double)((const type *)j->mean_in)[c], var = (double)((const type *)j->var_in)[c];  \
-      }                                                                                            \
-      if (j->mean != NULL) ((type *)j->mean)[c] = (type)mean;                                      \
-      if (j->var != NULL) ((type *)j->var)[c] = (type)var;                                         \
-      type scale = (type)((double)((const type *)j->gamma)[c] / sqrt(var + j->eps));               \
-      for (int64_t n = 0; n < j->n; n++) {                                                         \
-        scale_shift_##suffix(x + n * step, y + n * step, j->l, scale, ((const type *)j->beta)[c],  \
-                             (type)mean);                                                          \
-        if (j->relu)                                                                               \
-          clip_##suffix(y + n * step, j->l,                                                        \
-                        j->mask != NULL ? j->mask + (n * j->channels + c) * j->mask_row : NULL);   \
-      }                                                                                            \
-    }                                                                                              \
-  }                                                                                                \
-  /* adds sum of g and of g (x - mean), g = dy where the mask lets it pass */                      \
-  static void reduce_##suffix(const type *x, const type *dy, const uint8_t *mask, int64_t l,       \
-                              double mean, double sum[2]) {                                        \
-    double a = 0, b = 0;                                                                           \
-    for (int64_t i = 0; i < l; i++) {                                                              \
-      double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];            \
-      a += g, b += g * ((double)x[i] - mean);                                                      \
-    }                                                                                              \
-    sum[0] += a, sum[1] += b;                                                                      \
-  }                                                                                                \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                       \
-    const job *j = context;                                                                        \
-    for (int64_t c = begin; c < end; c++) {                                                        \
-      double mean = (double)((const type *)j->mean_in)[c], m = (double)NEAP_MAX(j->n * j->l, 1),   \
-             sum[2] = {0};                                                                         \
-      double inverse = 1.0 / sqrt((double)((const type *)j->var_in)[c] + j->eps);                  \
-      double scale = (double)((const type *)j->gamma)[c] * inverse;                                \
-      for (int64_t n = 0; n < j->n; n++) {                                                         \
-        int64_t plane = n * j->channels + c, at = plane * j->l;                                    \
-        reduce_##suffix((const type *)j->x + at, (const type *)j->dy + at,                         \
-                        j->relu ? j->mask + plane * j->mask_row : NULL, j->l, mean, sum);          \
-      }                                                                                            \
-      ((type *)j->dbeta)[c] = (type)sum[0];                                                        \
-      ((type *)j->dgamma)[c] = (type)(sum[1] * inverse);                                           \
-      double offset = j->training ? sum[0] / m : 0.0,                                              \
-             slope = j->training ? sum[1] * inverse * inverse / m : 0.0;                           \
-      for (int64_t n = 0; n < j->n; n++) {                                                         \
-        int64_t plane = n * j->channels + c, at = plane * j->l;                                    \
-        const type *x = (const type *)j->x + at, *dy = (const type *)j->dy + at;                   \
-        const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row : NULL;                      \
-        type *dx = (type *)j->dx + at;                                                             \
-        for (int64_t i = 0; i < j->l; i++) {                                                       \
-          double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];        \
-          dx[i] = (type)(scale * (g - offset - ((double)x[i] - mean) * slope));                    \
-        }                                                                                          \
-      }                                                                                            \
-    }                                                                                              \
-  }
-NORM(float, f32)
-NORM(double, f64)
+#define NEAP_BODY "ops/batch_norm_body.h"
+#include "math/each_float.h"
 
 /* x as (N,C,L). What differs between forward and backward is set by them. */
 static job new_job(const neap_call *call) {
@@ -361,6 +267,7 @@ const neap_op neap_op_BatchNorm = {
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, "
@@ -406,6 +313,7 @@ const neap_op neap_op_BatchNormGrad = {
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_grad},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, "

@@ -5,6 +5,7 @@
  * so that x and w die apart. Kernels: oneDNN with its blocked layouts, a matrix product over
  * unrolled windows (conv_gemm.c), plain loops (conv_ref.c).
  */
+#include "ops/by_cast.h"
 #include "ops/window.h"
 
 enum { GROUPS = NEAP_CONV_GROUPS, SHAPE = NEAP_CONV_N_ATTR };
@@ -214,6 +215,7 @@ const neap_op neap_op_Conv = {
                                     .dtypes = NEAP_WIDE,
                                     .any_team = true,
                                     .run = neap_conv_ref_forward},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, "
@@ -247,6 +249,7 @@ const neap_op neap_op_ConvGradInput = {
                                     .dtypes = NEAP_WIDE,
                                     .any_team = true,
                                     .run = neap_conv_ref_grad_input},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, "
@@ -276,6 +279,7 @@ const neap_op neap_op_ConvGradWeight = {
                                     .dtypes = NEAP_WIDE,
                                     .any_team = true,
                                     .run = neap_conv_ref_grad_weight},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, "

@@ -23,46 +23,8 @@ typedef struct row_functions {
   double (*get)(const void *x, int64_t at);
 } row_functions;
 
-/* The unit step is spelled out: the compiler makes contiguous loads of it. dot keeps eight sums for
- * the same reason. */
-#define ROW_FUNCTIONS(type, suffix)                                                                \
-  NEAP_MULTIVERSION static void gather_##suffix(double *sum, const void *data, int64_t at,         \
-                                                int64_t step, double scale, int64_t n) {           \
-    const type *x = (const type *)data + at;                                                       \
-    if (step == 1)                                                                                 \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                              \
-    else                                                                                           \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i * step];                       \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void scatter_##suffix(double *sum, int64_t step, const void *data,      \
-                                                 int64_t at, double scale, int64_t n) {            \
-    const type *x = (const type *)data + at;                                                       \
-    if (step == 1)                                                                                 \
-      for (int64_t i = 0; i < n; i++) sum[i] += scale * (double)x[i];                              \
-    else                                                                                           \
-      for (int64_t i = 0; i < n; i++) sum[i * step] += scale * (double)x[i];                       \
-  }                                                                                                \
-  NEAP_MULTIVERSION static double dot_##suffix(                                                    \
-    const void *data_a, int64_t at_a, const void *data_b, int64_t at_b, int64_t step, int64_t n) { \
-    const type *a = (const type *)data_a + at_a, *b = (const type *)data_b + at_b;                 \
-    double sum[8] = {0};                                                                           \
-    int64_t i = 0;                                                                                 \
-    for (; step == 1 && i + 8 <= n; i += 8)                                                        \
-      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];               \
-    for (; i + 8 <= n; i += 8)                                                                     \
-      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[(i + l) * step];      \
-    for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i * step];                               \
-    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));      \
-  }                                                                                                \
-  static void store_##suffix(void *data, int64_t at, const double *sum, int64_t n) {               \
-    type *y = (type *)data + at;                                                                   \
-    for (int64_t i = 0; i < n; i++) y[i] = (type)sum[i];                                           \
-  }                                                                                                \
-  static double get_##suffix(const void *x, int64_t at) { return (double)((const type *)x)[at]; }  \
-  static const row_functions rows_##suffix = {gather_##suffix, scatter_##suffix, dot_##suffix,     \
-                                              store_##suffix, get_##suffix};
-ROW_FUNCTIONS(float, f32)
-ROW_FUNCTIONS(double, f64)
+#define NEAP_BODY "ops/conv_ref_body.h"
+#include "math/each_float.h"
 
 typedef struct job {
   neap_window w;
@@ -247,38 +209,8 @@ typedef struct bias_sum {
 /* elements of a row of sums: positions of a block are folded that many at a time */
 enum { LANES = 256 };
 
-/* Blocks [begin, end) of channels. A block's positions times its channels are one stretch of an
- * image, seen as rows of `width` elements, a multiple of `side`; what is left of the last row is
- * added by itself. Images are added in double. */
-#define SUM_BIAS(type, suffix)                                                                     \
-  static void sum_bias_##suffix(void *context, int64_t begin, int64_t end) {                       \
-    const bias_sum *k = context;                                                                   \
-    int64_t blocks = (k->o + k->side - 1) / k->side, stretch = k->side * k->l;                     \
-    int64_t width = NEAP_MAX(LANES / k->side, 1) * k->side, rows = stretch / width,                \
-            rest = stretch % width;                                                                \
-    for (int64_t b = begin; b < end; b++)                                                          \
-      for (int64_t first = 0; first < k->side; first += LANES) {                                   \
-        int64_t n_side = NEAP_MIN(k->side - first, LANES),                                         \
-                n_sum = k->side <= LANES ? width : n_side;                                         \
-        double total[LANES] = {0};                                                                 \
-        type sum[LANES];                                                                           \
-        for (int64_t i = 0; i < k->n; i++) {                                                       \
-          const type *dy = (const type *)k->dy + (i * blocks + b) * stretch + first;               \
-          if (k->side == 1) {                                                                      \
-            total[0] += neap_row_sum_##suffix(dy, k->l);                                           \
-            continue;                                                                              \
-          }                                                                                        \
-          neap_rows_sum_##suffix(dy, rows, width, n_sum, sum);                                     \
-          for (int64_t j = 0; j < n_sum; j++) total[j % n_side] += (double)sum[j];                 \
-          neap_rows_sum_##suffix(dy + rows * width, rest > 0, width, NEAP_MIN(rest, n_sum), sum);  \
-          for (int64_t j = 0; j < NEAP_MIN(rest, n_sum); j++) total[j % n_side] += (double)sum[j]; \
-        }                                                                                          \
-        for (int64_t j = 0; j < NEAP_MIN(n_side, k->o - b * k->side - first); j++)                 \
-          ((type *)k->db)[b * k->side + first + j] = (type)total[j];                               \
-      }                                                                                            \
-  }
-SUM_BIAS(float, f32)
-SUM_BIAS(double, f64)
+#define NEAP_BODY "ops/conv_bias_body.h"
+#include "math/each_float.h"
 
 void neap_conv_sum_bias(const neap_call *call) {
   if (call->n_out < 2 || call->out[1].data == NULL) return;

@@ -16,6 +16,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/op.h"
 
 #include <inttypes.h>
@@ -76,96 +77,8 @@ static int64_t row_offset(const job *k, int64_t row) {
 
 /* ---- rows, by dtype -------------------------------------------------------------------------- */
 
-#define ROWS(type, suffix, EXP)                                                                    \
-  /* t_c of class c; `at` is the element of class c. */                                            \
-  static double target_##suffix(const job *k, target t, int64_t c, int64_t at) {                   \
-    double even = k->smoothing / (double)k->n_class;                                               \
-    double share = k->is_soft ? (double)((const type *)k->label)[at] : (c == t.label ? 1.0 : 0.0); \
-    return class_weight(k, c) * ((1 - k->smoothing) * share + even);                               \
-  }                                                                                                \
-  /* Largest logit, and log of the sum of exp(x - largest): log1p of what the others add \
-   * to its 1. */         \
-  static void normaliser_##suffix(const job *k, const type *x, type *most, double *log_sum) {      \
-    if (k->inner == 1) {                                                                           \
-      *most = neap_row_max_##suffix(x, k->n_class);                                                \
-      *log_sum = log1p((double)neap_row_exp_rest_##suffix(x, *most, k->n_class));                  \
-      return;                                                                                      \
-    }                                                                                              \
-    double rest = 0, ties = 0;                                                                     \
-    *most = (type)-INFINITY;                                                                       \
-    for (int64_t c = 0; c < k->n_class; c++)                                                       \
-      *most = x[c * k->inner] > *most ? x[c * k->inner] : *most;                                   \
-    for (int64_t c = 0; c < k->n_class; c++) {                                                     \
-      double tie = x[c * k->inner] == *most ? 1 : 0;                                               \
-      rest += (double)EXP(x[c * k->inner] - *most) - tie;                                          \
-      ties += tie;                                                                                 \
-    }                                                                                              \
-    *log_sum = log1p(rest + (ties - 1));                                                           \
-  }                                                                                                \
-  /* row[i] and row[M + i]: loss and weight of row i; for reduction none the losses go to \
-   * out. */        \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                        \
-    const job *k = context;                                                                        \
-    for (int64_t i = begin; i < end; i++) {                                                        \
-      target t = target_of(k, i, true);                                                            \
-      double loss = 0, log_sum;                                                                    \
-      if (!t.skip) {                                                                               \
-        int64_t first = row_offset(k, i);                                                          \
-        const type *x = (const type *)k->x + first;                                                \
-        type most;                                                                                 \
-        normaliser_##suffix(k, x, &most, &log_sum);                                                \
-        if (!k->is_soft && k->smoothing == 0) {                                                    \
-          loss = t.weight * (log_sum - (double)(x[t.label * k->inner] - most));                    \
-        } else {                                                                                   \
-          for (int64_t c = 0; c < k->n_class; c++)                                                 \
-            loss += target_##suffix(k, t, c, first + c * k->inner) *                               \
-                    (log_sum - (double)(x[c * k->inner] - most));                                  \
-        }                                                                                          \
-      }                                                                                            \
-      if (k->reduction == NONE)                                                                    \
-        ((type *)k->out)[i] = (type)loss;                                                          \
-      else                                                                                         \
-        k->row[i] = loss, k->row[k->n_row + i] = t.weight;                                         \
-    }                                                                                              \
-  }                                                                                                \
-  /* dx may be x: a class's logit is read for the last time when its gradient is written. */       \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                       \
-    const job *k = context;                                                                        \
-    for (int64_t i = begin; i < end; i++) {                                                        \
-      target t = target_of(k, i, false);                                                           \
-      int64_t first = row_offset(k, i), inner = k->inner, n = k->n_class;                          \
-      const type *x = (const type *)k->x + first;                                                  \
-      type *dx = (type *)k->out + first, most;                                                     \
-      double log_sum,                                                                              \
-        g = (double)((const type *)k->dloss)[k->reduction == NONE ? i : 0] / k->divisor;           \
-      if (t.skip) {                                                                                \
-        for (int64_t c = 0; c < n; c++) dx[c * inner] = 0;                                         \
-        continue;                                                                                  \
-      }                                                                                            \
-      if (inner == 1 && !k->is_soft && k->smoothing == 0) {                                        \
-        type scale = (type)(g * t.weight);                                                         \
-        most = neap_row_max_##suffix(x, n);                                                        \
-        type own = EXP(x[t.label] - most), rest = neap_row_exp_##suffix(x, 1, most, dx, t.label);  \
-        rest +=                                                                                    \
-          neap_row_exp_##suffix(x + t.label + 1, 1, most, dx + t.label + 1, n - t.label - 1);      \
-        dx[t.label] = -rest;                                                                       \
-        neap_row_scale_##suffix(dx, scale / (own + rest), n);                                      \
-        continue;                                                                                  \
-      }                                                                                            \
-      normaliser_##suffix(k, x, &most, &log_sum);                                                  \
-      double total = 0;                                                                            \
-      for (int64_t c = 0; c < n; c++) total += target_##suffix(k, t, c, first + c * inner);        \
-      for (int64_t c = 0; c < n; c++) {                                                            \
-        double log_p = (double)(x[c * inner] - most) - log_sum,                                    \
-               wanted = target_##suffix(k, t, c, first + c * inner);                               \
-        double off = log_p > LOG_HALF ? expm1(log_p) * total + (total - wanted)                    \
-                                      : exp(log_p) * total - wanted;                               \
-        dx[c * inner] = (type)(g * off);                                                           \
-      }                                                                                            \
-    }                                                                                              \
-  }
-ROWS(float, f32, neap_exp_f32)
-ROWS(double, f64, exp)
+#define NEAP_BODY "ops/cross_entropy_body.h"
+#include "math/each_float.h"
 
 /* ---- the ops --------------------------------------------------------------------------------- */
 
@@ -326,6 +239,7 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
+                                   NEAP_BY_CAST(LABEL_INTEGERS, true),
                                    {0}},
   .cases =
     "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
@@ -357,6 +271,7 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
                                     .dtypes = NEAP_WIDE | LABEL_INTEGERS,
                                     .any_team = true,
                                     .run = run_grad},
+                                   NEAP_BY_CAST(LABEL_INTEGERS, true),
                                    {0}},
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
 };

@@ -14,6 +14,7 @@ NEAP_INLINE double OF(sum_distances)(const T *x, const T *y, int64_t n, double (
 NEAP_MULTIVERSION static double OF(sum_squares)(const T *x, const T *y, int64_t n) {
   return OF(sum_distances)(x, y, n, square);
 }
+
 NEAP_MULTIVERSION static double OF(sum_absolute)(const T *x, const T *y, int64_t n) {
   return OF(sum_distances)(x, y, n, absolute);
 }

@@ -9,6 +9,7 @@
  */
 #include "math/philox.h"
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/op.h"
 
 enum { RATE, TRAINING };
@@ -185,6 +186,7 @@ const neap_op neap_op_Dropout = {
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run_forward},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={3,21}, outputs=2}, "
@@ -208,6 +210,7 @@ const neap_op neap_op_DropoutGrad = {
                                     .any_team = true,
                                     .choose = choose_backward,
                                     .run = run_backward},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {dy={2,3,8}, mask={{6}, dtype=\"u8\"}, rate=0.25} }",
 };

@@ -10,6 +10,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/op.h"
 
 #include <inttypes.h>
@@ -105,37 +106,8 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 
 enum { COLUMNS = 512 }; /* added up at once: their sums fit the first-level cache */
 
-/* out (n) = sum of the rows order[0], .., order[count - 1] of dy, `step` elements apart. */
-#define ADD_ROWS(type, suffix)                                                                    \
-  NEAP_MULTIVERSION static void add_##suffix(const type *dy, const int64_t *order, int64_t count, \
-                                             int64_t step, int64_t n, type *restrict out) {       \
-    double total[COLUMNS];                                                                        \
-    for (int64_t j = 0; j < n; j++) out[j] = 0;                                                   \
-    if (count > NEAP_RUN)                                                                         \
-      for (int64_t j = 0; j < n; j++) total[j] = 0;                                               \
-    NEAP_EACH_PART(count, NEAP_RUN, from, to) {                                                   \
-      for (int64_t i = from; i < to; i++)                                                         \
-        for (int64_t j = 0; j < n; j++) out[j] += dy[order[i] * step + j];                        \
-      if (count <= NEAP_RUN) return;                                                              \
-      for (int64_t j = 0; j < n; j++) total[j] += (double)out[j], out[j] = 0;                     \
-    }                                                                                             \
-    if (count > NEAP_RUN)                                                                         \
-      for (int64_t j = 0; j < n; j++) out[j] = (type)total[j];                                    \
-  }                                                                                               \
-  /* Columns [begin, end) of all rows. */                                                         \
-  static void add_rows_##suffix(void *context, int64_t begin, int64_t end) {                      \
-    const job *k = context;                                                                       \
-    const type *dy = (const type *)(const void *)k->from;                                         \
-    type *dw = (type *)(void *)k->to;                                                             \
-    for (int64_t v = 0; v < k->n_row; v++) {                                                      \
-      int64_t first = v == 0 ? 0 : k->end[v - 1], count = k->end[v] - first;                      \
-      NEAP_EACH_PART(end - begin, COLUMNS, from, to)                                              \
-      add_##suffix(dy + begin + from, k->order + first, count, k->row_elems, to - from,           \
-                   dw + v * k->row_elems + begin + from);                                         \
-    }                                                                                             \
-  }
-ADD_ROWS(float, f32)
-ADD_ROWS(double, f64)
+#define NEAP_BODY "ops/embedding_body.h"
+#include "math/each_float.h"
 
 /* Whether the gradient takes the id at i: not that of padding, nor one out of range, which the
  * forward reported. */
@@ -260,6 +232,7 @@ const neap_op neap_op_EmbeddingGrad = {
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_grad},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "

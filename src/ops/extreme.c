@@ -2,6 +2,7 @@
  * Max and Min share the gradient evenly among them; ArgMax and ArgMin give the first.
  *
  * The extreme of nothing is an error of inference, as it has no value. */
+#include "ops/by_cast.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
@@ -69,32 +70,8 @@ typedef struct spread_job {
   neap_reduce_walk walk;
 } spread_job;
 
-/* dx = x == y ? dy / (number of such x) : 0, for outputs [begin, end): once to count, once to
- * write. */
-#define SPREAD(suffix, T)                                                                         \
-  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                        \
-    const spread_job *j = context;                                                                \
-    const neap_reduce_walk *w = &j->walk;                                                         \
-    const T *x = j->call->in[0].data, *y = j->call->in[1].data, *dy = j->call->in[2].data;        \
-    T *dx = j->call->out[0].data;                                                                 \
-    int last = w->n_reduced - 1;                                                                  \
-    int64_t n = w->reduced[last], step = w->reduced_stride[last],                                 \
-            n_row = n == 0 ? 0 : w->count / n;                                                    \
-    for (int64_t o = begin; o < end; o++) {                                                       \
-      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_tie = 0;        \
-      for (int64_t r = 0; r < n_row; r++) {                                                       \
-        const T *from = x + base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);    \
-        for (int64_t i = 0; i < n; i++) n_tie += from[i * step] == y[o];                          \
-      }                                                                                           \
-      const T best = y[o], share = dy[o] / (T)NEAP_MAX(n_tie, 1);                                 \
-      for (int64_t r = 0; r < n_row; r++) {                                                       \
-        int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);           \
-        for (int64_t i = 0; i < n; i++) dx[at + i * step] = x[at + i * step] == best ? share : 0; \
-      }                                                                                           \
-    }                                                                                             \
-  }
-SPREAD(f32, float)
-SPREAD(f64, double)
+#define NEAP_BODY "ops/extreme_grad_body.h"
+#include "math/each_float.h"
 
 static void run_spread(const neap_call *call) {
   const neap_shape *shape = &call->in[0].type.shape;
@@ -233,7 +210,7 @@ const neap_op neap_op_ExtremeGrad = {
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
-  .kernels = NEAP_REF(run_spread, NEAP_WIDE),
+  .kernels = NEAP_REF_BY_CAST(run_spread, NEAP_WIDE),
   .cases = "{ {x={4,5,6}, y={4,6}, dy={4,6}, axes={2}} }",
 };
 
@@ -247,7 +224,7 @@ const neap_op neap_op_ArgMax = {
   ARG_OP,
   .nan = NEAP_NAN_DECIDES,
   .special = "a NaN is the largest, the first one counts",
-  .kernels = NEAP_REF(run_argmax, NEAP_WIDE | NEAP_INTEGERS),
+  .kernels = NEAP_REF_BY_CAST(run_argmax, NEAP_WIDE | NEAP_INTEGERS),
 };
 
 const neap_op neap_op_ArgMin = {
@@ -260,5 +237,5 @@ const neap_op neap_op_ArgMin = {
   ARG_OP,
   .nan = NEAP_NAN_DECIDES,
   .special = "a NaN is the smallest, the first one counts",
-  .kernels = NEAP_REF(run_argmin, NEAP_WIDE | NEAP_INTEGERS),
+  .kernels = NEAP_REF_BY_CAST(run_argmin, NEAP_WIDE | NEAP_INTEGERS),
 };

@@ -6,6 +6,7 @@
  * x dies after the weight gradient, w after the input gradient.
  */
 #include "math/row.h"
+#include "ops/by_cast.h"
 #include "ops/fused.h"
 
 #include <string.h>
@@ -269,6 +270,7 @@ const neap_op neap_op_FC = {
       DNNL_KERNEL(forward),
       {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = neap_fc_run},
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = neap_fc_run},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, "
@@ -292,6 +294,7 @@ const neap_op neap_op_FCGradInput = {
       DNNL_KERNEL(grad_input),
       {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_grad_input},
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_grad_input},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
 };
@@ -316,6 +319,7 @@ const neap_op neap_op_FCGradWeight = {
       DNNL_KERNEL(grad_weight),
       {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_grad_weight},
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_grad_weight},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
 };

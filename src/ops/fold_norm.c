@@ -6,6 +6,7 @@
  * eps), channel by channel. In double, rounded once: the result is as exact as weights in the dtype
  * can be.
  */
+#include "ops/by_cast.h"
 #include "ops/op.h"
 
 #include <math.h>
@@ -72,7 +73,9 @@ const neap_op neap_op_FoldNorm = {
   .no_grad = true,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run},
+      NEAP_BY_CAST(0, true),
+      {0}},
   .cases =
     "{ {w={4,3,3,3}, gamma={4}, beta={4}, mean={4}, var={{4}, low=0.1, high=2}, b={4}},"
     " {w={5,6}, gamma={5}, beta={5}, mean={5}, var={{5}, low=0, high=1}, eps=0.001} }",

@@ -1,5 +1,6 @@
 /* fused.c: FusedConv and FusedFC: a product, a residual and an activation as one op, so that what
  * lies between them is never a value of its own. See fused.h for what holds. */
+#include "ops/by_cast.h"
 #include "ops/fused.h"
 
 #include "ops/window.h"
@@ -159,6 +160,7 @@ const neap_op neap_op_FusedConv = {
        .choose = neap_conv_gemm_choose,
        .run = run_conv_gemm},
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_conv_ref},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\"},"
@@ -256,6 +258,7 @@ const neap_op neap_op_FusedFC = {
        .run = run_fc_dnnl},
       {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_fc},
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_fc},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}, activation=\"relu\"}, {x={2,3,7}, w={4,7}, z={2,3,4}, "

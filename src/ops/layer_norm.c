@@ -10,6 +10,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/op.h"
 
 enum { AXIS, EPS };
@@ -35,95 +36,8 @@ static double *total_of(const job *k, int64_t p, size_t item_bytes) {
   return (double *)(void *)((char *)k->scratch + (size_t)p * part_bytes(k->n, item_bytes));
 }
 
-/* Statistics in two passes: the sum of squared differences from the mean, since the mean of squares
- * minus the square of the mean cancels for x far from 0. Without `centre` the mean is 0, so the
- * second pass gives the mean of squares. A row is read again while it is in cache; y may be x. */
-#define NORM(type, suffix)                                                                        \
-  static void stats_##suffix(const type *x, int64_t n, bool centre, double eps, type *mean,       \
-                             type *rstd) {                                                        \
-    *mean = centre ? (type)(neap_row_sum_##suffix(x, n) / (double)n) : 0;                         \
-    *rstd = (type)(1 / sqrt(neap_row_spread_##suffix(x, *mean, n) / (double)n + eps));            \
-  }                                                                                               \
-  NEAP_MULTIVERSION static void normalise_##suffix(const type *x, type *y, const type *gamma,     \
-                                                   const type *beta, int64_t n, type mean,        \
-                                                   type rstd) {                                   \
-    if (gamma != NULL && beta != NULL)                                                            \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] =                                  \
-        (x[i] - mean) * rstd * gamma[i] + beta[i];                                                \
-    else if (gamma != NULL)                                                                       \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i]; \
-    else if (beta != NULL)                                                                        \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + beta[i];  \
-    else                                                                                          \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;            \
-  }                                                                                               \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                       \
-    const job *k = context;                                                                       \
-    for (int64_t i = begin; i < end; i++) {                                                       \
-      type mean, rstd;                                                                            \
-      const type *x = (const type *)k->x + i * k->n;                                              \
-      stats_##suffix(x, k->n, k->centre, k->eps, &mean, &rstd);                                   \
-      normalise_##suffix(x, (type *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);        \
-      if (k->mean_out != NULL) ((type *)k->mean_out)[i] = mean;                                   \
-      if (k->rstd_out != NULL) ((type *)k->rstd_out)[i] = rstd;                                   \
-    }                                                                                             \
-  }                                                                                               \
-  /* With z = (x - mean) rstd and h = dy gamma: dx = rstd (h - mean(h) - z mean(h z)). dx \
-   * may be dy or x. */       \
-  NEAP_MULTIVERSION static void back_row_##suffix(                                                \
-    const type *x, const type *dy, const type *gamma, type *dx, type *dgamma, type *dbeta,        \
-    int64_t n, bool centre, type mean, type rstd) {                                               \
-    double total = 0, total_z = 0;                                                                \
-    NEAP_EACH_PART(n, NEAP_PIECE, from, to) {                                                     \
-      type part = 0, part_z = 0;                                                                  \
-      _Pragma("omp simd reduction(+ : part, part_z)") for (int64_t i = from; i < to; i++) {       \
-        type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                        \
-        part += h;                                                                                \
-        part_z += h * ((x[i] - mean) * rstd);                                                     \
-      }                                                                                           \
-      total += (double)part;                                                                      \
-      total_z += (double)part_z;                                                                  \
-    }                                                                                             \
-    const type sum = centre ? (type)(total / (double)n) : 0, sum_z = (type)(total_z / (double)n); \
-    if (dgamma != NULL)                                                                           \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dgamma[i] +=                            \
-        dy[i] * ((x[i] - mean) * rstd);                                                           \
-    if (dbeta != NULL) _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dbeta[i] += dy[i];     \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                         \
-      type h = gamma != NULL ? dy[i] * gamma[i] : dy[i];                                          \
-      dx[i] = rstd * (h - sum - (x[i] - mean) * rstd * sum_z);                                    \
-    }                                                                                             \
-  }                                                                                               \
-  /* Parts [begin, end): part p has the rows [M p / parts, M (p + 1) / parts). */                 \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                      \
-    const job *k = context;                                                                       \
-    for (int64_t p = begin; p < end; p++) {                                                       \
-      double *total = total_of(k, p, sizeof(type));                                               \
-      type *run = (type *)(void *)(total + 2 * k->n);                                             \
-      type *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;       \
-      int64_t first = k->n_row * p / k->n_part, n_row = k->n_row * (p + 1) / k->n_part - first;   \
-      memset(total, 0, 2 * (size_t)k->n * sizeof *total);                                         \
-      NEAP_EACH_PART(n_row, NEAP_RUN, from, to) {                                                 \
-        memset(run, 0, 2 * (size_t)k->n * sizeof *run);                                           \
-        for (int64_t i = first + from; i < first + to; i++)                                       \
-          back_row_##suffix((const type *)k->x + i * k->n, (const type *)k->dy + i * k->n,        \
-                            k->gamma, (type *)k->dx + i * k->n, dgamma, dbeta, k->n, k->centre,   \
-                            k->mean != NULL ? ((const type *)k->mean)[i] : 0,                     \
-                            ((const type *)k->rstd)[i]);                                          \
-        for (int64_t j = 0; j < 2 * k->n; j++) total[j] += (double)run[j];                        \
-      }                                                                                           \
-    }                                                                                             \
-  }                                                                                               \
-  /* out (N) = the totals of all parts, from element `at` of each on */                           \
-  static void add_parts_##suffix(const job *k, int64_t at, type *out) {                           \
-    for (int64_t i = 0; i < k->n; i++) {                                                          \
-      double sum = 0;                                                                             \
-      for (int64_t p = 0; p < k->n_part; p++) sum += total_of(k, p, sizeof(type))[at + i];        \
-      out[i] = (type)sum;                                                                         \
-    }                                                                                             \
-  }
-NORM(float, f32)
-NORM(double, f64)
+#define NEAP_BODY "ops/layer_norm_body.h"
+#include "math/each_float.h"
 
 /* Sets n_row (M) and n (N) from x and the attribute `axis`. */
 static void rows_of(const neap_shape *x, const neap_attr_value *axis, job *k) {
@@ -303,6 +217,7 @@ const neap_op neap_op_LayerNorm = {
   .kernels =
     (const neap_kernel[]){
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_layer_norm},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases =
     "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, "
@@ -328,7 +243,9 @@ const neap_op neap_op_RmsNorm = {
   .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_rms_norm}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_rms_norm},
+      NEAP_BY_CAST(0, true),
+      {0}},
   .cases =
     "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} "
     "}",
@@ -359,6 +276,7 @@ const neap_op neap_op_LayerNormGrad = {
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_layer_norm_grad},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}, mean={3}} }",
 };
@@ -384,6 +302,7 @@ const neap_op neap_op_RmsNormGrad = {
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_rms_norm_grad},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}} }",
 };

@@ -17,9 +17,11 @@
  * does it.
  */
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/op.h"
 
 #include <string.h>
+#include <tgmath.h>
 
 enum { SIZE, ALPHA, BETA, BIAS };
 /* of a tile's buffers: what first and second level caches hold with room to spare */
@@ -76,90 +78,8 @@ static size_t part_bytes(const job *k, neap_dtype dtype) {
 
 /* ---- plain loops ----------------------------------------------------------------------------- */
 
-/* The steps of a tile, n elements each: q squares (in the backward, later, t = dy x r / s), s sums
- * of windows, r = s^-beta, u scaled sums of t. Powers: 3/4, of the papers, without logarithms. */
-#define TILES(type, suffix, SQRT, POW)                                                             \
-  NEAP_MULTIVERSION static void powers_##suffix(const type *s, type *r, double beta, int64_t n) {  \
-    if (beta == 0.75) {                                                                            \
-      _Pragma("omp simd") for (int64_t i = 0; i < n; i++) r[i] =                                   \
-        1 / (SQRT(s[i]) * SQRT(SQRT(s[i])));                                                       \
-    } else {                                                                                       \
-      for (int64_t i = 0; i < n; i++) r[i] = POW(s[i], (type)-beta);                               \
-    }                                                                                              \
-  }                                                                                                \
-  /* sum[i] = shift + scale * (q[i] + q[i + P] + ...), `size` terms. */                            \
-  NEAP_MULTIVERSION static void window_sums_##suffix(                                              \
-    const type *q, type *sum, type shift, type scale, int64_t size, int64_t tile, int64_t n) {     \
-    for (int64_t i = 0; i < n; i++) sum[i] = q[i];                                                 \
-    for (int64_t k = 1; k < size; k++)                                                             \
-      for (int64_t i = 0; i < n; i++) sum[i] += q[i + k * tile];                                   \
-    for (int64_t i = 0; i < n; i++) sum[i] = shift + scale * sum[i];                               \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void squares_##suffix(const type *x, type *q, int64_t n) {              \
-    for (int64_t i = 0; i < n; i++) q[i] = x[i] * x[i];                                            \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void scale_##suffix(const type *x, const type *r, type *y, int64_t n) { \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y[i] = x[i] * r[i];                        \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void quotient_##suffix(const type *x, const type *dy, const type *r,    \
-                                                  const type *s, type *t, int64_t n) {             \
-    for (int64_t i = 0; i < n; i++) t[i] = dy[i] * x[i] * r[i] / s[i];                             \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void gradient_##suffix(const type *x, const type *dy, const type *r,    \
-                                                  const type *u, type *dx, int64_t n) {            \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * r[i] - x[i] * u[i];        \
-  }                                                                                                \
-  /* The tile that begins at element `at` of x, `width` positions wide. Rows of x are \
-   * dense: block channels of one position, or one channel of `width`. */            \
-  static void tile_##suffix(const job *k, int64_t at, int64_t width, type *scratch) {              \
-    const type *x = (const type *)k->x + at,                                                       \
-               *dy = k->dy == NULL ? NULL : (const type *)k->dy + at;                              \
-    type *out = (type *)k->out + at;                                                               \
-    int64_t n = k->n_channel * width, whole = n + (k->size - 1) * width,                           \
-            step = k->n_space * k->block;                                                          \
-    type *q = scratch, *s = q + whole, *r = s + whole;                                             \
-    for (int64_t i = 0; i < k->before * width; i++) q[i] = 0;                                      \
-    for (int64_t i = n + k->before * width; i < whole; i++) q[i] = 0;                              \
-    for (int64_t c = 0; c < k->n_channel; c += k->block)                                           \
-      squares_##suffix(x + c / k->block * step, q + (k->before + c) * width,                       \
-                       NEAP_MIN(k->block, k->n_channel - c) * width);                              \
-    window_sums_##suffix(q, s, (type)k->bias, (type)k->alpha, k->size, width, n);                  \
-    powers_##suffix(s, r, k->beta, n);                                                             \
-    if (dy != NULL) { /* channel c is in the windows of c - after .. c + before */                 \
-      for (int64_t i = 0; i < k->after * width; i++) q[i] = 0;                                     \
-      for (int64_t i = n + k->after * width; i < whole; i++) q[i] = 0;                             \
-      for (int64_t c = 0; c < k->n_channel; c += k->block)                                         \
-        quotient_##suffix(x + c / k->block * step, dy + c / k->block * step, r + c * width,        \
-                          s + c * width, q + (k->after + c) * width,                               \
-                          NEAP_MIN(k->block, k->n_channel - c) * width);                           \
-      window_sums_##suffix(q, s, 0, (type)(2 * k->alpha * k->beta), k->size, width, n);            \
-    }                                                                                              \
-    for (int64_t c = 0; c < k->n_channel; c += k->block) {                                         \
-      int64_t row = c / k->block * step, lanes = NEAP_MIN(k->block, k->n_channel - c) * width;     \
-      if (dy == NULL)                                                                              \
-        scale_##suffix(x + row, r + c * width, out + row, lanes);                                  \
-      else                                                                                         \
-        gradient_##suffix(x + row, dy + row, r + c * width, s + c * width, out + row, lanes);      \
-      for (int64_t j = lanes; j < k->block; j++)                                                   \
-        out[row + j] = 0; /* lanes beyond the last channel */                                      \
-    }                                                                                              \
-  }                                                                                                \
-  /* Parts [begin, end) of n_part equal shares of all tiles. */                                    \
-  static void parts_##suffix(void *context, int64_t begin, int64_t end) {                          \
-    const job *k = context;                                                                        \
-    size_t bytes = part_bytes(k, sizeof(type) == 8 ? NEAP_DTYPE_F64 : NEAP_DTYPE_F32);             \
-    int64_t per_image = (k->n_space + k->tile - 1) / k->tile, n_tile = k->n_image * per_image;     \
-    int64_t image_elems = (k->n_channel + k->block - 1) / k->block * k->block * k->n_space;        \
-    for (int64_t part = begin; part < end; part++)                                                 \
-      for (int64_t i = part * n_tile / k->n_part; i < (part + 1) * n_tile / k->n_part; i++) {      \
-        int64_t p = i % per_image * k->tile;                                                       \
-        tile_##suffix(k, i / per_image * image_elems + p * k->block,                               \
-                      NEAP_MIN(k->tile, k->n_space - p),                                           \
-                      (type *)(void *)(k->scratch + (size_t)part * bytes));                        \
-      }                                                                                            \
-  }
-TILES(float, f32, sqrtf, powf)
-TILES(double, f64, sqrt, pow)
+#define NEAP_BODY "ops/lrn_body.h"
+#include "math/each_float.h"
 
 /* Forward and backward, which has dy as its second input. */
 static void run(const neap_call *call) {
@@ -231,6 +151,7 @@ const neap_op neap_op_LRN = {
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,7,3,4}, alpha=0.3}, {x={2,3,5}, size=4, alpha=0.5, beta=0.6, bias=1.5}, "
@@ -258,6 +179,7 @@ const neap_op neap_op_LRNGrad = {
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, "

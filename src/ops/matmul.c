@@ -5,6 +5,7 @@
  * is only more rows: one large product. Otherwise small products share the threads by batch, and
  * large ones are parallel inside.
  */
+#include "ops/by_cast.h"
 #include "ops/dnnl.h"
 
 enum { TRANS_A, TRANS_B };
@@ -210,6 +211,7 @@ const neap_op neap_op_MatMul = {
       {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .run = run},
       {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run},
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases =
     "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, "

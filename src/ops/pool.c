@@ -10,6 +10,7 @@
  * through again (see "what oneDNN passes over").
  */
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/window.h"
 
 #include <float.h>
@@ -503,6 +504,7 @@ const neap_op neap_op_MaxPool = {
                                     .any_team = true,
                                     .choose = choose_max,
                                     .run = run_max},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, "
@@ -528,6 +530,7 @@ const neap_op neap_op_MaxPoolGrad = {
                                     .any_team = true,
                                     .choose = choose_max_grad,
                                     .run = run_max_grad},
+                                   NEAP_BY_CAST(0, true),
                                    {0}},
 };
 
@@ -548,6 +551,7 @@ const neap_op neap_op_AveragePool = {
     (const neap_kernel[]){
       DNNL_KERNEL(),
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_average},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, "
@@ -569,6 +573,7 @@ const neap_op neap_op_AveragePoolGrad = {
     (const neap_kernel[]){
       DNNL_KERNEL(_grad),
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_average_grad},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
 };
@@ -589,6 +594,7 @@ const neap_op neap_op_GlobalAveragePool = {
     (const neap_kernel[]){
       DNNL_KERNEL(),
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_global},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
 };
@@ -606,6 +612,7 @@ const neap_op neap_op_GlobalAveragePoolGrad = {
     (const neap_kernel[]){
       DNNL_KERNEL(_grad),
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_global_grad},
+      NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",
 };

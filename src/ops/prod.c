@@ -4,6 +4,7 @@
  * is 0. So the backward counts zeros: with none it divides, with one only that element has a
  * gradient, with more there is none.
  */
+#include "ops/by_cast.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
@@ -39,32 +40,8 @@ typedef struct job {
   neap_reduce_walk walk;
 } job;
 
-/* For outputs [begin, end): once for the product of what is not 0 and the number of zeros, once to
- * write. */
-#define SPREAD(suffix, T)                                                                       \
-  static void spread_##suffix(void *context, int64_t begin, int64_t end) {                      \
-    const job *j = context;                                                                     \
-    const neap_reduce_walk *w = &j->walk;                                                       \
-    const T *x = j->call->in[0].data, *dy = j->call->in[1].data;                                \
-    T *dx = j->call->out[0].data;                                                               \
-    for (int64_t o = begin; o < end; o++) {                                                     \
-      int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;     \
-      double product = (double)dy[o];                                                           \
-      for (int64_t k = 0; k < w->count; k++) {                                                  \
-        double value =                                                                          \
-          (double)x[base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k)]; \
-        n_zero += value == 0;                                                                   \
-        product *= value == 0 ? 1 : value;                                                      \
-      }                                                                                         \
-      for (int64_t k = 0; k < w->count; k++) {                                                  \
-        int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k); \
-        double value = (double)x[at];                                                           \
-        dx[at] = (T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0);  \
-      }                                                                                         \
-    }                                                                                           \
-  }
-SPREAD(f32, float)
-SPREAD(f64, double)
+#define NEAP_BODY "ops/prod_grad_body.h"
+#include "math/each_float.h"
 
 static void run_grad(const neap_call *call) {
   const neap_shape *shape = &call->in[0].type.shape;
@@ -124,6 +101,6 @@ const neap_op neap_op_ProdGrad = {
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
   .nan = NEAP_NAN_REACHES,
-  .kernels = NEAP_REF(run_grad, NEAP_WIDE),
+  .kernels = NEAP_REF_BY_CAST(run_grad, NEAP_WIDE),
   .cases = "{ {x={4,5,6}, dy={4,6}, axes={2}} }",
 };

@@ -5,6 +5,7 @@
  * threads, nor from the order of ops.
  */
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/fill.h"
 
 /* What is drawn: from [a, b), or with mean a and deviation b. */
@@ -137,7 +138,9 @@ const neap_op neap_op_Uniform = {
   .infer = infer_uniform,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_uniform}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_uniform},
+      NEAP_BY_CAST(0, true),
+      {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, low=-2, high=5}, {shape={0}}, {shape={}} }",
 };
 
@@ -154,7 +157,9 @@ const neap_op neap_op_Gaussian = {
   .infer = neap_fill_infer,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_gaussian}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_gaussian},
+      NEAP_BY_CAST(0, true),
+      {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, mean=3, std=0.5}, {shape={0}}, {shape={}} }",
 };
 
@@ -173,7 +178,9 @@ const neap_op neap_op_Xavier = {
   .infer = infer_weight,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_xavier}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_xavier},
+      NEAP_BY_CAST(0, true),
+      {0}},
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", "
     "distribution=\"normal\"} }",
@@ -195,7 +202,9 @@ const neap_op neap_op_Kaiming = {
   .infer = infer_weight,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_kaiming}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_kaiming},
+      NEAP_BY_CAST(0, true),
+      {0}},
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} "
     "}",

@@ -3,30 +3,19 @@
  *
  * An op of its own, after all that may fault, so that a step that fails leaves the statistics as
  * they were. */
-#include "math/vec.h"
-#include "ops/op.h"
+#include "ops/elementwise.h"
 
 enum { MOMENTUM, FACTOR };
 
-/* Elements [begin, end). Each is read before it is written at the same place, so `out` may be
- * `running`. */
-#define AVERAGE(suffix, T)                                                                    \
-  NEAP_MULTIVERSION static void average_##suffix(void *context, int64_t begin, int64_t end) { \
-    const neap_call *c = context;                                                             \
-    const T keep = (T)(1 - c->attrs[MOMENTUM].f),                                             \
-            take = (T)(c->attrs[MOMENTUM].f * c->attrs[FACTOR].f);                            \
-    const T *running = c->in[0].data, *batch = c->in[1].data;                                 \
-    T *out = c->out[0].data;                                                                  \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] =                       \
-      keep * running[i] + take * batch[i];                                                    \
-  }
-AVERAGE(f32, float)
-AVERAGE(f64, double)
+enum { KEEP, TAKE };
+NEAP_ROW_FLOATS(2, map2_same, average, p[KEEP] * x + p[TAKE] * y)
+NEAP_ROW_TABLE(average, NEAP_ROWS_FLOATS(average))
 
 static void run(const neap_call *call) {
-  neap_call job = *call;
-  neap_parallel_for(neap_shape_elems(&call->in[0].type.shape), NEAP_GRAIN, call->n_thread,
-                    call->in[0].type.dtype == NEAP_DTYPE_F64 ? average_f64 : average_f32, &job);
+  double momentum = call->attrs[MOMENTUM].f;
+  const double param[NEAP_ROW_MAX_PARAM] = {
+    [KEEP] = 1 - momentum, [TAKE] = momentum * call->attrs[FACTOR].f};
+  neap_elementwise_run_param(call, 2, rows_average, param);
 }
 
 const neap_op neap_op_RunningAverage = {
@@ -51,7 +40,7 @@ const neap_op neap_op_RunningAverage = {
   .no_grad = true,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {running={7}, batch={7}, grad=false}, {running={7}, batch={7}, momentum=0.3, factor=1.25, "
     "grad=false} }",

@@ -9,8 +9,7 @@
  * op, so that a checkpoint knows) makes step 0 the one without dampening; an Sgd without t dampens
  * every step.
  */
-#include "math/vec.h"
-#include "ops/op.h"
+#include "ops/elementwise.h"
 
 enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
 /* Inputs. Without M it is plain descent; without STEPS no steps are counted. */
@@ -28,41 +27,27 @@ static double dampening_of(const neap_call *call) {
                                                                         : call->attrs[DAMPENING].f;
 }
 
-/* d = g + decay w;  m = momentum m + (1 - dampening) d; w -= lr (nesterov ? d + momentum m : m).
- * Each element is read before it is written, in place or not. */
-/* Without m the whole is one line, and d is the step. `own` and `of_m` are the shares of d and of
- * the new momentum in the step, so that one loop serves both variants. */
-#define STEP(suffix, T)                                                                    \
-  NEAP_MULTIVERSION static void step_##suffix(void *context, int64_t begin, int64_t end) { \
-    const neap_call *call = context;                                                       \
-    const T lr = (T)neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0);       \
-    const T momentum = (T)call->attrs[MOMENTUM].f, decay = (T)call->attrs[WEIGHT_DECAY].f; \
-    const T fresh = (T)(1 - dampening_of(call));                                           \
-    const T *w = call->in[W].data, *g = call->in[G].data;                                  \
-    T *w_out = call->out[0].data;                                                          \
-    if (call->n_in <= M || call->in[M].data == NULL) {                                     \
-      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) w_out[i] =                \
-        w[i] - lr * (g[i] + decay * w[i]);                                                 \
-      return;                                                                              \
-    }                                                                                      \
-    const T *m = call->in[M].data;                                                         \
-    T *m_out = call->out[1].data;                                                          \
-    const T own = call->attrs[NESTEROV].i != 0 ? 1 : 0,                                    \
-            of_m = call->attrs[NESTEROV].i != 0 ? momentum : 1;                            \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) {                           \
-      const T d = g[i] + decay * w[i], next = momentum * m[i] + fresh * d;                 \
-      m_out[i] = next;                                                                     \
-      w_out[i] = w[i] - lr * (own * d + of_m * next);                                      \
-    }                                                                                      \
-  }
-STEP(f32, float)
-STEP(f64, double)
+enum { RATE, DECAY, SHARE, FRESH, OWN, OF_M }; /* the parameters of the rows */
+
+#define NEAP_BODY "ops/sgd_body.h"
+#include "math/each_float.h"
+NEAP_ROW_TABLE(step, NEAP_ROWS_FLOATS(step))
+NEAP_ROW_TABLE(plain_step, NEAP_ROWS_FLOATS(plain_step))
 
 /* The count is written when every thread has read it. */
 static void run(const neap_call *call) {
-  neap_call job = *call;
-  neap_parallel_for(neap_shape_elems(&call->in[W].type.shape), NEAP_GRAIN, call->n_thread,
-                    call->in[W].type.dtype == NEAP_DTYPE_F64 ? step_f64 : step_f32, &job);
+  bool has_m = call->n_in > M && call->in[M].data != NULL;
+  bool looks_ahead = call->attrs[NESTEROV].i != 0;
+  double momentum = call->attrs[MOMENTUM].f;
+  const double param[NEAP_ROW_MAX_PARAM] = {
+    [RATE] = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0),
+    [DECAY] = call->attrs[WEIGHT_DECAY].f,
+    [SHARE] = momentum,
+    [FRESH] = 1 - dampening_of(call),
+    [OWN] = looks_ahead ? 1 : 0,
+    [OF_M] = looks_ahead ? momentum : 1};
+  neap_elementwise_run_on(call, has_m ? 3 : 2, (const int[]){W, G, M}, has_m ? 2 : 1,
+                          has_m ? rows_step : rows_plain_step, param);
   if (has_steps(call))
     *(int64_t *)call->out[STEPS_OUT].data = *(const int64_t *)call->in[STEPS].data + 1;
 }
@@ -138,7 +123,7 @@ const neap_op neap_op_Sgd = {
   .nan = NEAP_NAN_REACHES,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
     "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false}, "

@@ -6,35 +6,27 @@
  * total is not read: what an aborted step has left there, NaN or not, ends with the first
  * micro-batch of the next.
  */
-#include "math/vec.h"
-#include "ops/op.h"
+#include "ops/elementwise.h"
 
 enum { TOTAL, G, WEIGHT, KEEP };
 
-/* out = keep total + weight g for elements [begin, end); out may be total. A keep of 0 has a loop
- * of its own: 0 times NaN would be NaN. */
-#define ACCUMULATE(suffix, T)                                                              \
-  NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {  \
-    const neap_call *c = context;                                                          \
-    const T weight = (T)neap_element_get(c->in[WEIGHT].type.dtype, c->in[WEIGHT].data, 0); \
-    const T keep = (T)neap_element_get(c->in[KEEP].type.dtype, c->in[KEEP].data, 0);       \
-    const T *g = c->in[G].data, *total = c->in[TOTAL].data;                                \
-    T *out = c->out[0].data;                                                               \
-    if (keep == 0) {                                                                       \
-      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] = weight * g[i];   \
-      return;                                                                              \
-    }                                                                                      \
-    _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) out[i] =                    \
-      keep * total[i] + weight * g[i];                                                     \
-  }
-ACCUMULATE(f32, float)
-ACCUMULATE(f64, double)
+/* x = total, y = g; the new total may be x. A keep of 0 has a loop of its own, of g alone: 0 times
+ * NaN would be NaN. */
+enum { BY, SHARE };
+NEAP_ROW_FLOATS(2, map2_same, add, p[SHARE] * x + p[BY] * y)
+NEAP_ROW_TABLE(add, NEAP_ROWS_FLOATS(add))
+NEAP_ROW_FLOATS(1, map1, begin, p[BY] * x)
+NEAP_ROW_TABLE(begin, NEAP_ROWS_FLOATS(begin))
 
-/* All elements, shared out over the threads. */
+static double number(const neap_operand *x) { return neap_element_get(x->type.dtype, x->data, 0); }
+
 static void run(const neap_call *call) {
-  neap_call job = *call;
-  neap_parallel_for(neap_shape_elems(&call->in[TOTAL].type.shape), NEAP_GRAIN, call->n_thread,
-                    call->in[TOTAL].type.dtype == NEAP_DTYPE_F64 ? add_f64 : add_f32, &job);
+  const double param[NEAP_ROW_MAX_PARAM] = {
+    [BY] = number(&call->in[WEIGHT]), [SHARE] = number(&call->in[KEEP])};
+  if (param[SHARE] == 0)
+    neap_elementwise_run_on(call, 1, (const int[]){G}, 1, rows_begin, param);
+  else
+    neap_elementwise_run_param(call, 2, rows_add, param);
 }
 
 /* g must be as total is; weight and keep have one element each. */
@@ -76,7 +68,7 @@ const neap_op neap_op_WeightedAccumulate = {
   .cost = cost,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run}, {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {total={3,5}, g={3,5}, weight={}, keep={}, grad=false}, {total={7}, g={7}, weight={1}, "
     "keep={1}, grad=false} }",

@@ -1,0 +1,174 @@
+/* ops/softmax_body.h: Softmax and LogSoftmax for one type (softmax.c). */
+
+/* Forward over a block of `columns` (at most BLOCK) columns: x, y (C, inner), from the block's
+ * first column.
+ *
+ * The largest element is taken off before exp, so that no term exceeds 1 and the sum is at least 1:
+ * nothing overflows, and the logarithm is of no tiny number. Over the block, three passes along C:
+ * maxima, sums, results; exp is computed twice, once for the sum and once for the result. A dense
+ * row keeps the exponentials in y at once and scales them afterwards. Either loop reads an element
+ * of x before it writes that of y, so y may be x.
+ *
+ * `forward` and `backward` take pairs [begin, end) of a job. */
+NEAP_MULTIVERSION static void OF(columns)(const T *x, T *y, int64_t n_class, int64_t inner,
+                                          int64_t columns, bool log_) {
+  T most[BLOCK], sum[BLOCK];
+  double total[BLOCK] = {0};
+  for (int64_t j = 0; j < columns; j++) most[j] = (T)-INFINITY;
+  for (int64_t c = 0; c < n_class; c++)
+    for (int64_t j = 0; j < columns; j++)
+      most[j] = x[c * inner + j] > most[j] ? x[c * inner + j] : most[j];
+  if (log_) {
+    T ties[BLOCK] = {0};
+    NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
+      for (int64_t j = 0; j < columns; j++) sum[j] = 0;
+      for (int64_t c = from; c < to; c++)
+        for (int64_t j = 0; j < columns; j++) {
+          T tie = x[c * inner + j] == most[j] ? 1 : 0;
+          sum[j] += neap_exp(x[c * inner + j] - most[j]) - tie;
+          ties[j] += tie;
+        }
+      for (int64_t j = 0; j < columns; j++) total[j] += (double)sum[j];
+    }
+    for (int64_t j = 0; j < columns; j++) sum[j] = (T)log1p(total[j] + (double)(ties[j] - 1));
+    for (int64_t c = 0; c < n_class; c++)
+      for (int64_t j = 0; j < columns; j++) y[c * inner + j] = x[c * inner + j] - most[j] - sum[j];
+  } else {
+    NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
+      for (int64_t j = 0; j < columns; j++) sum[j] = 0;
+      for (int64_t c = from; c < to; c++)
+        for (int64_t j = 0; j < columns; j++) sum[j] += neap_exp(x[c * inner + j] - most[j]);
+      for (int64_t j = 0; j < columns; j++) total[j] += (double)sum[j];
+    }
+    for (int64_t j = 0; j < columns; j++) sum[j] = (T)(1 / total[j]);
+    for (int64_t c = 0; c < n_class; c++)
+      for (int64_t j = 0; j < columns; j++)
+        y[c * inner + j] = neap_exp(x[c * inner + j] - most[j]) * sum[j];
+  }
+}
+
+static void OF(row)(const T *x, T *y, int64_t n, bool log_) {
+  T most = OF(neap_row_max)(x, n);
+  if (log_) {
+    T shift = (T)log1p((double)OF(neap_row_exp_rest)(x, most, n));
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] - most - shift;
+  } else {
+    OF(neap_row_scale)(y, 1 / OF(neap_row_exp)(x, 1, most, y, n), n);
+  }
+}
+
+static void OF(forward)(void *context, int64_t begin, int64_t end) {
+  const job *k = context;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;
+    const T *x = (const T *)k->a + at;
+    T *y = (T *)k->out + at;
+    if (k->inner == 1)
+      OF(row)(x, y, k->n_class, k->log);
+    else
+      OF(columns)(x, y, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);
+  }
+}
+
+/* Softmax: dx = y (dy - sum y dy), the same with any number taken off all dy: with dy
+ * of the class above one half, or 0. */
+NEAP_MULTIVERSION static void OF(back_columns)(const T *y, const T *dy, T *dx, int64_t n_class,
+                                               int64_t inner, int64_t columns) {
+  T sum[BLOCK], off[BLOCK] = {0};
+  double total[BLOCK] = {0};
+  for (int64_t c = 0; c < n_class; c++)
+    for (int64_t j = 0; j < columns; j++)
+      off[j] += y[c * inner + j] > (T)0.5 ? dy[c * inner + j] : 0;
+  NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
+    for (int64_t j = 0; j < columns; j++) sum[j] = 0;
+    for (int64_t c = from; c < to; c++)
+      for (int64_t j = 0; j < columns; j++)
+        sum[j] += y[c * inner + j] * (dy[c * inner + j] - off[j]);
+    for (int64_t j = 0; j < columns; j++) total[j] += (double)sum[j];
+  }
+  for (int64_t j = 0; j < columns; j++) sum[j] = (T)total[j];
+  for (int64_t c = 0; c < n_class; c++)
+    for (int64_t j = 0; j < columns; j++)
+      dx[c * inner + j] = y[c * inner + j] * (dy[c * inner + j] - off[j] - sum[j]);
+}
+
+NEAP_MULTIVERSION static void OF(back_row)(const T *y, const T *dy, T *dx, int64_t n) {
+  T sum, off = 0;
+  double total = 0;
+#pragma omp simd reduction(+ : off)
+  for (int64_t i = 0; i < n; i++) off += y[i] > (T)0.5 ? dy[i] : 0;
+  NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
+    sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = from; i < to; i++) sum += y[i] * (dy[i] - off);
+    total += (double)sum;
+  }
+  sum = (T)total;
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - off - sum);
+}
+
+/* Log: dx = dy - exp(y) sum dy; of the class above one half, which holds `own` of that
+ * sum: -dy (exp(y) - 1) - exp(y) rest. */
+NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *dx, int64_t n_class,
+                                                   int64_t inner, int64_t columns) {
+  T rest[BLOCK], own[BLOCK] = {0}, log_top[BLOCK] = {0}, less[BLOCK];
+  double total[BLOCK] = {0};
+  NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
+    for (int64_t j = 0; j < columns; j++) rest[j] = 0;
+    for (int64_t c = from; c < to; c++)
+      for (int64_t j = 0; j < columns; j++) {
+        T p = y[c * inner + j], g = dy[c * inner + j];
+        bool is_top = p > LOG_HALF;
+        rest[j] += is_top ? 0 : g;
+        own[j] += is_top ? g : 0;
+        log_top[j] += is_top ? p : 0;
+      }
+    for (int64_t j = 0; j < columns; j++) total[j] += (double)rest[j];
+  }
+  for (int64_t j = 0; j < columns; j++) rest[j] = (T)total[j];
+  for (int64_t j = 0; j < columns; j++) less[j] = (T)expm1((double)log_top[j]);
+  for (int64_t c = 0; c < n_class; c++)
+    for (int64_t j = 0; j < columns; j++) {
+      T p = y[c * inner + j], g = dy[c * inner + j], e = neap_exp(p);
+      T top = -g * less[j] - e * rest[j], other = g - e * (rest[j] + own[j]);
+      dx[c * inner + j] = p > LOG_HALF ? top : other;
+    }
+}
+
+NEAP_MULTIVERSION static void OF(log_back_row)(const T *y, const T *dy, T *dx, int64_t n) {
+  T rest, own = 0, log_top = 0;
+  double total = 0;
+  NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
+    rest = 0;
+#pragma omp simd reduction(+ : rest, own, log_top)
+    for (int64_t i = from; i < to; i++) {
+      bool is_top = y[i] > LOG_HALF;
+      rest += is_top ? 0 : dy[i];
+      own += is_top ? dy[i] : 0;
+      log_top += is_top ? y[i] : 0;
+    }
+    total += (double)rest;
+  }
+  rest = (T)total;
+  T less = (T)expm1((double)log_top), sum = rest + own;
+#pragma omp simd
+  for (int64_t i = 0; i < n; i++) {
+    T e = neap_exp(y[i]), top = -dy[i] * less - e * rest, other = dy[i] - e * sum;
+    dx[i] = y[i] > LOG_HALF ? top : other;
+  }
+}
+
+static void OF(backward)(void *context, int64_t begin, int64_t end) {
+  const job *k = context;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;
+    const T *y = (const T *)k->a + at, *dy = (const T *)k->b + at;
+    T *dx = (T *)k->out + at;
+    int64_t columns = NEAP_MIN(k->inner - first, BLOCK);
+    if (k->inner == 1)
+      (k->log ? OF(log_back_row) : OF(back_row))(y, dy, dx, k->n_class);
+    else
+      (k->log ? OF(log_back_columns) : OF(back_columns))(y, dy, dx, k->n_class, k->inner, columns);
+  }
+}
