@@ -83,6 +83,9 @@ bool neap_onednn_ask_bytes(neap_onednn_case *problem);
  * caller. */
 neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error);
 void neap_onednn_free(neap_onednn *kernel);
+/* Whether kernels of norms whose layout is not blocked add up the planes of all images one element
+ * after the other, not each plane for itself. */
+extern const bool neap_onednn_norm_adds_images;
 /* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's.
  * False when oneDNN refuses. */
 bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);

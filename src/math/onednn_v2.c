@@ -173,6 +173,7 @@ bool onednn_norm_forward(const onednn_with *with, dnnl_prop_kind_t kind, onednn_
 }
 
 const bool onednn_norm_backward_has_shift = true;
+const bool neap_onednn_norm_adds_images = false;
 
 bool onednn_norm_backward(const onednn_with *with, onednn_md_in dy, onednn_md_in x, float eps,
                           unsigned flags, dnnl_primitive_desc_t *pd) {

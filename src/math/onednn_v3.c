@@ -269,6 +269,9 @@ bool onednn_norm_forward(const onednn_with *with, dnnl_prop_kind_t kind, onednn_
 
 const bool onednn_norm_backward_has_shift = false;
 
+/* Of 3.2 measured: with 16 planes of 128 x 128 the sum of dy is 2.5e-3 off. */
+const bool neap_onednn_norm_adds_images = true;
+
 bool onednn_norm_backward(const onednn_with *with, onednn_md_in dy, onednn_md_in x, float eps,
                           unsigned flags, dnnl_primitive_desc_t *pd) {
   dnnl_primitive_desc_t made = NULL;

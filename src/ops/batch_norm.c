@@ -171,16 +171,19 @@ static bool waits_for_the_others(const neap_choice *choice) {
   return choice->n_thread <= 1 && choice->in[0].kind != NEAP_LAYOUT_BLOCKED;
 }
 
-/* oneDNN adds up a plane in f32, one element after the other, and of x (N,C) the rows: so many at
- * most. */
+/* oneDNN adds up a plane in f32, one element after the other, and of x (N,C) the rows; some do so
+ * with the planes of all images: so many at most. */
 enum { MOST_ADDED = 1 << 14 };
-static bool has_short_sums(const neap_shape *x) {
-  return (x->n_dim > 2 ? neap_shape_span(x, 2, x->n_dim) : x->dim[0]) <= MOST_ADDED;
+static bool has_short_sums(const neap_shape *x, const neap_layout *layout) {
+  int64_t plane = x->n_dim > 2 ? neap_shape_span(x, 2, x->n_dim) : 1;
+  bool all = x->n_dim <= 2 || (neap_onednn_norm_adds_images && layout->kind != NEAP_LAYOUT_BLOCKED);
+  return neap_count_mul(plane, all ? x->dim[0] : 1) <= MOST_ADDED;
 }
 
 static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM);
-  if (!has_short_sums(&choose->in[X].shape)) return false;
+  const neap_layout *layout = choose->like != NULL ? &choose->like->in[X] : &choose->in_layout[X];
+  if (!has_short_sums(&choose->in[X].shape, layout)) return false;
   describe(&c, choose->attrs);
   /* it writes them, asked or not */
   if (!c.global_stats && (c.n_out < 3 || (c.relu && c.n_out < 4))) return false;
@@ -207,13 +210,13 @@ static void run_dnnl(const neap_call *call) {
 /* With a relu only behind oneDNN's own forward: the mask is in its format. */
 static bool choose_dnnl_grad(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM_GRAD);
-  if (!has_short_sums(&choose->in[0].shape)) return false;
   describe(&c, choose->attrs);
   if (c.relu && (c.n_in < 6 || choose->pair == NULL || choose->pair->engine != NEAP_ENGINE_DNNL))
     return false;
   /* x and the mask are laid out as the forward's x */
   if (choose->pair != NULL) c.in_layout[0] = choose->pair->in[0];
   c.in_layout[1] = c.in_layout[0];
+  if (!has_short_sums(&choose->in[0].shape, &c.in_layout[0])) return false;
   return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
 }
 
