@@ -226,7 +226,7 @@ mutate: ## change the sources in a copy, one place at a time, and list what no t
 C_FILES = $(shell find src tests/c -name '*.[ch]' | LC_ALL=C sort)
 LUA_FILES = $(shell find lua scripts tests -name '*.lua' | LC_ALL=C sort)
 
-.PHONY: lint format check-includes doc
+.PHONY: lint format check-includes doc types
 lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-format, cppcheck, the order of includes
 	@luacheck -q --no-color $(LUA_FILES)
 	@clang-format --dry-run -Werror $(C_FILES)
@@ -240,8 +240,16 @@ format: ## lay the C files out by clang-format
 check-includes: $(BUILD)/neap ## rooms include and call lower rooms only, by sources and by the symbols of their objects
 	@scripts/tools/check-includes $(BUILD)
 
-doc: ## reference of the Lua modules in build/doc, by ldoc
+# The page on options and the stubs are made from the records that the constructors read.
+REFERENCE := NEAP_DB=off $(BUILD)/neap run scripts/tools/reference.lua
+doc: $(BUILD)/neap ## reference of the Lua modules and of all options in build/doc, by ldoc
+	@$(REFERENCE) options >$(BUILD)/options.md
 	@ldoc -q -d $(BUILD)/doc .
+
+types: $(BUILD)/types/neap.lua ## stubs for editors, build/types/neap.lua, for the Lua language server
+$(BUILD)/types/neap.lua: $(BUILD)/neap scripts/tools/reference.lua
+	@mkdir -p $(@D)
+	@$(REFERENCE) types >$@
 
 # ---- install --------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ local mem_param = require "neap.memory.mem_param"
 local memory_options = require "neap.memory.options"
 local op = require "neap.op"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local range = require "neap.memory.range"
 local refusal = require "neap.memory.refusal"
 local report = require "neap.report"
@@ -24,16 +25,22 @@ local most_programs = 8
 --- Whether options ask for a pool, the one thing that has a soft limit.
 local function has_pool(o) return o.executor == "dynamic" or o.policy == "pool" end
 
---- Fields of neap.workspace that are no memory options.
-local workspace_spec = { seed = options.none, parent = options.none, forward = options.none }
+local workspace_options = record.declare("neap.workspace", {
+  doc = [[A workspace: names and what they hold. It takes the memory options (help "options"), too:
+    `budget` and `total` bound all that the workspace holds, the others are those of whatever runs
+    there; a call may give others. Executor "dynamic": ws:run takes tensors of any shapes and nets
+    with ops whose outputs' length depends on data; bytes come from a pool, `budget` is its hard
+    limit, `soft` what it is trimmed to when less is needed again.]],
+  { "seed", "integer", unset = "$NEAP_SEED, or drawn", doc = "what random ops draw by" },
+  { "parent", "workspace", unset = "none", doc = "whose names are seen from here, too" },
+  { "forward", "table", unset = "all names", says = "a table { name = the parent's }",
+    doc = "the parent's names that are seen, when not all are" },
+  example = 'neap.workspace { seed = 1, executor = "dynamic" }' })
 
---- neap.workspace{seed =, parent =, forward = {..}, budget =, executor = "simple"|"dag"|"dynamic", .. memory options}: `budget` and
--- `total` bound all that the workspace holds, the other options (neap.help "options") are those of whatever runs there; a call may give others.
--- Executor "dynamic": ws:run takes tensors of any shapes and nets with ops whose outputs' length depends on data; bytes come from
--- a pool, `budget` is its hard limit, `soft` what it is trimmed to when less is needed again.
--- @usage local ws <close> = neap.workspace { executor = "dynamic" }; ws:run(net, { x = neap.rand(7, 12) }); ws:run(net, { x = neap.rand(3, 12) })
+--- neap.workspace{seed =, .. memory options} -> workspace: see the record.
 function workspace.new(given)
-  local o, memory = memory_options.split("neap.workspace", given, "workspace", workspace_spec) -- before the workspace draws a seed
+  local o, memory = memory_options.split("neap.workspace", given, "workspace",
+    workspace_options) -- before the workspace draws a seed
   if memory.soft ~= nil and not has_pool(memory) then fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to" end
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = memory.budget, total = memory.total }
@@ -41,7 +48,7 @@ function workspace.new(given)
   memory.budget, memory.total, memory.keep = nil, nil, nil
   states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = keeps, parent = o.parent,
     ranges = setmetatable({}, { __mode = "k" }), defaults = memory }
-  return ws
+  return record.note(ws, workspace_options:read(o))
 end
 
 -- ---- the current workspace ---------------------------------------------------------------------------------------------------

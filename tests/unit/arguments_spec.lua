@@ -66,7 +66,7 @@ describe("arguments of plans", function()
   end)
 
   it("of a bank say what it is", function()
-    raises({ 'neap.bank "fast": kind is one of ordinary, huge', 'got "odd"' }, neap.bank, { "fast", bytes = 100, kind = "odd" })
+    raises({ 'neap.bank: kind expects "huge" or "ordinary"', 'got "odd"' }, neap.bank, { "fast", bytes = 100, kind = "odd" })
     raises("got -4", neap.bank, { "fast", bytes = -4 })
   end)
 end)

@@ -105,11 +105,11 @@ describe("fit", function()
     local t <close> = make()
     raises('did you mean "epochs"?', t.fit, t, points(), { epoch = 3 })
     raises("expects a data set", t.fit, t, {})
-    raises("needs an optimizer", neap.trainer, { model = nn.Linear { 1, 1 } })
-    raises("takes { model", neap.trainer, { model = 3 })
-    raises('nan is one of', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, nan = "maybe" })
-    raises("reserved", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, dtype = "bf16" })
-    raises("micro expects rows", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, micro = 0 })
+    raises("optimizer expects an optimizer such as", neap.trainer, { model = nn.Linear { 1, 1 } })
+    raises("model expects a module, got 3", neap.trainer, { model = 3 })
+    raises('nan expects "stop", "skip" or "off", got "maybe"', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, nan = "maybe" })
+    raises('unknown field "dtype"', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, dtype = "bf16" })
+    raises('micro expects an integer of at least 1 or "fit", got 0', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, micro = 0 })
     raises("max_batch expects", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, max_batch = "8" })
     raises("out of range", t.step, t, { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 2, 9 }, "i64") })
   end)
@@ -601,7 +601,7 @@ describe("a fit", function()
     local t <close> = make()
     raises("ending .safetensors", t.fit, t, points(), with { checkpoint = "ck.st" })
     raises("can't be written", t.fit, t, points(), with { checkpoint = "/no/such/folder/ck.safetensors" })
-    raises("number of steps", t.fit, t, points(), with { checkpoint = { "ck.safetensors", every = 0 } })
+    raises("every expects an integer of at least 1, got 0", t.fit, t, points(), with { checkpoint = { "ck.safetensors", every = 0 } })
     assert.are.equal(0, t.position.step)
   end)
 end)
@@ -638,10 +638,10 @@ describe("before a first step", function()
     local batch = { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 1, 0 }, "i64") }
     local other = data.tensors { x = neap.ones(4, 5), y = neap.tensor({ 0, 1, 1, 0 }, "i64"), batch = 2 }
     local blind = data.tensors { x = neap.ones(4, 3), batch = 2 }
-    local table_of = { { "on_step expects a function, got a number", { on_step = 3 } }, { "on_epoch expects a function, got a string", { on_epoch = "x" } },
+    local table_of = { { "on_step expects a function, got 3", { on_step = 3 } }, { 'on_epoch expects a function, got "x"', { on_epoch = "x" } },
       { "fit: valid expects a data set", { valid = batch } }, { "fit: valid expects a data set", { valid = 3 } },
       { "fit: valid's x is f32 (5) an example, that of the data trained on is f32 (3)", { valid = other } }, { "fit: valid's y is none", { valid = blind } },
-      { "fit: resume expects true or false, got yes", { resume = "yes" } }, { "fit: verbose expects 0, 1 or 2, got 7", { verbose = 7 } } }
+      { 'fit: resume expects true or false, got "yes"', { resume = "yes" } }, { "fit: verbose expects an integer from 0 to 2, got 7", { verbose = 7 } } }
     for _, row in ipairs(table_of) do
       local t <close> = make()
       same_as_untouched(t, function()

@@ -86,7 +86,7 @@ local options_of_csv = set.declare("csv", {
   set.split("all", { "all", "train", "valid" }),
   { "holdout", "number", 0.2, min = 0, max = 1,
     doc = 'share of the rows that split = "valid" has' },
-  { "dtype", "dtype", unset = "i64 for words and whole numbers, else f32", doc = "of y" },
+  { "dtype", "dtype", unset = "i64 for words and whole numbers, else f32", doc = "dtype of y" },
   example = 'neap.data.csv { path = "iris.csv", y = "species", batch = 16, shuffle = true }' })
 
 --- Rows of a table: see the record.

@@ -17,7 +17,7 @@ local row = "the shape of one row, e.g. { 28, 28, dtype = \"u8\" }"
 local options_of_from = set.declare("from", {
   doc = [[Rows made by a Lua function, between steps. Of a model with several inputs each has a field,
     as in neap.data.tensors.]],
-  { "n", "integer", min = 1, required = true, doc = "rows" },
+  { "n", "integer", min = 1, required = true, doc = "how many rows there are" },
   { "x", "table", says = row, unset = "fields of other names", doc = "the input" },
   { "y", "table", says = row, unset = "none", doc = "the target; {} for one number" },
   { "get", "function", required = true, doc = [[get(i, slot): writes row i, from 1, into slot.x and

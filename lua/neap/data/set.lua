@@ -125,7 +125,7 @@ function set.new(o, fields, rows, extra)
   table.sort(self.names)
   self.batch, self.seed, self.last, self.map = o.batch, o.seed, o.last, o.map
   if o.shuffle == nil then self.shuffle = o.split == "train" else self.shuffle = o.shuffle end
-  return setmetatable(self, Data)
+  return record.note(setmetatable(self, Data), o)
 end
 
 --- Batches of one epoch.

@@ -167,6 +167,13 @@ local types = {
     says = says "a column's name or number, or a list of them",
     is = function(v) return is_column(v) or is_list(v, is_column) end },
   module = { lua = "neap.Module", says = says "a module", is = is_module },
+  optimizer = { lua = "neap.Optimizer", says = says "an optimizer such as optim.SGD { lr = 0.1 }",
+    is = function(v) return type(v) == "table" and getmetatable(v) and type(v.apply) == "function" end },
+  data = { lua = "neap.Data", says = says "a data set",
+    is = function(v)
+      return type(v) == "table" and type(v.epoch) == "function" and type(v.spec) == "function"
+    end },
+  workspace = { lua = "neap.Workspace", says = says "a workspace", is = of_class "neap.workspace" },
   modules = { lua = "neap.Module[]", says = says "modules",
     is = function(v) return is_list(v, is_module) end },
   tensor = { lua = "neap.Tensor", says = says "a tensor", is = of_class "neap.tensor" },
@@ -274,6 +281,9 @@ local function named(self, who, given)
   return out
 end
 
+-- By what was made, { record, values }; and by what was read, its record. Both go with the key.
+local made, read_by = setmetatable({}, { __mode = "k" }), setmetatable({}, { __mode = "k" })
+
 --- The options that a table gives: checked, by name, defaults filled in.
 -- @param given table|nil; what is no table stands at the first position
 -- @param who string|nil for messages; the record's name
@@ -290,20 +300,22 @@ function Record:read(given, who)
       out[f.name] = f.default
     end
   end
+  read_by[out] = self
   return out
 end
 
 --- The same without defaults, nothing being required: what a table says and no more.
 function Record:read_given(given, who) return named(self, who or self.name, given) end
 
--- By what was made: { record, what was read }. Goes with the thing.
-local made = setmetatable({}, { __mode = "k" })
-
---- Notes what a thing was made with, for help. Items are not noted: they may be let go.
-function record.note(thing, r, values)
-  local noted = {}
-  for _, f in ipairs(r.fields) do noted[f.name] = values[f.name] end
+--- Notes which options a thing was made with, for help. Items are not noted: they may be let go.
+-- @param thing table or function
+-- @param o table of Record:read
+-- @return thing
+function record.note(thing, o)
+  local r, noted = read_by[o], {}
+  for _, f in ipairs(r.fields) do noted[f.name] = o[f.name] end
   made[thing] = { r, noted }
+  return thing
 end
 
 --- The record of a thing that was made by one, and a copy of the options that it was made with.
@@ -325,7 +337,8 @@ end
 -- ---- for people --------------------------------------------------------------------------------
 
 -- The modules that declare records.
-local homes = { "nn", "nn.initializers", "optim", "data" }
+local homes = { "nn", "nn.initializers", "optim", "data", "train", "workspace", "memory.bank",
+  "memory.mem_param", "memory.fit_batch" }
 
 --- All records, those of modules that nobody has used yet too; in the order of their names.
 -- @return list of records, by name too
@@ -341,7 +354,7 @@ function record.find(name)
   local short = name:gsub("^neap%.", "")
   for _, r in ipairs(record.everything()) do
     local own = r.name:gsub("^neap%.", "")
-    if own == short or own:match "[%w_]+$" == short then return r end
+    if own == (short:gsub("^t:", "trainer:")) or own:match "[%w_]+$" == short then return r end
   end
 end
 
@@ -411,6 +424,12 @@ end
 local type_of_attribute = { float = "number", int = "integer", axis = "integer", bool = "boolean",
   enum = "choice", ints = "sizes", string = "string" }
 
+--- A bound of an attribute as one of an option: an integer where it is whole, nil for none.
+local function bound(v)
+  if v == nil or math.abs(v) >= 1e30 then return nil end
+  return math.tointeger(v) or v
+end
+
 --- Fills in what a field leaves to the op's attribute "Conv.stride".
 local function take_attribute(f, path)
   local op_name, attr_name = path:match "^(%w+)%.([%w_]+)$"
@@ -420,8 +439,8 @@ local function take_attribute(f, path)
       if f.default == nil and type(a.default) ~= "table" and not f.required and not f.unset then
         f.default = a.default
       end
-      if not (f.min or f.above) then f.min = a.least end
-      if not (f.max or f.below) and a.most and a.most < 1e30 then f.max = a.most end
+      if not (f.min or f.above) then f.min = bound(a.least) end
+      if not (f.max or f.below) then f.max = bound(a.most) end
       if a.choices and not f.choices then
         f.choices = {}
         for word in a.choices:gmatch "[^|]+" do f.choices[#f.choices + 1] = word end
@@ -445,6 +464,7 @@ local function new_field(who, spec)
       :format(who))
   end
   f.doc = (f.doc or ""):gsub("%s+", " ")
+  f.says = f.says and f.says:gsub("%s+", " ")
   for name in f.type:gmatch "[^|]+" do
     if not types[name] then
       fail(('%s: option %s: no type is called "%s"; there are %s'):format(who, f.name, name,

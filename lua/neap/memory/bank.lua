@@ -7,7 +7,7 @@
 local core = require "neap.core"
 local naming = require "neap.net.naming"
 local op = require "neap.op"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local fail = core.fail
 
 local bank = {}
@@ -17,7 +17,18 @@ Bank.__tostring = function(b)
   return ("bank \"%s\", %s%s"):format(b.name, b.kind, b.bytes > 0 and ", " .. core.bytes_text(b.bytes) or "")
 end
 
-local kinds = { "huge", "ordinary" }
+local bank_options = record.declare("neap.bank", {
+  doc = [[A memory bank, for memory options: bytes of one kind, of which programs take so many and no
+    more. The bank "main" is what all has that is assigned to none; it may be given too, to limit
+    it. neap.bank(name, f, ..) -> f's results: the ops that f adds belong to the bank, in the net
+    being built; eagerly it calls f and no more.]],
+  positions = { "name" },
+  { "name", "name", required = true, doc = "what a net's blobs are assigned to" },
+  { "bytes", "bytes", 0, doc = [[at most so many for all programs of a workspace, 0 for no limit; a
+      net that needs more is refused, by the bank's name]] },
+  { "kind", "choice", "ordinary", choices = { "huge", "ordinary" },
+    doc = "\"huge\" asks the kernel for huge pages" },
+  example = 'neap.bank { "fast", bytes = "2MiB" }' })
 
 --- neap.bank { name, bytes = capacity, kind = "ordinary" | "huge" } -> a bank for memory options.
 -- bytes: a number or "2MiB", at most so many for all programs of a workspace, 0 for no limit; a net
@@ -41,15 +52,9 @@ function bank.new(given, f, ...)
   if type(given) ~= "table" or f ~= nil then
     fail(("neap.bank expects { \"fast\", bytes = \"2MiB\" }, or a name and a function, got a %s"):format(type(given)))
   end
-  local o = options.read("neap.bank", { positions = { "name" }, name = options.none, bytes = 0, kind = "ordinary" }, given)
-  if type(o.name) ~= "string" or o.name == "" then fail("neap.bank expects a name first, { \"fast\", bytes = \"2MiB\" }") end
+  local o = bank_options:read(given)
   o.bytes = core.parse_bytes(o.bytes)
-  if o.kind ~= "ordinary" and o.kind ~= "huge" then
-    local near = options.nearest(tostring(o.kind), kinds)
-    fail(("neap.bank \"%s\": kind is one of ordinary, huge, got \"%s\"%s"):format(o.name, tostring(o.kind),
-      near and (", did you mean \"" .. near .. "\"?") or ""))
-  end
-  return setmetatable(o, Bank)
+  return setmetatable(record.note(o, o), Bank)
 end
 
 local Net = core.Net

@@ -7,9 +7,8 @@ local mem_param = require "neap.memory.mem_param"
 local memory_options = require "neap.memory.options"
 local module = require "neap.nn.module"
 local op = require "neap.op"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local fail = core.fail
-local none = options.none
 
 local fit_batch = {}
 
@@ -41,8 +40,18 @@ function fit_batch.tell(who, total, available)
   io.stderr:write(("neap: %s takes %s, seven eighths of the %s that are free here\n"):format(who, core.bytes_text(total), core.bytes_text(available)))
 end
 
---- Fields of neap.fit_batch that are no memory options.
-local fit_spec = { train = false, max = 65536, loss = none, optimizer = none, input = none, input_dtype = none }
+local fit_options = record.declare("neap.fit_batch", {
+  doc = [[neap.fit_batch(model | net, { .. }) -> n, plan, total: the largest batch that fits; batch
+    n + 1 does not. It takes the memory options, too; without total and budget it takes what the
+    machine has free (control groups and ulimit looked at), and says so. Raises `budget` when not
+    even one example fits.]],
+  { "train", "boolean", false, doc = "whether a model is to be trained" },
+  { "max", "integer", 65536, min = 1, doc = "the largest batch that is tried" },
+  { "loss", "module", unset = "nn.CrossEntropyLoss() to train", doc = "a model's loss" },
+  { "optimizer", "optimizer", unset = "none", doc = "what updates a model's parameters" },
+  { "input", "shapes", unset = "the model's own", doc = "shape of one example" },
+  { "input_dtype", "dtype", unset = "f32", doc = "dtype of a model's input" },
+  example = 'neap.fit_batch(model, { total = "1GiB", train = true })' })
 
 --- neap.fit_batch(model | net, {total = | budget =, train =, max =, loss =, optimizer =, input =,
 -- input_dtype =, .. memory options}) -> n, plan, total. The largest batch that fits: batch n + 1
@@ -51,9 +60,8 @@ local fit_spec = { train = false, max = 65536, loss = none, optimizer = none, in
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
   if not op.is_net(subject) and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
-  local fields, memory = memory_options.split("neap.fit_batch", given, "fit", fit_spec)
-  local o = options.read("neap.fit_batch", fit_spec, fields)
-  if math.type(o.max) ~= "integer" or o.max < 1 then fail("neap.fit_batch: max expects an integer of at least 1, got " .. tostring(o.max)) end
+  local fields, memory = memory_options.split("neap.fit_batch", given, "fit", fit_options)
+  local o = fit_options:read(fields)
   local available
   if not (memory.total or memory.budget) then
     memory.total, available = fit_batch.machine()

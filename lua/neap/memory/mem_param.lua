@@ -20,13 +20,22 @@
 -- exclude_blob = { "conv1" } } }.
 -- @module neap.memory.mem_param
 local core = require "neap.core"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local report = require "neap.report"
 local fail = core.fail
 
 local mem_param = {}
 
-local spec = { optimize_train = true, optimize_test = false, exclude_blob = {}, debug_info = false }
+local mem_param_options = record.declare("neap.mem_param", {
+  doc = [[Caffe's words for memory options. Blobs of exclude_blob must be in a net that it plans.
+    Where it leaves planning off every blob has bytes of its own, and none is looked up: one
+    mem_param serves training, which has a loss, and the test net beside it, which has none.]],
+  { "optimize_train", "boolean", true, doc = "whether training is planned" },
+  { "optimize_test", "boolean", false, doc = "whether testing is planned" },
+  { "exclude_blob", "any", unset = "none", says = "names of blobs",
+    doc = "blobs that keep bytes of their own" },
+  { "debug_info", "boolean", false, doc = "switches planning off, so that all can be looked at" },
+  example = 'neap.mem_param { exclude_blob = { "conv1" } }' })
 local Param = { __name = "neap.mem_param" }
 
 --- Makes or checks a mem_param. Blobs of exclude_blob must be in a net that it plans. Where it
@@ -39,19 +48,18 @@ local Param = { __name = "neap.mem_param" }
 function mem_param.new(given)
   if getmetatable(given) == Param then return given end
   if given ~= nil and type(given) ~= "table" then fail("mem_param expects a table, got a " .. type(given)) end
-  local o = options.read("mem_param", spec, given)
-  for _, name in ipairs { "optimize_train", "optimize_test", "debug_info" } do
-    if type(o[name]) ~= "boolean" then fail(("mem_param: %s expects true or false, got a %s"):format(name, type(o[name]))) end
-  end
-  local list = o.exclude_blob
+  local o = mem_param_options:read(given, "mem_param")
+  local list = o.exclude_blob or {}
   if type(list) ~= "table" or list.name then list = { list } end
   o.exclude_blob = {}
   for i, item in ipairs(list) do
     local name = type(item) == "table" and item.name or item
-    if type(name) ~= "string" then fail("mem_param: exclude_blob expects names of blobs, got a " .. type(item)) end
+    if type(name) ~= "string" then
+      fail("mem_param: exclude_blob expects names of blobs, got a " .. type(item))
+    end
     o.exclude_blob[i] = name
   end
-  return setmetatable(o, Param)
+  return setmetatable(record.note(o, o), Param)
 end
 
 --- Memory options whose mem_param, if there is one, is complete and right in itself; the engine

@@ -18,10 +18,10 @@ local records = memory_options.records
 
 --- Names of the options of a face, sorted, with those of `own` fields.
 -- @param face string
--- @param own table|nil set of names
+-- @param own record|nil
 -- @return string[]
 function memory_options.names(face, own)
-  local names = options.keys(own or {})
+  local names = own and own:names() or {}
   for _, record in ipairs(records) do
     if record.faces[face] then names[#names + 1] = record.name end
   end
@@ -31,7 +31,7 @@ end
 
 --- Raises for a key that is no option of the face and no field of its own.
 local function check_key(who, key, face, own)
-  if own[key] ~= nil or records[key] and records[key].faces[face] then return end
+  if own and own.fields[key] or records[key] and records[key].faces[face] then return end
   if records[key] then fail(("%s does not take the option \"%s\""):format(who, key)) end
   local names = memory_options.names(face, own)
   local near = options.nearest(tostring(key), names)
@@ -43,16 +43,16 @@ end
 -- @param who string for messages
 -- @param given table|nil
 -- @param face string
--- @param own table whose keys are the face's own fields
--- @return table of own fields, table of memory options, checked, both new
+-- @param own record of the face's own fields
+-- @return table of own fields as given, table of memory options, both new and checked
 function memory_options.split(who, given, face, own)
   if given ~= nil and type(given) ~= "table" then fail(("%s expects a table of options, got a %s"):format(who, type(given))) end
   local fields, memory = {}, {}
   for key, value in pairs(given or {}) do
     check_key(who, key, face, own)
-    if own[key] ~= nil then fields[key] = value else memory[key] = value end
+    if own.fields[key] then fields[key] = value else memory[key] = value end
   end
-  return fields, memory_options.check(who, memory, face)
+  return own:read_given(fields, who), memory_options.check(who, memory, face)
 end
 
 --- Options as a new table, checked one by one; what depends on a net is seen when there is one.
@@ -62,7 +62,7 @@ end
 function memory_options.check(who, memory, face)
   local out = {}
   for key, value in pairs(memory) do
-    check_key(who, key, face, {})
+    check_key(who, key, face)
     out[key] = value
   end
   core.check_memory_options(who, out, face)

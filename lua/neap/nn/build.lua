@@ -10,6 +10,7 @@ local module = require "neap.nn.module"
 local is_blob, records = require("neap.op").is_blob, require("neap.op").records
 local naming = require "neap.net.naming"
 local net_module = require "neap.net"
+local option_record = require "neap.inner.record"
 local options = require "neap.inner.options"
 local range = require "neap.memory.range"
 local refusal = require "neap.memory.refusal"
@@ -20,7 +21,6 @@ local workspace = require "neap.workspace"
 local fail = core.fail
 
 local Module, context = module.Module, module.context
-local none = options.none
 local build = {}
 
 --- Calls f with a fresh net as the one being built, of modules of the tree of `root`.
@@ -151,20 +151,41 @@ local function add_backward(record, loss, optimizer)
   if optimizer then optimizer:apply(net, grads) else net:keep(kept) end
 end
 
-local net_spec = { batch = 1, train = false, loss = none, optimizer = none, input = none, input_dtype = none, name = none, metrics = none,
-  keep = none, target = none, guard = false, traced = false }
+local net_fields = {
+  { "batch", "integer", 1, min = 1, doc = "examples of a batch" },
+  { "train", "boolean", false, doc = "whether the net trains: the backward pass is part of it" },
+  { "loss", "module", unset = "none", doc = "loss of the output and the target y" },
+  { "optimizer", "optimizer", unset = "none", doc = "what updates the parameters at the end" },
+  { "input", "shapes", unset = "the model's own, or what it has met", says = [[the shape of one
+      example, e.g. { 1, 28, 28 }, or one for each input]],
+    doc = "of several inputs a list, or { argument of forward = { shape, dtype = } }" },
+  { "input_dtype", "dtype", unset = "f32", doc = "dtype of inputs that do not say one" },
+  { "name", "name", unset = "the model's", doc = "name of the net" },
+  { "metrics", "string|table", unset = "none", doc = "what else is measured, as in neap.trainer",
+    says = [[a name, or a table { "accuracy", name = f(y, t) }]] },
+  { "keep", "names", unset = "none", doc = "blobs that keep bytes of their own" },
+  { "target", "table|boolean", unset = "as the loss says", says = [[{ shape =, dtype = } of one
+      example's label, or false]], doc = "what y looks like; false: the loss takes none" },
+  { "guard", "boolean", false,
+    doc = "whether the step stops, before anything changes, when the loss is not finite" },
+  { "traced", "boolean", false, doc = "whether the modules are noted that each op is of" },
+  example = "m:net { batch = 16, train = true, loss = nn.CrossEntropyLoss() }" }
+net_fields.doc = "m:net { .. } gives a net of the model, its blobs by name, and a record of the build."
+local net_options = option_record.declare("m:net", net_fields)
 
---- Builds a net of this model.
--- @param given table { batch =, train = bool, loss = loss module, optimizer =, input = {shape of one example}, input_dtype =,
---   (of several inputs a list of shapes, or { argument of forward = {shape, dtype =} }),
---   target = {shape =, dtype =} of one example's label, or false: the loss takes none, metrics = {"accuracy"}, keep = {names}, guard = bool: the step stops
---   before anything changes when the loss is not finite }
--- @return net, {x = blob (each input under its name), y = blob|nil, output = blob, loss = blob|nil, <metric> = blob}, record
+-- What m:plan and the like take beside memory options: fields of m:net, and shapes of its inputs.
+local plan_fields = table.move(net_fields, 1, #net_fields, 1, {})
+plan_fields[#plan_fields + 1] = { "x", "any", doc = "shape of x, as in net:plan" }
+plan_fields[#plan_fields + 1] = { "y", "any", doc = "shape of y" }
+local plan_options = option_record.new("m:plan", plan_fields)
+
+--- m:net{batch =, train =, ..} -> net, {x = blob (each input under its name), y = blob|nil,
+-- output = blob, loss = blob|nil, <metric> = blob}, record: see the record of its options.
 function Module.net(self, given)
-  local o, root = options.read("m:net", net_spec, given), (tree.home(self))
-  if math.type(o.batch) ~= "integer" or o.batch < 1 then fail("m:net: batch expects an integer of at least 1, got " .. tostring(o.batch)) end
+  local o, root = net_options:read(given), (tree.home(self))
   if o.train and o.loss then count_memory.check_gradients(root, "m:net { train = true }") end
   local shape, blobs = example_shape(self, o), {}
+  if type(o.metrics) == "string" then o.metrics = { o.metrics } end
   local metrics = build.metric_names(o.metrics)
   local record = building(o.name or self._wanted_name or "model", root, o.train, o.traced, function(record)
     local net = record.net
@@ -201,16 +222,12 @@ function Module.net(self, given)
   if blobs.loss and not o.train then outputs[#outputs + 1] = blobs.output end
   for _, name in ipairs(metrics) do outputs[#outputs + 1] = blobs[name] end
   record.net:outputs(outputs)
-  local keep = options.append({}, o.keep or {})
+  local keep = type(o.keep) == "string" and { o.keep } or options.append({}, o.keep or {})
   if #keep > 0 then record.net:keep(table.unpack(keep)) end
   return record.net, blobs, record
 end
 
 -- ---- reports -----------------------------------------------------------------------------------------------------------
-
--- Fields of m:plan and the like that are no memory options: those of the net, and shapes of its inputs.
-local plan_spec = { x = none, y = none }
-for name, default in pairs(net_spec) do plan_spec[name] = default end
 
 --- Options of the net and options of its memory, apart.
 local function apart(o, who)
@@ -218,7 +235,7 @@ local function apart(o, who)
   for _, name in ipairs { "stash", "order", "dtype" } do
     if o and o[name] ~= nil then fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name)) end
   end
-  local net, memory = memory_options.split(who, o, "lua", plan_spec)
+  local net, memory = memory_options.split(who, o, "lua", plan_options)
   memory.x, memory.y, net.x, net.y = net.x, net.y, nil, nil
   if net.train == nil and net.loss then net.train = true end
   if net.train and not net.loss then net.loss = require("neap.nn").CrossEntropyLoss {} end

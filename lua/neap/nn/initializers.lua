@@ -10,6 +10,7 @@ local function maker(name, op, spec)
   local own = record.declare("neap.init." .. name, spec)
   return function(given)
     local out = own:read(given)
+    record.note(out, out)
     out.op = op
     return out
   end

@@ -617,7 +617,7 @@ local function class(spec)
     if own_record then
       o = own_record:read(given)
       self._fields.input_shape = o.input
-      record.note(self, own_record, o)
+      record.note(self, o)
     end
     if type(o) == "table" and rawget(o, "name") ~= nil then
       if type(o.name) ~= "string" then fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name))) end

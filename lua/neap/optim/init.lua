@@ -126,8 +126,7 @@ local function maker(name, spec, update)
     local o = setmetatable({ name = name, update = update, settings = settings,
       clip = settings.clip, lr = settings.lr, groups = read_groups(who, of_group, settings, settings) }, Optimizer)
     check_settings(who, settings, o.groups)
-    record.note(o, own, settings)
-    return o
+    return record.note(o, settings)
   end
 end
 
@@ -193,11 +192,11 @@ local cosine = record.declare("optim.cosine", {
 --- Half a cosine: see the record.
 function optim.cosine(given)
   local o = cosine:read(given)
-  return function(step, lr)
+  return record.note(function(step, lr)
     if step <= o.warmup then return lr * step / o.warmup end
     local t = math.min(1, (step - o.warmup) / math.max(1, o.steps - o.warmup))
     return o.least + (lr - o.least) * 0.5 * (1 + math.cos(math.pi * t))
-  end
+  end, o)
 end
 
 local by_step = record.declare("optim.step", {
@@ -210,7 +209,7 @@ local by_step = record.declare("optim.step", {
 --- Steps: see the record.
 function optim.step(given)
   local o = by_step:read(given)
-  return function(step, lr) return lr * o.factor ^ ((step - 1) // o.every) end
+  return record.note(function(step, lr) return lr * o.factor ^ ((step - 1) // o.every) end, o)
 end
 
 local warmup = record.declare("optim.warmup", {
@@ -224,10 +223,10 @@ local warmup = record.declare("optim.warmup", {
 --- A warm-up: see the record.
 function optim.warmup(given)
   local o = warmup:read(given)
-  return function(step, lr)
+  return record.note(function(step, lr)
     if step <= o.steps then return lr * step / o.steps end
     return o.next and o.next(step - o.steps, lr) or lr
-  end
+  end, o)
 end
 
 require("neap.inner.guard").functions(Optimizer, "optim:")

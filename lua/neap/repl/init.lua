@@ -7,6 +7,7 @@
 local cli = require "neap.cli"
 local core = require "neap.core"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local values = require "neap.repl.show"
 local fail = core.fail
 local repl = {}
@@ -48,7 +49,49 @@ local function fields_of(value)
   return names
 end
 
---- Candidates for the word that ends `line`: "neap.nn.Li" gives "neap.nn.Linear".
+--- What stands open at the end of a line: the innermost bracket that is not closed, as { callee =
+-- what stands before it, at = its place }, and the one around it; nil where none is open.
+local function open_brackets(line)
+  local open, at = {}, 1
+  while at <= #line do
+    local c = line:sub(at, at)
+    if c == '"' or c == "'" then
+      at = line:find(c, at + 1, true) or #line
+    elseif c == "{" or c == "(" then
+      open[#open + 1] = { callee = line:sub(1, at - 1):match "([%w_%.:]*)%s*$", at = at }
+    elseif c == "}" or c == ")" then
+      open[#open] = nil
+    end
+    at = at + 1
+  end
+  return open[#open], open[#open - 1]
+end
+
+--- The record of what is called where a line ends, "nn.Conv2d { 3, 64, ker" or "t:fit(set, { ep", when
+-- the word there can be the name of an option; and what has been written of its table.
+local function record_at(line)
+  local before = line:match "^(.-)[%a_]?[%w_]*$"
+  if not before:match "[{,(]%s*$" then return nil end
+  local inner, outer = open_brackets(line)
+  if inner == nil then return nil end
+  local callee = inner.callee ~= "" and inner.callee or outer and outer.callee or ""
+  if callee == "" then return nil end
+  return record.find(callee:match ":(.*)" or callee), line:sub(inner.at)
+end
+
+--- Options that a call takes and has not been given, "kernel = ", whose names begin with `part`.
+local function options_at(line, part)
+  local found, own, written = {}, record_at(line)
+  for _, name in ipairs(own and own:names() or {}) do
+    if name:sub(1, #part) == part and not written:find("%f[%w_]" .. name .. "%s*=") then
+      found[#found + 1] = name .. " = "
+    end
+  end
+  return found
+end
+
+--- Candidates for the word that ends `line`: "neap.nn.Li" gives "neap.nn.Linear", and within the table
+-- of a call the options that it takes: "nn.Conv2d { 3, 64, ker" gives "kernel = ".
 -- @param line string
 -- @return string[] whole words
 function repl.complete(line)
@@ -75,7 +118,8 @@ function repl.complete(line)
   else
     part = word
   end
-  local found = {}
+  local found = path and {} or options_at(line, part)
+  if part == "" and #found > 0 then return found end
   for _, name in ipairs(fields_of(value)) do
     if name:sub(1, #part) == part then found[#found + 1] = prefix .. name end
   end

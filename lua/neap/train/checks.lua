@@ -5,21 +5,11 @@
 local core = require "neap.core"
 local micro = require "neap.train.micro"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local fail = core.fail
-local none = options.none
 local copy = require("neap.train.state").copy
 
 -- ---- of the maker ---------------------------------------------------------------------------------------------------
-
---- Sizes in rows that the maker takes.
-local function check_sizes(o)
-  local function is_count(n) return math.type(n) == "integer" and n > 0 end
-  for _, most in pairs { o.max_batch, o.memory and o.memory.max_batch } do
-    if not is_count(most) then fail(("neap.trainer: max_batch expects a number of rows, got %s"):format(tostring(most))) end
-  end
-  if o.micro == nil or is_count(o.micro) then return end
-  if o.micro ~= "fit" then fail(("neap.trainer: micro expects rows of a micro-batch, or \"fit\", got %s"):format(tostring(o.micro))) end
-end
 
 -- What a metric can't be called: fields of what a step, an evaluation and an epoch give, a report's methods, and blobs of the model's net.
 local taken = { "accumulated", "columns", "csv", "epoch", "held_bytes", "json", "loss", "lr", "ms", "n", "output", "seconds", "skipped", "step", "updated",
@@ -30,9 +20,6 @@ for _, name in ipairs(taken) do is_taken[name] = true end
 --- Names of metrics stand beside other fields in what the trainer gives.
 local function check_metrics(metrics)
   if metrics == nil or type(metrics) == "string" then metrics = { metrics } end
-  if type(metrics) ~= "table" then
-    fail(("neap.trainer: metrics expects a name, or a table { \"accuracy\", name = f(y, t) }, got a %s"):format(type(metrics)))
-  end
   for key, value in pairs(metrics) do
     local name = type(key) == "string" and key or value
     if is_taken[name] or type(name) == "string" and name:find "^valid_" then
@@ -46,20 +33,19 @@ local function check_metrics(metrics)
   end
 end
 
+local accumulate_options = record.new("neap.trainer: accumulate", { positions = { "batches" },
+  { "batches", "integer", min = 1, unset = "any number", doc = "batches to an update" },
+  { "examples", "integer", min = 1, unset = "any number", doc = "examples to an update" },
+  example = "accumulate = { examples = 256 }" })
+
 --- accumulate = batches or { batches =, examples = }: when batches are held before an update. @return {batches =, examples =}, or nil
 -- where every batch is an update
 local function read_accumulate(given)
   if given == nil then return nil end
-  if type(given) ~= "number" and type(given) ~= "table" then
-    fail(("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }, got a %s"):format(type(given)))
+  local a = accumulate_options:read(given)
+  if not (a.batches or a.examples) then
+    fail("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }")
   end
-  local a = options.read("accumulate", { positions = { "batches" }, batches = none, examples = none }, type(given) == "table" and given or { given })
-  for _, name in ipairs { "batches", "examples" } do
-    if a[name] ~= nil and (math.type(a[name]) ~= "integer" or a[name] < 1) then
-      fail(("neap.trainer: accumulate: %s expects a whole number of at least 1, got %s"):format(name, tostring(a[name])))
-    end
-  end
-  if not (a.batches or a.examples) then fail("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }") end
   return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples } or nil
 end
 
@@ -115,14 +101,16 @@ end
 
 -- ---- of fit ---------------------------------------------------------------------------------------------------------
 
+local checkpoint_options = record.new("fit: checkpoint", { positions = { "path" },
+  { "path", "name", required = true, says = "a path, or { path, every = steps }",
+    doc = "the file, whose name ends with .safetensors" },
+  { "every", "integer", min = 1, unset = "epochs alone", doc = "steps from one to the next" },
+  example = 'checkpoint = { "run.safetensors", every = 100 }' })
+
 --- checkpoint = path or { path, every = steps }.
 local function take_checkpoint(o)
   if o.checkpoint == nil then return end
-  local c = options.read("checkpoint", { positions = { "path" }, path = none, every = none }, o.checkpoint)
-  if type(c.path) ~= "string" then fail("fit: checkpoint expects a path, or { path, every = steps }") end
-  if c.every ~= nil and (math.type(c.every) ~= "integer" or c.every < 1) then
-    fail("fit: checkpoint: every expects a number of steps, got " .. tostring(c.every))
-  end
+  local c = checkpoint_options:read(o.checkpoint)
   if not c.path:match "%.safetensors$" then
     fail(("fit: checkpoint \"%s\" is written as safetensors: give it the ending .safetensors"):format(c.path))
   end
@@ -132,15 +120,6 @@ local function take_checkpoint(o)
   file:close()
   os.remove(beside)
   o.path, o.every = c.path, c.every
-end
-
---- Options that are called, or looked at, when much of a fit has gone.
-local function check_calls(o)
-  for _, name in ipairs { "on_step", "on_epoch" } do
-    if o[name] ~= nil and type(o[name]) ~= "function" then fail(("fit: %s expects a function, got a %s"):format(name, type(o[name]))) end
-  end
-  if type(o.resume) ~= "boolean" then fail(("fit: resume expects true or false, got %s"):format(tostring(o.resume))) end
-  if o.verbose ~= 0 and o.verbose ~= 1 and o.verbose ~= 2 then fail(("fit: verbose expects 0, 1 or 2, got %s"):format(tostring(o.verbose))) end
 end
 
 --- Both data sets have batches that the trainer takes, and examples of one look.
@@ -161,5 +140,5 @@ local function check_valid(self, set, valid)
   end
 end
 
-return { sizes = check_sizes, metrics = check_metrics, accumulate = read_accumulate, reduction = check_reduction, most = check_most, set = check_set,
-  inputs = check_inputs, target = check_target, checkpoint = take_checkpoint, calls = check_calls, valid = check_valid }
+return { metrics = check_metrics, accumulate = read_accumulate, reduction = check_reduction, most = check_most, set = check_set,
+  inputs = check_inputs, target = check_target, checkpoint = take_checkpoint, valid = check_valid }

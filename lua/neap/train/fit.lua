@@ -7,19 +7,35 @@ local best_prefix = require("neap.train.checkpoint").best_prefix
 local checks = require "neap.train.checks"
 local core = require "neap.core"
 local net_module = require "neap.net"
-local options = require "neap.inner.options"
 local programs = require "neap.train.programs"
 local progress = require "neap.progress"
+local record = require "neap.inner.record"
 local state = require "neap.train.state"
 local fail = core.fail
-local none = options.none
 local Trainer, copy, settle, means, learnt, check_open = state.Trainer, state.copy, state.settle, state.means, state.learnt, state.check_open
 local start_position, find_workspace = state.start_position, state.find_workspace
-local check_set, check_calls, check_valid, take_checkpoint = checks.set, checks.calls, checks.valid, checks.checkpoint
+local check_set, check_valid, take_checkpoint = checks.set, checks.valid, checks.checkpoint
 local learn_set, step_on = programs.learn_set, require("neap.train.step").step_on
 
-local fit_spec = { epochs = none, steps = none, valid = none, checkpoint = none, resume = false, patience = none, verbose = 1, on_step = none,
-  on_epoch = none }
+local fit_options = record.declare("trainer:fit", {
+  doc = [[t:fit(set, { .. }) trains and gives a Report as of t:history(). A fit begins an epoch; with
+    `resume` it goes on where the checkpoint file stands, or, without a file, where this trainer was
+    stopped, in the middle of an epoch too, until the epochs or steps first asked for are done. From
+    a file it goes on with the learning rate and seed of the run that was stopped, whatever this
+    trainer was made with. To go on with another rate: t:load(path), t.optimizer.lr = rate, then
+    t:fit with resume and another checkpoint file, or none.]],
+  { "epochs", "integer", min = 0, unset = "1, or as many as `steps` needs", doc = "epochs to run" },
+  { "steps", "integer", min = 0, unset = "as the epochs are long", doc = "updates to run at most" },
+  { "valid", "data", unset = "none", doc = "data set that each epoch ends with a look at" },
+  { "checkpoint", "string|table", unset = "none", says = "a path, or { path, every = steps }",
+    doc = "file, .safetensors, that each epoch is written to, and every so many steps" },
+  { "resume", "boolean", false, doc = "whether to go on where the checkpoint stands" },
+  { "patience", "integer", min = 0, unset = "no limit", doc = [[epochs without a better (validation)
+      loss after which the fit ends; the model has the parameters of the best one then]] },
+  { "verbose", "integer", 1, min = 0, max = 2, doc = "how much is printed" },
+  { "on_step", "function", doc = "f(result of a step, t): false ends the fit" },
+  { "on_epoch", "function", doc = "f(record of an epoch, t): false ends the fit" },
+  example = 't:fit(set, { epochs = 3, valid = other, checkpoint = "run.safetensors" })' })
 
 -- ---- where to start ------------------------------------------------------------------------------------------------
 
@@ -185,25 +201,11 @@ local function begin_fit(self, set, o)
   return fit(self, set, o)
 end
 
---- Trains. A fit begins an epoch; with `resume` it goes on where the checkpoint file stands, or, without a file, where this
--- trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for are done. From a file it goes on with
--- the learning rate and seed of the run that was stopped, whatever this trainer was made with. To go on with another rate: t:load(path),
--- t.optimizer.lr = rate, then t:fit with resume and another checkpoint file, or none.
--- @param set data set
--- @param given table { epochs = 1, steps =, valid = data set, checkpoint = path or { path, every = steps }, resume = bool,
---   patience = epochs without a better (validation) loss after which the fit ends; the model has the parameters of the best one then,
---   verbose = 0|1|2, on_step = f(result, t), on_epoch = f(record, t): false from either ends the fit }
--- @return Report as of t:history()
+--- t:fit(set, {epochs =, ..}) -> Report as of t:history(): see the record.
 function Trainer:fit(set, given)
-  local o = options.read("fit", fit_spec, given)
+  local o = fit_options:read(given, "fit")
   check_open(self)
   check_set("fit", set)
-  for _, name in ipairs { "epochs", "steps", "patience" } do
-    if o[name] ~= nil and (math.type(o[name]) ~= "integer" or o[name] < 0) then
-      fail(("fit: %s expects a whole number, got %s"):format(name, tostring(o[name])))
-    end
-  end
-  check_calls(o)
   check_valid(self, set, o.valid)
   take_checkpoint(o)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again

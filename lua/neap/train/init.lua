@@ -14,12 +14,10 @@ local checks = require "neap.train.checks"
 local core = require "neap.core"
 local memory_options = require "neap.memory.options"
 local nn = require "neap.nn"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
 local handles = require "neap.train.handle"
-local fail = core.fail
-local none = options.none
 local Trainer, start_position = state.Trainer, state.start_position
 require "neap.train.step"
 require "neap.train.evaluate"
@@ -33,47 +31,59 @@ local function as_loss(loss)
   return nn.module { "Loss", name = "loss", init = function(self) self.f = loss end, forward = function(self, ...) return self.f(...) end } {}
 end
 
-local trainer_spec = { model = none, loss = none, optimizer = none, metrics = none, schedule = none, memory = none, dtype = none, micro = none,
-  seed = none, nan = "stop", name = none, profile = none, max_batch = none, mem_param = none, reduces = none, accumulate = none }
+local trainer_options = record.declare("neap.trainer", {
+  doc = [[A trainer: a model, a loss and an optimizer as one program a step. t:fit trains, t:step runs
+    one batch, t:evaluate measures.]],
+  { "model", "module", required = true, doc = "what is trained" },
+  { "optimizer", "optimizer", required = true, doc = "how parameters are updated" },
+  { "loss", "module|function", unset = "nn.CrossEntropyLoss()",
+    says = "a loss such as nn.CrossEntropyLoss(), or a function of (output, target)",
+    doc = [[of the model's outputs and the target; a function gets nil for the target where the data
+      has no y]] },
+  { "metrics", "string|table", unset = "none", says = [[a name, or a table { "accuracy", name =
+      f(y, t) }]],
+    doc = [[the loss's own by name, or functions of the model's first output and the target that give
+      one number for a batch, the mean of its rows': they are combined over micro-batches and over
+      batches as means weighted by rows]] },
+  { "schedule", "function", unset = "the optimizer's rate", says = "a function of (step, lr)",
+    doc = "the learning rate of a step, from 1, given the base rate" },
+  { "memory", "table", unset = "no limits", says = 'a table such as { budget = "64MiB" }',
+    doc = "memory options, as m:plan takes them (help \"options\")" },
+  { "max_batch", "integer", min = 1, unset = "what fit, or a step, shows",
+    doc = "rows of the largest batch: more are refused" },
+  { "micro", "integer|choice", min = 1, choices = { "fit" }, unset = "whole batches",
+    doc = [[rows of a micro-batch, or "fit": as many as memory's budget or total, or else the machine,
+      allows. Gradients are accumulated; nothing is recomputed then, unless memory has recompute =
+      true: smaller micro-batches cost less]] },
+  { "accumulate", "number|table", unset = "one", says = [[a number of batches, or { batches =,
+      examples = }]],
+    doc = [[batches to an update: it comes with the batch that reaches either number, and with the
+      last one of an epoch. Gradients of a mean are weighted by what each batch counts: k batches are
+      the step of one of their size, within rounding, but for batch norm and random ops. What is held
+      takes as many bytes as the gradients, is in checkpoints, and is untouched by a batch that
+      fails]] },
+  { "reduces", "choice", choices = { "mean", "sum" }, unset = "as the loss or its net tells",
+    doc = [[what a loss of your own makes of its rows (or its field `reduces`). "mean": each row
+      counts once, and the batch's loss is the mean of its rows' losses, so that batches and
+      micro-batches are weighed by rows (labels that Neap's cross entropy ignores do not count).
+      "sum": batches are added, and the loss of an epoch, of t:evaluate and of valid is the sum over
+      the data. A mean over a mask, the root of a mean, a maximum or a contrastive loss is neither:
+      write it as a sum over rows and say "sum". micro and accumulate must be told; else what the
+      loss's net shows for certain is taken, and otherwise a mean. What the net contradicts is
+      refused]] },
+  { "nan", "choice", "stop", choices = { "stop", "skip", "off" }, doc = [[what a loss that is not
+      finite does: raise, with parameters as before; pass the batch by; or nothing]] },
+  { "seed", "integer", unset = "the model's", doc = "what the model's parameters and draws follow" },
+  { "name", "name", unset = "the model's", doc = "name of its runs in the database" },
+  { "profile", "boolean", unset = "false", doc = "whether the time of each op is measured" },
+  { "mem_param", "table", doc = "Caffe's words for memory, as neap.mem_param takes them" },
+  example = "neap.trainer { model = nn.Linear { 4, 2 }, optimizer = optim.SGD { lr = 0.1 }, "
+    .. "metrics = \"accuracy\" }" })
 
---- Makes a trainer.
--- @param given table { model =, loss = nn.CrossEntropyLoss() or f(y, t), optimizer =,
---   metrics = {"accuracy", name = f(y, t)}: the loss's own by name, or functions of the model's first output and the target that give one
---   number for a batch, the mean of its rows': they are combined over micro-batches and over batches as means weighted by rows,
---   schedule = f(step, lr) -> lr, memory = {budget =, .. as m:plan}, seed =, nan = "stop"|"skip"|"off", name =, profile = bool,
---   reduces = "mean" | "sum": what a loss of your own makes of its rows (or its field `reduces`). "mean": each row counts once, and the
---   batch's loss is the mean of its rows' losses (labels that Neap's cross entropy ignores do not count), so that batches and micro-batches
---   are weighed by rows, and an epoch's loss is a mean. "sum": it is their sum, batches are added, and the loss of an epoch, of
---   t:evaluate and of valid is the sum over the data, whatever the batches. A mean over a mask, the root of a mean, a maximum or a
---   contrastive loss is neither: write it as a sum over rows, scaled by a constant where wanted, and say "sum". micro and accumulate must
---   be told; else what the loss's net shows for certain is taken, and otherwise a mean. What the net contradicts is refused,
---   accumulate = batches to an update, or { batches =, examples = }: the update comes with the batch that reaches either, and with the
---   last one of an epoch. Gradients of a mean are weighted by what each batch counts: k batches are the step of one of their size, within
---   rounding, but for batch norm and random ops. What is held takes as many bytes as the gradients, is in checkpoints, and is untouched
---   by a batch that fails,
---   max_batch = rows of the largest batch: more are refused (else the largest is what fit, or a step, shows), mem_param = Caffe's words for memory,
---   micro = rows of a micro-batch, or "fit": as many as memory's budget or total, or else the machine, allows (gradients are accumulated; nothing is
---   recomputed then, unless memory has recompute = true: smaller micro-batches cost less) }. A loss f(y, t) gets nil for t where the data has no y.
--- @usage local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, metrics = { "accuracy" } }
+--- neap.trainer{model =, optimizer =, ..} -> trainer: see the record.
 local function new(given)
-  local o = options.read("neap.trainer", trainer_spec, given)
-  if not nn.is_module(o.model) then fail("neap.trainer takes { model = a module, optimizer = .. }") end
-  if getmetatable(o.optimizer) == nil or not o.optimizer.apply then
-    fail("neap.trainer needs an optimizer, e.g. optimizer = neap.optim.SGD { lr = 0.01 }")
-  end
-  if o.nan ~= "stop" and o.nan ~= "skip" and o.nan ~= "off" then
-    fail(("neap.trainer: nan is one of \"stop\", \"skip\", \"off\", not \"%s\""):format(tostring(o.nan)))
-  end
-  if o.loss ~= nil and type(o.loss) ~= "function" and not nn.is_module(o.loss) then
-    fail("neap.trainer: loss expects a loss such as nn.CrossEntropyLoss(), or a function of (output, target)")
-  end
-  if o.schedule ~= nil and type(o.schedule) ~= "function" then fail("neap.trainer: schedule expects a function of (step, lr)") end
-  if o.dtype ~= nil then fail("neap.trainer: \"dtype\" is reserved, and not available yet") end
-  if o.memory ~= nil and type(o.memory) ~= "table" then
-    fail(("neap.trainer: memory expects a table such as { budget = \"64MiB\" }, got a %s"):format(type(o.memory)))
-  end
+  local o = trainer_options:read(given)
   o.memory = o.memory and memory_options.check("neap.trainer: memory", o.memory, "trainer")
-  checks.sizes(o)
   checks.metrics(o.metrics)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
@@ -93,6 +103,7 @@ local function new(given)
   self.max_batch, self.memory.max_batch = self.memory.max_batch or o.max_batch, nil
   self.most.train = self.max_batch or 0
   self.handle = handles.new(self)
+  record.note(self.handle, o)
   return self.handle
 end
 
@@ -107,7 +118,7 @@ Trainer.__tostring = function(self)
 end
 
 require("neap.inner.guard").functions(Trainer, "trainer:")
-handles.complete(trainer_spec)
+handles.complete(trainer_options.fields)
 return new
 
 

@@ -1,0 +1,444 @@
+--- Records of options: every option of everything that has one is set, read back, seen in what is
+-- made, refused where it is wrong, and shown.
+local neap = require "neap"
+local op = require "neap.op"
+local record = require "neap.inner.record"
+local support = require "support"
+local nn, optim, data, raises = neap.nn, neap.optim, neap.data, support.raises
+
+local folder = support.folder and support.folder() or os.getenv "TMPDIR" or "/tmp"
+
+local function written(name, text)
+  local path = ("%s/neap_records_%s"):format(folder, name)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  return path
+end
+
+local text_file = written("text.txt", ("abcdefgh\nijkl mnop\n"):rep(20))
+local other_text = written("other.txt", ("hgfedcba\n"):rep(9))
+local table_file = written("table.csv", ("1,2,0\n3,4,1\n5,6,0\n7,8,1\n"):rep(3))
+
+-- ---- how each is made --------------------------------------------------------------------------
+
+local function linear() return nn.Linear { 4, 2 } end
+
+local function rows()
+  return data.tensors { x = neap.ones(4, 4), y = neap.zeros { 4, dtype = "i64" }, batch = 2 }
+end
+
+-- By record: fields that it can't be made without, whose values `other` tells otherwise.
+local base = {
+  ["nn.Lambda"] = { f = function(x) return x:relu() end },
+  ["nn.Sequential"] = { linear() }, ["nn.Residual"] = { nn.Linear { 4, 4 } },
+  ["nn.Concat"] = { linear(), linear() },
+  ["nn.Embedding"] = { n_row = 5, width = 4 }, ["nn.SelfAttention"] = { width = 4 },
+  ["neap.trainer"] = function()
+    return { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
+  end,
+  ["neap.bank"] = { name = "fast" },
+  ["neap.data.text"] = { path = text_file, length = 4 }, ["neap.data.chars"] = { path = text_file },
+  ["neap.data.csv"] = { path = table_file },
+  ["neap.data.tensors"] = { x = neap.rand(6, 4) },
+  ["neap.data.from"] = { n = 6, x = { 2 }, get = function(i, slot) slot.x:fill_(i) end },
+  ["neap.init.constant"] = { value = 2 },
+  ["optim.warmup"] = { steps = 10 }, ["optim.cosine"] = { steps = 10, warmup = 1 },
+  ["optim.step"] = { every = 2 }, ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
+  ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {} }
+for _, rank in ipairs { 1, 2, 3 } do
+  base[("nn.Conv%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
+end
+for _, name in ipairs { "MaxPool1d", "MaxPool2d", "AvgPool1d", "AvgPool2d" } do
+  base["nn." .. name] = { kernel = 4, pad = 1 }
+end
+for _, name in ipairs { "Linear", "LSTM" } do base["nn." .. name] = { n_in = 4, n_out = 2 } end
+
+--- A new table of what a record can't do without.
+local function needed(r)
+  local t, given = {}, base[r.name]
+  if type(given) == "function" then given = given() end
+  for key, value in pairs(given or {}) do t[key] = value end
+  return t
+end
+
+--- Makes one: what the constructor of a record gives for a table.
+local function make(r, given)
+  local model = nn.Linear { 4, 2, input = { 4 } }
+  if r.name == "m:net" then return (model:net(given)) end
+  if r.name == "trainer:fit" then
+    local t <close> = neap.trainer { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
+    given.verbose = given.verbose or 0
+    return t:fit(rows(), given)
+  end
+  if r.name == "neap.fit_batch" then return (neap.fit_batch(model, given)) end
+  local f = neap
+  for part in r.name:gsub("^neap%.", ""):gmatch "[%w_]+" do f = f[part] end
+  return f(given)
+end
+
+-- ---- another value for each option -------------------------------------------------------------
+
+-- Where the type and its bounds do not tell.
+local other = {
+  ["nn.Lambda.f"] = function(x) return x:tanh() end, ["nn.Residual.shortcut"] = nn.ReLU(),
+  ["nn.Sequential.dtype"] = "f32", ["nn.Concat.axis"] = -1, ["nn.SelfAttention.width"] = 8,
+  ["nn.SelfAttention.heads"] = 2, ["nn.Softmax.axis"] = 2, ["nn.LogSoftmax.axis"] = 1,
+  ["nn.CrossEntropyLoss.ignore_index"] = 1,
+  ["neap.data.tensors.x"] = neap.rand(7, 4), ["neap.data.tensors.y"] = neap.rand(6, 1),
+  ["neap.data.from.get"] = function(_, slot) slot.x:fill_(0.5) end,
+  ["neap.data.from.x"] = { 3 }, ["neap.data.from.y"] = { dtype = "i64" },
+  ["neap.data.csv.y"] = 1, ["neap.data.csv.x"] = { 1 }, ["neap.data.csv.header"] = true,
+  ["neap.data.csv.separator"] = ";", ["neap.data.csv.dtype"] = "f32",
+  ["neap.data.csv.path"] = written("other.csv", "1;2\n3;4\n"),
+  ["neap.data.cifar10.path"] = "cifar.bin",
+  ["neap.data.text.path"] = other_text, ["neap.data.chars.path"] = other_text,
+  ["neap.data.text.vocabulary"] = { "a", "b" }, ["neap.data.chars.vocabulary"] = { "a", "b" },
+  ["neap.data.text.unknown"] = 1, ["neap.data.chars.unknown"] = 1,
+  ["neap.trainer.loss"] = nn.MseLoss(), ["neap.trainer.metrics"] = "accuracy",
+  ["neap.trainer.memory"] = { budget = "64MiB" }, ["neap.trainer.accumulate"] = 2,
+  ["neap.trainer.mem_param"] = { optimize_train = false },
+  ["trainer:fit.valid"] = rows(), ["trainer:fit.checkpoint"] = folder .. "/neap_run.safetensors",
+  ["trainer:fit.verbose"] = 0, ["trainer:fit.epochs"] = 2, ["trainer:fit.steps"] = 1,
+  ["m:net.loss"] = nn.MseLoss(), ["m:net.metrics"] = "mae", ["m:net.keep"] = { "x" },
+  ["m:net.target"] = false, ["m:net.input"] = { 3, 4 },
+  ["neap.fit_batch.input"] = { 3, 4 }, ["neap.fit_batch.max"] = 7,
+  ["neap.fit_batch.loss"] = nn.MseLoss(), ["neap.workspace.forward"] = {},
+  ["neap.workspace.parent"] = neap.workspace {},
+  ["neap.mem_param.exclude_blob"] = "x", ["optim.warmup.next"] = optim.step { 3 },
+  ["optim.cosine.steps"] = 40, ["optim.cosine.warmup"] = 4, ["optim.step.every"] = 5 }
+
+local mean = nn.module { "Mean", name = "loss", forward = function(_, y) return y:mean() end } {}
+
+-- What has to go with an option that does not stand alone.
+local with = {
+  ["optim.SGD.momentum"] = {}, ["neap.data.text.vocabulary"] = { unknown = 0 },
+  ["neap.data.chars.vocabulary"] = { unknown = 0 },
+  ["neap.workspace.forward"] = { parent = neap.workspace {} },
+  ["m:net.optimizer"] = { train = true, loss = nn.MseLoss() },
+  ["m:net.metrics"] = { loss = nn.MseLoss() }, ["m:net.target"] = {},
+  ["m:net.guard"] = { train = true, loss = nn.MseLoss() },
+  ["neap.data.csv.holdout"] = { split = "valid" }, ["neap.data.text.holdout"] = { split = "train" },
+  ["neap.data.chars.holdout"] = { split = "train" },
+  ["neap.trainer.micro"] = { reduces = "mean" }, ["neap.trainer.accumulate"] = { reduces = "mean" },
+  ["trainer:fit.resume"] = { epochs = 1 } }
+
+local by_type = { name = "other", string = "other", ["function"] = function(x) return x end,
+  names = { "x" }, initial = { op = "Constant", value = 0.25 }, shapes = { 4 }, dtype = "f32",
+  module = linear(), optimizer = optim.SGD { lr = 0.5 }, bytes = "3MiB" }
+
+--- A legal value of an option that is not the one it has anyway.
+local function another(r, f)
+  local value, kind = other[r.name .. "." .. f.name], f.type:match "^[^|]*"
+  local now = base[r.name] and type(base[r.name]) == "table" and base[r.name][f.name] or f.default
+  if value ~= nil then return value end
+  if kind == "boolean" then return now ~= true end
+  if kind == "integer" or kind == "sizes" then
+    return math.max((type(now) == "number" and now or f.min or 0) + 1, 1)
+  end
+  if kind == "number" then
+    local low, high = f.min or f.above or 0, f.max or f.below or 2
+    local middle = (low + high) / 2
+    return middle ~= now and middle or (low + middle) / 2
+  end
+  if kind == "choice" then return f.choices[1] ~= now and f.choices[1] or f.choices[2] end
+  return assert(by_type[kind], "no other value for " .. r.name .. "." .. f.name)
+end
+
+-- ---- what is made, as text ---------------------------------------------------------------------
+
+-- Shapes of one example, by class.
+local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 4 },
+  MaxPool1d = { 2, 7 }, AvgPool1d = { 2, 7 }, MaxPool2d = { 2, 7, 7 }, AvgPool2d = { 2, 7, 7 },
+  BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 }, BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 },
+  SelfAttention = { 3, 4 }, GlobalAvgPool = { 2, 3, 3 }, LocalResponseNorm = { 6, 3, 3 },
+  Embedding = { shape = { 3 }, dtype = "i64" } }
+
+-- Something to train behind a layer that has no parameters.
+local scale = nn.module { "Scale", init = function(self) self:param("by", { 1 }, 1) end,
+  forward = function(self, x) return x * self.by end }
+
+--- The nets of a layer, for training and without, and how its parameters begin.
+local function text_of_layer(m)
+  local class, found = m._class, { tostring(rawget(m, "input_shape") or m._fields.input_shape) }
+  local width = rawget(m, "_fields").width or rawget(m, "_fields").n_in
+    or rawget(m, "_fields").channels
+  local shape, dtype = shape_of[class] or { 4 }, "f32"
+  if shape.shape then shape, dtype = shape.shape, shape.dtype end
+  if class == "SelfAttention" then shape = { 3, m.proj.n_in } end
+  if width and class ~= "Embedding" and class ~= "SelfAttention" then
+    shape = table.move(shape, 1, #shape, 1, {})
+    local d = (class:find "Conv" or class:find "BatchNorm") and 1 or #shape
+    shape[d] = width
+  end
+  local root = nn.Sequential { m, scale {} }
+  for _, train in ipairs { true, false } do
+    local ok, net = pcall(root.net, root, { batch = 2, train = train, loss = train and mean or nil,
+      target = false, input = shape, input_dtype = dtype })
+    if ok then found[#found + 1] = net:text() end
+  end
+  assert.is_true(#found > 1, class .. ": no net of it")
+  if m._seed then found[#found + 1] = tostring(m._seed) end
+  return table.concat(found, "\n")
+end
+
+local function text_of_loss(m)
+  return (linear():net { batch = 3, loss = m, input = { 4 } }):text()
+end
+
+local function text_of_optimizer(o)
+  local net = linear():net { batch = 3, train = true, loss = nn.CrossEntropyLoss(), optimizer = o,
+    input = { 4 } }
+  return net:text() .. o.lr
+end
+
+local function text_of_curve(f)
+  local values = {}
+  for i, step in ipairs { 1, 2, 3, 5, 8, 11, 20 } do values[i] = ("%.9g"):format(f(step, 1)) end
+  return table.concat(values, " ")
+end
+
+local function text_of_set(set)
+  local found = { tostring(set), set.batch, #set }
+  for k = 1, 2 do
+    for batch in set:epoch(k) do
+      for _, name in ipairs(set.names) do
+        found[#found + 1] = batch[name] and batch[name].dtype .. batch[name]:hash() or "none"
+      end
+    end
+  end
+  return table.concat(found, " ")
+end
+
+--- A text that differs where the thing does; nil for things of whose use other specs tell.
+local function text_of(r, thing)
+  local name = r.name
+  if name:find "Loss$" then return text_of_loss(thing) end
+  if name:find "^nn%." then return text_of_layer(thing) end
+  if name:find "^optim%.%u" then return text_of_optimizer(thing) end
+  if name:find "^optim%." then return text_of_curve(thing) end
+  if name:find "^neap%.data%." then return text_of_set(thing) end
+  if name == "m:net" then return thing:text() end
+  if name:find "^neap%.init%." then return require("neap.repl.show").text(thing) end
+end
+
+-- Options that the text does not show: dtype "f32" said as the default is; what is another loss's
+-- name; draws that are the same for a set without a split; limits above what was there.
+local unseen = { ["nn.Sequential.dtype"] = true, ["neap.data.csv.dtype"] = false,
+  ["m:net.input_dtype"] = true, ["m:net.target"] = true, ["m:net.traced"] = true, ["m:net.train"] = true,
+  ["neap.data.from.seed"] = true, ["neap.data.chars.unknown"] = true,
+  ["neap.data.text.unknown"] = true }
+for _, kind in ipairs { "tensors", "csv", "text", "chars", "from" } do
+  unseen["neap.data." .. kind .. ".seed"] = true -- where nothing is drawn
+  unseen["neap.data." .. kind .. ".last"] = true -- where the last batch is whole
+  unseen["neap.data." .. kind .. ".map"] = true
+end
+for _, name in ipairs(nn.names()) do
+  unseen["nn." .. name .. ".input"] = true
+  unseen["nn.Identity.name"] = true
+  if name:find "Loss$" then unseen["nn." .. name .. ".name"] = true end
+end
+
+-- ---- the tests ---------------------------------------------------------------------------------
+
+local everything = record.everything()
+
+describe("the records", function()
+  it("are those of all layers, optimizers, schedules, sources of data and the trainer", function()
+    for _, name in ipairs(nn.names()) do
+      assert.is_truthy(record.find("nn." .. name) or name == "LRN", name)
+    end
+    for _, part in ipairs { "optim", "data", "init" } do
+      for name, f in next, neap[part] do
+        if type(f) == "function" and not ({ find = 1, folders = 1, RmsProp = 1, Adagrad = 1 })[name]
+        then
+          assert.is_truthy(record.find(part .. "." .. name), part .. "." .. name)
+        end
+      end
+    end
+    for _, name in ipairs { "neap.trainer", "trainer:fit", "m:net", "neap.workspace", "neap.bank" }
+    do
+      assert.is_truthy(record.find(name), name)
+    end
+  end)
+
+  it("say of every option what it is, in a line", function()
+    for _, r in ipairs(everything) do
+      assert.is_truthy(r.doc and r.example, r.name)
+      for _, f in ipairs(r.fields) do assert.is_true(#f.doc > 5, r.name .. "." .. f.name) end
+    end
+  end)
+end)
+
+describe("an option", function()
+  -- What needs files that may not be there.
+  local absent = { ["neap.data.mnist"] = true, ["neap.data.cifar10"] = true }
+
+  for _, r in ipairs(everything) do
+    it("of " .. r.name .. " is set, read back and seen in what is made", function()
+      if absent[r.name] then return end
+      for _, f in ipairs(r.fields) do
+        local what, given = r.name .. "." .. f.name, needed(r)
+        local plain = needed(r)
+        for key, value in pairs(with[what] or {}) do given[key], plain[key] = value, value end
+        given[f.name] = another(r, f)
+        local value = given[f.name]
+        if f.name == "n_in" and given.n_in == 5 then given.n_in, value = 6, 6 end
+        local ok, thing = pcall(make, r, given)
+        assert.is_true(ok, what .. ": " .. tostring(thing))
+        local own, values = record.of(thing)
+        if own then
+          assert.are.equal(r, own)
+          if what ~= "neap.bank.bytes" and what ~= "neap.mem_param.exclude_blob" then
+            assert.are.same(value, values[f.name], what)
+          end
+        end
+        local text = text_of(r, thing)
+        if text and not unseen[what] and plain[f.name] ~= value then
+          assert.are_not.equal(text_of(r, make(r, plain)), text, what .. " changes nothing")
+        end
+      end
+    end)
+
+    it("of " .. r.name .. " is refused when it is wrong", function()
+      for _, f in ipairs(r.fields) do
+        local function refused(value)
+          local given = needed(r)
+          given[f.name] = value
+          raises(f.name .. " expects ", make, r, given)
+        end
+        if f.type ~= "any" then refused(io.stdout) end
+        if f.min then refused(f.min - 1) end
+        if f.max then refused(f.max + 1) end
+        if f.above then refused(f.above) end
+        if f.below then refused(f.below) end
+        if f.choices then refused "none such" end
+      end
+      local given = needed(r)
+      given.none_such = true
+      raises('unknown field "none_such"', make, r, given)
+    end)
+  end
+
+  it("that is needed is asked for by name, with an example", function()
+    raises("nn.Conv2d: kernel expects an integer from 1 to 1048576, or a list of 2, got nothing; "
+      .. "e.g. nn.Conv2d {", nn.Conv2d, { 3, 4 })
+    raises("lr expects a number of at least 0, got nothing", optim.SGD, {})
+  end)
+
+  it("that is misspelt, given twice or a class is said so", function()
+    raises('nn.Conv2d: unknown field "kernal", did you mean "kernel"?', nn.Conv2d,
+      { 3, 4, kernal = 3 })
+    raises('nan expects "stop", "skip" or "off", got "stopp", did you mean "stop"?', neap.trainer,
+      { model = linear(), optimizer = optim.Adam {}, nan = "stopp" })
+    raises("nn.Linear: n_in is given twice", nn.Linear, { 3, 4, n_in = 3 })
+    raises("shortcut expects a module, got the class nn.ReLU: call it", nn.Residual,
+      { nn.ReLU(), shortcut = nn.ReLU })
+  end)
+
+  it("takes a first position that is left out", function()
+    assert.are.same({ 10, 4 }, nn.Linear { 10, n_in = 4 }:param "weight".shape)
+    assert.are.same({ 10, 4 }, nn.Linear { 4, 10 }:param "weight".shape)
+    assert.are.same({ 10, 4 }, nn.Linear { 4, n_out = 10 }:param "weight".shape)
+  end)
+
+  it("of a group of parameters is read as the optimizer's own", function()
+    raises("optim.SGD, group 1: momentum expects a number from 0 to below 1, got 2", optim.SGD,
+      { lr = 1, { "*.bias", momentum = 2 } })
+    raises('group 1: unknown field "clip"', optim.SGD, { lr = 1, { "*.bias", clip = 2 } })
+  end)
+
+  it("of a class of one's own is declared in the same way", function()
+    local Scaled = nn.module { "Scaled", options = { doc = "x times a number.",
+      positions = { "by" }, { "by", "number", 2, above = 0, doc = "the number" } },
+      init = function(self, o) self.by = o.by end,
+      forward = function(self, x) return x * self.by end }
+    assert.are.equal(12, Scaled(3)(neap.tensor { 4.0 }):item())
+    assert.are.equal(8, Scaled()(neap.tensor { 4.0 }):item())
+    raises("nn.Scaled: by expects a number above 0, got 0", Scaled, 0)
+    assert.matches("by +the number\n +%(a number above 0; default 2; here 3%)",
+      tostring(neap.help(Scaled(3))))
+  end)
+end)
+
+describe("an example", function()
+  for _, r in ipairs(everything) do
+    it("of " .. r.name .. " runs", function()
+      local code = r.example:gsub('"[%w_.]+%.txt"', ("%q"):format(text_file))
+        :gsub('"[%w_.]+%.csv"', ("%q"):format(table_file)):gsub('y = "species"', "y = 3")
+        :gsub('"run%.safetensors"', ("%q"):format(folder .. "/neap_run.safetensors"))
+      local t <close> = neap.trainer { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
+      local m = nn.Linear { 4, 2, input = { 4 } }
+      local env = setmetatable({ neap = neap, nn = nn, optim = optim, t = t, m = m, model = m,
+        set = rows(), other = rows() }, { __index = _G })
+      if r.name == "trainer:fit" then code = code:gsub("epochs = 3", "epochs = 1, verbose = 0") end
+      local ok, thing = pcall(assert(load("return " .. code, r.name, "t", env)))
+      local is_missing = type(thing) == "table" and rawget(thing, "code") == "data"
+      assert.is_true(ok or is_missing, tostring(thing))
+    end)
+  end
+end)
+
+describe("help", function()
+  it("shows every field, with type, default and meaning", function()
+    for _, r in ipairs(everything) do
+      local text = tostring(neap.help(r.name)):gsub("%s+", " ")
+      for _, f in ipairs(r.fields) do
+        for _, part in ipairs { f.name, f.doc, record.expectation(f), record.otherwise(f) } do
+          local squeezed = part:gsub("%s+", " ")
+          assert.is_truthy(text:find(squeezed, 1, true), r.name .. "." .. f.name .. squeezed)
+        end
+      end
+      for line in tostring(neap.help(r.name)):gmatch "[^\n]+" do
+        assert.is_truthy(#line <= 110 or line:find "^example" or line:find "^op ", line)
+      end
+    end
+  end)
+
+  it("is given of the function, its name and what it made alike", function()
+    for _, x in ipairs { nn.Conv2d, "Conv2d", "nn.Conv2d", "neap.nn.Conv2d",
+      nn.Conv2d { 3, 4, kernel = 3 } } do
+      assert.matches("nn.Conv2d { %[n_in,%] n_out, kernel =", tostring(neap.help(x)))
+    end
+    for _, x in ipairs { optim.SGD, "SGD", "optim.SGD", optim.SGD { lr = 1 } } do
+      assert.matches("share of the old momentum", tostring(neap.help(x)))
+    end
+  end)
+end)
+
+describe("the stubs for editors and the page of options", function()
+  local function made(what)
+    local pipe <close> = assert(io.popen(("%s/neap run scripts/tools/reference.lua %s"):format(
+      os.getenv "NEAP_BUILD" or "build", what)))
+    return pipe:read "a"
+  end
+
+  it("are Lua, with every option and every op", function()
+    local text = made "types"
+    assert(load(text, "=stubs", "t"))
+    for _, r in ipairs(everything) do
+      local class = text:match("%-%-%-@class " .. r.name:gsub(":", "."):gsub("%.", "%%.")
+        .. "%.options\n(.-)\n\n")
+      assert.is_truthy(class, r.name)
+      for _, f in ipairs(r.fields) do
+        assert.is_truthy(class:find("---@field " .. f.name, 1, true), r.name .. "." .. f.name)
+      end
+    end
+    for name, r in pairs(op.records) do
+      if not r.internal and not r.control then
+        assert.is_truthy(text:find(("function Net:%s("):format(name), 1, true), name)
+        assert.is_truthy(text:find(("function neap.%s("):format(op.snake(name)), 1, true), name)
+      end
+    end
+  end)
+
+  it("show every option in a row", function()
+    local text = made "options"
+    for _, r in ipairs(everything) do
+      assert.is_truthy(text:find("### " .. r.name .. "\n", 1, true), r.name)
+      for _, f in ipairs(r.fields) do
+        assert.is_truthy(text:find("| `" .. f.name .. "` |", 1, true), r.name .. "." .. f.name)
+      end
+    end
+  end)
+end)
