@@ -9,10 +9,9 @@ local core = require "neap.core"
 local neap = require "neap"
 local netfile = require "neap.net.file"
 local memory_options = require "neap.memory.options"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local report = require "neap.report"
 local fail = core.fail
-local none = options.none
 local check = {}
 
 --- Inputs of step k, the same for everybody: floats from -1 to 1, integers below n_class.
@@ -88,7 +87,18 @@ local function net_of(what, o)
   return netfile.build(file, { train = o.train, batch = o.batch }), file.n_class or 2
 end
 
-local check_spec = { train = true, batch = none, steps = 3, count_steps = 3, poison = false, seed = 1, n_class = none }
+local check_options = record.declare("neap.check.plan", {
+  doc = [[neap.check.plan(what, { .. }) runs a net unplanned and planned and compares the bits of all
+    blobs that stay. It takes the memory options of the planned run, too; both runs have those that
+    do not say where bytes lie.]],
+  { "train", "boolean", true, doc = "whether the net trains" },
+  { "batch", "integer", min = 1, unset = "as the net's file says", doc = "examples of a batch" },
+  { "steps", "integer", 3, min = 1, doc = "steps that each of them runs" },
+  { "count_steps", "integer", 3, min = 0, doc = "steps in which allocations are counted" },
+  { "poison", "boolean", false, doc = "whether bytes that nobody has written hold NaN" },
+  { "seed", "integer", 1, doc = "what inputs and draws follow" },
+  { "n_class", "integer", min = 1, unset = "as the net's file says", doc = "number of labels" },
+  example = 'neap.check.plan("mlp:2", { train = true })' })
 
 --- What says where bytes lie, and when: an unplanned run has none of it.
 local planning = { "policy", "executor", "budget", "total", "soft", "recompute", "exact", "in_place", "search", "banks", "mem_param" }
@@ -112,8 +122,8 @@ end
 --   n_recomputed, n_changed
 -- @usage assert(neap.check.plan("lenet:8", { train = true }).same)
 function check.plan(what, given)
-  local own, memory = memory_options.split("check.plan", given, "lua", check_spec)
-  local o = options.read("check.plan", check_spec, own)
+  local own, memory = memory_options.split("check.plan", given, "lua", check_options)
+  local o = check_options:read(own)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
   memory.store = false

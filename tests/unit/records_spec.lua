@@ -71,6 +71,7 @@ local function make(r, given)
     given.verbose = given.verbose or 0
     return t:fit(rows(), given)
   end
+  if r.name == "neap.check.plan" then return neap.check.plan("mlp:2", given) end
   if r.name == "neap.fit_batch" then return (neap.fit_batch(model, given)) end
   local f = neap
   for part in r.name:gsub("^neap%.", ""):gmatch "[%w_]+" do f = f[part] end

@@ -338,7 +338,7 @@ end
 
 -- The modules that declare records.
 local homes = { "nn", "nn.initializers", "optim", "data", "train", "workspace", "memory.bank",
-  "memory.mem_param", "memory.fit_batch" }
+  "memory.mem_param", "memory.fit_batch", "check" }
 
 --- All records, those of modules that nobody has used yet too; in the order of their names.
 -- @return list of records, by name too
