@@ -408,7 +408,12 @@ static bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float al
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
-static const char *missing(void) { return have_engine() ? NULL : "oneDNN could not be started"; }
+/* A oneDNN on threads of another kind (TBB, SYCL) would take as many as it likes, and be told
+ * nothing of Neap's. */
+static const char *missing(void) {
+  if (dnnl_version()->cpu_runtime != DNNL_RUNTIME_OMP) return "this oneDNN is not built for OpenMP";
+  return have_engine() ? NULL : "oneDNN could not be started";
+}
 
 /* "2.6.3"; "2.6.3 alone" where its kernels have one thread. */
 static const char *version(char text[24]) {
