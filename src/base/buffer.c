@@ -83,14 +83,20 @@ static size_t add_known(neap_buffer *buffer, const char *format, va_list *args) 
   bool is_int = n_length == 0, is_long_long = n_length == 2;
   switch (format[n_length]) {
     case 'd':
-      add_signed(buffer, is_int         ? va_arg(*args, int)
-                         : is_long_long ? va_arg(*args, long long)
-                                        : va_arg(*args, long));
+      if (is_int)
+        add_signed(buffer, va_arg(*args, int));
+      else if (is_long_long)
+        add_signed(buffer, va_arg(*args, long long));
+      else
+        add_signed(buffer, va_arg(*args, long));
       break;
     case 'u':
-      add_unsigned(buffer, is_int         ? va_arg(*args, unsigned)
-                           : is_long_long ? va_arg(*args, unsigned long long)
-                                          : va_arg(*args, size_t));
+      if (is_int)
+        add_unsigned(buffer, va_arg(*args, unsigned));
+      else if (is_long_long)
+        add_unsigned(buffer, va_arg(*args, unsigned long long));
+      else
+        add_unsigned(buffer, va_arg(*args, size_t));
       break;
     case 's': {
       if (!is_int) return 0;
@@ -116,6 +122,8 @@ void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
   va_start(args, format);
   neap_buffer_add_n(buffer, "", 0); /* a text, even when nothing is added */
   while (*format != '\0') {
+    /* Plain text up to the next conversion; the first that is not known here leaves the rest to the
+     * library. */
     size_t plain = strcspn(format, "%");
     neap_buffer_add_n(buffer, format, plain);
     format += plain;

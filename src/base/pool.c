@@ -201,6 +201,7 @@ static bool grow(neap_pool *pool, size_t bytes) {
   if (bytes > left) return false;
   /* offsets mean one chunk */
   if (pool->dry) return pool->chunks == NULL && chunk_new(pool, pool->chunk_bytes) != NULL;
+  /* With the limit in mind: more than is asked for only as far as it is left. */
   size_t want = NEAP_MIN(NEAP_MAX(bytes, pool->chunk_bytes), left);
   return chunk_new(pool, want) != NULL || (want > bytes && chunk_new(pool, bytes) != NULL);
 }
@@ -288,9 +289,11 @@ static neap_pool_block *best_fit(const neap_pool *pool, size_t bytes, bool high)
     /* What is before the chunk's first block and behind its last is nobody's: only a neighbour
      * makes a hole. Rank 0 is a hole on the asked side, 1 a middle, 2 a hole of the other side. */
     bool low_hole = is_low_hole(b), high_hole = is_high_hole(b);
-    int rank = (high ? high_hole : low_hole) ? 0 : low_hole || high_hole ? 2 : 1;
-    if (rank < best_rank || (rank == best_rank && b->bytes < best->bytes))
-      best = b, best_rank = rank;
+    int rank = 1;
+    if (low_hole || high_hole) rank = (high ? high_hole : low_hole) ? 0 : 2;
+    if (rank > best_rank || (rank == best_rank && b->bytes >= best->bytes)) continue;
+    best = b;
+    best_rank = rank;
   }
   return best;
 }
@@ -313,6 +316,7 @@ static neap_pool_block *split(neap_pool *pool, neap_pool_block *b, size_t bytes,
     list_add(pool, b);
     return taken;
   }
+  /* The begin is taken; what is left over behind it is free. */
   neap_pool_block *rest = spare_take(pool);
   *rest = (neap_pool_block){.chunk = b->chunk,
                             .offset = b->offset + bytes,
@@ -358,6 +362,7 @@ neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
   if (b == NULL && grow(pool, want) && stock(pool, 1)) b = best_fit(pool, want, high);
   if (b == NULL) return NULL;
   list_remove(pool, b);
+  /* The most of a chunk that was ever outside its middle is what a region must have. */
   b = count_taken(pool, split(pool, b, want, high), high);
   pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, reach(pool, b->chunk));
   if (NEAP_DEBUG) check_pool(pool);
@@ -369,6 +374,7 @@ neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
 neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t bytes) {
   if (bytes > NEAP_POOL_DRY_BYTES / 4 || pool->chunks == NULL || !stock(pool, 2)) return NULL;
   size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN), end = offset + want;
+  /* The one free block that the whole place lies in. */
   neap_pool_block *b = pool->free_list;
   while (b != NULL &&
          (b->chunk != pool->chunks || b->offset > offset || b->offset + b->bytes < end))
@@ -398,6 +404,7 @@ static void swallow(neap_pool *pool, neap_pool_block *b) {
 void neap_pool_give(neap_pool *pool, neap_pool_block *b) {
   if (b == NULL) return;
   NEAP_ASSERT(b->used, "a block is given back once; the one at %zu is free", b->offset);
+  /* Neighbours are looked at before the block is listed, so that no two free ones ever touch. */
   pool->stats.n_used--;
   count_used(pool, -(int64_t)b->bytes);
   if (b->after != NULL && !b->after->used) {

@@ -67,6 +67,7 @@ static inline void pause_core(void) {
 static bool gate_look(gate *g, unsigned seen) {
   enum { SPIN_NS = 200000, LOST_NS = 100000, CROWDED_NS = 20000000, LOOKS = 32 };
   int64_t begin = neap_clock_ns(), last = begin;
+  /* For a while after that nobody looks: the cores are wanted by others. */
   if (begin < atomic_load_explicit(&crowded_until, memory_order_relaxed)) return false;
   while (last - begin < SPIN_NS) {
     for (int i = 0; i < LOOKS; i++) {
@@ -85,6 +86,7 @@ static bool gate_look(gate *g, unsigned seen) {
 
 static void gate_wait(gate *g, unsigned seen) {
   if (atomic_load(&g->value) != seen || gate_look(g, seen)) return;
+  /* Counted before the counter is read once more: see gate_open. */
   pthread_mutex_lock(&g->mutex);
   atomic_fetch_add(&g->n_asleep, 1);
   while (atomic_load(&g->value) == seen) pthread_cond_wait(&g->moved, &g->mutex);
@@ -147,6 +149,7 @@ static void start(void) {
 /* Takes shares until there is none left. The last one to end tells the caller. */
 static void take_shares(team *t) {
   for (uint64_t claim = atomic_load(&t->claim); (uint32_t)claim < claim >> 32;) {
+    /* Who is first to count a share up runs it. */
     if (!atomic_compare_exchange_weak(&t->claim, &claim, claim + 1)) continue;
     t->share(t->context, (int)(uint32_t)claim);
     if (atomic_fetch_sub(&t->left, 1) == 1) gate_open(&t->done, 1);
@@ -246,9 +249,11 @@ static void run_job(team *t, int n, void (*share)(void *, int), void *context) {
   t->context = context;
   atomic_store(&t->left, n);
   atomic_store(&t->claim, (uint64_t)n << 32 | 1);
+  /* All is said before the gate opens: a helper may run its share at once. */
   gate_open(&t->work, n - 1);
   own = t;
   share(context, 0);
+  /* The caller takes what the helpers have not: it never waits while there is work. */
   if (atomic_fetch_sub(&t->left, 1) == 1) gate_open(&t->done, 0);
   take_shares(t);
   own = NULL;

@@ -63,6 +63,7 @@ static void *read_ahead(void *context) {
   neap_batch_reader *r = context;
   for (int64_t b = 0; b < r->n_total; b++) {
     int s = (int)(b & 1);
+    /* The set is the caller's until it is given back. */
     pthread_mutex_lock(&r->lock);
     while (r->full[s] && !r->stop) pthread_cond_wait(&r->change, &r->lock);
     bool stop = r->stop;
@@ -138,15 +139,18 @@ neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, in
     status = neap_fail_memory(error, (size_t)n_index * sizeof *r->index, "a batch reader");
     goto fail;
   }
-  r->n_batch = n_batch, r->n_index = n_index;
+  r->n_batch = n_batch;
+  r->n_index = n_index;
   r->n_total = n_index / n_batch + (!drop_last && n_index % n_batch != 0);
   if (n_index > 0) memcpy(r->index, index, (size_t)n_index * sizeof *index);
-  for (int f = 0; f < n_field && status == NEAP_OK; f++) {
+  /* Counted as they come, so that a failure drops those that are retained. */
+  for (int f = 0; f < n_field; f++) {
     r->field[r->n_field++] = field[f];
     r->field[f].source = neap_tensor_retain(&field[f].source);
     status = check_field(r, &r->field[f], f + 1, error);
+    if (status != NEAP_OK) goto fail;
   }
-  if (status == NEAP_OK) status = make_buffers(r, error);
+  status = make_buffers(r, error);
   if (status != NEAP_OK) goto fail;
   sigset_t saved; /* the thread inherits the mask: interrupts are for those who run nets */
   neap_signals_hold_all(&saved);
@@ -197,6 +201,7 @@ int64_t neap_batch_reader_next(neap_batch_reader *r, neap_tensor *out) {
     r->full[(r->n_taken - 1) & 1] = false;
     pthread_cond_broadcast(&r->change);
   }
+  /* The last batch has gone: no rows, and no views. */
   int64_t rows = 0;
   if (r->n_taken < r->n_total) {
     int s = (int)(r->n_taken & 1);

@@ -75,9 +75,11 @@ static neap_status check_unique(const char *path, int n, const neap_io_item *ite
   for (int i = 0; i < n; i++) names[i] = item[i].name;
   qsort(names, (size_t)n, sizeof *names, compare_texts);
   neap_status status = NEAP_OK;
-  for (int i = 1; i < n && status == NEAP_OK; i++)
-    if (strcmp(names[i - 1], names[i]) == 0)
-      status = neap_fail(error, code, "%s: two tensors are named \"%s\"", path, names[i]);
+  for (int i = 1; i < n; i++) {
+    if (strcmp(names[i - 1], names[i]) != 0) continue;
+    status = neap_fail(error, code, "%s: two tensors are named \"%s\"", path, names[i]);
+    break;
+  }
   neap_free(names);
   return status;
 }

@@ -168,8 +168,8 @@ static neap_status parse_descr(const neap_io_source *source, const char *descr,
     neap_io_source_fail(
       source, error, NEAP_DATA,
       "holds Python objects (descr '%s'), stored as a pickle; Neap reads numbers only", descr);
-    return neap_hint(error, "in Python, save array.astype('float32') or another number type"),
-           NEAP_DATA;
+    neap_hint(error, "in Python, save array.astype('float32') or another number type");
+    return NEAP_DATA;
   }
   char *end = NULL;
   long bytes = *kind == '\0' ? 0 : strtol(kind + 1, &end, 10);
@@ -223,13 +223,11 @@ size_t neap_io_npy_header(const neap_type *type, char out[NEAP_IO_NPY_HEADER]) {
   };
   char shape[NEAP_MAX_DIM * 22 + 4] = "(";
   size_t n = 1;
+  /* As Python writes a tuple: (2, 3), and (2,) of one. */
   for (int i = 0; i < type->shape.n_dim; i++)
-    n += (size_t)snprintf(shape + n, sizeof shape - n,
-                          i + 1 < type->shape.n_dim ? "%lld, "
-                          : type->shape.n_dim == 1  ? "%lld,"
-                                                    : "%lld",
+    n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%lld", i > 0 ? ", " : "",
                           (long long)type->shape.dim[i]);
-  snprintf(shape + n, sizeof shape - n, ")");
+  snprintf(shape + n, sizeof shape - n, type->shape.n_dim == 1 ? ",)" : ")");
   int used =
     snprintf(out + 10, NEAP_IO_NPY_HEADER - 10,
              "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr[type->dtype], shape);

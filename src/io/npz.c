@@ -124,6 +124,7 @@ static bool read_zip64(member *m, const unsigned char *extra, size_t n) {
     size_t id = get(extra, 2), size = get(extra + 2, 2);
     if (size > n - 4) return false;
     const unsigned char *at = extra + 4, *end = at + size;
+    /* Only fields that are all ones stand in the zip64 field, in this order. */
     for (int i = 0; i < 3 && id == EXTRA_ZIP64; i++) {
       if (*wanted[i] != UINT32_MAX) continue;
       if (end - at < 8) return false;
@@ -167,17 +168,23 @@ static bool inflate_all(const unsigned char *in, uint64_t n_in, char *out, uint6
   unsigned char spare = 0;
   uint64_t left_in = n_in, left_out = n_out;
   if (inflateInit2(&z, -MAX_WBITS) != Z_OK) return false;
-  for (int code = Z_OK; code == Z_OK && z.total_out <= n_out; code = inflate(&z, Z_NO_FLUSH)) {
+  int code = Z_OK;
+  while (code == Z_OK && z.total_out <= n_out) {
+    /* zlib counts in 32 bits, so both sides come in pieces of at most 1 GiB. */
     if (z.avail_in == 0 && left_in > 0) {
       z.next_in = in + (n_in - left_in);
       z.avail_in = (uInt)NEAP_MIN(left_in, (uint64_t)1 << 30);
       left_in -= z.avail_in;
     }
-    if (z.avail_out == 0) {
-      z.next_out = left_out > 0 ? (unsigned char *)out + (n_out - left_out) : &spare;
-      z.avail_out = left_out > 0 ? (uInt)NEAP_MIN(left_out, (uint64_t)1 << 30) : 1;
-      left_out -= left_out > 0 ? z.avail_out : 0;
+    if (z.avail_out == 0 && left_out > 0) {
+      z.next_out = (unsigned char *)out + (n_out - left_out);
+      z.avail_out = (uInt)NEAP_MIN(left_out, (uint64_t)1 << 30);
+      left_out -= z.avail_out;
+    } else if (z.avail_out == 0) {
+      z.next_out = &spare;
+      z.avail_out = 1;
     }
+    code = inflate(&z, Z_NO_FLUSH);
   }
   /* which repeats its last word */
   bool whole = z.total_out == n_out && inflate(&z, Z_NO_FLUSH) == Z_STREAM_END;
@@ -236,6 +243,7 @@ static neap_status locate(const neap_io_source *source, const member *m, int64_t
     return neap_io_source_fail(
       source, error, NEAP_DATA,
       "compression method %d is unknown; Neap reads stored and deflated members", m->method);
+  /* Claims are checked before anything of their size is allocated. */
   if (m->local_offset > n_bytes || m->packed > n_bytes)
     return bad_zip(source, error, "the member lies outside");
   NEAP_TRY(neap_io_source_read(source, (int64_t)m->local_offset, local, LOCAL_BYTES,
@@ -295,16 +303,18 @@ neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap
   NEAP_TRY(read_directory(source, &d, error));
   neap_status status = NEAP_OK;
   uint64_t packed = 0;
-  for (int64_t at = 0; at < d.n_bytes && status == NEAP_OK;) {
+  for (int64_t at = 0; at < d.n_bytes;) {
     member m;
     status = read_member(source, &d, &at, &m, error);
     if (status != NEAP_OK) break;
+    /* Members that overlap would unpack to more than the file is worth. */
     if (m.packed > (uint64_t)source->n_bytes - packed) {
       status = bad_zip(source, error, "its members claim more bytes than the file has");
       break;
     }
     packed += m.packed;
     status = add_member(source, &m, map, list, error);
+    if (status != NEAP_OK) break;
   }
   neap_free(d.bytes);
   return status;
@@ -432,15 +442,21 @@ neap_status neap_io_npz_save(neap_io_sink *sink, int n, const neap_io_item *item
   written *members = neap_alloc((size_t)n * sizeof *members);
   if (members == NULL)
     return neap_fail_memory(error, (size_t)n * sizeof *members, "a zip directory");
-  for (int i = 0; i < n && status == NEAP_OK; i++)
-    status = strlen(item[i].name) + ENDING > UINT16_MAX
-               ? neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold",
-                           sink->path)
-               : write_member(sink, &item[i], &members[i], error);
+  for (int i = 0; i < n; i++) {
+    if (strlen(item[i].name) + ENDING > UINT16_MAX)
+      status = neap_fail(error, NEAP_ARGUMENT, "%s: a name is longer than a .npz file can hold",
+                         sink->path);
+    else
+      status = write_member(sink, &item[i], &members[i], error);
+    if (status != NEAP_OK) goto done;
+  }
   uint64_t offset = (uint64_t)sink->n_bytes;
-  for (int i = 0; i < n && status == NEAP_OK; i++)
+  for (int i = 0; i < n; i++) {
     status = write_central(sink, item[i].name, &members[i], error);
-  if (status == NEAP_OK) status = write_end(sink, (uint64_t)n, offset, error);
+    if (status != NEAP_OK) goto done;
+  }
+  status = write_end(sink, (uint64_t)n, offset, error);
+done:
   neap_free(members);
   return status;
 }

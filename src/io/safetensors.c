@@ -92,6 +92,7 @@ static neap_status parse_entry(const neap_io_source *source, const char *name, c
   e->name = name;
   e->shape = neap_shape_of(n_dim, dim);
   e->begin = offset[0], e->end = offset[1];
+  /* The offsets must be the size that dtype and shape make. */
   char text[NEAP_SHAPE_TEXT];
   if (__builtin_mul_overflow(neap_shape_elems(&e->shape), (int64_t)e->number.bytes, &bytes) ||
       bytes != e->end - e->begin)
@@ -212,15 +213,17 @@ neap_status neap_io_safetensors_load(const neap_io_source *source, neap_io_list 
   status = parse_entries(source, root, entries, &n, list, error);
   if (status == NEAP_OK)
     status = check_layout(source, entries, n, source->n_bytes - data_offset, error);
-  for (int i = 0; i < n && status == NEAP_OK; i++) {
+  if (status != NEAP_OK) goto done;
+  for (int i = 0; i < n; i++) {
     neap_tensor t;
     status = neap_io_number_tensor(source, data_offset + entries[i].begin, &entries[i].number,
                                    &entries[i].shape, &t, error);
     if (status == NEAP_OK)
       status = neap_io_list_add(list, entries[i].name, strlen(entries[i].name), &t, error);
+    if (status != NEAP_OK) break;
   }
-  neap_free(entries);
 done:
+  neap_free(entries);
   json_decref(root);
   return status;
 }
@@ -326,13 +329,15 @@ neap_status neap_io_safetensors_save(neap_io_sink *sink, int n, const neap_io_it
   make_order(n, item, order);
   status = describe_all(sink, root, n, item, order, n_meta, meta, error);
   if (status == NEAP_OK) status = write_header(sink, root, error);
-  for (int i = 0; i < n && status == NEAP_OK; i++) {
+  if (status != NEAP_OK) goto done;
+  for (int i = 0; i < n; i++) {
     neap_tensor dense;
     status = neap_io_dense(&item[order[i]].tensor, &dense, error);
     if (status != NEAP_OK) break;
     neap_type type = neap_tensor_type(&dense);
     status = neap_io_sink_write(sink, neap_tensor_data(&dense), neap_type_bytes(&type), error);
     neap_tensor_fini(&dense);
+    if (status != NEAP_OK) break;
   }
 done:
   json_decref(root);

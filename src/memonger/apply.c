@@ -35,6 +35,7 @@ static bool is_taken(const neap_net *net, const char *name) {
  * slot[b] < 0: blob b is in none. neap_assign numbers slots by their first members. */
 static int list_shared(namer *s, int n_slot) {
   int n = 0;
+  /* How many names each slot has; one alone keeps its own name. */
   for (int b = 0; b < s->r->n_blob; b++)
     if (s->slot[b] >= 0) s->count[s->slot[b]]++;
   for (int k = 0; k < n_slot; k++)
@@ -99,21 +100,28 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   int room = recycle.n_blob + 1;
   namer s = {
     .r = &recycle, .slot = lists, .count = lists + room, .order = lists + 2 * room, .name = name};
-  neap_status status = lists == NULL || name == NULL
-                         ? neap_fail_memory(error, (size_t)room * 32, "names")
-                         : neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
-  if (status == NEAP_OK)
-    status =
-      name_slots(&s, list_shared(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
-  for (int b = 0; b < recycle.n_blob && status == NEAP_OK; b++) {
-    if (lists[b] < 0 || name[lists[b]] == NULL) continue;
-    if (neap_list_grow(&all->list, &all->cap, all->n + 1, sizeof *all->list))
-      all->list[all->n++] = (neap_local_rename){sub, recycle.blob[b].name, name[lists[b]]};
-    else
-      status = neap_fail_memory(error, 64, "renames of a subnet");
+  neap_status status;
+  if (lists == NULL || name == NULL) {
+    status = neap_fail_memory(error, (size_t)room * 32, "names");
+    goto done;
   }
+  status = neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
+  if (status != NEAP_OK) goto done;
+  status =
+    name_slots(&s, list_shared(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
+  if (status != NEAP_OK) goto done;
+  for (int b = 0; b < recycle.n_blob; b++) {
+    if (lists[b] < 0 || name[lists[b]] == NULL) continue;
+    if (!neap_list_grow(&all->list, &all->cap, all->n + 1, sizeof *all->list)) {
+      status = neap_fail_memory(error, 64, "renames of a subnet");
+      goto done;
+    }
+    all->list[all->n++] = (neap_local_rename){sub, recycle.blob[b].name, name[lists[b]]};
+  }
+done:
   neap_recycle_close(&recycle);
-  return status == NEAP_OK ? rename_inside(all, sub, graph, error) : status;
+  NEAP_TRY(status);
+  return rename_inside(all, sub, graph, error);
 }
 
 /* The node that op `op` has become; graphs of subnets have nodes besides, which copy what is handed
@@ -135,14 +143,16 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
                                  neap_error *error) {
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
+    if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) continue;
     const neap_node *node = NULL;
-    for (int a = 0, k = 0;
-         a < neap_op_n_attrs(op->op) && (op->op->effects & NEAP_EFFECT_PSEUDO) == 0; a++) {
+    int k = 0; /* of the node's subnets, which are those of the attributes in their order */
+    for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
       if (op->op->attrs[a].type != NEAP_ATTR_NET) continue;
-      if (node == NULL && (node = node_of(graph, op)) == NULL) break; /* dead */
-      if (op->attrs[a].net != NULL && k < node->n_sub && node->sub[k] != NULL &&
-          !is_listed(all, op->attrs[a].net))
-        NEAP_TRY(rename_sub(all, op->attrs[a].net, node->sub[k], error));
+      if (node == NULL) node = node_of(graph, op);
+      if (node == NULL) break; /* dead: nothing of it is left in the graph */
+      const neap_net *sub = op->attrs[a].net;
+      bool is_there = sub != NULL && k < node->n_sub && node->sub[k] != NULL;
+      if (is_there && !is_listed(all, sub)) NEAP_TRY(rename_sub(all, sub, node->sub[k], error));
       k++;
     }
   }
@@ -161,31 +171,37 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
   neap_arena arena = {0};
   size_t room = (size_t)recycle->n_blob; /* each slot has a blob */
   namer s = {.r = recycle, .slot = slot};
-  int **lists[] = {&s.count, &s.order};
   const char **from = neap_arena_alloc(&arena, room * sizeof *from),
              **to = neap_arena_alloc(&arena, room * sizeof *to);
   s.name = neap_arena_alloc(&arena, room * sizeof *s.name);
-  bool ok = from != NULL && to != NULL && s.name != NULL;
-  for (int k = 0; k < NEAP_COUNT(lists); k++)
-    ok = ok && (*lists[k] = neap_arena_alloc(&arena, room * sizeof(int))) != NULL;
+  s.count = neap_arena_alloc(&arena, room * sizeof *s.count);
+  s.order = neap_arena_alloc(&arena, room * sizeof *s.order);
   neap_net *made = NULL;
   neap_net_edit edit = {.from = from, .to = to};
   inner all = {.net = recycle->net, .prefix = prefix};
-  neap_status status =
-    ok ? name_slots(&s, list_shared(&s, n_slot), recycle->net, prefix, &all.number, error)
-       : neap_fail_memory(error, room * 32, "names");
-  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
+  neap_status status;
+  if (from == NULL || to == NULL || s.name == NULL || s.count == NULL || s.order == NULL) {
+    status = neap_fail_memory(error, room * 32, "names");
+    goto done;
+  }
+  /* One name for each slot of several, which all its blobs get. */
+  status = name_slots(&s, list_shared(&s, n_slot), recycle->net, prefix, &all.number, error);
+  if (status != NEAP_OK) goto done;
+  for (int b = 0; b < recycle->n_blob; b++) {
     if (slot[b] < 0 || s.name[slot[b]] == NULL) continue;
     from[edit.n_rename] = recycle->blob[b].name;
     to[edit.n_rename++] = s.name[slot[b]];
   }
-  if (status == NEAP_OK && inside)
-    status = rename_inside(&all, recycle->net, recycle->graph, error);
+  if (inside) status = rename_inside(&all, recycle->net, recycle->graph, error);
+  if (status != NEAP_OK) goto done;
   edit.local = all.list;
   edit.n_local = all.n;
-  if (status == NEAP_OK) status = neap_net_copy_edited(recycle->net, &edit, &made, error);
+  /* The copy is checked as any net is; that it is the same net is proved on top. */
+  status = neap_net_copy_edited(recycle->net, &edit, &made, error);
   if (status == NEAP_OK) status = prove_same(recycle->net, made, error);
-  for (int k = 0; k < n_slot && status == NEAP_OK && name != NULL; k++) name[k] = s.name[k];
+  if (status == NEAP_OK && name != NULL)
+    for (int k = 0; k < n_slot; k++) name[k] = s.name[k];
+done:
   neap_free(all.list);
   neap_arena_fini(&arena);
   if (status != NEAP_OK) {

@@ -53,19 +53,25 @@ static bool is_operand(const neap_net_op *op, const char *name) {
   return false;
 }
 
+/* Whether the subnet gets the name from outside, or gives it out. */
+static bool is_handed(const neap_net *sub, const char *name) {
+  for (int k = 0; k < neap_net_n_outputs(sub); k++)
+    if (neap_net_output_at(sub, k) == name) return true;
+  for (int k = 0; k < neap_net_n_sub_inputs(sub); k++)
+    if (neap_net_sub_input_at(sub, k) == name) return true;
+  return false;
+}
+
 /* Names that a subnet of `owner` has to itself, parameters and results that stand for other
  * operands among them: a renaming from outside would reach them too. */
 static void fix_inner_names(opener *o, const neap_net_op *owner, const neap_net *sub) {
   for (int i = 0; i < neap_net_n_blobs(sub); i++) {
     const char *name = neap_net_blob_at(sub, i)->name;
     int b = neap_map_get(&o->r->index, name, -1);
-    bool given = false;
-    for (int k = 0; k < neap_net_n_outputs(sub); k++)
-      given = given || neap_net_output_at(sub, k) == name;
-    for (int k = 0; k < neap_net_n_sub_inputs(sub); k++)
-      given = given || neap_net_sub_input_at(sub, k) == name;
-    if (b >= 0 && !(given && is_operand(owner, name)) && o->r->blob[b].fixed == NULL)
-      o->r->blob[b].fixed = "is a name inside a subnet too";
+    if (b < 0 || o->r->blob[b].fixed != NULL) continue;
+    /* The owner's operand under its own name: inside and outside it is one blob. */
+    if (is_handed(sub, name) && is_operand(owner, name)) continue;
+    o->r->blob[b].fixed = "is a name inside a subnet too";
   }
   for (int i = 0; i < neap_net_n_ops(sub); i++) {
     const neap_net_op *op = neap_net_op_at(sub, i);
@@ -144,13 +150,16 @@ static void add_version(opener *o, int v) {
   const neap_net_blob *named = neap_net_find_blob(o->r->net, blob->name);
   const char *device = value->node >= 0 ? o->r->graph->node[value->node].device : "";
   if (named != NULL && named->bank != NULL) device = named->bank;
+  /* One that lies on two devices, or in two banks, is no one's to share. */
   blob->is_one_device = blob->is_one_device && (blob->device == NULL || blob->device == device);
   blob->device = device;
   if (value->node >= 0)
     blob->first = blob->first < 0 ? s->first[v] : NEAP_MIN(blob->first, s->first[v]);
   blob->last = NEAP_MAX(blob->last, s->last[v]);
-  if (blob->bytes <= neap_align(value->bytes))
-    blob->bytes = neap_align(value->bytes), blob->type = value->type;
+  if (blob->bytes <= neap_align(value->bytes)) {
+    blob->bytes = neap_align(value->bytes);
+    blob->type = value->type;
+  }
   if (value->is_stash && blob->fixed == NULL)
     blob->fixed = "is a stash, whose size its kernel chooses";
   if (value->region != NEAP_REGION_ARENA && blob->fixed == NULL)
@@ -177,6 +186,7 @@ static neap_status find_figures(neap_recycle *r, neap_error *error) {
   int64_t *growth = neap_alloc_zeroed(((size_t)r->graph->n_node + 2) * sizeof *growth), now = 0,
           most = 0;
   if (growth == NULL) return no_memory(error);
+  /* What a blob adds to the step it begins at, it takes from the step after its last. */
   for (int b = 0; b < r->n_blob; b++) {
     const neap_recycle_blob *blob = &r->blob[b];
     if (blob->fixed != NULL) continue;
@@ -185,6 +195,7 @@ static neap_status find_figures(neap_recycle *r, neap_error *error) {
     growth[blob->first] += (int64_t)blob->bytes;
     growth[blob->last + 1] -= (int64_t)blob->bytes;
   }
+  /* The sums of growth up to a step are what is alive there. */
   for (int n = 0; n < r->graph->n_node; n++) {
     now += growth[n];
     most = NEAP_MAX(most, now);
@@ -231,27 +242,32 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   size_t words = (size_t)o->work.n_word, rows = (size_t)r->n_blob;
   uint64_t *after = neap_alloc((rows * words + 1) * sizeof *after),
            *writers = neap_alloc_zeroed((rows * words + 1) * sizeof *writers);
-  neap_status status = after == NULL || writers == NULL ? no_memory(error) : NEAP_OK;
-  if (status == NEAP_OK) {
-    memset(after, 0xff, rows * words * sizeof *after);
-    for (int v = 0; v < r->graph->n_value; v++) {
-      int b = o->blob_of[v], node = r->graph->value[v].node;
-      if (b < 0) continue;
-      if (node >= 0) neap_bit_set(writers + (size_t)b * words, node);
-      note_node(o, after + (size_t)b * words, node);
-      for (int k = o->work.uses.first[v]; k < o->work.uses.first[v + 1]; k++)
-        note_node(o, after + (size_t)b * words, o->work.uses.list[k]);
-    }
-    for (int a = 0; a < r->n_blob; a++)
-      for (int b = 0; b < a; b++) {
-        const uint64_t *wa = writers + (size_t)a * words, *wb = writers + (size_t)b * words;
-        if (is_subset(wb, after + (size_t)a * words, (int)words) ||
-            is_subset(wa, after + (size_t)b * words, (int)words))
-          continue;
-        neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
-        neap_bit_set(r->conflict + (size_t)b * (size_t)r->n_word, a);
-      }
+  neap_status status = NEAP_OK;
+  if (after == NULL || writers == NULL) {
+    status = no_memory(error);
+    goto done;
   }
+  /* after[b] starts as all nodes; each node that touches b leaves those that it reaches. */
+  memset(after, 0xff, rows * words * sizeof *after);
+  for (int v = 0; v < r->graph->n_value; v++) {
+    int b = o->blob_of[v], node = r->graph->value[v].node;
+    if (b < 0) continue;
+    if (node >= 0) neap_bit_set(writers + (size_t)b * words, node);
+    note_node(o, after + (size_t)b * words, node);
+    for (int k = o->work.uses.first[v]; k < o->work.uses.first[v + 1]; k++)
+      note_node(o, after + (size_t)b * words, o->work.uses.list[k]);
+  }
+  /* Of two names one must be over before the other begins, whichever. */
+  for (int a = 0; a < r->n_blob; a++)
+    for (int b = 0; b < a; b++) {
+      const uint64_t *wa = writers + (size_t)a * words, *wb = writers + (size_t)b * words;
+      if (is_subset(wb, after + (size_t)a * words, (int)words) ||
+          is_subset(wa, after + (size_t)b * words, (int)words))
+        continue;
+      neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
+      neap_bit_set(r->conflict + (size_t)b * (size_t)r->n_word, a);
+    }
+done:
   neap_free(after);
   neap_free(writers);
   return status;
@@ -265,7 +281,10 @@ static neap_status add_text_conflicts(opener *o, neap_error *error) {
   int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first);
   if (first == NULL) return no_memory(error);
   int *last = first + r->n_blob;
-  for (int b = 0; b < r->n_blob; b++) first[b] = INT32_MAX, last[b] = -1;
+  for (int b = 0; b < r->n_blob; b++) {
+    first[b] = INT32_MAX;
+    last[b] = -1;
+  }
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     for (int k = 0; k < op->n_in + op->n_out; k++) {
@@ -325,17 +344,21 @@ static neap_status keep_to_ops(const opener *o, const neap_recycle_options *opti
   bool *listed = neap_alloc_zeroed((size_t)r->n_op + 1);
   if (listed == NULL) return no_memory(error);
   neap_status status = NEAP_OK;
-  for (int i = 0; i < options->n_op && status == NEAP_OK; i++)
-    if (options->op[i] < 0 || options->op[i] >= r->n_op)
+  for (int i = 0; i < options->n_op; i++) {
+    if (options->op[i] < 0 || options->op[i] >= r->n_op) {
       status = neap_fail(error, NEAP_ARGUMENT, "recycle: op: net \"%s\" has %d ops, got number %d",
                          neap_net_name(r->net), r->n_op, options->op[i] + 1);
-    else
-      listed[options->op[i]] = true;
-  for (int i = 0; i < r->n_op && status == NEAP_OK; i++) {
+      goto done;
+    }
+    listed[options->op[i]] = true;
+  }
+  for (int i = 0; i < r->n_op; i++) {
+    if (listed[i]) continue;
     const neap_net_op *op = neap_net_op_at(r->net, i);
-    for (int k = 0; k < op->n_out && !listed[i]; k++)
+    for (int k = 0; k < op->n_out; k++)
       if (op->out[k] != NULL) out[neap_map_get(&o->r->index, op->out[k], 0)] = true;
   }
+done:
   neap_free(listed);
   return status;
 }
@@ -351,11 +374,11 @@ static bool reads_parameter(const neap_net *net, const neap_net_op *op) {
 /* What an op with parameters gives is an activation of a layer; the last ones are what people look
  * at. */
 static void keep_last(const opener *o, int n, bool *out) {
-  for (int i = o->r->n_op - 1; i >= 0 && n > 0; i--) {
+  for (int i = o->r->n_op - 1; i >= 0; i--) {
+    if (n <= 0) return;
     const neap_net_op *op = neap_net_op_at(o->r->net, i);
-    if (op->origin.backward || op->n_out == 0 || op->out[0] == NULL ||
-        !reads_parameter(o->r->net, op))
-      continue;
+    if (op->origin.backward || op->n_out == 0 || op->out[0] == NULL) continue;
+    if (!reads_parameter(o->r->net, op)) continue;
     out[neap_map_get(&o->r->index, op->out[0], 0)] = true;
     n--;
   }
@@ -368,11 +391,12 @@ static neap_status keep_to_gradients(const opener *o, bool *out, neap_error *err
   if (made == NULL) return no_memory(error);
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
-    for (int k = 0; k < op->n_out && op->origin.backward; k++)
+    if (!op->origin.backward) continue;
+    for (int k = 0; k < op->n_out; k++)
       if (op->out[k] != NULL) made[neap_map_get(&o->r->index, op->out[k], 0)] = true;
   }
   for (int b = 0; b < r->n_blob; b++)
-    out[b] = out[b] || !(made[b] || r->blob[b].gradient_of != NULL);
+    if (!made[b] && r->blob[b].gradient_of == NULL) out[b] = true;
   neap_free(made);
   return NEAP_OK;
 }
@@ -399,15 +423,29 @@ static neap_status select_blobs(opener *o, const neap_recycle_options *options, 
   bool *out = neap_alloc_zeroed((size_t)r->n_blob + 1);
   neap_map device = {0};
   int n_device = 0;
-  neap_status status = out == NULL ? no_memory(error) : leave_out(o, options, out, error);
-  for (int b = 0; b < r->n_blob && status == NEAP_OK; b++) {
+  neap_status status = NEAP_OK;
+  if (out == NULL) {
+    status = no_memory(error);
+    goto done;
+  }
+  status = leave_out(o, options, out, error);
+  if (status != NEAP_OK) goto done;
+  for (int b = 0; b < r->n_blob; b++) {
     neap_recycle_blob *blob = &r->blob[b];
     const char *key = blob->device != NULL ? blob->device : "";
+    /* Devices are numbered as they are met. */
     int at = neap_map_get(&device, key, -1);
-    if (at < 0 && !neap_map_set(&device, key, at = n_device++)) status = no_memory(error);
+    if (at < 0) {
+      at = n_device++;
+      if (!neap_map_set(&device, key, at)) {
+        status = no_memory(error);
+        goto done;
+      }
+    }
     blob->class_id = at * NEAP_N_DTYPE + (options->mix_dtypes ? 0 : (int)blob->type.dtype);
     blob->shares = !out[b] && blob->fixed == NULL && blob->first >= 0 && blob->is_one_device;
   }
+done:
   neap_map_fini(&device);
   neap_free(out);
   return status;

@@ -45,32 +45,48 @@ static bool note_declared(const neap_graph *graph, neap_map *last) {
   return true;
 }
 
-/* The graph's edges, and those that names bring: a name is written again only when its last version
- * has been read. Sorted, each once. False: memory is refused. */
-static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
-  neap_map last = {0}; /* name -> its newest value so far */
-  bool ok = note_declared(graph, &last);
-  for (int k = 0; ok && k < graph->n_edge; k++)
-    ok = add_edge(e, graph->edge[k].from, graph->edge[k].to);
-  for (int n = 0; ok && n < graph->n_node; n++)
-    for (int k = 0; ok && k < graph->node[n].n_out; k++) {
-      const neap_value *value = &graph->value[graph->node[n].out[k]];
-      if (!value->is_blob) continue;
-      int before = neap_map_get(&last, value->name, -1);
-      if (before >= 0) ok = add_edge(e, graph->value[before].node, n);
-      for (int u = before >= 0 ? uses->first[before] : 0;
-           ok && before >= 0 && u < uses->first[before + 1]; u++)
-        if (uses->list[u] < n) ok = add_edge(e, uses->list[u], n);
-      ok = ok && neap_map_set(&last, value->name, graph->node[n].out[k]);
+/* Node n writes `value`, whose name had version `before` (-1: none): that one's maker and all that
+ * have read it come first. False: memory is refused. */
+static bool add_rewrite(const neap_graph *graph, const neap_uses *uses, edges *e, int before,
+                        int n) {
+  if (before < 0) return true;
+  if (!add_edge(e, graph->value[before].node, n)) return false;
+  for (int u = uses->first[before]; u < uses->first[before + 1]; u++)
+    if (uses->list[u] < n && !add_edge(e, uses->list[u], n)) return false;
+  return true;
+}
+
+/* The edges that names bring: a name is written again only when its last version has been read.
+ * `last`: name -> its newest value so far. False: memory is refused. */
+static bool add_name_edges(const neap_graph *graph, const neap_uses *uses, neap_map *last,
+                           edges *e) {
+  if (!note_declared(graph, last)) return false;
+  for (int n = 0; n < graph->n_node; n++)
+    for (int k = 0; k < graph->node[n].n_out; k++) {
+      int v = graph->node[n].out[k];
+      if (!graph->value[v].is_blob) continue;
+      int before = neap_map_get(last, graph->value[v].name, -1);
+      if (!add_rewrite(graph, uses, e, before, n)) return false;
+      if (!neap_map_set(last, graph->value[v].name, v)) return false;
     }
+  return true;
+}
+
+/* The graph's edges, and those that names bring. Sorted, each once. False: memory is refused. */
+static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
+  for (int k = 0; k < graph->n_edge; k++)
+    if (!add_edge(e, graph->edge[k].from, graph->edge[k].to)) return false;
+  neap_map last = {0};
+  bool ok = add_name_edges(graph, uses, &last, e);
   neap_map_fini(&last);
-  if (ok && e->n > 0) qsort(e->list, (size_t)e->n, sizeof *e->list, compare_edges);
+  if (!ok) return false;
+  if (e->n > 0) qsort(e->list, (size_t)e->n, sizeof *e->list, compare_edges);
   int kept = 0;
-  for (int k = 0; ok && k < e->n; k++)
+  for (int k = 0; k < e->n; k++)
     if (kept == 0 || compare_edges(&e->list[kept - 1], &e->list[k]) != 0)
       e->list[kept++] = e->list[k];
   e->n = kept;
-  return ok;
+  return true;
 }
 
 /* Producers of each node, those on the longer chain first; and how long the chain to each node
@@ -100,6 +116,7 @@ static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
     c->depth[g->edge[e].to] = NEAP_MAX(c->depth[g->edge[e].to], c->depth[g->edge[e].from] + 1);
     c->first[g->edge[e].to + 1]++;
   }
+  /* The lists of producers stand one behind the other; each is filled in order of depth. */
   for (int k = 0; k < g->n_node; k++) c->first[k + 1] += c->first[k];
   for (int k = 0; k < g->n_node; k++) c->at[k] = c->first[k];
   for (int e = 0; e < g->n_edge; e++) { /* insertion: producers are few */
@@ -117,6 +134,7 @@ static void walk_chains(chains *c, const neap_graph *g, int *order) {
   int n = 0;
   for (int k = 0; k < g->n_node; k++) c->at[k] = c->first[k];
   while (n < g->n_node) {
+    /* The deepest sink that is left: what it needs comes first, and then the sink itself. */
     int sink = -1;
     for (int k = 0; k < g->n_node; k++)
       if (!c->done[k] && (sink < 0 || is_before(c, k, sink))) sink = k;
@@ -124,6 +142,7 @@ static void walk_chains(chains *c, const neap_graph *g, int *order) {
     c->stack[top++] = sink;
     while (top > 0) {
       int node = c->stack[top - 1];
+      /* A node is done when all its producers are; the next one that is not goes on top. */
       while (c->at[node] < c->first[node + 1] && c->done[c->list[c->at[node]]]) c->at[node]++;
       if (c->at[node] < c->first[node + 1]) {
         c->stack[top++] = c->list[c->at[node]];
@@ -151,8 +170,10 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
   neap_status status = neap_schedule_init(&plain, &work, NULL, error);
   if (status == NEAP_OK) status = neap_order_least_peak(&work, &found, error);
   if (status == NEAP_OK) status = neap_schedule_init(&other, &work, found, error);
-  for (int i = 0; i < r->n_op && status == NEAP_OK; i++)
-    order[i] = other.peak_bytes < plain.peak_bytes ? found[i] : i;
+  if (status == NEAP_OK) {
+    bool is_better = other.peak_bytes < plain.peak_bytes;
+    for (int i = 0; i < r->n_op; i++) order[i] = is_better ? found[i] : i;
+  }
   neap_schedule_fini(&plain);
   neap_schedule_fini(&other);
   neap_free(found);
@@ -262,8 +283,11 @@ neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     if (op->origin.stream != 0 || !is_random(op)) continue;
-    for (int n = 0; n < graph->n_node && stream[i] == 0; n++)
-      if (strcmp(graph->node[n].name, op->name) == 0) stream[i] = graph->node[n].stream;
+    for (int n = 0; n < graph->n_node; n++) {
+      if (strcmp(graph->node[n].name, op->name) != 0) continue;
+      stream[i] = graph->node[n].stream;
+      if (stream[i] != 0) break;
+    }
   }
   neap_graph_free(graph);
   return NEAP_OK;

@@ -82,10 +82,14 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
   int *blob = neap_arena_alloc(&arena, n_blob * sizeof(int)),
       *slot = neap_arena_alloc(&arena, n_blob * sizeof(int));
   uint64_t *bits = neap_arena_alloc(&arena, n_blob * (n_blob / 64 + 1) * sizeof *bits);
-  neap_status status =
-    item == NULL || blob == NULL || slot == NULL || bits == NULL ? no_memory(error) : NEAP_OK;
+  neap_status status = NEAP_OK;
+  if (item == NULL || blob == NULL || slot == NULL || bits == NULL) {
+    status = no_memory(error);
+    goto done;
+  }
+  /* Those that share, under numbers of their own. */
   int n = 0;
-  for (int b = 0; b < recycle->n_blob && status == NEAP_OK; b++) {
+  for (int b = 0; b < recycle->n_blob; b++) {
     const neap_recycle_blob *one = &recycle->blob[b];
     slot_of[b] = -1;
     if (!one->shares) continue;
@@ -97,12 +101,14 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
                              .most_steps = options->most_steps,
                              .conflict = bits,
                              .n_word = (n + 63) / 64};
-  for (int i = 0; i < n && status == NEAP_OK; i++)
+  for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++)
       if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))
         neap_bit_set(bits + (size_t)i * (size_t)how.n_word, j);
-  if (status == NEAP_OK) status = neap_assign(n, item, &how, slot, figures, error);
-  for (int i = 0; i < n && status == NEAP_OK; i++) slot_of[blob[i]] = slot[i];
+  status = neap_assign(n, item, &how, slot, figures, error);
+  if (status == NEAP_OK)
+    for (int i = 0; i < n; i++) slot_of[blob[i]] = slot[i];
+done:
   neap_arena_fini(&arena);
   return status;
 }
@@ -146,6 +152,7 @@ static neap_status measure(const neap_recycle *recycle, const neap_recycle_optio
                                     .n_slot = assigned->n_slot};
   for (int b = 0; b < recycle->n_blob; b++) {
     const neap_recycle_blob *blob = &recycle->blob[b];
+    /* Who shares counts in his slot; who could and does not, at full size. */
     if (slot_of[b] >= 0) bytes[slot_of[b]] = NEAP_MAX(bytes[slot_of[b]], blob->bytes);
     if (slot_of[b] < 0 && blob->fixed == NULL) planned += blob->bytes;
   }

@@ -55,26 +55,36 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
   int *after = neap_alloc((size_t)r->n_blob * sizeof *after), n = 0;
   /* Frees count as ops: what is drawn behind them stays */
   uint32_t *stream = neap_alloc(((size_t)r->n_op + 1) * sizeof *stream);
-  neap_status status = uses == NULL || name == NULL || after == NULL || stream == NULL
-                         ? no_memory(error)
-                         : neap_recycle_by_op(r, "Free", error);
+  neap_net_edit edit = {.stream = stream, .freed = name, .free_after = after};
+  neap_status status = NEAP_OK;
+  if (uses == NULL || name == NULL || after == NULL || stream == NULL) {
+    status = no_memory(error);
+    goto done;
+  }
+  status = neap_recycle_by_op(r, "Free", error);
   if (status == NEAP_OK) status = neap_recycle_streams(r->net, NULL, stream, error);
-  if (status == NEAP_OK) find_uses(r, uses);
-  for (int i = 0; i < n_keep && status == NEAP_OK; i++) {
+  if (status != NEAP_OK) goto done;
+  find_uses(r, uses);
+  /* What the caller wants to keep must be in the net. */
+  for (int i = 0; i < n_keep; i++) {
     const char *kept = neap_intern(keep[i]);
     int b = kept != NULL ? neap_map_get(&r->index, kept, -1) : -1;
-    if (kept == NULL) status = no_memory(error);
-    if (kept != NULL && b < 0)
-      status = neap_net_fail_undefined(r->net, "release: keep: ", kept, error);
-    if (b >= 0) uses[b].kept = true;
+    if (b < 0) {
+      status = kept == NULL ? no_memory(error)
+                            : neap_net_fail_undefined(r->net, "release: keep: ", kept, error);
+      goto done;
+    }
+    uses[b].kept = true;
   }
-  for (int b = 0; b < r->n_blob && status == NEAP_OK; b++) {
+  /* A Free behind the last reader of each blob that may go. */
+  for (int b = 0; b < r->n_blob; b++) {
     if (!may_free(&r->blob[b], &uses[b])) continue;
     name[n] = r->blob[b].name;
     after[n++] = NEAP_MAX(uses[b].last_read, r->blob[b].last);
   }
-  neap_net_edit edit = {.stream = stream, .n_free = n, .freed = name, .free_after = after};
-  if (status == NEAP_OK) status = neap_net_copy_edited(r->net, &edit, out, error);
+  edit.n_free = n;
+  status = neap_net_copy_edited(r->net, &edit, out, error);
+done:
   neap_free(uses);
   neap_free(after);
   neap_free(stream);
@@ -168,8 +178,9 @@ static int64_t make_outputs(counter *c, const neap_recycle *r, const neap_node *
 
 /* Bytes that a Free gives back. */
 static int64_t free_inputs(counter *c, const neap_recycle *r, const neap_node *node) {
+  if ((node->effects & NEAP_EFFECT_RELEASE) == 0) return 0;
   int64_t bytes = 0;
-  for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++) {
+  for (int i = 0; i < node->n_in; i++) {
     const char *name = node->in[i] >= 0 ? r->graph->value[node->in[i]].name : NULL;
     int at = name != NULL ? neap_map_get(&c->held, name, -1) : -1;
     if (at < 0) continue;
@@ -182,22 +193,20 @@ static int64_t free_inputs(counter *c, const neap_recycle *r, const neap_node *n
 /* A walk over the ops of one net in definition order: a name's bytes are held from its first write
  * to the Free that releases it, else to the end of all nets. */
 static neap_status count_net(counter *c, const neap_recycle *r, neap_error *error) {
-  neap_status status = neap_recycle_by_op(r, "estimate", error);
-  for (int n = 0; n < r->graph->n_node && status == NEAP_OK; n++) {
+  NEAP_TRY(neap_recycle_by_op(r, "estimate", error));
+  for (int n = 0; n < r->graph->n_node; n++) {
     const neap_node *node = &r->graph->node[n];
     bool here =
       c->device == NULL || strcmp(node->device != NULL ? node->device : "", c->device) == 0;
     int64_t made = here ? make_outputs(c, r, node) : 0;
-    if (made < 0 || (made > 0 && !add_type(c, node->op->name, made))) {
-      status = no_memory(error);
-      break;
-    }
+    if (made < 0 || (made > 0 && !add_type(c, node->op->name, made))) return no_memory(error);
+    /* The op's outputs are there while its inputs still are; what a Free ends goes after that. */
     c->out->total_bytes += made;
     c->held_bytes += made;
     c->out->high_bytes = NEAP_MAX(c->out->high_bytes, c->held_bytes);
     c->held_bytes -= free_inputs(c, r, node);
   }
-  return status;
+  return NEAP_OK;
 }
 
 /* Largest first, then by name. */
@@ -213,7 +222,7 @@ neap_status neap_recycle_estimate(int n_net, const neap_net *const *net,
   *out = (neap_memory_estimate){0};
   counter c = {.out = out, .device = device};
   neap_status status = NEAP_OK;
-  for (int i = 0; i < n_net && status == NEAP_OK; i++) {
+  for (int i = 0; i < n_net; i++) {
     neap_net *written = NULL;
     neap_recycle recycle;
     status = neap_recycle_write_out(net[i], graph, &written, error);
@@ -224,6 +233,7 @@ neap_status neap_recycle_estimate(int n_net, const neap_net *const *net,
       neap_recycle_close(&recycle);
     }
     neap_net_free(written);
+    if (status != NEAP_OK) break;
   }
   neap_map_fini(&c.held);
   neap_free(c.bytes);

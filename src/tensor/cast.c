@@ -114,9 +114,12 @@ void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_
     memcpy(out, in, (size_t)n * neap_dtype_bytes(to));
     return;
   }
-  cast_loop *direct = from == NEAP_DTYPE_F32 ? from_f32[to]
-                      : to == NEAP_DTYPE_F32 ? to_f32[from]
-                                             : NULL;
+  /* Pairs with f32 go in one step; the others through a chunk of the widest type. */
+  cast_loop *direct = NULL;
+  if (from == NEAP_DTYPE_F32)
+    direct = from_f32[to];
+  else if (to == NEAP_DTYPE_F32)
+    direct = to_f32[from];
   if (direct != NULL) {
     direct(out, in, n);
     return;

@@ -98,6 +98,7 @@ static void copy_range(void *context, int64_t begin, int64_t end) {
   while (begin < end) {
     char *to = w->to;
     const char *from = w->from;
+    /* A row, or what is left of one, from where the range begins. */
     seek(w, w->n_dim, begin, &to, &from);
     int64_t n = NEAP_MIN(w->dim[last] - begin % w->dim[last], end - begin);
     copy_row(w, to, from, n);
@@ -136,7 +137,9 @@ static void move_dim(walk *w, int from, int to) {
     w->to_stride[i] = w->to_stride[i + 1];
     w->from_stride[i] = w->from_stride[i + 1];
   }
-  w->dim[to] = dim, w->to_stride[to] = to_stride, w->from_stride[to] = from_stride;
+  w->dim[to] = dim;
+  w->to_stride[to] = to_stride;
+  w->from_stride[to] = from_stride;
 }
 
 /* The walk over both tensors, which have one shape and at least one element, as the file head
@@ -148,13 +151,16 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
             .from = neap_tensor_data(from)};
   w.to_bytes = neap_dtype_bytes(to->dtype);
   w.from_bytes = neap_dtype_bytes(from->dtype);
+  /* Dimensions of one element say nothing of the order. */
   for (int i = 0; i < to->shape.n_dim; i++) {
     if (to->shape.dim[i] == 1) continue;
     w.dim[w.n_dim] = to->shape.dim[i];
     w.to_stride[w.n_dim] = to->stride[i] * (int64_t)w.to_bytes;
     w.from_stride[w.n_dim++] = from->stride[i] * (int64_t)w.from_bytes;
   }
-  for (int i = 1; i < w.n_dim; i++) /* insertion sort, largest target stride first */
+  /* Largest target stride first, so that the target is written from front to back; by insertion,
+   * since there are few. */
+  for (int i = 1; i < w.n_dim; i++)
     for (int j = i; j > 0 && magnitude(w.to_stride[j - 1]) < magnitude(w.to_stride[j]); j--)
       move_dim(&w, j - 1, j);
   /* Neighbours are joined where a step of the outer is exactly the inner dimension, on both
@@ -170,9 +176,12 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
   }
   w.n_dim = n;
   /* A scalar, or dimensions of 1 alone: one row of one element. */
-  if (n == 0)
-    w.n_dim = 1, w.dim[0] = 1, w.to_stride[0] = (int64_t)w.to_bytes,
+  if (n == 0) {
+    w.n_dim = 1;
+    w.dim[0] = 1;
+    w.to_stride[0] = (int64_t)w.to_bytes;
     w.from_stride[0] = (int64_t)w.from_bytes;
+  }
   return w;
 }
 
@@ -186,6 +195,7 @@ static bool make_transposed(walk *w) {
     if (w->from_stride[i] != 0 && magnitude(w->from_stride[i]) < magnitude(w->from_stride[b]))
       b = i;
   if (b == a) return false;
+  /* A row is to be long: if the last dimension is not, the source's own becomes the last. */
   bool swap = w->dim[a] < TILE && w->dim[b] > w->dim[a];
   move_dim(w, b, swap ? a : a - 1);
   return true;
@@ -239,8 +249,8 @@ static neap_status check_target(const neap_tensor *to, neap_error *error) {
   if (neap_storage_is_read_only(to->storage)) {
     neap_fail(error, NEAP_ARGUMENT, "copy cannot write to this %s tensor: it is mapped read-only",
               neap_dtype_name(to->dtype));
-    return neap_hint(error, "map the file \"c\" (copy on write), or clone the tensor"),
-           NEAP_ARGUMENT;
+    neap_hint(error, "map the file \"c\" (copy on write), or clone the tensor");
+    return NEAP_ARGUMENT;
   }
   for (int i = 0; i < to->shape.n_dim; i++)
     if (to->stride[i] == 0 && to->shape.dim[i] > 1 && neap_tensor_elems(to) > 0)
