@@ -15,15 +15,14 @@ local function figures(p)
   local f = cache[p]
   if f == nil then
     f = p:_figures()
+    f.regions = {}
+    for _, row in ipairs(p:_regions()) do f.regions[row.region] = row.bytes end
     cache[p] = f
   end
   return f
 end
 
---- Fields: net batch train policy executor key plan_id hit packer proved arena_bytes lower_bound_bytes baseline_bytes total_bytes
--- scratch_bytes_max (of one op) flops n_op n_value peak_step plan_ns n_recomputed recomputed_work n_changed (ops with other
--- kernels than executor simple has without a budget: exact = false) regions{}: ops that run again in the
--- backward pass because of a budget, and their share of the step's work.
+--- Fields: the figures of NEAP_FIGURE_MAP (src/neap/rows.h) that are not of runs, and regions{}, the bytes of each.
 Plan.meta.__index = function(p, key)
   local method = Plan[key]
   if method ~= nil then return method end
@@ -42,22 +41,17 @@ Plan.meta.__tostring = function(p)
     f.proved and " (proved)" or "", bytes(f.baseline_bytes), percent(f.arena_bytes, f.baseline_bytes))
 end
 
-local region_order = { "parameters", "gradients", "state", "io", "constants", "arena", "frames" }
-
 --- plan:forecast() -> Report: bytes per region, and what the plan promises.
 function Plan:forecast()
   local f, rows = figures(self), {}
-  for _, name in ipairs(region_order) do
-    local n = f.regions[name] or 0
+  for _, row in ipairs(self:_regions()) do
     -- Frames are given only where they grow at run time; all others lie in the arena.
-    local size = name == "frames" and bytes(n) .. " an iteration" or bytes(n)
-    if n > 0 or name == "arena" then rows[#rows + 1] = { region = name, bytes = n, size = size } end
+    row.size = row.region == "frames" and bytes(row.bytes) .. " an iteration" or bytes(row.bytes)
+    if row.bytes > 0 or row.region == "arena" then rows[#rows + 1] = row end
   end
   rows[#rows + 1] = { region = "total", bytes = f.total_bytes, size = bytes(f.total_bytes) }
-  local totals = { net = f.net, mode = f.train and "train" or "infer", batch = f.batch, arena_bytes = f.arena_bytes,
-    lower_bound_bytes = f.lower_bound_bytes, proved = f.proved, baseline_bytes = f.baseline_bytes, total_bytes = f.total_bytes,
-    scratch_bytes_max = f.scratch_bytes_max, policy = f.policy, executor = f.executor, flops = f.flops, n_recomputed = f.n_recomputed,
-    recomputed_work = f.recomputed_work, n_changed = f.n_changed }
+  local totals = {}
+  for _, name in ipairs(report.columns_of("figures", { f })) do totals[name] = f[name] end
   return report.new { rows = rows, columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} }
 end
 

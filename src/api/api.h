@@ -9,8 +9,6 @@
 
 #include "driver/driver.h"
 
-/* A plan's figures. total_bytes: of all regions; times are 0. */
-neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan);
 /* The buffer's text, handed over to the caller; the buffer is ended either way. */
 neap_status neap_api_give_text(neap_buffer *buffer, char **out, neap_error *error);
 

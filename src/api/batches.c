@@ -13,8 +13,7 @@ neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options,
   NEAP_TRY(
     neap_driver_fit_net(net, &compile, max == 0 ? DEFAULT_MOST : max, batch, &forecast, error));
   if (figures != NULL) {
-    *figures = neap_api_figures(forecast.graph, forecast.plan);
-    figures->total_bytes = (int64_t)forecast.total_bytes;
+    *figures = neap_forecast_figures(&forecast);
   }
   neap_forecast_fini(&forecast);
   return NEAP_OK;

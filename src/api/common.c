@@ -32,23 +32,3 @@ neap_status neap_options_json(const neap_options *options, char **out, neap_erro
   neap_options_print_json(options, &text);
   return neap_api_give_text(&text, out, error);
 }
-
-neap_figures neap_api_figures(const neap_graph *graph, const neap_plan *plan) {
-  double work;
-  int n_again = neap_plan_repeated(graph, &work);
-  return (neap_figures){.n_op = graph->n_node,
-                        .arena_bytes = (int64_t)plan->arena_bytes,
-                        .lower_bound_bytes = (int64_t)plan->lower_bound_bytes,
-                        .baseline_bytes = (int64_t)plan->baseline_bytes,
-                        .parameter_bytes = (int64_t)plan->region_bytes[NEAP_REGION_PARAMETER],
-                        .gradient_bytes = (int64_t)plan->region_bytes[NEAP_REGION_GRADIENT],
-                        .state_bytes = (int64_t)plan->region_bytes[NEAP_REGION_STATE],
-                        .io_bytes = (int64_t)plan->region_bytes[NEAP_REGION_IO],
-                        .constant_bytes = (int64_t)plan->region_bytes[NEAP_REGION_CONSTANT],
-                        .frame_bytes = (int64_t)plan->region_bytes[NEAP_REGION_FRAME],
-                        .total_bytes = (int64_t)neap_plan_total_bytes(plan),
-                        .proved = plan->proved,
-                        .n_recomputed = n_again,
-                        .recomputed_work = work,
-                        .n_changed = neap_plan_changed(graph)};
-}

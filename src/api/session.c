@@ -16,10 +16,7 @@ neap_status neap_net_forecast(const neap_net *net, const neap_options *options,
     neap_report_explain(forecast.plan, forecast.graph, NEAP_NO_VALUE, &buffer);
     status = neap_api_give_text(&buffer, explanation, error);
   }
-  if (status == NEAP_OK) {
-    *figures = neap_api_figures(forecast.graph, forecast.plan);
-    figures->total_bytes = (int64_t)forecast.total_bytes;
-  }
+  if (status == NEAP_OK) *figures = neap_forecast_figures(&forecast);
   neap_forecast_fini(&forecast);
   return status;
 }
@@ -77,7 +74,7 @@ neap_status neap_range_session(const neap_range *range, neap_workspace *workspac
 neap_figures neap_range_figures(const neap_range *range) {
   const neap_graph *graph;
   const neap_plan *plan = neap_range_most(range, &graph);
-  return neap_api_figures(graph, plan);
+  return neap_report_figures(plan, graph);
 }
 
 int64_t neap_session_trim(neap_session *session) {
@@ -86,15 +83,25 @@ int64_t neap_session_trim(neap_session *session) {
 
 neap_figures neap_session_figures(neap_session *session) {
   neap_program *program = neap_session_program(session);
-  neap_figures figures = neap_api_figures(neap_program_graph(program), neap_program_plan(program));
+  neap_figures figures =
+    neap_report_figures(neap_program_plan(program), neap_program_graph(program));
   neap_session_stats stats = neap_session_stats_read(session);
-  figures.total_bytes = stats.planned_bytes;
+  neap_dynamic_stats dynamic = neap_session_dynamic_stats(session);
+  figures.total_bytes = figures.planned_bytes = stats.planned_bytes;
+  figures.plan_id = neap_session_plan_id(session);
+  figures.run_id = neap_session_run_id(session);
   figures.n_step = stats.n_step;
   figures.last_ns = stats.last_ns;
+  figures.min_ns = stats.min_ns;
   figures.median_ns = stats.median_ns;
   figures.held_bytes = stats.held_bytes;
   figures.process_bytes = stats.process_bytes;
   figures.n_alloc = stats.n_alloc_last;
+  figures.n_program = dynamic.n_program;
+  figures.n_made = dynamic.n_made;
+  figures.n_dropped = dynamic.n_dropped;
+  figures.n_restart = dynamic.n_restart;
+  figures.cache_bytes = dynamic.cache_bytes;
   return figures;
 }
 

@@ -12,7 +12,9 @@ enum { /* as the lists of neap.h write them */
        STORE = NEAP_SHOWN_STORE,
        ZERO = NEAP_SHOWN_ZERO,
        PRINT = NEAP_SHOWN_PRINT,
-       SOME = NEAP_SHOWN_SOME
+       SOME = NEAP_SHOWN_SOME,
+       UNLESS_0 = NEAP_SHOWN_UNLESS_0,
+       RUN = NEAP_SHOWN_RUN
 };
 
 /* A table for each kind, ended by a column without a name. */
@@ -32,6 +34,18 @@ static const neap_column bank_columns[] = {NEAP_BANK_ROW_MAP(COLUMN){0}};
 #undef ROW
 #define ROW neap_rewrite_row
 static const neap_column rewrite_columns[] = {NEAP_REWRITE_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_figures
+static const neap_column figures_columns[] = {NEAP_FIGURE_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_plan_row
+static const neap_column plan_columns[] = {NEAP_PLAN_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_run_row
+static const neap_column run_columns[] = {NEAP_RUN_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_run_op_row
+static const neap_column run_op_columns[] = {NEAP_RUN_OP_MAP(COLUMN){0}};
 #undef ROW
 
 static const struct kind {
@@ -60,10 +74,12 @@ const char *neap_row_kind_name(neap_row_kind kind, const char **doc) {
 
 neap_datum neap_datum_of(const neap_column *column, const void *row) {
   neap_datum cell = {.type = NEAP_DATUM_NONE};
+  bool unless_0 = (column->shown & NEAP_SHOWN_UNLESS_0) != 0;
   switch (column->type) {
     case NEAP_COLUMN_NUMBER:
       cell.integer = FIELD(int64_t, column, row);
-      if (cell.integer != NEAP_NO_NUMBER) cell.type = NEAP_DATUM_INTEGER;
+      if (cell.integer != NEAP_NO_NUMBER && !(unless_0 && cell.integer == 0))
+        cell.type = NEAP_DATUM_INTEGER;
       break;
     case NEAP_COLUMN_INDEX:
       if (FIELD(int, column, row) != NEAP_NO_INDEX) cell.type = NEAP_DATUM_INTEGER;
@@ -79,7 +95,11 @@ neap_datum neap_datum_of(const neap_column *column, const void *row) {
       break;
     case NEAP_COLUMN_TEXT:
       cell.text = FIELD(char *const, column, row);
-      if (cell.text != NULL) cell.type = NEAP_DATUM_TEXT;
+      if (cell.text != NULL && !(unless_0 && cell.text[0] == '\0')) cell.type = NEAP_DATUM_TEXT;
+      break;
+    case NEAP_COLUMN_KEY:
+      cell.text = (const char *)row + column->offset;
+      if (cell.text[0] != '\0') cell.type = NEAP_DATUM_TEXT;
       break;
     case NEAP_COLUMN_NAMES:
       cell.type = NEAP_DATUM_NAMES;

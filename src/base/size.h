@@ -53,6 +53,11 @@ static inline int64_t neap_count_mul(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? NEAP_COUNT_TOO_LARGE : product;
 }
 
+/* A cost, which is a sum of products in floating point, as a count. */
+static inline int64_t neap_whole(double x) {
+  return x < 0x1p63 ? (int64_t)x : NEAP_COUNT_TOO_LARGE;
+}
+
 /* Bytes of n elements; a count that is too large has too many. */
 static inline size_t neap_size_of(int64_t n, size_t item_bytes) {
   return n == NEAP_COUNT_TOO_LARGE ? NEAP_SIZE_TOO_LARGE : neap_size_mul((size_t)n, item_bytes);

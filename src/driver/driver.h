@@ -83,6 +83,7 @@ typedef struct neap_forecast {
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options,
                              neap_forecast *out, neap_error *error);
 void neap_forecast_fini(neap_forecast *forecast);
+neap_figures neap_forecast_figures(const neap_forecast *forecast);
 /* Nets planned by this process so far, refused ones too; what the store knew is not planned. */
 int64_t neap_driver_n_planned(void);
 /* Bytes by class (neap_report_count) of the net as it is written, and by the options, in `range`

@@ -8,6 +8,7 @@
  * neap_plan_verify for the graph it comes with.
  */
 #include "driver/driver_int.h"
+#include "report/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,18 +117,14 @@ static void file_of(const neap_net *net, char file[160]) {
   }
 }
 
-/* The first dimension and the dtype of the first input: what people call the batch and the
- * precision. */
-static void describe_input(const neap_graph *graph, int64_t *batch, const char **dtype) {
-  *batch = 0;
-  *dtype = "f32";
+/* Of the first input: what people call the precision. */
+static const char *input_dtype(const neap_graph *graph) {
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    if (value->role != NEAP_ROLE_INPUT || value->node >= 0) continue;
-    *batch = value->type.shape.n_dim > 0 ? value->type.shape.dim[0] : 1;
-    *dtype = neap_dtype_name(value->type.dtype);
-    return;
+    if (value->role == NEAP_ROLE_INPUT && value->node < 0)
+      return neap_dtype_name(value->type.dtype);
   }
+  return "f32";
 }
 
 /* A row under this net's names with the choices and the plan as text. *plan_id gets its row. DB
@@ -158,8 +155,7 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
                            .kernel_set = kernels,
                            .n_thread = w->resolved.n_thread,
                            .budget_bytes = (int64_t)w->resolved.plan.budget_bytes,
-                           .train = w->graph->train};
-    describe_input(w->graph, &row.batch, &row.dtype);
+                           .dtype = input_dtype(w->graph)};
     status = neap_store_add_plan(store, &row, w->plan, w->graph, plan_id, error);
   }
   neap_buffer_fini(&options);
@@ -256,6 +252,15 @@ neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *op
   neap_way_fini(&w);
   neap_arena_fini(&room);
   return status;
+}
+
+neap_figures neap_forecast_figures(const neap_forecast *forecast) {
+  neap_figures figures = neap_report_figures(forecast->plan, forecast->graph);
+  figures.total_bytes = (int64_t)forecast->total_bytes;
+  figures.plan_id = forecast->plan_id;
+  figures.hit = forecast->hit;
+  neap_hash_text(forecast->key, figures.key);
+  return figures;
 }
 
 void neap_forecast_fini(neap_forecast *forecast) {

@@ -351,48 +351,53 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
   neap_session_stats stats = neap_session_stats_read(session);
   neap_buffer error_json = {0};
   print_error_json(&session->failed, &error_json);
-  neap_store_run row = {.plan_id = session->plan_id,
-                        .script = session->script,
-                        .tag = session->tag,
-                        .status = status,
-                        .error_json = error_json.failed ? NULL : error_json.text,
-                        .seed = neap_workspace_seed(session->ws),
-                        .n_thread = session->n_thread,
-                        .n_step = stats.n_step,
-                        .started_at = session->started_at,
-                        .step_min_ns = stats.min_ns,
-                        .step_median_ns = stats.median_ns,
-                        .planned_bytes = stats.planned_bytes,
-                        .held_bytes = session->own_bytes,
-                        .resident_bytes = (int64_t)neap_process_resident_peak_bytes()};
+  neap_run_row row = {.plan_id = session->plan_id,
+                      .script = session->script,
+                      .tag = session->tag,
+                      .status = status,
+                      .error = error_json.failed ? NULL : error_json.text,
+                      .seed = (int64_t)neap_workspace_seed(session->ws),
+                      .n_thread = session->n_thread,
+                      .n_step = stats.n_step,
+                      .started_at = session->started_at,
+                      .step_min_ns = stats.min_ns,
+                      .step_median_ns = stats.median_ns,
+                      .planned_bytes = stats.planned_bytes,
+                      .held_bytes = session->own_bytes,
+                      .resident_bytes = (int64_t)neap_process_resident_peak_bytes()};
   neap_status result = neap_store_add_run(session->store, &row, &session->run_id, error);
   neap_buffer_fini(&error_json);
   return result;
 }
 
-/* A row for each step of the plan, in its order. `resident_bytes` is what the plan has live there.
- * The caller frees them. */
-static neap_status make_op_rows(const neap_session *session, neap_store_run_op **out,
-                                neap_error *error) {
+bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row) {
   const neap_plan *plan = neap_program_plan(session->program);
-  size_t n = (size_t)plan->n_node;
-  neap_store_run_op *row = neap_alloc_zeroed(n * sizeof *row);
-  if (row == NULL) return neap_fail_memory(error, n * sizeof *row, "profile rows");
-  for (size_t s = 0; s < n; s++) {
-    const neap_step_times *t = &session->times[s];
-    row[s] = (neap_store_run_op){.step = (int64_t)s,
-                                 .n_call = t->n_call,
-                                 .min_ns = t->min_ns,
-                                 .median_ns = neap_step_times_median(t),
-                                 .start_ns = t->start_ns,
-                                 .resident_bytes = (int64_t)plan->live_bytes[s],
-                                 .thread = t->thread};
-  }
+  if (session->times == NULL || step < 0 || step >= plan->n_node) return false;
+  const neap_step_times *t = &session->times[step];
+  *row = (neap_run_op_row){.step = step,
+                           .n_call = t->n_call,
+                           .min_ns = t->min_ns,
+                           .median_ns = neap_step_times_median(t),
+                           .last_ns = t->last_ns,
+                           .total_ns = t->total_ns,
+                           .start_ns = t->start_ns,
+                           .thread = t->thread,
+                           .resident_bytes = (int64_t)plan->live_bytes[step]};
+  return true;
+}
+
+/* A row for each step of the plan, in its order. The caller frees them. */
+static neap_status make_op_rows(const neap_session *session, neap_run_op_row **out,
+                                neap_error *error) {
+  int n = neap_program_plan(session->program)->n_node;
+  neap_run_op_row *row = neap_alloc_zeroed((size_t)n * sizeof *row);
+  if (row == NULL) return neap_fail_memory(error, (size_t)n * sizeof *row, "profile rows");
+  for (int s = 0; s < n; s++) neap_session_op_row(session, s, &row[s]);
   *out = row;
   return NEAP_OK;
 }
 
-static neap_status add_rows(neap_session *session, const char *status, const neap_store_run_op *op,
+static neap_status add_rows(neap_session *session, const char *status, const neap_run_op_row *op,
                             neap_error *error) {
   NEAP_TRY(add_run(session, status, error));
   if (op != NULL)
@@ -410,7 +415,7 @@ neap_status neap_session_record(neap_session *session, const char *status, neap_
   bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
   if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing)
     return NEAP_OK;
-  neap_store_run_op *op = NULL;
+  neap_run_op_row *op = NULL;
   if (session->times != NULL) NEAP_TRY(make_op_rows(session, &op, error));
   neap_status result = add_rows(session, status, op, error);
   neap_free(op);

@@ -125,6 +125,9 @@ void neap_lua_set_bool(lua_State *L, const char *key, bool value);
 neap_rows **neap_lua_new_cursor(lua_State *L);
 /* A row as a table: a field for each column that it has a value of. */
 void neap_lua_push_row(lua_State *L, neap_row_kind kind, const void *row);
+/* The same of those columns alone whose places, of `mask`, are `shown`. */
+void neap_lua_push_shown(lua_State *L, neap_row_kind kind, const void *row, unsigned mask,
+                         unsigned shown);
 /* All rows that are left as a list. */
 void neap_lua_push_rows(lua_State *L, neap_rows *rows, neap_row_kind kind);
 void neap_lua_open_rows(lua_State *L);

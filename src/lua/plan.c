@@ -85,58 +85,18 @@ static int make(lua_State *L) {
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static size_t scratch_most(const neap_plan *plan) {
-  size_t most = 0;
-  for (int i = 0; i < plan->n_node; i++) most = NEAP_MAX(most, plan->scratch_bytes[i]);
-  return most;
-}
-
-static double total_flop(const neap_graph *graph) {
-  double flop = 0;
-  for (int i = 0; i < graph->n_node; i++) flop += graph->node[i].cost.flop;
-  return flop;
-}
-
-/* plan:_figures() -> all of them as one table */
+/* plan:_figures() -> those of the plan, as one table */
 static int figures(lua_State *L) {
   const handle *h = plan_at(L, 1);
-  const neap_plan *p = h->plan;
-  char key[33];
-  lua_createtable(L, 0, 20);
-  neap_lua_set_text(L, "net", h->graph->name);
-  neap_lua_set_integer(L, "arena_bytes", (int64_t)p->arena_bytes);
-  neap_lua_set_integer(L, "lower_bound_bytes", (int64_t)p->lower_bound_bytes);
-  neap_lua_set_integer(L, "baseline_bytes", (int64_t)p->baseline_bytes);
-  neap_lua_set_integer(L, "total_bytes", (int64_t)h->total_bytes);
-  neap_lua_set_integer(L, "scratch_bytes_max", (int64_t)scratch_most(p));
-  neap_lua_set_integer(L, "plan_ns", p->plan_ns);
-  neap_lua_set_integer(L, "peak_step", p->n_node > 0 ? p->peak_step + 1 : 0);
-  neap_lua_set_integer(L, "n_op", p->n_node);
-  neap_lua_set_integer(L, "n_value", p->n_value);
-  double share;
-  neap_lua_set_integer(L, "n_recomputed", neap_plan_repeated(h->graph, &share));
-  lua_pushnumber(L, share);
-  lua_setfield(L, -2, "recomputed_work");
-  neap_lua_set_integer(L, "n_changed", neap_plan_changed(h->graph));
-  neap_lua_set_integer(L, "batch", neap_graph_batch(h->graph));
-  neap_lua_set_integer(L, "plan_id", h->plan_id);
-  neap_lua_set_bool(L, "proved", p->proved);
-  neap_lua_set_bool(L, "train", h->graph->train);
-  neap_lua_set_bool(L, "hit", h->own.hit);
-  neap_lua_set_text(L, "policy", neap_policy_name(p->policy));
-  neap_lua_set_text(L, "executor", neap_executor_name(p->executor));
-  neap_lua_set_text(L, "packer", p->packer);
+  neap_figures row;
   if (h->own.plan != NULL) {
-    neap_hash_text(h->own.key, key);
-    neap_lua_set_text(L, "key", key);
+    row = neap_forecast_figures(&h->own);
+  } else {
+    row = neap_report_figures(h->plan, h->graph);
+    row.total_bytes = (int64_t)h->total_bytes;
+    row.plan_id = h->plan_id;
   }
-  lua_pushnumber(L, total_flop(h->graph));
-  lua_setfield(L, -2, "flops");
-  lua_createtable(L, 0, NEAP_N_REGION);
-  for (int r = 0; r < NEAP_N_REGION; r++)
-    if (r != NEAP_REGION_ARGUMENT)
-      neap_lua_set_integer(L, neap_region_name((neap_region)r), (int64_t)p->region_bytes[r]);
-  lua_setfield(L, -2, "regions");
+  neap_lua_push_shown(L, NEAP_ROW_FIGURES, &row, NEAP_SHOWN_RUN, 0);
   return 1;
 }
 

@@ -166,51 +166,24 @@ static int index_any(lua_State *L) {
   return neap_lua_method(L);
 }
 
-/* program:stats() -> {n_step, last_ns, min_ns, median_ns, held_bytes (what the workspace owns now,
- * as ws:held_bytes), process_bytes (tensor bytes of the whole process after the last run),
- * planned_bytes, n_alloc_last, plan_id, run_id}; of executor "dynamic" also n_program, n_made,
- * n_dropped (programs, one for each combination of shapes), n_restart (runs begun anew because a
- * length that depends on data was another), cache_bytes (of the programs at hand). */
+/* program:stats() -> the figures of its runs, and plan_id */
 static int stats(lua_State *L) {
   const handle *h = program_at(L, 1);
-  neap_session_stats s = neap_session_stats_read(h->session);
-  neap_dynamic_stats d = neap_session_dynamic_stats(h->session);
-  lua_createtable(L, 0, 15);
-  neap_lua_set_integer(L, "n_program", d.n_program);
-  neap_lua_set_integer(L, "n_made", d.n_made);
-  neap_lua_set_integer(L, "n_dropped", d.n_dropped);
-  neap_lua_set_integer(L, "n_restart", d.n_restart);
-  neap_lua_set_integer(L, "cache_bytes", d.cache_bytes);
-  neap_lua_set_integer(L, "n_step", s.n_step);
-  neap_lua_set_integer(L, "last_ns", s.last_ns);
-  neap_lua_set_integer(L, "min_ns", s.min_ns);
-  neap_lua_set_integer(L, "median_ns", s.median_ns);
-  neap_lua_set_integer(L, "held_bytes", s.held_bytes);
-  neap_lua_set_integer(L, "process_bytes", s.process_bytes);
-  neap_lua_set_integer(L, "planned_bytes", s.planned_bytes);
-  neap_lua_set_integer(L, "n_alloc_last", s.n_alloc_last);
-  neap_lua_set_integer(L, "plan_id", neap_session_plan_id(h->session));
-  neap_lua_set_integer(L, "run_id", neap_session_run_id(h->session));
+  neap_figures row = neap_session_figures(h->session);
+  neap_lua_push_shown(L, NEAP_ROW_FIGURES, &row, NEAP_SHOWN_RUN, NEAP_SHOWN_RUN);
+  neap_lua_set_integer(L, "plan_id", row.plan_id);
   return 1;
 }
 
-/* program:times() -> {step, n_call, min_ns, last_ns, total_ns, thread} per plan step; nil without
- * profile. */
+/* program:times() -> a row for each step of the plan; nil without profile. */
 static int times(lua_State *L) {
   const handle *h = program_at(L, 1);
-  const neap_step_times *t = neap_session_times(h->session);
-  if (t == NULL) return 0;
-  int n = neap_program_plan(neap_session_program(h->session))->n_node;
-  lua_createtable(L, n, 0);
-  for (int i = 0; i < n; i++) {
-    lua_createtable(L, 0, 6);
-    neap_lua_set_integer(L, "step", i + 1);
-    neap_lua_set_integer(L, "n_call", t[i].n_call);
-    neap_lua_set_integer(L, "min_ns", t[i].min_ns);
-    neap_lua_set_integer(L, "last_ns", t[i].last_ns);
-    neap_lua_set_integer(L, "total_ns", t[i].total_ns);
-    neap_lua_set_integer(L, "thread", t[i].thread);
-    lua_seti(L, -2, i + 1);
+  neap_run_op_row row;
+  if (neap_session_times(h->session) == NULL) return 0;
+  lua_newtable(L);
+  for (int i = 0; neap_session_op_row(h->session, i, &row); i++) {
+    neap_lua_push_row(L, NEAP_ROW_RUN_OP, &row);
+    lua_rawseti(L, -2, i + 1);
   }
   return 1;
 }

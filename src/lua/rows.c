@@ -41,14 +41,20 @@ static bool push_cell(lua_State *L, const neap_datum *cell) {
   return true;
 }
 
-void neap_lua_push_row(lua_State *L, neap_row_kind kind, const void *row) {
+void neap_lua_push_shown(lua_State *L, neap_row_kind kind, const void *row, unsigned mask,
+                         unsigned shown) {
   const neap_column *column;
   luaL_checkstack(L, 6, "a row");
   lua_createtable(L, 0, 24);
   for (int i = 0; (column = neap_column_at(kind, i)) != NULL; i++) {
+    if ((column->shown & mask) != shown) continue;
     neap_datum cell = neap_datum_of(column, row);
     if (push_cell(L, &cell)) lua_setfield(L, -2, column->name);
   }
+}
+
+void neap_lua_push_row(lua_State *L, neap_row_kind kind, const void *row) {
+  neap_lua_push_shown(L, kind, row, 0, 0);
 }
 
 void neap_lua_push_rows(lua_State *L, neap_rows *rows, neap_row_kind kind) {
@@ -71,12 +77,13 @@ static const char *type_name(neap_column_type type) {
     case NEAP_COLUMN_TEXT: return "text";
     case NEAP_COLUMN_NAMES: return "names";
     case NEAP_COLUMN_INDICES: return "indices";
+    case NEAP_COLUMN_KEY: return "text";
   }
   return "?";
 }
 
-/* rows() -> {KIND = {doc =, {name =, type =, unit =, doc =, print =, some =, store =, zero =}, ..}}
- * the columns of each kind of row, in their order */
+/* rows() -> by the name of each kind of row: its columns in their order, each {name =, type =, unit
+ * =, doc =} and where it is shown {store =, zero =, print =, some =, run =}; and `doc` */
 static int rows(lua_State *L) {
   const char *name, *doc;
   lua_newtable(L);
@@ -85,7 +92,7 @@ static int rows(lua_State *L) {
     lua_newtable(L);
     neap_lua_set_text(L, "doc", doc);
     for (int i = 0; (column = neap_column_at((neap_row_kind)kind, i)) != NULL; i++) {
-      lua_createtable(L, 0, 8);
+      lua_createtable(L, 0, 9);
       neap_lua_set_text(L, "name", column->name);
       neap_lua_set_text(L, "type", type_name(column->type));
       neap_lua_set_text(L, "unit", column->unit);
@@ -94,6 +101,7 @@ static int rows(lua_State *L) {
       neap_lua_set_bool(L, "zero", (column->shown & NEAP_SHOWN_ZERO) != 0);
       neap_lua_set_bool(L, "print", (column->shown & NEAP_SHOWN_PRINT) != 0);
       neap_lua_set_bool(L, "some", (column->shown & NEAP_SHOWN_SOME) != 0);
+      neap_lua_set_bool(L, "run", (column->shown & NEAP_SHOWN_RUN) != 0);
       lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, name);

@@ -23,6 +23,9 @@ void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned);
  * neap_rows_next's. */
 neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error);
 
+/* A plan in figures (figures.c); what runs and the store add to them is 0. */
+neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph);
+
 /* For people. explain: value NEAP_NO_VALUE for the whole plan. */
 void neap_report_explain(const neap_plan *plan, const neap_graph *graph, int value,
                          neap_buffer *out);

@@ -25,6 +25,7 @@ struct neap_rows {
     neap_region_row region;
     neap_bank_row bank;
     neap_rewrite_row rewrite;
+    neap_figures figures;
   } row;
   /* texts and lists of the present row */
   char layer[LAYER_TEXT], kernel[96], label[32], partner[32], layout[NEAP_LAYOUT_TEXT],
@@ -41,9 +42,6 @@ struct neap_rows {
 static const char *text_or_null(const char *text) {
   return text != NULL && text[0] != '\0' ? text : NULL;
 }
-
-/* Costs are sums of products of sizes, in floating point. */
-static int64_t whole(double x) { return x < 0x1p63 ? (int64_t)x : INT64_MAX; }
 
 /* ---- what ops and values have in common ------------------------------------------------------ */
 
@@ -167,14 +165,14 @@ static bool fill_op(neap_rows *r, int step) {
                        .changed = node->choice.changed,
                        .live_bytes = (int64_t)plan->live_bytes[step],
                        .scratch_bytes = (int64_t)plan->scratch_bytes[at],
-                       .flop = whole(node->cost.flop),
+                       .flop = neap_whole(node->cost.flop),
                        .line = text_or_null(node->line),
                        .layer = layer_of(graph, at, r->layer),
                        .scope = text_or_null(node->scope),
                        .kernel = kernel_of(graph, node, r->kernel),
                        .choice = r->choice.text,
-                       .read_bytes = whole(node->cost.read_bytes),
-                       .write_bytes = whole(node->cost.write_bytes),
+                       .read_bytes = neap_whole(node->cost.read_bytes),
+                       .write_bytes = neap_whole(node->cost.write_bytes),
                        .scratch_offset = (int64_t)plan->scratch_offset[at],
                        .n_sub = node->n_sub};
   if (node->repeats > 0) say_repetition(r, node, row);
@@ -302,7 +300,8 @@ static bool fill(neap_rows *r, int i) {
     case NEAP_ROW_REGION: return fill_region(r, i);
     case NEAP_ROW_BANK: return fill_bank(r, i);
     case NEAP_ROW_REWRITE: return fill_rewrite(r, i);
-    default: return false; /* NEAP_N_ROW */
+    case NEAP_ROW_FIGURES: r->row.figures = neap_report_figures(r->plan, r->graph); return true;
+    default: return false; /* the store's own */
   }
 }
 
@@ -313,6 +312,7 @@ static int count(const neap_rows *r) {
     case NEAP_ROW_REGION: return NEAP_COUNT(regions);
     case NEAP_ROW_BANK: return r->plan->n_bank;
     case NEAP_ROW_REWRITE: return r->graph->n_rewrite;
+    case NEAP_ROW_FIGURES: return 1;
     default: return 0;
   }
 }
@@ -320,7 +320,7 @@ static int count(const neap_rows *r) {
 neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, neap_row_kind kind,
                              neap_rows **out, neap_error *error) {
   *out = NULL;
-  if ((unsigned)kind >= NEAP_N_ROW)
+  if ((unsigned)kind > NEAP_ROW_FIGURES)
     return neap_fail(error, NEAP_ARGUMENT, "plans have no rows of kind %u", (unsigned)kind);
   neap_rows *r = neap_alloc_zeroed(sizeof *r);
   if (r == NULL) return neap_fail_memory(error, sizeof *r, "the rows of a plan");
@@ -368,6 +368,7 @@ neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error) {
   neap_buffer text = {0};
   const void *row;
   neap_status status;
+  int begin = rows->next;
   *out = NULL;
   for (int n = 0; (status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL; n++) {
     neap_buffer_add(&text, n > 0 ? ",\n " : "[");
@@ -375,10 +376,12 @@ neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error) {
   }
   neap_buffer_add(&text, text.n > 0 ? "]" : "[]");
   if (status == NEAP_OK && text.failed) status = neap_fail_memory(error, text.n, "rows as JSON");
-  if (status == NEAP_OK)
+  if (status == NEAP_OK) {
     *out = text.text;
-  else
-    neap_buffer_fini(&text);
+    return NEAP_OK;
+  }
+  rows->next = begin; /* a failed call takes no row */
+  neap_buffer_fini(&text);
   return status;
 }
 

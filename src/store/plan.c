@@ -6,6 +6,8 @@
  */
 #include "store/store_int.h"
 
+#include "report/report.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -101,58 +103,36 @@ static neap_status find_stored(neap_store *store, int64_t net_id, const neap_sto
   return run_for_id(&sql, plan_id, error);
 }
 
-/* Binds in the order of insert_plan's columns, from arena_bytes to frame_bytes. */
-static void bind_sizes(neap_sql *sql, const neap_plan *plan) {
-  static const neap_region resident[] = {NEAP_REGION_PARAMETER, NEAP_REGION_GRADIENT,
-                                         NEAP_REGION_STATE,     NEAP_REGION_IO,
-                                         NEAP_REGION_CONSTANT,  NEAP_REGION_FRAME};
-  neap_sql_int(sql, (int64_t)plan->arena_bytes);
-  neap_sql_int(sql, (int64_t)plan->lower_bound_bytes);
-  neap_sql_int(sql, plan->proved);
-  neap_sql_int(sql, (int64_t)plan->baseline_bytes);
-  neap_sql_int(sql, plan->peak_step + 1);
-  for (int i = 0; i < NEAP_COUNT(resident); i++)
-    neap_sql_int(sql, (int64_t)plan->region_bytes[resident[i]]);
+static const char *text_or(const char *text, const char *missing) {
+  return text != NULL ? text : missing;
 }
 
 /* The plan's own row. What NULL leaves unsaid gets the value that means so: no options, the usual
  * dtype. */
-static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *row,
-                               const neap_plan *plan, const char *lost, int64_t *plan_id,
-                               neap_error *error) {
+static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *given,
+                               const neap_plan *plan, const neap_graph *graph, const char *lost,
+                               int64_t *plan_id, neap_error *error) {
+  static const neap_row_kind kinds[] = {NEAP_ROW_PLAN, NEAP_ROW_FIGURES};
   int64_t now = (int64_t)time(NULL);
-  neap_sql sql = neap_sql_new(store,
-                              "INSERT INTO plan (net_id, key, key_text, policy, mode, batch, "
-                              "dtype, executor, n_thread, budget_bytes, options, "
-                              "planner_version, kernel_set, choices, plan_text, arena_bytes, "
-                              "lower_bound_bytes, proved, baseline_bytes, "
-                              "peak_step, parameter_bytes, gradient_bytes, state_bytes, io_bytes, "
-                              "constant_bytes, frame_bytes, plan_ns, "
-                              "verified_at, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
-                              "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                              "?, ?, ?, ?, ?, ?, ?) RETURNING plan_id",
-                              lost);
+  neap_figures figures = neap_report_figures(plan, graph);
+  neap_plan_row row = {.key = given->key,
+                       .key_text = given->key_text,
+                       .dtype = text_or(given->dtype, "f32"),
+                       .n_thread = given->n_thread,
+                       .budget_bytes = given->budget_bytes,
+                       .options = text_or(given->options, "{}"),
+                       .planner_version = NEAP_PLANNER_VERSION,
+                       .kernel_set = text_or(given->kernel_set, ""),
+                       .choices = text_or(given->choices, ""),
+                       .plan_text = text_or(given->plan_text, ""),
+                       .verified_at = now,
+                       .created_at = now,
+                       .used_at = now};
+  neap_sql sql = neap_sql_insert(store, "plan", 1, "net_id", NEAP_COUNT(kinds), kinds,
+                                 "RETURNING plan_id", lost);
   neap_sql_int(&sql, net_id);
-  neap_sql_text(&sql, row->key);
-  neap_sql_text(&sql, row->key_text);
-  neap_sql_text(&sql, neap_policy_name(plan->policy));
-  neap_sql_text(&sql, row->train ? "train" : "infer");
-  neap_sql_int(&sql, row->batch);
-  neap_sql_text(&sql, row->dtype != NULL ? row->dtype : "f32");
-  neap_sql_text(&sql, neap_executor_name(plan->executor));
-  neap_sql_int(&sql, row->n_thread);
-  if (row->budget_bytes > 0)
-    neap_sql_int(&sql, row->budget_bytes);
-  else
-    neap_sql_null(&sql);
-  neap_sql_text(&sql, row->options != NULL ? row->options : "{}");
-  neap_sql_text(&sql, NEAP_PLANNER_VERSION);
-  neap_sql_text(&sql, row->kernel_set != NULL ? row->kernel_set : "");
-  neap_sql_text(&sql, row->choices != NULL ? row->choices : "");
-  neap_sql_text(&sql, row->plan_text != NULL ? row->plan_text : "");
-  bind_sizes(&sql, plan);
-  neap_sql_int(&sql, plan->plan_ns);
-  for (int i = 0; i < 3; i++) neap_sql_int(&sql, now); /* verified_at, created_at, used_at */
+  neap_sql_bind_row(&sql, NEAP_ROW_PLAN, &row);
+  neap_sql_bind_row(&sql, NEAP_ROW_FIGURES, &figures);
   return run_for_id(&sql, plan_id, error);
 }
 
@@ -165,7 +145,7 @@ static neap_status add_plan(neap_store *store, const neap_store_plan *row, const
   NEAP_TRY(insert_net(store, row, lost, &net_id, error));
   NEAP_TRY(find_stored(store, net_id, row, lost, plan_id, error));
   if (*plan_id != 0) return NEAP_OK;
-  NEAP_TRY(insert_plan(store, net_id, row, plan, lost, plan_id, error));
+  NEAP_TRY(insert_plan(store, net_id, row, plan, graph, lost, plan_id, error));
   return neap_store_insert_plan_rows(store, *plan_id, plan, graph, lost, error);
 }
 

@@ -9,10 +9,28 @@
 
 static bool is_kept(const neap_column *column) { return (column->shown & NEAP_SHOWN_STORE) != 0; }
 
-void neap_store_add_columns(neap_buffer *out, neap_row_kind kind, const char *each) {
+/* ", NAME" for each kept column, or ", " and `each`, if that is not NULL. */
+static void add_columns(neap_buffer *out, neap_row_kind kind, const char *each) {
   const neap_column *column;
   for (int i = 0; (column = neap_column_at(kind, i)) != NULL; i++)
     if (is_kept(column)) neap_buffer_add(out, ", %s", each != NULL ? each : column->name);
+}
+
+neap_sql neap_sql_insert(neap_store *store, const char *table, int n_key, const char *key,
+                         int n_kind, const neap_row_kind *kind, const char *tail,
+                         const char *lost) {
+  neap_buffer text = {0};
+  neap_buffer_add(&text, "INSERT INTO %s (%s", table, key);
+  for (int i = 0; i < n_kind; i++) add_columns(&text, kind[i], NULL);
+  neap_buffer_add(&text, ") VALUES (?");
+  for (int i = 1; i < n_key; i++) neap_buffer_add(&text, ", ?");
+  for (int i = 0; i < n_kind; i++) add_columns(&text, kind[i], "?");
+  neap_buffer_add(&text, ") %s", tail);
+  /* A refused text is told by the first step, as all else. */
+  neap_sql sql = {.store = store, .lost = lost, .rc = SQLITE_NOMEM, .refused = true};
+  if (!text.failed) sql = neap_sql_new(store, text.text, lost);
+  neap_buffer_fini(&text);
+  return sql;
 }
 
 /* One field; what a row has not is null, or zero where the table says so. */
@@ -44,18 +62,8 @@ void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row) {
 static neap_status insert_rows(neap_store *store, const char *table, int64_t plan_id,
                                neap_rows *rows, neap_row_kind kind, const char *lost,
                                neap_error *error) {
-  neap_buffer text = {0};
+  neap_sql sql = neap_sql_insert(store, table, 1, "plan_id", 1, &kind, "", lost);
   const void *row;
-  neap_buffer_add(&text, "INSERT INTO %s (plan_id", table);
-  neap_store_add_columns(&text, kind, NULL);
-  neap_buffer_add(&text, ") VALUES (?");
-  neap_store_add_columns(&text, kind, "?");
-  neap_buffer_add(&text, ")");
-  if (text.failed) {
-    neap_buffer_fini(&text);
-    return neap_fail_memory(error, 512, "a statement");
-  }
-  neap_sql sql = neap_sql_new(store, text.text, lost);
   neap_status status;
   while ((status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL) {
     neap_sql_int(&sql, plan_id);
@@ -64,7 +72,6 @@ static neap_status insert_rows(neap_store *store, const char *table, int64_t pla
     if (status != NEAP_OK) break;
   }
   neap_sql_fini(&sql);
-  neap_buffer_fini(&text);
   return status;
 }
 

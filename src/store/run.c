@@ -4,40 +4,16 @@
 
 #include <stdio.h>
 
-/* 0 stands for "not measured", which is null in the file. */
-static void bind_unless_zero(neap_sql *sql, int64_t value) {
-  if (value != 0)
-    neap_sql_int(sql, value);
-  else
-    neap_sql_null(sql);
-}
-
 /* The run's own row, within the caller's transaction. */
-static neap_status insert_run(neap_store *store, const neap_store_run *row, int64_t machine_id,
+static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
                               const char *lost, neap_error *error) {
-  neap_sql sql = neap_sql_new(
-    store,
-    "INSERT INTO run (plan_id, machine_id, script, tag, commit_id, seed, n_thread, n_step, "
-    "started_at, "
-    "step_min_ns, step_median_ns, planned_bytes, held_bytes, resident_bytes, status, error) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    lost);
+  neap_row_kind kind = NEAP_ROW_RUN;
+  neap_run_row kept = *row;
+  if (kept.status == NULL) kept.status = "ok";
+  neap_sql sql = neap_sql_insert(store, "run", 2, "plan_id, machine_id", 1, &kind, "", lost);
   neap_sql_int(&sql, row->plan_id);
   neap_sql_int(&sql, machine_id);
-  neap_sql_text(&sql, row->script);
-  neap_sql_text(&sql, row->tag);
-  neap_sql_text(&sql, row->commit_id);
-  neap_sql_int(&sql, (int64_t)row->seed);
-  neap_sql_int(&sql, row->n_thread);
-  neap_sql_int(&sql, row->n_step);
-  neap_sql_int(&sql, row->started_at);
-  bind_unless_zero(&sql, row->step_min_ns);
-  bind_unless_zero(&sql, row->step_median_ns);
-  neap_sql_int(&sql, row->planned_bytes);
-  bind_unless_zero(&sql, row->held_bytes);
-  bind_unless_zero(&sql, row->resident_bytes);
-  neap_sql_text(&sql, row->status != NULL ? row->status : "ok");
-  neap_sql_text(&sql, row->error_json);
+  neap_sql_bind_row(&sql, kind, &kept);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   return status;
@@ -45,7 +21,7 @@ static neap_status insert_run(neap_store *store, const neap_store_run *row, int6
 
 /* The machine's row is made with the first run that needs it; its id is kept once it is sure to be
  * in the file. */
-neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int64_t *run_id,
+neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64_t *run_id,
                                neap_error *error) {
   static const char lost[] = "this run is not stored";
   int64_t machine_id = 0, id = 0;
@@ -61,20 +37,15 @@ neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int
 
 /* All rows or none. */
 neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n,
-                                   const neap_store_run_op *row, neap_error *error) {
+                                   const neap_run_op_row *row, neap_error *error) {
   static const char lost[] = "the times of this run's ops are not stored";
   NEAP_TRY(neap_store_begin(store, lost, error));
-  neap_sql sql = neap_sql_new(store, "INSERT INTO run_op VALUES (?, ?, ?, ?, ?, ?, ?, ?)", lost);
+  neap_row_kind kind = NEAP_ROW_RUN_OP;
+  neap_sql sql = neap_sql_insert(store, "run_op", 1, "run_id", 1, &kind, "", lost);
   neap_status status = NEAP_OK;
   for (int i = 0; i < n && status == NEAP_OK; i++) {
     neap_sql_int(&sql, run_id);
-    neap_sql_int(&sql, row[i].step + 1);
-    neap_sql_int(&sql, row[i].n_call);
-    neap_sql_int(&sql, row[i].min_ns);
-    neap_sql_int(&sql, row[i].median_ns);
-    neap_sql_int(&sql, row[i].start_ns);
-    neap_sql_int(&sql, row[i].thread);
-    bind_unless_zero(&sql, row[i].resident_bytes);
+    neap_sql_bind_row(&sql, kind, &row[i]);
     status = neap_sql_run(&sql, error);
   }
   neap_sql_fini(&sql);

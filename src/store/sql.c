@@ -76,6 +76,7 @@ void neap_sql_null(neap_sql *sql) { bound(sql, sqlite3_bind_null(sql->stmt, ++sq
  * bindings. After a failure rc stays set: a statement that failed once is not to be used on. */
 neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error) {
   *row = false;
+  if (sql->refused) return neap_fail_memory(error, 1024, "a statement");
   if (sql->rc == SQLITE_OK) sql->rc = sqlite3_step(sql->stmt);
   *row = sql->rc == SQLITE_ROW;
   bool done = sql->rc == SQLITE_ROW || sql->rc == SQLITE_DONE;

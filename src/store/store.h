@@ -21,8 +21,7 @@ typedef struct neap_store_plan {
   const char *plan_text; /* neap_plan_print */
   const char *net_name, *net_text, *net_file, *net_hash;
   const char *dtype, *kernel_set;
-  int64_t batch, n_thread, budget_bytes;
-  bool train;
+  int64_t n_thread, budget_bytes;
 } neap_store_plan;
 
 /* Looks a plan up by key (the text is compared too). *plan_id 0: none. The strings live until the
@@ -39,24 +38,11 @@ neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error 
 /* a hit */
 neap_status neap_store_touch_plan(neap_store *store, int64_t plan_id, neap_error *error);
 
-typedef struct neap_store_run {
-  int64_t plan_id;
-  const char *script, *tag, *commit_id, *status, *error_json;
-  uint64_t seed;
-  int n_thread;
-  int64_t n_step, started_at, step_min_ns, step_median_ns, planned_bytes, held_bytes,
-    resident_bytes;
-} neap_store_run;
-neap_status neap_store_add_run(neap_store *store, const neap_store_run *row, int64_t *run_id,
+neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64_t *run_id,
                                neap_error *error);
 
-/* `step` is a position in the plan's order, from 0 as everywhere in C; the row counts from 1. */
-typedef struct neap_store_run_op {
-  int64_t step, n_call, min_ns, median_ns, start_ns, resident_bytes;
-  int thread;
-} neap_store_run_op;
 neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n,
-                                   const neap_store_run_op *row, neap_error *error);
+                                   const neap_run_op_row *row, neap_error *error);
 neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name,
                                   int64_t at_step, double value, neap_error *error);
 

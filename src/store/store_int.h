@@ -30,6 +30,7 @@ typedef struct neap_sql {
   sqlite3_stmt *stmt;
   const char *lost;
   int rc, n_bound;
+  bool refused; /* the statement's text had no memory: a MEMORY error */
 } neap_sql;
 
 neap_sql neap_sql_new(neap_store *store, const char *text, const char *lost);
@@ -58,9 +59,11 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error);
 /* machine.c: the row of this machine, inserted when new. */
 neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error);
 
-/* plan_rows.c: ", NAME" for each column of a kind that the file keeps, or ", " and `each`, if that
- * is not NULL; and a row's fields bound in the same order. */
-void neap_store_add_columns(neap_buffer *out, neap_row_kind kind, const char *each);
+/* plan_rows.c: "INSERT INTO table (KEY, .., NAME, ..) VALUES (?, ..) TAIL" with the columns of the
+ * kinds that the file keeps, to be bound in that order; `key`: n_key names with commas. */
+neap_sql neap_sql_insert(neap_store *store, const char *table, int n_key, const char *key,
+                         int n_kind, const neap_row_kind *kind, const char *tail, const char *lost);
+/* A row's kept fields, in the same order. */
 void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row);
 /* All ops and values of a plan, within the caller's transaction. */
 neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, const neap_plan *plan,

@@ -111,8 +111,9 @@ enum {
   DEEP = 1 << 18,    /* both frames of the scope are in use */
   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
   FILES = 1 << 19,
-  DB = 1 << 21, /* a database, which sessions use, with the row of a run */
-  RUN = 1 << 20 /* the call is a run: what the net gives out may be of the run that failed */
+  ROWS = 1 << 22, /* a cursor over the net's ops, at one with subnets or behind the last */
+  DB = 1 << 21,   /* a database, which sessions use, with the row of a run */
+  RUN = 1 << 20   /* the call is a run: what the net gives out may be of the run that failed */
 };
 
 typedef struct scene {
@@ -124,6 +125,7 @@ typedef struct scene {
   neap_range *range;
   neap_scope *scope;
   neap_dry_run *log;
+  neap_rows *rows;
   neap_db *db;
   const neap_options *options;
   neap_options recorded; /* those, with the database */
@@ -136,6 +138,7 @@ typedef struct scene {
   neap_chain *out_chain;
   neap_range *out_range;
   neap_dry_run *out_log;
+  neap_rows *out_rows;
   char *text;
   void *block;
   double number[MOST_OUT];
@@ -239,6 +242,12 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   }
   if (parts & RANGE) CHECK_OK(neap_range_open(s->net, 6, options, &s->range, &error));
   if (parts & LOG) CHECK_OK(neap_net_dry_run(s->net, options, &s->log, &error));
+  if (parts & ROWS) {
+    const void *row = NULL;
+    CHECK_OK(neap_net_rows(s->net, options, NEAP_ROW_OP, &s->rows, &error));
+    do CHECK_OK(neap_rows_next(s->rows, &row, &error));
+    while (row != NULL && ((const neap_op_row *)row)->n_sub == 0);
+  }
   if (parts & SCOPE) open_scope(s, parts & DEEP);
 }
 
@@ -248,6 +257,7 @@ static void close_results(scene *s) {
   neap_chain_free(s->out_chain);
   neap_range_free(s->out_range);
   neap_dry_run_free(s->out_log);
+  neap_rows_free(s->out_rows);
   neap_workspace_release(s->out_ws);
   neap_net_free(s->out_net);
   neap_net_free(s->out_net2);
@@ -258,6 +268,7 @@ static void close_results(scene *s) {
 static void close_scene(scene *s) {
   close_results(s);
   neap_dry_run_free(s->log);
+  neap_rows_free(s->rows);
   neap_session_free(s->session);
   neap_micro_free(s->micro);
   neap_chain_free(s->chain);
@@ -334,7 +345,7 @@ static void look_at_workspace(const char *title, neap_workspace *ws, bool run, n
 static void look_at_figures(const char *title, const neap_figures *f, neap_buffer *out) {
   neap_buffer_add(
     out, "%s: %d ops, arena %lld of %lld, bound %lld, total %lld, %lld steps, proved %d\n", title,
-    f->n_op, (long long)f->arena_bytes, (long long)f->baseline_bytes,
+    (int)f->n_op, (long long)f->arena_bytes, (long long)f->baseline_bytes,
     (long long)f->lower_bound_bytes, (long long)f->total_bytes, (long long)f->n_step, f->proved);
 }
 
@@ -539,8 +550,8 @@ CALL(options_json) { return neap_options_json(s->options, &s->text, error); }
 
 static void figures_out(scene *s, const neap_figures *f) {
   s->number[0] = (double)f->arena_bytes, s->number[1] = (double)f->total_bytes,
-  s->number[2] = f->n_op;
-  s->number[3] = f->n_recomputed, s->number[4] = (double)f->lower_bound_bytes;
+  s->number[2] = (double)f->n_op;
+  s->number[3] = (double)f->n_recomputed, s->number[4] = (double)f->lower_bound_bytes;
 }
 CALL(net_forecast) {
   neap_figures f = {0};
@@ -868,6 +879,21 @@ CALL(net_dot) { return neap_net_dot(s->net, &s->text, error); }
 CALL(net_dot_folded) { return neap_net_dot_folded(s->net, 1, &s->text, error); }
 CALL(net_plan_dot) { return neap_net_plan_dot(s->net, s->options, &s->text, error); }
 CALL(net_plan_svg) { return neap_net_plan_svg(s->net, s->options, &s->text, error); }
+CALL(net_rows) { return neap_net_rows(s->net, s->options, NEAP_ROW_VALUE, &s->out_rows, error); }
+CALL(session_rows) { return neap_session_rows(s->session, NEAP_ROW_VALUE, &s->out_rows, error); }
+CALL(rows_next) {
+  const void *row = NULL;
+  neap_status status = neap_rows_next(s->rows, &row, error);
+  s->number[0] = row != NULL;
+  return status;
+}
+CALL(rows_sub) { return neap_rows_sub(s->rows, 0, NEAP_ROW_VALUE, &s->out_rows, error); }
+CALL(rows_json) { return neap_rows_json(s->rows, &s->text, error); }
+QUIET(rows_free, neap_rows_free(s->rows); s->rows = NULL)
+QUIET(column_at, neap_column_at(NEAP_ROW_OP, 0))
+QUIET(row_kind_name, neap_row_kind_name(NEAP_ROW_OP, NULL))
+QUIET(datum_of, neap_datum_of(neap_column_at(NEAP_ROW_REGION, 0), &(neap_region_row){0}))
+QUIET(session_op_row, neap_session_op_row(s->session, 0, &(neap_run_op_row){0}))
 CALL(session_dot) { return neap_session_dot(s->session, &s->text, error); }
 CALL(session_svg) { return neap_session_svg(s->session, &s->text, error); }
 CALL(workspace_blobs) {
@@ -1090,6 +1116,17 @@ static const entry table[] = {
   {"neap_net_plan_svg", NET, call_net_plan_svg, NULL, false},
   {"neap_net_plan_dot", LOOPS, call_net_plan_dot, NULL, false},
   {"neap_net_plan_svg", LOOPS, call_net_plan_svg, NULL, false},
+  {"neap_net_rows", NET, call_net_rows, NULL, false},
+  {"neap_net_rows", LOOPS, call_net_rows, NULL, false},
+  {"neap_session_rows", WS | NET | SESSION, call_session_rows, NULL, false},
+  {"neap_rows_next", LOOPS | ROWS, call_rows_next, NULL, false},
+  {"neap_rows_sub", LOOPS | ROWS, call_rows_sub, NULL, false},
+  {"neap_rows_json", LOOPS | ROWS, call_rows_json, NULL, false},
+  {"neap_rows_free", NET | ROWS, call_rows_free, NULL, true},
+  {"neap_column_at", 0, call_column_at, NULL, true},
+  {"neap_row_kind_name", 0, call_row_kind_name, NULL, true},
+  {"neap_datum_of", 0, call_datum_of, NULL, true},
+  {"neap_session_op_row", WS | NET | SESSION, call_session_op_row, NULL, true},
   {"neap_session_dot", WS | NET | SESSION, call_session_dot, NULL, false},
   {"neap_session_svg", WS | NET | SESSION, call_session_svg, NULL, false},
   {"neap_session_svg", WS | NET | SESSION, call_session_svg, &dynamic, false},

@@ -140,7 +140,6 @@ static neap_store_plan row_for(const char *net_name, const char *key) {
                            .net_hash = "h",
                            .dtype = "f32",
                            .kernel_set = "ref",
-                           .batch = 16,
                            .n_thread = 2};
 }
 
@@ -350,7 +349,7 @@ TEST(a_file_that_can_only_be_read_is_read) {
     CHECK(neap_db_is_readonly(store));
     CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan"), id);
     CHECK_FAILS(neap_store_touch_plan(store, id, &error), NEAP_DB, "can only be read");
-    neap_store_run run = {.plan_id = id};
+    neap_run_row run = {.plan_id = id};
     int64_t run_id;
     CHECK_FAILS(neap_store_add_run(store, &run, &run_id, &error), NEAP_DB,
                 "this run is not stored: database");
@@ -476,30 +475,30 @@ TEST(canned_queries_run) {
 TEST(runs_ops_and_metrics_are_stored) {
   neap_store *store = opened(temp_path("runs.db"));
   int64_t plan_id = add_plan(store, "tiny", "k1"), run_id = 0, second = 0;
-  neap_store_run run = {.plan_id = plan_id,
-                        .script = "lenet.lua",
-                        .tag = "t",
-                        .status = "ok",
-                        .seed = UINT64_MAX,
-                        .n_thread = 2,
-                        .n_step = 10,
-                        .started_at = 1000,
-                        .step_min_ns = 5,
-                        .step_median_ns = 6,
-                        .planned_bytes = 256,
-                        .held_bytes = 256};
+  neap_run_row run = {.plan_id = plan_id,
+                      .script = "lenet.lua",
+                      .tag = "t",
+                      .status = "ok",
+                      .seed = -1,
+                      .n_thread = 2,
+                      .n_step = 10,
+                      .started_at = 1000,
+                      .step_min_ns = 5,
+                      .step_median_ns = 6,
+                      .planned_bytes = 256,
+                      .held_bytes = 256};
   CHECK_OK(neap_store_add_run(store, &run, &run_id, &error));
   run.status = "failed";
-  run.error_json = "{\"code\":\"numeric\"}";
+  run.error = "{\"code\":\"numeric\"}";
   CHECK_OK(neap_store_add_run(store, &run, &second, &error));
   CHECK(run_id != second);
   CHECK_EQ(ask(store, "SELECT count(*) FROM machine"), 1);
   CHECK_EQ(ask(store, "SELECT n_core > 0 AND ram_bytes > 1000000 AND cpu <> '' FROM machine"), 1);
   CHECK_EQ(ask(store, "SELECT seed FROM run"), -1);
   CHECK_EQ(ask(store, "SELECT resident_bytes IS NULL AND held_bytes = 256 FROM run"), 1);
-  neap_store_run_op op[3] = {{.step = 0, .n_call = 10, .min_ns = 2, .median_ns = 3},
-                             {.step = 1, .n_call = 10, .min_ns = 1, .median_ns = 1},
-                             {.step = 2, .n_call = 10, .min_ns = 4, .median_ns = 4}};
+  neap_run_op_row op[3] = {{.step = 0, .n_call = 10, .min_ns = 2, .median_ns = 3},
+                           {.step = 1, .n_call = 10, .min_ns = 1, .median_ns = 1},
+                           {.step = 2, .n_call = 10, .min_ns = 4, .median_ns = 4}};
   CHECK_OK(neap_store_add_run_ops(store, second, 3, op, &error));
   CHECK(strcmp(ask_text(store,
                         "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE "
@@ -515,7 +514,7 @@ TEST(runs_ops_and_metrics_are_stored) {
   run.plan_id = 777;
   CHECK_FAILS(neap_store_add_run(store, &run, &second, &error), NEAP_DB, "FOREIGN KEY");
   run.plan_id = plan_id;
-  run.error_json = "no json";
+  run.error = "no json";
   CHECK_FAILS(neap_store_add_run(store, &run, &second, &error), NEAP_DB, "this run is not stored");
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 2);
   neap_db_close(store);
@@ -573,7 +572,7 @@ TEST(check_backup_and_prune_care_for_the_file) {
   CHECK_EQ(
     sqlite3_exec(store->db, "UPDATE plan SET used_at = 1000 WHERE key <> 'k3'", NULL, NULL, NULL),
     SQLITE_OK);
-  neap_store_run row = {.plan_id = run, .status = "ok", .started_at = 4000000000, .n_thread = 1};
+  neap_run_row row = {.plan_id = run, .status = "ok", .started_at = 4000000000, .n_thread = 1};
   int64_t run_id;
   CHECK_OK(neap_store_add_run(store, &row, &run_id, &error));
   const char *copy = temp_path("copy.db");

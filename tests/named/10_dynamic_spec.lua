@@ -111,7 +111,7 @@ describe("the dynamic executor", function()
     ws:feed("x", neap.rand(9, 16))
     program:run(2)
     program:run()
-    assert.are.equal(0, program:stats().n_alloc_last)
+    assert.are.equal(0, program:stats().n_alloc)
   end)
 
   it("finds lengths that depend on data: Compress and NonZero give what the tensor functions give", function()

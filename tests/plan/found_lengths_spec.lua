@@ -158,7 +158,7 @@ describe("lengths that depend on data in a body", function()
     assert.are.equal(1, first.n_program) -- they share one program
     program:run(3)
     assert.are.equal(first.n_restart, program:stats().n_restart)
-    assert.are.equal(0, program:stats().n_alloc_last)
+    assert.are.equal(0, program:stats().n_alloc)
   end)
 
   it("keep the program small: beyond those of a run, sixteen bodies; and a run may need more", function()

@@ -11,6 +11,11 @@ local kinds = core.rows()
 local kept = { op = { table = "plan_op", key = "step", besides = { "plan_id", "subnet" } },
   value = { table = "plan_value", key = "value_no", besides = { "plan_id", "clone" } } }
 
+--- The same of what a plan has one row of, or a run, by table: the kinds that it keeps.
+local tables = { plan_op = { "op", besides = kept.op.besides }, plan_value = { "value", besides = kept.value.besides },
+  plan = { "plan", "figures", besides = { "plan_id", "net_id", "n_hit" } }, run = { "run", besides = { "run_id", "plan_id", "machine_id" } },
+  run_op = { "run_op", besides = { "run_id" } } }
+
 local function names_of(columns, wanted)
   local names = {}
   for _, c in ipairs(columns) do if wanted == nil or c[wanted] then names[#names + 1] = c.name end end
@@ -114,19 +119,58 @@ describe("rows", function()
     local file = io.open "db/README.md"
     local manual = file and file:read "a"
     if file then file:close() end
-    for kind, k in pairs(kept) do
-      local columns, want = {}, names_of(kinds[kind], "store")
-      for row in db:rows("select name from pragma_table_info(?)", { k.table }) do columns[#columns + 1] = row.name end
-      table.move(k.besides, 1, #k.besides, #want + 1, want)
+    for name, t in pairs(tables) do
+      local columns, want = {}, table.move(t.besides, 1, #t.besides, 1, {})
+      for row in db:rows("select name from pragma_table_info(?)", { name }) do columns[#columns + 1] = row.name end
+      for _, kind in ipairs(t) do
+        for _, c in ipairs(kinds[kind]) do
+          local section = manual and manual:match("\n### " .. name .. ":[^\n]*\n\n(.-)\n\n")
+          local line = ("| %s | %s |"):format(c.name, c.doc)
+          if c.store then want[#want + 1] = c.name end
+          if c.store and manual then assert.is_true(section:find(line, 1, true) ~= nil, "db/README.md lacks of " .. name .. ": " .. line) end
+        end
+      end
       table.sort(columns)
       table.sort(want)
       assert.are.same(want, columns)
-      for _, c in ipairs(manual and kinds[kind] or {}) do
-        local section = manual:match("\n### " .. k.table .. ":[^\n]*\n\n(.-)\n\n")
-        local line = ("| %s | %s |"):format(c.name, c.doc)
-        if c.store then assert.is_true(section:find(line, 1, true) ~= nil, "db/README.md lacks of " .. k.table .. ": " .. line) end
+    end
+  end)
+
+  it("of figures are the fields of plans and programs, and the row of the plan", function()
+    for _, plan in ipairs(plans()) do
+      local stored = assert(db:sql("select * from plan where plan_id = ?", { plan.plan_id }))[1]
+      local json = cjson.decode(plan:forecast():json())
+      for _, c in ipairs(kinds.figures) do
+        local value = plan[c.name]
+        if not c.run then assert.are.equal(lua_type[c.type], type_of(value), c.name) end
+        if c.print and c.type == "real" then assert.is_true(math.abs(value - json[c.name]) < 1e-12, c.name) end
+        if c.print and c.type ~= "real" then assert.are.equal(value, json[c.name], c.name) end
+        if c.store then assert.are.equal(type(value) == "boolean" and (value and 1 or 0) or value, stored[c.name], c.name) end
       end
     end
+    local ws <close> = neap.workspace { seed = 1 }
+    local net = neap.net "run"
+    net:outputs { net:op("Relu", { net:input("x", { 3, 4 }) }, { "y" }) }
+    ws:feed("x", neap.tensor { { 1, 2, 3, 4 }, { 1, 2, 3, 4 }, { 1, 2, 3, 4 } })
+    local program = ws:compile(net, { profile = true })
+    program:run(3)
+    local stats, times = program:stats(), program:times()
+    for _, c in ipairs(kinds.figures) do
+      assert.are.equal(c.run and lua_type[c.type] or c.name == "plan_id" and "integer" or "nil", type_of(stats[c.name]), c.name)
+    end
+    local run_id = program:record()
+    local stored = assert(db:sql("select * from run_op where run_id = ?", { run_id }))
+    assert.are.equal(program.plan.n_op, #stored)
+    for i = 1, #stored do
+      for _, c in ipairs(kinds.run_op) do
+        -- an op behind the last live value has no bytes, which the row leaves out
+        if c.name ~= "resident_bytes" then assert.are.equal(lua_type[c.type], type_of(times[i][c.name]), c.name) end
+        if c.store then assert.are.equal(times[i][c.name], stored[i][c.name], c.name) end
+      end
+    end
+    local row = assert(db:sql("select * from run where run_id = ?", { run_id }))[1]
+    for _, name in ipairs { "n_step", "planned_bytes" } do assert.are.equal(stats[name], row[name], name) end
+    assert.are.same({ stats.min_ns, stats.median_ns }, { row.step_min_ns, row.step_median_ns })
   end)
 
   it("that the manual describes are all that the tables have", function()
