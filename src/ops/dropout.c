@@ -40,17 +40,8 @@ NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restric
   }
 }
 
-/* y = keep ? scale x : 0, for n elements from `at`. */
-#define APPLY(suffix, T)                                                                         \
-  NEAP_MULTIVERSION static void apply_##suffix(const job *j, int64_t at, int64_t n,              \
-                                               const uint8_t *restrict keep) {                   \
-    const T *x = (const T *)j->x + at;                                                           \
-    T *y = (T *)j->y + at;                                                                       \
-    const T scale = (T)j->scale;                                                                 \
-    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) y[k] = keep[k] != 0 ? x[k] * scale : 0; \
-  }
-APPLY(f32, float)
-APPLY(f64, double)
+#define NEAP_BODY "ops/dropout_body.h"
+#include "math/each_float.h"
 
 static void apply(const job *j, int64_t chunk, const uint8_t keep[CHUNK]) {
   int64_t at = chunk * CHUNK;

@@ -102,14 +102,8 @@ typedef struct row_sum {
 } row_sum;
 
 /* db (N) = sum of the M rows of dy (M,N), columns [begin, end): the bits depend on no thread. */
-#define SUM_ROWS(type, suffix)                                                   \
-  static void sum_rows_##type(void *context, int64_t begin, int64_t end) {       \
-    const row_sum *k = context;                                                  \
-    neap_rows_sum_##suffix((const type *)k->dy + begin, k->m, k->n, end - begin, \
-                           (type *)k->db + begin);                               \
-  }
-SUM_ROWS(float, f32)
-SUM_ROWS(double, f64)
+#define NEAP_BODY "ops/fc_bias_body.h"
+#include "math/each_float.h"
 
 /* db (N) = sum of dy over M, where it is wanted: by every engine, since oneDNN's own adds up all
  * rows in f32. */
@@ -119,8 +113,7 @@ static void run_grad_bias(const neap_call *call) {
   if (call->n_out < 2 || call->out[1].data == NULL) return;
   row_sum sum = {call->in[1].data, call->out[1].data, m, n};
   neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(m, 1), 16), call->n_thread,
-                    call->out[0].type.dtype == NEAP_DTYPE_F64 ? sum_rows_double : sum_rows_float,
-                    &sum);
+                    call->out[0].type.dtype == NEAP_DTYPE_F64 ? sum_rows_f64 : sum_rows_f32, &sum);
 }
 
 /* dw (N,K) = dy' (N,M) x (M,K), and db */

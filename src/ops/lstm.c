@@ -24,6 +24,7 @@
  */
 #include "math/panels.h"
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/dnnl.h"
 
 #include <inttypes.h>
@@ -122,87 +123,8 @@ typedef struct job {
   void *dgates, *dh, *dc;
 } job;
 
-/* One sequence, units [j, j+n). All pointers are at unit j of that sequence; gates at the columns
- * of their own. */
-#define STEPS(type, suffix, SIGMOID, TANH)                                                         \
-  NEAP_MULTIVERSION static void add_gates_##suffix(const int64_t *gate, const type *from, type *a, \
-                                                   int64_t n) {                                    \
-    for (int at = 0; at < 4; at++) {                                                               \
-      const type *more = from + gate[at];                                                          \
-      type *sum = a + gate[at];                                                                    \
-      _Pragma("omp simd") for (int64_t j = 0; j < n; j++) sum[j] += more[j];                       \
-    }                                                                                              \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void forward_row_##suffix(const int64_t *gate, type *a, type *c,        \
-                                                     type *h, type *y, type *cell, int64_t n) {    \
-    type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];               \
-    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                          \
-      type i = SIGMOID(ai[j]), f = SIGMOID(af[j]), g = TANH(ag[j]), o = SIGMOID(ao[j]);            \
-      type state = f * c[j] + i * g, out = o * TANH(state);                                        \
-      ai[j] = i, af[j] = f, ag[j] = g, ao[j] = o;                                                  \
-      c[j] = state, cell[j] = state, h[j] = out, y[j] = out;                                       \
-    }                                                                                              \
-  }                                                                                                \
-  NEAP_MULTIVERSION static void backward_row_##suffix(                                             \
-    const int64_t *gate, const type *a, const type *cell, const type *before, const type *dy,      \
-    type *da, type *dh, type *dc, int64_t n) {                                                     \
-    const type *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];         \
-    type *di = da + gate[0], *df = da + gate[1], *dg = da + gate[2], *d_o = da + gate[3];          \
-    _Pragma("omp simd") for (int64_t j = 0; j < n; j++) {                                          \
-      type i = ai[j], f = af[j], g = ag[j], o = ao[j], th = TANH(cell[j]);                         \
-      type out = dh[j] + dy[j], state = dc[j] + out * o * (1 - th * th);                           \
-      di[j] = state * g * i * (1 - i);                                                             \
-      df[j] = state * before[j] * f * (1 - f);                                                     \
-      dg[j] = state * i * (1 - g * g);                                                             \
-      d_o[j] = out * th * o * (1 - o);                                                             \
-      dc[j] = state * f;                                                                           \
-      dh[j] = 0; /* goes on through the gates alone: dgates r is added next */                     \
-    }                                                                                              \
-  }                                                                                                \
-  static void cells_##suffix(const job *k, int64_t seq, int64_t j, int64_t n) {                    \
-    int64_t n_unit = k->s->n_unit, at = seq * n_unit + j, wide = 4 * seq * n_unit + j;             \
-    type *c = (type *)k->c + at, *h = (type *)k->h + at, *y = (type *)k->y + at,                   \
-         *cell = (type *)k->cell + at;                                                             \
-    const type *before = (const type *)k->h_before + at;                                           \
-    if (k->t < length_of(k->s, seq)) {                                                             \
-      type *a = (type *)k->gates + wide;                                                           \
-      if (k->product != NULL)                                                                      \
-        add_gates_##suffix(k->s->gate, (const type *)k->product + wide, a, n);                     \
-      if (k->bias != NULL) add_gates_##suffix(k->s->gate, (const type *)k->bias + j, a, n);        \
-      forward_row_##suffix(k->s->gate, a, c, h, y, cell, n);                                       \
-    } else {                                                                                       \
-      for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0, h[m] = before[m];                  \
-    }                                                                                              \
-  }                                                                                                \
-  static void forward_##suffix(void *context, int64_t begin, int64_t end) {                        \
-    const job *k = context;                                                                        \
-    int64_t n_unit = k->s->n_unit, n;                                                              \
-    for (int64_t at = begin; at < end; at += n) {                                                  \
-      n = NEAP_MIN(n_unit - at % n_unit, end - at);                                                \
-      cells_##suffix(k, at / n_unit, at % n_unit, n);                                              \
-    }                                                                                              \
-  }                                                                                                \
-  static void backward_##suffix(void *context, int64_t begin, int64_t end) {                       \
-    const job *k = context;                                                                        \
-    int64_t n_unit = k->s->n_unit, n;                                                              \
-    for (int64_t at = begin; at < end; at += n) {                                                  \
-      int64_t seq = at / n_unit, j = at % n_unit, wide = 4 * seq * n_unit + j;                     \
-      type *da = (type *)k->dgates + wide;                                                         \
-      n = NEAP_MIN(n_unit - j, end - at);                                                          \
-      if (k->t < length_of(k->s, seq)) {                                                           \
-        backward_row_##suffix(k->s->gate, (const type *)k->gates + wide,                           \
-                              (const type *)k->cell + at, (const type *)k->c_before + at,          \
-                              (const type *)k->dy + at, da, (type *)k->dh + at,                    \
-                              (type *)k->dc + at, n);                                              \
-      } else {                                                                                     \
-        for (int g = 0; g < 4; g++)                                                                \
-          for (int64_t m = 0; m < n; m++) da[g * n_unit + m] = 0;                                  \
-      }                                                                                            \
-    }                                                                                              \
-  }
-static inline double sigmoid_f64(double x) { return 1 / (1 + exp(-x)); }
-STEPS(float, f32, neap_sigmoid_f32, neap_tanh_f32)
-STEPS(double, f64, sigmoid_f64, tanh)
+#define NEAP_BODY "ops/lstm_body.h"
+#include "math/each_float.h"
 
 /* ---- the sequence ---------------------------------------------------------------------------- */
 
@@ -704,7 +626,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
        .dtypes = NEAP_WIDE,                    \
        .choose = (choose_function),            \
        .run = (run_function)},                 \
-    {                                          \
+      NEAP_BY_CAST(0, false), {                \
       0                                        \
     }                                          \
   }

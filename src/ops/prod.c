@@ -11,21 +11,22 @@
 /* `row` multiplies n neighbours into one accumulator, `columns` n neighbours into one each (see
  * reduce.h). Floats are multiplied in double. Integers wrap around, so they are multiplied
  * unsigned, where C defines that. */
-#define PROD(symbol, suffix, T, A, U, member)                                        \
-  static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) {       \
-    const T *x = in;                                                                 \
-    U product = (U)acc->member;                                                      \
-    for (int64_t i = 0; i < n; i++) product *= (U)x[i];                              \
-    acc->member = (A)product;                                                        \
-  }                                                                                  \
-  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n,          \
-                                                 neap_accumulator *restrict acc) {   \
-    const T *x = in;                                                                 \
-    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member * (U)x[j]); \
-  }
-PROD(F32, f32, float, double, double, f)
-PROD(F64, f64, double, double, double, f)
-NEAP_EACH_INTEGER(PROD, int64_t, uint64_t, i)
+#define A double
+#define U double
+#define MEMBER f
+#define NEAP_BODY "ops/prod_body.h"
+#include "math/each_float.h"
+#undef A
+#undef U
+#undef MEMBER
+#define A int64_t
+#define U uint64_t
+#define MEMBER i
+#define NEAP_BODY "ops/prod_body.h"
+#include "math/each_integer.h"
+#undef A
+#undef U
+#undef MEMBER
 
 #define PRODUCT_OF(symbol, suffix, T, member) \
   [NEAP_DTYPE_##symbol] = {{.member = 1}, row_##suffix, columns_##suffix},

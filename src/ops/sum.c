@@ -9,30 +9,24 @@
 
 enum { LANES = 8 };
 
-/* The two loops of neap_reduction for one dtype: T the element, A the type of a result, `member`
- * its field of the accumulator. Sums run in U: integers wrap around, so they are added unsigned,
- * where C defines that. row: n contiguous elements into one accumulator. columns: one row of n
- * elements into n accumulators, which is dense when an outer dimension is summed. Only `row` needs
- * partial sums: the accumulators of `columns` do not wait for each other. */
-#define SUM(symbol, suffix, T, A, U, member)                                                     \
-  NEAP_MULTIVERSION static void row_##suffix(const void *in, int64_t n, neap_accumulator *acc) { \
-    const T *x = in;                                                                             \
-    U part[LANES] = {0}, sum = 0;                                                                \
-    int64_t i = 0;                                                                               \
-    for (; i + LANES <= n; i += LANES)                                                           \
-      for (int k = 0; k < LANES; k++) part[k] += (U)x[i + k];                                    \
-    for (; i < n; i++) sum += (U)x[i];                                                           \
-    for (int k = 0; k < LANES; k++) sum += part[k];                                              \
-    acc->member = (A)((U)acc->member + sum);                                                     \
-  }                                                                                              \
-  NEAP_MULTIVERSION static void columns_##suffix(const void *in, int64_t n,                      \
-                                                 neap_accumulator *restrict acc) {               \
-    const T *x = in;                                                                             \
-    for (int64_t j = 0; j < n; j++) acc[j].member = (A)((U)acc[j].member + (U)x[j]);             \
-  }
-SUM(F32, f32, float, double, double, f)
-SUM(F64, f64, double, double, double, f)
-NEAP_EACH_INTEGER(SUM, int64_t, uint64_t, i)
+/* The two loops of neap_reduction by type. Sums run in U and are kept in A: integers wrap around,
+ * so they are added unsigned, where C defines that. */
+#define A double
+#define U double
+#define MEMBER f
+#define NEAP_BODY "ops/sum_body.h"
+#include "math/each_float.h"
+#undef A
+#undef U
+#undef MEMBER
+#define A int64_t
+#define U uint64_t
+#define MEMBER i
+#define NEAP_BODY "ops/sum_body.h"
+#include "math/each_integer.h"
+#undef A
+#undef U
+#undef MEMBER
 
 #define SUM_OF(symbol, suffix, ...) \
   [NEAP_DTYPE_##symbol] = {.row = row_##suffix, .columns = columns_##suffix},
