@@ -125,6 +125,7 @@ static void check_pool(const neap_pool *pool) {
     n_free += check_chunk(pool, c, &used_bytes, &n_used);
     reserved_bytes += c->bytes;
   }
+  /* The list has the same free blocks, each once. */
   for (const neap_pool_block *b = pool->free_list; b != NULL; b = b->next) {
     NEAP_ASSERT(!b->used && (b->next == NULL || b->next->previous == b),
                 "block at %zu in the list of free ones is free", b->offset);
@@ -359,6 +360,7 @@ neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
   if (bytes > NEAP_POOL_DRY_BYTES / 4 || !stock(pool, 1)) return NULL;
   size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN);
   neap_pool_block *b = best_fit(pool, want, high);
+  /* Growing takes a descriptor too, so one is stocked again. */
   if (b == NULL && grow(pool, want) && stock(pool, 1)) b = best_fit(pool, want, high);
   if (b == NULL) return NULL;
   list_remove(pool, b);

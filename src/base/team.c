@@ -211,6 +211,7 @@ static team *take_any(int n) {
 static team *take_whole(int n) {
   for (;;) {
     unsigned seen = atomic_load(&given_back.value);
+    /* Whether it is worth waiting: some team that another caller has is large enough. */
     bool hope = false;
     for (int i = 0; i < MAX_TEAM; i++) {
       bool free = false;

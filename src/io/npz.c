@@ -266,6 +266,7 @@ static neap_status load_member(const neap_io_source *source, const member *m, ne
   NEAP_TRY(locate(source, m, &at, error));
   neap_io_source inner = {
     .path = source->path, .member = source->member, .fd = -1, .n_bytes = (int64_t)m->unpacked};
+  /* Stored members of a mapped file are read where they lie; others get bytes of their own. */
   if (source->memory != NULL && m->method == STORED) {
     inner.memory = neap_storage_retain(source->memory);
     inner.memory_offset = source->memory_offset + at;
@@ -350,6 +351,7 @@ static neap_status write_local(neap_io_sink *sink, const char *name, const writt
   unsigned char head[LOCAL_BYTES], extra[LOCAL_EXTRA + ALIGN_EXTRA + NEAP_ALIGN] = {0}, *at = head;
   size_t n_name = strlen(name),
          before = (size_t)sink->n_bytes + LOCAL_BYTES + n_name + ENDING + LOCAL_EXTRA + ALIGN_EXTRA;
+  /* Zeros in a field of its own, so that other readers pass over them. */
   size_t padding = neap_align(before) - before;
   put(&at, SIGNATURE_LOCAL, 4);
   put_common(&at, w, n_name);

@@ -294,6 +294,7 @@ static neap_status write_header(neap_io_sink *sink, const json_t *root, neap_err
   char *text = json_dumps(root, JSON_COMPACT);
   if (text == NULL) return neap_fail_memory(error, 64, "a .safetensors header");
   size_t n = strlen(text);
+  /* Eight bytes of length stand before the text. */
   uint64_t padded = neap_align(8 + n) - 8;
   neap_status status =
     padded > (uint64_t)MOST_HEADER_BYTES
@@ -311,6 +312,7 @@ static neap_status write_header(neap_io_sink *sink, const json_t *root, neap_err
 /* order: wide dtypes first, else as given. So every tensor lies at a multiple of its element's
  * size, without holes. */
 static void make_order(int n, const neap_io_item *item, int *order) {
+  /* Stable: tensors of one width stay in the order given. */
   int m = 0;
   for (size_t width = 8; width > 0; width /= 2)
     for (int i = 0; i < n; i++)

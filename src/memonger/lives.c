@@ -100,6 +100,7 @@ static neap_status list_blobs(opener *o, neap_error *error) {
                                      .fixed = why_fixed(r->net, blob)};
     if (!neap_map_set(&o->r->index, blob->name, i)) return no_memory(error);
   }
+  /* Subnets are looked at when all names of the net are known. */
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
@@ -160,6 +161,7 @@ static void add_version(opener *o, int v) {
     blob->bytes = neap_align(value->bytes);
     blob->type = value->type;
   }
+  /* Bytes that are not in the arena, or are the kernel's to size, are nobody's to share. */
   if (value->is_stash && blob->fixed == NULL)
     blob->fixed = "is a stash, whose size its kernel chooses";
   if (value->region != NEAP_REGION_ARENA && blob->fixed == NULL)
@@ -310,6 +312,7 @@ static neap_status find_conflicts(opener *o, neap_error *error) {
   r->conflict =
     neap_arena_alloc(&r->arena, ((size_t)r->n_blob * (size_t)r->n_word + 1) * sizeof *r->conflict);
   if (r->conflict == NULL) return no_memory(error);
+  /* Where nodes are ops, lives say it all. */
   if (!r->by_op) NEAP_TRY(add_text_conflicts(o, error));
   if (o->work.reach != NULL) return find_conflicts_dag(o, error);
   for (int a = 0; a < r->n_blob; a++)
@@ -409,6 +412,8 @@ static neap_status leave_out(const opener *o, const neap_recycle_options *option
     NEAP_TRY(mark_names(o, "shareable", options->n_shareable, options->shareable, out, error));
     for (int b = 0; b < n_blob; b++) out[b] = !out[b];
   }
+  /* `out` holds what may be shared so far, if the options name that; from here on it holds the
+   * rest. */
   NEAP_TRY(mark_names(o, "dont_share", options->n_dont_share, options->dont_share, out, error));
   NEAP_TRY(mark_names(o, "head", options->n_head, options->head, NULL, error));
   if (options->n_op > 0) NEAP_TRY(keep_to_ops(o, options, out, error));

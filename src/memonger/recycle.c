@@ -58,6 +58,7 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
                               const neap_graph_options *graph, neap_net **owned,
                               neap_error *error) {
   NEAP_TRY(neap_recycle_write_out(net, graph, owned, error));
+  /* The order is found on the net written out, since ops are what is ordered. */
   if (options->order == NULL) return NEAP_OK;
   const neap_net *written = *owned != NULL ? *owned : net;
   neap_net *ordered = NULL;
@@ -185,6 +186,7 @@ static neap_status share(const neap_recycle *recycle, const neap_recycle_options
   neap_status status = slot_of == NULL || name == NULL
                          ? no_memory(error)
                          : neap_recycle_assign(recycle, options, slot_of, &assigned, error);
+  /* The net first; figures and lists tell of what was made. */
   if (status == NEAP_OK)
     status = neap_recycle_apply(recycle, slot_of, assigned.n_slot,
                                 options->prefix != NULL ? options->prefix : "", inside, name, &made,

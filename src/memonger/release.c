@@ -156,6 +156,7 @@ static int64_t hold(counter *c, const char *name, int64_t bytes) {
     at = c->n_held++;
     c->bytes[at] = 0;
   }
+  /* A name is as large as the largest blob that any of the nets keeps under it. */
   int64_t more = NEAP_MAX(0, bytes - c->bytes[at]);
   c->bytes[at] += more;
   return more;

@@ -237,6 +237,7 @@ static neap_status name_output(draft *d, int j, const char *given, neap_error *e
 static neap_status take_outputs(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const neap_op *op = d->op.op;
+  /* As many as the user gave names for, or the least that the record asks for. */
   int least, most, n = call->n_out;
   arity(op->outputs, neap_op_n_outputs(op), &least, &most);
   if (call->out == NULL && n == 0) n = least; /* nothing said: all required ones, named here */

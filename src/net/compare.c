@@ -143,6 +143,7 @@ static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_
 /* Inputs in their order, and the same outputs left out. */
 static bool same_operands(const comparison *c, int i, const neap_net_op *x, const neap_net_op *y,
                           const view *a, const view *b) {
+  /* Operands are told apart by who wrote them, never by name. */
   char what[64];
   if (x->n_in != y->n_in || x->n_out != y->n_out)
     return say(c, i, x, y, "they differ in the number of operands", "");
@@ -272,6 +273,7 @@ static bool same_residents(comparison *c, const view *a, const view *b, int n) {
                       a->net->name, b->net->name, name);
     return false;
   }
+  /* What stays is marked by the number of the output that wrote it; then the marks are compared. */
   unsigned char *kind = neap_alloc_zeroed(2 * (size_t)n + 1);
   if (kind == NULL) {
     c->no_memory = true;

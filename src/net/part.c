@@ -114,6 +114,7 @@ static neap_status rename_written(const neap_net *net, const neap_net_op *op, co
   for (int k = 0; k < op->n_out; k++) {
     int at = op->out[k] != NULL ? neap_map_get(&net->cell_of, op->out[k], -1) : -1;
     if (at < 0 || renamed[at] != NULL || net->cell[at].blob.type.dtype == NEAP_DTYPE_NONE) continue;
+    /* A tilde more until the name is free: what is declared keeps its own. */
     const char *name = neap_intern_format("%s~", op->out[k]);
     while (name != NULL && neap_net_find_blob(net, name) != NULL)
       name = neap_intern_format("%s~", name);
@@ -202,6 +203,7 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   if (neap_net_is_train(net))
     return neap_fail(error, NEAP_GRAPH, "net \"%s\": has a backward pass, which evaluation has not",
                      net->name);
+  /* Nothing in it trains: evaluation is the net itself. */
   if (!trains(net)) return neap_net_clone(net, out, error);
   NEAP_TRY(neap_net_new(net->name, &to, error));
   neap_status status = copy_declarations(net, to, error);

@@ -350,6 +350,7 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
     NEAP_TRY(read_names(p, in));
     if (!take(p, ')')) return fail(p, "\",\" or \")\"");
   }
+  /* What follows stands in this order, as a net is printed. */
   NEAP_TRY(read_attrs(p, net, neap_op_find(type), set));
   /* Without "as" an op is named after its first output; what prints a net relies on it and leaves
    * "as" out. */
@@ -491,6 +492,7 @@ static neap_status read_line(parser *p, neap_net *net) {
   const char *word = "";
   NEAP_TRY(read_word(p, "a name or a keyword", &word));
   skip_blanks(p);
+  /* So a blob may be called as a keyword is. */
   if (next_is(p, "=") || *p->at == ',' || *p->at == '(') return read_op(p, net, word);
   for (int i = 0; i < NEAP_COUNT(declaration); i++)
     if (strcmp(word, declaration[i].word) == 0)

@@ -84,6 +84,7 @@ static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net
     if (op->op->attrs[neap_op_attr_index(op->op, set->name)].type != NEAP_ATTR_NET ||
         set->value.net == NULL)
       continue;
+    /* A subnet that two ops share is copied once, and shared by their copies too. */
     const neap_net *from = set->value.net;
     int i = neap_map_get(subs, from, -1);
     if (i < 0) {
@@ -143,6 +144,7 @@ static neap_status copy_gradients(const copier *c, const neap_net *net, neap_net
     if (blob->gradient_of == NULL) continue;
     const char *name = renamed(c, blob->name);
     const neap_net_blob *copy = neap_net_find_blob(to, name);
+    /* Two names have become one blob: what the first says of it holds. */
     if (copy != NULL && copy->gradient_of != NULL && copy->role == blob->role) continue;
     NEAP_TRY(neap_net_set_gradient(to, name, renamed(c, blob->gradient_of),
                                    blob->role == NEAP_ROLE_GRADIENT, c->error));
@@ -176,6 +178,7 @@ neap_status neap_net_copy_banks(const copier *c, const neap_net *net, neap_net *
 /* Gradients, keeps, banks, then outputs or the interface. */
 static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to) {
   NEAP_TRY(copy_gradients(c, net, to));
+  /* A kept blob is kept under its new name. */
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep)
       NEAP_TRY(neap_net_keep(to, renamed(c, net->cell[i].blob.name), c->error));

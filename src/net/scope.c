@@ -185,6 +185,7 @@ static neap_status check_lists(const neap_net_op *op, const char *who, neap_erro
              op->attrs[INNER_BLOBS].n, op->attrs[OUTER_BLOBS_IDX].n);
     return fail(who, "inner_blobs", error, text);
   }
+  /* Copies and a reused frame would be two values of one name. */
   if (op->attrs[REUSE_WORKSPACE].i != 0 && op->attrs[COPY_EXTERNAL_BLOBS].i != 0)
     return fail(who, "copy_external_blobs", error,
                 "copy_external_blobs and reuse_workspace exclude each other: a reused frame "
@@ -204,6 +205,7 @@ static neap_status check_bindings(const neap_net_op *op, const char *who, neap_e
                (long long)op->attrs[OUTER_BLOBS_IDX].ints[b], n_outer(op));
       return fail(who, inner[b], error, text);
     }
+    /* Neither side of a binding stands for two blobs. Quadratic in a few names. */
     for (int k = 0; k < b; k++) {
       if (inner[k] == inner[b]) {
         snprintf(text, sizeof text, "inner blob \"%s\" is bound twice", inner[b]);

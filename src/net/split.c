@@ -95,6 +95,7 @@ static neap_status find_flow(splitter *s) {
   const neap_net *net = s->net;
   s->op = neap_arena_alloc(&s->room, (size_t)net->n_op * sizeof *s->op);
   if (s->op == NULL) return fail_memory(s);
+  /* In the order of the ops, so that `last` is who wrote a name before the op that reads it. */
   for (int i = 0; i < net->n_op; i++) {
     NEAP_TRY(find_reads(s, &net->op[i], &s->op[i]));
     s->op[i].effects = effects_of(net, &net->op[i]);
@@ -196,6 +197,7 @@ static neap_status find_kind(splitter *s, int i) {
   const char *part = NULL, *whole = NULL;
   for (int k = 0; k < p->n_read; k++) {
     kind read = kind_of_read(s, p, k);
+    /* The first of each kind is kept, for the message. */
     if (read == PART && part == NULL) part = p->read[k];
     if (read == WHOLE && whole == NULL) whole = p->read[k];
   }
@@ -401,6 +403,7 @@ static neap_status build_micro(const splitter *s, neap_net *to) {
                             NULL, s->error));
   NEAP_TRY(neap_net_declare(to, NEAP_MICRO_KEEP, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL, NULL,
                             s->error));
+  /* The weight and the keep of a micro-batch are inputs, so that one plan serves all of them. */
   NEAP_TRY(add_ops(s, to, true));
   for (int i = 0; i < s->net->n_op; i++)
     if (is_gradient(&s->net->op[i])) NEAP_TRY(add_sums(s, &s->net->op[i], to));
@@ -482,6 +485,7 @@ neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net
   neap_net *part = NULL, *whole = NULL;
   const char *name = neap_intern_format("%s_update", net->name);
   if (name == NULL) return fail_memory(&s);
+  /* Understood whole before the first of the two nets is begun. */
   neap_status status = understand(&s);
   if (status == NEAP_OK) status = neap_net_new(net->name, &part, error);
   if (status == NEAP_OK) status = neap_net_new(name, &whole, error);

@@ -131,6 +131,7 @@ static neap_status make_bank(neap_workspace *ws, const neap_program *program, in
   char who[WHO_ROOM];
   NEAP_TRY(check_same(known, given, who_is(program, who), error));
   size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, known, b);
+  /* Main is checked with the arena, and its bytes are the arena's. */
   if (b > 0)
     NEAP_TRY(neap_workspace_check_bank(ws, who, given->name, (size_t)given->bytes,
                                        NEAP_MAX(need, has), error));

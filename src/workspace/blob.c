@@ -472,6 +472,7 @@ static neap_status fail_gradient(const neap_workspace *ws, const char *verb, con
 /* Nothing in the arena or the table answers to the name: say what is known of it. */
 static neap_status fail_missing(const neap_workspace *ws, const char *verb, const char *name,
                                 neap_error *error) {
+  /* Some attached program may know the name. */
   for (int a = 0; a < ws->n_attachment; a++) {
     const neap_graph *graph = neap_program_graph(ws->attachment[a].program);
     const struct neap_gone *gone = neap_graph_find_gone(graph, name);

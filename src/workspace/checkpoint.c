@@ -211,6 +211,7 @@ static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list
   for (int i = 0; i < list->n_item; i++) {
     bool is_string;
     NEAP_TRY(look_for_string(list, i, &is_string, error));
+    /* A string's bytes are copied even from a mapped file: the cell owns its text. */
     if (is_string) {
       NEAP_TRY(make_text(&list->item[i].tensor, &fresh[i], error));
       continue;

@@ -187,6 +187,7 @@ neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n,
   *out = NULL;
   NEAP_TRY(check_parent(scope, parent, error));
   NEAP_TRY(neap_scope_check_bindings(scope, false, n, inner, outer, error));
+  /* What can be wrong with the bindings is found before the stack changes. */
   NEAP_TRY(check_targets(parent, n, outer, error));
   NEAP_TRY(record(&scope->forward, n, inner, outer, error));
   NEAP_TRY(next_frame(scope, parent, n, inner, outer, error));

@@ -120,6 +120,7 @@ static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, ne
     const neap_net_blob *blob = neap_net_blob_at(net, i);
     if (blob->role != b->role || blob->type.dtype == NEAP_DTYPE_NONE) continue;
     neap_found found = neap_workspace_find(ws, blob->name);
+    /* What is there must be of the declared type; what isn't gets a place in the segment. */
     if (!is_missing(ws, found)) {
       NEAP_TRY(check_existing(ws, found, blob, error));
       continue;
