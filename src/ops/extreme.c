@@ -6,43 +6,61 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
-/* Accumulators compare in double or int64; both hold every value of the input exactly. `x != x`
- * takes a NaN, and nothing takes its place, since comparisons with it fail. Rows are compared in
+/* Accumulators compare in double or int64; both hold every value of the input exactly. A NaN is
+ * taken, and nothing takes its place, since comparisons with it fail. Rows are compared in
  * their own type, in several lanes. */
 enum { LANES = 16 };
-#define BETTER(x, best, op) (((x)op(best)) | ((x) != (x)) ? (x) : (best))
-#define EXTREME(symbol, suffix, T, NAME, A, member, op)                                   \
-  NEAP_MULTIVERSION static void NAME##_row_##suffix(const void *in, int64_t n,            \
-                                                    neap_accumulator *acc) {              \
-    const T *x = in;                                                                      \
-    if (n == 0) return;                                                                   \
-    T best[LANES], all = x[0];                                                            \
-    int64_t i = 0;                                                                        \
-    for (int k = 0; k < LANES; k++) best[k] = x[0];                                       \
-    for (; i + LANES <= n; i += LANES)                                                    \
-      for (int k = 0; k < LANES; k++) best[k] = BETTER(x[i + k], best[k], op);            \
-    for (; i < n; i++) all = BETTER(x[i], all, op);                                       \
-    for (int k = 0; k < LANES; k++) all = BETTER(best[k], all, op);                       \
-    acc->member = BETTER((A)all, acc->member, op);                                        \
-  }                                                                                       \
-  NEAP_MULTIVERSION static void NAME##_columns_##suffix(const void *in, int64_t n,        \
-                                                        neap_accumulator *restrict acc) { \
-    const T *x = in;                                                                      \
-    for (int64_t j = 0; j < n; j++) acc[j].member = BETTER((A)x[j], acc[j].member, op);   \
-  }
+#define EXTREME(loop) max_##loop
+#define BEATS >
+#define A double
+#define MEMBER f
+#define IS_NAN(x) ((x) != (x))
+#define NEAP_BODY "ops/extreme_body.h"
+#include "math/each_float.h"
+#undef A
+#undef MEMBER
+#undef IS_NAN
+#define A int64_t
+#define MEMBER i
+#define IS_NAN(x) false
+#define NEAP_BODY "ops/extreme_body.h"
+#include "math/each_integer.h"
+#undef A
+#undef MEMBER
+#undef IS_NAN
+#undef EXTREME
+#undef BEATS
+#define EXTREME(loop) min_##loop
+#define BEATS <
+#define A double
+#define MEMBER f
+#define IS_NAN(x) ((x) != (x))
+#define NEAP_BODY "ops/extreme_body.h"
+#include "math/each_float.h"
+#undef A
+#undef MEMBER
+#undef IS_NAN
+#define A int64_t
+#define MEMBER i
+#define IS_NAN(x) false
+#define NEAP_BODY "ops/extreme_body.h"
+#include "math/each_integer.h"
+#undef A
+#undef MEMBER
+#undef IS_NAN
+#undef EXTREME
+#undef BEATS
+
 #define REDUCTION(symbol, suffix, T, NAME, member, start) \
   [NEAP_DTYPE_##symbol] = {{.member = start}, NAME##_row_##suffix, NAME##_columns_##suffix},
-#define EXTREMES(NAME, op, f_start, i_start)                                 \
-  EXTREME(F32, f32, float, NAME, double, f, op)                              \
-  EXTREME(F64, f64, double, NAME, double, f, op)                             \
-  NEAP_EACH_INTEGER(EXTREME, NAME, int64_t, i, op)                           \
+#define EXTREMES(NAME, f_start, i_start)                                     \
   static const neap_reduction NAME##_reductions[NEAP_N_DTYPE] = {            \
     [NEAP_DTYPE_F32] = {{.f = f_start}, NAME##_row_f32, NAME##_columns_f32}, \
     [NEAP_DTYPE_F64] = {{.f = f_start}, NAME##_row_f64, NAME##_columns_f64}, \
     NEAP_EACH_INTEGER(REDUCTION, NAME, i, i_start)};                         \
   static void run_##NAME(const neap_call *call) { neap_reduce_run(call, NAME##_reductions, 1); }
-EXTREMES(max, >, -INFINITY, INT64_MIN)
-EXTREMES(min, <, INFINITY, INT64_MAX)
+EXTREMES(max, -INFINITY, INT64_MIN)
+EXTREMES(min, INFINITY, INT64_MAX)
 
 /* Nothing to reduce is an error only where there is an output that needs its value. */
 static neap_status check_not_empty(const neap_infer *c, unsigned axes, neap_error *error) {
