@@ -1,5 +1,5 @@
-/* ops/extreme_body.h: the loops of Max or Min for one type (extreme.c): T the element, A the type of
- * the accumulator's MEMBER, BEATS the comparison. */
+/* ops/extreme_body.h: the loops of Max or Min for one type (extreme.c): T the element, A the type
+ * of the accumulator's MEMBER, BEATS the comparison. */
 
 NEAP_INLINE T OF(EXTREME(better))(T x, T best) { return (x BEATS best) | IS_NAN(x) ? x : best; }
 
