@@ -154,7 +154,7 @@ static bool perform(run *r) {
                    .pair = r->pair,
                    .scratch_limit = r->scratch_limit != 0 ? r->scratch_limit : SIZE_MAX,
                    .choice = &r->choice};
-  if (kernel->choose != NULL && !kernel->choose(&c)) return false;
+  if (!neap_kernel_choose(kernel, &c)) return false;
 
   neap_bind bind = {.op = r->op,
                     .attrs = r->attrs,
