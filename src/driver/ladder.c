@@ -35,9 +35,9 @@ typedef struct ladder {
   neap_way *w;
   neap_choices free; /* the first section's: what others are compared with */
   bool has_free;
-  neap_repeats *repeats; /* of the section; NULL before they are asked for */
-  neap_graph *base;      /* the section's graph with nothing repeated */
-  size_t *need;          /* by set of the section: what its plan takes; 0: not made yet */
+  neap_recomputes *repeats; /* of the section; NULL before they are asked for */
+  neap_graph *base;         /* the section's graph with nothing repeated */
+  size_t *need;             /* by set of the section: what its plan takes; 0: not made yet */
   /* what the plan nearest to fitting has to say; code OK: none is made yet */
   neap_error least;
   nearness near; /* how near that is */
@@ -187,7 +187,7 @@ bool neap_way_may_recompute(const neap_way *w) {
 
 static neap_status make_set(ladder *l, int i, neap_error *error) {
   int *again = NULL, n_again = 0;
-  NEAP_TRY(neap_repeats_take(l->repeats, i, &again, &n_again, error));
+  NEAP_TRY(neap_recomputes_take(l->repeats, i, &again, &n_again, error));
   neap_status status = make_rung(l->w, n_again, again, error);
   neap_free(again);
   if (status != NEAP_OK) return status;
@@ -202,14 +202,14 @@ static neap_status find_sets(ladder *l, neap_error *error) {
   neap_way *w = l->w;
   neap_plan_options options = w->resolved.plan;
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &l->base, error));
-  NEAP_TRY(neap_repeats_new(l->base, &options, &l->repeats, error));
-  size_t bytes = ((size_t)neap_repeats_n(l->repeats) + 1) * sizeof *l->need;
+  NEAP_TRY(neap_recomputes_new(l->base, &options, &l->repeats, error));
+  size_t bytes = ((size_t)neap_recomputes_n(l->repeats) + 1) * sizeof *l->need;
   l->need = neap_alloc_zeroed(bytes);
   return l->need != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "a budget's plans");
 }
 
 static void leave_section(ladder *l) {
-  neap_repeats_free(l->repeats);
+  neap_recomputes_free(l->repeats);
   neap_graph_free(l->base);
   neap_free(l->need);
   l->repeats = NULL;
@@ -220,8 +220,8 @@ static void leave_section(ladder *l) {
 /* The first set whose plan keeps the limits. Peaks fall along the list, and no arena lies below its
  * peak. */
 static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
-  for (int i = 0; i < neap_repeats_n(l->repeats); i++) {
-    if (!keeps(l->w, neap_repeats_peak(l->repeats, i))) continue;
+  for (int i = 0; i < neap_recomputes_n(l->repeats); i++) {
+    if (!keeps(l->w, neap_recomputes_peak(l->repeats, i))) continue;
     NEAP_TRY(make_set(l, i, error));
     *found = neap_way_fits(l->w);
     if (*found) return NEAP_OK;
@@ -233,8 +233,8 @@ static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
  * budget. */
 static neap_status name_least(ladder *l, neap_error *error) {
   size_t least = SIZE_MAX;
-  for (int i = neap_repeats_n(l->repeats) - 1; i >= 0 && neap_repeats_peak(l->repeats, i) < least;
-       i--) {
+  for (int i = neap_recomputes_n(l->repeats) - 1;
+       i >= 0 && neap_recomputes_peak(l->repeats, i) < least; i--) {
     if (l->need[i] == 0) NEAP_TRY(make_set(l, i, error));
     least = NEAP_MIN(least, l->need[i]);
   }
@@ -249,7 +249,7 @@ static neap_status is_worth_it(ladder *l, bool last, bool *worth, neap_error *er
   size_t least = 0;
   *worth = neap_way_may_recompute(l->w) && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
   if (!*worth || last) return NEAP_OK;
-  NEAP_TRY(neap_repeats_least(l->w->graph, &l->w->resolved.plan, &least, error));
+  NEAP_TRY(neap_recomputes_least(l->w->graph, &l->w->resolved.plan, &least, error));
   *worth = keeps(l->w, least);
   return NEAP_OK;
 }

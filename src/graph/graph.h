@@ -160,7 +160,7 @@ typedef struct neap_node {
   bool confined; /* works on bytes of its bank alone */
   /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
   bool recompute;
-  /* 1 + the node that this one runs again for the backward (repeat.c); 0: none. Runs after all
+  /* 1 + the node that this one runs again for the backward (recompute.c); 0: none. Runs after all
    * nodes before it */
   int repeats;
   bool again; /* in the body of a backward loop: runs once more what the forward's body has run */
@@ -224,7 +224,8 @@ typedef struct neap_choices {
   bool no_constants; /* what depends on parameters alone is computed in every run, in the arena */
   /* all of it is held, also what is only on the way to a constant; else that lies in the arena */
   bool hold_constants;
-  /* nodes of the laid-out graph that run again for the backward, ascending; by neap_repeats_take */
+  /* nodes of the laid-out graph that run again for the backward, ascending: what
+   * neap_recomputes_take gives */
   int n_again, *again;
   /* how much the bodies of loops and the branches of Ifs recompute: 0 (nothing that is kept) to
    * NEAP_BODY_LEVELS (whatever can be) */

@@ -181,22 +181,23 @@ size_t neap_plan_total_bytes(const neap_plan *plan);
 neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out,
                              neap_error *error);
 
-/* Which nodes of a laid-out training graph may run again in the backward pass (neap_graph_repeat),
+/* Which nodes of a laid-out training graph may run again in the backward pass
+ * (neap_graph_recompute),
  * so that its peak falls: a list of sets, of ever more work and ever lower peaks, as a greedy
  * search finds them. They do not depend on any budget. For executor `simple`. */
-typedef struct neap_repeats neap_repeats;
+typedef struct neap_recomputes neap_recomputes;
 /* `graph` must outlive it. */
-neap_status neap_repeats_new(const neap_graph *graph, const neap_plan_options *options,
-                             neap_repeats **out, neap_error *error);
-void neap_repeats_free(neap_repeats *repeats);
-int neap_repeats_n(const neap_repeats *repeats);
-size_t neap_repeats_peak(const neap_repeats *repeats, int i); /* in definition order */
+neap_status neap_recomputes_new(const neap_graph *graph, const neap_plan_options *options,
+                                neap_recomputes **out, neap_error *error);
+void neap_recomputes_free(neap_recomputes *repeats);
+int neap_recomputes_n(const neap_recomputes *repeats);
+size_t neap_recomputes_peak(const neap_recomputes *repeats, int i); /* in definition order */
 /* Set i without what its peak can do without: *again, ascending, ended by neap_free. */
-neap_status neap_repeats_take(neap_repeats *repeats, int i, int **again, int *n_again,
-                              neap_error *error);
+neap_status neap_recomputes_take(neap_recomputes *repeats, int i, int **again, int *n_again,
+                                 neap_error *error);
 /* The most bytes that one node takes by itself: no set leads below. */
-neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options,
-                               size_t *least_bytes, neap_error *error);
+neap_status neap_recomputes_least(const neap_graph *graph, const neap_plan_options *options,
+                                  size_t *least_bytes, neap_error *error);
 
 /* Whether a plan keeps to a limit: BUDGET error with the least that would do, which names what is
  * in the way. 0 bytes: no limit. */
@@ -215,7 +216,7 @@ neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph
 int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);
 /* What a plan repeats, over the work of one run: nodes, and work as the search for what to repeat
  * weighs it; 0 and 0 where it keeps all. */
-int neap_plan_repeated(const neap_graph *graph, double *share_of_work);
+int neap_plan_recomputed(const neap_graph *graph, double *share_of_work);
 /* How many nodes, those of subnets included, have another kernel than the schedule `simple` has
  * without a budget. */
 int neap_plan_changed(const neap_graph *graph);

@@ -50,7 +50,7 @@ typedef struct candidate {
   int index;   /* as found */
 } candidate;
 
-typedef struct neap_repeats {
+typedef struct neap_recomputes {
   const neap_graph *graph; /* the base: nothing is repeated */
   neap_plan *plan;         /* of subnets alone: their arenas are scratch */
   neap_plan_options options;
@@ -408,7 +408,7 @@ static int sum_again(const neap_graph *graph, double times, double *again, doubl
   return n_again;
 }
 
-int neap_plan_repeated(const neap_graph *graph, double *share_of_work) {
+int neap_plan_recomputed(const neap_graph *graph, double *share_of_work) {
   double all = 0, again = 0;
   int n_again = sum_again(graph, 1, &again, &all);
   *share_of_work = all > 0 ? again / all : 0;
@@ -485,7 +485,7 @@ static neap_status begin(chooser *c, neap_error *error) {
     return neap_fail_memory(error, (size_t)c->graph->n_node * sizeof *c->cost,
                             "a choice of recomputation");
   for (int n = 0; n < c->graph->n_node; n++) {
-    c->can[n] = neap_graph_can_repeat(c->graph, n);
+    c->can[n] = neap_graph_can_recompute(c->graph, n);
     c->cost[n] = work_of(c->graph, &c->graph->node[n]) + 1; /* so that nothing is free */
   }
   NEAP_TRY(neap_plan_subs(c->plan, c->graph, &c->options, error));
@@ -506,8 +506,8 @@ static neap_status find_candidates(chooser *c, neap_error *error) {
 }
 
 /* Ready for a search; NULL after a failure. */
-static neap_repeats *chooser_new(const neap_graph *graph, const neap_plan_options *options,
-                                 neap_error *error) {
+static neap_recomputes *chooser_new(const neap_graph *graph, const neap_plan_options *options,
+                                    neap_error *error) {
   chooser *c = neap_alloc_zeroed(sizeof *c);
   neap_plan *plan = neap_plan_new(graph);
   if (c == NULL || plan == NULL) {
@@ -520,12 +520,12 @@ static neap_repeats *chooser_new(const neap_graph *graph, const neap_plan_option
   c->options.budget_bytes = 0;
   c->most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS;
   if (begin(c, error) == NEAP_OK) return c;
-  neap_repeats_free(c);
+  neap_recomputes_free(c);
   return NULL;
 }
 
-neap_status neap_repeats_new(const neap_graph *graph, const neap_plan_options *options,
-                             neap_repeats **out, neap_error *error) {
+neap_status neap_recomputes_new(const neap_graph *graph, const neap_plan_options *options,
+                                neap_recomputes **out, neap_error *error) {
   *out = NULL;
   neap_error own = {0};
   chooser *c = chooser_new(graph, options, &own);
@@ -533,12 +533,12 @@ neap_status neap_repeats_new(const neap_graph *graph, const neap_plan_options *o
     *out = c;
     return NEAP_OK;
   }
-  neap_repeats_free(c);
+  neap_recomputes_free(c);
   if (error != NULL && error->code == NEAP_OK) *error = own;
   return own.code;
 }
 
-void neap_repeats_free(neap_repeats *c) {
+void neap_recomputes_free(neap_recomputes *c) {
   if (c == NULL) return;
   trial_fini(&c->now);
   neap_free(c->candidate);
@@ -547,17 +547,17 @@ void neap_repeats_free(neap_repeats *c) {
   neap_free(c);
 }
 
-int neap_repeats_n(const neap_repeats *c) { return c->n_candidate; }
+int neap_recomputes_n(const neap_recomputes *c) { return c->n_candidate; }
 
-size_t neap_repeats_peak(const neap_repeats *c, int i) {
+size_t neap_recomputes_peak(const neap_recomputes *c, int i) {
   assert(i >= 0 && i < c->n_candidate);
   return c->candidate[i].peak_bytes;
 }
 
 /* Has steps of its own, so that what comes out does not depend on which sets were asked for
  * before. */
-neap_status neap_repeats_take(neap_repeats *c, int i, int **again, int *n_again,
-                              neap_error *error) {
+neap_status neap_recomputes_take(neap_recomputes *c, int i, int **again, int *n_again,
+                                 neap_error *error) {
   assert(i >= 0 && i < c->n_candidate);
   *again = NULL;
   c->n_step = 0;
@@ -570,12 +570,12 @@ neap_status neap_repeats_take(neap_repeats *c, int i, int **again, int *n_again,
   return NEAP_OK;
 }
 
-neap_status neap_repeats_least(const neap_graph *graph, const neap_plan_options *options,
-                               size_t *least_bytes, neap_error *error) {
+neap_status neap_recomputes_least(const neap_graph *graph, const neap_plan_options *options,
+                                  size_t *least_bytes, neap_error *error) {
   neap_error own = {0};
   chooser *c = chooser_new(graph, options, &own);
   if (c != NULL) *least_bytes = least_peak(c);
-  neap_repeats_free(c);
+  neap_recomputes_free(c);
   if (c == NULL && error != NULL && error->code == NEAP_OK) *error = own;
   return own.code;
 }

@@ -174,7 +174,7 @@ static void explain_rewrites(const neap_graph *graph, neap_buffer *out) {
 
 static void explain_recompute(const neap_graph *graph, neap_buffer *out) {
   double share;
-  int n = neap_plan_repeated(graph, &share);
+  int n = neap_plan_recomputed(graph, &share);
   if (n > 0)
     neap_buffer_add(
       out, "recomputed: %d of %d ops run again in the backward pass, about %.0f %% more work\n", n,

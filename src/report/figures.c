@@ -12,7 +12,7 @@ static void add_ops(const neap_plan *plan, const neap_graph *graph, neap_figures
 neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph) {
   const size_t *region = plan->region_bytes;
   double work;
-  int n_again = neap_plan_repeated(graph, &work);
+  int n_again = neap_plan_recomputed(graph, &work);
   neap_figures out = {.net = neap_intern(graph->name),
                       .mode = graph->train ? "train" : "infer",
                       .train = graph->train,

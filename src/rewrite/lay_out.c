@@ -1,6 +1,6 @@
 /* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes, in the
  * banks where they are wanted. Pure and deterministic. What the choices say is to be repeated for
- * the backward is added last (repeat.c).
+ * the backward is added last (recompute.c).
  *
  * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the
  * result is shared by all readers of the same phase that want the same. Where a kernel writes a
@@ -340,7 +340,8 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
   neap_graph *made;
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
   neap_status status = rewrite_recompute_bodies(made, choices->bodies, error);
-  if (status == NEAP_OK) status = neap_graph_repeat(made, choices->n_again, choices->again, error);
+  if (status == NEAP_OK)
+    status = neap_graph_recompute(made, choices->n_again, choices->again, error);
   if (status == NEAP_OK && !choices->no_constants)
     status = graph_mark_constants(made, choices->hold_constants, error);
   size_t total = 0;

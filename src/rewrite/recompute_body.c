@@ -4,7 +4,7 @@
  * an iteration. What a kept value was made of may be there too, in the frame, the operands or the
  * state: then the backward's body makes it once more, by the same kernel, and the frame is smaller.
  * The backward of an If holds the forward of its branch in front; there nodes run again as they do
- * in a whole graph (repeat.c).
+ * in a whole graph (recompute.c).
  *
  * How much is recomputed is a level, from 1 to NEAP_BODY_LEVELS: first what moves bytes rather
  * than computes, then whatever can be, in branches but for every sqrt(n)-th node (T. Chen et al.,
@@ -285,14 +285,14 @@ static neap_status recompute_in_branch(neap_graph *branch, int level, neap_error
   int n = 0, n_can = 0,
       *list = neap_arena_alloc(&branch->arena, ((size_t)branch->n_node + 1) * sizeof *list);
   if (list == NULL) return graph_no_memory(error);
-  for (int m = 0; m < branch->n_node; m++) n_can += neap_graph_can_repeat(branch, m);
+  for (int m = 0; m < branch->n_node; m++) n_can += neap_graph_can_recompute(branch, m);
   int run = NEAP_MAX((int)ceil(sqrt((double)n_can)), 2), at = 0;
   for (int m = 0; m < branch->n_node; m++) {
-    if (!neap_graph_can_repeat(branch, m)) continue;
+    if (!neap_graph_can_recompute(branch, m)) continue;
     bool is_held = ++at % run == 0;
     if (level == 1 ? is_cheap(branch, &branch->node[m]) : !is_held) list[n++] = m;
   }
-  return neap_graph_repeat(branch, n, list, error);
+  return neap_graph_recompute(branch, n, list, error);
 }
 
 neap_status rewrite_recompute_bodies(neap_graph *graph, int level, neap_error *error) {

@@ -24,15 +24,16 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
  * need not be held. */
 neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error);
 
-/* Recomputation (repeat.c), in a laid-out graph. Whether node n may run again in the backward
+/* Recomputation (recompute.c), in a laid-out graph. Whether node n may run again in the backward
  * pass. */
-bool neap_graph_can_repeat(const neap_graph *graph, int n);
+bool neap_graph_can_recompute(const neap_graph *graph, int n);
 /* Whether loops or branches step back in the graph, in whose bodies choices may recompute
  * (recompute_body.c). */
 bool neap_graph_has_bodies(const neap_graph *graph);
 /* The nodes `again`, ascending, run once more for those of the backward pass that read what they
  * make. In place; indices of nodes change. PLAN error for a node that may not. */
-neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, neap_error *error);
+neap_status neap_graph_recompute(neap_graph *graph, int n_again, const int *again,
+                                 neap_error *error);
 /* The same as a sketch to be scheduled in definition order, not to be run: nodes share their lists
  * and subgraphs with `graph`, which must outlive it, and there are no edges. Ended by
  * neap_graph_free_sketch. */

@@ -15,7 +15,7 @@ neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error)
 
 /* recompute_body.c: in loops and branches of a laid-out graph, at a level of neap_choices. */
 neap_status rewrite_recompute_bodies(neap_graph *graph, int level, neap_error *error);
-/* repeat.c: whether v is neither freed nor overwritten before the backward pass is over. */
+/* recompute.c: whether v is neither freed nor overwritten before the backward pass is over. */
 bool rewrite_is_stable(const neap_graph *graph, neap_value_id v);
 
 #endif

@@ -155,7 +155,7 @@ TEST(no_repetition_undercuts_what_one_node_takes) {
       int64_t live = neap_memory_read().n_live;
       neap_error error = {0};
       neap_memory_fail_nth_block(n_failed + 1);
-      neap_status status = neap_repeats_least(g, &options, &least, &error);
+      neap_status status = neap_recomputes_least(g, &options, &least, &error);
       passed = !neap_memory_failed();
       neap_memory_fail_nth(0, false);
       CHECK_EQ(status, passed ? NEAP_OK : NEAP_MEMORY);

@@ -10,15 +10,15 @@ TEST(a_budget_recomputes_no_more_than_it_must) {
   neap_compile_options o = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 1, .engine = "ref"};
   double work;
   CHECK_OK(neap_driver_plan(net, &o, &whole, &error));
-  CHECK_EQ(neap_plan_repeated(whole.graph, &work), 0);
+  CHECK_EQ(neap_plan_recomputed(whole.graph, &work), 0);
   o.plan.budget_bytes = whole.plan->arena_bytes - 1;
   CHECK_OK(neap_driver_plan(net, &o, &half, &error));
-  CHECK(neap_plan_repeated(half.graph, &work) <= 2 &&
+  CHECK(neap_plan_recomputed(half.graph, &work) <= 2 &&
         half.plan->arena_bytes < whole.plan->arena_bytes && work < 0.1);
   neap_forecast_fini(&half);
   o.plan.budget_bytes = whole.plan->arena_bytes / 2;
   CHECK_OK(neap_driver_plan(net, &o, &half, &error));
-  CHECK(neap_plan_repeated(half.graph, &work) > 2 &&
+  CHECK(neap_plan_recomputed(half.graph, &work) > 2 &&
         half.plan->arena_bytes <= o.plan.budget_bytes && half.plan->proved);
   o.no_recompute = true;
   CHECK(neap_driver_plan(net, &o, &off, &refused) == NEAP_BUDGET &&
@@ -45,7 +45,7 @@ TEST(micro_batches_that_are_fitted_repeat_nothing) {
   CHECK_OK(neap_micro_new(ws, net, 0, &options, &micro, &error));
   if (micro != NULL) {
     CHECK(neap_micro_rows(micro) > 8 && neap_micro_rows(micro) < 64);
-    CHECK_EQ(neap_plan_repeated(
+    CHECK_EQ(neap_plan_recomputed(
                neap_program_graph(neap_session_program(neap_micro_part_session(micro))), &work),
              0);
   }
@@ -70,7 +70,7 @@ TEST(choices_that_repeat_what_must_not_be_are_refused) {
   const int wrong[][2] = {{update, -1},       {backward, -1}, {-1, -1},
                           {laid->n_node, -1}, {1, 1},         {3, 1}};
   for (int n = 0; n < laid->n_node; n++)
-    CHECK(laid->node[n].phase == NEAP_PHASE_FORWARD || !neap_graph_can_repeat(laid, n));
+    CHECK(laid->node[n].phase == NEAP_PHASE_FORWARD || !neap_graph_can_recompute(laid, n));
   neap_graph_free(laid);
   laid = NULL;
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {

@@ -652,7 +652,7 @@ TEST(plans_of_a_budget) {
     double work;
     take_least(&s, &f);
     CHECK(f.plan != NULL &&
-          (pool ? f.plan->script.n_turn > 0 : neap_plan_repeated(f.graph, &work) > 0));
+          (pool ? f.plan->script.n_turn > 0 : neap_plan_recomputed(f.graph, &work) > 0));
     neap_forecast_fini(&f);
     tamper_all(&s, 130);
   }

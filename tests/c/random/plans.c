@@ -55,7 +55,7 @@ static neap_status plan_repeated(const neap_graph *graph, const neap_graph *laid
   int *again = malloc(((size_t)laid->n_node + 1) * sizeof *again), n_again = 0;
   totals apart = {0};
   for (int n = 0; n < laid->n_node; n++)
-    if (neap_graph_can_repeat(laid, n) && (seed + (uint64_t)n * 7) % 3 > 0) again[n_again++] = n;
+    if (neap_graph_can_recompute(laid, n) && (seed + (uint64_t)n * 7) % 3 > 0) again[n_again++] = n;
   neap_status s = neap_choices_repeat(choices, n_again, again, error);
   if (s == NEAP_OK) s = neap_graph_lay_out(graph, choices, &repeated, error);
   if (s == NEAP_OK) s = plan_and_verify(repeated, seed, &apart, error);

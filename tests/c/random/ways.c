@@ -102,7 +102,7 @@ static bool limited_agree(trial *t, const way *v, neap_compile_options o) {
       double work;
       t->totals->n_budget++;
       t->totals->n_recomputed +=
-        neap_plan_repeated(neap_program_graph(neap_session_program(r.session)), &work) > 0;
+        neap_plan_recomputed(neap_program_graph(neap_session_program(r.session)), &work) > 0;
       t->totals->n_evicted += plan->script.n_evicted > 0;
       if (plan->arena_bytes > budget[k])
         holds = fail(t, v->name, "the arena is larger than its limit");

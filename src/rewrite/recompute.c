@@ -1,26 +1,26 @@
-/* repeat.c: recomputation. A forward node that runs again in the backward pass need not have its
+/* recompute.c: recomputation. A forward node that runs again in the backward pass need not have its
  * outputs kept until then.
  *
- * A repetition is a node of its own with values of its own ("h.again"), made by the same kernel
- * from the same bytes: planner, verifier and runners know nothing of it, and results are the same
- * to the last bit. Random numbers too: a repetition keeps the stream. Which nodes are worth it is
- * the planner's affair (plan/recompute.c); it says so in neap_choices, and lay_out does it.
+ * A recomputed node is a node of its own with values of its own ("h.again"), made by the same
+ * kernel from the same bytes: planner, verifier and runners know nothing of it, and results are the
+ * same to the last bit. Random numbers too: it keeps the stream. Which nodes are worth it is the
+ * planner's affair (plan/recompute.c); it says so in neap_choices, and lay_out does it.
  *
- * Repetitions stand right before the first backward node that wants one of them, in the order of
- * what they repeat, and order edges hold each back until all that stands before it has run: else
- * they could be sorted to where nothing is saved.
+ * Recomputed nodes stand right before the first backward node that wants one of them, in the order
+ * of those that they run again, and order edges hold each back until all that stands before it has
+ * run: else they could be sorted to where nothing is saved.
  *
- * INVARIANT: a node is repeated at most once, and only if it is forward, without effects but random
- * numbers, and all it makes is transient; what it reads is neither freed nor overwritten before the
- * backward pass is over. What an update reads (running statistics) is the first run's, so that no
- * repetition stands among commits.
+ * INVARIANT: a node is recomputed at most once, and only if it is forward, without effects but
+ * random numbers, and all it makes is transient; what it reads is neither freed nor overwritten
+ * before the backward pass is over. What an update reads (running statistics) is the first run's,
+ * so that no recomputed node stands among commits.
  */
 #include "rewrite/rewrite_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The last node that may want a repetition: a Reorder behind it belongs to an update. */
+/* The last node that may want a recomputed node: a Reorder behind it belongs to an update. */
 static int last_backward(const neap_graph *graph) {
   int n = graph->n_node - 1;
   while (n >= 0 && (graph->node[n].phase != NEAP_PHASE_BACKWARD ||
@@ -57,7 +57,7 @@ bool rewrite_is_stable(const neap_graph *graph, neap_value_id v) {
          (graph->value[v].region == NEAP_REGION_ARENA || !is_rewritten_early(graph, v));
 }
 
-bool neap_graph_can_repeat(const neap_graph *graph, int n) {
+bool neap_graph_can_recompute(const neap_graph *graph, int n) {
   const neap_node *node = &graph->node[n];
   if (node->phase != NEAP_PHASE_FORWARD || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
     return false;
@@ -74,32 +74,32 @@ bool neap_graph_can_repeat(const neap_graph *graph, int n) {
   return true;
 }
 
-typedef struct repeater {
+typedef struct recomputer {
   neap_graph *graph;
   neap_node *old;      /* the nodes as they were, with room for as many */
   int n_old, last;     /* last_backward of them: what reads behind it gets the first run's values */
-  bool *again;         /* by old node: to be repeated */
-  bool *wanted;        /* by old node: its repetition stands before the node at hand */
+  bool *again;         /* by old node: to be recomputed */
+  bool *wanted;        /* by old node: its recomputed node stands before the node at hand */
   int *place;          /* by old node: its new index */
-  bool *done;          /* by old node: its repetition has been added */
-  neap_value_id *twin; /* by old value: the repetition's, or NEAP_NO_VALUE */
-} repeater;
+  bool *done;          /* by old node: its recomputed node has been added */
+  neap_value_id *twin; /* by old value: the recomputed node's, or NEAP_NO_VALUE */
+} recomputer;
 
-/* The old node whose repetition gives v; -1: v is kept. */
-static int repeated_maker(const repeater *r, neap_value_id v) {
+/* The old node whose recomputed node gives v; -1: v is kept. */
+static int recomputed_maker(const recomputer *r, neap_value_id v) {
   int maker = v >= 0 ? r->graph->value[v].node : -1;
   return maker >= 0 && maker < r->n_old && r->again[maker] && r->twin[v] == NEAP_NO_VALUE ? maker
                                                                                           : -1;
 }
 
-/* Marks what has to be repeated for node n to find its inputs; returns the lowest, or n where
+/* Marks what has to be recomputed for node n to find its inputs; returns the lowest, or n where
  * nothing is. From the highest down, since inputs come from lower nodes. */
-static int mark_wanted(repeater *r, int n) {
+static int mark_wanted(recomputer *r, int n) {
   int lowest = n;
   for (int at = n; at >= lowest; at--) {
     if (at != n && !r->wanted[at]) continue;
     for (int i = 0; i < r->old[at].n_in; i++) {
-      int maker = repeated_maker(r, r->old[at].in[i]);
+      int maker = recomputed_maker(r, r->old[at].in[i]);
       if (maker < 0 || r->done[maker]) continue;
       r->wanted[maker] = true;
       lowest = NEAP_MIN(lowest, maker);
@@ -109,12 +109,12 @@ static int mark_wanted(repeater *r, int n) {
 }
 
 /* `v` as the backward sees it. */
-static neap_value_id seen(const repeater *r, neap_value_id v) {
+static neap_value_id seen(const recomputer *r, neap_value_id v) {
   return v >= 0 && v < r->graph->n_value && r->twin[v] != NEAP_NO_VALUE ? r->twin[v] : v;
 }
 
 /* A node's own list of operands, as the backward sees its inputs. */
-static bool redirect(repeater *r, neap_node *node) {
+static bool redirect(recomputer *r, neap_node *node) {
   neap_value_id *ids =
     neap_arena_alloc(&r->graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
   if (ids == NULL) return false;
@@ -124,7 +124,7 @@ static bool redirect(repeater *r, neap_node *node) {
   return true;
 }
 
-static neap_value_id add_twin(repeater *r, neap_value_id v, int node, int position) {
+static neap_value_id add_twin(recomputer *r, neap_value_id v, int node, int position) {
   char text[256];
   neap_value twin = r->graph->value[v];
   snprintf(text, sizeof text, "%s.again", twin.name != NULL ? twin.name : "");
@@ -137,8 +137,8 @@ static neap_value_id add_twin(repeater *r, neap_value_id v, int node, int positi
   return id;
 }
 
-/* The repetition of old node m as the next node. */
-static neap_status add_repetition(repeater *r, int m, neap_error *error) {
+/* The recomputed node of old node m as the next node. */
+static neap_status add_recomputed(recomputer *r, int m, neap_error *error) {
   neap_graph *graph = r->graph;
   neap_node node = r->old[m];
   int n = graph->n_node;
@@ -156,7 +156,7 @@ static neap_status add_repetition(repeater *r, int m, neap_error *error) {
   return NEAP_OK;
 }
 
-static neap_status place_nodes(repeater *r, neap_error *error) {
+static neap_status place_nodes(recomputer *r, neap_error *error) {
   neap_graph *graph = r->graph;
   for (int n = 0; n < r->n_old; n++) {
     neap_node node = r->old[n];
@@ -164,7 +164,7 @@ static neap_status place_nodes(repeater *r, neap_error *error) {
       for (int m = mark_wanted(r, n); m < n; m++) {
         if (!r->wanted[m]) continue;
         r->wanted[m] = false;
-        NEAP_TRY(add_repetition(r, m, error));
+        NEAP_TRY(add_recomputed(r, m, error));
       }
       if (!redirect(r, &node)) return graph_no_memory(error);
     }
@@ -175,8 +175,8 @@ static neap_status place_nodes(repeater *r, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Lists of the old graph's size; the graph's own node list gets room for the repetitions. */
-static bool take_room(repeater *r, int n_again) {
+/* Lists of the old graph's size; the graph's own node list gets room for the recomputed nodes. */
+static bool take_room(recomputer *r, int n_again) {
   neap_graph *graph = r->graph;
   size_t n = (size_t)graph->n_node + 1, m = (size_t)graph->n_value + 1;
   r->n_old = graph->n_node;
@@ -195,7 +195,7 @@ static bool take_room(repeater *r, int n_again) {
                         sizeof *graph->node);
 }
 
-static void end_room(repeater *r) {
+static void end_room(recomputer *r) {
   neap_free(r->old);
   neap_free(r->again);
   neap_free(r->wanted);
@@ -206,9 +206,9 @@ static void end_room(repeater *r) {
 
 /* All but the edges. After a failure the graph is as it was: its owner frees every subgraph
  * once. */
-static neap_status repeat_nodes(neap_graph *graph, int n_again, const int *again,
-                                neap_error *error) {
-  repeater r = {.graph = graph, .last = last_backward(graph)};
+static neap_status recompute_nodes(neap_graph *graph, int n_again, const int *again,
+                                   neap_error *error) {
+  recomputer r = {.graph = graph, .last = last_backward(graph)};
   int n_value = graph->n_value;
   neap_status status = NEAP_OK;
   if (!take_room(&r, n_again)) status = graph_no_memory(error);
@@ -228,14 +228,15 @@ static neap_status repeat_nodes(neap_graph *graph, int n_again, const int *again
   return status;
 }
 
-neap_status neap_graph_repeat(neap_graph *graph, int n_again, const int *again, neap_error *error) {
+neap_status neap_graph_recompute(neap_graph *graph, int n_again, const int *again,
+                                 neap_error *error) {
   if (n_again == 0) return NEAP_OK;
   for (int i = 0; i < n_again; i++)
     if (again[i] < 0 || again[i] >= graph->n_node || (i > 0 && again[i] <= again[i - 1]) ||
-        !neap_graph_can_repeat(graph, again[i]))
+        !neap_graph_can_recompute(graph, again[i]))
       return neap_fail(error, NEAP_PLAN, "op %d of \"%s\" can't be repeated for the backward pass",
                        again[i] + 1, graph->name != NULL ? graph->name : "?");
-  NEAP_TRY(repeat_nodes(graph, n_again, again, error));
+  NEAP_TRY(recompute_nodes(graph, n_again, again, error));
   return graph_make_edges(graph, error);
 }
 
@@ -254,7 +255,7 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *a
     sketch->n_node = graph->n_node, sketch->n_value = graph->n_value;
     sketch->train = graph->train;
     sketch->n_bank = graph->n_bank, sketch->bank = graph->bank;
-    status = repeat_nodes(sketch, n_again, again, error);
+    status = recompute_nodes(sketch, n_again, again, error);
   } else {
     status = graph_no_memory(error);
   }
