@@ -1,6 +1,7 @@
 /* neap.h: Neap from C. A net is written as text, planned to the byte before anything is allocated,
- * and run in a workspace. Compile with `cc program.c -lneap`. This file is the whole contract; read
- * it from top to bottom.
+ * and run in a workspace. Compile with `cc program.c -lneap`. This file and its parts, neap/NAME.h, which
+ * it includes, are the whole contract: what a Lua script can do is done by these functions. Read it
+ * from top to bottom.
  *
  * A net that learns exclusive or, and what its memory costs:
  *
@@ -207,10 +208,18 @@ typedef enum neap_dtype {
     NEAP_N_DTYPE
 } neap_dtype;
 
+/* ---- tensors and ops by themselves ----------------------------------------------------------- */
+
+typedef struct neap_net neap_net;
+typedef struct neap_workspace neap_workspace;
+
+#include "neap/tensor.h"
+
+#include "neap/op.h"
+
 /* ---- nets ------------------------------------------------------------------------------------ */
 
-/* Ops over named blobs, in the order they run. */
-typedef struct neap_net neap_net;
+/* A neap_net is ops over named blobs, in the order they run. */
 
 /* The text of a net, one line a declaration or op; `neap ops NAME` prints what an op takes.
  *
@@ -307,8 +316,7 @@ NEAP_API neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_e
 
 /* ---- workspaces ------------------------------------------------------------------------------ */
 
-/* Named tensors, and the arena that the programs of this workspace share. */
-typedef struct neap_workspace neap_workspace;
+/* A neap_workspace is named tensors, and the arena that the programs in it share. */
 
 /* `seed` fixes every random number: the same seed, threads and plan give the same bits. */
 NEAP_API neap_status neap_workspace_open(uint64_t seed, neap_workspace **out, neap_error *error);
@@ -1320,10 +1328,6 @@ typedef struct neap_pool_figures {
 } neap_pool_figures;
 /* Zeros for a session whose addresses are planned. */
 NEAP_API neap_pool_figures neap_session_pool(neap_session *session);
-
-/* Stops the runs of this process at the next instruction; may be called from a signal handler. The
- * flag stays set until neap_interrupt(false). */
-NEAP_API void neap_interrupt(bool stop);
 
 /* Ends a text from this library. */
 NEAP_API void neap_free(void *block);

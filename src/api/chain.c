@@ -57,11 +57,8 @@ neap_status neap_chain_attach_param(neap_chain *chain, const char *name, neap_dt
                      "attach \"%s\": expects a dtype and at most %d dimensions, got %d of them",
                      name, NEAP_MAX_DIM, n_dim);
   neap_shape shape = neap_shape_of(n_dim, dim);
-  neap_type type = {dtype, shape};
-  neap_storage *storage = neap_storage_borrow(data, neap_type_bytes(&type), NULL, NULL);
-  if (storage == NULL) return neap_fail_memory(error, 64, "an attached parameter");
-  neap_tensor t = neap_tensor_view(storage, 0, dtype, &shape);
-  neap_storage_release(storage);
+  neap_tensor t;
+  NEAP_TRY(neap_tensor_borrow(&t, dtype, &shape, data, NULL, NULL, error));
   neap_status status = neap_chain_attach(chain, name, &t, error);
   neap_tensor_fini(&t);
   return status;

@@ -29,7 +29,8 @@ _Static_assert(sizeof(header) <= HEADER_BYTES, "the header must fit before the a
 static _Atomic int64_t held[NEAP_N_ACCOUNT], high[NEAP_N_ACCOUNT], n_live, n_alloc, fail_in;
 static _Atomic bool fail_persist, fail_blocks, fail_happened;
 
-void (*neap_memory_on_data)(int64_t delta) = NULL;
+static void (*on_data)(int64_t delta);
+void neap_memory_watch(void (*watcher)(int64_t delta)) { on_data = watcher; }
 
 static header *header_of(void *block) { return (header *)(void *)((char *)block - HEADER_BYTES); }
 
@@ -41,7 +42,7 @@ static void count(neap_account account, int64_t delta) {
   int64_t seen = atomic_load(&high[account]);
   while (now > seen && !atomic_compare_exchange_weak(&high[account], &seen, now)) {
   }
-  if (account == NEAP_DATA_BYTES && neap_memory_on_data != NULL) neap_memory_on_data(delta);
+  if (account == NEAP_DATA_BYTES && on_data != NULL) on_data(delta);
 }
 
 /* Whether fault injection refuses this allocation. Which one of several threads meets the n-th is

@@ -19,13 +19,9 @@
 
 /* ---- status and error record (error.c) ------------------------------------------------------- */
 
-/* The list of codes, the record and its text are part of the public contract: neap.h. */
+/* The list of codes, the record and its text are part of the public contract, neap.h; neap_fail,
+ * neap_fail_memory and neap_hint, the counters, threads, clock and names of neap/process.h too. */
 
-/* Sets code and message (unless already set) and returns code. `error` may be NULL. */
-neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...)
-  NEAP_PRINTF(3, 4);
-/* As neap_fail, for an allocation of `bytes` that was refused. */
-neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
 /* BUDGET: a limit that the caller gave can't be met. All of them are made here. `refused` has
  * limit, bank, limit_bytes, least_bytes, held_bytes, fixed and blobs, and perhaps op, line, scope
  * and a hint, which else names the least; the rest is filled in. */
@@ -35,10 +31,6 @@ neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char 
  * first. */
 void neap_refused_fixed(neap_error *refused, const char *name, size_t bytes);
 void neap_refused_blob(neap_error *refused, const char *name, size_t bytes);
-/* Appends a hint, or sets it; returns error->code, so that `return neap_hint(error, ...)` reads
- * well. */
-neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
-
 #define NEAP_TRY(call)                              \
   do {                                              \
     neap_status try_status_ = (call);               \
@@ -46,17 +38,6 @@ neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2,
   } while (0)
 
 /* ---- counted memory (alloc.c) ---------------------------------------------------------------- */
-
-/* Two accounts, because a forecast speaks of the bytes of tensors: DATA is what tensors, segments
- * and arenas hold; META is everything else (structs, names, lists). */
-typedef enum neap_account { NEAP_DATA_BYTES, NEAP_META_BYTES, NEAP_N_ACCOUNT } neap_account;
-
-typedef struct neap_memory_stats {
-  int64_t held_bytes[NEAP_N_ACCOUNT]; /* live, as asked for */
-  int64_t high_bytes[NEAP_N_ACCOUNT]; /* high-water mark since start or the last reset */
-  int64_t n_live;                     /* live blocks */
-  int64_t n_alloc;                    /* calls of alloc and realloc that got memory, since start */
-} neap_memory_stats;
 
 /* META memory, zeroed / not zeroed / grown. NULL when refused. Size 0 gives a valid pointer. */
 void *neap_alloc_zeroed(size_t bytes);
@@ -69,26 +50,12 @@ void *neap_alloc_huge(size_t bytes);
 /* neap_free (neap.h) ends any of the above. */
 char *neap_strdup(const char *text);
 
-neap_memory_stats neap_memory_read(void);
-void neap_memory_reset_high(void);
-/* The n-th allocation from now (1 = the next) fails, once; with `persist`, all from there on. 0
- * switches it off. */
-void neap_memory_fail_nth(int64_t n, bool persist);
-/* The same, once, with every block of an arena counted as an allocation, whether the arena must
+/* neap_memory_fail_nth, once, with every block of an arena counted as an allocation, whether the arena must
  * grow for it or not: so that each call which may be refused is, sometime. */
 void neap_memory_fail_nth_block(int64_t n);
 bool neap_memory_refuses_block(void); /* arena.c asks for each of its blocks */
-/* Whether a failure that one of these asked for has happened since. */
-bool neap_memory_failed(void);
-/* Bytes the process has resident now, and its high-water mark, from /proc; 0 where unknown. */
-size_t neap_process_resident_bytes(void);
-size_t neap_process_resident_peak_bytes(void);
 /* neap_memory_available (neap.h) by the files of another tree, for tests. */
 size_t neap_memory_available_below(const char *root);
-
-/* Called when `delta` DATA bytes have been taken (+) or returned (-): the Lua binding tells its
- * collector. */
-extern void (*neap_memory_on_data)(int64_t delta);
 
 /* What lies behind a block, up to the next one, nobody may touch: AddressSanitizer sees an overrun
  * of one byte. Else nothing. */
@@ -143,17 +110,9 @@ void neap_json_text(neap_buffer *out, const char *text); /* quoted, as a JSON st
 /* A row as neap.h describes it, as a JSON object: what it has not is left out (columns.c). */
 void neap_row_print_json(neap_row_kind kind, const void *row, neap_buffer *out);
 
-/* Edits between two names without regard to case (near.c); 64 when one has more than 63
- * characters. */
-int neap_text_distance(const char *a, const char *b);
-
 /* ---- interned names (intern.c) --------------------------------------------------------------- */
 
-/* The one copy of `text`, living to the end of the process: equal texts give equal pointers. NULL
- * when refused. */
-const char *neap_intern(const char *text);
-const char *neap_intern_n(const char *text, size_t n);
-/* The same of a text that is made first, however long: a name that were cut could be another
+/* neap_intern of a text that is made first, however long: a name that were cut could be another
  * one's. */
 const char *neap_intern_format(const char *format, ...) NEAP_PRINTF(1, 2);
 
@@ -194,7 +153,6 @@ typedef struct neap_draw {
   uint64_t seed;
   uint32_t step;
 } neap_draw;
-void neap_draw_seed(uint64_t seed); /* begins anew; before the first call the seed is 0 */
 neap_draw neap_draw_look(void);
 void neap_draw_count(void);
 /* A seed of its own for something that draws by itself; counts a draw. */
@@ -206,15 +164,8 @@ void neap_normal_f32(uint32_t a, uint32_t b, float out[2]);
 
 /* ---- threads (thread.c) ---------------------------------------------------------------------- */
 
-/* NEAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores; no more than the system grants.
- * 1 inside a parallel region of the caller's. */
-int neap_threads(void);
-void neap_threads_set(int n);
 /* How many a kernel may be made for of whom `asked` are wanted; 0: the usual number. */
 int neap_threads_for(int asked);
-/* What is wrong with NEAP_NUM_THREADS, which then is ignored or taken for less; false: nothing. */
-bool neap_threads_complaint(char text[160]);
-
 /* Runs body(context, begin, end) over [0,n) in at most n_thread equal ranges of about `grain` or
  * more, on as many threads. */
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread,
@@ -248,8 +199,6 @@ void neap_team_meet(void);
 bool neap_team_is_inside(void);
 /* How many of n threads a team can have; at least 1. They exist from then on. */
 int neap_team_prove(int n);
-
-int64_t neap_clock_ns(void); /* monotonic */
 
 /* ---- vector loops ---------------------------------------------------------------------------- */
 
@@ -288,11 +237,5 @@ static inline void neap_bit_set(uint64_t *row, int j) { row[j >> 6] |= (uint64_t
 #define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))
-
-/* A number, blanks, a unit: "8MiB", "8 MB", "512"; MB are 10^6 and MiB 2^20, and nothing else is a
- * unit. False for what is none, for negative numbers, and for what no machine has. */
-bool neap_bytes_parse(const char *text, double *bytes);
-/* "41.2 MiB", "512 B": for messages and reports. Returns text. */
-const char *neap_bytes_text(double bytes, char text[24]);
 
 #endif

@@ -64,7 +64,5 @@ bool neap_pool_reserve(neap_pool *pool, size_t bytes, int n_block);
 size_t neap_pool_trim(neap_pool *pool);
 
 neap_pool_stats neap_pool_read(const neap_pool *pool);
-/* Bytes that all pools of the process have reserved, and that are taken from them. Any thread. */
-void neap_pool_totals(int64_t *reserved_bytes, int64_t *used_bytes);
 
 #endif

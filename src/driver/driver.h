@@ -84,8 +84,6 @@ neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *op
                              neap_forecast *out, neap_error *error);
 void neap_forecast_fini(neap_forecast *forecast);
 neap_figures neap_forecast_figures(const neap_forecast *forecast);
-/* Nets planned by this process so far, refused ones too; what the store knew is not planned. */
-int64_t neap_driver_n_planned(void);
 /* Bytes by class (neap_report_count) of the net as it is written, and by the options, in `range`
  * unless that is NULL. Either count may be NULL. */
 neap_status neap_driver_count(const neap_net *net, const neap_compile_options *options,
@@ -293,11 +291,6 @@ neap_status neap_chain_attach(neap_chain *chain, const char *name, const neap_te
 int neap_chain_n_layers(const neap_chain *chain);
 neap_cache *neap_chain_cache(neap_chain *chain, int layer); /* borrowed; NULL out of range */
 
-/* One op on tensors, for eager use: outputs are new tensors, owned by the caller. A small cache of
- * bound kernels, one per thread, keeps repeated calls cheap. Strided inputs are copied first; an
- * absent optional input is {0}. */
-neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs,
-                       int n_out, neap_tensor *out, neap_error *error);
 /* One op on blobs of a workspace, by name: NULL stands for an optional input, or an output that
  * nobody wants. Outputs are copied into their blobs, made where there are none, so that programs
  * find them; an output may be an input. What random ops draw follows from the workspace. On failure
@@ -305,12 +298,7 @@ neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const 
 neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in,
                                const char *const *in, const neap_set *attrs, int n_out,
                                const char *const *out, neap_error *error);
-/* Drops this thread's kernels and scratch. */
+/* Drops the kernels and scratch that neap_run_op keeps for this thread. */
 void neap_eager_clear(void);
-
-/* "neap 0.1.0; blas 0.3.21; dnnl 2.6.0": what the figures of a plan depend on. And the vector
- * instructions in use. */
-void neap_kernel_set_text(char text[160]);
-const char *neap_instruction_set(void);
 
 #endif

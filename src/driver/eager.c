@@ -278,8 +278,8 @@ static neap_status call_op(const char *type, int n_in, const neap_tensor *in, co
   return status;
 }
 
-neap_status neap_eager(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs,
-                       int n_out, neap_tensor *out, neap_error *error) {
+neap_status neap_run_op(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs,
+                        int n_out, neap_tensor *out, neap_error *error) {
   return call_op(type, n_in, in, attrs, n_out, out, NULL, error);
 }
 

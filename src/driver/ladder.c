@@ -448,7 +448,7 @@ neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error) {
 
 static int64_t n_planned; /* atomic; for tests, and for who asks what the store saves */
 
-int64_t neap_driver_n_planned(void) { return __atomic_load_n(&n_planned, __ATOMIC_RELAXED); }
+int64_t neap_n_planned(void) { return __atomic_load_n(&n_planned, __ATOMIC_RELAXED); }
 
 neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
   ladder l = {.w = w};

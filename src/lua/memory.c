@@ -5,7 +5,6 @@
  * DATA bytes taken since the collector was last told; it is paid as if Lua had allocated them
  * itself.
  */
-#include "io/io.h"
 #include "lua/binding.h"
 
 #include <sys/ioctl.h>
@@ -43,7 +42,7 @@ static int memory(lua_State *L) {
   neap_pool_totals(&pool, &pool_used);
   lua_createtable(L, 0, 14);
   neap_lua_set_integer(L, "available", (int64_t)neap_memory_available());
-  neap_lua_set_integer(L, "mapped", neap_io_mapped_bytes());
+  neap_lua_set_integer(L, "mapped", neap_mapped_bytes());
   neap_lua_set_integer(L, "pool", pool);
   neap_lua_set_integer(L, "pool_used", pool_used);
   neap_lua_set_integer(L, "held", s.held_bytes[NEAP_DATA_BYTES]);
@@ -52,7 +51,7 @@ static int memory(lua_State *L) {
   neap_lua_set_integer(L, "high_meta", s.high_bytes[NEAP_META_BYTES]);
   neap_lua_set_integer(L, "n_live", s.n_live);
   neap_lua_set_integer(L, "n_alloc", s.n_alloc);
-  neap_lua_set_integer(L, "n_planned", neap_driver_n_planned());
+  neap_lua_set_integer(L, "n_planned", neap_n_planned());
   neap_lua_set_integer(L, "resident", (int64_t)neap_process_resident_bytes());
   neap_lua_set_integer(L, "resident_peak", (int64_t)neap_process_resident_peak_bytes());
   neap_lua_set_integer(L, "lua", (int64_t)lua_gc(L, LUA_GCCOUNT) * 1024 + lua_gc(L, LUA_GCCOUNTB));
@@ -131,14 +130,14 @@ static int bytes_text(lua_State *L) {
  * place, which also catches the next one. */
 static int clear_interrupt(lua_State *L) {
   (void)L;
-  neap_interrupted = 0;
+  neap_interrupt(false);
   return 0;
 }
 
 /* interrupt(): as Ctrl-C while the engine runs, for tests: the next step is stopped. */
 static int interrupt(lua_State *L) {
   (void)L;
-  neap_interrupted = 1;
+  neap_interrupt(true);
   return 0;
 }
 
@@ -158,5 +157,5 @@ void neap_lua_open_memory(lua_State *L) {
                                            {"clear_interrupt", clear_interrupt, 0},
                                            {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
-  neap_memory_on_data = on_data;
+  neap_memory_watch(on_data);
 }

@@ -2,7 +2,7 @@
  * records as plain tables, from which lua/neap/op.lua makes every function and method, and help. */
 #include "lua/binding.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 const neap_op *neap_lua_op(lua_State *L, int index) {
@@ -22,10 +22,10 @@ const neap_op *neap_lua_op(lua_State *L, int index) {
 _Noreturn static void fail_type(lua_State *L, const neap_op *op, const neap_attr *attr,
                                 const char *expected) {
   neap_error error = {0};
-  neap_fail(&error, NEAP_ATTRIBUTE, "%s: %s expects %s, got %s", op->name, attr->name, expected,
-            luaL_tolstring(L, -1, NULL));
-  memcpy(error.op, op->name, NEAP_MIN(strlen(op->name), sizeof error.op - 1));
-  memcpy(error.blob, attr->name, NEAP_MIN(strlen(attr->name), sizeof error.blob - 1));
+  neap_fail(&error, NEAP_ATTRIBUTE, "%s: %s expects %s, got %s", neap_op_name(op), attr->name,
+            expected, luaL_tolstring(L, -1, NULL));
+  snprintf(error.op, sizeof error.op, "%s", neap_op_name(op));
+  snprintf(error.blob, sizeof error.blob, "%s", attr->name);
   neap_lua_raise(L, &error);
 }
 
@@ -156,9 +156,9 @@ static bool is_skipped(const char *const *skip, const char *key) {
 /* Puts attribute `at` of the op into *set from the value at the top of the stack, which stays or
  * becomes the room of a list. */
 static void take_attr(lua_State *L, const neap_op *op, int at, neap_set *set) {
-  set->name = op->attrs[at].name;
+  set->name = neap_op_attr_at(op, at)->name;
   set->value.given = true;
-  take_value(L, op, &op->attrs[at], &set->value);
+  take_value(L, op, neap_op_attr_at(op, at), &set->value);
 }
 
 static bool is_list(neap_attr_type type) {
@@ -171,7 +171,8 @@ static bool is_list(neap_attr_type type) {
 static int take_positional(lua_State *L, int index, const neap_op *op, neap_set *set) {
   int n_item = (int)lua_rawlen(L, index), n_attr = neap_op_n_attrs(op), item = 1, n = 0;
   if (n_item == 0) return 0;
-  bool joined = n_attr > 0 && is_list(op->attrs[0].type) && lua_rawgeti(L, index, 1) == LUA_TNUMBER;
+  bool joined =
+    n_attr > 0 && is_list(neap_op_attr_at(op, 0)->type) && lua_rawgeti(L, index, 1) == LUA_TNUMBER;
   if (joined) {
     lua_createtable(L, n_item, 0);
     for (; item <= n_item && lua_rawgeti(L, index, item) == LUA_TNUMBER; item++)
@@ -184,7 +185,7 @@ static int take_positional(lua_State *L, int index, const neap_op *op, neap_set 
   for (; item <= n_item; item++, n++) {
     if (n >= n_attr)
       neap_lua_fail(L, NEAP_ATTRIBUTE, "%s takes %d attribute%s, got another one by position",
-                    op->name, n_attr, n_attr == 1 ? "" : "s");
+                    neap_op_name(op), n_attr, n_attr == 1 ? "" : "s");
     lua_rawgeti(L, index, item);
     take_attr(L, op, n, &set[n]);
   }
@@ -216,13 +217,13 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   if (n_key == 0) return set;
   if (n_item != (int)lua_rawlen(L, index))
     neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: attributes by position are a list from 1 without gaps",
-                  op->name);
+                  neap_op_name(op));
   int n_before = skip == NULL ? take_positional(L, index, op, set) : 0;
   if (skip != NULL && n_item > 1)
     neap_lua_fail(
       L, NEAP_ATTRIBUTE,
       "%s: an initialiser takes its attributes by name, e.g. { \"Constant\", value = 1 }",
-      op->name);
+      neap_op_name(op));
   luaL_checkstack(L, n_key + 8, "too many attributes");
   neap_set *last = set + n_before;
   lua_pushnil(L);
@@ -234,8 +235,8 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
     const char *key = lua_tostring(L, -2);
     int at = neap_op_attr_index(op, key);
     if (is_set(set, n_before, key))
-      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: %s is given twice, by position and by name", op->name,
-                    key);
+      neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: %s is given twice, by position and by name",
+                    neap_op_name(op), key);
     if (at >= 0) {
       take_attr(L, op, at, last);
     } else { /* alive in the table; for the schema check to report */
@@ -250,22 +251,14 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
 
 /* ---- one op at once -------------------------------------------------------------------------- */
 
-/* Outputs up to the first optional one or stash. */
-static int n_required_outputs(const neap_op *op) {
-  int n = 0;
-  while (n < neap_op_n_outputs(op) &&
-         (op->outputs[n].flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_STASH)) == 0)
-    n++;
-  return n;
-}
-
 /* eager(type, {tensor|false, ..}, attrs, n_out) -> tensors. n_out nil: those that must be there. */
 static int eager(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
-  lua_Integer asked = neap_lua_opt_integer(L, 4, n_required_outputs(op));
+  lua_Integer asked = neap_lua_opt_integer(L, 4, neap_op_n_results(op));
   if (asked < 0 || asked > 4096)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s: %lld outputs are asked for", op->name, (long long)asked);
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: %lld outputs are asked for", neap_op_name(op),
+                  (long long)asked);
   int n_in = NEAP_MIN(neap_lua_length(L, 2), 4096), n_out = (int)asked;
   neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in),
               *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
@@ -279,7 +272,7 @@ static int eager(lua_State *L) {
   luaL_checkstack(L, n_out + 4, "too many outputs");
   int first = lua_gettop(L) + 1;
   for (int k = 0; k < n_out; k++) neap_lua_new_tensor(L);
-  NEAP_LUA_TRY(L, neap_eager(op->name, n_in, in, attrs, n_out, out, &error));
+  NEAP_LUA_TRY(L, neap_run_op(neap_op_name(op), n_in, in, attrs, n_out, out, &error));
   for (int k = 0; k < n_out; k++) neap_lua_tensor_handle(L, first + k)->t = out[k];
   neap_lua_collect(L);
   return n_out;
@@ -293,12 +286,12 @@ static int seed(lua_State *L) {
 
 /* ---- records as tables ----------------------------------------------------------------------- */
 
-/* A list of names. */
+/* A list of names; the empty set is that of the floats. */
 static void push_dtypes(lua_State *L, unsigned set) {
   lua_newtable(L);
   int n = 0;
   for (int d = 1; d < NEAP_N_DTYPE; d++)
-    if (neap_dtype_in((neap_dtype)d, set)) {
+    if (set == 0 ? neap_dtype_is_float((neap_dtype)d) : (set >> d & 1u) != 0) {
       lua_pushstring(L, neap_dtype_name((neap_dtype)d));
       lua_seti(L, -2, ++n);
     }
@@ -314,11 +307,14 @@ static void push_args(lua_State *L, const neap_arg *args, int n) {
     neap_lua_set_bool(L, "optional", (args[i].flags & NEAP_ARG_OPTIONAL) != 0);
     neap_lua_set_bool(L, "variadic", (args[i].flags & NEAP_ARG_VARIADIC) != 0);
     neap_lua_set_bool(L, "stash", (args[i].flags & NEAP_ARG_STASH) != 0);
-    push_dtypes(L, args[i].dtypes != 0 ? args[i].dtypes : NEAP_FLOATS);
+    push_dtypes(L, args[i].dtypes);
     lua_setfield(L, -2, "dtypes");
     lua_seti(L, -2, i + 1);
   }
 }
+
+/* As people count: from 1, or from -1 at the end. */
+static lua_Integer axis_said(int64_t axis) { return axis >= 0 ? axis + 1 : axis; }
 
 /* As a user would write it: axes from 1, choices by name; nil for subnets and names, which have
  * none. */
@@ -327,7 +323,7 @@ void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_val
     case NEAP_ATTR_FLOAT: lua_pushnumber(L, value->f); return;
     case NEAP_ATTR_BOOL: lua_pushboolean(L, value->i != 0); return;
     case NEAP_ATTR_INT: lua_pushinteger(L, value->i); return;
-    case NEAP_ATTR_AXIS: lua_pushinteger(L, neap_axis_said(value->i)); return;
+    case NEAP_ATTR_AXIS: lua_pushinteger(L, axis_said(value->i)); return;
     case NEAP_ATTR_DTYPE: lua_pushstring(L, neap_dtype_name((neap_dtype)value->i)); return;
     case NEAP_ATTR_ENUM: {
       const char *text = attr->choices;
@@ -344,7 +340,7 @@ void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_val
           lua_pushnumber(L, value->floats[i]);
         else
           lua_pushinteger(
-            L, attr->type == NEAP_ATTR_AXES ? neap_axis_said(value->ints[i]) : value->ints[i]);
+            L, attr->type == NEAP_ATTR_AXES ? axis_said(value->ints[i]) : value->ints[i]);
         lua_seti(L, -2, i + 1);
       }
       return;
@@ -362,7 +358,7 @@ static void push_attrs(lua_State *L, const neap_op *op) {
   int n = neap_op_n_attrs(op);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
-    const neap_attr *attr = &op->attrs[i];
+    const neap_attr *attr = neap_op_attr_at(op, i);
     lua_createtable(L, 0, 6);
     neap_lua_set_text(L, "name", attr->name);
     neap_lua_set_text(L, "doc", attr->doc);
@@ -395,29 +391,28 @@ static void push_pairs(lua_State *L, const neap_pair *pairs, int n) {
 }
 
 /* Names of the engines, the preferred first, each once. */
-static void push_engines(lua_State *L, const neap_op *op) {
+static void push_engines(lua_State *L, const neap_op_record *r) {
   int n = 0;
   lua_newtable(L);
-  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++) {
-    bool seen = false;
-    for (const neap_kernel *before = op->kernels; before < k; before++)
-      seen = seen || before->engine == k->engine;
+  for (int k = 0; k < r->n_kernel; k++) {
+    bool seen = false; /* by address: there is one text of a name */
+    for (int before = 0; before < k; before++)
+      seen = seen || r->kernel[before].engine == r->kernel[k].engine;
     if (seen) continue;
-    lua_pushstring(L, neap_engine_name(k->engine));
+    lua_pushstring(L, r->kernel[k].engine);
     lua_seti(L, -2, ++n);
   }
 }
 
 /* {engine, dtypes} each, in the order in which they are tried. */
-static void push_kernels(lua_State *L, const neap_op *op) {
-  int n = 0;
-  lua_newtable(L);
-  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++) {
-    lua_newtable(L);
-    neap_lua_set_text(L, "engine", neap_engine_name(k->engine));
-    push_dtypes(L, k->dtypes);
+static void push_kernels(lua_State *L, const neap_op_record *r) {
+  lua_createtable(L, r->n_kernel, 0);
+  for (int k = 0; k < r->n_kernel; k++) {
+    lua_createtable(L, 0, 2);
+    neap_lua_set_text(L, "engine", r->kernel[k].engine);
+    push_dtypes(L, r->kernel[k].dtypes);
     lua_setfield(L, -2, "dtypes");
-    lua_seti(L, -2, ++n);
+    lua_seti(L, -2, k + 1);
   }
 }
 
@@ -425,40 +420,38 @@ static void push_kernels(lua_State *L, const neap_op *op) {
  * attrs, engines, kernels, gradient, inplace, enforced, nan, sum, sum_error, special} */
 static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
-  lua_createtable(L, 0, 16);
-  neap_lua_set_text(L, "name", op->name);
-  neap_lua_set_text(L, "summary", op->summary);
-  neap_lua_set_text(L, "math", op->math);
-  neap_lua_set_text(L, "example", op->example);
-  neap_lua_set_text(L, "source", op->source);
-  neap_lua_set_text(L, "cases", op->cases);
-  neap_lua_set_bool(L, "internal", op->internal);
-  neap_lua_set_bool(
-    L, "control",
-    (op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) != 0);
-  neap_lua_set_bool(L, "extent", (op->effects & NEAP_EFFECT_EXTENT) != 0);
-  neap_lua_set_bool(L, "random", (op->effects & NEAP_EFFECT_RANDOM) != 0);
-  neap_lua_set_bool(L, "gradient", op->grad != NULL || op->no_grad);
-  neap_lua_set_bool(L, "no_grad", op->no_grad);
-  neap_lua_set_text(L, "nan", neap_nan_name(op->nan));
-  neap_lua_set_text(L, "sum", neap_sum_name(op->sum));
-  lua_pushnumber(L, neap_sum_error(op->sum));
+  neap_op_record r = neap_op_read(op);
+  lua_createtable(L, 0, 20);
+  neap_lua_set_text(L, "name", r.name);
+  neap_lua_set_text(L, "summary", r.summary);
+  neap_lua_set_text(L, "math", r.math);
+  neap_lua_set_text(L, "example", r.example);
+  neap_lua_set_text(L, "source", r.source);
+  neap_lua_set_text(L, "cases", r.cases);
+  neap_lua_set_bool(L, "internal", r.internal);
+  neap_lua_set_bool(L, "control", r.control);
+  neap_lua_set_bool(L, "extent", r.extent);
+  neap_lua_set_bool(L, "random", r.random);
+  neap_lua_set_bool(L, "gradient", r.gradient);
+  neap_lua_set_bool(L, "no_grad", r.no_grad);
+  neap_lua_set_text(L, "nan", r.nan);
+  neap_lua_set_text(L, "sum", r.sum);
+  lua_pushnumber(L, r.sum_error);
   lua_setfield(L, -2, "sum_error");
-  neap_lua_set_text(L, "special", op->special);
-  push_args(L, op->inputs, neap_op_n_inputs(op));
+  neap_lua_set_text(L, "special", r.special);
+  push_args(L, r.input, r.n_input);
   lua_setfield(L, -2, "inputs");
-  push_args(L, op->outputs, neap_op_n_outputs(op));
+  push_args(L, r.output, r.n_output);
   lua_setfield(L, -2, "outputs");
   push_attrs(L, op);
   lua_setfield(L, -2, "attrs");
-  push_pairs(L, op->inplace_any_input ? (const neap_pair[]){{0, 0}} : op->inplace,
-             op->inplace_any_input ? 1 : op->n_inplace);
+  push_pairs(L, r.inplace, r.n_inplace);
   lua_setfield(L, -2, "inplace");
-  push_pairs(L, op->enforced, op->n_enforced);
+  push_pairs(L, r.enforced, r.n_enforced);
   lua_setfield(L, -2, "enforced");
-  push_engines(L, op);
+  push_engines(L, &r);
   lua_setfield(L, -2, "engines");
-  push_kernels(L, op);
+  push_kernels(L, &r);
   lua_setfield(L, -2, "kernels");
   return 1;
 }
@@ -467,7 +460,7 @@ static int record(lua_State *L) {
 static int op_names(lua_State *L) {
   lua_createtable(L, neap_op_count(), 0);
   for (int i = 0; i < neap_op_count(); i++) {
-    lua_pushstring(L, neap_op_at(i)->name);
+    lua_pushstring(L, neap_op_name(neap_op_at(i)));
     lua_seti(L, -2, i + 1);
   }
   return 1;
@@ -475,9 +468,10 @@ static int op_names(lua_State *L) {
 
 static int op_help(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
-  neap_buffer *out = neap_lua_new_buffer(L);
-  neap_op_help(op, out);
-  return neap_lua_push_buffer(L, out);
+  char **text = (char **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_op_help(op, text, &error));
+  lua_pushstring(L, *text);
+  return 1;
 }
 
 static int suggest(lua_State *L) {

@@ -84,7 +84,7 @@ static int compile(lua_State *L) {
 
 void neap_lua_raise_run(lua_State *L, const neap_error *error) {
   if (error->code == NEAP_INTERRUPTED) {
-    neap_interrupted = 0;
+    neap_interrupt(false);
     lua_sethook(L, NULL, 0, 0);
   }
   neap_lua_raise(L, error);

@@ -47,7 +47,7 @@ neap_tensor *neap_lua_tensor_at(lua_State *L, int index) {
 
 neap_tensor *neap_lua_writable_at(lua_State *L, int index) {
   neap_tensor *t = neap_lua_tensor_at(L, index);
-  if (neap_storage_is_read_only(t->storage))
+  if (neap_tensor_is_read_only(t))
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "the tensor is a file mapped for reading and can't be written; clone it first");
   return t;
@@ -79,12 +79,10 @@ void neap_lua_free_tensor(lua_State *L, void *at) {
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static bool is_integer(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_INTEGERS); }
-
 /* Integers as Lua integers, so that none above 2^53 is rounded. */
 void neap_lua_push_element(lua_State *L, const neap_tensor *t, int64_t offset) {
   const char *data = neap_tensor_data(t);
-  if (is_integer(t->dtype))
+  if (neap_dtype_is_integer(t->dtype))
     lua_pushinteger(L, neap_element_get_i64(t->dtype, data, offset));
   else if (t->dtype == NEAP_DTYPE_BOOL)
     lua_pushboolean(L, neap_element_get(t->dtype, data, offset) != 0);
@@ -106,7 +104,7 @@ void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, in
       neap_lua_fail(L, NEAP_ARGUMENT, "an element expects a number or boolean, got a %s",
                     luaL_typename(L, index));
   }
-  neap_storage_touch(t->storage);
+  neap_tensor_touch(t);
 }
 
 void neap_lua_walk_start(neap_lua_walk *walk, const neap_tensor *t) {
@@ -303,7 +301,7 @@ static int equal(lua_State *L) {
   neap_lua_walk_start(&j, b);
   for (neap_lua_walk_start(&i, a); same && !i.done;
        neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b))
-    same = is_integer(a->dtype) && is_integer(b->dtype)
+    same = neap_dtype_is_integer(a->dtype) && neap_dtype_is_integer(b->dtype)
              ? neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) ==
                  neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
              : neap_element_get(a->dtype, neap_tensor_data(a), i.offset) ==
@@ -403,9 +401,10 @@ static int stats_of(lua_State *L) {
 
 static int to_text(lua_State *L) {
   const neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
-  neap_buffer *out = neap_lua_new_buffer(L);
-  neap_tensor_print(neap_lua_tensor_at(L, 1), NULL, handle->name, out);
-  return neap_lua_push_buffer(L, out);
+  char **text = (char **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_tensor_text(neap_lua_tensor_at(L, 1), NULL, handle->name, text, &error));
+  lua_pushstring(L, *text);
+  return 1;
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -444,11 +443,10 @@ static int dim(lua_State *L) {
  * included. */
 static int hash(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
-  neap_type type = neap_tensor_type(t);
   if (!neap_tensor_is_dense(t))
     neap_lua_fail(L, NEAP_ARGUMENT, "hash expects a contiguous tensor; x:contiguous() makes one");
   char text[33];
-  neap_hash_text(neap_hash_words(neap_tensor_data(t), neap_type_bytes(&type)), text);
+  NEAP_LUA_TRY(L, neap_tensor_hash(t, text, &error));
   lua_pushstring(L, text);
   return 1;
 }
@@ -459,8 +457,7 @@ static int n_element(lua_State *L) {
 }
 
 static int n_bytes(lua_State *L) {
-  neap_type type = neap_tensor_type(neap_lua_tensor_at(L, 1));
-  lua_pushinteger(L, (lua_Integer)neap_type_bytes(&type));
+  lua_pushinteger(L, (lua_Integer)neap_tensor_bytes(neap_lua_tensor_at(L, 1)));
   return 1;
 }
 

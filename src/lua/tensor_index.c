@@ -47,7 +47,7 @@ static void move_masked(const neap_tensor *t, const neap_tensor *mask, const nea
     const neap_tensor *from = to_line ? t : line, *to = to_line ? line : t;
     int64_t at_line = (line->shape.n_dim > 0 ? k * line->stride[0] : 0),
             at_from = to_line ? i.offset : at_line, at_to = to_line ? at_line : i.offset;
-    if (neap_dtype_in(from->dtype, NEAP_INTEGERS))
+    if (neap_dtype_is_integer(from->dtype))
       neap_element_set_i64(to->dtype, neap_tensor_data(to), at_to,
                            neap_element_get_i64(from->dtype, neap_tensor_data(from), at_from));
     else
@@ -55,7 +55,7 @@ static void move_masked(const neap_tensor *t, const neap_tensor *mask, const nea
                        neap_element_get(from->dtype, neap_tensor_data(from), at_from));
     k++;
   }
-  neap_storage_touch((to_line ? line : t)->storage);
+  neap_tensor_touch(to_line ? line : t);
 }
 
 /* Pushes a new tensor (n) of the n elements that the mask picks. */

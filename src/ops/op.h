@@ -20,74 +20,10 @@
 
 #include "math/engine.h"
 
-typedef struct neap_op neap_op;
-typedef struct neap_net neap_net; /* opaque here: an attribute may be a net */
-
 enum { NEAP_OP_MAX_IN = 12, NEAP_OP_MAX_OUT = 8, NEAP_OP_MAX_ATTR = 16, NEAP_OP_MAX_PAIR = 6 };
 
-/* ---- attributes ------------------------------------------------------------------------------ */
-
-typedef enum neap_attr_type {
-  NEAP_ATTR_NONE, /* ends the list */
-  NEAP_ATTR_INT,
-  NEAP_ATTR_FLOAT,
-  NEAP_ATTR_BOOL,
-  NEAP_ATTR_ENUM,  /* one of `choices`; the value is its index */
-  NEAP_ATTR_DTYPE, /* a neap_dtype */
-  NEAP_ATTR_INTS,
-  NEAP_ATTR_FLOATS,
-  NEAP_ATTR_AXIS,  /* one dimension: stored 0-based or negative from the end; Lua counts from 1 */
-  NEAP_ATTR_AXES,  /* list of those */
-  NEAP_ATTR_NAMES, /* list of blob names */
-  NEAP_ATTR_NET
-} neap_attr_type;
-
-typedef struct neap_attr_value {
-  bool given; /* by the user, rather than by default */
-  union {
-    int64_t i; /* INT, BOOL, ENUM, DTYPE, AXIS */
-    double f;  /* FLOAT */
-    const neap_net *net;
-  };
-  int n; /* of a list */
-  union {
-    const int64_t *ints;
-    const double *floats;
-    const char *const *names; /* interned, once an op has them */
-  };
-} neap_attr_value;
-
-typedef struct neap_attr {
-  const char *name, *doc;
-  neap_attr_type type;
-  bool required;
-  bool unlike_default;   /* left out, it means what no value says */
-  neap_attr_value value; /* default */
-  double least, most;    /* inclusive range of numbers and list items; both 0: no limit */
-  const char *choices;   /* ENUM: "none|mean|sum" */
-} neap_attr;
-
-/* ---- inputs and outputs ---------------------------------------------------------------------- */
-
-typedef enum neap_arg_flag {
-  NEAP_ARG_OPTIONAL = 1, /* may be absent: dtype NONE in the context, data NULL in the call */
-  NEAP_ARG_VARIADIC = 2, /* last of its list: one or more (with OPTIONAL: none or more) */
-  /* output u8 whose bytes the choice sets; input: that output of the backward op's pair */
-  NEAP_ARG_STASH = 4,
-  NEAP_ARG_HOST = 8,  /* read before the kernels run (a condition): one element */
-  NEAP_ARG_SCOPE = 16 /* a scope, no tensor; of a variadic list only the last one is */
-} neap_arg_flag;
-
-typedef struct neap_arg {
-  const char *name, *doc;
-  unsigned dtypes; /* set; 0 means the floats */
-  unsigned flags;
-} neap_arg;
-
-/* (input, output), 0-based; in a variadic list the position within the op. */
-typedef struct neap_pair {
-  int in, out;
-} neap_pair;
+/* Attributes, inputs, outputs and pairs are part of the public contract: neap/op.h. An optional
+ * operand that is absent has dtype NONE in the contexts below, and data NULL in the call. */
 
 typedef enum neap_effect {
   NEAP_EFFECT_NONE = 0,
@@ -170,24 +106,6 @@ typedef int neap_value_id; /* of graph; NEAP_NO_VALUE: absent */
 #define NEAP_NO_VALUE (-1)
 
 typedef struct neap_grad neap_grad;
-
-/* One attribute of an emitted op. End a list with {0}. Lists are copied. */
-typedef struct neap_set {
-  const char *name;
-  neap_attr_value value;
-} neap_set;
-#define NEAP_SET_INT(key, x)         \
-  {                                  \
-    key, { .given = true, .i = (x) } \
-  }
-#define NEAP_SET_FLOAT(key, x)       \
-  {                                  \
-    key, { .given = true, .f = (x) } \
-  }
-#define NEAP_SET_INTS(key, count, list)                  \
-  {                                                      \
-    key, { .given = true, .n = (count), .ints = (list) } \
-  }
 
 /* Given to grad. in, out, dout are the forward op's values; dout[i] is NEAP_NO_VALUE where no
  * gradient arrives; want[i] says whether din[i] is asked for. grad sets din[i] for those (or leaves
@@ -347,17 +265,10 @@ struct neap_op {
   const char *cases;
 };
 
-/* ---- registry (registry.c): the generated list of all neap_op_* symbols ---------------------- */
+/* ---- registry (registry.c): the generated list of all neap_op_* symbols; more in neap/op.h --- */
 
-int neap_op_count(void);
-const neap_op *neap_op_at(int index);          /* by name order */
-const neap_op *neap_op_find(const char *name); /* NULL when unknown */
-/* The nearest name by edit distance, for "did you mean"; NULL when nothing is near. */
-const char *neap_op_suggest(const char *name);
 int neap_op_n_inputs(const neap_op *op); /* declared */
 int neap_op_n_outputs(const neap_op *op);
-int neap_op_n_attrs(const neap_op *op);
-int neap_op_attr_index(const neap_op *op, const char *name); /* -1 when unknown */
 /* the attribute that holds subnet 0, 1, ..; -1 when there is none */
 int neap_op_subnet_attr(const neap_op *op, int subnet);
 /* variadic lists repeat their last */
@@ -380,7 +291,7 @@ bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
 const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force,
                                     neap_engine engine);
 /* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
-void neap_op_help(const neap_op *op, neap_buffer *out);
+void neap_op_print(const neap_op *op, neap_buffer *out);
 
 /* ---- types of an op (infer.c) ---------------------------------------------------------------- */
 

@@ -248,7 +248,7 @@ static void help_kernels(const neap_op *op, neap_buffer *out) {
 }
 
 /* What `neap ops NAME` and neap.help print: the record, and no more than the record. */
-void neap_op_help(const neap_op *op, neap_buffer *out) {
+void neap_op_print(const neap_op *op, neap_buffer *out) {
   neap_buffer_add(out, "%s: %s\n", op->name, op->summary);
   if (op->math != NULL) neap_buffer_add(out, "  %s\n", op->math);
   help_args("inputs", op->inputs, neap_op_n_inputs(op), out);

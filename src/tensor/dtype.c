@@ -43,3 +43,5 @@ const char *neap_dtypes_text(unsigned set, char text[NEAP_DTYPES_TEXT]) {
                             neap_dtype_name((neap_dtype)d));
   return text;
 }
+
+bool neap_dtype_is_integer(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_INTEGERS); }

@@ -8,7 +8,8 @@
 
 /* ---- dtype (dtype.c) ------------------------------------------------------------------------- */
 
-/* The list itself, NEAP_DTYPE_MAP, is part of the public contract: neap.h. */
+/* The list itself, NEAP_DTYPE_MAP, is part of the public contract, neap.h; so is all of
+ * neap/tensor.h, which is not declared again here. */
 
 /* Sets of dtypes, as op records use them. */
 #define NEAP_BIT(dtype) (1u << NEAP_DTYPE_##dtype)
@@ -34,43 +35,20 @@
   NEAP_EACH_SIGNED(X, __VA_ARGS__) \
   NEAP_EACH_UNSIGNED(X, __VA_ARGS__)
 
-size_t neap_dtype_bytes(neap_dtype dtype);
-const char *neap_dtype_name(neap_dtype dtype);
-neap_dtype neap_dtype_from_name(const char *name); /* NONE when unknown */
 static inline bool neap_dtype_in(neap_dtype dtype, unsigned set) {
   return (set >> dtype & 1u) != 0;
 }
-bool neap_dtype_is_float(neap_dtype dtype); /* f32 f64 bf16 f16 */
 /* "f32, f64" of a set. Returns text. */
 #define NEAP_DTYPES_TEXT 80
 const char *neap_dtypes_text(unsigned set, char text[NEAP_DTYPES_TEXT]);
 
 /* ---- shape and type (shape.c) ---------------------------------------------------------------- */
 
-/* INVARIANT: 0 <= n_dim <= NEAP_MAX_DIM; dim[i] >= 0 for i < n_dim; the rest is 0, so that shapes
- * compare by memcmp. n_dim 0 is a scalar (one element); a dim of 0 makes the tensor empty. */
-typedef struct neap_shape {
-  int n_dim;
-  int64_t dim[NEAP_MAX_DIM];
-} neap_shape;
-
-typedef struct neap_type {
-  neap_dtype dtype;
-  neap_shape shape;
-} neap_type;
-
-neap_shape neap_shape_of(int n_dim, const int64_t *dim);
 #define NEAP_SHAPE(...)                                                    \
   neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
                 (const int64_t[]){__VA_ARGS__})
-/* 1 for a scalar; INT64_MAX when there are more */
-int64_t neap_shape_elems(const neap_shape *shape);
-bool neap_shape_equal(const neap_shape *a, const neap_shape *b);
 /* Elements of the dimensions [from, to). */
 int64_t neap_shape_span(const neap_shape *shape, int from, int to);
-/* "(64,20,24,24)"; "()" for a scalar. Returns text. */
-#define NEAP_SHAPE_TEXT 160
-const char *neap_shape_text(const neap_shape *shape, char text[NEAP_SHAPE_TEXT]);
 /* NumPy broadcasting. False when the shapes do not fit. `out` may be a or b. */
 bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *out);
 /* Row-major strides in elements. */
@@ -117,8 +95,6 @@ bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *l
 
 /* ---- storage and tensor (storage.c, tensor.c) ------------------------------------------------ */
 
-typedef struct neap_storage neap_storage; /* bytes with a reference count (atomic) */
-
 /* New DATA bytes, undefined; count 1. NULL when refused. */
 neap_storage *neap_storage_new(size_t bytes);
 /* bytes of a memory bank's kind */
@@ -143,67 +119,18 @@ bool neap_storage_is_read_only(const neap_storage *storage);
 void neap_storage_touch(neap_storage *storage);
 uint64_t neap_storage_version(const neap_storage *storage);
 
-/* A view: passed by value or pointer, holds one reference of its storage. {0} is "no tensor". */
-typedef struct neap_tensor {
-  neap_dtype dtype;
-  neap_shape shape;
-  int64_t stride[NEAP_MAX_DIM]; /* in elements; 0 where broadcast, negative where reversed */
-  neap_storage *storage;
-  int64_t offset_bytes; /* of element 0 */
-} neap_tensor;
-
-/* A dense tensor; contents undefined. */
-neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_shape *shape,
-                            neap_error *error);
 /* A dense view of `storage` from `offset_bytes`; retains it. */
 neap_tensor neap_tensor_view(neap_storage *storage, int64_t offset_bytes, neap_dtype dtype,
                              const neap_shape *shape);
-neap_tensor neap_tensor_retain(const neap_tensor *tensor); /* the same view, one more reference */
-void neap_tensor_fini(neap_tensor *tensor);                /* drops the reference, leaves {0} */
 static inline neap_type neap_tensor_type(const neap_tensor *t) {
   return (neap_type){t->dtype, t->shape};
 }
-char *neap_tensor_data(const neap_tensor *tensor);    /* address of element 0 */
-bool neap_tensor_is_dense(const neap_tensor *tensor); /* row-major, no gaps */
-int64_t neap_tensor_elems(const neap_tensor *tensor);
-
-/* Views (view.c). Each fills *out with a new reference; dims are 0-based here. Errors are SHAPE. */
-neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int64_t n, int64_t step,
-                               neap_tensor *out, neap_error *error);
-neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, neap_tensor *out,
-                               neap_error *error);
-neap_status neap_tensor_permute(const neap_tensor *t, const int *order, neap_tensor *out,
-                                neap_error *error);
-neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, neap_tensor *out,
-                               neap_error *error);
-/* The same elements in another shape; one dim may be -1. SHAPE error when strides do not allow a
- * view. */
-neap_status neap_tensor_reshape_view(const neap_tensor *t, int n_dim, const int64_t *dim,
-                                     neap_tensor *out, neap_error *error);
-
-/* Elements (element.c): by offset from element 0, in elements. Integers beyond 2^53 keep their
- * value through _i64. */
-double neap_element_get(neap_dtype dtype, const void *base, int64_t index);
-int64_t neap_element_get_i64(neap_dtype dtype, const void *base, int64_t index);
-/* rounds and saturates as cast does */
-void neap_element_set(neap_dtype dtype, void *base, int64_t index, double value);
-void neap_element_set_i64(neap_dtype dtype, void *base, int64_t index, int64_t value);
-
-/* Copy with cast between any two dtypes, strides and broadcasting of `from` to `to`'s shape
- * (copy.c; dense ones in cast.c). Float to integer: to nearest even, saturating, NaN to 0. Integer
- * to integer: saturating. To bool: != 0. To bf16 and f16: to nearest even, overflow to infinity.
- * Overlapping views of one storage are safe. */
-neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, neap_error *error);
 /* n dense elements, no overlap. */
 void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_t n);
 float neap_bf16_to_f32(uint16_t x);
 uint16_t neap_f32_to_bf16(float x);
 float neap_f16_to_f32(uint16_t x);
 uint16_t neap_f32_to_f16(float x);
-/* A dense tensor of its own storage with the same elements, in `dtype` (NONE: the same). */
-neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out,
-                              neap_error *error);
-
 /* A stack of tensors that grows as needed: what a layer's forward leaves to its backward (cache.c).
  * INVARIANT: what is popped is what was pushed last, or the pop fails and takes nothing. Begin with
  * {.name = ..}; the name, for messages, is borrowed. */
@@ -238,15 +165,7 @@ neap_status neap_cache_drop(neap_cache *cache, int i, neap_error *error);
 void neap_cache_clear(neap_cache *cache); /* keeps the stack's own memory */
 void neap_cache_fini(neap_cache *cache);
 
-/* NumPy-like text with truncation and, on the last line, "f32 (64,10) 2.5 KiB" after the name, if
- * one is given (print.c). No line end follows it. `options` NULL gives the values written beside
- * the fields. */
-typedef struct neap_print_options {
-  int precision; /* significant digits after the point: 4 */
-  int threshold; /* elements above which the middle is left out: 1000 */
-  int edge;      /* items shown at each end then: 3 */
-  int width;     /* characters a line: 100 */
-} neap_print_options;
+/* neap_tensor_text into a buffer (print.c). */
 void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, const char *name,
                        neap_buffer *out);
 

@@ -66,11 +66,7 @@ typedef struct neap_blob_info {
   const char *bank;     /* the memory bank that its bytes lie in; NULL: none */
 } neap_blob_info;
 
-/* Copies `tensor` into the blob (made when absent; a resident blob in a segment must match in type;
- * else it is replaced). With `share` the blob holds a reference of the storage instead. */
-neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap_tensor *tensor,
-                                bool share, neap_error *error);
-/* The same of a tensor that nobody else writes or looks at: where it is not copied into the blob's
+/* neap_workspace_feed of a tensor that nobody else writes or looks at: where it is not copied into the blob's
  * bytes, the blob takes it over, and those bytes are the workspace's own from then on. No total is
  * looked at. Once the blob is there and check_give says OK for the type, it can't fail. */
 neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap_tensor *tensor,
@@ -84,15 +80,6 @@ neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name
  * error for a blob in a segment, whose bytes never move. */
 neap_status neap_workspace_exchange(neap_workspace *ws, const char *name, neap_tensor *tensor,
                                     neap_error *error);
-/* A copy. NAME when unknown; RELEASED when freed or when its bytes have been taken, naming the new
- * owner and the fix. */
-neap_status neap_workspace_fetch(neap_workspace *ws, const char *name, neap_tensor *out,
-                                 neap_error *error);
-/* A view; *generation (may be NULL) gets a number: the view is valid while
- * neap_workspace_generation gives the same. Resident blobs give 0: always valid. */
-neap_status neap_workspace_view(neap_workspace *ws, const char *name, neap_tensor *out,
-                                uint64_t *generation, neap_error *error);
-uint64_t neap_workspace_generation(const neap_workspace *ws);
 /* The type of the blob's own bytes; false when the name is unknown or has none. */
 bool neap_workspace_type(const neap_workspace *ws, const char *name, neap_type *type);
 /* Whether the tensors that the workspace sees under two names have bytes in common; a name that it

@@ -111,6 +111,7 @@ enum {
   DEEP = 1 << 18,    /* both frames of the scope are in use */
   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
   FILES = 1 << 19,
+  TENSOR = 1 << 26, /* a tensor (3,4) of its own */
   ROWS = 1 << 22, /* a cursor over the net's ops, at one with subnets or behind the last */
   DB = 1 << 21,   /* a database, which sessions use, with the row of a run */
   RUN = 1 << 20   /* the call is a run: what the net gives out may be of the run that failed */
@@ -127,9 +128,11 @@ typedef struct scene {
   neap_dry_run *log;
   neap_rows *rows;
   neap_db *db;
+  neap_tensor t;
   const neap_options *options;
   neap_options recorded; /* those, with the database */
   /* What the call gave. */
+  neap_tensor out_t;
   neap_net *out_net, *out_net2;
   neap_workspace *out_ws; /* owned */
   neap_workspace *frame;  /* borrowed */
@@ -207,6 +210,11 @@ static void open_scope(scene *s, bool deep) {
 
 static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   *s = (scene){.options = options};
+  if (parts & TENSOR) {
+    CHECK_OK(neap_tensor_new(&s->t, NEAP_DTYPE_F32, &(neap_shape){2, {3, 4}}, &error));
+    for (int i = 0; i < 12; i++)
+      neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&s->t), i, (double)i / 2);
+  }
   if (parts & DB) {
     CHECK_OK(neap_db_open(db_path, &s->db, &error));
     s->recorded = (neap_options){.db = s->db, .profile = NEAP_ON};
@@ -252,6 +260,7 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
 }
 
 static void close_results(scene *s) {
+  neap_tensor_fini(&s->out_t);
   neap_session_free(s->out_session);
   neap_micro_free(s->out_micro);
   neap_chain_free(s->out_chain);
@@ -267,6 +276,7 @@ static void close_results(scene *s) {
 
 static void close_scene(scene *s) {
   close_results(s);
+  neap_tensor_fini(&s->t);
   neap_dry_run_free(s->log);
   neap_rows_free(s->rows);
   neap_session_free(s->session);
@@ -378,6 +388,17 @@ static void look_at_micro(const char *title, const neap_micro *micro, neap_buffe
                   (int)neap_micro_rows(micro));
 }
 
+/* Elements one by one: looking must not change what there is. */
+static void look_at_tensor(const char *title, const neap_tensor *t, neap_buffer *out) {
+  if (t->storage == NULL) return;
+  char shape[NEAP_SHAPE_TEXT];
+  neap_buffer_add(out, "%s %s %s:", title, neap_dtype_name(t->dtype),
+                  neap_shape_text(&t->shape, shape));
+  for (int64_t i = 0; neap_tensor_is_dense(t) && i < neap_tensor_elems(t); i++)
+    neap_buffer_add(out, " %g", neap_element_get(t->dtype, neap_tensor_data(t), i));
+  neap_buffer_add(out, "\n");
+}
+
 static void look_at_scope(const scene *s, neap_buffer *out) {
   if (s->scope == NULL) return;
   neap_buffer_add(out, "scope has %d frames, empty %d\n", neap_scope_n_frames(s->scope),
@@ -400,6 +421,7 @@ static void look_at_text(const char *text, neap_buffer *out) {
 /* What was there before the call. `run`: only what a failed run leaves alone. */
 static char *look(const scene *s, bool run) {
   neap_buffer out = {0};
+  look_at_tensor("tensor", &s->t, &out);
   look_at_net("net", s->net, &out);
   for (int i = 0; i < 2; i++) look_at_net("layer", s->layer[i], &out);
   look_at_workspace("ws", s->ws, run, &out);
@@ -422,6 +444,7 @@ static char *look_at_all(const scene *s) {
   char *before = look(s, false);
   neap_buffer_add(&out, "%s", before);
   free(before);
+  look_at_tensor("out", &s->out_t, &out);
   look_at_net("out", s->out_net, &out);
   look_at_net("out2", s->out_net2, &out);
   look_at_workspace("out", s->out_ws, false, &out);
@@ -441,8 +464,8 @@ static char *look_at_all(const scene *s) {
 
 /* Whether the call gave anything. */
 static bool has_results(const scene *s) {
-  return s->out_net || s->out_net2 || s->out_ws || s->frame || s->out_session || s->out_micro ||
-         s->out_chain || s->out_range || s->out_log || s->text || s->block;
+  return s->out_t.storage || s->out_net || s->out_net2 || s->out_ws || s->frame || s->out_session ||
+         s->out_micro || s->out_chain || s->out_range || s->out_log || s->text || s->block;
 }
 
 /* ---- the calls ------------------------------------------------------------------------------- */
@@ -795,6 +818,114 @@ CALL(session_record) {
   neap_status status = neap_session_record(s->session, "ok", error);
   s->number[0] = neap_session_run_id(s->session) > 0;
   return status;
+}
+QUIET(dtype_bytes, s->number[0] = (double)neap_dtype_bytes(NEAP_DTYPE_F16))
+QUIET(dtype_name, s->number[0] = neap_dtype_name(NEAP_DTYPE_F16)[0])
+QUIET(dtype_from_name, s->number[0] = neap_dtype_from_name("i64"))
+QUIET(dtype_is_float, s->number[0] = neap_dtype_is_float(NEAP_DTYPE_F16))
+QUIET(dtype_is_integer, s->number[0] = neap_dtype_is_integer(NEAP_DTYPE_F16))
+QUIET(shape_of, s->number[0] = neap_shape_of(2, DIM(2, 3)).n_dim)
+QUIET(shape_equal, s->number[0] = neap_shape_equal(&s->t.shape, &s->t.shape))
+QUIET(shape_elems, s->number[0] = (double)neap_shape_elems(&s->t.shape))
+QUIET(shape_text, s->number[0] = neap_shape_text(&s->t.shape, (char[NEAP_SHAPE_TEXT]){0})[1])
+QUIET(tensor_retain, neap_tensor t = neap_tensor_retain(&s->t); neap_tensor_fini(&t))
+QUIET(tensor_fini, neap_tensor_fini(&s->t))
+QUIET(tensor_data, s->number[0] = *(float *)(void *)neap_tensor_data(&s->t))
+QUIET(tensor_elems, s->number[0] = (double)neap_tensor_elems(&s->t))
+QUIET(tensor_bytes, s->number[0] = (double)neap_tensor_bytes(&s->t))
+QUIET(tensor_is_dense, s->number[0] = neap_tensor_is_dense(&s->t))
+QUIET(tensor_is_read_only, s->number[0] = neap_tensor_is_read_only(&s->t))
+QUIET(tensor_touch, neap_tensor_touch(&s->t))
+QUIET(element_get, s->number[0] = neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&s->t), 4))
+QUIET(element_get_i64,
+      s->number[0] = (double)neap_element_get_i64(NEAP_DTYPE_F32, neap_tensor_data(&s->t), 4))
+QUIET(element_set, neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&s->t), 4, 0.5))
+QUIET(element_set_i64, neap_element_set_i64(NEAP_DTYPE_F32, neap_tensor_data(&s->t), 4, 3))
+CALL(tensor_new) {
+  return neap_tensor_new(&s->out_t, NEAP_DTYPE_F32, &(neap_shape){2, {3, 4}}, error);
+}
+CALL(tensor_borrow) {
+  return neap_tensor_borrow(&s->out_t, NEAP_DTYPE_F64, &(neap_shape){1, {3}}, s->number, NULL, NULL,
+                            error);
+}
+CALL(tensor_narrow) { return neap_tensor_narrow(&s->t, 1, 0, 2, 2, &s->out_t, error); }
+CALL(tensor_select) { return neap_tensor_select(&s->t, 0, 1, &s->out_t, error); }
+CALL(tensor_permute) { return neap_tensor_permute(&s->t, (const int[]){1, 0}, &s->out_t, error); }
+CALL(tensor_expand) {
+  return neap_tensor_expand(&s->t, &(neap_shape){3, {2, 3, 4}}, &s->out_t, error);
+}
+CALL(tensor_reshape_view) {
+  return neap_tensor_reshape_view(&s->t, 2, DIM(2, -1), &s->out_t, error);
+}
+CALL(tensor_copy) {
+  neap_tensor t = {0};
+  neap_status status = neap_tensor_permute(&s->t, (const int[]){1, 0}, &t, NULL);
+  neap_tensor square = s->t;
+  square.shape.dim[1] = 3; /* 3 of 4 columns: overlapping, turned */
+  t.shape.dim[0] = 3;
+  if (status == NEAP_OK) status = neap_tensor_copy(&square, &t, error);
+  neap_tensor_fini(&t);
+  if (status != NEAP_OK) return status;
+  s->number[0] = neap_element_get(NEAP_DTYPE_F32, neap_tensor_data(&s->t), 1);
+  return NEAP_OK;
+}
+CALL(tensor_clone) { return neap_tensor_clone(&s->t, NEAP_DTYPE_F64, &s->out_t, error); }
+CALL(tensor_hash) {
+  char text[33] = "";
+  neap_status status = neap_tensor_hash(&s->t, text, error);
+  s->number[0] = text[0];
+  return status;
+}
+CALL(tensor_text) { return neap_tensor_text(&s->t, NULL, "t", &s->text, error); }
+CALL(workspace_feed) { return neap_workspace_feed(s->ws, "fed", &s->t, false, error); }
+CALL(workspace_fetch) { return neap_workspace_fetch(s->ws, "x", &s->out_t, error); }
+CALL(workspace_view) { return neap_workspace_view(s->ws, "x", &s->out_t, NULL, error); }
+QUIET(workspace_generation, neap_workspace_generation(s->ws))
+QUIET(workspace_retain, neap_workspace_release(neap_workspace_retain(s->ws)))
+QUIET(op_count, s->number[0] = neap_op_count())
+QUIET(op_at, s->number[0] = neap_op_at(0) != NULL)
+QUIET(op_find, s->number[0] = neap_op_find("Relu") != NULL)
+QUIET(op_suggest, s->number[0] = neap_op_suggest("Rellu")[0])
+QUIET(op_name, s->number[0] = neap_op_name(neap_op_at(3))[0])
+QUIET(op_n_attrs, s->number[0] = neap_op_n_attrs(neap_op_find("Conv")))
+QUIET(op_attr_at, s->number[0] = neap_op_attr_at(neap_op_find("Conv"), 1)->type)
+QUIET(op_attr_index, s->number[0] = neap_op_attr_index(neap_op_find("Conv"), "pad"))
+QUIET(op_n_results, s->number[0] = neap_op_n_results(neap_op_find("Dropout")))
+QUIET(op_read, s->number[0] = neap_op_read(neap_op_find("Conv")).n_input)
+CALL(op_help) { return neap_op_help(neap_op_find("Conv"), &s->text, error); }
+CALL(run_op) { return neap_run_op("Tanh", 1, &s->t, NULL, 1, &s->out_t, error); }
+QUIET(draw_seed, neap_draw_seed(3))
+QUIET(memory_read, neap_memory_read())
+QUIET(memory_reset_high, neap_memory_reset_high())
+QUIET(pool_totals, neap_pool_totals(&(int64_t){0}, &(int64_t){0}))
+QUIET(process_resident_bytes, neap_process_resident_bytes())
+QUIET(process_resident_peak_bytes, neap_process_resident_peak_bytes())
+QUIET(memory_watch, neap_memory_watch(NULL))
+QUIET(memory_failed, neap_memory_failed())
+/* Which would end what the sweep itself asks for. */
+QUIET(memory_fail_nth, (void)neap_memory_fail_nth)
+QUIET(threads, s->number[0] = neap_threads())
+QUIET(threads_set, neap_threads_set(1))
+QUIET(threads_complaint, neap_threads_complaint((char[160]){0}))
+QUIET(clock_ns, neap_clock_ns())
+QUIET(n_planned, neap_n_planned())
+QUIET(kernel_set_text, neap_kernel_set_text((char[160]){0}))
+QUIET(instruction_set, s->number[0] = neap_instruction_set()[0])
+QUIET(fail, neap_fail(&(neap_error){0}, NEAP_NAME, "%d", 3))
+QUIET(fail_memory, neap_fail_memory(&(neap_error){0}, 10, "a thing"))
+QUIET(hint, neap_hint(&(neap_error){0}, "try %s", "again"))
+QUIET(bytes_parse, neap_bytes_parse("8 MiB", &s->number[0]))
+QUIET(bytes_text, s->number[0] = neap_bytes_text(5000, (char[24]){0})[0])
+QUIET(text_distance, s->number[0] = neap_text_distance("abc", "bcd"))
+CALL(intern) {
+  const char *name = neap_intern("a name that nothing else has");
+  s->number[0] = name != NULL;
+  return name != NULL ? NEAP_OK : neap_fail_memory(error, 30, "a name");
+}
+CALL(intern_n) {
+  const char *name = neap_intern_n("another name, cut", 12);
+  s->number[0] = name != NULL;
+  return name != NULL ? NEAP_OK : neap_fail_memory(error, 30, "a name");
 }
 QUIET(engine_list, s->number[0] = neap_engine_list(0, &(neap_engine_row){0}))
 QUIET(embedded_find, s->number[0] = neap_embedded_find("db/views.sql", NULL) != NULL)
@@ -1151,6 +1282,79 @@ static const entry table[] = {
   {"neap_session_warning", WS | NET | DB | SESSION, call_session_warning, NULL, true},
   {"neap_session_metric", WS | NET | DB | SESSION, call_session_metric, NULL, false},
   {"neap_session_record", WS | NET | DB | SESSION, call_session_record, NULL, false},
+  {"neap_dtype_bytes", 0, call_dtype_bytes, NULL, true},
+  {"neap_dtype_name", 0, call_dtype_name, NULL, true},
+  {"neap_dtype_from_name", 0, call_dtype_from_name, NULL, true},
+  {"neap_dtype_is_float", 0, call_dtype_is_float, NULL, true},
+  {"neap_dtype_is_integer", 0, call_dtype_is_integer, NULL, true},
+  {"neap_shape_of", 0, call_shape_of, NULL, true},
+  {"neap_shape_equal", TENSOR, call_shape_equal, NULL, true},
+  {"neap_shape_elems", TENSOR, call_shape_elems, NULL, true},
+  {"neap_shape_text", TENSOR, call_shape_text, NULL, true},
+  {"neap_tensor_retain", TENSOR, call_tensor_retain, NULL, true},
+  {"neap_tensor_fini", TENSOR, call_tensor_fini, NULL, true},
+  {"neap_tensor_data", TENSOR, call_tensor_data, NULL, true},
+  {"neap_tensor_elems", TENSOR, call_tensor_elems, NULL, true},
+  {"neap_tensor_bytes", TENSOR, call_tensor_bytes, NULL, true},
+  {"neap_tensor_is_dense", TENSOR, call_tensor_is_dense, NULL, true},
+  {"neap_tensor_is_read_only", TENSOR, call_tensor_is_read_only, NULL, true},
+  {"neap_tensor_touch", TENSOR, call_tensor_touch, NULL, true},
+  {"neap_element_get", TENSOR, call_element_get, NULL, true},
+  {"neap_element_get_i64", TENSOR, call_element_get_i64, NULL, true},
+  {"neap_element_set", TENSOR, call_element_set, NULL, true},
+  {"neap_element_set_i64", TENSOR, call_element_set_i64, NULL, true},
+  {"neap_tensor_new", 0, call_tensor_new, NULL, false},
+  {"neap_tensor_borrow", 0, call_tensor_borrow, NULL, false},
+  {"neap_tensor_narrow", TENSOR, call_tensor_narrow, NULL, false},
+  {"neap_tensor_select", TENSOR, call_tensor_select, NULL, false},
+  {"neap_tensor_permute", TENSOR, call_tensor_permute, NULL, false},
+  {"neap_tensor_expand", TENSOR, call_tensor_expand, NULL, false},
+  {"neap_tensor_reshape_view", TENSOR, call_tensor_reshape_view, NULL, false},
+  {"neap_tensor_copy", TENSOR, call_tensor_copy, NULL, false},
+  {"neap_tensor_clone", TENSOR, call_tensor_clone, NULL, false},
+  {"neap_tensor_hash", TENSOR, call_tensor_hash, NULL, false},
+  {"neap_tensor_text", TENSOR, call_tensor_text, NULL, false},
+  {"neap_workspace_feed", WS | TENSOR, call_workspace_feed, NULL, false},
+  {"neap_workspace_fetch", WS, call_workspace_fetch, NULL, false},
+  {"neap_workspace_view", WS, call_workspace_view, NULL, false},
+  {"neap_workspace_generation", WS, call_workspace_generation, NULL, true},
+  {"neap_workspace_retain", WS, call_workspace_retain, NULL, true},
+  {"neap_op_count", 0, call_op_count, NULL, true},
+  {"neap_op_at", 0, call_op_at, NULL, true},
+  {"neap_op_find", 0, call_op_find, NULL, true},
+  {"neap_op_suggest", 0, call_op_suggest, NULL, true},
+  {"neap_op_name", 0, call_op_name, NULL, true},
+  {"neap_op_n_attrs", 0, call_op_n_attrs, NULL, true},
+  {"neap_op_attr_at", 0, call_op_attr_at, NULL, true},
+  {"neap_op_attr_index", 0, call_op_attr_index, NULL, true},
+  {"neap_op_n_results", 0, call_op_n_results, NULL, true},
+  {"neap_op_read", 0, call_op_read, NULL, true},
+  {"neap_op_help", 0, call_op_help, NULL, false},
+  {"neap_run_op", TENSOR, call_run_op, NULL, false},
+  {"neap_draw_seed", 0, call_draw_seed, NULL, true},
+  {"neap_memory_read", 0, call_memory_read, NULL, true},
+  {"neap_memory_reset_high", 0, call_memory_reset_high, NULL, true},
+  {"neap_pool_totals", 0, call_pool_totals, NULL, true},
+  {"neap_process_resident_bytes", 0, call_process_resident_bytes, NULL, true},
+  {"neap_process_resident_peak_bytes", 0, call_process_resident_peak_bytes, NULL, true},
+  {"neap_memory_watch", 0, call_memory_watch, NULL, true},
+  {"neap_memory_failed", 0, call_memory_failed, NULL, true},
+  {"neap_memory_fail_nth", 0, call_memory_fail_nth, NULL, true},
+  {"neap_threads", 0, call_threads, NULL, true},
+  {"neap_threads_set", 0, call_threads_set, NULL, true},
+  {"neap_threads_complaint", 0, call_threads_complaint, NULL, true},
+  {"neap_clock_ns", 0, call_clock_ns, NULL, true},
+  {"neap_n_planned", 0, call_n_planned, NULL, true},
+  {"neap_kernel_set_text", 0, call_kernel_set_text, NULL, true},
+  {"neap_instruction_set", 0, call_instruction_set, NULL, true},
+  {"neap_fail", 0, call_fail, NULL, true},
+  {"neap_fail_memory", 0, call_fail_memory, NULL, true},
+  {"neap_hint", 0, call_hint, NULL, true},
+  {"neap_bytes_parse", 0, call_bytes_parse, NULL, true},
+  {"neap_bytes_text", 0, call_bytes_text, NULL, true},
+  {"neap_text_distance", 0, call_text_distance, NULL, true},
+  {"neap_intern", 0, call_intern, NULL, false},
+  {"neap_intern_n", 0, call_intern_n, NULL, false},
   {"neap_engine_list", 0, call_engine_list, NULL, true},
   {"neap_embedded_find", 0, call_embedded_find, NULL, true},
   {"neap_embedded_at", 0, call_embedded_at, NULL, true},
@@ -1297,7 +1501,9 @@ static bool in_table(const char *name) {
 static bool declared(const char *line, char name[100]) {
   const char *end = strchr(line, '('), *begin = end;
   if (strncmp(line, "NEAP_API ", 9) != 0 || end == NULL) return false;
-  while (begin[-1] == '_' || (begin[-1] >= 'a' && begin[-1] <= 'z')) begin--;
+  while (begin[-1] == '_' || (begin[-1] >= 'a' && begin[-1] <= 'z') ||
+         (begin[-1] >= '0' && begin[-1] <= '9'))
+    begin--;
   snprintf(name, 100, "%.*s", (int)(end - begin), begin);
   return true;
 }

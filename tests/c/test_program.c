@@ -429,27 +429,27 @@ TEST(a_pool_of_two_ends_reaches_no_further_than_both_together) {
 TEST(eager_runs_one_op) {
   neap_tensor x, y, strided;
   CHECK_OK(mlp_numbers(NEAP_DTYPE_F32, NEAP_SHAPE(3, 4), 5, &x, &error));
-  CHECK_OK(neap_eager("Relu", 1, &x, NULL, 1, &y, &error));
+  CHECK_OK(neap_run_op("Relu", 1, &x, NULL, 1, &y, &error));
   for (int i = 0; i < 12; i++) {
     float a = ((float *)(void *)neap_tensor_data(&x))[i];
     CHECK(((float *)(void *)neap_tensor_data(&y))[i] == (a > 0 ? a : 0));
   }
   neap_tensor_fini(&y);
   CHECK_OK(neap_tensor_permute(&x, (int[]){1, 0}, &strided, &error));
-  CHECK_OK(neap_eager("Relu", 1, &strided, NULL, 1, &y, &error));
+  CHECK_OK(neap_run_op("Relu", 1, &strided, NULL, 1, &y, &error));
   CHECK_EQ(y.shape.dim[0], 4);
   float at_1_0 = ((float *)(void *)neap_tensor_data(&x))[1];
   CHECK(((float *)(void *)neap_tensor_data(&y))[3] == (at_1_0 > 0 ? at_1_0 : 0)); /* y[1][0] */
   neap_tensor_fini(&y);
   neap_tensor_fini(&strided);
   memset(&y, 0xff, sizeof y);
-  CHECK_FAILS(neap_eager("Rellu", 1, &x, NULL, 1, &y, &error), NEAP_NAME, "Rellu");
+  CHECK_FAILS(neap_run_op("Rellu", 1, &x, NULL, 1, &y, &error), NEAP_NAME, "Rellu");
   CHECK(y.storage == NULL); /* a call that fails gives nothing, whatever was there */
-  CHECK_FAILS(neap_eager("FC", 1, &x, NULL, 1, &y, &error), NEAP_ARGUMENT, "w is missing");
+  CHECK_FAILS(neap_run_op("FC", 1, &x, NULL, 1, &y, &error), NEAP_ARGUMENT, "w is missing");
   /* (3,4) x (3,4)' */
-  CHECK_FAILS(neap_eager("FC", 2, (neap_tensor[]){x, x}, NULL, 1, &y, &error), NEAP_OK, "");
+  CHECK_FAILS(neap_run_op("FC", 2, (neap_tensor[]){x, x}, NULL, 1, &y, &error), NEAP_OK, "");
   neap_tensor_fini(&y);
-  CHECK_FAILS(neap_eager("Relu", 1, &x, (neap_set[]){NEAP_SET_INT("axis", 1), {0}}, 1, &y, &error),
+  CHECK_FAILS(neap_run_op("Relu", 1, &x, (neap_set[]){NEAP_SET_INT("axis", 1), {0}}, 1, &y, &error),
               NEAP_ATTRIBUTE, "axis");
   neap_tensor_fini(&x);
   neap_eager_clear();
@@ -463,11 +463,11 @@ TEST(eager_convolution_reorders_for_its_kernel) {
   CHECK_OK(mlp_numbers(NEAP_DTYPE_F32, NEAP_SHAPE(50, 20, 3, 3), 7, &w, &error));
   neap_tensor in[] = {x, w};
   unsetenv("NEAP_ENGINE");
-  CHECK_OK(neap_eager("Conv", 2, in,
+  CHECK_OK(neap_run_op("Conv", 2, in,
                       (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1,
                       &free_y, &error));
   setenv("NEAP_ENGINE", "ref", 1);
-  CHECK_OK(neap_eager("Conv", 2, in,
+  CHECK_OK(neap_run_op("Conv", 2, in,
                       (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1, &ref_y,
                       &error));
   unsetenv("NEAP_ENGINE");
@@ -488,7 +488,7 @@ TEST(eager_cache_is_bounded_and_leaves_nothing) {
   for (int n = 1; n < 200; n++) {
     neap_tensor x, y;
     CHECK_OK(mlp_numbers(NEAP_DTYPE_F32, NEAP_SHAPE(n), 5, &x, &error));
-    CHECK_OK(neap_eager("Relu", 1, &x, NULL, 1, &y, &error));
+    CHECK_OK(neap_run_op("Relu", 1, &x, NULL, 1, &y, &error));
     neap_tensor_fini(&x);
     neap_tensor_fini(&y);
   }
@@ -505,7 +505,7 @@ TEST(eager_survives_every_refused_allocation) {
   bool done = false;
   for (int64_t n = 1; !done && n < 1000; n++) {
     neap_memory_fail_nth_block(n);
-    neap_status status = neap_eager("Softmax", 1, &in, NULL, 1, &y, NULL);
+    neap_status status = neap_run_op("Softmax", 1, &in, NULL, 1, &y, NULL);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
     /* a pool that is refused much asks for less */
