@@ -314,6 +314,8 @@ NEAP_API void neap_net_free(neap_net *net);
  * LoopGradient, whose frames have no name. */
 NEAP_API neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *error);
 
+#include "neap/net.h"
+
 /* ---- workspaces ------------------------------------------------------------------------------ */
 
 /* A neap_workspace is named tensors, and the arena that the programs in it share. */

@@ -2,6 +2,7 @@
 #include "api/api.h"
 
 #include <stdio.h>
+#include <string.h>
 
 neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *format, ...) {
   char small[512];
@@ -20,10 +21,43 @@ neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *form
   return status;
 }
 
-neap_status neap_net_text(const neap_net *net, char **out, neap_error *error) {
+neap_status neap_net_text_with(const neap_net *net, bool lines, char **out, neap_error *error) {
   neap_buffer buffer = {0};
-  neap_net_print(net, false, &buffer);
+  *out = NULL;
+  neap_net_print(net, lines, &buffer);
   return neap_api_give_text(&buffer, out, error);
+}
+
+neap_status neap_net_text(const neap_net *net, char **out, neap_error *error) {
+  return neap_net_text_with(net, false, out, error);
+}
+
+/* What the Gradient op just added has against its loss or what it differentiates by: only the whole
+ * graph tells, whether the loss depends on it. Other errors are not this op's: a net that is not
+ * complete yet has its own. */
+static neap_status check_gradient(const neap_net *net, const char *name, neap_error *error) {
+  neap_error own = {0};
+  neap_graph *graph = NULL;
+  static const neap_graph_options as_declared = {0};
+  if (neap_net_outer(net) != NULL ||
+      neap_graph_prepare(net, &as_declared, &graph, &own) == NEAP_OK) {
+    neap_graph_free(graph);
+    return NEAP_OK;
+  }
+  bool is_its = strcmp(own.op, "Gradient") == 0 && strstr(own.message, name) != NULL;
+  if (is_its && error != NULL) *error = own;
+  return is_its ? own.code : NEAP_OK;
+}
+
+neap_status neap_net_gradient(neap_net *net, const char *loss, int n_wrt, const char *const *wrt,
+                              bool allow_unused, const char *line, neap_error *error) {
+  int at = neap_net_mark(net);
+  neap_status status =
+    neap_net_add_gradient_of(net, loss, n_wrt, wrt, NULL, allow_unused, line, error);
+  if (status == NEAP_OK)
+    status = check_gradient(net, neap_net_op_at(net, neap_net_n_ops(net) - 1)->name, error);
+  neap_net_end_mark(net, at, status == NEAP_OK);
+  return status;
 }
 
 neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *error) {

@@ -39,6 +39,7 @@ neap_op_record neap_op_read(const neap_op *op) {
                            .sum_error = neap_sum_error(op->sum),
                            .internal = op->internal,
                            .control = (op->effects & in_nets) != 0,
+                           .pseudo = (op->effects & NEAP_EFFECT_PSEUDO) != 0,
                            .extent = (op->effects & NEAP_EFFECT_EXTENT) != 0,
                            .random = (op->effects & NEAP_EFFECT_RANDOM) != 0,
                            .gradient = op->grad != NULL || op->no_grad,

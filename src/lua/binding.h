@@ -282,25 +282,10 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
 const neap_op *neap_lua_op(lua_State *L, int index);
 void neap_lua_open_op(lua_State *L);
 
-/* ---- nets (net.c, type.c) -------------------------------------------------------------------- */
-
-typedef struct neap_lua_types { /* of blobs, in definition order; found by name */
-  struct neap_lua_typed {
-    const char *name;
-    neap_type type;
-  } * item;
-  int n, cap;
-  neap_map of;
-  int n_done;        /* ops whose outputs are in it */
-  uint64_t n_rewind; /* of the net when they were walked: ops may have gone since */
-} neap_lua_types;
+/* ---- nets (net.c) ---------------------------------------------------------------------------- */
 
 typedef struct neap_lua_net {
-  neap_net *net;              /* a reference of its own */
-  struct neap_lua_net *outer; /* of a subnet that sees names outside; one reference */
-  int n_ref;                  /* its handle, and subnets that see it */
-  neap_lua_types types;
-  neap_lua_types taken; /* of a closed subnet: those of blobs that it gets from outside */
+  neap_net *net; /* a reference of its own */
 } neap_lua_net;
 
 neap_lua_net *neap_lua_net_at(lua_State *L, int index);
@@ -309,19 +294,6 @@ neap_lua_net *neap_lua_new_net(lua_State *L); /* an empty handle, to be filled; 
 void neap_lua_push_net(lua_State *L, neap_net *net);
 /* From now on the handle at `index` is the one that neap_lua_push_net gives for its net. */
 void neap_lua_remember_net(lua_State *L, int index);
-/* Type of a blob as far as the net has been built: dtype NONE when the name has none yet. Fails
- * when an op's inference does. */
-neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out,
-                             neap_error *error);
-/* Sets it, for a blob that a closed subnet gets from outside; `name` is interned. */
-neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type,
-                              neap_error *error);
-void neap_lua_types_fini(neap_lua_types *types);
-/* For neap_net_call: SHAPE, DTYPE .. when the op's types are known and don't fit. `net`: the
- * neap_lua_net it is going to be in. */
-neap_status neap_lua_type_check(void *net, const neap_net_op *op, neap_error *error);
-/* The same for all ops of a net that was made elsewhere. */
-neap_status neap_lua_type_check_all(neap_lua_net *net, neap_error *error);
 void neap_lua_open_net(lua_State *L);
 
 /* ---- workspaces, programs, plans, the database ----------------------------------------------- */

@@ -4,39 +4,14 @@
 
 #include <string.h>
 
-/* What is known of a net outlives its handle, for subnets. */
-typedef struct handle {
-  neap_lua_net *net;
-} handle;
-
 neap_lua_net *neap_lua_net_at(lua_State *L, int index) {
-  const handle *h = neap_lua_at(L, index, NEAP_LUA_NET);
-  if (h->net == NULL || h->net->net == NULL) neap_lua_fail(L, NEAP_RELEASED, "the net was closed");
-  return h->net;
-}
-
-static neap_status new_record(neap_lua_net **out, neap_error *error) {
-  *out = neap_alloc_zeroed(sizeof **out);
-  if (*out == NULL) return neap_fail_memory(error, sizeof **out, "a handle of a net");
-  (*out)->n_ref = 1;
-  return NEAP_OK;
+  neap_lua_net *net = neap_lua_at(L, index, NEAP_LUA_NET);
+  if (net->net == NULL) neap_lua_fail(L, NEAP_RELEASED, "the net was closed");
+  return net;
 }
 
 neap_lua_net *neap_lua_new_net(lua_State *L) {
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_NET);
-  NEAP_LUA_TRY(L, new_record(&h->net, &error));
-  return h->net;
-}
-
-static void let_go(neap_lua_net *net) {
-  while (net != NULL && --net->n_ref == 0) {
-    neap_lua_net *outer = net->outer;
-    neap_lua_types_fini(&net->types);
-    neap_lua_types_fini(&net->taken);
-    neap_net_free(net->net);
-    neap_free(net);
-    net = outer;
-  }
+  return neap_lua_new(L, sizeof(neap_lua_net), NEAP_LUA_NET);
 }
 
 void neap_lua_remember_net(lua_State *L, int index) {
@@ -64,17 +39,16 @@ void neap_lua_push_net(lua_State *L, neap_net *net) {
 
 /* The net may live on in workspaces and in handles of its subnets. */
 void neap_lua_free_net(lua_State *L, void *at) {
-  handle *h = at;
-  if (h->net == NULL) return;
-  if (h->net->net != NULL) neap_lua_forget_handle(L, h->net->net);
-  let_go(h->net);
-  h->net = NULL;
+  neap_lua_net *net = at;
+  if (net->net == NULL) return;
+  neap_lua_forget_handle(L, net->net);
+  neap_net_free(net->net);
+  net->net = NULL;
 }
 
 static int to_text(lua_State *L) {
-  const handle *h = neap_lua_any(L, 1, NEAP_LUA_NET);
-  const neap_lua_net *net = h->net;
-  if (net == NULL || net->net == NULL || neap_lua_is_closed(h))
+  const neap_lua_net *net = neap_lua_any(L, 1, NEAP_LUA_NET);
+  if (net->net == NULL || neap_lua_is_closed(net))
     lua_pushliteral(L, "net (closed)");
   else
     lua_pushfstring(L, "net \"%s\": %d ops, %d blobs", neap_net_name(net->net),
@@ -109,7 +83,6 @@ static int sub(lua_State *L) {
   NEAP_LUA_TRY(L, closed ? neap_net_new_closed_sub(outer->net, name, &made, &error)
                          : neap_net_new_sub(outer->net, name, &made, &error));
   net->net = neap_net_retain(made);
-  if (!closed) net->outer = outer, outer->n_ref++;
   return 1;
 }
 
@@ -155,7 +128,7 @@ static int take(lua_State *L) {
   if (lua_isnil(L, 3)) return 0;
   neap_type type = {.dtype = neap_lua_dtype(L, 3, NEAP_DTYPE_F32)};
   neap_lua_shape(L, 4, &type.shape, name);
-  NEAP_LUA_TRY(L, neap_lua_type_put(net, neap_net_find_blob(net->net, name)->name, &type, &error));
+  NEAP_LUA_TRY(L, neap_net_take_type(net->net, name, &type, &error));
   return 0;
 }
 
@@ -171,7 +144,7 @@ static int read_net(lua_State *L) {
   const char *text = neap_lua_check_string(L, 1);
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_read(text, &net->net, &error));
-  NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error));
+  NEAP_LUA_TRY(L, neap_net_check_types(net->net, &error));
   return 1;
 }
 
@@ -208,7 +181,7 @@ static int rename_blobs(lua_State *L) {
   }
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_rename(from->net, i, old, new, &net->net, &error));
-  NEAP_LUA_TRY(L, neap_lua_type_check_all(net, &error)); /* two blobs may have become one */
+  NEAP_LUA_TRY(L, neap_net_check_types(net->net, &error)); /* two blobs may have become one */
   return 1;
 }
 
@@ -243,7 +216,7 @@ static int declare(lua_State *L) {
       neap_lua_fail(L, NEAP_ARGUMENT,
                     "init of \"%s\" expects { op = \"Xavier\", .. } or neap.init.xavier {}", name);
     const neap_op *op = neap_lua_op(L, lua_gettop(L));
-    init = op->name;
+    init = neap_op_name(op);
     static const char *const skip[] = {"op", NULL};
     attrs = neap_lua_attrs(L, 6, op, skip);
   } else if (!lua_isnil(L, 6)) {
@@ -280,16 +253,15 @@ static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
   lua_settop(L, 9);
-  neap_net_call call = {.type = op->name,
+  neap_net_call call = {.type = neap_op_name(op),
                         .name = neap_lua_opt_string(L, 6, NULL),
                         .scope = neap_lua_opt_string(L, 7, NULL)};
-  call.in = neap_lua_names(L, 3, op->name, true, &call.n_in);
-  if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, op->name, true, &call.n_out);
+  call.in = neap_lua_names(L, 3, call.type, true, &call.n_in);
+  if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, call.type, true, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
   call.line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
   call.device = neap_lua_opt_string(L, 9, NULL);
-  call.check = neap_lua_type_check;
-  call.context = net;
+  call.typed = true;
   int at = 0;
   NEAP_LUA_TRY(L, neap_net_add(net->net, &call, &at, &error));
   return push_outputs(L, net->net, at);
@@ -330,40 +302,13 @@ static int interface(lua_State *L) {
   return 0;
 }
 
-/* What the Gradient op just added has against its loss or what it differentiates by: only the whole
- * graph tells, whether the loss depends on it. Other errors are not this op's: a net that is not
- * complete yet has its own. */
-static neap_status check_gradient(const neap_net *net, const char *name, neap_error *error) {
-  neap_error own = {0};
-  neap_graph *graph = NULL;
-  static const neap_graph_options as_declared = {0};
-  if (neap_net_outer(net) != NULL ||
-      neap_graph_prepare(net, &as_declared, &graph, &own) == NEAP_OK) {
-    neap_graph_free(graph);
-    return NEAP_OK;
-  }
-  bool is_its = strcmp(own.op, "Gradient") == 0 && strstr(own.message, name) != NULL;
-  if (is_its) *error = own;
-  return is_its ? own.code : NEAP_OK;
-}
-
-static neap_status add_gradient(neap_net *net, const char *loss, int n, const char *const *wrt,
-                                bool allow_unused, const char *line, neap_error *error) {
-  int at = neap_net_mark(net);
-  neap_status status = neap_net_add_gradient_of(net, loss, n, wrt, NULL, allow_unused, line, error);
-  if (status == NEAP_OK)
-    status = check_gradient(net, neap_net_op_at(net, neap_net_n_ops(net) - 1)->name, error);
-  neap_net_end_mark(net, at, status == NEAP_OK);
-  return status;
-}
-
 /* net:_gradient(loss, {wrt}, allow_unused) -> names of the gradients */
 static int gradient(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *loss = neap_lua_name(L, 2, "gradient"), *line = neap_lua_line(L);
   int n;
   const char **wrt = neap_lua_names(L, 3, "wrt", false, &n);
-  NEAP_LUA_TRY(L, add_gradient(net->net, loss, n, wrt, lua_toboolean(L, 4), line, &error));
+  NEAP_LUA_TRY(L, neap_net_gradient(net->net, loss, n, wrt, lua_toboolean(L, 4), line, &error));
   return push_outputs(L, net->net, neap_net_n_ops(net->net) - 1);
 }
 
@@ -379,7 +324,7 @@ static int type_of(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *blob = neap_lua_name(L, 2, "a blob");
   neap_type type = {0};
-  NEAP_LUA_TRY(L, neap_lua_type_of(net, blob, &type, &error));
+  NEAP_LUA_TRY(L, neap_net_type_of(net->net, blob, &type, &error));
   if (type.dtype == NEAP_DTYPE_NONE) return 0;
   lua_pushstring(L, neap_dtype_name(type.dtype));
   neap_lua_push_shape(L, &type.shape);
@@ -405,13 +350,14 @@ static int ops(lua_State *L) {
   for (int i = 0; i < n; i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     lua_createtable(L, 0, 10);
-    neap_lua_set_text(L, "type", op->op->name);
+    neap_op_record record = neap_op_read(op->op);
+    neap_lua_set_text(L, "type", record.name);
     neap_lua_set_text(L, "name", op->name);
     neap_lua_set_text(L, "scope", op->scope);
     neap_lua_set_text(L, "line", op->line);
     neap_lua_set_text(L, "device", op->device);
     neap_lua_set_bool(L, "backward", op->origin.backward);
-    neap_lua_set_bool(L, "pseudo", (op->op->effects & NEAP_EFFECT_PSEUDO) != 0);
+    neap_lua_set_bool(L, "pseudo", record.pseudo);
     push_names(L, op->n_in, op->in);
     lua_setfield(L, -2, "inputs");
     push_names(L, op->n_out, op->out);
@@ -429,8 +375,9 @@ static int attributes(lua_State *L) {
   const neap_net_op *op = neap_net_op_at(net, (int)i - 1);
   lua_createtable(L, 0, neap_op_n_attrs(op->op));
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
-    neap_lua_push_attr(L, &op->op->attrs[a], &op->attrs[a]);
-    lua_setfield(L, -2, op->op->attrs[a].name);
+    const neap_attr *attr = neap_op_attr_at(op->op, a);
+    neap_lua_push_attr(L, attr, &op->attrs[a]);
+    lua_setfield(L, -2, attr->name);
   }
   return 1;
 }
@@ -498,9 +445,10 @@ static int text(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   neap_lua_only_fields(L, 2, "net:text", (const char *const[]){"lines", NULL});
   bool lines = neap_lua_flag(L, 2, "net:text", "lines", true);
-  neap_buffer *out = neap_lua_new_buffer(L);
-  neap_net_print(net, lines, out);
-  return neap_lua_push_buffer(L, out);
+  char **out = (char **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_net_text_with(net, lines, out, &error));
+  lua_pushstring(L, *out);
+  return 1;
 }
 
 /* net:_mark() -> mark, for _end_mark(mark, keep): without `keep` the net, and all around and within
@@ -511,9 +459,9 @@ static int mark(lua_State *L) {
 }
 
 static int end_mark(lua_State *L) {
-  const handle *h = neap_lua_any(L, 1, NEAP_LUA_NET);
-  if (h->net != NULL && h->net->net != NULL && !neap_lua_is_closed(h))
-    neap_net_end_mark(h->net->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"),
+  const neap_lua_net *h = neap_lua_any(L, 1, NEAP_LUA_NET);
+  if (h->net != NULL && !neap_lua_is_closed(h))
+    neap_net_end_mark(h->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"),
                       lua_toboolean(L, 3));
   return 0;
 }

@@ -123,6 +123,7 @@ typedef struct neap_op_record {
     sum_error;   /* the most that a sum of a million f32 may be wrong, of their magnitudes' sum */
   bool internal; /* made while a net is planned: not for users */
   bool control;  /* works in a net only */
+  bool pseudo;   /* of those: one that planning writes as others, such as Gradient */
   bool extent;   /* how long its outputs are depends on data */
   bool random;
   bool gradient; /* it has one, or it is nothing */

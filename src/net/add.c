@@ -547,7 +547,7 @@ neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index
   draft d = {.net = net, .call = call};
   NEAP_TRY(neap_net_begin_change(net, 0, error));
   neap_status status = check(&d, error);
-  if (status == NEAP_OK && call->check != NULL) status = call->check(call->context, &d.op, error);
+  if (status == NEAP_OK && call->typed) status = neap_net_check_op_types(net, &d.op, error);
   if (status == NEAP_OK && !reserve(&d)) status = out_of_memory(error);
   if (status != NEAP_OK) return located(&d, status, NULL, error);
   commit(&d);

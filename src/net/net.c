@@ -103,6 +103,8 @@ static void end(neap_net *net) {
   neap_map_fini(&net->cell_of);
   neap_map_fini(&net->op_of);
   neap_map_fini(&net->counter);
+  neap_net_types_fini(&net->types);
+  neap_net_types_fini(&net->taken);
   neap_arena_fini(&net->arena);
   neap_free(net);
 }

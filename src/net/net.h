@@ -12,126 +12,14 @@
 
 #include "ops/op.h"
 
-/* What a blob is for: data, never a name suffix. X(symbol, name) */
-#define NEAP_ROLE_MAP(X)      \
-  X(ACTIVATION, "activation") \
-  X(INPUT, "input")           \
-  X(PARAMETER, "parameter")   \
-  X(GRADIENT, "gradient")     \
-  X(STATE, "state")           \
-  X(OUTPUT, "output")
-typedef enum neap_role {
-#define X(symbol, name) NEAP_ROLE_##symbol,
-  NEAP_ROLE_MAP(X)
-#undef X
-} neap_role;
-const char *neap_role_name(neap_role role);
-
-typedef struct neap_net_blob {
-  const char *name;
-  neap_role role;
-  bool keep;      /* resident although its role is not */
-  bool trainable; /* PARAMETER: gradient() differentiates with respect to it by default */
-  neap_type type; /* of INPUT, PARAMETER and STATE; else dtype NONE */
-  int init;       /* index in init ops of the op that fills it, or -1 */
-  const char *line;
-  /* the blob whose gradient, or a part of it, this one holds; NULL: it is no gradient */
-  const char *gradient_of;
-  /* the memory bank it is assigned to, where a plan has banks; NULL: none */
-  const char *bank;
-} neap_net_blob;
-
-/* What an op of an expanded net (net:expand) remembers of the graph it was in. Zero: an op as the
- * user wrote it. */
-typedef struct neap_net_origin {
-  bool backward; /* belongs to the backward pass */
-  /* op whose backward it is part of, so that both get kernels of one engine; NULL: of none */
-  const char *forward;
-  /* of its random numbers, which so survive another order; 0: by its position */
-  uint32_t stream;
-} neap_net_origin;
-
-typedef struct neap_net_op {
-  const neap_op *op;
-  /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
-  const char *name;
-  const char *scope; /* scope path, "" at the top */
-  const char *line;  /* "lenet.lua:12", "" when unknown */
-  const char
-    /* a label, "cpu:1"; "" by default: outputs of different labels share no bytes by name
-     * (memonger). Where a plan has a bank of that name: the bank whose bytes the op works on */
-    *device;
-  neap_net_origin origin;
-  neap_attr_value *attrs; /* one per record attribute */
-  int n_in, n_out;
-  const char **in, **out; /* NULL where an optional one is absent */
-  /* Do: its frame of the scope, from 1; HasScope: the scope's top frame; 0: none */
-  int frame;
-} neap_net_op;
-
-/* One call to add. Strings and lists are copied. */
-typedef struct neap_net_call {
-  const char *type;
-  int n_in, n_out;
-  /* NULL entry: absent optional input; an output NULL is named type_n in its scope */
-  const char *const *in, *const *out;
-  const neap_set *attrs;           /* ends with name NULL; may be NULL */
-  const char *name, *scope, *line; /* each may be NULL */
-  const char *device;              /* may be NULL */
-  neap_net_origin origin;
-  /* The last thing asked before the op is added: its types, where they are known. May be NULL. */
-  neap_status (*check)(void *context, const neap_net_op *op, neap_error *error);
-  void *context;
-} neap_net_call;
+/* What users call, the structs included, is declared in neap.h and neap/net.h. */
 
 neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
-/* A subnet of `outer`: names not defined inside resolve to it. Owned by `outer`. */
-neap_status neap_net_new_sub(neap_net *outer, const char *name, neap_net **out, neap_error *error);
-/* The body of a Do: a subnet that sees what it declares itself and nothing else. */
-neap_status neap_net_new_closed_sub(neap_net *outer, const char *name, neap_net **out,
-                                    neap_error *error);
-/* A closed subnet of `outer` with the declarations and ops of `net`. */
-neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **out,
-                              neap_error *error);
-/* One more holder of the net, and one less; it ends with the last. Those of a subnet hold the net
- * around it. */
-neap_net *neap_net_retain(neap_net *net);
-void neap_net_free(neap_net *net);
-neap_status neap_net_clone(const neap_net *net, neap_net **out, neap_error *error);
-
-/* Declares a blob that exists before the net runs. Redeclaring with the same role and type is
- * allowed; else NAME error. `init` (may be NULL) is an op without inputs and with a "shape"
- * attribute (Constant, Xavier ...), whose attributes are `init_attrs`; it fills the blob when a
- * workspace initialises the net. */
-neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type,
-                             bool trainable, const char *init, const neap_set *init_attrs,
-                             const char *line, neap_error *error);
-/* Adds an op after its schema check; *op_index (may be NULL) gets its position. */
-neap_status neap_net_add(neap_net *net, const neap_net_call *call, int *op_index,
-                         neap_error *error);
-/* Names the outputs: resident, fetched after a run. Without a call: every blob nobody reads. */
-neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names, neap_error *error);
-neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error);
-/* Assigns the blob, all versions of the name, to a memory bank: where a plan has banks
- * (neap_graph_options), its bytes lie there, or, where it has bytes of its own from run to run, are
- * copied there for as long as a run uses them. */
-neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, neap_error *error);
 /* Says that blob `name`, made by an op, holds the gradient of blob `of`: what an expanded net knows
  * of its backward pass. With `resident` its role becomes GRADIENT: it has bytes of its own, as the
  * gradient of a parameter has. */
 neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident,
                                   neap_error *error);
-/* Subnet only: the names it takes from outside, in order, and those it gives back. */
-neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in, int n_out,
-                                       const char *const *out, neap_error *error);
-
-/* Marks, so that what a longer call has added goes when the call fails (mark.c). A mark is of the
- * outermost net and all within it; marks nest, and the last one made ends first. */
-int neap_net_mark(neap_net *net);
-/* Ends the mark. Without `keep` every net is as it was when it was made: ops, blobs, declarations,
- * outputs, names and numbers drawn. Subnets made since are given up: whoever still holds one can
- * read it and not add to it. */
-void neap_net_end_mark(neap_net *net, int mark, bool keep);
 /* How often a mark of the net, or of one around it, has taken something back. */
 uint64_t neap_net_n_rewinds(const neap_net *net);
 
@@ -154,16 +42,8 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
 const char *neap_net_name(const neap_net *net);
 /* Effects of the ops in the op's subnets, at any depth. */
 unsigned neap_net_sub_effects(const neap_net_op *op);
-/* unique in the process; changes with every change */
-uint64_t neap_net_version(const neap_net *net);
-int neap_net_n_ops(const neap_net *net);
-const neap_net_op *neap_net_op_at(const neap_net *net, int index);
 int neap_net_n_inits(const neap_net *net);
 const neap_net_op *neap_net_init_at(const neap_net *net, int index);
-int neap_net_n_blobs(const neap_net *net);
-const neap_net_blob *neap_net_blob_at(const neap_net *net, int index);
-/* NULL when unknown; any string */
-const neap_net_blob *neap_net_find_blob(const neap_net *net, const char *name);
 /* NAME error: `who` (a prefix, may be "") needs blob `name`, which is undefined or freed; with the
  * nearest name that exists. */
 neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name,
@@ -172,8 +52,6 @@ neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const 
  * near. */
 const char *neap_net_nearest(const neap_net *net, const char *name);
 const neap_net *neap_net_outer(const neap_net *net);
-int neap_net_n_outputs(const neap_net *net);
-const char *neap_net_output_at(const neap_net *net, int index);
 int neap_net_n_sub_inputs(const neap_net *net);
 const char *neap_net_sub_input_at(const neap_net *net, int index);
 /* The op at which a net, subnets written out wherever ops name them, gets larger than
@@ -181,7 +59,6 @@ const char *neap_net_sub_input_at(const neap_net *net, int index);
  * with `who` in front. */
 const neap_net_op *neap_net_too_large_at(const neap_net *net);
 neap_status neap_net_fail_too_many(const char *who, neap_error *error);
-bool neap_net_is_train(const neap_net *net); /* has a Gradient op, or a backward pass written out */
 /* What blob `inner` of a Do's body is called around it (scope.c), interned: the outer blob it is
  * bound to, else "SCOPE.FRAME/inner". NULL when memory is refused. */
 const char *neap_net_do_name(const neap_net_op *op, const char *inner);
@@ -189,12 +66,6 @@ const char *neap_net_do_name(const neap_net_op *op, const char *inner);
  * outside. */
 const neap_net *neap_net_do_body(const neap_net_op *op);
 bool neap_net_do_copies(const neap_net_op *op);
-bool neap_net_is_scope(const neap_net *net, const char *name); /* as far as `net` can see */
-/* What `name`, a local of the top frame of `scope`, is called around it; NULL when there is
- * none. */
-const char *neap_net_local(const neap_net *net, const char *scope, const char *name);
-/* Whether `name` is a local of some frame, as it is called around it. */
-bool neap_net_has_local(const neap_net *net, const char *name);
 /* "SCOPE.FRAME/inner", whether or not it is bound as well. */
 const char *neap_net_do_local(const neap_net_op *op, const char *inner);
 /* The outer blob that `inner` is bound to, or NULL; *output says whether the Do writes it. */
@@ -254,14 +125,10 @@ neap_status neap_net_copy_edited(const neap_net *net, const neap_net_edit *edit,
 #define NEAP_MICRO_STEPS "micro.steps" /* f64 scalar */
 neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net **update,
                                  neap_error *error);
-/* For batches that are accumulated before an update: of an `update` that neap_net_split_micro gave,
- * the net that adds a batch's gradients to those held, and the net that adds those held to a
- * batch's, before the update (hold.c). What is held is state under NEAP_HELD_PREFIX. */
+/* What neap_net_split_hold's nets read and hold. */
 #define NEAP_MICRO_KEPT "micro.kept"   /* f32 scalar: the share of what is held */
 #define NEAP_MICRO_ADDED "micro.added" /* f32 scalar: that of the batch */
 #define NEAP_HELD_PREFIX "@held/"
-neap_status neap_net_split_hold(const neap_net *update, neap_net **hold, neap_net **join,
-                                neap_error *error);
 
 /* A new net that computes what a training net's layers compute when they do not train (part.c):
  * attributes `training` are false, a norm reads the statistics that its RunningAverage ops keep,

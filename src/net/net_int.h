@@ -26,6 +26,18 @@ typedef struct neap_net_cell {
   bool unread;
 } neap_net_cell;
 
+/* Types of blobs, in definition order; found by name (type.c). */
+typedef struct neap_net_types {
+  struct neap_net_typed {
+    const char *name; /* interned */
+    neap_type type;
+  } * item;
+  int n, cap;
+  neap_map of;
+  int n_done;        /* ops whose outputs are in it */
+  uint64_t n_rewind; /* of the net when they were walked: ops may have gone since */
+} neap_net_types;
+
 struct neap_net {
   const char *name;
   _Atomic int n_ref;
@@ -58,8 +70,14 @@ struct neap_net {
   bool given_up;       /* a subnet that a rewind has taken out of its net */
   neap_net *given_ups; /* those of this net, which ends them; linked by next_given_up */
   neap_net *next_given_up;
+  neap_net_types types; /* as far as somebody has asked; who asks has the net to himself */
+  neap_net_types taken; /* of a closed subnet: those of blobs that it gets from outside */
   neap_arena arena;
 };
+
+void neap_net_types_fini(neap_net_types *types);
+/* SHAPE, DTYPE .. when the types of an op that is not in the net yet are known and don't fit. */
+neap_status neap_net_check_op_types(neap_net *net, const neap_net_op *op, neap_error *error);
 
 /* A cell that `name` (interned) means in `net` or, for subnets, outside of it; NULL when
  * undefined. */

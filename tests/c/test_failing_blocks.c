@@ -111,6 +111,7 @@ enum {
   DEEP = 1 << 18,    /* both frames of the scope are in use */
   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
   FILES = 1 << 19,
+  SUB = 1 << 23, /* a closed subnet of the net, with an input p */
   TENSOR = 1 << 26, /* a tensor (3,4) of its own */
   ROWS = 1 << 22, /* a cursor over the net's ops, at one with subnets or behind the last */
   DB = 1 << 21,   /* a database, which sessions use, with the row of a run */
@@ -119,6 +120,7 @@ enum {
 
 typedef struct scene {
   neap_workspace *ws, *child;
+  neap_net *sub;                       /* borrowed from net */
   neap_net *net, *layer[2], *fewer[2]; /* fewer: the layers at another batch */
   neap_session *session;
   neap_micro *micro;
@@ -221,6 +223,10 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
     s->options = options = &s->recorded;
   }
   if (parts & (NET | FORWARD | IMAGE | LOOPS | ENDLESS | SCOPES | FOUND)) read_net(s, parts);
+  if (parts & SUB) {
+    CHECK_OK(neap_net_new_closed_sub(s->net, "body", &s->sub, &error));
+    CHECK_OK(neap_net_declare(s->sub, "p", NEAP_ROLE_INPUT, NULL, false, NULL, NULL, NULL, &error));
+  }
   if (parts & WS) {
     CHECK_OK(neap_workspace_open(7, &s->ws, &error));
     write_inputs(s, parts & IMAGE);
@@ -927,6 +933,82 @@ CALL(intern_n) {
   s->number[0] = name != NULL;
   return name != NULL ? NEAP_OK : neap_fail_memory(error, 30, "a name");
 }
+QUIET(role_name, s->number[0] = neap_role_name(NEAP_ROLE_STATE)[0])
+CALL(net_declare) {
+  return neap_net_declare(s->net, "more", NEAP_ROLE_PARAMETER,
+                          &(neap_type){NEAP_DTYPE_F32, {1, {3}}}, true, "Constant",
+                          (neap_set[]){NEAP_SET_FLOAT("value", 2), {0}}, "a:1", error);
+}
+CALL(net_add) {
+  const neap_net_call relu = {
+    .type = "Relu", .n_in = 1, .in = NAMES("h"), .n_out = 1, .out = NAMES("more"), .typed = true};
+  int at = 0;
+  neap_status status = neap_net_add(s->net, &relu, &at, error);
+  s->number[0] = at;
+  return status;
+}
+CALL(net_set_outputs) { return neap_net_set_outputs(s->net, 2, NAMES("loss", "h"), error); }
+CALL(net_keep) { return neap_net_keep(s->net, "h", error); }
+CALL(net_assign) { return neap_net_assign(s->net, "h", "fast", error); }
+CALL(net_gradient) { return neap_net_gradient(s->net, "u", 1, NAMES("w"), false, "a:2", error); }
+CALL(net_clone) { return neap_net_clone(s->net, &s->out_net, error); }
+CALL(net_new_sub) {
+  neap_net *sub = NULL;
+  return neap_net_new_sub(s->net, "sub", &sub, error);
+}
+CALL(net_new_closed_sub) {
+  neap_net *sub = NULL;
+  return neap_net_new_closed_sub(s->net, "sub", &sub, error);
+}
+CALL(net_copy_sub) {
+  neap_net *sub = NULL;
+  return neap_net_copy_sub(s->net, s->layer[0], &sub, error);
+}
+CALL(net_set_sub_interface) {
+  return neap_net_set_sub_interface(s->sub, 1, NAMES("p"), 1, NAMES("p"), error);
+}
+CALL(net_take_type) {
+  return neap_net_take_type(s->sub, "p", &(neap_type){NEAP_DTYPE_F32, {1, {3}}}, error);
+}
+QUIET(net_mark, neap_net_end_mark(s->net, neap_net_mark(s->net), true))
+QUIET(net_end_mark, neap_net_end_mark(s->net, neap_net_mark(s->net), false))
+CALL(net_type_of) {
+  neap_type type = {0};
+  neap_status status = neap_net_type_of(s->net, "h2", &type, error);
+  s->number[0] = type.shape.n_dim;
+  return status;
+}
+CALL(net_check_types) { return neap_net_check_types(s->net, error); }
+CALL(net_check_types_of_scopes) { return neap_net_check_types(s->net, error); }
+QUIET(net_version, neap_net_version(s->net))
+QUIET(net_is_train, s->number[0] = neap_net_is_train(s->net))
+QUIET(net_n_ops, s->number[0] = neap_net_n_ops(s->net))
+QUIET(net_op_at, s->number[0] = neap_net_op_at(s->net, 1)->n_in)
+QUIET(net_n_blobs, s->number[0] = neap_net_n_blobs(s->net))
+QUIET(net_blob_at, s->number[0] = neap_net_blob_at(s->net, 1)->role)
+QUIET(net_find_blob, s->number[0] = neap_net_find_blob(s->net, "h")->role)
+QUIET(net_n_outputs, s->number[0] = neap_net_n_outputs(s->net))
+QUIET(net_output_at, s->number[0] = neap_net_output_at(s->net, 0)[0])
+CALL(net_text_with) { return neap_net_text_with(s->net, true, &s->text, error); }
+QUIET(net_is_scope, s->number[0] = neap_net_is_scope(s->net, "s"))
+CALL(net_split_hold) {
+  neap_net *micro = NULL, *update = NULL;
+  neap_status status = neap_net_split_micro(s->net, &micro, &update, error);
+  if (status == NEAP_OK) status = neap_net_split_hold(update, &s->out_net, &s->out_net2, error);
+  neap_net_free(micro), neap_net_free(update);
+  return status;
+}
+/* They look a name up, which they intern first. */
+CALL(net_local) {
+  const char *name = neap_net_local(s->net, "s", "t");
+  s->number[0] = name != NULL;
+  return name != NULL ? NEAP_OK : neap_fail_memory(error, 30, "a name");
+}
+CALL(net_has_local) {
+  bool has = neap_net_has_local(s->net, "s.1/t");
+  s->number[0] = has;
+  return has ? NEAP_OK : neap_fail_memory(error, 30, "a name");
+}
 QUIET(engine_list, s->number[0] = neap_engine_list(0, &(neap_engine_row){0}))
 QUIET(embedded_find, s->number[0] = neap_embedded_find("db/views.sql", NULL) != NULL)
 QUIET(embedded_at, s->number[0] = neap_embedded_at(0, NULL, NULL) != NULL)
@@ -1355,6 +1437,38 @@ static const entry table[] = {
   {"neap_text_distance", 0, call_text_distance, NULL, true},
   {"neap_intern", 0, call_intern, NULL, false},
   {"neap_intern_n", 0, call_intern_n, NULL, false},
+  {"neap_role_name", 0, call_role_name, NULL, true},
+  {"neap_net_declare", NET, call_net_declare, NULL, false},
+  {"neap_net_add", NET, call_net_add, NULL, false},
+  {"neap_net_set_outputs", NET, call_net_set_outputs, NULL, false},
+  {"neap_net_keep", NET, call_net_keep, NULL, false},
+  {"neap_net_assign", NET, call_net_assign, NULL, false},
+  {"neap_net_gradient", FORWARD, call_net_gradient, NULL, false},
+  {"neap_net_clone", NET, call_net_clone, NULL, false},
+  {"neap_net_new_sub", NET, call_net_new_sub, NULL, false},
+  {"neap_net_new_closed_sub", NET, call_net_new_closed_sub, NULL, false},
+  {"neap_net_copy_sub", NET | LAYERS, call_net_copy_sub, NULL, false},
+  {"neap_net_set_sub_interface", NET | SUB, call_net_set_sub_interface, NULL, false},
+  {"neap_net_take_type", NET | SUB, call_net_take_type, NULL, false},
+  {"neap_net_mark", NET, call_net_mark, NULL, true},
+  {"neap_net_end_mark", NET, call_net_end_mark, NULL, true},
+  {"neap_net_type_of", NET, call_net_type_of, NULL, false},
+  {"neap_net_check_types", LOOPS, call_net_check_types, NULL, false},
+  {"neap_net_check_types", SCOPES, call_net_check_types_of_scopes, NULL, false},
+  {"neap_net_version", NET, call_net_version, NULL, true},
+  {"neap_net_is_train", NET, call_net_is_train, NULL, true},
+  {"neap_net_n_ops", NET, call_net_n_ops, NULL, true},
+  {"neap_net_op_at", NET, call_net_op_at, NULL, true},
+  {"neap_net_n_blobs", NET, call_net_n_blobs, NULL, true},
+  {"neap_net_blob_at", NET, call_net_blob_at, NULL, true},
+  {"neap_net_find_blob", NET, call_net_find_blob, NULL, true},
+  {"neap_net_n_outputs", NET, call_net_n_outputs, NULL, true},
+  {"neap_net_output_at", NET, call_net_output_at, NULL, true},
+  {"neap_net_text_with", NET, call_net_text_with, NULL, false},
+  {"neap_net_is_scope", SCOPES, call_net_is_scope, NULL, true},
+  {"neap_net_split_hold", NET, call_net_split_hold, NULL, false},
+  {"neap_net_local", SCOPES, call_net_local, NULL, false},
+  {"neap_net_has_local", SCOPES, call_net_has_local, NULL, false},
   {"neap_engine_list", 0, call_engine_list, NULL, true},
   {"neap_embedded_find", 0, call_embedded_find, NULL, true},
   {"neap_embedded_at", 0, call_embedded_at, NULL, true},

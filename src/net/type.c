@@ -3,32 +3,33 @@
  *
  * The ops are walked once, in order, each time from where the last walk stopped, or from the first
  * when a mark has taken ops back. An op that is about to be added is looked at first: what does not
- * fit its inputs never gets into a net.
+ * fit its inputs never gets into a net. A net knows no more than it declares: what a plan is given
+ * for its inputs may differ, and is for `build` to infer.
  * INVARIANT: `of` maps each name to its newest version's type as of the first n_done ops.
  */
-#include "lua/binding.h"
+#include "net/net_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct frame { /* what a walk can see: a net's own types, then the nets around it */
   const neap_net *net;
-  neap_lua_types *types;
-  const neap_lua_types *taken; /* NULL: none */
+  neap_net_types *types;
+  const neap_net_types *taken; /* NULL: none */
   const struct frame *outer;
   /* types of an op that is not in `net` yet; the frame of the net itself is `outer` */
   bool is_draft;
 } frame;
 
-void neap_lua_types_fini(neap_lua_types *types) {
+void neap_net_types_fini(neap_net_types *types) {
   neap_free(types->item);
   neap_map_fini(&types->of);
-  *types = (neap_lua_types){0};
+  *types = (neap_net_types){0};
 }
 
 /* The name, interned, means `type` from now on; a newer version of a blob takes the place of the
  * older. */
-static neap_status put(neap_lua_types *types, const char *name, const neap_type *type,
+static neap_status put(neap_net_types *types, const char *name, const neap_type *type,
                        neap_error *error) {
   int at = neap_map_get(&types->of, name, -1);
   if (at < 0) {
@@ -37,7 +38,7 @@ static neap_status put(neap_lua_types *types, const char *name, const neap_type 
       return neap_fail_memory(error, sizeof *types->item, "the type of a blob");
     at = types->n++;
   }
-  types->item[at] = (struct neap_lua_typed){name, *type};
+  types->item[at] = (struct neap_net_typed){name, *type};
   return NEAP_OK;
 }
 
@@ -70,7 +71,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
     for (int k = 0; k < n_out; k++) out[k] = infer->out[k];
     return NEAP_OK;
   }
-  neap_lua_types types = {0};
+  neap_net_types types = {0};
   frame f = {.net = sub, .types = &types, .outer = outer};
   neap_status status = NEAP_OK;
   for (int k = 0; k < n_in && k < neap_net_n_sub_inputs(sub) && status == NEAP_OK; k++)
@@ -78,7 +79,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
   if (status == NEAP_OK) status = walk(&f, error);
   for (int k = 0; k < n_out && k < neap_net_n_outputs(sub) && status == NEAP_OK; k++)
     out[k] = look_up(&f, neap_net_output_at(sub, k));
-  neap_lua_types_fini(&types);
+  neap_net_types_fini(&types);
   return status;
 }
 
@@ -99,7 +100,7 @@ static neap_status locate(const neap_net_op *op, neap_status status, neap_error 
  * frame; then everything it has is known here under the name it has here. */
 static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
-  neap_lua_types types = {0};
+  neap_net_types types = {0};
   frame inside = {.net = body, .types = &types};
   neap_status status = NEAP_OK;
   for (int i = 0; i < neap_net_n_blobs(body) && status == NEAP_OK; i++) {
@@ -116,7 +117,7 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
     status = put(f->types, neap_net_do_name(op, types.item[i].name), &types.item[i].type, error);
   for (int i = 0; i < types.n && status == NEAP_OK && neap_net_do_copies(op); i++)
     status = put(f->types, neap_net_do_local(op, types.item[i].name), &types.item[i].type, error);
-  neap_lua_types_fini(&types);
+  neap_net_types_fini(&types);
   return status;
 }
 
@@ -183,23 +184,27 @@ static neap_status walk(const frame *f, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status neap_lua_type_put(neap_lua_net *net, const char *name, const neap_type *type,
-                              neap_error *error) {
-  return put(&net->taken, name, type, error);
+/* ---- what a net knows ------------------------------------------------------------------------ */
+
+neap_status neap_net_take_type(neap_net *sub, const char *name, const neap_type *type,
+                               neap_error *error) {
+  const neap_net_blob *blob = neap_net_find_blob(sub, name);
+  if (blob == NULL) return neap_net_fail_undefined(sub, "type", name, error);
+  return put(&sub->taken, blob->name, type, error);
 }
 
 enum { MOST_NESTED = 32 };
 
-/* The frames of a net and of those around it, all walked; f[0] is the net's own. */
-static neap_status walk_all(neap_lua_net *net, frame f[MOST_NESTED], neap_error *error) {
+/* The frames of a net and of those around it that it sees, all walked; f[0] is the net's own. */
+static neap_status walk_all(neap_net *net, frame f[MOST_NESTED], neap_error *error) {
   int n = 0;
-  for (neap_lua_net *at = net; at != NULL && at->net != NULL; at = at->outer) {
+  for (neap_net *at = net; at != NULL; at = at->closed ? NULL : at->outer) {
     if (n == MOST_NESTED)
       return neap_fail(error, NEAP_GRAPH, "nets are nested deeper than %d", MOST_NESTED);
-    uint64_t n_rewind = neap_net_n_rewinds(at->net);
-    if (at->types.n_rewind != n_rewind) neap_lua_types_fini(&at->types);
+    uint64_t n_rewind = neap_net_n_rewinds(at);
+    if (at->types.n_rewind != n_rewind) neap_net_types_fini(&at->types);
     at->types.n_rewind = n_rewind;
-    f[n] = (frame){.net = at->net, .types = &at->types, .taken = &at->taken};
+    f[n] = (frame){.net = at, .types = &at->types, .taken = &at->taken};
     if (n > 0) f[n - 1].outer = &f[n];
     n++;
   }
@@ -207,25 +212,27 @@ static neap_status walk_all(neap_lua_net *net, frame f[MOST_NESTED], neap_error 
   return NEAP_OK;
 }
 
-neap_status neap_lua_type_of(neap_lua_net *net, const char *name, neap_type *out,
-                             neap_error *error) {
+neap_status neap_net_type_of(neap_net *net, const char *name, neap_type *out, neap_error *error) {
   frame f[MOST_NESTED];
+  *out = (neap_type){0};
+  const char *key = neap_intern(name); /* types are found by address */
+  if (key == NULL) return neap_fail_memory(error, strlen(name), "a name");
   NEAP_TRY(walk_all(net, f, error));
-  *out = look_up(&f[0], name);
+  *out = look_up(&f[0], key);
   return NEAP_OK;
 }
 
-neap_status neap_lua_type_check_all(neap_lua_net *net, neap_error *error) {
+neap_status neap_net_check_types(neap_net *net, neap_error *error) {
   frame f[MOST_NESTED];
   return walk_all(net, f, error);
 }
 
-neap_status neap_lua_type_check(void *net, const neap_net_op *op, neap_error *error) {
+neap_status neap_net_check_op_types(neap_net *net, const neap_net_op *op, neap_error *error) {
   frame f[MOST_NESTED];
   NEAP_TRY(walk_all(net, f, error));
-  neap_lua_types types = {.n_done = f[0].types->n_done};
+  neap_net_types types = {.n_done = f[0].types->n_done};
   frame draft = {.net = f[0].net, .types = &types, .outer = &f[0], .is_draft = true};
   neap_status status = infer_op(&draft, op, error);
-  neap_lua_types_fini(&types);
+  neap_net_types_fini(&types);
   return status;
 }
