@@ -217,6 +217,8 @@ typedef struct neap_workspace neap_workspace;
 
 #include "neap/op.h"
 
+#include "neap/file.h"
+
 /* ---- nets ------------------------------------------------------------------------------------ */
 
 /* A neap_net is ops over named blobs, in the order they run. */

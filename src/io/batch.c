@@ -3,7 +3,7 @@
  * INVARIANT: set s is the thread's while full[s] is false and the caller's while it is true; the
  * one lock guards the flags alone. The thread ends when `stop` is set or all batches are made.
  */
-#include "io/batch.h"
+#include "io/io.h"
 
 #include <pthread.h>
 #include <string.h>

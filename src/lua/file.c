@@ -1,7 +1,5 @@
 /* file.c: files of tensors, and the reader of batches. Whatever a file does wrong is nil, message,
  * code. */
-#include "io/batch.h"
-#include "io/io.h"
 #include "lua/binding.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* test_batch.c: the reader of batches: what each batch holds, readers closed early, hostile
  * indices, refused memory. */
 #include "check.h"
-#include "io/batch.h"
+#include "io/io.h"
 
 #include <limits.h>
 #include <unistd.h>

@@ -111,16 +111,18 @@ enum {
   DEEP = 1 << 18,    /* both frames of the scope are in use */
   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
   FILES = 1 << 19,
-  SUB = 1 << 23, /* a closed subnet of the net, with an input p */
+  READER = 1 << 25, /* batches of the tensor's rows */
+  SUB = 1 << 23,    /* a closed subnet of the net, with an input p */
   TENSOR = 1 << 26, /* a tensor (3,4) of its own */
-  ROWS = 1 << 22, /* a cursor over the net's ops, at one with subnets or behind the last */
-  DB = 1 << 21,   /* a database, which sessions use, with the row of a run */
-  RUN = 1 << 20   /* the call is a run: what the net gives out may be of the run that failed */
+  ROWS = 1 << 22,   /* a cursor over the net's ops, at one with subnets or behind the last */
+  DB = 1 << 21,     /* a database, which sessions use, with the row of a run */
+  RUN = 1 << 20     /* the call is a run: what the net gives out may be of the run that failed */
 };
 
 typedef struct scene {
   neap_workspace *ws, *child;
-  neap_net *sub;                       /* borrowed from net */
+  neap_net *sub; /* borrowed from net */
+  neap_batch_reader *reader;
   neap_net *net, *layer[2], *fewer[2]; /* fewer: the layers at another batch */
   neap_session *session;
   neap_micro *micro;
@@ -160,6 +162,7 @@ typedef struct entry {
 static char checkpoint_path[] = "/tmp/neap-blocks-a-XXXXXX.safetensors",
             export_path[] = "/tmp/neap-blocks-b-XXXXXX.safetensors",
             saved_path[] = "/tmp/neap-blocks-c-XXXXXX.safetensors",
+            idx_path[] = "/tmp/neap-blocks-f-XXXXXX.safetensors",
             db_path[] = "/tmp/neap-blocks-d-XXXXXX.safetensors",
             copy_path[] = "/tmp/neap-blocks-e-XXXXXX.safetensors";
 
@@ -223,6 +226,10 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
     s->options = options = &s->recorded;
   }
   if (parts & (NET | FORWARD | IMAGE | LOOPS | ENDLESS | SCOPES | FOUND)) read_net(s, parts);
+  if (parts & READER) {
+    const neap_batch_field field = {.source = s->t, .dtype = NEAP_DTYPE_F64, .scale = 1};
+    CHECK_OK(neap_batch_reader_new(1, &field, 2, 3, DIM(2, 0, 1), false, &s->reader, &error));
+  }
   if (parts & SUB) {
     CHECK_OK(neap_net_new_closed_sub(s->net, "body", &s->sub, &error));
     CHECK_OK(neap_net_declare(s->sub, "p", NEAP_ROLE_INPUT, NULL, false, NULL, NULL, NULL, &error));
@@ -282,6 +289,7 @@ static void close_results(scene *s) {
 
 static void close_scene(scene *s) {
   close_results(s);
+  neap_batch_reader_free(s->reader);
   neap_tensor_fini(&s->t);
   neap_dry_run_free(s->log);
   neap_rows_free(s->rows);
@@ -1009,6 +1017,58 @@ CALL(net_has_local) {
   s->number[0] = has;
   return has ? NEAP_OK : neap_fail_memory(error, 30, "a name");
 }
+static neap_status load(scene *s, const char *path, neap_io_map map, neap_error *error) {
+  neap_io_list list;
+  neap_status status = neap_io_load(path, map, &list, error);
+  s->number[0] = list.n_item;
+  neap_io_list_fini(&list);
+  return status;
+}
+CALL(io_load) { return load(s, checkpoint_path, NEAP_IO_COPY, error); }
+CALL(io_load_mapped) { return load(s, checkpoint_path, NEAP_IO_MAP_READ, error); }
+QUIET(io_list_fini, neap_io_list_fini(&(neap_io_list){0}))
+QUIET(io_list_find, s->number[0] = neap_io_list_find(&(neap_io_list){0}, "w") == NULL)
+QUIET(io_list_meta, s->number[0] = neap_io_list_meta(&(neap_io_list){0}, "w") == NULL)
+CALL(io_save) {
+  return neap_io_save(saved_path, 1, &(neap_io_item){(char *)"t", s->t}, 1,
+                      &(neap_io_pair){(char *)"a", (char *)"b"}, error);
+}
+static const char idx[] =
+  "\0\0\x08\x01\0\0\0\x03"
+  "abc";
+CALL(io_read_idx) { return neap_io_read_idx(idx_path, &s->out_t, error); }
+CALL(io_read_text) {
+  neap_io_bytes bytes = {0};
+  neap_status status = neap_io_read_text(idx_path, &bytes, error);
+  s->number[0] = (double)bytes.n;
+  s->block = bytes.data;
+  return status;
+}
+CALL(io_read_gz_bytes) {
+  neap_io_bytes bytes = {0};
+  neap_status status = neap_io_read_gz_bytes(idx_path, &bytes, error);
+  s->number[0] = (double)bytes.n;
+  s->block = bytes.data;
+  return status;
+}
+CALL(io_write_png) {
+  (void)s;
+  return neap_io_write_png(saved_path, 2, 2, 1, (const uint8_t *)"abcd", error);
+}
+CALL(io_write_text) {
+  (void)s;
+  return neap_io_write_text(saved_path, idx, sizeof idx - 1, error);
+}
+CALL(batch_reader_new) {
+  neap_batch_reader *reader = NULL;
+  const neap_batch_field field = {.source = s->t, .dtype = NEAP_DTYPE_F64, .scale = 1};
+  neap_status status = neap_batch_reader_new(1, &field, 2, 3, DIM(2, 0, 1), false, &reader, error);
+  s->number[0] = reader != NULL;
+  neap_batch_reader_free(reader);
+  return status;
+}
+QUIET(batch_reader_next, s->number[0] = (double)neap_batch_reader_next(s->reader, &s->out_t))
+QUIET(batch_reader_free, neap_batch_reader_free(s->reader); s->reader = NULL)
 QUIET(engine_list, s->number[0] = neap_engine_list(0, &(neap_engine_row){0}))
 QUIET(embedded_find, s->number[0] = neap_embedded_find("db/views.sql", NULL) != NULL)
 QUIET(embedded_at, s->number[0] = neap_embedded_at(0, NULL, NULL) != NULL)
@@ -1469,6 +1529,20 @@ static const entry table[] = {
   {"neap_net_split_hold", NET, call_net_split_hold, NULL, false},
   {"neap_net_local", SCOPES, call_net_local, NULL, false},
   {"neap_net_has_local", SCOPES, call_net_has_local, NULL, false},
+  {"neap_io_load", 0, call_io_load, NULL, false},
+  {"neap_io_load", 0, call_io_load_mapped, NULL, false},
+  {"neap_io_list_fini", 0, call_io_list_fini, NULL, true},
+  {"neap_io_list_find", 0, call_io_list_find, NULL, true},
+  {"neap_io_list_meta", 0, call_io_list_meta, NULL, true},
+  {"neap_io_save", TENSOR, call_io_save, NULL, false},
+  {"neap_io_read_idx", 0, call_io_read_idx, NULL, false},
+  {"neap_io_read_text", 0, call_io_read_text, NULL, false},
+  {"neap_io_read_gz_bytes", 0, call_io_read_gz_bytes, NULL, false},
+  {"neap_io_write_png", 0, call_io_write_png, NULL, false},
+  {"neap_io_write_text", 0, call_io_write_text, NULL, false},
+  {"neap_batch_reader_new", TENSOR, call_batch_reader_new, NULL, false},
+  {"neap_batch_reader_next", TENSOR | READER, call_batch_reader_next, NULL, true},
+  {"neap_batch_reader_free", TENSOR | READER, call_batch_reader_free, NULL, true},
   {"neap_engine_list", 0, call_engine_list, NULL, true},
   {"neap_embedded_find", 0, call_embedded_find, NULL, true},
   {"neap_embedded_at", 0, call_embedded_at, NULL, true},
@@ -1656,7 +1730,8 @@ static void make_file(char *path) {
 static void make_files(void) {
   scene s;
   make_file(checkpoint_path), make_file(export_path), make_file(saved_path);
-  make_file(db_path), make_file(copy_path);
+  make_file(db_path), make_file(copy_path), make_file(idx_path);
+  CHECK_OK(neap_io_write_text(idx_path, idx, sizeof idx - 1, &error));
   open_scene(&s, WS | NET | SESSION, NULL);
   CHECK_OK(neap_workspace_save_file(s.ws, checkpoint_path, &error));
   close_scene(&s);
@@ -1671,6 +1746,6 @@ int main(int argc, char **argv) {
   int result = RUN(argc, argv, T(every_function_of_the_header_has_a_scene),
                    T(every_function_passes_in_the_end_and_leaves_all_as_it_was_before));
   unlink(checkpoint_path), unlink(export_path), unlink(saved_path);
-  unlink(db_path), unlink(copy_path);
+  unlink(db_path), unlink(copy_path), unlink(idx_path);
   return result;
 }
