@@ -7,7 +7,8 @@ local report = require "neap.report"
 local Db = core.Db
 local db = {}
 
---- neap.db([path]) -> db, or nil, message, code. Without a path: $NEAP_DB, or the default of DESIGN section 6.
+--- neap.db([path]) -> db, or nil, message, code. Without a path: $NEAP_DB, or the default of DESIGN
+-- section 6.
 function db.open(path) return core.open_db(path) end
 
 --- Report of a query; `lenient`: parameters that are not given are NULL.
@@ -22,8 +23,8 @@ local function check_text(who, query)
   if type(query) ~= "string" then core.fail(("%s expects a query in SQL, got a %s"):format(who, type(query))) end
 end
 
---- db:sql(query [, params]) -> Report. params: a list for ?, fields for :name, a value for each. nil, message, code when the query
--- fails.
+--- db:sql(query [, params]) -> Report. params: a list for ?, fields for :name, a value for each.
+-- nil, message, code when the query fails.
 -- @usage db:sql("select blob, bytes from v_peak where net = :net and newest", { net = "lenet" })
 function Db:sql(query, params)
   check_text("db:sql", query)
@@ -48,7 +49,8 @@ function db.queries()
   return names
 end
 
---- db:query(name [, params]) -> Report of a canned query (db/queries/NAME.sql), whose parameters may be left out.
+--- db:query(name [, params]) -> Report of a canned query (db/queries/NAME.sql), whose parameters
+-- may be left out.
 function Db:query(name, params)
   if type(name) ~= "string" then core.fail("db:query expects a canned query's name, got a " .. type(name)) end
   local text = core.embedded("db/queries/" .. name .. ".sql")
@@ -84,7 +86,8 @@ end
 --- db:prune{days = 30} -> plans removed that no run has used for so long.
 function Db:prune(given) return self:_prune(options.read("db:prune", { positions = { "days" }, days = 30 }, given).days) end
 
---- neap.runs{net =, last = 20, db =} -> Report of the newest runs, newest first; nil, message, code without a database.
+--- neap.runs{net =, last = 20, db =} -> Report of the newest runs, newest first; nil, message, code
+-- without a database.
 function db.runs(given)
   local o = options.read("neap.runs", { net = options.none, last = 20, db = options.none }, given)
   if not o.db then

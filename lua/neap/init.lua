@@ -35,7 +35,8 @@ neap.workspaces, neap.for_each_workspace = workspace.all, workspace.for_each
 neap.current_workspace, neap.switch_workspace, neap.reset_workspace = workspace.current, workspace.switch, workspace.reset
 neap.workspace_names = workspace.names
 neap.db, neap.runs = db.open, db.runs
---- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or `batch` says how large that is.
+--- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or
+-- `batch` says how large that is.
 function neap.range(largest, memory, batch)
   if (debug.getmetatable(largest) or {}).__name ~= "neap.net" then
     core.fail(("neap.range expects (net, memory, batch), got a %s for the net"):format(type(largest)))
@@ -81,12 +82,14 @@ function neap.bytes(x)
   return core.bytes_text(x)
 end
 
---- neap.memory() -> Report {available, held, high, mapped, pool, pool_used, resident, resident_peak, lua, n_live, n_alloc, n_planned}: bytes now. held and
--- high are of Neap's counted allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and programs
--- of policy "pool"), pool_used what is taken of it now; mapped is of files (neap.load, ws:load with map =), which the system reads
--- when they are touched and drops when it needs memory; resident is the whole process; available is what the process can still
--- take of this machine, by the kernel, control groups and ulimit. n_planned counts the nets planned so far, refused ones too; plans
--- that the database knew are not planned.
+--- neap.memory() -> Report {available, held, high, mapped, pool, pool_used, resident,
+-- resident_peak, lua, n_live, n_alloc, n_planned}: bytes now. held and high are of Neap's counted
+-- allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and
+-- programs of policy "pool"), pool_used what is taken of it now; mapped is of files (neap.load,
+-- ws:load with map =), which the system reads when they are touched and drops when it needs memory;
+-- resident is the whole process; available is what the process can still take of this machine, by
+-- the kernel, control groups and ulimit. n_planned counts the nets planned so far, refused ones
+-- too; plans that the database knew are not planned.
 function neap.memory()
   local s = core.memory()
   local rows = {
@@ -123,8 +126,8 @@ function neap.config()
   return report.new { rows = rows, columns = { "name", "value" }, totals = totals, order = {} }
 end
 
---- neap.engines() -> Report of those who compute: name, doc, version of its library, and why it is missing where it can't be had.
--- The memory option `engine`, and NEAP_ENGINE, ask for one by name.
+--- neap.engines() -> Report of those who compute: name, doc, version of its library, and why it is
+-- missing where it can't be had. The memory option `engine`, and NEAP_ENGINE, ask for one by name.
 function neap.engines()
   local rows = {}
   for i, row in ipairs(core.engines) do
@@ -203,7 +206,8 @@ local function help_on_table(x)
   return on_record
 end
 
---- The record of the op that a name means: "Softmax", "softmax", "net:Softmax", "tensor:softmax", "neap.softmax"; nil for others.
+--- The record of the op that a name means: "Softmax", "softmax", "net:Softmax", "tensor:softmax",
+-- "neap.softmax"; nil for others.
 local function op_named(x)
   local class, name = x:match "^(%l+)[:.]([%w_]+)$"
   if name and (class == "net" or class == "tensor" or class == "neap" or class == "op") then x = name end
@@ -258,8 +262,8 @@ local function help_on_name(x)
   error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) })
 end
 
---- neap.help(x) -> Report: an op ("Softmax" or "softmax"), a function, a layer, a module such as neap.nn, any of these by name
--- ("Linear", "data.from", "ws:run"), or what a value can do.
+--- neap.help(x) -> Report: an op ("Softmax" or "softmax"), a function, a layer, a module such as
+-- neap.nn, any of these by name ("Linear", "data.from", "ws:run"), or what a value can do.
 -- @usage print(neap.help(neap.nn.Linear))   print(neap.help "ws:run")
 function neap.help(x)
   if type(x) == "string" then return help_on_name(x) end

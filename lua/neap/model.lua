@@ -1,8 +1,8 @@
---- Models in one file: `neap.export` writes a net as text and its parameters and state as tensors into a .safetensors file,
--- `neap.import` reads both and gives what can be called.
+--- Models in one file: `neap.export` writes a net as text and its parameters and state as tensors
+-- into a .safetensors file, `neap.import` reads both and gives what can be called.
 --
--- The text is `net:text()`, in the file's metadata under "neap.net"; the tensors have the names of its blobs. Any reader of
--- safetensors sees the tensors.
+-- The text is `net:text()`, in the file's metadata under "neap.net"; the tensors have the names of
+-- its blobs. Any reader of safetensors sees the tensors.
 -- @module neap.model
 local core = require "neap.core"
 local named = require "neap.inner.options"
@@ -12,11 +12,13 @@ local fail = core.fail
 
 local model = {}
 
---- neap.export(model, path, {batch =}) or neap.export(net, path, {workspace = ws}): writes the net for inference, its parameters
--- and state. The file is written beside `path` and renamed: a reader sees the old one or the new one.
+--- neap.export(model, path, {batch =}) or neap.export(net, path, {workspace = ws}): writes the net
+-- for inference, its parameters and state. The file is written beside `path` and renamed: a reader
+-- sees the old one or the new one.
 -- @param what module or net
 -- @param path string, ending in .safetensors
--- @param given table|nil {batch = 1 of the net that is written; other batches can be run all the same, workspace =, input =
+-- @param given table|nil {batch = 1 of the net that is written; other batches can be run all the
+--   same, workspace =, input =
 -- the shape of one example, where the model does not say it, input_dtype =}
 -- @return true, or nil, message, code
 -- @usage assert(neap.export(model, "lenet.safetensors"))
@@ -40,7 +42,8 @@ end
 local Imported = { __name = "neap.imported" }
 Imported.__index = Imported
 
---- f(x) for a net of one input, f{name = x} for any: one output as it is, several as a table by name.
+--- f(x) for a net of one input, f{name = x} for any: one output as it is, several as a table by
+-- name.
 Imported.__call = function(self, x)
   local inputs = self.net:inputs()
   if op.is_tensor(x) then
@@ -52,8 +55,9 @@ Imported.__call = function(self, x)
   return #names == 1 and out[names[1]] or out
 end
 
---- neap.import(path [, {map = "r"|"c"}]) -> f, or nil, message, code. f.net is the net, f.workspace has its parameters; f(x) runs
--- it. With map the parameters are the file's own bytes: nothing is read before it is used, and processes share it.
+--- neap.import(path [, {map = "r"|"c"}]) -> f, or nil, message, code. f.net is the net, f.workspace
+-- has its parameters; f(x) runs it. With map the parameters are the file's own bytes: nothing is
+-- read before it is used, and processes share it.
 function model.import(path, given)
   local o = named.read("neap.import", { map = named.none }, given)
   if type(path) ~= "string" then fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path))) end

@@ -22,7 +22,8 @@ local function figures(p)
   return f
 end
 
---- Fields: the figures of NEAP_FIGURE_MAP (src/neap/rows.h) that are not of runs, and regions{}, the bytes of each.
+--- Fields: the figures of NEAP_FIGURE_MAP (src/neap/rows.h) that are not of runs, and regions{},
+-- the bytes of each.
 Plan.meta.__index = function(p, key)
   local method = Plan[key]
   if method ~= nil then return method end
@@ -62,14 +63,15 @@ local function flop_text(x)
   return ("%.0f"):format(x)
 end
 
---- The parameter that value number `v` of a tree has the numbers of, or nil: kernels may read it in another layout, made by a Reorder.
+--- The parameter that value number `v` of a tree has the numbers of, or nil: kernels may read it in
+-- another layout, made by a Reorder.
 local function parameter_of(tree, maker, v)
   while maker[v] and maker[v].type == "Reorder" do v = maker[v].ins[1] end
   return tree.values[v].role == "parameter" and tree.values[v].storage_no or nil
 end
 
---- How many elements each op is the first of the forward pass to read of parameters. Names may be written again with other shapes:
--- values count.
+--- How many elements each op is the first of the forward pass to read of parameters. Names may be
+-- written again with other shapes: values count.
 local function count_parameters(tree)
   local maker, counted, n_of = {}, {}, {}
   for _, o in ipairs(tree.ops) do
@@ -90,8 +92,8 @@ local function count_parameters(tree)
   return n_of
 end
 
---- plan:summary() -> Report: one row per op of the forward pass, with the shape it gives, its parameters and work. The total of flops
--- is that of the whole step.
+--- plan:summary() -> Report: one row per op of the forward pass, with the shape it gives, its
+-- parameters and work. The total of flops is that of the whole step.
 function Plan:summary()
   local tree = self:_tree()
   local n_of, rows, total, flop = count_parameters(tree), {}, 0, 0
@@ -111,12 +113,13 @@ function Plan:ops()
   return report.of("op", { rows = self:_ops(), totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } })
 end
 
---- plan:values() -> Report: every value and its place; steps from 1, offset_bytes in the arena. Memory banks lie in it one after
--- another.
+--- plan:values() -> Report: every value and its place; steps from 1, offset_bytes in the arena.
+-- Memory banks lie in it one after another.
 function Plan:values() return report.of("value", { rows = self:_values() }) end
 
---- plan:banks() -> Report: the memory banks, "main" first: what each has and takes, the least for these kernels and this order, the
--- ops that work on it alone, and the values that lie in it. No rows where the memory options had no banks.
+--- plan:banks() -> Report: the memory banks, "main" first: what each has and takes, the least for
+-- these kernels and this order, the ops that work on it alone, and the values that lie in it. No
+-- rows where the memory options had no banks.
 -- @usage print(net:plan({ banks = { neap.bank { "fast", bytes = "2MiB" } } }):banks())
 function Plan:banks()
   local rows, most = self:_banks(), 0
@@ -124,11 +127,12 @@ function Plan:banks()
   return report.of("bank", { rows = rows, totals = { n = #rows, arena_bytes = most }, order = { "n", "arena_bytes" } })
 end
 
---- plan:rewrites() -> Report: what the fusion of a net that does not train has made of its ops, in the order in which it was done:
--- rule, the ops absorbed, the op they are part of now, and the bytes of the values that are no more. Totals: n, saved_bytes.
--- A rule's results differ from the unfused ones by less than 1e-5 of the largest; `fuse = false` leaves them out. `fuse = "pool"` adds one
--- that trades time for memory: a convolution and the pool behind it work on a few images at a time, and what the convolution
--- gives for the whole batch never exists.
+--- plan:rewrites() -> Report: what the fusion of a net that does not train has made of its ops, in
+-- the order in which it was done: rule, the ops absorbed, the op they are part of now, and the
+-- bytes of the values that are no more. Totals: n, saved_bytes. A rule's results differ from the
+-- unfused ones by less than 1e-5 of the largest; `fuse = false` leaves them out. `fuse = "pool"`
+-- adds one that trades time for memory: a convolution and the pool behind it work on a few images
+-- at a time, and what the convolution gives for the whole batch never exists.
 -- @usage print(neap.zoo.resnet50():net({ batch = 1 }):plan({}):rewrites())
 function Plan:rewrites()
   local rows, saved = self:_rewrites(), 0
@@ -136,7 +140,8 @@ function Plan:rewrites()
   return report.of("rewrite", { rows = rows, totals = { n = #rows, saved_bytes = saved }, order = { "n", "saved_bytes" } })
 end
 
---- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the nearest name.
+--- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the
+-- nearest name.
 local function known_name(p, name)
   if p:_value(name) then return name end
   local slashed = name:gsub("%.", "/")
@@ -179,7 +184,8 @@ local function keep_price(p, name)
     signed(kept.arena_bytes - p.arena_bytes))
 end
 
---- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the whole plan.
+--- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the
+-- whole plan.
 function Plan:explain(blob)
   local name = type(blob) == "table" and blob.name or blob
   local rows = {}
@@ -195,7 +201,8 @@ function Plan:explain(blob)
     totals = rows[1] or {} }
 end
 
---- plan:peak() -> Report: what is alive when the most is, largest first. A storage counts by its newest value that lives.
+--- plan:peak() -> Report: what is alive when the most is, largest first. A storage counts by its
+-- newest value that lives.
 function Plan:peak()
   local step, rows, at = figures(self).peak_step, {}, {}
   for _, v in ipairs(self:_values()) do
@@ -232,8 +239,9 @@ function Plan:curve()
   return report.new { rows = rows, columns = { "step", "name", "live_bytes" }, text = table.concat(parts), totals = { peak_bytes = most } }
 end
 
---- plan:why(a, b) -> Report whose text says what makes two blobs share bytes, or what keeps them apart; its rows are the two
--- values. plan:why(a) is plan:explain(a): where it lies, and with whom it shares.
+--- plan:why(a, b) -> Report whose text says what makes two blobs share bytes, or what keeps them
+-- apart; its rows are the two values. plan:why(a) is plan:explain(a): where it lies, and with whom
+-- it shares.
 -- @usage print(plan:why("relu1", "conv2"))
 function Plan:why(a, b)
   if b == nil then return self:explain(a) end
@@ -251,19 +259,21 @@ local function given(text, path)
   return text
 end
 
---- plan:dot([path]) -> Graphviz text: the net as it runs, backward, inserted ops and subnets included, one colour per place in the
--- arena, grey for what has bytes of its own; with a path, true or nil, message, code. {fold = n}: the ops of a scope are one box, for each
--- path of n parts, with what only they read or write inside.
+--- plan:dot([path]) -> Graphviz text: the net as it runs, backward, inserted ops and subnets
+-- included, one colour per place in the arena, grey for what has bytes of its own; with a path,
+-- true or nil, message, code. {fold = n}: the ops of a scope are one box, for each path of n parts,
+-- with what only they read or write inside.
 -- @usage model:plan { batch = 8, train = true }:dot "lenet.dot"
 -- @usage plan:dot("blocks.dot", { fold = 1 })
 function Plan:dot(path, o) return given(self:_dot(options.fold_of("plan:dot", o)), path) end
 
---- plan:svg([path]) -> SVG text: bytes by name over op order. Each storage is a box from its first step to its last, at its place in
--- the arena; scratch is hatched, the peak marked, resident regions drawn apart; with a path, true or nil, message, code.
+--- plan:svg([path]) -> SVG text: bytes by name over op order. Each storage is a box from its first
+-- step to its last, at its place in the arena; scratch is hatched, the peak marked, resident
+-- regions drawn apart; with a path, true or nil, message, code.
 -- @usage model:plan { batch = 8, train = true }:svg "lenet.svg"
 function Plan:svg(path) return given(self:_svg(), path) end
 
--- ---- runs --------------------------------------------------------------------------------------------------------------------
+-- ---- runs ---------------------------------------------------------------------------------------
 
 local Run = {}
 Run.__index = Run

@@ -1,7 +1,8 @@
---- Reports: what summary, forecast, plan, explain, sql ... return. A report is a value: print it, index it, or take it as
--- JSON or CSV; nothing prints by itself.
+--- Reports: what summary, forecast, plan, explain, sql ... return. A report is a value: print it,
+-- index it, or take it as JSON or CSV; nothing prints by itself.
 --
--- `#r` rows, `r[i].field`, totals as `r.field`, `tostring(r)` a table that fits the terminal, `r:json()`, `r:csv()`.
+-- `#r` rows, `r[i].field`, totals as `r.field`, `tostring(r)` a table that fits the terminal,
+-- `r:json()`, `r:csv()`.
 -- @module neap.report
 local core = require "neap.core"
 local fail = core.fail
@@ -13,8 +14,8 @@ local Report = {}
 local default_width = 100
 
 --- Makes a report.
--- @param o table { rows = {one table per row}, columns = {names in order}, title =, totals = {name = value}, order = {names of
---   totals to print}, text = string printed in place of the rows }
+-- @param o table { rows = {one table per row}, columns = {names in order}, title =, totals = {name
+--   = value}, order = {names of totals to print}, text = string printed in place of the rows }
 -- @return Report
 function report.new(o)
   local self = { _columns = o.columns or {}, _title = o.title, _totals = o.totals or {}, _order = o.order, _text = o.text }
@@ -22,7 +23,8 @@ function report.new(o)
   return setmetatable(self, Report)
 end
 
---- What the engine says of each kind of row: a list of columns {name =, type =, unit =, doc =, ..} by kind, "op", "value", ..
+--- What the engine says of each kind of row: a list of columns {name =, type =, unit =, doc =, ..}
+-- by kind, "op", "value", ..
 report.kinds = core.rows()
 
 --- Names of the columns of a kind that people are shown: some of them only where a row has one.
@@ -55,9 +57,10 @@ Report.__index = function(self, key)
   return totals and totals[key]
 end
 
--- ---- text --------------------------------------------------------------------------------------------------------------
+-- ---- text ---------------------------------------------------------------------------------------
 
---- Columns on a screen: 1 per character, 2 for East Asian wide ones and emoji, 0 for combining marks.
+--- Columns on a screen: 1 per character, 2 for East Asian wide ones and emoji, 0 for combining
+-- marks.
 local function width(text)
   local n = 0
   for _, c in utf8.codes(text, true) do
@@ -74,7 +77,8 @@ local function width(text)
 end
 report.width = width
 
---- Cuts a text to `most` columns, with an ellipsis in the middle: beginnings and ends of paths tell them apart.
+--- Cuts a text to `most` columns, with an ellipsis in the middle: beginnings and ends of paths tell
+-- them apart.
 local function cut(text, most)
   if width(text) <= most then return text end
   if most < 2 then return ("…"):rep(most) end
@@ -128,8 +132,8 @@ local function pad(text, n, right)
   return right and fill .. text or text .. fill
 end
 
---- Shrinks the widest columns of text until the line fits, none below 12. A line that can't fit so is broken into blocks, and
--- keeps its columns as wide as they are, up to the room.
+--- Shrinks the widest columns of text until the line fits, none below 12. A line that can't fit so
+-- is broken into blocks, and keeps its columns as wide as they are, up to the room.
 local function fit(widths, numeric, room)
   local wide, total = table.move(widths, 1, #widths, 1, {}), 2 * (#widths - 1)
   for _, w in ipairs(widths) do total = total + w end
@@ -147,7 +151,8 @@ local function fit(widths, numeric, room)
   end
 end
 
---- Splits columns into blocks that fit, each led by the first column, so that a line of a later block can be told.
+--- Splits columns into blocks that fit, each led by the first column, so that a line of a later
+-- block can be told.
 local function blocks_of(widths, room)
   local blocks, used = { { 1 } }, widths[1]
   for k = 2, #widths do
@@ -163,7 +168,8 @@ local function blocks_of(widths, room)
   return blocks
 end
 
---- Texts, widths and alignment of all cells; a column is numeric when every value in it is a number.
+--- Texts, widths and alignment of all cells; a column is numeric when every value in it is a
+-- number.
 local function lay_out(self)
   local cells, widths, numeric = { [0] = {} }, {}, {}
   for k, name in ipairs(self._columns) do
@@ -231,12 +237,13 @@ end
 
 function Report.__tostring(self) return report.text(self, report.terminal_width()) end
 
--- ---- JSON and CSV --------------------------------------------------------------------------------------------------------
+-- ---- JSON and CSV -------------------------------------------------------------------------------
 
 local as_table
 
---- A copy that lua-cjson takes: no NaN or infinity (null, as JSON has none), no metatables. Reports within are objects of their own;
--- what no text can hold, such as the plan of a dry run, is left out.
+--- A copy that lua-cjson takes: no NaN or infinity (null, as JSON has none), no metatables. Reports
+-- within are objects of their own; what no text can hold, such as the plan of a dry run, is left
+-- out.
 local function plain(value, cjson)
   if type(value) == "number" and (value ~= value or value == math.huge or value == -math.huge) then return cjson.null end
   if type(value) == "userdata" and value ~= cjson.null or type(value) == "function" then return nil end

@@ -1,6 +1,7 @@
 --- Workspaces: names to tensors, and running nets on them.
 --
--- `ws:run(net, {x = t})` compiles the net once per (net, input shapes) and keeps the program; `ws:compile` gives it to you.
+-- `ws:run(net, {x = t})` compiles the net once per (net, input shapes) and keeps the program;
+-- `ws:compile` gives it to you.
 -- @module neap.workspace
 local core = require "neap.core"
 local mem_param = require "neap.memory.mem_param"
@@ -16,7 +17,8 @@ local fail = core.fail
 local Workspace, Program = core.Workspace, core.Program
 local workspace = {}
 
---- Programs that ws:run has made: { [net] = { [key] = program } }, and what else Lua keeps of a workspace.
+--- Programs that ws:run has made: { [net] = { [key] = program } }, and what else Lua keeps of a
+-- workspace.
 local states = setmetatable({}, { __mode = "k" })
 
 --- Programs that one workspace keeps at most, per net: shapes come and go, and each holds kernels.
@@ -51,19 +53,21 @@ function workspace.new(given)
   return record.note(ws, workspace_options:read(o))
 end
 
--- ---- the current workspace ---------------------------------------------------------------------------------------------------
+-- ---- the current workspace ----------------------------------------------------------------------
 
 --- Workspaces by name, and which one is the current one: "default" until another one is asked for.
 local named, current_name = {}, "default"
 
---- neap.current_workspace() -> the current workspace, and its name. The one named "default" is there from the first use on.
+--- neap.current_workspace() -> the current workspace, and its name. The one named "default" is
+-- there from the first use on.
 function workspace.current()
   named[current_name] = named[current_name] or workspace.new {}
   return named[current_name], current_name
 end
 
---- neap.switch_workspace(name [, create]) -> the workspace of that name, current from now on. One that is not there is an error,
--- unless `create`: then it is made, empty. What the others hold stays.
+--- neap.switch_workspace(name [, create]) -> the workspace of that name, current from now on. One
+-- that is not there is an error, unless `create`: then it is made, empty. What the others hold
+-- stays.
 function workspace.switch(name, create)
   if type(name) ~= "string" or name == "" then fail("neap.switch_workspace expects a name, got a " .. type(name)) end
   if not named[name] and name ~= "default" then
@@ -78,8 +82,9 @@ function workspace.switch(name, create)
   return (workspace.current())
 end
 
---- neap.reset_workspace([options]) -> the current workspace made anew, with options as of neap.workspace: its blobs and nets are
--- gone, its programs closed. What is wrong with the options is said before anything goes.
+--- neap.reset_workspace([options]) -> the current workspace made anew, with options as of
+-- neap.workspace: its blobs and nets are gone, its programs closed. What is wrong with the options
+-- is said before anything goes.
 function workspace.reset(given)
   local fresh, old = workspace.new(given), named[current_name]
   named[current_name] = fresh
@@ -96,7 +101,8 @@ function workspace.names()
   return names
 end
 
---- Frames and workspaces that C made get their state when they are first used: the defaults are their parent's.
+--- Frames and workspaces that C made get their state when they are first used: the defaults are
+-- their parent's.
 local function state_of(ws)
   local state = states[ws]
   if state == nil then
@@ -106,7 +112,8 @@ local function state_of(ws)
   return state
 end
 
---- f(...) -> f's results, as one change of the workspace: when it raises, the blobs are what they were, and those made since are gone.
+--- f(...) -> f's results, as one change of the workspace: when it raises, the blobs are what they
+-- were, and those made since are gone.
 -- @tparam Workspace ws
 -- @tparam boolean all whether f may make or change any blob; else only those that it feeds
 -- @tparam {string,..} fed names
@@ -121,7 +128,7 @@ function workspace.attempt(ws, all, fed, f, ...)
 end
 local attempt = workspace.attempt
 
--- ---- programs --------------------------------------------------------------------------------------------------------
+-- ---- programs -----------------------------------------------------------------------------------
 
 --- Whether the net has the blob, or the blob of a gradient "x.grad".
 local function has_blob(net, name)
@@ -130,8 +137,8 @@ local function has_blob(net, name)
   return base ~= nil and net:_blob(base) ~= nil
 end
 
---- Options of a call over those of the workspace. What ws:keep wishes holds for the nets that have it; a name that the call gives, its
--- net must have (net nil: it is known later).
+--- Options of a call over those of the workspace. What ws:keep wishes holds for the nets that have
+-- it; a name that the call gives, its net must have (net nil: it is known later).
 local function with_defaults(ws, memory, net)
   memory = mem_param.checked(memory)
   local state, out = state_of(ws), {}
@@ -148,14 +155,16 @@ local function with_defaults(ws, memory, net)
   return out
 end
 
---- The same for what no other batch shares its bytes with, so that the workspace's largest one does not count.
+--- The same for what no other batch shares its bytes with, so that the workspace's largest one does
+-- not count.
 local function alone(ws, memory, net)
   local out = with_defaults(ws, memory, net)
   out.max_batch = memory and memory.max_batch
   return out
 end
 
---- The range of batches for a net and options, planned at its first use; one for all programs of the net.
+--- The range of batches for a net and options, planned at its first use; one for all programs of
+-- the net.
 local function range_for(ws, net, memory, most)
   local ranges, key = state_of(ws).ranges, net:_version() .. " " .. range.key(net, memory, most)
   ranges[net] = ranges[net] or {}
@@ -163,10 +172,10 @@ local function range_for(ws, net, memory, most)
   return ranges[net][key]
 end
 
---- ws:compile(net [, memory]) -> program. memory: options (neap.help "options") over those of the workspace,
--- and input shapes by name where they differ from the declared ones; inputs = { total = { 17, 784 } } for inputs called
--- as an option is. With max_batch the program shares choices, addresses and bytes
--- with those of all other batches up to it.
+--- ws:compile(net [, memory]) -> program. memory: options (neap.help "options") over those of the
+-- workspace, and input shapes by name where they differ from the declared ones; inputs = { total =
+-- { 17, 784 } } for inputs called as an option is. With max_batch the program shares choices,
+-- addresses and bytes with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
   local all, most = range.apart(mem_param.checked(with_defaults(self, memory, net)))
@@ -175,7 +184,8 @@ function Workspace:compile(net, memory)
   end)
 end
 
---- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the range's own (neap.range.new).
+--- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the
+-- range's own (neap.range.new).
 function Workspace:compile_within(net, batches, memory)
   return attempt(self, true, {}, self._compile, self, net, mem_param.checked(with_defaults(self, memory, net)), batches)
 end
@@ -195,8 +205,8 @@ local function results_of(net)
   return names
 end
 
---- What ws:run keeps of a net as it is now: its programs, and the names of its results, so that no run walks the net. Both are of one
--- version of it.
+--- What ws:run keeps of a net as it is now: its programs, and the names of its results, so that no
+-- run walks the net. Both are of one version of it.
 local function fresh_table(self, net)
   local state = state_of(self)
   local entry = state.programs[net]
@@ -226,7 +236,8 @@ local function forget_program(self, net, key)
   entry.by_key[key], entry.n = nil, entry.n - 1
 end
 
---- The program of a net for given feeds, compiled at the first use, and anew when a blob of it has been removed.
+--- The program of a net for given feeds, compiled at the first use, and anew when a blob of it has
+-- been removed.
 local function program_for(self, net, feeds, given, key)
   local entry = fresh_table(self, net)
   local program = entry.by_key[key]
@@ -263,10 +274,12 @@ local function bank_of(self, given)
     type(given) == "string" and "\"" .. given .. "\"" or "a " .. type(given)))
 end
 
---- ws:assign(blobs, to [, { async = true }]) -> ws: puts blobs that have bytes of their own, parameters or what was fed, into a
--- memory bank; "main" takes them out again. Programs compiled afterwards with the bank among their options read them there, without
--- a copy. Views taken before see the old bytes. With async the bytes follow while the script goes on; whoever reads one of the
--- blobs waits for them, and ws:wait() for all. A bank that would hold more than it has is an error, and nothing has moved.
+--- ws:assign(blobs, to [, { async = true }]) -> ws: puts blobs that have bytes of their own,
+-- parameters or what was fed, into a memory bank; "main" takes them out again. Programs compiled
+-- afterwards with the bank among their options read them there, without a copy. Views taken before
+-- see the old bytes. With async the bytes follow while the script goes on; whoever reads one of the
+-- blobs waits for them, and ws:wait() for all. A bank that would hold more than it has is an error,
+-- and nothing has moved.
 -- @usage ws:assign({ "w1", "w2" }, neap.bank { "huge", kind = "huge" })
 function Workspace:assign(blobs, to, given)
   local o = options.read("ws:assign", { async = false }, given)
@@ -287,8 +300,9 @@ local init = Workspace.init
 --- ws:init(net) -> ws: makes what the net declares and does not find, and fills it.
 function Workspace:init(net) return attempt(self, true, {}, init, self, net) end
 
---- How much a dtype can say. A tensor is converted to a dtype that says no less, or rounded to a float; values of one that says
--- more (fractions to an integer, numbers to a bool) would become others, silently. Integers of one rank don't hold each other.
+--- How much a dtype can say. A tensor is converted to a dtype that says no less, or rounded to a
+-- float; values of one that says more (fractions to an integer, numbers to a bool) would become
+-- others, silently. Integers of one rank don't hold each other.
 local rank = { bool = 0, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 3, i64 = 4, f16 = 5, bf16 = 5, f32 = 5, f64 = 5 }
 
 --- The tensor as the net declares the blob.
@@ -304,7 +318,8 @@ local function as_declared(net, name, t)
   return t:to(row.dtype)
 end
 
---- Raises for a feed of a name that the net does not know: the run would go on with what the blob that is meant held before.
+--- Raises for a feed of a name that the net does not know: the run would go on with what the blob
+-- that is meant held before.
 local function check_feed(net, name)
   if type(name) ~= "string" then
     fail(("ws:run: feeds are { name = tensor }, got the key %s"):format(tostring(name)))
@@ -331,11 +346,13 @@ local function run_with(self, net, tensors, memory, key)
   return results
 end
 
---- ws:run(net|name [, {x = tensor} [, memory]]) -> {output = tensor}: copies of the net's outputs. `memory` as of ws:compile.
+--- ws:run(net|name [, {x = tensor} [, memory]]) -> {output = tensor}: copies of the net's outputs.
+-- `memory` as of ws:compile.
 --
--- Feeds are of blobs that the net knows; another name is an error. Numbers and tables become the blob's dtype; so do tensors whose
--- values it can say: integers and bools become floats (rounded where there are too few bits), floats other floats, integers wider
--- ones. Fractions for an integer blob, and numbers for a bool one, are an error.
+-- Feeds are of blobs that the net knows; another name is an error. Numbers and tables become the
+-- blob's dtype; so do tensors whose values it can say: integers and bools become floats (rounded
+-- where there are too few bits), floats other floats, integers wider ones. Fractions for an integer
+-- blob, and numbers for a bool one, are an error.
 function Workspace:run(net, feeds, memory)
   if type(net) == "string" then net = self:net(net) end
   if not op.is_net(net) then fail("ws:run expects (net or its name, { x = tensor }), got a " .. type(net)) end
@@ -356,7 +373,8 @@ function Workspace:run(net, feeds, memory)
   local _ <close> = setmetatable({}, { __close = function()
     if is_new and not done then forget_program(self, net, key) end
   end })
-  -- Results that were there are put back with the inputs: the two belong together. What lasts from run to run is put back by the run.
+  -- Results that were there are put back with the inputs: the two belong together. What lasts from
+  -- run to run is put back by the run.
   for _, name in ipairs(entry.results) do
     if not tensors[name] then fed[#fed + 1] = name end
   end
@@ -365,7 +383,8 @@ function Workspace:run(net, feeds, memory)
   return results
 end
 
---- ws:keep(name, ..): the blob gets bytes of its own in every program made from now on; ws:run's programs are made anew.
+--- ws:keep(name, ..): the blob gets bytes of its own in every program made from now on; ws:run's
+-- programs are made anew.
 function Workspace:keep(...)
   local keeps, names = state_of(self).keeps, { ... }
   for i = 1, select("#", ...) do
@@ -376,8 +395,9 @@ function Workspace:keep(...)
   return self
 end
 
---- ws:child{forward = {..}} -> a workspace whose names fall through to this one, or only the forwarded ones. Limits are its own: it has those
--- that it is given. The children that ws:run_steps makes share what their parent's limits leave.
+--- ws:child{forward = {..}} -> a workspace whose names fall through to this one, or only the
+-- forwarded ones. Limits are its own: it has those that it is given. The children that ws:run_steps
+-- makes share what their parent's limits leave.
 function Workspace:child(given)
   if given ~= nil and type(given) ~= "table" then fail("ws:child expects options, { forward = { .. } }, got a " .. type(given)) end
   local o = {}
@@ -386,10 +406,10 @@ function Workspace:child(given)
   return workspace.new(o)
 end
 
--- ---- nets by name ------------------------------------------------------------------------------------------------------------
+-- ---- nets by name -------------------------------------------------------------------------------
 
--- The workspace's own table, which C sees too, says what there is. A state's `handles` only keep alive what Lua knows of the nets
--- stored there, such as programs made of them.
+-- The workspace's own table, which C sees too, says what there is. A state's `handles` only keep
+-- alive what Lua knows of the nets stored there, such as programs made of them.
 
 local function find_net(ws, name)
   local net, owner = ws:_net(name)
@@ -397,8 +417,8 @@ local function find_net(ws, name)
   return net
 end
 
---- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is taken is an error, unless it is
--- overwritten; programs of the old net go on.
+--- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is
+-- taken is an error, unless it is overwritten; programs of the old net go on.
 function Workspace:add_net(net, given)
   if not op.is_net(net) then fail("ws:add_net expects a net, got a " .. type(net)) end
   local o, name = options.read("ws:add_net", { overwrite = false }, given), net:name()
@@ -407,7 +427,8 @@ function Workspace:add_net(net, given)
   return self
 end
 
---- ws:create_net(f | text, {name =, overwrite =}) -> net: builds the net and stores it; a net that fails leaves nothing.
+--- ws:create_net(f | text, {name =, overwrite =}) -> net: builds the net and stores it; a net that
+-- fails leaves nothing.
 function Workspace:create_net(from, given)
   local o = options.read("ws:create_net", { name = options.none, overwrite = false }, given)
   local net
@@ -429,7 +450,8 @@ function Workspace:net(name)
   error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" })
 end
 
---- ws:nets() -> names of the workspace's own nets, in order of their making, then of its parents'. Nets stored from C are among them.
+--- ws:nets() -> names of the workspace's own nets, in order of their making, then of its parents'.
+-- Nets stored from C are among them.
 -- @function Workspace:nets
 -- @treturn {string,..}
 
@@ -447,9 +469,10 @@ function Workspace:run_once(net, memory)
   return self
 end
 
---- ws:run_op(type, inputs, outputs [, attrs]) -> ws: one op on named blobs. Inputs are blobs that are there, `false` for an optional
--- one that isn't; outputs are made or written, all together when the op has run, and may be inputs. Nothing is planned and nothing
--- remembered; ops that work in a net only (If, Free ..) are refused. When it fails, all blobs are as before.
+--- ws:run_op(type, inputs, outputs [, attrs]) -> ws: one op on named blobs. Inputs are blobs that
+-- are there, `false` for an optional one that isn't; outputs are made or written, all together when
+-- the op has run, and may be inputs. Nothing is planned and nothing remembered; ops that work in a
+-- net only (If, Free ..) are refused. When it fails, all blobs are as before.
 -- @usage ws:run_op("Sgd", { "w", "dw", "lr" }, "w")
 function Workspace:run_op(type_name, inputs, outputs, attrs)
   if type(type_name) ~= "string" then fail("ws:run_op expects (type, inputs, outputs, attrs), got a " .. type(type_name)) end
@@ -457,13 +480,13 @@ function Workspace:run_op(type_name, inputs, outputs, attrs)
   return self
 end
 
--- ---- step trees --------------------------------------------------------------------------------------------------------------
+-- ---- step trees ---------------------------------------------------------------------------------
 
 local step_fields = { name = options.none, iterations = 0, stop = options.none, concurrent = false, instances = 0, create_workspace = false,
   report = options.none, report_every_ms = 0, run_every_ms = 0, nets = options.none }
 
---- The net that a tree means by a handle or a name, nil for a name that nobody knows. `found` is {first = net, by_name = {}} of the
--- tree so far.
+--- The net that a tree means by a handle or a name, nil for a name that nobody knows. `found` is
+-- {first = net, by_name = {}} of the tree so far.
 local function net_of(ws, found, item)
   local name = type(item) == "string" and item or item:name()
   local known = found.by_name[name]
@@ -502,13 +525,15 @@ end
 
 --- ws:run_steps(tree [, memory]) -> ws, or ws and a warning when the tree is empty.
 --
--- A step is a table whose list holds nets (or their names) or substeps, not both, and which may say `iterations` or `stop` (the
--- name of a blob, one bool that exists: the step is repeated until it is true), `concurrent` (substeps side by side, each on a
--- thread and in a child workspace of its own; results land here; substeps that would write what another one reads or writes
--- are refused), `instances` (of the step, side by side), `create_workspace` (runs in a child that ends with each execution),
--- `report` with `report_every_ms` (a net that runs between iterations, and at the end), `run_every_ms`, `name`. The root may list
--- `nets` that its steps name. What is wrong with a tree is said before anything runs; later the first failure stops the rest: the run
--- of the net that failed has not been, those before it have, as if the tree had ended there.
+-- A step is a table whose list holds nets (or their names) or substeps, not both, and which may say
+-- `iterations` or `stop` (the name of a blob, one bool that exists: the step is repeated until it
+-- is true), `concurrent` (substeps side by side, each on a thread and in a child workspace of its
+-- own; results land here; substeps that would write what another one reads or writes are refused),
+-- `instances` (of the step, side by side), `create_workspace` (runs in a child that ends with each
+-- execution), `report` with `report_every_ms` (a net that runs between iterations, and at the end),
+-- `run_every_ms`, `name`. The root may list `nets` that its steps name. What is wrong with a tree
+-- is said before anything runs; later the first failure stops the rest: the run of the net that
+-- failed has not been, those before it have, as if the tree had ended there.
 -- @usage ws:run_steps { { "load", "train", iterations = 10 }, { "test" } }
 function Workspace:run_steps(tree, memory)
   if type(tree) ~= "table" then fail("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree)) end
@@ -520,11 +545,12 @@ function Workspace:run_steps(tree, memory)
   return self
 end
 
--- ---- scopes --------------------------------------------------------------------------------------------------------------------
+-- ---- scopes -------------------------------------------------------------------------------------
 
 local Scope = core.Scope
 
---- What Lua keeps of a scope: its frames' handles, so that their programs live as long as the scope does.
+--- What Lua keeps of a scope: its frames' handles, so that their programs live as long as the scope
+-- does.
 local scope_frames = setmetatable({}, { __mode = "k" })
 
 local function adopt(scope, parent, frame)
@@ -536,20 +562,24 @@ local function adopt(scope, parent, frame)
   return frame
 end
 
---- scope:push(parent [, bindings]) -> frame, a workspace that sees the parent's blob `outer` as `inner` for each
--- `{inner = outer}`, and nothing else; what is made in it is its own. All pushes bind alike: others are an error.
+--- scope:push(parent [, bindings]) -> frame, a workspace that sees the parent's blob `outer` as
+-- `inner` for each `{inner = outer}`, and nothing else; what is made in it is its own. All pushes
+-- bind alike: others are an error.
 -- @usage local scope = ws:create_scope "micro"
 -- local frame = scope:push(ws, { x = "x", w = "w" })
 function Scope:push(parent, bindings) return adopt(self, parent, self:_push(parent, bindings)) end
 
---- scope:reuse_last(parent [, bindings]) -> the top frame with further bindings, or nil when the scope is empty.
+--- scope:reuse_last(parent [, bindings]) -> the top frame with further bindings, or nil when the
+-- scope is empty.
 function Scope:reuse_last(parent, bindings) return adopt(self, parent, self:_reuse_last(parent, bindings)) end
 
---- scope:pop_gradient(parent [, bindings]) -> the top frame, which the scope leaves and which lives on; nil when it is empty.
--- Bindings are added for names that the frame does not have. So a backward pass finds the forward's blobs, in reverse order.
+--- scope:pop_gradient(parent [, bindings]) -> the top frame, which the scope leaves and which lives
+-- on; nil when it is empty. Bindings are added for names that the frame does not have. So a
+-- backward pass finds the forward's blobs, in reverse order.
 function Scope:pop_gradient(parent, bindings) return adopt(self, parent, self:_pop_gradient(parent, bindings)) end
 
---- scope:trim() -> scope: ends the frames that are not in use, programs and all; their memory returns.
+--- scope:trim() -> scope: ends the frames that are not in use, programs and all; their memory
+-- returns.
 function Scope:trim()
   local frames = scope_frames[self] or {}
   for _, frame in ipairs(self:_idle()) do
@@ -560,9 +590,10 @@ function Scope:trim()
   return self
 end
 
--- ---- reports -------------------------------------------------------------------------------------------------------------------
+-- ---- reports ------------------------------------------------------------------------------------
 
---- Rows of all names with their shapes as text, sorted for a table or in the order of look-up, and the bytes of the own ones.
+--- Rows of all names with their shapes as text, sorted for a table or in the order of look-up, and
+-- the bytes of the own ones.
 local function blob_rows(ws, sorted)
   local rows, total = ws:_blobs(sorted), 0
   for _, row in ipairs(rows) do
@@ -572,8 +603,9 @@ local function blob_rows(ws, sorted)
   return rows, total
 end
 
---- ws:picture([path]) -> Report: every blob by name with its region, bytes and life in the program made or run last; with a path
--- ending in .svg, that program's plan as a picture (plan:svg): true, or nil, message, code.
+--- ws:picture([path]) -> Report: every blob by name with its region, bytes and life in the program
+-- made or run last; with a path ending in .svg, that program's plan as a picture (plan:svg): true,
+-- or nil, message, code.
 -- @usage ws:run(net, { x = x }); print(ws:picture()); ws:picture "memory.svg"
 function Workspace:picture(path)
   if path then return core.write_text(path, self:_svg()) end
@@ -587,8 +619,9 @@ function Workspace:blobs()
   return report.new { rows = rows, columns = { "name", "kind", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = bytes } }
 end
 
---- ws:sizes() -> Report: what the workspace itself holds, the largest first: name, shape, bytes, percent, and the total. Bytes that
--- several names share are counted once, for the first; the arena of the programs is one row.
+--- ws:sizes() -> Report: what the workspace itself holds, the largest first: name, shape, bytes,
+-- percent, and the total. Bytes that several names share are counted once, for the first; the arena
+-- of the programs is one row.
 function Workspace:sizes()
   local all, own = blob_rows(self, false)
   local rows, total = {}, own + self:arena_bytes()
@@ -607,7 +640,8 @@ function Workspace:sizes()
   return report.new { rows = rows, columns = { "name", "shape", "bytes", "percent" }, totals = { bytes = total } }
 end
 
---- neap.workspaces() -> list of all workspaces that are alive, frames of scopes included, the newest first.
+--- neap.workspaces() -> list of all workspaces that are alive, frames of scopes included, the
+-- newest first.
 function workspace.all() return core.workspaces() end
 
 --- neap.for_each_workspace(f): f(ws) for each of them.
@@ -629,9 +663,10 @@ function Workspace:close()
 end
 Workspace.meta.__close = Workspace.close
 
--- ---- profiles --------------------------------------------------------------------------------------------------------------
+-- ---- profiles -----------------------------------------------------------------------------------
 
---- program:profile{steps = 10} -> run: plan, ops() by time, table{sort =, limit =}, median_ns. Needs compile { profile = true }.
+--- program:profile{steps = 10} -> run: plan, ops() by time, table{sort =, limit =}, median_ns.
+-- Needs compile { profile = true }.
 function Program:profile(given)
   local o = options.read("program:profile", { steps = 10 }, given)
   if self:times() == nil then fail("program:profile needs a program compiled with { profile = true }") end

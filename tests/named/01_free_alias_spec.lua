@@ -233,7 +233,10 @@ describe("Alias and every view op", function()
       end
       for _, memory in ipairs(memories) do assert.are.same(want, run(net, { x = x }, memory).y) end
       local offset, reason = {}, {}
-      for _, v in ipairs(net:plan({ policy = "offset", engine = "ref", store = false }):_values()) do offset[v.blob], reason[v.blob] = v.offset_bytes, v.reason end
+      local plan = net:plan { policy = "offset", engine = "ref", store = false }
+      for _, v in ipairs(plan:_values()) do
+        offset[v.blob], reason[v.blob] = v.offset_bytes, v.reason
+      end
       assert.are.equal(offset.a, offset.v)
       assert.are.equal("alias", reason.v)
     end)

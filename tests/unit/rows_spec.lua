@@ -1,5 +1,5 @@
--- Each kind of row is described once (neap.h): every face shows the same columns with the same values, and the manual of the database says
--- of each what the description says.
+-- Each kind of row is described once (neap.h): every face shows the same columns with the same
+-- values, and the manual of the database says of each what the description says.
 local neap = require "neap"
 local core = require "neap.core"
 local cjson = require "cjson"
@@ -7,7 +7,8 @@ local report = require "neap.report"
 local support = require "support"
 local kinds = core.rows()
 
---- Where the database keeps rows of a kind, and its columns besides: keys, and what no kind of row describes.
+--- Where the database keeps rows of a kind, and its columns besides: keys, and what no kind of row
+-- describes.
 local kept = { op = { table = "plan_op", key = "step", besides = { "plan_id", "subnet" } },
   value = { table = "plan_value", key = "value_no", besides = { "plan_id", "clone" } } }
 
@@ -22,7 +23,8 @@ local function names_of(columns, wanted)
   return names
 end
 
---- Plans that between them have something in every column: layouts of a library, repetitions, memory banks, rewrites, loops.
+--- Plans that between them have something in every column: layouts of a library, repetitions,
+-- memory banks, rewrites, loops.
 local function plans()
   local lenet, deep = neap.zoo.lenet(), neap.net "deep"
   local h = deep:input("x", { 64, 32 })

@@ -1,11 +1,13 @@
---- Batches: which of a batch's fields are inputs, and which of them is which argument of the model's forward.
+--- Batches: which of a batch's fields are inputs, and which of them is which argument of the
+-- model's forward.
 --
--- A batch is { x = tensor, y = target }, or has an input to each argument of forward: by the argument's name, { image =, text =, y = },
--- by number, { x1 =, x2 =, y = }, or in order, { x = { a, b }, y = } and { a, b, y = }. A list of one more than forward's arguments ends
--- with the target: { a, b, y }.
+-- A batch is { x = tensor, y = target }, or has an input to each argument of forward: by the
+-- argument's name, { image =, text =, y = }, by number, { x1 =, x2 =, y = }, or in order, { x = {
+-- a, b }, y = } and { a, b, y = }. A list of one more than forward's arguments ends with the
+-- target: { a, b, y }.
 --
--- INVARIANT: an input is known by one name everywhere, in batches read, data sets, nets and workspaces: its field's, and x1, x2, ..
--- where it has none.
+-- INVARIANT: an input is known by one name everywhere, in batches read, data sets, nets and
+-- workspaces: its field's, and x1, x2, .. where it has none.
 -- @module neap.data.batch
 local core = require "neap.core"
 local op = require "neap.op"
@@ -15,7 +17,7 @@ local fail = core.fail
 
 local batch = {}
 
--- ---- forward's arguments -----------------------------------------------------------------------------------------------
+-- ---- forward's arguments ------------------------------------------------------------------------
 
 --- Names of what a model's forward takes, but itself; a container's are its first layer's.
 -- @return list, bool whether more can follow
@@ -50,7 +52,8 @@ end
 -- @param given {name = input}
 -- @return {position = name}, the last position
 function batch.places(model, given)
-  if given.x ~= nil and next(given, next(given)) == nil then return { "x" }, 1 end -- x alone is the first argument, whatever it is called
+  -- x alone is the first argument, whatever it is called
+  if given.x ~= nil and next(given, next(given)) == nil then return { "x" }, 1 end
   local names, has_more = batch.arguments(model)
   local at, last = {}, 0
   for _, name in ipairs(options.keys(given)) do
@@ -66,7 +69,7 @@ function batch.places(model, given)
   return at, last
 end
 
--- ---- reading -----------------------------------------------------------------------------------------------------------
+-- ---- reading ------------------------------------------------------------------------------------
 
 local others = { y = true, n = true, lr = true }
 
@@ -127,12 +130,14 @@ function batch.read(model, given)
   return { inputs = inputs, y = y, rows = rows }
 end
 
--- ---- shapes ------------------------------------------------------------------------------------------------------------
+-- ---- shapes -------------------------------------------------------------------------------------
 
 --- The shapes of examples that a model's net is made for.
--- @param input {shape of one example}, a list of such, or {argument = shape}; a shape may have a field dtype
+-- @param input {shape of one example}, a list of such, or {argument = shape}; a shape may have a
+--   field dtype
 -- @param dtype string|nil of a single input
--- @return list by position of {name =, shape =, dtype =}, with nothing where an argument is not given; the last position
+-- @return list by position of {name =, shape =, dtype =}, with nothing where an argument is not
+--   given; the last position
 function batch.shapes(model, input, dtype)
   local is_list = type(input[1]) == "table"
   local by_name = {}

@@ -6,7 +6,7 @@ local set = require "neap.data.set"
 local fail = core.fail
 local csv = {}
 
--- ---- tables of numbers -----------------------------------------------------------------------------------------------------------
+-- ---- tables of numbers --------------------------------------------------------------------------
 
 local function split_line(line, separator)
   local cells = {}
@@ -16,8 +16,8 @@ local function split_line(line, separator)
   return cells
 end
 
---- Lines of a CSV file as lists of cells, and the header's names or nil. Without `header` given, a first line is one when none
--- of its cells is a number.
+--- Lines of a CSV file as lists of cells, and the header's names or nil. Without `header` given, a
+-- first line is one when none of its cells is a number.
 local function read_table(path, separator, header)
   local lines = {}
   for line in (set.must(core.read_text(path)):gsub("\r\n?", "\n")):gmatch "[^\n]+" do
@@ -54,7 +54,8 @@ local function column_number(column, names, width)
     or names and "; there are " .. table.concat(names, ", ") or "; the file has no header, columns go by number"))
 end
 
---- Labels: whole numbers and fractions as they are, words as numbers from 0 in the order of the alphabet.
+--- Labels: whole numbers and fractions as they are, words as numbers from 0 in the order of the
+-- alphabet.
 -- @return {numbers}, dtype, {words} or nil
 local function read_labels(lines, k)
   local values, whole, words, seen = {}, true, nil, {}

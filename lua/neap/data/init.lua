@@ -1,5 +1,5 @@
---- Data sets: rows of tensors as batches {x =, y =}, shuffled per epoch from a seed, read ahead by a
--- thread in C.
+--- Data sets: rows of tensors as batches {x =, y =}, shuffled per epoch from a seed, read ahead by
+-- a thread in C.
 --
 -- A data set is a table with `epoch(k)`, an iterator over batches; the buffers are reused by the
 -- next batch, so clone what you keep. Files are looked for in $NEAP_DATA, ./data and

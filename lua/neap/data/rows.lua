@@ -27,8 +27,8 @@ local options_of_from = set.declare("from", {
 
 local taken = { n = "rows", batch = "rows a batch", lr = "the learning rate" }
 
---- Fields of batches apart from options: x and y, those of other names for which is_field holds, and
--- x = { a, b } as x1 and x2.
+--- Fields of batches apart from options: x and y, those of other names for which is_field holds,
+-- and x = { a, b } as x1 and x2.
 -- @return {name = value}, the options: x and y are among them, too
 local function fields_apart(who, given, is_field)
   local found, rest = {}, {}
@@ -67,9 +67,10 @@ function rows.tensors(given)
 end
 
 
--- ---- rows from Lua -----------------------------------------------------------------------------------------------------------------
+-- ---- rows from Lua ------------------------------------------------------------------------------
 
---- get's slot for row i of a batch: its tensors, views of the batch. Setting a field would leave the batch as it is, and raises.
+--- get's slot for row i of a batch: its tensors, views of the batch. Setting a field would leave
+-- the batch as it is, and raises.
 local function slot_of(names, batch, i)
   local views = {}
   for _, name in ipairs(names) do views[name] = batch[name]:select(1, i) end
@@ -80,7 +81,8 @@ local function slot_of(names, batch, i)
   end })
 end
 
---- What get has returned, which nobody reads: nothing, or a tensor of the slot, as methods that write into it return it.
+--- What get has returned, which nobody reads: nothing, or a tensor of the slot, as methods that
+-- write into it return it.
 local function check_returned(slot, value)
   for _, view in pairs(slot) do
     if rawequal(view, value) then return end
@@ -105,7 +107,8 @@ function rows.from(given)
   for name, part in pairs(found) do
     local shape = { o.batch, table.unpack(part) }
     shape.dtype = part.dtype or "f32"
-    fields[name] = { source = core.zeros(shape), dtype = shape.dtype } -- the batch that every batch is made in
+    -- the batch that every batch is made in
+    fields[name] = { source = core.zeros(shape), dtype = shape.dtype }
   end
   local self = set.new(o, fields, set.range(o.n))
   function self.epoch(_, k, first)

@@ -1,7 +1,7 @@
 --- A data set: rows of tensors as batches, shuffled per epoch from a seed; and where its files lie.
 --
--- The sources beside this file make sets: images, text, csv, rows. A batch is read ahead by a thread
--- in C (core.batch_reader), into buffers that the next one overwrites.
+-- The sources beside this file make sets: images, text, csv, rows. A batch is read ahead by a
+-- thread in C (core.batch_reader), into buffers that the next one overwrites.
 -- @module neap.data.set
 local core = require "neap.core"
 local record = require "neap.inner.record"
@@ -60,7 +60,8 @@ end
 
 -- ---- the data set -------------------------------------------------------------------------------
 
---- One number in [0, 2^32) from a seed and a counter: a 64-bit mix (Steele et al., SplitMix, OOPSLA 2014).
+--- One number in [0, 2^32) from a seed and a counter: a 64-bit mix (Steele et al., SplitMix, OOPSLA
+-- 2014).
 local function mix(seed, i)
   local z = seed + i * 0x9E3779B97F4A7C15
   z = (z ~ (z >> 30)) * 0xBF58476D1CE4E5B9
@@ -68,7 +69,8 @@ local function mix(seed, i)
   return (z ~ (z >> 31)) >> 32
 end
 
---- The order of epoch k: row numbers from 0. Fisher and Yates, from the data set's seed and the epoch.
+--- The order of epoch k: row numbers from 0. Fisher and Yates, from the data set's seed and the
+-- epoch.
 local function order(self, k)
   local list = table.move(self.rows, 1, #self.rows, 1, {})
   if self.shuffle then
@@ -117,7 +119,8 @@ function set.is_common(name)
   return false
 end
 
---- fields: {name = {source = tensor, dtype =, scale =, shift =, window =, offset =}}; rows: row numbers from 0.
+--- fields: {name = {source = tensor, dtype =, scale =, shift =, window =, offset =}}; rows: row
+-- numbers from 0.
 function set.new(o, fields, rows, extra)
   local self = extra or {}
   self.fields, self.names, self.rows = fields, {}, rows
@@ -167,8 +170,9 @@ local function epoch_arguments(k, first)
   return k, first
 end
 
---- Iterator over the batches of epoch k (from 1); the same k gives the same batches. `first` begins at that batch, from 1. The
--- tensors of a batch are overwritten by the next one: clone what you keep.
+--- Iterator over the batches of epoch k (from 1); the same k gives the same batches. `first` begins
+-- at that batch, from 1. The tensors of a batch are overwritten by the next one: clone what you
+-- keep.
 -- @return iterator of {x = tensor, y = tensor, n = rows}
 -- @usage for batch in set:epoch(1) do print(batch.x.shape[1]) end
 function Data:epoch(k, first)

@@ -11,7 +11,7 @@ local vocabulary = { "vocabulary", "characters", unset = "those of the file",
 local unknown = { "unknown", "integer", unset = "an error",
   doc = "number of characters that the vocabulary does not have" }
 
--- ---- characters by number -------------------------------------------------------------------------------------------------------
+-- ---- characters by number -----------------------------------------------------------------------
 
 local function check_unknown(who, unknown, least, most)
   if unknown == nil or (math.type(unknown) == "integer" and unknown >= least and unknown <= most) then return end
@@ -24,7 +24,8 @@ local function fail_unknown(who, text, at)
     text:sub(at, at), at))
 end
 
---- The numbers of a text's characters. One without a number becomes `unknown`; where that is nil it is an error.
+--- The numbers of a text's characters. One without a number becomes `unknown`; where that is nil it
+-- is an error.
 local function encode(who, text, number, unknown)
   if type(text) ~= "string" then fail(("%s expects a text, got a %s"):format(who, type(text))) end
   local list = {}
@@ -32,7 +33,8 @@ local function encode(who, text, number, unknown)
   return list
 end
 
---- The text of numbers, a list or a tensor. char_of(number) is nil for what is no number of a character.
+--- The text of numbers, a list or a tensor. char_of(number) is nil for what is no number of a
+-- character.
 local function decode(who, list, char_of, least, most)
   if type(list) == "userdata" then list = list:reshape(-1):totable() end
   if type(list) ~= "table" then fail(("%s expects a list of numbers, got a %s"):format(who, type(list))) end

@@ -1,7 +1,9 @@
---- What neap.help shows of the Lua surface: the comments above the definitions in Neap's own Lua files, which are part of the program.
+--- What neap.help shows of the Lua surface: the comments above the definitions in Neap's own Lua
+-- files, which are part of the program.
 --
--- An index of all of them by name is made at the first use: "data.from", "nn.Linear", "Net:input" as they are defined, and
--- "neap.range", "ws:run" as the comments call them. Fields of a layer or an optimizer are read from its definition, too.
+-- An index of all of them by name is made at the first use: "data.from", "nn.Linear", "Net:input"
+-- as they are defined, and "neap.range", "ws:run" as the comments call them. Fields of a layer or
+-- an optimizer are read from its definition, too.
 -- @module neap.help
 local core = require "neap.core"
 local guard = require "neap.inner.guard"
@@ -73,7 +75,8 @@ local function text_of(name, doc)
   return head .. text
 end
 
---- The record of the op that a layer is named after: ReLU and Relu, Conv2d and Conv; nil for others.
+--- The record of the op that a layer is named after: ReLU and Relu, Conv2d and Conv; nil for
+-- others.
 local function op_of(class)
   local word = class:lower()
   for name, record in pairs(require("neap.op").records) do
@@ -90,7 +93,8 @@ local function text_of_record(r, values)
   return r:text(values) .. (op and ("\nop %s: %s"):format(op.name, op.math) or "")
 end
 
---- The text on a thing of the surface by its name, "neap.nn.Linear", "data.from", "Linear", "ws:run"; nil when there is none.
+--- The text on a thing of the surface by its name, "neap.nn.Linear", "data.from", "Linear",
+-- "ws:run"; nil when there is none.
 function help.by_name(name)
   index()
   if name == "options" then return require("neap.memory.options").text() end
@@ -112,7 +116,8 @@ function help.by_name(name)
   return nil
 end
 
---- The text on a function: by the name that guard has given it, else by the place of its definition.
+--- The text on a function: by the name that guard has given it, else by the place of its
+-- definition.
 function help.by_function(f)
   index()
   local original = f
@@ -141,7 +146,8 @@ function help.by_module(name, names, module)
   return table.concat(lines, "\n")
 end
 
---- The text on a thing that has a record: a class of layers, a module, an optimizer; nil for others.
+--- The text on a thing that has a record: a class of layers, a module, an optimizer; nil for
+-- others.
 function help.by_record(x)
   local class = type(x) == "table" and rawget(x, "_record")
   if class then return text_of_record(class) end

@@ -1,4 +1,5 @@
---- What neap.help says of the functions that C defines: all others have a comment above them in a Lua file.
+--- What neap.help says of the functions that C defines: all others have a comment above them in a
+-- Lua file.
 -- @module neap.help.of_c
 return {
   ["neap.tensor"] = "neap.tensor(value [, dtype]) -> tensor of a number, a boolean or a nested table; f32, or bool, unless dtype says other.",

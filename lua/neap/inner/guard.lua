@@ -1,17 +1,21 @@
---- Nothing that is given is dropped: the functions of the public tables raise for an argument that they do not have.
+--- Nothing that is given is dropped: the functions of the public tables raise for an argument that
+-- they do not have.
 --
--- Lua itself lets a call give more arguments than a function has parameters. Here that is an error, unless the further ones are
--- nil. Functions of C say how many they read where they are registered (src/lua/handle.c); those of Lua are wrapped here, once,
--- when their table is complete. INVARIANT: a wrapper ends in a tail call, so that it is on nobody's stack.
+-- Lua itself lets a call give more arguments than a function has parameters. Here that is an error,
+-- unless the further ones are nil. Functions of C say how many they read where they are registered
+-- (src/lua/handle.c); those of Lua are wrapped here, once, when their table is complete. INVARIANT:
+-- a wrapper ends in a tail call, so that it is on nobody's stack.
 --
--- The functions get their names here, too, by which errors about arguments and neap.help know them (core.name_function).
+-- The functions get their names here, too, by which errors about arguments and neap.help know them
+-- (core.name_function).
 -- @module neap.inner.guard
 local core = require "neap.core"
 
 -- `original`: the function behind each checked one, for neap.help.
 local guard = { original = setmetatable({}, { __mode = "k" }) }
 
---- f, but with at most `most` arguments that are not nil. `n_self` of them nobody counts: 1 for a method, for its object.
+--- f, but with at most `most` arguments that are not nil. `n_self` of them nobody counts: 1 for a
+-- method, for its object.
 local function checked(f, name, most, n_self)
   return function(...)
     for i = most + 1, select("#", ...) do
@@ -23,8 +27,8 @@ local function checked(f, name, most, n_self)
   end
 end
 
---- Puts checked functions in the place of those of a table. Names that begin with `_` are Neap's own; functions with `...` look at
--- their arguments themselves, and so do those of C.
+--- Puts checked functions in the place of those of a table. Names that begin with `_` are Neap's
+-- own; functions with `...` look at their arguments themselves, and so do those of C.
 -- @param t table
 -- @param prefix string that stands before names in messages: "neap.", "net:"
 -- @return t

@@ -19,10 +19,11 @@ function options.keys(t)
   return keys
 end
 
---- Checks `given` against `spec` and returns a new table with positions named and defaults filled in.
+--- Checks `given` against `spec` and returns a new table with positions named and defaults filled
+-- in.
 -- @param who string for messages, e.g. "nn.Conv2d"
--- @param spec table `positions` = names of the array part, every other key a field with its default (`options.none` for
---   a field without one)
+-- @param spec table `positions` = names of the array part, every other key a field with its default
+--   (`options.none` for a field without one)
 -- @param given table|nil
 -- @return table
 function options.read(who, spec, given)
@@ -51,7 +52,8 @@ function options.read(who, spec, given)
   return out
 end
 
---- A list, a name or a set (name = true) as a list of names, sorted; nil stays nil. Things with a name stand for it.
+--- A list, a name or a set (name = true) as a list of names, sorted; nil stays nil. Things with a
+-- name stand for it.
 function options.names(names)
   if names == nil then return nil end
   if type(names) == "string" then return { names } end

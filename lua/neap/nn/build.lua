@@ -1,6 +1,7 @@
 --- Modules as nets: m:net and the reports made of it, eager calls, and m:backward.
 --
--- INVARIANT: a coroutine builds one net at a time, `context.building()`; what a module's forward raises leaves it as it was.
+-- INVARIANT: a coroutine builds one net at a time, `context.building()`; what a module's forward
+-- raises leaves it as it was.
 -- @module neap.nn.build
 local batches = require "neap.data.batch"
 local core = require "neap.core"
@@ -77,8 +78,9 @@ end
 -- Ops that give labels another look, and leave their number.
 local same_labels = { Reshape = true, Flatten = true, Cast = true, Alias = true, Copy = true }
 
---- What the means of cross entropy in a loss count, where they count labels y: { ignored = the label that does not count, weighted =
--- whether by class weights, alone = whether nothing else is in the loss }; nil where each row counts as one.
+--- What the means of cross entropy in a loss count, where they count labels y: { ignored = the
+-- label that does not count, weighted = whether by class weights, alone = whether nothing else is
+-- in the loss }; nil where each row counts as one.
 local function counts_of(net, loss, y)
   local ops, labels, counts = net:_ops(), { [y.name] = true }, nil
   for i, row in ipairs(ops) do
@@ -105,14 +107,15 @@ function build.metric_names(metrics)
   return names
 end
 
---- Whether a gradient may reach the blob of that name: integers and flags have none. A dtype that is not known yet may be a float.
+--- Whether a gradient may reach the blob of that name: integers and flags have none. A dtype that
+-- is not known yet may be a float.
 local function has_gradient(net, name)
   local dtype = net:_type(name)
   return dtype == nil or dtype:match "^b?f" ~= nil
 end
 
---- Whether the gradient of a blob reaches some trainable parameter: it ends at ops that pass none on, such as StopGradient, and at
--- integers.
+--- Whether the gradient of a blob reaches some trainable parameter: it ends at ops that pass none
+-- on, such as StopGradient, and at integers.
 local function reads_parameters(net, blob)
   local wanted, all = { [blob.name] = true }, net:_ops()
   for i = #all, 1, -1 do
@@ -127,8 +130,8 @@ local function reads_parameters(net, blob)
   return false
 end
 
---- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the update, or, without an
--- optimizer, the gradients as blobs of their own, param "w".grad.
+--- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the
+-- update, or, without an optimizer, the gradients as blobs of their own, param "w".grad.
 local function add_backward(record, loss, optimizer)
   local net, wrt = record.net, {}
   for _, row in ipairs(net:_blobs()) do
@@ -227,7 +230,7 @@ function Module.net(self, given)
   return record.net, blobs, record
 end
 
--- ---- reports -----------------------------------------------------------------------------------------------------------
+-- ---- reports ------------------------------------------------------------------------------------
 
 --- Options of the net and options of its memory, apart.
 local function apart(o, who)
@@ -252,8 +255,9 @@ local function range_to(self, net_options, memory, most)
 end
 
 for _, name in ipairs { "plan", "forecast", "dry_run" } do
-  --- m:plan, m:forecast, m:dry_run { batch =, train =, loss =, optimizer =, .. memory options as in net:plan }. Nothing is allocated.
-  -- With max_batch: of `batch` rows within the memory of a net built for the largest.
+  --- m:plan, m:forecast, m:dry_run { batch =, train =, loss =, optimizer =, .. memory options as in
+  -- net:plan }. Nothing is allocated. With max_batch: of `batch` rows within the memory of a net
+  -- built for the largest.
   Module[name] = function(self, o)
     local net_options, given = apart(o, "m:" .. name)
     local memory, most = range.apart(given)
@@ -272,7 +276,8 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
   end
 end
 
---- What neap.count_memory counts: the net, options of its memory, and the range of batches when these name a largest one.
+--- What neap.count_memory counts: the net, options of its memory, and the range of batches when
+-- these name a largest one.
 function Module.count_net(self, o)
   local net_options, given = apart(o, "neap.count_memory")
   local memory, most = range.apart(given)
@@ -292,8 +297,8 @@ local function shapes_of(net)
   return table.concat(parts, ", ")
 end
 
---- m:summary { batch = } -> Report: a row per layer: its output shape, parameters and mult-adds of the forward pass; totals
--- parameters, trainable, mult_adds, parameter_bytes.
+--- m:summary { batch = } -> Report: a row per layer: its output shape, parameters and mult-adds of
+-- the forward pass; totals parameters, trainable, mult_adds, parameter_bytes.
 function Module.summary(self, o)
   local net_options, memory = apart(o, "m:summary")
   net_options.train, net_options.traced, net_options.loss = false, true, nil
@@ -342,7 +347,7 @@ function build.layer_net(m, name, shape, dtype)
   return net, y
 end
 
--- ---- eager -------------------------------------------------------------------------------------------------------------
+-- ---- eager --------------------------------------------------------------------------------------
 
 --- What an eager call of `m` on the first n tensors of xs is known by: module, mode, shapes.
 local function call_id(self, m, xs, n)
@@ -399,7 +404,8 @@ local function run_backward(root, entry, xs, draw)
   return run(root, entry, xs)
 end
 
---- f(...) -> f's results: the first call on tensors learns widths and makes parameters; when it raises, it has not.
+--- f(...) -> f's results: the first call on tensors learns widths and makes parameters; when it
+-- raises, it has not.
 local function attempt(root, f, ...)
   if rawget(root, "_met") then return f(...) end
   return tree.attempt(root, workspace.attempt, Module.workspace(root), true, {}, f, ...)
@@ -474,12 +480,14 @@ local function backward(self, root, ...)
   return table.unpack(list, 1, #xs - 1)
 end
 
---- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient dy of the output. The
--- parameters' gradients are in m:param(name).grad until the next backward; they are set, not added to.
+--- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient
+-- dy of the output. The parameters' gradients are in m:param(name).grad until the next backward;
+-- they are set, not added to.
 --
--- It belongs to the last call m(x, ..) in this mode with inputs of these shapes, and draws what that one drew: the masks are the
--- same. (Where there was none since m:seed, it draws what such a call would.) It runs the forward again, and is a function of x, dy
--- and the parameters alone: statistics and the counters that random numbers follow from, a trainer's too, stay as they are.
+-- It belongs to the last call m(x, ..) in this mode with inputs of these shapes, and draws what
+-- that one drew: the masks are the same. (Where there was none since m:seed, it draws what such a
+-- call would.) It runs the forward again, and is a function of x, dy and the parameters alone:
+-- statistics and the counters that random numbers follow from, a trainer's too, stay as they are.
 function Module.backward(self, ...)
   local root = (tree.home(self))
   return attempt(root, backward, self, root, ...)

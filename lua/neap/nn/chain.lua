@@ -1,15 +1,16 @@
 --- The memory of a chain of layers as four lists: params, outputs, inputs and caches.
 --
--- For nets that are stepped through by hand, layer by layer: `forward` runs each layer and leaves on the layer's cache what its
--- backward will read; `backward` pops it in reverse. A model gives its lists as `model.params`, `model.outputs`, `model.inputs` and
--- `model.caches`. (Trainers and m:net run the whole net as one planned program; they have no use for caches.)
+-- For nets that are stepped through by hand, layer by layer: `forward` runs each layer and leaves
+-- on the layer's cache what its backward will read; `backward` pops it in reverse. A model gives
+-- its lists as `model.params`, `model.outputs`, `model.inputs` and `model.caches`. (Trainers and
+-- m:net run the whole net as one planned program; they have no use for caches.)
 --
--- The chain itself is the engine's (neap.h, "layer by layer"), the same that C programs have: here a model's layers become nets.
--- Nothing that a cache holds is computed again in the backward.
+-- The chain itself is the engine's (neap.h, "layer by layer"), the same that C programs have: here
+-- a model's layers become nets. Nothing that a cache holds is computed again in the backward.
 --
--- INVARIANT: an input is a view of the output of the layer below: one storage, counted once, which lives until the last of both
--- is dropped, in whatever order.
--- INVARIANT: a cache is a stack. What is popped is what was pushed last, or an error; after a backward it is empty.
+-- INVARIANT: an input is a view of the output of the layer below: one storage, counted once, which
+-- lives until the last of both is dropped, in whatever order. INVARIANT: a cache is a stack. What
+-- is popped is what was pushed last, or an error; after a backward it is empty.
 -- @module neap.nn.chain
 local build = require "neap.nn.build"
 local core = require "neap.core"
@@ -25,16 +26,18 @@ local model_memory = {}
 
 local function refuse(code, message, hint) error(core.error { code = code, message = message, hint = hint }) end
 
---- A stack of tensors that grows as needed: cache:push(t [, label]), cache:pop([label | {label =, shape =, dtype =}]), #cache,
--- cache:labels(), cache:clear(). A refused pop takes nothing.
+--- A stack of tensors that grows as needed: cache:push(t [, label]), cache:pop([label | {label =,
+-- shape =, dtype =}]), #cache, cache:labels(), cache:clear(). A refused pop takes nothing.
 -- @param name string of the layer, for messages
--- @usage local cache = neap.cache "fc1"; cache:push(x); cache:push(w); local w, x = cache:pop(), cache:pop()
+-- @usage local cache = neap.cache "fc1"; cache:push(x); cache:push(w); local w, x = cache:pop(),
+--   cache:pop()
 function model_memory.cache(name) return core.new_cache(name) end
 
 local Memory = { __name = "neap.model_memory" }
 Memory.__index = Memory
 
---- The layers of a chain: a Sequential's children, those of the Sequentials among them in their place; or the model itself.
+--- The layers of a chain: a Sequential's children, those of the Sequentials among them in their
+-- place; or the model itself.
 local function layers_of(root, list)
   list = list or {}
   if root._class == "Sequential" then
@@ -59,7 +62,8 @@ local function look_at_layers(memory)
 end
 
 --- The memory of a model; one per model, made at its first use.
--- @param options table|nil { max_batch = the most rows that a forward may have, memory options as in net:plan }: how the next forward plans
+-- @param options table|nil { max_batch = the most rows that a forward may have, memory options as
+--   in net:plan }: how the next forward plans
 function model_memory.of(root, options)
   local memory = rawget(root, "_memory")
   if memory == nil then
@@ -71,9 +75,10 @@ function model_memory.of(root, options)
   return memory
 end
 
--- ---- params -------------------------------------------------------------------------------------------------------------
+-- ---- params -------------------------------------------------------------------------------------
 
---- Parameters in order of definition, then attached ones: {name, data, diff, velocity}; diff and velocity nil where there are none.
+--- Parameters in order of definition, then attached ones: {name, data, diff, velocity}; diff and
+-- velocity nil where there are none.
 function Memory:params()
   local ws, list = Module.workspace(self.root), {}
   local iterate = Module.parameters(self.root) -- a first look at the parameters may meet layers
@@ -102,7 +107,7 @@ function Memory:attach_param(name, tensor)
   return entry
 end
 
--- ---- the chain ----------------------------------------------------------------------------------------------------------
+-- ---- the chain ----------------------------------------------------------------------------------
 
 --- The layers as nets of one batch.
 local function nets_of(self, shape, dtype)
@@ -115,8 +120,9 @@ local function nets_of(self, shape, dtype)
   return nets
 end
 
---- The chain for inputs like x, in the mode set; kept with the model's nets, and dropped when these change. Smaller batches run in
--- the memory of the largest, which is the one declared, or, where none is, the largest so far. One above a declared one is refused.
+--- The chain for inputs like x, in the mode set; kept with the model's nets, and dropped when these
+-- change. Smaller batches run in the memory of the largest, which is the one declared, or, where
+-- none is, the largest so far. One above a declared one is refused.
 local function chain_for(self, x)
   local training = Module.is_training(self.root)
   local n = x.shape[1]
@@ -148,8 +154,9 @@ local function read(chain, list)
   return out
 end
 
---- Runs the layers one by one and fills outputs and inputs, whose data are views until the next forward. In training mode each
--- layer's cache gets what its backward reads; in evaluation mode no cache is passed.
+--- Runs the layers one by one and fills outputs and inputs, whose data are views until the next
+-- forward. In training mode each layer's cache gets what its backward reads; in evaluation mode no
+-- cache is passed.
 -- @return a copy of the last output
 function Memory:forward(x)
   if not op.is_tensor(x) then refuse("name", "forward expects a tensor, got a " .. type(x)) end
@@ -197,8 +204,8 @@ function Memory:backward(dy)
   return dx and dx:clone()
 end
 
---- Lets go of one entry of "outputs" or "inputs", in any order; the bytes return with the last entry that shares them, once no
--- tensor of them is held. Twice is an error.
+--- Lets go of one entry of "outputs" or "inputs", in any order; the bytes return with the last
+-- entry that shares them, once no tensor of them is held. Twice is an error.
 -- @param list "outputs" or "inputs"
 -- @param i integer
 function Memory:drop(list, i)

@@ -1,5 +1,5 @@
---- Losses: modules of (output, target) that give one number. `target` says what labels fit an output, `metric` what else can be
--- measured on the same pair.
+--- Losses: modules of (output, target) that give one number. `target` says what labels fit an
+-- output, `metric` what else can be measured on the same pair.
 -- @module neap.nn.loss
 local fail = require("neap.core").fail
 local module = require "neap.nn.module"
@@ -9,7 +9,8 @@ local Module = module.Module
 local function loss_class(name, spec)
   spec.name, spec[1] = "loss", name
   local init = spec.init
-  -- How rows become one number: what gradients of micro-batches are weighted by. A loss of your own says it too: "mean" or "sum".
+  -- How rows become one number: what gradients of micro-batches are weighted by. A loss of your own
+  -- says it too: "mean" or "sum".
   function spec.init(self, o)
     self.reduces = "mean"
     if init then init(self, o) end

@@ -1,15 +1,17 @@
 --- Modules: layers, and trees of layers.
 --
--- A module has children (neap.nn.tree) and parameters by name. Its `forward` is written once: called on blobs it builds ops in a
--- net, called on tensors it runs (compiled per shape, cached). Inside `forward`, `self.weight` is the parameter's blob in the net
--- being built; outside, it is the parameter: {data, grad, trainable, shape}.
+-- A module has children (neap.nn.tree) and parameters by name. Its `forward` is written once:
+-- called on blobs it builds ops in a net, called on tensors it runs (compiled per shape, cached).
+-- Inside `forward`, `self.weight` is the parameter's blob in the net being built; outside, it is
+-- the parameter: {data, grad, trainable, shape}.
 --
--- INVARIANT: a parameter is a record of its module; its blob's name is the module's path and its own name, "block4/mlp/fc1.weight".
--- In state_dict and `param` the path is written with dots, "block4.mlp.fc1.weight".
--- INVARIANT: every module with parameters that a net is built of has a path in that net's tree. One that a forward meets and that
--- lies in no slot (a closure's, a function's) gets one, "block4/@linear1", below the module that ran it.
--- INVARIANT: whatever changes the nets that a tree builds (a child, freeze, tie, a child's mode) raises the root's `_version`, by
--- which programs made from it know that they are old.
+-- INVARIANT: a parameter is a record of its module; its blob's name is the module's path and its
+-- own name, "block4/mlp/fc1.weight". In state_dict and `param` the path is written with dots,
+-- "block4.mlp.fc1.weight". INVARIANT: every module with parameters that a net is built of has a
+-- path in that net's tree. One that a forward meets and that lies in no slot (a closure's, a
+-- function's) gets one, "block4/@linear1", below the module that ran it. INVARIANT: whatever
+-- changes the nets that a tree builds (a child, freeze, tie, a child's mode) raises the root's
+-- `_version`, by which programs made from it know that they are old.
 --
 -- Building nets, plans and eager calls are in neap.nn.build, parameters as values in neap.nn.state.
 -- @module neap.nn.module
@@ -23,11 +25,13 @@ local fail = core.fail
 local Module = {}
 local is_module, changed = tree.is_module, tree.changed
 
---- What is being built, by the coroutine that builds it: { net, root, tree, running = {modules}, blobs = {record = blob}, train, trace,
--- .. }. Weak, since a forward may yield and never be resumed.
+--- What is being built, by the coroutine that builds it: { net, root, tree, running = {modules},
+-- blobs = {record = blob}, train, trace, .. }. Weak, since a forward may yield and never be
+-- resumed.
 local context, builds = {}, setmetatable({}, { __mode = "k" })
 
---- The build that this code is part of, or nil: its coroutine's, else that of a coroutine which waits for this one.
+--- The build that this code is part of, or nil: its coroutine's, else that of a coroutine which
+-- waits for this one.
 function context.building()
   local found = builds[coroutine.running()]
   if found or next(builds) == nil then return found end
@@ -46,7 +50,7 @@ function context.enter(build)
   return function() builds[thread] = outer end
 end
 
--- ---- children ----------------------------------------------------------------------------------------------------------
+-- ---- children -----------------------------------------------------------------------------------
 
 --- Raises unless x is a module; says so when it is a class without its parentheses.
 -- @param what string what was expected, for the message
@@ -89,7 +93,8 @@ local function numbered(parent, base)
   return base .. counts[base]
 end
 
---- Registers the modules of a list in order, each under the name it wishes or a numbered one. For containers' init.
+--- Registers the modules of a list in order, each under the name it wishes or a numbered one. For
+-- containers' init.
 function Module.add_all(self, list)
   for i = 1, #list do
     local child = Module.expect(list[i], ("nn.%s: item %d"):format(self._class, i))
@@ -104,7 +109,7 @@ end
 --- The modules directly below this one, in order. @return list
 function Module.children(self) return (tree.children(self)) end
 
--- ---- parameters ------------------------------------------------------------------------------------------------------
+-- ---- parameters ---------------------------------------------------------------------------------
 
 --- Follows ties to the record that owns the storage.
 local function storage_record(record)
@@ -114,8 +119,8 @@ end
 
 local function joined(path, name) return path == "" and name or path .. "." .. name end
 
---- The blob name that the storage of a record has in a tree. Storage of a module that is not in the tree goes by the first name tied
--- to it.
+--- The blob name that the storage of a record has in a tree. Storage of a module that is not in the
+-- tree goes by the first name tied to it.
 local function blob_name(record, t)
   local storage = storage_record(record)
   local path = t.path[storage.owner]
@@ -160,7 +165,7 @@ function Module.buffer(self, name, shape, initial, opts)
   return record
 end
 
--- ---- walking ---------------------------------------------------------------------------------------------------------
+-- ---- walking ------------------------------------------------------------------------------------
 
 --- All modules below and including this one, parents first; iterator of (path with dots, module).
 function Module.modules(self)
@@ -181,7 +186,8 @@ local function records(self)
   return list
 end
 
---- The dotted name of a record as `self` calls it: without the path of self, where the record lies below it.
+--- The dotted name of a record as `self` calls it: without the path of self, where the record lies
+-- below it.
 function Module.name_in(self, record, t)
   local full, above = dotted(record, t), t.path[self]:gsub("/", ".") .. "."
   return above ~= "." and full:sub(1, #above) == above and full:sub(#above + 1) or full
@@ -205,7 +211,8 @@ end
 -- @usage model:find "Conv2d"   model:find "block*.conv1"
 function Module.find(self, glob) return matching(self, glob, "find") end
 
---- Whether the pattern matches the dotted name of a record, or the path of a module that it lies in.
+--- Whether the pattern matches the dotted name of a record, or the path of a module that it lies
+-- in.
 local function matches(self, pattern, record, t)
   if dotted(record, t):match(pattern) or Module.name_in(self, record, t):match(pattern) then return true end
   local above = t.path[record.owner]:gsub("/", ".")
@@ -216,7 +223,8 @@ local function matches(self, pattern, record, t)
   return false
 end
 
---- What was built of any root that has one of these is old: a root below `self` has its own nets, and other models may share a part.
+--- What was built of any root that has one of these is old: a root below `self` has its own nets,
+-- and other models may share a part.
 local function all_changed(...)
   local seen = {}
   for _, list in ipairs { ... } do
@@ -224,8 +232,8 @@ local function all_changed(...)
   end
 end
 
---- Stops training the parameters whose dotted names, or whose modules, match the glob; `freeze(glob, false)` undoes it. Every model
--- that shares them knows.
+--- Stops training the parameters whose dotted names, or whose modules, match the glob;
+-- `freeze(glob, false)` undoes it. Every model that shares them knows.
 function Module.freeze(self, glob, frozen)
   if frozen ~= nil and type(frozen) ~= "boolean" then
     fail(("freeze expects true or false after the glob, got %s"):format(options.shown(frozen)))
@@ -242,8 +250,9 @@ function Module.freeze(self, glob, frozen)
   return self
 end
 
---- Runs `f` whenever the matching modules' forward has been built: f(module, output blobs..), to name, keep or look at
--- blobs. With "backward" f(module, gradient blob of its output) when a training net is built.
+--- Runs `f` whenever the matching modules' forward has been built: f(module, output blobs..), to
+-- name, keep or look at blobs. With "backward" f(module, gradient blob of its output) when a
+-- training net is built.
 function Module.on(self, glob, direction, f)
   if direction ~= "forward" and direction ~= "backward" then
     fail(("on expects \"forward\" or \"backward\", got \"%s\""):format(tostring(direction)))
@@ -260,11 +269,12 @@ function Module.on(self, glob, direction, f)
   return self
 end
 
---- Training mode (the default) and evaluation mode of eager calls. On a child it also holds in nets built for training: a
--- batch norm in evaluation mode keeps its statistics.
+--- Training mode (the default) and evaluation mode of eager calls. On a child it also holds in nets
+-- built for training: a batch norm in evaluation mode keeps its statistics.
 local function set_mode(self, mode)
   local root = tree.root_of(self)
-  local is_new, found = self._parent, {} -- nets are kept by their root's mode; other modes they were built for
+  -- nets are kept by their root's mode; other modes they were built for
+  local is_new, found = self._parent, {}
   for _, m in ipairs(tree.modules(self)) do
     if m ~= self and rawget(m, "_mode") ~= nil then found[#found + 1] = m end
     rawset(m, "_mode", nil)
@@ -282,7 +292,8 @@ end
 --- Evaluation mode: m:train(false).
 function Module.eval(self) return set_mode(self, false) end
 
---- Whether the net being built is for training where `self` is; without a net, the mode set. `self.training` is the same.
+--- Whether the net being built is for training where `self` is; without a net, the mode set.
+-- `self.training` is the same.
 function Module.is_training(self)
   local m = self
   while m._parent do
@@ -297,7 +308,7 @@ function Module.is_training(self)
   return rawget(tree.root_of(m), "_mode") ~= false
 end
 
--- ---- calling ---------------------------------------------------------------------------------------------------------
+-- ---- calling ------------------------------------------------------------------------------------
 
 --- The innermost module under way that has a path in the tree of the net being built.
 local function running_in_tree(building)
@@ -310,11 +321,12 @@ end
 --- A module without parameters and children, whose identity nobody can tell.
 local function is_bare(m) return #m._params == 0 and not m._lazy and not tree.has_children(m) end
 
---- The net that a module adds to now: that being built, or the branch or body in it whose function runs. Parameters are the
--- outer net's.
+--- The net that a module adds to now: that being built, or the branch or body in it whose function
+-- runs. Parameters are the outer net's.
 local function net_here(self) return naming.net_within(context.building().net, "nn." .. self._class) end
 
---- Gives a module that lies in no slot of the tree a place in it: below the module that runs it, under a name that no user can write.
+--- Gives a module that lies in no slot of the tree a place in it: below the module that runs it,
+-- under a name that no user can write.
 local function meet(m)
   local building = context.building()
   if building.tree.path[m] or is_bare(m) then return end
@@ -374,23 +386,26 @@ local own_source = debug.getinfo(1, "S").source:match "^(.*)nn/module"
 --- Whether a function was written by the user, and not by Neap.
 local function is_users(f) return debug.getinfo(f, "S").source:sub(1, #own_source) ~= own_source end
 
---- What ops of a layer are said to come from: the line that made the layer; nil, the line that calls the op, where forward
--- is the user's own.
+--- What ops of a layer are said to come from: the line that made the layer; nil, the line that
+-- calls the op, where forward is the user's own.
 local function line_of(self) return not is_users(self._methods.forward) and self._line or nil end
 
---- Whether a forward of the user's is behind the module: what it calls is not known before it has run.
+--- Whether a forward of the user's is behind the module: what it calls is not known before it has
+-- run.
 local function runs_own_code(m)
   local forward = m._methods.forward
   return m._class == "Lambda" or forward ~= nil and is_users(forward)
 end
 
---- One forward of a module while a net is built: its place in the tree, its hooks, its record for m:summary.
+--- One forward of a module while a net is built: its place in the tree, its hooks, its record for
+-- m:summary.
 local function forward_of(self, building, net, ...)
   local n_before, hooks, running = building.trace and #net:_ops(), self._hooks, building.running
   local depth = #running + 1
   running[depth] = self
   local out = table.pack(self._methods.forward(self, ...))
-  for i = #running, depth, -1 do running[i] = nil end -- a forward that was caught failing may have left some
+  -- a forward that was caught failing may have left some
+  for i = #running, depth, -1 do running[i] = nil end
   if building.trace then trace(self, net, n_before, out[1]) end
   if hooks then
     for _, f in ipairs(hooks.forward) do f(self, table.unpack(out, 1, out.n)) end
@@ -425,7 +440,8 @@ local function check_given(self, ...)
   end
 end
 
---- m:forward(..), m(..) -> what the module computes of its inputs: of tensors at once, of blobs as ops of the net being built.
+--- m:forward(..), m(..) -> what the module computes of its inputs: of tensors at once, of blobs as
+-- ops of the net being built.
 local function call(self, ...)
   local building = context.building()
   check_arity(self, ...)
@@ -438,7 +454,7 @@ local function call(self, ...)
   return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self, building, net, ...)
 end
 
--- ---- classes ---------------------------------------------------------------------------------------------------------
+-- ---- classes ------------------------------------------------------------------------------------
 
 local function index(self, key)
   if type(key) == "string" and self._params[key] then
@@ -461,7 +477,8 @@ local function index(self, key)
   return Module[key]
 end
 
---- m.key = value. Modules and tables of modules are children, in the place of what was there; all else is a field.
+--- m.key = value. Modules and tables of modules are children, in the place of what was there; all
+-- else is a field.
 local function newindex(self, key, value)
   if type(key) == "string" and key:sub(1, 1) == "_" then
     rawset(self, key, value)
@@ -474,7 +491,8 @@ local function newindex(self, key, value)
   end
   if type(key) == "string" then check_free(self, key) end
   if self._children[key] or self._lists[key] then tree.put(self, key, nil) end
-  -- A forward may read it: what was built of the old value is old. (What a forward itself sets is not.)
+  -- A forward may read it: what was built of the old value is old. (What a forward itself sets is
+  -- not.)
   if self._fields[key] ~= value and not context.building() then changed(self) end
   self._fields[key] = value
   if tree.note_list(self, key, value) then changed(self) end
@@ -500,7 +518,8 @@ local function to_text(self, depth)
   return table.concat(lines, "\n")
 end
 
---- The options table that a call of a class means: Linear(3, 4), Linear{3, 4} and Linear(3, 4, {bias = false}) are alike.
+--- The options table that a call of a class means: Linear(3, 4), Linear{3, 4} and Linear(3, 4,
+-- {bias = false}) are alike.
 local function options_of(name, ...)
   local n, first = select("#", ...), (...)
   if type(first) == "userdata" then
@@ -519,7 +538,8 @@ local function options_of(name, ...)
   return o
 end
 
---- The fields of a class that Neap reads, with what they must be; others are methods and constants of the class.
+--- The fields of a class that Neap reads, with what they must be; others are methods and constants
+-- of the class.
 local spec_types = { init = "function", forward = "function", describe = "function", options = "table", name = "string" }
 
 --- Raises for a field of a class that is misspelt, or of another type than Neap reads.
@@ -551,8 +571,9 @@ local function record_of(name, declared)
   return record.new("nn." .. name, spec)
 end
 
---- Calls init of a class that declares no options with those given: a field that init does not read is an error. While init runs, the
--- table notes what is read; then it is a plain one, and may be kept in a field.
+--- Calls init of a class that declares no options with those given: a field that init does not read
+-- is an error. While init runs, the table notes what is read; then it is a plain one, and may be
+-- kept in a field.
 local function init_noting(self, init, given)
   local o, content, is_read = {}, {}, { name = true, input = record.is("shapes", given.input) }
   for key, value in pairs(given) do content[key] = value end
@@ -588,13 +609,15 @@ end
 --   help shows it. Every class takes `name`, and `input`, the shape of one example. Without
 --   `options` init gets the table as it was given, and a field that it does not read is an error.
 --
--- A forward is run once for each kind of input, and what it adds to a net is kept. Besides its inputs it may read parameters, buffers and
--- fields of self: setting one, self.scale = 2, is noticed. Anything else it reads then and not again: upvalues, globals, fields of
--- tables, tensors that are changed in place, math.random. What is to change between runs is an input, a buffer or a field of self.
+-- A forward is run once for each kind of input, and what it adds to a net is kept. Besides its
+-- inputs it may read parameters, buffers and fields of self: setting one, self.scale = 2, is
+-- noticed. Anything else it reads then and not again: upvalues, globals, fields of tables, tensors
+-- that are changed in place, math.random. What is to change between runs is an input, a buffer or a
+-- field of self.
 -- @return class, called with one options table
 -- @usage local SwiGLU = nn.module { "SwiGLU",
---   init = function(self, o) self.gate = nn.Linear { o[1], o[2] }; self.up = nn.Linear { o[1], o[2] } end,
---   forward = function(self, x) return self.gate(x):silu() * self.up(x) end }
+--   init = function(self, o) self.gate = nn.Linear { o[1], o[2] }; self.up = nn.Linear { o[1], o[2]
+--   } end, forward = function(self, x) return self.gate(x):silu() * self.up(x) end }
 local function class(spec)
   if type(spec) ~= "table" or type(spec[1]) ~= "string" then fail("nn.module takes { \"Name\", init = f(self, o), forward = f(self, x) }") end
   if #spec > 1 then fail(("nn.module: \"%s\" is followed by another item; init and forward go by name"):format(spec[1])) end

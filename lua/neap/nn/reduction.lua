@@ -1,8 +1,9 @@
 --- How the net of a loss makes one number of its rows: by a mean, or by a sum.
 --
--- It is read from the op that the loss comes of. A loss of cross entropy, MseLoss or L1Loss says it by its attribute; one of Mean or
--- Sum over everything is that of its rows where each row comes to it by itself, unscaled: a sum of what was divided by the rows' number
--- is a mean. INVARIANT: what can't be told for certain is nil.
+-- It is read from the op that the loss comes of. A loss of cross entropy, MseLoss or L1Loss says it
+-- by its attribute; one of Mean or Sum over everything is that of its rows where each row comes to
+-- it by itself, unscaled: a sum of what was divided by the rows' number is a mean. INVARIANT: what
+-- can't be told for certain is nil.
 -- @module neap.nn.reduction
 local reduction = {}
 
@@ -24,7 +25,8 @@ local by_row = set_of [[Abs Add AddN Alias Cast Ceil Clamp Copy Cos Elu Eq Erf E
   LogicalNot LogicalOr Lt Maximum Minimum Mod Ne Neg Pow Reciprocal Relu Relu6 Reshape Round Rsqrt Sigmoid Sign Silu Sin Softplus Sqrt
   Square Squeeze StopGradient Sub Tanh Unsqueeze Where]]
 
---- The reading of one net: {net, batch, at = index of the op that makes a blob of the loss's own, row = its row, is_param, known = has_rows of it}
+--- The reading of one net: {net, batch, at = index of the op that makes a blob of the loss's own,
+-- row = its row, is_param, known = has_rows of it}
 local function read(net, first, batch)
   local reading = { net = net, batch = batch, at = {}, row = {}, is_param = {}, known = {} }
   for i, row in ipairs(net:_ops()) do
@@ -48,7 +50,8 @@ local function spare_rows(axes, rank)
   return #axes > 0
 end
 
---- Whether a blob is none of the batch: a constant, a parameter, or what the model gives without rows.
+--- Whether a blob is none of the batch: a constant, a parameter, or what the model gives without
+-- rows.
 local function is_constant(r, name)
   local row = r.row[name]
   if row then return constants[row.type] == true end
@@ -57,7 +60,8 @@ end
 
 local has_rows
 
---- Whether all inputs of an op have rows, or are constants that do not scale them, one at least the former.
+--- Whether all inputs of an op have rows, or are constants that do not scale them, one at least the
+-- former.
 local function have_rows(r, row)
   local some = false
   for _, input in ipairs(row.inputs) do
@@ -77,7 +81,8 @@ local function hands_rows_on(r, row, attrs)
   return scales[row.type] or by_row[row.type] or false
 end
 
---- Whether a blob has a row for each of the batch's, which nothing but elements of that row, and constants that do not scale it, made.
+--- Whether a blob has a row for each of the batch's, which nothing but elements of that row, and
+-- constants that do not scale it, made.
 function has_rows(r, name)
   if is_constant(r, name) or shape_of(r, name)[1] ~= r.batch then return false end
   local row = r.row[name]

@@ -1,11 +1,12 @@
 --- Parameters as values: m:param, parameters, tie, state_dict and files.
 --
--- The storage of a parameter lives in one workspace, that of its home: the root above its module. A module that is put into another
--- has another home then, and its numbers follow; so they do when its name changes, because it moved in a list. A root that shares
--- a module with its home sees the same bytes under its own name.
+-- The storage of a parameter lives in one workspace, that of its home: the root above its module. A
+-- module that is put into another has another home then, and its numbers follow; so they do when
+-- its name changes, because it moved in a list. A root that shares a module with its home sees the
+-- same bytes under its own name.
 --
--- INVARIANT: record.home and record.home_name say where the numbers are, once they have been made; record.value has them while they
--- are on their way.
+-- INVARIANT: record.home and record.home_name say where the numbers are, once they have been made;
+-- record.value has them while they are on their way.
 -- @module neap.nn.state
 local core = require "neap.core"
 local micro = require "neap.train.micro"
@@ -19,7 +20,7 @@ local fail = core.fail
 local Module = module.Module
 local blob_name, dotted, storage_record = module.blob_name, module.dotted, module.storage_record
 
--- ---- where parameters live ---------------------------------------------------------------------------------------------
+-- ---- where parameters live ----------------------------------------------------------------------
 
 --- The workspace of a root, made on first use; nothing is made in it.
 local function workspace_of(root)
@@ -33,8 +34,8 @@ local function stored_of(root)
   return rawget(root, "_stored")
 end
 
---- What is kept beside the numbers of NAME: the state of an optimizer, NAME.SUFFIX, the gradient that batches held have left
--- (net/hold.c), and the best numbers so far (neap.train).
+--- What is kept beside the numbers of NAME: the state of an optimizer, NAME.SUFFIX, the gradient
+-- that batches held have left (net/hold.c), and the best numbers so far (neap.train).
 -- @return what stands before and after `stem` in the name of such a blob; nil for another's
 local function apart(name, stem)
   if name:sub(1, #stem + 1) == stem .. "." then return "", name:sub(#stem + 1) end
@@ -42,7 +43,8 @@ local function apart(name, stem)
   if name == "@best/" .. stem then return "@best/", "" end
 end
 
---- Takes the numbers of a record out of the workspace that has them, with the state that is kept beside them. Its gradient goes.
+--- Takes the numbers of a record out of the workspace that has them, with the state that is kept
+-- beside them. Its gradient goes.
 local function take_out(record)
   local home, stem = record.home, record.home_name
   local ws = rawget(home, "_ws")
@@ -60,7 +62,8 @@ local function take_out(record)
   record.home, record.home_name = nil, nil
 end
 
---- What a record brings along to a workspace. Gradients held have been used up by an update that came in between.
+--- What a record brings along to a workspace. Gradients held have been used up by an update that
+-- came in between.
 local function brought(record, ws)
   local list = {}
   for _, b in ipairs(record.beside or {}) do
@@ -88,10 +91,12 @@ local function make(ws, records)
   end
 end
 
---- Makes sure that storage records have their numbers at home: made by their initialisers, or brought along.
+--- Makes sure that storage records have their numbers at home: made by their initialisers, or
+-- brought along.
 -- @param list records, none of them tied
 local function settle_at_home(list)
-  local homes, fresh, trees, wanted = {}, {}, {}, {} -- in order; by home: records to be made; by home: its tree; by record: {home, name}
+  -- in order; by home: records to be made; by home: its tree; by record: {home, name}
+  local homes, fresh, trees, wanted = {}, {}, {}, {}
   for _, record in ipairs(list) do
     local home = tree.root_of(record.owner)
     if not (trees[home] and trees[home].path[record.owner]) then home = tree.home(record.owner) end
@@ -103,7 +108,8 @@ local function settle_at_home(list)
   for _, record in ipairs(list) do
     local home, name = table.unpack(wanted[record])
     local there = stored_of(home)[name]
-    if there and there ~= record then take_out(there) end -- it has left the tree, and waits for its new home to ask
+    -- it has left the tree, and waits for its new home to ask
+    if there and there ~= record then take_out(there) end
     if not record.home or not workspace_of(home):has(name) then
       if fresh[home] == nil then
         homes[#homes + 1], fresh[home] = home, {}
@@ -141,8 +147,8 @@ local function ensure(root, list)
   return ws
 end
 
---- Layers that were not told their input's width, and those that only a forward meets, are known when a net has been built. That is
--- done here, once, if it can be.
+--- Layers that were not told their input's width, and those that only a forward meets, are known
+-- when a net has been built. That is done here, once, if it can be.
 local function settle(self)
   local root, t = tree.home(self)
   if module.context.building() then return root, t end
@@ -154,7 +160,8 @@ local function settle(self)
   if lazy then
     Module.net(root, { batch = 1 })
   elseif meets and not root._met and root._fields.input_shape then
-    pcall(Module.net, root, { batch = 1 }) -- a forward that needs more than one input is not for us to run
+    -- a forward that needs more than one input is not for us to run
+    pcall(Module.net, root, { batch = 1 })
   end
   return root, tree.of(root)
 end
@@ -175,11 +182,12 @@ function Module.workspace(self)
   return ws
 end
 
--- ---- one parameter -----------------------------------------------------------------------------------------------------
+-- ---- one parameter ------------------------------------------------------------------------------
 
 local Parameter = { __name = "neap.parameter" }
 
---- What m:backward left, or what the last run of a training net without optimizer did; nil when there is neither.
+--- What m:backward left, or what the last run of a training net without optimizer did; nil when
+-- there is neither.
 local function gradient_of(record, root)
   local name = blob_name(record, tree.of(root))
   local gradients = rawget(root, "_gradients")
@@ -276,15 +284,19 @@ end
 -- @return {data, grad (= diff), trainable, shape}
 function Module.find_param(self, name) return Module.as_parameter(find_record(self, name)) end
 
---- m:memory() -> the four lists and the calls that fill them, forward(x) and backward(dy); see neap.nn.chain.
--- @param o table|nil { max_batch = the largest batch, executor =, policy =, budget = .. as in net:plan }; it holds until another is given
--- @usage local memory = model:memory { max_batch = 64 }; local y = memory:forward(x); memory:backward(dy); print(#model.caches[1])
+--- m:memory() -> the four lists and the calls that fill them, forward(x) and backward(dy); see
+-- neap.nn.chain.
+-- @param o table|nil { max_batch = the largest batch, executor =, policy =, budget = .. as in
+--   net:plan }; it holds until another is given
+-- @usage local memory = model:memory { max_batch = 64 }; local y = memory:forward(x);
+--   memory:backward(dy); print(#model.caches[1])
 function Module.memory(self, o)
   if o ~= nil and type(o) ~= "table" then fail("m:memory expects a table of options, got a " .. type(o)) end
   return require("neap.nn.chain").of((tree.home(self)), o)
 end
 
---- m:attach_param(name, tensor) -> {name, data}: a parameter of the user's own in model.params; a name that is taken is an error.
+--- m:attach_param(name, tensor) -> {name, data}: a parameter of the user's own in model.params; a
+-- name that is taken is an error.
 function Module.attach_param(self, name, tensor) return Module.memory(self):attach_param(name, tensor) end
 
 --- Parameters by name, in order of definition; tied ones once, statistics not.
@@ -316,9 +328,10 @@ function Module.tie(self, a, b)
   return self
 end
 
--- ---- all of them -------------------------------------------------------------------------------------------------------
+-- ---- all of them --------------------------------------------------------------------------------
 
---- Parameters and statistics as {dotted name = tensor (a copy)}, names as from this module; tied ones once.
+--- Parameters and statistics as {dotted name = tensor (a copy)}, names as from this module; tied
+-- ones once.
 function Module.state_dict(self)
   local list, root, t = records(self)
   local ws, out = ensure(root, list), {}
@@ -328,7 +341,8 @@ function Module.state_dict(self)
   return out
 end
 
---- How tensors by name differ from the parameters. @return { missing =, unexpected =, mismatched = }: sorted lists of names
+--- How tensors by name differ from the parameters. @return { missing =, unexpected =, mismatched =
+-- }: sorted lists of names
 local function differences(by_name, t)
   local d = { missing = {}, unexpected = {}, mismatched = {} }
   for _, name in ipairs(options.keys(t)) do
@@ -375,7 +389,8 @@ local function load_options(who, given)
   return o
 end
 
---- Copies tensors into the parameters, after a look at all names and shapes. @return what was skipped; or nil, what speaks against it, hint
+--- Copies tensors into the parameters, after a look at all names and shapes. @return what was
+-- skipped; or nil, what speaks against it, hint
 local function copy_in(self, t, o)
   local list, root, names = records(self)
   local by_name = {}
@@ -397,10 +412,12 @@ end
 
 --- Copies tensors into the parameters. Checks all names and shapes before it changes any.
 -- @param t table {dotted name = tensor}
--- @param o table|nil {strict = true, skip_mismatch = false}. Missing and unknown names are errors; with strict = false they are
---   skipped, and another shape is an error still; with skip_mismatch = true that is skipped too, and what fits is taken
+-- @param o table|nil {strict = true, skip_mismatch = false}. Missing and unknown names are errors;
+--   with strict = false they are skipped, and another shape is an error still; with skip_mismatch =
+--   true that is skipped too, and what fits is taken
 -- @return self, {missing =, unexpected =, mismatched =}: lists of the names that were skipped
--- @usage local _, skipped = model:load_state_dict(state, { skip_mismatch = true }); print(#skipped.mismatched)
+-- @usage local _, skipped = model:load_state_dict(state, { skip_mismatch = true });
+--   print(#skipped.mismatched)
 function Module.load_state_dict(self, t, o)
   o = load_options("load_state_dict", o)
   if type(t) ~= "table" then fail("load_state_dict expects { name = tensor }, got a " .. type(t)) end
@@ -412,11 +429,13 @@ end
 --- Writes the parameters as safetensors. @return true, or nil, message, code
 function Module.save(self, path) return core.save(path, self:state_dict()) end
 
---- Reads them back. Names and shapes that are not the model's raise, since they are a mistake of the program; strict = false skips
--- names, skip_mismatch = true shapes too, as in m:load_state_dict.
+--- Reads them back. Names and shapes that are not the model's raise, since they are a mistake of
+-- the program; strict = false skips names, skip_mismatch = true shapes too, as in
+-- m:load_state_dict.
 -- @param path string
 -- @param o table|nil {strict = true, skip_mismatch = false}
--- @return self, {missing =, unexpected =, mismatched =}: names that were skipped; or nil, message, code when the file can't be read
+-- @return self, {missing =, unexpected =, mismatched =}: names that were skipped; or nil, message,
+--   code when the file can't be read
 -- @usage local _, skipped = assert(model:load("other-head.safetensors", { skip_mismatch = true }))
 function Module.load(self, path, o)
   o = load_options("m:load", o)

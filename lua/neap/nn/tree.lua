@@ -1,11 +1,13 @@
 --- The tree of a model: which module lies where.
 --
--- A module's slots are the keys under which it has been given modules, in the order of the first giving: `self.head = nn.Linear{..}`
--- is a slot with one module, `self.blocks = {Block(), Block()}` one with a list of them, called "blocks/1" and "blocks/2". Lists stay
--- the user's own tables: what is added to them later is found when the tree is walked the next time.
+-- A module's slots are the keys under which it has been given modules, in the order of the first
+-- giving: `self.head = nn.Linear{..}` is a slot with one module, `self.blocks = {Block(), Block()}`
+-- one with a list of them, called "blocks/1" and "blocks/2". Lists stay the user's own tables: what
+-- is added to them later is found when the tree is walked the next time.
 --
--- A module may be given to several others, or twice to one: it is shared. The first of them that still has it is its parent, and the
--- chain of parents ends at its root, where its parameters live (neap.nn.state). Seen from another root, it has another path.
+-- A module may be given to several others, or twice to one: it is shared. The first of them that
+-- still has it is its parent, and the chain of parents ends at its root, where its parameters live
+-- (neap.nn.state). Seen from another root, it has another path.
 --
 -- INVARIANT: identity decides. A module has one path in a tree, and no other module has that path.
 -- INVARIANT: `parent` is one of `hosts`, and the graph of hosts has no cycle.
@@ -22,8 +24,8 @@ function tree.is_module(x) return type(x) == "table" and rawget(x, "_is_module")
 function tree.is_class(x) return type(x) == "table" and rawget(x, "_class_name") ~= nil end
 local is_module, is_class = tree.is_module, tree.is_class
 
---- What a new module has of the tree: what lies in its slots, who has it, and what is known of the walks so far. All fields are set,
--- so that nobody's `__index` is asked for them.
+--- What a new module has of the tree: what lies in its slots, who has it, and what is known of the
+-- walks so far. All fields are set, so that nobody's `__index` is asked for them.
 function tree.fields()
   return { _children = {}, _order = {}, _lists = {}, _counts = {}, _hosts = setmetatable({}, weak_keys), _parent = false, _name = false,
     _had = {}, _tree = false, _nets = {}, _version = 0, _lazy = false, _hooks = false, _wanted_name = false }
@@ -34,7 +36,7 @@ function tree.root_of(m)
   return m
 end
 
--- ---- versions ------------------------------------------------------------------------------------------------------------
+-- ---- versions -----------------------------------------------------------------------------------
 
 --- Nets and programs built from the roots above m are old.
 function tree.changed(m, seen)
@@ -47,7 +49,7 @@ function tree.changed(m, seen)
   for host in pairs(m._hosts) do tree.changed(host, seen) end
 end
 
--- ---- lists of modules ------------------------------------------------------------------------------------------------------
+-- ---- lists of modules ---------------------------------------------------------------------------
 
 local function is_plain(x) return type(x) == "table" and getmetatable(x) == nil end
 
@@ -107,9 +109,10 @@ function tree.note_list(m, key, list)
   return true
 end
 
--- ---- slots ---------------------------------------------------------------------------------------------------------------------
+-- ---- slots --------------------------------------------------------------------------------------
 
---- Calls visit(name, child) for m's modules in order. A list that was filled with other things is no list of modules.
+--- Calls visit(name, child) for m's modules in order. A list that was filled with other things is
+-- no list of modules.
 local function each_child(m, visit)
   for _, key in ipairs(m._order) do
     if m._children[key] then
@@ -127,7 +130,8 @@ function tree.children(m)
   return list, names
 end
 
---- Those that were given to m. What only a forward met ("@linear1") is m's to keep, and no part of what a container runs.
+--- Those that were given to m. What only a forward met ("@linear1") is m's to keep, and no part of
+-- what a container runs.
 function tree.layers(m)
   local list, names = {}, {}
   each_child(m, function(name, child)
@@ -164,7 +168,8 @@ local function adopt(m, name, child)
   end
 end
 
---- The child is no longer in any slot of m. Another host becomes its parent; without one it is a root of its own.
+--- The child is no longer in any slot of m. Another host becomes its parent; without one it is a
+-- root of its own.
 local function release(m, child)
   child._hosts[m] = nil
   if child._parent ~= m then return end
@@ -197,7 +202,7 @@ function tree.put(m, key, child)
   tree.changed(m)
 end
 
--- ---- walking ---------------------------------------------------------------------------------------------------------------
+-- ---- walking ------------------------------------------------------------------------------------
 
 --- All modules from m down, parents first, each once.
 function tree.modules(m)
@@ -213,7 +218,8 @@ function tree.modules(m)
 end
 
 --- Walks one root: adopts what lies in slots, lets go of what no longer does.
--- @return {list = modules, path = {[module] = "block1/fc"}, lists = whether a list can change unseen, version =}
+-- @return {list = modules, path = {[module] = "block1/fc"}, lists = whether a list can change
+--   unseen, version =}
 local function walk_root(root)
   local t = { list = {}, path = {}, lists = false }
   local function walk(m, path)
@@ -257,7 +263,8 @@ function tree.of(root)
   return t
 end
 
---- The root that m belongs to, and its tree. A module that has been taken out of a list is a root again.
+--- The root that m belongs to, and its tree. A module that has been taken out of a list is a root
+-- again.
 function tree.home(m)
   local root = tree.root_of(m)
   local t = tree.of(root)
@@ -266,7 +273,7 @@ function tree.home(m)
   return root, tree.of(root)
 end
 
--- ---- calls that fail ---------------------------------------------------------------------------------------------------------
+-- ---- calls that fail ----------------------------------------------------------------------------
 
 local plain_fields = { "_parent", "_name", "_tree", "_nets", "_version", "_lazy", "_met", "_ensured", "_had" }
 local own_tables = { "_children", "_order", "_lists", "_counts", "_hosts", "_params", "_fields" }
@@ -311,7 +318,8 @@ function tree.note_one(m)
 end
 
 --- Begins a call that may fail. `root` nil: one that makes a module of others.
--- @return finish(keep): without `keep` the modules of the tree are as they were: which there are, their names, parameters and the
+-- @return finish(keep): without `keep` the modules of the tree are as they were: which there are,
+--   their names, parameters and the
 -- widths they have learnt
 function tree.mark(root)
   local notes = {}

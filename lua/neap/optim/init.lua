@@ -1,8 +1,9 @@
---- Optimizers and schedules. An optimizer is settings; `apply` adds its update ops to a net, one per parameter, with the
--- learning rate as an input blob, so that a change of `lr` takes effect at the next step without planning again.
+--- Optimizers and schedules. An optimizer is settings; `apply` adds its update ops to a net, one
+-- per parameter, with the learning rate as an input blob, so that a change of `lr` takes effect at
+-- the next step without planning again.
 --
--- INVARIANT: one input "lr" serves every group: group k updates with lr times its `scale`, its own rate over the base rate. So
--- a schedule moves all groups alike.
+-- INVARIANT: one input "lr" serves every group: group k updates with lr times its `scale`, its own
+-- rate over the base rate. So a schedule moves all groups alike.
 -- @module neap.optim
 local fail = require("neap.core").fail
 local options = require "neap.inner.options"
@@ -18,7 +19,8 @@ end
 
 local function pattern_of(glob) return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$" end
 
---- The settings that hold for a parameter: those of the group whose glob matches its dotted name, over the optimizer's.
+--- The settings that hold for a parameter: those of the group whose glob matches its dotted name,
+-- over the optimizer's.
 local function settings_for(self, name)
   local own
   for _, group in ipairs(self.groups) do
@@ -43,7 +45,8 @@ end
 
 --- Adds update ops for the parameters of net:gradient's result.
 -- @param net neap.net
--- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave, which is the caller's to pass
+-- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave,
+--   which is the caller's to pass
 function Optimizer:apply(net, grads)
   if type(grads) ~= "table" then fail("opt:apply(net, grads) takes what net:gradient(loss) gave") end
   local list, used = {}, {}

@@ -1,8 +1,8 @@
---- The REPL: Lua with neap at hand. Expressions print themselves, `_` is the last value, unfinished input continues,
--- `:name args` runs a command of the command line or one of the colon commands.
+--- The REPL: Lua with neap at hand. Expressions print themselves, `_` is the last value, unfinished
+-- input continues, `:name args` runs a command of the command line or one of the colon commands.
 --
--- With a terminal and lua-readline: editing, history and completion of nested names. Through a pipe: plain lines, and the
--- exit code tells whether every input ran.
+-- With a terminal and lua-readline: editing, history and completion of nested names. Through a
+-- pipe: plain lines, and the exit code tells whether every input ran.
 -- @module neap.repl
 local cli = require "neap.cli"
 local core = require "neap.core"
@@ -12,13 +12,14 @@ local values = require "neap.repl.show"
 local fail = core.fail
 local repl = {}
 
--- ---- completion ----------------------------------------------------------------------------------------------------------
+-- ---- completion ---------------------------------------------------------------------------------
 
 -- Fields that C handles compute.
 local computed = { ["neap.tensor"] = { shape = true, dtype = true, name = true }, ["neap.blob"] = { shape = true, dtype = true, name = true },
   ["neap.program"] = { plan = true, net = true, workspace = true } }
 
---- Public names that a value answers to: its own, and those of its class. Neap's lazy parts (neap.nn) are named before they are loaded.
+--- Public names that a value answers to: its own, and those of its class. Neap's lazy parts
+-- (neap.nn) are named before they are loaded.
 local function fields_of(value)
   local names, seen = {}, {}
   local function add(t)
@@ -67,8 +68,8 @@ local function open_brackets(line)
   return open[#open], open[#open - 1]
 end
 
---- The record of what is called where a line ends, "nn.Conv2d { 3, 64, ker" or "t:fit(set, { ep", when
--- the word there can be the name of an option; and what has been written of its table.
+--- The record of what is called where a line ends, "nn.Conv2d { 3, 64, ker" or "t:fit(set, { ep",
+-- when the word there can be the name of an option; and what has been written of its table.
 local function record_at(line)
   local before = line:match "^(.-)[%a_]?[%w_]*$"
   if not before:match "[{,(]%s*$" then return nil end
@@ -90,8 +91,8 @@ local function options_at(line, part)
   return found
 end
 
---- Candidates for the word that ends `line`: "neap.nn.Li" gives "neap.nn.Linear", and within the table
--- of a call the options that it takes: "nn.Conv2d { 3, 64, ker" gives "kernel = ".
+--- Candidates for the word that ends `line`: "neap.nn.Li" gives "neap.nn.Linear", and within the
+-- table of a call the options that it takes: "nn.Conv2d { 3, 64, ker" gives "kernel = ".
 -- @param line string
 -- @return string[] whole words
 function repl.complete(line)
@@ -126,7 +127,7 @@ function repl.complete(line)
   return found
 end
 
--- ---- colon commands --------------------------------------------------------------------------------------------------------
+-- ---- colon commands -----------------------------------------------------------------------------
 
 repl.commands = {}
 
@@ -187,18 +188,19 @@ local function run_command(line)
   return false
 end
 
--- ---- evaluating ----------------------------------------------------------------------------------------------------------------
+-- ---- evaluating ---------------------------------------------------------------------------------
 
 local function is_unfinished(message) return message and message:match "<eof>$" ~= nil end
 
---- Compiles an input, as an expression if it is one. A `local` that begins it would be gone with the line: here it stays, as a
--- global. @return chunk, or nil, message, is it unfinished
+--- Compiles an input, as an expression if it is one. A `local` that begins it would be gone with
+-- the line: here it stays, as a global. @return chunk, or nil, message, is it unfinished
 function repl.compile(text)
   if text:match "^%s*local%s+function%s" or text:match "^%s*local%s+[%w_,%s]+=[^=]" then text = text:gsub("local%s+", "", 1) end
   local chunk, as_expression = load("return " .. text, "=stdin", "t")
   if chunk then return chunk end
   local statement, message = load(text, "=stdin", "t")
-  if not statement and is_unfinished(as_expression) then message = as_expression end -- "1 +" may yet become one
+  -- "1 +" may yet become one
+  if not statement and is_unfinished(as_expression) then message = as_expression end
   return statement, message, is_unfinished(message)
 end
 
@@ -240,7 +242,7 @@ function repl.evaluate(text)
   return true
 end
 
--- ---- reading lines --------------------------------------------------------------------------------------------------------------
+-- ---- reading lines ------------------------------------------------------------------------------
 
 local function history_path()
   local base = os.getenv "XDG_DATA_HOME"
@@ -259,14 +261,16 @@ local function plain_reader(interactive)
   end
 end
 
---- What readline asks for: all that the word under the cursor may become. The part before the last name, "f(neap.nn.Li", stays.
+--- What readline asks for: all that the word under the cursor may become. The part before the last
+-- name, "f(neap.nn.Li", stays.
 local function completer(readline)
   return function(text, from, to)
     local word = text:sub(from, to)
     local found = repl.complete(text:sub(1, to))
     local tail = #(text:sub(1, to):match "[%w_%.:]*$")
     local head = word:sub(1, math.max(0, #word - tail))
-    -- Where readline broke the word within ours ("a:b" may be one word to us), only its part is replaced.
+    -- Where readline broke the word within ours ("a:b" may be one word to us), only its part is
+    -- replaced.
     local skip = math.max(0, tail - #word)
     for i, name in ipairs(found) do found[i] = head .. name:sub(skip + 1) end
     if word:sub(1, 1) ~= ":" then readline.set_completion_append_character "" end
@@ -274,8 +278,8 @@ local function completer(readline)
   end
 end
 
---- Lines by readline, a character at a time: between characters we wait ourselves, so that Ctrl-C drops the line instead of
--- being held back. Returns nil at the end, false after Ctrl-C.
+--- Lines by readline, a character at a time: between characters we wait ourselves, so that Ctrl-C
+-- drops the line instead of being held back. Returns nil at the end, false after Ctrl-C.
 local function editing_reader(readline)
   core.make_folder(history_path():match "^(.*)/")
   readline.set_options { histfile = history_path(), keeplines = 2000, completion = true, auto_add = false }
@@ -297,8 +301,8 @@ local function editing_reader(readline)
       end
     end)
     if not ok then
-      -- Not handler_remove: in the middle of a line it closes its terminal's stream and then writes to it (lua-readline
-      -- 3.2). The next handler_install begins a new line all the same.
+      -- Not handler_remove: in the middle of a line it closes its terminal's stream and then writes
+      -- to it (lua-readline 3.2). The next handler_install begins a new line all the same.
       if not got then dropped = descriptor end
       core.clear_interrupt()
       io.write "^C\r\n"
@@ -314,7 +318,8 @@ local function editing_reader(readline)
   end, readline.save_history
 end
 
---- A function prompt -> line, nil at the end, false when the line was dropped; and one to call at the end.
+--- A function prompt -> line, nil at the end, false when the line was dropped; and one to call at
+-- the end.
 local function line_reader(interactive)
   if interactive and core.wait_input then
     local ok, readline = pcall(require, "readline")
@@ -323,7 +328,8 @@ local function line_reader(interactive)
   return plain_reader(interactive), function() end
 end
 
---- One line of input: a colon command, or the next of a chunk. @return what the chunk lacks, or nil; whether all went well
+--- One line of input: a colon command, or the next of a chunk. @return what the chunk lacks, or
+-- nil; whether all went well
 local function take(line, text)
   if text == nil and line:match "^%s*:%a" then
     local ok, result = xpcall(run_command, cli.handler, (line:gsub("^%s+", "")))

@@ -19,7 +19,8 @@ local function sorted_keys(t)
   return keys
 end
 
---- A value inside a table, on one line: what prints itself over several gives its last line, where tensors say what they are.
+--- A value inside a table, on one line: what prints itself over several gives its last line, where
+-- tensors say what they are.
 local function inner_text(value)
   if type(value) == "string" then return ("%q"):format(value):gsub("\\\n", "\\n") end
   if math.type(value) == "float" then return ("%.7g"):format(value) end

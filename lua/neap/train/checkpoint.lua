@@ -1,10 +1,12 @@
---- Checkpoints: parameters, optimizer state, what is held for an update and where the run stands, as one safetensors file.
+--- Checkpoints: parameters, optimizer state, what is held for an update and where the run stands,
+-- as one safetensors file.
 --
--- Blobs lie in the file under their own names, the best parameters so far under "@best/NAME"; numbers of the position are its metadata,
--- "trainer.NAME", floats as "%a" so that they come back to the bit.
+-- Blobs lie in the file under their own names, the best parameters so far under "@best/NAME";
+-- numbers of the position are its metadata, "trainer.NAME", floats as "%a" so that they come back
+-- to the bit.
 --
--- INVARIANT: a file is compared with the trainer before anything is read from it: one of another model or kind of optimizer raises,
--- and changes nothing.
+-- INVARIANT: a file is compared with the trainer before anything is read from it: one of another
+-- model or kind of optimizer raises, and changes nothing.
 -- @module neap.train.checkpoint
 local core = require "neap.core"
 local micro = require "neap.train.micro"
@@ -31,7 +33,8 @@ local function read_number(text)
   return tonumber(text)
 end
 
--- Epochs of the history lie in the metadata as "trainer.record.1" .., a line "NAME=NUMBER" for each number.
+-- Epochs of the history lie in the metadata as "trainer.record.1" .., a line "NAME=NUMBER" for each
+-- number.
 
 local function write_record(record)
   local lines = {}
@@ -97,7 +100,8 @@ local function check_file(self, path, has)
   local names = options.keys(t)
   for _, name in ipairs(names) do
     local there = self.ws:has(name) and self.ws:view(name)
-    if there and table.concat(there.shape, ",") ~= table.concat(t[name].shape, ",") then return end -- ws:load says it
+    -- ws:load says it
+    if there and table.concat(there.shape, ",") ~= table.concat(t[name].shape, ",") then return end
   end
   local hint = "a checkpoint is of one model and one kind of optimizer"
   local n = 0
@@ -113,7 +117,8 @@ local function check_file(self, path, has)
   end
 end
 
---- What an optimizer keeps beside a parameter, by what stands behind the parameter's name in a list of names.
+--- What an optimizer keeps beside a parameter, by what stands behind the parameter's name in a list
+-- of names.
 local function kept_beside(names)
   local is_there, found = {}, {}
   for _, name in ipairs(names) do is_there[name] = true end
@@ -169,7 +174,8 @@ local function complete(self)
     hint = "give the model input = {..}, or train on a batch first" })
 end
 
---- Writes parameters, optimizer state, the history and where the run stands, mid-epoch sums included, as one safetensors file.
+--- Writes parameters, optimizer state, the history and where the run stands, mid-epoch sums
+-- included, as one safetensors file.
 -- @return true, or nil, message, code
 function Trainer:save(path)
   find_workspace(self)
@@ -200,7 +206,8 @@ local function load(self, path)
   if meta == nil then return nil, message, code end
   local position = start_position()
   for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end
-  if meta["trainer.counted"] == nil then position.counted = position.rows end -- written before labels that don't count were told apart
+  -- written before labels that don't count were told apart
+  if meta["trainer.counted"] == nil then position.counted = position.rows end
   position.order = meta["trainer.order"]
   for key, text in pairs(meta) do
     local name = key:match "^trainer%.sum%.(.+)$"
@@ -212,10 +219,11 @@ local function load(self, path)
   return self.handle
 end
 
---- Goes back to a saved state: parameters, what the optimizer keeps, the history, and the run with its learning rate and seed, which take the place
--- of those that this trainer was made with (as an optimizer's load_state_dict does in PyTorch). For another rate set t.optimizer.lr
--- afterwards. The optimizer's other settings (momentum, clip ..) are this trainer's. Names and shapes that are not this trainer's raise,
--- and change nothing.
+--- Goes back to a saved state: parameters, what the optimizer keeps, the history, and the run with
+-- its learning rate and seed, which take the place of those that this trainer was made with (as an
+-- optimizer's load_state_dict does in PyTorch). For another rate set t.optimizer.lr afterwards. The
+-- optimizer's other settings (momentum, clip ..) are this trainer's. Names and shapes that are not
+-- this trainer's raise, and change nothing.
 -- @return self, or nil, message, code when the file can't be read
 function Trainer:load(path)
   if type(path) ~= "string" then fail("trainer:load expects a path, got a " .. type(path)) end

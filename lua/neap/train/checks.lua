@@ -1,6 +1,8 @@
---- What a trainer and its methods are given, checked before anything is done: options, batch sizes and data sets.
+--- What a trainer and its methods are given, checked before anything is done: options, batch sizes
+-- and data sets.
 --
--- INVARIANT: nothing here changes a trainer; what passes is what the other files of this folder rely on.
+-- INVARIANT: nothing here changes a trainer; what passes is what the other files of this folder
+-- rely on.
 -- @module neap.train.checks
 local core = require "neap.core"
 local micro = require "neap.train.micro"
@@ -9,9 +11,10 @@ local record = require "neap.inner.record"
 local fail = core.fail
 local copy = require("neap.train.state").copy
 
--- ---- of the maker ---------------------------------------------------------------------------------------------------
+-- ---- of the maker -------------------------------------------------------------------------------
 
--- What a metric can't be called: fields of what a step, an evaluation and an epoch give, a report's methods, and blobs of the model's net.
+-- What a metric can't be called: fields of what a step, an evaluation and an epoch give, a report's
+-- methods, and blobs of the model's net.
 local taken = { "accumulated", "columns", "csv", "epoch", "held_bytes", "json", "loss", "lr", "ms", "n", "output", "seconds", "skipped", "step", "updated",
   "valid", "x", "y" }
 local is_taken = {}
@@ -38,8 +41,8 @@ local accumulate_options = record.new("neap.trainer: accumulate", { positions = 
   { "examples", "integer", min = 1, unset = "any number", doc = "examples to an update" },
   example = "accumulate = { examples = 256 }" })
 
---- accumulate = batches or { batches =, examples = }: when batches are held before an update. @return {batches =, examples =}, or nil
--- where every batch is an update
+--- accumulate = batches or { batches =, examples = }: when batches are held before an update.
+-- @return {batches =, examples =}, or nil where every batch is an update
 local function read_accumulate(given)
   if given == nil then return nil end
   local a = accumulate_options:read(given)
@@ -49,8 +52,9 @@ local function read_accumulate(given)
   return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples } or nil
 end
 
---- What a loss says of how it reduces its rows, or the trainer of it; nil where nothing does. Where gradients of several runs are
--- added, something must. Metrics are means, which a loss that sums has no weights for in micro-batches.
+--- What a loss says of how it reduces its rows, or the trainer of it; nil where nothing does. Where
+-- gradients of several runs are added, something must. Metrics are means, which a loss that sums
+-- has no weights for in micro-batches.
 local function check_reduction(o, loss, accumulate)
   if o.reduces ~= nil then micro.reduction(loss, o.reduces) end
   local own = loss.reduces
@@ -67,7 +71,7 @@ local function check_reduction(o, loss, accumulate)
   return reduces
 end
 
--- ---- of data --------------------------------------------------------------------------------------------------------
+-- ---- of data ------------------------------------------------------------------------------------
 
 --- Raises for a batch larger than the trainer was made for.
 local function check_most(self, who, rows)
@@ -99,7 +103,7 @@ local function check_target(self, batch)
   if batch.y ~= nil and self.target == false then fail("a batch has a y, the trainer's so far had none") end
 end
 
--- ---- of fit ---------------------------------------------------------------------------------------------------------
+-- ---- of fit -------------------------------------------------------------------------------------
 
 local checkpoint_options = record.new("fit: checkpoint", { positions = { "path" },
   { "path", "name", required = true, says = "a path, or { path, every = steps }",
@@ -114,7 +118,8 @@ local function take_checkpoint(o)
   if not c.path:match "%.safetensors$" then
     fail(("fit: checkpoint \"%s\" is written as safetensors: give it the ending .safetensors"):format(c.path))
   end
-  local beside = c.path .. ".probe" -- where the folder is missing, or not ours, that is to be known before an epoch has gone
+  -- where the folder is missing, or not ours, that is to be known before an epoch has gone
+  local beside = c.path .. ".probe"
   local file, why = io.open(beside, "wb")
   if not file then error(core.error { code = "data", message = "fit: the checkpoint can't be written: " .. why:gsub("%.probe", "", 1) }) end
   file:close()

@@ -1,4 +1,5 @@
---- A trainer's model without training: loss and metrics over a data set, outputs for a batch, the record of epochs.
+--- A trainer's model without training: loss and metrics over a data set, outputs for a batch, the
+-- record of epochs.
 --
 -- INVARIANT: parameters, statistics and `position` are only read.
 -- @module neap.train.evaluate
@@ -36,7 +37,8 @@ local function evaluate(self, set)
   return report.new { totals = copy(means(self, sums, n, counted), { n = n }), order = { "loss", table.unpack(self.metric_names) } }
 end
 
---- Loss and metrics over a whole data set, weighted by what a batch counts (rows, but those with the loss's ignore_index); the last, smaller batch included.
+--- Loss and metrics over a whole data set, weighted by what a batch counts (rows, but those with
+-- the loss's ignore_index); the last, smaller batch included.
 -- @return Report {loss, <metric>, n = rows}
 function Trainer:evaluate(set)
   check_set("trainer:evaluate", set)
@@ -59,8 +61,9 @@ local function predict_arguments(self, x, ...)
   return table.unpack(at, 1, last)
 end
 
---- t:predict(x): outputs of the model for a batch x, in evaluation mode and with the trainer's memory options; copies. A model of several
--- inputs takes t:predict(a, b), or a batch of them as in t:step, whose y nothing reads.
+--- t:predict(x): outputs of the model for a batch x, in evaluation mode and with the trainer's
+-- memory options; copies. A model of several inputs takes t:predict(a, b), or a batch of them as in
+-- t:step, whose y nothing reads.
 function Trainer:predict(...)
   local mode = rawget(self.model, "_mode")
   local guard <close> = setmetatable({}, { __close = function() rawset(self.model, "_mode", mode) end })

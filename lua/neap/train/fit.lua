@@ -1,7 +1,7 @@
 --- Fit: epochs over a data set, with validation, patience, checkpoints and a resumed run.
 --
--- INVARIANT: what fit does depends on the checkpoint, the data set's seed and the trainer's seed alone, so that a resumed run
--- goes on with the same bits.
+-- INVARIANT: what fit does depends on the checkpoint, the data set's seed and the trainer's seed
+-- alone, so that a resumed run goes on with the same bits.
 -- @module neap.train.fit
 local best_prefix = require("neap.train.checkpoint").best_prefix
 local checks = require "neap.train.checks"
@@ -37,7 +37,7 @@ local fit_options = record.declare("trainer:fit", {
   { "on_epoch", "function", doc = "f(record of an epoch, t): false ends the fit" },
   example = 't:fit(set, { epochs = 3, valid = other, checkpoint = "run.safetensors" })' })
 
--- ---- where to start ------------------------------------------------------------------------------------------------
+-- ---- where to start -----------------------------------------------------------------------------
 
 local function exists(path)
   local file = io.open(path, "rb")
@@ -56,7 +56,8 @@ local function order_of(set)
   return ("%d rows in %d batches of %d, %s"):format(spec.n, #set, spec.batch, set.shuffle and "shuffled by seed " .. tostring(set.seed) or "in order")
 end
 
---- Raises where an epoch that is under way would go on with batches of another order; a new epoch may have any.
+--- Raises where an epoch that is under way would go on with batches of another order; a new epoch
+-- may have any.
 local function check_order(self, o, order)
   local was, in_epoch = self.position.order, self.position.in_epoch
   if o.path and exists(o.path) then
@@ -88,7 +89,7 @@ local function begin(self, o, order)
   return p.first_epoch + epochs, o.steps and p.first_step + o.steps or math.huge
 end
 
--- ---- the end of an epoch -------------------------------------------------------------------------------------------
+-- ---- the end of an epoch ------------------------------------------------------------------------
 
 local function mean_of(self) return means(self, self.position.sums, self.position.rows, self.position.counted) end
 
@@ -116,8 +117,8 @@ local function end_epoch(self, o, epoch, seconds, bar)
   return record
 end
 
--- The best parameters so far lie in the workspace beside the others, as state that goes into checkpoints: a run that is resumed
--- knows them too.
+-- The best parameters so far lie in the workspace beside the others, as state that goes into
+-- checkpoints: a run that is resumed knows them too.
 
 local function keep_best(self)
   local net, names = net_module.new "best", self.model:blob_names()
@@ -150,7 +151,7 @@ local function turn_epoch(self, o, epoch, record)
   return self.position.since >= o.patience
 end
 
--- ---- the loop ------------------------------------------------------------------------------------------------------
+-- ---- the loop -----------------------------------------------------------------------------------
 
 --- The rest of the epoch under way. @return whether on_step has ended the fit
 local function run_epoch(self, set, o, last_step, bar)
@@ -162,7 +163,8 @@ local function run_epoch(self, set, o, last_step, bar)
     if stop then return true end
     if self.position.step >= last_step then break end
   end
-  if self.position.in_epoch >= #set then self:update() end -- what is held though the last batch was passed by
+  -- what is held though the last batch was passed by
+  if self.position.in_epoch >= #set then self:update() end
 end
 
 --- How many batches of an epoch are expected, for the bar on the screen.
@@ -216,7 +218,8 @@ function Trainer:fit(set, given)
   local ok, result = pcall(begin_fit, self, set, o)
   if ok then return result end
   settle(self)
-  if self.position.batches == was.position.batches and not o.resume then -- what the data looks like is forgotten: each step did so itself
+  -- what the data looks like is forgotten: each step did so itself
+  if self.position.batches == was.position.batches and not o.resume then
     for _, key in ipairs(learnt) do self[key] = was[key] end
     self.most = most
   end

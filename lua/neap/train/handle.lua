@@ -1,8 +1,9 @@
 --- What users hold of a trainer: its methods, and its fields to read.
 --
--- A trainer is a table that the files of this folder work in; users get a handle of it, an empty table, so that a field which is set
--- reaches __newindex and is refused: nothing would read it. INVARIANT: methods are called with the trainer itself, and give a handle
--- where they give the trainer.
+-- A trainer is a table that the files of this folder work in; users get a handle of it, an empty
+-- table, so that a field which is set reaches __newindex and is refused: nothing would read it.
+-- INVARIANT: methods are called with the trainer itself, and give a handle where they give the
+-- trainer.
 -- @module neap.train.handle
 local core = require "neap.core"
 local guard = require "neap.inner.guard"

@@ -1,13 +1,15 @@
 --- The trainer: a model, a loss and an optimizer as one program a step.
 --
--- A step is one run of one program: forward, loss, backward, update. Lua runs between steps only: it feeds a batch, sets the
--- learning rate, and looks at the loss.
+-- A step is one run of one program: forward, loss, backward, update. Lua runs between steps only:
+-- it feeds a batch, sets the learning rate, and looks at the loss.
 --
--- Here a trainer is made and closed. The folder train has the rest: state (where a run stands, and calls that leave nothing behind
--- when they fail), checks (of what is given), programs (nets, their programs and plans), step (a batch, micro-batches, accumulation),
--- evaluate (loss, metrics, predictions, history), checkpoint, and fit (epochs), handle (what users hold).
+-- Here a trainer is made and closed. The folder train has the rest: state (where a run stands, and
+-- calls that leave nothing behind when they fail), checks (of what is given), programs (nets, their
+-- programs and plans), step (a batch, micro-batches, accumulation), evaluate (loss, metrics,
+-- predictions, history), checkpoint, and fit (epochs), handle (what users hold).
 --
--- INVARIANT: options are checked before the model is touched: a trainer that is refused leaves it as it was.
+-- INVARIANT: options are checked before the model is touched: a trainer that is refused leaves it
+-- as it was.
 -- @module neap.train
 local build = require "neap.nn.build"
 local checks = require "neap.train.checks"
@@ -24,8 +26,8 @@ require "neap.train.evaluate"
 require "neap.train.checkpoint"
 require "neap.train.fit"
 
---- A loss given as a function of (output, target), or of several outputs and the target, is a module whose target looks like the
--- data's.
+--- A loss given as a function of (output, target), or of several outputs and the target, is a
+-- module whose target looks like the data's.
 local function as_loss(loss)
   if type(loss) ~= "function" then return loss end
   return nn.module { "Loss", name = "loss", init = function(self) self.f = loss end, forward = function(self, ...) return self.f(...) end } {}
@@ -87,7 +89,8 @@ local function new(given)
   checks.metrics(o.metrics)
   local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
-    position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0), -- fed again and again: a step allocates nothing
+    -- fed again and again: a step allocates nothing
+    position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0),
     micro = o.micro, most = { train = 0, eval = 0 } }, Trainer)
   self.needs_no_target = type(o.loss) == "function" -- it is given nil where the data has no y
   self.metric_names = build.metric_names(self.metrics)
@@ -107,7 +110,8 @@ local function new(given)
   return self.handle
 end
 
---- t:close() gives its programs back. What is known so far can still be looked at and saved; a step is refused.
+--- t:close() gives its programs back. What is known so far can still be looked at and saved; a step
+-- is refused.
 function Trainer:close()
   programs.close_programs(self)
   self.is_closed = true

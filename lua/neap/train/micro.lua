@@ -1,14 +1,17 @@
 --- Gradient accumulation: one step of a large batch, run as micro-batches.
 --
--- net:split_micro makes two nets of a training net (src/net/split.c says which op goes where): a micro-batch, whose gradients
--- are added to accumulators with the micro-batch's share of the rows as weight, and the update, which reads the accumulators as
--- gradients. For nets without batch statistics the two are the step of the large batch, within rounding.
+-- net:split_micro makes two nets of a training net (src/net/split.c says which op goes where): a
+-- micro-batch, whose gradients are added to accumulators with the micro-batch's share of the rows
+-- as weight, and the update, which reads the accumulators as gradients. For nets without batch
+-- statistics the two are the step of the large batch, within rounding.
 --
--- INVARIANT: whether a step has happened is told by `counter`, which the update program raises with the parameters.
+-- INVARIANT: whether a step has happened is told by `counter`, which the update program raises with
+-- the parameters.
 --
--- What differs from the large batch: batch norm sees micro-batches (its running statistics count each of them, and are
--- put back with a step that fails or is dropped), and random ops draw by the workspace's step counter, which a micro-batch raises by
--- one: dropout masks are those of as many steps, not those of the large batch. Metrics of integers are those of the last micro-batch.
+-- What differs from the large batch: batch norm sees micro-batches (its running statistics count
+-- each of them, and are put back with a step that fails or is dropped), and random ops draw by the
+-- workspace's step counter, which a micro-batch raises by one: dropout masks are those of as many
+-- steps, not those of the large batch. Metrics of integers are those of the last micro-batch.
 -- @module neap.train.micro
 local core = require "neap.core"
 
@@ -19,7 +22,8 @@ local counter = "micro.steps"
 --- Steps that the update program has finished in this workspace.
 function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0 end
 
---- How many labels a mean loss counts: all, but those that its cross entropy ignores, as its net says. Probabilities are all counted.
+--- How many labels a mean loss counts: all, but those that its cross entropy ignores, as its net
+-- says. Probabilities are all counted.
 -- @return nil where each row counts as one
 local function counted(loss, y)
   local counts = rawget(loss, "_mean_counts")
@@ -40,8 +44,8 @@ local function check_shares(loss, y)
     .. "parts of a batch do not add up to its mean (hint: let it sum, and give the trainer reduces = \"sum\")"):format(counts.ignored))
 end
 
---- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused: gradients of micro-batches can't be
--- added without knowing.
+--- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused:
+-- gradients of micro-batches can't be added without knowing.
 -- @param loss module
 -- @param stated what the trainer was told; nil: the loss's own field `reduces`
 -- @param who string|nil the option that must know it: "micro" (the default) or "accumulate"
@@ -53,7 +57,8 @@ function micro.reduction(loss, stated, who)
     .. "reduces = \"mean\" or \"sum\", or the loss a field of that name)")
 end
 
---- The parts of a batch: {program, n, weight}; weights add up to 1, but for a loss that sums, whose parts count whole. The last part may have fewer rows.
+--- The parts of a batch: {program, n, weight}; weights add up to 1, but for a loss that sums, whose
+-- parts count whole. The last part may have fewer rows.
 -- @param reduces "mean" or "sum": how the loss makes one number of its rows
 -- @param batch as of neap.data.batch.read
 -- @param size integer rows of a micro-batch
@@ -71,10 +76,12 @@ function micro.parts(loss, reduces, batch, size, program_for)
   return parts
 end
 
---- What the mean over a batch counts: rows, but those with labels that its cross entropy ignores. Its net has been made.
+--- What the mean over a batch counts: rows, but those with labels that its cross entropy ignores.
+-- Its net has been made.
 function micro.count_of(loss, batch) return counted(loss, batch.y) or batch.rows end
 
---- What holding a batch and joining it to those held takes, of a net that split_micro gave for the update (src/net/hold.c).
+--- What holding a batch and joining it to those held takes, of a net that split_micro gave for the
+-- update (src/net/hold.c).
 -- @return net, net
 function micro.hold_nets(update) return update:_split_hold() end
 
@@ -88,8 +95,10 @@ function micro.shares(reduces, held, count)
   return (held or 0) / all, count / all
 end
 
---- One step: the parts, then the update (src/driver/micro.c). Losses and metrics become their weighted means.
--- @param after table {last = program of the update or of hold, join = program that comes before, kept =, added = shares}
+--- One step: the parts, then the update (src/driver/micro.c). Losses and metrics become their
+-- weighted means.
+-- @param after table {last = program of the update or of hold, join = program that comes before,
+--   kept =, added = shares}
 function micro.run(ws, batch, parts, after)
   local feeds = { y = batch.y }
   for name, t in pairs(batch.inputs) do feeds[name] = t end

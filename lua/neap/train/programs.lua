@@ -1,10 +1,13 @@
---- A trainer's nets and programs: what the data's look decides, a small table of programs by mode and rows, and their plans.
+--- A trainer's nets and programs: what the data's look decides, a small table of programs by mode
+-- and rows, and their plans.
 --
--- `input` and `target` are what batches look like, known from the first one on. `programs` maps "train 64", "micro 16", "eval 64" to
--- { net, blobs, program, update }, and "update", "hold", "join" to what follows micro-batches; `ranges` has the plan of the largest
--- batch of a mode, in whose bytes the smaller ones run.
+-- `input` and `target` are what batches look like, known from the first one on. `programs` maps
+-- "train 64", "micro 16", "eval 64" to { net, blobs, program, update }, and "update", "hold",
+-- "join" to what follows micro-batches; `ranges` has the plan of the largest batch of a mode, in
+-- whose bytes the smaller ones run.
 --
--- INVARIANT: programs are of the model as it is: a change of it (freeze, tie ..) closes them all, and they are made anew.
+-- INVARIANT: programs are of the model as it is: a change of it (freeze, tie ..) closes them all,
+-- and they are made anew.
 -- @module neap.train.programs
 local batches = require "neap.data.batch"
 local core = require "neap.core"
@@ -18,7 +21,7 @@ local state = require "neap.train.state"
 local fail = core.fail
 local Trainer, copy, find_workspace, attempt = state.Trainer, state.copy, state.find_workspace, state.attempt
 
--- ---- the look of the data -------------------------------------------------------------------------------------------
+-- ---- the look of the data -----------------------------------------------------------------------
 
 --- "x f32 (3,4)" of each input.
 local function look_of(inputs)
@@ -64,7 +67,7 @@ local function learn_set(self, set)
   end
 end
 
--- ---- programs -------------------------------------------------------------------------------------------------------
+-- ---- programs -----------------------------------------------------------------------------------
 
 local function close_programs(self)
   self.known = {}
@@ -73,7 +76,8 @@ local function close_programs(self)
   self.programs, self.ranges = {}, {}
 end
 
---- Keeps what the net of the loss says of how it reduces its rows, and raises where the loss, or the trainer, was told otherwise.
+--- Keeps what the net of the loss says of how it reduces its rows, and raises where the loss, or
+-- the trainer, was told otherwise.
 local function learn_reduction(self, reduces, op)
   self.net_reduces = reduces
   if reduces == nil or self.reduces == nil or reduces == self.reduces then return end
@@ -82,7 +86,8 @@ local function learn_reduction(self, reduces, op)
       self.reduces, reduces, op), hint = ("give reduces = \"%s\", or let the loss be a %s"):format(reduces, self.reduces) })
 end
 
---- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients accumulated) or "eval".
+--- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients
+-- accumulated) or "eval".
 -- @return net, blobs, the update's net of a micro net
 local function net_of(self, mode, n)
   local train = mode ~= "eval"
@@ -95,10 +100,12 @@ local function net_of(self, mode, n)
   return part, blobs, update
 end
 
---- Whether programs of several batch sizes can share addresses: not where addresses are found at run time.
+--- Whether programs of several batch sizes can share addresses: not where addresses are found at
+-- run time.
 local function has_addresses(memory) return memory.policy ~= "pool" and memory.executor ~= "dynamic" end
 
---- Memory options of the update: it is a part of training, and the blobs that mem_param excludes are the micro-batch's.
+--- Memory options of the update: it is a part of training, and the blobs that mem_param excludes
+-- are the micro-batch's.
 local function update_memory(self)
   local param, out = self.memory.mem_param, {}
   if param == nil then return self.memory end
@@ -118,7 +125,8 @@ end
 --- Whether a batch is trained on by a program of its own, and the update by another.
 local function is_split(self) return self.micro ~= nil or self.accumulate ~= nil end
 
---- The range of a mode's batches, planned for the largest known so far. A larger one that comes later makes it anew.
+--- The range of a mode's batches, planned for the largest known so far. A larger one that comes
+-- later makes it anew.
 local function range_for(self, mode, n)
   local range = self.ranges[mode]
   if range == nil or range.batch < n then
@@ -139,8 +147,9 @@ local function make_program(self, n, mode)
   return { net = net, blobs = blobs, program = program, update = update }
 end
 
---- The program for a batch of n rows, from the trainer's small table. Programs of one workspace share one arena, and those of
--- smaller batches all bytes of the largest. A change of the model (freeze, tie ..) makes them anew.
+--- The program for a batch of n rows, from the trainer's small table. Programs of one workspace
+-- share one arena, and those of smaller batches all bytes of the largest. A change of the model
+-- (freeze, tie ..) makes them anew.
 local function program_for(self, n, mode)
   if self.model_version ~= rawget(self.model, "_version") then close_programs(self) end
   local key = mode .. " " .. n
@@ -151,7 +160,8 @@ local function program_for(self, n, mode)
       return net, memory_of(self, update)
     end, make_program, self, n, mode)
     self.programs[key] = entry
-    self.model_version = rawget(self.model, "_version") -- layers learn their widths while the first net is built
+    -- layers learn their widths while the first net is built
+    self.model_version = rawget(self.model, "_version")
   end
   return entry
 end
@@ -174,8 +184,8 @@ local function accumulator_of(net)
   end
 end
 
---- What is held of parameters that are no longer trained, or no longer there, is given up: nothing adds to it, and nothing would
--- weigh it, until they come back to another accumulation.
+--- What is held of parameters that are no longer trained, or no longer there, is given up: nothing
+-- adds to it, and nothing would weigh it, until they come back to another accumulation.
 local function drop_held(self, hold)
   local wanted = {}
   for _, row in ipairs(hold:_blobs()) do wanted[row.name] = true end
@@ -184,8 +194,9 @@ local function drop_held(self, hold)
   end
 end
 
---- The program that ends a step of micro-batches; where batches are held before it, `hold` and `join` are made too. Accumulators that
--- were given back (ws:drop_gradients) are there again: between two steps nothing is in them.
+--- The program that ends a step of micro-batches; where batches are held before it, `hold` and
+-- `join` are made too. Accumulators that were given back (ws:drop_gradients) are there again:
+-- between two steps nothing is in them.
 local function update_for(self, net)
   if self.accumulate and not (self.programs.hold and self.programs.join) then
     local hold, join = micro.hold_nets(net)
@@ -199,22 +210,25 @@ local function update_for(self, net)
   return entry
 end
 
---- Rows of a micro-batch for a batch of `rows`, without `micro` all of them; "fit" is settled once, by plans alone.
+--- Rows of a micro-batch for a batch of `rows`, without `micro` all of them; "fit" is settled once,
+-- by plans alone.
 local function micro_rows(self, rows)
   if self.micro == "fit" then self.micro_fit = self.micro_fit or fit_batch.micro(self, math.max(rows, self.most.train), net_of) end
   local most = self.micro_fit or self.micro or math.max(rows, self.most.train)
-  self.most.micro = math.min(most, math.max(rows, self.most.train)) -- the range is planned for whole micro-batches
+  -- the range is planned for whole micro-batches
+  self.most.micro = math.min(most, math.max(rows, self.most.train))
   return math.min(rows, most)
 end
 
--- ---- looking at them ------------------------------------------------------------------------------------------------
+-- ---- looking at them ----------------------------------------------------------------------------
 
 local function program_of(self, batch)
   if is_split(self) then return program_for(self, micro_rows(self, batch), "micro").program end
   return program_for(self, batch, "train").program
 end
 
---- The program of a training step (of the batch size trained with last, or `batch`); with micro, of a micro-batch.
+--- The program of a training step (of the batch size trained with last, or `batch`); with micro, of
+-- a micro-batch.
 function Trainer:program(batch)
   batch = batch or self.batch
   if batch ~= nil and (math.type(batch) ~= "integer" or batch < 1) then
@@ -256,10 +270,12 @@ local function forecast(self, rows, example)
     totals = { total_bytes = total, arena_bytes = arena, micro = self.micro and size or nil } }
 end
 
---- Bytes of every region that a step of `rows` rows will hold, all its programs together: plans alone, nothing is allocated.
+--- Bytes of every region that a step of `rows` rows will hold, all its programs together: plans
+-- alone, nothing is allocated.
 -- @param rows integer|nil as of t:program
 -- @param example table|nil {x =, y =}, whose shapes count when no data has been seen yet
--- @return Report {region, bytes}; fields total_bytes, arena_bytes, micro (rows of a micro-batch, nil without)
+-- @return Report {region, bytes}; fields total_bytes, arena_bytes, micro (rows of a micro-batch,
+--   nil without)
 -- @usage print(t:forecast(64))
 function Trainer:forecast(rows, example) return attempt(self, nil, nil, forecast, rows, example) end
 

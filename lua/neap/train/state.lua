@@ -1,13 +1,13 @@
 --- A trainer's state: where its run stands, and calls that leave nothing behind when they fail.
 --
--- `position` holds steps, epochs, the sums of the epoch under way and what is held for an update; beside it lie what data has taught
--- the trainer (`learnt`) and its programs and ranges.
+-- `position` holds steps, epochs, the sums of the epoch under way and what is held for an update;
+-- beside it lie what data has taught the trainer (`learnt`) and its programs and ranges.
 --
--- INVARIANT: `position` is replaced as a whole, and `pending` in it is the workspace's step count before a run that has not
--- been counted yet. An error, or Ctrl-C, between the run and the count loses nothing: `settle` finds out by that number whether
--- the step happened.
--- INVARIANT: methods of Trainer that change something run within `attempt`: a call that raises, and whose step has not happened,
--- leaves trainer, model and workspace as they were.
+-- INVARIANT: `position` is replaced as a whole, and `pending` in it is the workspace's step count
+-- before a run that has not been counted yet. An error, or Ctrl-C, between the run and the count
+-- loses nothing: `settle` finds out by that number whether the step happened. INVARIANT: methods of
+-- Trainer that change something run within `attempt`: a call that raises, and whose step has not
+-- happened, leaves trainer, model and workspace as they were.
 -- @module neap.train.state
 local core = require "neap.core"
 local micro = require "neap.train.micro"
@@ -25,12 +25,13 @@ local function copy(t, changes)
   return out
 end
 
--- ---- the position ---------------------------------------------------------------------------------------------------
+-- ---- the position -------------------------------------------------------------------------------
 
---- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums of what was measured in it.
--- `first_epoch` and `first_step` are where the fit under way began; best and since belong to patience. A step is an update; `batches`
--- counts those that were trained on. The sums' weights are `rows`, and what the loss counts of them, `counted`. What is held are batches
--- since the last update: how many, their rows, and what their means count.
+--- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums
+-- of what was measured in it. `first_epoch` and `first_step` are where the fit under way began;
+-- best and since belong to patience. A step is an update; `batches` counts those that were trained
+-- on. The sums' weights are `rows`, and what the loss counts of them, `counted`. What is held are
+-- batches since the last update: how many, their rows, and what their means count.
 local function start_position()
   return { step = 0, batches = 0, epoch = 0, in_epoch = 0, rows = 0, counted = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0,
     held_batches = 0, held_rows = 0, held_count = 0 }
@@ -42,11 +43,12 @@ local function read_metrics(self, blobs)
   return values
 end
 
---- Whether a value is the sum over a batch: that of a loss which sums, as it says itself, or else as its net does.
+--- Whether a value is the sum over a batch: that of a loss which sums, as it says itself, or else
+-- as its net does.
 local function is_sum(self, name) return name == "loss" and (self.reduces or self.net_reduces) == "sum" end
 
---- What a value of a batch weighs. A loss and its metrics are means of what the loss counts, a metric of the user's own is one of rows;
--- sums are added.
+--- What a value of a batch weighs. A loss and its metrics are means of what the loss counts, a
+-- metric of the user's own is one of rows; sums are added.
 local function weight_of(self, name, rows, counted)
   if is_sum(self, name) then return 1 end
   return type(self.metrics[name]) == "function" and rows or counted
@@ -60,7 +62,8 @@ local function add_values(self, sums, values, rows, counted)
   end
 end
 
---- The means of such sums; of a loss that sums the sum itself, one number whatever the batches. @return table by name
+--- The means of such sums; of a loss that sums the sum itself, one number whatever the batches.
+-- @return table by name
 local function means(self, sums, rows, counted)
   local out = {}
   for name, sum in pairs(sums) do
@@ -104,7 +107,7 @@ local function skip(self)
   self.position = next_position
 end
 
--- ---- calls that fail ------------------------------------------------------------------------------------------------
+-- ---- calls that fail ----------------------------------------------------------------------------
 
 --- The model's workspace: another one when the model has become a part of another.
 local function find_workspace(self)
@@ -122,9 +125,11 @@ end
 --- What data has taught the trainer.
 local learnt = { "input", "target", "batch", "micro_fit", "model_version", "position", "net_reduces" }
 
---- f(self, ...) -> its results. When it raises and no step has happened, the trainer, its model and its workspace are as they were:
--- what a bad batch looks like is forgotten, and programs made for it are closed.
--- @tparam string|nil known names what f has done before without an error, after which it learns nothing more
+--- f(self, ...) -> its results. When it raises and no step has happened, the trainer, its model and
+-- its workspace are as they were: what a bad batch looks like is forgotten, and programs made for
+-- it are closed.
+-- @tparam string|nil known names what f has done before without an error, after which it learns
+--   nothing more
 -- @tparam Workspace|nil ws where f changes blobs; nil: it changes none
 local function attempt(self, known, ws, f, ...)
   check_open(self)
@@ -141,7 +146,8 @@ local function attempt(self, known, ws, f, ...)
       if ranges[key] ~= range then range.plans:close() end
       ranges[key] = ranges[key] == range and range or nil
     end
-    for key in pairs(programs) do programs[key] = self.programs[key] end -- others were closed on the way
+    -- others were closed on the way
+    for key in pairs(programs) do programs[key] = self.programs[key] end
     for key in pairs(ranges) do ranges[key] = self.ranges[key] end
     self.programs, self.ranges, self.most = programs, ranges, most
     for _, key in ipairs(learnt) do self[key] = was[key] end
@@ -150,7 +156,8 @@ local function attempt(self, known, ws, f, ...)
   for name in pairs(self.input or { x = true }) do fed[#fed + 1] = name end
   local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
   local _ <close> = setmetatable({}, { __close = function()
-    local settled = done or pcall(settle, self) -- what can't be settled has happened all the same: only its metrics can't be read
+    -- what can't be settled has happened all the same: only its metrics can't be read
+    local settled = done or pcall(settle, self)
     local keep = done or not settled or self.position.step ~= was.position.step or self.position.batches ~= was.position.batches
     if mark then ws:_end_mark(mark, keep, fed) end
     finish(keep)

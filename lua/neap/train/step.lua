@@ -1,10 +1,11 @@
---- A training step: a batch fed, run as one program, or as micro-batches and what follows them, and counted.
+--- A training step: a batch fed, run as one program, or as micro-batches and what follows them, and
+-- counted.
 --
--- With `accumulate` not every batch is followed by an update: what is held of those before is weighed against the next one by what each
--- counts (neap.train.micro).
+-- With `accumulate` not every batch is followed by an update: what is held of those before is
+-- weighed against the next one by what each counts (neap.train.micro).
 --
--- INVARIANT: `position.pending` is set before a run and settled behind it (neap.train.state), so that a step is counted once, if it
--- happened.
+-- INVARIANT: `position.pending` is set before a run and settled behind it (neap.train.state), so
+-- that a step is counted once, if it happened.
 -- @module neap.train.step
 local batches = require "neap.data.batch"
 local checks = require "neap.train.checks"
@@ -18,7 +19,7 @@ local program_for, update_for, micro_rows, is_split, learn_spec = programs.progr
   programs.learn_spec
 local check_target, check_inputs, check_most, skip = checks.target, checks.inputs, checks.most, state.skip
 
--- ---- what goes in --------------------------------------------------------------------------------------------------
+-- ---- what goes in -------------------------------------------------------------------------------
 
 local function feed(self, batch)
   check_target(self, batch)
@@ -47,7 +48,7 @@ end
 
 local function as_spec(batch) return copy(batch.inputs, { y = batch.y }) end
 
--- ---- losses that are not finite ------------------------------------------------------------------------------------
+-- ---- losses that are not finite -----------------------------------------------------------------
 
 local function is_not_finite(err)
   return type(err) ~= "string" and err.op == "CheckFinite" or tostring(err):find("where a finite number is expected", 1, true) ~= nil
@@ -59,7 +60,7 @@ local function not_finite(self, err)
     op = "CheckFinite", got = word, hint = "try a smaller learning rate or optim's clip, or nan = \"skip\" to pass such batches by" }
 end
 
--- ---- accumulation --------------------------------------------------------------------------------------------------
+-- ---- accumulation -------------------------------------------------------------------------------
 
 --- What follows the parts of a batch: the update, or a sum where it does not come yet.
 -- @param last bool whether the epoch ends with this batch
@@ -74,7 +75,8 @@ local function after_batch(self, update, count, rows, last)
     kept = kept, added = added }, updates
 end
 
---- A batch of which a mean counts nothing has no share in an accumulation: it runs only where nothing else of it does.
+--- A batch of which a mean counts nothing has no share in an accumulation: it runs only where
+-- nothing else of it does.
 local function is_passed(self, count, updates)
   return self.accumulate ~= nil and self.reduces == "mean" and count == 0 and (not updates or self.position.held_count > 0)
 end
@@ -87,7 +89,7 @@ local function pass(self, update, after, updates, rows)
   return pcall(core.run_micro, self.ws, {}, {}, after.last, after.join, 1, 0)
 end
 
--- ---- a step --------------------------------------------------------------------------------------------------------
+-- ---- a step -------------------------------------------------------------------------------------
 
 --- Forward, backward and update as one program.
 local function run_whole(self, batch, rows)
@@ -114,7 +116,8 @@ local function run_micro(self, batch, rows, last)
 end
 
 local function step(self, batch, last)
-  local is_new = self.model_version ~= rawget(self.model, "_version") -- another head may have other targets
+  -- another head may have other targets
+  local is_new = self.model_version ~= rawget(self.model, "_version")
   if not self.input or is_new then learn_spec(self, as_spec(batch)) end
   check_inputs(self, batch)
   local rows = batch.rows
@@ -145,12 +148,13 @@ local function step_on(self, batch, last)
   return attempt(self, "step " .. read.rows, find_workspace(self), step, read, last)
 end
 
---- One step on one batch {x =, y =}: tensors of n rows. A model of several inputs takes them by the names of forward's arguments,
--- {image =, text =, y =}, by number, {x1 =, x2 =, y =}, or as a list, {x = {a, b}, y =}.
--- What is wrong with the data raises, and changes nothing. With `accumulate` not
--- every batch is followed by an update: `step` counts updates, `updated` tells whether this batch was, `accumulated` how many
--- examples are held for the next one.
--- @return table {step, loss, <metric>, ms, lr, held_bytes (of the model's workspace), skipped, updated, accumulated}
+--- One step on one batch {x =, y =}: tensors of n rows. A model of several inputs takes them by the
+-- names of forward's arguments, {image =, text =, y =}, by number, {x1 =, x2 =, y =}, or as a list,
+-- {x = {a, b}, y =}. What is wrong with the data raises, and changes nothing. With `accumulate` not
+-- every batch is followed by an update: `step` counts updates, `updated` tells whether this batch
+-- was, `accumulated` how many examples are held for the next one.
+-- @return table {step, loss, <metric>, ms, lr, held_bytes (of the model's workspace), skipped,
+--   updated, accumulated}
 function Trainer:step(batch) return step_on(self, batch, false) end
 
 local function update_held(self)
