@@ -52,13 +52,29 @@ NEAP_MULTIVERSION T OF(neap_row_dot)(const T *x, const T *y, int64_t n) {
   return (T)total;
 }
 
+/* Of what f32 adds up to infinity: the sum may be a number all the same, or its root. */
+static double OF(wide_sum)(const T *x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+  return sum;
+}
+
+static double OF(wide_spread)(const T *x, T centre, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const double d = (double)x[i] - (double)centre;
+    sum += d * d;
+  }
+  return sum;
+}
+
 NEAP_MULTIVERSION double OF(neap_row_sum)(const T *x, int64_t n) {
   double total = 0;
   NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
     T sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = from; i < to; i++) sum += x[i];
-    total += (double)sum;
+    total += isfinite(sum) ? (double)sum : OF(wide_sum)(x + from, to - from);
   }
   return total;
 }
@@ -69,7 +85,7 @@ NEAP_MULTIVERSION double OF(neap_row_spread)(const T *x, T centre, int64_t n) {
     T sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = from; i < to; i++) sum += (x[i] - centre) * (x[i] - centre);
-    total += (double)sum;
+    total += isfinite(sum) ? (double)sum : OF(wide_spread)(x + from, centre, to - from);
   }
   return total;
 }

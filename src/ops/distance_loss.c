@@ -58,7 +58,7 @@ static void run_l1(const neap_call *call) {
 /* ---- backward: x = the side differentiated, y = the other, z = the gradient, of one or of each */
 
 enum { SHARE };
-NEAP_ROW_FLOATS(3, map3, mse_grad, 2 * (x - y) * (z * p[SHARE]))
+NEAP_ROW_FLOATS(3, map3, mse_grad, (x - y) * (2 * (z * p[SHARE])))
 NEAP_ROW_TABLE(mse_grad, NEAP_ROWS_FLOATS(mse_grad))
 NEAP_ROW_FLOATS(3, map3, l1_grad, x > y ? z * p[SHARE] : x < y ? -z * p[SHARE] : (x - y) * 0)
 NEAP_ROW_TABLE(l1_grad, NEAP_ROWS_FLOATS(l1_grad))

@@ -18,6 +18,8 @@ enum { EXACT, BY_TANH };
 #define INNER(x) ((T)ROOT_2_PI * (x + (T)CUBIC * x * x * x))
 #define INNER_SLOPE(x) ((T)ROOT_2_PI * (1 + (T)(3 * CUBIC) * x * x))
 #define SLOPE(t, x) ((T)0.5 * (1 + (t)) + (T)0.5 * (x) * (1 - (t) * (t)) * INNER_SLOPE(x))
+/* Beyond, tanh is 1 or -1 and its slope 0, which must not meet an infinite factor. NaN stays. */
+#define NEAR(x) ((x) > (T)16 ? (T)16 : (x) < (T)-16 ? (T)-16 : (x))
 
 NEAP_MAP1(exact, (T)0.5 * x * (1 + neap_erf(x * (T)ROOT_HALF)))
 NEAP_MAP1(tanh, (T)0.5 * x * (1 + neap_tanh(INNER(x))))
@@ -25,7 +27,7 @@ NEAP_MAP1(tanh, (T)0.5 * x * (1 + neap_tanh(INNER(x))))
 /* y = gradient of the output. d/dx (x P(x)) = P(x) + x p(x). */
 NEAP_MAP2_SAME(exact_grad, y *((T)0.5 * (1 + neap_erf(x * (T)ROOT_HALF)) +
                                x * (T)DENSITY * neap_exp((T)-0.5 * x * x)))
-NEAP_MAP2_SAME(tanh_grad, y *SLOPE(neap_tanh(INNER(x)), x))
+NEAP_MAP2_SAME(tanh_grad, y *SLOPE(neap_tanh(INNER(x)), NEAR(x)))
 
 static void run_forward(const neap_call *call) {
   (call->attrs[APPROXIMATE].i == EXACT ? run_exact : run_tanh)(call);

@@ -24,7 +24,7 @@ NEAP_MAP1(Erf, neap_erf(x))
 /* x = what the backward reads, y = the gradient that arrives. */
 #define TWO_BY_ROOT_PI 1.1283791670955126
 NEAP_MAP2_SAME(AbsGrad, x > 0 ? y : x < 0 ? -y : x * 0)
-NEAP_MAP2_SAME(SquareGrad, 2 * x * y)
+NEAP_MAP2_SAME(SquareGrad, 2 * (x * y))
 NEAP_MAP2_SAME(SqrtGrad, y / (2 * x))
 NEAP_MAP2_SAME(RsqrtGrad, (T)-0.5 * y * x * x * x)
 NEAP_MAP2_SAME(SinGrad, y *cos(x))
