@@ -109,6 +109,11 @@ static void end(neap_net *net) {
   neap_free(net);
 }
 
+/* A mark's notes may be of the subnet: then it must live until they have been undone. */
+void neap_net_drop_last_sub(neap_net *outer) {
+  if (outermost(outer)->n_mark == 0) end(outer->sub[--outer->n_sub]);
+}
+
 void neap_net_free(neap_net *net) {
   if (net == NULL) return;
   net = outermost(net);

@@ -75,6 +75,10 @@ struct neap_net {
   neap_arena arena;
 };
 
+/* Ends the subnet that was made last, which nobody has seen yet; under a mark it stays, for the mark
+ * to take back. */
+void neap_net_drop_last_sub(neap_net *outer);
+
 void neap_net_types_fini(neap_net_types *types);
 /* SHAPE, DTYPE .. when the types of an op that is not in the net yet are known and don't fit. */
 neap_status neap_net_check_op_types(neap_net *net, const neap_net_op *op, neap_error *error);

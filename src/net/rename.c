@@ -351,8 +351,15 @@ neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **o
     return neap_fail(error, NEAP_ARGUMENT,
                      "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
   copier c = {.at = &no_names, .error = error};
-  NEAP_TRY(neap_net_new_closed_sub(outer, net->name, out, error));
-  return copy_net(&c, net, *out);
+  *out = NULL;
+  neap_net *sub;
+  NEAP_TRY(neap_net_new_closed_sub(outer, net->name, &sub, error));
+  neap_status status = copy_net(&c, net, sub);
+  if (status == NEAP_OK)
+    *out = sub;
+  else
+    neap_net_drop_last_sub(outer);
+  return status;
 }
 
 neap_status neap_net_rename(const neap_net *net, int n, const char *const *from,

@@ -111,6 +111,7 @@ enum {
   DEEP = 1 << 18,    /* both frames of the scope are in use */
   /* nothing more: the call reads a checkpoint or an exported net, which are there always */
   FILES = 1 << 19,
+  TOTAL = 1 << 27,  /* the net gives the sum of u, too */
   READER = 1 << 25, /* batches of the tensor's rows */
   SUB = 1 << 23,    /* a closed subnet of the net, with an input p */
   TENSOR = 1 << 26, /* a tensor (3,4) of its own */
@@ -230,6 +231,7 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
     const neap_batch_field field = {.source = s->t, .dtype = NEAP_DTYPE_F64, .scale = 1};
     CHECK_OK(neap_batch_reader_new(1, &field, 2, 3, DIM(2, 0, 1), false, &s->reader, &error));
   }
+  if (parts & TOTAL) CHECK_OK(neap_net_add_text(s->net, &error, "total = Sum(u)"));
   if (parts & SUB) {
     CHECK_OK(neap_net_new_closed_sub(s->net, "body", &s->sub, &error));
     CHECK_OK(neap_net_declare(s->sub, "p", NEAP_ROLE_INPUT, NULL, false, NULL, NULL, NULL, &error));
@@ -856,7 +858,9 @@ QUIET(element_get_i64,
 QUIET(element_set, neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&s->t), 4, 0.5))
 QUIET(element_set_i64, neap_element_set_i64(NEAP_DTYPE_F32, neap_tensor_data(&s->t), 4, 3))
 CALL(tensor_new) {
-  return neap_tensor_new(&s->out_t, NEAP_DTYPE_F32, &(neap_shape){2, {3, 4}}, error);
+  NEAP_TRY(neap_tensor_new(&s->out_t, NEAP_DTYPE_F32, &(neap_shape){2, {3, 4}}, error));
+  memset(neap_tensor_data(&s->out_t), 0, neap_tensor_bytes(&s->out_t)); /* it was undefined */
+  return NEAP_OK;
 }
 CALL(tensor_borrow) {
   return neap_tensor_borrow(&s->out_t, NEAP_DTYPE_F64, &(neap_shape){1, {3}}, s->number, NULL, NULL,
@@ -958,7 +962,9 @@ CALL(net_add) {
 CALL(net_set_outputs) { return neap_net_set_outputs(s->net, 2, NAMES("loss", "h"), error); }
 CALL(net_keep) { return neap_net_keep(s->net, "h", error); }
 CALL(net_assign) { return neap_net_assign(s->net, "h", "fast", error); }
-CALL(net_gradient) { return neap_net_gradient(s->net, "u", 1, NAMES("w"), false, "a:2", error); }
+CALL(net_gradient) {
+  return neap_net_gradient(s->net, "total", 1, NAMES("w"), false, "a:2", error);
+}
 CALL(net_clone) { return neap_net_clone(s->net, &s->out_net, error); }
 CALL(net_new_sub) {
   neap_net *sub = NULL;
@@ -1008,12 +1014,12 @@ CALL(net_split_hold) {
 }
 /* They look a name up, which they intern first. */
 CALL(net_local) {
-  const char *name = neap_net_local(s->net, "s", "t");
+  const char *name = neap_net_local(s->net, "s", "w");
   s->number[0] = name != NULL;
   return name != NULL ? NEAP_OK : neap_fail_memory(error, 30, "a name");
 }
 CALL(net_has_local) {
-  bool has = neap_net_has_local(s->net, "s.1/t");
+  bool has = neap_net_has_local(s->net, "s.1/w");
   s->number[0] = has;
   return has ? NEAP_OK : neap_fail_memory(error, 30, "a name");
 }
@@ -1503,7 +1509,7 @@ static const entry table[] = {
   {"neap_net_set_outputs", NET, call_net_set_outputs, NULL, false},
   {"neap_net_keep", NET, call_net_keep, NULL, false},
   {"neap_net_assign", NET, call_net_assign, NULL, false},
-  {"neap_net_gradient", FORWARD, call_net_gradient, NULL, false},
+  {"neap_net_gradient", FORWARD | TOTAL, call_net_gradient, NULL, false},
   {"neap_net_clone", NET, call_net_clone, NULL, false},
   {"neap_net_new_sub", NET, call_net_new_sub, NULL, false},
   {"neap_net_new_closed_sub", NET, call_net_new_closed_sub, NULL, false},
