@@ -1,7 +1,7 @@
 /* neap.h: Neap from C. A net is written as text, planned to the byte before anything is allocated,
- * and run in a workspace. Compile with `cc program.c -lneap`. This file and its parts, neap/NAME.h, which
- * it includes, are the whole contract: what a Lua script can do is done by these functions. Read it
- * from top to bottom.
+ * and run in a workspace. Compile with `cc program.c -lneap`. This file and its parts, neap/NAME.h,
+ * which it includes, are the whole contract: what a Lua script can do is done by these functions.
+ * Read it from top to bottom.
  *
  * A net that learns exclusive or, and what its memory costs:
  *
@@ -56,7 +56,7 @@
  *            (long long)f.arena_bytes,
  *            (long long)f.baseline_bytes, why);
  *   end:
- *     if (error.code != NEAP_OK) 
+ *     if (error.code != NEAP_OK)
  *       fprintf(stderr, "%s: %s\n", neap_status_text(error.code), error.message);
  *     neap_free(why);
  *     neap_session_free(session);

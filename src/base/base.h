@@ -50,8 +50,8 @@ void *neap_alloc_huge(size_t bytes);
 /* neap_free (neap.h) ends any of the above. */
 char *neap_strdup(const char *text);
 
-/* neap_memory_fail_nth, once, with every block of an arena counted as an allocation, whether the arena must
- * grow for it or not: so that each call which may be refused is, sometime. */
+/* neap_memory_fail_nth, once, with every block of an arena counted as an allocation, whether the
+ * arena must grow for it or not: so that each call which may be refused is, sometime. */
 void neap_memory_fail_nth_block(int64_t n);
 bool neap_memory_refuses_block(void); /* arena.c asks for each of its blocks */
 /* neap_memory_available (neap.h) by the files of another tree, for tests. */

@@ -1,5 +1,5 @@
-/* neap/file.h: files of named tensors (.npy .npz .safetensors), idx files, whole files as bytes, and
- * batches of rows that are read ahead. Part of neap.h, which includes it.
+/* neap/file.h: files of named tensors (.npy .npz .safetensors), idx files, whole files as bytes,
+ * and batches of rows that are read ahead. Part of neap.h, which includes it.
  *
  *   neap_io_list list;
  *   if (neap_io_load("weights.safetensors", NEAP_IO_MAP_READ, &list, &error)) goto end;

@@ -106,9 +106,9 @@ NEAP_API neap_status neap_net_add(neap_net *net, const neap_net_call *call, int 
 NEAP_API neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names,
                                           neap_error *error);
 NEAP_API neap_status neap_net_keep(neap_net *net, const char *name, neap_error *error);
-/* Assigns the blob, all versions of the name, to a memory bank: where a plan has banks its bytes lie
- * there, or, where it has bytes of its own from run to run, are copied there for as long as a run
- * uses them. */
+/* Assigns the blob, all versions of the name, to a memory bank: where a plan has banks its bytes
+ * lie there, or, where it has bytes of its own from run to run, are copied there for as long as a
+ * run uses them. */
 NEAP_API neap_status neap_net_assign(neap_net *net, const char *name, const char *bank,
                                      neap_error *error);
 /* As neap_net_add_gradient_of, with names NAME_grad; what the whole net has against this gradient

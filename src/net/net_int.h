@@ -75,8 +75,8 @@ struct neap_net {
   neap_arena arena;
 };
 
-/* Ends the subnet that was made last, which nobody has seen yet; under a mark it stays, for the mark
- * to take back. */
+/* Ends the subnet that was made last, which nobody has seen yet; under a mark it stays, for the
+ * mark to take back. */
 void neap_net_drop_last_sub(neap_net *outer);
 
 void neap_net_types_fini(neap_net_types *types);

@@ -1,5 +1,5 @@
-/* gather.c: the rows of a query, all at once, in one block: first the head, then names, then values,
- * then the bytes of all texts.
+/* gather.c: the rows of a query, all at once, in one block: first the head, then names, then
+ * values, then the bytes of all texts.
  *
  * While rows come in, cells lie in a list and texts in a buffer, which both move as they grow: a
  * cell holds where its text begins. Only when the last row is there do the parts get their

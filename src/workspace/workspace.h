@@ -66,9 +66,10 @@ typedef struct neap_blob_info {
   const char *bank;     /* the memory bank that its bytes lie in; NULL: none */
 } neap_blob_info;
 
-/* neap_workspace_feed of a tensor that nobody else writes or looks at: where it is not copied into the blob's
- * bytes, the blob takes it over, and those bytes are the workspace's own from then on. No total is
- * looked at. Once the blob is there and check_give says OK for the type, it can't fail. */
+/* neap_workspace_feed of a tensor that nobody else writes or looks at: where it is not copied into
+ * the blob's bytes, the blob takes it over, and those bytes are the workspace's own from then on.
+ * No total is looked at. Once the blob is there and check_give says OK for the type, it can't
+ * fail. */
 neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap_tensor *tensor,
                                 neap_error *error);
 /* *in_place: a feed or give of this type is written over the blob's bytes and takes no others.

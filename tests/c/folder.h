@@ -1,4 +1,5 @@
-/* folder.h: a folder for the files of one test program, made at its start and removed at its end. */
+/* folder.h: a folder for the files of one test program, made at its start and removed at its
+ * end. */
 #ifndef NEAP_TESTS_FOLDER_H
 #define NEAP_TESTS_FOLDER_H
 

@@ -1,5 +1,5 @@
-/* small_net.h: a classifier of one layer, its text, and a round trip through that text: what tests of
- * nets begin with. */
+/* small_net.h: a classifier of one layer, its text, and a round trip through that text: what tests
+ * of nets begin with. */
 #ifndef NEAP_TESTS_SMALL_NET_H
 #define NEAP_TESTS_SMALL_NET_H
 

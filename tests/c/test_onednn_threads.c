@@ -102,7 +102,8 @@ TEST(the_callers_openmp_is_as_before_and_is_not_used) {
   omp_set_num_threads(3);
   CHECK(same_hash(one, convolve(3)));
   CHECK_EQ(omp_get_max_threads(), 3);
-  /* On two threads of the caller's own at once; a kernel that waited for helpers would never end. */
+  /* On two threads of the caller's own at once; a kernel that waited for helpers would never
+   * end. */
 #pragma omp parallel num_threads(2)
   inside[omp_get_thread_num()] = convolve(3);
   CHECK(same_hash(one, inside[0]) && same_hash(one, inside[1]));

@@ -464,12 +464,12 @@ TEST(eager_convolution_reorders_for_its_kernel) {
   neap_tensor in[] = {x, w};
   unsetenv("NEAP_ENGINE");
   CHECK_OK(neap_run_op("Conv", 2, in,
-                      (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1,
-                      &free_y, &error));
+                       (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1,
+                       &free_y, &error));
   setenv("NEAP_ENGINE", "ref", 1);
   CHECK_OK(neap_run_op("Conv", 2, in,
-                      (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1, &ref_y,
-                      &error));
+                       (neap_set[]){NEAP_SET_INTS("kernel", 2, ((int64_t[]){3, 3})), {0}}, 1,
+                       &ref_y, &error));
   unsetenv("NEAP_ENGINE");
   CHECK(neap_shape_equal(&free_y.shape, &ref_y.shape) &&
         neap_tensor_elems(&ref_y) == 2 * 50 * 7 * 7);
