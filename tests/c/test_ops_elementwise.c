@@ -1,6 +1,6 @@
-/* test_ops_elementwise.c: elementwise ops, each kernel run directly from its record and compared with
- * a formula in double. Gradients by finite differences come from the generic op tests; here the
- * backward kernels are compared with the derivative of the formula. */
+/* test_ops_elementwise.c: elementwise ops, each kernel run directly from its record and compared
+ * with a formula in double. Gradients by finite differences come from the generic op tests; here
+ * the backward kernels are compared with the derivative of the formula. */
 #include "math/philox.h"
 #include "op_call.h"
 
