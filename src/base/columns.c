@@ -70,7 +70,8 @@ const char *neap_row_kind_name(neap_row_kind kind, const char **doc) {
 }
 
 /* A field is read by the type that its column says. */
-#define FIELD(type, column, row) (*(const type *)((const char *)(row) + (column)->offset))
+#define FIELD(type, column, row) \
+  (*(const type *)(const void *)((const char *)(row) + (column)->offset))
 
 neap_datum neap_datum_of(const neap_column *column, const void *row) {
   neap_datum cell = {.type = NEAP_DATUM_NONE};

@@ -116,10 +116,17 @@ neap_status build_define_elsewhere(neap_graph *half, neap_value_id v, neap_error
   return NEAP_OK;
 }
 
+/* What runs again writes nothing that lasts, nor does what it runs. */
+static void end_commits(neap_node *node) {
+  node->effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
+  for (int s = 0; s < node->n_sub; s++)
+    for (int n = 0; n < node->sub[s]->n_node; n++) end_commits(&node->sub[s]->node[n]);
+}
+
 void build_end_forward(neap_graph *half, int n_forward) {
   for (int n = 0; n < n_forward; n++) {
     neap_node *node = &half->node[n];
-    node->effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
+    end_commits(node);
     for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++)
       node->in[i] = NEAP_NO_VALUE;
   }

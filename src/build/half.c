@@ -163,6 +163,12 @@ static neap_status name_kept(halver *h, neap_error *error) {
 
 /* ---- the halves ------------------------------------------------------------------------------ */
 
+/* A value whose node is gone, or defines it no more. finish.c leaves out what no node names. */
+static void disown(neap_graph *graph, neap_value_id v) {
+  graph->value[v].node = -1;
+  graph->value[v].root = v;
+}
+
 /* A loop that the backward runs once more leaves no frames here: it is as it was built first. */
 static neap_status take_plain_loop(halver *h, int n, neap_error *error) {
   neap_node *node = &h->graph->node[n], *was = &h->plain->node[n];
@@ -170,6 +176,7 @@ static neap_status take_plain_loop(halver *h, int n, neap_error *error) {
   neap_loop *loop = graph_copy_loop(&h->graph->arena, was->loop);
   if (loop == NULL) return graph_no_memory(error);
   node->loop = loop;
+  for (int k = was->n_out; k < node->n_out; k++) disown(h->graph, node->out[k]);
   node->n_out = was->n_out;
   for (int s = 0; s < node->n_sub; s++) {
     neap_graph *sub = node->sub[s];
@@ -230,6 +237,8 @@ static neap_status leave_forward(halver *h, neap_error *error) {
   for (int m = h->n_forward; m < graph->n_node; m++)
     for (int s = 0; s < graph->node[m].n_sub; s++) neap_graph_free(graph->node[m].sub[s]);
   graph->n_node = h->n_forward;
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].node >= h->n_forward) disown(graph, v);
   graph->train = false;
   return forget_unread(h, error);
 }

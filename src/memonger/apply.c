@@ -98,13 +98,14 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 3 + 3) * sizeof *lists);
   const char **name = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob + 1) * sizeof *name);
   int room = recycle.n_blob + 1;
-  namer s = {
-    .r = &recycle, .slot = lists, .count = lists + room, .order = lists + 2 * room, .name = name};
+  namer s = {.r = &recycle, .slot = lists, .name = name};
   neap_status status;
   if (lists == NULL || name == NULL) {
     status = neap_fail_memory(error, (size_t)room * 32, "names");
     goto done;
   }
+  s.count = lists + room;
+  s.order = lists + 2 * room;
   status = neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
   if (status != NEAP_OK) goto done;
   status =

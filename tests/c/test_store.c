@@ -65,6 +65,7 @@ typedef struct fixture {
   neap_value value[4];
   neap_place place[4];
   neap_value_id in[3], out[3];
+  neap_layout plain; /* of every operand */
   int order[3];
   size_t scratch_offset[3], scratch_bytes[3], live_bytes[3];
 } fixture;
@@ -90,6 +91,7 @@ static void make_fixture(fixture *f) {
                              .in = &f->in[i],
                              .out = &f->out[i],
                              .forward = i,
+                             .choice = {.n_thread = 1, .in = &f->plain, .out = &f->plain},
                              .cost = {.flop = 16, .read_bytes = 64, .write_bytes = 64}};
   }
   for (int v = 0; v < 4; v++) {

@@ -98,6 +98,13 @@ teardown(function()
   end
 end)
 
+-- What functions of all of neap change is the process's: later files begin as this one did.
+local threads_before = neap.threads()
+teardown(function()
+  neap.threads(threads_before)
+  neap.switch_workspace "default"
+end)
+
 --- What is everybody's: seed, threads, workspaces by name; and a net, a module and a tensor that
 -- functions are given.
 local function make_world()
