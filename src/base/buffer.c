@@ -23,9 +23,9 @@ static bool reserve(neap_buffer *buffer, size_t more) {
   return true;
 }
 
-/* Backwards from the end of `text`; returns where they begin. */
-static char *digits_of(unsigned long long value, char text[NEAP_INTEGER_TEXT]) {
-  char *at = text + NEAP_INTEGER_TEXT;
+/* Backwards from `end`; returns where they begin. */
+static char *digits_of(unsigned long long value, char *end) {
+  char *at = end;
   do *--at = (char)('0' + value % 10);
   while ((value /= 10) > 0);
   return at;
@@ -33,7 +33,8 @@ static char *digits_of(unsigned long long value, char text[NEAP_INTEGER_TEXT]) {
 
 size_t neap_integer_text(long long value, char text[NEAP_INTEGER_TEXT]) {
   char digits[NEAP_INTEGER_TEXT],
-    *at = digits_of(value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value, digits);
+    *at = digits_of(value < 0 ? 0 - (unsigned long long)value : (unsigned long long)value,
+                    digits + sizeof digits);
   if (value < 0) *--at = '-';
   size_t n = (size_t)(digits + sizeof digits - at);
   memcpy(text, at, n);
@@ -55,7 +56,7 @@ static void add_signed(neap_buffer *buffer, long long value) {
 }
 
 static void add_unsigned(neap_buffer *buffer, unsigned long long value) {
-  char text[NEAP_INTEGER_TEXT], *at = digits_of(value, text);
+  char text[NEAP_INTEGER_TEXT], *at = digits_of(value, text + sizeof text);
   neap_buffer_add_n(buffer, at, (size_t)(text + sizeof text - at));
 }
 

@@ -205,7 +205,7 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
   int64_t group = a->n_head / a->n_key_head, n_dk = a->n_key * a->depth,
           n_dv = a->n_key * a->value_depth;
   double *dk = scratch, *dv = dk + n_dk, *dq = dv + n_dv;
-  REAL *p = (REAL *)(dq + a->depth), *dp = p + a->n_key;
+  REAL *p = (REAL *)(void *)(dq + a->depth), *dp = p + a->n_key;
   memset(scratch, 0, (size_t)(n_dk + n_dv) * sizeof(double));
   for (int64_t t = 0; t < group * a->n_query; t++) {
     int64_t head = key_head * group + t / a->n_query, i = t % a->n_query,
