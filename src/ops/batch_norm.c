@@ -185,6 +185,8 @@ static bool choose_dnnl(neap_choose *choose) {
   const neap_layout *layout = choose->like != NULL ? &choose->like->in[X] : &choose->in_layout[X];
   if (!has_short_sums(&choose->in[X].shape, layout)) return false;
   describe(&c, choose->attrs);
+  /* with given statistics NaN is in single elements, of which its relu makes 0 */
+  if (c.global_stats && c.relu) return false;
   /* it writes them, asked or not */
   if (!c.global_stats && (c.n_out < 3 || (c.relu && c.n_out < 4))) return false;
   return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
@@ -196,10 +198,44 @@ static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *e
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
+/* Fills channel c of y with NaN. A layout of it is plain, in blocks of channels, or channels last;
+ * in all of them the elements of one image's channel lie `step` apart. */
+static void fill_channel(const neap_operand *y, int64_t c) {
+  const neap_shape *shape = &y->type.shape;
+  const neap_layout *layout = &y->layout;
+  int64_t plane = neap_shape_span(shape, 2, shape->n_dim), channels = shape->dim[1];
+  int64_t first = c * plane, step = 1, image = channels * plane;
+  if (layout->kind == NEAP_LAYOUT_BLOCKED && layout->n_inner > 0) {
+    int64_t block = layout->inner_block[0];
+    first = c / block * block * plane + c % block;
+    step = block;
+    image = (channels + block - 1) / block * block * plane;
+  } else if (layout->kind == NEAP_LAYOUT_BLOCKED) {
+    first = c;
+    step = channels;
+  }
+  for (int64_t n = 0; n < shape->dim[0]; n++)
+    for (int64_t s = 0; s < plane; s++) ((float *)y->data)[n * image + first + s * step] = NAN;
+}
+
+/* oneDNN's relu behind its norm makes 0 of NaN. A batch with NaN or infinities in a channel has no
+ * mean or variance there, and all of that channel is NaN, as it is by `ref`. */
+static void keep_nan(const neap_call *call) {
+  const float *mean = call->out[1].data, *var = call->out[2].data;
+  const float *gamma = call->in[GAMMA].data, *beta = call->in[BETA].data;
+  for (int64_t c = 0; c < call->out[0].type.shape.dim[1]; c++) {
+    bool is_number = isfinite(mean[c]) && !isnan(var[c]);
+    if (gamma != NULL) is_number = is_number && !isnan(gamma[c]);
+    if (beta != NULL) is_number = is_number && !isnan(beta[c]);
+    if (!is_number) fill_channel(&call->out[0], c);
+  }
+}
+
 /* Given statistics are not written by oneDNN: the outputs mean and var are then copies of the
  * running ones. */
 static void run_dnnl(const neap_call *call) {
   neap_dnnl_run(call);
+  if (call->attrs[TRAINING].i != 0 && call->attrs[RELU].i != 0) keep_nan(call);
   if (call->attrs[TRAINING].i != 0) return;
   for (int k = 1; k < NEAP_MIN(call->n_out, 3); k++)
     if (call->out[k].data != NULL)

@@ -37,6 +37,44 @@ local function run(type, inputs, attrs, engine, dy)
   return out, gradients
 end
 
+describe("a Relu fused into BatchNorm", function()
+  -- behind a convolution, so that oneDNN's norm is in its blocked layout
+  local function n_nan(shape, training, engine)
+    local c, net = shape[2], neap.net "norm"
+    local x, w = net:input("x", shape), net:input("w", { c, c, 1, 1 })
+    local ins = { net:Conv({ x, w }, "conv") }
+    for k, name in ipairs { "gamma", "beta", "mean", "var" } do ins[k + 1] = net:input(name, { c }) end
+    net:BatchNorm(ins, { "y", "m", "v", training and "mask" or nil },
+      { training = training, relu = true })
+    net:outputs { "y" }
+    local ws <close> = neap.workspace { store = false, seed = 3 }
+    local image = neap.randn(shape)
+    image:reshape(-1)[3] = nan
+    ws:feed("x", image)
+    ws:feed("w", neap.randn { c, c, 1, 1 })
+    for _, name in ipairs { "gamma", "var" } do ws:feed(name, neap.ones(c)) end
+    for _, name in ipairs { "beta", "mean" } do ws:feed(name, neap.zeros(c)) end
+    local program <close> = ws:compile(net, { engine = engine })
+    program:run()
+    local n = 0
+    for _, v in ipairs(ws:fetch("y"):reshape(-1):totable()) do if is_nan(v) then n = n + 1 end end
+    return n
+  end
+
+  for _, shape in ipairs { { 2, 32, 9, 9 }, { 2, 8, 3, 3 }, { 2, 20, 5, 4 } } do
+    for _, training in ipairs { true, false } do
+      it(("keeps NaN, by every engine: (%s), %s"):format(table.concat(shape, ","),
+        training and "of the batch" or "given"), function()
+        local want = n_nan(shape, training, "ref")
+        assert.is_true(want > 0)
+        for _, engine in ipairs(support.engines()) do
+          assert.are.equal(want, n_nan(shape, training, engine), engine)
+        end
+      end)
+    end
+  end
+end)
+
 describe("attention", function()
   -- Several tiles of queries and of keys.
   local n_query, n_key, depth = 70, 300, 4
