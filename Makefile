@@ -114,6 +114,11 @@ $(BUILD)/tests/random/%.o: tests/c/random/%.c $(BUILD)/flags
 $(BUILD)/tests/test_random_nets: tests/c/test_random_nets.c $(RANDOM_OBJ) $(OBJ)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(RANDOM_OBJ) $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
+# Packing is a library of its own: its test has the objects of two rooms and no others.
+$(BUILD)/tests/test_pack: tests/c/test_pack.c $(filter $(BUILD)/base/% $(BUILD)/pack/%,$(OBJ))
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $^ -o $@ -lm
+
 # A fuzz target on its seeds and changes of them, as a test; fuzz-targets below are the same files with libFuzzer.
 FUZZ_FLAGS = $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/fuzz
 $(FUZZ_TESTS): $(BUILD)/tests/%: tests/fuzz/%.c tests/fuzz/replay.c $(OBJ)

@@ -183,28 +183,27 @@ static void mark_views(opener *o) {
   }
 }
 
+static neap_interval life_of(const neap_recycle_blob *blob) {
+  return (neap_interval){blob->first, blob->last, blob->bytes};
+}
+
 /* The sum of the blobs that could share, and the most of them alive at one step. */
 static neap_status find_figures(neap_recycle *r, neap_error *error) {
-  int64_t *growth = neap_alloc_zeroed(((size_t)r->graph->n_node + 2) * sizeof *growth), now = 0,
-          most = 0;
-  if (growth == NULL) return no_memory(error);
-  /* What a blob adds to the step it begins at, it takes from the step after its last. */
+  neap_interval *life = neap_alloc(((size_t)r->n_blob + 1) * sizeof *life);
+  if (life == NULL) return no_memory(error);
+  int n = 0;
   for (int b = 0; b < r->n_blob; b++) {
     const neap_recycle_blob *blob = &r->blob[b];
     if (blob->fixed != NULL) continue;
     r->baseline_bytes += blob->bytes;
-    if (blob->first < 0) continue;
-    growth[blob->first] += (int64_t)blob->bytes;
-    growth[blob->last + 1] -= (int64_t)blob->bytes;
+    /* What is there before the net runs is not the net's to share. */
+    if (blob->first >= 0) life[n++] = life_of(blob);
   }
-  /* The sums of growth up to a step are what is alive there. */
-  for (int n = 0; n < r->graph->n_node; n++) {
-    now += growth[n];
-    most = NEAP_MAX(most, now);
-  }
-  r->lower_bound_bytes = (size_t)most;
-  neap_free(growth);
-  return NEAP_OK;
+  neap_peak peak;
+  neap_status status = neap_interval_peak(n, life, &peak, error);
+  if (status == NEAP_OK) r->lower_bound_bytes = peak.bytes;
+  neap_free(life);
+  return status;
 }
 
 /* From values to names, and the figures of the net. */
@@ -223,55 +222,45 @@ static neap_status find_lives(opener *o, neap_error *error) {
 
 /* ---- conflicts ------------------------------------------------------------------------------- */
 
-/* Narrows a row `after` to what `node` reaches too. In find_conflicts_dag, after[b]: nodes that
- * every writer and reader of name b reaches; writers[b]: its writers. Rows of n_word words. */
-static void note_node(const opener *o, uint64_t *after, int node) {
-  if (node < 0) return;
-  const uint64_t *reach = o->work.reach + (size_t)node * (size_t)o->work.n_word;
-  for (int k = 0; k < o->work.n_word; k++) after[k] &= reach[k];
-}
-
-static bool is_subset(const uint64_t *a, const uint64_t *b, int n_word) {
-  for (int k = 0; k < n_word; k++)
-    if ((a[k] & ~b[k]) != 0) return false;
-  return true;
-}
-
-/* Two names conflict unless all writers of the one come after all that touches the other. O(blobs^2
- * * nodes / 64) words. */
+/* Two names conflict unless all writers of the one come after all that touches the other. */
 static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
-  size_t words = (size_t)o->work.n_word, rows = (size_t)r->n_blob;
-  uint64_t *after = neap_alloc((rows * words + 1) * sizeof *after),
-           *writers = neap_alloc_zeroed((rows * words + 1) * sizeof *writers);
+  neap_arena arena = {0};
+  const neap_uses *uses = &o->work.uses;
+  int n_value = r->graph->n_value, n = r->n_blob, n_use = uses->first[n_value];
+  int *touch = neap_arena_alloc(&arena, (size_t)(n_value + n_use + 1) * sizeof *touch),
+      *begin = neap_arena_alloc(&arena, (size_t)(n_value + 1) * sizeof *begin),
+      *touch_at = neap_arena_alloc(&arena, (size_t)(n + 2) * sizeof *touch_at),
+      *begin_at = neap_arena_alloc(&arena, (size_t)(n + 2) * sizeof *begin_at);
   neap_status status = NEAP_OK;
-  if (after == NULL || writers == NULL) {
+  if (touch == NULL || begin == NULL || touch_at == NULL || begin_at == NULL) {
     status = no_memory(error);
     goto done;
   }
-  /* after[b] starts as all nodes; each node that touches b leaves those that it reaches. */
-  memset(after, 0xff, rows * words * sizeof *after);
-  for (int v = 0; v < r->graph->n_value; v++) {
+  /* How many nodes there are for each name, as the place where the next name's begin.. */
+  for (int v = 0; v < n_value; v++) {
+    int b = o->blob_of[v], written = r->graph->value[v].node >= 0;
+    if (b < 0) continue;
+    touch_at[b + 2] += written + uses->first[v + 1] - uses->first[v];
+    begin_at[b + 2] += written;
+  }
+  for (int b = 0; b < n; b++) {
+    touch_at[b + 2] += touch_at[b + 1];
+    begin_at[b + 2] += begin_at[b + 1];
+  }
+  /* .. which moves to its own place while they are filled in: whoever writes a version of the name
+   * touches it and begins it, and whoever reads one touches it. */
+  for (int v = 0; v < n_value; v++) {
     int b = o->blob_of[v], node = r->graph->value[v].node;
     if (b < 0) continue;
-    if (node >= 0) neap_bit_set(writers + (size_t)b * words, node);
-    note_node(o, after + (size_t)b * words, node);
-    for (int k = o->work.uses.first[v]; k < o->work.uses.first[v + 1]; k++)
-      note_node(o, after + (size_t)b * words, o->work.uses.list[k]);
+    if (node >= 0) touch[touch_at[b + 1]++] = begin[begin_at[b + 1]++] = node;
+    for (int k = uses->first[v]; k < uses->first[v + 1]; k++)
+      touch[touch_at[b + 1]++] = uses->list[k];
   }
-  /* Of two names one must be over before the other begins, whichever. */
-  for (int a = 0; a < r->n_blob; a++)
-    for (int b = 0; b < a; b++) {
-      const uint64_t *wa = writers + (size_t)a * words, *wb = writers + (size_t)b * words;
-      if (is_subset(wb, after + (size_t)a * words, (int)words) ||
-          is_subset(wa, after + (size_t)b * words, (int)words))
-        continue;
-      neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
-      neap_bit_set(r->conflict + (size_t)b * (size_t)r->n_word, a);
-    }
+  const neap_touches touches = {touch_at, touch, begin_at, begin, o->work.reach, o->work.n_word};
+  status = neap_interfere_in_order(n, &touches, r->conflict, r->n_word, error);
 done:
-  neap_free(after);
-  neap_free(writers);
+  neap_arena_fini(&arena);
   return status;
 }
 
@@ -280,32 +269,37 @@ done:
  * overlap in the text of the net, from the first op that mentions the one to the last. */
 static neap_status add_text_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
-  int *first = neap_alloc(2 * (size_t)r->n_blob * sizeof *first + sizeof *first);
-  if (first == NULL) return no_memory(error);
-  int *last = first + r->n_blob;
-  for (int b = 0; b < r->n_blob; b++) {
-    first[b] = INT32_MAX;
-    last[b] = -1;
-  }
+  neap_interval *life = neap_alloc(((size_t)r->n_blob + 1) * sizeof *life);
+  if (life == NULL) return no_memory(error);
+  /* What no op mentions begins after its end, and so meets nobody. */
+  for (int b = 0; b < r->n_blob; b++) life[b] = (neap_interval){r->n_op, -1, r->blob[b].bytes};
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     for (int k = 0; k < op->n_in + op->n_out; k++) {
       const char *name = k < op->n_in ? op->in[k] : op->out[k - op->n_in];
       int b = name != NULL ? neap_map_get(&r->index, name, -1) : -1;
       if (b < 0) continue; /* absent, or of the net around */
-      first[b] = NEAP_MIN(first[b], i);
-      last[b] = i;
+      life[b].first = NEAP_MIN(life[b].first, i);
+      life[b].last = i;
     }
   }
-  for (int a = 0; a < r->n_blob; a++)
-    for (int b = 0; b < r->n_blob; b++)
-      if (a != b && first[a] <= last[b] && first[b] <= last[a])
-        neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
-  neap_free(first);
+  neap_interfere_on_line(r->n_blob, life, r->conflict, r->n_word);
+  neap_free(life);
   return NEAP_OK;
 }
 
-/* Fills the matrix; on a line, names conflict when their lives overlap. */
+/* Names whose lives meet, where ops run one after another. */
+static neap_status find_conflicts_line(opener *o, neap_error *error) {
+  neap_recycle *r = o->r;
+  neap_interval *life = neap_alloc(((size_t)r->n_blob + 1) * sizeof *life);
+  if (life == NULL) return no_memory(error);
+  for (int b = 0; b < r->n_blob; b++) life[b] = life_of(&r->blob[b]);
+  neap_interfere_on_line(r->n_blob, life, r->conflict, r->n_word);
+  neap_free(life);
+  return NEAP_OK;
+}
+
+/* Fills the matrix. */
 static neap_status find_conflicts(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   r->n_word = (r->n_blob + 63) / 64;
@@ -314,12 +308,7 @@ static neap_status find_conflicts(opener *o, neap_error *error) {
   if (r->conflict == NULL) return no_memory(error);
   /* Where nodes are ops, lives say it all. */
   if (!r->by_op) NEAP_TRY(add_text_conflicts(o, error));
-  if (o->work.reach != NULL) return find_conflicts_dag(o, error);
-  for (int a = 0; a < r->n_blob; a++)
-    for (int b = 0; b < r->n_blob; b++)
-      if (a != b && r->blob[a].first <= r->blob[b].last && r->blob[b].first <= r->blob[a].last)
-        neap_bit_set(r->conflict + (size_t)a * (size_t)r->n_word, b);
-  return NEAP_OK;
+  return o->work.reach != NULL ? find_conflicts_dag(o, error) : find_conflicts_line(o, error);
 }
 
 /* ---- who shares ------------------------------------------------------------------------------ */

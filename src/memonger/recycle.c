@@ -104,7 +104,7 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
                              .n_word = (n + 63) / 64};
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++)
-      if (neap_bit(recycle->conflict + (size_t)blob[i] * (size_t)recycle->n_word, blob[j]))
+      if (neap_interferes(recycle->conflict, recycle->n_word, blob[i], blob[j]))
         neap_bit_set(bits + (size_t)i * (size_t)how.n_word, j);
   status = neap_assign(n, item, &how, slot, figures, error);
   if (status == NEAP_OK)

@@ -15,67 +15,45 @@
 
 #define DEFAULT_STEPS INT64_C(1000000000)
 
-/* A block's life begins at `step`, or has ended before it. */
-typedef struct event {
-  int64_t step;
-  size_t bytes;
-  bool is_start;
-} event;
-
-/* Ends before starts: a block that ends before step s and one that starts there do not meet. */
-static int compare_events(const void *a, const void *b) {
-  const event *x = a, *y = b;
-  if (x->step != y->step) return x->step < y->step ? -1 : 1;
-  return (int)x->is_start - (int)y->is_start;
-}
-
-/* The most bytes live at one step, by a sweep over the ends of lives: O(n log n), whatever the
- * number of steps. */
+/* The most bytes live at one step. */
 static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
-  size_t n = 2 * (size_t)w->n, live = 0, most = 0;
-  event *events = neap_alloc(n * sizeof *events);
-  if (events == NULL)
-    return neap_fail_memory(error, n * sizeof *events, "the lower bound of a packing");
-  /* Two events a block. The end stands one step after the last, where the bytes are free again. */
-  for (int b = 0; b < w->n; b++) {
-    events[2 * b] = (event){w->block[b].first, w->block[b].bytes, true};
-    events[2 * b + 1] = (event){(int64_t)w->block[b].last + 1, w->block[b].bytes, false};
-  }
-  /* In order of steps the sum of what has begun and not ended is what is live. */
-  qsort(events, n, sizeof *events, compare_events);
-  for (size_t i = 0; i < n; i++) {
-    if (events[i].is_start)
-      live += events[i].bytes;
-    else
-      live -= events[i].bytes;
-    most = NEAP_MAX(most, live);
-  }
-  neap_free(events);
-  *bound = most;
-  return NEAP_OK;
+  neap_peak peak;
+  neap_interval *life = neap_alloc(((size_t)w->n + 1) * sizeof *life);
+  if (life == NULL)
+    return neap_fail_memory(error, (size_t)w->n * sizeof *life, "the lower bound of a packing");
+  for (int b = 0; b < w->n; b++) life[b] = neap_block_life(&w->block[b]);
+  neap_status status = neap_interval_peak(w->n, life, &peak, error);
+  neap_free(life);
+  if (status == NEAP_OK) *bound = peak.bytes;
+  return status;
 }
 
 /* Cliques tried for the bound of a matrix. A heaviest clique is NP-hard to find, and any clique is
  * a valid bound. */
 enum { N_SEED = 64 };
 
+typedef struct sized {
+  size_t bytes;
+  int index; /* of the block */
+} sized;
+
 /* Largest first, then by index. */
 static int compare_sizes(const void *a, const void *b) {
-  const event *x = a, *y = b; /* step: index of the block */
+  const sized *x = a, *y = b;
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-  return x->step < y->step ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
 }
 
 /* Bytes of the clique that holds `seed` and then every block, largest first, that conflicts with
  * all taken so far. `left`: room for a row, the blocks that conflict with all of the clique. O(n +
  * clique * n_word). */
-static size_t clique_bytes(const neap_pack_work *w, const event *by_size, int seed,
+static size_t clique_bytes(const neap_pack_work *w, const sized *by_size, int seed,
                            uint64_t *left) {
   size_t words = (size_t)w->n_word, bytes = w->block[seed].bytes;
   /* At first the candidates are the seed's neighbours; each block taken leaves only its own. */
   memcpy(left, w->conflict + (size_t)seed * words, words * sizeof *left);
   for (int i = 0; i < w->n; i++) {
-    int b = (int)by_size[i].step;
+    int b = by_size[i].index;
     if (b == seed || !neap_bit(left, b)) continue;
     bytes += w->block[b].bytes;
     for (size_t k = 0; k < words; k++) left[k] &= w->conflict[(size_t)b * words + k];
@@ -86,18 +64,18 @@ static size_t clique_bytes(const neap_pack_work *w, const event *by_size, int se
 /* The heaviest of the cliques grown from the largest blocks. */
 static neap_status clique_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
   size_t n = (size_t)w->n, words = (size_t)w->n_word;
-  event *by_size = neap_alloc(n * sizeof *by_size);
+  sized *by_size = neap_alloc(n * sizeof *by_size);
   uint64_t *left = neap_alloc(words * sizeof *left);
   neap_status status = NEAP_OK;
   if (by_size == NULL || left == NULL) {
     status = neap_fail_memory(error, n * sizeof *by_size, "the lower bound of a packing");
     goto done;
   }
-  for (int b = 0; b < w->n; b++) by_size[b] = (event){b, w->block[b].bytes, false};
+  for (int b = 0; b < w->n; b++) by_size[b] = (sized){w->block[b].bytes, b};
   qsort(by_size, n, sizeof *by_size, compare_sizes);
   /* The largest blocks make the heaviest cliques. N_SEED of them cost less than one packing. */
   for (int i = 0; i < w->n && i < N_SEED; i++)
-    *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, (int)by_size[i].step, left));
+    *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, by_size[i].index, left));
 done:
   neap_free(by_size);
   neap_free(left);

@@ -19,10 +19,14 @@ typedef struct neap_pack_work {
   const char *packer;         /* who found it */
 } neap_pack_work;
 
+static inline neap_interval neap_block_life(const neap_block *block) {
+  return (neap_interval){block->first, block->last, block->bytes};
+}
+
 static inline bool neap_pack_conflicts(const neap_pack_work *w, int a, int b) {
-  if (w->conflict != NULL)
-    return (w->conflict[(size_t)a * (size_t)w->n_word + ((size_t)b >> 6)] >> (b & 63) & 1u) != 0;
-  return w->block[a].first <= w->block[b].last && w->block[b].first <= w->block[a].last;
+  if (w->conflict != NULL) return neap_interferes(w->conflict, w->n_word, a, b);
+  const neap_interval x = neap_block_life(&w->block[a]), y = neap_block_life(&w->block[b]);
+  return neap_intervals_meet(&x, &y);
 }
 
 static inline bool neap_pack_is_done(const neap_pack_work *w) {

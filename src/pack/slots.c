@@ -34,14 +34,16 @@ typedef struct assigner {
   bool stopped;
 } assigner;
 
-static int64_t last_of(const neap_assign_item *item) { return NEAP_MAX(item->first, item->last); }
+static neap_interval life_of(const neap_assign_item *item) {
+  return (neap_interval){item->first, NEAP_MAX(item->first, item->last), (size_t)item->bytes};
+}
 
 bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a,
                           int b) {
   if (item[a].class_id != item[b].class_id) return true;
-  if (options->conflict != NULL)
-    return neap_bit(options->conflict + (size_t)a * (size_t)options->n_word, b);
-  return item[a].first <= last_of(&item[b]) && item[b].first <= last_of(&item[a]);
+  if (options->conflict != NULL) return neap_interferes(options->conflict, options->n_word, a, b);
+  const neap_interval x = life_of(&item[a]), y = life_of(&item[b]);
+  return neap_intervals_meet(&x, &y);
 }
 
 /* Whether item i may join the slot: O(members). */
@@ -286,29 +288,6 @@ done:
 
 /* ---- what an assignment is worth, and whether it is one -------------------------------------- */
 
-/* Bytes that begin or, negative, have ended at a step. */
-typedef struct event {
-  int64_t at, bytes;
-} event;
-
-/* At one step what has ended goes first. */
-static int by_step(const void *a, const void *b) {
-  const event *x = a, *y = b;
-  if (x->at != y->at) return x->at < y->at ? -1 : 1;
-  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
-/* The most bytes alive at one step; sorts the list. */
-static int64_t most_alive(int n_event, event *list) {
-  int64_t now = 0, most = 0;
-  if (n_event > 0) qsort(list, (size_t)n_event, sizeof *list, by_step);
-  for (int i = 0; i < n_event; i++) {
-    now += list[i].bytes;
-    most = NEAP_MAX(most, now);
-  }
-  return most;
-}
-
 /* ARGUMENT error for a slot that n items can't have. */
 static neap_status check_slots(int n, const int *slot, neap_error *error) {
   for (int i = 0; i < n; i++)
@@ -323,18 +302,19 @@ neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *
                                 neap_assign_figures *figures, neap_error *error) {
   NEAP_TRY(check_items(n, item, error));
   NEAP_TRY(check_slots(n, slot, error));
-  int n_slot = 0, n_event = 0;
+  int n_slot = 0;
   for (int i = 0; i < n; i++) n_slot = NEAP_MAX(n_slot, slot[i] + 1);
-  event *list = neap_alloc((2 * (size_t)n + 1) * sizeof *list);
+  neap_peak peak;
+  neap_interval *life = neap_alloc(((size_t)n + 1) * sizeof *life);
   int64_t *bytes = neap_alloc_zeroed(((size_t)n_slot + 1) * sizeof *bytes);
   neap_status status = NEAP_OK;
-  if (list == NULL || bytes == NULL) {
+  if (life == NULL || bytes == NULL) {
     status =
-      neap_fail_memory(error, ((size_t)n + 1) * 2 * sizeof *list, "the figures of an assignment");
+      neap_fail_memory(error, ((size_t)n + 1) * sizeof *life, "the figures of an assignment");
     goto done;
   }
   *figures = (neap_assign_figures){.n_slot = n_slot};
-  /* Every item is counted three times: alone, in its slot, and as a life in the list of events. */
+  /* Every item is counted three times: alone, in its slot, and as a life. */
   for (int i = 0; i < n; i++) {
     figures->baseline_bytes += item[i].bytes;
     /* Without a slot an item has bytes of its own; in one it shares with the largest. */
@@ -342,14 +322,13 @@ neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *
       figures->bytes += item[i].bytes;
     else
       bytes[slot[i]] = NEAP_MAX(bytes[slot[i]], item[i].bytes);
-    list[n_event++] = (event){item[i].first, item[i].bytes};
-    if (last_of(&item[i]) < INT64_MAX)
-      list[n_event++] = (event){last_of(&item[i]) + 1, -item[i].bytes};
+    life[i] = life_of(&item[i]);
   }
   for (int k = 0; k < n_slot; k++) figures->bytes += bytes[k];
-  figures->lower_bound_bytes = most_alive(n_event, list);
+  status = neap_interval_peak(n, life, &peak, error);
+  if (status == NEAP_OK) figures->lower_bound_bytes = (int64_t)peak.bytes;
 done:
-  neap_free(list);
+  neap_free(life);
   neap_free(bytes);
   return status;
 }
@@ -374,7 +353,7 @@ static neap_status verify_pair(const neap_assign_item *item, const neap_assign_o
                      slot[i] + 1, a, b);
   return neap_fail(error, NEAP_PLAN,
                    "slot %d: \"%s\" (ops %lld to %lld) is alive when \"%s\" is defined (op %lld)",
-                   slot[i] + 1, a, (long long)item[i].first, (long long)last_of(&item[i]), b,
+                   slot[i] + 1, a, (long long)item[i].first, (long long)life_of(&item[i]).last, b,
                    (long long)item[j].first);
 }
 

@@ -10,6 +10,7 @@
  * INVARIANT: a plan that passes never needs more than the budget, whatever data come: loops whose
  * frames grow are refused.
  */
+#include "pack/pack.h"
 #include "plan/plan_int.h"
 
 #include <stdio.h>
@@ -99,7 +100,7 @@ neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, c
 }
 
 /* Room for more than the record keeps would be of no use: the list of a bank leaves out what lies
- * elsewhere. */
+ * elsewhere. Where memory for the list is refused, nobody is named: the refusal stands as it is. */
 static void name_live(const neap_plan *plan, const neap_graph *graph, int bank, int step,
                       neap_error *refused) {
   int value[NEAP_MOST_NAMED],
@@ -165,27 +166,41 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
   return NEAP_BUDGET;
 }
 
-/* The step of the most bytes live in bank `b`, and those bytes, by the places. */
-static int bank_peak(const neap_plan *plan, const neap_graph *graph, int b) {
-  size_t most = 0;
-  int peak = 0;
-  for (int i = 0; i < plan->n_node; i++) {
-    size_t live = graph->node[plan->order[i]].bank == b ? plan->scratch_bytes[plan->order[i]] : 0;
-    for (int v = 0; v < plan->n_value; v++) {
-      const neap_place *place = &plan->place[v];
-      bool here = place->region == NEAP_REGION_ARENA && graph->value[v].bank == b &&
-                  place->reason != NEAP_REASON_ALIAS;
-      if (here && place->first <= i && i <= place->last) live += place->bytes;
-    }
-    if (live > most) most = live, peak = i;
+/* The step of the most bytes live in bank `b`: of its storages, each from its first member to its
+ * last, and its nodes' scratch. */
+static neap_status bank_peak(const neap_plan *plan, const neap_graph *graph, int b, neap_peak *peak,
+                             neap_error *error) {
+  int n = plan->n_value;
+  neap_interval *life = neap_alloc_zeroed(((size_t)n + (size_t)plan->n_node + 1) * sizeof *life);
+  if (life == NULL) return neap_fail_memory(error, (size_t)n * sizeof *life, "the lives in a bank");
+  for (int v = 0; v < plan->n_value; v++) {
+    const neap_place *place = &plan->place[v];
+    neap_interval *storage = &life[place->storage];
+    if (place->region != NEAP_REGION_ARENA || graph->value[v].bank != b || place->first < 0)
+      continue;
+    if (storage->bytes == 0) *storage = (neap_interval){place->first, place->last, 0};
+    storage->first = NEAP_MIN(storage->first, place->first);
+    storage->last = NEAP_MAX(storage->last, place->last);
+    storage->bytes = NEAP_MAX(storage->bytes, neap_align(place->bytes));
   }
-  return peak;
+  for (int i = 0; i < plan->n_node; i++)
+    if (graph->node[plan->order[i]].bank == b)
+      life[n++] = (neap_interval){i, i, neap_align(plan->scratch_bytes[plan->order[i]])};
+  neap_status status = neap_interval_peak(n, life, peak, error);
+  NEAP_ASSERT(status != NEAP_OK || plan->executor == NEAP_EXECUTOR_DAG ||
+                peak->bytes == plan->bank[b].lower_bound_bytes,
+              "the most bytes live in bank \"%s\", %zu, are its bound, %zu", graph->bank[b].name,
+              peak->bytes, plan->bank[b].lower_bound_bytes);
+  neap_free(life);
+  return status;
 }
 
 static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, int b,
                                neap_error *error) {
   const neap_bank *bank = &graph->bank[b];
-  const int step = bank_peak(plan, graph, b);
+  neap_peak peak;
+  NEAP_TRY(bank_peak(plan, graph, b, &peak, error));
+  const int step = (int)peak.step;
   const neap_node *node = &graph->node[plan->order[step]];
   char need[24], has[24], most[24], largest[160] = "";
   neap_error refused = {.limit = "bank",

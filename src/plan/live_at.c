@@ -4,6 +4,7 @@
  * plan answers as a fresh one does. They are for messages and reports: O(values) or O(values^2)
  * where few are asked.
  */
+#include "pack/pack.h"
 #include "plan/plan_int.h"
 
 #include <string.h>
@@ -26,19 +27,18 @@ static bool is_covered(const neap_plan *plan, int v, int step) {
   return false;
 }
 
-/* Insertion into a list kept by size: `room` is small. */
 int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, int step, int room,
                       int *value) {
-  int n = 0;
+  neap_interval *life = neap_alloc_zeroed(((size_t)plan->n_value + 1) * sizeof *life);
+  if (life == NULL) return -1;
   for (int v = 0; v < plan->n_value; v++) {
-    size_t bytes = plan->place[v].bytes;
-    if (!lives_at(&plan->place[v], step) || (n == room && bytes <= plan->place[value[n - 1]].bytes))
-      continue;
-    if ((bank >= 0 && neap_graph_bank_of(graph, v) != bank) || is_covered(plan, v, step)) continue;
-    int at = n < room ? n++ : n - 1;
-    for (; at > 0 && plan->place[value[at - 1]].bytes < bytes; at--) value[at] = value[at - 1];
-    value[at] = v;
+    const neap_place *place = &plan->place[v];
+    if (!lives_at(place, step) || (bank >= 0 && neap_graph_bank_of(graph, v) != bank)) continue;
+    if (!is_covered(plan, v, step))
+      life[v] = (neap_interval){place->first, place->last, place->bytes};
   }
+  int n = neap_interval_alive(plan->n_value, life, step, room, value);
+  neap_free(life);
   return n;
 }
 

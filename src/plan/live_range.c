@@ -22,50 +22,59 @@ static void live_values(neap_schedule *s, const neap_work *work) {
 /* Hulls over members. There is no gap within: each member is made by a reader of one before it. */
 static void live_storages(neap_schedule *s, const neap_graph *g) {
   for (int v = 0; v < g->n_value; v++) {
-    int root = s->root[v];
-    if (v == root) continue;
-    s->from[root] = NEAP_MIN(s->from[root], s->first[v]);
-    s->to[root] = NEAP_MAX(s->to[root], s->last[v]);
-    s->bytes[root] = NEAP_MAX(s->bytes[root], neap_align(g->value[v].bytes));
+    neap_interval *life = &s->life[s->root[v]];
+    if (v == s->root[v]) continue;
+    life->first = NEAP_MIN(life->first, s->first[v]);
+    life->last = NEAP_MAX(life->last, s->last[v]);
+    life->bytes = NEAP_MAX(life->bytes, neap_align(g->value[v].bytes));
   }
 }
 
-/* live[step], zeroed, of one bank, or of all (-1): differences first, then their running sum.
- * Unsigned wrap-around is undone by the sum. */
-static void live_in(const neap_schedule *s, const neap_work *work, int bank, size_t *live) {
+/* Into `life`: all that takes bytes in one bank, or in all (-1): the storages, and the scratch of
+ * each node in its step. Returns how many; there is room for each value and node. */
+static int list_lives(const neap_schedule *s, const neap_work *work, int bank,
+                      neap_interval *life) {
   const neap_graph *g = work->graph;
+  int n = 0;
   for (int v = 0; v < g->n_value; v++) {
-    if (s->root[v] != v || g->value[v].region != NEAP_REGION_ARENA || s->from[v] < 0) continue;
-    if (bank >= 0 && g->value[v].bank != bank) continue;
-    live[s->from[v]] += s->bytes[v];
-    if (s->to[v] + 1 < g->n_node) live[s->to[v] + 1] -= s->bytes[v];
+    if (s->root[v] != v || g->value[v].region != NEAP_REGION_ARENA || s->life[v].first < 0)
+      continue;
+    if (bank < 0 || g->value[v].bank == bank) life[n++] = s->life[v];
   }
-  for (int i = 1; i < g->n_node; i++) live[i] += live[i - 1];
   for (int i = 0; i < g->n_node; i++)
     if (bank < 0 || g->node[s->order[i]].bank == bank)
-      live[i] += neap_align(work->scratch_bytes[s->order[i]]);
+      life[n++] = (neap_interval){i, i, neap_align(work->scratch_bytes[s->order[i]])};
+  return n;
 }
 
-static void live_steps(neap_schedule *s, const neap_work *work) {
-  live_in(s, work, -1, s->live_bytes);
-  for (int i = 0; i < work->graph->n_node; i++) {
-    if (s->live_bytes[i] <= s->peak_bytes) continue;
-    s->peak_bytes = s->live_bytes[i];
-    s->peak_step = i;
-  }
+/* Room for list_lives, of neap_alloc; NULL when it is refused. */
+static neap_interval *new_lives(const neap_graph *g) {
+  return neap_alloc(((size_t)g->n_value + (size_t)g->n_node + 1) * sizeof(neap_interval));
+}
+
+/* What is live at each step, and the peak. */
+static neap_status live_steps(neap_schedule *s, const neap_work *work, neap_error *error) {
+  neap_interval *life = new_lives(work->graph);
+  if (life == NULL) return neap_fail_memory(error, sizeof *life, "the lives of a schedule");
+  int n = list_lives(s, work, -1, life);
+  neap_peak peak = neap_interval_live(n, life, work->graph->n_node, s->live_bytes);
+  s->peak_bytes = peak.bytes;
+  s->peak_step = (int)peak.step;
+  neap_free(life);
+  return NEAP_OK;
 }
 
 neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank,
-                                    size_t *peak, neap_error *error) {
-  *peak = s->peak_bytes;
+                                    size_t *peak_bytes, neap_error *error) {
+  *peak_bytes = s->peak_bytes;
   if (work->graph->n_bank == 0) return NEAP_OK;
-  size_t n = (size_t)work->graph->n_node, *live = neap_alloc_zeroed((n + 1) * sizeof *live);
-  if (live == NULL) return neap_fail_memory(error, n * sizeof *live, "the bytes live in a bank");
-  live_in(s, work, bank, live);
-  *peak = 0;
-  for (size_t i = 0; i < n; i++) *peak = NEAP_MAX(*peak, live[i]);
-  neap_free(live);
-  return NEAP_OK;
+  neap_peak peak;
+  neap_interval *life = new_lives(work->graph);
+  if (life == NULL) return neap_fail_memory(error, sizeof *life, "the lives in a bank");
+  neap_status status = neap_interval_peak(list_lives(s, work, bank, life), life, &peak, error);
+  neap_free(life);
+  if (status == NEAP_OK) *peak_bytes = peak.bytes;
+  return status;
 }
 
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error) {
@@ -76,11 +85,8 @@ neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_err
       return neap_fail(error, NEAP_GRAPH,
                        "value \"%s\" lies in the arena and is read, but no op defines it",
                        g->value[v].name != NULL ? g->value[v].name : "?");
-    s->from[v] = s->first[v];
-    s->to[v] = s->last[v];
-    s->bytes[v] = neap_align(g->value[v].bytes);
+    s->life[v] = (neap_interval){s->first[v], s->last[v], neap_align(g->value[v].bytes)};
   }
   live_storages(s, g);
-  live_steps(s, work);
-  return NEAP_OK;
+  return live_steps(s, work, error);
 }

@@ -231,7 +231,8 @@ neap_status neap_plan_check_counts(const neap_plan *plan, const neap_graph *grap
                                    neap_error *error);
 
 /* Storages of a bank (-1: of all) that are live at `step`, largest first, one value each (the
- * newest member that lives there); returns how many of `room` were filled (live_at.c). */
+ * newest member that lives there); returns how many of `room` were filled, -1 when memory is
+ * refused (live_at.c). */
 int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, int step, int room,
                       int *value);
 /* The value (views of its own bytes apart) that has overwritten bytes of `value` once the program

@@ -6,12 +6,12 @@
 
 /* alias.c: fills root, next, reason, refusal and partner. Needs order and step. */
 void neap_schedule_share(neap_schedule *s, const neap_work *work);
-/* live_range.c: fills first, last, from, to, bytes, live_bytes and the peak. Needs the storages. */
+/* live_range.c: fills first, last, life, live_bytes and the peak. Needs the storages. */
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error);
 
 /* live_range.c: the most bytes that are live at once in a bank. */
 neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank,
-                                    size_t *peak, neap_error *error);
+                                    size_t *peak_bytes, neap_error *error);
 
 /* policy.c: addresses. Fills offset (by root), scratch_offset (by node), and the figures of the
  * arena. */

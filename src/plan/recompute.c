@@ -199,7 +199,7 @@ static size_t freed_bytes(chooser *c) {
         bool other_idle;
         counted = counted || (w < v && is_held(c, w, &other_idle) && other_idle);
       }
-      if (!counted) bytes += c->now.schedule.bytes[c->now.schedule.root[v]];
+      if (!counted) bytes += c->now.schedule.life[c->now.schedule.root[v]].bytes;
     }
   return bytes;
 }

@@ -17,7 +17,7 @@
 /* All arrays of a schedule in one place, so that the memory is refused at once or not at all. */
 static bool take_arrays(neap_schedule *s, const neap_graph *g) {
   size_t n = (size_t)g->n_node, m = (size_t)g->n_value;
-  int **by_value[] = {&s->root, &s->next, &s->partner, &s->first, &s->last, &s->from, &s->to};
+  int **by_value[] = {&s->root, &s->next, &s->partner, &s->first, &s->last};
   int **by_node[] = {&s->order, &s->step};
   for (int i = 0; i < NEAP_COUNT(by_value); i++)
     if ((*by_value[i] = neap_arena_alloc(&s->arena, m * sizeof(int))) == NULL) return false;
@@ -25,9 +25,9 @@ static bool take_arrays(neap_schedule *s, const neap_graph *g) {
     if ((*by_node[i] = neap_arena_alloc(&s->arena, n * sizeof(int))) == NULL) return false;
   s->reason = neap_arena_alloc(&s->arena, m * sizeof *s->reason);
   s->refusal = neap_arena_alloc(&s->arena, m * sizeof *s->refusal);
-  s->bytes = neap_arena_alloc(&s->arena, m * sizeof *s->bytes);
+  s->life = neap_arena_alloc(&s->arena, m * sizeof *s->life);
   s->live_bytes = neap_arena_alloc(&s->arena, n * sizeof *s->live_bytes);
-  return s->reason != NULL && s->refusal != NULL && s->bytes != NULL && s->live_bytes != NULL;
+  return s->reason != NULL && s->refusal != NULL && s->life != NULL && s->live_bytes != NULL;
 }
 
 /* An empty schedule whose steps are those of `order`; NULL: of definition. On failure *s is
@@ -118,17 +118,16 @@ static void check_lives(const neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   size_t peak = 0;
   for (int v = 0; v < g->n_value; v++) {
-    int root = s->root[v];
-    NEAP_ASSERT(
-      s->from[root] <= s->first[v] && s->last[v] <= s->to[root] && s->first[v] <= s->last[v],
-      "value %d lives from %d to %d, within the life of its storage, %d to %d", v, s->first[v],
-      s->last[v], s->from[root], s->to[root]);
-    NEAP_ASSERT(s->bytes[root] >= g->value[v].bytes,
+    const neap_interval *life = &s->life[s->root[v]];
+    NEAP_ASSERT(life->first <= s->first[v] && s->last[v] <= life->last && s->first[v] <= s->last[v],
+                "value %d lives from %d to %d, within the life of its storage, %lld to %lld", v,
+                s->first[v], s->last[v], (long long)life->first, (long long)life->last);
+    NEAP_ASSERT(life->bytes >= g->value[v].bytes,
                 "the storage of value %d has room for its %zu bytes: %zu", v, g->value[v].bytes,
-                s->bytes[root]);
-    bool is_live = root == v && g->value[v].region == NEAP_REGION_ARENA && s->from[v] >= 0 &&
-                   s->from[v] <= s->peak_step && s->peak_step <= s->to[v];
-    if (is_live) peak += s->bytes[v];
+                life->bytes);
+    bool is_live = s->root[v] == v && g->value[v].region == NEAP_REGION_ARENA && life->first >= 0 &&
+                   life->first <= s->peak_step && s->peak_step <= life->last;
+    if (is_live) peak += life->bytes;
   }
   if (g->n_node > 0) peak += neap_align(work->scratch_bytes[s->order[s->peak_step]]);
   NEAP_ASSERT(g->n_node == 0 || s->peak_bytes == 0 || peak == s->peak_bytes,

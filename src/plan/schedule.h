@@ -12,6 +12,7 @@
 #ifndef NEAP_SCHEDULE_H
 #define NEAP_SCHEDULE_H
 
+#include "pack/pack.h"
 #include "plan/plan.h"
 
 typedef struct neap_work {
@@ -29,10 +30,9 @@ typedef struct neap_schedule {
   neap_reason *reason;
   neap_refusal *refusal;
   int *partner;
-  int *first, *last;  /* by value; -1 for a value that exists before the graph runs */
-  int *from, *to;     /* by root: life of the storage */
-  size_t *bytes;      /* by root: aligned */
-  size_t *live_bytes; /* by step */
+  int *first, *last;   /* by value; -1 for a value that exists before the graph runs */
+  neap_interval *life; /* by root: of the storage, with its bytes aligned */
+  size_t *live_bytes;  /* by step */
   size_t peak_bytes;
   int peak_step;
   neap_arena arena; /* owns all of the above */

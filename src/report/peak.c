@@ -13,6 +13,10 @@ void neap_report_peak(const neap_plan *plan, const neap_graph *graph, neap_buffe
   }
   int value[N_SHOWN], n = neap_plan_live_at(plan, graph, -1, plan->peak_step, N_SHOWN, value),
                       op = plan->order[plan->peak_step];
+  if (n < 0) {
+    out->failed = true; /* as a buffer that gets no memory */
+    return;
+  }
   const neap_node *node = &graph->node[op];
   char text[24], shape[NEAP_SHAPE_TEXT];
   neap_buffer_add(

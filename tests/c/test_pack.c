@@ -1,4 +1,5 @@
-/* test_pack.c: packing of blocks. Small cases by hand, random ones against an exhaustive packer,
+/* test_pack.c: packing of blocks, and the lives under it. Linked with the objects of base and pack
+ * alone, as a program could that uses pack as a library. Small cases by hand, random ones against an exhaustive packer,
  * and published instances where the data is present: there the ratio to the lower bound is printed,
  * and what is known to be reachable is asked for. */
 #include "check.h"
@@ -41,6 +42,84 @@ static bool is_valid(int n, const neap_block *block, size_t total, const uint64_
   }
   return high <= total;
 }
+
+/* ---- lives ----------------------------------------------------------------------------------- */
+
+TEST(the_peak_is_where_most_is_alive) {
+  const neap_interval life[] = {{0, 3, 10},         {4, 4, 25}, {3, 4, 7},
+                                {9, INT64_MAX, 31}, {5, 20, 1}, {2, 8, 0}};
+  size_t live[10];
+  neap_peak peak;
+  int who[6];
+  CHECK_OK(neap_interval_peak(6, life, &peak, &error));
+  CHECK(peak.bytes == 32 && peak.step == 4); /* the first of two: 9 has as much */
+  peak = neap_interval_live(6, life, 10, live);
+  CHECK(peak.bytes == 32 && peak.step == 4);
+  const size_t at[] = {10, 10, 10, 17, 32, 1, 1, 1, 1, 32};
+  for (int i = 0; i < 10; i++) CHECK_EQ(live[i], at[i]);
+  CHECK_EQ(neap_interval_alive(6, life, 4, 6, who), 2);
+  CHECK(who[0] == 1 && who[1] == 2);
+  CHECK_EQ(neap_interval_alive(6, life, 9, 1, who), 1);
+  CHECK_EQ(who[0], 3);
+  CHECK_EQ(neap_interval_alive(6, life, 9, 0, who), 0);
+  CHECK_OK(neap_interval_peak(0, NULL, &peak, &error));
+  CHECK(peak.bytes == 0 && peak.step == 0);
+}
+
+/* Counted step by step; steps far apart and below 0 are as good as any. */
+TEST(the_peak_of_random_lives) {
+  for (int round = 0; round < 300; round++) {
+    neap_interval life[12], far[12];
+    int n = 1 + below(12), where = 0, n_who = 0, who[12];
+    size_t most = 0;
+    for (int i = 0; i < n; i++) {
+      int first = below(9);
+      life[i] = (neap_interval){first, first + below(5), (size_t)below(40)};
+      far[i] = (neap_interval){life[i].first * 1000000007 - 5, life[i].last * 1000000007 - 5,
+                               life[i].bytes};
+    }
+    for (int step = 0; step < 13; step++) {
+      size_t live = 0;
+      for (int i = 0; i < n; i++)
+        if (life[i].first <= step && step <= life[i].last) live += life[i].bytes;
+      if (live > most) most = live, where = step;
+    }
+    neap_peak peak, other;
+    CHECK_OK(neap_interval_peak(n, life, &peak, &error));
+    CHECK_OK(neap_interval_peak(n, far, &other, &error));
+    CHECK(peak.bytes == most && peak.step == where);
+    CHECK(other.bytes == most && (most == 0 || other.step == where * (int64_t)1000000007 - 5));
+    size_t sum = 0;
+    n_who = neap_interval_alive(n, life, where, 12, who);
+    for (int i = 0; i < n_who; i++) {
+      CHECK(i == 0 || life[who[i - 1]].bytes >= life[who[i]].bytes);
+      sum += life[who[i]].bytes;
+    }
+    CHECK_EQ(sum, most);
+  }
+}
+
+/* Nodes 0 -> 1 -> 3, 0 -> 2 -> 3: 1 and 2 may run side by side. */
+TEST(who_interferes) {
+  const uint64_t reach[4] = {14, 8, 8, 0};
+  /* Items made by 0, 1, 2, 3; read by {1, 2}, {3}, {3}, nobody; and one of 0 that 1 alone reads. */
+  const int touch[] = {0, 1, 2, 1, 3, 2, 3, 3, 0, 1}, touch_at[] = {0, 3, 5, 7, 8, 10},
+            begin[] = {0, 1, 2, 3, 0}, begin_at[] = {0, 1, 2, 3, 4, 5};
+  const neap_touches touches = {touch_at, touch, begin_at, begin, reach, 1};
+  uint64_t side[5] = {0}, line[5] = {0};
+  CHECK_OK(neap_interfere_in_order(5, &touches, side, 1, &error));
+  /* 0 and 4 meet all that 1 and 2 make, of which 4 is still read while 2 may run; 3 comes last. */
+  const uint64_t expected[] = {22, 29, 27, 6, 7};
+  for (int i = 0; i < 5; i++) CHECK_EQ(side[i], expected[i]);
+  /* In the one order 0, 1, 2, 3 the last item is over when 2 runs. */
+  const neap_interval life[] = {{0, 2, 1}, {1, 3, 1}, {2, 3, 1}, {3, 3, 1}, {0, 1, 1}};
+  neap_interfere_on_line(5, life, line, 1);
+  const uint64_t in_turn[] = {22, 29, 11, 6, 3};
+  for (int i = 0; i < 5; i++) CHECK_EQ(line[i], in_turn[i]);
+  CHECK(neap_interferes(line, 1, 0, 4) && !neap_interferes(line, 1, 2, 4));
+}
+
+/* ---- packing --------------------------------------------------------------------------------- */
 
 TEST(disjoint_lives_share) {
   neap_block b[] = {{.bytes = 10, .first = 0, .last = 1},
@@ -308,9 +387,10 @@ TEST(refused_allocations_leave_nothing) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused),
-             T(offsets_are_aligned), T(small_instances_are_packed_optimally),
-             T(the_best_fit_is_the_gap_that_is_filled_best), T(matrix_gives_what_lives_would),
-             T(tvm_and_tflite_instances_reach_the_bound), T(hard_instances), T(large_instances),
-             T(refused_allocations_leave_nothing));
+  return RUN(
+    argc, argv, T(the_peak_is_where_most_is_alive), T(the_peak_of_random_lives), T(who_interferes),
+    T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused), T(offsets_are_aligned),
+    T(small_instances_are_packed_optimally), T(the_best_fit_is_the_gap_that_is_filled_best),
+    T(matrix_gives_what_lives_would), T(tvm_and_tflite_instances_reach_the_bound),
+    T(hard_instances), T(large_instances), T(refused_allocations_leave_nothing));
 }
