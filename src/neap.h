@@ -600,36 +600,10 @@ NEAP_API neap_status neap_net_forecast(const neap_net *net, const neap_options *
  *   puts(text);
  *
  * Names live as long as the process. */
-/* of one value: a blob's data or diff; what the library makes besides is listed too */
-typedef struct neap_dry_row {
-  const char *layer; /* the op that makes the blob; the blob's name where none does */
-  const char *blob;
-  const char *key;    /* "data" or "diff" */
-  const char *region; /* "arena", or where its own bytes lie: "io", "constants", .. */
-  const char *role, *dtype;
-  int64_t bytes;
-  int slot;                  /* index in `slot`; -1: bytes of its own */
-  int first_step, last_step; /* of its life; first_step -1: it is there before the net runs */
-  /* how it got its bytes: "own", "reuse", "in_place", "alias", "resident", .. */
-  const char *reason;
-  const char *partner; /* the value whose bytes those are or were; NULL: none */
-} neap_dry_row;
-typedef struct neap_dry_layer {
-  const char *name;
-  int64_t raw_bytes;
-  int64_t planned_bytes; /* with bytes of their own; the rest is in slots */
-} neap_dry_layer;
-typedef struct neap_dry_slot { /* the values that begin at one address of the arena */
-  int64_t offset, bytes;       /* bytes: of the largest */
-  int n_row;
-  const int *row; /* indices in `row` */
-} neap_dry_slot;
 typedef struct neap_dry_run {
-  const char *net, *policy;
-  bool train;
-  int64_t raw_bytes, raw_data_bytes, raw_diff_bytes, planned_bytes;
-  int64_t arena_bytes, scratch_bytes; /* scratch: the most of one op, inside the arena */
-  double saved;                       /* 1 - planned / raw */
+#define X(name, type, unit, shown, doc) NEAP_CELL_##type(name)
+  NEAP_DRY_RUN_MAP(X)
+#undef X
   int n_row, n_layer, n_slot;
   const neap_dry_row *row;
   const neap_dry_layer *layer;
@@ -641,19 +615,19 @@ NEAP_API neap_status neap_net_dry_run(const neap_net *net, const neap_options *o
 /* All of it as text, in which steps count from 1: totals, layers with their blobs, slots; end it
  * with neap_free. */
 NEAP_API neap_status neap_dry_run_text(const neap_dry_run *log, char **out, neap_error *error);
+/* A cursor over its rows of kind DRY_RUN, DRY_ROW, DRY_LAYER or DRY_SLOT; while the log is
+ * there. */
+NEAP_API neap_status neap_dry_run_rows(const neap_dry_run *log, neap_row_kind kind, neap_rows **out,
+                                       neap_error *error);
 NEAP_API void neap_dry_run_free(neap_dry_run *log);
 
 /* Bytes by the classes of Torch's optnet. A storage counts once, however many names or views it
  * has; classes that share bytes of the arena add up to more than the total, which counts those
  * once. */
 typedef struct neap_counts {
-  int64_t parameter_bytes;
-  int64_t gradient_bytes;       /* of parameters */
-  int64_t output_bytes;         /* blobs that the net names: inputs, activations, outputs */
-  int64_t gradient_input_bytes; /* the gradients of those */
-  /* optimizer and normalisation state, constants, masks and other stashes, scratch */
-  int64_t buffer_bytes;
-  int64_t total_bytes;
+#define X(name, type, unit, shown, doc) NEAP_CELL_##type(name)
+  NEAP_COUNT_MAP(X)
+#undef X
 } neap_counts;
 /* `before`: the net as it is written, every value in bytes of its own (policy "none", nothing
  * fused); `after`: by the options. Either may be NULL. Nothing is allocated but the plans. */
@@ -1263,33 +1237,13 @@ NEAP_API neap_status neap_net_plan_svg(const neap_net *net, const neap_options *
 NEAP_API neap_status neap_session_dot(neap_session *session, char **out, neap_error *error);
 NEAP_API neap_status neap_session_svg(neap_session *session, char **out, neap_error *error);
 
-enum { NEAP_NO_STEP = -2 };
-/* A blob of a workspace. Steps count from 0. */
-typedef struct neap_blob_row {
-  const char *name;
-  /* "tensor"; "transient": in the arena, of the program that ran last; "string", "scope",
-   * "empty" */
-  const char *kind;
-  const char *role;   /* "input", "parameter", "activation", .. */
-  const char *region; /* "parameters", "io", "arena", ..; "" for what is no tensor */
-  neap_dtype dtype;   /* NEAP_DTYPE_NONE for what is no tensor */
-  int n_dim;
-  int64_t dim[NEAP_MAX_DIM];
-  int64_t bytes;
-  /* of those, what no other row counts: storages shared by several names count once, transients
-   * not */
-  int64_t counted_bytes;
-  const char *bank; /* the memory bank that its bytes lie in; "" for none */
-  bool borrowed;    /* forwarded, or the parent's */
-  bool shares;      /* some of its bytes are counted elsewhere */
-  /* of its life in the program made or run last; -1: it is there before; NEAP_NO_STEP: not in it */
-  int first_step;
-  int last_step; /* -1: nobody reads it */
-} neap_blob_row;
 /* Every blob: its own, those of the arena, then forwarded and inherited ones. One block with its
  * texts, ended by neap_free. */
 NEAP_API neap_status neap_workspace_blobs(const neap_workspace *workspace, neap_blob_row **out,
                                           int *n, neap_error *error);
+/* The same as a cursor over rows of kind BLOB, which outlives the workspace. */
+NEAP_API neap_status neap_workspace_rows(const neap_workspace *workspace, neap_rows **out,
+                                         neap_error *error);
 /* The same as a table for people: a line a blob, by region, the largest first; steps are counted
  * from 1. Last the bytes of its own blobs in all. */
 NEAP_API neap_status neap_workspace_table(const neap_workspace *workspace, char **out,
@@ -1320,17 +1274,12 @@ NEAP_API neap_status neap_text_save(const char *text, const char *path, neap_err
  * numbers. Independent ops whose kernels give the same bits on one thread run side by side, within
  * the same bytes. */
 typedef struct neap_pool_figures {
-  int64_t reserved_bytes, used_bytes; /* the region; what is taken of it now: 0 between runs */
-  int64_t high_bytes;                 /* most that was taken at once */
-  int64_t n_take;                     /* blocks taken so far */
-  int n_program;                      /* dynamic: programs at hand */
-  int64_t n_made, n_restart;          /* dynamic: programs made so far; runs begun anew */
-  /* of one run: values given back too early for want of room, */
-  int64_t n_evicted, evicted_bytes;
-  int64_t n_recomputed;   /* ops that run again for it, */
-  double recomputed_work; /* and their work, as a share of that of a run without */
+#define X(name, type, unit, shown, doc) NEAP_CELL_##type(name)
+  NEAP_POOL_MAP(X)
+#undef X
 } neap_pool_figures;
-/* Zeros for a session whose addresses are planned. */
+/* Zeros for a session whose addresses are planned. The curve is the session's, and lasts until it
+ * runs again. */
 NEAP_API neap_pool_figures neap_session_pool(neap_session *session);
 
 /* Ends a text from this library. */

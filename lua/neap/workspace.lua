@@ -616,7 +616,7 @@ end
 --- ws:blobs() -> Report of all names.
 function Workspace:blobs()
   local rows, bytes = blob_rows(self, false)
-  return report.new { rows = rows, columns = { "name", "kind", "role", "region", "dtype", "shape", "bytes" }, totals = { bytes = bytes } }
+  return report.of("blob", { rows = rows, totals = { bytes = bytes } })
 end
 
 --- ws:sizes() -> Report: what the workspace itself holds, the largest first: name, shape, bytes,

@@ -43,7 +43,7 @@ for step = 1, quick and 300 or 2000 do
   ws:feed("asked", mask)
   ws:feed("lr", neap.tensor(0.1))
   program:run()
-  longest, most = math.max(longest, n), math.max(most, program:pool().reserved)
+  longest, most = math.max(longest, n), math.max(most, program:pool().reserved_bytes)
   last = ws:fetch("loss"):item()
   first = first or last
 end

@@ -2,8 +2,6 @@
 #include "api/api.h"
 #include "report/report.h"
 
-#include <stdio.h>
-
 /* mem_param's defaults hold where the options do not say how to plan. */
 static void default_to_caffe(neap_compile_options *compile) {
   static const neap_mem_param caffe;
@@ -43,17 +41,16 @@ static void print_totals(const neap_dry_run *log, neap_buffer *out) {
   neap_buffer_add(out, ", planned %s (arena %s, scratch at most %s in it), saved %.1f %%\n",
                   neap_bytes_text((double)log->planned_bytes, a),
                   neap_bytes_text((double)log->arena_bytes, b),
-                  neap_bytes_text((double)log->scratch_bytes, d), 100 * log->saved);
+                  neap_bytes_text((double)log->scratch_bytes_max, d), 100 * log->saved);
 }
 
 /* Steps count from 1, as in all that people read; 0 is before the net runs. */
 static void print_row(const neap_dry_row *row, neap_buffer *out) {
-  char bytes[24], slot[32];
-  if (row->slot >= 0) snprintf(slot, sizeof slot, "slot %d", row->slot + 1);
+  char bytes[24];
   neap_buffer_add(out, "  %-28s %s %10s  %-10s steps %d-%d, %s%s%s\n", row->blob, row->key,
-                  neap_bytes_text((double)row->bytes, bytes), row->slot >= 0 ? slot : row->region,
-                  row->first_step + 1, row->last_step + 1, row->reason,
-                  row->partner != NULL ? " " : "", row->partner != NULL ? row->partner : "");
+                  neap_bytes_text((double)row->bytes, bytes), row->slot, row->first_step + 1,
+                  row->last_step + 1, row->reason, row->partner != NULL ? " " : "",
+                  row->partner != NULL ? row->partner : "");
 }
 
 /* A layer comes where its first blob does, with all of its blobs. Names are interned: equal names
@@ -62,17 +59,17 @@ static void print_layers(const neap_dry_run *log, neap_buffer *out) {
   char raw[24], planned[24];
   for (int l = 0; l < log->n_layer; l++) {
     const neap_dry_layer *layer = &log->layer[l];
-    neap_buffer_add(out, "layer %s: raw %s, in bytes of its own %s\n", layer->name,
+    neap_buffer_add(out, "layer %s: raw %s, in bytes of its own %s\n", layer->layer,
                     neap_bytes_text((double)layer->raw_bytes, raw),
                     neap_bytes_text((double)layer->planned_bytes, planned));
     for (int r = 0; r < log->n_row; r++)
-      if (log->row[r].layer == layer->name) print_row(&log->row[r], out);
+      if (log->row[r].layer == layer->layer) print_row(&log->row[r], out);
   }
 }
 
 static bool is_of_layer(const neap_dry_run *log, const neap_dry_row *row) {
   for (int l = 0; l < log->n_layer; l++)
-    if (log->layer[l].name == row->layer) return true;
+    if (log->layer[l].layer == row->layer) return true;
   return false;
 }
 
@@ -91,10 +88,12 @@ static void print_slots(const neap_dry_run *log, neap_buffer *out) {
   char bytes[24];
   for (int s = 0; s < log->n_slot; s++) {
     const neap_dry_slot *slot = &log->slot[s];
-    neap_buffer_add(out, "slot %d at %lld, %s:", s + 1, (long long)slot->offset,
+    neap_buffer_add(out, "slot %d at %lld, %s:", s + 1, (long long)slot->offset_bytes,
                     neap_bytes_text((double)slot->bytes, bytes));
-    for (int i = 0; i < slot->n_row; i++)
-      neap_buffer_add(out, " %s.%s", log->row[slot->row[i]].blob, log->row[slot->row[i]].key);
+    for (int i = 0; i < slot->rows.n; i++) {
+      const neap_dry_row *row = &log->row[slot->rows.index[i]];
+      neap_buffer_add(out, " %s.%s", row->blob, row->key);
+    }
     neap_buffer_add(out, "\n");
   }
 }

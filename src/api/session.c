@@ -106,22 +106,27 @@ neap_figures neap_session_figures(neap_session *session) {
 }
 
 neap_pool_figures neap_session_pool(neap_session *session) {
-  neap_program *program = neap_session_program(session);
-  const neap_script *script = &neap_program_plan(program)->script;
-  if (neap_program_plan(program)->policy != NEAP_POLICY_POOL) return (neap_pool_figures){0};
-  neap_pool_stats pool = neap_workspace_pool(neap_session_workspace(session));
-  neap_dynamic_stats dynamic = neap_session_dynamic_stats(session);
+  const neap_program *program = neap_session_program(session);
+  const neap_workspace *ws = neap_session_workspace(session);
+  const neap_plan *plan = neap_program_plan(program);
+  const neap_script *script = &plan->script;
+  if (plan->policy != NEAP_POLICY_POOL) return (neap_pool_figures){0};
+  neap_pool_stats pool = neap_workspace_pool(ws);
   return (neap_pool_figures){.reserved_bytes = (int64_t)pool.reserved_bytes,
                              .used_bytes = (int64_t)pool.used_bytes,
                              .high_bytes = (int64_t)pool.high_bytes,
+                             .reach_bytes = (int64_t)pool.reach_bytes,
+                             .arena_bytes = (int64_t)plan->arena_bytes,
+                             .lower_bound_bytes = (int64_t)plan->lower_bound_bytes,
+                             .soft_bytes = (int64_t)neap_workspace_pool_soft(ws),
                              .n_take = pool.n_take,
-                             .n_program = dynamic.n_program,
-                             .n_made = dynamic.n_made,
-                             .n_restart = dynamic.n_restart,
+                             .n_used = pool.n_used,
+                             .n_free_block = pool.n_free_block,
                              .n_evicted = script->n_evicted,
                              .evicted_bytes = script->evicted_bytes,
                              .n_recomputed = script->n_again,
-                             .recomputed_work = script->again_work};
+                             .recomputed_work = script->again_work,
+                             .curve = {plan->n_node, neap_program_pool_curve(program)}};
 }
 
 /* The value a name stands for, or the op that took it in: "" where nothing reads it. */

@@ -47,6 +47,27 @@ static const neap_column run_columns[] = {NEAP_RUN_MAP(COLUMN){0}};
 #define ROW neap_run_op_row
 static const neap_column run_op_columns[] = {NEAP_RUN_OP_MAP(COLUMN){0}};
 #undef ROW
+#define ROW neap_dry_run
+static const neap_column dry_run_columns[] = {NEAP_DRY_RUN_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_dry_row
+static const neap_column dry_row_columns[] = {NEAP_DRY_ROW_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_dry_layer
+static const neap_column dry_layer_columns[] = {NEAP_DRY_LAYER_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_dry_slot
+static const neap_column dry_slot_columns[] = {NEAP_DRY_SLOT_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_counts
+static const neap_column counts_columns[] = {NEAP_COUNT_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_blob_row
+static const neap_column blob_columns[] = {NEAP_BLOB_MAP(COLUMN){0}};
+#undef ROW
+#define ROW neap_pool_figures
+static const neap_column pool_columns[] = {NEAP_POOL_MAP(COLUMN){0}};
+#undef ROW
 
 static const struct kind {
   const char *name, *doc;
@@ -112,6 +133,11 @@ neap_datum neap_datum_of(const neap_column *column, const void *row) {
       cell.n = FIELD(neap_indices, column, row).n;
       cell.indices = FIELD(neap_indices, column, row).index;
       break;
+    case NEAP_COLUMN_NUMBERS:
+      cell.n = FIELD(neap_numbers, column, row).n;
+      cell.numbers = FIELD(neap_numbers, column, row).number;
+      if (cell.numbers != NULL) cell.type = NEAP_DATUM_NUMBERS;
+      break;
   }
   return cell;
 }
@@ -124,6 +150,8 @@ static void add_list(const neap_datum *cell, neap_buffer *out) {
     if (i > 0) neap_buffer_add(out, ",");
     if (cell->type == NEAP_DATUM_NAMES)
       neap_json_text(out, cell->names[i]);
+    else if (cell->type == NEAP_DATUM_NUMBERS)
+      neap_buffer_add(out, "%lld", (long long)cell->numbers[i]);
     else
       neap_buffer_add(out, "%d", cell->indices[i] + 1);
   }
@@ -142,7 +170,8 @@ static void add_cell(const neap_datum *cell, neap_buffer *out) {
     case NEAP_DATUM_BOOL: neap_buffer_add(out, cell->integer != 0 ? "true" : "false"); break;
     case NEAP_DATUM_TEXT: neap_json_text(out, cell->text); break;
     case NEAP_DATUM_NAMES:
-    case NEAP_DATUM_INDICES: add_list(cell, out); break;
+    case NEAP_DATUM_INDICES:
+    case NEAP_DATUM_NUMBERS: add_list(cell, out); break;
     case NEAP_DATUM_NONE: neap_buffer_add(out, "null"); break;
   }
 }

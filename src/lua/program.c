@@ -188,43 +188,16 @@ static int times(lua_State *L) {
   return 1;
 }
 
-/* program:pool() -> what the pool of the program's workspace holds and how far the last run used
- * it; nil when addresses are planned. Bytes: reserved (the region, kept between steps), used (now:
- * 0 between steps), high (most taken at once so far, by any program), reach (the part of the region
- * that this took), forecast (what the plan foretold of reach), lower_bound, soft; counts: n_take
- * (since the pool was made), n_used, n_free_block; under a budget that leaves no room, of one run:
- * n_evicted and evicted_bytes (values given back before their last reader), n_recomputed (ops run
- * again for it), recomputed_work (theirs, as a share of that of one run); curve[step] = bytes taken
- * while that step of the last run ran, 0 for steps it did not reach. */
+/* program:pool() -> what the pool of the program's workspace holds, and how far the last run used
+ * it: a row as neap.h describes it; nil where addresses are planned. */
 static int pool(lua_State *L) {
   const handle *h = program_at(L, 1);
-  neap_program *program = neap_session_program(h->session);
-  const neap_plan *plan = neap_program_plan(program);
-  const size_t *curve = neap_program_pool_curve(program);
-  if (curve == NULL) return 0;
-  neap_pool_stats s = neap_workspace_pool(h->ws);
-  lua_createtable(L, 0, 10);
-  neap_lua_set_integer(L, "reserved", (int64_t)s.reserved_bytes);
-  neap_lua_set_integer(L, "used", (int64_t)s.used_bytes);
-  neap_lua_set_integer(L, "high", (int64_t)s.high_bytes);
-  neap_lua_set_integer(L, "reach", (int64_t)s.reach_bytes);
-  neap_lua_set_integer(L, "forecast", (int64_t)plan->arena_bytes);
-  neap_lua_set_integer(L, "lower_bound", (int64_t)plan->lower_bound_bytes);
-  neap_lua_set_integer(L, "soft", (int64_t)neap_workspace_pool_soft(h->ws));
-  neap_lua_set_integer(L, "n_take", s.n_take);
-  neap_lua_set_integer(L, "n_used", s.n_used);
-  neap_lua_set_integer(L, "n_free_block", s.n_free_block);
-  neap_lua_set_integer(L, "n_evicted", plan->script.n_evicted);
-  neap_lua_set_integer(L, "evicted_bytes", plan->script.evicted_bytes);
-  neap_lua_set_integer(L, "n_recomputed", plan->script.n_again);
-  lua_pushnumber(L, plan->script.again_work);
-  lua_setfield(L, -2, "recomputed_work");
-  lua_createtable(L, plan->n_node, 0);
-  for (int i = 0; i < plan->n_node; i++) {
-    lua_pushinteger(L, (lua_Integer)curve[i]);
-    lua_seti(L, -2, i + 1);
-  }
-  lua_setfield(L, -2, "curve");
+  neap_rows **rows = neap_lua_new_cursor(L);
+  const void *row;
+  NEAP_LUA_TRY(L, neap_session_rows(h->session, NEAP_ROW_POOL, rows, &error));
+  NEAP_LUA_TRY(L, neap_rows_next(*rows, &row, &error));
+  if (row == NULL) return 0;
+  neap_lua_push_row(L, NEAP_ROW_POOL, row);
   return 1;
 }
 

@@ -28,10 +28,13 @@ static bool push_cell(lua_State *L, const neap_datum *cell) {
     case NEAP_DATUM_TEXT: lua_pushstring(L, cell->text); break;
     case NEAP_DATUM_NAMES:
     case NEAP_DATUM_INDICES:
+    case NEAP_DATUM_NUMBERS:
       lua_createtable(L, cell->n, 0);
       for (int i = 0; i < cell->n; i++) {
         if (cell->type == NEAP_DATUM_NAMES)
           lua_pushstring(L, cell->names[i]);
+        else if (cell->type == NEAP_DATUM_NUMBERS)
+          lua_pushinteger(L, cell->numbers[i]);
         else
           lua_pushinteger(L, cell->indices[i] + 1);
         lua_rawseti(L, -2, i + 1);
@@ -77,6 +80,7 @@ static const char *type_name(neap_column_type type) {
     case NEAP_COLUMN_TEXT: return "text";
     case NEAP_COLUMN_NAMES: return "names";
     case NEAP_COLUMN_INDICES: return "indices";
+    case NEAP_COLUMN_NUMBERS: return "numbers";
     case NEAP_COLUMN_KEY: return "text";
   }
   return "?";

@@ -367,43 +367,18 @@ static int rename_blob(lua_State *L) {
   return 1;
 }
 
-static void push_blob(lua_State *L, const neap_blob_row *row, int64_t most_bytes) {
-  char text[64];
-  lua_createtable(L, 0, 13);
-  neap_lua_set_text(L, "name", row->name);
-  neap_lua_set_text(L, "kind", row->kind);
-  neap_lua_set_text(L, "role", row->role);
-  neap_lua_set_text(L, "region", row->region);
-  if (row->dtype != NEAP_DTYPE_NONE) {
-    neap_shape shape = neap_shape_of(row->n_dim, row->dim);
-    neap_lua_set_text(L, "dtype", neap_dtype_name(row->dtype));
-    neap_lua_push_shape(L, &shape);
-    lua_setfield(L, -2, "shape");
-  }
-  neap_lua_set_integer(L, "bytes", row->bytes);
-  neap_lua_set_integer(L, "counted_bytes", row->counted_bytes);
-  if (row->bank[0] != '\0') neap_lua_set_text(L, "bank", row->bank);
-  neap_lua_set_bool(L, "borrowed", row->borrowed);
-  neap_lua_set_bool(L, "shares", row->shares);
-  lua_pushstring(L, neap_blob_row_steps(row, text));
-  lua_setfield(L, -2, "steps");
-  lua_pushstring(L, neap_blob_row_bar(row, most_bytes, text));
-  lua_setfield(L, -2, "bar");
-}
-
-/* ws:_blobs([sorted]) -> {name, kind, role, region, dtype, shape, bytes, counted_bytes, borrowed,
- * shares, steps, bar}; sorted as the table of the workspace is. */
+/* ws:_blobs([sorted]) -> rows as neap.h describes them; sorted as the table of the workspace
+ * is. */
 static int blobs(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  bool sorted = lua_toboolean(L, 2); /* before something else is pushed there */
   neap_blob_row **row = (neap_blob_row **)neap_lua_new_block(L);
   int n = 0;
-  int64_t most = 0;
   NEAP_LUA_TRY(L, neap_workspace_blobs(ws, row, &n, &error));
-  if (lua_toboolean(L, 2)) neap_workspace_sort_blobs(*row, n);
-  for (int i = 0; i < n; i++) most = NEAP_MAX(most, (*row)[i].bytes);
+  if (sorted) neap_workspace_sort_blobs(*row, n);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
-    push_blob(L, &(*row)[i], most);
+    neap_lua_push_row(L, NEAP_ROW_BLOB, &(*row)[i]);
     lua_seti(L, -2, i + 1);
   }
   return 1;

@@ -210,18 +210,124 @@
   X(thread, NUMBER, "", STORE, "that ran it")                                     \
   X(resident_bytes, NUMBER, "bytes", STORE | UNLESS_0, "of the arena, what the plan has live")
 
+/* A dry run, of a net that is planned and not allocated: its totals, .. */
+#define NEAP_DRY_RUN_MAP(X)                                                                    \
+  X(net, TEXT, "", PRINT, "name of the net")                                                   \
+  X(policy, TEXT, "", PRINT, "`none`, `name`, `offset` or `pool`: where addresses come from")  \
+  X(train, BOOL, "", PRINT, "it has a backward pass")                                          \
+  X(raw_bytes, NUMBER, "bytes", PRINT, "data and diffs of all blobs, none shared")             \
+  X(raw_data_bytes, NUMBER, "bytes", PRINT, "of these the data")                               \
+  X(raw_diff_bytes, NUMBER, "bytes", PRINT, "of these the diffs, which blobs of floats have")  \
+  X(planned_bytes, NUMBER, "bytes", PRINT, "the arena, and what has bytes of its own")         \
+  X(arena_bytes, NUMBER, "bytes", PRINT, "activations, their gradients and scratch, packed")   \
+  X(scratch_bytes_max, NUMBER, "bytes", PRINT, "the most scratch of one op, inside the arena") \
+  X(saved, REAL, "", PRINT, "1 - planned / raw")
+
+/* .. its values, a blob's data or diff each; what the library makes besides is listed too, .. */
+#define NEAP_DRY_ROW_MAP(X)                                                                     \
+  X(layer, TEXT, "", PRINT, "the op that makes the blob; the blob's name where none does")      \
+  X(blob, TEXT, "", PRINT, "name of the blob")                                                  \
+  X(key, TEXT, "", PRINT, "`data` or `diff`")                                                   \
+  X(bytes, NUMBER, "bytes", PRINT, "padding of its layout included")                            \
+  X(slot, TEXT, "", PRINT, "`slot 3` of the arena, or the region where its own bytes lie")      \
+  X(first_step, INDEX, "step", PRINT, "that writes it; 0: it is there before")                  \
+  X(last_step, INDEX, "step", PRINT, "that reads it last; 0: none does")                        \
+  X(reason, TEXT, "", PRINT, "how it got its bytes: own, reuse, in_place, alias, resident, ..") \
+  X(partner, TEXT, "", PRINT, "the value whose bytes those are or were; null: none")            \
+  X(region, TEXT, "", 0, "`arena`, or where its own bytes lie: `io`, `constants`, ..")          \
+  X(role, TEXT, "", 0, "activation, input, output, ..")                                         \
+  X(dtype, TEXT, "", 0, "`f32`")                                                                \
+  X(slot_no, INDEX, "slot", 0, "number of its slot; null: bytes of its own")
+
+/* .. its layers, .. */
+#define NEAP_DRY_LAYER_MAP(X)                                                       \
+  X(layer, TEXT, "", PRINT, "an op of the net, or an input's name")                 \
+  X(raw_bytes, NUMBER, "bytes", PRINT, "data and diffs of the blobs that it makes") \
+  X(planned_bytes, NUMBER, "bytes", PRINT, "of these with bytes of their own; the rest is in slots")
+
+/* .. and its slots, in the order of their addresses. */
+#define NEAP_DRY_SLOT_MAP(X)                                                 \
+  X(slot, INDEX, "slot", PRINT, "its number")                                \
+  X(offset_bytes, NUMBER, "bytes", PRINT, "from the start of the arena")     \
+  X(bytes, NUMBER, "bytes", PRINT, "of the largest value that begins there") \
+  X(n_blob, NUMBER, "", PRINT, "values that begin there")                    \
+  X(blobs, NAMES, "", PRINT, "their labels: `fc1`, `fc1.grad`")              \
+  X(rows, INDICES, "row", 0, "their rows in the dry run")
+
+#define NEAP_COUNT_MAP(X)                                                             \
+  X(parameter_bytes, NUMBER, "bytes", PRINT, "parameters")                            \
+  X(gradient_bytes, NUMBER, "bytes", PRINT, "gradients of parameters")                \
+  X(output_bytes, NUMBER, "bytes", PRINT,                                             \
+    "blobs that the net names: inputs, activations, outputs")                         \
+  X(gradient_input_bytes, NUMBER, "bytes", PRINT, "the gradients of those")           \
+  X(buffer_bytes, NUMBER, "bytes", PRINT,                                             \
+    "optimizer and normalisation state, constants, masks and other stashes, scratch") \
+  X(total_bytes, NUMBER, "bytes", PRINT, "all of them, what classes share counted once")
+
+/* Of a workspace. */
+#define NEAP_BLOB_MAP(X)                                                                         \
+  X(name, TEXT, "", PRINT, "of the blob")                                                        \
+  X(kind, TEXT, "", PRINT,                                                                       \
+    "`tensor`; `transient`: in the arena, of the program that ran last; `string`, `scope`, "     \
+    "`empty`")                                                                                   \
+  X(role, TEXT, "", PRINT, "activation, input, parameter, gradient, state, output")              \
+  X(region, TEXT, "", PRINT | UNLESS_0, "parameters, io, arena, ..; none for what is no tensor") \
+  X(dtype, TEXT, "", PRINT | UNLESS_0, "`f32`; none for what is no tensor")                      \
+  X(shape, NUMBERS, "", PRINT, "its dimensions; none for what is no tensor")                     \
+  X(bytes, NUMBER, "bytes", PRINT, "that it has, whoever counts them")                           \
+  X(counted_bytes, NUMBER, "bytes", 0,                                                           \
+    "of those, what no other row counts: storages shared by several names count once, "          \
+    "transients not")                                                                            \
+  X(bank, TEXT, "", UNLESS_0, "memory bank that its bytes lie in; none without")                 \
+  X(borrowed, BOOL, "", 0, "forwarded, or the parent's")                                         \
+  X(shares, BOOL, "", 0, "some of its bytes are counted elsewhere")                              \
+  X(first_step, INDEX, "step", 0,                                                                \
+    "of its life in the program made or run last; 0: it is there before; none: not in it")       \
+  X(last_step, INDEX, "step", 0, "of that life; 0: nobody reads it")                             \
+  X(steps, TEXT, "", 0, "that life: `2-5`, `before-3`, `unread`; \"\": not in the program")      \
+  X(bar, TEXT, "", 0, "as many blocks, of 20, as its bytes are of the largest blob's")
+
+/* The pool of a session's workspace, and how far its last run used it. */
+#define NEAP_POOL_MAP(X)                                                                        \
+  X(reserved_bytes, NUMBER, "bytes", PRINT, "the region, kept between runs")                    \
+  X(used_bytes, NUMBER, "bytes", PRINT, "taken of it now: 0 between runs")                      \
+  X(high_bytes, NUMBER, "bytes", PRINT, "most that was taken at once so far, by any program")   \
+  X(reach_bytes, NUMBER, "bytes", PRINT, "the part of the region that this took")               \
+  X(arena_bytes, NUMBER, "bytes", PRINT, "what the plan foretold of that part")                 \
+  X(lower_bound_bytes, NUMBER, "bytes", PRINT,                                                  \
+    "with these kernels and this order no pool needs less")                                     \
+  X(soft_bytes, NUMBER, "bytes", PRINT, "above this the region is cut down again; 0: no limit") \
+  X(n_take, NUMBER, "", PRINT, "blocks taken since the pool was made")                          \
+  X(n_used, NUMBER, "", PRINT, "blocks that are taken now")                                     \
+  X(n_free_block, NUMBER, "", PRINT, "free blocks")                                             \
+  X(n_evicted, NUMBER, "", PRINT,                                                               \
+    "of one run: values given back before their last reader, for want of room")                 \
+  X(evicted_bytes, NUMBER, "bytes", PRINT, "their bytes")                                       \
+  X(n_recomputed, NUMBER, "", PRINT, "ops that run again for it")                               \
+  X(recomputed_work, REAL, "", PRINT, "their work, as a share of that of a run without")        \
+  X(curve, NUMBERS, "bytes", 0,                                                                 \
+    "taken while each step of the last run ran; 0 for steps that it did not reach")
+
 /* X(symbol, word, map, what a row is) */
-#define NEAP_ROW_MAP(X)                                                               \
-  X(OP, op, NEAP_OP_MAP, "a step of the plan")                                        \
-  X(VALUE, value, NEAP_VALUE_MAP, "a value of the plan, and where it lies")           \
-  X(REGION, region, NEAP_REGION_ROW_MAP, "a region, and its bytes")                   \
-  X(BANK, bank, NEAP_BANK_ROW_MAP, "a memory bank, `main` first; none without banks") \
-  X(REWRITE, rewrite, NEAP_REWRITE_MAP,                                               \
-    "a rewrite of a net that does not train, as they were made")                      \
-  X(FIGURES, figures, NEAP_FIGURE_MAP, "a plan and its runs in figures; one row")     \
-  X(PLAN, plan, NEAP_PLAN_MAP, "a plan in the database, besides its figures")         \
-  X(RUN, run, NEAP_RUN_MAP, "a run in the database")                                  \
-  X(RUN_OP, run_op, NEAP_RUN_OP_MAP, "a step of the plan, timed")
+#define NEAP_ROW_MAP(X)                                                                \
+  X(OP, op, NEAP_OP_MAP, "a step of the plan")                                         \
+  X(VALUE, value, NEAP_VALUE_MAP, "a value of the plan, and where it lies")            \
+  X(REGION, region, NEAP_REGION_ROW_MAP, "a region, and its bytes")                    \
+  X(BANK, bank, NEAP_BANK_ROW_MAP, "a memory bank, `main` first; none without banks")  \
+  X(REWRITE, rewrite, NEAP_REWRITE_MAP,                                                \
+    "a rewrite of a net that does not train, as they were made")                       \
+  X(FIGURES, figures, NEAP_FIGURE_MAP, "a plan and its runs in figures; one row")      \
+  X(PLAN, plan, NEAP_PLAN_MAP, "a plan in the database, besides its figures")          \
+  X(RUN, run, NEAP_RUN_MAP, "a run in the database")                                   \
+  X(RUN_OP, run_op, NEAP_RUN_OP_MAP, "a step of the plan, timed")                      \
+  X(DRY_RUN, dry_run, NEAP_DRY_RUN_MAP, "the totals of a dry run; one row")            \
+  X(DRY_ROW, dry_row, NEAP_DRY_ROW_MAP, "a value of a dry run: a blob's data or diff") \
+  X(DRY_LAYER, dry_layer, NEAP_DRY_LAYER_MAP, "a layer of a dry run")                  \
+  X(DRY_SLOT, dry_slot, NEAP_DRY_SLOT_MAP,                                             \
+    "a slot of a dry run: what begins at one address of the arena")                    \
+  X(COUNTS, counts, NEAP_COUNT_MAP, "bytes by the classes of Torch's optnet; one row") \
+  X(BLOB, blob, NEAP_BLOB_MAP, "a blob of a workspace")                                \
+  X(POOL, pool, NEAP_POOL_MAP, "the pool of a session; one row, none where addresses are planned")
 
 typedef enum neap_row_kind {
 #define X(symbol, word, map, doc) NEAP_ROW_##symbol,
@@ -239,6 +345,7 @@ typedef enum neap_column_type {
   NEAP_COLUMN_TEXT,    /* const char *, NULL where there is none */
   NEAP_COLUMN_NAMES,   /* neap_names */
   NEAP_COLUMN_INDICES, /* neap_indices */
+  NEAP_COLUMN_NUMBERS, /* neap_numbers, NULL where there are none */
   NEAP_COLUMN_KEY      /* char[33], "" where there is none */
 } neap_column_type;
 #define NEAP_NO_NUMBER INT64_MIN
@@ -251,6 +358,10 @@ typedef struct neap_indices {
   int n;
   const int *index;
 } neap_indices;
+typedef struct neap_numbers {
+  int n;
+  const int64_t *number;
+} neap_numbers;
 
 #define NEAP_CELL_NUMBER(name) int64_t name;
 #define NEAP_CELL_INDEX(name) int name;
@@ -259,6 +370,7 @@ typedef struct neap_indices {
 #define NEAP_CELL_TEXT(name) const char *name;
 #define NEAP_CELL_NAMES(name) neap_names name;
 #define NEAP_CELL_INDICES(name) neap_indices name;
+#define NEAP_CELL_NUMBERS(name) neap_numbers name;
 #define NEAP_CELL_KEY(name) char name[33];
 #define X(name, type, unit, shown, doc) NEAP_CELL_##type(name)
 typedef struct neap_op_row {
@@ -285,6 +397,18 @@ typedef struct neap_run_row {
 typedef struct neap_run_op_row {
   NEAP_RUN_OP_MAP(X)
 } neap_run_op_row;
+typedef struct neap_dry_row {
+  NEAP_DRY_ROW_MAP(X)
+} neap_dry_row;
+typedef struct neap_dry_layer {
+  NEAP_DRY_LAYER_MAP(X)
+} neap_dry_layer;
+typedef struct neap_dry_slot {
+  NEAP_DRY_SLOT_MAP(X)
+} neap_dry_slot;
+typedef struct neap_blob_row {
+  NEAP_BLOB_MAP(X)
+} neap_blob_row;
 #undef X
 
 enum { /* where a column is shown */
@@ -296,7 +420,8 @@ enum { /* where a column is shown */
        NEAP_SHOWN_RUN = 32
 };
 typedef struct neap_column {
-  const char *name, *unit, *doc; /* unit: "bytes", "ns", "flop", "step", "value"; "" for none */
+  /* unit: "bytes", "ns", "flop", "step", "value", "slot", "row"; "" for none */
+  const char *name, *unit, *doc;
   neap_column_type type;
   unsigned shown;
   size_t offset; /* in the row's struct */
@@ -315,7 +440,8 @@ typedef enum neap_datum_type {
   NEAP_DATUM_BOOL,  /* in `integer` */
   NEAP_DATUM_TEXT,  /* borrowed from the row, and so are lists */
   NEAP_DATUM_NAMES, /* n of them; indices: people are shown one more */
-  NEAP_DATUM_INDICES
+  NEAP_DATUM_INDICES,
+  NEAP_DATUM_NUMBERS
 } neap_datum_type;
 typedef struct neap_datum {
   neap_datum_type type;
@@ -325,6 +451,7 @@ typedef struct neap_datum {
   int n;
   const char *const *names;
   const int *indices;
+  const int64_t *numbers;
 } neap_datum;
 NEAP_API neap_datum neap_datum_of(const neap_column *column, const void *row);
 
@@ -340,7 +467,8 @@ NEAP_API neap_datum neap_datum_of(const neap_column *column, const void *row);
  *   end:
  *   neap_rows_free(rows); */
 typedef struct neap_rows neap_rows;
-/* Of what would run: planned, nothing allocated. `options` NULL: the defaults. */
+/* Of what would run: planned, nothing allocated; or of a dry run (neap_net_dry_run). `options`
+ * NULL: the defaults. */
 NEAP_API neap_status neap_net_rows(const neap_net *net, const neap_options *options,
                                    neap_row_kind kind, neap_rows **out, neap_error *error);
 /* The next row, which is the cursor's until the next call; *row is NULL behind the last one. */

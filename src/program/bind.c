@@ -648,7 +648,7 @@ int neap_program_pool_blocks(const neap_program *program) {
   return program->stays.list != NULL ? program->graph->n_value + program->graph->n_node
                                      : program->script.n_block;
 }
-const size_t *neap_program_pool_curve(const neap_program *program) { return program->used_at; }
+const int64_t *neap_program_pool_curve(const neap_program *program) { return program->used_at; }
 const neap_plan *neap_program_plan(const neap_program *program) { return program->plan; }
 int neap_program_n_blobs(const neap_program *program) { return program->n_blob; }
 neap_program_blob *neap_program_blob_at(neap_program *program, int index) {

@@ -81,7 +81,7 @@ bool neap_program_used_body(const neap_program *program, const neap_lengths *met
 int neap_program_pool_blocks(const neap_program *program);
 /* Bytes taken from the pool while each step of the last run ran, by plan step; NULL for all other
  * policies. */
-const size_t *neap_program_pool_curve(const neap_program *program);
+const int64_t *neap_program_pool_curve(const neap_program *program);
 
 /* Frames of loops without a maximum (control.c): the bytes held from run to run, and giving them
  * back between runs; the next run takes what it needs again. Both count the subprograms' too. */

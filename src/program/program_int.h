@@ -105,7 +105,7 @@ struct neap_program {
   neap_script script;      /* likewise: what each turn takes and gives */
   neap_stays stays;        /* likewise, where turns run side by side; else empty */
   /* by step: bytes of the pool taken in the last run; NULL unless policy `pool` */
-  size_t *used_at;
+  int64_t *used_at;
   int n_extent;
   int64_t *extent; /* by number of EXTENT op: what the run found; a subprogram's is its owner's */
   bool outgrown;

@@ -77,11 +77,11 @@ static void give(neap_program *program, int slot, size_t bytes, const neap_run *
 void neap_take_before(neap_program *program, int turn, const neap_run *run) {
   const neap_script *s = &program->script;
   const neap_instruction *i = &program->instruction[s->turn[turn].step];
-  size_t *used = &program->used_at[s->turn[turn].step];
+  int64_t *used = &program->used_at[s->turn[turn].step];
   /* A turn's takes stand behind those of the turn before. */
   for (int k = turn > 0 ? s->turn[turn - 1].take_end : 0; k < s->turn[turn].take_end; k++)
     take(program, &s->take[k], i, run);
-  *used = NEAP_MAX(*used, neap_pool_read(run->pool).used_bytes);
+  *used = NEAP_MAX(*used, (int64_t)neap_pool_read(run->pool).used_bytes);
 }
 
 /* Turns side by side: what no other turn is still to touch. */

@@ -1,8 +1,8 @@
 /* dry_run.c: what a plan does to every blob of its net: Caffe's dry-run log.
  *
- * Three lists are made of one walk over the plan's values: rows, one a value that is no parameter,
- * state or parameter's gradient; layers, raw against what has bytes of its own; slots, the
- * addresses of the arena with what begins there.
+ * Three lists are made of one walk over the plan's values, of rows as neap.h describes them: one a
+ * value that is no parameter, state or parameter's gradient; layers, raw against what has bytes of
+ * its own; slots, the addresses of the arena with what begins there.
  *
  * INVARIANT: raw bytes count a blob once, by the first value that has its name, with data and, if
  * it is of floats, a diff; so they depend on the net and the layouts, not on what is shared.
@@ -11,6 +11,7 @@
  */
 #include "report/report.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The log, and what it is made with. `log` is first: the user's pointer is the pointer to all of
@@ -32,6 +33,7 @@ typedef struct work {
   neap_map layer_of;  /* by op name: its place in `layer` */
   neap_map seen;      /* blobs that count in raw */
   size_t *offset;     /* by row: in the arena */
+  int *value;         /* by row */
 } work;
 
 static neap_status refused(neap_error *error) {
@@ -49,6 +51,7 @@ void neap_dry_run_free(neap_dry_run *log) {
 static void drop_scratch(work *w) {
   neap_free((void *)w->label);
   neap_free(w->offset);
+  neap_free(w->value);
   neap_map_fini(&w->op_of);
   neap_map_fini(&w->net_op_of);
   neap_map_fini(&w->layer_of);
@@ -105,7 +108,7 @@ static neap_status add_to_layer(work *w, const char *blob, int64_t bytes, neap_e
   if (at < 0) {
     at = w->log.n_layer;
     if (!neap_map_set(&w->layer_of, name, at)) return refused(error);
-    w->layer[w->log.n_layer++].name = name;
+    w->layer[w->log.n_layer++].layer = name;
   }
   w->layer[at].raw_bytes += bytes;
   return NEAP_OK;
@@ -161,7 +164,8 @@ static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error
                         .role = neap_role_name(value->role),
                         .dtype = neap_dtype_name(value->type.dtype),
                         .bytes = (int64_t)place->bytes,
-                        .slot = -1,
+                        .slot = neap_region_name(place->region), /* the arena's: list_slots */
+                        .slot_no = NEAP_NO_INDEX,
                         .first_step = place->first,
                         .last_step = place->last,
                         .reason = neap_reason_code(place->reason),
@@ -184,10 +188,9 @@ static neap_status list_rows(work *w, neap_error *error) {
     if (!is_listed(&w->graph->value[v])) continue;
     neap_dry_row *row = &w->row[w->log.n_row];
     NEAP_TRY(fill_row(w, v, row, error));
-    w->offset[w->log.n_row++] = w->plan->place[v].offset;
-    if (w->plan->place[v].region == NEAP_REGION_ARENA)
-      row->slot = 0; /* which one, the sort finds */
-    else
+    w->offset[w->log.n_row] = w->plan->place[v].offset;
+    w->value[w->log.n_row++] = v;
+    if (w->plan->place[v].region != NEAP_REGION_ARENA)
       count_own(w, row, w->plan->place[v].reason, &own);
   }
   w->log.planned_bytes = (int64_t)w->plan->arena_bytes + own;
@@ -210,29 +213,47 @@ static int compare_members(const void *a, const void *b) {
   return x->row - y->row;
 }
 
-static neap_status list_slots(work *w, neap_error *error) {
-  size_t n_row = (size_t)w->log.n_row;
-  member *list = neap_alloc((n_row + 1) * sizeof *list);
-  int *rows = neap_arena_alloc(&w->arena, (n_row + 1) * sizeof *rows), n = 0;
-  if (list == NULL || rows == NULL) {
-    neap_free(list);
-    return refused(error);
-  }
-  for (int r = 0; r < w->log.n_row; r++)
-    if (w->row[r].slot >= 0) list[n++] = (member){w->offset[r], r};
-  qsort(list, (size_t)n, sizeof *list, compare_members);
+/* The slots of the sorted members: a new one begins at every new address. Rows and labels of all
+ * slots lie one after another in two lists. */
+static neap_status fill_slots(work *w, const member *list, int n, neap_error *error) {
+  int *rows = neap_arena_alloc(&w->arena, ((size_t)n + 1) * sizeof *rows);
+  const char **blobs = neap_arena_alloc(&w->arena, ((size_t)n + 1) * sizeof *blobs);
+  if (rows == NULL || blobs == NULL) return refused(error);
+  neap_dry_slot *slot = w->slot;
+  const char *text = NULL;
   for (int i = 0; i < n; i++) {
     rows[i] = list[i].row;
-    if (i == 0 || list[i].offset != list[i - 1].offset)
-      w->slot[w->log.n_slot++] =
-        (neap_dry_slot){.offset = (int64_t)list[i].offset, .row = &rows[i]};
-    neap_dry_slot *slot = &w->slot[w->log.n_slot - 1];
-    slot->n_row++;
+    blobs[i] = w->label[w->value[rows[i]]];
+    if (i == 0 || list[i].offset != list[i - 1].offset) {
+      char name[32];
+      slot = &w->slot[w->log.n_slot];
+      *slot = (neap_dry_slot){.slot = w->log.n_slot++,
+                              .offset_bytes = (int64_t)list[i].offset,
+                              .blobs = {0, &blobs[i]},
+                              .rows = {0, &rows[i]}};
+      snprintf(name, sizeof name, "slot %d", w->log.n_slot);
+      if ((text = neap_intern(name)) == NULL) return refused(error);
+    }
+    slot->n_blob = ++slot->rows.n;
+    slot->blobs.n = slot->rows.n;
     slot->bytes = NEAP_MAX(slot->bytes, w->row[rows[i]].bytes);
-    w->row[rows[i]].slot = w->log.n_slot - 1;
+    w->row[rows[i]].slot = text;
+    w->row[rows[i]].slot_no = slot->slot;
   }
-  neap_free(list);
   return NEAP_OK;
+}
+
+static neap_status list_slots(work *w, neap_error *error) {
+  member *list = neap_alloc(((size_t)w->log.n_row + 1) * sizeof *list);
+  int n = 0;
+  if (list == NULL) return refused(error);
+  for (int r = 0; r < w->log.n_row; r++)
+    if (w->plan->place[w->value[r]].region == NEAP_REGION_ARENA)
+      list[n++] = (member){w->offset[r], r};
+  qsort(list, (size_t)n, sizeof *list, compare_members);
+  neap_status status = fill_slots(w, list, n, error);
+  neap_free(list);
+  return status;
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */
@@ -245,9 +266,10 @@ static neap_status make_room(work *w, neap_error *error) {
   w->log.slot = w->slot = neap_arena_alloc(&w->arena, n * sizeof *w->slot);
   w->label = neap_alloc(n * sizeof *w->label);
   w->offset = neap_alloc(n * sizeof *w->offset);
+  w->value = neap_alloc(n * sizeof *w->value);
   w->log.net = neap_intern(w->graph->name);
   bool all = w->row != NULL && w->layer != NULL && w->slot != NULL && w->label != NULL &&
-             w->offset != NULL && w->log.net != NULL;
+             w->offset != NULL && w->value != NULL && w->log.net != NULL;
   return all ? NEAP_OK : refused(error);
 }
 
@@ -272,7 +294,23 @@ neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, 
   w->log.policy = neap_policy_name(plan->policy);
   w->log.arena_bytes = (int64_t)plan->arena_bytes;
   for (int i = 0; i < plan->n_node; i++)
-    w->log.scratch_bytes = NEAP_MAX(w->log.scratch_bytes, (int64_t)plan->scratch_bytes[i]);
+    w->log.scratch_bytes_max = NEAP_MAX(w->log.scratch_bytes_max, (int64_t)plan->scratch_bytes[i]);
   *out = &w->log;
   return NEAP_OK;
+}
+
+neap_status neap_dry_run_rows(const neap_dry_run *log, neap_row_kind kind, neap_rows **out,
+                              neap_error *error) {
+  *out = NULL;
+  switch (kind) {
+    case NEAP_ROW_DRY_RUN: return neap_report_list(kind, log, 1, sizeof *log, out, error);
+    case NEAP_ROW_DRY_ROW:
+      return neap_report_list(kind, log->row, log->n_row, sizeof *log->row, out, error);
+    case NEAP_ROW_DRY_LAYER:
+      return neap_report_list(kind, log->layer, log->n_layer, sizeof *log->layer, out, error);
+    case NEAP_ROW_DRY_SLOT:
+      return neap_report_list(kind, log->slot, log->n_slot, sizeof *log->slot, out, error);
+    default:
+      return neap_fail(error, NEAP_ARGUMENT, "dry runs have no rows of kind %u", (unsigned)kind);
+  }
 }

@@ -16,6 +16,10 @@ neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, co
 /* A cursor over rows of a kind, as neap.h describes them (rows.c). Borrows plan and graph. */
 neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, neap_row_kind kind,
                              neap_rows **out, neap_error *error);
+/* A cursor over the n rows of a kind that lie one after another from `list`, row_bytes each.
+ * Borrows them. */
+neap_status neap_report_list(neap_row_kind kind, const void *list, int n, size_t row_bytes,
+                             neap_rows **out, neap_error *error);
 /* Hands the cursor what it looks into: `fini` is called with `owned`, and frees it, when the cursor
  * ends. */
 void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned);

@@ -3,7 +3,8 @@
  *
  * One row of each kind has room in the cursor, and so have the texts that are made for it: a row
  * lasts until the next one. INVARIANT: a filler sets every column of its kind; a row is zeroed
- * first, and what it has not is said: NULL, NEAP_NO_NUMBER, NEAP_NO_INDEX.
+ * first, and what it has not is said: NULL, NEAP_NO_NUMBER, NEAP_NO_INDEX. A cursor over rows that
+ * are there already, a dry run's or a workspace's, gives these themselves.
  */
 #include "report/report.h"
 
@@ -18,6 +19,8 @@ struct neap_rows {
   const neap_plan *plan;
   const neap_graph *graph;
   int n, next;
+  const char *list; /* rows that are there already, of row_bytes each; NULL: they are filled */
+  size_t row_bytes;
   int *reader; /* VALUE: by value, the first node that reads it, or -1 */
   union {
     neap_op_row op;
@@ -301,7 +304,7 @@ static bool fill(neap_rows *r, int i) {
     case NEAP_ROW_BANK: return fill_bank(r, i);
     case NEAP_ROW_REWRITE: return fill_rewrite(r, i);
     case NEAP_ROW_FIGURES: r->row.figures = neap_report_figures(r->plan, r->graph); return true;
-    default: return false; /* the store's own */
+    default: return false; /* the store's own, and those of lists */
   }
 }
 
@@ -336,6 +339,17 @@ neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, nea
   return NEAP_OK;
 }
 
+neap_status neap_report_list(neap_row_kind kind, const void *list, int n, size_t row_bytes,
+                             neap_rows **out, neap_error *error) {
+  neap_rows *r = *out = neap_alloc_zeroed(sizeof *r);
+  if (r == NULL) return neap_fail_memory(error, sizeof *r, "a list of rows");
+  r->kind = kind;
+  r->n = n;
+  r->list = list;
+  r->row_bytes = row_bytes;
+  return NEAP_OK;
+}
+
 void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned) {
   rows->fini = fini;
   rows->owned = owned;
@@ -344,6 +358,10 @@ void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned) {
 neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error) {
   *row = NULL;
   if (index < 0 || index >= rows->n) return NEAP_OK;
+  if (rows->list != NULL) {
+    *row = rows->list + (size_t)index * rows->row_bytes;
+    return NEAP_OK;
+  }
   if (!fill(rows, index)) return neap_fail_memory(error, 256, "a row of a plan");
   *row = &rows->row;
   return NEAP_OK;

@@ -201,11 +201,6 @@ neap_status neap_workspace_load_model(neap_workspace *ws, const char *path, neap
 /* ---- pictures (picture.c); rows as neap_workspace_blobs (neap.h) gives them ------------------ */
 
 const char *neap_blob_kind_name(neap_blob_kind kind);
-/* "2-5", steps from 1; "before-3"; "unread"; "" for a blob that is not in the program. Returns
- * text. */
-const char *neap_blob_row_steps(const neap_blob_row *row, char text[32]);
-/* As many blocks, of 20, as the blob's bytes are of the largest blob's. Returns text. */
-const char *neap_blob_row_bar(const neap_blob_row *row, int64_t most_bytes, char text[64]);
 /* By region, the largest first, then by name: as the table has them. */
 void neap_workspace_sort_blobs(neap_blob_row *row, int n);
 void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out);

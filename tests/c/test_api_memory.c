@@ -313,18 +313,18 @@ static void check_slots(const neap_dry_run *log) {
   for (int s = 0; s < log->n_slot; s++) {
     const neap_dry_slot *slot = &log->slot[s];
     int64_t most = 0;
-    CHECK(s == 0 || log->slot[s - 1].offset < slot->offset);
-    CHECK(slot->offset + slot->bytes <= log->arena_bytes);
-    for (int i = 0; i < slot->n_row; i++) {
-      CHECK_EQ(log->row[slot->row[i]].slot, s);
-      if (log->row[slot->row[i]].bytes > most) most = log->row[slot->row[i]].bytes;
+    CHECK(s == 0 || log->slot[s - 1].offset_bytes < slot->offset_bytes);
+    CHECK(slot->offset_bytes + slot->bytes <= log->arena_bytes);
+    for (int i = 0; i < slot->rows.n; i++) {
+      CHECK_EQ(log->row[slot->rows.index[i]].slot_no, s);
+      if (log->row[slot->rows.index[i]].bytes > most) most = log->row[slot->rows.index[i]].bytes;
     }
     CHECK_EQ(most, slot->bytes);
-    n += slot->n_row;
+    n += slot->rows.n;
   }
   for (int r = 0; r < log->n_row; r++) {
-    CHECK((log->row[r].slot >= 0) == (strcmp(log->row[r].region, "arena") == 0));
-    n -= log->row[r].slot >= 0;
+    CHECK((log->row[r].slot_no >= 0) == (strcmp(log->row[r].region, "arena") == 0));
+    n -= log->row[r].slot_no >= 0;
   }
   CHECK_EQ(n, 0);
 }
@@ -350,11 +350,11 @@ TEST(a_dry_run_tells_raw_from_planned_by_layer_blob_and_slot) {
     CHECK_NEAR(log->saved, 1 - (double)log->planned_bytes / (double)log->raw_bytes, 1e-12);
     CHECK(strcmp(log->net, "chain") == 0 && log->train);
     const neap_dry_row *data = row_of(log, "relu1", "data"), *diff = row_of(log, "relu1", "diff");
-    CHECK(data != NULL && data->slot == -1 && strcmp(data->region, "io") == 0 &&
+    CHECK(data != NULL && data->slot_no == NEAP_NO_INDEX && strcmp(data->region, "io") == 0 &&
           data->bytes == MOST * 4);
-    CHECK(diff != NULL && diff->slot == -1);
+    CHECK(diff != NULL && diff->slot_no == NEAP_NO_INDEX);
     diff = row_of(log, "fc2", "diff");
-    CHECK(diff != NULL && diff->slot >= 0 && diff->first_step >= 0 &&
+    CHECK(diff != NULL && diff->slot_no >= 0 && diff->first_step >= 0 &&
           diff->first_step <= diff->last_step);
     int64_t raw = 0;
     for (int l = 0; l < log->n_layer; l++) raw += log->layer[l].raw_bytes;
@@ -395,7 +395,7 @@ TEST(a_dry_run_of_many_slots_has_each_value_in_its_own) {
   CHECK_OK(neap_net_dry_run(net, &(neap_options){.policy = "none"}, &log, &error));
   if (log != NULL) {
     CHECK_EQ(log->n_slot, 199); /* all but the output, 64 bytes each */
-    for (int s = 0; s < log->n_slot; s++) CHECK_EQ(log->slot[s].n_row, 1);
+    for (int s = 0; s < log->n_slot; s++) CHECK_EQ(log->slot[s].n_blob, 1);
     check_slots(log);
   }
   neap_dry_run_free(log);

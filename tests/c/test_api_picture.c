@@ -393,15 +393,16 @@ TEST(a_workspace_lists_every_blob_with_its_bytes_and_life) {
                       *note = row_named(row, n, "note");
   CHECK(strcmp(x->kind, "tensor") == 0 && strcmp(x->region, "io") == 0);
   CHECK(strcmp(c->role, "activation") == 0);
-  CHECK(x->dtype == NEAP_DTYPE_F32 && x->n_dim == 2 && x->dim[0] == 4 && x->dim[1] == 8);
+  CHECK(strcmp(x->dtype, "f32") == 0 && x->shape.n == 2 && x->shape.number[0] == 4 &&
+        x->shape.number[1] == 8);
   CHECK_EQ(x->counted_bytes, 128);
   CHECK(x->first_step == -1 && x->last_step == 0);
   CHECK(strcmp(c->kind, "transient") == 0 && strcmp(c->region, "arena") == 0);
   CHECK_EQ(c->bytes, 128);
   CHECK(c->first_step == 2 && c->last_step == 3);
-  CHECK(strcmp(note->kind, "string") == 0 && note->bytes == 5 && note->dtype == NEAP_DTYPE_NONE &&
-        note->n_dim == 0);
-  CHECK_EQ(note->first_step, NEAP_NO_STEP);
+  CHECK(strcmp(note->kind, "string") == 0 && note->bytes == 5 && note->dtype[0] == '\0' &&
+        note->shape.number == NULL);
+  CHECK_EQ(note->first_step, NEAP_NO_INDEX);
   neap_free(row);
 
   char *table = NULL;

@@ -177,7 +177,7 @@ TEST(ops_without_room_for_both_wait) {
   CHECK_EQ(meeting.n_call, 100);
   CHECK_EQ(meeting.n_most, 1);
   for (int step = 0; step < program->n_instruction; step++)
-    CHECK(neap_program_pool_curve(program)[step] <= most);
+    CHECK(neap_program_pool_curve(program)[step] <= (int64_t)most);
   close_net(&o);
 }
 

@@ -344,10 +344,11 @@ static void look_at_workspace(const char *title, neap_workspace *ws, bool run, n
     if (strcmp(row[i].kind, "transient") == 0 || (run && !outlives_a_failed_run(&row[i]))) continue;
     neap_buffer_add(out, "%s.%s %s %s %s %s", title, row[i].name, row[i].kind, row[i].role,
                     row[i].region, row[i].bank);
-    for (int d = 0; d < row[i].n_dim; d++) neap_buffer_add(out, " %d", (int)row[i].dim[d]);
+    for (int d = 0; d < row[i].shape.n; d++)
+      neap_buffer_add(out, " %d", (int)row[i].shape.number[d]);
     if (strcmp(row[i].kind, "tensor") == 0 && row[i].bytes > 0) {
       int64_t n_elems = 1;
-      for (int d = 0; d < row[i].n_dim; d++) n_elems *= row[i].dim[d];
+      for (int d = 0; d < row[i].shape.n; d++) n_elems *= row[i].shape.number[d];
       double *data = malloc((size_t)n_elems * sizeof *data);
       if (data == NULL) abort();
       neap_status status =
@@ -604,6 +605,7 @@ CALL(net_dry_run) {
     s->number[0] = (double)s->out_log->planned_bytes, s->number[1] = s->out_log->n_row;
   return status;
 }
+CALL(dry_run_rows) { return neap_dry_run_rows(s->log, NEAP_ROW_DRY_SLOT, &s->out_rows, error); }
 CALL(dry_run_text) { return neap_dry_run_text(s->log, &s->text, error); }
 QUIET(dry_run_free, neap_dry_run_free(s->log); s->log = NULL)
 CALL(net_count) {
@@ -1166,6 +1168,13 @@ CALL(rows_next) {
   s->number[0] = row != NULL;
   return status;
 }
+CALL(net_rows_of_dry_run) {
+  return neap_net_rows(s->net, s->options, NEAP_ROW_DRY_ROW, &s->out_rows, error);
+}
+CALL(session_rows_of_pool) {
+  return neap_session_rows(s->session, NEAP_ROW_POOL, &s->out_rows, error);
+}
+CALL(workspace_rows) { return neap_workspace_rows(s->ws, &s->out_rows, error); }
 CALL(rows_sub) { return neap_rows_sub(s->rows, 0, NEAP_ROW_VALUE, &s->out_rows, error); }
 CALL(rows_json) { return neap_rows_json(s->rows, &s->text, error); }
 QUIET(rows_free, neap_rows_free(s->rows); s->rows = NULL)
@@ -1267,6 +1276,7 @@ static const entry table[] = {
   {"neap_net_forecast", SCOPES, call_net_forecast, NULL, false},
   {"neap_net_dry_run", NET, call_net_dry_run, &with_keeps, false},
   {"neap_net_dry_run", FORWARD, call_net_dry_run, NULL, false},
+  {"neap_dry_run_rows", NET | LOG, call_dry_run_rows, NULL, false},
   {"neap_dry_run_text", NET | LOG, call_dry_run_text, NULL, false},
   {"neap_dry_run_free", NET | LOG, call_dry_run_free, NULL, true},
   {"neap_net_count", NET, call_net_count, NULL, false},
@@ -1398,6 +1408,8 @@ static const entry table[] = {
   {"neap_net_rows", NET, call_net_rows, NULL, false},
   {"neap_net_rows", LOOPS, call_net_rows, NULL, false},
   {"neap_session_rows", WS | NET | SESSION, call_session_rows, NULL, false},
+  {"neap_net_rows", NET, call_net_rows_of_dry_run, NULL, false},
+  {"neap_session_rows", WS | NET | SESSION, call_session_rows_of_pool, &in_pool, false},
   {"neap_rows_next", LOOPS | ROWS, call_rows_next, NULL, false},
   {"neap_rows_sub", LOOPS | ROWS, call_rows_sub, NULL, false},
   {"neap_rows_json", LOOPS | ROWS, call_rows_json, NULL, false},
@@ -1410,6 +1422,7 @@ static const entry table[] = {
   {"neap_session_svg", WS | NET | SESSION, call_session_svg, NULL, false},
   {"neap_session_svg", WS | NET | SESSION, call_session_svg, &dynamic, false},
   {"neap_workspace_blobs", WS | NET | SESSION | SCOPE, call_workspace_blobs, NULL, false},
+  {"neap_workspace_rows", WS | NET | SESSION | SCOPE, call_workspace_rows, NULL, false},
   {"neap_workspace_table", WS | NET | SESSION, call_workspace_table, NULL, false},
   {"neap_workspace_svg", WS | NET | SESSION, call_workspace_svg, NULL, false},
   {"neap_text_save", 0, call_text_save, NULL, false},

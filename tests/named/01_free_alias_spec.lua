@@ -187,7 +187,7 @@ describe("Free", function()
     for i, op in ipairs(program.plan:_ops()) do step[op.type] = step[op.type] or i end
     assert.is_true(pool.curve[step.Free] >= 4096, "held until the Free")
     assert.is_true(pool.curve[step.Exp] < 4096, "gone right after it")
-    assert.are.equal(0, pool.used)
+    assert.are.equal(0, pool.used_bytes)
   end)
 
   it("lasts as an order: in a dag the blob is freed behind all its readers", function()

@@ -87,7 +87,7 @@ describe("released blobs", function()
       end
     end
     assert.is_true(freed_at >= 4)
-    assert.are.equal(0, pool.used)
+    assert.are.equal(0, pool.used_bytes)
     assert.are.equal(bits(net, { policy = "none" }).loss, bits(released, { policy = "pool" }).loss)
   end)
 end)

@@ -258,7 +258,7 @@ describe("mem_param", function()
     for _, row in ipairs(log.layers) do layers = layers + row.raw_bytes end
     assert.are.equal(log.raw_bytes, layers)
     local top = 0
-    for _, row in ipairs(log.slots) do top = math.max(top, row.offset + row.bytes) end
+    for _, row in ipairs(log.slots) do top = math.max(top, row.offset_bytes + row.bytes) end
     assert.is_true(top <= log.arena_bytes)
     assert.is_truthy(tostring(log):find("raw", 1, true))
   end)
@@ -454,11 +454,11 @@ return { batch = 4, name = "filed", mem_param = %s,
     local log = net:dry_run(with { policy = "none" })
     assert.are.equal(199, #log.slots) -- 64 bytes each; the last one is the output
     for k, slot in ipairs(log.slots) do
-      assert.are.equal(64 * (k - 1), slot.offset)
+      assert.are.equal(64 * (k - 1), slot.offset_bytes)
       assert.are.equal(1, slot.n_blob)
     end
     for _, row in ipairs(log) do
-      if row.slot:match "^slot" then assert.are.equal(row.blob, log.slots[math.tointeger(row.slot:match "%d+")].blobs) end
+      if row.slot:match "^slot" then assert.are.same({ row.blob }, log.slots[row.slot_no].blobs) end
     end
   end)
 end)

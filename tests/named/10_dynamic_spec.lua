@@ -92,9 +92,9 @@ describe("the dynamic executor", function()
       state = (state * 1103515245 + 12345) % 2147483648
       batch(1 + state // 65536 % 60)
       local pool, stats = program:pool(), program:stats()
-      most_pool, most_held = math.max(most_pool, pool.reserved), math.max(most_held, stats.process_bytes)
+      most_pool, most_held = math.max(most_pool, pool.reserved_bytes), math.max(most_held, stats.process_bytes)
       most_cache, most_programs = math.max(most_cache, stats.cache_bytes), math.max(most_programs, stats.n_program)
-      assert.are.equal(0, pool.used)
+      assert.are.equal(0, pool.used_bytes)
       assert.are.equal(1, pool.n_free_block) -- one region, empty
     end
     assert.is_true(most_pool <= 1.1 * largest.arena_bytes, most_pool .. " of " .. largest.arena_bytes)

@@ -67,11 +67,11 @@ describe("the pool policy", function()
       local program <close> = program_of(net, { policy = "pool" }, feeds)
       program:run()
       local pool = program:pool()
-      assert.are.equal(program.plan.arena_bytes, pool.reach)
-      assert.are.equal(program.plan.arena_bytes, pool.reserved)
-      assert.are.equal(program.plan.lower_bound_bytes, pool.high)
+      assert.are.equal(program.plan.arena_bytes, pool.reach_bytes)
+      assert.are.equal(program.plan.arena_bytes, pool.reserved_bytes)
+      assert.are.equal(program.plan.lower_bound_bytes, pool.high_bytes)
       for i, op in ipairs(program.plan:_ops()) do assert.are.equal(op.live_bytes, pool.curve[i], name .. " " .. op.name) end
-      assert.are.equal(0, pool.used)
+      assert.are.equal(0, pool.used_bytes)
       assert.are.equal(0, pool.n_used)
       assert.are.equal(1, pool.n_free_block)
     end
@@ -83,18 +83,18 @@ describe("the pool policy", function()
     local before = neap.memory().pool
     program:run()
     assert.are.equal(program.plan.arena_bytes, neap.memory().pool - before)
-    local reserved, n_take = program:pool().reserved, program:pool().n_take
+    local reserved, n_take = program:pool().reserved_bytes, program:pool().n_take
     for _ = 1, 5 do
       program:run()
       assert.are.equal(0, program:stats().n_alloc)
     end
-    assert.are.equal(reserved, program:pool().reserved)
+    assert.are.equal(reserved, program:pool().reserved_bytes)
     assert.are.equal(6 * n_take, program:pool().n_take)
-    assert.are.equal(0, program:pool().used)
+    assert.are.equal(0, program:pool().used_bytes)
     assert.are.equal(reserved, program.workspace:trim_pool()) -- all of it, since nothing is in use
-    assert.are.equal(0, program:pool().reserved)
+    assert.are.equal(0, program:pool().reserved_bytes)
     program:run()
-    assert.are.equal(reserved, program:pool().reserved)
+    assert.are.equal(reserved, program:pool().reserved_bytes)
   end)
 
   it("gives back at the last use: a blob is gone after the run, and the message says when and what to do", function()
@@ -137,7 +137,7 @@ describe("the pool policy", function()
     assert.is_true(curve[at + 1] < curve[at] + 4096) -- c takes its bytes after it
     local without <close> = program_of(build(false), { policy = "pool", in_place = false }, { x = neap.rand(1024) })
     without:run()
-    assert.is_true(program:pool().high <= without:pool().high)
+    assert.is_true(program:pool().high_bytes <= without:pool().high_bytes)
   end)
 
   it("refuses a pool above the hard limit, naming blob and bytes, and leaves everything as it was", function()
@@ -157,7 +157,7 @@ describe("the pool policy", function()
     assert.same({ 8, 64 }, ws:fetch("x").shape)
     local fits <close> = ws:compile(net, { policy = "pool", budget = err.least_bytes })
     fits:run()
-    assert.is_true(fits:pool().reserved <= err.least_bytes)
+    assert.is_true(fits:pool().reserved_bytes <= err.least_bytes)
   end)
 
   it("refuses a soft limit where there is no pool", function()
@@ -182,14 +182,14 @@ describe("the pool policy", function()
     local b <close> = ws:compile(net, { policy = "pool", x = small })
     ws:feed("x", neap.rand(table.unpack(large)))
     a:run()
-    local most = a:pool().reserved
+    local most = a:pool().reserved_bytes
     assert.is_true(most > 16384)
     ws:feed("x", neap.rand(table.unpack(small)))
     b:run()
-    assert.are.equal(16384, b:pool().reserved)
+    assert.are.equal(16384, b:pool().reserved_bytes)
     ws:feed("x", neap.rand(table.unpack(large)))
     a:run()
-    assert.are.equal(most, a:pool().reserved)
+    assert.are.equal(most, a:pool().reserved_bytes)
   end)
 
   it("keeps the pool as large as it was where nothing says how large it may stay", function()
@@ -200,10 +200,10 @@ describe("the pool policy", function()
     local b <close> = ws:compile(net, { policy = "pool", x = small })
     ws:feed("x", neap.rand(table.unpack(large)))
     a:run()
-    local most = a:pool().reserved
+    local most = a:pool().reserved_bytes
     ws:feed("x", neap.rand(table.unpack(small)))
     b:run()
-    assert.are.equal(most, b:pool().reserved)
+    assert.are.equal(most, b:pool().reserved_bytes)
   end)
 
   it("is refused for a dag, whose order is not known beforehand", function()
@@ -280,13 +280,13 @@ describe("eviction under a hard limit", function()
       local feeds = feeds_of(net)
       local bits, pool = steps_of(net, { executor = "dynamic" }, feeds)
       for _, share in ipairs { 0.5, 0.4 } do
-        local budget = math.floor(pool.reach * share)
+        local budget = math.floor(pool.reach_bytes * share)
         local ok, err = pcall(net.plan, net, { budget = budget, recompute = false, store = false })
         assert.is_false(ok, name)
         assert.are.equal("budget", err.code)
         local same, limited, stats = steps_of(net, { executor = "dynamic", budget = budget }, feeds)
         assert.same(bits, same, name)
-        assert.is_true(limited.reach <= budget and limited.reserved <= budget, name)
+        assert.is_true(limited.reach_bytes <= budget and limited.reserved_bytes <= budget, name)
         assert.is_true(limited.n_evicted > 0 and limited.n_recomputed > 0 and limited.evicted_bytes > 0)
         assert.are.equal(0, stats.n_alloc)
       end
@@ -314,7 +314,7 @@ describe("eviction under a hard limit", function()
     local plan = net:plan { executor = "dynamic", budget = budget, store = false }
     local same, limited = steps_of(net, { executor = "dynamic", budget = budget }, feeds)
     assert.same(bits, same)
-    assert.is_true(limited.reach <= budget and budget < 0.3 * pool.reach)
+    assert.is_true(limited.reach_bytes <= budget and budget < 0.3 * pool.reach_bytes)
     assert.is_true(limited.n_recomputed > 0 and limited.recomputed_work > 0)
     assert.is_true(plan:verify())
     assert.is_truthy(tostring(plan:explain()):find("evicts", 1, true))
@@ -326,7 +326,7 @@ describe("eviction under a hard limit", function()
     local bits, unlimited = steps_of(net, { executor = "dynamic" }, feeds)
     local scripts, n_script = {}, 0 -- a limit changes what is evicted
     for percent = 95, 30, -4 do
-      local budget = unlimited.reach * percent // 100
+      local budget = unlimited.reach_bytes * percent // 100
       local fits, plan = pcall(net.plan, net, { executor = "dynamic", budget = budget, store = false })
       if not fits then
         assert.is_true(percent < 40 and plan.least_bytes > budget)
@@ -340,8 +340,8 @@ describe("eviction under a hard limit", function()
       -- way.
       local sequence, in_order = steps_of(net, { policy = "pool", budget = budget }, feeds)
       assert.same(bits, sequence, percent .. " %")
-      assert.are.equal(plan.arena_bytes, pool.reach)
-      assert.are.equal(plan.arena_bytes, in_order.reach)
+      assert.are.equal(plan.arena_bytes, pool.reach_bytes)
+      assert.are.equal(plan.arena_bytes, in_order.reach_bytes)
       for i, op in ipairs(plan:_ops()) do
         assert.is_true(pool.curve[i] <= budget and in_order.curve[i] <= budget)
         assert.is_true(op.live_bytes <= in_order.curve[i])
@@ -365,7 +365,7 @@ describe("eviction under a hard limit", function()
     local bits = steps_of(net, { executor = "dynamic" }, feeds)
     local same, pool = steps_of(net, { executor = "dynamic", budget = err.least_bytes }, feeds)
     assert.same(bits, same)
-    assert.is_true(pool.reserved <= err.least_bytes)
+    assert.is_true(pool.reserved_bytes <= err.least_bytes)
   end)
 
   it("is off where recomputation is", function()

@@ -405,8 +405,8 @@ describe("complaints about named systems:", function()
       local program = ws:compile(net, { policy = "pool", in_place = false })
       program:run()
       local pool = program:pool()
-      assert.are.equal(0, pool.used)
-      high[free] = pool.high
+      assert.are.equal(0, pool.used_bytes)
+      high[free] = pool.high_bytes
       if free then raises("has freed it", ws.fetch, ws, "a") end
     end
     assert.is_true(high[true] <= high[false])

@@ -587,7 +587,7 @@ reports["mem_param.mem_param.dry_run"] = function(p, f, net, case)
       if v.region ~= "arena" and v.reason ~= "version" and v.reason ~= "alias" then own = own + v.bytes end
       if v.region == "arena" then
         local slot = r.slots[tonumber(r[i].slot:match "slot (%d+)")]
-        assert.are.equal(v.offset_bytes, slot.offset)
+        assert.are.equal(v.offset_bytes, slot.offset_bytes)
         assert.is_true(v.bytes <= slot.bytes)
         blobs = blobs + 1
       end

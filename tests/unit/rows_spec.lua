@@ -42,8 +42,54 @@ end
 local rows_of = { op = "_ops", value = "_values", bank = "_banks", rewrite = "_rewrites", region = "_regions" }
 local report_of = { op = "ops", value = "values", bank = "banks", rewrite = "rewrites" }
 
-local lua_type = { number = "integer", index = "integer", real = "float", boolean = "boolean", text = "string", names = "table", indices = "table" }
+local lua_type = { number = "integer", index = "integer", real = "float", boolean = "boolean",
+  text = "string", names = "table", indices = "table", numbers = "table" }
 local function type_of(value) return math.type(value) or type(value) end
+
+--- Rows that no plan has: of dry runs, of a workspace's blobs, of a pool that runs short of room,
+-- and counts. By kind, with what shows them to people, if it is a report.
+local function other_rows()
+  local rows = { dry_run = {}, dry_row = {}, dry_layer = {}, dry_slot = {}, blob = {}, pool = {},
+    counts = {} }
+  local reports = { dry_row = {}, dry_layer = {}, dry_slot = {}, blob = {} }
+  local function add(kind, list, shown)
+    table.move(list, 1, #list, #rows[kind] + 1, rows[kind])
+    if shown then table.insert(reports[kind], { rows = list, report = shown }) end
+  end
+  local net = neap.zoo.lenet():net { batch = 4, train = true }
+  for _, policy in ipairs { "offset", "none" } do
+    local memory = { store = false, policy = policy }
+    local log, shown = net:plan(memory):_dry_run(net), net:dry_run(memory)
+    add("dry_row", log.rows, shown)
+    add("dry_layer", log.layers, shown.layers)
+    add("dry_slot", log.slots, shown.slots)
+    log.rows, log.layers, log.slots = nil, nil, nil
+    add("dry_run", { log })
+    for name, value in pairs(log) do assert.are.equal(value, shown[name], name) end
+  end
+  add("counts", { net:_count { store = false } })
+  local ws <close> = neap.workspace { seed = 1, store = false }
+  local fast = neap.bank { "fast", bytes = "1MiB" }
+  local banked <close> = neap.workspace { store = false, banks = { fast } }
+  banked:feed("held", neap.rand(4, 4))
+  banked:assign("held", "fast")
+  add("blob", banked:_blobs(), banked:blobs())
+  local deep = neap.net "pooled"
+  local h = deep:input("x", { 64, 32 })
+  for i = 1, 12 do
+    h = deep:FC({ h, deep:param("w" .. i, { 32, 32 }, { "Xavier" }) }):tanh()
+  end
+  deep:gradient((h * h):mean())
+  ws:feed("x", neap.rand(64, 32))
+  local free <close> = ws:compile(deep, { executor = "dynamic" })
+  free:run()
+  local reach = free:pool().reach_bytes
+  local program <close> = ws:compile(deep, { executor = "dynamic", budget = reach // 2 })
+  program:run()
+  add("pool", { free:pool(), program:pool() })
+  add("blob", ws:_blobs(), ws:blobs())
+  return rows, reports
+end
 
 describe("rows", function()
   local folder, db
@@ -95,6 +141,36 @@ describe("rows", function()
         local json = cjson.decode(r:json())
         for i, row in ipairs(rows) do assert.are.same(row, (json.rows or json)[i]) end
         assert.are.equal(table.concat(r:columns(), ","), r:csv():match "^[^\r]+")
+      end
+    end
+  end)
+
+  it("of dry runs, blobs, pools and counts have nothing but their columns", function()
+    local rows, reports = other_rows()
+    for kind, list in pairs(rows) do
+      local described, seen = {}, {}
+      for _, c in ipairs(kinds[kind]) do described[c.name] = c end
+      for _, row in ipairs(list) do
+        for name, value in pairs(row) do
+          assert.is_not_nil(described[name], kind .. " has no column " .. name)
+          assert.are.equal(lua_type[described[name].type], type_of(value), kind .. "." .. name)
+          seen[name] = true
+        end
+      end
+      for _, c in ipairs(kinds[kind]) do
+        assert.is_true(seen[c.name], kind .. "." .. c.name)
+        assert.matches("^%S", c.doc, kind .. "." .. c.name .. " says nothing")
+        assert.is_true(c.name:match "_bytes$" == nil or c.unit == "bytes", c.name .. " is of bytes")
+      end
+    end
+    for kind, list in pairs(reports) do
+      for _, shown in ipairs(list) do
+        assert.are.same(names_of(kinds[kind], "print"), shown.report:columns())
+        assert.are.equal(#shown.rows, #shown.report)
+        for i, row in ipairs(shown.rows) do
+          if row.shape then row.shape = "(" .. table.concat(row.shape, ",") .. ")" end
+          assert.are.same(row, shown.report[i])
+        end
       end
     end
   end)

@@ -477,7 +477,7 @@ describe("what a workspace's limits leave", function()
     ws:feed("x", neap.ones(64))
     program:run()
     raises("total", ws.compile, ws, odd, { policy = "pool", soft = "3MiB" })
-    assert.are.equal(1 << 20, program:pool().soft)
+    assert.are.equal(1 << 20, program:pool().soft_bytes)
   end)
 end)
 

@@ -16,7 +16,9 @@ local fail = core.fail
 local Module = module.Module
 local count_memory = {}
 
-local classes = { "parameters", "gradients", "outputs", "gradient inputs", "buffers", "total" }
+--- The words of Torch's optnet for the columns of the engine's counts, in the order of these.
+local words = { parameter_bytes = "parameters", gradient_bytes = "gradients",
+  output_bytes = "outputs", gradient_input_bytes = "gradient inputs", buffer_bytes = "buffers", total_bytes = "total" }
 
 --- neap.count_memory(model, {batch =, train =, loss =, optimizer =, ..}) -> Report of bytes by
 -- class: `before`, every value in bytes of its own; `after`, as planned. Classes share bytes after
@@ -28,10 +30,14 @@ function count_memory.count(model, given)
   local net, memory, most = Module.count_net(model, given or {})
   local before, after = net:_count(memory, most)
   local rows = {}
-  for i, class in ipairs(classes) do rows[i] = { class = class, before = before[class], after = after[class] } end
+  for i, column in ipairs(report.kinds.counts) do
+    local name = column.name
+    rows[i] = { class = words[name], before = before[name], after = after[name] }
+  end
   return report.new { rows = rows, columns = { "class", "before", "after" }, order = { "saved" },
     title = ("bytes of %s, batch %d"):format(model._class, given and given.batch or 1),
-    totals = { before_bytes = before.total, after_bytes = after.total, saved = before.total > 0 and 1 - after.total / before.total or 0 } }
+    totals = { before_bytes = before.total_bytes, after_bytes = after.total_bytes,
+      saved = before.total_bytes > 0 and 1 - after.total_bytes / before.total_bytes or 0 } }
 end
 
 --- m:count{..}: the same as a method.

@@ -94,14 +94,14 @@ function mem_param.dry_run(net, memory)
   local log = plan:_dry_run(net)
   local rows = log.rows
   log.plan, log.rows = plan, nil
-  log.slots = report.new { rows = log.slots, columns = { "slot", "offset", "bytes", "n_blob", "blobs" },
-    title = "Slots: what begins at one address" }
-  log.layers = report.new { rows = log.layers, columns = { "layer", "raw_bytes", "planned_bytes" },
-    title = "Layers: raw, and what has bytes of its own; the rest is in slots" }
-  return report.new { rows = rows, columns = { "layer", "blob", "key", "bytes", "slot", "first_step", "last_step", "reason", "partner" },
+  log.slots = report.of("dry_slot", { rows = log.slots,
+    title = "Slots: what begins at one address" })
+  log.layers = report.of("dry_layer", { rows = log.layers,
+    title = "Layers: raw, and what has bytes of its own; the rest is in slots" })
+  return report.of("dry_row", { rows = rows,
     title = ("dry run of \"%s\", %s, policy %s: raw %s, planned %s"):format(log.net, log.train and "train" or "test", log.policy,
       core.bytes_text(log.raw_bytes), core.bytes_text(log.planned_bytes)),
-    totals = log, order = { "raw_bytes", "planned_bytes", "arena_bytes" } }
+    totals = log, order = { "raw_bytes", "planned_bytes", "arena_bytes" } })
 end
 
 return mem_param
