@@ -84,15 +84,24 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* "LAYER/what", or with "~" behind it while a parameter or state of the chain is called so. NULL
- * when memory is refused. */
-const char *neap_chain_blob_name(const neap_net *net, const char *layer, const char *what) {
+/* Whether a parameter or state of the net is called so. */
+static bool is_declared(const neap_net *net, const char *name) {
+  const neap_net_blob *blob = neap_net_find_blob(net, name);
+  return blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE;
+}
+
+/* "LAYER/what" with as many "~" behind it as it takes to be no declared name and none of the n
+ * others. NULL when memory is refused. */
+static const char *free_name(const neap_net *net, const char *layer, const char *what, int n,
+                             const char *const *other) {
   const char *name = neap_intern_format("%s/%s", layer, what);
-  for (;;) {
-    const neap_net_blob *blob = name != NULL ? neap_net_find_blob(net, name) : NULL;
-    if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE) return name;
+  while (name != NULL) {
+    bool is_taken = is_declared(net, name);
+    for (int i = 0; i < n && !is_taken; i++) is_taken = other[i] == name;
+    if (!is_taken) break;
     name = neap_intern_format("%s~", name);
   }
+  return name;
 }
 
 static const char *grad_name(const char *prefix, const char *name) {
@@ -106,18 +115,19 @@ static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *n
   const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from);
   if (from == NULL) return no_memory(error);
   const char **to = from + n + 1;
+  /* Input and output first: another blob within may be called "output" too, and gives way. */
+  from[n_rename] = layer->own_input;
+  to[n_rename++] = layer->input;
+  from[n_rename] = layer->own_output;
+  to[n_rename++] = layer->output;
   neap_status status = NEAP_OK;
   for (int b = 0; b < n; b++) {
     const neap_net_blob *blob = neap_net_blob_at(net, b);
     if (blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE) continue;
+    if (strcmp(blob->name, layer->own_input) == 0 || strcmp(blob->name, layer->own_output) == 0)
+      continue;
     from[n_rename] = blob->name;
-    to[n_rename] = strcmp(blob->name, layer->own_input) == 0 ? layer->input
-                   : strcmp(blob->name, layer->own_output) == 0
-                     ? layer->output
-                     : neap_chain_blob_name(net, layer->name, blob->name);
-    if (strcmp(blob->name, "output") == 0 && to[n_rename] == layer->output &&
-        strcmp(layer->own_output, "output") != 0)
-      to[n_rename] = neap_chain_blob_name(net, layer->name, "output~");
+    to[n_rename] = free_name(net, layer->name, blob->name, n_rename, to);
     if (to[n_rename++] == NULL) status = no_memory(error);
   }
   if (status == NEAP_OK) status = neap_net_rename(net, n_rename, from, to, out, error);
@@ -127,8 +137,9 @@ static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *n
 
 static neap_status name_layer(neap_chain *chain, int i, const neap_net *net, neap_error *error) {
   neap_chain_layer *layer = &chain->layer[i];
+  /* The very name of the output below: one blob, which neither layer copies. */
   layer->input = i > 0 ? chain->layer[i - 1].output : neap_intern(layer->own_input);
-  layer->output = neap_chain_blob_name(net, layer->name, "output");
+  layer->output = free_name(net, layer->name, "output", 0, NULL);
   if (layer->input == NULL || layer->output == NULL) return no_memory(error);
   bool is_float = neap_dtype_is_float(neap_net_find_blob(net, layer->own_input)->type.dtype);
   layer->d_output = grad_name("", layer->output);
@@ -176,6 +187,8 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
     bool trains = blob->trainable && neap_dtype_is_float(blob->type.dtype);
     NEAP_TRY(add_param(chain, blob->name, layer->name, trains, error));
     if (!trains) continue;
+    /* The backward runs from the last layer down: the highest one that trains the parameter makes
+     * the gradient, the others make terms of their own and add them to it. */
     bool above = trained_above(chain, i, blob->name);
     layer->wrt[layer->n_wrt] = blob->name;
     layer->grad[layer->n_wrt] = grad_name(above ? layer->name : "", blob->name);
@@ -203,7 +216,7 @@ static neap_status infer_types(neap_chain *chain, neap_chain_batch *batch, neap_
     neap_chain_step *step = &batch->step[i];
     const neap_net *net = step->net != NULL ? step->net : layer->net;
     step->in = i > 0 ? batch->step[i - 1].out : neap_net_find_blob(net, layer->input)->type;
-    if (i == 0) step->in.shape.dim[0] = batch->n;
+    if (i == 0) step->in.shape.dim[0] = batch->n; /* what the other layers' batches follow from */
     neap_graph_options options = neap_chain_input_type(&layer->input, &step->in);
     neap_error inner = {0};
     if (neap_graph_type(net, &options, layer->output, &step->out, &inner) != NEAP_OK)
@@ -267,8 +280,9 @@ static neap_status add_batch(neap_chain *chain, int64_t n, const neap_net *const
   neap_chain_batch batch = {.n = n,
                             .step = neap_alloc_zeroed((size_t)chain->n_layer * sizeof *batch.step)};
   neap_status status = batch.step != NULL ? NEAP_OK : no_memory(error);
-  for (int i = 0; net != NULL && status == NEAP_OK && i < chain->n_layer; i++)
-    status = rename_layer(&chain->layer[i], net[i], &batch.step[i].net, error);
+  if (net != NULL)
+    for (int i = 0; i < chain->n_layer && status == NEAP_OK; i++)
+      status = rename_layer(&chain->layer[i], net[i], &batch.step[i].net, error);
   if (status == NEAP_OK) status = infer_types(chain, &batch, error);
   if (status == NEAP_OK &&
       !neap_list_grow(&chain->batch, &chain->cap_batch, chain->n_batch + 1, sizeof batch))
@@ -365,6 +379,8 @@ static neap_status make(neap_chain *chain, int n, const neap_net *const *net,
     if (status == NEAP_OK) status = name_layer(chain, i, net[i], &inner);
     if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
+  /* All layers have names and nets now; what follows looks from one layer to others. The largest
+   * batch is the first of the list: its plans are what all others follow (chain_program.c). */
   NEAP_TRY(check_links(chain, error));
   for (int i = 0; i < n; i++) NEAP_TRY(list_wrt(chain, i, error));
   NEAP_TRY(add_batch(chain, chain->max_batch, NULL, error));

@@ -49,6 +49,7 @@ static bool is_callers(const neap_chain *chain, const char *blob) {
 static void forget(neap_chain *chain, const char *blob) {
   neap_tensor t;
   if (blob == NULL || is_callers(chain, blob) || !neap_workspace_has(chain->ws, blob)) return;
+  /* A blob without contents can't be viewed, and nobody holds it. */
   if (neap_workspace_view(chain->ws, blob, &t, NULL, NULL) == NEAP_OK) {
     bool held = is_held(chain, t.storage);
     neap_tensor_fini(&t);
@@ -62,7 +63,8 @@ static void forget_all(neap_chain *chain) {
   for (int i = 0; i < chain->n_layer; i++) {
     forget(chain, chain->layer[i].output);
     forget(chain, chain->layer[i].d_output);
-    if (i == 0) forget(chain, chain->layer[i].d_input);
+    if (i == 0)
+      forget(chain, chain->layer[i].d_input); /* others' are d_output of the layer below */
     const neap_chain_step *step = &chain->batch[chain->at].step[i];
     for (int k = 0; k < step->n_saved; k++) forget(chain, step->saved[k]);
   }
@@ -136,7 +138,8 @@ static neap_status read_param(const neap_chain *chain, const neap_chain_paramete
   out->diff_blob = param->grad;
   neap_type type;
   if (param->grad == NULL || !neap_workspace_type(chain->ws, param->grad, &type)) return NEAP_OK;
-  neap_error none = {0}; /* made, and not written yet: there is no gradient */
+  /* The blob may be made and not written yet: then there is no gradient, which is no error. */
+  neap_error none = {0};
   if (neap_workspace_view(chain->ws, param->grad, &out->diff, NULL, &none) != NEAP_OK)
     out->diff = (neap_tensor){0};
   return NEAP_OK;
@@ -196,7 +199,9 @@ neap_status neap_chain_find_param(const neap_chain *chain, const char *name, nea
   int least = 1 + (int)strlen(name) / 3;
   for (int p = 0; p < chain->n_param; p++) {
     int d = neap_text_distance(name, chain->param[p].name);
-    if (d <= least) least = d - 1, best = chain->param[p].name;
+    if (d > least) continue;
+    least = d - 1; /* from here on only a nearer name will do */
+    best = chain->param[p].name;
   }
   if (best != NULL) neap_hint(error, "did you mean \"%s\"?", best);
   return neap_fail(error, NEAP_NAME, "chain: has no parameter \"%s\"", name);

@@ -29,17 +29,23 @@ static neap_status list_inputs(part_spec *part, const neap_chain_layer *layer,
                                const neap_chain_step *step, const neap_graph *forward,
                                neap_error *error) {
   neap_graph_options *o = &part->options.graph;
-  int room = 2 + (forward != NULL ? forward->n_output : 0);
+  int n = 0, room = 2 + (forward != NULL ? forward->n_output : 0);
   const char **name = neap_arena_alloc(&part->room, (size_t)room * sizeof *name);
   neap_type *type = neap_arena_alloc(&part->room, (size_t)room * sizeof *type);
   if (name == NULL || type == NULL) return no_memory(error);
-  name[0] = layer->input, type[0] = step->in;
-  o->n_input = 1;
-  if (forward != NULL) name[o->n_input] = layer->d_output, type[o->n_input++] = step->out;
-  for (int k = 0; forward != NULL && k < forward->n_output; k++) {
-    const neap_value *value = &forward->value[forward->output[k]];
-    if (value->is_stash) name[o->n_input] = value->name, type[o->n_input++] = value->type;
+  name[n] = layer->input;
+  type[n++] = step->in;
+  if (forward != NULL) {
+    name[n] = layer->d_output;
+    type[n++] = step->out; /* a gradient has the type of what it is the gradient of */
+    for (int k = 0; k < forward->n_output; k++) {
+      const neap_value *value = &forward->value[forward->output[k]];
+      if (!value->is_stash) continue;
+      name[n] = value->name;
+      type[n++] = value->type;
+    }
   }
+  o->n_input = n;
   o->input = name;
   o->input_type = type;
   return NEAP_OK;
@@ -55,7 +61,7 @@ static neap_status specify(const neap_chain *chain, int i, const neap_chain_step
   *part = (part_spec){.options = chain->options};
   neap_graph_options *o = &part->options.graph;
   bool is_half = which != NEAP_CHAIN_EVALUATE;
-  o->no_rewrite = is_half;
+  o->no_rewrite = is_half; /* the options' own word is for the evaluation's fusing alone */
   o->no_fuse = o->no_fuse || is_half;
   o->fuse_pool = o->fuse_pool && !is_half;
   part->half = (neap_half){.backward = which == NEAP_CHAIN_BACKWARD,
@@ -111,6 +117,13 @@ static bool is_taken(const neap_graph *backward, const char *name) {
   return false;
 }
 
+/* No two layers share a blob that crosses a cut. */
+static void check_name(const neap_chain_layer *layer, const char *name) {
+  size_t n = strlen(layer->name);
+  NEAP_ASSERT(strncmp(name, layer->name, n) == 0 && name[n] == '/',
+              "a name that begins with \"%s/\"; got \"%s\"", layer->name, name);
+}
+
 /* What the cache gets: the layer's input where its backward reads that, then what crosses, the last
  * that was made first. */
 static neap_status list_saved(neap_chain *chain, int i, neap_chain_step *step, neap_error *error) {
@@ -127,6 +140,7 @@ static neap_status list_saved(neap_chain *chain, int i, neap_chain_step *step, n
   for (int k = forward->n_output - 1; k >= 0; k--) {
     const char *name = forward->value[forward->output[k]].name;
     if (is_taken(backward, name)) saved[step->n_saved++] = name;
+    if (NEAP_DEBUG) check_name(&chain->layer[i], name);
   }
   return NEAP_OK;
 }
@@ -182,6 +196,7 @@ static neap_status prepare_halves(neap_chain *chain, int i, int at, neap_error *
 neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, neap_error *error) {
   for (int i = 0; i < chain->n_layer; i++) {
     const neap_chain_step *step = &chain->batch[at].step[i];
+    /* There already: of a training step both halves, as far as the layer has a backward. */
     bool has_backward = step->session[NEAP_CHAIN_BACKWARD] != NULL || chain->layer[i].n_wrt == 0;
     if (step->session[part] != NULL && (part == NEAP_CHAIN_EVALUATE || has_backward)) continue;
     if (part != NEAP_CHAIN_EVALUATE) NEAP_TRY(check_backward(chain, i, error));

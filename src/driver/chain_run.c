@@ -20,6 +20,7 @@ static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_erro
     return neap_fail(error, NEAP_NAME, "chain: input \"%s\" is not in the workspace", first->input);
   }
   *batch = got.shape.n_dim > 0 ? got.shape.dim[0] : 0;
+  /* Any number of rows up to the largest; the other dimensions and the dtype as declared. */
   bool fits = *batch >= 1 && *batch <= chain->max_batch;
   want.shape.dim[0] = fits ? *batch : chain->max_batch;
   if (fits && neap_type_equal(&want, &got)) return NEAP_OK;
@@ -74,6 +75,9 @@ static neap_status take_values(neap_chain *chain, bool train, neap_error *error)
       neap_workspace_view(chain->ws, chain->layer[i].input, &chain->input[i].data, NULL, error));
     NEAP_TRY(
       neap_workspace_view(chain->ws, chain->layer[i].output, &chain->output[i].data, NULL, error));
+    NEAP_ASSERT(i == 0 || chain->input[i].data.storage == chain->output[i - 1].data.storage,
+                "the input of layer \"%s\" in the bytes of the output below it",
+                chain->layer[i].name);
     if (train) NEAP_TRY(push_saved(chain, i, error));
   }
   return NEAP_OK;
@@ -122,6 +126,7 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
   NEAP_TRY(read_batch(chain, &rows, error));
   NEAP_TRY(neap_chain_find_batch(chain, rows, &at, error));
   NEAP_TRY(neap_chain_prepare(chain, at, part, error));
+  /* Nothing but the layers themselves can be refused from here on: the pass before is given up. */
   neap_chain_let_go(chain, false);
   chain->at = at;
   chain->draw = (neap_draw){neap_workspace_seed(chain->ws), neap_workspace_step(chain->ws)};
@@ -136,12 +141,13 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
 /* ---- backward -------------------------------------------------------------------------------- */
 
 static neap_status check_state(const neap_chain *chain, neap_error *error) {
-  const char *why = chain->state == NEAP_CHAIN_EMPTY       ? "no forward pass has run"
-                    : chain->state == NEAP_CHAIN_EVALUATED ? "the last forward pass did not train"
-                    : chain->state == NEAP_CHAIN_DONE
-                      ? "the last forward pass has had its backward pass"
-                      : NULL;
-  if (why == NULL) return NEAP_OK;
+  const char *why = NULL;
+  switch (chain->state) {
+    case NEAP_CHAIN_FORWARDED: return NEAP_OK;
+    case NEAP_CHAIN_EMPTY: why = "no forward pass has run"; break;
+    case NEAP_CHAIN_EVALUATED: why = "the last forward pass did not train"; break;
+    case NEAP_CHAIN_DONE: why = "the last forward pass has had its backward pass"; break;
+  }
   neap_hint(error, "a training forward pass comes before");
   return neap_fail(error, NEAP_RELEASED, "chain: backward expects full caches, but %s", why);
 }
@@ -186,7 +192,7 @@ static neap_status run_backward(neap_chain *chain, neap_error *error) {
     const neap_chain_step *step = &chain->batch[chain->at].step[i];
     neap_session *session = step->session[NEAP_CHAIN_BACKWARD];
     neap_error inner = {0};
-    if (session == NULL) continue;
+    if (session == NULL) continue; /* integers without parameters: nothing to differentiate by */
     if (run(chain, session, &inner) != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
   return NEAP_OK;
@@ -225,6 +231,7 @@ neap_status neap_chain_backward(neap_chain *chain, neap_error *error) {
   neap_workspace_give_draw(chain->ws, &chain->draw);
   neap_status status = run_backward(chain, error);
   neap_workspace_give_draw(chain->ws, NULL);
+  /* Each run has raised the counter: a training step is one step, whatever its programs. */
   if (status == NEAP_OK) neap_workspace_rewind_step(chain->ws, chain->draw.step + 1);
   if (status == NEAP_OK) status = pop_saved(chain, error);
   if (status == NEAP_OK) status = take_diffs(chain, error);

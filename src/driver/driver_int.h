@@ -186,9 +186,6 @@ struct neap_chain {
 /* chain.c: `inner` with "layer "fc1": " in front of its message, into error; returns its code. */
 neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error *inner,
                                 neap_error *error);
-/* "LAYER/what", or with "~" behind it where `net` declares that; interned, NULL when memory is
- * refused. */
-const char *neap_chain_blob_name(const neap_net *net, const char *layer, const char *what);
 /* Options that give one input a type; both are borrowed. */
 neap_graph_options neap_chain_input_type(const char *const *name, const neap_type *type);
 /* chain_program.c: the sessions of one part of all layers at batch `at`, made where they are

@@ -122,6 +122,7 @@ static neap_status find_inputs(neap_dynamic *d, const neap_compile_options *o, n
     const neap_net_blob *blob = neap_net_blob_at(d->net, b);
     if (blob->role != NEAP_ROLE_INPUT) continue;
     d->declared[d->n_input] = blob->type;
+    /* The caller's type for this input, if it gives one, stands for the net's. */
     for (int i = 0; i < o->graph.n_input; i++)
       if (strcmp(o->graph.input[i], blob->name) == 0)
         d->declared[d->n_input] = o->graph.input_type[i];
@@ -173,14 +174,33 @@ static entry *look_up(neap_dynamic *d) {
   return NULL;
 }
 
-/* Drops what was used longest ago until one more program has its place; the current one stays. */
-static void make_room(neap_dynamic *d) {
-  while (d->n_entry == MOST_PROGRAMS || (d->n_entry > 1 && d->stats.cache_bytes > MOST_BYTES)) {
+/* What the head of the file says of the cache. */
+static void check_cache(const neap_dynamic *d) {
+  int64_t bytes = 0;
+  bool has_current = false;
+  for (int i = 0; i < d->n_entry; i++) {
+    bytes += (int64_t)d->entry[i].bytes;
+    has_current = has_current || &d->entry[i] == d->current;
+  }
+  NEAP_ASSERT(d->n_entry >= 1 && d->n_entry <= MOST_PROGRAMS && has_current,
+              "1 to %d programs, the current one among them; got %d", MOST_PROGRAMS, d->n_entry);
+  NEAP_ASSERT(bytes == d->stats.cache_bytes, "the programs' %lld bytes; %lld are counted",
+              (long long)bytes, (long long)d->stats.cache_bytes);
+  NEAP_ASSERT(bytes - (int64_t)d->current->bytes <= MOST_BYTES,
+              "at most %d bytes beside the current program; got %lld", MOST_BYTES,
+              (long long)(bytes - (int64_t)d->current->bytes));
+}
+
+/* Drops what was used longest ago until there are at most n programs, and those beside the current
+ * one have at most MOST_BYTES. The current one stays. */
+static void trim(neap_dynamic *d, int n) {
+  while (d->n_entry > n ||
+         (d->n_entry > 1 && d->stats.cache_bytes - (int64_t)d->current->bytes > MOST_BYTES)) {
     entry *oldest = NULL;
     for (int i = 0; i < d->n_entry; i++)
       if (&d->entry[i] != d->current && (oldest == NULL || d->entry[i].used_at < oldest->used_at))
         oldest = &d->entry[i];
-    if (oldest == NULL) return; /* none but the current one */
+    if (oldest == NULL) return; /* there is none but the current one */
     entry_fini(d, oldest);
     /* The last one fills the gap: the order of entries means nothing. */
     entry *last = &d->entry[--d->n_entry];
@@ -231,7 +251,7 @@ static neap_status make_entry(neap_dynamic *d, entry *made, neap_error *error) {
 static neap_status switch_program(neap_dynamic *d, neap_error *error) {
   entry *e = look_up(d);
   if (e == NULL) {
-    make_room(d);
+    trim(d, MOST_PROGRAMS - 1);
     entry made = {0};
     NEAP_TRY(make_entry(d, &made, error));
     e = &d->entry[d->n_entry++];
@@ -240,6 +260,8 @@ static neap_status switch_program(neap_dynamic *d, neap_error *error) {
   if (d->current != NULL && d->current != e) neap_workspace_rest(d->ws, d->current->program);
   d->current = e;
   e->used_at = ++d->clock;
+  trim(d, MOST_PROGRAMS); /* what was the current program counts now */
+  if (NEAP_DEBUG) check_cache(d);
   return NEAP_OK;
 }
 
@@ -276,15 +298,15 @@ static bool collect_lengths(const neap_dynamic *d, entry *made, const neap_lengt
   const entry *old = d->current;
   made->met = neap_alloc((size_t)(old->n_met + 1) * sizeof *made->met);
   if (made->met == NULL || !copy_lengths(made, found)) return false;
-  int n = 1;
+  int n = 1; /* bodies of this loop: the new one and the old ones */
   for (int m = 0; m < old->n_met; m++) n += old->met[m].first == found->first;
   for (int m = 0; m < old->n_met; m++) {
     const neap_lengths *met = &old->met[m];
+    const bool is_same_loop = met->first == found->first;
     if (agree(&made->met[0], met)) {
       complete(&made->met[0], met);
-    } else if (met->first == found->first && n > MOST_BODIES &&
-               !neap_program_used_body(old->program, met)) {
-      n--;
+    } else if (is_same_loop && n > MOST_BODIES && !neap_program_used_body(old->program, met)) {
+      n--; /* left out */
     } else if (!copy_lengths(made, met)) {
       return false;
     }
@@ -304,7 +326,8 @@ static neap_status add_body(neap_dynamic *d, const neap_lengths *found, neap_err
   NEAP_TRY(make_entry(d, &made, error));
   made.used_at = ++d->clock;
   entry_fini(d, old);
-  *old = made;
+  *old = made; /* in its place, so that d->current still points to it */
+  if (NEAP_DEBUG) check_cache(d);
   return NEAP_OK;
 }
 
@@ -359,6 +382,7 @@ static neap_status run_once(neap_dynamic *d, bool probe, neap_error *error) {
   d->probe = probe;
   NEAP_TRY(switch_program(d, error));
   neap_status status = neap_workspace_run(d->ws, d->current->program, NULL, error);
+  /* Of a failed run too: it may have stopped because of what it found. */
   int n;
   const int64_t *found = neap_program_extents(d->current->program, &n);
   for (int k = 0; k < NEAP_MIN(n, d->n_extent); k++)
@@ -375,21 +399,23 @@ static int count_known(const neap_dynamic *d) {
 /* Probes for as long as they find something. Those of subnets, which may not run at all, and what
  * depends on them no probe finds: with `keep` they are guessed as before. */
 static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
-  /* that of the run to come */
+  /* Probes draw what the run to come will draw, or they would find other lengths. */
   neap_draw draw = neap_workspace_look_draw(d->ws, neap_net_is_train(d->net));
   neap_status status = NEAP_OK;
   neap_copy_bytes(d->guess, d->extent, (size_t)d->n_extent * sizeof *d->guess);
   forget_extents(d);
   neap_workspace_give_draw(d->ws, &draw);
-  for (int known = -1; status == NEAP_OK && known < count_known(d) && known < d->n_lone;) {
-    known = count_known(d);
+  for (int known = 0; known < d->n_lone;) {
     neap_error own = {0};
     uint64_t before = d->clock;
-    if (known < d->n_lone) status = run_once(d, true, &own);
-    /* One that takes a branch for the first time ends behind it. */
-    if (status == NEAP_DATA && d->clock > before && neap_program_is_outgrown(d->current->program))
+    status = run_once(d, true, &own);
+    /* One that takes a branch for the first time ends behind it: it has found what it could. */
+    bool has_program = d->clock > before; /* switch_program counts */
+    if (status == NEAP_DATA && has_program && neap_program_is_outgrown(d->current->program))
       status = NEAP_OK;
     if (status != NEAP_OK && error != NULL) *error = own;
+    if (status != NEAP_OK || count_known(d) == known) break; /* another probe finds no more */
+    known = count_known(d);
   }
   neap_workspace_give_draw(d->ws, NULL);
   for (int k = 0; keep && k < d->n_extent; k++)
@@ -421,6 +447,8 @@ static bool may_begin_anew(const neap_dynamic *d, neap_status status, bool made,
 neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
   read_types(d);
   if (d->n_extent == 0) return run_once(d, false, error);
+  /* Lengths that repeat are guessed: a run with a wrong guess costs more than a probe, one with a
+   * right guess costs nothing. */
   bool guessed = d->trust || count_known(d) > 0;
   if (!d->trust) NEAP_TRY(find_lengths(d, true, error));
   for (int round = 0;; round++) {
@@ -431,6 +459,8 @@ neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
     neap_lengths missed;
     bool same =
       made && memcmp(d->extent, d->current->extent, (size_t)d->n_extent * sizeof *d->extent) == 0;
+    /* All lengths outside loops were right, and an iteration found one that no body is for. That is
+     * no round: the bodies come to an end by is_news. */
     if (same && status == NEAP_DATA && neap_program_missed(d->current->program, &missed) &&
         is_news(d, &missed)) {
       d->stats.n_restart++;
@@ -438,6 +468,7 @@ neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
       NEAP_TRY(add_body(d, &missed, error));
       continue;
     }
+    /* The end, good or bad: another round would not help. */
     if (round > d->n_extent || !may_begin_anew(d, status, made, guessed)) {
       if (status == NEAP_OK) judge(d);
       d->trust = d->trust && status == NEAP_OK;
@@ -445,7 +476,11 @@ neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
       return status;
     }
     d->stats.n_restart++;
-    if (!made) guessed = false, round = 0; /* once: what is found from here on belongs together */
+    if (!made) { /* once: what is found from here on belongs together */
+      guessed = false;
+      round = 0;
+    }
+    /* A wrong guess is followed by probes; later what the runs themselves find is taken. */
     if (!made || (round == 0 && d->trust)) NEAP_TRY(find_lengths(d, made, error));
   }
 }

@@ -118,6 +118,7 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
 static neap_status take_inputs(call *c, const neap_tensor *in, neap_error *error) {
   for (int k = 0; k < c->n_in; k++) {
     if (!is_present(&in[k])) continue;
+    /* Kernels read dense tensors alone. */
     if (neap_tensor_is_dense(&in[k]))
       c->in[k] = neap_tensor_retain(&in[k]);
     else
@@ -136,9 +137,9 @@ static bool same_attr(neap_attr_type type, const neap_attr_value *a, const neap_
     case NEAP_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_FLOATS:
-    case NEAP_ATTR_AXES:
-      return a->n == b->n &&
-             (a->n == 0 || memcmp(a->ints, b->ints, (size_t)a->n * sizeof(int64_t)) == 0);
+    case NEAP_ATTR_AXES: /* lists of 8 bytes an entry, all three */
+      if (a->n != b->n) return false;
+      return a->n == 0 || memcmp(a->ints, b->ints, (size_t)a->n * sizeof(int64_t)) == 0;
     default: return a->i == b->i;
   }
 }
@@ -193,7 +194,7 @@ static neap_status fill(entry *e, call *c, neap_error *error) {
                .attrs = c->attrs,
                .arena = c->arena,
                .single = single};
-  c->arena = (neap_arena){0};
+  c->arena = (neap_arena){0}; /* the entry's now */
   return NEAP_OK;
 }
 
@@ -238,12 +239,13 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
     NEAP_TRY(neap_tensor_copy(&out[pair.out], &c->in[pair.in], error));
     in_data[pair.in] = out_data[pair.out];
   }
+  /* The thread's draw is used up only by a random op that ran: a failed call draws nothing. */
   neap_draw draw = c->by != NULL ? *c->by : neap_draw_look();
   NEAP_TRY(
     neap_single_run(e->single, in_data, out_data, eager.scratch, draw.seed, 0, draw.step, error));
   if (c->by == NULL && (c->op->effects & NEAP_EFFECT_RANDOM) != 0) neap_draw_count();
-  for (int k = 0; k < c->n_out && (c->op->effects & NEAP_EFFECT_EXTENT) != 0; k++)
-    NEAP_TRY(cut(e, k, &out[k], error));
+  if ((c->op->effects & NEAP_EFFECT_EXTENT) == 0) return NEAP_OK;
+  for (int k = 0; k < c->n_out; k++) NEAP_TRY(cut(e, k, &out[k], error));
   return NEAP_OK;
 }
 
@@ -334,7 +336,8 @@ static neap_status give_all(neap_workspace *ws, int n, const char *const *name,
   }
   for (int k = 0; k < n && status == NEAP_OK; k++)
     if (name[k] != NULL) status = neap_workspace_give(ws, name[k], &out[k], error);
-  for (int k = 0; k < n && status != NEAP_OK; k++)
+  if (status == NEAP_OK) return status;
+  for (int k = 0; k < n; k++)
     if (is_new[k]) neap_workspace_remove(ws, name[k]);
   return status;
 }
@@ -351,7 +354,7 @@ neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in,
   for (int k = 0; k < n_in && status == NEAP_OK; k++)
     if (in[k] != NULL) status = take_blob(ws, in[k], &tensor[k], error);
   neap_draw draw = neap_workspace_look_draw(ws, false);
-  const neap_op *op = neap_op_find(type);
+  const neap_op *op = neap_op_find(type); /* NULL: call_op says so */
   bool draws = op != NULL && (op->effects & NEAP_EFFECT_RANDOM) != 0;
   if (status == NEAP_OK) status = call_op(type, n_in, tensor, attrs, n_out, made, &draw, error);
   if (status == NEAP_OK) status = check_outputs(ws, type, n_out, out, made, error);

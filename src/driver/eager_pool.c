@@ -23,6 +23,8 @@ enum { SLACK_BYTES = 8 << 20 }; /* free bytes that are worth keeping for the nex
  * for ever. */
 static void give_back(void *block) {
   pthread_mutex_lock(&shared.lock);
+  NEAP_ASSERT(shared.pool != NULL && neap_pool_read(shared.pool).n_used > 0,
+              "a pool while a result of an eager op lives");
   neap_pool_give(shared.pool, block);
   neap_pool_stats stats = neap_pool_read(shared.pool);
   if (stats.n_used == 0) {

@@ -36,19 +36,26 @@ static double cross(point a, point b) {
 /* The next batch to plan, above `low` and below `high`: where the line crosses, or, when guesses
  * have been many, halfway. */
 static int64_t next_guess(const search *s) {
+  /* No further than MOST_GROWTH times what fits: the line through two small batches is rough, and a
+   * plan of a batch that is far too large takes long. */
   int64_t far = s->low > s->max / MOST_GROWTH ? s->max : s->low * MOST_GROWTH;
   int64_t least = s->low + 1, most = s->high > 0 ? s->high - 1 : NEAP_MIN(far, s->max);
   double guess = s->n_plan <= MOST_GUESSES ? cross(s->before, s->last) : 0;
-  if (guess <= 0)
-    guess = s->high > 0 ? (double)(s->low + (s->high - s->low) / 2) : 2 * (double)s->low;
-  return guess >= (double)most ? NEAP_MAX(most, least) : NEAP_MAX((int64_t)guess, least);
+  if (guess <= 0 && s->high > 0) guess = (double)(s->low + (s->high - s->low) / 2);
+  if (guess <= 0) guess = 2 * (double)s->low; /* nothing is known above */
+  if (guess >= (double)most) return NEAP_MAX(most, least);
+  return NEAP_MAX((int64_t)guess, least);
 }
+
+/* Whether the answer is known: `low` fits, and one more does not or is not asked for. */
+static bool is_found(const search *s) { return s->low >= s->max || s->high == s->low + 1; }
 
 /* The larger share of the two limits that a plan uses. */
 static double share(const neap_forecast *forecast, const neap_compile_options *options) {
   size_t budget = options->plan.budget_bytes, total = options->total_bytes;
   double arena = budget > 0 ? (double)forecast->plan->arena_bytes / (double)budget : 0;
   size_t held = forecast->total_bytes + options->beside.bytes, has = forecast->plan->arena_bytes;
+  /* One arena serves both programs: of the other one's only what goes beyond this one's counts. */
   if (options->beside.arena_bytes > has) held += options->beside.arena_bytes - has;
   return NEAP_MAX(arena, total > 0 ? (double)held / (double)total : 0);
 }
@@ -70,9 +77,9 @@ static neap_status add_beside(const neap_net *net, const neap_compile_options *o
   return NEAP_OK;
 }
 
-/* What join reads beside hold's blobs is nothing. Names to keep are the update's: hold has none of
- * them. Without the store: these are figures, and whoever compiles the nets hears what the store
- * has to say of them. */
+/* The net that joins what is held to the update is not asked: it reads hold's blobs and nothing
+ * else. Names to keep are the update's: hold has none of them. Without the store: these are figures,
+ * and whoever compiles the nets hears what the store has to say of them. */
 neap_status neap_micro_beside(const neap_net *update, const neap_net *hold,
                               const neap_compile_options *options, neap_beside *beside,
                               neap_error *error) {
@@ -117,7 +124,12 @@ static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *besid
 /* Each try replaces *best where it fits. */
 static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, neap_error *error) {
   neap_beside beside = {0};
-  for (int64_t n = 1; n > 0; n = s->low < s->max && s->high != s->low + 1 ? next_guess(s) : 0) {
+  while (!is_found(s)) {
+    /* A batch of 1 first: where not even that fits, its refusal says what would do. */
+    int64_t n = s->n_plan == 0 ? 1 : next_guess(s);
+    NEAP_ASSERT(n > s->low && (s->high == 0 || n < s->high),
+                "a batch between %lld, which fits, and %lld, which does not; got %lld",
+                (long long)s->low, (long long)s->high, (long long)n);
     neap_error refused = {0};
     neap_forecast forecast;
     double used = 0;
@@ -137,6 +149,8 @@ static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, nea
       return status;
     }
   }
+  NEAP_ASSERT(s->last.n == s->low && s->low >= 1, "a batch that was planned, and fits; got %lld",
+              (long long)s->low);
   return NEAP_OK;
 }
 

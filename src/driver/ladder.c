@@ -62,10 +62,12 @@ static bool keeps_banks(const neap_way *w) {
 static bool keeps_total(const neap_way *w, size_t arena) {
   const neap_resolved *r = &w->resolved;
   if (r->total_left == SIZE_MAX) return true;
-  /* nothing is left, and no arena is small enough */
+  /* The other regions alone exceed the total: no arena is small enough, not even an empty one. */
   if (r->resident_bytes > r->total_bytes) return false;
   size_t constants = constant_bytes(w);
-  return constants <= r->total_left && NEAP_MAX(arena, r->least_arena) <= r->total_left - constants;
+  if (constants > r->total_left) return false;
+  /* One arena serves this program and those that are held beside it: the larger one counts. */
+  return NEAP_MAX(arena, r->least_arena) <= r->total_left - constants;
 }
 
 /* Whether it keeps both limits. */
@@ -86,11 +88,15 @@ bool neap_way_fits(const neap_way *w) {
 static neap_limit total_limit(const neap_way *w) {
   const neap_resolved *r = &w->resolved;
   neap_limit limit = {.bytes = r->total_bytes, .is_total = true, .least_arena = r->least_arena};
+  /* resident_bytes is the regions of the prepared graph and what is held beside the net: what is
+   * left after the regions is the latter. */
   size_t beside = r->resident_bytes;
   for (int k = 0; k < NEAP_N_REGION; k++) {
     if (k == NEAP_REGION_ARENA || k == NEAP_REGION_ARGUMENT) continue;
     size_t bytes = neap_graph_region_bytes(w->prepared, (neap_region)k);
+    NEAP_ASSERT(bytes <= beside, "a region of %zu bytes was counted, %zu are left", bytes, beside);
     beside -= bytes;
+    /* Constants come with laying out: the prepared graph, which was counted, has none of them. */
     if (k == NEAP_REGION_CONSTANT) bytes += constant_bytes(w);
     if (bytes > 0)
       limit.fixed[limit.n_fixed++] =
@@ -105,8 +111,10 @@ _Static_assert(NEAP_N_REGION - 2 < NEAP_MOST_NAMED,
 
 /* Keeps the refusal of the plan nearest to fitting, of those the one of least need. */
 static void keep_nearest(ladder *l, nearness near, const neap_error *refused) {
-  bool first = l->least.code == NEAP_OK, less = refused->least_bytes < l->least.least_bytes;
-  if (!first && (near < l->near || (near == l->near && !less))) return;
+  const bool first = l->least.code == NEAP_OK;
+  const bool less = refused->least_bytes < l->least.least_bytes;
+  if (!first && near < l->near) return;
+  if (!first && near == l->near && !less) return;
   l->least = *refused;
   l->near = near;
 }
@@ -116,6 +124,7 @@ static void note_refusal(ladder *l) {
   const neap_way *w = l->w;
   const neap_limit arena = {.bytes = w->resolved.arena_limit};
   neap_error bank = {0}, budget = {0}, total = {0};
+  /* Each limit is asked for itself: which ones are broken says how near the plan is to fitting. */
   neap_plan_check_banks(w->plan, w->graph, &bank);
   neap_plan_check_budget(w->plan, w->graph, &arena, &budget);
   if (w->resolved.total_left < SIZE_MAX) {
@@ -123,6 +132,7 @@ static void note_refusal(ladder *l) {
     neap_plan_check_budget(w->plan, w->graph, &limit, &total);
   }
   const neap_error *refused = total.code != NEAP_OK ? &total : &budget;
+  /* A refusal without a least: frames grow with the iterations, so no number of bytes would do. */
   if (refused->code != NEAP_OK && refused->least_bytes == 0)
     keep_nearest(l, GROWS, refused);
   else if (bank.code != NEAP_OK)
@@ -145,6 +155,7 @@ static neap_status pass_through_arena(neap_way *w, const neap_plan_options *opti
   bool has_ways = false;
   if (!w->choices.no_constants) NEAP_TRY(neap_graph_has_ways(w->graph, &has_ways, error));
   if (!has_ways) return NEAP_OK;
+  /* Try the other form beside the plan at hand, and keep the better of the two. */
   w->choices.hold_constants = false;
   neap_status status = neap_graph_lay_out(w->prepared, &w->choices, &graph, error);
   if (status == NEAP_OK) status = neap_plan_make(graph, options, &plan, error);
@@ -155,12 +166,14 @@ static neap_status pass_through_arena(neap_way *w, const neap_plan_options *opti
     w->plan = plan;
     w->graph = graph;
   }
+  /* The choices must lay out the graph that was kept: they are stored, and read back, for it. */
   w->choices.hold_constants = !better;
   return status;
 }
 
 /* Into w->graph and w->plan: the section's choices with the nodes `again` repeated. */
 static neap_status make_rung(neap_way *w, int n_again, const int *again, neap_error *error) {
+  /* Planned without the budget: a rung may not depend on it (see the head of the file). */
   neap_plan_options options = w->resolved.plan;
   options.budget_bytes = 0;
   options.keep_order = n_again > 0; /* the order that its peak is of */
@@ -191,7 +204,10 @@ static neap_status make_set(ladder *l, int i, neap_error *error) {
   neap_status status = make_rung(l->w, n_again, again, error);
   neap_free(again);
   if (status != NEAP_OK) return status;
-  l->need[i] = NEAP_MAX(l->w->plan->arena_bytes, 1);
+  NEAP_ASSERT(l->w->plan->arena_bytes >= neap_recomputes_peak(l->repeats, i),
+              "no arena below the peak of its order, %zu bytes; got %zu",
+              neap_recomputes_peak(l->repeats, i), l->w->plan->arena_bytes);
+  l->need[i] = NEAP_MAX(l->w->plan->arena_bytes, 1); /* 0 says that it is not made yet */
   note_refusal(l);
   return NEAP_OK;
 }
@@ -203,6 +219,9 @@ static neap_status find_sets(ladder *l, neap_error *error) {
   neap_plan_options options = w->resolved.plan;
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &l->base, error));
   NEAP_TRY(neap_recomputes_new(l->base, &options, &l->repeats, error));
+  for (int i = 1; i < neap_recomputes_n(l->repeats); i++)
+    NEAP_ASSERT(neap_recomputes_peak(l->repeats, i) < neap_recomputes_peak(l->repeats, i - 1),
+                "peaks that fall along the list; set %d does not lie below the one before it", i);
   size_t bytes = ((size_t)neap_recomputes_n(l->repeats) + 1) * sizeof *l->need;
   l->need = neap_alloc_zeroed(bytes);
   return l->need != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "a budget's plans");
@@ -217,10 +236,10 @@ static void leave_section(ladder *l) {
   l->need = NULL;
 }
 
-/* The first set whose plan keeps the limits. Peaks fall along the list, and no arena lies below its
- * peak. */
+/* The first set whose plan keeps the limits: the one of least work. */
 static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
   for (int i = 0; i < neap_recomputes_n(l->repeats); i++) {
+    /* No arena lies below its peak, so that a peak above the limits needs no plan. */
     if (!keeps(l->w, neap_recomputes_peak(l->repeats, i))) continue;
     NEAP_TRY(make_set(l, i, error));
     *found = neap_way_fits(l->w);
@@ -233,8 +252,9 @@ static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
  * budget. */
 static neap_status name_least(ladder *l, neap_error *error) {
   size_t least = SIZE_MAX;
-  for (int i = neap_recomputes_n(l->repeats) - 1;
-       i >= 0 && neap_recomputes_peak(l->repeats, i) < least; i--) {
+  for (int i = neap_recomputes_n(l->repeats) - 1; i >= 0; i--) {
+    /* Peaks rise from here on, and an arena is no smaller than its peak: none left can be less. */
+    if (neap_recomputes_peak(l->repeats, i) >= least) break;
     if (l->need[i] == 0) NEAP_TRY(make_set(l, i, error));
     least = NEAP_MIN(least, l->need[i]);
   }
@@ -247,8 +267,10 @@ static neap_status name_least(ladder *l, neap_error *error) {
  * sake, else only what may keep the limits. */
 static neap_status is_worth_it(ladder *l, bool last, bool *worth, neap_error *error) {
   size_t least = 0;
+  /* Frames that grow at run time keep no limit, whatever is recomputed beside them. */
   *worth = neap_way_may_recompute(l->w) && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
   if (!*worth || last) return NEAP_OK;
+  /* A bound below every set of the section, which costs less than finding the sets. */
   NEAP_TRY(neap_recomputes_least(l->w->graph, &l->w->resolved.plan, &least, error));
   *worth = keeps(l->w, least);
   return NEAP_OK;
@@ -256,10 +278,11 @@ static neap_status is_worth_it(ladder *l, bool last, bool *worth, neap_error *er
 
 /* The most scratch that a kernel of the section may take. `most`: what the first section's do. */
 static size_t section_limit(size_t most, int section) {
-  return section == 0 ? SIZE_MAX : section + 1 < MOST_SECTIONS ? most >> section : 0;
+  if (section == 0) return SIZE_MAX;
+  return section < MOST_SECTIONS - 1 ? most >> section : 0;
 }
 
-/* Keeps the choices at hand as those that others are compared with. */
+/* Keeps the choices at hand as those that others are compared with. The first ones stay. */
 static void keep_free(ladder *l) {
   if (l->has_free) return;
   l->free = l->w->choices;
@@ -307,6 +330,7 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
   neap_plan_options options = w->resolved.plan;
   neap_error refused = {0};
   const size_t budget = w->resolved.arena_limit;
+  /* Of budget and total the tighter one is the pool's limit, and a refusal speaks of that one. */
   options.budget_bytes = NEAP_MAX(room(w), 1); /* 0 would be no limit */
   const bool by_total = budget == 0 || options.budget_bytes < budget;
   const neap_limit total = by_total ? total_limit(w) : (neap_limit){0};
@@ -319,9 +343,12 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
     return NEAP_OK;
   }
   if (status == NEAP_BUDGET) {
+    /* Whether the least pool, which the refusal names, would keep the other limit. */
     size_t pool = (size_t)refused.least_bytes - (by_total ? neap_limit_fixed(&total) : 0);
-    bool both = by_total ? budget > 0 && pool > budget : !keeps_total(w, pool);
-    keep_nearest(l, both ? BREAKS_BOTH : by_total ? BREAKS_TOTAL : BREAKS_BUDGET, &refused);
+    nearness near = by_total ? BREAKS_TOTAL : BREAKS_BUDGET;
+    bool keeps_other = by_total ? budget == 0 || pool <= budget : keeps_total(w, pool);
+    if (!keeps_other) near = BREAKS_BOTH;
+    keep_nearest(l, near, &refused);
     return NEAP_OK;
   }
   if (error != NULL && error->code == NEAP_OK) *error = refused;
@@ -349,6 +376,7 @@ static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *
   NEAP_TRY(climb_below(l, last, found, error));
   if (*found || !neap_way_may_recompute(w) || !neap_graph_has_bodies(w->prepared)) return NEAP_OK;
   for (int level = 1; level <= NEAP_BODY_LEVELS && !*found; level++) {
+    /* First the bodies of this level alone, then the graph's own nodes besides. */
     w->choices.bodies = level;
     NEAP_TRY(make_rung(w, 0, NULL, error));
     *found = neap_way_fits(w);
@@ -365,7 +393,8 @@ static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *
                                  neap_error *error) {
   size_t most = limit;
   keep_free(l);
-  for (int k = 1; k < MOST_SECTIONS && limit > 0 && !*found; k++) {
+  for (int k = 1; k < MOST_SECTIONS; k++) {
+    if (limit == 0 || *found) break; /* 0: the last section has been climbed, or there is none */
     limit = section_limit(most, k);
     l->w->section = k;
     NEAP_TRY(enter_section(l, limit, constants, found, error));
@@ -390,12 +419,15 @@ static neap_status climb(ladder *l, bool *found, neap_error *error) {
   const neap_way *w = l->w;
   bool constants = !w->resolved.no_constants;
   NEAP_TRY(choose_for_team(l, error));
+  /* The free plan. Most nets are done here. */
   NEAP_TRY(enter_section(l, SIZE_MAX, constants, found, error));
   if (*found) return NEAP_OK;
-  bool again = constants && w->resolved.total_left < SIZE_MAX && constant_bytes(w) > 0;
+  /* Which sections follow: `last` asks a section to name its least, which costs plans. */
+  bool without = constants && w->resolved.total_left < SIZE_MAX && constant_bytes(w) > 0;
   size_t limit = w->resolved.inexact ? neap_most_scratch(&w->choices) : 0;
-  NEAP_TRY(climb_section(l, !again && limit == 0, found, error));
-  if (again && !*found) {
+  NEAP_TRY(climb_section(l, !without && limit == 0, found, error));
+  /* Constants are bytes of the total, not of the arena: a budget gains nothing without them. */
+  if (without && !*found) {
     constants = false;
     NEAP_TRY(enter_section(l, SIZE_MAX, constants, found, error));
     if (!*found) NEAP_TRY(climb_section(l, limit == 0, found, error));
@@ -408,7 +440,7 @@ static neap_status refuse(const ladder *l, neap_error *error) {
   const neap_way *w = l->w;
   neap_error refused = l->least;
   char least[sizeof refused.hint];
-  snprintf(least, sizeof least, "%s", refused.hint);
+  snprintf(least, sizeof least, "%s", refused.hint); /* neap_hint below writes over it */
   if (refused.least_bytes > 0 && w->prepared->train && !w->resolved.no_recompute &&
       w->resolved.plan.executor != NEAP_EXECUTOR_SIMPLE)
     neap_hint(&refused,
@@ -437,6 +469,7 @@ neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error) {
   w->section = section;
   neap_status status = choose_for_team(&l, error);
   if (status == NEAP_OK) status = choose_within(&l, SIZE_MAX, error);
+  /* As the climb did: limits of sections are shares of what the free kernels take. */
   if (status == NEAP_OK && section > 0) {
     size_t most = neap_most_scratch(&w->choices);
     keep_free(&l);
@@ -456,6 +489,7 @@ neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
   w->section = 0;
   bool found = false;
   neap_status status = climb(&l, &found, error);
+  NEAP_ASSERT(status != NEAP_OK || !found || neap_way_fits(w), "a plan within the limits");
   if (status == NEAP_OK)
     status = found ? neap_plan_verify(w->plan, w->graph, error) : refuse(&l, error);
   leave_section(&l);

@@ -48,6 +48,21 @@ static neap_status add_gradient(keeps *k, const char *blob, neap_error *error) {
 
 /* ---- what is excluded ------------------------------------------------------------------------ */
 
+/* What an op without inputs makes: Caffe's data layers are such ops. */
+static neap_status add_source(keeps *k, const neap_net_op *op, neap_error *error) {
+  for (int o = 0; o < op->n_out; o++) {
+    if (op->out[o] == NULL) continue;
+    NEAP_TRY(add(k, op->out[o], error));
+    /* Where the backward pass is written out as ops, one without inputs begins it: with the
+     * gradient of the loss. Then the loss is kept too, if it is still made. */
+    const neap_net_blob *blob = neap_net_find_blob(k->net, op->out[o]);
+    bool begins = blob != NULL && blob->gradient_of != NULL &&
+                  neap_net_find_blob(k->net, blob->gradient_of) != NULL;
+    if (begins) NEAP_TRY(add(k, blob->gradient_of, error));
+  }
+  return NEAP_OK;
+}
+
 /* Blobs that Caffe never recycles, beside a net's inputs and outputs, as far as the net alone
  * tells. */
 static neap_status add_automatic(keeps *k, neap_error *error) {
@@ -55,16 +70,7 @@ static neap_status add_automatic(keeps *k, neap_error *error) {
     const neap_net_op *op = neap_net_op_at(k->net, i);
     int n_in = 0;
     for (int a = 0; a < op->n_in; a++) n_in += op->in[a] != NULL;
-    for (int o = 0; n_in == 0 && o < op->n_out; o++) {
-      if (op->out[o] == NULL) continue;
-      NEAP_TRY(add(k, op->out[o], error));
-      /* In a backward pass written out, what begins the gradient of a loss, if the loss itself is
-       * still made. */
-      const neap_net_blob *blob = neap_net_find_blob(k->net, op->out[o]);
-      bool begins = blob != NULL && blob->gradient_of != NULL &&
-                    neap_net_find_blob(k->net, blob->gradient_of) != NULL;
-      if (begins) NEAP_TRY(add(k, blob->gradient_of, error));
-    }
+    if (n_in == 0) NEAP_TRY(add_source(k, op, error));
     if (op->op->loss && op->out[0] != NULL) NEAP_TRY(add(k, op->out[0], error));
     if (strcmp(op->op->name, "Gradient") == 0 && op->in[0] != NULL)
       NEAP_TRY(add(k, op->in[0], error));
@@ -81,6 +87,7 @@ static neap_status add_terms(keeps *k, int n, const neap_graph *graph, neap_erro
     neap_value_id v = neap_graph_find(graph, k->name[i]);
     if (v != NEAP_NO_VALUE && neap_shape_elems(&graph->value[v].type.shape) == 1) term[v] = true;
   }
+  /* From the last value to the first: a term is marked before its own inputs are looked at. */
   neap_status status = NEAP_OK;
   for (int v = graph->n_value - 1; v >= 0 && status == NEAP_OK; v--) {
     const neap_value *value = &graph->value[v];
@@ -121,6 +128,7 @@ static neap_status read_key(const neap_net *net, const char *name, key *out, nea
   const neap_net_blob *blob = neap_net_find_blob(net, name);
   *out = (key){.data = true, .diff = true};
   const char *dot = strrchr(name, '.');
+  /* A last part that is none of the three leaves blob NULL: an unknown name. */
   if (blob == NULL && dot != NULL) {
     out->data = strcmp(dot, ".data") == 0;
     out->diff = strcmp(dot, ".diff") == 0 || strcmp(dot, ".grad") == 0;
@@ -161,6 +169,8 @@ static neap_status add_in_training(keeps *k, int n_automatic, const neap_mem_par
   probe.n_keep = k->n;
   probe.keep = k->name;
   NEAP_TRY(neap_graph_prepare(k->net, &probe, &graph, error));
+  /* The list is now: automatic names, those excluded by name, terms. The middle part is skipped in
+   * the first loop, since the second one asks of each whether data, gradient or both are meant. */
   int n_before = k->n;
   neap_status status = add_terms(k, n_automatic, graph, error);
   for (int i = 0, n = k->n; status == NEAP_OK && i < n; i++)
@@ -205,8 +215,9 @@ neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_optio
   if (options->policy_given)
     return neap_fail(error, NEAP_ARGUMENT,
                      "mem_param and policy say the same thing in two ways; give one of them");
-  if (param->debug_info ||
-      (neap_net_is_train(net) ? param->no_optimize_train : !param->optimize_test)) {
+  /* Caffe's defaults: training is optimized, testing is not, and debug_info wants all values. */
+  bool is_off = neap_net_is_train(net) ? param->no_optimize_train : !param->optimize_test;
+  if (param->debug_info || is_off) {
     if (options->dynamic)
       return neap_fail(
         error, NEAP_ARGUMENT,

@@ -77,6 +77,7 @@ static neap_status mark_step(runner *r, neap_error *error) {
   neap_program *program[2];
   int n = 0;
   if (r->step->n_part > 0) program[n++] = neap_session_program(r->step->part[0].session);
+  /* The first of two programs after the parts: the second may fail when the first has written. */
   if (r->step->after[0] != NULL && r->step->after[1] != NULL)
     program[n++] = neap_session_program(r->step->after[0]);
   return neap_workspace_mark_runs(r->ws, n, program, &r->before, error);
@@ -93,12 +94,14 @@ static neap_status place(runner *r, int64_t from, int64_t n, neap_error *error) 
     const neap_micro_input *input = &r->step->input[i];
     neap_tensor rows;
     NEAP_TRY(neap_tensor_narrow(&input->rows, 0, from, n, 1, &rows, error));
+    /* exchange leaves in `rows` what the blob had: its own before the first part, then the rows of
+     * the part before, which are views of the batch and may go. */
     neap_status status = r->step->lend
                            ? neap_workspace_exchange(r->ws, input->name, &rows, error)
                            : neap_workspace_feed(r->ws, input->name, &rows, false, error);
     bool is_own = status == NEAP_OK && r->step->lend && r->own[i].storage == NULL;
     if (is_own)
-      r->own[i] = rows; /* what was there before the first part */
+      r->own[i] = rows;
     else
       neap_tensor_fini(&rows);
     NEAP_TRY(status);
@@ -106,9 +109,10 @@ static neap_status place(runner *r, int64_t from, int64_t n, neap_error *error) 
   return NEAP_OK;
 }
 
-/* Can't fail: the blobs are there. */
+/* Gives lent blobs what they held. Can't fail: the blobs are there. */
 static void take_back(runner *r) {
-  for (int i = 0; r->own != NULL && i < r->step->n_input; i++) {
+  if (r->own == NULL) return; /* it ended before anything was lent */
+  for (int i = 0; i < r->step->n_input; i++) {
     if (r->own[i].storage == NULL) continue;
     (void)neap_workspace_exchange(r->ws, r->step->input[i].name, &r->own[i], NULL);
     neap_tensor_fini(&r->own[i]);
@@ -130,14 +134,17 @@ static neap_status visit_means(runner *r, double weight, bool write, neap_error 
 }
 
 static neap_status run_parts(runner *r, neap_error *error) {
-  int64_t from = 0;
-  bool keep = false, weighted = false;
+  int64_t next = 0; /* row that the next part begins at */
+  bool keep =
+    false; /* whether accumulators hold something already: the first part writes over it */
+  bool weighted = false;
   for (int p = 0; p < r->step->n_part; p++) weighted = weighted || r->step->part[p].weight != 0;
   for (int p = 0; p < r->step->n_part; p++) {
     const neap_micro_part *part = &r->step->part[p];
-    from += part->n;
+    const int64_t from = next;
+    next += part->n;
     if (weighted && part->weight == 0) continue;
-    NEAP_TRY(place(r, from - part->n, part->n, error));
+    NEAP_TRY(place(r, from, part->n, error));
     NEAP_TRY(feed_scalar(r, NEAP_MICRO_WEIGHT, part->weight, error));
     NEAP_TRY(feed_scalar(r, NEAP_MICRO_KEEP, keep, error));
     NEAP_TRY(neap_session_run(part->session, error));
@@ -168,10 +175,12 @@ neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *ste
   neap_status status = begin(&r, error);
   if (status == NEAP_OK) status = mark_step(&r, error);
   if (status == NEAP_OK && step->n_part > 0) status = run_parts(&r, error);
-  take_back(&r);
+  take_back(&r); /* before the update, and whether or not the parts ran */
   if (status == NEAP_OK) status = run_after(&r, error);
-  if (status != NEAP_OK) neap_workspace_mark_undo(r.before, 0, NULL);
-  if (status != NEAP_OK) neap_workspace_rewind_step(ws, before);
+  if (status != NEAP_OK) {
+    neap_workspace_mark_undo(r.before, 0, NULL);
+    neap_workspace_rewind_step(ws, before);
+  }
   neap_workspace_mark_free(r.before);
   neap_tensor_fini(&r.scalar);
   neap_arena_fini(&r.room);
@@ -225,11 +234,11 @@ int64_t neap_micro_n_held(const neap_micro *micro) { return micro->n_held; }
 const char *neap_micro_warning(const neap_micro *micro) {
   const neap_session *session[] = {micro->whole, micro->tail, micro->update, micro->hold,
                                    micro->join};
-  const char *warning = micro->warning[0] == '\0' && micro->range != NULL
-                          ? neap_range_warning(micro->range)
-                          : micro->warning;
-  for (int i = 0; i < NEAP_COUNT(session) && warning[0] == '\0'; i++)
-    if (session[i] != NULL) warning = neap_session_warning(session[i]);
+  /* The first one, in the order in which they were made. */
+  const char *warning = micro->warning;
+  if (warning[0] == '\0' && micro->range != NULL) warning = neap_range_warning(micro->range);
+  for (int i = 0; i < NEAP_COUNT(session); i++)
+    if (warning[0] == '\0' && session[i] != NULL) warning = neap_session_warning(session[i]);
   return warning;
 }
 
@@ -278,6 +287,7 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
   const char **of_parts = neap_arena_alloc(&micro->room, bytes),
              **of_update = neap_arena_alloc(&micro->room, bytes);
   if (of_parts == NULL || of_update == NULL) return neap_fail_memory(error, bytes, "names to keep");
+  /* A name goes to the nets that have it; one that neither has goes to the parts, which refuse it. */
   int n = parts->graph.n_keep;
   parts->graph.n_keep = update->graph.n_keep = 0;
   for (int i = 0; i < n; i++) {
@@ -307,6 +317,7 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
     return neap_fail(error, NEAP_ARGUMENT,
                      "net \"%s\": rows 0 asks for as many as fit: give a budget or a total", name);
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
+  /* Parts and update are held at the same time: what the update takes is not there for the parts. */
   NEAP_TRY(neap_micro_beside(micro->update_net, micro->hold_net, &micro->update_options,
                              &micro->options.beside, error));
   micro->rows = rows;
@@ -398,7 +409,9 @@ static neap_status session_for(neap_micro *micro, int64_t n, neap_session **out,
 static neap_status make_parts(neap_micro *micro, int64_t rows, const double *weight,
                               neap_micro_part *part, neap_error *error) {
   for (int64_t from = 0, p = 0; from < rows; from += micro->rows, p++) {
-    int64_t n = NEAP_MIN(micro->rows, rows - from);
+    int64_t n = NEAP_MIN(micro->rows, rows - from); /* the last one may be smaller */
+    /* The mean of the batch is the sum of the parts' means by their rows; a sum counts each row
+     * once already. */
     double share = micro->sums ? 1 : (double)n / (double)rows;
     part[p] = (neap_micro_part){.n = n, .weight = weight != NULL ? weight[p] : share};
     NEAP_TRY(session_for(micro, n, &part[p].session, error));
@@ -412,8 +425,12 @@ static void settle_after(const neap_micro *micro, double count, bool hold, neap_
   double all = micro->held + count;
   bool has_held = micro->n_held > 0;
   if (hold || has_held) {
-    step->kept = !has_held ? 0 : micro->sums ? 1 : all > 0 ? micro->held / all : 0;
-    step->added = micro->sums || all <= 0 ? 1 : count / all;
+    /* Shares of a sum are 1 each, shares of a mean what each batch counts of all. */
+    const bool is_mean = !micro->sums;
+    step->kept = step->added = 1;
+    if (is_mean) step->kept = all > 0 ? micro->held / all : 0;
+    if (is_mean && all > 0) step->added = count / all;
+    if (!has_held) step->kept = 0;
     step->after[0] = hold ? micro->hold : micro->join;
   }
   if (!hold) step->after[1] = micro->update;

@@ -115,28 +115,28 @@ static void list_words(const char *range, char text[128]) {
   for (int i = 0; (word = word_at(range, i, &n)) != NULL && at < 128; i++) {
     next = word_at(range, i + 1, &n_next);
     bool last_but_one = next != NULL && word_at(range, i + 2, &n_next) == NULL;
-    at += (size_t)snprintf(text + at, 128 - at, "%.*s%s", n, word,
-                           next == NULL   ? ""
-                           : last_but_one ? " or "
-                                          : ", ");
+    const char *behind = ", ";
+    if (last_but_one) behind = " or ";
+    if (next == NULL) behind = "";
+    at += (size_t)snprintf(text + at, 128 - at, "%.*s%s", n, word, behind);
   }
 }
 
 static neap_status fail_choice(const neap_option *option, const char *got, neap_error *error) {
   char words[128], near[24] = "";
   const char *word;
-  int n, least = 1 + (int)strlen(got) / 3;
+  int n, least = 1 + (int)strlen(got) / 3; /* a third of the letters and one may be wrong */
   list_words(option->range, words);
   for (int i = 0; (word = word_at(option->range, i, &n)) != NULL; i++) {
     char candidate[24];
     snprintf(candidate, sizeof candidate, "%.*s", n, word);
     if (neap_text_distance(got, candidate) > least) continue;
-    least = neap_text_distance(got, candidate) - 1;
+    least = neap_text_distance(got, candidate) - 1; /* from here on only a nearer word will do */
     snprintf(near, sizeof near, "%s", candidate);
   }
   neap_fail(error, NEAP_ARGUMENT, "%s expects %s, got \"%s\"", option->name, words, got);
-  return near[0] != '\0' ? neap_hint(error, "did you mean \"%s\"?", near),
-         NEAP_ARGUMENT   : NEAP_ARGUMENT;
+  if (near[0] != '\0') neap_hint(error, "did you mean \"%s\"?", near);
+  return NEAP_ARGUMENT;
 }
 
 /* "1 4096", or "1": the least alone. */
@@ -168,8 +168,8 @@ static neap_status check_field(const neap_options *options, const neap_option *o
                        FIELD_OF(unsigned, options, option));
     case NEAP_OPTION_CHOICE:
       text = FIELD_OF(char *const, options, option);
-      return text == NULL || is_word(option->range, text) ? NEAP_OK
-                                                          : fail_choice(option, text, error);
+      if (text == NULL || is_word(option->range, text)) return NEAP_OK;
+      return fail_choice(option, text, error);
     case NEAP_OPTION_NAMES:
       if (options->n_keep == 0 || (options->n_keep > 0 && options->keep != NULL)) return NEAP_OK;
       return neap_fail(error, NEAP_ARGUMENT, "keep is a list of n_keep names");
@@ -199,6 +199,7 @@ neap_status neap_options_check(const neap_options *options, unsigned face, const
 
 /* ---- from text ------------------------------------------------------------------------------- */
 
+/* As fail_choice finds the nearest word; NULL where none is near. */
 static const char *nearest_option(const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
@@ -211,6 +212,7 @@ static const char *nearest_option(const char *name) {
   return best;
 }
 
+/* Bytes may have a unit and be fractions of it ("1.5 GiB"); counts are whole numbers. */
 static neap_status set_number(neap_options *options, const neap_option *option, const char *text,
                               neap_error *error) {
   char *end;
@@ -241,7 +243,7 @@ neap_status neap_options_set(neap_options *options, const char *name, const char
     if (near != NULL) neap_hint(error, "did you mean \"%s\"?", near);
     return NEAP_ATTRIBUTE;
   }
-  neap_options set = *options;
+  neap_options set = *options; /* a text that is refused leaves *options as it was */
   switch (option->type) {
     case NEAP_OPTION_BYTES:
     case NEAP_OPTION_COUNT: NEAP_TRY(set_number(&set, option, text, error)); break;
@@ -285,6 +287,7 @@ static void print_value(const neap_options *options, const neap_option *option, 
                       FIELD_OF(neap_switch, options, option) == NEAP_ON ? "true" : "false");
       break;
     case NEAP_OPTION_CHOICE: {
+      /* A choice such as fuse, which is true, false or a word: JSON writes the first two bare. */
       const char *word = FIELD_OF(char *const, options, option);
       bool is_switch = strcmp(word, "true") == 0 || strcmp(word, "false") == 0;
       neap_buffer_add(out, is_switch ? "%s" : "\"%s\"", word);
@@ -352,7 +355,7 @@ static bool is(const char *word, const char *want) {
   return word != NULL && strcmp(word, want) == 0;
 }
 
-/* An executor is a schedule; dynamic ones are of policy pool. */
+/* simple and dag are orders of steps; dynamic is a way to find sizes, which needs policy pool. */
 static neap_status take_executor(const neap_options *options, neap_compile_options *out,
                                  neap_error *error) {
   if (is(options->executor, "dag")) out->plan.executor = NEAP_EXECUTOR_DAG;

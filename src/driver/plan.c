@@ -31,6 +31,7 @@ static void resolve_budget(const neap_graph *graph, const neap_compile_options *
   r->total_bytes = options->total_bytes;
   r->total_left = SIZE_MAX;
   if (options->total_bytes == 0) return;
+  /* Sizes of these regions are known before planning: they are sums of types. */
   size_t resident = options->beside.bytes;
   for (int region = 0; region < NEAP_N_REGION; region++)
     if (region != NEAP_REGION_ARENA && region != NEAP_REGION_ARGUMENT)
@@ -46,7 +47,8 @@ static void resolve_budget(const neap_graph *graph, const neap_compile_options *
  * GRAPH error for the first op whose output's length depends on data. */
 static neap_status check_extents(const neap_graph *graph, const neap_plan_options *options,
                                  neap_error *error) {
-  for (int n = 0; n < graph->n_node && options->policy != NEAP_POLICY_POOL; n++) {
+  if (options->policy == NEAP_POLICY_POOL) return NEAP_OK;
+  for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_extents(node->sub[s], options, error));
     if (node->extent == 0) continue;
@@ -61,12 +63,13 @@ static neap_status check_extents(const neap_graph *graph, const neap_plan_option
   return NEAP_OK;
 }
 
-/* NEAP_PLAN=off is the planner's off switch: every value gets its own bytes, everything else stays
- * as it is. A pool plans nothing anyway. */
+/* The options, and what environment and defaults make of those that are not given. */
 static neap_status resolve(const neap_graph *graph, const neap_compile_options *options,
                            neap_resolved *r, neap_error *error) {
   const char *planning = getenv("NEAP_PLAN");
   *r = (neap_resolved){.plan = options->plan};
+  /* NEAP_PLAN=off switches the planner off, and nothing else: every value gets its own bytes. A
+   * pool plans nothing anyway. */
   if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL)
     r->plan.policy = NEAP_POLICY_NONE;
   r->no_constants = options->no_constants;
@@ -108,16 +111,17 @@ void neap_way_fini(neap_way *w) {
 /* The Lua file of the first op that knows its line: "lenet.lua" of "lenet.lua:12". */
 static void file_of(const neap_net *net, char file[160]) {
   file[0] = '\0';
-  for (int i = 0; i < neap_net_n_ops(net) && file[0] == '\0'; i++) {
-    const char *line = neap_net_op_at(net, i)->line,
-               *colon = line != NULL ? strrchr(line, ':') : NULL;
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const char *line = neap_net_op_at(net, i)->line;
     /* The last colon: a path may hold one too. */
-    if (colon != NULL)
-      snprintf(file, 160, "%.*s", (int)NEAP_MIN(colon - line, (ptrdiff_t)159), line);
+    const char *colon = line != NULL ? strrchr(line, ':') : NULL;
+    if (colon == NULL) continue;
+    snprintf(file, 160, "%.*s", (int)NEAP_MIN(colon - line, (ptrdiff_t)159), line);
+    return;
   }
 }
 
-/* Of the first input: what people call the precision. */
+/* The dtype of the first input: what people call the precision of a net. */
 static const char *input_dtype(const neap_graph *graph) {
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -179,7 +183,7 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
   }
   if (id == 0) return;
   if (neap_stored_read(w, choices, plan_text, &error) != NEAP_OK) {
-    bool is_wrong = error.code != NEAP_MEMORY; /* refused memory says nothing of it */
+    bool is_wrong = error.code != NEAP_MEMORY; /* refused memory says nothing about the plan */
     neap_warn(
       out->warning,
       is_wrong ? "a stored plan failed its check and was made again" : "a stored plan was not read",
@@ -205,6 +209,15 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
 
 /* ---- the door -------------------------------------------------------------------------------- */
 
+/* The way has two ends: read from the store, or climbed. Whichever it took, the plan was verified
+ * on it; in a debug build it is verified once more. */
+static void check_verified(const neap_way *w) {
+  neap_error wrong = {0};
+  neap_status status = neap_plan_verify(w->plan, w->graph, &wrong);
+  NEAP_ASSERT(status == NEAP_OK || status == NEAP_MEMORY, "a plan that passes its check; %s",
+              wrong.message);
+}
+
 neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_forecast *out,
                         neap_error *error) {
   /* The prepared graph and the resolved options are all that planning may depend on: the key is
@@ -224,6 +237,8 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
   }
   if (store != NULL) find_in_store(w, store, net_text.text, out);
   neap_status status = out->hit ? NEAP_OK : neap_ladder_climb(w, error);
+  if (NEAP_DEBUG && status == NEAP_OK) check_verified(w);
+  /* A plan that can't be stored is as good as one that can: the loss is a warning. */
   if (status == NEAP_OK && store != NULL && !out->hit) {
     neap_error lost = {0};
     if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK)
@@ -246,7 +261,7 @@ neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *op
     out->graph = w.graph;
     out->plan = w.plan;
     out->total_bytes = neap_plan_total_bytes(w.plan);
-    w.graph = NULL;
+    w.graph = NULL; /* handed over: the way must not free them */
     w.plan = NULL;
   }
   neap_way_fini(&w);

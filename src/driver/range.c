@@ -32,7 +32,7 @@ struct neap_range {
  * or a table, keep their shapes. Lists lie in `room`. */
 neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph,
                               neap_arena *room, neap_error *error) {
-  size_t n = (size_t)neap_net_n_blobs(net);
+  size_t n = (size_t)neap_net_n_blobs(net); /* room for all: inputs are some of them */
   graph->n_input = 0;
   const char **name = neap_arena_alloc(room, n * sizeof *name);
   neap_type *type = neap_arena_alloc(room, n * sizeof *type);
@@ -45,7 +45,7 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
   for (int i = 0; i < (int)n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
     if (blob->role != NEAP_ROLE_INPUT || blob->type.shape.n_dim == 0) continue;
-    if (declared < 0) declared = blob->type.shape.dim[0];
+    if (declared < 0) declared = blob->type.shape.dim[0]; /* the first one's: the batch */
     if (blob->type.shape.dim[0] != declared) continue;
     name[graph->n_input] = blob->name;
     type[graph->n_input] = blob->type;
@@ -77,12 +77,12 @@ neap_status neap_range_new(const neap_net *net, const neap_compile_options *opti
   neap_compile_options largest;
   range->most.net = net;
   neap_status status = neap_mem_param_resolve(net, options, &room, &largest, error);
-  largest.no_constants = true;
+  largest.no_constants = true; /* see the head of the file */
   if (status == NEAP_OK) status = neap_way_go(&range->most, &largest, &known, error);
   neap_arena_fini(&room);
   range->plan_id = known.plan_id;
   memcpy(range->warning, known.warning, sizeof range->warning);
-  range->most.net = NULL;
+  range->most.net = NULL; /* the caller's, which may go */
   if (status != NEAP_OK) {
     neap_range_free(range);
     return status;
@@ -186,6 +186,9 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
     neap_way_drop_result(w);
     NEAP_TRY(neap_ladder_climb(w, error));
   }
+  /* The plan promises the bytes that will be held: those of the largest batch, whose blobs and
+   * arena this program runs in. A baseline is never below its arena, and only an arena of the very
+   * bound is proved. */
   size_t arena = NEAP_MAX(w->plan->arena_bytes, most->arena_bytes);
   memcpy(w->plan->region_bytes, most->region_bytes, sizeof most->region_bytes);
   w->plan->arena_bytes = w->plan->region_bytes[NEAP_REGION_ARENA] = arena;
@@ -194,13 +197,23 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
   return NEAP_OK;
 }
 
+/* What a smaller batch promises to hold is what the largest one does, but for its arena, which may
+ * be larger where it was planned alone. */
+static void check_held(const neap_range *range, const neap_plan *plan) {
+  const neap_plan *most = range->most.plan;
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    NEAP_ASSERT(r == NEAP_REGION_ARENA || plan->region_bytes[r] <= most->region_bytes[r],
+                "at most %zu bytes of %s, as the largest batch has; got %zu", most->region_bytes[r],
+                neap_region_name((neap_region)r), plan->region_bytes[r]);
+}
+
 /* The ways, the cheap one first; refused memory ends both, since the second would need more of
  * it. */
 static neap_status plan_within(const neap_range *range, neap_way *w,
                                const neap_compile_options *options, neap_error *error) {
   NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(check_room(range, w->prepared, error));
-  w->resolved = range->most.resolved;
+  w->resolved = range->most.resolved; /* limits and engines are the range's */
   neap_error refused = {0};
   neap_status status = follow(range, w, &refused);
   if (status == NEAP_MEMORY) {
@@ -230,6 +243,7 @@ neap_status neap_range_plan(const neap_range *range, const neap_net *net,
   *out = (neap_forecast){0};
   neap_status status = neap_mem_param_resolve(net, options, &room, &full, error);
   if (status == NEAP_OK) status = plan_within(range, &w, &full, error);
+  if (NEAP_DEBUG && status == NEAP_OK) check_held(range, w.plan);
   if (status == NEAP_OK) {
     out->graph = w.graph;
     out->plan = w.plan;

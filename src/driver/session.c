@@ -52,7 +52,7 @@ struct neap_session {
 neap_status neap_session_bind(const neap_net *net, const neap_compile_options *options,
                               neap_forecast *forecast, neap_program **program, neap_error *error) {
   NEAP_TRY(neap_driver_plan(net, options, forecast, error));
-  /* takes both over */
+  /* takes both over, on failure too */
   neap_status status = neap_program_new(forecast->graph, forecast->plan, program, error);
   forecast->graph = NULL;
   forecast->plan = NULL;
@@ -92,6 +92,7 @@ static const char *const *with_forwarded(const neap_workspace *ws, const neap_ne
   for (int i = 0; i < n_forward; i++) {
     const char *name = neap_workspace_forwarded_at(ws, i);
     const neap_net_blob *blob = neap_net_find_blob(net, name);
+    /* A declared blob has bytes of its own in any case. */
     if (blob != NULL && blob->type.dtype == NEAP_DTYPE_NONE) keep[(*n)++] = name;
   }
   return keep;
@@ -125,6 +126,8 @@ static neap_status take_program(neap_session *session, const neap_net *net,
     NEAP_TRY(neap_program_new(forecast.graph, forecast.plan, &program, error));
     neap_range_reserve(range, program);
   }
+  /* From here on nothing but memory can fail. The old program was refused by the workspace, so that
+   * it is not attached. */
   neap_program_free(session->program);
   session->program = program;
   session->plan_id = forecast.plan_id;
@@ -148,6 +151,7 @@ static void refuse_again(neap_error *refused, const neap_error *again, size_t bu
   const bool is_total = strcmp(refused->limit, "total") == 0;
   const int64_t other = is_total ? 0 : refused->limit_bytes - (int64_t)budget_left;
   const int64_t least = again->least_bytes + other;
+  /* Two leasts can be compared only where they are leasts of one limit. */
   if (again->limit == NULL || strcmp(again->limit, refused->limit) != 0) return;
   if (least >= refused->least_bytes) return;
   if (is_total) {
@@ -167,6 +171,7 @@ static neap_status attach_within(neap_session *session, const neap_net *net,
   neap_compile_options left = *options;
   neap_status status = neap_workspace_attach(session->ws, session->program, &refused);
   if (status == NEAP_OK) return status;
+  /* A range's plan is that of its largest batch: a workspace's limits can't change it. */
   if (!ranged && neap_within_limits(session->ws, session->program, &refused, &left)) {
     status = take_program(session, net, &left, NULL, &again);
     if (status == NEAP_OK) status = neap_workspace_attach(session->ws, session->program, &again);
@@ -223,9 +228,11 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   session->store = neap_db_retain(options->store);
   session->started_at = (int64_t)time(NULL);
   session->n_thread = neap_threads_for(options->n_thread);
+  /* own_bytes: what the workspace holds, plus what the process holds more at the end than now. */
   session->own_bytes =
     (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   neap_workspace_mark *before = NULL;
+  /* What a session that can't be made is undone to: the workspace's blobs, and its soft limit. */
   const size_t soft = neap_workspace_pool_soft(ws);
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
   if (status == NEAP_OK) status = neap_mem_param_resolve(net, options, &room, &full, error);
@@ -269,6 +276,7 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
                          : neap_workspace_run(session->ws, session->program, session->times, &own);
   if (session->dynamic != NULL) use_dynamic(session);
   int64_t took = neap_clock_ns() - start_ns;
+  /* Bytes are counted after a failed run too: what it made is there. */
   neap_memory_stats memory = neap_memory_read();
   session->process_bytes = memory.held_bytes[NEAP_DATA_BYTES];
   session->own_bytes += memory.held_bytes[NEAP_DATA_BYTES] - before.held_bytes[NEAP_DATA_BYTES];
@@ -281,7 +289,7 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
   /* Only finished steps: one that an error cut short would look fast. */
   session->min_ns = session->n_step == 0 ? took : NEAP_MIN(session->min_ns, took);
   session->last_ns = took;
-  session->ring[session->n_step++ % N_RING] = took;
+  session->ring[session->n_step++ % N_RING] = took; /* over the oldest, once the ring is full */
   return NEAP_OK;
 }
 
@@ -427,16 +435,16 @@ neap_status neap_session_record(neap_session *session, const char *status, neap_
 void neap_session_free(neap_session *session) {
   if (session == NULL) return;
   neap_error lost = {0};
-  const char *status = session->failed.code == NEAP_OK            ? "ok"
-                       : session->failed.code == NEAP_INTERRUPTED ? "interrupted"
-                                                                  : "failed";
+  const char *status = "failed";
+  if (session->failed.code == NEAP_OK) status = "ok";
+  if (session->failed.code == NEAP_INTERRUPTED) status = "interrupted";
   /* closing can't fail; the row is lost */
   if (session->program != NULL) (void)neap_session_record(session, status, &lost);
   if (session->program != NULL && session->dynamic == NULL) {
     neap_workspace_detach(session->ws, session->program);
     neap_program_free(session->program);
   }
-  neap_dynamic_free(session->dynamic);
+  neap_dynamic_free(session->dynamic); /* with its programs, session->program among them */
   neap_workspace_release(session->ws);
   neap_db_close(session->store);
   neap_free((void *)session->keep);

@@ -51,8 +51,10 @@ struct node {
   _Atomic int n_unfinished; /* branches that end by themselves */
 };
 
+/* For messages: its own name, or that of its first net. */
 static const char *step_name(const neap_step *step) {
-  if (step->name != NULL || step->n_net <= 0) return step->name != NULL ? step->name : "unnamed";
+  if (step->name != NULL) return step->name;
+  if (step->n_net <= 0) return "unnamed";
   if (step->given != NULL && step->given[0] != NULL) return neap_net_name(step->given[0]);
   return step->net[0] != NULL ? step->net[0] : "unnamed";
 }
@@ -97,7 +99,8 @@ static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *st
   char text[300], shape[NEAP_SHAPE_TEXT];
   if (!neap_workspace_has(ws, step->stop_blob)) {
     snprintf(text, sizeof text, "stop blob \"%.100s\" does not exist", step->stop_blob);
-    return neap_hint(error, "feed it with false first"), fail(step, NEAP_NAME, error, text);
+    neap_hint(error, "feed it with false first");
+    return fail(step, NEAP_NAME, error, text);
   }
   NEAP_TRY(neap_workspace_view(ws, step->stop_blob, &tensor, NULL, error));
   bool fits = tensor.dtype == NEAP_DTYPE_BOOL && neap_tensor_elems(&tensor) == 1;
@@ -191,11 +194,12 @@ static bool clashes_with_net(void *context, const neap_step *step, const neap_ne
   for (int i = 0; i < neap_net_n_blobs(net) && !uses; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
     if (!writes(net, blob) && !(s->written && reads(blob))) continue;
+    /* Other names may be the same bytes: blobs of a shared or overlaid segment. */
     uses = strcmp(blob->name, s->blob->name) == 0 ||
            neap_workspace_meet(s->ws, blob->name, s->blob->name);
   }
-  uses =
-    uses || (s->written && step->stop_blob != NULL && strcmp(step->stop_blob, s->blob->name) == 0);
+  if (!uses && s->written && step->stop_blob != NULL)
+    uses = strcmp(step->stop_blob, s->blob->name) == 0;
   if (uses) s->user = step;
   return !uses;
 }
@@ -228,11 +232,10 @@ static neap_status check_branches(const tree *t, const node *group, neap_error *
                 "run_steps: concurrent steps \"%.80s\" and \"%.80s\" would meet at blob \"%.80s\", "
                 "which the first writes",
                 step_name(s.writer), step_name(s.user), s.blob->name);
-      return neap_hint(error,
-                       "name it otherwise in one of them; with create_workspace each has its own, "
-                       "unless the workspace around "
-                       "has the blob"),
-             NEAP_GRAPH;
+      neap_hint(error,
+                "name it otherwise in one of them; with create_workspace each has its own, unless "
+                "the workspace around has the blob");
+      return NEAP_GRAPH;
     }
   return NEAP_OK;
 }
@@ -297,7 +300,9 @@ static neap_status refused(neap_error *error) {
 
 /* One of n children that share a limit of which so much is taken; 0 is none. */
 static size_t share_of(size_t limit, size_t taken, int n) {
-  return limit == 0 ? 0 : NEAP_MAX(limit > taken ? (limit - taken) / (size_t)n : 0, 1);
+  if (limit == 0) return 0;
+  size_t left = limit > taken ? limit - taken : 0;
+  return NEAP_MAX(left / (size_t)n, 1); /* 0 would be no limit */
 }
 
 /* A child that sees everything of `parent`, one of n; the `index` makes random numbers of several
@@ -320,6 +325,7 @@ static neap_status compile(const tree *t, const node *n, const neap_net *net, ne
                            neap_error *error) {
   neap_compile_options options = *t->options;
   if (n->alone) {
+    /* Its thread is one of several: kernels must not open a parallel region of their own. */
     options.n_thread = 1;
     options.plan.executor = NEAP_EXECUTOR_SIMPLE;
     options.store = NULL; /* one connection, one thread */
@@ -346,6 +352,9 @@ static neap_status add_child(const tree *t, node *n, int i, const neap_step *ste
   } else {
     NEAP_TRY(prepare_landings(t, n->ws, step, error));
     NEAP_TRY(new_child(n->ws, i, n->n_child, &child->outer, error));
+    NEAP_ASSERT(child->outer != n->ws && child->alone,
+                "a workspace and one thread of its own for branch %d of \"%s\"", i,
+                step_name(step));
   }
   return NEAP_OK;
 }
@@ -357,6 +366,8 @@ static neap_status add_children(const tree *t, node *n, int n_child, const neap_
   n->child = neap_alloc_zeroed((size_t)n_child * sizeof(node *));
   if (n->child == NULL) return refused(error);
   n->n_child = n_child;
+  /* All branches' blobs are made before any branch is checked or built: what two of them see must
+   * be there, or each would make its own. */
   for (int i = 0; i < n_child; i++)
     NEAP_TRY(add_child(t, n, i, list != NULL ? &list[i] : n->step, error));
   if (concurrent) NEAP_TRY(check_branches(t, n, error));
@@ -369,6 +380,7 @@ static neap_status build_node(const tree *t, node *n, neap_error *error) {
   const neap_step *step = n->step;
   empty_node(n);
   n->fresh = true;
+  /* A step of several instances is a node with that many children, each for the same step. */
   bool group = step->n_instance > 1 && !n->is_instance;
   if (step->create_workspace && !group)
     NEAP_TRY(new_child(n->outer, 0, 1, &n->ws, error));
@@ -464,7 +476,7 @@ static void run_branches(tree *t, node *n) {
     list[i] = (branch){t, n->child[i]};
     n_unfinished += !is_periodic(n->child[i]);
   }
-  atomic_store(&n->n_unfinished, n_unfinished);
+  atomic_store(&n->n_unfinished, n_unfinished); /* before the first thread can count down */
   sigset_t saved;
   neap_signals_hold_all(&saved);
   while (n_started < n_branch &&
@@ -476,6 +488,7 @@ static void run_branches(tree *t, node *n) {
     fail(n->step, NEAP_MEMORY, &error, "a thread was refused");
     stop(t, &error);
   }
+  /* After a refusal too: the tree is stopped, so that branch 0 ends at once, and counts down. */
   run_branch(&list[0]);
   for (int i = 1; i < n_started; i++) pthread_join(thread[i], NULL);
 }
@@ -487,8 +500,9 @@ static bool run_body(tree *t, node *n) {
     run_branches(t, n);
     return false;
   }
-  for (int i = 0; i < n->n_session + n->n_child && !is_stopped(t, n->step); i++) {
-    if (told_to_stop(t, n)) return true;
+  for (int i = 0; i < n->n_session + n->n_child; i++) {
+    if (is_stopped(t, n->step)) break;
+    if (told_to_stop(t, n)) return true; /* asked before each net */
     if (i < n->n_session)
       run_session(t, n->session[i]);
     else

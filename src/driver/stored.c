@@ -63,11 +63,14 @@ static neap_status read_choices(neap_way *w, const char *text, neap_error *error
                      "stored choices do not say how much scratch their kernels may take");
   NEAP_TRY(neap_ladder_choose(w, section, error));
   NEAP_TRY(neap_choices_recall(text + used, w->prepared, &w->choices, error));
-  bool may_hold = !w->resolved.no_constants,
-       may_not_hold = w->resolved.no_constants || w->resolved.total_left < SIZE_MAX;
-  if (w->choices.no_constants ? !may_not_hold : !may_hold)
-    return neap_fail(error, NEAP_PLAN, "stored choices %s constants, the options don't",
-                     may_hold ? "hold no" : "hold");
+  /* The ladder has plans with constants unless the options forbid it, and plans without them where
+   * the options forbid it or a total has to be met (ladder.c, climb). */
+  const bool has_with = !w->resolved.no_constants;
+  const bool has_without = w->resolved.no_constants || w->resolved.total_left < SIZE_MAX;
+  if (w->choices.no_constants && !has_without)
+    return neap_fail(error, NEAP_PLAN, "stored choices hold no constants, the options do");
+  if (!w->choices.no_constants && !has_with)
+    return neap_fail(error, NEAP_PLAN, "stored choices hold constants, the options don't");
   if ((w->choices.n_again > 0 || w->choices.bodies > 0) && !neap_way_may_recompute(w))
     return neap_fail(error, NEAP_PLAN, "stored choices repeat ops, the options don't");
   return NEAP_OK;
@@ -83,24 +86,25 @@ static neap_status check_kind(const neap_plan *plan, const neap_graph *graph, ne
       "the stored plan of \"%s\" is of policy %s and executor %s, expected %s and %s", graph->name,
       neap_policy_name(plan->policy), neap_executor_name(plan->executor), neap_policy_name(policy),
       neap_executor_name(executor));
-  neap_policy inner = policy == NEAP_POLICY_POOL ? NEAP_POLICY_OFFSET : policy;
+  neap_policy inner = policy == NEAP_POLICY_POOL ? NEAP_POLICY_OFFSET : policy; /* of subnets */
   for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; k < graph->node[n].n_sub; k++)
       NEAP_TRY(check_kind(plan->sub[n][k], graph->node[n].sub[k], inner, executor, error));
   return NEAP_OK;
 }
 
-/* A pool must do as the plan foretells, which is told by rehearsing the run. */
+/* Whether a pool would do what the plan says it does: the run is rehearsed, without kernels. */
 static neap_status rehearse(const neap_plan *plan, const neap_graph *graph, neap_error *error) {
   neap_arena room = {0};
   neap_script script;
-  neap_status status = plan->policy == NEAP_POLICY_POOL
-                         ? neap_plan_rehearse(plan, graph, &room, &script, error)
-                         : NEAP_OK;
+  if (plan->policy != NEAP_POLICY_POOL) return NEAP_OK;
+  neap_status status = neap_plan_rehearse(plan, graph, &room, &script, error);
   neap_arena_fini(&room);
   return status;
 }
 
+/* What the text claims is checked from what needs no plan to what needs a whole one: its form, its
+ * kind, that no two live values share bytes, its figures, the pool's run, the limits. */
 static neap_status read_plan(neap_way *w, const char *text, neap_error *error) {
   const neap_plan_options *asked = &w->resolved.plan;
   NEAP_TRY(neap_plan_read(text, w->graph, &w->plan, error));

@@ -423,6 +423,32 @@ TEST(long_names_that_differ_at_their_end_are_different_names) {
   CHECK(memcmp(grad[0][0], grad[0][1], sizeof grad[0][0]) != 0);
 }
 
+/* A blob within a layer may be called as the layer's output is in the workspace, and another one as
+ * the first is then renamed. */
+TEST(blobs_within_a_layer_meet_neither_its_output_nor_each_other) {
+  static const char text[] =
+    "net one\ninput x f32 (2,4)\nparam one/output~ f32 (2,4) = Constant { value = 8 }\n"
+    "output = Abs(x)\noutput~ = Mul(output, one/output~)\noutput~~ = Neg(output~)\n"
+    "t = Add(output, output~)\ny = Sub(t, output~~)\noutputs y\n";
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_chain *chain = NULL;
+  float y[8] = {0};
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+  CHECK_OK(neap_chain_new(ws, 1, &(const neap_net *){net}, 2, &options, &chain, &error));
+  CHECK_OK(feed(ws, "x", &error));
+  for (int train = 0; train < 2; train++) {
+    CHECK_OK(neap_chain_forward(chain, train, &error));
+    read_floats(ws, "one/output", y, 8);
+    for (int i = 0; i < 8; i++) CHECK_EQ((long)y[i], 17 * (i < 3 ? 3 - i : i - 3));
+  }
+  neap_chain_free(chain);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+}
+
 /* ---- halves ---------------------------------------------------------------------------------- */
 
 /* One half of a layer with output y and the gradient dy that arrives, differentiated by "x", "w" or
@@ -641,6 +667,7 @@ int main(int argc, char **argv) {
              T(a_layer_may_free_what_its_gradient_reads),
              T(layers_with_loops_have_the_gradients_of_the_whole_net),
              T(long_names_that_differ_at_their_end_are_different_names),
+             T(blobs_within_a_layer_meet_neither_its_output_nor_each_other),
              T(halves_take_across_what_the_backward_reads_and_nothing_else),
              T(halves_keep_the_outputs_that_are_read),
              T(halves_keep_the_outputs_that_an_op_must_have),
