@@ -85,7 +85,7 @@ SELECT
   r.*,
   p.arena_bytes, p.lower_bound_bytes,
   m.cpu,
-  (SELECT sum(flop) FROM plan_op o WHERE o.plan_id = p.plan_id) AS flop,
+  (SELECT sum(flops) FROM plan_op o WHERE o.plan_id = p.plan_id) AS flops,
   r.run_id = (SELECT max(s.run_id) FROM net n JOIN plan q USING (net_id) JOIN run s USING (plan_id)
               WHERE n.name = p.net AND q.mode = p.mode) AS newest
 FROM run r
@@ -98,7 +98,7 @@ SELECT
   r.net, r.mode, r.newest,
   t.run_id, t.n_call, t.min_ns, t.median_ns, t.start_ns, t.thread,
   o.*,
-  round(1.0 * o.flop / nullif(t.min_ns, 0), 1) AS gflop_per_s,
+  round(1.0 * o.flops / nullif(t.min_ns, 0), 1) AS gflop_per_s,
   round(100.0 * t.median_ns / nullif((SELECT sum(median_ns) FROM run_op u WHERE u.run_id = t.run_id), 0), 2) AS percent
 FROM run_op t
 JOIN v_run r USING (run_id)

@@ -147,7 +147,7 @@ end
 --- All that the tests below compare with.
 local function facts_of(plan)
   local level = plan:_tree()
-  local f = { level = level, values = level.values, ops = level.ops, storages = storages_of(level), live = {}, regions = {}, arena = 0, flop = 0,
+  local f = { level = level, values = level.values, ops = level.ops, storages = storages_of(level), live = {}, regions = {}, arena = 0, flops = 0,
     scratch_most = 0, n_again = 0 }
   f.first, f.last = lives_of(level)
   for step, op in ipairs(f.ops) do
@@ -157,7 +157,7 @@ local function facts_of(plan)
     end
     f.live[step] = bytes
     f.arena = math.max(f.arena, op.scratch_bytes > 0 and op.scratch_offset + aligned(op.scratch_bytes) or 0)
-    f.flop, f.scratch_most = f.flop + op.flop, math.max(f.scratch_most, op.scratch_bytes)
+    f.flops, f.scratch_most = f.flops + op.flops, math.max(f.scratch_most, op.scratch_bytes)
     f.n_again = f.n_again + (op.recomputes and 1 or 0)
   end
   for _, s in ipairs(f.storages) do

@@ -56,7 +56,7 @@ function Plan:forecast()
   return report.new { rows = rows, columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} }
 end
 
-local function flop_text(x)
+local function flops_text(x)
   for _, unit in ipairs { { 1e12, "T" }, { 1e9, "G" }, { 1e6, "M" }, { 1e3, "k" } } do
     if x >= unit[1] then return ("%.2f %s"):format(x / unit[1], unit[2]) end
   end
@@ -96,16 +96,16 @@ end
 -- parameters and work. The total of flops is that of the whole step.
 function Plan:summary()
   local tree = self:_tree()
-  local n_of, rows, total, flop = count_parameters(tree), {}, 0, 0
+  local n_of, rows, total, flops = count_parameters(tree), {}, 0, 0
   for i, o in ipairs(tree.ops) do
-    total, flop = total + n_of[i], flop + o.flop
+    total, flops = total + n_of[i], flops + o.flops
     if o.phase == "forward" and o.type ~= "Reorder" and not o.recomputes then
       rows[#rows + 1] = { name = o.name, type = o.type, output = o.outs[1] and tree.values[o.outs[1]].shape or "", parameters = n_of[i],
-        flop = flop_text(o.flop), line = o.line }
+        flops = flops_text(o.flops), line = o.line }
     end
   end
-  return report.new { rows = rows, columns = { "name", "type", "output", "parameters", "flop", "line" }, title = tostring(self),
-    totals = { parameters = total, flops = flop }, order = { "parameters" } }
+  return report.new { rows = rows, columns = { "name", "type", "output", "parameters", "flops", "line" }, title = tostring(self),
+    totals = { parameters = total, flops = flops }, order = { "parameters" } }
 end
 
 --- plan:ops() -> Report: the schedule, with the bytes alive while each op runs.
@@ -301,7 +301,7 @@ function Run:ops()
     local t = self.times[i]
     total = total + t.min_ns
     rows[i] = { step = i, name = o.name, type = o.type, phase = o.phase, engine = o.engine, min_us = t.min_ns / 1000, n_call = t.n_call, line = o.line,
-      gflop_per_s = t.min_ns > 0 and o.flop / t.min_ns or 0, live_bytes = o.live_bytes }
+      gflop_per_s = t.min_ns > 0 and o.flops / t.min_ns or 0, live_bytes = o.live_bytes }
   end
   for _, row in ipairs(rows) do row.percent = total > 0 and 100 * row.min_us * 1000 / total or 0 end
   return report.new { rows = rows, columns = { "step", "name", "type", "phase", "engine", "min_us", "percent", "gflop_per_s", "live_bytes", "line" },

@@ -26,7 +26,7 @@
     "of the arena while it runs, scratch and alignment included")                              \
   X(scratch_bytes, NUMBER, "bytes", STORE | PRINT,                                             \
     "work space of the kernel, or the frame of a control op")                                  \
-  X(flop, NUMBER, "flop", STORE | PRINT, "work, as the op's record counts it")                 \
+  X(flops, NUMBER, "flops", STORE | PRINT, "work, as the op's record counts it")               \
   X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                    \
   X(layer, TEXT, "", STORE,                                                                    \
     "the op's layer; a backward op belongs to the layer of its forward op")                    \
@@ -129,7 +129,7 @@
   X(frame_bytes, NUMBER, "bytes", STORE,                                                          \
     "an iteration of loops without `max` that a gradient goes through; in the total once")        \
   X(scratch_bytes_max, NUMBER, "bytes", PRINT, "the most scratch of one op")                      \
-  X(flops, NUMBER, "flop", PRINT, "work of a step")                                               \
+  X(flops, NUMBER, "flops", PRINT, "work of a step")                                              \
   X(n_op, NUMBER, "", 0, "ops that run")                                                          \
   X(n_value, NUMBER, "", 0, "values")                                                             \
   X(peak_step, INDEX, "step", STORE, "step at which most is live")                                \
@@ -420,7 +420,7 @@ enum { /* where a column is shown */
        NEAP_SHOWN_RUN = 32
 };
 typedef struct neap_column {
-  /* unit: "bytes", "ns", "flop", "step", "value", "slot", "row"; "" for none */
+  /* unit: "bytes", "ns", "flops", "step", "value", "slot", "row"; "" for none */
   const char *name, *unit, *doc;
   neap_column_type type;
   unsigned shown;

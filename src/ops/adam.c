@@ -51,7 +51,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 }
 
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 14.0 * (double)neap_shape_elems(&c->in[W].shape);
+  cost->flops = 14.0 * (double)neap_shape_elems(&c->in[W].shape);
 }
 
 const neap_op neap_op_Adam = {

@@ -63,7 +63,7 @@ static void run(const neap_call *call) {
 }
 
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = (double)(c->n_in - 1) * (double)neap_shape_elems(&c->in[0].shape);
+  cost->flops = (double)(c->n_in - 1) * (double)neap_shape_elems(&c->in[0].shape);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {

@@ -206,7 +206,7 @@ static neap_status infer_packed_grad(neap_infer *c, neap_error *error) {
 
 /* ---- cost: of the scores and what is made of them; causal attention does half ---------------- */
 
-/* Two flop for each multiply and add of q k^T, which is D deep, and of the weights times v, which
+/* Two flops for each multiply and add of q k^T, which is D deep, and of the weights times v, which
  * is E wide. */
 static double products(const neap_attention *a) {
   double pairs = (double)(a->n_batch * a->n_head) * (double)a->n_query * (double)a->n_key *
@@ -216,23 +216,23 @@ static double products(const neap_attention *a) {
 
 static void cost_forward(const neap_infer *c, neap_cost *cost) {
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
-  cost->flop = products(&a);
+  cost->flops = products(&a);
 }
 
 /* The backward has five products for the forward's two. */
 static void cost_backward(const neap_infer *c, neap_cost *cost) {
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
-  cost->flop = 2.5 * products(&a);
+  cost->flops = 2.5 * products(&a);
 }
 
 static void cost_packed_forward(const neap_infer *c, neap_cost *cost) {
   neap_attention a = packed_sizes_of(&c->in[P_QKV], c->attrs);
-  cost->flop = products(&a);
+  cost->flops = products(&a);
 }
 
 static void cost_packed_backward(const neap_infer *c, neap_cost *cost) {
   neap_attention a = packed_sizes_of(&c->in[P_QKV], c->attrs);
-  cost->flop = 2.5 * products(&a);
+  cost->flops = 2.5 * products(&a);
 }
 
 /* ---- choose and run -------------------------------------------------------------------------- */

@@ -58,11 +58,11 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
 
 /* Two passes for the statistics, one for y. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = (c->attrs[TRAINING].i != 0 ? 5.0 : 2.0) * (double)neap_shape_elems(&c->in[X].shape);
+  cost->flops = (c->attrs[TRAINING].i != 0 ? 5.0 : 2.0) * (double)neap_shape_elems(&c->in[X].shape);
 }
 
 static void cost_grad(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 9.0 * (double)neap_shape_elems(&c->in[X].shape);
+  cost->flops = 9.0 * (double)neap_shape_elems(&c->in[X].shape);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {

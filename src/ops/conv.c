@@ -92,13 +92,13 @@ static double flops(const neap_shape *weight, const neap_shape *y) {
 }
 
 void neap_conv_cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = flops(&c->in[1].shape, &c->out[0].shape);
+  cost->flops = flops(&c->in[1].shape, &c->out[0].shape);
 }
 static void cost_grad_input(const neap_infer *c, neap_cost *cost) {
-  cost->flop = flops(&c->in[1].shape, &c->in[0].shape);
+  cost->flops = flops(&c->in[1].shape, &c->in[0].shape);
 }
 static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
-  cost->flop = flops(&c->out[0].shape, &c->in[1].shape);
+  cost->flops = flops(&c->out[0].shape, &c->in[1].shape);
 }
 
 /* What nobody wants is not computed, but dw comes along where only db is wanted: one op makes both

@@ -193,7 +193,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
 }
 
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 4.0 * (double)neap_shape_elems(&c->in[LOGITS].shape);
+  cost->flops = 4.0 * (double)neap_shape_elems(&c->in[LOGITS].shape);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {

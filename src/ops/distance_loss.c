@@ -112,7 +112,7 @@ static neap_status grad_l1(neap_grad *g, neap_error *error) {
 }
 
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 3.0 * (double)neap_shape_elems(&c->in[0].shape);
+  cost->flops = 3.0 * (double)neap_shape_elems(&c->in[0].shape);
 }
 
 #define REDUCTION_ATTR                                                                             \

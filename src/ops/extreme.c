@@ -172,7 +172,7 @@ static neap_status infer_arg(neap_infer *c, neap_error *error) {
 }
 
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = (double)neap_shape_elems(&c->in[0].shape);
+  cost->flops = (double)neap_shape_elems(&c->in[0].shape);
 }
 
 #define EXTREME_OP                                                                             \

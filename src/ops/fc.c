@@ -54,11 +54,11 @@ neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
 
 /* 2 M N K: out (M,N) times K in the forward, out (M,K) times N in the input gradient. */
 void neap_fc_cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[1];
+  cost->flops = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[1];
 }
 
 static void cost_grad_input(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[0];
+  cost->flops = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)c->in[1].shape.dim[0];
 }
 
 /* y (M,N) += b (N) in each row. On one thread: M N additions are little beside the 2 M N K
@@ -293,7 +293,7 @@ const neap_op neap_op_FCGradInput = {
 };
 
 static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 2.0 * (double)neap_shape_elems(&c->in[1].shape) * (double)c->out[0].shape.dim[1];
+  cost->flops = 2.0 * (double)neap_shape_elems(&c->in[1].shape) * (double)c->out[0].shape.dim[1];
 }
 
 const neap_op neap_op_FCGradWeight = {

@@ -72,7 +72,7 @@ static void cost(const neap_infer *c, neap_cost *out) {
   conv.op->cost(&conv, &part);
   neap_infer pool = infer_pool_of(c, &between);
   pool.op->cost(&pool, out);
-  out->flop += part.flop;
+  out->flops += part.flops;
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */

@@ -93,7 +93,7 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
 
 /* About eight operations an element: two passes of statistics and one that normalises. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 8.0 * (double)neap_shape_elems(&c->in[0].shape);
+  cost->flops = 8.0 * (double)neap_shape_elems(&c->in[0].shape);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */

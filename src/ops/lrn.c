@@ -110,7 +110,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 /* Of each element: square, size additions, two roots and a division; twice that in the backward. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop =
+  cost->flops =
     (double)c->n_in * (double)(c->attrs[SIZE].i + 6) * (double)neap_shape_elems(&c->out[0].shape);
 }
 

@@ -552,16 +552,16 @@ static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
 /* The products; the cells' own work is a few per cent of them. */
 static void cost(const neap_infer *c, neap_cost *cost) {
   const neap_shape *y = &c->out[Y].shape;
-  cost->flop = 8.0 * (double)neap_shape_elems(y) * (double)(c->in[X].shape.dim[2] + y->dim[2]);
+  cost->flops = 8.0 * (double)neap_shape_elems(y) * (double)(c->in[X].shape.dim[2] + y->dim[2]);
 }
 
 static void cost_grad(const neap_infer *c, neap_cost *cost) {
-  cost->flop =
+  cost->flops =
     2.0 * (double)neap_shape_elems(&c->out[G_DGATES].shape) * (double)c->in[G_R].shape.dim[1];
 }
 
 static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
-  cost->flop =
+  cost->flops =
     2.0 * (double)neap_shape_elems(&c->in[W_DGATES].shape) * (double)c->in[W_Y].shape.dim[2];
 }
 

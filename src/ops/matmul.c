@@ -86,7 +86,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 static void cost(const neap_infer *c, neap_cost *cost) {
   product p;
   if (product_of(&c->in[0].shape, &c->in[1].shape, c->attrs, &p))
-    cost->flop = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)p.k;
+    cost->flops = 2.0 * (double)neap_shape_elems(&c->out[0].shape) * (double)p.k;
 }
 
 typedef struct job {

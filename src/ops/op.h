@@ -99,7 +99,7 @@ typedef struct neap_infer {
 } neap_infer;
 
 typedef struct neap_cost {
-  double flop, read_bytes, write_bytes;
+  double flops, read_bytes, write_bytes;
 } neap_cost;
 
 typedef int neap_value_id; /* of graph; NEAP_NO_VALUE: absent */

@@ -70,11 +70,11 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
 /* One comparison or addition per element of each window. */
 static void cost_pool(const neap_infer *c, neap_cost *cost) {
   neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
-  cost->flop = (double)neap_shape_elems(&c->out[0].shape) * (double)w.n_kernel;
+  cost->flops = (double)neap_shape_elems(&c->out[0].shape) * (double)w.n_kernel;
 }
 
 static void cost_global(const neap_infer *c, neap_cost *cost) {
-  cost->flop = (double)neap_shape_elems(&c->in[0].shape);
+  cost->flops = (double)neap_shape_elems(&c->in[0].shape);
 }
 
 /* ---- plain loops ----------------------------------------------------------------------------- */

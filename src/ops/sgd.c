@@ -88,7 +88,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 /* Per element: the decay and the step, and the momentum where there is one. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = (c->n_out > 1 ? 6.0 : 4.0) * (double)neap_shape_elems(&c->in[W].shape);
+  cost->flops = (c->n_out > 1 ? 6.0 : 4.0) * (double)neap_shape_elems(&c->in[W].shape);
 }
 
 const neap_op neap_op_Sgd = {

@@ -70,7 +70,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 /* Per element: the maximum, a subtraction, exp, the sum, the scaling. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 5.0 * (double)neap_shape_elems(&c->out[0].shape);
+  cost->flops = 5.0 * (double)neap_shape_elems(&c->out[0].shape);
 }
 
 /* The output is passed on, not x: exp need not be computed again, and x is free after the

@@ -58,7 +58,7 @@ static neap_status infer_sum(neap_infer *c, neap_error *error) {
 
 /* One addition an element. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = (double)neap_shape_elems(&c->in[0].shape);
+  cost->flops = (double)neap_shape_elems(&c->in[0].shape);
 }
 
 /* ---- backward: dx = dy, broadcast to x, for the mean divided by the count -------------------- */

@@ -47,7 +47,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 /* Two products and a sum for each element. */
 static void cost(const neap_infer *c, neap_cost *cost) {
-  cost->flop = 3.0 * (double)neap_shape_elems(&c->in[TOTAL].shape);
+  cost->flops = 3.0 * (double)neap_shape_elems(&c->in[TOTAL].shape);
 }
 
 const neap_op neap_op_WeightedAccumulate = {

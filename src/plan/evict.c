@@ -138,7 +138,7 @@ static double work_of(const neap_graph *graph, const neap_node *node) {
   for (int i = 0; i < node->n_in; i++)
     bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
   for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
-  return node->cost.flop + flops_a_byte * bytes;
+  return node->cost.flops + flops_a_byte * bytes;
 }
 
 /* Bytes of all cells that the node touches, and its scratch: what it needs when all else is

@@ -390,7 +390,7 @@ static double work_of(const neap_graph *graph, const neap_node *node) {
   for (int i = 0; i < node->n_in; i++)
     bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
   for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
-  return node->cost.flop + FLOPS_A_BYTE * bytes;
+  return node->cost.flops + FLOPS_A_BYTE * bytes;
 }
 
 /* Nodes of the graph and its subgraphs that run again; adds up their work, and that of all others,

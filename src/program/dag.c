@@ -120,7 +120,7 @@ static double weight_of(const neap_program *program, const neap_instruction *i) 
     if (operand->type.dtype != NEAP_DTYPE_NONE)
       bytes += (double)neap_layout_bytes(&operand->type, &operand->layout);
   }
-  return bytes + node->cost.flop;
+  return bytes + node->cost.flops;
 }
 
 /* Whether a step is to have all threads: its bits may depend on them, or there is so much to do

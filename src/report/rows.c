@@ -168,7 +168,7 @@ static bool fill_op(neap_rows *r, int step) {
                        .changed = node->choice.changed,
                        .live_bytes = (int64_t)plan->live_bytes[step],
                        .scratch_bytes = (int64_t)plan->scratch_bytes[at],
-                       .flop = neap_whole(node->cost.flop),
+                       .flops = neap_whole(node->cost.flops),
                        .line = text_or_null(node->line),
                        .layer = layer_of(graph, at, r->layer),
                        .scope = text_or_null(node->scope),

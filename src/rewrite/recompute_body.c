@@ -38,7 +38,7 @@ static bool is_cheap(const neap_graph *graph, const neap_node *node) {
   for (int i = 0; i < node->n_in; i++)
     if (node->in[i] >= 0) bytes += (double)graph->value[node->in[i]].bytes;
   for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
-  return node->cost.flop <= FLOPS_A_BYTE * bytes;
+  return node->cost.flops <= FLOPS_A_BYTE * bytes;
 }
 
 /* ---- loops: what can be ---------------------------------------------------------------------- */

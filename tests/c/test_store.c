@@ -92,7 +92,7 @@ static void make_fixture(fixture *f) {
                              .out = &f->out[i],
                              .forward = i,
                              .choice = {.n_thread = 1, .in = &f->plain, .out = &f->plain},
-                             .cost = {.flop = 16, .read_bytes = 64, .write_bytes = 64}};
+                             .cost = {.flops = 16, .read_bytes = 64, .write_bytes = 64}};
   }
   for (int v = 0; v < 4; v++) {
     f->value[v] = (neap_value){.name = value_name[v],
@@ -162,7 +162,7 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   if (store == NULL) return;
   CHECK(strcmp(neap_db_path(store), path) == 0);
   CHECK(!neap_db_is_readonly(store));
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 3);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 4);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
   CHECK_EQ(
@@ -175,7 +175,7 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   store = opened(path);
   if (store == NULL) return;
   CHECK_EQ(ask(store, "SELECT plan_id FROM plan"), id);
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 3);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 4);
   neap_db_close(store);
 }
 
@@ -195,11 +195,12 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 3);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 4);
   CHECK_EQ(ask(store, "SELECT net_id FROM net WHERE name = 'kept'"), 7);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'v_gone'"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM v_plan"), 0);
+  CHECK_EQ(ask(store, "SELECT coalesce(sum(flops), 0) FROM plan_op"), 0);
   neap_db_close(store);
 }
 

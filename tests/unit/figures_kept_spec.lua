@@ -53,7 +53,7 @@ kept["table plan_op"] = function(db, id, f)
     assert.are.equal(op.phase, r.phase)
     assert.are.equal(f.live[step], r.live_bytes)
     assert.are.equal(op.scratch_bytes, r.scratch_bytes)
-    assert.are.equal(op.flop // 1, r.flop)
+    assert.are.equal(op.flops // 1, r.flops)
     assert.are.equal(op.recomputes, r.recomputes)
     assert.are.same({ op.read_bytes, op.write_bytes }, { r.read_bytes, r.write_bytes })
     if op.recomputes then
@@ -284,7 +284,7 @@ describe("a profiled run", function()
       assert.are.equal(times[i].min_ns / 1000, list[i].min_us)
       assert.are.equal(5, list[i].n_call)
       assert.is_true(math.abs(100 * times[i].min_ns / total - list[i].percent) < 1e-6)
-      if times[i].min_ns > 0 then assert.is_true(math.abs(op.flop / times[i].min_ns - list[i].gflop_per_s) < 1e-6) end
+      if times[i].min_ns > 0 then assert.is_true(math.abs(op.flops / times[i].min_ns - list[i].gflop_per_s) < 1e-6) end
       assert.are.equal(op.live_bytes, list[i].live_bytes)
       percent = percent + list[i].percent
     end
@@ -336,11 +336,11 @@ describe("a profiled run", function()
 
   it("is told by the database as it was", function()
     local p, times, stats = program.plan, program:times(), program:stats()
-    local arena, flop = p.arena_bytes, 0
-    for _, op in ipairs(p:_ops()) do flop = flop + op.flop // 1 end
+    local arena, flops = p.arena_bytes, 0
+    for _, op in ipairs(p:_ops()) do flops = flops + op.flops // 1 end
     program:close()
     local r = rows(db, "select * from v_run")[1]
-    for name, want in pairs { net = "lenet", batch = 4, arena_bytes = arena, flop = flop, n_step = 5, tag = "a tag", status = "ok",
+    for name, want in pairs { net = "lenet", batch = 4, arena_bytes = arena, flops = flops, n_step = 5, tag = "a tag", status = "ok",
       planned_bytes = stats.planned_bytes, step_median_ns = stats.median_ns, step_min_ns = stats.min_ns } do
       assert.are.equal(want, r[name], name)
     end
@@ -357,7 +357,7 @@ describe("a profiled run", function()
       assert.are.equal(times[i].min_ns, list[i].min_ns)
       assert.are.equal(5, list[i].n_call)
       assert.is_true(math.abs(100 * list[i].median_ns / total - list[i].percent) <= 0.0051)
-      if list[i].min_ns > 0 then assert.is_true(math.abs(list[i].flop / list[i].min_ns - list[i].gflop_per_s) <= 0.051) end
+      if list[i].min_ns > 0 then assert.is_true(math.abs(list[i].flops / list[i].min_ns - list[i].gflop_per_s) <= 0.051) end
     end
     local slowest = assert(db:query "op_time")
     local stored = by(list, "step")

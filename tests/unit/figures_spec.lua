@@ -88,7 +88,7 @@ reports["plan's fields"] = function(p, f)
   assert.are.equal(#f.ops, p.n_op)
   assert.are.equal(#f.values, p.n_value)
   assert.are.equal(f.scratch_most, p.scratch_bytes_max)
-  assert.are.equal(f.flop, p.flops)
+  assert.are.equal(f.flops, p.flops)
   assert.are.equal(f.n_again, p.n_recomputed)
   local work, again, changed = 0, 0, 0
   local function count(level)
@@ -103,7 +103,7 @@ reports["plan's fields"] = function(p, f)
     for _, list in ipairs { op.ins, op.outs } do
       for _, v in ipairs(list) do bytes = bytes + f.values[v].bytes end
     end
-    if op.recomputes then again = again + op.flop + 10 * bytes else work = work + op.flop + 10 * bytes end
+    if op.recomputes then again = again + op.flops + 10 * bytes else work = work + op.flops + 10 * bytes end
   end
   assert.are.equal(changed, p.n_changed)
   assert.is_true(math.abs(p.recomputed_work - again / work) < 1e-12)
@@ -183,7 +183,7 @@ reports["plan.Plan:ops"] = function(p, f)
     for _, list in ipairs { f.ops[step].ins, f.ops[step].outs } do
       for _, v in ipairs(list) do moved = moved + f.values[v].bytes end
     end
-    assert.is_true(r[step].scratch_bytes >= 0 and r[step].flop >= 0 and r[step].read_bytes >= 0 and r[step].write_bytes >= 0)
+    assert.is_true(r[step].scratch_bytes >= 0 and r[step].flops >= 0 and r[step].read_bytes >= 0 and r[step].write_bytes >= 0)
   end
   assert.are.equal(f.peak_step, r.peak_step)
   check_exports(r)
@@ -209,7 +209,7 @@ local function parameter_of(f, v)
   return value.role == "parameter" and value.storage_no or nil
 end
 
-local function flop_text(x)
+local function flops_text(x)
   for _, unit in ipairs { { 1e12, "T" }, { 1e9, "G" }, { 1e6, "M" }, { 1e3, "k" } } do
     if x >= unit[1] then return ("%.2f %s"):format(x / unit[1], unit[2]) end
   end
@@ -233,12 +233,12 @@ reports["plan.Plan:summary"] = function(p, f)
       assert.are.equal(op.name, r[i].name)
       assert.are.equal(f.values[op.outs[1]].shape, r[i].output, op.name)
       assert.are.equal(n, r[i].parameters, op.name)
-      assert.are.equal(flop_text(op.flop), r[i].flop, op.name)
+      assert.are.equal(flops_text(op.flops), r[i].flops, op.name)
     end
   end
   assert.are.equal(i, #r)
   assert.are.equal(total, r.parameters)
-  assert.are.equal(f.flop, r.flops)
+  assert.are.equal(f.flops, r.flops)
   -- No parameter of the net goes uncounted.
   local all = 0
   for _, v in ipairs(f.values) do all = all + (v.role == "parameter" and v.value_no == v.storage_no and figures.elements(v.shape) or 0) end

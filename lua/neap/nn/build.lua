@@ -303,9 +303,9 @@ function Module.summary(self, o)
   local net_options, memory = apart(o, "m:summary")
   net_options.train, net_options.traced, net_options.loss = false, true, nil
   local net, blobs, record = Module.net(self, net_options)
-  local flop, rows, seen = {}, {}, {}
+  local flops, rows, seen = {}, {}, {}
   memory.fuse = false -- a row is a layer as it was written
-  for _, op in ipairs(net:plan(memory):_ops()) do flop[op.outputs[1]] = op.flop end
+  for _, op in ipairs(net:plan(memory):_ops()) do flops[op.outputs[1]] = op.flops end
   local totals = { parameters = 0, trainable = 0, mult_adds = 0, parameter_bytes = 0 }
   for _, t in ipairs(record.trace) do
     local m, n, work = t.module, 0, 0
@@ -318,7 +318,7 @@ function Module.summary(self, o)
         totals.parameter_bytes = totals.parameter_bytes + elems(storage.shape) * (storage.dtype == "f64" and 8 or 4)
       end
     end
-    for _, name in ipairs(t.ops) do work = work + (flop[name] or 0) // 2 end
+    for _, name in ipairs(t.ops) do work = work + (flops[name] or 0) // 2 end
     totals.parameters, totals.mult_adds = totals.parameters + n, totals.mult_adds + work
     if #t.ops > 0 or n > 0 then
       rows[#rows + 1] = { layer = (record.tree.path[m] or m._base):gsub("/", "."), type = m._class,
