@@ -23,7 +23,8 @@ local function inputs_of_step(net, k, n_class)
       feeds[input.name] = core.tensor(0.01, input.dtype)
     else
       -- A Weyl sequence: no two steps alike, no random state touched.
-      local x, at = core.zeros { dtype = input.dtype, table.unpack(input.shape) }, 0.31 * k + 0.17 * i
+      local x, at = core.zeros { dtype = input.dtype, table.unpack(input.shape) },
+        0.31 * k + 0.17 * i
       x:apply_(function()
         at = (at + 0.61803398875) % 1
         return float and 2 * at - 1 or at * n_class // 1
@@ -48,14 +49,20 @@ local function run(net, o, memory, poison)
   ws:init(net)
   local program <close> = ws:compile(net, memory)
   local plan = program.plan
-  local out = { hashes = {}, names = {}, kernels = {}, allocations = 0, forecast_bytes = plan.total_bytes, arena_bytes = plan.arena_bytes,
-    lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, baseline_bytes = plan.baseline_bytes, scratch_bytes_max = plan.scratch_bytes_max,
-    n_recomputed = plan.n_recomputed, n_changed = plan.n_changed }
+  local out = {
+    hashes = {}, names = {}, kernels = {}, allocations = 0, forecast_bytes = plan.total_bytes,
+    arena_bytes = plan.arena_bytes, lower_bound_bytes = plan.lower_bound_bytes,
+    proved = plan.proved, baseline_bytes = plan.baseline_bytes,
+    scratch_bytes_max = plan.scratch_bytes_max, n_recomputed = plan.n_recomputed,
+    n_changed = plan.n_changed,
+  }
   for k = 1, math.max(o.steps, o.count_steps) do
     for name, t in pairs(feeds[math.min(k, o.steps)]) do ws:feed(name, t) end
     local allocations = core.memory().n_alloc
     program:run()
-    if k > 1 then out.allocations = math.max(out.allocations, core.memory().n_alloc - allocations) end
+    if k > 1 then
+      out.allocations = math.max(out.allocations, core.memory().n_alloc - allocations)
+    end
     if k == o.steps then -- what follows counts allocations only
       for _, blob in ipairs(ws:_blobs()) do
         if blob.kind == "tensor" and not blob.shares then
@@ -70,7 +77,9 @@ local function run(net, o, memory, poison)
   out.held_bytes = core.memory().held - before
   -- what a budget makes run again has the choice of what it repeats
   for _, op in ipairs(plan:_ops()) do
-    if not op.recomputes then out.kernels[#out.kernels + 1] = op.name .. " " .. op.type .. " " .. op.choice end
+    if not op.recomputes then
+      out.kernels[#out.kernels + 1] = op.name .. " " .. op.type .. " " .. op.choice
+    end
   end
   table.sort(out.kernels)
   table.sort(out.names)
@@ -82,15 +91,19 @@ local function net_of(what, o)
   local file = what
   if type(what) == "string" then file = netfile.load(what) end
   if type(what) == "userdata" then file = { net = what } end
-  if type(what) == "table" and rawget(what, "_is_module") then file = { model = what, batch = 1 } end
-  if type(file) ~= "table" or not (file.net or file.model) then fail("check.plan takes a model, a net, a net file or a name of the zoo") end
+  if type(what) == "table" and rawget(what, "_is_module") then
+    file = { model = what, batch = 1 }
+  end
+  if type(file) ~= "table" or not (file.net or file.model) then
+    fail("check.plan takes a model, a net, a net file or a name of the zoo")
+  end
   return netfile.build(file, { train = o.train, batch = o.batch }), file.n_class or 2
 end
 
 local check_options = record.declare("neap.check.plan", {
-  doc = [[neap.check.plan(what, { .. }) runs a net unplanned and planned and compares the bits of all
-    blobs that stay. It takes the memory options of the planned run, too; both runs have those that
-    do not say where bytes lie.]],
+  doc = [[neap.check.plan(what, { .. }) runs a net unplanned and planned and compares the bits of
+    all blobs that stay. It takes the memory options of the planned run, too; both runs have those
+    that do not say where bytes lie.]],
   { "train", "boolean", true, doc = "whether the net trains" },
   { "batch", "integer", min = 1, unset = "as the net's file says", doc = "examples of a batch" },
   { "steps", "integer", 3, min = 1, doc = "steps that each of them runs" },
@@ -98,10 +111,14 @@ local check_options = record.declare("neap.check.plan", {
   { "poison", "boolean", false, doc = "whether bytes that nobody has written hold NaN" },
   { "seed", "integer", 1, doc = "what inputs and draws follow" },
   { "n_class", "integer", min = 1, unset = "as the net's file says", doc = "number of labels" },
-  example = 'neap.check.plan("mlp:2", { train = true })' })
+  example = 'neap.check.plan("mlp:2", { train = true })',
+})
 
 --- What says where bytes lie, and when: an unplanned run has none of it.
-local planning = { "policy", "executor", "budget", "total", "soft", "recompute", "exact", "in_place", "search", "banks", "mem_param" }
+local planning = {
+  "policy", "executor", "budget", "total", "soft", "recompute", "exact", "in_place", "search",
+  "banks", "mem_param",
+}
 
 --- The memory options of the unplanned run beside one with `memory`.
 local function unplanned(memory)
@@ -127,7 +144,8 @@ function check.plan(what, given)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
   memory.store = false
-  local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed }, unplanned(memory), false)
+  local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
+    unplanned(memory), false)
   local planned = run(net, o, memory, o.poison)
   local rows, different = {}, nil
   for _, name in ipairs(plain.names) do
@@ -136,13 +154,24 @@ function check.plan(what, given)
     rows[#rows + 1] = { blob = name, same = same }
   end
   local choices = table.concat(plain.kernels, "\n") == table.concat(planned.kernels, "\n")
-  local totals = { same = different == nil and choices and #rows > 0 and #plain.names == #planned.names, same_choices = choices, n_blob = #rows,
-    different = different }
-  for _, key in ipairs { "held_bytes", "forecast_bytes", "allocations", "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes",
-    "scratch_bytes_max", "n_recomputed", "n_changed" } do
+  local totals = {
+    same = different == nil and choices and #rows > 0 and #plain.names == #planned.names,
+    same_choices = choices,
+    n_blob = #rows,
+    different = different,
+  }
+  for _, key in ipairs {
+    "held_bytes", "forecast_bytes", "allocations", "arena_bytes", "lower_bound_bytes", "proved",
+    "baseline_bytes", "scratch_bytes_max", "n_recomputed", "n_changed",
+  } do
     totals[key] = planned[key]
   end
-  return report.new { rows = rows, columns = { "blob", "same" }, totals = totals, order = { "same", "n_blob" } }
+  return report.new {
+    rows = rows,
+    columns = { "blob", "same" },
+    totals = totals,
+    order = { "same", "n_blob" },
+  }
 end
 
 return require("neap.inner.guard").functions(check, "neap.check.")

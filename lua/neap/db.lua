@@ -20,7 +20,9 @@ end
 
 --- Raises for a query that is no text.
 local function check_text(who, query)
-  if type(query) ~= "string" then core.fail(("%s expects a query in SQL, got a %s"):format(who, type(query))) end
+  if type(query) ~= "string" then
+    core.fail(("%s expects a query in SQL, got a %s"):format(who, type(query)))
+  end
 end
 
 --- db:sql(query [, params]) -> Report. params: a list for ?, fields for :name, a value for each.
@@ -45,17 +47,25 @@ end
 --- Names of the canned queries.
 function db.queries()
   local names = {}
-  for _, path in ipairs(core.embedded()) do names[#names + 1] = path:match "^db/queries/([%w_]+)%.sql$" end
+  for _, path in ipairs(core.embedded()) do
+    names[#names + 1] = path:match "^db/queries/([%w_]+)%.sql$"
+  end
   return names
 end
 
 --- db:query(name [, params]) -> Report of a canned query (db/queries/NAME.sql), whose parameters
 -- may be left out.
 function Db:query(name, params)
-  if type(name) ~= "string" then core.fail("db:query expects a canned query's name, got a " .. type(name)) end
+  if type(name) ~= "string" then
+    core.fail("db:query expects a canned query's name, got a " .. type(name))
+  end
   local text = core.embedded("db/queries/" .. name .. ".sql")
   if text == nil then
-    error(core.error { code = "name", message = ("there is no query \"%s\""):format(name), hint = "there are " .. table.concat(db.queries(), ", ") })
+    error(core.error {
+      code = "name",
+      message = ("there is no query \"%s\""):format(name),
+      hint = "there are " .. table.concat(db.queries(), ", "),
+    })
   end
   return ask(self, text, params, true)
 end
@@ -64,7 +74,8 @@ end
 function Db:info()
   local path, readonly = self:_path()
   local rows = {}
-  for row in self:rows "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%' order by name" do
+  for row in self:rows "select name from sqlite_schema where type = 'table' and name not like \z
+    'sqlite_%' order by name" do
     local count = assert(self:_query('select count(*) as n from "' .. row.name .. '"'))
     rows[#rows + 1] = { table = row.name, rows = count[1].n }
   end
@@ -73,18 +84,32 @@ function Db:info()
     return result and result[1] and result[1][name]
   end
   local pages, size = pragma "page_count", pragma "page_size"
-  return report.new { rows = rows, columns = { "table", "rows" }, totals = { path = path, schema = pragma "user_version", readonly = readonly or nil,
-    bytes = pages and size and pages * size }, order = { "path", "schema", "bytes" } }
+  return report.new {
+    rows = rows,
+    columns = { "table", "rows" },
+    totals = {
+      path = path,
+      schema = pragma "user_version",
+      readonly = readonly or nil,
+      bytes = pages and size and pages * size,
+    },
+    order = { "path", "schema", "bytes" },
+  }
 end
 
 --- db:verify() -> Report with `ok`: integrity of the file and of its references.
 function Db:verify()
   local ok, text = self:_check()
-  return report.new { text = text ~= "" and text or (ok and "ok" or "damaged"), totals = { ok = ok == true } }
+  return report.new {
+    text = text ~= "" and text or (ok and "ok" or "damaged"),
+    totals = { ok = ok == true },
+  }
 end
 
 --- db:prune{days = 30} -> plans removed that no run has used for so long.
-function Db:prune(given) return self:_prune(options.read("db:prune", { positions = { "days" }, days = 30 }, given).days) end
+function Db:prune(given)
+  return self:_prune(options.read("db:prune", { positions = { "days" }, days = 30 }, given).days)
+end
 
 --- neap.runs{net =, last = 20, db =} -> Report of the newest runs, newest first; nil, message, code
 -- without a database.
@@ -95,9 +120,12 @@ function db.runs(given)
     if not opened then return nil, message, code end
     o.db = opened
   end
-  return ask(o.db, [[select run_id, net, mode, batch, n_step, step_min_ns, step_median_ns, planned_bytes, held_bytes, status,
-    datetime(started_at, 'unixepoch') as started from v_run where :net is null or net = :net order by run_id desc limit :last]],
-    { net = o.net, last = o.last }, true)
+  return ask(o.db, [[select run_id, net, mode, batch, n_step, step_min_ns, step_median_ns,
+    planned_bytes, held_bytes, status, datetime(started_at, 'unixepoch') as started from v_run
+    where :net is null or net = :net order by run_id desc limit :last]], {
+    net = o.net,
+    last = o.last,
+  }, true)
 end
 
 return db

@@ -25,21 +25,26 @@ core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor
 
 local neap = { version = core.version, op_functions = op.functions }
 
-for _, name in ipairs { "tensor", "zeros", "ones", "full", "empty", "like", "arange", "linspace", "eye", "load", "save", "db_path", "threads", "clock" } do
+for _, name in ipairs {
+  "tensor", "zeros", "ones", "full", "empty", "like", "arange", "linspace", "eye", "load", "save",
+  "db_path", "threads", "clock",
+} do
   neap[name] = core[name]
 end
 neap.rand, neap.randn = tensor.rand, tensor.randn
 neap.net, neap.net_from, neap.scope, neap.workspace = net.new, net.read, net.scope, workspace.new
 neap.variable_scope = scopes.variable_scope
 neap.workspaces, neap.for_each_workspace = workspace.all, workspace.for_each
-neap.current_workspace, neap.switch_workspace, neap.reset_workspace = workspace.current, workspace.switch, workspace.reset
+neap.current_workspace, neap.switch_workspace, neap.reset_workspace = workspace.current,
+  workspace.switch, workspace.reset
 neap.workspace_names = workspace.names
 neap.db, neap.runs = db.open, db.runs
 --- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or
 -- `batch` says how large that is.
 function neap.range(largest, memory, batch)
   if (debug.getmetatable(largest) or {}).__name ~= "neap.net" then
-    core.fail(("neap.range expects (net, memory, batch), got a %s for the net"):format(type(largest)))
+    core.fail(("neap.range expects (net, memory, batch), got a %s for the net"):format(
+        type(largest)))
   end
   memory = require("neap.memory.mem_param").checked(memory)
   if batch then return require("neap.memory.range").new(largest, memory, batch) end
@@ -68,11 +73,14 @@ do
   local function complain(name, wrong, what)
     local value = os.getenv(name)
     if value and value ~= "" and wrong(value) then
-      complaints[#complaints + 1] = ("%s = %s %s: it is ignored"):format(name, value:sub(1, 60):gsub("%c", "?"), what)
+      complaints[#complaints + 1] = ("%s = %s %s: it is ignored"):format(
+        name, value:sub(1, 60):gsub("%c", "?"), what)
     end
   end
   complain("NEAP_SEED", function() return not env_seed end, "is no integer")
-  complain("NEAP_PLAN", function(value) return value ~= "off" and value ~= "on" end, "is neither off nor on")
+  complain("NEAP_PLAN", function(value)
+    return value ~= "off" and value ~= "on"
+  end, "is neither off nor on")
   for _, text in ipairs(complaints) do io.stderr:write("neap: ", text, "\n") end
 end
 
@@ -101,10 +109,17 @@ function neap.memory()
     { what = "resident, the whole process", bytes = s.resident, high = s.resident_peak },
     { what = "free for this process on this machine", bytes = s.available },
   }
-  return report.new { rows = rows, columns = { "what", "bytes", "high" }, order = { "n_live", "n_alloc", "n_planned" },
-    totals = { available = s.available, held = s.held, held_meta = s.held_meta, high = s.high, mapped = s.mapped, pool = s.pool, pool_used = s.pool_used,
-      resident = s.resident, resident_peak = s.resident_peak, lua = s.lua,
-      n_live = s.n_live, n_alloc = s.n_alloc, n_planned = s.n_planned } }
+  return report.new {
+    rows = rows,
+    columns = { "what", "bytes", "high" },
+    order = { "n_live", "n_alloc", "n_planned" },
+    totals = {
+      available = s.available, held = s.held, held_meta = s.held_meta, high = s.high,
+      mapped = s.mapped, pool = s.pool, pool_used = s.pool_used, resident = s.resident,
+      resident_peak = s.resident_peak, lua = s.lua, n_live = s.n_live, n_alloc = s.n_alloc,
+      n_planned = s.n_planned,
+    },
+  }
 end
 
 --- neap.reset_peak(): the high-water marks start again from what is held now.
@@ -113,11 +128,16 @@ neap.reset_peak = core.reset_peak
 --- neap.config() -> Report of what this build is and what the environment says.
 function neap.config()
   local rows = {
-    { name = "version", value = core.version }, { name = "kernels", value = core.kernels }, { name = "instructions", value = core.instruction_set },
-    { name = "threads", value = core.threads() }, { name = "database", value = core.db_path() or "off" },
+    { name = "version", value = core.version },
+    { name = "kernels", value = core.kernels },
+    { name = "instructions", value = core.instruction_set },
+    { name = "threads", value = core.threads() },
+    { name = "database", value = core.db_path() or "off" },
   }
-  for _, name in ipairs { "NEAP_DB", "NEAP_DATA", "NEAP_NUM_THREADS", "NEAP_ENGINE", "NEAP_PLAN", "NEAP_POISON", "NEAP_DEBUG", "NEAP_PROFILE",
-    "NEAP_SEED", "NEAP_LUA", "NO_COLOR" } do
+  for _, name in ipairs {
+    "NEAP_DB", "NEAP_DATA", "NEAP_NUM_THREADS", "NEAP_ENGINE", "NEAP_PLAN", "NEAP_POISON",
+    "NEAP_DEBUG", "NEAP_PROFILE", "NEAP_SEED", "NEAP_LUA", "NO_COLOR",
+  } do
     local value = os.getenv(name)
     if value then rows[#rows + 1] = { name = name, value = value } end
   end
@@ -133,7 +153,12 @@ function neap.engines()
   for i, row in ipairs(core.engines) do
     rows[i] = { name = row.name, doc = row.doc, version = row.version, missing = row.missing }
   end
-  return report.new { rows = rows, columns = { "name", "version", "missing", "doc" }, totals = {}, order = {} }
+  return report.new {
+    rows = rows,
+    columns = { "name", "version", "missing", "doc" },
+    totals = {},
+    order = {},
+  }
 end
 
 --- neap.ops([all]) -> Report of the ops; with `all` those of the backward passes too.
@@ -142,29 +167,44 @@ function neap.ops(all)
   for _, name in ipairs(core.op_names()) do
     local r = op.records[name]
     if all or not r.internal then
-      rows[#rows + 1] = { name = name, method = not r.internal and not r.control and op.snake(name) or nil, summary = r.summary,
-        engines = table.concat(r.engines, " ") }
+      rows[#rows + 1] = {
+        name = name,
+        method = not r.internal and not r.control and op.snake(name) or nil,
+        summary = r.summary,
+        engines = table.concat(r.engines, " "),
+      }
     end
   end
   return report.new { rows = rows, columns = { "name", "method", "engines", "summary" } }
 end
 
 local class_help = {
-  ["neap.tensor"] = "tensor: x.shape x.dtype #x x[i] x[{ {1,2}, {}, -1 }] x:size() x:item() x:totable() x:to(dtype) x:clone() x:view(..) "
+  ["neap.tensor"] = "tensor: x.shape x.dtype #x x[i] x[{ {1,2}, {}, -1 }] x:size() x:item() \z
+      x:totable() x:to(dtype) x:clone() x:view(..) "
     .. "x:transpose(a, b) x:stats(), operators, and every op in lower case (neap.ops()).",
-  ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
-    .. "net:If(cond, f, g) net:While{..} net:Recurrent{..} net:expand{} net:bank(name, blobs|f) net:scope(name, f) "
-    .. "net:export_scope(s) net:import_scope(s, net) net:summary{} net:forecast{} net:plan{} net:text().",
-  ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) ws:view(name) ws:keep(name) ws:compile(net, memory) "
-    .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} ws:create_scope(name) ws:add_net(net) ws:nets() ws:run_once(net) "
+  ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) \z
+      net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
+    .. "net:If(cond, f, g) net:While{..} net:Recurrent{..} net:expand{} net:bank(name, blobs|f) \z
+      net:scope(name, f) "
+    .. "net:export_scope(s) net:import_scope(s, net) net:summary{} net:forecast{} net:plan{} \z
+      net:text().",
+  ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) \z
+      ws:view(name) ws:keep(name) ws:compile(net, memory) "
+    .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} \z
+      ws:create_scope(name) ws:add_net(net) ws:nets() ws:run_once(net) "
     .. "ws:run_op(type, ins, outs) ws:run_steps{..} ws:drop_gradients().",
-  ["neap.scope"] = "scope, a stack of child workspaces: s:push(ws, {inner = outer}) s:reuse_last(ws, {..}) s:pop_gradient(ws, {..}) s:clear() s:empty() #s "
+  ["neap.scope"] = "scope, a stack of child workspaces: s:push(ws, {inner = outer}) \z
+      s:reuse_last(ws, {..}) s:pop_gradient(ws, {..}) s:clear() s:empty() #s "
     .. "s:check_stack() s:check_bindings_match({..}) s:trim() s:held_bytes().",
-  ["neap.plan"] = "plan: p.arena_bytes p.lower_bound_bytes p.proved p.baseline_bytes p.total_bytes p.regions; p:explain([blob]) p:peak() p:ops() "
+  ["neap.plan"] = "plan: p.arena_bytes p.lower_bound_bytes p.proved p.baseline_bytes \z
+      p.total_bytes p.regions; p:explain([blob]) p:peak() p:ops() "
     .. "p:values() p:curve() p:forecast() p:summary() p:verify().",
-  ["neap.program"] = "program: p:run([n]) p.plan p:stats() (held_bytes of its workspace, process_bytes of the process) p:profile{steps=} p:close().",
-  ["neap.db"] = "db: db:sql(query, params) db:rows(query) db:query(name) db:info() db:verify() db:prune{} db:backup(path).",
-  ["neap.trainer"] = "trainer: t:fit(data, {epochs=}) t:step{x =, y =} t:update() t:evaluate(data) t:predict(x) t:history() t:plan() t:forecast() "
+  ["neap.program"] = "program: p:run([n]) p.plan p:stats() (held_bytes of its workspace, \z
+    process_bytes of the process) p:profile{steps=} p:close().",
+  ["neap.db"] = "db: db:sql(query, params) db:rows(query) db:query(name) db:info() db:verify() \z
+    db:prune{} db:backup(path).",
+  ["neap.trainer"] = "trainer: t:fit(data, {epochs=}) t:step{x =, y =} t:update() \z
+      t:evaluate(data) t:predict(x) t:history() t:plan() t:forecast() "
     .. "t:program() t:run() t:save(path) t:load(path) t:close(); help \"t:fit\" shows one.",
   ["neap.report"] = "report: print(r) #r r[i].field r.total r:json() r:csv().",
 }
@@ -193,7 +233,9 @@ local function help_on_table(x)
   if class then return on_record or help.by_class(class) end
   if rawequal(x, neap) then return help.by_module("neap", names_in(x)) end
   for name, loaded in pairs(package.loaded) do
-    if rawequal(loaded, x) and name:find "^neap%." then return help.by_module(public_name(x) or name, names_in(x), name) end
+    if rawequal(loaded, x) and name:find "^neap%." then
+      return help.by_module(public_name(x) or name, names_in(x), name)
+    end
   end
   local meta = getmetatable(x)
   if type(meta) ~= "table" then return nil end
@@ -201,7 +243,8 @@ local function help_on_table(x)
     local names = meta.__names(x)
     table.sort(names)
     local text = on_record or help.by_class(tostring(rawget(x, "_class")))
-    return text .. "\nmodel: m(x) runs it; m:" .. table.concat(names, " m:") .. "; help \"m:plan\" shows one."
+    return text .. "\nmodel: m(x) runs it; m:" .. table.concat(names, " m:")
+      .. "; help \"m:plan\" shows one."
   end
   return on_record
 end
@@ -210,7 +253,9 @@ end
 -- "neap.softmax"; nil for others.
 local function op_named(x)
   local class, name = x:match "^(%l+)[:.]([%w_]+)$"
-  if name and (class == "net" or class == "tensor" or class == "neap" or class == "op") then x = name end
+  if name and (class == "net" or class == "tensor" or class == "neap" or class == "op") then
+    x = name
+  end
   if op.records[x] then return op.records[x] end
   for _, record in pairs(op.records) do
     if not record.internal and op.snake(record.name) == x then return record end
@@ -218,11 +263,22 @@ local function op_named(x)
 end
 
 -- Parts that are loaded when first used: {module, field or nil}.
-local lazy = { nn = { "neap.nn" }, optim = { "neap.optim" }, data = { "neap.data" }, trainer = { "neap.train" }, init = { "neap.nn.initializers" },
-  progress = { "neap.progress", "show" }, fit_batch = { "neap.memory.fit_batch" },
-  cache = { "neap.nn.chain", "cache" }, count_memory = { "neap.memory.count", "count" }, zoo = { "neap.zoo" }, check = { "neap.check" },
+local lazy = {
+  nn = { "neap.nn" },
+  optim = { "neap.optim" },
+  data = { "neap.data" },
+  trainer = { "neap.train" },
+  init = { "neap.nn.initializers" },
+  progress = { "neap.progress", "show" },
+  fit_batch = { "neap.memory.fit_batch" },
+  cache = { "neap.nn.chain", "cache" },
+  count_memory = { "neap.memory.count", "count" },
+  zoo = { "neap.zoo" },
+  check = { "neap.check" },
   memonger = { "neap.memonger" },
-  export = { "neap.model", "export" }, import = { "neap.model", "import" } }
+  export = { "neap.model", "export" },
+  import = { "neap.model", "import" },
+}
 
 --- What neap has under a name, loaded when it must be; nil where there is nothing.
 local function part_of(key)
@@ -257,9 +313,15 @@ local function help_on_name(x)
   end
   if own then return report.new { text = own } end
   local class, found = rawget(neap.nn, (x:gsub("^neap%.", ""):gsub("^nn%.", ""))), thing_named(x)
-  if type(class) == "table" or found then return neap.help(type(class) == "table" and class or found) end
+  if type(class) == "table" or found then
+    return neap.help(type(class) == "table" and class or found)
+  end
   local near = core.suggest(x) or options.nearest(x, require("neap.help").names())
-  error(core.error { code = "name", message = ("there is no help on \"%s\""):format(x), hint = near and ("did you mean \"%s\"?"):format(near) })
+  error(core.error {
+    code = "name",
+    message = ("there is no help on \"%s\""):format(x),
+    hint = near and ("did you mean \"%s\"?"):format(near),
+  })
 end
 
 --- neap.help(x) -> Report: an op ("Softmax" or "softmax"), a function, a layer, a module such as
@@ -283,7 +345,8 @@ function neap.help(x)
   local meta = getmetatable(x)
   local text = meta and class_help[meta.__name]
   if not text then
-    text = "neap.help \"Conv\" shows an op, neap.help(x) what x can do, neap.ops() all ops. A net: neap.net \"name\"; a model: neap.nn.Sequential "
+    text = "neap.help \"Conv\" shows an op, neap.help(x) what x can do, neap.ops() all ops. A \z
+        net: neap.net \"name\"; a model: neap.nn.Sequential "
       .. "{..}; training: neap.trainer {..}; memory: model:forecast {..}."
   end
   return report.new { text = text }
@@ -291,8 +354,15 @@ end
 
 --- neap.with({seed =, threads =}, f, ...) -> f's results, with these settings for the while.
 function neap.with(given, f, ...)
-  if type(f) ~= "function" then core.fail("neap.with expects ({ seed =, threads = }, function, ..), got a " .. type(f) .. " for the function") end
-  local settings, threads = options.read("neap.with", { seed = options.none, threads = options.none }, given), core.threads()
+  if type(f) ~= "function" then
+    core.fail("neap.with expects ({ seed =, threads = }, function, ..), got a " .. type(f)
+      .. " for the function")
+  end
+  local settings, threads = options.read("neap.with", {
+      seed = options.none,
+      threads = options.none,
+    }, given),
+    core.threads()
   local _ <close> = setmetatable({}, { __close = function() core.threads(threads) end })
   if settings.threads then core.threads(settings.threads) end
   if settings.seed then core.seed(settings.seed) end
@@ -303,13 +373,19 @@ end
 neap.use_db = core.use_db
 
 guard.functions(neap, "neap.")
-for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:", Scope = "scope:", Program = "program:", Plan = "plan:", Db = "db:" } do
+for class, prefix in pairs {
+  Tensor = "tensor:", Net = "net:", Workspace = "ws:", Scope = "scope:", Program = "program:",
+  Plan = "plan:", Db = "db:",
+} do
   guard.functions(core[class], prefix)
 end
 
 -- What adds to a net adds all or nothing.
-require("neap.net.naming").all_or_nothing(core.Net, { "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "bank", "const", "declare", "device",
-  "export_scope", "gradient", "import_scope", "input", "keep", "made_by", "op", "outputs", "param", "parameter_sharing", "scope", "variable_scope" })
+require("neap.net.naming").all_or_nothing(core.Net, {
+  "AsyncIf", "Do", "If", "Loop", "Recurrent", "Scan", "While", "bank", "const", "declare",
+  "device", "export_scope", "gradient", "import_scope", "input", "keep", "made_by", "op",
+  "outputs", "param", "parameter_sharing", "scope", "variable_scope",
+})
 
 return setmetatable(neap, { __index = function(_, key)
   local part = part_of(key)
@@ -319,7 +395,9 @@ return setmetatable(neap, { __index = function(_, key)
     for name in pairs(known) do names[#names + 1] = name end
   end
   local near = type(key) == "string" and options.nearest(key, names)
-  core.fail(("neap has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or "; neap.help() says what there is"))
+  core.fail(("neap has no \"%s\"%s"):format(
+    tostring(key),
+    near and (", did you mean \"" .. near .. "\"?") or "; neap.help() says what there is"))
 end, __names = function() -- for completion
   local names = {}
   for name in pairs(lazy) do names[#names + 1] = name end

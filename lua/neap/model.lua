@@ -25,14 +25,17 @@ local model = {}
 -- local f = assert(neap.import "lenet.safetensors")
 -- print(f(pictures))
 function model.export(what, path, given)
-  local o = named.read("neap.export", { batch = 1, workspace = named.none, input = named.none, input_dtype = named.none }, given)
+  local o = named.read("neap.export", {
+    batch = 1, workspace = named.none, input = named.none, input_dtype = named.none,
+  }, given)
   local net, ws
   if type(what) == "table" and rawget(what, "_is_module") then
     net = what:net { batch = o.batch, input = o.input, input_dtype = o.input_dtype }
     ws = what:workspace()
     ws:init(net)
   elseif op.is_net(what) then
-    net, ws = what, o.workspace or fail("neap.export of a net needs { workspace = ws }, where its parameters are")
+    net, ws = what,
+      o.workspace or fail("neap.export of a net needs { workspace = ws }, where its parameters are")
   else
     fail("neap.export expects a model or a net, got a " .. type(what))
   end
@@ -47,7 +50,9 @@ Imported.__index = Imported
 Imported.__call = function(self, x)
   local inputs = self.net:inputs()
   if op.is_tensor(x) then
-    if #inputs ~= 1 then fail(("the net has %d inputs: call it with { name = tensor }"):format(#inputs)) end
+    if #inputs ~= 1 then
+      fail(("the net has %d inputs: call it with { name = tensor }"):format(#inputs))
+    end
     x = { [inputs[1].name] = x }
   end
   local out = self.workspace:run(self.net, x)
@@ -60,7 +65,9 @@ end
 -- read before it is used, and processes share it.
 function model.import(path, given)
   local o = named.read("neap.import", { map = named.none }, given)
-  if type(path) ~= "string" then fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path))) end
+  if type(path) ~= "string" then
+    fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path)))
+  end
   local ws = workspace.new {} -- draws a seed
   local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)
   if not net then return nil, message, code end

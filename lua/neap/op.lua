@@ -62,10 +62,13 @@ end
 -- lose what it says.
 local function scalar_dtype(record, inputs, i)
   local x = inputs[i]
-  if is_flag(record, i) or type(x) == "boolean" and not dtype_beside(record, inputs) then return "bool" end
+  if is_flag(record, i) or type(x) == "boolean" and not dtype_beside(record, inputs) then
+    return "bool"
+  end
   local dtype = dtype_beside(record, inputs) or "f32"
   if type(x) == "number" and not math.tointeger(x) and dtype:match "^[iu]" then
-    fail(("%s: %s is no %s, the dtype of the tensor beside it; give that another one first: x:to \"f32\""):format(record.name, x, dtype))
+    fail(("%s: %s is no %s, the dtype of the tensor beside it; give that another one first: x:to \z
+      \"f32\""):format(record.name, x, dtype))
   end
   return dtype
 end
@@ -119,7 +122,9 @@ function op.apply(name, inputs, attrs, n_out)
   return core.eager(name, inputs, attrs, n_out)
 end
 
-local function is_list_of_operands(x) return type(x) == "table" and not is_blob(x) and is_operand(x[1]) end
+local function is_list_of_operands(x)
+  return type(x) == "table" and not is_blob(x) and is_operand(x[1])
+end
 local function is_options(x) return type(x) == "table" and getmetatable(x) == nil end
 
 --- f(2, 3), f{2, 3} and f{field = {2, 3}} alike: the list of integers.
@@ -129,7 +134,9 @@ function op.sizes(who, field, ...)
   if select("#", ...) > 1 then fail(who .. ": one list is expected, or integers") end
   local list = {}
   for key, value in pairs(first[field] or first) do
-    if math.type(key) ~= "integer" then fail(("%s: unknown field \"%s\""):format(who, tostring(key))) end
+    if math.type(key) ~= "integer" then
+      fail(("%s: unknown field \"%s\""):format(who, tostring(key)))
+    end
     list[key] = value
   end
   return list
@@ -159,7 +166,9 @@ local function make_function(record)
     else
       while first <= args.n and first <= n_in and not is_options(args[first]) do
         local x, input = args[first], record.inputs[math.min(first, #record.inputs)]
-        if x == nil and not input.optional then fail(("%s: input %d, \"%s\", is nil"):format(name, first, input.name)) end
+        if x == nil and not input.optional then
+          fail(("%s: input %d, \"%s\", is nil"):format(name, first, input.name))
+        end
         inputs[first] = x == nil and false or x
         first = first + 1
       end
@@ -169,11 +178,16 @@ local function make_function(record)
       attrs, n_out = without_outputs(args[last])
       last = last - 1
     end
-    if last >= first and attrs[1] ~= nil then fail(name .. ": attributes are given by position twice, beside a table and in it") end
+    if last >= first and attrs[1] ~= nil then
+      fail(name .. ": attributes are given by position twice, beside a table and in it")
+    end
     table.move(args, first, last, 1, attrs)
     if n_out == nil and splits then
       local sizes = attrs.sizes or attrs[2]
-      if type(sizes) ~= "table" then fail(name .. ": into how many parts? Give { outputs = n } for equal ones, or { sizes = {..} }") end
+      if type(sizes) ~= "table" then
+        fail(name
+          .. ": into how many parts? Give { outputs = n } for equal ones, or { sizes = {..} }")
+      end
       n_out = #sizes
     end
     return op.apply(name, inputs, attrs, n_out)
@@ -183,7 +197,9 @@ end
 for _, name in ipairs(core.op_names()) do
   local record = core.record(name)
   op.records[name] = record
-  if not record.internal and not record.control then op.functions[snake(name)] = make_function(record) end
+  if not record.internal and not record.control then
+    op.functions[snake(name)] = make_function(record)
+  end
 end
 
 --- Operators of tensors and blobs: numbers broadcast, everything goes through the ops.
@@ -192,9 +208,11 @@ function op.set_operators(meta)
   local function binary(name)
     return function(a, b) return op.apply(name, { a, b }) end
   end
-  meta.__add, meta.__sub, meta.__mul, meta.__div = binary "Add", binary "Sub", binary "Mul", binary "Div"
+  meta.__add, meta.__sub, meta.__mul, meta.__div = binary "Add", binary "Sub", binary "Mul",
+    binary "Div"
   meta.__idiv, meta.__mod, meta.__pow = binary "FloorDiv", binary "Mod", binary "Pow"
-  meta.__band, meta.__bor, meta.__bxor = binary "LogicalAnd", binary "LogicalOr", binary "LogicalXor"
+  meta.__band, meta.__bor, meta.__bxor = binary "LogicalAnd", binary "LogicalOr",
+    binary "LogicalXor"
   meta.__unm = function(a) return op.apply("Neg", { a }) end
   meta.__bnot = function(a) return op.apply("LogicalNot", { a }) end
 end

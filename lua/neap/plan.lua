@@ -32,14 +32,18 @@ end
 
 local bytes = core.bytes_text
 
-local function percent(part, whole) return whole > 0 and ("%.1f %%"):format(100 * part / whole) or "-" end
+local function percent(part, whole)
+  return whole > 0 and ("%.1f %%"):format(100 * part / whole) or "-"
+end
 
 Plan.meta.__tostring = function(p)
   local f = figures(p)
   local what = f.policy == "pool" and "not planned: peak forecast of the pool" or "arena"
-  return ("plan of \"%s\", %s, batch %d: %s %s, least for these kernels and this order %s%s, without reuse %s (%s)"):format(f.net,
-    f.train and "training" or "inference", f.batch, what, bytes(f.arena_bytes), bytes(f.lower_bound_bytes),
-    f.proved and " (proved)" or "", bytes(f.baseline_bytes), percent(f.arena_bytes, f.baseline_bytes))
+  return ("plan of \"%s\", %s, batch %d: %s %s, least for these kernels and this order %s%s, \z
+    without reuse %s (%s)"):format(
+    f.net, f.train and "training" or "inference", f.batch, what, bytes(f.arena_bytes),
+    bytes(f.lower_bound_bytes), f.proved and " (proved)" or "", bytes(f.baseline_bytes),
+    percent(f.arena_bytes, f.baseline_bytes))
 end
 
 --- plan:forecast() -> Report: bytes per region, and what the plan promises.
@@ -53,7 +57,13 @@ function Plan:forecast()
   rows[#rows + 1] = { region = "total", bytes = f.total_bytes, size = bytes(f.total_bytes) }
   local totals = {}
   for _, name in ipairs(report.columns_of("figures", { f })) do totals[name] = f[name] end
-  return report.new { rows = rows, columns = { "region", "size", "bytes" }, title = tostring(self), totals = totals, order = {} }
+  return report.new {
+    rows = rows,
+    columns = { "region", "size", "bytes" },
+    title = tostring(self),
+    totals = totals,
+    order = {},
+  }
 end
 
 local function flops_text(x)
@@ -100,17 +110,32 @@ function Plan:summary()
   for i, o in ipairs(tree.ops) do
     total, flops = total + n_of[i], flops + o.flops
     if o.phase == "forward" and o.type ~= "Reorder" and not o.recomputes then
-      rows[#rows + 1] = { name = o.name, type = o.type, output = o.outs[1] and tree.values[o.outs[1]].shape or "", parameters = n_of[i],
-        flops = flops_text(o.flops), line = o.line }
+      rows[#rows + 1] = {
+        name = o.name,
+        type = o.type,
+        output = o.outs[1] and tree.values[o.outs[1]].shape or "",
+        parameters = n_of[i],
+        flops = flops_text(o.flops),
+        line = o.line,
+      }
     end
   end
-  return report.new { rows = rows, columns = { "name", "type", "output", "parameters", "flops", "line" }, title = tostring(self),
-    totals = { parameters = total, flops = flops }, order = { "parameters" } }
+  return report.new {
+    rows = rows,
+    columns = { "name", "type", "output", "parameters", "flops", "line" },
+    title = tostring(self),
+    totals = { parameters = total, flops = flops },
+    order = { "parameters" },
+  }
 end
 
 --- plan:ops() -> Report: the schedule, with the bytes alive while each op runs.
 function Plan:ops()
-  return report.of("op", { rows = self:_ops(), totals = { peak_step = figures(self).peak_step }, order = { "peak_step" } })
+  return report.of("op", {
+    rows = self:_ops(),
+    totals = { peak_step = figures(self).peak_step },
+    order = { "peak_step" },
+  })
 end
 
 --- plan:values() -> Report: every value and its place; steps from 1, offset_bytes in the arena.
@@ -124,7 +149,11 @@ function Plan:values() return report.of("value", { rows = self:_values() }) end
 function Plan:banks()
   local rows, most = self:_banks(), 0
   for _, row in ipairs(rows) do most = most + row.arena_bytes end
-  return report.of("bank", { rows = rows, totals = { n = #rows, arena_bytes = most }, order = { "n", "arena_bytes" } })
+  return report.of("bank", {
+    rows = rows,
+    totals = { n = #rows, arena_bytes = most },
+    order = { "n", "arena_bytes" },
+  })
 end
 
 --- plan:rewrites() -> Report: what the fusion of a net that does not train has made of its ops, in
@@ -137,7 +166,11 @@ end
 function Plan:rewrites()
   local rows, saved = self:_rewrites(), 0
   for _, row in ipairs(rows) do saved = saved + row.saved_bytes end
-  return report.of("rewrite", { rows = rows, totals = { n = #rows, saved_bytes = saved }, order = { "n", "saved_bytes" } })
+  return report.of("rewrite", {
+    rows = rows,
+    totals = { n = #rows, saved_bytes = saved },
+    order = { "n", "saved_bytes" },
+  })
 end
 
 --- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the
@@ -149,14 +182,21 @@ local function known_name(p, name)
   local why, into = p:_gone(name)
   if not why then why, into = p:_gone(slashed) end
   if why then
-    error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\": %s"):format(figures(p).net, name, why),
-      hint = into and "keep it, or plan with fuse = false; plan:rewrites() lists what was fused" or "keep it" })
+    error(core.error {
+      code = "name",
+      message = ("the plan of \"%s\" has no blob \"%s\": %s"):format(figures(p).net, name, why),
+      hint = into and "keep it, or plan with fuse = false; plan:rewrites() lists what was fused"
+        or "keep it",
+    })
   end
   local names = {}
   for _, v in ipairs(p:_values()) do names[#names + 1] = v.blob end
   local near = options.nearest(name, names) or options.nearest(slashed, names)
-  error(core.error { code = "name", message = ("the plan of \"%s\" has no blob \"%s\""):format(figures(p).net, name),
-    hint = near and ("did you mean \"%s\"?"):format(near) or "plan:values() lists them" })
+  error(core.error {
+    code = "name",
+    message = ("the plan of \"%s\" has no blob \"%s\""):format(figures(p).net, name),
+    hint = near and ("did you mean \"%s\"?"):format(near) or "plan:values() lists them",
+  })
 end
 
 --- What a plan was made of: net and memory. For what only planning again can tell.
@@ -177,11 +217,14 @@ local function keep_price(p, name)
     if key ~= "store" then memory[key] = value end
   end
   local keep = memory.keep or {}
-  memory.keep = options.append(type(keep) == "string" and { keep } or options.append({}, keep), { name })
+  memory.keep = options.append(type(keep) == "string" and { keep } or options.append({}, keep),
+    { name })
   local ok, kept = pcall(source.net._plan, source.net, memory)
-  if not ok then return ("keep = {\"%s\"} can't be had: %s"):format(name, (tostring(kept):gsub("\n.*", ""))) end
-  return ("keep = {\"%s\"} costs %s in all, planned again: the arena %s."):format(name, signed(kept.total_bytes - p.total_bytes),
-    signed(kept.arena_bytes - p.arena_bytes))
+  if not ok then
+    return ("keep = {\"%s\"} can't be had: %s"):format(name, (tostring(kept):gsub("\n.*", "")))
+  end
+  return ("keep = {\"%s\"} costs %s in all, planned again: the arena %s."):format(
+    name, signed(kept.total_bytes - p.total_bytes), signed(kept.arena_bytes - p.arena_bytes))
 end
 
 --- plan:explain([blob]) -> Report whose text says where the blob lies and why; without one, the
@@ -197,8 +240,12 @@ function Plan:explain(blob)
   if name and sources[self] and text:find('keep = {"', 1, true) then
     text = text:gsub("keep = {\"[^\n]*", function() return keep_price(self, name) end)
   end
-  return report.new { rows = rows, text = text, columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason", "refusal" },
-    totals = rows[1] or {} }
+  return report.new {
+    rows = rows,
+    text = text,
+    columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason", "refusal" },
+    totals = rows[1] or {},
+  }
 end
 
 --- plan:peak() -> Report: what is alive when the most is, largest first. A storage counts by its
@@ -219,8 +266,12 @@ function Plan:peak()
     if a.bytes ~= b.bytes then return a.bytes > b.bytes end
     return a.value_no < b.value_no
   end)
-  return report.new { rows = rows, text = self:_peak(), columns = { "blob", "bytes", "shape", "first_step", "last_step", "line" },
-    totals = { peak_step = step, arena_bytes = figures(self).arena_bytes } }
+  return report.new {
+    rows = rows,
+    text = self:_peak(),
+    columns = { "blob", "bytes", "shape", "first_step", "last_step", "line" },
+    totals = { peak_step = step, arena_bytes = figures(self).arena_bytes },
+  }
 end
 
 --- plan:curve() -> Report: live bytes step by step; tostring is a line of blocks.
@@ -232,11 +283,17 @@ function Plan:curve()
   end
   local blocks, columns, parts = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }, 60, {}
   for c = 1, math.min(columns, #rows) do
-    local from, to, top = (c - 1) * #rows // math.min(columns, #rows) + 1, c * #rows // math.min(columns, #rows), 0
+    local from, to, top = (c - 1) * #rows // math.min(columns, #rows) + 1,
+      c * #rows // math.min(columns, #rows), 0
     for i = from, to do top = math.max(top, rows[i].live_bytes) end
     parts[c] = blocks[math.max(1, math.ceil(8 * top / most))]
   end
-  return report.new { rows = rows, columns = { "step", "name", "live_bytes" }, text = table.concat(parts), totals = { peak_bytes = most } }
+  return report.new {
+    rows = rows,
+    columns = { "step", "name", "live_bytes" },
+    text = table.concat(parts),
+    totals = { peak_bytes = most },
+  }
 end
 
 --- plan:why(a, b) -> Report whose text says what makes two blobs share bytes, or what keeps them
@@ -246,11 +303,23 @@ end
 function Plan:why(a, b)
   if b == nil then return self:explain(a) end
   local names = {}
-  for i, blob in ipairs { a, b } do names[i] = known_name(self, type(blob) == "table" and blob.name or blob) end
+  for i, blob in ipairs { a, b } do
+    names[i] = known_name(self, type(blob) == "table" and blob.name or blob)
+  end
   local rows = { self:_value(names[1]), self:_value(names[2]) }
-  return report.new { rows = rows, text = self:_why(names[1], names[2]), columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason" },
-    totals = { together = rows[1].storage_no == rows[2].storage_no or rows[1].region == "arena" and rows[2].region == "arena"
-      and rows[1].offset_bytes < rows[2].offset_bytes + rows[2].bytes and rows[2].offset_bytes < rows[1].offset_bytes + rows[1].bytes }, order = {} }
+  return report.new {
+    rows = rows,
+    text = self:_why(names[1], names[2]),
+    columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason" },
+    totals = {
+      together = rows[1].storage_no == rows[2].storage_no
+        or rows[1].region == "arena"
+          and rows[2].region == "arena"
+          and rows[1].offset_bytes < rows[2].offset_bytes + rows[2].bytes
+          and rows[2].offset_bytes < rows[1].offset_bytes + rows[1].bytes,
+    },
+    order = {},
+  }
 end
 
 --- The text, or with a path a file of it: true, or nil, message, code.
@@ -289,8 +358,12 @@ end
 
 local function check_times(self)
   if self.times then return end
-  error(core.error { code = "argument", message = "run: nothing was measured op by op", expected = "profile = true", got = "none",
-    hint = "give the trainer, or ws:compile, profile = true; run.median_ns, .n_step and .held_bytes are there without it" })
+  error(core.error {
+    code = "argument", message = "run: nothing was measured op by op", expected = "profile = true",
+    got = "none",
+    hint = "give the trainer, or ws:compile, profile = true; run.median_ns, .n_step and \z
+      .held_bytes are there without it",
+  })
 end
 
 --- run:ops() -> Report of times op by op, in the order of the schedule.
@@ -300,12 +373,29 @@ function Run:ops()
   for i, o in ipairs(self.plan:_ops()) do
     local t = self.times[i]
     total = total + t.min_ns
-    rows[i] = { step = i, name = o.name, type = o.type, phase = o.phase, engine = o.engine, min_us = t.min_ns / 1000, n_call = t.n_call, line = o.line,
-      gflop_per_s = t.min_ns > 0 and o.flops / t.min_ns or 0, live_bytes = o.live_bytes }
+    rows[i] = {
+      step = i,
+      name = o.name,
+      type = o.type,
+      phase = o.phase,
+      engine = o.engine,
+      min_us = t.min_ns / 1000,
+      n_call = t.n_call,
+      line = o.line,
+      gflop_per_s = t.min_ns > 0 and o.flops / t.min_ns or 0,
+      live_bytes = o.live_bytes,
+    }
   end
   for _, row in ipairs(rows) do row.percent = total > 0 and 100 * row.min_us * 1000 / total or 0 end
-  return report.new { rows = rows, columns = { "step", "name", "type", "phase", "engine", "min_us", "percent", "gflop_per_s", "live_bytes", "line" },
-    totals = { median_ns = self.median_ns, n_step = self.n_step }, order = { "n_step", "median_ns" } }
+  return report.new {
+    rows = rows,
+    columns = {
+      "step", "name", "type", "phase", "engine", "min_us", "percent", "gflop_per_s", "live_bytes",
+      "line",
+    },
+    totals = { median_ns = self.median_ns, n_step = self.n_step },
+    order = { "n_step", "median_ns" },
+  }
 end
 
 --- run:table{sort = "min_us", limit = 20} -> Report: the ops that take longest first.
@@ -313,7 +403,8 @@ function Run:table(given)
   local o = options.read("run:table", { sort = "min_us", limit = options.none }, given)
   local all, rows, key = self:ops(), {}, o.sort
   if all[1] and all[1][key] == nil then
-    fail(("run:table: sort expects a column, one of %s, got \"%s\""):format(table.concat(all:columns(), ", "), tostring(key)))
+    fail(("run:table: sort expects a column, one of %s, got \"%s\""):format(
+      table.concat(all:columns(), ", "), tostring(key)))
   end
   for i = 1, #all do rows[i] = all[i] end
   table.sort(rows, function(a, b)
@@ -321,14 +412,20 @@ function Run:table(given)
     return a.step < b.step
   end)
   for i = #rows, (o.limit or #rows) + 1, -1 do rows[i] = nil end
-  return report.new { rows = rows, columns = all:columns(), totals = { median_ns = self.median_ns }, order = { "median_ns" } }
+  return report.new {
+    rows = rows,
+    columns = all:columns(),
+    totals = { median_ns = self.median_ns },
+    order = { "median_ns" },
+  }
 end
 
 --- The ops that take longest; without profile = true what there is, in a line.
 Run.__tostring = function(self)
   if self.times then return tostring(self:table { limit = 20 }) end
-  return ("run: %d step%s, median %.3f ms, %s held; op by op with profile = true"):format(self.n_step, self.n_step == 1 and "" or "s",
-    self.median_ns / 1e6, core.bytes_text(self.held_bytes))
+  return ("run: %d step%s, median %.3f ms, %s held; op by op with profile = true"):format(
+    self.n_step, self.n_step == 1 and "" or "s", self.median_ns / 1e6,
+    core.bytes_text(self.held_bytes))
 end
 
 require("neap.inner.guard").functions(Run, "run:")

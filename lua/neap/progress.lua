@@ -15,7 +15,8 @@ local function fields(values)
     if name:match "accuracy" then
       parts[#parts + 1] = ("%s %.2f %%"):format(name, 100 * v)
     else
-      parts[#parts + 1] = type(v) == "number" and ("%s %.4f"):format(name, v) or name .. " " .. tostring(v)
+      parts[#parts + 1] = type(v) == "number" and ("%s %.4f"):format(name, v)
+        or name .. " " .. tostring(v)
     end
   end
   return table.concat(parts, "  ")
@@ -34,8 +35,15 @@ end
 --- @param o table { title =, total =, first = done before, verbose = 0 (silent) | 1 (bar on a
 --   terminal, a line at the end) | 2 (lines only) }
 function progress.new(o)
-  return setmetatable({ title = o.title or "", total = o.total or 0, first = o.first or 0, verbose = o.verbose or 1, start = core.clock(), shown = 0,
-    tty = core.is_terminal() and (o.verbose or 1) == 1 }, Bar)
+  return setmetatable({
+    title = o.title or "",
+    total = o.total or 0,
+    first = o.first or 0,
+    verbose = o.verbose or 1,
+    start = core.clock(),
+    shown = 0,
+    tty = core.is_terminal() and (o.verbose or 1) == 1,
+  }, Bar)
 end
 
 function Bar:update(i, values)
@@ -46,7 +54,8 @@ function Bar:update(i, values)
   local width, share = 24, self.total > 0 and math.min(1, i / self.total) or 0
   local done = math.floor(width * share)
   local left = i > self.first and (now - self.start) * (self.total - i) / (i - self.first) or 0
-  io.stderr:write(("\r\27[K%s %d/%d %s%s %s left  %s"):format(self.title, i, self.total, ("█"):rep(done), ("░"):rep(width - done),
+  io.stderr:write(("\r\27[K%s %d/%d %s%s %s left  %s"):format(
+    self.title, i, self.total, ("█"):rep(done), ("░"):rep(width - done),
     clock_text(math.max(0, left)), fields(values)))
   io.stderr:flush()
 end
@@ -64,7 +73,9 @@ end
 local current
 function progress.show(i, n, values)
   if type(i) ~= "number" or type(n) ~= "number" then
-    core.fail(("neap.progress expects (step, number of steps, { loss = .. }), got a %s and a %s"):format(type(i), type(n)))
+    core.fail(("neap.progress expects (step, number of steps, { loss = .. }), got a %s and a \z
+      %s"):format(
+        type(i), type(n)))
   end
   if current == nil or i <= 1 then current = progress.new { title = "step", total = n } end
   current:update(i, values)

@@ -18,7 +18,13 @@ local default_width = 100
 --   = value}, order = {names of totals to print}, text = string printed in place of the rows }
 -- @return Report
 function report.new(o)
-  local self = { _columns = o.columns or {}, _title = o.title, _totals = o.totals or {}, _order = o.order, _text = o.text }
+  local self = {
+    _columns = o.columns or {},
+    _title = o.title,
+    _totals = o.totals or {},
+    _order = o.order,
+    _text = o.text,
+  }
   for i, row in ipairs(o.rows or {}) do self[i] = row end
   return setmetatable(self, Report)
 end
@@ -35,7 +41,9 @@ function report.columns_of(kind, rows)
   local names = {}
   for _, column in ipairs(report.kinds[kind]) do
     local shown = column.print
-    for i = 1, column.some and not shown and #rows or 0 do shown = shown or rows[i][column.name] or false end
+    for i = 1, column.some and not shown and #rows or 0 do
+      shown = shown or rows[i][column.name] or false
+    end
     if shown then names[#names + 1] = column.name end
   end
   return names
@@ -64,10 +72,14 @@ end
 local function width(text)
   local n = 0
   for _, c in utf8.codes(text, true) do
-    if (c >= 0x300 and c <= 0x36F) or (c >= 0x200B and c <= 0x200F) or (c >= 0xFE00 and c <= 0xFE0F) then
+    if (c >= 0x300 and c <= 0x36F)
+        or (c >= 0x200B and c <= 0x200F)
+        or (c >= 0xFE00 and c <= 0xFE0F) then
       n = n + 0
-    elseif (c >= 0x1100 and c <= 0x115F) or (c >= 0x2E80 and c <= 0xA4CF) or (c >= 0xAC00 and c <= 0xD7A3) or (c >= 0xF900 and c <= 0xFAFF)
-      or (c >= 0xFE30 and c <= 0xFE6F) or (c >= 0xFF00 and c <= 0xFF60) or (c >= 0x1F300 and c <= 0x1FAFF) then
+    elseif (c >= 0x1100 and c <= 0x115F) or (c >= 0x2E80 and c <= 0xA4CF)
+        or (c >= 0xAC00 and c <= 0xD7A3) or (c >= 0xF900 and c <= 0xFAFF)
+        or (c >= 0xFE30 and c <= 0xFE6F) or (c >= 0xFF00 and c <= 0xFF60)
+        or (c >= 0x1F300 and c <= 0x1FAFF) then
       n = n + 2
     else
       n = n + 1
@@ -124,7 +136,9 @@ end
 
 --- Columns of the terminal: $COLUMNS, else what the terminal says, else 100.
 function report.terminal_width()
-  return math.tointeger(tonumber(os.getenv "COLUMNS" or "")) or core.terminal_width() or default_width
+  return math.tointeger(tonumber(os.getenv "COLUMNS" or ""))
+    or core.terminal_width()
+    or default_width
 end
 
 local function pad(text, n, right)
@@ -228,7 +242,9 @@ function report.text(self, room)
   if #self._columns > 0 and #self > 0 then parts[#parts + 1] = table_text(self, room) end
   local totals = {}
   for _, name in ipairs(total_names(self)) do
-    if self._totals[name] ~= nil then totals[#totals + 1] = name .. " " .. cell_text(self._totals[name]) end
+    if self._totals[name] ~= nil then
+      totals[#totals + 1] = name .. " " .. cell_text(self._totals[name])
+    end
   end
   if #totals > 0 then parts[#parts + 1] = table.concat(totals, "   ") end
   if #parts == 0 then parts[1] = "(nothing)" end
@@ -245,8 +261,12 @@ local as_table
 -- within are objects of their own; what no text can hold, such as the plan of a dry run, is left
 -- out.
 local function plain(value, cjson)
-  if type(value) == "number" and (value ~= value or value == math.huge or value == -math.huge) then return cjson.null end
-  if type(value) == "userdata" and value ~= cjson.null or type(value) == "function" then return nil end
+  if type(value) == "number" and (value ~= value or value == math.huge or value == -math.huge) then
+    return cjson.null
+  end
+  if type(value) == "userdata" and value ~= cjson.null or type(value) == "function" then
+    return nil
+  end
   if type(value) ~= "table" then return value end
   if report.is_report(value) then return as_table(value, cjson) end
   local out = {}

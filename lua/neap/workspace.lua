@@ -43,13 +43,27 @@ local workspace_options = record.declare("neap.workspace", {
 function workspace.new(given)
   local o, memory = memory_options.split("neap.workspace", given, "workspace",
     workspace_options) -- before the workspace draws a seed
-  if memory.soft ~= nil and not has_pool(memory) then fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to" end
+  if memory.soft ~= nil and not has_pool(memory) then
+    fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to"
+  end
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
-  local ws = core.new_workspace { seed = seed, parent = o.parent, forward = o.forward, budget = memory.budget, total = memory.total }
+  local ws = core.new_workspace {
+    seed = seed,
+    parent = o.parent,
+    forward = o.forward,
+    budget = memory.budget,
+    total = memory.total,
+  }
   local keeps = options.names(memory.keep) or {}
   memory.budget, memory.total, memory.keep = nil, nil, nil
-  states[ws] = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = keeps, parent = o.parent,
-    ranges = setmetatable({}, { __mode = "k" }), defaults = memory }
+  states[ws] = {
+    programs = setmetatable({}, { __mode = "k" }),
+    handles = {},
+    keeps = keeps,
+    parent = o.parent,
+    ranges = setmetatable({}, { __mode = "k" }),
+    defaults = memory,
+  }
   return record.note(ws, workspace_options:read(o))
 end
 
@@ -69,12 +83,18 @@ end
 -- that is not there is an error, unless `create`: then it is made, empty. What the others hold
 -- stays.
 function workspace.switch(name, create)
-  if type(name) ~= "string" or name == "" then fail("neap.switch_workspace expects a name, got a " .. type(name)) end
+  if type(name) ~= "string" or name == "" then
+    fail("neap.switch_workspace expects a name, got a " .. type(name))
+  end
   if not named[name] and name ~= "default" then
     if not create then
       local near = options.nearest(name, workspace.names())
-      error(core.error { code = "name", message = ("switch_workspace: there is no workspace \"%s\""):format(name),
-        hint = (near and ("did you mean \"%s\"? "):format(near) or "") .. "switch_workspace(name, true) makes it" })
+      error(core.error {
+        code = "name",
+        message = ("switch_workspace: there is no workspace \"%s\""):format(name),
+        hint = (near and ("did you mean \"%s\"? "):format(near) or "")
+          .. "switch_workspace(name, true) makes it",
+      })
     end
     named[name] = workspace.new {}
   end
@@ -106,7 +126,12 @@ end
 local function state_of(ws)
   local state = states[ws]
   if state == nil then
-    state = { programs = setmetatable({}, { __mode = "k" }), handles = {}, keeps = {}, defaults = {} }
+    state = {
+      programs = setmetatable({}, { __mode = "k" }),
+      handles = {},
+      keeps = {},
+      defaults = {},
+    }
     states[ws] = state
   end
   return state
@@ -180,19 +205,23 @@ end
 function Workspace:compile(net, memory)
   local all, most = range.apart(mem_param.checked(with_defaults(self, memory, net)))
   return refusal.around_net(net, all, function()
-    return attempt(self, true, {}, self._compile, self, net, all, most and range_for(self, net, all, most))
+    return attempt(self, true, {}, self._compile, self, net, all,
+      most and range_for(self, net, all, most))
   end)
 end
 
 --- ws:compile_within(net, range, memory) -> program, of a net made for another batch than the
 -- range's own (neap.range.new).
 function Workspace:compile_within(net, batches, memory)
-  return attempt(self, true, {}, self._compile, self, net, mem_param.checked(with_defaults(self, memory, net)), batches)
+  return attempt(self, true, {}, self._compile, self, net,
+    mem_param.checked(with_defaults(self, memory, net)), batches)
 end
 
 local function shape_key(feeds)
   local parts = {}
-  for i, name in ipairs(options.keys(feeds)) do parts[i] = name .. "(" .. table.concat(feeds[name].shape, ",") .. ")" end
+  for i, name in ipairs(options.keys(feeds)) do
+    parts[i] = name .. "(" .. table.concat(feeds[name].shape, ",") .. ")"
+  end
   return table.concat(parts, " ")
 end
 
@@ -215,7 +244,13 @@ local function fresh_table(self, net)
     if entry then
       for _, program in pairs(entry.by_key) do program:close() end
     end
-    entry = { version = version, n_keep = #state.keeps, by_key = {}, n = 0, results = results_of(net) }
+    entry = {
+      version = version,
+      n_keep = #state.keeps,
+      by_key = {},
+      n = 0,
+      results = results_of(net),
+    }
     state.programs[net] = entry
   end
   return entry
@@ -270,7 +305,8 @@ local function bank_of(self, given)
   for _, b in ipairs(own.name and { own } or own) do
     if b.name == given then return b end
   end
-  fail(("ws:assign expects a neap.bank, \"main\" or the name of a bank of the workspace's options, got %s"):format(
+  fail(("ws:assign expects a neap.bank, \"main\" or the name of a bank of the workspace's \z
+    options, got %s"):format(
     type(given) == "string" and "\"" .. given .. "\"" or "a " .. type(given)))
 end
 
@@ -283,7 +319,9 @@ end
 -- @usage ws:assign({ "w1", "w2" }, neap.bank { "huge", kind = "huge" })
 function Workspace:assign(blobs, to, given)
   local o = options.read("ws:assign", { async = false }, given)
-  if type(o.async) ~= "boolean" then fail("ws:assign: async expects true or false, got a " .. type(o.async)) end
+  if type(o.async) ~= "boolean" then
+    fail("ws:assign: async expects true or false, got a " .. type(o.async))
+  end
   if type(blobs) ~= "table" or op.is_blob(blobs) then blobs = { blobs } end
   self:_assign(blobs, bank_of(self, to), o.async)
   return self
@@ -303,7 +341,9 @@ function Workspace:init(net) return attempt(self, true, {}, init, self, net) end
 --- How much a dtype can say. A tensor is converted to a dtype that says no less, or rounded to a
 -- float; values of one that says more (fractions to an integer, numbers to a bool) would become
 -- others, silently. Integers of one rank don't hold each other.
-local rank = { bool = 0, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 3, i64 = 4, f16 = 5, bf16 = 5, f32 = 5, f64 = 5 }
+local rank = {
+  bool = 0, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 3, i64 = 4, f16 = 5, bf16 = 5, f32 = 5, f64 = 5,
+}
 
 --- The tensor as the net declares the blob.
 local function as_declared(net, name, t)
@@ -311,9 +351,16 @@ local function as_declared(net, name, t)
   if not row or not row.dtype or row.dtype == t.dtype then return t end
   local from, to = rank[t.dtype], rank[row.dtype]
   if from > to or (from == to and to < rank.f32) then
-    error(core.error { code = "dtype", message = ("ws:run: \"%s\" is %s, got a tensor of %s, whose values would change"):format(name, row.dtype, t.dtype),
-      blob = name, expected = row.dtype, got = t.dtype,
-      hint = ("x:to \"%s\" converts it, neap.tensor(values, \"%s\") makes it so"):format(row.dtype, row.dtype) })
+    error(core.error {
+      code = "dtype",
+      message = ("ws:run: \"%s\" is %s, got a tensor of %s, whose values would change"):format(
+        name, row.dtype, t.dtype),
+      blob = name,
+      expected = row.dtype,
+      got = t.dtype,
+      hint = ("x:to \"%s\" converts it, neap.tensor(values, \"%s\") makes it so"):format(
+        row.dtype, row.dtype),
+    })
   end
   return t:to(row.dtype)
 end
@@ -331,10 +378,16 @@ local function check_feed(net, name)
     if row.role == "input" then inputs[#inputs + 1] = row.name end
   end
   local near = options.nearest(name, inputs) or options.nearest(name, names)
-  error(core.error { code = "name", message = ("ws:run: net \"%s\" has no blob \"%s\""):format(net:name(), name), blob = name,
-    expected = #inputs > 0 and "one of its inputs: " .. table.concat(inputs, ", ") or nil, got = name,
+  error(core.error {
+    code = "name",
+    message = ("ws:run: net \"%s\" has no blob \"%s\""):format(net:name(), name),
+    blob = name,
+    expected = #inputs > 0 and "one of its inputs: " .. table.concat(inputs, ", ") or nil,
+    got = name,
     hint = near and ("did you mean \"%s\"?"):format(near)
-      or (#inputs > 0 and "its inputs are " .. table.concat(inputs, ", ") .. "; " or "") .. "ws:feed(name, tensor) makes a blob that the net does not know" })
+      or (#inputs > 0 and "its inputs are " .. table.concat(inputs, ", ") .. "; " or "")
+        .. "ws:feed(name, tensor) makes a blob that the net does not know",
+  })
 end
 
 local function run_with(self, net, tensors, memory, key)
@@ -355,8 +408,12 @@ end
 -- blob, and numbers for a bool one, are an error.
 function Workspace:run(net, feeds, memory)
   if type(net) == "string" then net = self:net(net) end
-  if not op.is_net(net) then fail("ws:run expects (net or its name, { x = tensor }), got a " .. type(net)) end
-  if feeds ~= nil and (type(feeds) ~= "table" or op.is_blob(feeds)) then fail("ws:run expects feeds as { x = tensor }, got a " .. type(feeds)) end
+  if not op.is_net(net) then
+    fail("ws:run expects (net or its name, { x = tensor }), got a " .. type(net))
+  end
+  if feeds ~= nil and (type(feeds) ~= "table" or op.is_blob(feeds)) then
+    fail("ws:run expects feeds as { x = tensor }, got a " .. type(feeds))
+  end
   local tensors, fed = {}, {}
   for name, value in pairs(feeds or {}) do
     name = full_name(name)
@@ -389,7 +446,9 @@ function Workspace:keep(...)
   local keeps, names = state_of(self).keeps, { ... }
   for i = 1, select("#", ...) do
     names[i] = full_name(names[i])
-    if type(names[i]) ~= "string" then fail("ws:keep expects names or blobs, got a " .. type(names[i])) end
+    if type(names[i]) ~= "string" then
+      fail("ws:keep expects names or blobs, got a " .. type(names[i]))
+    end
   end
   table.move(names, 1, #names, #keeps + 1, keeps)
   return self
@@ -399,7 +458,9 @@ end
 -- forwarded ones. Limits are its own: it has those that it is given. The children that ws:run_steps
 -- makes share what their parent's limits leave.
 function Workspace:child(given)
-  if given ~= nil and type(given) ~= "table" then fail("ws:child expects options, { forward = { .. } }, got a " .. type(given)) end
+  if given ~= nil and type(given) ~= "table" then
+    fail("ws:child expects options, { forward = { .. } }, got a " .. type(given))
+  end
   local o = {}
   for key, value in pairs(given or {}) do o[key] = value end
   o.parent = self
@@ -447,7 +508,11 @@ function Workspace:net(name)
   if type(name) ~= "string" then fail("ws:net expects the name of a net, got a " .. type(name)) end
   local net = find_net(self, name)
   if net then return net end
-  error(core.error { code = "name", message = ("the workspace has no net \"%s\""):format(name), hint = "ws:add_net(net) puts one in" })
+  error(core.error {
+    code = "name",
+    message = ("the workspace has no net \"%s\""):format(name),
+    hint = "ws:add_net(net) puts one in",
+  })
 end
 
 --- ws:nets() -> names of the workspace's own nets, in order of their making, then of its parents'.
@@ -457,7 +522,9 @@ end
 
 --- ws:delete_net(name) -> whether there was one of its own.
 function Workspace:delete_net(name)
-  if type(name) ~= "string" then fail("ws:delete_net expects the name of a net, got a " .. type(name)) end
+  if type(name) ~= "string" then
+    fail("ws:delete_net expects the name of a net, got a " .. type(name))
+  end
   state_of(self).handles[name] = nil
   return self:_delete_net(name)
 end
@@ -475,15 +542,20 @@ end
 -- net only (If, Free ..) are refused. When it fails, all blobs are as before.
 -- @usage ws:run_op("Sgd", { "w", "dw", "lr" }, "w")
 function Workspace:run_op(type_name, inputs, outputs, attrs)
-  if type(type_name) ~= "string" then fail("ws:run_op expects (type, inputs, outputs, attrs), got a " .. type(type_name)) end
+  if type(type_name) ~= "string" then
+    fail("ws:run_op expects (type, inputs, outputs, attrs), got a " .. type(type_name))
+  end
   core.run_op(self, type_name, inputs, outputs, attrs)
   return self
 end
 
 -- ---- step trees ---------------------------------------------------------------------------------
 
-local step_fields = { name = options.none, iterations = 0, stop = options.none, concurrent = false, instances = 0, create_workspace = false,
-  report = options.none, report_every_ms = 0, run_every_ms = 0, nets = options.none }
+local step_fields = {
+  name = options.none, iterations = 0, stop = options.none, concurrent = false, instances = 0,
+  create_workspace = false, report = options.none, report_every_ms = 0, run_every_ms = 0,
+  nets = options.none,
+}
 
 --- The net that a tree means by a handle or a name, nil for a name that nobody knows. `found` is
 -- {first = net, by_name = {}} of the tree so far.
@@ -492,7 +564,12 @@ local function net_of(ws, found, item)
   local known = found.by_name[name]
   local net = item
   if type(item) == "string" then net = known or find_net(ws, name) end
-  if known and known ~= net then error(core.error { code = "name", message = ("run_steps: two nets are named \"%s\""):format(name) }) end
+  if known and known ~= net then
+    error(core.error {
+      code = "name",
+      message = ("run_steps: two nets are named \"%s\""):format(name),
+    })
+  end
   found.first, found.by_name[name] = found.first or net, net
   return net, name
 end
@@ -504,7 +581,10 @@ local function plain_step(ws, given, found)
     if math.type(key) ~= "integer" then fields[key] = value end
   end
   for _, key in ipairs { "iterations", "instances" } do -- C takes 0 for one that is not given
-    if fields[key] == 0 then fail(("ws:run_steps: %s expects at least 1, got 0; leave a step out that is not to run"):format(key)) end
+    if fields[key] == 0 then
+      fail(("ws:run_steps: %s expects at least 1, got 0; leave a step out that is not to \z
+        run"):format(key))
+    end
   end
   for key, value in pairs(options.read("ws:run_steps", step_fields, fields)) do
     if key ~= "nets" then step[key] = value end
@@ -536,7 +616,9 @@ end
 -- failed has not been, those before it have, as if the tree had ended there.
 -- @usage ws:run_steps { { "load", "train", iterations = 10 }, { "test" } }
 function Workspace:run_steps(tree, memory)
-  if type(tree) ~= "table" then fail("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree)) end
+  if type(tree) ~= "table" then
+    fail("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree))
+  end
   local found = { by_name = {} }
   for _, net in ipairs(tree.nets or {}) do net_of(self, found, net) end
   local step = plain_step(self, tree, found)
@@ -571,12 +653,16 @@ function Scope:push(parent, bindings) return adopt(self, parent, self:_push(pare
 
 --- scope:reuse_last(parent [, bindings]) -> the top frame with further bindings, or nil when the
 -- scope is empty.
-function Scope:reuse_last(parent, bindings) return adopt(self, parent, self:_reuse_last(parent, bindings)) end
+function Scope:reuse_last(parent, bindings)
+  return adopt(self, parent, self:_reuse_last(parent, bindings))
+end
 
 --- scope:pop_gradient(parent [, bindings]) -> the top frame, which the scope leaves and which lives
 -- on; nil when it is empty. Bindings are added for names that the frame does not have. So a
 -- backward pass finds the forward's blobs, in reverse order.
-function Scope:pop_gradient(parent, bindings) return adopt(self, parent, self:_pop_gradient(parent, bindings)) end
+function Scope:pop_gradient(parent, bindings)
+  return adopt(self, parent, self:_pop_gradient(parent, bindings))
+end
 
 --- scope:trim() -> scope: ends the frames that are not in use, programs and all; their memory
 -- returns.
@@ -610,7 +696,12 @@ end
 function Workspace:picture(path)
   if path then return core.write_text(path, self:_svg()) end
   local rows, bytes = blob_rows(self, true)
-  return report.new { rows = rows, columns = { "name", "region", "shape", "bytes", "steps", "bar" }, totals = { bytes = bytes }, order = { "bytes" } }
+  return report.new {
+    rows = rows,
+    columns = { "name", "region", "shape", "bytes", "steps", "bar" },
+    totals = { bytes = bytes },
+    order = { "bytes" },
+  }
 end
 
 --- ws:blobs() -> Report of all names.
@@ -627,17 +718,32 @@ function Workspace:sizes()
   local rows, total = {}, own + self:arena_bytes()
   for _, row in ipairs(all) do
     if not row.borrowed and row.kind ~= "transient" then
-      rows[#rows + 1] = { name = row.name, shape = row.shape or row.kind, bytes = row.counted_bytes }
+      rows[#rows + 1] = {
+        name = row.name,
+        shape = row.shape or row.kind,
+        bytes = row.counted_bytes,
+      }
     end
   end
-  if self:arena_bytes() > 0 then rows[#rows + 1] = { name = "(arena)", shape = "arena", bytes = self:arena_bytes() } end
+  if self:arena_bytes() > 0 then
+    rows[#rows + 1] = { name = "(arena)", shape = "arena", bytes = self:arena_bytes() }
+  end
   table.sort(rows, function(a, b)
     if a.bytes ~= b.bytes then return a.bytes > b.bytes end
     return a.name < b.name
   end)
   for _, row in ipairs(rows) do row.percent = total > 0 and 100 * row.bytes / total or 0 end
-  rows[#rows + 1] = { name = "total", shape = "", bytes = total, percent = total > 0 and 100.0 or 0 }
-  return report.new { rows = rows, columns = { "name", "shape", "bytes", "percent" }, totals = { bytes = total } }
+  rows[#rows + 1] = {
+    name = "total",
+    shape = "",
+    bytes = total,
+    percent = total > 0 and 100.0 or 0,
+  }
+  return report.new {
+    rows = rows,
+    columns = { "name", "shape", "bytes", "percent" },
+    totals = { bytes = total },
+  }
 end
 
 --- neap.workspaces() -> list of all workspaces that are alive, frames of scopes included, the
@@ -646,7 +752,9 @@ function workspace.all() return core.workspaces() end
 
 --- neap.for_each_workspace(f): f(ws) for each of them.
 function workspace.for_each(f)
-  if type(f) ~= "function" then fail("neap.for_each_workspace expects a function of a workspace, got a " .. type(f)) end
+  if type(f) ~= "function" then
+    fail("neap.for_each_workspace expects a function of a workspace, got a " .. type(f))
+  end
   for _, ws in ipairs(core.workspaces()) do f(ws) end
 end
 
@@ -669,7 +777,9 @@ Workspace.meta.__close = Workspace.close
 -- Needs compile { profile = true }.
 function Program:profile(given)
   local o = options.read("program:profile", { steps = 10 }, given)
-  if self:times() == nil then fail("program:profile needs a program compiled with { profile = true }") end
+  if self:times() == nil then
+    fail("program:profile needs a program compiled with { profile = true }")
+  end
   self:run(o.steps)
   return require("neap.plan").run(self)
 end

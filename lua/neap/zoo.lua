@@ -34,11 +34,15 @@ local function watched(given)
 end
 
 local function build(name, given)
-  if given ~= nil and type(given) ~= "table" then fail(("neap.zoo.%s takes a table of options, got a %s"):format(name, type(given))) end
+  if given ~= nil and type(given) ~= "table" then
+    fail(("neap.zoo.%s takes a table of options, got a %s"):format(name, type(given)))
+  end
   local o, seen = watched(given or {})
   local file = netfile.load(name, nil, o)
   for key in pairs(given or {}) do
-    if not seen[key] then fail(("neap.zoo.%s takes no option \"%s\""):format(name, tostring(key))) end
+    if not seen[key] then
+      fail(("neap.zoo.%s takes no option \"%s\""):format(name, tostring(key)))
+    end
   end
   return file.model or file.net, file
 end
@@ -48,8 +52,10 @@ return setmetatable(require("neap.inner.guard").functions(zoo, "neap.zoo."), {
     if type(name) ~= "string" then return nil end
     if not netfile.find(name) then
       local near = options.nearest(name, netfile.names())
-      fail(("the zoo has no net \"%s\"%s"):format(name, near and (", did you mean \"" .. near .. "\"?")
-        or "; it has " .. table.concat(netfile.names(), ", ")))
+      fail(("the zoo has no net \"%s\"%s"):format(
+        name,
+        near and (", did you mean \"" .. near .. "\"?")
+          or "; it has " .. table.concat(netfile.names(), ", ")))
     end
     return function(given) return build(name, given) end
   end,

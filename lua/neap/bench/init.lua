@@ -12,11 +12,17 @@ local report = require "neap.report"
 local netfile = require "neap.net.file"
 local bench = {}
 
-bench.nets = { "mlp:128", "lenet:64", "resnet18c:32", "resnet50:16", "vgg16:8", "googlenet:16", "lstm:32", "gpt:8" }
+bench.nets = {
+  "mlp:128", "lenet:64", "resnet18c:32", "resnet50:16", "vgg16:8", "googlenet:16", "lstm:32",
+  "gpt:8",
+}
 
 --- Names of the fields of a row, in the order of `--json`'s documentation.
-bench.fields = { "net", "mode", "batch", "dtype", "threads", "engine", "step_ms_min", "step_ms_median", "arena_bytes", "lower_bound_bytes",
-  "proved", "baseline_bytes", "scratch_bytes_max", "held_bytes", "forecast_bytes", "resident_peak_bytes", "flops", "allocations_per_step" }
+bench.fields = {
+  "net", "mode", "batch", "dtype", "threads", "engine", "step_ms_min", "step_ms_median",
+  "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes", "scratch_bytes_max",
+  "held_bytes", "forecast_bytes", "resident_peak_bytes", "flops", "allocations_per_step",
+}
 
 local n_warm_up = 2
 
@@ -32,7 +38,9 @@ end
 local function feed_random(ws, input, n_class)
   local shape = input.shape
   if input.dtype == "f32" or input.dtype == "f64" then
-    ws:feed(input.name, #shape == 0 and core.tensor(0.01, input.dtype) or neap.randn { dtype = input.dtype, table.unpack(shape) })
+    ws:feed(input.name,
+      #shape == 0 and core.tensor(0.01, input.dtype)
+        or neap.randn { dtype = input.dtype, table.unpack(shape) })
     return
   end
   local t, i = core.zeros { dtype = input.dtype, table.unpack(shape) }, 0
@@ -120,11 +128,23 @@ function bench.measure(name, o)
   local program, plan = setup.program, setup.program.plan
   local times, n_alloc = time_steps(program, { steps = o.steps or 10, seconds = o.seconds or 4 })
   return {
-    net = file.name, mode = o.train and "train" or "infer", batch = plan.batch, dtype = dtype_of(plan), threads = core.threads(),
-    engine = engines(plan), step_ms_min = math.min(table.unpack(times)), step_ms_median = median(times), steps = #times,
-    arena_bytes = plan.arena_bytes, lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, baseline_bytes = plan.baseline_bytes,
-    scratch_bytes_max = plan.scratch_bytes_max, held_bytes = setup:held(), forecast_bytes = plan.total_bytes,
-    resident_peak_bytes = core.memory().resident_peak, flops = plan.flops, allocations_per_step = n_alloc,
+    net = file.name,
+    mode = o.train and "train" or "infer",
+    batch = plan.batch,
+    dtype = dtype_of(plan),
+    threads = core.threads(),
+    engine = engines(plan),
+    step_ms_min = math.min(table.unpack(times)),
+    step_ms_median = median(times),
+    steps = #times,
+    arena_bytes = plan.arena_bytes, lower_bound_bytes = plan.lower_bound_bytes,
+    proved = plan.proved, baseline_bytes = plan.baseline_bytes,
+    scratch_bytes_max = plan.scratch_bytes_max,
+    held_bytes = setup:held(),
+    forecast_bytes = plan.total_bytes,
+    resident_peak_bytes = core.memory().resident_peak,
+    flops = plan.flops,
+    allocations_per_step = n_alloc,
   }
 end
 
@@ -132,13 +152,26 @@ local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 --- Measures one net in a process of its own: this program's `bench NET --json`.
 local function measure_apart(name, o)
-  local words = { quote(o.program), "bench", quote(name), "--json", "--steps", tostring(o.steps), "--seconds", tostring(o.seconds) }
+  local words = {
+    quote(o.program),
+    "bench",
+    quote(name),
+    "--json",
+    "--steps",
+    tostring(o.steps),
+    "--seconds",
+    tostring(o.seconds),
+  }
   if not o.train then words[#words + 1] = "--infer" end
   for _, word in ipairs(o.words or {}) do words[#words + 1] = quote(word) end
   local pipe = assert(io.popen(table.concat(words, " ")))
   local text = pipe:read "a"
   local _, how, code = pipe:close()
-  if how == "signal" or code ~= 0 then error(code == 130 and core.error { code = "interrupted", message = "interrupted" } or name .. ": failed", 0) end
+  if how == "signal" or code ~= 0 then
+    error(code == 130 and core.error { code = "interrupted", message = "interrupted" }
+        or name .. ": failed",
+      0)
+  end
   local row = require("cjson").decode(text)[1]
   -- JSON knows no integers
   for key, value in pairs(row) do row[key] = math.tointeger(value) or value end
@@ -152,7 +185,14 @@ end
 -- @return Report, one row a net
 function bench.run(o)
   local rows, names = {}, o.nets or bench.nets
-  local settings = { train = o.train, steps = o.steps or 10, seconds = o.seconds or 4, memory = o.memory, words = o.words, program = o.program }
+  local settings = {
+    train = o.train,
+    steps = o.steps or 10,
+    seconds = o.seconds or 4,
+    memory = o.memory,
+    words = o.words,
+    program = o.program,
+  }
   -- a wrong name is told before minutes of work
   for _, name in ipairs(names) do netfile.load(name) end
   for i, name in ipairs(names) do
@@ -174,7 +214,10 @@ local columns = {
   { "bound", 8, function(r) return mib(r.lower_bound_bytes) .. (r.proved and "=" or " ") end },
   { "no reuse", 8, function(r) return mib(r.baseline_bytes) end },
   { "scratch", 7, function(r) return mib(r.scratch_bytes_max) end },
-  { "held", 8, function(r) return mib(r.held_bytes) .. (r.held_bytes == r.forecast_bytes and "=" or "!") end },
+  {
+    "held", 8,
+    function(r) return mib(r.held_bytes) .. (r.held_bytes == r.forecast_bytes and "=" or "!") end,
+  },
   { "resident", 8, function(r) return mib(r.resident_peak_bytes) end },
   { "allocs", 6, function(r) return tostring(r.allocations_per_step) end },
 }
@@ -187,8 +230,10 @@ end
 
 --- What stands above the rows; `bench.line(row)` is one of them.
 function bench.head()
-  return ("bytes in MiB, %d threads. bound =: the arena is the least for these kernels and this order;\n"
-    .. "held =: as forecast; allocs: per step after %d\n%s"):format(core.threads(), n_warm_up, line_of(function(column) return column[1] end))
+  return ("bytes in MiB, %d threads. bound =: the arena is the least for these kernels and this \z
+      order;\n"
+    .. "held =: as forecast; allocs: per step after %d\n%s"):format(
+    core.threads(), n_warm_up, line_of(function(column) return column[1] end))
 end
 
 function bench.line(row) return line_of(function(column) return column[3](row) end) end

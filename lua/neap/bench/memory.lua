@@ -18,8 +18,11 @@ local mega, mebi = 10 ^ 6, 2 ^ 20
 --- Fields of a row, in the order of `--json`'s documentation. `figure_bytes` is what is compared
 -- with `published_bytes`; `lower_bound_bytes` the least that the arena could be in this order,
 -- `proved` that it is no more. A figure that counts blobs has `count` in place of bytes.
-memory.fields = { "what", "net", "mode", "batch", "engine", "fused", "count", "figure_bytes", "arena_bytes", "lower_bound_bytes", "proved", "scratch_bytes",
-  "output_bytes", "no_reuse_bytes", "published_bytes", "published", "met" }
+memory.fields = {
+  "what", "net", "mode", "batch", "engine", "fused", "count", "figure_bytes", "arena_bytes",
+  "lower_bound_bytes", "proved", "scratch_bytes", "output_bytes", "no_reuse_bytes",
+  "published_bytes", "published", "met",
+}
 
 --- Bytes of the blobs that stay after the run as its results.
 local function output_bytes(plan, net)
@@ -53,9 +56,21 @@ end
 --   published = number|nil, unit = 10^6 | 2^20 }
 function memory.row(plan, net, o)
   local out = output_bytes(plan, net)
-  local row = { what = o.what, net = o.net, mode = plan.train and "train" or "infer", batch = plan.batch, engine = o.engine, fused = o.fused,
-    arena_bytes = plan.arena_bytes, lower_bound_bytes = plan.lower_bound_bytes, proved = plan.proved, scratch_bytes = scratch_at_peak(plan),
-    output_bytes = out, figure_bytes = plan.arena_bytes + out, no_reuse_bytes = plan.baseline_bytes }
+  local row = {
+    what = o.what,
+    net = o.net,
+    mode = plan.train and "train" or "infer",
+    batch = plan.batch,
+    engine = o.engine,
+    fused = o.fused,
+    arena_bytes = plan.arena_bytes,
+    lower_bound_bytes = plan.lower_bound_bytes,
+    proved = plan.proved,
+    scratch_bytes = scratch_at_peak(plan),
+    output_bytes = out,
+    figure_bytes = plan.arena_bytes + out,
+    no_reuse_bytes = plan.baseline_bytes,
+  }
   if o.published then
     row.published_bytes = math.floor(o.published * o.unit + 0.5)
     row.published = ("%s %s"):format(o.published, o.unit == mega and "MB" or "MiB")
@@ -72,9 +87,19 @@ local function inference_rows(rows, what, case, batch, unit)
   local net = netfile.build(file, { train = false, batch = batch })
   for _, engine in ipairs { "ref", "default" } do
     for _, fused in ipairs { false, true, "pool" } do
-      local plan = net:plan { engine = engine == "ref" and "ref" or nil, fuse = fused, store = false }
-      rows[#rows + 1] = memory.row(plan, net, { what = what, net = case.name or case.file, engine = engine, fused = fused,
-        published = engine == "ref" and not fused and case.published or nil, unit = unit })
+      local plan = net:plan {
+        engine = engine == "ref" and "ref" or nil,
+        fuse = fused,
+        store = false,
+      }
+      rows[#rows + 1] = memory.row(plan, net, {
+        what = what,
+        net = case.name or case.file,
+        engine = engine,
+        fused = fused,
+        published = engine == "ref" and not fused and case.published or nil,
+        unit = unit,
+      })
     end
   end
 end
@@ -82,7 +107,12 @@ end
 -- Published: optnet's README, "outputs only", which counts the outputs of all modules once per
 -- storage; in MiB.
 local output_cases = {
-  { file = "alexnet", options = { variant = "two_towers" }, name = "alexnet two towers", published = 97 },
+  {
+    file = "alexnet",
+    options = { variant = "two_towers" },
+    name = "alexnet two towers",
+    published = 97,
+  },
   { file = "alexnet" },
   { file = "vgg_a", published = 1960 },
   { file = "googlenet", published = 1993 },
@@ -105,9 +135,19 @@ local function shared_rows(rows)
   local memonger = require "neap.memonger"
   local net = netfile.build(netfile.load "resnet50", { train = false, batch = 1 })
   for _, kind in ipairs { "dag", "linear" } do
-    local _, figures = memonger[kind == "dag" and "optimize_inference_for_dag" or "optimize_inference_net"](net)
-    rows[#rows + 1] = { what = "shared blobs of the forward recycled by name", net = "resnet50", mode = "infer", batch = 1, engine = kind, fused = false,
-      count = figures.n_shared, published = ("%d blobs"):format(shared_published[kind]), met = figures.n_shared <= shared_published[kind] }
+    local _, figures = memonger[
+      kind == "dag" and "optimize_inference_for_dag" or "optimize_inference_net"](net)
+    rows[#rows + 1] = {
+      what = "shared blobs of the forward recycled by name",
+      net = "resnet50",
+      mode = "infer",
+      batch = 1,
+      engine = kind,
+      fused = false,
+      count = figures.n_shared,
+      published = ("%d blobs"):format(shared_published[kind]),
+      met = figures.n_shared <= shared_published[kind],
+    }
   end
 end
 
@@ -122,11 +162,24 @@ local function training_rows(rows)
   local net = netfile.build(netfile.load "resnet50", { train = true, batch = 32 })
   local none = net:plan { policy = "none", engine = "ref", store = false }
   for _, shared in ipairs { "gradients", "gradients and activations" } do
-    local named = memonger.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = shared ~= "gradients", dag = false })
+    local named = memonger.share_grad_blobs(net, { "loss" }, nil, "", {
+      share_activations = shared ~= "gradients",
+      dag = false,
+    })
     local plan = named:plan { policy = "name", engine = "ref", store = false }
-    local row = { what = ("training, all regions, %s shared by name"):format(shared), net = "resnet50", mode = "train", batch = 32, engine = "ref",
-      fused = false, figure_bytes = plan.total_bytes, no_reuse_bytes = none.total_bytes, scratch_bytes = scratch_at_peak(plan),
-      published_bytes = training_published[shared] * mebi, published = ("%d MiB"):format(training_published[shared]) }
+    local row = {
+      what = ("training, all regions, %s shared by name"):format(shared),
+      net = "resnet50",
+      mode = "train",
+      batch = 32,
+      engine = "ref",
+      fused = false,
+      figure_bytes = plan.total_bytes,
+      no_reuse_bytes = none.total_bytes,
+      scratch_bytes = scratch_at_peak(plan),
+      published_bytes = training_published[shared] * mebi,
+      published = ("%d MiB"):format(training_published[shared]),
+    }
     row.met = row.figure_bytes <= row.published_bytes
     rows[#rows + 1] = row
   end
@@ -135,10 +188,14 @@ end
 --- The sections of the table, in order: each appends its rows to the list it is given.
 memory.sections = {
   function(rows)
-    for _, case in ipairs(output_cases) do inference_rows(rows, "output memory at inference, batch 128", case, 128, mebi) end
+    for _, case in ipairs(output_cases) do
+      inference_rows(rows, "output memory at inference, batch 128", case, 128, mebi)
+    end
   end,
   function(rows)
-    for _, case in ipairs(batch_one_cases) do inference_rows(rows, "output memory at inference, batch 1", case, 1, mega) end
+    for _, case in ipairs(batch_one_cases) do
+      inference_rows(rows, "output memory at inference, batch 1", case, 1, mega)
+    end
   end,
   shared_rows,
   training_rows,
@@ -150,14 +207,25 @@ local function mib(bytes) return bytes and ("%.2f"):format(bytes / mebi) or "-" 
 -- number of blobs.
 local columns = {
   { "net", function(r) return ("%s:%d"):format(r.net, r.batch) end },
-  { "engine", function(r) return r.engine .. (r.fused == "pool" and ", fused with pooling" or r.fused and ", fused" or "") end },
+  {
+    "engine",
+    function(r)
+      return r.engine
+        .. (r.fused == "pool" and ", fused with pooling" or r.fused and ", fused" or "")
+    end,
+  },
   { "MB", function(r) return r.figure_bytes and ("%.2f"):format(r.figure_bytes / mega) or "-" end },
   { "MiB", function(r) return r.count and r.count .. " blobs" or mib(r.figure_bytes) end },
-  { "arena", function(r)
-    if not r.lower_bound_bytes then return "-" end
-    if r.arena_bytes == r.lower_bound_bytes then return r.proved and "least, proved" or "least" end
-    return ("%.1f %% over"):format(100 * (r.arena_bytes / r.lower_bound_bytes - 1))
-  end },
+  {
+    "arena",
+    function(r)
+      if not r.lower_bound_bytes then return "-" end
+      if r.arena_bytes == r.lower_bound_bytes then
+        return r.proved and "least, proved" or "least"
+      end
+      return ("%.1f %% over"):format(100 * (r.arena_bytes / r.lower_bound_bytes - 1))
+    end,
+  },
   { "scratch", function(r) return mib(r.scratch_bytes) end },
   { "no reuse", function(r) return mib(r.no_reuse_bytes) end },
   { "published", function(r) return r.published or "-" end },
@@ -174,8 +242,12 @@ function memory.run()
     if r.met ~= nil then n_published = n_published + 1 end
     if r.met then n_met = n_met + 1 end
   end
-  return report.new { rows = rows, columns = memory.fields, totals = { n_published = n_published, n_met = n_met },
-    order = { "n_published", "n_met" } }
+  return report.new {
+    rows = rows,
+    columns = memory.fields,
+    totals = { n_published = n_published, n_met = n_met },
+    order = { "n_published", "n_met" },
+  }
 end
 
 --- Cells of all rows as lines, the first two columns to the left.
@@ -186,7 +258,9 @@ local function lines_of(table_rows)
   end
   for k, cells in ipairs(table_rows) do
     local parts = {}
-    for i, cell in ipairs(cells) do parts[i] = ((i <= 2 and "%-" or "%") .. width[i] .. "s"):format(cell) end
+    for i, cell in ipairs(cells) do
+      parts[i] = ((i <= 2 and "%-" or "%") .. width[i] .. "s"):format(cell)
+    end
     lines[k] = table.concat(parts, "  ")
   end
   return lines
@@ -205,7 +279,8 @@ function memory.text(figures)
   add(function(column) return column[1] end)
   for _, r in ipairs(figures) do add(function(column) return column[2](r) end) end
   local lines = lines_of(cells)
-  out[1] = "MB is 10^6 bytes, MiB 2^20. A figure is the arena and what the net gives out; scratch: what of it is no value, in MiB."
+  out[1] = "MB is 10^6 bytes, MiB 2^20. A figure is the arena and what the net gives out; \z
+    scratch: what of it is no value, in MiB."
   out[2] = lines[1]
   for i, r in ipairs(figures) do
     if r.what ~= what then out[#out + 1] = r.what end

@@ -6,13 +6,18 @@ return {
     command:argument "action":choices { "info", "verify", "path", "prune", "backup" }
     command:argument "target":args "?":description "backup: the file to write."
     command:option "--db":argname "<file>":description "The database file; the default one without."
-    command:option "--days":argname "<n>":convert(require("neap.cli").whole(0)):default "30":description "prune: plans unused for so many days."
+    command:option "--days":argname "<n>":convert(require("neap.cli").whole(0)):default "30"
+      :description "prune: plans unused for so many days."
   end,
   run = function(args)
     local neap, cli, report = require "neap", require "neap.cli", require "neap.report"
     --- One fact: a sentence for people, an object for programs.
-    local function say(text, fields) cli.show(args.json and report.new { totals = fields } or report.new { text = text }, args) end
-    if args.target and args.action ~= "backup" then cli.usage(("%s takes no file, got \"%s\""):format(args.action, args.target)) end
+    local function say(text, fields)
+      cli.show(args.json and report.new { totals = fields } or report.new { text = text }, args)
+    end
+    if args.target and args.action ~= "backup" then
+      cli.usage(("%s takes no file, got \"%s\""):format(args.action, args.target))
+    end
     if args.action == "backup" and not args.target then cli.usage "backup needs a file to write" end
     if args.action == "path" then
       local path = args.db or neap.db_path() or "off"

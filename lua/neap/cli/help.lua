@@ -2,7 +2,11 @@
 -- @module neap.cli.help
 
 local environment = {
-  { "NEAP_DB", "file of plans and runs; off: none. Default: $XDG_DATA_HOME/neap/neap.db, ~/.local/share/neap/neap.db" },
+  {
+    "NEAP_DB",
+    "file of plans and runs; off: none. Default: $XDG_DATA_HOME/neap/neap.db, \z
+      ~/.local/share/neap/neap.db",
+  },
   { "NEAP_DATA", "folder of data sets, looked at before ./data and ../shared/data/datasets" },
   { "NEAP_NETS", "folder of net files NAME.lua, looked at before the zoo" },
   { "NEAP_NUM_THREADS", "threads of kernels; default: the cores" },
@@ -17,8 +21,13 @@ local environment = {
 }
 
 return {
-  name = "help", summary = "Help on a command; `help env`: the environment variables; `help options`: memory options.", plain = true,
-  define = function(command) command:argument "topic":args "?":description "A command, env, or options." end,
+  name = "help",
+  summary = "Help on a command; `help env`: the environment variables; `help options`: memory \z
+    options.",
+  plain = true,
+  define = function(command)
+    command:argument "topic":args "?":description "A command, env, or options."
+  end,
   run = function(args)
     local cli = require "neap.cli"
     if args.topic == "env" then
@@ -28,8 +37,11 @@ return {
       end
       print "\nEngines:"
       for _, row in ipairs(require("neap").engines()) do
-        print(("%-17s %s%s"):format(row.name, row.doc, row.missing and "  [missing: " .. row.missing .. "]"
-          or row.version and "  [" .. row.version .. "]" or ""))
+        print(("%-17s %s%s"):format(
+          row.name, row.doc,
+          row.missing and "  [missing: " .. row.missing .. "]"
+            or row.version and "  [" .. row.version .. "]"
+            or ""))
       end
       return 0
     end
@@ -42,8 +54,10 @@ return {
       local names = {}
       for name in pairs(commands) do names[#names + 1] = name end
       local near = require("neap.inner.options").nearest(args.topic, names)
-      cli.usage(("there is no command \"%s\"%s"):format(args.topic, near and (", did you mean \"" .. near .. "\"?")
-        or "; neap help lists them, neap ops NAME shows an op"))
+      cli.usage(("there is no command \"%s\"%s"):format(
+        args.topic,
+        near and (", did you mean \"" .. near .. "\"?")
+          or "; neap help lists them, neap ops NAME shows an op"))
     end
     print((commands[args.topic] or parser):get_help())
   end,

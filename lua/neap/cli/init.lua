@@ -60,7 +60,9 @@ end
 function cli.whole(least)
   return function(text)
     local n = math.tointeger(tonumber(text))
-    if n == nil or n < least then return nil, ("\"%s\" is not a whole number of at least %d"):format(text, least) end
+    if n == nil or n < least then
+      return nil, ("\"%s\" is not a whole number of at least %d"):format(text, least)
+    end
     return n
   end
 end
@@ -68,9 +70,10 @@ end
 --- The parser of the whole command line, and of each verb by name.
 function cli.parser()
   local verbs = cli.verbs()
-  local parser = argparse("neap", "Neap: nets in Lua whose memory is planned before they run. Without arguments: the REPL.",
-    "neap FILE.lua and neap -e CODE are short for neap run; neap help env lists the environment variables.")
-    :command_target "verb"
+  local parser = argparse("neap",
+    "Neap: nets in Lua whose memory is planned before they run. Without arguments: the REPL.",
+    "neap FILE.lua and neap -e CODE are short for neap run; neap help env lists the environment \z
+      variables."):command_target "verb"
   parser:usage_max_width(100):help_max_width(100)
   add_help(parser)
   parser:flag "--version":description "Print the version and stop.":action(function()
@@ -82,7 +85,9 @@ function cli.parser()
     local command = parser:command(name, verbs[name].summary)
     add_help(command)
     verbs[name].define(command)
-    if not verbs[name].plain then command:flag "--json":description "Print JSON instead of tables." end
+    if not verbs[name].plain then
+      command:flag "--json":description "Print JSON instead of tables."
+    end
     commands[name] = command
   end
   return parser, commands
@@ -93,7 +98,9 @@ function cli.show(report, args)
   if args.json then
     io.stdout:write(report:json(), "\n")
   else
-    local room = core.is_terminal() and require("neap.report").terminal_width() or math.tointeger(tonumber(os.getenv "COLUMNS" or "")) or math.huge
+    local room = core.is_terminal() and require("neap.report").terminal_width()
+      or math.tointeger(tonumber(os.getenv "COLUMNS" or ""))
+      or math.huge
     print(require("neap.report").text(report, room))
   end
 end
@@ -105,12 +112,16 @@ end
 function cli.short_traceback(message, level)
   local frames = {}
   for line in debug.traceback("", level + 1):gmatch "\n\t([^\n]+)" do
-    if not (line:match "^%[C%]" or line:match "^neap:" or line:match "^%(%.%.%.tail calls" or line:match "^%.%.%.\t") then
+    if not (line:match "^%[C%]"
+          or line:match "^neap:"
+          or line:match "^%(%.%.%.tail calls"
+          or line:match "^%.%.%.\t") then
       frames[#frames + 1] = (line:gsub("in local 'chunk'$", "in main chunk"))
     end
   end
   if #frames < 2 then return message end
-  return message .. "\n  " .. table.concat(frames, "\n  ", 1, math.min(#frames, 10)) .. (#frames > 10 and "\n  ..." or "")
+  return message .. "\n  " .. table.concat(frames, "\n  ", 1, math.min(#frames, 10))
+    .. (#frames > 10 and "\n  ..." or "")
 end
 
 --- For xpcall: error objects stay what they are; texts get the short traceback, with NEAP_DEBUG the
@@ -137,7 +148,8 @@ local function fail(err, json)
   end
   io.stdout:flush()
   local is_table = type(err) == "table"
-  local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)" or tostring(err)
+  local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)"
+    or tostring(err)
   io.stderr:write("neap: ", text, "\n")
   if json and is_table and rawget(err, "code") then show_error(err) end
   return is_table and rawget(err, "code") == "interrupted" and 130 or 1
@@ -147,7 +159,9 @@ end
 local function expand(args)
   local first = args[1]
   if first == nil then return { "repl" } end
-  if first == "-e" or first == "-" or first:match "%.lua$" then return { "run", table.unpack(args) } end
+  if first == "-e" or first == "-" or first:match "%.lua$" then
+    return { "run", table.unpack(args) }
+  end
   return table.move(args, 1, #args, 1, {})
 end
 

@@ -10,25 +10,30 @@ local function overview(plan, args, assumed)
   local ops, peak = plan:ops(), plan.peak_step
   if #ops > 0 then
     local op = ops[peak]
-    lines[#lines + 1] = ("peak       %s at step %d of %d, %s \"%s\"%s"):format(neap.bytes(op.live_bytes), peak, #ops, op.type, op.name,
+    lines[#lines + 1] = ("peak       %s at step %d of %d, %s \"%s\"%s"):format(
+      neap.bytes(op.live_bytes), peak, #ops, op.type, op.name,
       (op.line or "") ~= "" and ", " .. op.line or "")
     lines[#lines + 1] = "over steps " .. tostring(plan:curve())
   end
   for _, row in ipairs(plan:banks()) do
-    lines[#lines + 1] = ("bank       %s: %s%s, least %s; %d ops, %d values"):format(row.bank, neap.bytes(row.arena_bytes),
-      row.capacity_bytes and " of " .. neap.bytes(row.capacity_bytes) or "", neap.bytes(row.lower_bound_bytes), row.n_op, row.n_value)
+    lines[#lines + 1] = ("bank       %s: %s%s, least %s; %d ops, %d values"):format(
+      row.bank, neap.bytes(row.arena_bytes),
+      row.capacity_bytes and " of " .. neap.bytes(row.capacity_bytes) or "",
+      neap.bytes(row.lower_bound_bytes), row.n_op, row.n_value)
   end
   if plan.n_recomputed > 0 then
-    lines[#lines + 1] = ("recomputed %d of %d ops run again in the backward pass, about %.0f %% more work"):format(plan.n_recomputed,
-      plan.n_op - plan.n_recomputed, 100 * plan.recomputed_work)
+    lines[#lines + 1] = ("recomputed %d of %d ops run again in the backward pass, about %.0f %% \z
+      more work"):format(
+      plan.n_recomputed, plan.n_op - plan.n_recomputed, 100 * plan.recomputed_work)
   end
   if plan.n_changed > 0 then
-    lines[#lines + 1] = ("kernels    %d ops have others than %s, so other bits"):format(plan.n_changed,
-      plan.executor == "dag" and "executor simple" or "without the budget")
+    lines[#lines + 1] = ("kernels    %d ops have others than %s, so other bits"):format(
+      plan.n_changed, plan.executor == "dag" and "executor simple" or "without the budget")
   end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
-  lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --svg FILE"):format(args.net, args.train and " --train" or "",
-    args.batch and " --batch " .. args.batch or "")
+  lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --svg \z
+    FILE"):format(
+    args.net, args.train and " --train" or "", args.batch and " --batch " .. args.batch or "")
   return table.concat(lines, "\n")
 end
 
@@ -45,25 +50,40 @@ end
 return {
   name = "plan", summary = "Plan a net's memory: will it fit? No data, no allocation.",
   define = function(command)
-    command:argument "net":args "?":description "A net file, or a name of the zoo: resnet50, lenet, gpt ... NET:N is a batch of N."
+    command:argument "net":args "?"
+      :description "A net file, or a name of the zoo: resnet50, lenet, gpt ... NET:N is a batch \z
+        of N."
     command:flag "--train":description "The training step: forward, loss, backward, update."
-    command:option "--batch":convert(require("neap.cli").whole(1)):argname "<n>":description "Batch size."
-    command:option "--explain":args "?":argname "<blob>":description "Where a blob lies and why; without a name, the whole plan."
+    command:option "--batch":convert(require("neap.cli").whole(1)):argname "<n>"
+      :description "Batch size."
+    command:option "--explain":args "?":argname "<blob>"
+      :description "Where a blob lies and why; without a name, the whole plan."
     require("neap.memory.options").define(command)
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
     command:flag "--peak":description "What is alive at the peak."
-    command:option "--svg":argname "<file>":description "Draw bytes by name over op order; - writes to standard output."
-    command:option "--dot":argname "<file>":description "Draw the net as it runs, for Graphviz, a colour for each place in the arena."
+    command:option "--svg":argname "<file>"
+      :description "Draw bytes by name over op order; - writes to standard output."
+    command:option "--dot":argname "<file>"
+      :description "Draw the net as it runs, for Graphviz, a colour for each place in the arena."
   end,
   run = function(args)
     local cli, netfile = require "neap.cli", require "neap.net.file"
     -- `--explain lenet` with nothing after it: the name was the net's.
-    if not args.net and args.explain and args.explain[1] then args.net, args.explain = table.remove(args.explain), {} end
-    if not args.net then cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help" end
-    if args.batch and args.net:match ":%d+$" then cli.usage(("plan: %s says a batch, and --batch another one"):format(args.net)) end
+    if not args.net and args.explain and args.explain[1] then
+      args.net, args.explain = table.remove(args.explain), {}
+    end
+    if not args.net then
+      cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help"
+    end
+    if args.batch and args.net:match ":%d+$" then
+      cli.usage(("plan: %s says a batch, and --batch another one"):format(args.net))
+    end
     local file = netfile.load(args.net)
-    if file.net and args.batch then cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(args.net)) end
+    if file.net and args.batch then
+      cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(
+        args.net))
+    end
     local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
     local plan = net:plan(netfile.memory(file, require("neap.memory.options").of_command(args)))
     if args.svg or args.dot then

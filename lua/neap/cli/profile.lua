@@ -3,12 +3,14 @@
 
 local fail = require("neap.core").fail
 local list_sql = [[
-select run_id, net, mode, batch, n_step as steps, round(step_median_ns / 1e6, 3) as median_ms, held_bytes, status,
-  exists (select 1 from run_op o where o.run_id = v_run.run_id) as ops, datetime(started_at, 'unixepoch', 'localtime') as started
+select run_id, net, mode, batch, n_step as steps, round(step_median_ns / 1e6, 3) as median_ms,
+  held_bytes, status, exists (select 1 from run_op o where o.run_id = v_run.run_id) as ops,
+  datetime(started_at, 'unixepoch', 'localtime') as started
 from v_run order by run_id desc limit 30]]
 
 local show_sql = [[
-select step, name as op, phase, kernel, n_call, round(median_ns / 1e3, 1) as median_us, percent, gflop_per_s, live_bytes, line
+select step, name as op, phase, kernel, n_call, round(median_ns / 1e3, 1) as median_us, percent,
+  gflop_per_s, live_bytes, line
 from v_op_time where run_id = :id order by median_ns desc limit 40]]
 
 return {
@@ -16,9 +18,13 @@ return {
   define = function(command)
     local whole = require("neap.cli").whole
     command:argument "action":choices { "list", "show", "run" }
-    command:argument "what":args "?":description "show: a run's number (the newest with op times without); run: a net file or zoo name."
-    command:option "--db":argname "<file>":description "list, show: the database file; the default one without."
-    command:option "--steps":argname "<n>":convert(whole(1)):default "10":description "run: steps timed."
+    command:argument "what":args "?"
+      :description "show: a run's number (the newest with op times without); run: a net file or \z
+        zoo name."
+    command:option "--db":argname "<file>"
+      :description "list, show: the database file; the default one without."
+    command:option "--steps":argname "<n>":convert(whole(1)):default "10"
+      :description "run: steps timed."
     command:flag "--train":description "run: the training step."
     command:option "--batch":argname "<n>":convert(whole(1)):description "run: batch size."
     require("neap.memory.options").define(command)
@@ -28,17 +34,27 @@ return {
     if args.action == "run" then
       if not args.what then cli.usage "profile run needs a net: a file, or a name of the zoo" end
       local file = require("neap.net.file").load(args.what)
-      return cli.show(require("neap.bench").profile(file, { train = args.train, batch = args.batch, steps = args.steps,
-        memory = require("neap.memory.options").of_command(args) }), args)
+      return cli.show(require("neap.bench").profile(file, {
+        train = args.train,
+        batch = args.batch,
+        steps = args.steps,
+        memory = require("neap.memory.options").of_command(args),
+      }), args)
     end
     local db <close> = cli.need(neap.db(args.db))
     if args.action == "list" then return cli.show(cli.need(db:sql(list_sql)), args) end
     local id = args.what and math.tointeger(tonumber(args.what))
-    if args.what and not id then cli.usage(("profile show takes a run's number, got \"%s\""):format(args.what)) end
+    if args.what and not id then
+      cli.usage(("profile show takes a run's number, got \"%s\""):format(args.what))
+    end
     id = id or cli.need(db:sql "select max(run_id) as id from run_op")[1].id
-    if not id then fail("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1") end
+    if not id then
+      fail("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1")
+    end
     local report = cli.need(db:sql(show_sql, { id = id }))
-    if #report == 0 then fail(("run %d has no op times; neap profile list shows which have"):format(id)) end
+    if #report == 0 then
+      fail(("run %d has no op times; neap profile list shows which have"):format(id))
+    end
     cli.show(report, args)
   end,
 }

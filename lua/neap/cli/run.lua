@@ -5,11 +5,14 @@ return {
   name = "run", summary = "Run a Lua script, or a piece of code with -e.", plain = true,
   define = function(command)
     command:option "-e":description "Run this code; what follows it is its own.":argname "<code>"
-    command:argument "script":args "?":description "The script, `-` for standard input; what follows it is its own."
+    command:argument "script":args "?"
+      :description "The script, `-` for standard input; what follows it is its own."
   end,
   run = function(args)
     local cli = require "neap.cli"
-    if not args.e and not args.script then cli.usage "run needs a script, `-`, or -e CODE\nTry: neap run --help" end
+    if not args.e and not args.script then
+      cli.usage "run needs a script, `-`, or -e CODE\nTry: neap run --help"
+    end
     rawset(_G, "neap", require "neap")
     rawset(_G, "arg", { [0] = args.script or "-e", table.unpack(args.rest) })
     local chunk, message

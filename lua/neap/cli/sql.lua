@@ -14,8 +14,10 @@ end
 return {
   name = "sql", summary = "Ask the database of plans and runs.",
   define = function(command)
-    command:argument "query":args "?":description "SQL, or the name of a canned query; without, the list of these."
-    command:argument "params":args "*":argname "<name=value>":description "Values for :name in the query."
+    command:argument "query":args "?"
+      :description "SQL, or the name of a canned query; without, the list of these."
+    command:argument "params":args "*":argname "<name=value>"
+      :description "Values for :name in the query."
     command:option "--db":argname "<file>":description "The database file; the default one without."
     command:flag "--csv":description "Print CSV."
   end,
@@ -25,7 +27,9 @@ return {
     local params = {}
     for _, pair in ipairs(args.params) do
       local name, value = pair:match "^([%w_]+)=(.*)$"
-      if not name then cli.usage(("parameter \"%s\" is not of the form name=value"):format(pair)) end
+      if not name then
+        cli.usage(("parameter \"%s\" is not of the form name=value"):format(pair))
+      end
       params[name] = math.tointeger(tonumber(value)) or tonumber(value) or value
     end
     local db <close> = cli.need(neap.db(args.db))

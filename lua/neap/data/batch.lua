@@ -24,7 +24,9 @@ local batch = {}
 function batch.arguments(m)
   local f, skip = m._methods.forward, 1
   if m._class == "Lambda" then f, skip = m.f, 0 end
-  if m._class == "Sequential" and tree.layers(m)[1] then return batch.arguments(tree.layers(m)[1]) end
+  if m._class == "Sequential" and tree.layers(m)[1] then
+    return batch.arguments(tree.layers(m)[1])
+  end
   if f == nil then fail(("nn.%s has no forward"):format(m._class)) end
   local info, names = debug.getinfo(f, "u"), {}
   for i = skip + 1, info.nparams do names[#names + 1] = debug.getlocal(f, i) or "x" .. i - skip end
@@ -60,10 +62,14 @@ function batch.places(model, given)
     local k = position_of(name, names, has_more)
     if not k then
       local near = options.nearest(name, names)
-      fail(("a batch is { x =, y = }, or has an input to each argument of %s: nothing reads its field \"%s\"%s"):format(shown(names, has_more), name,
-        near and (", did you mean \"%s\"?"):format(near) or ""))
+      fail(("a batch is { x =, y = }, or has an input to each argument of %s: nothing reads its \z
+        field \"%s\"%s"):format(
+        shown(names, has_more), name, near and (", did you mean \"%s\"?"):format(near) or ""))
     end
-    if at[k] then fail(("a batch's \"%s\" and \"%s\" are both argument %d of %s"):format(at[k], name, k, shown(names, has_more))) end
+    if at[k] then
+      fail(("a batch's \"%s\" and \"%s\" are both argument %d of %s"):format(
+        at[k], name, k, shown(names, has_more)))
+    end
     at[k], last = name, math.max(last, k)
   end
   return at, last
@@ -77,7 +83,9 @@ local others = { y = true, n = true, lr = true }
 local function add_list(inputs, list, n)
   for i = 1, n do
     local name = "x" .. i
-    if list[i] == nil or inputs[name] ~= nil then fail(("a batch has %s input %d"):format(list[i] == nil and "no" or "two of", i)) end
+    if list[i] == nil or inputs[name] ~= nil then
+      fail(("a batch has %s input %d"):format(list[i] == nil and "no" or "two of", i))
+    end
     inputs[name] = list[i]
   end
 end
@@ -101,7 +109,8 @@ function batch.apart(model, given, is_one)
     if type(name) == "string" and name ~= "x" and not others[name] then
       if inputs[name] ~= nil then fail(("a batch has two of input \"%s\""):format(name)) end
       inputs[name] = value
-    elseif type(name) ~= "string" and (math.type(name) ~= "integer" or name < 1 or name > #given) or name == "lr" then
+    elseif type(name) ~= "string" and (math.type(name) ~= "integer" or name < 1 or name > #given)
+        or name == "lr" then
       fail(("a batch's field can't be called \"%s\""):format(tostring(name)))
     end
   end
@@ -109,13 +118,17 @@ function batch.apart(model, given, is_one)
 end
 
 local function check_tensor(name, value)
-  if not op.is_tensor(value) then fail(("a batch's %s expects a tensor, got a %s"):format(name, type(value))) end
+  if not op.is_tensor(value) then
+    fail(("a batch's %s expects a tensor, got a %s"):format(name, type(value)))
+  end
 end
 
 --- A batch as the trainer reads it: what a data set says of it besides is how many rows it has.
 -- @return {inputs = {name = tensor}, y = tensor or nil, rows = integer}
 function batch.read(model, given)
-  if type(given) ~= "table" then fail("trainer:step expects a batch { x = tensor, y = tensor }, got a " .. type(given)) end
+  if type(given) ~= "table" then
+    fail("trainer:step expects a batch { x = tensor, y = tensor }, got a " .. type(given))
+  end
   local inputs, y = batch.apart(model, given, op.is_tensor)
   if next(inputs) == nil then fail "a batch has no x: the model needs an input" end
   batch.places(model, inputs)
@@ -123,7 +136,9 @@ function batch.read(model, given)
   for _, name in ipairs(options.keys(inputs)) do
     check_tensor(name, inputs[name])
     local n = inputs[name]:dim() > 0 and inputs[name]:size(1) or 1
-    if rows and n ~= rows then fail(("a batch's %s has %d rows, its %s %d"):format(name, n, first, rows)) end
+    if rows and n ~= rows then
+      fail(("a batch's %s has %d rows, its %s %d"):format(name, n, first, rows))
+    end
     first, rows = first or name, n
   end
   if y ~= nil then check_tensor("y", y) end
@@ -147,12 +162,17 @@ function batch.shapes(model, input, dtype)
   for name, shape in pairs(input) do
     if type(name) == "string" and name ~= "dtype" then by_name[name] = shape end
   end
-  if next(by_name) == nil then return { { name = "x", shape = input, dtype = input.dtype or dtype or "f32" } }, 1 end
+  if next(by_name) == nil then
+    return { { name = "x", shape = input, dtype = input.dtype or dtype or "f32" } }, 1
+  end
   local at, last = batch.places(model, by_name)
   local out = {}
   for k, name in pairs(at) do
     local shape = by_name[name]
-    if type(shape) ~= "table" then fail(("input \"%s\" expects the shape of one example, got %s"):format(name, options.shown(shape))) end
+    if type(shape) ~= "table" then
+      fail(("input \"%s\" expects the shape of one example, got %s"):format(
+        name, options.shown(shape)))
+    end
     out[k] = { name = name, shape = shape, dtype = shape.dtype or name == "x" and dtype or "f32" }
   end
   return out, last

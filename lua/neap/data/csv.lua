@@ -32,7 +32,11 @@ local function read_table(path, separator, header)
   local width = #(names or first or {})
   for i, cells in ipairs(lines) do
     if #cells ~= width then
-      error(core.error { code = "data", message = ("%s: line %d has %d cells, expected %d"):format(path, i + (names and 1 or 0), #cells, width) })
+      error(core.error {
+        code = "data",
+        message = ("%s: line %d has %d cells, expected %d"):format(
+          path, i + (names and 1 or 0), #cells, width),
+      })
     end
   end
   if #lines == 0 then error(core.error { code = "data", message = path .. ": no rows" }) end
@@ -50,8 +54,11 @@ local function column_number(column, names, width)
     if name == column then return k end
   end
   local near = names and options.nearest(tostring(column), names)
-  fail(("neap.data.csv: there is no column \"%s\"%s"):format(tostring(column), near and (", did you mean \"" .. near .. "\"?")
-    or names and "; there are " .. table.concat(names, ", ") or "; the file has no header, columns go by number"))
+  fail(("neap.data.csv: there is no column \"%s\"%s"):format(
+    tostring(column),
+    near and (", did you mean \"" .. near .. "\"?")
+      or names and "; there are " .. table.concat(names, ", ")
+      or "; the file has no header, columns go by number"))
 end
 
 --- Labels: whole numbers and fractions as they are, words as numbers from 0 in the order of the
@@ -75,8 +82,8 @@ end
 
 local options_of_csv = set.declare("csv", {
   doc = [[Rows of a CSV file (gzip too): x (N, columns) f32, y (N). Labels that are words become
-    numbers from 0, listed in the set's `classes`; `columns` are the names of x's, `n_class` how many
-    labels there are. Split "train" and "valid" are drawn by the seed.]],
+    numbers from 0, listed in the set's `classes`; `columns` are the names of x's, `n_class` how
+    many labels there are. Split "train" and "valid" are drawn by the seed.]],
   { "path", "string", required = true, doc = "the file" },
   { "x", "columns", unset = "all but the label's", doc = "the columns of x" },
   { "y", "column|boolean", -1, says = "a column's name or number, or false",
@@ -99,7 +106,9 @@ function csv.csv(given)
   local label = o.y and column_number(o.y, names, width) or nil
   local columns, titles = {}, {}
   if o.x then
-    for i, column in ipairs(type(o.x) == "table" and o.x or { o.x }) do columns[i] = column_number(column, names, width) end
+    for i, column in ipairs(type(o.x) == "table" and o.x or { o.x }) do
+      columns[i] = column_number(column, names, width)
+    end
   else
     for k = 1, width do
       if k ~= label then columns[#columns + 1] = k end
@@ -111,25 +120,37 @@ function csv.csv(given)
     for _, k in ipairs(columns) do
       local value = tonumber(cells[k])
       if not value then
-        error(core.error { code = "data", message = ("%s: row %d, column %s: \"%s\" is not a number"):format(path, i, names and names[k] or k, cells[k]) })
+        error(core.error {
+          code = "data",
+          message = ("%s: row %d, column %s: \"%s\" is not a number"):format(
+            path, i, names and names[k] or k, cells[k]),
+        })
       end
       flat[#flat + 1] = value
     end
   end
-  local fields, extra = { x = { source = core.tensor(flat, "f32"):view(#lines, #columns), dtype = "f32" } }, { columns = titles }
+  local fields, extra = {
+      x = { source = core.tensor(flat, "f32"):view(#lines, #columns), dtype = "f32" },
+    },
+    { columns = titles }
   if label then
     local values, dtype, words = read_labels(lines, label)
     dtype = o.dtype or dtype
     fields.y = { source = core.tensor(values, dtype), dtype = dtype }
     extra.classes = words
-    if dtype == "i64" then extra.n_class = math.tointeger(math.max(table.unpack(values, 1, math.min(#values, 200)))) + 1 end
-    for _, v in ipairs(dtype == "i64" and values or {}) do extra.n_class = math.max(extra.n_class, math.tointeger(v) + 1) end
+    if dtype == "i64" then
+      extra.n_class = math.tointeger(math.max(table.unpack(values, 1, math.min(#values, 200)))) + 1
+    end
+    for _, v in ipairs(dtype == "i64" and values or {}) do
+      extra.n_class = math.max(extra.n_class, math.tointeger(v) + 1)
+    end
   end
   local rows = set.range(#lines)
   if o.split ~= "all" then
     rows = set.order({ rows = rows, shuffle = true, seed = o.seed }, 0)
     local cut = math.floor(#rows * (1 - o.holdout) + 0.5)
-    rows = o.split == "train" and table.move(rows, 1, cut, 1, {}) or table.move(rows, cut + 1, #rows, 1, {})
+    rows = o.split == "train" and table.move(rows, 1, cut, 1, {})
+      or table.move(rows, cut + 1, #rows, 1, {})
   end
   return set.new(o, fields, rows, extra)
 end

@@ -15,15 +15,25 @@ function images.mnist(given)
   local stem = o.split == "train" and "train" or "t10k"
   local function part(kind)
     local file = stem .. "-" .. kind
-    return set.must_find("MNIST", "https://github.com/cvdfoundation/mnist or yann.lecun.com/exdb/mnist",
+    return set.must_find("MNIST",
+      "https://github.com/cvdfoundation/mnist or yann.lecun.com/exdb/mnist",
       "mnist/" .. file .. ".gz", "mnist/" .. file, file .. ".gz", file)
   end
   local images = set.must(core.read_idx(part "images-idx3-ubyte"))
   local labels = set.must(core.read_idx(part "labels-idx1-ubyte"))
   local n = #images
-  if #labels ~= n then error(core.error { code = "data", message = ("MNIST: %d images, %d labels"):format(n, #labels) }) end
+  if #labels ~= n then
+    error(core.error {
+      code = "data",
+      message = ("MNIST: %d images, %d labels"):format(n, #labels),
+    })
+  end
   images = images:view(n, 1, images:size(2), images:size(3))
-  return set.new(o, { x = { source = images, dtype = "f32", scale = 1 / 255 }, y = { source = labels, dtype = "i64" } },
+  return set.new(o,
+    {
+      x = { source = images, dtype = "f32", scale = 1 / 255 },
+      y = { source = labels, dtype = "i64" },
+    },
     set.range(math.min(n, o.limit or n)), { n_class = 10 })
 end
 
@@ -38,11 +48,15 @@ local options_of_cifar10 = set.declare("cifar10", {
 local function cifar_paths(names, split)
   local paths = {}
   for i, name in ipairs(names) do
-    paths[i] = set.find("cifar-10-batches-bin/" .. name, "cifar10/" .. name .. ".gz", "cifar10/" .. name)
+    paths[i] = set.find("cifar-10-batches-bin/" .. name, "cifar10/" .. name .. ".gz",
+      "cifar10/" .. name)
     if not paths[i] then
-      local sample = split == "train" and "cifar10/cifar10_train_first2000.bin" or "cifar10/cifar10_test_first1000.bin"
-      return { set.must_find("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)",
-        "cifar-10-batches-bin/" .. name, sample .. ".gz", sample) }
+      local sample = split == "train" and "cifar10/cifar10_train_first2000.bin"
+        or "cifar10/cifar10_test_first1000.bin"
+      return {
+        set.must_find("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar.html (binary version)",
+          "cifar-10-batches-bin/" .. name, sample .. ".gz", sample),
+      }
     end
   end
   return paths
@@ -52,13 +66,20 @@ end
 function images.cifar10(given)
   local o = options_of_cifar10:read(given)
   local names = o.split == "test" and { "test_batch.bin" }
-    or { "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin" }
-  local paths = o.path and (type(o.path) == "table" and o.path or { o.path }) or cifar_paths(names, o.split)
+    or {
+      "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+      "data_batch_5.bin",
+    }
+  local paths = o.path and (type(o.path) == "table" and o.path or { o.path })
+    or cifar_paths(names, o.split)
   local parts = {}
   for i, path in ipairs(paths) do
     parts[i] = set.must(core.read_bytes(path)) -- records of 1 + 3072 bytes
     if #parts[i] == 0 or #parts[i] % 3073 ~= 0 then
-      error(core.error { code = "data", message = ("%s: %d bytes are no whole number of records of 3073"):format(path, #parts[i]) })
+      error(core.error {
+        code = "data",
+        message = ("%s: %d bytes are no whole number of records of 3073"):format(path, #parts[i]),
+      })
     end
   end
   local bytes = #parts == 1 and parts[1] or parts[1].concat(parts, { axis = 1 })
@@ -66,7 +87,11 @@ function images.cifar10(given)
   local records = bytes:view(n, 3073)
   local images = records:narrow(2, 2, 3072):clone():view(n, 3, 32, 32)
   local labels = records:select(2, 1):clone()
-  return set.new(o, { x = { source = images, dtype = "f32", scale = 2 / 255, shift = -1 }, y = { source = labels, dtype = "i64" } },
+  return set.new(o,
+    {
+      x = { source = images, dtype = "f32", scale = 2 / 255, shift = -1 },
+      y = { source = labels, dtype = "i64" },
+    },
     set.range(math.min(n, o.limit or n)), { n_class = 10 })
 end
 

@@ -7,23 +7,29 @@ local fail = core.fail
 local rows = {}
 
 local options_of_tensors = set.declare("tensors", {
-  doc = [[Tensors already in memory: x (N, ...), y (N, ...). Of a model with several inputs each has a
-    field, by the name of forward's argument: image = t. A list for x is x1, x2, ..]],
+  doc = [[Tensors already in memory: x (N, ...), y (N, ...). Of a model with several inputs each has
+    a field, by the name of forward's argument: image = t. A list for x is x1, x2, ..]],
   { "x", "tensors", unset = "fields of other names", doc = "the input, rows first" },
   { "y", "tensor", unset = "none", doc = "the target, rows first" },
-  example = "neap.data.tensors { x = neap.rand(8, 4), y = neap.rand(8, 2), batch = 4 }" })
+  example = "neap.data.tensors { x = neap.rand(8, 4), y = neap.rand(8, 2), batch = 4 }",
+})
 
 local row = "the shape of one row, e.g. { 28, 28, dtype = \"u8\" }"
 local options_of_from = set.declare("from", {
-  doc = [[Rows made by a Lua function, between steps. Of a model with several inputs each has a field,
-    as in neap.data.tensors.]],
+  doc = [[Rows made by a Lua function, between steps. Of a model with several inputs each has a
+    field, as in neap.data.tensors.]],
   { "n", "integer", min = 1, required = true, doc = "how many rows there are" },
   { "x", "table", says = row, unset = "fields of other names", doc = "the input" },
   { "y", "table", says = row, unset = "none", doc = "the target; {} for one number" },
-  { "get", "function", required = true, doc = [[get(i, slot): writes row i, from 1, into slot.x and
-    slot.y, views of the batch; it returns nothing and sets no field of the slot]] },
+  {
+    "get", "function",
+    required = true,
+    doc = [[get(i, slot): writes row i, from 1, into slot.x and
+    slot.y, views of the batch; it returns nothing and sets no field of the slot]],
+  },
   example = [[neap.data.from { n = 1000, batch = 10, x = { 2 }, y = { dtype = "i64" },
-  get = function(i, slot) slot.x:fill_(i); slot.y:fill_(i % 2) end }]] })
+  get = function(i, slot) slot.x:fill_(i); slot.y:fill_(i % 2) end }]],
+})
 
 local taken = { n = "rows", batch = "rows a batch", lr = "the learning rate" }
 
@@ -42,7 +48,10 @@ local function fields_apart(who, given, is_field)
     end
   end
   for name in pairs(found) do
-    if taken[name] then fail(("neap.data.%s: a field can't be called \"%s\", which is %s"):format(who, name, taken[name])) end
+    if taken[name] then
+      fail(("neap.data.%s: a field can't be called \"%s\", which is %s"):format(
+        who, name, taken[name]))
+    end
   end
   return found, rest
 end
@@ -55,13 +64,18 @@ function rows.tensors(given)
   local o, fields, first = options_of_tensors:read(rest), {}, nil
   for _, name in ipairs(options.keys(found)) do
     local t = found[name]
-    if not is_tensor(t) or t:dim() < 1 then fail(("neap.data.tensors: %s expects a tensor of rows"):format(name)) end
+    if not is_tensor(t) or t:dim() < 1 then
+      fail(("neap.data.tensors: %s expects a tensor of rows"):format(name))
+    end
     fields[name] = { source = t:contiguous(), dtype = t.dtype }
     if name ~= "y" then first = first or name end
   end
   if not first then fail("neap.data.tensors takes { x = tensor, y = tensor }") end
   for _, name in ipairs(options.keys(found)) do
-    if #found[name] ~= #found[first] then fail(("neap.data.tensors: %s has %d rows, %s %d"):format(first, #found[first], name, #found[name])) end
+    if #found[name] ~= #found[first] then
+      fail(("neap.data.tensors: %s has %d rows, %s %d"):format(
+        first, #found[first], name, #found[name]))
+    end
   end
   return set.new(o, fields, set.range(#found[first]))
 end
@@ -74,11 +88,18 @@ end
 local function slot_of(names, batch, i)
   local views = {}
   for _, name in ipairs(names) do views[name] = batch[name]:select(1, i) end
-  return setmetatable({}, { __index = views, __pairs = function() return next, views end, __newindex = function(_, key)
-    fail(views[key] ~= nil and ("neap.data.from: get sets slot.%s, which the batch does not see; write into it: slot.%s:copy_(tensor), "
-      .. "slot.%s:fill_(number)"):format(key, key, key)
-      or ("neap.data.from: get sets slot.%s, and a row has %s; write into these, slot.x:copy_(tensor)"):format(tostring(key), table.concat(names, ", ")))
-  end })
+  return setmetatable({}, {
+    __index = views,
+    __pairs = function() return next, views end,
+    __newindex = function(_, key)
+      fail(views[key] ~= nil
+          and ("neap.data.from: get sets slot.%s, which the batch does not see; write into it: \z
+              slot.%s:copy_(tensor), "
+            .. "slot.%s:fill_(number)"):format(key, key, key)
+        or ("neap.data.from: get sets slot.%s, and a row has %s; write into these, \z
+          slot.x:copy_(tensor)"):format(tostring(key), table.concat(names, ", ")))
+    end,
+  })
 end
 
 --- What get has returned, which nobody reads: nothing, or a tensor of the slot, as methods that
@@ -88,8 +109,8 @@ local function check_returned(slot, value)
     if rawequal(view, value) then return end
   end
   if value == nil then return end
-  fail(("neap.data.from: get returned a %s, which nobody reads; it writes into its slot: slot.x:copy_(tensor), slot.y:fill_(number)")
-    :format(type(value)))
+  fail(("neap.data.from: get returned a %s, which nobody reads; it writes into its slot: \z
+    slot.x:copy_(tensor), slot.y:fill_(number)"):format(type(value)))
 end
 
 --- Rows that a function makes: see the record.
@@ -97,11 +118,14 @@ function rows.from(given)
   local found, rest = fields_apart("from", given, function(part) return type(part) == "table" end)
   local o, has_input = options_of_from:read(rest), false
   for name, part in pairs(found) do
-    if type(part) ~= "table" then fail(("neap.data.from: %s expects the shape of one row, got a %s"):format(name, type(part))) end
+    if type(part) ~= "table" then
+      fail(("neap.data.from: %s expects the shape of one row, got a %s"):format(name, type(part)))
+    end
     has_input = has_input or name ~= "y"
   end
   if math.type(o.n) ~= "integer" or o.n < 1 or type(o.get) ~= "function" or not has_input then
-    fail("neap.data.from takes { n = rows, x = {shape of one row}, y = {..}, get = function(i, slot) .. end }")
+    fail("neap.data.from takes { n = rows, x = {shape of one row}, y = {..}, get = function(i, \z
+      slot) .. end }")
   end
   local fields = {}
   for name, part in pairs(found) do

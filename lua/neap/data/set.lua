@@ -35,7 +35,10 @@ function set.find(...)
   local looked = {}
   for _, folder in ipairs(set.folders()) do
     for i, name in ipairs { ... } do
-      if type(name) ~= "string" then fail(("neap.data.find expects names of files, got a %s at position %d"):format(type(name), i)) end
+      if type(name) ~= "string" then
+        fail(("neap.data.find expects names of files, got a %s at position %d"):format(
+          type(name), i))
+      end
       local path = folder .. "/" .. name
       if exists(path) then return path end
       looked[#looked + 1] = path
@@ -48,8 +51,11 @@ end
 function set.must_find(what, source, ...)
   local path, looked = set.find(...)
   if path then return path end
-  error(core.error { code = "data", message = ("%s is missing; looked for %s"):format(what, table.concat(looked, ", ")),
-    hint = ("get it from %s and set NEAP_DATA to the folder that holds it"):format(source) })
+  error(core.error {
+    code = "data",
+    message = ("%s is missing; looked for %s"):format(what, table.concat(looked, ", ")),
+    hint = ("get it from %s and set NEAP_DATA to the folder that holds it"):format(source),
+  })
 end
 
 --- A value, or the error that a file gave.
@@ -133,21 +139,27 @@ end
 
 --- Batches of one epoch.
 function Data:__len()
-  return self.last == "drop" and #self.rows // self.batch or (#self.rows + self.batch - 1) // self.batch
+  return self.last == "drop" and #self.rows // self.batch
+    or (#self.rows + self.batch - 1) // self.batch
 end
 
 Data.__name = "neap.data"
 Data.__tostring = function(self)
   local spec, parts = self:spec(), {}
-  for _, name in ipairs(self.names) do parts[#parts + 1] = ("%s %s (%s)"):format(name, spec[name].dtype, table.concat(spec[name].shape, ",")) end
-  return ("data: %d rows in %d batches, %s%s"):format(#self.rows, #self, table.concat(parts, ", "), self.shuffle and ", shuffled" or "")
+  for _, name in ipairs(self.names) do
+    parts[#parts + 1] = ("%s %s (%s)"):format(
+      name, spec[name].dtype, table.concat(spec[name].shape, ","))
+  end
+  return ("data: %d rows in %d batches, %s%s"):format(
+    #self.rows, #self, table.concat(parts, ", "), self.shuffle and ", shuffled" or "")
 end
 
 --- What a batch looks like: {x = {shape =, dtype =}, y = ..., n = rows, batch = rows a batch}.
 function Data:spec()
   local spec = { n = #self.rows, batch = self.batch }
   for name, f in pairs(self.fields) do
-    local shape = f.window and { self.batch, f.window } or { self.batch, table.unpack(f.source.shape, 2) }
+    local shape = f.window and { self.batch, f.window }
+      or { self.batch, table.unpack(f.source.shape, 2) }
     spec[name] = { shape = shape, dtype = f.dtype }
   end
   return spec
@@ -163,9 +175,12 @@ end
 --- The number of an epoch and of its first batch, both from 1 on and 1 where they are not given.
 local function epoch_arguments(k, first)
   k, first = k == nil and 1 or k, first == nil and 1 or first
-  if math.type(k) ~= "integer" or k < 1 then fail(("data:epoch expects the epoch's number, from 1, got %s"):format(tostring(k))) end
+  if math.type(k) ~= "integer" or k < 1 then
+    fail(("data:epoch expects the epoch's number, from 1, got %s"):format(tostring(k)))
+  end
   if math.type(first) ~= "integer" or first < 1 then
-    fail(("data:epoch expects the number of its first batch, from 1, got %s"):format(tostring(first)))
+    fail(("data:epoch expects the number of its first batch, from 1, got %s"):format(
+        tostring(first)))
   end
   return k, first
 end
@@ -199,7 +214,8 @@ function set.range(n)
   return rows
 end
 
-set.Data, set.exists, set.order, set.mapped, set.epoch_arguments = Data, exists, order, mapped, epoch_arguments
+set.Data, set.exists, set.order, set.mapped, set.epoch_arguments = Data, exists, order, mapped,
+  epoch_arguments
 require("neap.inner.guard").functions(Data, "data:")
 
 return set

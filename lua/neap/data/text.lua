@@ -14,14 +14,18 @@ local unknown = { "unknown", "integer", unset = "an error",
 -- ---- characters by number -----------------------------------------------------------------------
 
 local function check_unknown(who, unknown, least, most)
-  if unknown == nil or (math.type(unknown) == "integer" and unknown >= least and unknown <= most) then return end
-  fail(("neap.data.%s: unknown expects a number of the vocabulary, %d to %d, got %s"):format(who, least, most, tostring(unknown)))
+  if unknown == nil
+      or (math.type(unknown) == "integer" and unknown >= least and unknown <= most) then
+    return
+  end
+  fail(("neap.data.%s: unknown expects a number of the vocabulary, %d to %d, got %s"):format(
+    who, least, most, tostring(unknown)))
 end
 
 --- Raises for the character of a text that has no number.
 local function fail_unknown(who, text, at)
-  fail(("%s: the character %q at position %d is not in the vocabulary; the data set's unknown = NUMBER would stand for it"):format(who,
-    text:sub(at, at), at))
+  fail(("%s: the character %q at position %d is not in the vocabulary; the data set's unknown = \z
+    NUMBER would stand for it"):format(who, text:sub(at, at), at))
 end
 
 --- The numbers of a text's characters. One without a number becomes `unknown`; where that is nil it
@@ -37,10 +41,14 @@ end
 -- character.
 local function decode(who, list, char_of, least, most)
   if type(list) == "userdata" then list = list:reshape(-1):totable() end
-  if type(list) ~= "table" then fail(("%s expects a list of numbers, got a %s"):format(who, type(list))) end
+  if type(list) ~= "table" then
+    fail(("%s expects a list of numbers, got a %s"):format(who, type(list)))
+  end
   local out = {}
   for i, id in ipairs(list) do
-    out[i] = char_of(id) or fail(("%s: %s at position %d is no character's number; these are %d to %d"):format(who, tostring(id), i, least, most))
+    out[i] = char_of(id)
+      or fail(("%s: %s at position %d is no character's number; these are %d to %d"):format(
+        who, tostring(id), i, least, most))
   end
   return table.concat(out)
 end
@@ -59,14 +67,15 @@ local function encode_text(who, text, number, unknown)
 end
 
 local options_of_text = set.declare("text", {
-  doc = [[The characters of a text file (or several) by number: x (B,length), y the same one character
-    later. Split "train" is the first part, "valid" the last. The set has `chars` (character of a
-    number from 0), `n_class`, `encode(text)`, `decode(numbers)`.]],
+  doc = [[The characters of a text file (or several) by number: x (B,length), y the same one
+    character later. Split "train" is the first part, "valid" the last. The set has `chars`
+    (character of a number from 0), `n_class`, `encode(text)`, `decode(numbers)`.]],
   { "path", "paths", required = true, doc = "the file" },
   { "length", "integer", 64, min = 1, doc = "characters a row" },
   { "stride", "integer", min = 1, unset = "length", doc = "from the start of a row to the next" },
   set.split("all", { "all", "train", "valid" }), set.holdout, vocabulary, unknown,
-  example = 'neap.data.text { path = "shakespeare.txt", length = 128, batch = 16 }' })
+  example = 'neap.data.text { path = "shakespeare.txt", length = 128, batch = 16 }',
+})
 
 --- Rows of a text: see the record.
 -- @return data set with `chars` (number from 0 -> character), `n_class`, `encode(text)`,
@@ -74,7 +83,9 @@ local options_of_text = set.declare("text", {
 function text.text(given)
   local o = options_of_text:read(given)
   local parts = {}
-  for _, path in ipairs(type(o.path) == "table" and o.path or { o.path }) do parts[#parts + 1] = set.must(core.read_text(path)) end
+  for _, path in ipairs(type(o.path) == "table" and o.path or { o.path }) do
+    parts[#parts + 1] = set.must(core.read_text(path))
+  end
   local content = table.concat(parts)
   local number, chars = {}, o.vocabulary
   if not chars then
@@ -88,19 +99,31 @@ function text.text(given)
   for i, c in ipairs(chars) do number[c] = i - 1 end
   check_unknown("text", o.unknown, 0, #chars - 1)
   local cut = math.floor(#content * (1 - o.holdout))
-  if o.split == "train" then content = content:sub(1, cut) elseif o.split == "valid" then content = content:sub(cut + 1) end
+  if o.split == "train" then
+    content = content:sub(1, cut)
+  elseif o.split == "valid" then
+    content = content:sub(cut + 1)
+  end
   local ids = encode_text("neap.data.text", content, number, o.unknown) -- u8 (n)
   local rows, stride = {}, o.stride or o.length
   for start = 0, #content - o.length - 1, stride do rows[#rows + 1] = start end
   if #rows == 0 then
-    error(core.error { code = "data",
-      message = ("neap.data.text: %d characters (split \"%s\") are too few for a row of %d"):format(#content, o.split, o.length) })
+    error(core.error {
+      code = "data",
+      message = ("neap.data.text: %d characters (split \"%s\") are too few for a row of %d"):format(
+        #content, o.split, o.length),
+    })
   end
-  local self = set.new(o, { x = { source = ids, dtype = "i64", window = o.length }, y = { source = ids, dtype = "i64", window = o.length, offset = 1 } },
+  local self = set.new(o,
+    {
+      x = { source = ids, dtype = "i64", window = o.length },
+      y = { source = ids, dtype = "i64", window = o.length, offset = 1 },
+    },
     rows, { n_class = #chars, chars = chars })
   function self.encode(s) return encode("text.encode", s, number, o.unknown) end
   function self.decode(list)
-    return decode("text.decode", list, function(id) return math.type(id) == "integer" and chars[id + 1] or nil end, 0, #chars - 1)
+    return decode("text.decode", list,
+      function(id) return math.type(id) == "integer" and chars[id + 1] or nil end, 0, #chars - 1)
   end
   return self
 end
@@ -121,7 +144,8 @@ local options_of_chars = set.declare("chars", {
 --   `decode(numbers)`, `ignore_index`
 function text.chars(given)
   local o = options_of_chars:read(given)
-  local path = set.exists(o.path) and o.path or set.must_find(o.path, "where you have it", o.path, "text/" .. o.path)
+  local path = set.exists(o.path) and o.path
+    or set.must_find(o.path, "where you have it", o.path, "text/" .. o.path)
   local lines, longest, seen = {}, 0, {}
   for line in set.must(core.read_text(path)):gmatch "[^\r\n]+" do
     lines[#lines + 1] = line
@@ -147,18 +171,22 @@ function text.chars(given)
   end
   local ends = setmetatable({ ["\0"] = 0 }, { __index = number })
   local x = encode_text("neap.data.chars", table.concat(xs), ends, o.unknown):view(#lines, length)
-  local y = encode_text("neap.data.chars", table.concat(ys), higher, o.unknown and o.unknown + 1):view(#lines, length)
+  local y = encode_text("neap.data.chars", table.concat(ys), higher,
+    o.unknown and o.unknown + 1):view(#lines, length)
   local rows = set.range(#lines)
   if o.split ~= "all" then
     rows = set.order({ rows = rows, shuffle = true, seed = o.seed }, 0)
     local cut = math.floor(#rows * (1 - o.holdout))
-    rows = o.split == "train" and table.move(rows, 1, cut, 1, {}) or table.move(rows, cut + 1, #rows, 1, {})
+    rows = o.split == "train" and table.move(rows, 1, cut, 1, {})
+      or table.move(rows, cut + 1, #rows, 1, {})
   end
-  local self = set.new(o, { x = { source = x, dtype = "i64" }, y = { source = y, dtype = "i64", shift = -1 } }, rows,
+  local self = set.new(o,
+    { x = { source = x, dtype = "i64" }, y = { source = y, dtype = "i64", shift = -1 } }, rows,
     { chars = chars, n_class = #chars + 1, ignore_index = -1, length = length })
   function self.encode(s) return encode("chars.encode", s, number, o.unknown) end
   function self.decode(list) -- start and end are no characters
-    return decode("chars.decode", list, function(id) return id == 0 and "" or chars[id] end, 0, #chars)
+    return decode("chars.decode", list, function(id) return id == 0 and "" or chars[id] end, 0,
+      #chars)
   end
   return self
 end

@@ -18,7 +18,9 @@ local function unindented(line) return (line:gsub("^%-%-%-?%s?", "")) end
 
 --- What a line of Lua defines, or nil: "Net:input", "nn.Linear", "new".
 local function defined(line)
-  return line:match "^function ([%w_]+[.:][%w_]+)" or line:match "^local function ([%w_]+)" or line:match "^([%w_]+%.[%w_]+) = "
+  return line:match "^function ([%w_]+[.:][%w_]+)"
+    or line:match "^local function ([%w_]+)"
+    or line:match "^([%w_]+%.[%w_]+) = "
 end
 
 --- Takes a file's comments into the index.
@@ -43,7 +45,9 @@ local function read(file, text)
           if not content:match "^local function" then docs[name] = doc end
         end
         if public and not module then
-          for each in (said:match "^[^({]*"):gmatch "%l+[:.][%w_.]+" do docs[each] = docs[each] or doc end
+          for each in (said:match "^[^({]*"):gmatch "%l+[:.][%w_.]+" do
+            docs[each] = docs[each] or doc
+          end
         end
       end
       comment = {}
@@ -62,15 +66,19 @@ local function index()
 end
 
 -- How the surface calls things, and how the files that define them do.
-local prefixes = { ["neap.data."] = "data.", ["neap.nn."] = "nn.", ["neap.optim."] = "optim.", ["neap.init."] = "init.", ["neap.zoo."] = "zoo.",
-  ["net:"] = "Net:", ["ws:"] = "Workspace:", ["db:"] = "Db:", ["tensor:"] = "Tensor:", ["scope:"] = "Scope:", ["plan:"] = "Plan:",
-  ["program:"] = "Program:", ["m:"] = "Module:", ["module:"] = "Module:",
-  ["model:"] = "Module:", ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:" }
+local prefixes = {
+  ["neap.data."] = "data.", ["neap.nn."] = "nn.", ["neap.optim."] = "optim.",
+  ["neap.init."] = "init.", ["neap.zoo."] = "zoo.", ["net:"] = "Net:", ["ws:"] = "Workspace:",
+  ["db:"] = "Db:", ["tensor:"] = "Tensor:", ["scope:"] = "Scope:", ["plan:"] = "Plan:",
+  ["program:"] = "Program:", ["m:"] = "Module:", ["module:"] = "Module:", ["model:"] = "Module:",
+  ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:",
+}
 
 --- One comment as people read it: tags as words.
 local function text_of(name, doc)
-  local text = doc.text:gsub("\n@function [^\n]*", ""):gsub("\n@usage ", "\nexample: "):gsub("\n@param (%S+) ?", "\n%1: ")
-    :gsub("\n@return ", "\ngives: "):gsub("\n@t?param %S+ ", "\n"):gsub("\n@treturn ", "\ngives: "):gsub("@field ", "")
+  local text = doc.text:gsub("\n@function [^\n]*", ""):gsub("\n@usage ", "\nexample: ")
+    :gsub("\n@param (%S+) ?", "\n%1: "):gsub("\n@return ", "\ngives: ")
+    :gsub("\n@t?param %S+ ", "\n"):gsub("\n@treturn ", "\ngives: "):gsub("@field ", "")
   local head = text:sub(1, #name) == name and "" or name .. ": "
   return head .. text
 end
@@ -107,8 +115,10 @@ function help.by_name(name)
   end
   local doc = docs["neap." .. key] or docs[key] or docs[key:gsub(":", ".")] or docs[name]
   if doc then return text_of(name, doc) end
-  for _, prefix in ipairs { "nn.", "optim.", "data.", "init.", "zoo.", "tensor:", "net:", "ws:", "m:", "t:", "plan:",
-    "program:", "scope:", "db:" } do
+  for _, prefix in ipairs {
+    "nn.", "optim.", "data.", "init.", "zoo.", "tensor:", "net:", "ws:", "m:", "t:", "plan:",
+    "program:", "scope:", "db:",
+  } do
     local full = prefix .. name
     local found = docs[full] or docs[(full:gsub("^%l+:", prefixes))]
     if found or of_c[full] then return of_c[full] or text_of(full, found) end
@@ -124,7 +134,8 @@ function help.by_function(f)
   while guard.original[original] do original = guard.original[original] end
   local name, info = core.function_name(f), debug.getinfo(original, "S")
   local found = name and help.by_name(name)
-  local doc = not found and by_place[(info.source:match "neap:(.*)$" or "") .. ":" .. info.linedefined]
+  local doc = not found
+    and by_place[(info.source:match "neap:(.*)$" or "") .. ":" .. info.linedefined]
   return found or doc and text_of(name or doc.text:match "^neap%.[%w_]+" or "", doc)
 end
 
@@ -140,7 +151,9 @@ function help.by_module(name, names, module)
   for _, entry in ipairs(names) do
     local found = docs[name:match "[%w_]+$" .. "." .. entry]
     local own = record.find((name:gsub("^neap%.", "") .. "." .. entry))
-    local first = own and own.doc:gsub("%. .*", ".") or found and found.text:gsub("\n", " "):match "^(.-%.)%s" or found and found.text:match "^[^\n]*"
+    local first = own and own.doc:gsub("%. .*", ".")
+      or found and found.text:gsub("\n", " "):match "^(.-%.)%s"
+      or found and found.text:match "^[^\n]*"
     lines[#lines + 1] = ("  %-22s %s"):format(entry, first or "")
   end
   return table.concat(lines, "\n")
@@ -171,7 +184,10 @@ function help.names()
   end
   for name in pairs(docs) do
     add(name)
-    local short = name:match "^nn%.(.*)" or name:match "^optim%.(.*)" or name:match "^data%.(.*)" or name:match "^neap%.(.*)"
+    local short = name:match "^nn%.(.*)"
+      or name:match "^optim%.(.*)"
+      or name:match "^data%.(.*)"
+      or name:match "^neap%.(.*)"
     if short then add(short) end
   end
   for name in pairs(of_c) do add(name) end

@@ -20,7 +20,8 @@ local function checked(f, name, most, n_self)
   return function(...)
     for i = most + 1, select("#", ...) do
       if (select(i, ...)) ~= nil then
-        core.fail(("%s takes %d argument%s, got %d"):format(name, most - n_self, most - n_self == 1 and "" or "s", i - n_self))
+        core.fail(("%s takes %d argument%s, got %d"):format(
+          name, most - n_self, most - n_self == 1 and "" or "s", i - n_self))
       end
     end
     return f(...)

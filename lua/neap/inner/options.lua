@@ -39,13 +39,15 @@ function options.read(who, spec, given)
   for key, value in pairs(given or {}) do
     local name = type(key) == "number" and (spec.positions or {})[key] or key
     if type(name) ~= "string" then
-      fail(("%s: takes %d positional value%s, got one at position %s"):format(who, #(spec.positions or {}),
-        #(spec.positions or {}) == 1 and "" or "s", tostring(key)))
+      fail(("%s: takes %d positional value%s, got one at position %s"):format(
+        who, #(spec.positions or {}), #(spec.positions or {}) == 1 and "" or "s", tostring(key)))
     end
     if spec[name] == nil then
       local near = options.nearest(name, names)
-      fail(("%s: unknown field \"%s\"%s"):format(who, name, near and (", did you mean \"" .. near .. "\"?")
-        or ("; it takes " .. table.concat(names, ", "))))
+      fail(("%s: unknown field \"%s\"%s"):format(
+        who, name,
+        near and (", did you mean \"" .. near .. "\"?")
+          or ("; it takes " .. table.concat(names, ", "))))
     end
     out[name] = value
   end
@@ -79,7 +81,8 @@ end
 function options.fold_of(who, given)
   local fold = options.read(who, { fold = 0 }, given).fold
   if math.type(fold) ~= "integer" or fold < 0 or fold > 1000 then
-    fail(("%s: fold expects a number of parts of a scope's path, got %s"):format(who, tostring(fold)))
+    fail(("%s: fold expects a number of parts of a scope's path, got %s"):format(
+      who, tostring(fold)))
   end
   return fold
 end

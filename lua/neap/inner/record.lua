@@ -109,29 +109,47 @@ local dtypes = { f32 = true, f64 = true, bf16 = true, f16 = true, i8 = true, u8 
 
 -- By name: `is(value, field)`, `says(field)` for people, `lua` for editors.
 local types = {
-  integer = { lua = "integer", is = is_integer,
-    says = function(f) return "an integer" .. range_text(f) end },
-  number = { lua = "number", is = function(v, f) return type(v) == "number" and in_range(f, v) end,
-    says = function(f) return "a number" .. range_text(f) end },
+  integer = {
+    lua = "integer",
+    is = is_integer,
+    says = function(f) return "an integer" .. range_text(f) end,
+  },
+  number = {
+    lua = "number",
+    is = function(v, f) return type(v) == "number" and in_range(f, v) end,
+    says = function(f) return "a number" .. range_text(f) end,
+  },
   boolean = { lua = "boolean", is = of_type "boolean", says = says "true or false" },
   string = { lua = "string", is = is_string, says = says "a text" },
-  name = { lua = "string", says = says "a name",
-    is = function(v) return is_string(v) and v ~= "" end },
+  name = {
+    lua = "string",
+    says = says "a name",
+    is = function(v) return is_string(v) and v ~= "" end,
+  },
   ["function"] = { lua = "function", is = of_type "function", says = says "a function" },
   table = { lua = "table", is = of_type "table", says = says "a table" },
-  choice = { says = function(f) return either(choices_text(f)) end,
+  choice = {
+    says = function(f) return either(choices_text(f)) end,
     lua = function(f) return table.concat(choices_text(f), "|") end,
     is = function(v, f)
       for _, word in ipairs(f.choices) do
         if v == word then return true end
       end
       return false
-    end },
-  names = { lua = "string|string[]", says = says "a name or a list of names",
-    is = function(v) return is_string(v) or is_list(v, is_string) end },
-  paths = { lua = "string|string[]", says = says "a path or a list of paths",
-    is = function(v) return is_string(v) or is_list(v, is_string) and #v > 0 end },
-  sizes = { lua = "integer|integer[]",
+    end,
+  },
+  names = {
+    lua = "string|string[]",
+    says = says "a name or a list of names",
+    is = function(v) return is_string(v) or is_list(v, is_string) end,
+  },
+  paths = {
+    lua = "string|string[]",
+    says = says "a path or a list of paths",
+    is = function(v) return is_string(v) or is_list(v, is_string) and #v > 0 end,
+  },
+  sizes = {
+    lua = "integer|integer[]",
     says = function(f)
       return ("an integer%s, or a list of %d%s"):format(range_text(f), f.n,
         f.most_n and (" or %d"):format(f.most_n) or "")
@@ -139,9 +157,12 @@ local types = {
     is = function(v, f)
       if is_integer(v, f) then return true end
       return is_list(v, is_integer, f) and (#v == f.n or #v == 1 or #v == f.most_n)
-    end },
+    end,
+  },
   shape = { lua = "integer[]", says = says "a shape such as { 3, 32, 32 }", is = is_shape },
-  shapes = { lua = "table", says = says "a shape such as { 3, 32, 32 }, or one for each input",
+  shapes = {
+    lua = "table",
+    says = says "a shape such as { 3, 32, 32 }, or one for each input",
     is = function(v)
       if is_shape(v) then return true end
       for key, shape in pairs(is_plain(v) and v or { false }) do
@@ -152,38 +173,66 @@ local types = {
         if not is_shape(sizes) or key == "dtype" then return false end
       end
       return is_plain(v)
-    end },
-  dtype = { lua = "string", says = says 'a dtype such as "f32"',
-    is = function(v) return dtypes[v] == true end },
-  bytes = { lua = "integer|string", says = says 'bytes, a number or "64MiB"',
+    end,
+  },
+  dtype = {
+    lua = "string",
+    says = says 'a dtype such as "f32"',
+    is = function(v) return dtypes[v] == true end,
+  },
+  bytes = {
+    lua = "integer|string",
+    says = says 'bytes, a number or "64MiB"',
     is = function(v)
       if is_string(v) then return (pcall(core.parse_bytes, v)) end
       return type(v) == "number" and v >= 0
-    end },
-  characters = { lua = "string[]", says = says "a list of characters",
-    is = function(v) return is_list(v, is_string) end },
+    end,
+  },
+  characters = {
+    lua = "string[]",
+    says = says "a list of characters",
+    is = function(v) return is_list(v, is_string) end,
+  },
   column = { lua = "string|integer", says = says "a column's name or number", is = is_column },
-  columns = { lua = "string|integer|(string|integer)[]",
+  columns = {
+    lua = "string|integer|(string|integer)[]",
     says = says "a column's name or number, or a list of them",
-    is = function(v) return is_column(v) or is_list(v, is_column) end },
+    is = function(v) return is_column(v) or is_list(v, is_column) end,
+  },
   module = { lua = "neap.Module", says = says "a module", is = is_module },
-  optimizer = { lua = "neap.Optimizer", says = says "an optimizer such as optim.SGD { lr = 0.1 }",
-    is = function(v) return type(v) == "table" and getmetatable(v) and type(v.apply) == "function" end },
-  data = { lua = "neap.Data", says = says "a data set",
+  optimizer = {
+    lua = "neap.Optimizer",
+    says = says "an optimizer such as optim.SGD { lr = 0.1 }",
+    is = function(v)
+      return type(v) == "table" and getmetatable(v) and type(v.apply) == "function"
+    end,
+  },
+  data = {
+    lua = "neap.Data",
+    says = says "a data set",
     is = function(v)
       return type(v) == "table" and type(v.epoch) == "function" and type(v.spec) == "function"
-    end },
+    end,
+  },
   workspace = { lua = "neap.Workspace", says = says "a workspace", is = of_class "neap.workspace" },
-  modules = { lua = "neap.Module[]", says = says "modules",
-    is = function(v) return is_list(v, is_module) end },
+  modules = {
+    lua = "neap.Module[]",
+    says = says "modules",
+    is = function(v) return is_list(v, is_module) end,
+  },
   tensor = { lua = "neap.Tensor", says = says "a tensor", is = of_class "neap.tensor" },
-  tensors = { lua = "neap.Tensor|neap.Tensor[]", says = says "a tensor, or a list of tensors",
+  tensors = {
+    lua = "neap.Tensor|neap.Tensor[]",
+    says = says "a tensor, or a list of tensors",
     is = function(v)
       return class_of(v) == "neap.tensor" or is_list(v, of_class "neap.tensor") and #v > 0
-    end },
-  initial = { lua = "table|number",
+    end,
+  },
+  initial = {
+    lua = "table|number",
     says = says "an initialiser such as neap.init.zeros, or a number",
-    is = function(v) return type(v) == "number" or is_plain(v) and is_string(v.op) end },
+    is = function(v) return type(v) == "number" or is_plain(v) and is_string(v.op) end,
+  },
   any = { lua = "any", says = says "a value", is = function(v) return v ~= nil end },
 }
 

@@ -8,12 +8,16 @@ local native, fail = core.memonger, core.fail
 local none = options.none
 local assignment = {}
 
-local function refuse(code, message, blob) error(core.error { code = code, message = message, blob = blob }) end
+local function refuse(code, message, blob)
+  error(core.error { code = code, message = message, blob = blob })
+end
 
 --- Raises unless `value` is nil or of that type.
 -- @param what string for the message: "optimize_net: dont_share"
 function assignment.check(value, type_name, what)
-  if value ~= nil and type(value) ~= type_name then fail(("%s expects a %s, got %s"):format(what, type_name, options.shown(value))) end
+  if value ~= nil and type(value) ~= type_name then
+    fail(("%s expects a %s, got %s"):format(what, type_name, options.shown(value)))
+  end
   return value
 end
 
@@ -27,9 +31,12 @@ function assignment.names(value, what)
   for key, item in pairs(type(value) == "table" and value or {}) do
     local name = type(item) == "table" and item.name or item
     if type(key) == "string" then
-      if type(item) ~= "boolean" then fail(("%s: unknown field \"%s\"; a set of names is { name = true }"):format(what, key)) end
+      if type(item) ~= "boolean" then
+        fail(("%s: unknown field \"%s\"; a set of names is { name = true }"):format(what, key))
+      end
     elseif type(name) ~= "string" then
-      fail(("%s: item %s expects a name or a blob, got %s"):format(what, tostring(key), options.shown(item)))
+      fail(("%s: item %s expects a name or a blob, got %s"):format(
+        what, tostring(key), options.shown(item)))
     end
   end
   return options.names(value)
@@ -42,7 +49,8 @@ function assignment.shapes(shapes, who)
   assignment.check(shapes, "table", who .. ": shapes")
   for name, shape in pairs(shapes) do
     if type(name) ~= "string" or type(shape) ~= "table" and not op_module.is_tensor(shape) then
-      fail(("%s: shapes expects { input = { 16, 32 } }, got %s at %s"):format(who, options.shown(shape), tostring(name)))
+      fail(("%s: shapes expects { input = { 16, 32 } }, got %s at %s"):format(
+        who, options.shown(shape), tostring(name)))
     end
   end
   return shapes
@@ -51,14 +59,20 @@ end
 --- Whether the algorithm of that name searches.
 function assignment.is_exact(algo, who)
   if algo == nil or algo == "greedy" then return false end
-  return algo == "exact" or refuse("argument", ("%s: algo expects \"greedy\" or \"exact\", got \"%s\""):format(who, tostring(algo)))
+  return algo == "exact"
+    or refuse("argument",
+      ("%s: algo expects \"greedy\" or \"exact\", got \"%s\""):format(who, tostring(algo)))
 end
 
 --- Raises unless `list` is a table of tables; `what` says of what.
 local function check_list(list, who, what)
-  if type(list) ~= "table" then fail(("%s expects a list of %s, got a %s"):format(who, what, type(list))) end
+  if type(list) ~= "table" then
+    fail(("%s expects a list of %s, got a %s"):format(who, what, type(list)))
+  end
   for at, item in pairs(list) do
-    if type(item) ~= "table" then fail(("%s expects a list of %s, got a %s at %s"):format(who, what, type(item), tostring(at))) end
+    if type(item) ~= "table" then
+      fail(("%s expects a list of %s, got a %s at %s"):format(who, what, type(item), tostring(at)))
+    end
   end
 end
 
@@ -92,9 +106,19 @@ function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   local exact = assignment.is_exact(algo, "compute_assignments")
   check_list(ranges, "compute_assignments", "ranges")
   local list, static = {}, {}
-  for _, name in ipairs(list_of(static_blobs, "compute_assignments: static_blobs") or {}) do static[name] = true end
+  for _, name in ipairs(list_of(static_blobs, "compute_assignments: static_blobs") or {}) do
+    static[name] = true
+  end
   for name, range in pairs(ranges) do
-    if type(name) == "string" then list[#list + 1] = { name = name, defined = range.defined, used = range.used, size = range.size, class = range.class } end
+    if type(name) == "string" then
+      list[#list + 1] = {
+        name = name,
+        defined = range.defined,
+        used = range.used,
+        size = range.size,
+        class = range.class,
+      }
+    end
   end
   table.sort(list, function(a, b) return a.name < b.name end)
   table.move(ranges, 1, #ranges, #list + 1, list)
@@ -131,7 +155,9 @@ function assignment.verify(slots)
   for k, slot in ipairs(slots) do
     for _, range in ipairs(slot) do
       if range.static and #slot > 1 then
-        refuse("plan", ("slot %d: \"%s\" is static, and shares with nobody"):format(k, tostring(range.name)), range.name)
+        refuse("plan",
+          ("slot %d: \"%s\" is static, and shares with nobody"):format(k, tostring(range.name)),
+          range.name)
       end
     end
   end
@@ -147,15 +173,32 @@ end
 --   =, sized = true, mix_dtypes = false}
 -- @return recycler {net, rows, of = {name = row}, slots, mapping = {name = slot}}
 function assignment.recycler(net, o)
-  o = options.read("memonger.recycler", { dag = false, ops = none, shareable = none, dont_share = none, shapes = none, sized = true,
-    mix_dtypes = false }, o, 2)
-  for _, name in ipairs { "dag", "sized", "mix_dtypes" } do assignment.check(o[name], "boolean", "memonger.recycler: " .. name) end
+  o = options.read("memonger.recycler", {
+    dag = false, ops = none, shareable = none, dont_share = none, shapes = none, sized = true,
+    mix_dtypes = false,
+  }, o, 2)
+  for _, name in ipairs { "dag", "sized", "mix_dtypes" } do
+    assignment.check(o[name], "boolean", "memonger.recycler: " .. name)
+  end
   assignment.check(o.ops, "table", "memonger.recycler: ops")
   local choose = type(o.shareable) == "function" and o.shareable
-  local handle = native.recycle(net, assignment.shapes(o.shapes, "memonger.recycler"), { dag = o.dag, ops = o.ops,
+  local handle = native.recycle(net, assignment.shapes(o.shapes, "memonger.recycler"), {
+    dag = o.dag,
+    ops = o.ops,
     shareable = not choose and list_of(o.shareable, "memonger.recycler: shareable") or nil,
-    dont_share = list_of(o.dont_share, "memonger.recycler: dont_share"), mix_dtypes = o.mix_dtypes })
-  local self = { net = net, handle = handle, rows = handle:blobs(), of = {}, ops = net:_ops(), slots = {}, mapping = {}, sized = o.sized }
+    dont_share = list_of(o.dont_share, "memonger.recycler: dont_share"),
+    mix_dtypes = o.mix_dtypes,
+  })
+  local self = {
+    net = net,
+    handle = handle,
+    rows = handle:blobs(),
+    of = {},
+    ops = net:_ops(),
+    slots = {},
+    mapping = {},
+    sized = o.sized,
+  }
   for _, row in ipairs(self.rows) do
     self.of[row.name] = row
     row.shares = row.shares and (not choose or choose(row) and true or false)
@@ -164,7 +207,8 @@ function assignment.recycler(net, o)
 end
 
 local function row_of(recycler, name, who)
-  return recycler.of[name] or refuse("name", ("%s: the net has no blob \"%s\""):format(who, tostring(name)), name)
+  return recycler.of[name]
+    or refuse("name", ("%s: the net has no blob \"%s\""):format(who, tostring(name)), name)
 end
 
 --- Whether `blob` may live in a slot (list of names, or a slot of the recycler): same device label
@@ -186,7 +230,9 @@ local function size_of(recycler, row) return recycler.sized and row.bytes or 1 e
 -- @return slot (a list of names with its bytes) or nil
 function assignment.get_free_blob(recycler, blob)
   local usable = {}
-  for i, slot in ipairs(recycler.slots) do usable[i] = assignment.can_use_blob(recycler, slot, blob) and slot.bytes end
+  for i, slot in ipairs(recycler.slots) do
+    usable[i] = assignment.can_use_blob(recycler, slot, blob) and slot.bytes
+  end
   return recycler.slots[native.best_slot(usable, size_of(recycler, recycler.of[blob]))]
 end
 

@@ -27,16 +27,21 @@ local op = require "neap.op"
 local options = require "neap.inner.options"
 local report = require "neap.report"
 local fail = core.fail
-local native, list_of, check, shape_options = core.memonger, assignment.names, assignment.check, assignment.shapes
+local native, list_of, check, shape_options = core.memonger, assignment.names, assignment.check,
+  assignment.shapes
 local none, is_exact = options.none, assignment.is_exact
 local memonger = {}
 
-for _, name in ipairs { "recycler", "can_use_blob", "get_free_blob", "process_op", "get_blob_or_mapped_blob", "has_key_in_map", "has_key_in_set",
-  "compute_assignments", "compute_statistics" } do
+for _, name in ipairs {
+  "recycler", "can_use_blob", "get_free_blob", "process_op", "get_blob_or_mapped_blob",
+  "has_key_in_map", "has_key_in_set", "compute_assignments", "compute_statistics",
+} do
   memonger[name] = assignment[name]
 end
 
-local function refuse(code, message, blob) error(core.error { code = code, message = message, blob = blob }) end
+local function refuse(code, message, blob)
+  error(core.error { code = code, message = message, blob = blob })
+end
 
 local is_net = op.is_net
 
@@ -47,7 +52,9 @@ end
 
 --- The net with its backward pass and the bodies of its Do ops written out; itself when there are
 -- none.
-local function expanded(net, shapes, who) return native.written_out(net, shape_options(shapes, who)) or net end
+local function expanded(net, shapes, who)
+  return native.written_out(net, shape_options(shapes, who)) or net
+end
 
 --- Prefix of new names: "" or "scope/".
 local function prefix_of(namescope, who)
@@ -64,11 +71,17 @@ end
 -- backward pass, or Do ops, that one of the two has written out (net:expand, whatever memonger
 -- plans) is written out in the other too.
 -- @return boolean, string where they differ
-function memonger.verify_graph_equality(a, b) return native.same_graph(check_net(a, "verify_graph_equality"), check_net(b, "verify_graph_equality")) end
+function memonger.verify_graph_equality(a, b)
+  return native.same_graph(check_net(a, "verify_graph_equality"),
+    check_net(b, "verify_graph_equality"))
+end
 
 --- Whether two nets work in place at the same places, subnets included.
 -- @return boolean, string where they differ
-function memonger.verify_inplace_blobs(a, b) return native.same_in_place(check_net(a, "verify_inplace_blobs"), check_net(b, "verify_inplace_blobs")) end
+function memonger.verify_inplace_blobs(a, b)
+  return native.same_in_place(check_net(a, "verify_inplace_blobs"),
+    check_net(b, "verify_inplace_blobs"))
+end
 
 --- Where two nets differ; nil: they compute the same, in place at the same places.
 local function difference(a, b)
@@ -79,18 +92,24 @@ end
 
 local function verified(net, planned)
   local where = difference(net, planned)
-  if where then refuse("internal", "memonger: the planned net is not the net it came from: " .. where) end
+  if where then
+    refuse("internal", "memonger: the planned net is not the net it came from: " .. where)
+  end
   return planned
 end
 
 --- assignments as {name = new name}: given so, or as slots, lists of names or ranges, whose last
 -- member names the slot.
 local function renames_of(assignments, who)
-  if type(assignments) ~= "table" then fail(("%s expects { old = new } or a list of slots, got %s"):format(who, options.shown(assignments))) end
+  if type(assignments) ~= "table" then
+    fail(("%s expects { old = new } or a list of slots, got %s"):format(
+      who, options.shown(assignments)))
+  end
   local renames, slot_of = {}, {}
   for key, value in pairs(assignments) do
     if type(value) ~= (type(key) == "string" and "string" or "table") then
-      fail(("%s expects { old = new } or a list of slots, got %s at %s"):format(who, options.shown(value), tostring(key)))
+      fail(("%s expects { old = new } or a list of slots, got %s at %s"):format(
+        who, options.shown(value), tostring(key)))
     end
     if type(key) == "string" then
       renames[key] = value
@@ -99,8 +118,15 @@ local function renames_of(assignments, who)
       local name = value.name or (type(last) == "table" and last.name or last)
       for _, member in ipairs(value) do
         local old = type(member) == "table" and member.name or member
-        if type(old) ~= "string" then fail(("%s: slot %s has %s, expected names or ranges"):format(who, key, options.shown(member))) end
-        if slot_of[old] then refuse("plan", ("%s: \"%s\" is there twice, in slots %s and %s"):format(who, old, slot_of[old], key), old) end
+        if type(old) ~= "string" then
+          fail(("%s: slot %s has %s, expected names or ranges"):format(
+            who, key, options.shown(member)))
+        end
+        if slot_of[old] then
+          refuse("plan",
+            ("%s: \"%s\" is there twice, in slots %s and %s"):format(who, old, slot_of[old], key),
+            old)
+        end
         renames[old], slot_of[old] = name, key
       end
     end
@@ -113,12 +139,19 @@ local function applied(net, renames, who)
   for old, new in pairs(renames) do
     local blob = old ~= new and net:_blob(old)
     if blob and blob.dtype then
-      refuse("plan", ("%s: \"%s\" is declared, and keeps its name: net:rename gives it another"):format(who, old), old)
+      refuse("plan",
+        ("%s: \"%s\" is declared, and keeps its name: net:rename gives it another"):format(
+          who, old),
+        old)
     end
   end
   local made = net:rename(renames)
   local where = difference(net, made)
-  if where then refuse("plan", ("%s: the renamed net would not compute what net \"%s\" does: %s"):format(who, net:name(), where)) end
+  if where then
+    refuse("plan",
+      ("%s: the renamed net would not compute what net \"%s\" does: %s"):format(
+        who, net:name(), where))
+  end
   return made
 end
 
@@ -129,7 +162,8 @@ end
 -- @param net
 -- @param assignments {old = new}, or slots: {{range, ..}, ..}, each named by its last member
 function memonger.apply_assignments(net, assignments)
-  return applied(check_net(net, "apply_assignments"), renames_of(assignments, "apply_assignments"), "apply_assignments")
+  return applied(check_net(net, "apply_assignments"), renames_of(assignments, "apply_assignments"),
+    "apply_assignments")
 end
 
 local function apply_to(net, assignments, who, types)
@@ -147,7 +181,9 @@ local function apply_to(net, assignments, who, types)
     end
   end
   if not found then
-    refuse("graph", ("%s: net \"%s\" has no %s op"):format(who, net:name(), table.concat(options.keys(types), " or ")))
+    refuse("graph",
+      ("%s: net \"%s\" has no %s op"):format(
+        who, net:name(), table.concat(options.keys(types), " or ")))
   end
   return applied(net, renames, who), tables
 end
@@ -170,8 +206,13 @@ end
 -- slots, with the figures as fields.
 local function plan(who, net, o, shapes)
   local planned, rows, figures = native.share(net, shape_options(shapes, who), o)
-  return planned, report.new { rows = rows, columns = { "name", "bytes", "n_blob", "blobs" }, totals = figures,
-    order = { "n_shared", "baseline_bytes", "planned_bytes", "lower_bound_bytes", "saved" } }
+  return planned,
+    report.new {
+      rows = rows,
+      columns = { "name", "bytes", "n_blob", "blobs" },
+      totals = figures,
+      order = { "n_shared", "baseline_bytes", "planned_bytes", "lower_bound_bytes", "saved" },
+    }
 end
 
 --- Recycles names in a net whose ops may run side by side: a name is shared only along paths, so
@@ -185,12 +226,21 @@ end
 -- @param dont_share names that neither give their bytes nor take others'
 -- @param shapes {input = shape} to replace declared ones; false: all blobs count as equally large
 -- @return net, Report of the shared blobs
-function memonger.compute_blob_recycling_for_dag(net, heads, op_indices, shareable, namescope, dont_share, shapes)
+function memonger.compute_blob_recycling_for_dag(
+    net, heads, op_indices, shareable, namescope, dont_share, shapes)
   local who = "compute_blob_recycling_for_dag"
   check_net(net, who)
-  return plan(who, net, { dag = true, heads = list_of(heads, who .. ": heads"), ops = check(op_indices, "table", who .. ": op_indices"),
-    shareable = list_of(shareable, who .. ": shareable"), prefix = prefix_of(namescope, who), dont_share = list_of(dont_share, who .. ": dont_share"),
-    unsized = shapes == false }, shapes or nil)
+  return plan(who, net,
+    {
+      dag = true,
+      heads = list_of(heads, who .. ": heads"),
+      ops = check(op_indices, "table", who .. ": op_indices"),
+      shareable = list_of(shareable, who .. ": shareable"),
+      prefix = prefix_of(namescope, who),
+      dont_share = list_of(dont_share, who .. ": dont_share"),
+      unsized = shapes == false,
+    },
+    shapes or nil)
 end
 
 --- Recycles names in definition order: for the `simple` executor.
@@ -200,7 +250,9 @@ end
 -- @return net, Report of the shared blobs
 function memonger.optimize_inference_net(net, static_blobs)
   check_net(net, "optimize_inference_net")
-  return plan("optimize_inference_net", net, { dont_share = list_of(static_blobs, "optimize_inference_net: static_blobs") })
+  return plan("optimize_inference_net", net, {
+    dont_share = list_of(static_blobs, "optimize_inference_net: static_blobs"),
+  })
 end
 
 memonger.optimize_inference_fast = memonger.optimize_inference_net
@@ -212,10 +264,16 @@ memonger.optimize_inference_fast = memonger.optimize_inference_net
 function memonger.optimize_inference_for_dag(net, input_blobs, namescope)
   local who = "optimize_inference_for_dag"
   check_net(net, who)
-  if net:_is_train() then refuse("graph", ("optimize_inference_for_dag: net \"%s\" has a backward pass; use optimize_net"):format(net:name())) end
+  if net:_is_train() then
+    refuse("graph",
+      ("optimize_inference_for_dag: net \"%s\" has a backward pass; use optimize_net"):format(
+        net:name()))
+  end
   for _, name in ipairs(list_of(input_blobs, who .. ": input_blobs") or {}) do
     local blob = net:_blob(name)
-    if not blob or not blob.dtype then refuse("name", ("optimize_inference_for_dag: \"%s\" is not declared"):format(name), name) end
+    if not blob or not blob.dtype then
+      refuse("name", ("optimize_inference_for_dag: \"%s\" is not declared"):format(name), name)
+    end
   end
   return plan(who, net, { dag = true, prefix = prefix_of(namescope, who) })
 end
@@ -227,15 +285,24 @@ end
 -- @return net, Report of the shared blobs
 -- @usage local planned, slots = neap.memonger.optimize_net(net); print(slots)
 function memonger.optimize_net(net, o)
-  o = options.read("memonger.optimize_net", { executor = "simple", dont_share = none, namescope = "", shapes = none, order = none, algo = "greedy",
-    most_steps = none }, o, 2)
+  o = options.read("memonger.optimize_net", {
+    executor = "simple", dont_share = none, namescope = "", shapes = none, order = none,
+    algo = "greedy", most_steps = none,
+  }, o, 2)
   check_net(net, "optimize_net")
   if o.executor ~= "simple" and o.executor ~= "dag" then
-    fail(("optimize_net: executor expects \"simple\" or \"dag\", by which names are shared, got %s"):format(options.shown(o.executor)))
+    fail(("optimize_net: executor expects \"simple\" or \"dag\", by which names are shared, got \z
+      %s"):format(
+        options.shown(o.executor)))
   end
-  return plan("optimize_net", net, { dag = o.executor == "dag", dont_share = list_of(o.dont_share, "optimize_net: dont_share"),
-    prefix = prefix_of(o.namescope, "optimize_net"), order = check(o.order, "string", "optimize_net: order"),
-    exact = is_exact(o.algo, "optimize_net"), most_steps = o.most_steps }, o.shapes)
+  return plan("optimize_net", net, {
+    dag = o.executor == "dag",
+    dont_share = list_of(o.dont_share, "optimize_net: dont_share"),
+    prefix = prefix_of(o.namescope, "optimize_net"),
+    order = check(o.order, "string", "optimize_net: order"),
+    exact = is_exact(o.algo, "optimize_net"),
+    most_steps = o.most_steps,
+  }, o.shapes)
 end
 
 --- Shares the gradients of blobs among each other, and activations too if asked. Gradients of
@@ -248,15 +315,25 @@ end
 --   activations, the last `keep_last` that are not outputs stay
 -- @return net, Report of the shared blobs
 function memonger.share_grad_blobs(net, losses, param_grads, namescope, o)
-  o = options.read("memonger.share_grad_blobs", { share_activations = false, dont_share = none, shapes = none, dag = true, keep_last = 2 }, o)
+  o = options.read("memonger.share_grad_blobs", {
+    share_activations = false, dont_share = none, shapes = none, dag = true, keep_last = 2,
+  }, o)
   local who = "share_grad_blobs"
   check_net(net, who)
   check(o.share_activations, "boolean", who .. ": share_activations")
   check(o.dag, "boolean", who .. ": dag")
   local kept = list_of(o.dont_share, who .. ": dont_share") or {}
-  for _, name in ipairs(list_of(param_grads, who .. ": param_grads") or {}) do kept[#kept + 1] = name end
-  return plan(who, net, { dag = o.dag, gradients_only = not o.share_activations, keep_last = o.keep_last, prefix = prefix_of(namescope, who),
-    heads = list_of(losses, who .. ": losses"), dont_share = kept }, o.shapes)
+  for _, name in ipairs(list_of(param_grads, who .. ": param_grads") or {}) do
+    kept[#kept + 1] = name
+  end
+  return plan(who, net, {
+    dag = o.dag,
+    gradients_only = not o.share_activations,
+    keep_last = o.keep_last,
+    prefix = prefix_of(namescope, who),
+    heads = list_of(losses, who .. ": losses"),
+    dont_share = kept,
+  }, o.shapes)
 end
 
 --- Reorders the ops, then recycles in that order.
@@ -268,17 +345,21 @@ end
 -- @param algo "greedy" or "exact"
 -- @param most_steps of the search, for "exact"
 -- @return net, assignments (slots, lists of ranges), {blob = its canonical name}
-function memonger.optimize_interference(net, static_blobs, ordering_function, blob_sizes, algo, most_steps)
+function memonger.optimize_interference(
+    net, static_blobs, ordering_function, blob_sizes, algo, most_steps)
   check_net(net, "optimize_interference")
   check(blob_sizes, "table", "optimize_interference: blob_sizes")
   for name, size in pairs(blob_sizes or {}) do
-    if type(name) ~= "string" then fail("optimize_interference: blob_sizes expects { name = bytes }") end
+    if type(name) ~= "string" then
+      fail("optimize_interference: blob_sizes expects { name = bytes }")
+    end
     check(size, "number", ("optimize_interference: blob_sizes: \"%s\""):format(name))
   end
   net = expanded(net)
   local order = ordering_function or "longest_path"
   if type(order) == "function" then
-    order = check(order(net) or false, "table", "optimize_interference: what ordering_function gives")
+    order = check(order(net) or false, "table",
+      "optimize_interference: what ordering_function gives")
   else
     order = native.sort(net, check(order, "string", "optimize_interference: ordering_function"))
   end
@@ -300,9 +381,19 @@ end
 --   first writer (0: before the net) and the last reader
 function memonger.compute_ranges(net, shapes)
   local ranges = {}
-  for i, row in ipairs(memonger.recycler(expanded(check_net(net, "compute_ranges"), shapes, "compute_ranges"), { shapes = shapes }).rows) do
-    ranges[i] = { name = row.name, defined = row.first, used = row.last, size = row.bytes, class = row.class, dtype = row.dtype, device = row.device,
-      role = row.role, static = not row.shares }
+  local whole = expanded(check_net(net, "compute_ranges"), shapes, "compute_ranges")
+  for i, row in ipairs(memonger.recycler(whole, { shapes = shapes }).rows) do
+    ranges[i] = {
+      name = row.name,
+      defined = row.first,
+      used = row.last,
+      size = row.bytes,
+      class = row.class,
+      dtype = row.dtype,
+      device = row.device,
+      role = row.role,
+      static = not row.shares,
+    }
   end
   return ranges
 end
@@ -317,15 +408,28 @@ local function known_ranges(slots, net, shapes)
     for i, given in ipairs(slot) do
       local name = type(given) == "table" and given.name or given
       local range = of[name]
-      if not range then refuse("name", ("verify_assignments: slot %d: net \"%s\" has no blob \"%s\""):format(k, net:name(), tostring(name)), name) end
+      if not range then
+        refuse("name",
+          ("verify_assignments: slot %d: net \"%s\" has no blob \"%s\""):format(
+            k, net:name(), tostring(name)),
+          name)
+      end
       for _, field in ipairs { "defined", "used", "class" } do
         if type(given) == "table" and given[field] ~= nil and given[field] ~= range[field] then
-          refuse("plan", ("verify_assignments: slot %d: \"%s\" has %s = %s, and %s in net \"%s\""):format(k, name, field, tostring(given[field]),
-            tostring(range[field]), net:name()), name)
+          refuse("plan",
+            ("verify_assignments: slot %d: \"%s\" has %s = %s, and %s in net \"%s\""):format(
+              k, name, field, tostring(given[field]), tostring(range[field]), net:name()),
+            name)
         end
       end
-      known[k][i] = { name = name, defined = range.defined, used = range.used, class = range.class, static = range.static,
-        size = type(given) == "table" and given.size or range.size }
+      known[k][i] = {
+        name = name,
+        defined = range.defined,
+        used = range.used,
+        class = range.class,
+        static = range.static,
+        size = type(given) == "table" and given.size or range.size,
+      }
     end
   end
   return known
@@ -339,7 +443,9 @@ end
 -- @param shapes as for compute_ranges
 -- @return true
 function memonger.verify_assignments(assignments, net, shapes)
-  if net ~= nil then assignments = known_ranges(assignments, check_net(net, "verify_assignments"), shapes) end
+  if net ~= nil then
+    assignments = known_ranges(assignments, check_net(net, "verify_assignments"), shapes)
+  end
   return assignment.verify(assignments)
 end
 
@@ -352,25 +458,34 @@ end
 --   that is no worse)
 -- @return positions: result[i] is the op that runs i-th
 function memonger.topological_sort_traversal(net, kind)
-  return native.sort(check_net(net, "topological_sort_traversal"), check(kind, "string", "topological_sort_traversal: kind") or "plain")
+  return native.sort(check_net(net, "topological_sort_traversal"),
+    check(kind, "string", "topological_sort_traversal: kind") or "plain")
 end
 
 --- The ops in an order along the longest path: topological_sort_traversal(net, "longest_path").
-function memonger.topological_sort_traversal_longest_path(net) return memonger.topological_sort_traversal(net, "longest_path") end
+function memonger.topological_sort_traversal_longest_path(net)
+  return memonger.topological_sort_traversal(net, "longest_path")
+end
 
 --- Which op must come before which, by names: {i, j} when op i writes a blob that the later op j
 -- reads.
 -- @return list of pairs of positions
-function memonger.compute_interference_graph(net) return native.interference(check_net(net, "compute_interference_graph")) end
+function memonger.compute_interference_graph(net)
+  return native.interference(check_net(net, "compute_interference_graph"))
+end
 
 -- ---- sizes --------------------------------------------------------------------------------------
 
 --- Bytes of one blob, inferred through the whole net, with its dtype; not aligned.
 function memonger.infer_blob_size(net, blob, shapes)
-  local known = check_net(net, "infer_blob_size"):_plan(shape_options(shapes, "infer_blob_size") or {})
+  local known = check_net(net,
+    "infer_blob_size"):_plan(shape_options(shapes, "infer_blob_size") or {})
   local name = type(blob) == "table" and blob.name or blob
   local row = known:_value(name)
-  if not row then refuse("name", ("infer_blob_size: net \"%s\" has no blob \"%s\""):format(net:name(), tostring(name)), name) end
+  if not row then
+    refuse("name",
+      ("infer_blob_size: net \"%s\" has no blob \"%s\""):format(net:name(), tostring(name)), name)
+  end
   return row.bytes
 end
 
@@ -392,12 +507,19 @@ end
 -- @return Report by op type; total_bytes made, high_water_bytes held at once
 function memonger.estimate_memory_usage(nets, shapes, device)
   if is_net(nets) then nets = { nets } end
-  if type(nets) ~= "table" then fail("estimate_memory_usage expects a net or a list of nets, got " .. options.shown(nets)) end
+  if type(nets) ~= "table" then
+    fail("estimate_memory_usage expects a net or a list of nets, got " .. options.shown(nets))
+  end
   check(device, "string", "estimate_memory_usage: device")
   for _, net in ipairs(nets) do check_net(net, "estimate_memory_usage") end
-  local rows, total, high = native.estimate(nets, shape_options(shapes, "estimate_memory_usage"), device)
-  return report.new { rows = rows, columns = { "type", "bytes" }, totals = { total_bytes = total, high_water_bytes = high },
-    order = { "total_bytes", "high_water_bytes" } }
+  local rows, total, high = native.estimate(nets, shape_options(shapes, "estimate_memory_usage"),
+    device)
+  return report.new {
+    rows = rows,
+    columns = { "type", "bytes" },
+    totals = { total_bytes = total, high_water_bytes = high },
+    order = { "total_bytes", "high_water_bytes" },
+  }
 end
 
 -- ---- schema and Free ----------------------------------------------------------------------------
@@ -414,7 +536,10 @@ function memonger.run_schema_check(net)
     for name, shape in pairs(net.inputs or {}) do built:input(name, shape) end
     for i, op in ipairs(net) do
       local ok, e = pcall(built.op, built, op[1], op[2], op[3], op[4])
-      if not ok then refuse(type(e) == "table" and e.code or "graph", ("op %d: %s"):format(i, type(e) == "table" and e.message or tostring(e))) end
+      if not ok then
+        refuse(type(e) == "table" and e.code or "graph",
+          ("op %d: %s"):format(i, type(e) == "table" and e.message or tostring(e)))
+      end
     end
     net = built
   end

@@ -14,21 +14,29 @@ local bank = {}
 
 local Bank = { __name = "neap.bank" }
 Bank.__tostring = function(b)
-  return ("bank \"%s\", %s%s"):format(b.name, b.kind, b.bytes > 0 and ", " .. core.bytes_text(b.bytes) or "")
+  return ("bank \"%s\", %s%s"):format(
+    b.name, b.kind, b.bytes > 0 and ", " .. core.bytes_text(b.bytes) or "")
 end
 
 local bank_options = record.declare("neap.bank", {
-  doc = [[A memory bank, for memory options: bytes of one kind, of which programs take so many and no
-    more. The bank "main" is what all has that is assigned to none; it may be given too, to limit
+  doc = [[A memory bank, for memory options: bytes of one kind, of which programs take so many and
+    no more. The bank "main" is what all has that is assigned to none; it may be given too, to limit
     it. neap.bank(name, f, ..) -> f's results: the ops that f adds belong to the bank, in the net
     being built; eagerly it calls f and no more.]],
   positions = { "name" },
   { "name", "name", required = true, doc = "what a net's blobs are assigned to" },
-  { "bytes", "bytes", 0, doc = [[at most so many for all programs of a workspace, 0 for no limit; a
-      net that needs more is refused, by the bank's name]] },
-  { "kind", "choice", "ordinary", choices = { "huge", "ordinary" },
-    doc = "\"huge\" asks the kernel for huge pages" },
-  example = 'neap.bank { "fast", bytes = "2MiB" }' })
+  {
+    "bytes", "bytes", 0,
+    doc = [[at most so many for all programs of a workspace, 0 for no limit; a
+      net that needs more is refused, by the bank's name]],
+  },
+  {
+    "kind", "choice", "ordinary",
+    choices = { "huge", "ordinary" },
+    doc = "\"huge\" asks the kernel for huge pages",
+  },
+  example = 'neap.bank { "fast", bytes = "2MiB" }',
+})
 
 --- neap.bank { name, bytes = capacity, kind = "ordinary" | "huge" } -> a bank for memory options.
 -- bytes: a number or "2MiB", at most so many for all programs of a workspace, 0 for no limit; a net
@@ -45,12 +53,15 @@ function bank.new(given, f, ...)
     local net = naming.current[coroutine.running()]
     if net then return net:bank(given, f, ...) end
     if type(f) ~= "function" and not (getmetatable(f) or {}).__call then
-      fail(("neap.bank(name, f, ...) outside of a net expects a function, got a %s"):format(type(f)))
+      fail(("neap.bank(name, f, ...) outside of a net expects a function, got a %s"):format(
+          type(f)))
     end
     return f(...)
   end
   if type(given) ~= "table" or f ~= nil then
-    fail(("neap.bank expects { \"fast\", bytes = \"2MiB\" }, or a name and a function, got a %s"):format(type(given)))
+    fail(("neap.bank expects { \"fast\", bytes = \"2MiB\" }, or a name and a function, got a \z
+      %s"):format(
+        type(given)))
   end
   local o = bank_options:read(given)
   o.bytes = core.parse_bytes(o.bytes)
@@ -62,7 +73,8 @@ local Net = core.Net
 --- Assigns one blob, by its handle or name.
 local function assign(net, x, name)
   if type(x) ~= "string" and not op.is_blob(x) then
-    fail(("net:bank expects blobs, names of blobs, a list of them, or a function that adds ops, got a %s"):format(type(x)))
+    fail(("net:bank expects blobs, names of blobs, a list of them, or a function that adds ops, \z
+      got a %s"):format(type(x)))
   end
   net:_assign(naming.reader(net, x, "bank"), name)
 end
@@ -76,8 +88,11 @@ end
 -- @usage net:bank("fast", { "h1", "h2" })
 -- @usage local y = net:bank("fast", function() return net:Relu(net:FC(x, { size = 64 })) end)
 function Net:bank(name, what, ...)
-  if type(name) ~= "string" or name == "" then fail(("net:bank expects the name of a bank first, got a %s"):format(type(name))) end
-  if type(what) == "function" or (type(what) == "table" and not op.is_blob(what) and (getmetatable(what) or {}).__call) then
+  if type(name) ~= "string" or name == "" then
+    fail(("net:bank expects the name of a bank first, got a %s"):format(type(name)))
+  end
+  if type(what) == "function"
+      or (type(what) == "table" and not op.is_blob(what) and (getmetatable(what) or {}).__call) then
     return self:device(name, function(...) return what(...) end, ...)
   end
   if select("#", ...) > 0 then fail "net:bank(name, blobs) takes the blobs as one list" end

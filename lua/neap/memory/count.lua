@@ -17,8 +17,10 @@ local Module = module.Module
 local count_memory = {}
 
 --- The words of Torch's optnet for the columns of the engine's counts, in the order of these.
-local words = { parameter_bytes = "parameters", gradient_bytes = "gradients",
-  output_bytes = "outputs", gradient_input_bytes = "gradient inputs", buffer_bytes = "buffers", total_bytes = "total" }
+local words = {
+  parameter_bytes = "parameters", gradient_bytes = "gradients", output_bytes = "outputs",
+  gradient_input_bytes = "gradient inputs", buffer_bytes = "buffers", total_bytes = "total",
+}
 
 --- neap.count_memory(model, {batch =, train =, loss =, optimizer =, ..}) -> Report of bytes by
 -- class: `before`, every value in bytes of its own; `after`, as planned. Classes share bytes after
@@ -26,7 +28,9 @@ local words = { parameter_bytes = "parameters", gradient_bytes = "gradients",
 -- @return Report; fields before_bytes, after_bytes (totals), saved (1 - after / before)
 -- @usage print(neap.count_memory(model, { batch = 32, train = true }))
 function count_memory.count(model, given)
-  if not module.is_module(model) then fail("neap.count_memory takes a model, got a " .. type(model)) end
+  if not module.is_module(model) then
+    fail("neap.count_memory takes a model, got a " .. type(model))
+  end
   local net, memory, most = Module.count_net(model, given or {})
   local before, after = net:_count(memory, most)
   local rows = {}
@@ -51,12 +55,19 @@ function Module.count(self, given) return count_memory.count(self, given) end
 -- @usage model:optimize { mode = "inference" }; local y = model(x); model:undo()
 function Module.optimize(self, given)
   local root = tree.home(self)
-  local mode = options.read("m:optimize", { positions = { "mode" }, mode = "inference" }, given).mode
+  local mode = options.read("m:optimize", {
+    positions = { "mode" },
+    mode = "inference",
+  }, given).mode
   if mode ~= "inference" and mode ~= "training" then
     fail(("optimize: mode is \"inference\" or \"training\", not \"%s\""):format(tostring(mode)))
   end
   local now = rawget(root, "_optimized")
-  if now then return self, ("the model is optimised for %s already: nothing has changed; m:undo() goes back"):format(now.mode) end
+  if now then
+    return self,
+      ("the model is optimised for %s already: nothing has changed; m:undo() goes back"):format(
+        now.mode)
+  end
   local ws, bytes = Module.workspace(root), 0
   if mode == "inference" then
     -- the layout is remembered by the records: backward makes them again
@@ -84,8 +95,11 @@ end
 function count_memory.check_gradients(root, what)
   local now = rawget(root, "_optimized")
   if now and now.mode == "inference" then
-    error(core.error { code = "released", message = what .. ": the model is optimised for inference, and has given its gradients back",
-      hint = "m:undo() makes it trainable again" })
+    error(core.error {
+      code = "released",
+      message = what .. ": the model is optimised for inference, and has given its gradients back",
+      hint = "m:undo() makes it trainable again",
+    })
   end
 end
 

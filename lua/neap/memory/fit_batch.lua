@@ -22,7 +22,14 @@ local function source(subject, o, memory)
   end
   local loss = o.loss or o.train and require("neap.nn").CrossEntropyLoss {} or nil
   return function(n)
-    return (subject:net { batch = n, train = o.train, loss = loss, optimizer = o.optimizer, input = o.input, input_dtype = o.input_dtype }),
+    return (subject:net {
+        batch = n,
+        train = o.train,
+        loss = loss,
+        optimizer = o.optimizer,
+        input = o.input,
+        input_dtype = o.input_dtype,
+      }),
       memory
   end
 end
@@ -31,13 +38,17 @@ end
 -- eighth left to others.
 function fit_batch.machine()
   local available = core.memory().available
-  if available == 0 then fail("this system does not say how much memory it has left: give { total = bytes } or { budget = bytes }") end
+  if available == 0 then
+    fail("this system does not say how much memory it has left: give { total = bytes } or { \z
+      budget = bytes }")
+  end
   return available - available // 8, available
 end
 
 --- Says on standard error what was taken, since nobody asked for it in figures.
 function fit_batch.tell(who, total, available)
-  io.stderr:write(("neap: %s takes %s, seven eighths of the %s that are free here\n"):format(who, core.bytes_text(total), core.bytes_text(available)))
+  io.stderr:write(("neap: %s takes %s, seven eighths of the %s that are free here\n"):format(
+    who, core.bytes_text(total), core.bytes_text(available)))
 end
 
 local fit_options = record.declare("neap.fit_batch", {
@@ -59,7 +70,9 @@ local fit_options = record.declare("neap.fit_batch", {
 -- looked at), and says so. Raises `budget` when not even one example fits.
 -- @usage local n, plan = neap.fit_batch(model, { total = "1GiB", train = true })
 function fit_batch.fit(subject, given)
-  if not op.is_net(subject) and not module.is_module(subject) then fail("neap.fit_batch takes a model or a net, got a " .. type(subject)) end
+  if not op.is_net(subject) and not module.is_module(subject) then
+    fail("neap.fit_batch takes a model or a net, got a " .. type(subject))
+  end
   local fields, memory = memory_options.split("neap.fit_batch", given, "fit", fit_options)
   local o = fit_options:read(fields)
   local available
@@ -85,7 +98,9 @@ function fit_batch.micro(trainer, rows, net_of)
   end
   local _, _, update = net_of(trainer, "micro", 1)
   local hold = trainer.accumulate and update:_split_hold() or nil
-  return (core.fit_batch(function(n) return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory) end, rows, update, hold))
+  return (core.fit_batch(function(n)
+    return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory)
+  end, rows, update, hold))
 end
 
 require("neap.inner.guard").functions(fit_batch, "neap.fit_batch.")

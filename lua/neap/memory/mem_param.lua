@@ -47,7 +47,9 @@ local Param = { __name = "neap.mem_param" }
 -- @usage t = neap.trainer { .., memory = { mem_param = { exclude_blob = { "relu1" } } } }
 function mem_param.new(given)
   if getmetatable(given) == Param then return given end
-  if given ~= nil and type(given) ~= "table" then fail("mem_param expects a table, got a " .. type(given)) end
+  if given ~= nil and type(given) ~= "table" then
+    fail("mem_param expects a table, got a " .. type(given))
+  end
   local o = mem_param_options:read(given, "mem_param")
   local list = o.exclude_blob or {}
   if type(list) ~= "table" or list.name then list = { list } end
@@ -68,8 +70,10 @@ end
 -- @return table|nil
 function mem_param.checked(memory)
   if memory ~= nil and (type(memory) ~= "table" or memory.net) then
-    fail(("memory options are a table, { budget = \"8MiB\", x = { 64, 784 } }, got %s"):format(type(memory) == "table" and "a blob or a model"
-      or type(memory) == "number" and tostring(memory) or "a " .. type(memory)))
+    fail(("memory options are a table, { budget = \"8MiB\", x = { 64, 784 } }, got %s"):format(
+      type(memory) == "table" and "a blob or a model"
+        or type(memory) == "number" and tostring(memory)
+        or "a " .. type(memory)))
   end
   if memory == nil or memory.mem_param == nil then return memory end
   local out = {}
@@ -89,7 +93,9 @@ function mem_param.dry_run(net, memory)
   memory = mem_param.checked(memory)
   local given = {}
   for key, value in pairs(memory or {}) do given[key] = value end
-  if given.mem_param == nil and given.policy == nil and given.executor ~= "dynamic" then given.mem_param = {} end
+  if given.mem_param == nil and given.policy == nil and given.executor ~= "dynamic" then
+    given.mem_param = {}
+  end
   local plan = net:plan(given)
   local log = plan:_dry_run(net)
   local rows = log.rows
@@ -98,10 +104,14 @@ function mem_param.dry_run(net, memory)
     title = "Slots: what begins at one address" })
   log.layers = report.of("dry_layer", { rows = log.layers,
     title = "Layers: raw, and what has bytes of its own; the rest is in slots" })
-  return report.of("dry_row", { rows = rows,
-    title = ("dry run of \"%s\", %s, policy %s: raw %s, planned %s"):format(log.net, log.train and "train" or "test", log.policy,
-      core.bytes_text(log.raw_bytes), core.bytes_text(log.planned_bytes)),
-    totals = log, order = { "raw_bytes", "planned_bytes", "arena_bytes" } })
+  return report.of("dry_row", {
+    rows = rows,
+    title = ("dry run of \"%s\", %s, policy %s: raw %s, planned %s"):format(
+      log.net, log.train and "train" or "test", log.policy, core.bytes_text(log.raw_bytes),
+      core.bytes_text(log.planned_bytes)),
+    totals = log,
+    order = { "raw_bytes", "planned_bytes", "arena_bytes" },
+  })
 end
 
 return mem_param

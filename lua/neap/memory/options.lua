@@ -35,8 +35,9 @@ local function check_key(who, key, face, own)
   if records[key] then fail(("%s does not take the option \"%s\""):format(who, key)) end
   local names = memory_options.names(face, own)
   local near = options.nearest(tostring(key), names)
-  fail(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?")
-    or "; it takes " .. table.concat(names, ", ")))
+  fail(("%s: unknown field \"%s\"%s"):format(
+    who, tostring(key),
+    near and (", did you mean \"" .. near .. "\"?") or "; it takes " .. table.concat(names, ", ")))
 end
 
 --- Tells a face's options from its own fields; a key that is neither raises.
@@ -46,7 +47,9 @@ end
 -- @param own record of the face's own fields
 -- @return table of own fields as given, table of memory options, both new and checked
 function memory_options.split(who, given, face, own)
-  if given ~= nil and type(given) ~= "table" then fail(("%s expects a table of options, got a %s"):format(who, type(given))) end
+  if given ~= nil and type(given) ~= "table" then
+    fail(("%s expects a table of options, got a %s"):format(who, type(given)))
+  end
   local fields, memory = {}, {}
   for key, value in pairs(given or {}) do
     check_key(who, key, face, own)
@@ -75,8 +78,12 @@ end
 --- What a value of the option looks like: "64MiB", "offset | name | none | pool".
 local function values_of(record)
   if record.type == "choice" then return (record.range:gsub(" ", " | ")) end
-  if record.type == "bytes" then return record.range == "%" and "bytes, \"64MiB\", \"60%\"" or "bytes, \"64MiB\"" end
-  if record.type == "count" then return (record.range:gsub("^(%S+)$", "from %1 on"):gsub("^(%S+) (%S+)$", "%1 to %2")) end
+  if record.type == "bytes" then
+    return record.range == "%" and "bytes, \"64MiB\", \"60%\"" or "bytes, \"64MiB\""
+  end
+  if record.type == "count" then
+    return (record.range:gsub("^(%S+)$", "from %1 on"):gsub("^(%S+) (%S+)$", "%1 to %2"))
+  end
   if record.type == "switch" then return "true | false" end
   if record.type == "names" then return "a name or a list" end
   if record.type == "banks" then return "a list of neap.bank" end
@@ -86,10 +93,14 @@ end
 
 --- All options with their values, defaults and meaning, a line each: neap.help "options".
 function memory_options.text()
-  local lines = { "memory options: of net:plan, m:plan, ws:compile, ws:run, neap.workspace, neap.trainer's memory, neap.fit_batch, neap plan .." }
+  local lines = {
+    "memory options: of net:plan, m:plan, ws:compile, ws:run, neap.workspace, neap.trainer's \z
+      memory, neap.fit_batch, neap plan ..",
+  }
   for _, record in ipairs(records) do
     if record.faces.lua then
-      lines[#lines + 1] = ("  %-10s %s (default: %s)\n             %s"):format(record.name, values_of(record), record.default or "none", record.doc)
+      lines[#lines + 1] = ("  %-10s %s (default: %s)\n             %s"):format(
+        record.name, values_of(record), record.default or "none", record.doc)
     end
   end
   return table.concat(lines, "\n")
@@ -106,7 +117,10 @@ end
 --- Puts "x=64,784" into inputs.
 local function add_input(inputs, text)
   local name, sizes = text:match "^([^=]+)=([%d,]*)$"
-  if not name then require("neap.cli").usage(("--inputs expects NAME=SIZE,SIZE.., such as x=64,784; got \"%s\""):format(text)) end
+  if not name then
+    require("neap.cli").usage(("--inputs expects NAME=SIZE,SIZE.., such as x=64,784; got \z
+      \"%s\""):format(text))
+  end
   local shape = {}
   for size in sizes:gmatch "%d+" do shape[#shape + 1] = math.tointeger(tonumber(size)) end
   inputs[name] = shape
@@ -118,7 +132,10 @@ local function flag_of(record)
   return record.type == "switch" and record.default == "true" and "--no-" .. word or "--" .. word
 end
 
-local argument_of = { bytes = "<bytes>", count = "<n>", text = "<text>", names = "<blob>", banks = "<name=bytes>", inputs = "<name=sizes>" }
+local argument_of = {
+  bytes = "<bytes>", count = "<n>", text = "<text>", names = "<blob>", banks = "<name=bytes>",
+  inputs = "<name=sizes>",
+}
 
 --- Adds the options of the face "command" to an argparse command, in the table's order.
 function memory_options.define(command)
@@ -138,7 +155,9 @@ function memory_options.define(command)
         else
           option:argname(argument_of[record.type])
         end
-        if record.type == "names" or record.type == "banks" or record.type == "inputs" then option:count "*" end
+        if record.type == "names" or record.type == "banks" or record.type == "inputs" then
+          option:count "*"
+        end
         if record.type == "count" then option:convert(require("neap.cli").whole(1)) end
       end
     end
@@ -152,7 +171,11 @@ local function value_of(record, given)
   if type(given) ~= "table" then return given end
   local list = {}
   for i, text in ipairs(given) do
-    if record.type == "inputs" then add_input(list, text) else list[i] = record.type == "banks" and bank_of(text) or text end
+    if record.type == "inputs" then
+      add_input(list, text)
+    else
+      list[i] = record.type == "banks" and bank_of(text) or text
+    end
   end
   return #given > 0 and list or nil
 end

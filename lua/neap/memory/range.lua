@@ -50,7 +50,10 @@ function range.text_of(value)
   if type(value) ~= "table" then return tostring(value) end
   if op.is_blob(value) then return value.name end
   local parts = {}
-  for key, item in pairs(value) do parts[#parts + 1] = (type(key) == "string" and key .. "=" or ("%08d="):format(key)) .. range.text_of(item) end
+  for key, item in pairs(value) do
+    parts[#parts + 1] = (type(key) == "string" and key .. "=" or ("%08d="):format(key))
+      .. range.text_of(item)
+  end
   table.sort(parts)
   return "{" .. table.concat(parts, ",") .. "}"
 end
@@ -60,8 +63,13 @@ function range.key(net, memory, batch)
   local is_input, parts = {}, {}
   for _, input in ipairs(net:inputs()) do is_input[input.name] = true end
   for key, value in pairs(memory or {}) do
-    local is_shape = is_input[key] and type(value) ~= "string" and type(value) ~= "number" and type(value) ~= "boolean"
-    if key ~= "inputs" and not is_shape then parts[#parts + 1] = key .. "=" .. range.text_of(value) end
+    local is_shape = is_input[key]
+      and type(value) ~= "string"
+      and type(value) ~= "number"
+      and type(value) ~= "boolean"
+    if key ~= "inputs" and not is_shape then
+      parts[#parts + 1] = key .. "=" .. range.text_of(value)
+    end
   end
   table.sort(parts)
   return batch .. " " .. table.concat(parts, " ")

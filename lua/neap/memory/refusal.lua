@@ -16,7 +16,11 @@ local function batch_of(err)
   local find = finders[err]
   if find == nil then return nil end
   local ok, n = pcall(find)
-  if not ok and type(n) == "table" and (rawget(n, "code") == "memory" or rawget(n, "code") == "interrupted") then error(n, 0) end
+  if not ok
+      and type(n) == "table"
+      and (rawget(n, "code") == "memory" or rawget(n, "code") == "interrupted") then
+    error(n, 0)
+  end
   finders[err] = nil
   n = ok and n or nil
   rawset(err, "batch", n)
@@ -37,7 +41,11 @@ function refusal.around(prepare, f, ...)
   local function done(ok, ...)
     if ok then return ... end
     local err = ...
-    if type(err) == "table" and rawget(err, "code") == "budget" and not rawget(err, "held_bytes") then finders[err] = prepare() end
+    if type(err) == "table"
+        and rawget(err, "code") == "budget"
+        and not rawget(err, "held_bytes") then
+      finders[err] = prepare()
+    end
     error(err, 0)
   end
   return done(pcall(f, ...))
@@ -56,7 +64,9 @@ function refusal.around_net(net, memory, f, ...)
     return function()
       return (core.fit_batch(function(n)
         local given, inputs = copy(all), copy(all.inputs)
-        for name, shape in pairs(core.batch_inputs(same, n)) do inputs[name], given[name] = shape, nil end
+        for name, shape in pairs(core.batch_inputs(same, n)) do
+          inputs[name], given[name] = shape, nil
+        end
         given.inputs = inputs
         return same, given
       end, refusal.most))

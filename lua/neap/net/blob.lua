@@ -40,7 +40,9 @@ end
 -- known while the net is built.
 local function shape_of(blob, who)
   local _, shape = blob.net:_type(blob.name)
-  if shape == nil then fail(("%s: the shape of blob %s is not known while the net is built"):format(who, blob.name)) end
+  if shape == nil then
+    fail(("%s: the shape of blob %s is not known while the net is built"):format(who, blob.name))
+  end
   return shape
 end
 
@@ -50,32 +52,42 @@ end
 local function position(i, size)
   if i == 0 then fail "position 0: positions count from 1, or from -1 at the end" end
   local at = i > 0 and i or size + 1 + i
-  if at < 1 or at > size then fail(("position %d is out of range, the dimension has %d"):format(i, size)) end
+  if at < 1 or at > size then
+    fail(("position %d is out of range, the dimension has %d"):format(i, size))
+  end
   return at
 end
 
 --- One entry of a key for a dimension of `size`: from, to, step, and whether the dimension goes.
 local function entry_of(entry, size)
   if type(entry) == "number" then
-    local at = position(math.tointeger(entry) or fail("a position is an integer, got " .. entry), size)
+    local at = position(math.tointeger(entry) or fail("a position is an integer, got " .. entry),
+      size)
     return at, at, 1, true
   end
   if type(entry) ~= "table" or getmetatable(entry) ~= nil then
     fail("a position is an integer or a range {from, to}, got a " .. type(entry))
   end
   for key, value in pairs(entry) do
-    if math.type(key) ~= "integer" or math.type(value) ~= "integer" then fail "a range is {}, {from, to} or {from, to, step}, of integers" end
+    if math.type(key) ~= "integer" or math.type(value) ~= "integer" then
+      fail "a range is {}, {from, to} or {from, to, step}, of integers"
+    end
   end
   local n = #entry
   if n == 0 then return 1, size, 1, false end
-  if n == 1 or n > 3 then fail(("a range is {}, {from, to} or {from, to, step}, got %d items"):format(n)) end
+  if n == 1 or n > 3 then
+    fail(("a range is {}, {from, to} or {from, to, step}, got %d items"):format(n))
+  end
   return position(entry[1], size), position(entry[2], size), entry[3] or 1, false
 end
 
 --- The elements where the mask is true, one after the other: how many there are depends on data.
 local function masked(blob, mask)
-  if mask.dtype ~= "bool" then fail(("a mask expects a bool blob, got %s; x:gt(0) makes one"):format(tostring(mask.dtype))) end
-  return op.apply("Compress", { blob:reshape(-1), op.apply("Reshape", { mask }, { shape = { -1 } }) }, { axis = 1 })
+  if mask.dtype ~= "bool" then
+    fail(("a mask expects a bool blob, got %s; x:gt(0) makes one"):format(tostring(mask.dtype)))
+  end
+  return op.apply("Compress",
+    { blob:reshape(-1), op.apply("Reshape", { mask }, { shape = { -1 } }) }, { axis = 1 })
 end
 
 --- blob[key], as of tensors: a position, a table with an entry for each of the first dimensions, or
@@ -84,13 +96,18 @@ local function picked(blob, key)
   if op.is_blob(key) or op.is_tensor(key) then return masked(blob, key) end
   local shape = shape_of(blob, "blob[..]")
   if type(key) == "number" then
-    if key == (shape[1] or fail(("%s is a scalar, it has no positions"):format(blob.name))) + 1 then return nil end
+    if key == (shape[1] or fail(("%s is a scalar, it has no positions"):format(blob.name))) + 1 then
+      return nil
+    end
     key = { key }
   end
   for i in pairs(key) do
     if math.type(i) ~= "integer" then fail(("a key: unknown field \"%s\""):format(tostring(i))) end
   end
-  if #key > #shape then fail(("%d positions for blob %s of shape (%s)"):format(#key, blob.name, table.concat(shape, ","))) end
+  if #key > #shape then
+    fail(("%d positions for blob %s of shape (%s)"):format(
+      #key, blob.name, table.concat(shape, ",")))
+  end
   local starts, ends, steps, axes, gone = {}, {}, {}, {}, {}
   for d, entry in ipairs(key) do
     local from, to, step, goes = entry_of(entry, shape[d])
@@ -100,7 +117,9 @@ local function picked(blob, key)
     end
   end
   local y = blob
-  if #axes > 0 then y = op.apply("Slice", { y }, { starts = starts, ends = ends, steps = steps, axes = axes }) end
+  if #axes > 0 then
+    y = op.apply("Slice", { y }, { starts = starts, ends = ends, steps = steps, axes = axes })
+  end
   if #gone > 0 then y = op.apply("Squeeze", { y }, { axes = gone }) end
   return y
 end
@@ -115,13 +134,14 @@ Blob.__index = function(blob, key)
     return row and row.role
   end
   if core.Tensor[key] then
-    fail(("%s is a blob, which has no value while the net is built: it has no %s; net:If and neap.where choose by its value in a run"):format(
-      blob.name, key))
+    fail(("%s is a blob, which has no value while the net is built: it has no %s; net:If and \z
+      neap.where choose by its value in a run"):format(blob.name, key))
   end
 end
 
 Blob.__newindex = function(blob)
-  fail(("%s is a blob: its elements can't be assigned while the net is built; neap.where puts others in their place"):format(blob.name))
+  fail(("%s is a blob: its elements can't be assigned while the net is built; neap.where puts \z
+    others in their place"):format(blob.name))
 end
 
 Blob.__len = function(blob)
@@ -131,11 +151,13 @@ end
 
 Blob.__tostring = function(blob)
   local ok, dtype, shape = pcall(blob.net._type, blob.net, blob.name) -- printing never raises
-  return ("blob %s%s"):format(blob.name, ok and dtype and (" %s (%s)"):format(dtype, table.concat(shape, ",")) or "")
+  return ("blob %s%s"):format(
+    blob.name, ok and dtype and (" %s (%s)"):format(dtype, table.concat(shape, ",")) or "")
 end
 
 local function not_ordered()
-  fail("Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), x:ge(y)")
+  fail("Lua turns the result of <, <=, >, >= into one boolean; write x:lt(y), x:le(y), x:gt(y), \z
+    x:ge(y)")
 end
 Blob.__lt, Blob.__le = not_ordered, not_ordered
 op.set_operators(Blob)
@@ -148,7 +170,9 @@ methods.matmul = methods.mat_mul
 local function dimension(d, n)
   d = math.tointeger(d) or fail("a dimension expects an integer, got " .. tostring(d))
   local at = d > 0 and d or n + 1 + d
-  if d == 0 or at < 1 or at > n then fail(("dimension %d is out of range, there are %d"):format(d, n)) end
+  if d == 0 or at < 1 or at > n then
+    fail(("dimension %d is out of range, there are %d"):format(d, n))
+  end
   return at
 end
 
@@ -174,7 +198,9 @@ function methods:expand(...)
   end
   return op.apply("Expand", { self }, { shape = sizes })
 end
-function methods:reshape(...) return op.apply("Reshape", { self }, { shape = op.sizes("reshape", "shape", ...) }) end
+function methods:reshape(...)
+  return op.apply("Reshape", { self }, { shape = op.sizes("reshape", "shape", ...) })
+end
 methods.view = methods.reshape -- of a blob no copy is promised, nor a view: the planner decides
 
 function methods:transpose(a, b)
@@ -190,11 +216,15 @@ function methods:narrow(d, from, n)
   from, n = math.tointeger(from), math.tointeger(n)
   if not from or not n then fail "narrow expects (dimension, from, n), integers" end
   local at = n == 0 and 1 or position(from, size)
-  if n < 0 or n > size - at + 1 then fail(("narrow: %d positions from %d leave a dimension of %d"):format(n, at, size)) end
+  if n < 0 or n > size - at + 1 then
+    fail(("narrow: %d positions from %d leave a dimension of %d"):format(n, at, size))
+  end
   return op.apply("Slice", { self }, { axes = { d }, starts = { at }, ends = { at + n - 1 } })
 end
 
-local function selected(blob, d, i) return op.apply("Squeeze", { blob:narrow(d, i, 1) }, { axes = { d } }) end
+local function selected(blob, d, i)
+  return op.apply("Squeeze", { blob:narrow(d, i, 1) }, { axes = { d } })
+end
 function methods:select(d, i) return op.attempt(self, selected, self, d, i) end
 
 function methods:to(dtype) return op.apply("Cast", { self }, { to = dtype }) end

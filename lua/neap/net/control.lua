@@ -17,7 +17,9 @@ local written, is_known, reader = naming.written, naming.is_known, naming.reader
 
 --- Whether a name that an If or a loop writes is one that it returns: not what scopes leave, nor
 -- what a layer keeps for itself.
-local function is_shown(net, hidden, name) return not hidden[name] and not naming.is_layers_own(net, name) end
+local function is_shown(net, hidden, name)
+  return not hidden[name] and not naming.is_layers_own(net, name)
+end
 
 -- ---- subnets ------------------------------------------------------------------------------------
 
@@ -78,22 +80,30 @@ local cases, choose, results_of
 function cases(who, type_name, list, i)
   local pair, after = list[i], list[i + 1]
   if type(pair) ~= "table" or #pair ~= 2 or type(pair[2]) ~= "function" then
-    fail(("%s: item %d of the list expects { condition, function }, got a %s"):format(who, i, type(pair) == "table" and #pair .. "-item list" or type(pair)))
+    fail(("%s: item %d of the list expects { condition, function }, got a %s"):format(
+      who, i, type(pair) == "table" and #pair .. "-item list" or type(pair)))
   end
-  if type(after) == "function" and list[i + 2] ~= nil then fail(("%s: item %d, for when no condition holds, must be the last"):format(who, i + 1)) end
+  if type(after) == "function" and list[i + 2] ~= nil then
+    fail(("%s: item %d, for when no condition holds, must be the last"):format(who, i + 1))
+  end
   if after == nil or type(after) == "function" then return pair[1], pair[2], after end
-  return pair[1], pair[2], function(b) return results_of(b, type_name, cases(who, type_name, list, i + 1)) end
+  return pair[1], pair[2],
+    function(b) return results_of(b, type_name, cases(who, type_name, list, i + 1)) end
 end
 
 --- The common part of If and AsyncIf.
 function choose(net, type_name, cond, f, g)
   local who = "net:" .. type_name
   if type(cond) == "table" and not op.is_blob(cond) then
-    if f ~= nil or g ~= nil then fail(who .. " expects (cond, f [, g]), or one list of { cond, f } pairs") end
+    if f ~= nil or g ~= nil then
+      fail(who .. " expects (cond, f [, g]), or one list of { cond, f } pairs")
+    end
     return choose(net, type_name, cases(who, type_name, cond, 1))
   end
   if type(cond) == "function" then cond = cond(net) end
-  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then fail(who .. " expects (cond, f [, g]), functions that build the branches") end
+  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then
+    fail(who .. " expects (cond, f [, g]), functions that build the branches")
+  end
   local branches = {}
   local branch_name = net:fresh_name "branch"
   local function build(builder, which)
@@ -106,7 +116,9 @@ function choose(net, type_name, cond, f, g)
   if second and #first.results ~= #second.results then
     fail(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results))
   end
-  if not second and #first.results > 0 then fail(who .. ": a branch that returns blobs needs another one for when the condition is false") end
+  if not second and #first.results > 0 then
+    fail(who .. ": a branch that returns blobs needs another one for when the condition is false")
+  end
   local scopes = scope_flow.leave_branches(net, first.sub, second and second.sub)
   local hidden = scope_flow.hidden(net, scopes)
   for _, b in ipairs(branches) do b.reads, b.writes, b.defined = uses(b.sub) end
@@ -136,9 +148,12 @@ function choose(net, type_name, cond, f, g)
     b.sub:_interface(captures, names)
   end
   local out_names = {}
-  for i, name in ipairs(outs) do out_names[i] = i <= #first.results and written(net, name) or name end
+  for i, name in ipairs(outs) do
+    out_names[i] = i <= #first.results and written(net, name) or name
+  end
   local ins = { reader(net, cond, type_name), table.unpack(captures) }
-  local names = net:_add(type_name, ins, out_names, { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net),
+  local names = net:_add(type_name, ins, out_names,
+    { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net),
     state_of(net).line, state_of(net).device)
   for _, b in ipairs(branches) do naming.keep_subnet(net, b.sub) end
   scope_flow.arrive(net, scopes)
@@ -172,7 +187,9 @@ function Net:If(cond, f, g) return table.unpack((choose(self, "If", cond, f, g))
 -- @usage net:If("low", f, net:Elif(function(b) return b:Lt { "x", "limit" } end, g,
 --   net:Elif("high", h, k)))
 function Net:Elif(cond, f, g)
-  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then fail("net:Elif expects (cond, f [, g]), as the last argument of net:If") end
+  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then
+    fail("net:Elif expects (cond, f [, g]), as the last argument of net:If")
+  end
   return function(b) return results_of(b, "If", cond, f, g) end
 end
 
@@ -185,14 +202,17 @@ function Net:AsyncIf(cond, f, g) return table.unpack((choose(self, "AsyncIf", co
 
 --- Raises for a field that is not known, with the nearest one.
 local function check_fields(who, options, known)
-  if type(options) ~= "table" then fail(("%s expects one table of options, got a %s"):format(who, type(options))) end
+  if type(options) ~= "table" then
+    fail(("%s expects one table of options, got a %s"):format(who, type(options)))
+  end
   for key in pairs(options) do
     if not known[key] then
       local near
       for name in pairs(known) do
         if type(key) == "string" and name:sub(1, 2) == key:sub(1, 2) then near = name end
       end
-      fail(("%s: unknown field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
+      fail(("%s: unknown field \"%s\"%s"):format(
+        who, tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
     end
   end
 end
@@ -235,9 +255,13 @@ local function condition(net, spec, name, states, outside)
   if not spec.cond then return nil, {}, {} end
   local cond, flags = build_branch(net, name, spec.cond, states)
   local reads, writes = uses(cond)
-  if #flags ~= 1 then fail(("%s: the condition returns %d blobs, expected 1"):format(spec.who, #flags)) end
+  if #flags ~= 1 then
+    fail(("%s: the condition returns %d blobs, expected 1"):format(spec.who, #flags))
+  end
   for _, blob in ipairs(writes) do
-    if outside(blob) then fail(("%s: the condition writes \"%s\", which only the body may"):format(spec.who, blob)) end
+    if outside(blob) then
+      fail(("%s: the condition writes \"%s\", which only the body may"):format(spec.who, blob))
+    end
   end
   return cond, flags, reads
 end
@@ -271,7 +295,9 @@ local function loop(net, spec)
   local all = table.move(rows, 1, #rows, #states + 1, table.move(states, 1, #states, 1, {}))
   local body, results = build_branch(net, loop_name .. ".body", spec.step, all)
   if #results < #states then
-    fail(("%s: there are %d states, the function returns %d blobs: return the next states first"):format(spec.who, #states, #results))
+    fail(("%s: there are %d states, the function returns %d blobs: return the next states \z
+      first"):format(
+        spec.who, #states, #results))
   end
   local cond, flags, cond_reads = condition(net, spec, loop_name .. ".cond", states, outside)
   local scopes = scope_flow.leave_loop(net, spec.who, body, cond)
@@ -303,7 +329,8 @@ local function loop(net, spec)
   if cond then cond:_interface(takes, flags) end
   spec.attrs[spec.body], spec.attrs.cond_net, spec.attrs.n_state = body, cond, n_state
   if spec.finish then spec.finish(body, spec.attrs) end
-  local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line, state_of(net).device)
+  local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line,
+    state_of(net).device)
   naming.keep_subnet(net, body)
   naming.keep_subnet(net, cond)
   scope_flow.arrive(net, scopes)
@@ -325,13 +352,17 @@ end
 local stopping
 
 local function must_be_function(who, field, f)
-  if type(f) ~= "function" then fail(("%s: %s must be a function that builds a subnet, got a %s"):format(who, field, type(f))) end
+  if type(f) ~= "function" then
+    fail(("%s: %s must be a function that builds a subnet, got a %s"):format(who, field, type(f)))
+  end
 end
 
 --- One element, as a scalar of dtype bool.
 local function flag_of(b, blob, who)
   if type(blob) == "string" then blob = b:blob(blob) end
-  if not op.is_blob(blob) then fail(("%s: stop_if returns a blob of one element, got a %s"):format(who, type(blob))) end
+  if not op.is_blob(blob) then
+    fail(("%s: stop_if returns a blob of one element, got a %s"):format(who, type(blob)))
+  end
   return b:op("Cast", { b:op("Reshape", { blob }, nil, { shape = {} }) }, nil, { to = "bool" })
 end
 
@@ -339,10 +370,18 @@ end
 function stopping(net, o)
   local init = operands(net, o.init, "While")
   table.insert(init, 1, net:const(false).name)
-  local parts = loop(net, { who = "net:While", type = "While", init = init, seq = {}, body = "body_net", attrs = { max = o.max },
+  local parts = loop(net, {
+    who = "net:While",
+    type = "While",
+    init = init,
+    seq = {},
+    body = "body_net",
+    attrs = { max = o.max },
     cond = function(b, stopped, ...)
       local states = table.pack(...)
-      local function go_on(inner) return flag_of(inner, o.cond(inner, table.unpack(states, 1, states.n)), "net:While") end
+      local function go_on(inner)
+        return flag_of(inner, o.cond(inner, table.unpack(states, 1, states.n)), "net:While")
+      end
       return (b:If(stopped, function(inner) return inner:const(false) end, go_on))
     end,
     step = function(b, _, ...)
@@ -352,7 +391,8 @@ function stopping(net, o)
       end
       local stop = flag_of(b, o.stop_if(b, table.unpack(results, 1, #init - 1)), "net:While")
       return stop, table.unpack(results, 1, results.n)
-    end })
+    end,
+  })
   table.remove(parts[1], 1)
   return flat(parts)
 end
@@ -370,15 +410,25 @@ end
 -- @usage local x = net:While{init = {"x"}, cond = function(b, x) return x:lt(100) end, body =
 --   function(b, x) return x * 2 end}
 function Net:While(o)
-  check_fields("net:While", o, { init = true, cond = true, body = true, stop_if = true, max = true })
+  check_fields("net:While", o, {
+    init = true, cond = true, body = true, stop_if = true, max = true,
+  })
   must_be_function("net:While", "cond", o.cond)
   must_be_function("net:While", "body", o.body)
   if o.stop_if ~= nil then
     must_be_function("net:While", "stop_if", o.stop_if)
     return stopping(self, o)
   end
-  return flat(loop(self, { who = "net:While", type = "While", init = operands(self, o.init, "While"), seq = {}, cond = o.cond,
-    step = o.body, body = "body_net", attrs = { max = o.max } }))
+  return flat(loop(self, {
+    who = "net:While",
+    type = "While",
+    init = operands(self, o.init, "While"),
+    seq = {},
+    cond = o.cond,
+    step = o.body,
+    body = "body_net",
+    attrs = { max = o.max },
+  }))
 end
 
 --- Positions of the step net's ops, from 0, whose outputs are the listed blobs. An op is repeated
@@ -392,15 +442,24 @@ local function ops_of_blobs(sub, names, who)
       if out and listed[out] then any, found[out] = true, true else missing = missing or out end
     end
     if any and missing then
-      error(core.error { code = "graph", blob = missing, op = row.type, message =
-        ("%s: recompute lists an output of %s, but not its output \"%s\""):format(who, row.type, missing),
-        hint = "an op is repeated as a whole: list all its outputs or none" })
+      error(core.error {
+        code = "graph",
+        blob = missing,
+        op = row.type,
+        message = ("%s: recompute lists an output of %s, but not its output \"%s\""):format(
+          who, row.type, missing),
+        hint = "an op is repeated as a whole: list all its outputs or none",
+      })
     end
     if any then positions[#positions + 1] = i - 1 end
   end
   for name in pairs(listed) do
     if not found[name] then
-      error(core.error { code = "name", blob = name, message = ("%s: recompute: no op of the step makes \"%s\""):format(who, name) })
+      error(core.error {
+        code = "name",
+        blob = name,
+        message = ("%s: recompute: no op of the step makes \"%s\""):format(who, name),
+      })
     end
   end
   return positions
@@ -438,20 +497,35 @@ end
 -- @usage local h, all = net:Recurrent{seq = {"x"}, init = {"h0"}, step = function(b, h, x) local n
 --   = (h + x):tanh() return n, n end}
 function Net:Recurrent(o)
-  check_fields("net:Recurrent", o, { init = true, seq = true, step = true, lengths = true, recompute = true })
+  check_fields("net:Recurrent", o, {
+    init = true, seq = true, step = true, lengths = true, recompute = true,
+  })
   must_be_function("net:Recurrent", "step", o.step)
   local init, seq = operands(self, o.init, "Recurrent"), operands(self, o.seq, "Recurrent")
-  if #seq == 0 then fail("net:Recurrent: seq names no sequence: the number of steps comes from it") end
+  if #seq == 0 then
+    fail("net:Recurrent: seq names no sequence: the number of steps comes from it")
+  end
   local step = o.step
   if o.lengths then
     seq[#seq + 1] = self:op("SequenceMask", { seq[1], o.lengths }).name
     step = masked(step, #init)
   end
   local recompute = o.recompute
-  return flat(loop(self, { who = "net:Recurrent", type = "Recurrent", init = init, seq = seq, step = step, body = "step_net",
-    attrs = { n_seq = #seq }, finish = recompute and function(sub, attrs)
-      attrs.recompute = ops_of_blobs(sub, type(recompute) == "table" and not op.is_blob(recompute) and recompute or { recompute }, "net:Recurrent")
-    end }))
+  return flat(loop(self, {
+    who = "net:Recurrent",
+    type = "Recurrent",
+    init = init,
+    seq = seq,
+    step = step,
+    body = "step_net",
+    attrs = { n_seq = #seq },
+    finish = recompute
+      and function(sub, attrs)
+        attrs.recompute = ops_of_blobs(sub,
+          type(recompute) == "table" and not op.is_blob(recompute) and recompute or { recompute },
+          "net:Recurrent")
+      end,
+  }))
 end
 
 --- net:Scan{seq = {..}, init = {..}, body = f, axis = 1} -> blobs: ONNX's Scan, a Recurrent whose
@@ -483,7 +557,9 @@ function Net:Loop(o)
   check_fields("net:Loop", o, { trip = true, cond = true, init = true, body = true, max = true })
   must_be_function("net:Loop", "body", o.body)
   local max, trip = o.max, o.trip
-  if math.type(trip) == "integer" and trip < 0 then fail(("net:Loop: trip can't be negative, got %d"):format(trip)) end
+  if math.type(trip) == "integer" and trip < 0 then
+    fail(("net:Loop: trip can't be negative, got %d"):format(trip))
+  end
   if math.type(trip) == "integer" and trip > 0 then
     max, trip = math.min(max or trip, trip), nil
   elseif trip ~= nil then
@@ -492,16 +568,27 @@ function Net:Loop(o)
   end
   local init = { self:const(0, "i64").name, reader(self, o.cond or self:const(true), "Loop") }
   for _, name in ipairs(operands(self, o.init, "Loop")) do init[#init + 1] = name end
-  local parts = loop(self, { who = "net:Loop", type = "While", init = init, seq = {}, body = "body_net", attrs = { max = max },
-    cond = function(b, i, go) return trip and b:op("LogicalAnd", { i:lt(trip), go }) or b:op("Copy", { go }) end,
+  local parts = loop(self, {
+    who = "net:Loop",
+    type = "While",
+    init = init,
+    seq = {},
+    body = "body_net",
+    attrs = { max = max },
+    cond = function(b, i, go)
+      return trip and b:op("LogicalAnd", { i:lt(trip), go }) or b:op("Copy", { go })
+    end,
     step = function(b, i, _, ...)
       local results = table.pack(o.body(b, i, ...))
       local go = results[1] == true and b:const(true) or results[1]
-      if not go then fail("net:Loop: the body returns first whether to go on: a blob of one element, or true") end
+      if not go then
+        fail("net:Loop: the body returns first whether to go on: a blob of one element, or true")
+      end
       if type(go) == "string" then go = b:blob(go) end
       if go.dtype ~= "bool" then go = go:ne(0) end
       return i + 1, go:reshape {}, table.unpack(results, 2, results.n)
-    end })
+    end,
+  })
   local count = table.remove(parts[1], 1)
   table.remove(parts[1], 1)
   table.insert(parts[2], count)

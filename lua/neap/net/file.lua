@@ -52,13 +52,19 @@ function netfile.find(name) return zoo_text(name) ~= nil end
 local function no_such_net(stem)
   local names = netfile.names()
   local near = options.nearest(stem, names)
-  error(core.error { code = "name", message = ("there is no net \"%s\""):format(stem),
-    hint = (near and ("did you mean \"%s\"? "):format(near) or "") .. ("the zoo has %s; a file of your own ends in .lua"):format(
-      table.concat(names, ", ")) })
+  error(core.error {
+    code = "name",
+    message = ("there is no net \"%s\""):format(stem),
+    hint = (near and ("did you mean \"%s\"? "):format(near) or "")
+      .. ("the zoo has %s; a file of your own ends in .lua"):format(table.concat(names, ", ")),
+  })
 end
 
 -- `n_class`: labels to bench with; `length`: of sequences, for scripts that load the file.
-local fields = { model = true, net = true, loss = true, optimizer = true, batch = true, name = true, mem_param = true, n_class = true, length = true }
+local fields = {
+  model = true, net = true, loss = true, optimizer = true, batch = true, name = true,
+  mem_param = true, n_class = true, length = true,
+}
 local of_models = { loss = true, optimizer = true, n_class = true }
 
 --- Raises for a field of a net file that nobody reads.
@@ -66,11 +72,14 @@ local function check_fields(who, result)
   for _, key in ipairs(options.keys(result)) do
     if not fields[key] then
       local near = options.nearest(tostring(key), options.keys(fields))
-      fail(("%s: nothing reads the net file's field \"%s\"%s"):format(who, tostring(key), near and (", did you mean \"" .. near .. "\"?")
-        or "; it takes " .. table.concat(options.keys(fields), ", ")))
+      fail(("%s: nothing reads the net file's field \"%s\"%s"):format(
+        who, tostring(key),
+        near and (", did you mean \"" .. near .. "\"?")
+          or "; it takes " .. table.concat(options.keys(fields), ", ")))
     end
     if result.net and (of_models[key] or key == "model") then
-      fail(("%s: the net file gives a net, and a net has its own %s: leave \"%s\" out"):format(who, key == "model" and "ops" or key, key))
+      fail(("%s: the net file gives a net, and a net has its own %s: leave \"%s\" out"):format(
+        who, key == "model" and "ops" or key, key))
     end
   end
 end
@@ -83,7 +92,9 @@ end
 function netfile.load(name, ...)
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name
-  if batch and math.tointeger(batch) == 0 then fail(("\"%s\": a batch has at least 1 row"):format(name)) end
+  if batch and math.tointeger(batch) == 0 then
+    fail(("\"%s\": a batch has at least 1 row"):format(name))
+  end
   local text, chunk_name
   if stem:match "%.lua$" then
     text, chunk_name = read_file(stem)
@@ -99,7 +110,9 @@ function netfile.load(name, ...)
   if type(result) == "table" and rawget(result, "_is_module") then result = { model = result } end
   if type(result) == "userdata" then result = { net = result } end
   if type(result) ~= "table" or not (result.model or result.net) then
-    fail(("%s: a net file returns a module, a net, or { model = .. }; this one returns a %s"):format(chunk_name:sub(2), type(result)))
+    fail(("%s: a net file returns a module, a net, or { model = .. }; this one returns a \z
+      %s"):format(
+        chunk_name:sub(2), type(result)))
   end
   check_fields(chunk_name:sub(2), result)
   if result.mem_param ~= nil then result.mem_param = mem_param.new(result.mem_param) end
@@ -129,9 +142,13 @@ function netfile.build(file, o)
   local train, assumed = o.train or false, {}
   if train and not file.loss then assumed[1] = "cross-entropy" end
   if train and not file.optimizer then assumed[#assumed + 1] = "SGD with momentum" end
-  local net, blobs = file.model:net { batch = o.batch or file.batch, train = train, name = file.name,
+  local net, blobs = file.model:net {
+    batch = o.batch or file.batch,
+    train = train,
+    name = file.name,
     loss = train and (file.loss or neap.nn.CrossEntropyLoss {}) or nil,
-    optimizer = train and (file.optimizer or neap.optim.SGD { lr = 0.01, momentum = 0.9 }) or nil }
+    optimizer = train and (file.optimizer or neap.optim.SGD { lr = 0.01, momentum = 0.9 }) or nil,
+  }
   return net, blobs, #assumed > 0 and table.concat(assumed, ", ") or nil
 end
 

@@ -18,7 +18,8 @@ local scope_flow = require "neap.net.scope_flow"
 local fail = core.fail
 
 local Net = core.Net
-local state_of, scope_of, param_path_of, current = naming.state_of, naming.scope_of, naming.param_path_of, naming.current
+local state_of, scope_of, param_path_of, current = naming.state_of, naming.scope_of,
+  naming.param_path_of, naming.current
 local written, written_param, is_known = naming.written, naming.written_param, naming.is_known
 local read, reader, read_list = naming.read, naming.reader, naming.read_list
 local net_module = {}
@@ -27,7 +28,9 @@ local net_module = {}
 
 --- neap.net "name"
 function net_module.new(name)
-  if name ~= nil and type(name) ~= "string" then fail("neap.net expects a name, got a " .. type(name)) end
+  if name ~= nil and type(name) ~= "string" then
+    fail("neap.net expects a name, got a " .. type(name))
+  end
   return core.new_net(name or "net")
 end
 
@@ -44,7 +47,8 @@ function net_module.read(text) return core.read_net(text) end
 -- @return blob
 function Net:declare(name, role, shape, dtype, init, trainable)
   if type(name) ~= "string" then
-    fail(("net \"%s\": a blob's name is expected, got a %s; net:input(name, shape), net:param(name, shape, init)"):format(self:_name(), type(name)))
+    fail(("net \"%s\": a blob's name is expected, got a %s; net:input(name, shape), \z
+      net:param(name, shape, init)"):format(self:_name(), type(name)))
   end
   self:_declare(name, role, shape, dtype, init, trainable, state_of(self).line)
   return handle(self, name)
@@ -58,12 +62,19 @@ end
 --- net:param(name, {10, 784} [, init [, {trainable =, dtype =, reuse =}]]) -> blob. init:
 -- neap.init.xavier {}, {"Xavier"}, a number, or nil for zeros.
 function Net:param(name, shape, init, given)
-  local options = named.read("net:param", { trainable = named.none, dtype = named.none, reuse = named.none }, given)
+  local options = named.read("net:param", {
+    trainable = named.none,
+    dtype = named.none,
+    reuse = named.none,
+  }, given)
   if type(init) == "number" then init = { op = "Constant", value = init } end
   local full, variables = written_param(self, name), state_of(self).variables
-  if variables and #variables > 0 then return variables[#variables].param(self, full, shape, init, options) end
+  if variables and #variables > 0 then
+    return variables[#variables].param(self, full, shape, init, options)
+  end
   if options.reuse and self:_blob(full) then return handle(self, full) end
-  return self:declare(full, "parameter", shape, options.dtype, init or { op = "Constant", value = 0 }, options.trainable ~= false)
+  return self:declare(full, "parameter", shape, options.dtype,
+    init or { op = "Constant", value = 0 }, options.trainable ~= false)
 end
 
 --- A tensor as a blob of the outermost net, filled from numbers that the net carries when a
@@ -79,10 +90,17 @@ local function literal(net, t)
     if type(x) == "boolean" then
       values[i] = x and 1 or 0
     elseif math.type(x) == "integer" and (x > 1 << 53 or x < -(1 << 53)) then
-      fail(("net:const: %d is too large: a net writes numbers with 53 bits; declare an input and feed it"):format(x))
+      fail(("net:const: %d is too large: a net writes numbers with 53 bits; declare an input and \z
+        feed it"):format(x))
     end
   end
-  if state_of(net).take then return net:op("Literal", {}, net:fresh_name "const", { shape = t.shape, dtype = t.dtype, values = values }) end
+  if state_of(net).take then
+    return net:op("Literal", {}, net:fresh_name "const", {
+      shape = t.shape,
+      dtype = t.dtype,
+      values = values,
+    })
+  end
   return net:declare(name, "state", t.shape, t.dtype, { op = "Literal", values = values }, false)
 end
 
@@ -90,7 +108,9 @@ end
 -- op; a tensor, of any size, is a blob of its own, which the net's text and files carry along and
 -- no gradient reaches.
 function Net:const(value, dtype)
-  if value == nil then fail "net:const expects a number, a boolean, a table or a tensor, got nothing" end
+  if value == nil then
+    fail "net:const expects a number, a boolean, a table or a tensor, got nothing"
+  end
   local state = state_of(self)
   if type(value) == "boolean" then value, dtype = value and 1 or 0, dtype or "bool" end
   if type(value) == "number" then
@@ -98,11 +118,16 @@ function Net:const(value, dtype)
     if not state.consts then naming.set(self, state, "consts", {}) end
     local known = state.consts[key]
     if known then return known end
-    local blob = self:op("Constant", {}, self:fresh_name "const", { shape = {}, value = value, dtype = dtype or "f32" })
+    local blob = self:op("Constant", {}, self:fresh_name "const", {
+      shape = {},
+      value = value,
+      dtype = dtype or "f32",
+    })
     if scope_of(self) == "" then naming.set(self, state.consts, key, blob) end
     return blob
   end
-  local t = op.is_tensor(value) and (dtype and value:to(dtype) or value) or core.tensor(value, dtype)
+  local t = op.is_tensor(value) and (dtype and value:to(dtype) or value)
+    or core.tensor(value, dtype)
   return literal(self, t)
 end
 
@@ -110,7 +135,9 @@ end
 -- (nil: from the line that calls). Layers use it: the line worth knowing is the one that made the
 -- layer.
 function Net:made_by(line, f, ...)
-  if type(f) ~= "function" then fail("net:made_by expects (line, function, ..), got a " .. type(f) .. " for the function") end
+  if type(f) ~= "function" then
+    fail("net:made_by expects (line, function, ..), got a " .. type(f) .. " for the function")
+  end
   local state = state_of(self)
   local before = state.line
   local _ <close> = setmetatable({}, { __close = function() state.line = before end })
@@ -120,7 +147,9 @@ end
 
 --- A name that no blob has: base, base_2, base_3 ...
 function Net:fresh_name(base)
-  if type(base) ~= "string" then fail("net:fresh_name expects a text that the name begins with, got a " .. type(base)) end
+  if type(base) ~= "string" then
+    fail("net:fresh_name expects a text that the name begins with, got a " .. type(base))
+  end
   local counts = state_of(self).counts
   local name
   repeat
@@ -134,14 +163,18 @@ end
 -- outs a number: so many, named here; outs nil: those the record requires, named here. name: what
 -- the op is called in texts, plans and messages (nil: named here).
 function Net:op(type_name, ins, outs, attrs, name)
-  if type(type_name) ~= "string" then fail("net:op expects (type, inputs, outputs, attributes), got a " .. type(type_name) .. " for the type") end
+  if type(type_name) ~= "string" then
+    fail("net:op expects (type, inputs, outputs, attributes), got a " .. type(type_name)
+      .. " for the type")
+  end
   if attrs ~= nil and (type(attrs) ~= "table" or op.is_blob(attrs)) then
-    fail(("%s: attributes are a table, { axis = -1 }, got a %s; net:%s(inputs, outputs, attributes)"):format(type_name,
-      type(attrs) == "table" and "blob" or type(attrs), type_name))
+    fail(("%s: attributes are a table, { axis = -1 }, got a %s; net:%s(inputs, outputs, \z
+      attributes)"):format(
+        type_name, type(attrs) == "table" and "blob" or type(attrs), type_name))
   end
   if name ~= nil and type(name) ~= "string" then
-    fail(("%s: the op's name, behind its attributes, is a text, got a %s; net:%s(inputs, outputs, attributes, name)"):format(type_name,
-      op.is_blob(name) and "blob" or type(name), type_name))
+    fail(("%s: the op's name, behind its attributes, is a text, got a %s; net:%s(inputs, outputs, \z
+      attributes, name)"):format(type_name, op.is_blob(name) and "blob" or type(name), type_name))
   end
   local in_names = read_list(self, ins, type_name)
   local out_names
@@ -181,7 +214,8 @@ function Net:op(type_name, ins, outs, attrs, name)
   elseif type_name == "CreateScope" and out_names and out_names[1] then
     scope_flow.before_create(self, out_names[1])
   end
-  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self), state_of(self).line, state_of(self).device)
+  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self),
+    state_of(self).line, state_of(self).device)
   if type_name == "CreateScope" then scope_flow.created(self, names[1]) end
   if type_name == "Do" then scope_flow.did(self, names[#names], attrs) end
   local blobs = {}
@@ -192,14 +226,20 @@ end
 --- net:scope(name, f, ...) -> f's results: names written in f get "name/" in front. Without f:
 -- `local _ <close> = net:scope "a"`.
 function Net:scope(name, f, ...)
-  if type(name) ~= "string" or name == "" then fail("net:scope expects a name, got a " .. type(name)) end
-  if f ~= nil and type(f) ~= "function" then fail("net:scope expects a function, got a " .. type(f)) end
+  if type(name) ~= "string" or name == "" then
+    fail("net:scope expects a name, got a " .. type(name))
+  end
+  if f ~= nil and type(f) ~= "function" then
+    fail("net:scope expects a function, got a " .. type(f))
+  end
   local state, thread = state_of(self), coroutine.running()
   local scope, before = scope_of(self), current[thread]
   local param_scope = param_path_of(self)
   state.scopes[#state.scopes + 1] = scope == "" and name or scope .. "/" .. name
   local depth = #state.scopes
-  if state.param_scopes then state.param_scopes[depth] = param_scope == "" and name or param_scope .. "/" .. name end
+  if state.param_scopes then
+    state.param_scopes[depth] = param_scope == "" and name or param_scope .. "/" .. name
+  end
   current[thread] = self
   local left = false
   local function leave()
@@ -235,7 +275,9 @@ end
 --- neap.scope(name, f, ...): in the net whose scope, branch or body is being built.
 function net_module.scope(name, f, ...)
   local net = current[coroutine.running()]
-  if net == nil then fail("neap.scope works inside net:scope or a net's own functions; use net:scope(name, f)") end
+  if net == nil then
+    fail("neap.scope works inside net:scope or a net's own functions; use net:scope(name, f)")
+  end
   return net:scope(name, f, ...)
 end
 
@@ -263,10 +305,16 @@ end
 
 --- net:blob(name) -> its handle.
 function Net:blob(name)
-  if type(name) ~= "string" and not op.is_blob(name) then fail("net:blob expects a name, got a " .. type(name)) end
+  if type(name) ~= "string" and not op.is_blob(name) then
+    fail("net:blob expects a name, got a " .. type(name))
+  end
   local full = op.is_blob(name) and reader(self, name, "blob") or read(self, name)
   if not is_known(self, full) then
-    error(core.error { code = "name", message = ("net \"%s\" has no blob \"%s\""):format(self:_name(), name), blob = name })
+    error(core.error {
+      code = "name",
+      message = ("net \"%s\" has no blob \"%s\""):format(self:_name(), name),
+      blob = name,
+    })
   end
   return handle(self, full)
 end
@@ -285,7 +333,10 @@ function Net:gradient(loss, given)
     for _, row in ipairs(self:_blobs()) do
       if row.role == "parameter" and row.trainable then wrt[#wrt + 1] = row.name end
     end
-    if #wrt == 0 then fail("gradient: the net has no trainable parameter; name what to differentiate by: { wrt = {\"x\"} }") end
+    if #wrt == 0 then
+      fail("gradient: the net has no trainable parameter; name what to differentiate by: { wrt = \z
+        {\"x\"} }")
+    end
   end
   local names = self:_gradient(reader(self, loss, "gradient"), wrt, o.allow_unused or o.wrt == nil)
   local grads = {}
@@ -300,7 +351,11 @@ function Net:name() return self:_name() end
 
 --- net:ops() -> Report of the ops in order.
 function Net:ops()
-  return report.new { rows = self:_ops(), columns = { "type", "name", "inputs", "outputs", "line" }, title = tostring(self) }
+  return report.new {
+    rows = self:_ops(),
+    columns = { "type", "name", "inputs", "outputs", "line" },
+    title = tostring(self),
+  }
 end
 
 --- net:blobs() -> Report of the declared and computed blobs.
@@ -381,9 +436,12 @@ function Net:split_micro() return self:_split_micro() end
 function Net:plan(options)
   local memory, most = range.apart(mem_param.checked(options))
   if most then
-    return refusal.around_net(self, memory, function() return self:_plan(memory, range.new(self, memory, most)) end)
+    return refusal.around_net(self, memory, function()
+      return self:_plan(memory, range.new(self, memory, most))
+    end)
   end
-  return require("neap.plan").remember(refusal.around_net(self, memory, self._plan, self, memory), self, memory)
+  return require("neap.plan").remember(refusal.around_net(self, memory, self._plan, self, memory),
+    self, memory)
 end
 
 --- net:dry_run{mem_param =, ..} -> Report: what planning would do to every blob, Caffe's log; see
@@ -417,14 +475,20 @@ Net.meta.__index = function(_, key)
   if known then return known end
   local record = op.records[key]
   if record and not record.internal then
-    local function add(self, ins, outs, attrs, name) return Net.op(self, key, ins, outs, attrs, name) end
+    local function add(self, ins, outs, attrs, name)
+      return Net.op(self, key, ins, outs, attrs, name)
+    end
     known = guard.functions({ [key] = add }, "net:")[key]
     closures[key] = known
     return known
   end
   if key:match "^%u" then
     local near = core.suggest(key)
-    error(core.error { code = "name", message = ("unknown op type \"%s\""):format(key), hint = near and ("did you mean \"%s\"?"):format(near) })
+    error(core.error {
+      code = "name",
+      message = ("unknown op type \"%s\""):format(key),
+      hint = near and ("did you mean \"%s\"?"):format(near),
+    })
   end
 end
 

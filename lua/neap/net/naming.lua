@@ -24,7 +24,9 @@ local drawn_into = setmetatable({}, { __mode = "k" })
 function M.inside(net, f, ...)
   local thread = coroutine.running()
   local before, drawn_before = M.current[thread], drawn_into[thread]
-  local _ <close> = setmetatable({}, { __close = function() M.current[thread], drawn_into[thread] = before, drawn_before end })
+  local _ <close> = setmetatable({}, {
+    __close = function() M.current[thread], drawn_into[thread] = before, drawn_before end,
+  })
   M.current[thread], drawn_into[thread] = net, net
   return (function(...) return ... end)(f(...))
 end
@@ -86,7 +88,9 @@ end
 function M.all_or_nothing(t, names, net_of)
   for _, name in ipairs(names) do
     local f = t[name]
-    t[name] = function(self, ...) return M.attempt(net_of and net_of(self) or self, f, self, ...) end
+    t[name] = function(self, ...)
+      return M.attempt(net_of and net_of(self) or self, f, self, ...)
+    end
     if core.function_name(f) then core.name_function(t[name], core.function_name(f)) end
   end
 end
@@ -181,7 +185,9 @@ function M.read(net, name)
     local row = full and net:_blob(full)
     return row and row.role == "parameter" and full
   end
-  if params ~= scope and not begins(name, scope) and not M.is_known(net, scope == "" and name or scope .. "/" .. name) then
+  if params ~= scope
+      and not begins(name, scope)
+      and not M.is_known(net, scope == "" and name or scope .. "/" .. name) then
     local full = parameter(params == "" and name or params .. "/" .. name)
     if full then return full end
   end
@@ -211,7 +217,8 @@ function M.net_within(net, what)
   local at = inner
   while at and at ~= net do
     if M.state_of(at).take then
-      fail(("%s: the body of a Do sees its bindings alone, no parameters: call the layer outside, and bind what it gives"):format(what))
+      fail(("%s: the body of a Do sees its bindings alone, no parameters: call the layer outside, \z
+        and bind what it gives"):format(what))
     end
     at = M.state_of(at).outer
   end
@@ -245,7 +252,9 @@ op.set_attempt(M.attempt)
 function M.reader(net, x, what)
   if type(x) == "string" then return M.read(net, x) end
   if op.is_blob(x) then
-    if not belongs(net, x) then fail(("%s: blob %s belongs to another net"):format(what, x.name)) end
+    if not belongs(net, x) then
+      fail(("%s: blob %s belongs to another net"):format(what, x.name))
+    end
     return x.name
   end
   if op.is_tensor(x) or type(x) == "number" then return net:const(x).name end
@@ -260,7 +269,8 @@ function M.count(xs, what)
   for key in pairs(xs) do
     local packed = key == "n" and math.type(xs.n) == "integer" -- by table.pack
     if not packed and (math.type(key) ~= "integer" or key < 1) then
-      fail(("%s: \"%s\" stands in a list of blobs; attributes are a table of their own: (inputs, outputs, { .. })"):format(what, tostring(key)))
+      fail(("%s: \"%s\" stands in a list of blobs; attributes are a table of their own: (inputs, \z
+        outputs, { .. })"):format(what, tostring(key)))
     end
     if not packed and key > n then n = key end
   end

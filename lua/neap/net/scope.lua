@@ -15,9 +15,12 @@ local fail = core.fail
 local Net = core.Net
 local param_path_of, param_scope_of = naming.param_path_of, naming.param_scope_of
 local state_of, scope_of, handle = naming.state_of, naming.scope_of, require("neap.net.blob").handle
-local written, is_known, reader, current = naming.written, naming.is_known, naming.reader, naming.current
+local written, is_known, reader, current = naming.written, naming.is_known, naming.reader,
+  naming.current
 
-local function refuse(text, hint) error(core.error { code = "graph", message = text, hint = hint }) end
+local function refuse(text, hint)
+  error(core.error { code = "graph", message = text, hint = hint })
+end
 
 -- ---- Do -----------------------------------------------------------------------------------------
 
@@ -28,11 +31,16 @@ local function sorted_bindings(net, bindings)
     -- {"x"} is {x = "x"}
     if type(inner) ~= "string" then inner = op.is_blob(outer) and outer.name or outer end
     if type(outer) ~= "string" and not op.is_blob(outer) then
-      refuse(("net:Do: \"%s\" is bound to a %s; a blob or its name is expected"):format(inner, type(outer)))
+      refuse(("net:Do: \"%s\" is bound to a %s; a blob or its name is expected"):format(
+        inner, type(outer)))
     end
     local name = reader(net, outer, "net:Do")
     local exists = is_known(net, name)
-    list[#list + 1] = { inner = inner, outer = exists and name or written(net, name), exists = exists }
+    list[#list + 1] = {
+      inner = inner,
+      outer = exists and name or written(net, name),
+      exists = exists,
+    }
   end
   table.sort(list, function(a, b) return a.inner < b.inner end)
   return list
@@ -65,7 +73,9 @@ local function build(net, body, f, list, scope, reuse)
     return label ~= nil and label
   end
   state.check_read = reuse and function(name) scope_flow.check_read(net, scope, name) end or nil
-  local _ <close> = setmetatable({}, { __close = function() state.take, state.check_read = nil, nil end })
+  local _ <close> = setmetatable({}, {
+    __close = function() state.take, state.check_read = nil, nil end,
+  })
   local results = table.pack(naming.inside(body, f, body))
   local names = {}
   for i = 1, results.n do names[i] = reader(body, results[i], "the body of a Do") end
@@ -84,12 +94,22 @@ end
 -- @usage net:CreateScope({}, "s")
 -- net:Do { bindings = { x = "a", y = "b" }, scope = "s", body = function(d) d:Relu("x", "y") end }
 function Net:Do(given, ...)
-  if type(given) ~= "table" or op.is_blob(given) or given.body == nil and (given[1] ~= nil or select("#", ...) > 0) then
+  if type(given) ~= "table"
+      or op.is_blob(given)
+      or given.body == nil and (given[1] ~= nil or select("#", ...) > 0) then
     return self:op("Do", given, ...) -- the op itself: inputs, outputs, attributes
   end
-  local o = options.read("net:Do", { bindings = {}, body = options.none, scope = options.none, reuse = false, copy = false }, given)
+  local o = options.read("net:Do", {
+    bindings = {},
+    body = options.none,
+    scope = options.none,
+    reuse = false,
+    copy = false,
+  }, given)
   if o.body == nil then refuse "net:Do: the body is missing: a function, or a net" end
-  if o.scope == nil then refuse("net:Do: the scope is missing", "net:CreateScope({}, \"s\") makes one") end
+  if o.scope == nil then
+    refuse("net:Do: the scope is missing", "net:CreateScope({}, \"s\") makes one")
+  end
   local scope, list = reader(self, o.scope, "net:Do"), sorted_bindings(self, o.bindings)
   scope_flow.enter(self, scope)
   local body, results
@@ -99,10 +119,14 @@ function Net:Do(given, ...)
   else
     body, results = self:_copy_sub(o.body), {}
     for _, row in ipairs(o.reuse and body:_blobs() or {}) do
-      if row.role == "input" and not self:_local(scope, row.name) then scope_flow.import(self, scope, row.name) end
+      if row.role == "input" and not self:_local(scope, row.name) then
+        scope_flow.import(self, scope, row.name)
+      end
     end
   end
-  for i, name in ipairs(results) do list[#list + 1] = { inner = name, outer = written(self, self:fresh_name "do"), result = i } end
+  for i, name in ipairs(results) do
+    list[#list + 1] = { inner = name, outer = written(self, self:fresh_name "do"), result = i }
+  end
   local reads, writes = uses(body)
   local ins, outs, inner, where, shown = {}, {}, {}, {}, {}
   for _, b in ipairs(list) do
@@ -112,11 +136,21 @@ function Net:Do(given, ...)
   for _, b in ipairs(list) do
     inner[#inner + 1] = b.inner
     for i, name in ipairs(ins) do where[#inner] = name == b.outer and i or where[#inner] end
-    for i, name in ipairs(outs) do where[#inner] = where[#inner] or name == b.outer and #ins + i or nil end
-    if b.result or #results == 0 and (writes[b.inner] or not b.exists) then shown[#shown + 1] = b.outer end
+    for i, name in ipairs(outs) do
+      where[#inner] = where[#inner] or name == b.outer and #ins + i or nil
+    end
+    if b.result or #results == 0 and (writes[b.inner] or not b.exists) then
+      shown[#shown + 1] = b.outer
+    end
   end
   ins[#ins + 1], outs[#outs + 1] = scope, scope
-  local attrs = { net = body, inner_blobs = inner, outer_blobs_idx = where, reuse_workspace = o.reuse, copy_external_blobs = o.copy }
+  local attrs = {
+    net = body,
+    inner_blobs = inner,
+    outer_blobs_idx = where,
+    reuse_workspace = o.reuse,
+    copy_external_blobs = o.copy,
+  }
   self:_add("Do", ins, outs, attrs, nil, scope_of(self), state_of(self).line, state_of(self).device)
   scope_flow.did(self, scope, attrs)
   naming.keep_subnet(self, body)
@@ -132,10 +166,15 @@ end
 -- net:Do { bindings = { x = "a" }, scope = "s", body = function(d) d:Neg("x", "h") end }
 -- net:export_scope "s"
 function Net:export_scope(scope)
-  local name = type(scope) == "string" and reader(self, scope, "net:export_scope") or op.is_blob(scope) and scope.name
+  local name = type(scope) == "string" and reader(self, scope, "net:export_scope")
+    or op.is_blob(scope) and scope.name
   if not name then fail(("net:export_scope expects a scope, got a %s"):format(type(scope))) end
-  if not self:_blob(name) or not self:_is_scope(name) then fail(("net:export_scope: \"%s\" is no scope of net \"%s\""):format(name, self:_name())) end
-  if state_of(self).outer or state_of(self).take then fail "net:export_scope is for a net that runs, not for a branch or body" end
+  if not self:_blob(name) or not self:_is_scope(name) then
+    fail(("net:export_scope: \"%s\" is no scope of net \"%s\""):format(name, self:_name()))
+  end
+  if state_of(self).outer or state_of(self).take then
+    fail "net:export_scope is for a net that runs, not for a branch or body"
+  end
   scope_flow.export(self, name)
   return self
 end
@@ -146,10 +185,18 @@ end
 -- @usage second:import_scope("s", net)
 -- local y = second:Do { scope = "s", reuse = true, body = function(d) return d:Exp "h" end }
 function Net:import_scope(scope, other)
-  if type(scope) ~= "string" or scope == "" then fail(("net:import_scope expects a name, got a %s"):format(type(scope))) end
-  if not op.is_net(other) then fail(("net:import_scope expects a net, got a %s"):format(type(other))) end
-  if state_of(self).outer or state_of(self).take then fail "net:import_scope is for a net that runs, not for a branch or body" end
-  if is_known(self, scope) then fail(("net:import_scope: net \"%s\" has a \"%s\" already"):format(self:_name(), scope)) end
+  if type(scope) ~= "string" or scope == "" then
+    fail(("net:import_scope expects a name, got a %s"):format(type(scope)))
+  end
+  if not op.is_net(other) then
+    fail(("net:import_scope expects a net, got a %s"):format(type(other)))
+  end
+  if state_of(self).outer or state_of(self).take then
+    fail "net:import_scope is for a net that runs, not for a branch or body"
+  end
+  if is_known(self, scope) then
+    fail(("net:import_scope: net \"%s\" has a \"%s\" already"):format(self:_name(), scope))
+  end
   scope_flow.import_from(self, scope, other)
   return self
 end
@@ -165,7 +212,8 @@ local function scoped_param(settings)
     if old == nil then
       local trainable = o.trainable
       if trainable == nil then trainable = settings.trainable end
-      return net:declare(full, "parameter", shape, o.dtype, init or settings.init or { op = "Constant", value = 0 }, trainable ~= false)
+      return net:declare(full, "parameter", shape, o.dtype,
+        init or settings.init or { op = "Constant", value = 0 }, trainable ~= false)
     end
     local reuse = o.reuse
     if reuse == nil then reuse = settings.reuse end
@@ -174,14 +222,20 @@ local function scoped_param(settings)
     local text
     if not reuse then
       text = "parameter \"%s\" is there already, made at %s"
-    elseif table.concat(old.shape or {}, ",") ~= table.concat(shape, ",") or (o.dtype or "f32") ~= old.dtype then
-      text = ("parameter \"%%s\" was made at %%s as %s (%s), and is asked for as %s (%s)"):format(old.dtype, table.concat(old.shape or {}, ","),
-        o.dtype or "f32", table.concat(shape, ","))
+    elseif table.concat(old.shape or {}, ",") ~= table.concat(shape, ",")
+        or (o.dtype or "f32") ~= old.dtype then
+      text = ("parameter \"%%s\" was made at %%s as %s (%s), and is asked for as %s (%s)"):format(
+        old.dtype, table.concat(old.shape or {}, ","), o.dtype or "f32", table.concat(shape, ","))
     end
     if text == nil then return handle(net, full) end
     local where = old.line ~= "" and old.line or "an unknown line"
-    error(core.error { code = "name", message = text:format(full, where), blob = full, hint = reuse and "give it another name"
-      or "net:variable_scope(name, { reuse = true }, f) shares it" })
+    error(core.error {
+      code = "name",
+      message = text:format(full, where),
+      blob = full,
+      hint = reuse and "give it another name"
+        or "net:variable_scope(name, { reuse = true }, f) shares it",
+    })
   end
 end
 
@@ -197,12 +251,21 @@ end
 -- local a = net:variable_scope("encoder", {}, encode, left)
 -- local b = net:variable_scope("encoder", { reuse = true }, encode, right)
 function Net:variable_scope(name, given, f, ...)
-  if type(name) ~= "string" or name == "" then fail("net:variable_scope expects a name, got a " .. type(name)) end
+  if type(name) ~= "string" or name == "" then
+    fail("net:variable_scope expects a name, got a " .. type(name))
+  end
   if type(given) == "function" then fail("net:variable_scope expects (name, { reuse = .. }, f)") end
-  if f ~= nil and type(f) ~= "function" then fail("net:variable_scope expects a function, got a " .. type(f)) end
-  local o = options.read("net:variable_scope", { reuse = options.none, init = options.none, trainable = options.none }, given)
+  if f ~= nil and type(f) ~= "function" then
+    fail("net:variable_scope expects a function, got a " .. type(f))
+  end
+  local o = options.read("net:variable_scope", {
+    reuse = options.none,
+    init = options.none,
+    trainable = options.none,
+  }, given)
   local state = state_of(self)
-  state.variables, state.visits, state.param_scopes = state.variables or {}, state.visits or {}, state.param_scopes or {}
+  state.variables, state.visits, state.param_scopes = state.variables or {}, state.visits or {},
+    state.param_scopes or {}
   local outer, param_path = state.variables[#state.variables] or {}, param_path_of(self)
   param_path = param_path == "" and name or param_path .. "/" .. name
   if type(o.init) == "number" then o.init = { op = "Constant", value = o.init } end
@@ -255,19 +318,27 @@ end
 --   net:scope("right", encode, y)
 -- end)
 function Net:parameter_sharing(shared, f, ...)
-  if type(shared) ~= "table" then fail("net:parameter_sharing expects ({ scope = other }, f), got a " .. type(shared)) end
-  if f ~= nil and type(f) ~= "function" then fail("net:parameter_sharing expects a function, got a " .. type(f)) end
+  if type(shared) ~= "table" then
+    fail("net:parameter_sharing expects ({ scope = other }, f), got a " .. type(shared))
+  end
+  if f ~= nil and type(f) ~= "function" then
+    fail("net:parameter_sharing expects a function, got a " .. type(f))
+  end
   local state, path, partner = state_of(self), param_path_of(self), {}
   state.partners = state.partners or {}
   local depth = #state.partners + 1
   for from, to in pairs(state.partners[depth - 1] or {}) do partner[from] = to end
-  local function full(name) return path == "" and name or name == "" and path or path .. "/" .. name end
+  local function full(name)
+    return path == "" and name or name == "" and path or path .. "/" .. name
+  end
   for from, to in pairs(shared) do
     if type(from) ~= "string" or type(to) ~= "string" or from == "" then
-      fail("net:parameter_sharing: a scope shares with another one, { right = \"left\" }; both are names")
+      fail("net:parameter_sharing: a scope shares with another one, { right = \"left\" }; both \z
+        are names")
     end
     if to == from or to:sub(1, #from + 1) == from .. "/" then
-      fail(("net:parameter_sharing: \"%s\" lies in \"%s\" and can't be what it shares with"):format(to, from))
+      fail(("net:parameter_sharing: \"%s\" lies in \"%s\" and can't be what it shares with"):format(
+        to, from))
     end
     partner[full(from)] = full(to)
   end
@@ -286,7 +357,10 @@ local scope = {}
 --- neap.variable_scope(name, {..}, f, ...): in the net whose scope, branch or body is being built.
 function scope.variable_scope(name, given, f, ...)
   local net = current[coroutine.running()]
-  if net == nil then fail("neap.variable_scope works inside net:scope or a net's own functions; use net:variable_scope(name, {..}, f)") end
+  if net == nil then
+    fail("neap.variable_scope works inside net:scope or a net's own functions; use \z
+      net:variable_scope(name, {..}, f)")
+  end
   return net:variable_scope(name, given, f, ...)
 end
 

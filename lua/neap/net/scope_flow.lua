@@ -28,7 +28,15 @@ local function record(net, s)
   if not state.scope_flow then set(net, state, "scope_flow", {}) end
   if not state.scope_flow[s] then
     local flag = s .. ".top" -- a net that was read from its text has it already
-    set(net, state.scope_flow, s, { flag = net:_blob(flag) and flag, carried = {}, current = {}, lost = {}, changed = {}, imported = {}, taken = {} })
+    set(net, state.scope_flow, s, {
+      flag = net:_blob(flag) and flag,
+      carried = {},
+      current = {},
+      lost = {},
+      changed = {},
+      imported = {},
+      taken = {},
+    })
   end
   return state.scope_flow[s]
 end
@@ -47,7 +55,9 @@ local function unused(net, base)
   return name
 end
 
-local function add(net, type_name, ins, outs, attrs) return net:_add(type_name, ins, outs, attrs, nil, "", state_of(net).line, state_of(net).device) end
+local function add(net, type_name, ins, outs, attrs)
+  return net:_add(type_name, ins, outs, attrs, nil, "", state_of(net).line, state_of(net).device)
+end
 
 -- ---- between frames and blobs -------------------------------------------------------------------
 
@@ -117,8 +127,14 @@ function M.check_read(net, s, name)
   local r = known(net, s)
   while r and r.outer and not r.pushed do r = known(r.outer, s) end
   if not r or not r.lost[name] then return end
-  error(core.error { code = "graph", blob = name, hint = "make it on every way, or in a Do before the If or loop",
-    message = ("local \"%s\" of scope \"%s\" is there only if a branch was taken or a loop has run"):format(name, s) })
+  error(core.error {
+    code = "graph",
+    blob = name,
+    hint = "make it on every way, or in a Do before the If or loop",
+    message = ("local \"%s\" of scope \"%s\" is there only if a branch was taken or a loop has \z
+      run"):format(
+      name, s),
+  })
 end
 
 -- ---- what ops do --------------------------------------------------------------------------------
@@ -134,7 +150,9 @@ local function flag_of(net, s)
   return r.flag
 end
 
-local function set_flag(net, flag, value) add(net, "Constant", {}, { flag }, { shape = { 1 }, value = value, dtype = "bool" }) end
+local function set_flag(net, flag, value)
+  add(net, "Constant", {}, { flag }, { shape = { 1 }, value = value, dtype = "bool" })
+end
 
 --- Called before an op of `net` uses scope `s`: one of a net around becomes one here too.
 function M.enter(net, s)
@@ -184,8 +202,13 @@ end
 function M.before_create(net, s)
   local r = known(net, s)
   if r and r.outer then
-    error(core.error { code = "graph", blob = s, message = ("CreateScope: \"%s\" is a scope of net \"%s\", around, which has been used here before")
-      :format(s, r.outer:_name()), hint = "give the scope another name, or create it before its first use here" })
+    error(core.error {
+      code = "graph",
+      blob = s,
+      message = ("CreateScope: \"%s\" is a scope of net \"%s\", around, which has been used here \z
+        before"):format(s, r.outer:_name()),
+      hint = "give the scope another name, or create it before its first use here",
+    })
   end
 end
 
@@ -210,9 +233,11 @@ end
 local function shared_flag(net, s)
   local name = s .. ".shared"
   if naming.is_known(net, name) then
-    core.fail(("scope \"%s\" can't be shared: \"%s\" is a blob of net \"%s\" already"):format(s, name, net:_name()))
+    core.fail(("scope \"%s\" can't be shared: \"%s\" is a blob of net \"%s\" already"):format(
+      s, name, net:_name()))
   end
-  net:_declare(name, "state", { 1 }, "bool", { op = "Constant", value = 0 }, false, state_of(net).line)
+  net:_declare(name, "state", { 1 }, "bool", { op = "Constant", value = 0 }, false,
+    state_of(net).line)
   return name
 end
 
@@ -220,7 +245,9 @@ end
 -- "s.shared/h" for local h.
 function M.export(net, s)
   local r, flag = record(net, s), unused(net, s .. ".left")
-  if r.source then core.fail(("net:export_scope: scope \"%s\" came from another net, which leaves it"):format(s)) end
+  if r.source then
+    core.fail(("net:export_scope: scope \"%s\" came from another net, which leaves it"):format(s))
+  end
   local type_name, ins, attrs = M.has_scope(net, s)
   add(net, type_name, ins, { flag }, attrs)
   add(net, "Copy", { flag }, { shared_flag(net, s) })
@@ -242,8 +269,14 @@ end
 function M.import_from(net, s, from)
   local other = known(from, s)
   if not other or not other.exported then
-    error(core.error { code = "graph", blob = s, message = ("net:import_scope: net \"%s\" does not leave a scope \"%s\""):format(from:_name(), s),
-      hint = ("call its export_scope(\"%s\") first, when the scope is as others are to see it"):format(s) })
+    error(core.error {
+      code = "graph",
+      blob = s,
+      message = ("net:import_scope: net \"%s\" does not leave a scope \"%s\""):format(
+        from:_name(), s),
+      hint = ("call its export_scope(\"%s\") first, when the scope is as others are to see \z
+        it"):format(s),
+    })
   end
   add(net, "CreateScope", {}, { s })
   local flag, r = unused(net, s .. ".top"), record(net, s)
@@ -269,7 +302,9 @@ local function used(subs)
   return list
 end
 
-local function type_text(dtype, shape) return dtype and ("%s (%s)"):format(dtype, table.concat(shape, ",")) end
+local function type_text(dtype, shape)
+  return dtype and ("%s (%s)"):format(dtype, table.concat(shape, ","))
+end
 
 --- Raises where a local has other types on two ways, as far as they are known: what reads it behind
 -- could not say which it gets.
@@ -279,8 +314,16 @@ local function check_types(net, s, name, blob, subs, n, as_before)
     local r = subs[i] and known(subs[i], s)
     local other = r and r.changed[name] and type_text(subs[i]:_type(subs[i]:_local(s, name)))
     if other and text and other ~= text then
-      error(core.error { code = "shape", blob = name, expected = text, got = other, hint = "give it another name where it is something else",
-        message = ("local \"%s\" of scope \"%s\" is %s on one way through net \"%s\", %s on another"):format(name, s, text, net:_name(), other) })
+      error(core.error {
+        code = "shape",
+        blob = name,
+        expected = text,
+        got = other,
+        hint = "give it another name where it is something else",
+        message = ("local \"%s\" of scope \"%s\" is %s on one way through net \"%s\", %s on \z
+          another"):format(
+          name, s, text, net:_name(), other),
+      })
     end
     text = text or other or nil
   end
@@ -322,12 +365,19 @@ end
 -- nil: there is no other branch.
 function M.leave_branches(net, first, other)
   local list = {}
-  for _, s in ipairs(used { first, other }) do list[#list + 1] = leave(net, s, { first, other }, 2) end
+  for _, s in ipairs(used { first, other }) do
+    list[#list + 1] = leave(net, s, { first, other }, 2)
+  end
   return list
 end
 
 local function refuse(who, s, name, text, hint)
-  error(core.error { code = "graph", blob = s, message = ("%s: local \"%s\" of scope \"%s\" %s"):format(who, name, s, text), hint = hint })
+  error(core.error {
+    code = "graph",
+    blob = s,
+    message = ("%s: local \"%s\" of scope \"%s\" %s"):format(who, name, s, text),
+    hint = hint,
+  })
 end
 
 --- The same for a loop, which may run its body never: what one iteration reads the one before must
@@ -337,24 +387,36 @@ function M.leave_loop(net, who, body, cond)
   for _, s in ipairs(cond and used { cond } or {}) do
     local r = known(cond, s)
     if r.pushed then
-      error(core.error { code = "graph", blob = s, message = ("%s: the condition pushes a frame on scope \"%s\", which only the body may"):format(who, s),
-        hint = "read the top frame: reuse = true" })
+      error(core.error {
+        code = "graph",
+        blob = s,
+        message = ("%s: the condition pushes a frame on scope \"%s\", which only the body \z
+          may"):format(
+          who, s),
+        hint = "read the top frame: reuse = true",
+      })
     end
     for _, name in ipairs(keys(r.changed)) do
-      if has(net, s, name) then refuse(who, s, name, "is written by the condition; only the body may") end
+      if has(net, s, name) then
+        refuse(who, s, name, "is written by the condition; only the body may")
+      end
     end
   end
   for _, s in ipairs(used { body }) do
     local r = known(body, s)
     for _, name in ipairs(keys(r.pushed and r.taken or {})) do
       if not r.changed[name] then
-        refuse(who, s, name, "is read by the body, which leaves a frame without it to the next iteration", "make it in the frame that the body pushes")
+        refuse(who, s, name,
+          "is read by the body, which leaves a frame without it to the next iteration",
+          "make it in the frame that the body pushes")
       end
     end
     for _, sub in ipairs { cond } do
       local reads = known(sub, s)
       for _, name in ipairs(keys(reads and r.pushed and reads.taken or {})) do
-        if not r.changed[name] then refuse(who, s, name, "is read by the condition, and the body leaves a frame without it") end
+        if not r.changed[name] then
+          refuse(who, s, name, "is read by the condition, and the body leaves a frame without it")
+        end
       end
     end
     list[#list + 1] = leave(net, s, { body }, 2)

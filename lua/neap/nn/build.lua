@@ -28,8 +28,17 @@ local build = {}
 -- @return the build's record: {net, blobs, train, watched, trace}
 local function building(name, root, train, traced, f)
   local net = net_module.new(name)
-  local record = { net = net, root = root, tree = tree.of(root), running = {}, blobs = {}, train = train, watched = {}, claimed = {},
-    trace = traced and {} or nil }
+  local record = {
+    net = net,
+    root = root,
+    tree = tree.of(root),
+    running = {},
+    blobs = {},
+    train = train,
+    watched = {},
+    claimed = {},
+    trace = traced and {} or nil,
+  }
   local leave = context.enter(record)
   local _ <close> = setmetatable({}, { __close = leave })
   tree.attempt(root, naming.inside, net, f, record)
@@ -47,8 +56,9 @@ end
 local function example_shape(self, o)
   local shape = o.input or self._fields.input_shape
   if shape == nil then
-    fail(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential { input = {..}, .. }) "
-      .. "or to this call, { input = {..} }"):format(self._class))
+    fail(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential \z
+          { input = {..}, .. }) "
+        .. "or to this call, { input = {..} }"):format(self._class))
   end
   return shape
 end
@@ -70,7 +80,9 @@ local function metric_of(o, name, output, y)
   local metric = o.metrics[name]
   if type(metric) == "function" then return metric(output, y) end
   if not o.loss.metric then
-    fail(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end }"):format(o.loss._class, name, name))
+    fail(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end \z
+      }"):format(
+        o.loss._class, name, name))
   end
   return o.loss:metric(name, output, y)
 end
@@ -88,7 +100,11 @@ local function counts_of(net, loss, y)
     if row.type == "SoftmaxCrossEntropy" and labels[row.inputs[2]] then
       local attrs, last = net:_attrs(i), counts
       if attrs.reduction == "mean" then
-        counts = { ignored = attrs.ignore_index, weighted = row.inputs[3] or false, alone = not last and row.outputs[1] == loss.name }
+        counts = {
+          ignored = attrs.ignore_index,
+          weighted = row.inputs[3] or false,
+          alone = not last and row.outputs[1] == loss.name,
+        }
       end
     end
   end
@@ -99,7 +115,11 @@ end
 function build.metric_names(metrics)
   local names, named = {}, {}
   for key, value in pairs(metrics or {}) do
-    if type(key) == "string" then named[#named + 1] = key elseif type(value) ~= "string" then fail("metrics are names, or functions by name") end
+    if type(key) == "string" then
+      named[#named + 1] = key
+    elseif type(value) ~= "string" then
+      fail("metrics are names, or functions by name")
+    end
   end
   table.sort(named)
   for _, name in ipairs(metrics or {}) do names[#names + 1] = name end
@@ -122,7 +142,9 @@ local function reads_parameters(net, blob)
     local reached = false
     for _, name in ipairs(all[i].outputs) do reached = reached or name and wanted[name] end
     reached = reached and not records[all[i].type].no_grad
-    for _, name in ipairs(reached and all[i].inputs or {}) do wanted[name] = wanted[name] or name and has_gradient(net, name) end
+    for _, name in ipairs(reached and all[i].inputs or {}) do
+      wanted[name] = wanted[name] or name and has_gradient(net, name)
+    end
   end
   for _, row in ipairs(net:_blobs()) do
     if row.role == "parameter" and row.trainable and wanted[row.name] then return true end
@@ -173,7 +195,8 @@ local net_fields = {
     doc = "whether the step stops, before anything changes, when the loss is not finite" },
   { "traced", "boolean", false, doc = "whether the modules are noted that each op is of" },
   example = "m:net { batch = 16, train = true, loss = nn.CrossEntropyLoss() }" }
-net_fields.doc = "m:net { .. } gives a net of the model, its blobs by name, and a record of the build."
+net_fields.doc = "m:net { .. } gives a net of the model, its blobs by name, and a record of the \z
+  build."
 local net_options = option_record.declare("m:net", net_fields)
 
 -- What m:plan and the like take beside memory options: fields of m:net, and shapes of its inputs.
@@ -190,12 +213,16 @@ function Module.net(self, given)
   local shape, blobs = example_shape(self, o), {}
   if type(o.metrics) == "string" then o.metrics = { o.metrics } end
   local metrics = build.metric_names(o.metrics)
-  local record = building(o.name or self._wanted_name or "model", root, o.train, o.traced, function(record)
+  local net_name = o.name or self._wanted_name or "model"
+  local record = building(net_name, root, o.train, o.traced, function(record)
     local net = record.net
-    local arguments, places, last = {}, batches.shapes(self, shape, o.input_dtype or self._fields.input_dtype)
+    local arguments, places, last = {},
+      batches.shapes(self, shape, o.input_dtype or self._fields.input_dtype)
     for k = 1, last do
       local input = places[k]
-      if input then arguments[k] = net:input(input.name, with_batch(input.shape, o.batch), input.dtype) end
+      if input then
+        arguments[k] = net:input(input.name, with_batch(input.shape, o.batch), input.dtype)
+      end
       if input then blobs[input.name] = arguments[k] end
     end
     local outs = table.pack(self(table.unpack(arguments, 1, last)))
@@ -209,7 +236,8 @@ function Module.net(self, given)
     local n_op = #net:_ops()
     local losses = table.pack(o.loss(table.unpack(outs, 1, outs.n)))
     if losses.n ~= 1 or not is_blob(losses[1]) then
-      fail(("the loss gives %s; one blob of one number is expected"):format(losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
+      fail(("the loss gives %s; one blob of one number is expected"):format(
+        losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
     end
     blobs.loss = losses[1]
     record.reduces, record.reduces_by = reduction.of(net, blobs.loss, n_op, o.batch)
@@ -217,7 +245,9 @@ function Module.net(self, given)
     if o.train and not reads_parameters(net, blobs.loss) then
       fail "the loss depends on no trainable parameter of the model: nothing would be learnt"
     end
-    if o.train and o.guard then blobs.loss = net:op("CheckFinite", { blobs.loss }, { "checked_loss" }, {}) end
+    if o.train and o.guard then
+      blobs.loss = net:op("CheckFinite", { blobs.loss }, { "checked_loss" }, {})
+    end
     for _, name in ipairs(metrics) do blobs[name] = metric_of(o, name, blobs.output, blobs.y) end
     if o.train then add_backward(record, blobs.loss, o.optimizer) end
   end)
@@ -234,9 +264,13 @@ end
 
 --- Options of the net and options of its memory, apart.
 local function apart(o, who)
-  if o ~= nil and type(o) ~= "table" then fail(("%s expects a table of options, { batch = 16 }, got a %s"):format(who, type(o))) end
+  if o ~= nil and type(o) ~= "table" then
+    fail(("%s expects a table of options, { batch = 16 }, got a %s"):format(who, type(o)))
+  end
   for _, name in ipairs { "stash", "order", "dtype" } do
-    if o and o[name] ~= nil then fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name)) end
+    if o and o[name] ~= nil then
+      fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name))
+    end
   end
   local net, memory = memory_options.split(who, o, "lua", plan_options)
   memory.x, memory.y, net.x, net.y = net.x, net.y, nil, nil
@@ -293,7 +327,9 @@ end
 --- Shapes of a net's inputs, in order, without the target's: "(1,4), (1,3)".
 local function shapes_of(net)
   local parts = {}
-  for i, input in ipairs(net:inputs()) do parts[i] = "(" .. table.concat(input.shape, ",") .. ")" end
+  for i, input in ipairs(net:inputs()) do
+    parts[i] = "(" .. table.concat(input.shape, ",") .. ")"
+  end
   return table.concat(parts, ", ")
 end
 
@@ -315,19 +351,30 @@ function Module.summary(self, o)
         seen[storage] = true
         n = n + elems(storage.shape)
         totals.trainable = totals.trainable + (storage.trainable and elems(storage.shape) or 0)
-        totals.parameter_bytes = totals.parameter_bytes + elems(storage.shape) * (storage.dtype == "f64" and 8 or 4)
+        totals.parameter_bytes = totals.parameter_bytes
+          + elems(storage.shape) * (storage.dtype == "f64" and 8 or 4)
       end
     end
     for _, name in ipairs(t.ops) do work = work + (flops[name] or 0) // 2 end
     totals.parameters, totals.mult_adds = totals.parameters + n, totals.mult_adds + work
     if #t.ops > 0 or n > 0 then
-      rows[#rows + 1] = { layer = (record.tree.path[m] or m._base):gsub("/", "."), type = m._class,
-        output = t.output.shape and "(" .. table.concat(t.output.shape, ",") .. ")", parameters = n, mult_adds = math.tointeger(work) or work }
+      rows[#rows + 1] = {
+        layer = (record.tree.path[m] or m._base):gsub("/", "."),
+        type = m._class,
+        output = t.output.shape and "(" .. table.concat(t.output.shape, ",") .. ")",
+        parameters = n,
+        mult_adds = math.tointeger(work) or work,
+      }
     end
   end
-  return report.new { rows = rows, columns = { "layer", "type", "output", "parameters", "mult_adds" }, totals = totals,
-    title = ("%s: %s to (%s)"):format(self._class, shapes_of(record.net), table.concat(blobs.output.shape, ",")),
-    order = { "parameters", "trainable", "mult_adds", "parameter_bytes" } }
+  return report.new {
+    rows = rows,
+    columns = { "layer", "type", "output", "parameters", "mult_adds" },
+    totals = totals,
+    title = ("%s: %s to (%s)"):format(
+      self._class, shapes_of(record.net), table.concat(blobs.output.shape, ",")),
+    order = { "parameters", "trainable", "mult_adds", "parameter_bytes" },
+  }
 end
 
 --- The net of one layer alone, for chains of layers (neap.nn.chain).
@@ -354,7 +401,9 @@ local function call_id(self, m, xs, n)
   local key = { tree.of(self).path[m], tostring(Module.is_training(m)) }
   for i = 1, n do
     local x = xs[i]
-    if type(x) ~= "userdata" then fail(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i)) end
+    if type(x) ~= "userdata" then
+      fail(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i))
+    end
     key[#key + 1] = x.dtype .. "(" .. table.concat(x.shape, ",") .. ")"
   end
   return table.concat(key, " ")
@@ -395,11 +444,15 @@ end
 --- The same for a backward: it draws by `draw`, and leaves counters and statistics as they were.
 local function run_backward(root, entry, xs, draw)
   local ws, before = Module.workspace(root), {}
-  for i, record in ipairs(entry.states) do before[i] = rawget(record.home, "_ws"):fetch(record.home_name) end
+  for i, record in ipairs(entry.states) do
+    before[i] = rawget(record.home, "_ws"):fetch(record.home_name)
+  end
   local hold = ws:_give_draw(draw[1], draw[2])
   local _ <close> = setmetatable({}, { __close = function()
     hold = hold and ws:_give_draw()
-    for i, record in ipairs(entry.states) do rawget(record.home, "_ws"):feed(record.home_name, before[i]) end
+    for i, record in ipairs(entry.states) do
+      rawget(record.home, "_ws"):feed(record.home_name, before[i])
+    end
   end })
   return run(root, entry, xs)
 end
@@ -441,10 +494,13 @@ end
 local function backward(self, root, ...)
   local xs = { ... }
   count_memory.check_gradients(root, "m:backward")
-  if #xs < 2 then fail("m:backward takes (x, .., dy): the inputs, then the gradient of the output") end
+  if #xs < 2 then
+    fail("m:backward takes (x, .., dy): the inputs, then the gradient of the output")
+  end
   local entry = cached(root, self, xs, "backward", function()
     local e = { wrt = {}, grads = {}, states = {} }
-    e.net = building(self._class .. "_backward", root, Module.is_training(self), false, function(record)
+    local net_name = self._class .. "_backward"
+    e.net = building(net_name, root, Module.is_training(self), false, function(record)
       local net = record.net
       local ins, names = declare_inputs(net, xs)
       e.inputs = names
@@ -471,7 +527,8 @@ local function backward(self, root, ...)
     end).net
     return e
   end)
-  local draw = draws_of(root)[call_id(root, self, xs, #xs - 1)] or { Module.workspace(root):_look_draw(false) }
+  local draw = draws_of(root)[call_id(root, self, xs, #xs - 1)]
+    or { Module.workspace(root):_look_draw(false) }
   local results, list = run_backward(root, entry, xs, draw), {}
   local gradients = {}
   for name, grad in pairs(entry.grads) do gradients[name] = results[grad] end

@@ -24,7 +24,9 @@ local tree = require "neap.nn.tree"
 local Module = module.Module
 local model_memory = {}
 
-local function refuse(code, message, hint) error(core.error { code = code, message = message, hint = hint }) end
+local function refuse(code, message, hint)
+  error(core.error { code = code, message = message, hint = hint })
+end
 
 --- A stack of tensors that grows as needed: cache:push(t [, label]), cache:pop([label | {label =,
 -- shape =, dtype =}]), #cache, cache:labels(), cache:clear(). A refused pop takes nothing.
@@ -53,7 +55,8 @@ local function look_at_layers(memory)
   local root = memory.root
   local t = tree.of(root)
   if memory.version == root._version then return end
-  memory.version, memory.layers, memory.names, memory.caches = root._version, layers_of(root), {}, {}
+  memory.version, memory.layers, memory.names, memory.caches = root._version, layers_of(root), {},
+    {}
   for i, layer in ipairs(memory.layers) do
     local path = t.path[layer]
     memory.names[i] = path ~= "" and path:gsub("/", ".") or layer._class
@@ -71,7 +74,10 @@ function model_memory.of(root, options)
     rawset(root, "_memory", memory)
   end
   look_at_layers(memory)
-  if options then memory.options, memory.max_batch = range.apart(memory_options.check("m:memory", options, "layers")) end
+  if options then
+    memory.options, memory.max_batch = range.apart(
+      memory_options.check("m:memory", options, "layers"))
+  end
   return memory
 end
 
@@ -86,7 +92,12 @@ function Memory:params()
   for name, p in iterate do
     local blob = module.blob_name(rawget(p, "_record"), t)
     local velocity = blob .. ".momentum"
-    list[#list + 1] = { name = name, data = p.data, diff = p.diff, velocity = ws:has(velocity) and ws:view(velocity) or nil }
+    list[#list + 1] = {
+      name = name,
+      data = p.data,
+      diff = p.diff,
+      velocity = ws:has(velocity) and ws:view(velocity) or nil,
+    }
     list[name] = list[#list]
   end
   for _, entry in ipairs(self.attached) do
@@ -99,9 +110,16 @@ end
 --- Adds a parameter of the user's own to the list; the tensor is held by reference.
 -- @return the entry {name, data, diff}; diff starts as nil and is the user's
 function Memory:attach_param(name, tensor)
-  if type(name) ~= "string" or name == "" then refuse("name", "attach_param expects a name, got a " .. type(name)) end
-  if not op.is_tensor(tensor) then refuse("name", ("attach_param \"%s\": expects a tensor, got a %s"):format(name, type(tensor))) end
-  if self:params()[name] then refuse("name", ("attach_param: the model has a parameter \"%s\" already"):format(name), "names are of one parameter each") end
+  if type(name) ~= "string" or name == "" then
+    refuse("name", "attach_param expects a name, got a " .. type(name))
+  end
+  if not op.is_tensor(tensor) then
+    refuse("name", ("attach_param \"%s\": expects a tensor, got a %s"):format(name, type(tensor)))
+  end
+  if self:params()[name] then
+    refuse("name", ("attach_param: the model has a parameter \"%s\" already"):format(name),
+      "names are of one parameter each")
+  end
   local entry = { name = name, data = tensor }
   self.attached[#self.attached + 1] = entry
   return entry
@@ -128,9 +146,17 @@ local function chain_for(self, x)
   local n = x.shape[1]
   if n == nil then refuse("shape", "forward expects a batch as the first dimension, got ()") end
   if self.max_batch and n > self.max_batch then
-    refuse("shape", ("forward expects 1 to %d rows, as max_batch says, got %d"):format(self.max_batch, n), "give model:memory a larger max_batch")
+    refuse("shape",
+      ("forward expects 1 to %d rows, as max_batch says, got %d"):format(self.max_batch, n),
+      "give model:memory a larger max_batch")
   end
-  local id = table.concat({ "memory", tostring(training), x.dtype, table.concat(x.shape, ",", 2), range.text_of(self.options or {}) }, " ")
+  local id = table.concat({
+    "memory",
+    tostring(training),
+    x.dtype,
+    table.concat(x.shape, ",", 2),
+    range.text_of(self.options or {}),
+  }, " ")
   local entry = self.root._nets[id]
   if entry and entry.chain:has_batch(n) then return entry.chain, training end
   local nets = nets_of(self, x.shape, x.dtype)
@@ -140,7 +166,10 @@ local function chain_for(self, x)
     if entry then entry.chain:clear() end
     local memory = { store = false }
     for key, value in pairs(self.options or {}) do memory[key] = value end
-    entry = { most = most, chain = core.new_chain(Module.workspace(self.root), largest, most, memory) }
+    entry = {
+      most = most,
+      chain = core.new_chain(Module.workspace(self.root), largest, most, memory),
+    }
     self.root._nets[id] = entry -- a layer that has just learnt its width has emptied the table
   end
   if not entry.chain:has_batch(n) then entry.chain:add_batch(n, nets) end
@@ -188,7 +217,8 @@ function Memory:backward(dy)
   count_memory.check_gradients(self.root, "memory:backward")
   local chain, ws, gradients = self.chain, Module.workspace(self.root), {}
   if chain == nil or self.outputs[1] == nil then
-    refuse("released", "backward: no forward has run", "memory:forward(x) in training mode comes before")
+    refuse("released", "backward: no forward has run",
+      "memory:forward(x) in training mode comes before")
   end
   if not op.is_tensor(dy) then refuse("name", "backward expects a tensor, got a " .. type(dy)) end
   ws:feed(self.outputs[#self.outputs].diff_blob, dy)

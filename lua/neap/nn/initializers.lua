@@ -19,7 +19,8 @@ end
 init.kaiming = maker("kaiming", "Kaiming", {
   doc = [[Uniform in +-sqrt(3 * gain^2 / fan_in): He et al., ICCV 2015. The gain sqrt(2) suits ReLU;
     sqrt(1/3) is Torch's default for layers without a statement about what follows.]],
-  { of = "Kaiming.gain", unset = "sqrt(2)" }, example = "neap.init.kaiming { gain = math.sqrt(2) }" })
+  { of = "Kaiming.gain", unset = "sqrt(2)" }, example = "neap.init.kaiming { gain = math.sqrt(2) }",
+})
 
 init.xavier = maker("xavier", "Xavier", {
   doc = "Uniform in +-sqrt(6 gain^2 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.",

@@ -30,13 +30,18 @@ end
 local loss = {}
 
 loss.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
-  options = { doc = [[Softmax and cross entropy, mean over rows. Labels are integers from 0, shape
+  options = {
+    doc = [[Softmax and cross entropy, mean over rows. Labels are integers from 0, shape
       of the logits without the last dimension.]],
     { of = "SoftmaxCrossEntropy.label_smoothing" },
-    { of = "SoftmaxCrossEntropy.ignore_index", doc = [[label of rows that do not count: neither in
+    {
+      of = "SoftmaxCrossEntropy.ignore_index",
+      doc = [[label of rows that do not count: neither in
       the mean, nor where the trainer weighs micro-batches, batches held and those it
-      evaluates]] },
-    example = "nn.CrossEntropyLoss { label_smoothing = 0.1 }" },
+      evaluates]],
+    },
+    example = "nn.CrossEntropyLoss { label_smoothing = 0.1 }",
+  },
   init = function(self, o)
     self.o = { label_smoothing = o.label_smoothing, ignore_index = o.ignore_index }
   end,
@@ -45,11 +50,18 @@ loss.CrossEntropyLoss = loss_class("CrossEntropyLoss", {
     for d = 1, #output.shape - 1 do shape[d] = output.shape[d] end
     return shape, "i64"
   end,
-  forward = function(self, logits, labels) return (Module.op(self, "SoftmaxCrossEntropy", { logits, labels }, self.o)) end,
+  forward = function(self, logits, labels)
+    return (Module.op(self, "SoftmaxCrossEntropy", { logits, labels }, self.o))
+  end,
   metric = function(self, name, logits, labels)
-    if name ~= "accuracy" then fail("CrossEntropyLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"") end
-    return (logits.net:op("Accuracy", { logits, labels }, { "accuracy" }, { ignore_index = self.o.ignore_index }))
-  end })
+    if name ~= "accuracy" then
+      fail("CrossEntropyLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"")
+    end
+    return (logits.net:op("Accuracy", { logits, labels }, { "accuracy" }, {
+      ignore_index = self.o.ignore_index,
+    }))
+  end,
+})
 
 loss.MseLoss = loss_class("MseLoss", {
   options = { doc = "Mean of the squared differences.", example = "nn.MseLoss()" },
@@ -67,11 +79,16 @@ loss.BceWithLogitsLoss = loss_class("BceWithLogitsLoss", {
   target = like_output,
   forward = function(_, y, t)
     local a, b = table.concat(y.shape, ","), table.concat(t.shape, ",")
-    if a ~= b then fail(("BceWithLogitsLoss: the target is (%s), the output (%s): they expect one shape"):format(b, a)) end
+    if a ~= b then
+      fail(("BceWithLogitsLoss: the target is (%s), the output (%s): they expect one shape"):format(
+        b, a))
+    end
     return (y:softplus() - y * t):mean()
   end,
   metric = function(_, name, y, t)
-    if name ~= "accuracy" then fail("BceWithLogitsLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"") end
+    if name ~= "accuracy" then
+      fail("BceWithLogitsLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"")
+    end
     local zero, half = y.net:const(0, y.dtype), y.net:const(0.5, y.dtype)
     return y:gt(zero):eq(t:gt(half)):to("f32"):mean()
   end })

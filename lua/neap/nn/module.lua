@@ -36,7 +36,9 @@ function context.building()
   local found = builds[coroutine.running()]
   if found or next(builds) == nil then return found end
   for thread, build in pairs(builds) do
-    if coroutine.status(thread) == "normal" and (found == nil or build.depth > found.depth) then found = build end
+    if coroutine.status(thread) == "normal" and (found == nil or build.depth > found.depth) then
+      found = build
+    end
   end
   return found
 end
@@ -67,11 +69,13 @@ local own_words = { forward = true, training = true }
 --- Raises for a name that a module itself answers to.
 local function check_free(self, key)
   if Module[key] ~= nil or memory_lists[key] or own_words[key] then
-    fail(("nn.%s: \"%s\" is a module's own word, and can't name a field or a child"):format(self._class, key))
+    fail(("nn.%s: \"%s\" is a module's own word, and can't name a field or a child"):format(
+      self._class, key))
   end
   if self._params[key] then
-    fail(("nn.%s: \"%s\" is a parameter; assign to its data, m.%s.data = tensor (self:param(\"%s\", ..) has made self.%s already: "
-      .. "it is called without assigning what it gives)"):format(self._class, key, key, key, key))
+    fail(("nn.%s: \"%s\" is a parameter; assign to its data, m.%s.data = tensor \z
+          (self:param(\"%s\", ..) has made self.%s already: "
+        .. "it is called without assigning what it gives)"):format(self._class, key, key, key, key))
   end
 end
 
@@ -133,7 +137,9 @@ local function blob_name(record, t)
 end
 
 --- The record's own name in a tree, as users write it.
-local function dotted(record, t) return (joined(t.path[record.owner], record.name):gsub("/", ".")) end
+local function dotted(record, t)
+  return (joined(t.path[record.owner], record.name):gsub("/", "."))
+end
 
 --- Declares a parameter of this module; with a name alone finds one, "fc1.weight".
 -- @param name string
@@ -146,12 +152,25 @@ function Module.param(self, name, shape, initial, opts)
   if type(name) ~= "string" or not name:match "^[%w_%-]+$" then
     fail(("a parameter's name is of letters, digits, _ and -, got \"%s\""):format(tostring(name)))
   end
-  if self._params[name] then fail(("%s has two parameters named \"%s\""):format(self._class, name)) end
-  if self._children[name] then fail(("%s has a child named \"%s\" already"):format(self._class, name)) end
-  if type(shape) ~= "table" then fail(("m:param \"%s\" expects a shape, e.g. { 3, 4 }, got a %s"):format(name, type(shape))) end
+  if self._params[name] then
+    fail(("%s has two parameters named \"%s\""):format(self._class, name))
+  end
+  if self._children[name] then
+    fail(("%s has a child named \"%s\" already"):format(self._class, name))
+  end
+  if type(shape) ~= "table" then
+    fail(("m:param \"%s\" expects a shape, e.g. { 3, 4 }, got a %s"):format(name, type(shape)))
+  end
   if type(initial) == "number" then initial = { op = "Constant", value = initial } end
-  local record = { name = name, shape = shape, init = initial or { op = "Constant", value = 0 }, owner = self, trainable = o.trainable ~= false,
-    dtype = o.dtype, role = "parameter" }
+  local record = {
+    name = name,
+    shape = shape,
+    init = initial or { op = "Constant", value = 0 },
+    owner = self,
+    trainable = o.trainable ~= false,
+    dtype = o.dtype,
+    role = "parameter",
+  }
   self._params[#self._params + 1] = record
   self._params[name] = record
   return record
@@ -195,7 +214,9 @@ end
 
 --- "*" stands for any text, "?" for one character.
 local function glob_to_pattern(glob, who)
-  if type(glob) ~= "string" then fail(("%s expects a name or a glob such as \"block*\", got a %s"):format(who, type(glob))) end
+  if type(glob) ~= "string" then
+    fail(("%s expects a name or a glob such as \"block*\", got a %s"):format(who, type(glob)))
+  end
   return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$"
 end
 
@@ -214,7 +235,9 @@ function Module.find(self, glob) return matching(self, glob, "find") end
 --- Whether the pattern matches the dotted name of a record, or the path of a module that it lies
 -- in.
 local function matches(self, pattern, record, t)
-  if dotted(record, t):match(pattern) or Module.name_in(self, record, t):match(pattern) then return true end
+  if dotted(record, t):match(pattern) or Module.name_in(self, record, t):match(pattern) then
+    return true
+  end
   local above = t.path[record.owner]:gsub("/", ".")
   while above ~= "" do
     if above:match(pattern) then return true end
@@ -280,13 +303,16 @@ local function set_mode(self, mode)
     rawset(m, "_mode", nil)
   end
   -- A child put into training mode while its model evaluates stays in it: Monte Carlo dropout.
-  rawset(self, "_mode", mode and root ~= self and rawget(root, "_mode") == false and "always" or mode)
+  rawset(self, "_mode",
+    mode and root ~= self and rawget(root, "_mode") == false and "always" or mode)
   if is_new or found[1] then all_changed({ self }, found) end
   return self
 end
 --- @param mode boolean|nil m:train(false) is m:eval()
 function Module.train(self, mode)
-  if mode ~= nil and type(mode) ~= "boolean" then fail("m:train expects nothing, true or false, got " .. tostring(mode)) end
+  if mode ~= nil and type(mode) ~= "boolean" then
+    fail("m:train expects nothing, true or false, got " .. tostring(mode))
+  end
   return set_mode(self, mode ~= false)
 end
 --- Evaluation mode: m:train(false).
@@ -323,7 +349,9 @@ local function is_bare(m) return #m._params == 0 and not m._lazy and not tree.ha
 
 --- The net that a module adds to now: that being built, or the branch or body in it whose function
 -- runs. Parameters are the outer net's.
-local function net_here(self) return naming.net_within(context.building().net, "nn." .. self._class) end
+local function net_here(self)
+  return naming.net_within(context.building().net, "nn." .. self._class)
+end
 
 --- Gives a module that lies in no slot of the tree a place in it: below the module that runs it,
 -- under a name that no user can write.
@@ -331,7 +359,8 @@ local function meet(m)
   local building = context.building()
   if building.tree.path[m] or is_bare(m) then return end
   if m._made_in == building then
-    fail(("nn.%s is made inside a forward, so that each net would have another one: make it once, in init or outside"):format(m._class))
+    fail(("nn.%s is made inside a forward, so that each net would have another one: make it once, \z
+      in init or outside"):format(m._class))
   end
   local owner = running_in_tree(building)
   tree.note(m)
@@ -346,7 +375,8 @@ local function blob_of(record)
   if blob == nil then
     meet(record.owner)
     local name = blob_name(record, building.tree)
-    blob = building.net:declare(name, storage.role, storage.shape, storage.dtype, storage.init, storage.trainable)
+    blob = building.net:declare(name, storage.role, storage.shape, storage.dtype, storage.init,
+      storage.trainable)
     if storage.role == "state" then naming.keep_to_layer(building.net, name) end
     building.blobs[storage] = blob
   end
@@ -410,9 +440,12 @@ local function forward_of(self, building, net, ...)
   if hooks then
     for _, f in ipairs(hooks.forward) do f(self, table.unpack(out, 1, out.n)) end
     if #hooks.backward > 0 and net ~= building.net then
-      fail(("nn.%s: m:on \"backward\" watches it, and it is called in a branch or a loop's body, whose gradients stay inside"):format(self._class))
+      fail(("nn.%s: m:on \"backward\" watches it, and it is called in a branch or a loop's body, \z
+        whose gradients stay inside"):format(self._class))
     end
-    for _, f in ipairs(hooks.backward) do table.insert(building.watched, { module = self, blob = out[1], f = f }) end
+    for _, f in ipairs(hooks.backward) do
+      table.insert(building.watched, { module = self, blob = out[1], f = f })
+    end
   end
   return table.unpack(out, 1, out.n)
 end
@@ -427,7 +460,8 @@ local function check_arity(self, ...)
   local most = info.nparams - (f == self._methods.forward and 1 or 0)
   for i = most + 1, select("#", ...) do
     if (select(i, ...)) ~= nil then
-      fail(("nn.%s takes %d input%s, got %d"):format(self._class, most, most == 1 and "" or "s", select("#", ...)))
+      fail(("nn.%s takes %d input%s, got %d"):format(
+        self._class, most, most == 1 and "" or "s", select("#", ...)))
     end
   end
 end
@@ -436,7 +470,8 @@ end
 local function check_given(self, ...)
   local forward = self._methods.forward
   if (...) == nil and forward and not is_users(forward) and not own_function[self._class] then
-    fail(("nn.%s expects its input, a tensor: m(x) or m:forward(x), got nothing"):format(self._class))
+    fail(("nn.%s expects its input, a tensor: m(x) or m:forward(x), got nothing"):format(
+      self._class))
   end
 end
 
@@ -450,8 +485,11 @@ local function call(self, ...)
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)
   local net = net_here(self)
-  if not self._parent or not tree.has_children(self) then return net:made_by(line_of(self), forward_of, self, building, net, ...) end
-  return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self, building, net, ...)
+  if not self._parent or not tree.has_children(self) then
+    return net:made_by(line_of(self), forward_of, self, building, net, ...)
+  end
+  return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self,
+    building, net, ...)
 end
 
 -- ---- classes ------------------------------------------------------------------------------------
@@ -501,7 +539,9 @@ end
 --- For completion: children, parameters, fields, methods.
 local function names_of(self)
   local names = {}
-  for _, from in ipairs { self._children, self._params, self._fields, self._methods, memory_lists, own_words, Module } do
+  for _, from in ipairs {
+    self._children, self._params, self._fields, self._methods, memory_lists, own_words, Module,
+  } do
     for name in pairs(from) do names[#names + 1] = type(name) == "string" and name or nil end
   end
   return names
@@ -513,7 +553,8 @@ local function to_text(self, depth)
   local lines = { self._class .. (text ~= "" and " { " .. text .. " }" or "") }
   local children, names = tree.children(self)
   for i, child in ipairs(children) do
-    lines[#lines + 1] = ("  "):rep(depth + 1) .. names[i]:gsub("/", ".") .. ": " .. to_text(child, depth + 1)
+    lines[#lines + 1] = ("  "):rep(depth + 1) .. names[i]:gsub("/", ".") .. ": "
+      .. to_text(child, depth + 1)
   end
   return table.concat(lines, "\n")
 end
@@ -523,15 +564,20 @@ end
 local function options_of(name, ...)
   local n, first = select("#", ...), (...)
   if type(first) == "userdata" then
-    fail(("nn.%s is a class: make a module first, local m = nn.%s { .. }, then m(x)"):format(name, name))
+    fail(("nn.%s is a class: make a module first, local m = nn.%s { .. }, then m(x)"):format(
+      name, name))
   end
-  if n <= 1 and (first == nil or type(first) == "table" and not is_module(first)) then return first end
+  if n <= 1 and (first == nil or type(first) == "table" and not is_module(first)) then
+    return first
+  end
   local o = { ... }
   local last = o[n]
   if type(last) == "table" and getmetatable(last) == nil then
     o[n] = nil
     for key, value in pairs(last) do
-      if o[key] ~= nil or type(key) ~= "string" then fail(("nn.%s: give positions before the table, or in it"):format(name)) end
+      if o[key] ~= nil or type(key) ~= "string" then
+        fail(("nn.%s: give positions before the table, or in it"):format(name))
+      end
       o[key] = value
     end
   end
@@ -540,19 +586,27 @@ end
 
 --- The fields of a class that Neap reads, with what they must be; others are methods and constants
 -- of the class.
-local spec_types = { init = "function", forward = "function", describe = "function", options = "table", name = "string" }
+local spec_types = {
+  init = "function", forward = "function", describe = "function", options = "table",
+  name = "string",
+}
 
 --- Raises for a field of a class that is misspelt, or of another type than Neap reads.
 local function check_spec(spec)
   for _, field in ipairs(options.keys(spec)) do
     local value, expected = spec[field], spec_types[field]
-    if expected and type(value) ~= expected then fail(("nn.module: %s is a %s, got a %s"):format(field, expected, type(value))) end
+    if expected and type(value) ~= expected then
+      fail(("nn.module: %s is a %s, got a %s"):format(field, expected, type(value)))
+    end
     local missing = {}
     for name, type_name in pairs(spec_types) do
       if spec[name] == nil and type(value) == type_name then missing[#missing + 1] = name end
     end
     local near = not expected and type(field) == "string" and options.nearest(field, missing)
-    if near then fail(("nn.module: nobody reads \"%s\" of class \"%s\", did you mean \"%s\"?"):format(field, spec[1], near)) end
+    if near then
+      fail(("nn.module: nobody reads \"%s\" of class \"%s\", did you mean \"%s\"?"):format(
+        field, spec[1], near))
+    end
   end
 end
 
@@ -582,10 +636,15 @@ local function init_noting(self, init, given)
     for key in pairs(content) do is_read[key] = true end
     return next, content, nil
   end
-  setmetatable(o, { __len = function() return #content end, __newindex = content, __pairs = read_all, __index = function(_, key)
-    is_read[key] = true
-    return content[key]
-  end })
+  setmetatable(o, {
+    __len = function() return #content end,
+    __newindex = content,
+    __pairs = read_all,
+    __index = function(_, key)
+      is_read[key] = true
+      return content[key]
+    end,
+  })
   init(self, o)
   setmetatable(o, nil)
   for key, value in pairs(content) do o[key] = value end
@@ -594,7 +653,8 @@ local function init_noting(self, init, given)
   end
   for _, key in ipairs(options.keys(given)) do
     if not is_read[key] then
-      local what = type(key) == "string" and ("unknown field \"%s\""):format(key) or ("one value too many at position %s"):format(tostring(key))
+      local what = type(key) == "string" and ("unknown field \"%s\""):format(key)
+        or ("one value too many at position %s"):format(tostring(key))
       fail(("nn.%s: %s: its init does not read it"):format(self._class, what))
     end
   end
@@ -619,22 +679,37 @@ end
 --   init = function(self, o) self.gate = nn.Linear { o[1], o[2] }; self.up = nn.Linear { o[1], o[2]
 --   } end, forward = function(self, x) return self.gate(x):silu() * self.up(x) end }
 local function class(spec)
-  if type(spec) ~= "table" or type(spec[1]) ~= "string" then fail("nn.module takes { \"Name\", init = f(self, o), forward = f(self, x) }") end
-  if #spec > 1 then fail(("nn.module: \"%s\" is followed by another item; init and forward go by name"):format(spec[1])) end
+  if type(spec) ~= "table" or type(spec[1]) ~= "string" then
+    fail("nn.module takes { \"Name\", init = f(self, o), forward = f(self, x) }")
+  end
+  if #spec > 1 then
+    fail(("nn.module: \"%s\" is followed by another item; init and forward go by name"):format(
+      spec[1]))
+  end
   check_spec(spec)
   local name, methods = spec[1], {}
   for key, value in pairs(spec) do
-    if type(key) == "string" and key ~= "init" and key ~= "options" and key ~= "name" then methods[key] = value end
+    if type(key) == "string" and key ~= "init" and key ~= "options" and key ~= "name" then
+      methods[key] = value
+    end
   end
-  local meta = { __index = index, __newindex = newindex, __call = call, __tostring = function(m) return to_text(m) end,
-    __name = "neap.nn." .. name, __names = names_of }
+  local meta = {
+    __index = index,
+    __newindex = newindex,
+    __call = call,
+    __tostring = function(m) return to_text(m) end,
+    __name = "neap.nn." .. name,
+    __names = names_of,
+  }
   local declared = spec.options or not spec.init and {} or nil
   local own_record = declared and record_of(name, declared)
   local function make(_, ...)
     local given = options_of(name, ...)
     local self = tree.fields()
-    self._is_module, self._class, self._methods, self._params, self._fields = true, name, methods, {}, {}
-    self._line, self._base, self._made_in = core.line(), spec.name or name:lower():gsub("%d+d$", ""), context.building() or false
+    self._is_module, self._class, self._methods, self._params, self._fields = true, name, methods,
+      {}, {}
+    self._line, self._base, self._made_in = core.line(),
+      spec.name or name:lower():gsub("%d+d$", ""), context.building() or false
     setmetatable(self, meta)
     local o = given or {}
     if own_record then
@@ -643,7 +718,9 @@ local function class(spec)
       record.note(self, o)
     end
     if type(o) == "table" and rawget(o, "name") ~= nil then
-      if type(o.name) ~= "string" then fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name))) end
+      if type(o.name) ~= "string" then
+        fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name)))
+      end
       rawset(self, "_wanted_name", o.name)
     end
     if own_record and spec.init then
@@ -653,9 +730,17 @@ local function class(spec)
     end
     return self
   end
-  return setmetatable({ _class_name = name, _record = own_record }, { __call = make, __tostring = function() return "class nn." .. name end,
-    __index = function(_, key) fail(("nn.%s is a class: call it before .%s"):format(name, tostring(key))) end })
+  return setmetatable({ _class_name = name, _record = own_record }, {
+    __call = make,
+    __tostring = function() return "class nn." .. name end,
+    __index = function(_, key)
+      fail(("nn.%s is a class: call it before .%s"):format(name, tostring(key)))
+    end,
+  })
 end
 
-return { Module = Module, class = class, runs_own_code = runs_own_code, is_module = is_module, context = context, changed = changed, records = records,
-  blob_name = blob_name, dotted = dotted, storage_record = storage_record }
+return {
+  Module = Module, class = class, runs_own_code = runs_own_code, is_module = is_module,
+  context = context, changed = changed, records = records, blob_name = blob_name, dotted = dotted,
+  storage_record = storage_record,
+}

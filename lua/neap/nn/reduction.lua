@@ -21,10 +21,10 @@ local along_axis = set_of "Softmax LogSoftmax"
 -- What is a sum, or a mean, of several of them is one.
 local keeps = set_of "Add AddN Sub Neg Alias Copy Cast"
 -- Ops that make an element of a row of that row alone; of constants beside it, too.
-local by_row = set_of [[Abs Add AddN Alias Cast Ceil Clamp Copy Cos Elu Eq Erf Exp Flatten Floor Ge Gelu Gt Le LeakyRelu Log LogicalAnd
-  LogicalNot LogicalOr Lt Maximum Minimum Mod Ne Neg Pow Reciprocal Relu Relu6 Reshape Round Rsqrt Sigmoid Sign Silu Sin Softplus Sqrt
-  Square Squeeze StopGradient Sub Tanh Unsqueeze Where]]
-
+local by_row = set_of [[Abs Add AddN Alias Cast Ceil Clamp Copy Cos Elu Eq Erf Exp Flatten Floor Ge
+  Gelu Gt Le LeakyRelu Log LogicalAnd LogicalNot LogicalOr Lt Maximum Minimum Mod Ne Neg Pow
+  Reciprocal Relu Relu6 Reshape Round Rsqrt Sigmoid Sign Silu Sin Softplus Sqrt Square Squeeze
+StopGradient Sub Tanh Unsqueeze Where]]
 --- The reading of one net: {net, batch, at = index of the op that makes a blob of the loss's own,
 -- row = its row, is_param, known = has_rows of it}
 local function read(net, first, batch)
@@ -87,7 +87,9 @@ function has_rows(r, name)
   if is_constant(r, name) or shape_of(r, name)[1] ~= r.batch then return false end
   local row = r.row[name]
   if not row then return true end
-  if r.known[name] == nil then r.known[name] = hands_rows_on(r, row, r.net:_attrs(r.at[name])) and have_rows(r, row) end
+  if r.known[name] == nil then
+    r.known[name] = hands_rows_on(r, row, r.net:_attrs(r.at[name])) and have_rows(r, row)
+  end
   return r.known[name]
 end
 
@@ -106,7 +108,9 @@ function says(r, name)
   local row = r.row[name]
   if not row then return nil end
   local attrs = r.net:_attrs(r.at[name])
-  if says_itself[row.type] then return attrs.reduction ~= "none" and attrs.reduction or nil, row.type end
+  if says_itself[row.type] then
+    return attrs.reduction ~= "none" and attrs.reduction or nil, row.type
+  end
   if keeps[row.type] then return all_say(r, row.inputs) end
   if row.type ~= "Mean" and row.type ~= "Sum" then return nil end
   local x = row.inputs[1]

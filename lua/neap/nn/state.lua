@@ -24,7 +24,9 @@ local blob_name, dotted, storage_record = module.blob_name, module.dotted, modul
 
 --- The workspace of a root, made on first use; nothing is made in it.
 local function workspace_of(root)
-  if rawget(root, "_ws") == nil then rawset(root, "_ws", require("neap").workspace { seed = rawget(root, "_seed") }) end
+  if rawget(root, "_ws") == nil then
+    rawset(root, "_ws", require("neap").workspace { seed = rawget(root, "_seed") })
+  end
   return rawget(root, "_ws")
 end
 
@@ -53,9 +55,17 @@ local function take_out(record)
     local is_own = not row.borrowed and row.kind ~= "transient"
     local before, after = apart(row.name, stem)
     if is_own and before and row.role == "state" and row.kind == "tensor" then
-      table.insert(record.beside, { before = before, after = after, value = ws:fetch(row.name), ws = ws, updates = micro.count(ws) })
+      table.insert(record.beside, {
+        before = before,
+        after = after,
+        value = ws:fetch(row.name),
+        ws = ws,
+        updates = micro.count(ws),
+      })
     end
-    if is_own and (before or row.name == stem or row.name == stem .. "_grad") then ws:remove(row.name) end
+    if is_own and (before or row.name == stem or row.name == stem .. "_grad") then
+      ws:remove(row.name)
+    end
   end
   module.changed(home)
   stored_of(home)[stem] = nil
@@ -67,7 +77,9 @@ end
 local function brought(record, ws)
   local list = {}
   for _, b in ipairs(record.beside or {}) do
-    if b.before ~= "@held/" or b.ws ~= ws or b.updates == micro.count(ws) then list[#list + 1] = b end
+    if b.before ~= "@held/" or b.ws ~= ws or b.updates == micro.count(ws) then
+      list[#list + 1] = b
+    end
   end
   return list
 end
@@ -79,7 +91,8 @@ local function make(ws, records)
     local name = record.home_name
     net:declare(name, record.role, record.shape, record.dtype, record.init, record.trainable)
     for _, b in ipairs(brought(record, ws)) do
-      net:declare(b.before .. name .. b.after, "state", b.value.shape, b.value.dtype, { op = "Constant", value = 0 }, false)
+      net:declare(b.before .. name .. b.after, "state", b.value.shape, b.value.dtype,
+        { op = "Constant", value = 0 }, false)
     end
   end
   ws:init(net)
@@ -213,25 +226,32 @@ Parameter.__index = function(p, key)
   if key == "name" then return name_of(p) end
   if key == "trainable" then return storage_record(record).trainable end
   if key == "shape" or key == "dtype" then return record[key] end
-  fail(("a parameter has data, grad, trainable, shape, dtype and name, not \"%s\""):format(tostring(key)))
+  fail(("a parameter has data, grad, trainable, shape, dtype and name, not \"%s\""):format(
+      tostring(key)))
 end
 
 Parameter.__newindex = function(p, key, value)
   local own, root = inside(p)
   local record = storage_record(own)
   if key == "trainable" then
-    if type(value) ~= "boolean" then fail("trainable expects true or false, got a " .. type(value)) end
-    if record.role ~= "parameter" then fail(name_of(p) .. " is a statistic: no gradient reaches it") end
+    if type(value) ~= "boolean" then
+      fail("trainable expects true or false, got a " .. type(value))
+    end
+    if record.role ~= "parameter" then
+      fail(name_of(p) .. " is a statistic: no gradient reaches it")
+    end
     record.trainable = value
     module.changed(record.owner)
     module.changed(root)
   elseif key == "data" then
     if not op.is_tensor(value) then value = core.tensor(value, record.dtype) end
     if table.concat(value.shape, ",") ~= table.concat(record.shape, ",") then
-      fail(("%s expects (%s), got (%s)"):format(name_of(p), table.concat(record.shape, ","), table.concat(value.shape, ",")))
+      fail(("%s expects (%s), got (%s)"):format(
+        name_of(p), table.concat(record.shape, ","), table.concat(value.shape, ",")))
     end
     ensure(root, { record })
-    rawget(record.home, "_ws"):feed(record.home_name, value.dtype == record.dtype and value or value:to(record.dtype))
+    local ws = rawget(record.home, "_ws")
+    ws:feed(record.home_name, value.dtype == record.dtype and value or value:to(record.dtype))
   else
     fail(("a parameter's data and trainable can be assigned, not \"%s\""):format(tostring(key)))
   end
@@ -245,7 +265,9 @@ Parameter.__tostring = function(p)
 end
 
 --- m:as_parameter(record): the handle of a parameter that m:param has declared.
-function Module.as_parameter(record, root) return setmetatable({ _record = record, _root = root }, Parameter) end
+function Module.as_parameter(record, root)
+  return setmetatable({ _record = record, _root = root }, Parameter)
+end
 
 local function find_record(self, name)
   local list, root, t = records(self)
@@ -257,8 +279,11 @@ local function find_record(self, name)
     names[#names + 1] = prefix == "" and own or own:sub(#prefix + 2)
   end
   local near = options.nearest(tostring(name), names)
-  fail(("no parameter \"%s\"%s"):format(tostring(name), near and (", did you mean \"" .. near .. "\"?")
-    or "; there are " .. table.concat(names, ", ", 1, math.min(#names, 8)) .. (#names > 8 and ", .." or "")))
+  fail(("no parameter \"%s\"%s"):format(
+    tostring(name),
+    near and (", did you mean \"" .. near .. "\"?")
+      or "; there are " .. table.concat(names, ", ", 1, math.min(#names, 8))
+        .. (#names > 8 and ", .." or "")))
 end
 
 --- Names of the blobs in the workspace that hold parameters and statistics, tied ones once.
@@ -291,13 +316,17 @@ function Module.find_param(self, name) return Module.as_parameter(find_record(se
 -- @usage local memory = model:memory { max_batch = 64 }; local y = memory:forward(x);
 --   memory:backward(dy); print(#model.caches[1])
 function Module.memory(self, o)
-  if o ~= nil and type(o) ~= "table" then fail("m:memory expects a table of options, got a " .. type(o)) end
+  if o ~= nil and type(o) ~= "table" then
+    fail("m:memory expects a table of options, got a " .. type(o))
+  end
   return require("neap.nn.chain").of((tree.home(self)), o)
 end
 
 --- m:attach_param(name, tensor) -> {name, data}: a parameter of the user's own in model.params; a
 -- name that is taken is an error.
-function Module.attach_param(self, name, tensor) return Module.memory(self):attach_param(name, tensor) end
+function Module.attach_param(self, name, tensor)
+  return Module.memory(self):attach_param(name, tensor)
+end
 
 --- Parameters by name, in order of definition; tied ones once, statistics not.
 -- @return iterator of (name, {data, grad, trainable, shape})
@@ -316,11 +345,14 @@ end
 --- Parameter `b` becomes parameter `a`: stored once, gradients summed. Both are dotted names.
 -- @usage model:tie("embedding1.weight", "linear1.weight")
 function Module.tie(self, a, b)
-  local first, second = storage_record((find_record(self, a))), storage_record((find_record(self, b)))
+  local first, second = storage_record((find_record(self, a))),
+    storage_record((find_record(self, b)))
   if first == second then return self end
   local x, y = table.concat(first.shape, ","), table.concat(second.shape, ",")
   if x ~= y then fail(("tie: %s is (%s), %s is (%s)"):format(a, x, b, y)) end
-  if first.dtype ~= second.dtype then fail(("tie: %s is %s, %s is %s"):format(a, first.dtype, b, second.dtype)) end
+  if first.dtype ~= second.dtype then
+    fail(("tie: %s is %s, %s is %s"):format(a, first.dtype, b, second.dtype))
+  end
   if second.home then take_out(second) end
   second.value, second.tied = nil, first
   module.changed(second.owner)
@@ -336,7 +368,9 @@ function Module.state_dict(self)
   local list, root, t = records(self)
   local ws, out = ensure(root, list), {}
   for _, record in ipairs(list) do
-    if not record.tied then out[Module.name_in(self, record, t)] = ws:fetch(blob_name(record, t)) end
+    if not record.tied then
+      out[Module.name_in(self, record, t)] = ws:fetch(blob_name(record, t))
+    end
   end
   return out
 end
@@ -349,7 +383,8 @@ local function differences(by_name, t)
     local record = by_name[name]
     if record == nil then
       d.unexpected[#d.unexpected + 1] = name
-    elseif op.is_tensor(t[name]) and table.concat(t[name].shape, ",") ~= table.concat(record.shape, ",") then
+    elseif op.is_tensor(t[name])
+        and table.concat(t[name].shape, ",") ~= table.concat(record.shape, ",") then
       d.mismatched[#d.mismatched + 1] = name
     end
   end
@@ -359,21 +394,33 @@ local function differences(by_name, t)
   return d
 end
 
-local hints = { strict = "{ strict = false } takes what fits by name", skip_mismatch = "{ skip_mismatch = true } takes what fits, and returns what it skipped" }
+local hints = {
+  strict = "{ strict = false } takes what fits by name",
+  skip_mismatch = "{ skip_mismatch = true } takes what fits, and returns what it skipped",
+}
 
 --- What speaks against loading t, or nil. @return message, hint
 local function objection(by_name, t, d, o)
   for _, name in ipairs(options.keys(t)) do
-    if by_name[name] and not op.is_tensor(t[name]) then return ("\"%s\" expects a tensor, got a %s"):format(name, type(t[name])) end
+    if by_name[name] and not op.is_tensor(t[name]) then
+      return ("\"%s\" expects a tensor, got a %s"):format(name, type(t[name]))
+    end
   end
   local other, odd, gone = d.mismatched[1], d.unexpected[1], d.missing[1]
   if odd and o.strict then
     local near = options.nearest(tostring(odd), options.keys(by_name))
-    return ("the model has no \"%s\"%s"):format(tostring(odd), near and (", did you mean \"" .. near .. "\"?")
-      or tostring(odd):find("@", 1, true) and "; layers that only a forward meets are known when the model has run" or ""), hints.strict
+    return ("the model has no \"%s\"%s"):format(
+        tostring(odd),
+        near and (", did you mean \"" .. near .. "\"?")
+          or tostring(odd):find("@", 1, true)
+            and "; layers that only a forward meets are known when the model has run"
+          or ""),
+      hints.strict
   end
   if other and not o.skip_mismatch then
-    return ("\"%s\" expects (%s), got (%s)"):format(other, table.concat(by_name[other].shape, ","), table.concat(t[other].shape, ",")), hints.skip_mismatch
+    return ("\"%s\" expects (%s), got (%s)"):format(
+        other, table.concat(by_name[other].shape, ","), table.concat(t[other].shape, ",")),
+      hints.skip_mismatch
   end
   if gone and o.strict then return ("\"%s\" is missing"):format(gone), hints.strict end
 end
@@ -382,9 +429,13 @@ end
 local function load_options(who, given)
   local o = options.read(who, { strict = options.none, skip_mismatch = false }, given)
   for name, value in pairs(o) do
-    if type(value) ~= "boolean" then fail(("%s: %s expects true or false, got %s"):format(who, name, options.shown(value))) end
+    if type(value) ~= "boolean" then
+      fail(("%s: %s expects true or false, got %s"):format(who, name, options.shown(value)))
+    end
   end
-  if o.strict and o.skip_mismatch then fail(who .. ": strict = true refuses what skip_mismatch = true would skip") end
+  if o.strict and o.skip_mismatch then
+    fail(who .. ": strict = true refuses what skip_mismatch = true would skip")
+  end
   if o.strict == nil then o.strict = not o.skip_mismatch end
   return o
 end
@@ -404,7 +455,9 @@ local function copy_in(self, t, o)
   for name, tensor in pairs(t) do
     local record = by_name[name]
     if record and not record.tied and not is_skipped[name] then
-      rawget(record.home, "_ws"):feed(record.home_name, tensor.dtype == record.dtype and tensor or tensor:to(record.dtype))
+      local ws = rawget(record.home, "_ws")
+      ws:feed(record.home_name,
+        tensor.dtype == record.dtype and tensor or tensor:to(record.dtype))
     end
   end
   return d
@@ -420,9 +473,13 @@ end
 --   print(#skipped.mismatched)
 function Module.load_state_dict(self, t, o)
   o = load_options("load_state_dict", o)
-  if type(t) ~= "table" then fail("load_state_dict expects { name = tensor }, got a " .. type(t)) end
+  if type(t) ~= "table" then
+    fail("load_state_dict expects { name = tensor }, got a " .. type(t))
+  end
   local skipped, message, hint = copy_in(self, t, o)
-  if not skipped then error(core.error { code = "shape", message = "load_state_dict: " .. message, hint = hint }) end
+  if not skipped then
+    error(core.error { code = "shape", message = "load_state_dict: " .. message, hint = hint })
+  end
   return self, skipped
 end
 
@@ -443,6 +500,12 @@ function Module.load(self, path, o)
   if t == nil then return nil, message, code end
   if type(t) ~= "table" then fail(("m:load: %s holds one tensor without a name"):format(path)) end
   local skipped, why, hint = copy_in(self, t, o)
-  if not skipped then error(core.error { code = "shape", message = ("m:load: %s: %s"):format(path, why), hint = hint }) end
+  if not skipped then
+    error(core.error {
+      code = "shape",
+      message = ("m:load: %s: %s"):format(path, why),
+      hint = hint,
+    })
+  end
   return self, skipped
 end

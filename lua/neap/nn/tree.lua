@@ -27,8 +27,22 @@ local is_module, is_class = tree.is_module, tree.is_class
 --- What a new module has of the tree: what lies in its slots, who has it, and what is known of the
 -- walks so far. All fields are set, so that nobody's `__index` is asked for them.
 function tree.fields()
-  return { _children = {}, _order = {}, _lists = {}, _counts = {}, _hosts = setmetatable({}, weak_keys), _parent = false, _name = false,
-    _had = {}, _tree = false, _nets = {}, _version = 0, _lazy = false, _hooks = false, _wanted_name = false }
+  return {
+    _children = {},
+    _order = {},
+    _lists = {},
+    _counts = {},
+    _hosts = setmetatable({}, weak_keys),
+    _parent = false,
+    _name = false,
+    _had = {},
+    _tree = false,
+    _nets = {},
+    _version = 0,
+    _lazy = false,
+    _hooks = false,
+    _wanted_name = false,
+  }
 end
 
 function tree.root_of(m)
@@ -57,7 +71,8 @@ local function is_plain(x) return type(x) == "table" and getmetatable(x) == nil 
 -- @param what string what was expected, for the message
 function tree.check_called(x, what)
   if is_class(x) then
-    fail(("%s is the class nn.%s: call it, nn.%s { .. } or nn.%s()"):format(what, x._class_name, x._class_name, x._class_name))
+    fail(("%s is the class nn.%s: call it, nn.%s { .. } or nn.%s()"):format(
+      what, x._class_name, x._class_name, x._class_name))
   end
 end
 
@@ -66,7 +81,8 @@ local function sorted_keys(list, what)
   local keys = {}
   for key in pairs(list) do
     if math.type(key) ~= "integer" and (type(key) ~= "string" or not key:match "^[%w_%-]+$") then
-      fail(("%s: modules in a table have positions or names of letters, digits, _ and - as keys, got \"%s\""):format(what, tostring(key)))
+      fail(("%s: modules in a table have positions or names of letters, digits, _ and - as keys, \z
+        got \"%s\""):format(what, tostring(key)))
     end
     keys[#keys + 1] = key
   end
@@ -96,7 +112,11 @@ local function spread(list, name, what, visit, seen)
   for _, key in ipairs(sorted_keys(list, what)) do
     local x, full = list[key], name .. "/" .. key
     tree.check_called(x, ("%s, item %s"):format(what, key))
-    if is_module(x) then visit(full, x) elseif is_plain(x) and may_hold(x) then spread(x, full, what, visit, seen) end
+    if is_module(x) then
+      visit(full, x)
+    elseif is_plain(x) and may_hold(x) then
+      spread(x, full, what, visit, seen)
+    end
   end
 end
 
@@ -275,7 +295,9 @@ end
 
 -- ---- calls that fail ----------------------------------------------------------------------------
 
-local plain_fields = { "_parent", "_name", "_tree", "_nets", "_version", "_lazy", "_met", "_ensured", "_had" }
+local plain_fields = {
+  "_parent", "_name", "_tree", "_nets", "_version", "_lazy", "_met", "_ensured", "_had",
+}
 local own_tables = { "_children", "_order", "_lists", "_counts", "_hosts", "_params", "_fields" }
 
 local function copied(t)

@@ -14,10 +14,13 @@ local Optimizer = { __name = "neap.optimizer" }
 Optimizer.__index = Optimizer
 Optimizer.__tostring = function(o) return ("optim.%s { lr = %g }"):format(o.name, o.lr) end
 Optimizer.__newindex = function(o, key)
-  fail(("optim.%s: \"%s\" can't be set; lr can, and the rest when it is made"):format(o.name, tostring(key)))
+  fail(("optim.%s: \"%s\" can't be set; lr can, and the rest when it is made"):format(
+    o.name, tostring(key)))
 end
 
-local function pattern_of(glob) return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$" end
+local function pattern_of(glob)
+  return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$"
+end
 
 --- The settings that hold for a parameter: those of the group whose glob matches its dotted name,
 -- over the optimizer's.
@@ -25,7 +28,10 @@ local function settings_for(self, name)
   local own
   for _, group in ipairs(self.groups) do
     if name:match(group.pattern) then
-      if own then fail(("optim.%s: parameter \"%s\" is of two groups, \"%s\" and \"%s\""):format(self.name, name, own.glob, group.glob)) end
+      if own then
+        fail(("optim.%s: parameter \"%s\" is of two groups, \"%s\" and \"%s\""):format(
+          self.name, name, own.glob, group.glob))
+      end
       own = group
     end
   end
@@ -39,7 +45,8 @@ local function clipped(self, net, list)
   for i, pair in ipairs(list) do gradients[i] = pair[2] end
   local norm = net:op("GradNorm", gradients, { net:fresh_name "grad_norm" }, {})
   for _, pair in ipairs(list) do
-    pair[2] = net:op("ClipByNorm", { pair[2], norm }, { net:fresh_name(pair[2].name .. "_clipped") }, { max = self.clip })
+    pair[2] = net:op("ClipByNorm", { pair[2], norm },
+      { net:fresh_name(pair[2].name .. "_clipped") }, { max = self.clip })
   end
 end
 
@@ -48,7 +55,9 @@ end
 -- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave,
 --   which is the caller's to pass
 function Optimizer:apply(net, grads)
-  if type(grads) ~= "table" then fail("opt:apply(net, grads) takes what net:gradient(loss) gave") end
+  if type(grads) ~= "table" then
+    fail("opt:apply(net, grads) takes what net:gradient(loss) gave")
+  end
   local list, used = {}, {}
   for parameter, gradient in pairs(grads) do list[#list + 1] = { parameter, gradient } end
   table.sort(list, function(a, b) return a[1].name < b[1].name end) -- pairs has no order, a net has
@@ -65,13 +74,17 @@ function Optimizer:apply(net, grads)
     self.update(settings, net, pair[1], pair[2], rate)
   end
   for _, group in ipairs(self.groups) do
-    if not used[group] then fail(("optim.%s: the group \"%s\" matches no trainable parameter"):format(self.name, group.glob)) end
+    if not used[group] then
+      fail(("optim.%s: the group \"%s\" matches no trainable parameter"):format(
+        self.name, group.glob))
+    end
   end
 end
 
 --- State of the optimizer for a parameter: zeros at first, part of every checkpoint.
 local function state(net, parameter, suffix, shape, dtype)
-  return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape, dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
+  return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape,
+    dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
 end
 
 -- ---- making one ---------------------------------------------------------------------------------
@@ -126,8 +139,14 @@ local function maker(name, spec, update)
   local own = record.declare(who, spec)
   return function(given)
     local settings = own:read(type(given) == "table" and given or { lr = given })
-    local o = setmetatable({ name = name, update = update, settings = settings,
-      clip = settings.clip, lr = settings.lr, groups = read_groups(who, of_group, settings, settings) }, Optimizer)
+    local o = setmetatable({
+      name = name,
+      update = update,
+      settings = settings,
+      clip = settings.clip,
+      lr = settings.lr,
+      groups = read_groups(who, of_group, settings, settings),
+    }, Optimizer)
     check_settings(who, settings, o.groups)
     return record.note(o, settings)
   end
@@ -157,8 +176,13 @@ end)
 local function adam(decoupled)
   return function(s, net, w, g, lr)
     local m, v, t = state(net, w, "m"), state(net, w, "v"), state(net, w, "t", {}, "i64")
-    net:op("Adam", { w, g, lr, m, v, t }, { w, m, v, t },
-      { beta1 = s.beta1, beta2 = s.beta2, eps = s.eps, weight_decay = s.weight_decay, decoupled = decoupled })
+    net:op("Adam", { w, g, lr, m, v, t }, { w, m, v, t }, {
+      beta1 = s.beta1,
+      beta2 = s.beta2,
+      eps = s.eps,
+      weight_decay = s.weight_decay,
+      decoupled = decoupled,
+    })
   end
 end
 
@@ -179,7 +203,9 @@ optim.AdamW = maker("AdamW", adam_options(
   { of = "Adam.weight_decay", default = 0.01, doc = "times lr w, taken from w" }), adam(true))
 
 for _, name in ipairs { "RmsProp", "Adagrad" } do
-  optim[name] = function(...) fail(("optim.%s is reserved, and not available yet; optim.Adam is near"):format(name)) end
+  optim[name] = function(...)
+    fail(("optim.%s is reserved, and not available yet; optim.Adam is near"):format(name))
+  end
 end
 
 -- ---- schedules: functions of (step from 1, base rate) ------------------------------------------
@@ -233,9 +259,12 @@ function optim.warmup(given)
 end
 
 require("neap.inner.guard").functions(Optimizer, "optim:")
-return setmetatable(require("neap.inner.guard").functions(optim, "optim."), { __index = function(_, key)
-  local names = {}
-  for name in pairs(optim) do names[#names + 1] = name end
-  local near = options.nearest(tostring(key), names)
-  fail(("optim has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
-end })
+return setmetatable(require("neap.inner.guard").functions(optim, "optim."), {
+  __index = function(_, key)
+    local names = {}
+    for name in pairs(optim) do names[#names + 1] = name end
+    local near = options.nearest(tostring(key), names)
+    fail(("optim has no \"%s\"%s"):format(
+      tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
+  end,
+})

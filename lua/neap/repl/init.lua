@@ -15,8 +15,11 @@ local repl = {}
 -- ---- completion ---------------------------------------------------------------------------------
 
 -- Fields that C handles compute.
-local computed = { ["neap.tensor"] = { shape = true, dtype = true, name = true }, ["neap.blob"] = { shape = true, dtype = true, name = true },
-  ["neap.program"] = { plan = true, net = true, workspace = true } }
+local computed = {
+  ["neap.tensor"] = { shape = true, dtype = true, name = true },
+  ["neap.blob"] = { shape = true, dtype = true, name = true },
+  ["neap.program"] = { plan = true, net = true, workspace = true },
+}
 
 --- Public names that a value answers to: its own, and those of its class. Neap's lazy parts
 -- (neap.nn) are named before they are loaded.
@@ -32,7 +35,8 @@ local function fields_of(value)
   end
   if type(value) == "table" then add(value) end
   local class = (debug.getmetatable(value) or {}).__name
-  local methods = type(class) == "string" and core[class:match "^neap%.%l" and (class:gsub("^neap%.(%l)", string.upper))]
+  local methods = type(class) == "string"
+    and core[class:match "^neap%.%l" and (class:gsub("^neap%.(%l)", string.upper))]
   if methods then add(methods) end
   if computed[class] then add(computed[class]) end
   if class == "neap.tensor" or class == "neap.blob" then add(require("neap").op_functions) end
@@ -101,7 +105,10 @@ function repl.complete(line)
     local found = {}
     for _, from in ipairs { repl.commands, cli.verbs() } do
       for name in pairs(from) do
-        if name:sub(1, #word - 1) == word:sub(2) and (from == repl.commands or not repl.commands[name]) then found[#found + 1] = ":" .. name end
+        if name:sub(1, #word - 1) == word:sub(2)
+            and (from == repl.commands or not repl.commands[name]) then
+          found[#found + 1] = ":" .. name
+        end
       end
     end
     table.sort(found)
@@ -131,18 +138,25 @@ end
 
 repl.commands = {}
 
-local function command(name, summary, run) repl.commands[name] = { summary = summary, run = run } end
+local function command(name, summary, run)
+  repl.commands[name] = { summary = summary, run = run }
+end
 
 command("help", "this list", function()
-  for _, name in ipairs(options.keys(repl.commands)) do print((":%-8s %s"):format(name, repl.commands[name].summary)) end
+  for _, name in ipairs(options.keys(repl.commands)) do
+    print((":%-8s %s"):format(name, repl.commands[name].summary))
+  end
   local verbs = {}
   for name in pairs(cli.verbs()) do
     if not repl.commands[name] and name ~= "repl" then verbs[#verbs + 1] = ":" .. name end
   end
   table.sort(verbs)
-  print("as `neap x`: " .. table.concat(verbs, " ") .. "; help(thing) explains a function, an op or a class")
+  print("as `neap x`: " .. table.concat(verbs, " ")
+    .. "; help(thing) explains a function, an op or a class")
 end)
-command("mem", "bytes held by tensors, plans and Lua, and resident", function() print(require("neap").memory()) end)
+command("mem", "bytes held by tensors, plans and Lua, and resident", function()
+  print(require("neap").memory())
+end)
 command("time", "CODE: run it and say how long it took", function(rest)
   local start = core.clock()
   local good = repl.evaluate(rest)
@@ -151,7 +165,9 @@ command("time", "CODE: run it and say how long it took", function(rest)
 end)
 command("sql", "QUERY: ask the database; a canned query by its name", function(rest)
   local name, params = rest:match "^([%w_]*)%s*(.*)$"
-  if name == "" or not rest:find "%s" or params:match "^[%w_]+=" then return cli.main { "sql", table.unpack(repl.split(rest)) } == 0 end
+  if name == "" or not rest:find "%s" or params:match "^[%w_]+=" then
+    return cli.main { "sql", table.unpack(repl.split(rest)) } == 0
+  end
   return cli.main { "sql", rest } == 0
 end)
 command("quit", "leave", function() repl.done = true end)
@@ -177,14 +193,17 @@ end
 local function run_command(line)
   local name, rest = line:match "^:(%S*)%s*(.-)%s*$"
   if repl.commands[name] then return repl.commands[name].run(rest) ~= false end
-  if cli.verbs()[name] and name ~= "repl" then return cli.main { name, table.unpack(repl.split(rest)) } == 0 end
+  if cli.verbs()[name] and name ~= "repl" then
+    return cli.main { name, table.unpack(repl.split(rest)) } == 0
+  end
   local known = {}
   for _, from in ipairs { repl.commands, cli.verbs() } do
     for key in pairs(from) do known[#known + 1] = key end
   end
   table.sort(known)
   local near = options.nearest(name, known)
-  io.stderr:write(("no command \":%s\"%s; :help lists them\n"):format(name, near and ", did you mean \":" .. near .. "\"?" or ""))
+  io.stderr:write(("no command \":%s\"%s; :help lists them\n"):format(
+    name, near and ", did you mean \":" .. near .. "\"?" or ""))
   return false
 end
 
@@ -195,7 +214,9 @@ local function is_unfinished(message) return message and message:match "<eof>$" 
 --- Compiles an input, as an expression if it is one. A `local` that begins it would be gone with
 -- the line: here it stays, as a global. @return chunk, or nil, message, is it unfinished
 function repl.compile(text)
-  if text:match "^%s*local%s+function%s" or text:match "^%s*local%s+[%w_,%s]+=[^=]" then text = text:gsub("local%s+", "", 1) end
+  if text:match "^%s*local%s+function%s" or text:match "^%s*local%s+[%w_,%s]+=[^=]" then
+    text = text:gsub("local%s+", "", 1)
+  end
   local chunk, as_expression = load("return " .. text, "=stdin", "t")
   if chunk then return chunk end
   local statement, message = load(text, "=stdin", "t")
@@ -282,7 +303,12 @@ end
 -- drops the line instead of being held back. Returns nil at the end, false after Ctrl-C.
 local function editing_reader(readline)
   core.make_folder(history_path():match "^(.*)/")
-  readline.set_options { histfile = history_path(), keeplines = 2000, completion = true, auto_add = false }
+  readline.set_options {
+    histfile = history_path(),
+    keeplines = 2000,
+    completion = true,
+    auto_add = false,
+  }
   readline.set_readline_name "neap"
   readline.set_complete_function(completer(readline))
   local last, dropped -- the descriptor of a dropped line's terminal
@@ -350,7 +376,9 @@ function repl.main()
   local interactive = core.is_terminal(0) and core.is_terminal(1)
   rawset(_G, "neap", neap)
   rawset(_G, "help", function(x) return neap.help(x) end)
-  if interactive then print(("neap %s   help() explains, :help lists commands, Ctrl-D leaves"):format(neap.version)) end
+  if interactive then
+    print(("neap %s   help() explains, :help lists commands, Ctrl-D leaves"):format(neap.version))
+  end
   local read, leave = line_reader(interactive)
   local text, good = nil, true
   repl.done = false

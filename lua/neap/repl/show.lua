@@ -41,7 +41,8 @@ local function table_text(t, depth, seen)
     if n <= most_items then
       local value = text_of(t[key], depth + 1, seen)
       local is_item = math.type(key) == "integer" and key >= 1 and key <= length
-      parts[#parts + 1] = is_item and value or (is_word(key) and key or "[" .. inner_text(key) .. "]") .. " = " .. value
+      parts[#parts + 1] = is_item and value
+        or (is_word(key) and key or "[" .. inner_text(key) .. "]") .. " = " .. value
     end
   end
   if n > most_items then parts[#parts + 1] = (".. %d more"):format(n - most_items) end
@@ -55,7 +56,9 @@ end
 
 function text_of(value, depth, seen)
   local meta = type(value) == "table" and getmetatable(value)
-  if type(value) == "table" and not (type(meta) == "table" and meta.__tostring) then return table_text(value, depth, seen) end
+  if type(value) == "table" and not (type(meta) == "table" and meta.__tostring) then
+    return table_text(value, depth, seen)
+  end
   return inner_text(value)
 end
 

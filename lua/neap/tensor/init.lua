@@ -19,7 +19,10 @@ Tensor.matmul = op.functions.mat_mul
 --- x:stats() -> Report {min, max, mean, std, nan, inf, zero, n}; the first four over the finite
 -- elements.
 function Tensor.stats(x)
-  return report.new { totals = core.stats_of(x), order = { "n", "min", "max", "mean", "std", "nan", "inf", "zero" } }
+  return report.new {
+    totals = core.stats_of(x),
+    order = { "n", "min", "max", "mean", "std", "nan", "inf", "zero" },
+  }
 end
 
 --- x:totype-like names of torch7 that read better than to "f32".

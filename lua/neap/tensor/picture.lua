@@ -19,7 +19,9 @@ local function range_of(list)
   local low, high = math.huge, -math.huge
   for _, series in ipairs(list) do
     for _, v in ipairs(series) do
-      if v == v and math.abs(v) ~= math.huge then low, high = math.min(low, v), math.max(high, v) end
+      if v == v and math.abs(v) ~= math.huge then
+        low, high = math.min(low, v), math.max(high, v)
+      end
     end
   end
   if low > high then return 0, 1 end
@@ -37,7 +39,9 @@ local function chart(series, low, high, width, rows)
     for i = (c - 1) * #series // n + 1, c * #series // n do
       if series[i] == series[i] then sum, count = sum + series[i], count + 1 end
     end
-    local eighths = count > 0 and math.floor((sum / count - low) / (high - low) * (8 * rows - 1) + 1.5) or 0
+    local eighths = count > 0
+        and math.floor((sum / count - low) / (high - low) * (8 * rows - 1) + 1.5)
+      or 0
     for r = 1, rows do
       local part = eighths - 8 * (rows - r)
       lines[r][c] = part >= 8 and "█" or part >= 1 and blocks[part] or " "
@@ -51,20 +55,26 @@ local colours = { "#4063d8", "#d84040", "#389826", "#9558b2", "#d8932a", "#2aa6b
 
 local function svg(list, low, high)
   local w, h, pad = 720, 320, 40
-  local out = { ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">'):format(w, h),
+  local out = {
+    ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" \z
+      font-size="11">'):format(w, h),
     ('<rect width="%d" height="%d" fill="white"/>'):format(w, h),
-    ('<text x="4" y="%d">%.4g</text><text x="4" y="%d">%.4g</text>'):format(pad, high, h - pad, low),
-    ('<path d="M%d %dH%dM%d %dH%d" stroke="#ccc"/>'):format(pad, pad, w - pad, pad, h - pad, w - pad) }
+    ('<text x="4" y="%d">%.4g</text><text x="4" y="%d">%.4g</text>'):format(
+      pad, high, h - pad, low),
+    ('<path d="M%d %dH%dM%d %dH%d" stroke="#ccc"/>'):format(
+      pad, pad, w - pad, pad, h - pad, w - pad),
+  }
   for k, series in ipairs(list) do
     local points = {}
     for i, v in ipairs(series) do
       if v == v and math.abs(v) ~= math.huge then
-        points[#points + 1] = ("%.1f,%.1f"):format(pad + (i - 1) / math.max(1, #series - 1) * (w - 2 * pad),
+        points[#points + 1] = ("%.1f,%.1f"):format(
+          pad + (i - 1) / math.max(1, #series - 1) * (w - 2 * pad),
           h - pad - (v - low) / (high - low) * (h - 2 * pad))
       end
     end
-    out[#out + 1] = ('<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>'):format(colours[(k - 1) % #colours + 1],
-      table.concat(points, " "))
+    out[#out + 1] = ('<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>'):format(
+      colours[(k - 1) % #colours + 1], table.concat(points, " "))
   end
   out[#out + 1] = "</svg>\n"
   return table.concat(out, "\n")
@@ -80,10 +90,15 @@ function Tensor.plot(x, path)
   local lines = {}
   for _, series in ipairs(list) do
     for r, line in ipairs(chart(series, low, high, 80, 8)) do
-      lines[#lines + 1] = ("%10s │%s"):format(r == 1 and ("%.4g"):format(high) or r == 8 and ("%.4g"):format(low) or "", line)
+      lines[#lines + 1] = ("%10s │%s"):format(
+        r == 1 and ("%.4g"):format(high) or r == 8 and ("%.4g"):format(low) or "", line)
     end
   end
-  return report.new { text = table.concat(lines, "\n"), totals = { min = low, max = high }, order = {} }
+  return report.new {
+    text = table.concat(lines, "\n"),
+    totals = { min = low, max = high },
+    order = {},
+  }
 end
 
 --- Pictures side by side: x (n,H,W,c) to one of `columns` a row, with a margin of one pixel.
@@ -107,16 +122,23 @@ end
 function Tensor.image(x, path, o)
   local columns = options.read("image", { grid = options.none }, o).grid
   if columns ~= nil and (math.type(columns) ~= "integer" or columns < 1) then
-    fail(("image: grid is how many pictures stand in a row, at least 1, got %s"):format(tostring(columns)))
+    fail(("image: grid is how many pictures stand in a row, at least 1, got %s"):format(
+        tostring(columns)))
   end
   local n_dim = x:dim()
   if n_dim < 2 or n_dim > 4 or x:n_element() == 0 then
     fail(("image expects (H,W), (C,H,W) or (N,C,H,W), got (%s)"):format(table.concat(x.shape, ",")))
   end
   local y = x:contiguous()
-  if n_dim == 2 then y = y:view(1, 1, x:size(1), x:size(2)) elseif n_dim == 3 then y = y:view(1, x:size(1), x:size(2), x:size(3)) end
+  if n_dim == 2 then
+    y = y:view(1, 1, x:size(1), x:size(2))
+  elseif n_dim == 3 then
+    y = y:view(1, x:size(1), x:size(2), x:size(3))
+  end
   local channels = y:size(2)
-  if channels ~= 1 and channels ~= 3 then fail(("image expects 1 or 3 channels, got %d"):format(channels)) end
+  if channels ~= 1 and channels ~= 3 then
+    fail(("image expects 1 or 3 channels, got %d"):format(channels))
+  end
   if y.dtype ~= "u8" then
     local s = y:to("f32"):stats()
     y = ((y:to "f32" - s.min) * (255 / math.max(s.max - s.min, 1e-30))):to "u8"

@@ -17,13 +17,18 @@ local programs = require "neap.train.programs"
 local state = require "neap.train.state"
 local tree = require "neap.nn.tree"
 local fail = core.fail
-local Trainer, attempt, settle, find_workspace, start_position = state.Trainer, state.attempt, state.settle, state.find_workspace, state.start_position
+local Trainer, attempt, settle, find_workspace, start_position = state.Trainer, state.attempt,
+  state.settle, state.find_workspace, state.start_position
 local net_of, is_split, drop_held = programs.net_of, programs.is_split, programs.drop_held
 
-local position_numbers = { "step", "batches", "epoch", "in_epoch", "rows", "counted", "first_epoch", "first_step", "best", "since", "held_batches", "held_rows",
-  "held_count" }
+local position_numbers = {
+  "step", "batches", "epoch", "in_epoch", "rows", "counted", "first_epoch", "first_step", "best",
+  "since", "held_batches", "held_rows", "held_count",
+}
 
-local function write_number(value) return math.type(value) == "integer" and tostring(value) or ("%a"):format(value) end
+local function write_number(value)
+  return math.type(value) == "integer" and tostring(value) or ("%a"):format(value)
+end
 
 --- %a of what is not finite is "inf" or "nan", which tonumber does not read.
 local function read_number(text)
@@ -39,7 +44,9 @@ end
 local function write_record(record)
   local lines = {}
   for _, name in ipairs(options.keys(record)) do
-    if type(record[name]) == "number" then lines[#lines + 1] = name .. "=" .. write_number(record[name]) end
+    if type(record[name]) == "number" then
+      lines[#lines + 1] = name .. "=" .. write_number(record[name])
+    end
   end
   if record.valid then lines[#lines + 1] = "valid=" .. write_number(record.valid.n) end
   return table.concat(lines, "\n")
@@ -89,11 +96,17 @@ local function is_best(name) return name:sub(1, #best_prefix) == best_prefix end
 local function check_file(self, path, has)
   local t, meta = core.load(path, { map = "r" })
   if t == nil then return end -- ws:load says why
-  local function refuse(message, hint) error(core.error { code = "data", message = path .. ": " .. message, hint = hint }) end
-  if type(t) ~= "table" or not meta["trainer.step"] then refuse("no trainer has written this", "m:load(path) reads parameters alone") end
+  local function refuse(message, hint)
+    error(core.error { code = "data", message = path .. ": " .. message, hint = hint })
+  end
+  if type(t) ~= "table" or not meta["trainer.step"] then
+    refuse("no trainer has written this", "m:load(path) reads parameters alone")
+  end
   local held = tonumber(meta["trainer.held_batches"] or "0")
   if held > 0 and not self.accumulate then
-    refuse(("holds the gradients of %d batch%s, which a trainer without accumulate would drop"):format(held, held == 1 and "" or "es"),
+    refuse(("holds the gradients of %d batch%s, which a trainer without accumulate would \z
+      drop"):format(
+        held, held == 1 and "" or "es"),
       "make the trainer with accumulate, or save after t:update()")
   end
   if not has then return end
@@ -107,13 +120,19 @@ local function check_file(self, path, has)
   local n = 0
   for _, name in ipairs(names) do
     if not is_best(name) then
-      if not self.ws:has(name) then refuse(("holds \"%s\", which neither the model nor its optimizer has"):format(name), hint) end
+      if not self.ws:has(name) then
+        refuse(("holds \"%s\", which neither the model nor its optimizer has"):format(name), hint)
+      end
       n = n + 1
     end
   end
   for _, row in ipairs(self.ws:_blobs()) do
-    local is_saved = not row.borrowed and row.kind == "tensor" and (row.role == "parameter" or row.role == "state")
-    if is_saved and not is_best(row.name) and t[row.name] == nil and n > 0 then refuse(("\"%s\" is missing"):format(row.name), hint) end
+    local is_saved = not row.borrowed
+      and row.kind == "tensor"
+      and (row.role == "parameter" or row.role == "state")
+    if is_saved and not is_best(row.name) and t[row.name] == nil and n > 0 then
+      refuse(("\"%s\" is missing"):format(row.name), hint)
+    end
   end
 end
 
@@ -148,8 +167,13 @@ local function check_kind(self, path)
   if type(t) ~= "table" then return end
   local own, there = kept_by(self.optimizer), kept_beside(options.keys(t))
   if own == nil or own == there then return end
-  error(core.error { code = "data", message = ("%s: holds %s beside a parameter, optim.%s keeps %s"):format(path, there == "" and "nothing" or there,
-    self.optimizer.name, own == "" and "nothing" or own), hint = "a checkpoint is of one model and one kind of optimizer" })
+  error(core.error {
+    code = "data",
+    message = ("%s: holds %s beside a parameter, optim.%s keeps %s"):format(
+      path, there == "" and "nothing" or there, self.optimizer.name,
+      own == "" and "nothing" or own),
+    hint = "a checkpoint is of one model and one kind of optimizer",
+  })
 end
 
 --- Whether the model's parameters are all there without a batch: no layer
@@ -186,7 +210,9 @@ function Trainer:save(path)
     meta["trainer." .. name] = write_number(self.position[name])
   end
   meta["trainer.order"] = self.position.order
-  for name, sum in pairs(self.position.sums) do meta["trainer.sum." .. name] = ("%a"):format(sum) end
+  for name, sum in pairs(self.position.sums) do
+    meta["trainer.sum." .. name] = ("%a"):format(sum)
+  end
   for i, record in ipairs(self.records) do meta["trainer.record." .. i] = write_record(record) end
   meta["trainer.records"] = tostring(#self.records)
   return self.ws:save(path, meta)
@@ -205,7 +231,9 @@ local function load(self, path)
   end
   if meta == nil then return nil, message, code end
   local position = start_position()
-  for _, name in ipairs(position_numbers) do position[name] = read_number(meta["trainer." .. name] or "") or position[name] end
+  for _, name in ipairs(position_numbers) do
+    position[name] = read_number(meta["trainer." .. name] or "") or position[name]
+  end
   -- written before labels that don't count were told apart
   if meta["trainer.counted"] == nil then position.counted = position.rows end
   position.order = meta["trainer.order"]

@@ -15,8 +15,10 @@ local copy = require("neap.train.state").copy
 
 -- What a metric can't be called: fields of what a step, an evaluation and an epoch give, a report's
 -- methods, and blobs of the model's net.
-local taken = { "accumulated", "columns", "csv", "epoch", "held_bytes", "json", "loss", "lr", "ms", "n", "output", "seconds", "skipped", "step", "updated",
-  "valid", "x", "y" }
+local taken = {
+  "accumulated", "columns", "csv", "epoch", "held_bytes", "json", "loss", "lr", "ms", "n",
+  "output", "seconds", "skipped", "step", "updated", "valid", "x", "y",
+}
 local is_taken = {}
 for _, name in ipairs(taken) do is_taken[name] = true end
 
@@ -26,12 +28,19 @@ local function check_metrics(metrics)
   for key, value in pairs(metrics) do
     local name = type(key) == "string" and key or value
     if is_taken[name] or type(name) == "string" and name:find "^valid_" then
-      error(core.error { code = "argument", expected = "another name", got = name,
-        message = ("neap.trainer: a metric can't be called \"%s\": what the trainer gives has a field of that name"):format(name),
-        hint = ("taken are %s, and what begins with valid_"):format(table.concat(taken, ", ")) })
+      error(core.error {
+        code = "argument",
+        expected = "another name",
+        got = name,
+        message = ("neap.trainer: a metric can't be called \"%s\": what the trainer gives has a \z
+          field of that name"):format(name),
+        hint = ("taken are %s, and what begins with valid_"):format(table.concat(taken, ", ")),
+      })
     end
     if type(key) == "string" and type(value) ~= "function" then
-      fail(("neap.trainer: metrics: %s expects a function of the output and the target, got a %s"):format(key, type(value)))
+      fail(("neap.trainer: metrics: %s expects a function of the output and the target, got a \z
+        %s"):format(
+          key, type(value)))
     end
   end
 end
@@ -49,7 +58,8 @@ local function read_accumulate(given)
   if not (a.batches or a.examples) then
     fail("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }")
   end
-  return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples } or nil
+  return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples }
+    or nil
 end
 
 --- What a loss says of how it reduces its rows, or the trainer of it; nil where nothing does. Where
@@ -60,12 +70,16 @@ local function check_reduction(o, loss, accumulate)
   local own = loss.reduces
   local is_told = own == "mean" or own == "sum"
   if o.reduces ~= nil and is_told and own ~= o.reduces then
-    fail(("neap.trainer: reduces = \"%s\", but %s is the %s of its rows, as its field reduces says"):format(o.reduces, loss._class, own))
+    fail(("neap.trainer: reduces = \"%s\", but %s is the %s of its rows, as its field reduces \z
+      says"):format(
+        o.reduces, loss._class, own))
   end
   if o.micro == nil and accumulate == nil then return o.reduces or is_told and own or nil end
   local reduces = micro.reduction(loss, o.reduces, o.micro == nil and "accumulate" or "micro")
   local metrics = o.metrics or {}
-  if o.micro ~= nil and reduces == "sum" and (type(metrics) == "string" or next(metrics) ~= nil) then
+  if o.micro ~= nil
+      and reduces == "sum"
+      and (type(metrics) == "string" or next(metrics) ~= nil) then
     fail("neap.trainer: metrics under micro need a loss that is a mean; this one is a sum")
   end
   return reduces
@@ -76,31 +90,47 @@ end
 --- Raises for a batch larger than the trainer was made for.
 local function check_most(self, who, rows)
   if self.max_batch == nil or math.type(rows) ~= "integer" or rows <= self.max_batch then return end
-  error(core.error { code = "shape", message = ("%s expects batches of at most %d rows, as max_batch says, got %d"):format(who, self.max_batch, rows),
-    expected = tostring(self.max_batch), got = tostring(rows), hint = "give the trainer a larger max_batch, or a data set a smaller batch" })
+  error(core.error {
+    code = "shape",
+    message = ("%s expects batches of at most %d rows, as max_batch says, got %d"):format(
+      who, self.max_batch, rows),
+    expected = tostring(self.max_batch),
+    got = tostring(rows),
+    hint = "give the trainer a larger max_batch, or a data set a smaller batch",
+  })
 end
 
 --- Raises for what is no data set.
 local function check_set(who, set)
-  if type(set) == "table" and type(set.epoch) == "function" and type(set.spec) == "function" then return end
-  fail(("%s expects a data set, e.g. neap.data.tensors { x =, y =, batch = }, got %s"):format(who, type(set) == "table" and set.x ~= nil and "a batch"
-    or "a " .. type(set)))
+  if type(set) == "table" and type(set.epoch) == "function" and type(set.spec) == "function" then
+    return
+  end
+  fail(("%s expects a data set, e.g. neap.data.tensors { x =, y =, batch = }, got %s"):format(
+    who, type(set) == "table" and set.x ~= nil and "a batch" or "a " .. type(set)))
 end
 
 --- Raises unless a batch has the inputs that the nets made so far have.
 local function check_inputs(self, batch)
   for name in pairs(self.input) do
-    if batch.inputs[name] == nil then fail(("a batch has no %s, the trainer's so far had one"):format(name)) end
+    if batch.inputs[name] == nil then
+      fail(("a batch has no %s, the trainer's so far had one"):format(name))
+    end
   end
   for name in pairs(batch.inputs) do
-    if self.input[name] == nil then fail(("a batch has %s, the trainer's so far had none: nothing reads it"):format(name)) end
+    if self.input[name] == nil then
+      fail(("a batch has %s, the trainer's so far had none: nothing reads it"):format(name))
+    end
   end
 end
 
 --- Raises unless a batch has a target where the nets made so far have one.
 local function check_target(self, batch)
-  if batch.y == nil and self.target ~= false then fail("a batch has no y: the loss needs a target") end
-  if batch.y ~= nil and self.target == false then fail("a batch has a y, the trainer's so far had none") end
+  if batch.y == nil and self.target ~= false then
+    fail("a batch has no y: the loss needs a target")
+  end
+  if batch.y ~= nil and self.target == false then
+    fail("a batch has a y, the trainer's so far had none")
+  end
 end
 
 -- ---- of fit -------------------------------------------------------------------------------------
@@ -116,12 +146,19 @@ local function take_checkpoint(o)
   if o.checkpoint == nil then return end
   local c = checkpoint_options:read(o.checkpoint)
   if not c.path:match "%.safetensors$" then
-    fail(("fit: checkpoint \"%s\" is written as safetensors: give it the ending .safetensors"):format(c.path))
+    fail(("fit: checkpoint \"%s\" is written as safetensors: give it the ending \z
+      .safetensors"):format(
+        c.path))
   end
   -- where the folder is missing, or not ours, that is to be known before an epoch has gone
   local beside = c.path .. ".probe"
   local file, why = io.open(beside, "wb")
-  if not file then error(core.error { code = "data", message = "fit: the checkpoint can't be written: " .. why:gsub("%.probe", "", 1) }) end
+  if not file then
+    error(core.error {
+      code = "data",
+      message = "fit: the checkpoint can't be written: " .. why:gsub("%.probe", "", 1),
+    })
+  end
   file:close()
   os.remove(beside)
   o.path, o.every = c.path, c.every
@@ -138,12 +175,18 @@ local function check_valid(self, set, valid)
   if other.n == 0 then fail("fit: valid has no rows") end
   local names = options.keys(copy(spec, other))
   for _, name in ipairs(names) do
-    local function look(field) return field and ("%s (%s)"):format(field.dtype, table.concat(field.shape, ",", 2)) or "none" end
+    local function look(field)
+      return field and ("%s (%s)"):format(field.dtype, table.concat(field.shape, ",", 2)) or "none"
+    end
     if name ~= "n" and name ~= "batch" and look(spec[name]) ~= look(other[name]) then
-      fail(("fit: valid's %s is %s an example, that of the data trained on is %s"):format(name, look(other[name]), look(spec[name])))
+      fail(("fit: valid's %s is %s an example, that of the data trained on is %s"):format(
+        name, look(other[name]), look(spec[name])))
     end
   end
 end
 
-return { metrics = check_metrics, accumulate = read_accumulate, reduction = check_reduction, most = check_most, set = check_set,
-  inputs = check_inputs, target = check_target, checkpoint = take_checkpoint, valid = check_valid }
+return {
+  metrics = check_metrics, accumulate = read_accumulate, reduction = check_reduction,
+  most = check_most, set = check_set, inputs = check_inputs, target = check_target,
+  checkpoint = take_checkpoint, valid = check_valid,
+}

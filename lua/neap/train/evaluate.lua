@@ -14,9 +14,12 @@ local report = require "neap.report"
 local state = require "neap.train.state"
 local step = require "neap.train.step"
 local fail = core.fail
-local Trainer, copy, attempt, means, find_workspace = state.Trainer, state.copy, state.attempt, state.means, state.find_workspace
-local add_values, read_metrics, check_most, check_set, check_inputs = state.add_values, state.read_metrics, checks.most, checks.set, checks.inputs
-local learn_set, learn_spec, program_for, feed, as_spec = programs.learn_set, programs.learn_spec, programs.program_for, step.feed, step.as_spec
+local Trainer, copy, attempt, means, find_workspace = state.Trainer, state.copy, state.attempt,
+  state.means, state.find_workspace
+local add_values, read_metrics, check_most, check_set, check_inputs = state.add_values,
+  state.read_metrics, checks.most, checks.set, checks.inputs
+local learn_set, learn_spec, program_for, feed, as_spec = programs.learn_set, programs.learn_spec,
+  programs.program_for, step.feed, step.as_spec
 
 local function evaluate(self, set)
   learn_set(self, set)
@@ -34,7 +37,10 @@ local function evaluate(self, set)
     n, counted = n + batch.rows, counted + count
   end
   if n == 0 then fail("evaluate: the data set has no rows") end
-  return report.new { totals = copy(means(self, sums, n, counted), { n = n }), order = { "loss", table.unpack(self.metric_names) } }
+  return report.new {
+    totals = copy(means(self, sums, n, counted), { n = n }),
+    order = { "loss", table.unpack(self.metric_names) },
+  }
 end
 
 --- Loss and metrics over a whole data set, weighted by what a batch counts (rows, but those with
@@ -50,10 +56,14 @@ end
 local function predict_arguments(self, x, ...)
   local names, has_more = batches.arguments(self.model)
   local given, most = 1 + select("#", ...), math.max(#names, 1)
-  if given > most and not has_more then fail(("trainer:predict takes %d argument%s, got %d"):format(most, most == 1 and "" or "s", given)) end
+  if given > most and not has_more then
+    fail(("trainer:predict takes %d argument%s, got %d"):format(
+      most, most == 1 and "" or "s", given))
+  end
   if op.is_tensor(x) then return x, ... end
   if type(x) ~= "table" or next(x) == nil or given > 1 then
-    fail("trainer:predict expects a batch x, a tensor, got " .. (x == nil and "nothing" or "a " .. type(x)))
+    fail("trainer:predict expects a batch x, a tensor, got "
+      .. (x == nil and "nothing" or "a " .. type(x)))
   end
   local inputs = batches.read(self.model, x).inputs
   local at, last = batches.places(self.model, inputs)
@@ -66,7 +76,9 @@ end
 -- t:step, whose y nothing reads.
 function Trainer:predict(...)
   local mode = rawget(self.model, "_mode")
-  local guard <close> = setmetatable({}, { __close = function() rawset(self.model, "_mode", mode) end })
+  local guard <close> = setmetatable({}, {
+    __close = function() rawset(self.model, "_mode", mode) end,
+  })
   rawset(self.model, "_mode", false)
   return build.run_within(self.model, self.memory, predict_arguments(self, ...))
 end
@@ -75,7 +87,9 @@ end
 function Trainer:history()
   local columns = { "epoch", "step", "loss", table.unpack(self.metric_names) }
   if self.records[1] and self.records[1].valid then
-    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do columns[#columns + 1] = "valid_" .. name end
+    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do
+      columns[#columns + 1] = "valid_" .. name
+    end
   end
   columns[#columns + 1] = "seconds"
   return report.new { rows = self.records, columns = columns }

@@ -12,30 +12,39 @@ local progress = require "neap.progress"
 local record = require "neap.inner.record"
 local state = require "neap.train.state"
 local fail = core.fail
-local Trainer, copy, settle, means, learnt, check_open = state.Trainer, state.copy, state.settle, state.means, state.learnt, state.check_open
+local Trainer, copy, settle, means, learnt, check_open = state.Trainer, state.copy, state.settle,
+  state.means, state.learnt, state.check_open
 local start_position, find_workspace = state.start_position, state.find_workspace
 local check_set, check_valid, take_checkpoint = checks.set, checks.valid, checks.checkpoint
 local learn_set, step_on = programs.learn_set, require("neap.train.step").step_on
 
 local fit_options = record.declare("trainer:fit", {
-  doc = [[t:fit(set, { .. }) trains and gives a Report as of t:history(). A fit begins an epoch; with
-    `resume` it goes on where the checkpoint file stands, or, without a file, where this trainer was
-    stopped, in the middle of an epoch too, until the epochs or steps first asked for are done. From
-    a file it goes on with the learning rate and seed of the run that was stopped, whatever this
-    trainer was made with. To go on with another rate: t:load(path), t.optimizer.lr = rate, then
-    t:fit with resume and another checkpoint file, or none.]],
+  doc = [[t:fit(set, { .. }) trains and gives a Report as of t:history(). A fit begins an epoch;
+    with `resume` it goes on where the checkpoint file stands, or, without a file, where this
+    trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for
+    are done. From a file it goes on with the learning rate and seed of the run that was stopped,
+    whatever this trainer was made with. To go on with another rate: t:load(path), t.optimizer.lr =
+    rate, then t:fit with resume and another checkpoint file, or none.]],
   { "epochs", "integer", min = 0, unset = "1, or as many as `steps` needs", doc = "epochs to run" },
   { "steps", "integer", min = 0, unset = "as the epochs are long", doc = "updates to run at most" },
   { "valid", "data", unset = "none", doc = "data set that each epoch ends with a look at" },
-  { "checkpoint", "string|table", unset = "none", says = "a path, or { path, every = steps }",
-    doc = "file, .safetensors, that each epoch is written to, and every so many steps" },
+  {
+    "checkpoint", "string|table", unset = "none", says = "a path, or { path, every = steps }",
+    doc = "file, .safetensors, that each epoch is written to, and every so many steps",
+  },
   { "resume", "boolean", false, doc = "whether to go on where the checkpoint stands" },
-  { "patience", "integer", min = 0, unset = "no limit", doc = [[epochs without a better (validation)
-      loss after which the fit ends; the model has the parameters of the best one then]] },
+  {
+    "patience", "integer",
+    min = 0,
+    unset = "no limit",
+    doc = [[epochs without a better (validation)
+      loss after which the fit ends; the model has the parameters of the best one then]],
+  },
   { "verbose", "integer", 1, min = 0, max = 2, doc = "how much is printed" },
   { "on_step", "function", doc = "f(result of a step, t): false ends the fit" },
   { "on_epoch", "function", doc = "f(record of an epoch, t): false ends the fit" },
-  example = 't:fit(set, { epochs = 3, valid = other, checkpoint = "run.safetensors" })' })
+  example = 't:fit(set, { epochs = 3, valid = other, checkpoint = "run.safetensors" })',
+})
 
 -- ---- where to start -----------------------------------------------------------------------------
 
@@ -53,7 +62,9 @@ end
 --- What decides which rows the batches of an epoch have.
 local function order_of(set)
   local spec = set:spec()
-  return ("%d rows in %d batches of %d, %s"):format(spec.n, #set, spec.batch, set.shuffle and "shuffled by seed " .. tostring(set.seed) or "in order")
+  return ("%d rows in %d batches of %d, %s"):format(
+    spec.n, #set, spec.batch,
+    set.shuffle and "shuffled by seed " .. tostring(set.seed) or "in order")
 end
 
 --- Raises where an epoch that is under way would go on with batches of another order; a new epoch
@@ -66,8 +77,14 @@ local function check_order(self, o, order)
     was, in_epoch = meta["trainer.order"], tonumber(meta["trainer.in_epoch"]) or 0
   end
   if was == nil or was == order or in_epoch == 0 then return end
-  error(core.error { code = "data", message = ("fit: it was stopped in an epoch of %s, and is resumed on %s"):format(was, order), expected = was,
-    got = order, hint = "resume on the data set it was stopped on, or begin an epoch: t:load(path), then fit without resume" })
+  error(core.error {
+    code = "data",
+    message = ("fit: it was stopped in an epoch of %s, and is resumed on %s"):format(was, order),
+    expected = was,
+    got = order,
+    hint = "resume on the data set it was stopped on, or begin an epoch: t:load(path), then fit \z
+      without resume",
+  })
 end
 
 --- Where to start and where to stop.
@@ -80,8 +97,16 @@ local function begin(self, o, order)
   if not o.resume then -- a fit of its own begins an epoch
     local p = self.position
     local epoch = p.epoch + (p.in_epoch > 0 and 1 or 0)
-    self.position = copy(start_position(), { step = p.step, batches = p.batches, epoch = epoch, first_epoch = epoch, first_step = p.step,
-      held_batches = p.held_batches, held_rows = p.held_rows, held_count = p.held_count })
+    self.position = copy(start_position(), {
+      step = p.step,
+      batches = p.batches,
+      epoch = epoch,
+      first_epoch = epoch,
+      first_step = p.step,
+      held_batches = p.held_batches,
+      held_rows = p.held_rows,
+      held_count = p.held_count,
+    })
   end
   self.position = copy(self.position, { order = order })
   local p = self.position
@@ -91,18 +116,25 @@ end
 
 -- ---- the end of an epoch ------------------------------------------------------------------------
 
-local function mean_of(self) return means(self, self.position.sums, self.position.rows, self.position.counted) end
+local function mean_of(self)
+  return means(self, self.position.sums, self.position.rows, self.position.counted)
+end
 
 --- What ends an epoch, or the last part of one: validation, the record, the line on the screen.
 local function end_epoch(self, o, epoch, seconds, bar)
-  local record = copy(mean_of(self), { epoch = epoch, step = self.position.step, seconds = seconds })
+  local record = copy(mean_of(self), {
+    epoch = epoch,
+    step = self.position.step,
+    seconds = seconds,
+  })
   local shown = { loss = record.loss }
   for _, name in ipairs(self.metric_names) do shown[name] = record[name] end
   if o.valid then
     local valid = self:evaluate(o.valid)
     record.valid = { n = valid.n }
     for _, name in ipairs { "loss", table.unpack(self.metric_names) } do
-      record.valid[name], record["valid_" .. name], shown["valid " .. name] = valid[name], valid[name], valid[name]
+      record.valid[name], record["valid_" .. name], shown["valid " .. name] = valid[name],
+        valid[name], valid[name]
     end
   end
   bar:finish(shown)
@@ -124,7 +156,8 @@ local function keep_best(self)
   local net, names = net_module.new "best", self.model:blob_names()
   for _, name in ipairs(names) do
     local t = self.ws:view(name)
-    net:declare(best_prefix .. name, "state", t.shape, t.dtype, { op = "Constant", value = 0 }, false)
+    net:declare(best_prefix .. name, "state", t.shape, t.dtype, { op = "Constant", value = 0 },
+      false)
   end
   self.ws:init(net)
   for _, name in ipairs(names) do self.ws:feed(best_prefix .. name, self.ws:view(name)) end
@@ -144,8 +177,15 @@ end
 local function turn_epoch(self, o, epoch, record)
   local judged = record.valid and record.valid.loss or record.loss
   local better = judged and judged < self.position.best
-  self.position = copy(self.position, { epoch = epoch, in_epoch = 0, rows = 0, counted = 0, sums = {}, best = better and judged or self.position.best,
-    since = better and 0 or self.position.since + 1 })
+  self.position = copy(self.position, {
+    epoch = epoch,
+    in_epoch = 0,
+    rows = 0,
+    counted = 0,
+    sums = {},
+    best = better and judged or self.position.best,
+    since = better and 0 or self.position.since + 1,
+  })
   if o.patience == nil then return false end
   if better then keep_best(self) end
   return self.position.since >= o.patience
@@ -159,7 +199,9 @@ local function run_epoch(self, set, o, last_step, bar)
     local result = step_on(self, batch, self.position.in_epoch + 1 >= #set)
     bar:update(self.position.in_epoch, mean_of(self))
     local stop = o.on_step and o.on_step(result, self.handle) == false
-    if o.every and self.position.step % o.every == 0 and result.updated then must(self:save(o.path)) end
+    if o.every and self.position.step % o.every == 0 and result.updated then
+      must(self:save(o.path))
+    end
     if stop then return true end
     if self.position.step >= last_step then break end
   end
@@ -180,9 +222,16 @@ local function fit(self, set, o)
   while self.position.epoch < last_epoch and self.position.step < last_step do
     local epoch, start, total = self.position.epoch + 1, core.clock(), #set
     local goal = goal_of(self, total, last_step)
-    local bar <close> = progress.new { title = "epoch " .. epoch, total = goal, verbose = o.verbose, first = self.position.in_epoch }
+    local bar <close> = progress.new {
+      title = "epoch " .. epoch,
+      total = goal,
+      verbose = o.verbose,
+      first = self.position.in_epoch,
+    }
     local stop = run_epoch(self, set, o, last_step, bar)
-    if self.position.rows == 0 then error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" }) end
+    if self.position.rows == 0 then
+      error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" })
+    end
     local record = end_epoch(self, o, epoch, core.clock() - start, bar)
     if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) or stop end
     if o.path then must(self:save(o.path)) end
@@ -223,7 +272,9 @@ function Trainer:fit(set, given)
     for _, key in ipairs(learnt) do self[key] = was[key] end
     self.most = most
   end
-  if o.path and type(result) ~= "string" and result.code == "interrupted" then must(self:save(o.path)) end
+  if o.path and type(result) ~= "string" and result.code == "interrupted" then
+    must(self:save(o.path))
+  end
   error(result, 0)
 end
 

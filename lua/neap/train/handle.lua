@@ -22,7 +22,8 @@ function handles.new(trainer)
 end
 
 local function trainer_behind(handle, name)
-  return trainer_of[handle] or fail(("trainer:%s is a method: t:%s(..), with a colon"):format(name, name))
+  return trainer_of[handle]
+    or fail(("trainer:%s is a method: t:%s(..), with a colon"):format(name, name))
 end
 
 local function method(name, f)
@@ -48,7 +49,11 @@ local function refuse(options, key)
   elseif options[key] ~= nil then
     hint = ("it is given when the trainer is made: neap.trainer { %s = .. }"):format(key)
   end
-  error(core.error { code = "argument", message = ("trainer: \"%s\" can't be set"):format(tostring(key)), hint = hint })
+  error(core.error {
+    code = "argument",
+    message = ("trainer: \"%s\" can't be set"):format(tostring(key)),
+    hint = hint,
+  })
 end
 
 --- Gives handles the methods of the class, which is complete now.

@@ -30,41 +30,71 @@ require "neap.train.fit"
 -- module whose target looks like the data's.
 local function as_loss(loss)
   if type(loss) ~= "function" then return loss end
-  return nn.module { "Loss", name = "loss", init = function(self) self.f = loss end, forward = function(self, ...) return self.f(...) end } {}
+  return nn.module {
+    "Loss",
+    name = "loss",
+    init = function(self) self.f = loss end,
+    forward = function(self, ...) return self.f(...) end,
+  } {}
 end
 
 local trainer_options = record.declare("neap.trainer", {
-  doc = [[A trainer: a model, a loss and an optimizer as one program a step. t:fit trains, t:step runs
-    one batch, t:evaluate measures.]],
+  doc = [[A trainer: a model, a loss and an optimizer as one program a step. t:fit trains, t:step
+    runs one batch, t:evaluate measures.]],
   { "model", "module", required = true, doc = "what is trained" },
   { "optimizer", "optimizer", required = true, doc = "how parameters are updated" },
-  { "loss", "module|function", unset = "nn.CrossEntropyLoss()",
+  {
+    "loss", "module|function",
+    unset = "nn.CrossEntropyLoss()",
     says = "a loss such as nn.CrossEntropyLoss(), or a function of (output, target)",
     doc = [[of the model's outputs and the target; a function gets nil for the target where the data
-      has no y]] },
-  { "metrics", "string|table", unset = "none", says = [[a name, or a table { "accuracy", name =
+      has no y]],
+  },
+  {
+    "metrics", "string|table",
+    unset = "none",
+    says = [[a name, or a table { "accuracy", name =
       f(y, t) }]],
-    doc = [[the loss's own by name, or functions of the model's first output and the target that give
-      one number for a batch, the mean of its rows': they are combined over micro-batches and over
-      batches as means weighted by rows]] },
-  { "schedule", "function", unset = "the optimizer's rate", says = "a function of (step, lr)",
-    doc = "the learning rate of a step, from 1, given the base rate" },
-  { "memory", "table", unset = "no limits", says = 'a table such as { budget = "64MiB" }',
-    doc = "memory options, as m:plan takes them (help \"options\")" },
-  { "max_batch", "integer", min = 1, unset = "what fit, or a step, shows",
-    doc = "rows of the largest batch: more are refused" },
-  { "micro", "integer|choice", min = 1, choices = { "fit" }, unset = "whole batches",
-    doc = [[rows of a micro-batch, or "fit": as many as memory's budget or total, or else the machine,
-      allows. Gradients are accumulated; nothing is recomputed then, unless memory has recompute =
-      true: smaller micro-batches cost less]] },
-  { "accumulate", "number|table", unset = "one", says = [[a number of batches, or { batches =,
+    doc = [[the loss's own by name, or functions of the model's first output and the target that
+      give one number for a batch, the mean of its rows': they are combined over micro-batches and
+      over batches as means weighted by rows]],
+  },
+  {
+    "schedule", "function", unset = "the optimizer's rate", says = "a function of (step, lr)",
+    doc = "the learning rate of a step, from 1, given the base rate",
+  },
+  {
+    "memory", "table", unset = "no limits", says = 'a table such as { budget = "64MiB" }',
+    doc = "memory options, as m:plan takes them (help \"options\")",
+  },
+  {
+    "max_batch", "integer", min = 1, unset = "what fit, or a step, shows",
+    doc = "rows of the largest batch: more are refused",
+  },
+  {
+    "micro", "integer|choice",
+    min = 1,
+    choices = { "fit" },
+    unset = "whole batches",
+    doc = [[rows of a micro-batch, or "fit": as many as memory's budget or total, or else the
+      machine, allows. Gradients are accumulated; nothing is recomputed then, unless memory has
+      recompute = true: smaller micro-batches cost less]],
+  },
+  {
+    "accumulate", "number|table",
+    unset = "one",
+    says = [[a number of batches, or { batches =,
       examples = }]],
     doc = [[batches to an update: it comes with the batch that reaches either number, and with the
-      last one of an epoch. Gradients of a mean are weighted by what each batch counts: k batches are
-      the step of one of their size, within rounding, but for batch norm and random ops. What is held
-      takes as many bytes as the gradients, is in checkpoints, and is untouched by a batch that
-      fails]] },
-  { "reduces", "choice", choices = { "mean", "sum" }, unset = "as the loss or its net tells",
+      last one of an epoch. Gradients of a mean are weighted by what each batch counts: k batches
+      are the step of one of their size, within rounding, but for batch norm and random ops. What is
+      held takes as many bytes as the gradients, is in checkpoints, and is untouched by a batch that
+      fails]],
+  },
+  {
+    "reduces", "choice",
+    choices = { "mean", "sum" },
+    unset = "as the loss or its net tells",
     doc = [[what a loss of your own makes of its rows (or its field `reduces`). "mean": each row
       counts once, and the batch's loss is the mean of its rows' losses, so that batches and
       micro-batches are weighed by rows (labels that Neap's cross entropy ignores do not count).
@@ -72,33 +102,55 @@ local trainer_options = record.declare("neap.trainer", {
       the data. A mean over a mask, the root of a mean, a maximum or a contrastive loss is neither:
       write it as a sum over rows and say "sum". micro and accumulate must be told; else what the
       loss's net shows for certain is taken, and otherwise a mean. What the net contradicts is
-      refused]] },
-  { "nan", "choice", "stop", choices = { "stop", "skip", "off" }, doc = [[what a loss that is not
-      finite does: raise, with parameters as before; pass the batch by; or nothing]] },
-  { "seed", "integer", unset = "the model's", doc = "what the model's parameters and draws follow" },
+      refused]],
+  },
+  {
+    "nan", "choice", "stop",
+    choices = { "stop", "skip", "off" },
+    doc = [[what a loss that is not
+      finite does: raise, with parameters as before; pass the batch by; or nothing]],
+  },
+  {
+    "seed", "integer", unset = "the model's", doc = "what the model's parameters and draws follow",
+  },
   { "name", "name", unset = "the model's", doc = "name of its runs in the database" },
   { "profile", "boolean", unset = "false", doc = "whether the time of each op is measured" },
   { "mem_param", "table", doc = "Caffe's words for memory, as neap.mem_param takes them" },
   example = "neap.trainer { model = nn.Linear { 4, 2 }, optimizer = optim.SGD { lr = 0.1 }, "
-    .. "metrics = \"accuracy\" }" })
+    .. "metrics = \"accuracy\" }",
+})
 
 --- neap.trainer{model =, optimizer =, ..} -> trainer: see the record.
 local function new(given)
   local o = trainer_options:read(given)
   o.memory = o.memory and memory_options.check("neap.trainer: memory", o.memory, "trainer")
   checks.metrics(o.metrics)
-  local self = setmetatable({ model = o.model, loss = as_loss(o.loss) or nn.CrossEntropyLoss {}, optimizer = o.optimizer, schedule = o.schedule,
-    metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {}, nan = o.nan, name = o.name, programs = {}, ranges = {}, records = {},
+  local self = setmetatable({
+    model = o.model,
+    loss = as_loss(o.loss) or nn.CrossEntropyLoss {},
+    optimizer = o.optimizer,
+    schedule = o.schedule,
+    metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {},
+    nan = o.nan,
+    name = o.name,
+    programs = {},
+    ranges = {},
+    records = {},
     -- fed again and again: a step allocates nothing
     position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0),
-    micro = o.micro, most = { train = 0, eval = 0 } }, Trainer)
+    micro = o.micro, most = { train = 0, eval = 0 },
+  }, Trainer)
   self.needs_no_target = type(o.loss) == "function" -- it is given nil where the data has no y
   self.metric_names = build.metric_names(self.metrics)
   self.accumulate = checks.accumulate(o.accumulate)
   self.reduces = checks.reduction(o, self.loss, self.accumulate)
   if o.seed then o.model:seed(o.seed) end
   for key, value in pairs(o.memory or {}) do
-    if key == "keep" then self.keep = type(value) == "string" and { value } or value else self.memory[key] = value end
+    if key == "keep" then
+      self.keep = type(value) == "string" and { value } or value
+    else
+      self.memory[key] = value
+    end
   end
   if o.micro == "fit" and self.memory.recompute == nil then self.memory.recompute = false end
   if o.profile then self.memory.profile = true end
@@ -118,7 +170,8 @@ function Trainer:close()
 end
 Trainer.__close = Trainer.close
 Trainer.__tostring = function(self)
-  return ("trainer of %s: step %d, epoch %d, optim.%s"):format(self.name or self.model._class, self.position.step, self.position.epoch, self.optimizer.name)
+  return ("trainer of %s: step %d, epoch %d, optim.%s"):format(
+    self.name or self.model._class, self.position.step, self.position.epoch, self.optimizer.name)
 end
 
 require("neap.inner.guard").functions(Trainer, "trainer:")

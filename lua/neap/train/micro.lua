@@ -36,12 +36,17 @@ local function check_shares(loss, y)
   local counts = rawget(loss, "_mean_counts")
   if not counts then return end
   if counts.weighted then
-    core.fail("neap.trainer: the loss divides by the class weights of its labels, so that means over parts of a batch do not add up to "
+    core.fail("neap.trainer: the loss divides by the class weights of its labels, so that means \z
+        over parts of a batch do not add up to "
       .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
   end
-  if counts.alone or not y.dtype:find "^[iu]" or y:_count_not(counts.ignored) == y:n_element() then return end
-  core.fail(("neap.trainer: the loss adds a mean over labels other than %d to other terms, and this batch has such labels: means over "
-    .. "parts of a batch do not add up to its mean (hint: let it sum, and give the trainer reduces = \"sum\")"):format(counts.ignored))
+  if counts.alone or not y.dtype:find "^[iu]" or y:_count_not(counts.ignored) == y:n_element() then
+    return
+  end
+  core.fail(("neap.trainer: the loss adds a mean over labels other than %d to other terms, and \z
+        this batch has such labels: means over "
+      .. "parts of a batch do not add up to its mean (hint: let it sum, and give the trainer \z
+        reduces = \"sum\")"):format(counts.ignored))
 end
 
 --- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused:
@@ -52,8 +57,12 @@ end
 function micro.reduction(loss, stated, who)
   local reduces = stated or loss.reduces
   if reduces == "mean" or reduces == "sum" then return reduces end
-  if reduces ~= nil then core.fail(("neap.trainer: reduces expects \"mean\" or \"sum\", got %s"):format(tostring(reduces))) end
-  core.fail("neap.trainer: " .. (who or "micro") .. " needs to know whether the loss is a mean or a sum over its rows (hint: give the trainer "
+  if reduces ~= nil then
+    core.fail(("neap.trainer: reduces expects \"mean\" or \"sum\", got %s"):format(
+        tostring(reduces)))
+  end
+  core.fail("neap.trainer: " .. (who or "micro")
+    .. " needs to know whether the loss is a mean or a sum over its rows (hint: give the trainer "
     .. "reduces = \"mean\" or \"sum\", or the loss a field of that name)")
 end
 

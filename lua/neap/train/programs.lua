@@ -19,7 +19,8 @@ local refusal = require "neap.memory.refusal"
 local report = require "neap.report"
 local state = require "neap.train.state"
 local fail = core.fail
-local Trainer, copy, find_workspace, attempt = state.Trainer, state.copy, state.find_workspace, state.attempt
+local Trainer, copy, find_workspace, attempt = state.Trainer, state.copy, state.find_workspace,
+  state.attempt
 
 -- ---- the look of the data -----------------------------------------------------------------------
 
@@ -28,12 +29,15 @@ local function look_of(inputs)
   local parts = {}
   for i, name in ipairs(options.keys(inputs)) do
     local input = inputs[name]
-    parts[i] = ("%s%s (%s)"):format(name == "x" and "" or name .. " ", input.dtype, table.concat(input, ","))
+    parts[i] = ("%s%s (%s)"):format(
+      name == "x" and "" or name .. " ", input.dtype, table.concat(input, ","))
   end
   return table.concat(parts, ", ")
 end
 
-local function is_field(t) return op.is_tensor(t) or type(t) == "table" and type(t.shape) == "table" end
+local function is_field(t)
+  return op.is_tensor(t) or type(t) == "table" and type(t.shape) == "table"
+end
 
 --- What the data looks like decides the inputs' shapes and dtypes, and the label's, once.
 -- @param spec {x =, y =} of tensors or of {shape =, dtype =}, as a batch has them
@@ -48,12 +52,14 @@ local function learn_spec(self, spec)
   batches.places(self.model, inputs)
   local known = self.input
   if known and look_of(known) ~= look_of(inputs) then
-    fail(("the data's examples are %s, the trainer's so far %s"):format(look_of(inputs), look_of(known)))
+    fail(("the data's examples are %s, the trainer's so far %s"):format(
+      look_of(inputs), look_of(known)))
   end
   local target = y and { shape = example(y), dtype = y.dtype } or nil
   if target == nil and self.needs_no_target then target = false end
   if known and (self.target == false) ~= (target == false) then
-    fail(target and "the data has a y, the trainer's so far had none" or "the data has no y, the trainer's so far had one")
+    fail(target and "the data has a y, the trainer's so far had none"
+      or "the data has no y, the trainer's so far had one")
   end
   self.input, self.target = inputs, target
 end
@@ -81,9 +87,14 @@ end
 local function learn_reduction(self, reduces, op)
   self.net_reduces = reduces
   if reduces == nil or self.reduces == nil or reduces == self.reduces then return end
-  error(core.error { code = "argument", expected = ("reduces = \"%s\""):format(reduces), got = ("reduces = \"%s\""):format(self.reduces),
-    message = ("neap.trainer: the loss is said to be the %s of its rows (reduces = \"%s\"), its net makes their %s, by %s"):format(self.reduces,
-      self.reduces, reduces, op), hint = ("give reduces = \"%s\", or let the loss be a %s"):format(reduces, self.reduces) })
+  error(core.error {
+    code = "argument",
+    expected = ("reduces = \"%s\""):format(reduces),
+    got = ("reduces = \"%s\""):format(self.reduces),
+    message = ("neap.trainer: the loss is said to be the %s of its rows (reduces = \"%s\"), its \z
+      net makes their %s, by %s"):format(self.reduces, self.reduces, reduces, op),
+    hint = ("give reduces = \"%s\", or let the loss be a %s"):format(reduces, self.reduces),
+  })
 end
 
 --- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients
@@ -91,9 +102,18 @@ end
 -- @return net, blobs, the update's net of a micro net
 local function net_of(self, mode, n)
   local train = mode ~= "eval"
-  local net, blobs, record = self.model:net { batch = n, train = train, loss = self.loss, optimizer = train and self.optimizer or nil,
-    input = self.input, target = self.target,
-    metrics = self.metrics, keep = train and self.keep or nil, name = self.name, guard = self.nan ~= "off" }
+  local net, blobs, record = self.model:net {
+    batch = n,
+    train = train,
+    loss = self.loss,
+    optimizer = train and self.optimizer or nil,
+    input = self.input,
+    target = self.target,
+    metrics = self.metrics,
+    keep = train and self.keep or nil,
+    name = self.name,
+    guard = self.nan ~= "off",
+  }
   learn_reduction(self, record.reduces, record.reduces_by)
   if mode ~= "micro" then return net, blobs end
   local part, update = net:split_micro()
@@ -102,7 +122,9 @@ end
 
 --- Whether programs of several batch sizes can share addresses: not where addresses are found at
 -- run time.
-local function has_addresses(memory) return memory.policy ~= "pool" and memory.executor ~= "dynamic" end
+local function has_addresses(memory)
+  return memory.policy ~= "pool" and memory.executor ~= "dynamic"
+end
 
 --- Memory options of the update: it is a part of training, and the blobs that mem_param excludes
 -- are the micro-batch's.
@@ -118,7 +140,8 @@ end
 local function memory_of(self, update)
   if update == nil or self.memory.total == nil then return self.memory end
   local out = copy(self.memory)
-  out._beside = core.micro_beside(update, update_memory(self), self.accumulate and micro.hold_nets(update) or nil)
+  out._beside = core.micro_beside(update, update_memory(self),
+    self.accumulate and micro.hold_nets(update) or nil)
   return out
 end
 
@@ -132,7 +155,11 @@ local function range_for(self, mode, n)
   if range == nil or range.batch < n then
     local most = math.max(n, self.most[mode] or 0)
     local net, _, update = net_of(self, mode, most)
-    self.ranges[mode] = { batch = most, net = net, plans = require("neap").range(net, memory_of(self, update)) }
+    self.ranges[mode] = {
+      batch = most,
+      net = net,
+      plans = require("neap").range(net, memory_of(self, update)),
+    }
   end
   return self.ranges[mode].plans
 end
@@ -143,7 +170,8 @@ local function make_program(self, n, mode)
   find_workspace(self) -- layers that only this net has met bring their numbers along
   self.ws:init(net)
   local memory = memory_of(self, update)
-  local program = range and self.ws:compile_within(net, range, memory) or self.ws:compile(net, memory)
+  local program = range and self.ws:compile_within(net, range, memory)
+    or self.ws:compile(net, memory)
   return { net = net, blobs = blobs, program = program, update = update }
 end
 
@@ -213,7 +241,10 @@ end
 --- Rows of a micro-batch for a batch of `rows`, without `micro` all of them; "fit" is settled once,
 -- by plans alone.
 local function micro_rows(self, rows)
-  if self.micro == "fit" then self.micro_fit = self.micro_fit or fit_batch.micro(self, math.max(rows, self.most.train), net_of) end
+  if self.micro == "fit" then
+    self.micro_fit = self.micro_fit
+      or fit_batch.micro(self, math.max(rows, self.most.train), net_of)
+  end
   local most = self.micro_fit or self.micro or math.max(rows, self.most.train)
   -- the range is planned for whole micro-batches
   self.most.micro = math.min(most, math.max(rows, self.most.train))
@@ -232,11 +263,15 @@ end
 function Trainer:program(batch)
   batch = batch or self.batch
   if batch ~= nil and (math.type(batch) ~= "integer" or batch < 1) then
-    fail(("trainer:program, :plan and :run expect a number of rows, t:program(64), got %s"):format(type(batch) == "number" and tostring(batch)
-      or "a " .. type(batch)))
+    fail(("trainer:program, :plan and :run expect a number of rows, t:program(64), got %s"):format(
+      type(batch) == "number" and tostring(batch) or "a " .. type(batch)))
   end
-  if not batch then fail("the batch size is not known yet: fit or step first, or give it: t:program(64)") end
-  if not (self.input or self.model.input_shape) then fail("the input's shape is not known yet: give input = {..} to the model") end
+  if not batch then
+    fail("the batch size is not known yet: fit or step first, or give it: t:program(64)")
+  end
+  if not (self.input or self.model.input_shape) then
+    fail("the input's shape is not known yet: give input = {..} to the model")
+  end
   return attempt(self, "program " .. batch, find_workspace(self), program_of, batch)
 end
 
@@ -258,16 +293,32 @@ local function forecast(self, rows, example)
   add(net:plan(memory_of(self, update)), held)
   if size then -- parameters and accumulators are the same blobs
     add(update:plan(update_memory(self)), { "state", "io", "constants", "frames" })
-    if self.accumulate then add(micro.hold_nets(update):plan(update_memory(self)), { "state", "io", "constants", "frames" }) end
+    if self.accumulate then
+      add(micro.hold_nets(update):plan(update_memory(self)), {
+        "state", "io", "constants", "frames",
+      })
+    end
   end
   bytes.arena = arena
   local report_rows, total = {}, 0
-  for _, name in ipairs { "parameters", "gradients", "state", "io", "constants", "frames", "arena" } do
+  for _, name in ipairs {
+    "parameters", "gradients", "state", "io", "constants", "frames", "arena",
+  } do
     total = total + (bytes[name] or 0)
-    if (bytes[name] or 0) > 0 then report_rows[#report_rows + 1] = { region = name, bytes = bytes[name], size = core.bytes_text(bytes[name]) } end
+    if (bytes[name] or 0) > 0 then
+      report_rows[#report_rows + 1] = {
+        region = name,
+        bytes = bytes[name],
+        size = core.bytes_text(bytes[name]),
+      }
+    end
   end
-  return report.new { rows = report_rows, columns = { "region", "size", "bytes" }, order = { "total_bytes" },
-    totals = { total_bytes = total, arena_bytes = arena, micro = self.micro and size or nil } }
+  return report.new {
+    rows = report_rows,
+    columns = { "region", "size", "bytes" },
+    order = { "total_bytes" },
+    totals = { total_bytes = total, arena_bytes = arena, micro = self.micro and size or nil },
+  }
 end
 
 --- Bytes of every region that a step of `rows` rows will hold, all its programs together: plans
@@ -282,5 +333,8 @@ function Trainer:forecast(rows, example) return attempt(self, nil, nil, forecast
 --- What it measured so far; op by op with profile = true.
 function Trainer:run(batch) return require("neap.plan").run(self:program(batch)) end
 
-return { learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs, net_of = net_of, is_split = is_split,
-  program_for = program_for, drop_held = drop_held, update_for = update_for, micro_rows = micro_rows }
+return {
+  learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs, net_of = net_of,
+  is_split = is_split, program_for = program_for, drop_held = drop_held, update_for = update_for,
+  micro_rows = micro_rows,
+}

@@ -33,19 +33,26 @@ end
 -- on. The sums' weights are `rows`, and what the loss counts of them, `counted`. What is held are
 -- batches since the last update: how many, their rows, and what their means count.
 local function start_position()
-  return { step = 0, batches = 0, epoch = 0, in_epoch = 0, rows = 0, counted = 0, sums = {}, first_epoch = 0, first_step = 0, best = math.huge, since = 0,
-    held_batches = 0, held_rows = 0, held_count = 0 }
+  return {
+    step = 0, batches = 0, epoch = 0, in_epoch = 0, rows = 0, counted = 0, sums = {},
+    first_epoch = 0, first_step = 0, best = math.huge, since = 0, held_batches = 0, held_rows = 0,
+    held_count = 0,
+  }
 end
 
 local function read_metrics(self, blobs)
   local values = { loss = self.ws:view(blobs.loss.name):item() }
-  for _, name in ipairs(self.metric_names) do values[name] = self.ws:view(blobs[name].name):item() end
+  for _, name in ipairs(self.metric_names) do
+    values[name] = self.ws:view(blobs[name].name):item()
+  end
   return values
 end
 
 --- Whether a value is the sum over a batch: that of a loss which sums, as it says itself, or else
 -- as its net does.
-local function is_sum(self, name) return name == "loss" and (self.reduces or self.net_reduces) == "sum" end
+local function is_sum(self, name)
+  return name == "loss" and (self.reduces or self.net_reduces) == "sum"
+end
 
 --- What a value of a batch weighs. A loss and its metrics are means of what the loss counts, a
 -- metric of the user's own is one of rows; sums are added.
@@ -90,11 +97,20 @@ local function settle(self)
     p.pending = nil
     return nil
   end
-  local values, sums, n = pending.blobs and read_metrics(self, pending.blobs) or {}, copy(p.sums), pending.no_batch and 0 or 1
+  local values, sums, n = pending.blobs and read_metrics(self, pending.blobs) or {}, copy(p.sums),
+    pending.no_batch and 0 or 1
   add_values(self, sums, values, pending.rows, pending.counted)
-  local next_position = copy(p, { step = p.step + (pending.updates and 1 or 0), batches = p.batches + n, in_epoch = p.in_epoch + n,
-    rows = p.rows + pending.rows, counted = p.counted + pending.counted, sums = sums, held_batches = pending.updates and 0 or p.held_batches + 1,
-    held_rows = pending.updates and 0 or p.held_rows + pending.rows, held_count = pending.updates and 0 or p.held_count + pending.counted })
+  local next_position = copy(p, {
+    step = p.step + (pending.updates and 1 or 0),
+    batches = p.batches + n,
+    in_epoch = p.in_epoch + n,
+    rows = p.rows + pending.rows,
+    counted = p.counted + pending.counted,
+    sums = sums,
+    held_batches = pending.updates and 0 or p.held_batches + 1,
+    held_rows = pending.updates and 0 or p.held_rows + pending.rows,
+    held_count = pending.updates and 0 or p.held_count + pending.counted,
+  })
   next_position.pending = nil
   self.position = next_position
   return values
@@ -118,12 +134,18 @@ end
 --- Raises for a trainer that has been closed.
 local function check_open(self)
   if self.is_closed then
-    error(core.error { code = "released", message = "the trainer has been closed", hint = "make another one; the model keeps its parameters" })
+    error(core.error {
+      code = "released",
+      message = "the trainer has been closed",
+      hint = "make another one; the model keeps its parameters",
+    })
   end
 end
 
 --- What data has taught the trainer.
-local learnt = { "input", "target", "batch", "micro_fit", "model_version", "position", "net_reduces" }
+local learnt = {
+  "input", "target", "batch", "micro_fit", "model_version", "position", "net_reduces",
+}
 
 --- f(self, ...) -> its results. When it raises and no step has happened, the trainer, its model and
 -- its workspace are as they were: what a bad batch looks like is forgotten, and programs made for
@@ -135,7 +157,8 @@ local function attempt(self, known, ws, f, ...)
   check_open(self)
   settle(self)
   if known and self.known[known] then return f(self, ...) end
-  local was, programs, ranges, most, done = {}, copy(self.programs), copy(self.ranges), copy(self.most), false
+  local was, programs, ranges, most, done = {}, copy(self.programs), copy(self.ranges),
+    copy(self.most), false
   for _, key in ipairs(learnt) do was[key] = self[key] end
   local function undo()
     for key, entry in pairs(self.programs) do
@@ -158,7 +181,10 @@ local function attempt(self, known, ws, f, ...)
   local _ <close> = setmetatable({}, { __close = function()
     -- what can't be settled has happened all the same: only its metrics can't be read
     local settled = done or pcall(settle, self)
-    local keep = done or not settled or self.position.step ~= was.position.step or self.position.batches ~= was.position.batches
+    local keep = done
+      or not settled
+      or self.position.step ~= was.position.step
+      or self.position.batches ~= was.position.batches
     if mark then ws:_end_mark(mark, keep, fed) end
     finish(keep)
     if not keep then undo() end
@@ -170,5 +196,8 @@ local function attempt(self, known, ws, f, ...)
   end)(f(self, ...))
 end
 
-return { Trainer = Trainer, copy = copy, start_position = start_position, read_metrics = read_metrics, add_values = add_values, means = means,
-  settle = settle, skip = skip, find_workspace = find_workspace, check_open = check_open, learnt = learnt, attempt = attempt }
+return {
+  Trainer = Trainer, copy = copy, start_position = start_position, read_metrics = read_metrics,
+  add_values = add_values, means = means, settle = settle, skip = skip,
+  find_workspace = find_workspace, check_open = check_open, learnt = learnt, attempt = attempt,
+}

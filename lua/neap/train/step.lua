@@ -14,10 +14,12 @@ local micro = require "neap.train.micro"
 local options = require "neap.inner.options"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
-local Trainer, copy, attempt, settle, find_workspace = state.Trainer, state.copy, state.attempt, state.settle, state.find_workspace
-local program_for, update_for, micro_rows, is_split, learn_spec = programs.program_for, programs.update_for, programs.micro_rows, programs.is_split,
-  programs.learn_spec
-local check_target, check_inputs, check_most, skip = checks.target, checks.inputs, checks.most, state.skip
+local Trainer, copy, attempt, settle, find_workspace = state.Trainer, state.copy, state.attempt,
+  state.settle, state.find_workspace
+local program_for, update_for, micro_rows, is_split, learn_spec = programs.program_for,
+  programs.update_for, programs.micro_rows, programs.is_split, programs.learn_spec
+local check_target, check_inputs, check_most, skip = checks.target, checks.inputs, checks.most,
+  state.skip
 
 -- ---- what goes in -------------------------------------------------------------------------------
 
@@ -32,9 +34,16 @@ local function check_rate(self, lr)
   if type(lr) == "number" and lr >= 0 and lr < math.huge then return end
   local got = type(lr) == "number" and ("%g"):format(lr) or options.shown(lr)
   if lr ~= lr then got = "NaN" end
-  error(core.error { code = "argument", expected = "a finite number of at least 0", got = got,
-    message = ("%s: a finite number of at least 0 is expected as the rate of step %d, got %s"):format(self.schedule and "the schedule" or "lr of optim."
-      .. self.optimizer.name, self.position.step + 1, got), hint = "parameters and optimizer are as before it" })
+  error(core.error {
+    code = "argument",
+    expected = "a finite number of at least 0",
+    got = got,
+    message = ("%s: a finite number of at least 0 is expected as the rate of step %d, got \z
+      %s"):format(
+      self.schedule and "the schedule" or "lr of optim." .. self.optimizer.name,
+      self.position.step + 1, got),
+    hint = "parameters and optimizer are as before it",
+  })
 end
 
 local function feed_rate(self)
@@ -51,13 +60,20 @@ local function as_spec(batch) return copy(batch.inputs, { y = batch.y }) end
 -- ---- losses that are not finite -----------------------------------------------------------------
 
 local function is_not_finite(err)
-  return type(err) ~= "string" and err.op == "CheckFinite" or tostring(err):find("where a finite number is expected", 1, true) ~= nil
+  return type(err) ~= "string" and err.op == "CheckFinite"
+    or tostring(err):find("where a finite number is expected", 1, true) ~= nil
 end
 
 local function not_finite(self, err)
   local word = tostring(err):match "(%-?%a+) at element" or "not finite"
-  return core.error { code = "numeric", message = ("the loss is %s at step %d; parameters and optimizer are as before it"):format(word, self.position.step + 1),
-    op = "CheckFinite", got = word, hint = "try a smaller learning rate or optim's clip, or nan = \"skip\" to pass such batches by" }
+  return core.error {
+    code = "numeric",
+    message = ("the loss is %s at step %d; parameters and optimizer are as before it"):format(
+      word, self.position.step + 1),
+    op = "CheckFinite",
+    got = word,
+    hint = "try a smaller learning rate or optim's clip, or nan = \"skip\" to pass such batches by",
+  }
 end
 
 -- ---- accumulation -------------------------------------------------------------------------------
@@ -68,23 +84,41 @@ end
 local function after_batch(self, update, count, rows, last)
   local p, a = self.position, self.accumulate
   local has_held = p.held_batches > 0
-  local updates = last or a == nil or p.held_batches + 1 >= (a.batches or math.huge) or p.held_rows + rows >= (a.examples or math.huge)
+  local updates = last
+    or a == nil
+    or p.held_batches + 1 >= (a.batches or math.huge)
+    or p.held_rows + rows >= (a.examples or math.huge)
   if updates and not has_held then return { last = update.program }, true end
   local kept, added = micro.shares(self.reduces, has_held and p.held_count or nil, count)
-  return { last = updates and update.program or self.programs.hold.program, join = updates and self.programs.join.program or nil,
-    kept = kept, added = added }, updates
+  return {
+      last = updates and update.program or self.programs.hold.program,
+      join = updates and self.programs.join.program or nil,
+      kept = kept,
+      added = added,
+    },
+    updates
 end
 
 --- A batch of which a mean counts nothing has no share in an accumulation: it runs only where
 -- nothing else of it does.
 local function is_passed(self, count, updates)
-  return self.accumulate ~= nil and self.reduces == "mean" and count == 0 and (not updates or self.position.held_count > 0)
+  return self.accumulate ~= nil
+    and self.reduces == "mean"
+    and count == 0
+    and (not updates or self.position.held_count > 0)
 end
 
 --- Ends such a batch: with the update by what is held, or with a count alone.
 local function pass(self, update, after, updates, rows)
-  self.position.pending = { count = micro.count(self.ws), before = self.ws:step(), updates = updates, passed = not updates, counted = 0, entry = update,
-    rows = rows }
+  self.position.pending = {
+    count = micro.count(self.ws),
+    before = self.ws:step(),
+    updates = updates,
+    passed = not updates,
+    counted = 0,
+    entry = update,
+    rows = rows,
+  }
   if not updates then return true end
   return pcall(core.run_micro, self.ws, {}, {}, after.last, after.join, 1, 0)
 end
@@ -95,8 +129,14 @@ end
 local function run_whole(self, batch, rows)
   local entry = program_for(self, rows, "train")
   feed(self, batch)
-  self.position.pending = { before = self.ws:step(), updates = true, entry = entry, blobs = entry.blobs, rows = rows,
-    counted = micro.count_of(self.loss, batch) }
+  self.position.pending = {
+    before = self.ws:step(),
+    updates = true,
+    entry = entry,
+    blobs = entry.blobs,
+    rows = rows,
+    counted = micro.count_of(self.loss, batch),
+  }
   return pcall(entry.program.run, entry.program)
 end
 
@@ -106,12 +146,21 @@ local function run_micro(self, batch, rows, last)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
   check_target(self, batch)
-  local parts = micro.parts(self.loss, self.reduces, batch, size, function(n) return program_for(self, n, "micro").program end)
+  local parts = micro.parts(self.loss, self.reduces, batch, size, function(n)
+    return program_for(self, n, "micro").program
+  end)
   local count = micro.count_of(self.loss, batch)
   local after, updates = after_batch(self, update, count, rows, last)
   if is_passed(self, count, updates) then return pass(self, update, after, updates, rows) end
-  self.position.pending = { count = micro.count(self.ws), before = self.ws:step(), updates = updates, counted = count, entry = update, blobs = first.blobs,
-    rows = rows }
+  self.position.pending = {
+    count = micro.count(self.ws),
+    before = self.ws:step(),
+    updates = updates,
+    counted = count,
+    entry = update,
+    blobs = first.blobs,
+    rows = rows,
+  }
   return pcall(micro.run, self.ws, batch, parts, after)
 end
 
@@ -125,7 +174,11 @@ local function step(self, batch, last)
   local lr = feed_rate(self)
   local start = core.clock()
   local ok, err = (is_split(self) and run_micro or run_whole)(self, batch, rows, last)
-  local result = { ms = (core.clock() - start) * 1e3, lr = lr, updated = ok and self.position.pending.updates }
+  local result = {
+    ms = (core.clock() - start) * 1e3,
+    lr = lr,
+    updated = ok and self.position.pending.updates,
+  }
   if not ok then
     if not is_not_finite(err) then error(err, 0) end
     settle(self)
@@ -161,10 +214,23 @@ local function update_held(self)
   local first = program_for(self, micro_rows(self, self.batch or 1), "micro")
   local update = update_for(self, first.update)
   local lr = feed_rate(self)
-  self.position.pending = { count = micro.count(self.ws), updates = true, entry = update, rows = 0, counted = 0, no_batch = true }
+  self.position.pending = {
+    count = micro.count(self.ws),
+    updates = true,
+    entry = update,
+    rows = 0,
+    counted = 0,
+    no_batch = true,
+  }
   core.run_micro(self.ws, {}, {}, update.program, self.programs.join.program, 1, 0)
   settle(self)
-  return { step = self.position.step, lr = lr, updated = true, accumulated = 0, held_bytes = self.ws:held_bytes() }
+  return {
+    step = self.position.step,
+    lr = lr,
+    updated = true,
+    accumulated = 0,
+    held_bytes = self.ws:held_bytes(),
+  }
 end
 
 --- Updates by the batches that are held (`accumulate`), without another one.
