@@ -204,7 +204,8 @@ static neap_status make_set(ladder *l, int i, neap_error *error) {
   neap_status status = make_rung(l->w, n_again, again, error);
   neap_free(again);
   if (status != NEAP_OK) return status;
-  NEAP_ASSERT(l->w->plan->arena_bytes >= neap_recomputes_peak(l->repeats, i),
+  /* A set of nothing is the section's first rung once more, whose order was free. */
+  NEAP_ASSERT(n_again == 0 || l->w->plan->arena_bytes >= neap_recomputes_peak(l->repeats, i),
               "no arena below the peak of its order, %zu bytes; got %zu",
               neap_recomputes_peak(l->repeats, i), l->w->plan->arena_bytes);
   l->need[i] = NEAP_MAX(l->w->plan->arena_bytes, 1); /* 0 says that it is not made yet */

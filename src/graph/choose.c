@@ -7,7 +7,6 @@
  */
 #include "graph/graph_int.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +30,19 @@ static bool same_types(const neap_graph *graph, neap_value_id a, neap_value_id b
   return neap_type_equal(&graph->value[a].type, &graph->value[b].type);
 }
 
+static const neap_layout *first_blocked(const neap_node *node, const neap_layout *in_layout) {
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0 && in_layout[i].kind == NEAP_LAYOUT_BLOCKED) return &in_layout[i];
+  return NULL;
+}
+
 /* any_layout: all operands of input 0's type take the first blocked layout at hand; plain if any
  * differs. */
 static void take_any_layout(const chooser *c, const neap_node *node, const neap_layout *in_layout,
                             neap_choice *choice) {
-  const neap_layout *found = NULL;
-  for (int i = 0; i < node->n_in && found == NULL; i++)
-    if (node->in[i] >= 0 && in_layout[i].kind == NEAP_LAYOUT_BLOCKED) found = &in_layout[i];
+  const neap_layout *found = first_blocked(node, in_layout);
   if (found == NULL) return;
+  /* One loop runs over all operands' bytes: they must be of one size and in one order. */
   neap_value_id like = node->in[0];
   for (int i = 0; i < node->n_in; i++)
     if (node->in[i] >= 0 && !same_types(c->graph, node->in[i], like)) return;
@@ -98,7 +102,7 @@ static bool all_plain(const neap_choice *choice, int n_in, int n_out) {
 static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choice *pair,
                    bool trial, const neap_choice *like, size_t scratch_limit, neap_choice *choice) {
   const neap_node *node = &c->graph->node[n];
-  neap_type *type =
+  neap_type *type = /* of inputs, then of outputs */
     neap_arena_alloc(&c->out->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *type);
   neap_layout *in_layout = new_layouts(c, node->n_in);
   *choice = (neap_choice){.engine = kernel->engine,
@@ -136,7 +140,9 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   bool taken;
   if (!graph_ask(c->asked, kernel, &ask, &c->graph->node[node->forward], &taken)) return NO_MEMORY;
   if (!taken) return REFUSED;
-  return plain && !all_plain(choice, node->n_in, node->n_out) ? REFUSED : TAKEN;
+  /* A kernel may answer with layouts that were not asked for. */
+  if (plain && !all_plain(choice, node->n_in, node->n_out)) return REFUSED;
+  return TAKEN;
 }
 
 /* The same algorithm first; where this size can't have it in the scratch that is there, whichever
@@ -170,24 +176,22 @@ static bool has_stash(const neap_graph *graph, const neap_node *node) {
  * when so. */
 static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice *choice) {
   const neap_graph *graph = c->graph;
-  /* All are asked before any is settled: a pair that one node refuses must leave the others free
+  for (int m = n + 1; m < graph->n_node; m++) {
+    if (graph->node[m].forward != n) continue;
+    const neap_kernel *kernel = kernel_of_engine(graph, &graph->node[m], engine);
+    /* Without a kernel of the engine the backward takes another one's, unless it is to read what
+     * the engine has left in its own format. */
+    if (kernel == NULL && has_stash(graph, &graph->node[n])) return REFUSED;
+    if (kernel == NULL) continue;
+    neap_choice trial;
+    verdict v = ask(c, m, kernel, choice, true, NULL, c->options->scratch_limit, &trial);
+    if (v != TAKEN) return v;
+  }
+  /* All were asked before any is settled: a pair that one node refuses must leave the others free
    * for the next engine. */
-  for (int pass = 0; pass < 2; pass++)
-    for (int m = n + 1; m < graph->n_node; m++) {
-      if (graph->node[m].forward != n) continue;
-      const neap_kernel *kernel = kernel_of_engine(graph, &graph->node[m], engine);
-      if (pass == 1) {
-        c->kernel[m] = kernel;
-        continue;
-      }
-      if (kernel == NULL) {
-        if (has_stash(graph, &graph->node[n])) return REFUSED;
-        continue;
-      }
-      neap_choice trial;
-      verdict v = ask(c, m, kernel, choice, true, NULL, c->options->scratch_limit, &trial);
-      if (v != TAKEN) return v;
-    }
+  for (int m = n + 1; m < graph->n_node; m++)
+    if (graph->node[m].forward == n)
+      c->kernel[m] = kernel_of_engine(graph, &graph->node[m], engine);
   return TAKEN;
 }
 
@@ -197,19 +201,20 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
 static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_error *error) {
   const neap_node *node = &c->graph->node[n];
   bool is_forward = node->forward == n;
-  const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]],
-                    *like = like_of(c);
+  const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]];
+  const neap_choice *like = like_of(c);
   const neap_kernel *k = NULL;
   while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
-    if ((c->kernel[n] != NULL && k != c->kernel[n]) || (like != NULL && like->engine != k->engine))
-      continue;
+    if (c->kernel[n] != NULL && k != c->kernel[n]) continue; /* settled by its forward */
+    if (like != NULL && like->engine != k->engine) continue;
     verdict v = like != NULL ? ask_like(c, n, k, pair, like, choice)
                              : ask(c, n, k, pair, false, NULL, c->options->scratch_limit, choice);
+    /* Where `like` is followed, its pair has agreed already. */
     if (v == TAKEN && like == NULL && is_forward) v = ask_pair(c, n, k->engine, choice);
     if (v == NO_MEMORY) return graph_no_memory(error);
     if (v == TAKEN) return NEAP_OK;
   }
-  /* instruction kinds without kernels */
+  /* Kinds of instruction that the runner carries out itself. */
   if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0) {
     *choice =
       (neap_choice){.engine = NEAP_ENGINE_REF,
@@ -272,6 +277,15 @@ static neap_status choose_graph(const neap_graph *graph, const neap_choose_optio
   return status;
 }
 
+/* What kernels do not say: what is recomputed, and which choices a limit has changed. */
+static neap_status take_from_like(neap_choices *out, const neap_choices *like, neap_error *error) {
+  NEAP_ASSERT(out->n == like->n, "as many choices as the graph that is followed has, %d; got %d",
+              like->n, out->n);
+  out->bodies = like->bodies;
+  for (int i = 0; i < out->n; i++) out->choice[i].changed = like->choice[i].changed;
+  return neap_choices_repeat(out, like->n_again, like->again, error);
+}
+
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
                               neap_choices *out, neap_error *error) {
   int cap = 0;
@@ -280,10 +294,7 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   neap_status status = choose_graph(graph, options, out, &asked, &cap, error);
   graph_asked_fini(&asked);
   if (status == NEAP_OK && options->like != NULL)
-    status = neap_choices_repeat(out, options->like->n_again, options->like->again, error);
-  if (options->like != NULL) out->bodies = options->like->bodies;
-  for (int i = 0; status == NEAP_OK && options->like != NULL && i < out->n; i++)
-    out->choice[i].changed = options->like->choice[i].changed;
+    status = take_from_like(out, options->like, error);
   if (status != NEAP_OK) neap_choices_fini(out);
   return status;
 }
@@ -322,7 +333,7 @@ static void compare_graph(neap_choices *choices, const neap_choices *free, const
 void neap_choices_compare(neap_choices *choices, const neap_choices *free,
                           const neap_graph *graph) {
   int next = 0;
-  assert(choices->n == free->n);
+  NEAP_ASSERT(choices->n == free->n, "choices for one graph, %d and %d", choices->n, free->n);
   compare_graph(choices, free, graph, &next);
 }
 
@@ -374,12 +385,9 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
 }
 
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
-  int next = 0;
-  neap_buffer_add(out, "constants %d\nagain %d",
-                  choices->no_constants     ? 0
-                  : choices->hold_constants ? 2
-                                            : 1,
-                  choices->n_again);
+  int next = 0, constants = choices->hold_constants ? 2 : 1;
+  if (choices->no_constants) constants = 0;
+  neap_buffer_add(out, "constants %d\nagain %d", constants, choices->n_again);
   for (int i = 0; i < choices->n_again; i++) neap_buffer_add(out, " %d", choices->again[i]);
   neap_buffer_add(out, "\n");
   if (choices->bodies > 0) neap_buffer_add(out, "bodies %d\n", choices->bodies);
@@ -395,8 +403,11 @@ static neap_status fail_line(const char *text, const char *line, const neap_node
   int word = 0;
   size_t a = strcspn(text, " \n"), b = strcspn(line, " \n");
   while (a == b && strncmp(text, line, a) == 0 && text[a] == ' ' && line[b] == ' ') {
-    text += a + 1, line += b + 1, word++;
-    a = strcspn(text, " \n"), b = strcspn(line, " \n");
+    text += a + 1;
+    line += b + 1;
+    word++;
+    a = strcspn(text, " \n");
+    b = strcspn(line, " \n");
   }
   return neap_fail(error, NEAP_PLAN,
                    "%s \"%s\": its stored %s is \"%.*s\", its kernels say \"%.*s\"", node->op->name,
@@ -425,13 +436,18 @@ static neap_status compare_text(const char **text, const neap_choices *choices,
 /* Which nodes are repeated; whether they may be is seen when they are. */
 static neap_status read_again(const char **text, neap_choices *out, neap_error *error) {
   int n = 0, used = 0;
+  /* No more numbers than the text has letters: what a file says is no reason to take memory. */
   bool good = sscanf(*text, "again %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
-  if (good &&
-      (out->again = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->again)) == NULL)
-    return graph_no_memory(error);
+  if (good) {
+    out->again = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->again);
+    if (out->again == NULL) return graph_no_memory(error);
+  }
   out->n_again = 0;
-  for (*text += used; good && out->n_again < n; *text += used)
+  *text += used;
+  while (good && out->n_again < n) {
     good = sscanf(*text, " %d%n", &out->again[out->n_again++], &used) == 1;
+    *text += used;
+  }
   if (!good || **text != '\n')
     return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
   ++*text;

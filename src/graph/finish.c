@@ -19,7 +19,7 @@
 static bool has_extent(const neap_node *node) {
   bool has = node->extent > 0;
   for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; !has && n < node->sub[s]->n_node; n++) has = has_extent(&node->sub[s]->node[n]);
+    for (int n = 0; n < node->sub[s]->n_node; n++) has = has || has_extent(&node->sub[s]->node[n]);
   return has;
 }
 
@@ -27,52 +27,62 @@ static bool has_extent(const neap_node *node) {
 static bool seeks(const neap_node *node) {
   bool does = node->extent > 0 && node->n_found < 0;
   for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; !does && n < node->sub[s]->n_node; n++) does = seeks(&node->sub[s]->node[n]);
+    for (int n = 0; n < node->sub[s]->n_node; n++) does = does || seeks(&node->sub[s]->node[n]);
   return does;
 }
 
-/* late[n]: node n writes resident storage, depends on one that does, or frees what such a one
- * reads. Stable: both halves keep their order. An old version's readers are not late, unless for
- * another reason, so they still come first. */
-static neap_status commits_last(neap_graph *graph, neap_error *error) {
-  int n = graph->n_node, early = 0;
-  bool *late = neap_alloc_zeroed((size_t)n),
-       *late_value = neap_alloc_zeroed((size_t)graph->n_value),
-       *late_read = neap_alloc_zeroed((size_t)graph->n_value);
-  neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
-  int *place = neap_alloc((size_t)n * sizeof *place);
-  neap_status status =
-    late == NULL || late_value == NULL || late_read == NULL || sorted == NULL || place == NULL
-      ? graph_no_memory(error)
-      : NEAP_OK;
-  if (status != NEAP_OK) goto done;
-  for (int i = 0; i < n; i++) {
-    const neap_node *node = &graph->node[i];
-    bool release = (node->effects & NEAP_EFFECT_RELEASE) != 0;
-    late[i] = (node->effects & NEAP_EFFECT_COMMIT) != 0;
-    for (int k = 0; k < node->n_in; k++)
-      late[i] = late[i] || (release && node->in[k] >= 0 && late_read[node->in[k]]);
-    for (int k = 0; k < node->n_in; k++)
-      late[i] = late[i] || (node->in[k] >= 0 && late_value[node->in[k]]);
-    for (int k = 0; late[i] && k < node->n_out; k++) late_value[node->out[k]] = true;
-    for (int k = 0; late[i] && k < node->n_in; k++)
-      if (node->in[k] >= 0) late_read[node->in[k]] = true;
-    if (late[i] && has_extent(node)) {
-      neap_error inner = {0};
-      neap_fail(
-        &inner, NEAP_GRAPH,
-        node->extent > 0
-          ? "how long its output is depends on data, so it can't read what an update has written"
-          : "it has an op whose length depends on data, so it can't update anything or read what "
-            "an update has written");
-      status = graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
-      goto done;
-    }
-    early += !late[i];
+/* What stands behind the first commit. A node is late when it writes resident storage, reads what a
+ * late one makes, or frees what a late one reads. */
+typedef struct lateness {
+  bool *node;
+  bool *made, *read; /* by value: by a late node */
+} lateness;
+
+static bool has_any(const neap_node *node, const bool *set) {
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0 && set[node->in[i]]) return true;
+  return false;
+}
+
+/* GRAPH error: a length must be known before anything is committed, since a run that finds another
+ * one begins anew. */
+static neap_status fail_late_length(const neap_node *node, neap_error *error) {
+  neap_error inner = {0};
+  if (node->extent > 0)
+    neap_fail(
+      &inner, NEAP_GRAPH,
+      "how long its output is depends on data, so it can't read what an update has written");
+  else
+    neap_fail(&inner, NEAP_GRAPH,
+              "it has an op whose length depends on data, so it can't update anything or read what "
+              "an update has written");
+  return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
+}
+
+/* One pass decides, since what a late node makes is read behind it. */
+static neap_status find_late(const neap_graph *graph, lateness *late, neap_error *error) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    const bool commits = (node->effects & NEAP_EFFECT_COMMIT) != 0;
+    const bool releases = (node->effects & NEAP_EFFECT_RELEASE) != 0;
+    late->node[n] = commits || has_any(node, late->made) || (releases && has_any(node, late->read));
+    if (!late->node[n]) continue;
+    if (has_extent(node)) return fail_late_length(node, error);
+    for (int k = 0; k < node->n_out; k++) late->made[node->out[k]] = true;
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] >= 0) late->read[node->in[i]] = true;
   }
-  /* One pass decides, since what a late node writes is read behind it; then both halves are filled
-   * in order. */
-  for (int i = 0, a = 0, b = early; i < n; i++) place[i] = late[i] ? b++ : a++;
+  return NEAP_OK;
+}
+
+/* Puts the late nodes behind the others. `sorted` and `place` are room, by node. */
+static void move_late(neap_graph *graph, const bool *late, neap_node *sorted, int *place) {
+  const int n = graph->n_node;
+  int n_early = 0;
+  for (int i = 0; i < n; i++) n_early += !late[i];
+  /* Both halves keep their order. So the readers of an old version, which are not late unless for
+   * another reason, still come before what overwrites it. */
+  for (int i = 0, a = 0, b = n_early; i < n; i++) place[i] = late[i] ? b++ : a++;
   /* A gradient that reads nothing of its forward (Sum's: a shape) stays where it is when the
    * forward moves behind it. Then they are no pair: kernels are chosen in order, and a backward's
    * after its forward's. */
@@ -84,10 +94,22 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
   neap_copy_bytes(graph->node, sorted, (size_t)n * sizeof *sorted);
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].node >= 0) graph->value[v].node = place[graph->value[v].node];
-done:
-  neap_free(late);
-  neap_free(late_value);
-  neap_free(late_read);
+}
+
+static neap_status commits_last(neap_graph *graph, neap_error *error) {
+  const size_t n = (size_t)graph->n_node, n_value = (size_t)graph->n_value;
+  lateness late = {neap_alloc_zeroed(n), neap_alloc_zeroed(n_value), neap_alloc_zeroed(n_value)};
+  neap_node *sorted = neap_alloc(n * sizeof *sorted);
+  int *place = neap_alloc(n * sizeof *place);
+  neap_status status = NEAP_OK;
+  if (late.node == NULL || late.made == NULL || late.read == NULL || sorted == NULL ||
+      place == NULL)
+    status = graph_no_memory(error);
+  if (status == NEAP_OK) status = find_late(graph, &late, error);
+  if (status == NEAP_OK) move_late(graph, late.node, sorted, place);
+  neap_free(late.node);
+  neap_free(late.made);
+  neap_free(late.read);
   neap_free(sorted);
   neap_free(place);
   return status;
@@ -102,11 +124,13 @@ static void mark_inputs(const neap_node *node, bool *needed) {
 
 /* live[n] and needed[v], from what the world sees back to what that needs. */
 static void mark(const neap_graph *graph, bool *live, bool *needed) {
+  /* The world sees outputs, and the last version of what has bytes of its own. */
   for (int k = 0; k < graph->n_output; k++) needed[graph->output[k]] = true;
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].region != NEAP_REGION_ARENA && graph->value[v].is_last &&
         graph->value[v].node >= 0)
       needed[v] = true;
+  /* Readers stand behind makers: when a node is looked at, all that could need it has been. */
   for (int n = graph->n_node - 1; n >= 0; n--) {
     const neap_node *node = &graph->node[n];
     /* A write that lasts is needed by itself; in a probe so is an op whose length is being looked
@@ -116,11 +140,11 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
     for (int k = 0; k < node->n_out; k++) live[n] = live[n] || needed[node->out[k]];
     if (live[n]) mark_inputs(node, needed);
   }
-  for (int n = 0; n < graph->n_node; n++) { /* a Free stays when what it frees does */
+  /* A Free stays when something that it frees does: by itself it needs nothing to be made. */
+  for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
-    for (int i = 0; i < node->n_in; i++)
-      live[n] = live[n] || (node->in[i] >= 0 && needed[node->in[i]]);
+    live[n] = live[n] || has_any(node, needed);
     if (live[n]) mark_inputs(node, needed);
   }
 }
@@ -129,13 +153,30 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
  * kernel writes the others whether asked or not, and the length of a variadic list means
  * something. */
 static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *needed) {
-  for (; node->n_out > 1 && (node->effects & NEAP_EFFECT_CONTROL) == 0; node->n_out--) {
+  if ((node->effects & NEAP_EFFECT_CONTROL) != 0) return; /* outputs are its subnets' */
+  for (; node->n_out > 1; node->n_out--) {
     neap_value_id last = node->out[node->n_out - 1];
     unsigned flags = neap_op_output(node->op, node->n_out - 1)->flags;
     if (needed[last] || graph->value[last].is_blob ||
         (flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL)
       return;
   }
+}
+
+/* What nobody makes any more is not freed either: a Free may have several operands, some of them
+ * dead. Its outputs, where it has them, are its inputs one by one. */
+static void trim_free(neap_graph *graph, neap_node *node, const bool *live) {
+  int n_in = 0, n_out = 0;
+  for (int i = 0; i < node->n_in; i++) {
+    const int maker = node->in[i] >= 0 ? graph->value[node->in[i]].node : -1;
+    if (maker >= 0 && !live[maker]) continue;
+    node->in[n_in++] = node->in[i];
+    if (i >= node->n_out) continue;
+    graph->value[node->out[i]].position = n_out;
+    node->out[n_out++] = node->out[i];
+  }
+  node->n_in = n_in;
+  node->n_out = n_out;
 }
 
 /* Old numbers to new ones and back; -1: not mentioned yet. */
@@ -184,6 +225,8 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
     status = graph_no_memory(error);
     goto done;
   }
+  /* New numbers in the order in which the nodes that stay mention the values; parameters of a
+   * subgraph first, since their order is the owner's. A value that nothing mentions gets none. */
   for (int v = 0; v < graph->n_value; v++) r.new_id[v] = -1;
   for (int i = 0; i < graph->n_param; i++) number(&r, graph->param[i]);
   int n_node = 0;
@@ -200,6 +243,7 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
   }
   for (int k = 0; k < graph->n_output; k++) number_with_root(&r, graph->output[k]);
   if ((status = note_dead(graph, r.new_id, error)) != NEAP_OK) goto done;
+  /* All that refers to a node or a value by its number. Nothing can fail from here on. */
   graph->n_node = n_node;
   for (int n = 0; n < n_node; n++) {
     neap_node *node = &graph->node[n];
@@ -231,12 +275,19 @@ static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
        *needed = neap_alloc_zeroed((size_t)graph->n_value + 1);
   neap_status status = live == NULL || needed == NULL ? graph_no_memory(error) : NEAP_OK;
   if (status == NEAP_OK) {
-    if (all)
+    if (all) {
       memset(live, true, (size_t)graph->n_node);
-    else
+    } else {
       mark(graph, live, needed);
-    for (int n = 0; n < graph->n_node && !all; n++)
-      if (live[n]) trim_outputs(graph, &graph->node[n], needed);
+      for (int n = 0; n < graph->n_node; n++) {
+        neap_node *node = &graph->node[n];
+        if (!live[n]) continue;
+        if ((node->effects & NEAP_EFFECT_RELEASE) != 0)
+          trim_free(graph, node, live);
+        else
+          trim_outputs(graph, node, needed);
+      }
+    }
     status = compact(graph, live, error);
   }
   neap_free(live);
@@ -289,9 +340,9 @@ static neap_status readers_first(neap_graph *graph, const neap_uses *uses, neap_
   return add_edge(graph, graph->value[v].node, last, NEAP_EDGE_ORDER, error);
 }
 
-/* Every node that can stop the run comes before the first node that commits. The last ones stand
- * for all: edges from each such to each committing node. One after a commit (it reads what was
- * committed) is left where it is: neap_graph_stops_late. */
+/* Edges from every node that can stop the run to every later one that commits. A node that can stop
+ * and stands behind a commit (it reads what was committed) is left where it is:
+ * neap_graph_stops_late. */
 static neap_status checks_before_commits(neap_graph *graph, neap_error *error) {
   for (int c = 0; c < graph->n_node; c++) {
     if ((graph->node[c].effects & NEAP_EFFECT_COMMIT) == 0) continue;
@@ -319,14 +370,16 @@ static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, bool 
   int n_seen = 0;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
+    const bool releases = (node->effects & NEAP_EFFECT_RELEASE) != 0;
     if (node->repeats > 0) NEAP_TRY(wait_for_all(graph, n, closed, &n_seen, error));
     for (int i = 0; i < node->n_in; i++)
       if (node->in[i] >= 0)
         NEAP_TRY(add_edge(graph, graph->value[node->in[i]].node, n, NEAP_EDGE_DATA, error));
+    /* What is written in place or freed is not there any more for readers that come later. */
     for (int p = 0; p < node->n_enforced; p++)
       NEAP_TRY(readers_first(graph, uses, node->in[node->enforced[p].in], n, error));
-    for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++)
-      if (node->in[i] >= 0) NEAP_TRY(readers_first(graph, uses, node->in[i], n, error));
+    for (int i = 0; i < node->n_in; i++)
+      if (releases && node->in[i] >= 0) NEAP_TRY(readers_first(graph, uses, node->in[i], n, error));
   }
   return checks_before_commits(graph, error);
 }
@@ -347,6 +400,7 @@ neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
   if (status != NEAP_OK) return status;
   if (graph->n_edge > 0)
     qsort(graph->edge, (size_t)graph->n_edge, sizeof *graph->edge, compare_edges);
+  /* Equal pairs stand side by side, the data edge first: that one is kept. */
   int kept = 0;
   for (int e = 0; e < graph->n_edge; e++)
     if (kept == 0 || graph->edge[kept - 1].from != graph->edge[e].from ||

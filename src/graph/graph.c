@@ -117,7 +117,7 @@ neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op,
     bool is_list = op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS ||
                    op->attrs[i].type == NEAP_ATTR_AXES || op->attrs[i].type == NEAP_ATTR_NAMES;
     if (!is_list || copy[i].n == 0) continue;
-    /* doubles are as wide */
+    /* elements of all lists are of 8 bytes */
     copy[i].ints =
       neap_arena_copy(&graph->arena, copy[i].ints, (size_t)copy[i].n * sizeof(int64_t));
     if (copy[i].ints == NULL) return NULL;
@@ -221,34 +221,39 @@ static size_t growing_bytes(const neap_graph *graph) {
 /* ---- what a failed run must put back --------------------------------------------------------- */
 
 bool neap_node_may_stop(const neap_node *node) {
-  bool may = (node->effects & NEAP_EFFECT_FAULT) != 0;
-  may = may || (node->loop != NULL && node->loop->grows && !node->loop->is_backward &&
-                node->loop->frames >= 0);
+  const neap_loop *loop = node->loop;
+  if ((node->effects & NEAP_EFFECT_FAULT) != 0) return true;
+  /* Frames that grow are memory that a run asks for, and may be refused. */
+  if (loop != NULL && loop->grows && !loop->is_backward && loop->frames >= 0) return true;
   for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; !may && n < node->sub[s]->n_node; n++)
-      may = neap_node_may_stop(&node->sub[s]->node[n]);
-  return may;
+    for (int n = 0; n < node->sub[s]->n_node; n++)
+      if (neap_node_may_stop(&node->sub[s]->node[n])) return true;
+  return false;
 }
 
 /* Whether a run of the node alone may stop behind a commit of its own: in another iteration, or in
  * a branch. */
 static bool stops_behind_itself(const neap_node *node) {
   if ((node->effects & NEAP_EFFECT_COMMIT) == 0 || !neap_node_may_stop(node)) return false;
-  bool late = node->loop != NULL || node->n_sub == 0;
-  for (int s = 0; s < node->n_sub && !late; s++) late = neap_graph_stops_late(node->sub[s]);
-  return late;
+  /* A loop: iteration t may stop when iteration t - 1 has committed. A kernel: nothing says in what
+   * order it does the two. */
+  if (node->loop != NULL || node->n_sub == 0) return true;
+  for (int s = 0; s < node->n_sub; s++)
+    if (neap_graph_stops_late(node->sub[s])) return true;
+  return false;
 }
 
 /* Nodes are in an order of definition in which all that does not follow from a commit comes before
  * the first one; so what stands behind it runs behind it, whatever order the plan has. */
 bool neap_graph_stops_late(const neap_graph *graph) {
-  bool committed = false, late = false;
-  for (int n = 0; n < graph->n_node && !late; n++) {
+  bool committed = false;
+  for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
-    late = (committed && neap_node_may_stop(node)) || stops_behind_itself(node);
+    if (committed && neap_node_may_stop(node)) return true;
+    if (stops_behind_itself(node)) return true;
     committed = committed || (node->effects & NEAP_EFFECT_COMMIT) != 0;
   }
-  return late;
+  return false;
 }
 
 /* Of each storage that is there before the graph runs and gets a new version. */
@@ -257,10 +262,9 @@ static size_t copied_bytes(const neap_graph *graph) {
   if (!neap_graph_stops_late(graph)) return 0;
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    bool is_copied = value->root == v && value->node < 0 && value->region != NEAP_REGION_ARGUMENT,
-         has_next = false;
-    for (int u = v + 1; is_copied && !has_next && u < graph->n_value; u++)
-      has_next = graph->value[u].root == v;
+    if (value->root != v || value->node >= 0 || value->region == NEAP_REGION_ARGUMENT) continue;
+    bool has_next = false;
+    for (int u = v + 1; u < graph->n_value; u++) has_next = has_next || graph->value[u].root == v;
     if (has_next) total += neap_align(value->bytes);
   }
   return total;

@@ -69,20 +69,25 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   else
     loop->n_step = loop->max = graph->value[node->in[n_state]].type.shape.dim[0];
   for (int i = 0; i < node->n_in; i++) {
-    bool is_row = i >= n_state && i < n_state + n_seq;
-    loop->port[i] = (neap_port){is_row                                ? NEAP_PORT_SLICE
-                                : i < n_state && !is_version(node, i) ? NEAP_PORT_STATE
-                                                                      : NEAP_PORT_OPERAND,
-                                i, is_row ? body->value[body->param[i]].bytes : 0};
+    const bool is_row = i >= n_state && i < n_state + n_seq;
+    neap_port *port = &loop->port[i];
+    *port = (neap_port){NEAP_PORT_OPERAND, i, 0};
+    if (is_row) *port = (neap_port){NEAP_PORT_SLICE, i, body->value[body->param[i]].bytes};
+    if (i < n_state && !is_version(node, i)) port->kind = NEAP_PORT_STATE;
   }
   for (int k = 0; k < node->n_out; k++) {
-    size_t bytes = body->value[body->output[k]].bytes;
-    loop->port[node->n_in + k] = k < n_state ? (neap_port){NEAP_PORT_NEXT, k, 0}
-                                             : (neap_port){NEAP_PORT_SLICE, node->n_in + k, bytes};
+    const int operand = node->n_in + k;
+    const size_t bytes = body->value[body->output[k]].bytes;
+    if (k < n_state) {
+      loop->port[operand] = (neap_port){NEAP_PORT_NEXT, k, 0};
+      loop->state[k] = (neap_loop_state){k, operand, -1, bytes};
+      /* What the body writes where it lies needs no buffers: it is the operand itself. */
+      if (is_version(node, k)) loop->state[k] = (neap_loop_state){-1, -1, -1, 0};
+      continue;
+    }
+    loop->port[operand] = (neap_port){NEAP_PORT_SLICE, operand, bytes};
     /* Rows that no iteration reaches must be zero, since the loop may end early. */
-    if (k >= n_state && loop->has_condition) loop->zero[loop->n_zero++] = node->n_in + k;
-    if (k < n_state) loop->state[k] = (neap_loop_state){k, node->n_in + k, -1, bytes};
-    if (k < n_state && is_version(node, k)) loop->state[k] = (neap_loop_state){-1, -1, -1, 0};
+    if (loop->has_condition) loop->zero[loop->n_zero++] = operand;
   }
   loop->port[node->n_in + node->n_out] = (neap_port){NEAP_PORT_FLAG, 0, 0};
   return NEAP_OK;
@@ -163,9 +168,12 @@ neap_graph *graph_clone(const neap_graph *from, int n_node) {
       neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);
     ok = to->param != NULL && to->output != NULL;
   }
-  for (int v = 0; ok && v < to->n_value; v++) /* nobody of the nodes left mentions it */
-    if (to->value[v].node >= n_node) to->value[v].node = -1;
-  for (int n = 0; ok && n < n_node; n++) ok = clone_node(to, &from->node[n]);
+  if (ok) {
+    /* What a node that is left out makes has no definition; no node that is cloned mentions it. */
+    for (int v = 0; v < to->n_value; v++)
+      if (to->value[v].node >= n_node) to->value[v].node = -1;
+    for (int n = 0; n < n_node && ok; n++) ok = clone_node(to, &from->node[n]);
+  }
   if (ok) return to;
   neap_graph_free(to);
   return NULL;

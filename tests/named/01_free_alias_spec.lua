@@ -92,6 +92,25 @@ describe("Free", function()
     for _, memory in ipairs(memories) do assert.are.equal(2, #run(net, { x = neap.tensor { 1, 2 } }, memory).y) end
   end)
 
+  it("may name blobs that nothing is made of beside others, with outputs and without", function()
+    for _, named in ipairs { false, true } do
+      for _, order in ipairs { { "a", "dead" }, { "dead", "a" }, { "dead", "a", "more" }, { "dead", "more" } } do
+        local net = neap.net "f"
+        net:input("x", { 4 })
+        net:Tanh("x", "a")
+        net:Sigmoid("x", "dead")
+        net:Abs("x", "more")
+        net:Relu("a", "y")
+        net:Free(order, named and order or nil)
+        net:outputs { "y" }
+        for _, memory in ipairs(memories) do
+          local got = run(net, { x = neap.tensor { 1, -2, 3, 4 } }, memory).y
+          assert.are.same(neap.tensor { 1, -2, 3, 4 }:tanh():relu():totable(), got)
+        end
+      end
+    end
+  end)
+
   it("twice is an error, in one op or in two", function()
     local net = freed_net()
     raises({ "\"a\"", "free" }, function() net:Free "a" end)
