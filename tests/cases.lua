@@ -6,7 +6,9 @@
 -- engines against ref), `engines = false` (they differ, because drawn inputs do not belong together
 -- as those of a real backward do), `grad = false` (no finite differences) and `wrt = {"x"}` (finite
 -- differences of these inputs only: the others are constants to the backward). Numbers are drawn
--- uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high.
+-- uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high. In the
+-- cases of long sums they are 0.1 when nothing is said, `tol` is how exact f32 is beside f64, and
+-- `of = {"dv"}` the outputs that are looked at.
 local neap = require "neap"
 local core = require "neap.core"
 local support = require "support"
@@ -15,7 +17,7 @@ local M = {}
 
 local default_tolerance = 1e-5 -- f32, relative to the largest absolute value
 
-local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true }
+local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true, of = true }
 M.is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
 
 --- Cases
@@ -38,42 +40,49 @@ function M.engines_of(record)
 end
 
 --- {shape, dtype, low, high} of what a case says about one input.
-local function spec_of(arg, given)
+local function spec_of(arg, given, low, high)
   local long = type(given[1]) == "table"
   local dtype = given.dtype or M.has(arg.dtypes, "f32") and "f32" or arg.dtypes[1]
-  return { arg = arg, shape = long and given[1] or given, dtype = dtype, low = given.low or -1.5, high = given.high or 1.5 }
+  return { arg = arg, shape = long and given[1] or given, dtype = dtype,
+    low = given.low or low, high = given.high or high }
 end
 
 --- Inputs by position (false where absent) and attributes of one case.
-local function parse(record, case)
+local function parse(record, case, low, high)
   local inputs, attrs, names = {}, {}, {}
   for i, arg in ipairs(record.inputs) do
     local given = case[arg.name]
     names[arg.name] = true
     if given and arg.variadic and type(given[1]) == "table" and (type(given[2]) == "table" or type(given[1][1]) == "table") then
-      for _, one in ipairs(given) do inputs[#inputs + 1] = spec_of(arg, one) end
+      for _, one in ipairs(given) do inputs[#inputs + 1] = spec_of(arg, one, low, high) end
     else
-      inputs[i] = given and spec_of(arg, given) or false
+      inputs[i] = given and spec_of(arg, given, low, high) or false
     end
   end
   while #inputs > 0 and not inputs[#inputs] do inputs[#inputs] = nil end
   for key, value in pairs(case) do
     if not names[key] and not is_option[key] then attrs[key] = value end
   end
-  return { record = record, inputs = inputs, attrs = attrs, tolerance = case.tol or default_tolerance, differentiable = case.grad ~= false,
-    wrt = case.wrt, n_out = case.outputs, compared = case.engines ~= false }
+  return { record = record, inputs = inputs, attrs = attrs,
+    tolerance = case.tol or default_tolerance, tol = case.tol, differentiable = case.grad ~= false,
+    wrt = case.wrt, of = case.of, n_out = case.outputs, compared = case.engines ~= false }
 end
 
---- All cases of a record, with a name each.
-function M.cases_of(record)
+local function parse_all(record, text, low, high)
   local list = {}
-  if not record.cases or record.control then return list end
-  for i, case in ipairs(assert(load("return " .. record.cases, record.name))()) do
-    list[i] = parse(record, case)
+  if not text or record.control then return list end
+  for i, case in ipairs(assert(load("return " .. text, record.name))()) do
+    list[i] = parse(record, case, low, high)
     list[i].name = ("case %d"):format(i)
   end
   return list
 end
+
+--- All cases of a record, with a name each.
+function M.cases_of(record) return parse_all(record, record.cases, -1.5, 1.5) end
+
+--- Those of its long sums.
+function M.long_cases_of(record) return parse_all(record, record.long_cases, 0.1, 0.1) end
 
 --- A case in which every floating input has `dtype`.
 function M.with_dtype(case, dtype)
@@ -94,7 +103,13 @@ function M.values_of(case)
       if spec.dtype == "bool" then options.low, options.high = 0, 2 end
       for d, n in ipairs(spec.shape) do options[d] = n end
       if #spec.shape == 0 then options.shape = {} end
-      local drawn = core.eager("Uniform", {}, { shape = spec.shape, low = options.low, high = options.high, dtype = "f64" })
+      local drawn
+      if spec.low == spec.high then
+        drawn = core.eager("Constant", {}, { shape = spec.shape, value = spec.low, dtype = "f64" })
+      else
+        drawn = core.eager("Uniform", {}, { shape = spec.shape, low = options.low,
+          high = options.high, dtype = "f64" })
+      end
       if not M.is_float[spec.dtype] then drawn = core.eager("Floor", { drawn }, {}) end
       feeds["in" .. i] = drawn:to(spec.dtype)
     end

@@ -20,6 +20,7 @@ static void list_kernels(const neap_op *op, neap_op_record *record) {
                 NEAP_MOST_KERNELS);
     if (record->n_kernel == NEAP_MOST_KERNELS) return;
     record->kernel[record->n_kernel].engine = neap_engine_name(k->engine);
+    record->kernel[record->n_kernel].infinity = neap_infinity_name(neap_op_infinity(op, k));
     record->kernel[record->n_kernel++].dtypes = k->dtypes;
   }
 }
@@ -33,8 +34,11 @@ neap_op_record neap_op_read(const neap_op *op) {
                            .example = op->example,
                            .source = op->source,
                            .cases = op->cases,
+                           .long_cases = op->long_cases,
                            .special = op->special,
                            .nan = neap_nan_name(op->nan),
+                           .infinity = neap_infinity_name(neap_op_infinity(op, NULL)),
+                           .empty = neap_empty_name(neap_op_empty(op)),
                            .sum = neap_sum_name(op->sum),
                            .sum_error = neap_sum_error(op->sum),
                            .internal = op->internal,

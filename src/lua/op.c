@@ -404,30 +404,33 @@ static void push_engines(lua_State *L, const neap_op_record *r) {
   }
 }
 
-/* {engine, dtypes} each, in the order in which they are tried. */
+/* {engine, infinity, dtypes} each, in the order in which they are tried. */
 static void push_kernels(lua_State *L, const neap_op_record *r) {
   lua_createtable(L, r->n_kernel, 0);
   for (int k = 0; k < r->n_kernel; k++) {
-    lua_createtable(L, 0, 2);
+    lua_createtable(L, 0, 3);
     neap_lua_set_text(L, "engine", r->kernel[k].engine);
+    neap_lua_set_text(L, "infinity", r->kernel[k].infinity);
     push_dtypes(L, r->kernel[k].dtypes);
     lua_setfield(L, -2, "dtypes");
     lua_seti(L, -2, k + 1);
   }
 }
 
-/* record(name) -> {name, summary, math, example, source, cases, internal, control, inputs, outputs,
- * attrs, engines, kernels, gradient, inplace, enforced, nan, sum, sum_error, special} */
+/* record(name) -> {name, summary, math, example, source, cases, long_cases, internal, control,
+ * inputs, outputs, attrs, engines, kernels, gradient, inplace, enforced, nan, infinity, empty, sum,
+ * sum_error, special} */
 static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_op_record r = neap_op_read(op);
-  lua_createtable(L, 0, 20);
+  lua_createtable(L, 0, 23);
   neap_lua_set_text(L, "name", r.name);
   neap_lua_set_text(L, "summary", r.summary);
   neap_lua_set_text(L, "math", r.math);
   neap_lua_set_text(L, "example", r.example);
   neap_lua_set_text(L, "source", r.source);
   neap_lua_set_text(L, "cases", r.cases);
+  neap_lua_set_text(L, "long_cases", r.long_cases);
   neap_lua_set_bool(L, "internal", r.internal);
   neap_lua_set_bool(L, "control", r.control);
   neap_lua_set_bool(L, "extent", r.extent);
@@ -435,6 +438,8 @@ static int record(lua_State *L) {
   neap_lua_set_bool(L, "gradient", r.gradient);
   neap_lua_set_bool(L, "no_grad", r.no_grad);
   neap_lua_set_text(L, "nan", r.nan);
+  neap_lua_set_text(L, "infinity", r.infinity);
+  neap_lua_set_text(L, "empty", r.empty);
   neap_lua_set_text(L, "sum", r.sum);
   lua_pushnumber(L, r.sum_error);
   lua_setfield(L, -2, "sum_error");

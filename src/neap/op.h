@@ -116,8 +116,11 @@ typedef struct neap_op_record {
   const char *example;        /* Lua */
   const char *source;         /* paper or standard, with section */
   const char *cases;          /* shapes and attributes that its tests try, as Lua */
+  const char *long_cases;     /* those of long sums */
   const char *special;        /* what NaN, infinities and empty inputs give, where it isn't plain */
   const char *nan;            /* what a NaN among the inputs does: "spreads", "decides", .. */
+  const char *infinity;       /* what infinities give: "exact", "reaches", "overflows", .. */
+  const char *empty;          /* what is computed from no elements: "none", "zero", "refused", .. */
   const char *sum;            /* how sums that get longer with the data are made */
   double
     sum_error;   /* the most that a sum of a million f32 may be wrong, of their magnitudes' sum */
@@ -135,6 +138,7 @@ typedef struct neap_op_record {
   const neap_pair *enforced; /* it must: the output is the input's next version */
   struct {
     const char *engine;
+    const char *infinity;      /* as above, by this kernel */
     unsigned dtypes;           /* what it computes, a set as in neap_arg */
   } kernel[NEAP_MOST_KERNELS]; /* in the order in which they are tried */
 } neap_op_record;

@@ -89,6 +89,7 @@ const neap_op neap_op_Adam = {
   .infer = infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
+  .infinity = NEAP_INFINITY_VANISHES,
   .kernels =
     (const neap_kernel[]){
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},

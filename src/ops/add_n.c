@@ -92,7 +92,7 @@ const neap_op neap_op_AddN = {
                                     .any_team = true,
                                     .any_layout = true,
                                     .run = run},
-                                   NEAP_DNNL_ELEMENTWISE_KERNEL(sum),
+                                   NEAP_DNNL_ELEMENTWISE_KERNEL(sum, ),
                                    {0}},
   .cases =
     "{ {x={2,3,7}}, {x={ {2,20,3}, {2,20,3}, {2,20,3} }}, {x={ {}, {} }}, {x={ {0,4}, {0,4} }} }",

@@ -408,6 +408,7 @@ const neap_op neap_op_Attention = {
     "{q={1,1,67,16}, k={1,1,300,16}, v={1,1,300,16}}, {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, "
     "mask={2,1,5,5}, scale=0.3, "
     "outputs=2}, {q={1,2,5,4}, k={1,2,7,4}, v={1,2,7,4}, mask={{5,7}, dtype=\"bool\"}} }",
+  .long_cases = "{ {q={1,1,1,4}, k={1,1,262144,4}, v={1,1,262144,4}} }",
 };
 
 const neap_op neap_op_PackedAttention = {
@@ -431,6 +432,7 @@ const neap_op neap_op_PackedAttention = {
   .cases =
     "{ {qkv={2,5,24}, heads=2, causal=true}, {qkv={1,70,12}, heads=1}, {qkv={2,5,12}, mask={5,5}, "
     "heads=2} }",
+  .long_cases = "{ {qkv={1,2048,12}, heads=1} }",
 };
 
 const neap_op neap_op_AttentionGrad = {
@@ -458,6 +460,12 @@ const neap_op neap_op_AttentionGrad = {
   .cases =
     "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, "
     "causal=true, engines=false} }",
+  /* Keys that are 0 and values that are one number give these y and lse: all three belong together,
+   * and dq and dk are 0. */
+  .long_cases =
+    "{ {q={1,1,262144,4}, k={{1,1,2,4}, low=0, high=0}, v={1,1,2,4}, y={1,1,262144,4}, "
+    "lse={{1,1,262144}, low=0.6931471805599453, high=0.6931471805599453}, dy={1,1,262144,4}, "
+    "of={\"dv\"}} }",
 };
 
 const neap_op neap_op_PackedAttentionGrad = {
@@ -478,4 +486,7 @@ const neap_op neap_op_PackedAttentionGrad = {
   .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose_packed_grad, run_packed_grad),
   .cases = "{ {qkv={2,5,24}, y={2,5,8}, lse={2,2,5}, dy={2,5,8}, heads=2, engines=false} }",
+  .long_cases =
+    "{ {qkv={{1,2048,12}, low=0, high=1}, y={1,2048,4}, lse={1,1,2048}, dy={1,2048,4}, heads=1, "
+    "engines=false} }",
 };

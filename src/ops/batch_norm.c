@@ -299,6 +299,7 @@ const neap_op neap_op_BatchNorm = {
                                     .dtypes = NEAP_BIT(F32),
                                     .choose = choose_dnnl,
                                     .bind = bind_dnnl,
+                                    .infinity = NEAP_INFINITY_VANISHES,
                                     .unbind = neap_dnnl_unbind,
                                     .run = run_dnnl},
                                    {.engine = NEAP_ENGINE_REF,
@@ -318,6 +319,8 @@ const neap_op neap_op_BatchNorm = {
     "tol=1e-4},"
     " {x={2,20,3,3}, gamma={20}, beta={20}, training=true, relu=true, tol=1e-4},"
     " {x={2,5,3,3}, gamma={5}, beta={5}, training=true, outputs=3, tol=1e-4} }",
+  .long_cases =
+    "{ {x={{262144,4}, low=0, high=1}, gamma={4}, beta={4}, training=true, outputs=3} }",
 };
 
 const neap_op neap_op_BatchNormGrad = {
@@ -358,4 +361,8 @@ const neap_op neap_op_BatchNormGrad = {
     "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, "
     "tol=1e-4}, "
     "{x={2,20,3,3}, dy={2,20,3,3}, mean={20}, var={{20}, low=0.5, high=2}, gamma={20}, tol=1e-4} }",
+  .long_cases =
+    "{ {x={{16,16,128,128}, low=0, high=1}, dy={16,16,128,128}, mean={16}, var={16}, gamma={16}, "
+    "training=true}, {x={{262144,4}, low=0, high=1}, dy={262144,4}, mean={4}, var={4}, gamma={4}, "
+    "training=true, tol=1e-5} }",
 };

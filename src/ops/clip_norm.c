@@ -91,6 +91,7 @@ const neap_op neap_op_GradNorm = {
   .sum = NEAP_SUM_DOUBLE,
   .kernels = NEAP_REF(run_norm, NEAP_FLOATS),
   .cases = "{ {x={3,5}}, {x={3,5}, p=1}, {x={0}} }",
+  .long_cases = "{ {x={262144,4}} }",
 };
 
 const neap_op neap_op_ClipByNorm = {

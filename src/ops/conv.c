@@ -226,6 +226,7 @@ const neap_op neap_op_Conv = {
     " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, "
     "{x={2,6,5,5}, w={6,1,3,3}, pad={1}, "
     "groups=6} }",
+  .long_cases = "{ {x={1,262144,2,2}, w={2,262144,1,1}} }",
 };
 
 const neap_op neap_op_ConvGradInput = {
@@ -254,6 +255,7 @@ const neap_op neap_op_ConvGradInput = {
   .cases =
     "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, "
     "w={50,20,3,3}, shape={2,20,6,6}} }",
+  .long_cases = "{ {dy={1,262144,2,2}, w={262144,2,1,1}, shape={1,2,2,2}} }",
 };
 
 const neap_op neap_op_ConvGradWeight = {
@@ -284,4 +286,8 @@ const neap_op neap_op_ConvGradWeight = {
   .cases =
     "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, "
     "dy={2,50,4,4}, shape={50,20,3,3}} }",
+  .long_cases =
+    "{ {x={{64,3,64,64}, low=0, high=1}, dy={64,16,64,64}, shape={16,3,1,1}, outputs=2, tol=1e-5}, "
+    "{x={{64,2,64,64}, low=0, high=1}, dy={64,20,62,62}, shape={20,2,3,3}, outputs=2, tol=1e-5}, "
+    "{x={2,2,262144}, dy={2,3,262144}, shape={3,2,1}, outputs=2} }",
 };

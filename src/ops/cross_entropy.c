@@ -226,8 +226,8 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
              {"labels", "(M) from 0 to C-1, or probabilities (M,C)", LABEL_DTYPES},
              {"weight", "(C), of the classes", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"loss", "a scalar; (M) for reduction none"}},
+  .empty = NEAP_EMPTY_MEAN,
   .sum = NEAP_SUM_RUNS,
-  .special = "the mean over no rows is NaN",
   .loss = true,
   .attrs = {ATTRS},
   .effects = NEAP_EFFECT_FAULT,
@@ -250,6 +250,9 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
     "label_smoothing=0.1}, "
     "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", wrt={\"logits\"}}, "
     "{logits={0,4}, labels={{0}, dtype=\"i64\"}, reduction=\"sum\"} }",
+  .long_cases =
+    "{ {logits={262144,4}, labels={{262144}, dtype=\"i64\", low=0, high=1}}, {logits={1,262144}, "
+    "labels={{1}, dtype=\"i64\", low=0, high=1}} }",
 };
 
 const neap_op neap_op_SoftmaxCrossEntropyGrad = {

@@ -142,8 +142,10 @@ const neap_op neap_op_MseLoss = {
   .source = "torch.nn.MSELoss",
   LOSS_OP,
   .grad = grad_mse,
+  .empty = NEAP_EMPTY_MEAN,
   .sum = NEAP_SUM_DOUBLE,
   .kernels = NEAP_REF(run_mse, NEAP_FLOATS),
+  .long_cases = "{ {x={262144}, target={{262144}, low=0, high=1}} }",
 };
 
 const neap_op neap_op_MseLossGrad = {
@@ -162,8 +164,10 @@ const neap_op neap_op_L1Loss = {
   .source = "torch.nn.L1Loss",
   LOSS_OP,
   .grad = grad_l1,
+  .empty = NEAP_EMPTY_MEAN,
   .sum = NEAP_SUM_DOUBLE,
   .kernels = NEAP_REF(run_l1, NEAP_FLOATS),
+  .long_cases = "{ {x={262144}, target={{262144}, low=0, high=1}} }",
 };
 
 const neap_op neap_op_L1LossGrad = {

@@ -35,10 +35,11 @@ void neap_dnnl_run(const neap_call *call);
     neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                   \
     return neap_dnnl_bind(bind, &c, kernel, error);                                         \
   }
-#define NEAP_DNNL_ELEMENTWISE_KERNEL(name)                                                         \
-  {                                                                                                \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .any_layout = true,                       \
-    .choose = choose_##name, .bind = bind_##name, .unbind = neap_dnnl_unbind, .run = neap_dnnl_run \
+#define NEAP_DNNL_ELEMENTWISE_KERNEL(name, ...)                               \
+  {                                                                           \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .any_layout = true,  \
+    .choose = choose_##name, .bind = bind_##name, .unbind = neap_dnnl_unbind, \
+    .run = neap_dnnl_run, __VA_ARGS__                                         \
   }
 
 #endif

@@ -237,4 +237,5 @@ const neap_op neap_op_EmbeddingGrad = {
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "
     "{ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}, padding_idx=-1} }",
+  .long_cases = "{ {ids={{262144}, dtype=\"i64\", low=0, high=1}, dy={262144,4}, shape={2,4}} }",
 };

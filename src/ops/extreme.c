@@ -202,6 +202,7 @@ const neap_op neap_op_Max = {
   .example = "net:Max(\"x\", \"y\", {axes = {-1}})",
   .source = "ONNX ReduceMax-18",
   EXTREME_OP,
+  .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins",
   .kernels = NEAP_REF(run_max, NEAP_NUMBERS),
 };
@@ -213,6 +214,7 @@ const neap_op neap_op_Min = {
   .example = "net:Min(\"x\", \"y\", {axes = {-1}})",
   .source = "ONNX ReduceMin-18",
   EXTREME_OP,
+  .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins",
   .kernels = NEAP_REF(run_min, NEAP_NUMBERS),
 };
@@ -241,6 +243,7 @@ const neap_op neap_op_ArgMax = {
   .source = "ONNX ArgMax-13",
   ARG_OP,
   .nan = NEAP_NAN_DECIDES,
+  .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN is the largest, the first one counts",
   .kernels = NEAP_REF_BY_CAST(run_argmax, NEAP_WIDE | NEAP_INTEGERS),
 };
@@ -254,6 +257,7 @@ const neap_op neap_op_ArgMin = {
   .source = "ONNX ArgMin-13",
   ARG_OP,
   .nan = NEAP_NAN_DECIDES,
+  .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN is the smallest, the first one counts",
   .kernels = NEAP_REF_BY_CAST(run_argmin, NEAP_WIDE | NEAP_INTEGERS),
 };

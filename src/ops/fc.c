@@ -269,6 +269,7 @@ const neap_op neap_op_FC = {
     "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, "
     "{x={0,3}, w={2,3}, b={2}}, "
     "{x={300,70}, w={1024,70}, b={1024}, grad=false} }",
+  .long_cases = "{ {x={1,262144}, w={4,262144}} }",
 };
 
 const neap_op neap_op_FCGradInput = {
@@ -290,6 +291,7 @@ const neap_op neap_op_FCGradInput = {
       NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
+  .long_cases = "{ {dy={2,262144}, w={262144,4}, shape={2,4}} }",
 };
 
 static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
@@ -315,4 +317,5 @@ const neap_op neap_op_FCGradWeight = {
       NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
+  .long_cases = "{ {x={262144,4}, dy={262144,4}, outputs=2} }",
 };

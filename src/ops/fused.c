@@ -175,6 +175,7 @@ const neap_op neap_op_FusedConv = {
     "activation=\"silu\"},"
     " {x={2,3,6,7}, w={4,3,3,3}, activation=\"gelu\"}, {x={2,3,6,7}, w={4,3,3,3}, "
     "activation=\"gelu_tanh\"} }",
+  .long_cases = "{ {x={1,262144,2,2}, w={2,262144,1,1}} }",
 };
 
 /* ---- FusedFC --------------------------------------------------------------------------------- */
@@ -269,4 +270,5 @@ const neap_op neap_op_FusedFC = {
     "z={4,5}},"
     " {x={4,6}, w={5,6}, activation=\"relu6\"}, {x={4,6}, w={5,6}, activation=\"gelu_tanh\"}, "
     "{x={0,3}, w={2,3}, b={2}} }",
+  .long_cases = "{ {x={1,262144}, w={4,262144}} }",
 };

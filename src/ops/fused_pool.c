@@ -430,4 +430,5 @@ const neap_op neap_op_FusedConvPool = {
     " {x={2,4,12}, w={8,4,3}, activation=\"silu\", pool_kernel={2}}, {x={1,2,5,5,5}, "
     "w={3,2,2,2,2}, pool_kernel={2}},"
     " {x={0,3,6,6}, w={4,3,3,3}, pool_kernel={2}} }",
+  .long_cases = "{ {x={1,262144,2,2}, w={2,262144,1,1}, pool_kernel={2}} }",
 };

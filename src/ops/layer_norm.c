@@ -61,8 +61,7 @@ static void run(const neap_call *call, bool centre) {
   if (centre && call->n_out > 1) k.mean_out = call->out[1].data;
   if (call->n_out > rstd) k.rstd_out = call->out[rstd].data;
   rows_of(&call->in[X].type.shape, &call->attrs[AXIS], &k);
-  if (k.n == 0) return;
-  neap_parallel_for(k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / k.n, 1), call->n_thread,
+  neap_parallel_for(k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / NEAP_MAX(k.n, 1), 1), call->n_thread,
                     call->in[X].type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
 }
 
@@ -224,6 +223,7 @@ const neap_op neap_op_LayerNorm = {
     "{x={3,6}}, {x={2,33}, gamma={33}, "
     "outputs=3}, "
     "{x={0,4}, gamma={4}, beta={4}} }",
+  .long_cases = "{ {x={{1,262144}, low=0, high=1}, gamma={262144}, beta={262144}, outputs=3} }",
 };
 
 const neap_op neap_op_RmsNorm = {
@@ -249,6 +249,7 @@ const neap_op neap_op_RmsNorm = {
   .cases =
     "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} "
     "}",
+  .long_cases = "{ {x={{1,262144}, low=0, high=1}, outputs=2} }",
 };
 
 const neap_op neap_op_LayerNormGrad = {
@@ -270,6 +271,7 @@ const neap_op neap_op_LayerNormGrad = {
   .n_inplace = 2,
   .infer = infer_grad,
   .cost = cost,
+  .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_WIDE,
@@ -279,6 +281,11 @@ const neap_op neap_op_LayerNormGrad = {
                                    NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}, mean={3}} }",
+  .long_cases =
+    "{ {x={{262144,4}, low=0, high=1}, gamma={4}, dy={262144,4}, rstd={262144}, mean={262144}, "
+    "outputs=3}, {x={{1,262144}, low=0, high=1}, gamma={262144}, dy={{1,262144}, low=0, high=1}, "
+    "rstd={1}, "
+    "mean={1}, outputs=3} }",
 };
 
 const neap_op neap_op_RmsNormGrad = {
@@ -296,6 +303,7 @@ const neap_op neap_op_RmsNormGrad = {
   .n_inplace = 2,
   .infer = infer_grad,
   .cost = cost,
+  .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_WIDE,
@@ -305,4 +313,7 @@ const neap_op neap_op_RmsNormGrad = {
                                    NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}} }",
+  .long_cases =
+    "{ {x={{262144,4}, low=0, high=1}, gamma={4}, dy={262144,4}, rstd={262144}, outputs=2}, "
+    "{x={{1,262144}, low=0, high=1}, gamma={262144}, dy={1,262144}, rstd={1}, outputs=2} }",
 };

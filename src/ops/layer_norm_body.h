@@ -2,10 +2,12 @@
 
 /* Statistics in two passes: the sum of squared differences from the mean, since the mean of squares
  * minus the square of the mean cancels for x far from 0. Without `centre` the mean is 0, so the
- * second pass gives the mean of squares. A row is read again while it is in cache; y may be x. */
+ * second pass gives the mean of squares. A row is read again while it is in cache; y may be x. A
+ * row of no elements has the statistics of zeros. */
 static void OF(stats)(const T *x, int64_t n, bool centre, double eps, T *mean, T *rstd) {
-  *mean = centre ? (T)(OF(neap_row_sum)(x, n) / (double)n) : 0;
-  *rstd = (T)(1 / sqrt(OF(neap_row_spread)(x, *mean, n) / (double)n + eps));
+  const double count = (double)NEAP_MAX(n, 1);
+  *mean = centre ? (T)(OF(neap_row_sum)(x, n) / count) : 0;
+  *rstd = (T)(1 / sqrt(OF(neap_row_spread)(x, *mean, n) / count + eps));
 }
 
 NEAP_MULTIVERSION static void OF(normalise)(const T *x, T *y, const T *gamma, const T *beta,

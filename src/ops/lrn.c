@@ -146,6 +146,7 @@ const neap_op neap_op_LRN = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
+  .infinity = NEAP_INFINITY_VANISHES,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_WIDE,
                                     .any_team = true,

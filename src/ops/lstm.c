@@ -659,7 +659,9 @@ const neap_op neap_op_LSTM = {
   .cost = cost,
   .grad = grad,
   .nan = NEAP_NAN_REACHES,
+  .empty = NEAP_EMPTY_NONE,
   .sum = NEAP_SUM_LIBRARY,
+  .special = "no steps leave the states as they were",
   .kernels = KERNELS(choose, run),
   .cases =
     "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, "
@@ -676,6 +678,7 @@ const neap_op neap_op_LSTM = {
     "high=10}, reverse=true, grad=false}, "
     "{x={8,70,4}, w={64,4}, r={64,16}, h0={70,16}, lengths={{70}, dtype=\"i32\", low=0, high=9}, "
     "order=\"iofg\", grad=false} }",
+  .long_cases = "{ {x={{1,1,262144}, low=1e-4, high=1e-4}, w={4,262144}, r={4,1}, b={4}} }",
 };
 
 const neap_op neap_op_LSTMGrad = {
@@ -700,12 +703,16 @@ const neap_op neap_op_LSTMGrad = {
   .infer = infer_grad,
   .cost = cost_grad,
   .nan = NEAP_NAN_REACHES,
+  .infinity = NEAP_INFINITY_OVERFLOWS,
+  .empty = NEAP_EMPTY_NONE,
   .sum = NEAP_SUM_LIBRARY,
+  .special = "no steps leave the gradients of the states as they were",
   .kernels = KERNELS(choose_grad, run_grad),
   .cases =
     "{ {r={12,3}, gates={4,2,12}, cells={4,2,3}, dy={4,2,3}, dh={2,3}, dc={2,3}}, "
     "{r={12,3}, c0={2,3}, lengths={{2}, dtype=\"i64\", low=1, high=5}, gates={4,2,12}, "
     "cells={4,2,3}, dh={2,3}, reverse=true} }",
+  .long_cases = "{ {r={1024,256}, gates={2,1,1024}, cells={2,1,256}, dy={2,1,256}} }",
 };
 
 const neap_op neap_op_LSTMGradWeight = {
@@ -724,4 +731,5 @@ const neap_op neap_op_LSTMGradWeight = {
   .sum = NEAP_SUM_LIBRARY,
   .kernels = KERNELS(choose_grad_weight, run_grad_weight),
   .cases = "{ {dgates={3,2,12}, y={3,2,3}}, {dgates={3,2,12}, y={3,2,3}, h0={2,3}, reverse=true} }",
+  .long_cases = "{ {dgates={512,512,4}, y={{512,512,1}, low=0, high=1}} }",
 };

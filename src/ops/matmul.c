@@ -219,4 +219,5 @@ const neap_op neap_op_MatMul = {
     "{a={4,5}, b={5}}, {a={4}, b={4,3}}, {a={5,4}, b={3,5}, trans_a=true, trans_b=true}, "
     "{a={2,5,4}, b={5,3}, trans_a=true}, "
     "{a={3,4,5}, b={6,5}, trans_b=true}, {a={2,0}, b={0,3}}, {a={0,4,5}, b={5,3}} }",
+  .long_cases = "{ {a={4,262144}, b={262144,4}} }",
 };

@@ -75,6 +75,7 @@ const neap_op neap_op_Mod = {
   .source = "Lua 5.4 manual, 3.4.1",
   BINARY,
   .grad = grad_mod,
+  .infinity = NEAP_INFINITY_BLURS,
   .kernels = NEAP_REF(run_Mod, NEAP_NUMBERS),
   .cases =
     "{ {a={{3,4}, low=0.2, high=0.9}, b={{4}, low=1, high=3}}, {a={0,4}, b={4}}, "

@@ -39,9 +39,9 @@ typedef enum neap_effect {
   NEAP_EFFECT_EXTENT = 128
 } neap_effect;
 
-/* ---- numbers: what a record promises of them (tests/ops/numbers_spec.lua asks every op) ------ */
+/* ---- numbers: what a record promises of them (numbers.c; tests/ops asks every op) ------------ */
 
-/* What a NaN among the inputs does. ORDER NAN: texts in registry.c. */
+/* What a NaN among the inputs does. ORDER NAN: texts in numbers.c. */
 typedef enum neap_nan {
   NEAP_NAN_SPREADS, /* all that is computed from it is NaN, and nothing else: nearly every op */
   /* all that is computed from it is NaN, and what multiplies it by 0 or shares a tile with it may
@@ -52,10 +52,36 @@ typedef enum neap_nan {
   NEAP_NAN_STOPS /* a fault */
 } neap_nan;
 
+/* What infinities and numbers near the largest give. ORDER INFINITY: texts in numbers.c. */
+typedef enum neap_infinity {
+  NEAP_INFINITY_USUAL, /* REACHES where a NaN does, else EXACT */
+  /* what f64 gives for the same input; infinite where that is too large for the dtype */
+  NEAP_INFINITY_EXACT,
+  NEAP_INFINITY_REACHES, /* the same, but that times 0 an infinity makes a NaN */
+  /* what is multiplied or added up on the way to a result may be too large for the dtype where the
+   * result is not: then that is infinite or NaN, and no other number. For inputs that no forward
+   * gives */
+  NEAP_INFINITY_OVERFLOWS,
+  /* the square of a number is too large for the dtype and divided by, so that a result is 0 */
+  NEAP_INFINITY_VANISHES,
+  NEAP_INFINITY_BLURS /* a result depends on digits that a number near the largest does not have */
+} neap_infinity;
+
+/* What a result is that is computed from no elements. ORDER EMPTY: texts in numbers.c. */
+typedef enum neap_empty {
+  NEAP_EMPTY_USUAL,  /* ZERO for ops that make sums, else NONE */
+  NEAP_EMPTY_NONE,   /* there is no such result: of empty inputs, empty outputs */
+  NEAP_EMPTY_ZERO,   /* what zeros in the place of nothing would give: a sum of nothing is 0 */
+  NEAP_EMPTY_ONE,    /* what ones would give: a product of nothing is 1 */
+  NEAP_EMPTY_MEAN,   /* a mean of nothing is NaN, a sum 0 */
+  NEAP_EMPTY_FILLED, /* a constant, of which `special` says more */
+  NEAP_EMPTY_REFUSED /* a SHAPE error */
+} neap_empty;
+
 /* How sums are made that get longer with the data, and so how exact they are: the largest error in
  * f32 that the sum of a million numbers may have, in parts of the sum of their magnitudes. In f64
  * all are made as here, and as much more exact as f64 is.
- * ORDER SUM: texts and errors in registry.c. */
+ * ORDER SUM: texts and errors in numbers.c. */
 typedef enum neap_sum {
   NEAP_SUM_NONE,   /* adds up nothing, or a few terms whose number the attributes fix */
   NEAP_SUM_DOUBLE, /* in double, integers in int64 */
@@ -64,9 +90,6 @@ typedef enum neap_sum {
   NEAP_SUM_RUNS,
   NEAP_SUM_LIBRARY /* a product or a norm as the engine's library makes it, in blocks of f32 */
 } neap_sum;
-const char *neap_nan_name(neap_nan nan);
-const char *neap_sum_name(neap_sum sum);
-double neap_sum_error(neap_sum sum);
 
 /* ---- choices --------------------------------------------------------------------------------- */
 
@@ -225,6 +248,7 @@ typedef struct neap_kernel {
   /* any_team, and of a team it uses one thread: however much there is to do, others may run beside
    * it */
   bool one_thread;
+  neap_infinity infinity; /* USUAL: as the record says */
   neap_status (*bind)(const neap_bind *bind, void **kernel, neap_error *error);
   void (*unbind)(void *kernel);
   void (*run)(const neap_call *call);
@@ -252,8 +276,10 @@ struct neap_op {
   /* NULL: asking for a gradient through it is an error */
   neap_status (*grad)(neap_grad *grad, neap_error *error);
   neap_nan nan;
+  neap_infinity infinity;
+  neap_empty empty;
   neap_sum sum;
-  /* what NaN, infinities and empty inputs give, where formula and `nan` do not say it */
+  /* what NaN, infinities and empty inputs give, where formula and the fields above do not say it */
   const char *special;
   bool loss;                  /* output 0 is what training makes small */
   bool no_grad;               /* gradient is nothing (Accuracy, StopGradient, comparison) */
@@ -263,6 +289,10 @@ struct neap_op {
    * tolerance of engines against ref, `engines=false` none (the inputs of a backward belong
    * together, drawn ones do not); `grad=false` no finite differences, `wrt={"x"}` by x only. */
   const char *cases;
+  /* Of ops that make sums: cases whose sums are long, about a quarter of a million terms, written
+   * as in `cases`. Numbers are 0.1 where nothing is drawn, the hardest for a sum: their roundings
+   * don't cancel. `tol` where a case is better than `sum` says. */
+  const char *long_cases;
 };
 
 /* ---- registry (registry.c): the generated list of all neap_op_* symbols; more in neap/op.h --- */
@@ -290,6 +320,15 @@ bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
  * `engine`, then those of ref. `previous` NULL: the first of them. NULL: there is no other. */
 const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force,
                                     neap_engine engine);
+/* numbers.c: the promises by name, the usual ones by class of op, and their part of an op's page */
+const char *neap_nan_name(neap_nan nan);
+const char *neap_infinity_name(neap_infinity infinity);
+const char *neap_empty_name(neap_empty empty);
+const char *neap_sum_name(neap_sum sum);
+double neap_sum_error(neap_sum sum);
+neap_infinity neap_op_infinity(const neap_op *op, const neap_kernel *kernel); /* NULL: most */
+neap_empty neap_op_empty(const neap_op *op);
+void neap_numbers_print(const neap_op *op, neap_buffer *out);
 /* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
 void neap_op_print(const neap_op *op, neap_buffer *out);
 

@@ -68,6 +68,8 @@ const neap_op neap_op_Pad = {
             [VALUE] = {"value", "of the positions added", NEAP_ATTR_FLOAT}},
   .infer = infer,
   .grad = grad,
+  .empty = NEAP_EMPTY_FILLED,
+  .special = "what is padded on to nothing is `value`",
   .kernels =
     (const neap_kernel[]){
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},

@@ -497,6 +497,7 @@ const neap_op neap_op_MaxPool = {
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_max,
+  .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins its window; the first of equal elements gets the gradient",
   .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(_max, , run_dnnl_max),
                                    {.engine = NEAP_ENGINE_REF,
@@ -546,6 +547,7 @@ const neap_op neap_op_AveragePool = {
   .infer = infer_pool,
   .cost = cost_pool,
   .grad = grad_average,
+  .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){
@@ -558,6 +560,7 @@ const neap_op neap_op_AveragePool = {
     "kernel={3}, stride={2}, "
     "pad={1}, count_include_pad=false},"
     " {x={1,2,8}, kernel={3}, stride={2}, pad={1}, ceil_mode=true}, {x={1,2,4,5,6}, kernel={2}} }",
+  .long_cases = "{ {x={1,16,512,512}, kernel={512}} }",
 };
 
 const neap_op neap_op_AveragePoolGrad = {
@@ -589,6 +592,7 @@ const neap_op neap_op_GlobalAveragePool = {
   .infer = infer_global,
   .cost = cost_global,
   .grad = grad_global,
+  .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){
@@ -597,6 +601,7 @@ const neap_op neap_op_GlobalAveragePool = {
       NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
+  .long_cases = "{ {x={1,16,512,512}} }",
 };
 
 const neap_op neap_op_GlobalAveragePoolGrad = {

@@ -82,7 +82,7 @@ const neap_op neap_op_Prod = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .special = "of nothing 1",
+  .empty = NEAP_EMPTY_ONE,
   .kernels = NEAP_REF(run, NEAP_NUMBERS | NEAP_BIT(BOOL)),
   .cases =
     "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, "

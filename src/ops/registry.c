@@ -205,38 +205,6 @@ const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previo
   return NULL;
 }
 
-/* ORDER NAN, ORDER SUM: as the enumerations in op.h. */
-static const struct {
-  const char *name, *text;
-} nans[] = {{"spreads", "makes NaN what is computed from it"},
-            {"reaches", "makes NaN what is computed from it, and perhaps what lies beside that"},
-            {"decides", "is compared like a number"},
-            {"stops", "stops the run"}};
-static const struct {
-  const char *name, *text;
-  double error;
-} sums[] = {{"none", "", 0},
-            {"double", "in double", 1e-6},
-            {"runs", "in double, of short runs in the dtype", 1e-5},
-            {"library", "as the engine's library makes them", 2e-4}};
-
-const char *neap_nan_name(neap_nan nan) { return nans[nan].name; }
-const char *neap_sum_name(neap_sum sum) { return sums[sum].name; }
-double neap_sum_error(neap_sum sum) { return sums[sum].error; }
-
-static void help_numbers(const neap_op *op, neap_buffer *out) {
-  bool has_nan = false;
-  for (int i = 0; i < neap_op_n_inputs(op); i++)
-    has_nan |= op->inputs[i].dtypes == 0 || (op->inputs[i].dtypes & NEAP_FLOATS) != 0;
-  if (!has_nan && op->sum == NEAP_SUM_NONE && op->special == NULL) return;
-  neap_buffer_add(out, "numbers\n");
-  if (has_nan) neap_buffer_add(out, "  %-12s %s\n", "NaN", nans[op->nan].text);
-  if (op->sum != NEAP_SUM_NONE)
-    neap_buffer_add(out, "  %-12s %s; in f32 right to %.0e of a million terms\n", "sums",
-                    sums[op->sum].text, sums[op->sum].error);
-  if (op->special != NULL) neap_buffer_add(out, "  %-12s %s\n", "special", op->special);
-}
-
 /* One line a kernel, in the order in which they are tried. */
 static void help_kernels(const neap_op *op, neap_buffer *out) {
   char text[NEAP_DTYPES_TEXT];
@@ -263,7 +231,7 @@ void neap_op_print(const neap_op *op, neap_buffer *out) {
     neap_buffer_add(out, ": %s\n", attr->doc);
   }
   if ((op->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0)
-    help_numbers(op, out);
+    neap_numbers_print(op, out);
   if ((op->effects & NEAP_EFFECT_RELEASE) == 0) help_kernels(op, out);
   if (op->example != NULL) neap_buffer_add(out, "example\n  %s\n", op->example);
   if (op->source != NULL) neap_buffer_add(out, "source\n  %s\n", op->source);

@@ -117,6 +117,7 @@ const neap_op neap_op_Softmax = {
       {0}},
   .cases =
     "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}}, {x={2,1000}} }",
+  .long_cases = "{ {x={{1,262144}, low=0, high=1}}, {x={{262144,4}, low=0, high=1}, axis=1} }",
 };
 
 const neap_op neap_op_LogSoftmax = {
@@ -141,6 +142,7 @@ const neap_op neap_op_LogSoftmax = {
       NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}} }",
+  .long_cases = "{ {x={{1,262144}, low=0, high=1}}, {x={{262144,4}, low=0, high=1}, axis=1} }",
 };
 
 const neap_op neap_op_SoftmaxGrad = {
@@ -155,6 +157,7 @@ const neap_op neap_op_SoftmaxGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
+  .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
   .kernels =
     (const neap_kernel[]){
@@ -162,6 +165,9 @@ const neap_op neap_op_SoftmaxGrad = {
       NEAP_BY_CAST(0, true),
       {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
+  .long_cases =
+    "{ {y={{1,262144}, low=0, high=1e-5}, dy={1,262144}}, {y={{262144,4}, low=0, high=1e-5}, "
+    "dy={262144,4}, axis=1} }",
 };
 
 const neap_op neap_op_LogSoftmaxGrad = {
@@ -186,4 +192,7 @@ const neap_op neap_op_LogSoftmaxGrad = {
                                    NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
+  .long_cases =
+    "{ {y={{1,262144}, low=-13, high=-12}, dy={1,262144}}, {y={{262144,4}, low=-13, high=-12}, "
+    "dy={262144,4}, axis=1} }",
 };

@@ -142,9 +142,9 @@ const neap_op neap_op_Sum = {
   .cost = cost,
   .grad = grad_sum,
   .sum = NEAP_SUM_DOUBLE,
-  .special = "of nothing 0",
   .kernels = NEAP_REF(run_sum, NEAP_NUMBERS | NEAP_BIT(BOOL)),
   .cases = CASES,
+  .long_cases = "{ {x={262144,4}, axes={1}} }",
 };
 
 const neap_op neap_op_SumGrad = {
@@ -167,10 +167,11 @@ const neap_op neap_op_Mean = {
   .infer = neap_reduce_infer,
   .cost = cost,
   .grad = grad_mean,
+  .empty = NEAP_EMPTY_MEAN,
   .sum = NEAP_SUM_DOUBLE,
-  .special = "of nothing NaN",
   .kernels = NEAP_REF(run_mean, NEAP_FLOATS),
   .cases = CASES,
+  .long_cases = "{ {x={4,262144}, axes={2}} }",
 };
 
 const neap_op neap_op_MeanGrad = {
