@@ -50,9 +50,10 @@ static int compare_begin(const void *a, const void *b) {
 /* Bytes of the union of the spans of one class, or with N_CLASS of all; they are in order of their
  * begin. */
 static int64_t cover(int n, const span *list, byte_class of) {
-  size_t total = 0, at = 0;
+  size_t total = 0, at = 0; /* all up to `at` is counted */
   for (int i = 0; i < n; i++) {
-    if ((of != N_CLASS && list[i].of != of) || list[i].end <= at) continue;
+    if (of != N_CLASS && list[i].of != of) continue;
+    if (list[i].end <= at) continue;
     total += list[i].end - NEAP_MAX(list[i].begin, at);
     at = list[i].end;
   }
@@ -65,13 +66,16 @@ neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, co
                               neap_counts *out, neap_error *error) {
   size_t most = (size_t)plan->n_value + (size_t)plan->n_node;
   span *list = neap_alloc((most + 1) * sizeof *list);
-  bool *seen = neap_alloc_zeroed((size_t)plan->n_value * sizeof *seen + 1);
-  int64_t bytes[N_CLASS + 1] = {0};
-  neap_status status = list == NULL || seen == NULL
-                         ? neap_fail_memory(error, most * sizeof *list, "a count by class")
-                         : NEAP_OK;
+  bool *seen = neap_alloc_zeroed((size_t)plan->n_value * sizeof *seen + 1); /* by storage */
+  if (list == NULL || seen == NULL) {
+    neap_free(list);
+    neap_free(seen);
+    return neap_fail_memory(error, most * sizeof *list, "a count by class");
+  }
+  /* What has bytes of its own is counted at once; what lies in the arena is listed. */
+  int64_t bytes[N_CLASS + 1] = {0}; /* the last: of all */
   int n = 0;
-  for (int v = 0; status == NEAP_OK && v < plan->n_value; v++) {
+  for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
     byte_class of = class_of(net, &graph->value[v], place->region);
     if (place->region == NEAP_REGION_ARENA) {
@@ -82,17 +86,20 @@ neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, co
       bytes[N_CLASS] += (int64_t)place->bytes;
     }
   }
-  for (int i = 0; status == NEAP_OK && i < plan->n_node; i++)
-    if (plan->scratch_bytes[i] > 0)
-      list[n++] =
-        (span){plan->scratch_offset[i], plan->scratch_offset[i] + plan->scratch_bytes[i], BUFFERS};
-  if (status == NEAP_OK) {
-    qsort(list, (size_t)n, sizeof *list, compare_begin);
-    for (int c = 0; c <= N_CLASS; c++) bytes[c] += cover(n, list, (byte_class)c);
-    *out = (neap_counts){bytes[PARAMETERS],      bytes[GRADIENTS], bytes[OUTPUTS],
-                         bytes[GRADIENT_INPUTS], bytes[BUFFERS],   bytes[N_CLASS]};
+  for (int i = 0; i < plan->n_node; i++) {
+    const size_t begin = plan->scratch_offset[i], scratch = plan->scratch_bytes[i];
+    if (scratch > 0) list[n++] = (span){begin, begin + scratch, BUFFERS};
   }
+  /* Of the list each class counts the addresses that it touches. */
+  qsort(list, (size_t)n, sizeof *list, compare_begin);
+  for (int c = 0; c <= N_CLASS; c++) bytes[c] += cover(n, list, (byte_class)c);
+  NEAP_ASSERT(
+    plan->policy == NEAP_POLICY_POOL || cover(n, list, N_CLASS) <= (int64_t)plan->arena_bytes,
+    "at most the arena's %zu bytes; got %lld", plan->arena_bytes,
+    (long long)cover(n, list, N_CLASS));
+  *out = (neap_counts){bytes[PARAMETERS],      bytes[GRADIENTS], bytes[OUTPUTS],
+                       bytes[GRADIENT_INPUTS], bytes[BUFFERS],   bytes[N_CLASS]};
   neap_free(list);
   neap_free(seen);
-  return status;
+  return NEAP_OK;
 }

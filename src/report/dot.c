@@ -50,9 +50,11 @@ static unsigned colour_of(palette *p, size_t address, neap_buffer *out) {
   enum { TRIES = 256 };
   int known = neap_map_get(&p->index, as_key(address), -1);
   if (known >= 0) return colour_number(known);
-  for (int i = 0; i < TRIES && neap_map_get(&p->taken, as_key(colour_number(p->n_tried)), -1) >= 0;
-       i++)
+  /* The next number whose colour no other address has: numbers far apart may come to one colour. */
+  for (int i = 0; i < TRIES; i++) {
+    if (neap_map_get(&p->taken, as_key(colour_number(p->n_tried)), -1) < 0) break;
     p->n_tried++;
+  }
   unsigned colour = colour_number(p->n_tried);
   if (!neap_map_set(&p->index, as_key(address), p->n_tried++) ||
       !neap_map_set(&p->taken, as_key(colour), 1))
@@ -164,6 +166,7 @@ static void add_value(const drawing *d, int v) {
 
 /* An edge of a box, once: its ops may read one value several times. */
 static void add_box_edge(const drawing *d, int box, int v, bool into_box) {
+  /* box, value and direction in one number */
   const void *key = as_key(((size_t)box * (size_t)d->graph->n_value + (size_t)v) * 2 + into_box);
   if (v == NEAP_NO_VALUE || !d->drawn[v] || neap_map_get(d->edges, key, 0) != 0) return;
   if (!neap_map_set(d->edges, key, 1)) d->out->failed = true;
@@ -300,20 +303,26 @@ static void draw_subnet(const drawing *d, int step, int k) {
   neap_buffer_fini(&prefix);
 }
 
-/* A value that all who make and read it are in one box for is not drawn. */
+/* Whether the nodes that make and read value v are not all in one box. */
+static bool crosses_boxes(const neap_graph *graph, const int *fold, int v) {
+  enum { NOBODY = -2, OUTSIDE = -1 };
+  int box = graph->value[v].node >= 0 ? fold[graph->value[v].node] : NOBODY;
+  if (box == OUTSIDE) return true;
+  for (int n = 0; n < graph->n_node; n++)
+    for (int k = 0; k < graph->node[n].n_in; k++) {
+      if (graph->node[n].in[k] != v) continue;
+      if (fold[n] == OUTSIDE) return true;
+      if (box != NOBODY && fold[n] != box) return true;
+      box = fold[n];
+    }
+  return false;
+}
+
+/* A value of one box alone is not drawn, unless it is one that the user asks for by name. */
 static void hide_inner(const neap_graph *graph, const int *fold, bool *drawn) {
   for (int v = 0; v < graph->n_value; v++) {
     if (!drawn[v] || graph->value[v].region == NEAP_REGION_IO || graph->value[v].keep) continue;
-    /* -2: nobody yet; -1: outside of all boxes */
-    int in = graph->value[v].node >= 0 ? fold[graph->value[v].node] : -2;
-    bool crosses = in == -1;
-    for (int n = 0; n < graph->n_node && !crosses; n++)
-      for (int k = 0; k < graph->node[n].n_in && !crosses; k++) {
-        if (graph->node[n].in[k] != v) continue;
-        crosses = fold[n] < 0 || (in != -2 && fold[n] != in);
-        in = fold[n];
-      }
-    drawn[v] = crosses;
+    drawn[v] = crosses_boxes(graph, fold, v);
   }
 }
 
@@ -391,7 +400,8 @@ static void draw_folded(drawing *d, int depth) {
   if (n < 0) {
     d->out->failed = true;
   } else {
-    d->fold = fold, d->edges = &edges;
+    d->fold = fold;
+    d->edges = &edges;
     add_boxes(d, n, list);
     draw_graph(d);
   }

@@ -122,6 +122,7 @@ static bool is_raw(const work *w, int v) {
 /* A blob written more than once must hold its largest value; in bytes without the padding of
  * layouts, which only planning brings. */
 static neap_status count_raw(work *w, neap_error *error) {
+  /* `seen` keeps of each name the largest of its values. */
   for (int v = 0; v < w->plan->n_value; v++) {
     if (!is_raw(w, v)) continue;
     int largest = neap_map_get(&w->seen, w->label[v], v);
@@ -132,8 +133,9 @@ static neap_status count_raw(work *w, neap_error *error) {
   for (int v = 0; v < w->plan->n_value; v++) {
     const neap_type *type = &w->graph->value[v].type;
     if (!is_raw(w, v) || neap_map_get(&w->seen, w->label[v], -1) != v) continue;
-    int64_t data = (int64_t)neap_type_bytes(type),
-            diff = neap_dtype_is_float(type->dtype) ? data : 0;
+    /* Caffe gives every blob of floats a diff, whether or not a gradient reaches it. */
+    const int64_t data = (int64_t)neap_type_bytes(type);
+    const int64_t diff = neap_dtype_is_float(type->dtype) ? data : 0;
     w->log.raw_data_bytes += data;
     w->log.raw_diff_bytes += diff;
     NEAP_TRY(add_to_layer(w, w->label[v], data + diff, error));
@@ -152,6 +154,7 @@ static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error
   size_t stem = neap_gradient_stem(w->label[v]);
   const char *blob = stem > 0 ? neap_intern_n(w->label[v], stem) : w->label[v];
   if (blob == NULL) return refused(error);
+  /* Who makes the blob; of what nobody makes (an input's gradient) who makes the value itself. */
   int op = neap_map_get(&w->op_of, blob, -1);
   if (op < 0) op = neap_map_get(&w->op_of, w->label[v], -1);
   const char *layer =
@@ -193,6 +196,7 @@ static neap_status list_rows(work *w, neap_error *error) {
     if (w->plan->place[v].region != NEAP_REGION_ARENA)
       count_own(w, row, w->plan->place[v].reason, &own);
   }
+  /* The arena counts whole: no row alone can be charged with bytes that several share. */
   w->log.planned_bytes = (int64_t)w->plan->arena_bytes + own;
   if (w->log.raw_bytes > 0)
     w->log.saved = 1 - (double)w->log.planned_bytes / (double)w->log.raw_bytes;
@@ -250,7 +254,7 @@ static neap_status list_slots(work *w, neap_error *error) {
   for (int r = 0; r < w->log.n_row; r++)
     if (w->plan->place[w->value[r]].region == NEAP_REGION_ARENA)
       list[n++] = (member){w->offset[r], r};
-  qsort(list, (size_t)n, sizeof *list, compare_members);
+  qsort(list, (size_t)n, sizeof *list, compare_members); /* rows of one slot now stand together */
   neap_status status = fill_slots(w, list, n, error);
   neap_free(list);
   return status;
@@ -278,7 +282,9 @@ neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, 
   *out = NULL;
   work *w = neap_alloc_zeroed(sizeof *w);
   if (w == NULL) return refused(error);
-  w->plan = plan, w->graph = graph, w->net = net;
+  w->plan = plan;
+  w->graph = graph;
+  w->net = net;
   neap_status status = make_room(w, error);
   if (status == NEAP_OK) status = find_labels(w, error);
   if (status == NEAP_OK) status = find_makers(w, error);

@@ -11,7 +11,8 @@
 
 /* ---- the whole plan -------------------------------------------------------------------------- */
 
-/* Whether value v lies in the arena at the peak, as the first of those that have its bytes then. */
+/* Whether value v lies in the arena at the peak, as the first of those that have its bytes then:
+ * members of one storage count once. */
 static bool is_at_peak(const neap_plan *plan, int v) {
   for (int u = 0; u <= v; u++) {
     const neap_place *place = &plan->place[u];
@@ -63,10 +64,13 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
                     (double)plan->arena_bytes / (double)plan->lower_bound_bytes);
   neap_buffer_add(out, ", without reuse %s\n", neap_bytes_text((double)plan->baseline_bytes, c));
   explain_padding(plan, graph, out);
-  neap_buffer_add(
-    out, "policy %s, executor %s, %s%s, planned in %.1f ms\n", neap_policy_name(plan->policy),
-    neap_executor_name(plan->executor), is_pool ? "" : "packed by ",
-    is_pool ? "addresses found while running" : plan->packer, (double)plan->plan_ns * 1e-6);
+  neap_buffer_add(out, "policy %s, executor %s, ", neap_policy_name(plan->policy),
+                  neap_executor_name(plan->executor));
+  if (is_pool)
+    neap_buffer_add(out, "addresses found while running");
+  else
+    neap_buffer_add(out, "packed by %s", plan->packer);
+  neap_buffer_add(out, ", planned in %.1f ms\n", (double)plan->plan_ns * 1e-6);
   if (plan->script.n_turn > 0)
     neap_buffer_add(out,
                     "evicts %d values (%s) and runs %d ops again to make them anew, %.0f %% of the "
@@ -74,11 +78,11 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
                     plan->script.n_evicted, neap_bytes_text((double)plan->script.evicted_bytes, a),
                     plan->script.n_again, 100 * plan->script.again_work);
   for (int i = 0; i < plan->n_bank; i++) {
-    bool limited = graph->bank[i].bytes > 0;
-    neap_buffer_add(out, "  bank %-7s %10s%s%s, least for these kernels and this order %s\n",
-                    graph->bank[i].name, neap_bytes_text((double)plan->bank[i].bytes, a),
-                    limited ? " of " : "",
-                    limited ? neap_bytes_text((double)graph->bank[i].bytes, b) : "",
+    neap_buffer_add(out, "  bank %-7s %10s", graph->bank[i].name,
+                    neap_bytes_text((double)plan->bank[i].bytes, a));
+    if (graph->bank[i].bytes > 0) /* it has a limit */
+      neap_buffer_add(out, " of %s", neap_bytes_text((double)graph->bank[i].bytes, b));
+    neap_buffer_add(out, ", least for these kernels and this order %s\n",
                     neap_bytes_text((double)plan->bank[i].lower_bound_bytes, c));
   }
   for (int r = 0; r < NEAP_N_REGION; r++)
@@ -94,7 +98,7 @@ enum { N_COLUMN = 60 };
 static void explain_curve(const neap_plan *plan, neap_buffer *out) {
   static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   int n = NEAP_MIN(plan->n_node, N_COLUMN);
-  if (plan->lower_bound_bytes == 0) return;
+  if (plan->lower_bound_bytes == 0) return; /* nothing is live, and there is no scale */
   neap_buffer_add(out, "memory over one run  ");
   for (int column = 0; column < n; column++) {
     int64_t from = (int64_t)column * plan->n_node / n,
@@ -138,6 +142,7 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
     size_t bytes = plan->place[v].bytes;
     if (plan->place[v].region != NEAP_REGION_ARENA || bytes == 0 || plan->place[v].storage != v)
       continue;
+    /* A full list takes it in the place of its smallest. */
     if (n == N_LARGEST && bytes <= plan->place[best[n - 1]].bytes) continue;
     int at = n < N_LARGEST ? n++ : n - 1;
     for (; at > 0 && plan->place[best[at - 1]].bytes < bytes; at--) best[at] = best[at - 1];
@@ -158,17 +163,20 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
 static void explain_rewrites(const neap_graph *graph, neap_buffer *out) {
   for (int i = 0; i < graph->n_rewrite; i++) {
     const char *rule = graph->rewrite[i].rule;
+    /* Each rule is told where it comes first, with all that follow. */
+    bool told = false;
+    for (int k = 0; k < i; k++) told = told || strcmp(graph->rewrite[k].rule, rule) == 0;
+    if (told) continue;
     int n = 0;
     size_t bytes = 0;
-    bool told = false;
-    /* Each rule where it comes first. */
-    for (int k = 0; k < i; k++) told = told || strcmp(graph->rewrite[k].rule, rule) == 0;
-    for (int k = i; k < graph->n_rewrite && !told; k++)
-      if (strcmp(graph->rewrite[k].rule, rule) == 0) n++, bytes += graph->rewrite[k].saved_bytes;
+    for (int k = i; k < graph->n_rewrite; k++) {
+      if (strcmp(graph->rewrite[k].rule, rule) != 0) continue;
+      n++;
+      bytes += graph->rewrite[k].saved_bytes;
+    }
     char text[24];
-    if (n > 0)
-      neap_buffer_add(out, "fused: %d times %s, %s of values gone\n", n, rule,
-                      neap_bytes_text((double)bytes, text));
+    neap_buffer_add(out, "fused: %d times %s, %s of values gone\n", n, rule,
+                    neap_bytes_text((double)bytes, text));
   }
 }
 
@@ -216,13 +224,16 @@ static int neighbour(const neap_plan *plan, int v, bool before) {
   int best = -1;
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
-    if (other->region != NEAP_REGION_ARENA || other->storage == place->storage ||
-        !neap_places_meet(place, other))
-      continue;
-    if (before ? other->last >= place->first : other->first <= place->last) continue;
-    if (best < 0 ||
-        (before ? other->last > plan->place[best].last : other->first < plan->place[best].first))
-      best = w;
+    if (other->region != NEAP_REGION_ARENA || other->storage == place->storage) continue;
+    if (!neap_places_meet(place, other)) continue;
+    /* The nearest in time of those on the side that is asked for. */
+    if (before) {
+      if (other->last >= place->first) continue;
+      if (best < 0 || other->last > plan->place[best].last) best = w;
+    } else {
+      if (other->first <= place->last) continue;
+      if (best < 0 || other->first < plan->place[best].first) best = w;
+    }
   }
   return best;
 }
@@ -285,6 +296,7 @@ static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, 
 /* What gives a value up and makes it again, so that the reader of one finds the other. */
 static void explain_repetition(const neap_plan *plan, const neap_graph *graph, int v,
                                neap_buffer *out) {
+  /* A repeated node has the outputs of the first one, in the same positions. */
   int maker = graph->value[v].node, position = graph->value[v].position;
   if (maker < 0) return;
   if (graph->node[maker].repeats > 0)
@@ -320,9 +332,9 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
     neap_buffer_add(out, ", steps %d-%d", place->first + 1, place->last + 1);
   if (value->node >= 0) {
     const neap_node *node = &graph->node[value->node];
-    neap_buffer_add(
-      out, ", made by %s \"%s\"%s%s", node->op->name, node->name != NULL ? node->name : "?",
-      node->line != NULL && node->line[0] != '\0' ? " " : "", node->line != NULL ? node->line : "");
+    neap_buffer_add(out, ", made by %s \"%s\"", node->op->name,
+                    node->name != NULL ? node->name : "?");
+    if (node->line != NULL && node->line[0] != '\0') neap_buffer_add(out, " %s", node->line);
   }
   neap_buffer_add(out, ".\n");
   explain_repetition(plan, graph, v, out);

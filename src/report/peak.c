@@ -11,19 +11,21 @@ void neap_report_peak(const neap_plan *plan, const neap_graph *graph, neap_buffe
     neap_buffer_add(out, "nothing runs\n");
     return;
   }
-  int value[N_SHOWN], n = neap_plan_live_at(plan, graph, -1, plan->peak_step, N_SHOWN, value),
-                      op = plan->order[plan->peak_step];
+  int value[N_SHOWN];
+  const int op = plan->order[plan->peak_step];
+  const int n = neap_plan_live_at(plan, graph, -1, plan->peak_step, N_SHOWN, value);
   if (n < 0) {
     out->failed = true; /* as a buffer that gets no memory */
     return;
   }
   const neap_node *node = &graph->node[op];
   char text[24], shape[NEAP_SHAPE_TEXT];
-  neap_buffer_add(
-    out, "peak %s at step %d of %d, %s \"%s\"%s%s\n",
-    neap_bytes_text((double)plan->live_bytes[plan->peak_step], text), plan->peak_step + 1,
-    plan->n_node, node->op->name, node->name != NULL ? node->name : "?",
-    node->line != NULL && node->line[0] != '\0' ? ", " : "", node->line != NULL ? node->line : "");
+  neap_buffer_add(out, "peak %s at step %d of %d, %s \"%s\"",
+                  neap_bytes_text((double)plan->live_bytes[plan->peak_step], text),
+                  plan->peak_step + 1, plan->n_node, node->op->name,
+                  node->name != NULL ? node->name : "?");
+  if (node->line != NULL && node->line[0] != '\0') neap_buffer_add(out, ", %s", node->line);
+  neap_buffer_add(out, "\n");
   for (int i = 0; i < n; i++) {
     const neap_value *v = &graph->value[value[i]];
     const neap_place *place = &plan->place[value[i]];
@@ -35,6 +37,7 @@ void neap_report_peak(const neap_plan *plan, const neap_graph *graph, neap_buffe
   if (plan->scratch_bytes[op] > 0)
     neap_buffer_add(out, "  %10s  scratch\n",
                     neap_bytes_text((double)plan->scratch_bytes[op], text));
+  /* As the live bytes count: each storage aligned. */
   size_t shown = neap_align(plan->scratch_bytes[op]);
   for (int i = 0; i < n; i++) shown += neap_align(plan->place[value[i]].bytes);
   if (shown < plan->live_bytes[plan->peak_step])

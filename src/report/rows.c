@@ -50,6 +50,7 @@ static const char *text_or_null(const char *text) {
 
 /* Whether `part` is a name that net made up for an op of this type: "max_pool_3" for MaxPool. */
 static bool is_made_up(const char *part, const char *type) {
+  /* The type's letters in lower case, with "_" anywhere between; then "_" and a number. */
   for (; *type != '\0' && *part != '\0'; part++) {
     if (*part == '_') continue;
     if (tolower((unsigned char)*type++) != *part) return false;
@@ -137,7 +138,7 @@ static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row)
     return false;
   for (int i = 0; i < most; i++) {
     int v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
-    if (i == node->n_in) row->ins.n = n;
+    if (i == node->n_in) row->ins.n = n; /* the first output: all inputs are listed */
     if (v == NEAP_NO_VALUE) continue;
     r->name[n] = r->graph->value[v].name != NULL ? r->graph->value[v].name : "";
     r->index[n++] = v;
@@ -358,6 +359,7 @@ void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned) {
 neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error) {
   *row = NULL;
   if (index < 0 || index >= rows->n) return NEAP_OK;
+  /* Rows that are there already are given as they are; the others are made in the cursor. */
   if (rows->list != NULL) {
     *row = rows->list + (size_t)index * rows->row_bytes;
     return NEAP_OK;

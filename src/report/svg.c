@@ -122,8 +122,9 @@ static const char *fitting(const char *text, double width, char room[LABEL_ROOM]
   int n = (int)strlen(text), most = (int)(width / 6.3);
   if (n <= most) return text;
   if (most < 5) return "";
-  /* the ellipsis is as wide as two */
+  /* The ellipsis is as wide as two characters. */
   int end = most < 12 ? 0 : most / 3, head = most - 2 - end, tail = n - end;
+  /* A character of several bytes is not cut. */
   while (head > 0 && is_inside_character(text[head])) head--;
   while (tail < n && is_inside_character(text[tail])) tail++;
   snprintf(room, LABEL_ROOM, "%.*s…%s", head, text, text + tail);
@@ -177,8 +178,8 @@ typedef struct box {
  * they take its bytes. */
 static int compare_members(const void *a, const void *b) {
   const member *x = a, *y = b;
-  return x->storage != y->storage ? (x->storage < y->storage ? -1 : 1)
-                                  : (x->value > y->value) - (x->value < y->value);
+  if (x->storage != y->storage) return x->storage < y->storage ? -1 : 1;
+  return (x->value > y->value) - (x->value < y->value);
 }
 
 /* From the foot upwards, then from the left: colours, which go by number, differ between
@@ -186,7 +187,8 @@ static int compare_members(const void *a, const void *b) {
 static int compare_boxes(const void *a, const void *b) {
   const box *x = a, *y = b;
   if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-  return x->from != y->from ? (x->from < y->from ? -1 : 1) : (x->at > y->at) - (x->at < y->at);
+  if (x->from != y->from) return x->from < y->from ? -1 : 1;
+  return (x->at > y->at) - (x->at < y->at);
 }
 
 /* Fills both lists, which have room for all values; returns the number of boxes. */
@@ -207,6 +209,7 @@ static int find_boxes(const canvas *c, member *list, box *boxes) {
     b->bytes = NEAP_MAX(b->bytes, place->bytes);
     b->from = NEAP_MIN(b->from, place->first);
     b->to = NEAP_MAX(b->to, place->last);
+    NEAP_ASSERT(b->from <= b->to, "a life of steps from %d to %d", b->from, b->to);
   }
   qsort(boxes, (size_t)n_box, sizeof *boxes, compare_boxes);
   return n_box;
@@ -226,9 +229,10 @@ static void end_title(const canvas *c) {
 static void label_box(const canvas *c, const char *text, size_t bytes, double x, double y,
                       double width, double height) {
   char along_room[LABEL_ROOM], up_room[LABEL_ROOM], turn[96];
-  const char *along = height >= 10 ? fitting(text, width - 4, along_room) : "";
-  const char *up =
-    along != text && width >= 8 && height > width ? fitting(text, height - 6, up_room) : "";
+  const char *along = "", *up = "";
+  if (height >= 10) along = fitting(text, width - 4, along_room);
+  if (along != text && width >= 8 && height > width) up = fitting(text, height - 6, up_room);
+  /* Upwards only where the whole name fits so, or nothing of it along the box. */
   if (up[0] != '\0' && (up == text || along[0] == '\0')) {
     int at_x = (int)(x + width / 2 + 3.5), at_y = (int)(y + height - 4);
     snprintf(turn, sizeof turn, "transform=\"rotate(-90 %d %d)\"%s", at_x, at_y,
@@ -401,7 +405,7 @@ static void add_point(const canvas *c, double x, double y) {
  * below it. */
 static void draw_curve(const canvas *c) {
   const neap_plan *plan = c->plan;
-  size_t most = NEAP_MAX(plan->lower_bound_bytes, 1u);
+  size_t most = NEAP_MAX(plan->lower_bound_bytes, 1u); /* the top of the panel */
   for (int s = 0; s < plan->n_node; s++) most = NEAP_MAX(most, plan->live_bytes[s]);
   const double bottom = CURVE_TOP + CURVE_HEIGHT, scale = CURVE_HEIGHT / (double)most;
   double bound = bottom - (double)plan->lower_bound_bytes * scale;
@@ -410,6 +414,7 @@ static void draw_curve(const canvas *c) {
     "bytes live while each op runs; dashed: the least arena for these kernels and this order");
   neap_buffer_add(c->out, "<polygon points=\"");
   add_point(c, LEFT, bottom);
+  /* Steps are flat: each has two points of one height. */
   for (int s = 0; s < plan->n_node; s++) {
     add_point(c, x_of(c, s), bottom - (double)plan->live_bytes[s] * scale);
     add_point(c, x_of(c, s + 1), bottom - (double)plan->live_bytes[s] * scale);

@@ -25,6 +25,7 @@ static life life_of(const neap_plan *plan, int v) {
     l.from = NEAP_MIN(l.from, place->first);
     l.to = NEAP_MAX(l.to, place->last);
   }
+  /* Where both are one step, its op makes the value and nobody reads it. */
   if (l.to > l.from && l.to < plan->n_node) l.last_reader = plan->order[l.to];
   return l;
 }
@@ -57,22 +58,35 @@ static void add_link(const neap_plan *plan, const neap_graph *graph, int a, int 
   neap_buffer_add(out, ".\n");
 }
 
+/* Whether the node reads or writes a member of the storage. */
+static bool touches(const neap_plan *plan, const neap_node *node, int storage) {
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0 && plan->place[node->in[i]].storage == storage) return true;
+  for (int k = 0; k < node->n_out; k++)
+    if (node->out[k] >= 0 && plan->place[node->out[k]].storage == storage) return true;
+  return false;
+}
+
 /* In a dag steps are one schedule among many: the two may share only where a path makes one end
- * before the other begins. */
+ * before the other begins. `reach`: n_word words a node, the bits of the nodes behind it. */
 static bool is_ordered(const neap_plan *plan, const neap_graph *graph, const uint64_t *reach,
                        int n_word, int before, int after) {
+  /* The node at which the second storage begins. */
   int maker = -1, first = plan->n_node;
-  for (int w = 0; w < plan->n_value; w++)
-    if (plan->place[w].storage == plan->place[after].storage && plan->place[w].first < first)
-      first = plan->place[w].first, maker = graph->value[w].node;
-  for (int n = 0; maker >= 0 && n < graph->n_node; n++)
-    for (int i = 0; i < graph->node[n].n_in + graph->node[n].n_out; i++) {
-      int v = i < graph->node[n].n_in ? graph->node[n].in[i]
-                                      : graph->node[n].out[i - graph->node[n].n_in];
-      if (v < 0 || plan->place[v].storage != plan->place[before].storage || n == maker) continue;
-      if (!neap_bit(reach + (size_t)n * (size_t)n_word, maker)) return false;
-    }
-  return maker >= 0;
+  for (int w = 0; w < plan->n_value; w++) {
+    const neap_place *place = &plan->place[w];
+    if (place->storage != plan->place[after].storage || place->first >= first) continue;
+    first = place->first;
+    maker = graph->value[w].node;
+  }
+  if (maker < 0) return false;
+  /* All that touch the first storage must lead to it. The maker itself may be one of them: it reads
+   * the one for the last time while it writes the other. */
+  for (int n = 0; n < graph->n_node; n++) {
+    if (n == maker || !touches(plan, &graph->node[n], plan->place[before].storage)) continue;
+    if (!neap_bit(reach + (size_t)n * (size_t)n_word, maker)) return false;
+  }
+  return true;
 }
 
 /* The first reason that holds, in the order in which a reader can do something about it: needed at
@@ -80,7 +94,7 @@ static bool is_ordered(const neap_plan *plan, const neap_graph *graph, const uin
 static void add_apart(const neap_plan *plan, const neap_graph *graph, const life *a, const life *b,
                       bool ordered, neap_buffer *out) {
   const char *x = neap_plan_name(graph, a->value), *y = neap_plan_name(graph, b->value);
-  int from = NEAP_MAX(a->from, b->from), to = NEAP_MIN(a->to, b->to);
+  int from = NEAP_MAX(a->from, b->from), to = NEAP_MIN(a->to, b->to); /* of both lives */
   if (from <= to) {
     neap_buffer_add(out, "%s and %s are apart: both are needed in step%s %d", x, y,
                     from < to ? "s" : "", from + 1);
