@@ -2,6 +2,7 @@
  * Ctrl-C asks the engine to stop at its next instruction, and Lua code at its next line, as stock
  * lua does; a second one ends the process. */
 #include "lua/binding.h"
+#include "workspace/workspace.h"
 
 #include <errno.h>
 #include <lualib.h>

@@ -12,4 +12,15 @@
 /* The buffer's text, handed over to the caller; the buffer is ended either way. */
 neap_status neap_api_give_text(neap_buffer *buffer, char **out, neap_error *error);
 
+/* plan.c: neap_memory_plan_new for the functions that plan a net to say one thing of it; `who` is
+ * named in errors of options. */
+neap_status neap_api_plan(const neap_net *net, const neap_options *options, const char *who,
+                          neap_memory_plan **out, neap_error *error);
+/* The same by options that have been looked at; `range` may be NULL. */
+neap_status neap_api_plan_by(const neap_net *net, const neap_compile_options *compile,
+                             const neap_range *range, neap_memory_plan **out, neap_error *error);
+/* neap_driver_fit, the plan of the batch as a handle (`out` may be NULL). */
+neap_status neap_api_fit(const neap_fit_by *fit, int64_t *batch, neap_memory_plan **out,
+                         neap_error *error);
+
 #endif

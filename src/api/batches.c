@@ -19,6 +19,33 @@ neap_status neap_net_fit_batch(const neap_net *net, const neap_options *options,
   return NEAP_OK;
 }
 
+/* The caller's net of a batch, its options in driver's words. */
+static neap_status net_of_batch(void *context, int64_t n, const neap_net **net,
+                                neap_compile_options *options, neap_error *error) {
+  const neap_fit_search *search = context;
+  neap_options asked = {0};
+  NEAP_TRY(search->net(search->context, n, net, &asked, error));
+  return neap_options_compile(&asked, NEAP_FACE_C, "neap_fit_batch", options, error);
+}
+
+neap_status neap_fit_batch(const neap_fit_search *search, int64_t *batch, neap_memory_plan **plan,
+                           neap_error *error) {
+  neap_fit_search own = *search;
+  const neap_fit_by fit = {.net = net_of_batch,
+                           .context = &own,
+                           .max = search->max,
+                           .update = search->update,
+                           .hold = search->hold};
+  return neap_api_fit(&fit, batch, plan, error);
+}
+
+neap_status neap_micro_beside(const neap_net *update, const neap_net *hold,
+                              const neap_options *options, neap_beside *beside, neap_error *error) {
+  neap_compile_options compile;
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
+  return neap_driver_beside(update, hold, &compile, beside, error);
+}
+
 neap_status neap_micro_open(neap_workspace *workspace, const neap_net *net, int64_t rows,
                             const neap_options *options, neap_micro **out, neap_error *error) {
   neap_compile_options compile;

@@ -1,6 +1,5 @@
 /* memory.c: dry runs and counts by class, before anything is allocated, and a dry run as text. */
 #include "api/api.h"
-#include "report/report.h"
 
 /* mem_param's defaults hold where the options do not say how to plan. */
 static void default_to_caffe(neap_compile_options *compile) {
@@ -12,13 +11,13 @@ static void default_to_caffe(neap_compile_options *compile) {
 neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, neap_dry_run **out,
                              neap_error *error) {
   neap_compile_options compile;
-  neap_forecast forecast;
+  neap_memory_plan *plan;
   *out = NULL;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
   default_to_caffe(&compile);
-  NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
-  neap_status status = neap_report_dry_run(forecast.plan, forecast.graph, net, out, error);
-  neap_forecast_fini(&forecast);
+  NEAP_TRY(neap_api_plan_by(net, &compile, NULL, &plan, error));
+  neap_status status = neap_memory_plan_dry_run(plan, net, out, error);
+  neap_memory_plan_free(plan);
   return status;
 }
 

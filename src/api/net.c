@@ -60,9 +60,13 @@ neap_status neap_net_gradient(neap_net *net, const char *loss, int n_wrt, const 
   return status;
 }
 
-neap_status neap_net_expand(const neap_net *net, neap_net **out, neap_error *error) {
+neap_status neap_net_expand(const neap_net *net, const neap_options *options, neap_net **out,
+                            neap_error *error) {
+  neap_compile_options compile;
   neap_graph *graph;
-  NEAP_TRY(neap_graph_prepare(net, NULL, &graph, error));
+  *out = NULL;
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
+  NEAP_TRY(neap_graph_prepare(net, &compile.graph, &graph, error));
   neap_status status = neap_graph_to_net(graph, net, out, error);
   neap_graph_free(graph);
   return status;

@@ -4,10 +4,7 @@
 #include "report/report.h"
 
 /* The cursor's, until it ends. */
-static void end_forecast(void *owned) {
-  neap_forecast_fini(owned);
-  neap_free(owned);
-}
+static void end_plan(void *plan) { neap_memory_plan_free(plan); }
 
 static void end_dry_run(void *log) { neap_dry_run_free(log); }
 
@@ -31,22 +28,15 @@ static neap_status open_dry_run(const neap_net *net, const neap_options *options
 
 neap_status neap_net_rows(const neap_net *net, const neap_options *options, neap_row_kind kind,
                           neap_rows **out, neap_error *error) {
-  neap_compile_options compile;
+  neap_memory_plan *plan;
   *out = NULL;
   if (is_of_dry_run(kind)) return open_dry_run(net, options, kind, out, error);
-  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
-  neap_forecast *forecast = neap_alloc_zeroed(sizeof *forecast);
-  if (forecast == NULL) return neap_fail_memory(error, sizeof *forecast, "the rows of a plan");
-  neap_status status = neap_driver_plan(net, &compile, forecast, error);
-  if (status != NEAP_OK) {
-    neap_free(forecast);
-    return status;
-  }
-  status = neap_report_rows(forecast->plan, forecast->graph, kind, out, error);
+  NEAP_TRY(neap_api_plan(net, options, __func__, &plan, error));
+  neap_status status = neap_memory_plan_rows(plan, kind, out, error);
   if (status == NEAP_OK)
-    neap_rows_own(*out, end_forecast, forecast);
+    neap_rows_own(*out, end_plan, plan);
   else
-    end_forecast(forecast);
+    neap_memory_plan_free(plan);
   return status;
 }
 

@@ -1,43 +1,8 @@
-/* session.c: forecasts, sessions, ranges of batches, and what a session says of itself. */
+/* session.c: sessions and what they say of themselves, ranges of batches. */
 #include "api/api.h"
 #include "report/report.h"
 
 #include <string.h>
-
-neap_status neap_net_forecast(const neap_net *net, const neap_options *options,
-                              neap_figures *figures, char **explanation, neap_error *error) {
-  neap_compile_options compile;
-  neap_forecast forecast;
-  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
-  NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
-  neap_status status = NEAP_OK;
-  if (explanation != NULL) {
-    neap_buffer buffer = {0};
-    neap_report_explain(forecast.plan, forecast.graph, NEAP_NO_VALUE, &buffer);
-    status = neap_api_give_text(&buffer, explanation, error);
-  }
-  if (status == NEAP_OK) *figures = neap_forecast_figures(&forecast);
-  neap_forecast_fini(&forecast);
-  return status;
-}
-
-neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, char **out,
-                              neap_error *error) {
-  neap_compile_options compile;
-  neap_forecast forecast;
-  char bytes[24];
-  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
-  NEAP_TRY(neap_driver_plan(net, &compile, &forecast, error));
-  neap_buffer text = {0};
-  for (int i = 0; i < forecast.graph->n_rewrite; i++) {
-    const neap_rewrite *row = &forecast.graph->rewrite[i];
-    neap_buffer_add(&text, "%s: %s%s%s, %s gone\n", row->rule, row->absorbed,
-                    row->into[0] != '\0' ? " into " : "", row->into,
-                    neap_bytes_text((double)row->saved_bytes, bytes));
-  }
-  neap_forecast_fini(&forecast);
-  return neap_api_give_text(&text, out, error);
-}
 
 neap_status neap_session_open(neap_workspace *workspace, const neap_net *net,
                               const neap_options *options, neap_session **out, neap_error *error) {
@@ -52,7 +17,8 @@ neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_o
   neap_arena room = {0};
   *out = NULL;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
-  neap_status status = neap_batch_inputs(net, max_batch, &compile.graph, &room, error);
+  neap_status status =
+    max_batch != 0 ? neap_batch_inputs(net, max_batch, &compile.graph, &room, error) : NEAP_OK;
   if (status == NEAP_OK) status = neap_range_new(net, &compile, out, error);
   neap_arena_fini(&room);
   return status;
@@ -65,7 +31,8 @@ neap_status neap_range_session(const neap_range *range, neap_workspace *workspac
   neap_arena room = {0};
   *out = NULL;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
-  neap_status status = neap_batch_inputs(net, batch, &compile.graph, &room, error);
+  neap_status status =
+    batch != 0 ? neap_batch_inputs(net, batch, &compile.graph, &room, error) : NEAP_OK;
   if (status == NEAP_OK) status = neap_range_compile(range, workspace, net, &compile, out, error);
   neap_arena_fini(&room);
   return status;
@@ -75,6 +42,44 @@ neap_figures neap_range_figures(const neap_range *range) {
   const neap_graph *graph;
   const neap_plan *plan = neap_range_most(range, &graph);
   return neap_report_figures(plan, graph);
+}
+
+neap_status neap_range_count(const neap_range *range, const neap_net *net,
+                             const neap_options *options, neap_counts *before, neap_counts *after,
+                             neap_error *error) {
+  neap_compile_options compile;
+  NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
+  return neap_driver_count(net, &compile, range, before, after, error);
+}
+
+neap_status neap_net_batch_inputs(const neap_net *net, int64_t batch, neap_input **out, int *n,
+                                  neap_error *error) {
+  neap_graph_options graph = {0};
+  neap_arena room = {0};
+  *out = NULL;
+  *n = 0;
+  neap_status status = neap_batch_inputs(net, batch, &graph, &room, error);
+  size_t bytes = (size_t)graph.n_input * sizeof **out;
+  if (status == NEAP_OK && (*out = neap_alloc(bytes)) == NULL)
+    status = neap_fail_memory(error, bytes, "a batch's inputs");
+  if (status == NEAP_OK) {
+    memcpy(*out, graph.input, bytes);
+    *n = graph.n_input;
+  }
+  neap_arena_fini(&room);
+  return status;
+}
+
+int64_t neap_session_frames_bytes(neap_session *session) {
+  return (int64_t)neap_program_frames_bytes(neap_session_program(session));
+}
+
+bool neap_session_lacks_blob(neap_session *session) {
+  return neap_workspace_lacks_blob(neap_session_workspace(session), neap_session_program(session));
+}
+
+bool neap_session_is_timed(const neap_session *session) {
+  return neap_session_times(session) != NULL;
 }
 
 int64_t neap_session_trim(neap_session *session) {
@@ -127,37 +132,4 @@ neap_pool_figures neap_session_pool(neap_session *session) {
                              .n_recomputed = script->n_again,
                              .recomputed_work = script->again_work,
                              .curve = {plan->n_node, neap_program_pool_curve(program)}};
-}
-
-/* The value a name stands for, or the op that took it in: "" where nothing reads it. */
-static neap_status find_value(const neap_graph *graph, const char *name, neap_value_id *value,
-                              const char **into, neap_error *error) {
-  *into = NULL;
-  *value = neap_graph_find(graph, name);
-  for (int v = 0; *value == NEAP_NO_VALUE && v < graph->n_value; v++)
-    /* the library's own: a stash, a reordered value */
-    if (strcmp(graph->value[v].name, name) == 0) *value = v;
-  const struct neap_gone *gone = *value == NEAP_NO_VALUE ? neap_graph_find_gone(graph, name) : NULL;
-  if (gone != NULL) *into = gone->into != NULL ? gone->into : "";
-  if (*value != NEAP_NO_VALUE || gone != NULL) return NEAP_OK;
-  return neap_fail(error, NEAP_NAME, "explain: the plan of \"%s\" has no blob \"%s\"", graph->name,
-                   name);
-}
-
-neap_status neap_session_explain(neap_session *session, const char *blob, char **out,
-                                 neap_error *error) {
-  const neap_program *program = neap_session_program(session);
-  const neap_graph *graph = neap_program_graph(program);
-  neap_value_id value = NEAP_NO_VALUE;
-  const char *into = NULL;
-  if (blob != NULL) NEAP_TRY(find_value(graph, blob, &value, &into, error));
-  neap_buffer buffer = {0};
-  if (into != NULL && into[0] == '\0')
-    neap_buffer_add(&buffer, "%s needs no bytes: nothing reads it, so that it is not computed",
-                    blob);
-  else if (into != NULL)
-    neap_buffer_add(&buffer, "%s needs no bytes: %s absorbs it", blob, into);
-  else
-    neap_report_explain(neap_program_plan(program), graph, value, &buffer);
-  return neap_api_give_text(&buffer, out, error);
 }

@@ -58,33 +58,18 @@ neap_status neap_workspace_shape(neap_workspace *workspace, const char *name, ne
   return NEAP_OK;
 }
 
-neap_status neap_workspace_save_file(neap_workspace *workspace, const char *path,
-                                     neap_error *error) {
-  return neap_workspace_save(workspace, path, 0, NULL, error);
-}
-
-neap_status neap_workspace_load_file(neap_workspace *workspace, const char *path,
-                                     neap_error *error) {
-  return neap_workspace_load(workspace, path, NEAP_IO_COPY, NULL, error);
-}
-
-neap_status neap_workspace_map_file(neap_workspace *workspace, const char *path, bool writable,
-                                    neap_error *error) {
-  return neap_workspace_load(workspace, path, writable ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ, NULL,
-                             error);
-}
-
-neap_status neap_workspace_import(neap_workspace *workspace, const char *path, const char *map,
-                                  neap_net **out, neap_error *error) {
-  neap_io_map how = NEAP_IO_COPY;
-  if (map != NULL && strcmp(map, "r") != 0 && strcmp(map, "c") != 0)
-    return neap_fail(error, NEAP_ARGUMENT, "import: map expects NULL, \"r\" or \"c\", got \"%s\"",
-                     map);
-  if (map != NULL) how = map[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
-  return neap_workspace_load_model(workspace, path, how, out, error);
-}
-
 int64_t neap_mapped_bytes(void) { return neap_io_mapped_bytes(); }
+
+static void count_blob(void *context, const neap_blob_info *info) {
+  (void)info;
+  ++*(int *)context;
+}
+
+int neap_workspace_n_blobs(const neap_workspace *workspace) {
+  int n = 0;
+  neap_workspace_each(workspace, count_blob, &n);
+  return n;
+}
 
 neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char *const *name,
                                       const char *const *target, neap_workspace **out,
@@ -98,10 +83,12 @@ neap_status neap_workspace_open_child(neap_workspace *parent, int n, const char 
 }
 
 neap_status neap_workspace_run_once(neap_workspace *workspace, const neap_net *net,
-                                    const neap_options *options, neap_error *error) {
+                                    const neap_options *options, char warning[NEAP_WARNING_TEXT],
+                                    neap_error *error) {
   neap_compile_options compile;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
-  return neap_driver_run_once(workspace, net, &compile, NULL, error);
+  if (warning != NULL) warning[0] = '\0';
+  return neap_driver_run_once(workspace, net, &compile, warning, error);
 }
 
 /* Declares the tensors of a workspace that a line mentions, so that the line can be read. */
@@ -142,8 +129,8 @@ static neap_status run_line(neap_workspace *workspace, const neap_net *net, cons
   neap_set *set = neap_net_given(op, false);
   if (set == NULL) return neap_fail_memory(error, 64, "the attributes of an op");
   neap_status status =
-    neap_driver_run_op(workspace, op->op->name, op->n_in, (const char *const *)op->in, set,
-                       op->n_out, (const char *const *)op->out, error);
+    neap_workspace_call_op(workspace, op->op->name, op->n_in, (const char *const *)op->in, set,
+                           op->n_out, (const char *const *)op->out, error);
   neap_free(set);
   return status;
 }
@@ -159,8 +146,10 @@ neap_status neap_workspace_run_op(neap_workspace *workspace, const char *line, n
 }
 
 neap_status neap_workspace_run_steps(neap_workspace *workspace, const neap_step *root,
-                                     const neap_options *options, neap_error *error) {
+                                     const neap_options *options, char warning[NEAP_WARNING_TEXT],
+                                     neap_error *error) {
   neap_compile_options compile;
+  if (warning != NULL) warning[0] = '\0';
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
-  return neap_driver_run_steps(workspace, root, &compile, NULL, NULL, error);
+  return neap_driver_run_steps(workspace, root, &compile, warning, error);
 }

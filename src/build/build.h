@@ -35,8 +35,7 @@ typedef struct neap_half {
 
 typedef struct neap_graph_options {
   int n_input; /* input types that replace the declared ones (another batch) */
-  const char *const *input;
-  const neap_type *input_type;
+  const neap_input *input;
   int n_keep; /* blobs to make resident */
   const char *const *keep;
   bool keep_all; /* every named blob is resident: policy for debugging */
@@ -62,7 +61,7 @@ typedef struct neap_graph_options {
    * The net has no Gradient op. */
   bool by_op;
   /* NULL: the whole net. A backward half takes stashes, whose bytes the forward's kernels chose, in
-   * the types that `input_type` gives them. GRAPH error for a backward that reads state as it was
+   * the types that `input` gives them. GRAPH error for a backward that reads state as it was
    * before the forward wrote it. */
   const neap_half *half;
 } neap_graph_options;

@@ -21,7 +21,7 @@ neap_value_id *build_ids(neap_builder *b, int n) {
 
 const neap_type *build_given_type(const neap_builder *b, const char *name) {
   for (int i = 0; b->options != NULL && i < b->options->n_input; i++)
-    if (strcmp(b->options->input[i], name) == 0) return &b->options->input_type[i];
+    if (strcmp(b->options->input[i].name, name) == 0) return &b->options->input[i].type;
   return NULL;
 }
 

@@ -205,10 +205,6 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-neap_graph_options neap_chain_input_type(const char *const *name, const neap_type *type) {
-  return (neap_graph_options){.n_input = 1, .input = name, .input_type = type};
-}
-
 /* Types from layer to layer, beginning with the first one's input at this batch. */
 static neap_status infer_types(neap_chain *chain, neap_chain_batch *batch, neap_error *error) {
   for (int i = 0; i < chain->n_layer; i++) {
@@ -217,7 +213,8 @@ static neap_status infer_types(neap_chain *chain, neap_chain_batch *batch, neap_
     const neap_net *net = step->net != NULL ? step->net : layer->net;
     step->in = i > 0 ? batch->step[i - 1].out : neap_net_find_blob(net, layer->input)->type;
     if (i == 0) step->in.shape.dim[0] = batch->n; /* what the other layers' batches follow from */
-    neap_graph_options options = neap_chain_input_type(&layer->input, &step->in);
+    const neap_input in = {layer->input, step->in};
+    const neap_graph_options options = {.n_input = 1, .input = &in};
     neap_error inner = {0};
     if (neap_graph_type(net, &options, layer->output, &step->out, &inner) != NEAP_OK)
       return neap_chain_in_layer(chain, i, &inner, error);
@@ -249,8 +246,9 @@ static neap_status check_link(const neap_chain *chain, int i, const neap_type *g
 /* At the declared batch, where shapes can be compared as the user wrote them. */
 static neap_status check_links(neap_chain *chain, neap_error *error) {
   for (int i = 0; i + 1 < chain->n_layer; i++) {
-    const neap_type *in = &neap_net_find_blob(chain->layer[i].net, chain->layer[i].input)->type;
-    neap_graph_options options = neap_chain_input_type(&chain->layer[i].input, in);
+    const char *name = chain->layer[i].input;
+    const neap_input in = {name, neap_net_find_blob(chain->layer[i].net, name)->type};
+    const neap_graph_options options = {.n_input = 1, .input = &in};
     neap_type out;
     neap_error inner = {0};
     if (neap_graph_type(chain->layer[i].net, &options, chain->layer[i].output, &out, &inner) !=

@@ -30,24 +30,19 @@ static neap_status list_inputs(part_spec *part, const neap_chain_layer *layer,
                                neap_error *error) {
   neap_graph_options *o = &part->options.graph;
   int n = 0, room = 2 + (forward != NULL ? forward->n_output : 0);
-  const char **name = neap_arena_alloc(&part->room, (size_t)room * sizeof *name);
-  neap_type *type = neap_arena_alloc(&part->room, (size_t)room * sizeof *type);
-  if (name == NULL || type == NULL) return no_memory(error);
-  name[n] = layer->input;
-  type[n++] = step->in;
+  neap_input *input = neap_arena_alloc(&part->room, (size_t)room * sizeof *input);
+  if (input == NULL) return no_memory(error);
+  input[n++] = (neap_input){layer->input, step->in};
   if (forward != NULL) {
-    name[n] = layer->d_output;
-    type[n++] = step->out; /* a gradient has the type of what it is the gradient of */
+    /* a gradient has the type of what it is the gradient of */
+    input[n++] = (neap_input){layer->d_output, step->out};
     for (int k = 0; k < forward->n_output; k++) {
       const neap_value *value = &forward->value[forward->output[k]];
-      if (!value->is_stash) continue;
-      name[n] = value->name;
-      type[n++] = value->type;
+      if (value->is_stash) input[n++] = (neap_input){value->name, value->type};
     }
   }
   o->n_input = n;
-  o->input = name;
-  o->input_type = type;
+  o->input = input;
   return NEAP_OK;
 }
 

@@ -13,12 +13,6 @@
 #include "store/store.h"
 #include "workspace/workspace.h"
 
-/* What another program of the same step holds beside a net's regions. It runs in the same arena,
- * which is as large as the larger of both. */
-typedef struct neap_beside {
-  size_t bytes, arena_bytes;
-} neap_beside;
-
 /* What the loss of batches that are held before an update makes of its rows; NO: none are held. */
 typedef enum neap_accumulate {
   NEAP_ACCUMULATE_NO,
@@ -26,6 +20,8 @@ typedef enum neap_accumulate {
   NEAP_ACCUMULATE_SUM
 } neap_accumulate;
 
+/* What neap_options (neap/options.h) come to in the words of the rooms below, by
+ * neap_options_compile: no caller of Neap's fills one. */
 typedef struct neap_compile_options {
   neap_graph_options graph;
   neap_plan_options plan;
@@ -55,14 +51,7 @@ typedef struct neap_compile_options {
 
 /* ---- options (options.c) ---- */
 
-const neap_option *neap_option_find(const char *name); /* NULL for none */
 bool neap_option_given(const neap_options *options, const neap_option *option);
-/* ARGUMENT error: `who` has no use for this option. */
-neap_status neap_option_refuse(const neap_option *option, const char *who, neap_error *error);
-/* Ranges, words, and that all that is given may be given at this face (NEAP_FACE_..). ARGUMENT
- * error. */
-neap_status neap_options_check(const neap_options *options, unsigned face, const char *who,
-                               neap_error *error);
 /* Those that are given as a JSON object, in the order of the table. */
 void neap_options_print_json(const neap_options *options, neap_buffer *out);
 /* What the options (NULL: the defaults), checked, come to. Lists, texts and the database stay
@@ -128,10 +117,9 @@ neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net,
                                  const neap_compile_options *options, char *warning,
                                  neap_error *error);
 /* Runs a tree of steps (neap.h says what a step may say). Errors of the tree come before anything
- * runs; later the first failure stops all. *empty (may be NULL): there was nothing to run, which is
- * no error and rarely meant. */
+ * runs; later the first failure stops all. */
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
-                                  const neap_compile_options *options, bool *empty, char *warning,
+                                  const neap_compile_options *options, char *warning,
                                   neap_error *error);
 
 /* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs.
@@ -140,15 +128,10 @@ neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
  * arena if that can be, else within the range's budget and total. INVARIANT: programs of one range
  * whose graphs differ in sizes alone hold the same bytes in one workspace, whichever run and in
  * whatever order. */
-typedef struct neap_range neap_range;
 /* `net` and options->graph are those of the largest batch. Policy `pool` has no addresses to share:
  * ARGUMENT error. */
 neap_status neap_range_new(const neap_net *net, const neap_compile_options *options,
                            neap_range **out, neap_error *error);
-void neap_range_free(neap_range *range);
-const char *neap_range_warning(
-  /* of the largest batch's plan: the store has no other; "" when nothing */
-  const neap_range *range);
 /* the largest batch's; graph may be NULL */
 const neap_plan *neap_range_most(const neap_range *range, const neap_graph **graph);
 /* Plan of a smaller batch: `net` is built for it, or is the same net, with options->graph giving
@@ -169,62 +152,26 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
                               neap_arena *room, neap_error *error);
 
 /* The largest batch whose plan fits (fit_batch.c). */
-typedef struct neap_fit {
-  /* The net of a batch of n rows, and how to plan it, limits included: both are the callee's and
-   * stay until the next call. */
+typedef struct neap_fit_by {
+  /* As in neap_fit_search (neap/batch.h), which api puts into these words. */
   neap_status (*net)(void *context, int64_t n, const neap_net **net, neap_compile_options *options,
                      neap_error *error);
   void *context;
   int64_t max; /* no larger batch is tried */
-  /* the nets are those of micro-batches, whose update must find room beside them; NULL: they are
-   * not */
-  const neap_net *update;
-  const neap_net *hold; /* batches are held before an update; NULL: they are not */
-} neap_fit;
+  const neap_net *update, *hold;
+} neap_fit_by;
 /* *out (may be NULL): its plan, owned by the caller. BUDGET error with the least that would do when
  * not even 1 fits. Nothing is allocated but the plans. */
-neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out,
+neap_status neap_driver_fit(const neap_fit_by *fit, int64_t *batch, neap_forecast *out,
                             neap_error *error);
 /* The same for a net that is one at all batches, by neap_batch_inputs. */
 neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options *options,
                                 int64_t max, int64_t *batch, neap_forecast *out, neap_error *error);
 
-/* One step of a large batch as micro-batches (micro.c): sessions of the nets that
- * neap_net_split_micro gives, in one workspace. */
-typedef struct neap_micro_part {
-  neap_session *session; /* for n rows */
-  int64_t n;             /* the next n rows */
-  double weight;         /* of its gradients, and of its outputs in their mean */
-} neap_micro_part;
-typedef struct neap_micro_input {
-  const char *name;
-  neap_tensor rows; /* all rows of the step along the first dimension; borrowed */
-} neap_micro_input;
-typedef struct neap_micro_step {
-  int n_input, n_part;
-  const neap_micro_input *input;
-  const neap_micro_part *part;
-  /* What runs after the parts, in this order: the update; with batches held before it, join and
-   * update; or hold alone. The last one makes the step happen. */
-  neap_session *after[2];
-  double kept, added; /* shares of what is held and of this batch, for hold and join */
-  /* while a part runs, its inputs are the rows where they lie: dense, of blobs that hold their own
-   * again after the step; else the rows are copied into the blobs */
-  bool lend;
-} neap_micro_step;
-/* Runs the parts (none: an update by what is held alone), then what follows. Floating-point outputs
- * of a part's net that have one element become their weighted sums; others are of the last part. A
- * failure before the update has committed leaves parameters, state, what the parts wrote included,
- * and the step counter as before. */
-neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step,
-                                  neap_error *error);
-
-/* What an update holds beside the program of a micro-batch: state and inputs of its own, whatever
- * the total; and what batches held before it take (`hold`; NULL: none are). BUDGET error when an
- * arena can't keep the budget. */
-neap_status neap_micro_beside(const neap_net *update, const neap_net *hold,
-                              const neap_compile_options *options, neap_beside *beside,
-                              neap_error *error);
+/* neap_micro_beside (neap/batch.h). */
+neap_status neap_driver_beside(const neap_net *update, const neap_net *hold,
+                               const neap_compile_options *options, neap_beside *beside,
+                               neap_error *error);
 
 /* The same with sessions of its own: neap.h says what holds. */
 typedef struct neap_micro neap_micro;
@@ -263,41 +210,22 @@ typedef struct neap_chain neap_chain;
 neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer,
                            int64_t max_batch, const neap_compile_options *options, neap_chain **out,
                            neap_error *error);
-/* the first of its programs' made so far; "" when nothing was lost */
-const char *neap_chain_warning(const neap_chain *chain);
 void neap_chain_free(neap_chain *chain);
 /* The nets of a batch whose ops depend on it (a factor, a shape); otherwise those given first serve
  * every batch. Once a batch. */
 neap_status neap_chain_add_batch(neap_chain *chain, int64_t batch, const neap_net *const *layer,
                                  neap_error *error);
-bool neap_chain_has_batch(const neap_chain *chain, int64_t batch);
 neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error);
 neap_status neap_chain_backward(neap_chain *chain, neap_error *error);
 void neap_chain_clear(neap_chain *chain);
 int neap_chain_n(const neap_chain *chain, neap_list list);
-typedef struct neap_chain_item {
-  const char *name, *layer, *blob, *diff_blob; /* as in neap_entry */
-  neap_tensor data, diff;                      /* retained; diff {0} where there is none */
-} neap_chain_item;
-neap_status neap_chain_item_at(const neap_chain *chain, neap_list list, int i, neap_chain_item *out,
-                               neap_error *error);
 neap_status neap_chain_find_param(const neap_chain *chain, const char *name, neap_chain_item *out,
                                   neap_error *error);
-void neap_chain_item_fini(neap_chain_item *item);
 neap_status neap_chain_drop(neap_chain *chain, neap_list list, int i, neap_error *error);
 /* Retains the tensor. */
 neap_status neap_chain_attach(neap_chain *chain, const char *name, const neap_tensor *tensor,
                               neap_error *error);
-int neap_chain_n_layers(const neap_chain *chain);
-neap_cache *neap_chain_cache(neap_chain *chain, int layer); /* borrowed; NULL out of range */
 
-/* One op on blobs of a workspace, by name: NULL stands for an optional input, or an output that
- * nobody wants. Outputs are copied into their blobs, made where there are none, so that programs
- * find them; an output may be an input. What random ops draw follows from the workspace. On failure
- * all blobs are as before. NAME or RELEASED error for an input, as from view. */
-neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in,
-                               const char *const *in, const neap_set *attrs, int n_out,
-                               const char *const *out, neap_error *error);
 /* Drops the kernels and scratch that neap_run_op keeps for this thread. */
 void neap_eager_clear(void);
 

@@ -186,8 +186,6 @@ struct neap_chain {
 /* chain.c: `inner` with "layer "fc1": " in front of its message, into error; returns its code. */
 neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error *inner,
                                 neap_error *error);
-/* Options that give one input a type; both are borrowed. */
-neap_graph_options neap_chain_input_type(const char *const *name, const neap_type *type);
 /* chain_program.c: the sessions of one part of all layers at batch `at`, made where they are
  * missing. */
 neap_status neap_chain_prepare(neap_chain *chain, int at, neap_chain_part part, neap_error *error);

@@ -45,9 +45,9 @@ struct neap_dynamic {
   neap_net *net;
   neap_compile_options options; /* its lists are in the arena */
   int n_input;
-  const char **input;
-  neap_type *declared, *type; /* of each input: as declared, and as the run under way has them */
-  int n_extent;               /* EXTENT ops of the net; known when the first program is made */
+  neap_input *input;   /* as the run under way has them */
+  neap_type *declared; /* of each input */
+  int n_extent;        /* EXTENT ops of the net; known when the first program is made */
   /* of these the ones in no loop; the others are unknown in the lists below */
   int n_lone;
   bool *in_loop;     /* by number */
@@ -110,28 +110,27 @@ static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, 
 }
 
 /* The net's inputs; a shape among the options is what the first program is made for. From here on
- * the options refer to d->type, so that each program is made for the types found last. */
+ * the options refer to d->input, so that each program is made for the types found last. */
 static neap_status find_inputs(neap_dynamic *d, const neap_compile_options *o, neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(d->net) + 1;
   d->input = neap_arena_alloc(&d->arena, n * sizeof *d->input);
   d->declared = neap_arena_alloc(&d->arena, n * sizeof *d->declared);
-  d->type = neap_arena_alloc(&d->arena, n * sizeof *d->type);
-  if (d->input == NULL || d->declared == NULL || d->type == NULL)
-    return refused(error, n * sizeof *d->type);
+  if (d->input == NULL || d->declared == NULL) return refused(error, n * sizeof *d->input);
   for (int b = 0; b < neap_net_n_blobs(d->net); b++) {
     const neap_net_blob *blob = neap_net_blob_at(d->net, b);
     if (blob->role != NEAP_ROLE_INPUT) continue;
     d->declared[d->n_input] = blob->type;
     /* The caller's type for this input, if it gives one, stands for the net's. */
     for (int i = 0; i < o->graph.n_input; i++)
-      if (strcmp(o->graph.input[i], blob->name) == 0)
-        d->declared[d->n_input] = o->graph.input_type[i];
-    d->type[d->n_input] = d->declared[d->n_input];
-    d->input[d->n_input++] = neap_intern(blob->name); /* known already: takes no memory */
+      if (strcmp(o->graph.input[i].name, blob->name) == 0)
+        d->declared[d->n_input] = o->graph.input[i].type;
+    d->input[d->n_input] =
+      (neap_input){.name = neap_intern(blob->name), /* known: takes no memory */
+                   .type = d->declared[d->n_input]};
+    d->n_input++;
   }
   d->options.graph.n_input = d->n_input;
   d->options.graph.input = d->input;
-  d->options.graph.input_type = d->type;
   return NEAP_OK;
 }
 
@@ -168,7 +167,8 @@ static entry *look_up(neap_dynamic *d) {
     entry *e = &d->entry[i];
     bool same = e->probe == d->probe &&
                 memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) == 0;
-    for (int k = 0; k < d->n_input && same; k++) same = neap_type_equal(&e->type[k], &d->type[k]);
+    for (int k = 0; k < d->n_input && same; k++)
+      same = neap_type_equal(&e->type[k], &d->input[k].type);
     if (same) return e;
   }
   return NULL;
@@ -226,7 +226,7 @@ static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   e->type = neap_alloc(type_bytes + 1);
   e->extent = neap_alloc(extent_bytes + 1);
   if (e->type == NULL || e->extent == NULL) return refused(error, type_bytes + extent_bytes);
-  neap_copy_bytes(e->type, d->type, type_bytes);
+  for (int k = 0; k < d->n_input; k++) e->type[k] = d->input[k].type;
   neap_copy_bytes(e->extent, d->extent, extent_bytes);
   return neap_workspace_attach(d->ws, e->program, error);
 }
@@ -371,8 +371,9 @@ neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net,
 static void read_types(neap_dynamic *d) {
   for (int k = 0; k < d->n_input; k++) {
     neap_type type;
-    d->type[k] = d->declared[k];
-    if (neap_workspace_type(d->ws, d->input[k], &type)) d->type[k].shape = type.shape;
+    neap_input *input = &d->input[k];
+    input->type = d->declared[k];
+    if (neap_workspace_type(d->ws, input->name, &type)) input->type.shape = type.shape;
   }
 }
 

@@ -342,9 +342,9 @@ static neap_status give_all(neap_workspace *ws, int n, const char *const *name,
   return status;
 }
 
-neap_status neap_driver_run_op(neap_workspace *ws, const char *type, int n_in,
-                               const char *const *in, const neap_set *attrs, int n_out,
-                               const char *const *out, neap_error *error) {
+neap_status neap_workspace_call_op(neap_workspace *ws, const char *type, int n_in,
+                                   const char *const *in, const neap_set *attrs, int n_out,
+                                   const char *const *out, neap_error *error) {
   if (n_in > MOST_IN || n_out > MOST_OUT)
     return neap_fail(error, NEAP_ARGUMENT,
                      "%s: too many operands for one op by itself; at most %d inputs and %d outputs",

@@ -80,9 +80,9 @@ static neap_status add_beside(const neap_net *net, const neap_compile_options *o
 /* The net that joins what is held to the update is not asked: it reads hold's blobs and nothing
  * else. Names to keep are the update's: hold has none of them. Without the store: these are figures,
  * and whoever compiles the nets hears what the store has to say of them. */
-neap_status neap_micro_beside(const neap_net *update, const neap_net *hold,
-                              const neap_compile_options *options, neap_beside *beside,
-                              neap_error *error) {
+neap_status neap_driver_beside(const neap_net *update, const neap_net *hold,
+                               const neap_compile_options *options, neap_beside *beside,
+                               neap_error *error) {
   neap_compile_options without = *options;
   without.total_bytes = 0;
   without.store = NULL;
@@ -93,14 +93,14 @@ neap_status neap_micro_beside(const neap_net *update, const neap_net *hold,
 }
 
 /* The same by the options of a micro-batch, whose inputs and names to keep are not the update's. */
-static neap_status find_beside(const neap_fit *fit, const neap_net *net,
+static neap_status find_beside(const neap_fit_by *fit, const neap_net *net,
                                const neap_compile_options *options, neap_beside *beside,
                                neap_error *error) {
   neap_arena room = {0};
   neap_compile_options own;
   neap_status status = neap_mem_param_resolve(net, options, &room, &own, error);
   own.graph.n_input = own.graph.n_keep = 0;
-  if (status == NEAP_OK) status = neap_micro_beside(fit->update, fit->hold, &own, beside, error);
+  if (status == NEAP_OK) status = neap_driver_beside(fit->update, fit->hold, &own, beside, error);
   neap_arena_fini(&room);
   return status;
 }
@@ -108,7 +108,7 @@ static neap_status find_beside(const neap_fit *fit, const neap_net *net,
 /* ---- the search ------------------------------------------------------------------------------ */
 
 /* Plans a batch of n. *used: see share. */
-static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *beside,
+static neap_status plan_batch(const neap_fit_by *fit, int64_t n, neap_beside *beside,
                               neap_forecast *out, double *used, neap_error *error) {
   const neap_net *net;
   neap_compile_options options;
@@ -122,7 +122,7 @@ static neap_status plan_batch(const neap_fit *fit, int64_t n, neap_beside *besid
 }
 
 /* Each try replaces *best where it fits. */
-static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, neap_error *error) {
+static neap_status find(const neap_fit_by *fit, search *s, neap_forecast *best, neap_error *error) {
   neap_beside beside = {0};
   while (!is_found(s)) {
     /* A batch of 1 first: where not even that fits, its refusal says what would do. */
@@ -154,7 +154,7 @@ static neap_status find(const neap_fit *fit, search *s, neap_forecast *best, nea
   return NEAP_OK;
 }
 
-neap_status neap_driver_fit(const neap_fit *fit, int64_t *batch, neap_forecast *out,
+neap_status neap_driver_fit(const neap_fit_by *fit, int64_t *batch, neap_forecast *out,
                             neap_error *error) {
   search s = {.max = fit->max};
   neap_forecast best = {0};
@@ -193,7 +193,7 @@ neap_status neap_driver_fit_net(const neap_net *net, const neap_compile_options 
                                 int64_t max, int64_t *batch, neap_forecast *out,
                                 neap_error *error) {
   source s = {.net = net, .options = options};
-  const neap_fit fit = {.net = at_batch, .context = &s, .max = max};
+  const neap_fit_by fit = {.net = at_batch, .context = &s, .max = max};
   neap_status status = neap_driver_fit(&fit, batch, out, error);
   neap_arena_fini(&s.room);
   return status;

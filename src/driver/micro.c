@@ -165,8 +165,8 @@ static neap_status run_after(runner *r, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status neap_driver_run_micro(neap_workspace *ws, const neap_micro_step *step,
-                                  neap_error *error) {
+neap_status neap_workspace_run_micro(neap_workspace *ws, const neap_micro_step *step,
+                                     neap_error *error) {
   runner r = {.ws = ws, .step = step};
   uint32_t before = neap_workspace_step(ws);
   if (step->n_part < 1 && step->kept == 0)
@@ -204,8 +204,8 @@ struct neap_micro {
   double held;             /* and what their means count */
   int64_t rows, tail_rows; /* of a whole part; of the last tail, 0: there was none */
   int n_input;
-  const char **input; /* those with the batch */
-  char warning[256];  /* of the search for the most rows */
+  const neap_input *input; /* those with the batch */
+  char warning[256];       /* of the search for the most rows */
   neap_arena room;
 };
 
@@ -248,11 +248,9 @@ int64_t neap_micro_rows(const neap_micro *micro) { return micro->rows; }
 static neap_status find_inputs(neap_micro *micro, int64_t *declared, neap_error *error) {
   neap_graph_options graph = {0};
   NEAP_TRY(neap_batch_inputs(micro->net, 1, &graph, &micro->room, error));
-  micro->input =
-    neap_arena_copy(&micro->room, graph.input, (size_t)graph.n_input * sizeof *graph.input);
-  if (micro->input == NULL) return neap_fail_memory(error, sizeof *graph.input, "names of inputs");
+  micro->input = graph.input;
   micro->n_input = graph.n_input;
-  *declared = neap_net_find_blob(micro->net, micro->input[0])->type.shape.dim[0];
+  *declared = neap_net_find_blob(micro->net, graph.input[0].name)->type.shape.dim[0];
   return NEAP_OK;
 }
 
@@ -318,8 +316,8 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
                      "net \"%s\": rows 0 asks for as many as fit: give a budget or a total", name);
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
   /* Parts and update are held at the same time: what the update takes is not there for the parts. */
-  NEAP_TRY(neap_micro_beside(micro->update_net, micro->hold_net, &micro->update_options,
-                             &micro->options.beside, error));
+  NEAP_TRY(neap_driver_beside(micro->update_net, micro->hold_net, &micro->update_options,
+                              &micro->options.beside, error));
   micro->rows = rows;
   if (rows > 0) return NEAP_OK;
   neap_forecast most;
@@ -382,14 +380,14 @@ neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows
 static neap_status view_inputs(const neap_micro *micro, neap_micro_input *view, int64_t *rows,
                                neap_error *error) {
   for (int i = 0; i < micro->n_input; i++) {
-    view[i].name = micro->input[i];
-    NEAP_TRY(neap_workspace_view(micro->ws, micro->input[i], &view[i].rows, NULL, error));
+    view[i].name = micro->input[i].name;
+    NEAP_TRY(neap_workspace_view(micro->ws, micro->input[i].name, &view[i].rows, NULL, error));
   }
   const neap_shape *shape = &view[0].rows.shape;
   *rows = shape->n_dim > 0 ? shape->dim[0] : 0;
   if (*rows > 0) return NEAP_OK;
   return neap_fail(error, NEAP_SHAPE, "net \"%s\": input \"%s\" has no rows",
-                   neap_net_name(micro->net), micro->input[0]);
+                   neap_net_name(micro->net), micro->input[0].name);
 }
 
 /* The session for a part of n rows: the tail's stays until another size comes. */
@@ -438,7 +436,7 @@ static void settle_after(const neap_micro *micro, double count, bool hold, neap_
 
 static neap_status run_step(neap_micro *micro, const neap_micro_step *step, double count, bool hold,
                             neap_error *error) {
-  NEAP_TRY(neap_driver_run_micro(micro->ws, step, error));
+  NEAP_TRY(neap_workspace_run_micro(micro->ws, step, error));
   micro->n_held = hold ? micro->n_held + 1 : 0;
   micro->held = hold ? micro->held + count : 0;
   return NEAP_OK;

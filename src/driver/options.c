@@ -33,7 +33,7 @@ enum { /* as the table writes them */
 #define OFFSET_NAMES(name) offsetof(neap_options, n_##name)
 #define OFFSET_BANKS(name) offsetof(neap_options, n_##name)
 #define OFFSET_MEM_PARAM(name) offsetof(neap_options, name)
-#define OFFSET_INPUTS(name) SIZE_MAX
+#define OFFSET_INPUTS(name) offsetof(neap_options, n_##name)
 
 /* Words of a range that are listed elsewhere. */
 #define WORDS_BYTES
@@ -80,9 +80,9 @@ bool neap_option_given(const neap_options *options, const neap_option *option) {
     case NEAP_OPTION_CHOICE:
     case NEAP_OPTION_TEXT: return FIELD_OF(char *const, options, option) != NULL;
     case NEAP_OPTION_NAMES:
-    case NEAP_OPTION_BANKS: return FIELD_OF(int, options, option) != 0;
+    case NEAP_OPTION_BANKS:
+    case NEAP_OPTION_INPUTS: return FIELD_OF(int, options, option) != 0;
     case NEAP_OPTION_MEM_PARAM: return options->mem_param != NULL;
-    case NEAP_OPTION_INPUTS: return false;
   }
   return false;
 }
@@ -151,6 +151,19 @@ static neap_status check_count(const neap_option *option, int64_t count, neap_er
                    option->name, least, most, (long long)count);
 }
 
+/* Whether the net has such inputs is for who plans it to say. */
+static neap_status check_inputs(const neap_options *options, neap_error *error) {
+  if (options->n_inputs < 0 || (options->n_inputs > 0 && options->inputs == NULL))
+    return neap_fail(error, NEAP_ARGUMENT, "inputs is a list of n_inputs inputs");
+  for (int i = 0; i < options->n_inputs; i++) {
+    const neap_input *input = &options->inputs[i];
+    if (input->name == NULL)
+      return neap_fail(error, NEAP_ARGUMENT, "inputs: number %d has no name", i + 1);
+    NEAP_TRY(neap_type_check(&input->type, input->name, error));
+  }
+  return NEAP_OK;
+}
+
 static neap_status check_field(const neap_options *options, const neap_option *option,
                                neap_error *error) {
   const char *text;
@@ -176,9 +189,9 @@ static neap_status check_field(const neap_options *options, const neap_option *o
     case NEAP_OPTION_BANKS:
       if (options->n_banks == 0 || (options->n_banks > 0 && options->banks != NULL)) return NEAP_OK;
       return neap_fail(error, NEAP_ARGUMENT, "banks is a list of n_banks banks");
+    case NEAP_OPTION_INPUTS: return check_inputs(options, error);
     case NEAP_OPTION_TEXT:
-    case NEAP_OPTION_MEM_PARAM:
-    case NEAP_OPTION_INPUTS: return NEAP_OK;
+    case NEAP_OPTION_MEM_PARAM: return NEAP_OK;
   }
   return NEAP_OK;
 }
@@ -275,6 +288,20 @@ neap_status neap_options_set(neap_options *options, const char *name, const char
 
 /* ---- as text --------------------------------------------------------------------------------- */
 
+/* {"x":[64,784]} */
+static void print_inputs(const neap_options *options, neap_buffer *out) {
+  for (int i = 0; i < options->n_inputs; i++) {
+    const neap_input *input = &options->inputs[i];
+    neap_buffer_add(out, i > 0 ? "," : "{");
+    neap_json_text(out, input->name);
+    neap_buffer_add(out, ":[");
+    for (int d = 0; d < input->type.shape.n_dim; d++)
+      neap_buffer_add(out, d > 0 ? ",%lld" : "%lld", (long long)input->type.shape.dim[d]);
+    neap_buffer_add(out, "]");
+  }
+  neap_buffer_add(out, "}");
+}
+
 /* The value alone, as JSON writes it. */
 static void print_value(const neap_options *options, const neap_option *option, neap_buffer *out) {
   switch (option->type) {
@@ -325,7 +352,7 @@ static void print_value(const neap_options *options, const neap_option *option, 
       neap_buffer_add(out, "]}");
       break;
     }
-    case NEAP_OPTION_INPUTS: break;
+    case NEAP_OPTION_INPUTS: print_inputs(options, out); break;
   }
 }
 
@@ -378,7 +405,9 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
     .plan = {.budget_bytes = (size_t)options->budget,
              .no_in_place = options->in_place == NEAP_OFF,
              .most_steps = options->search},
-    .graph = {.n_keep = options->n_keep,
+    .graph = {.n_input = options->n_inputs,
+              .input = options->inputs,
+              .n_keep = options->n_keep,
               .keep = options->keep,
               .keep_all = options->keep_all == NEAP_ON,
               .n_bank = options->n_banks,
@@ -387,6 +416,7 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
               .no_fuse = is(options->fuse, "false"),
               .fuse_pool = is(options->fuse, "pool")},
     .total_bytes = (size_t)options->total,
+    .beside = options->beside,
     .soft_bytes = (size_t)options->soft,
     .n_thread = (int)options->threads,
     .engine = options->engine,
@@ -395,6 +425,7 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
     .no_recompute = options->recompute == NEAP_OFF,
     .inexact = options->exact == NEAP_OFF,
     .store = options->store != NEAP_OFF ? options->db : NULL,
+    .script = options->script,
     .tag = options->tag,
     .mem_param = options->mem_param,
     .policy_given = options->policy != NULL,

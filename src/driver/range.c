@@ -34,10 +34,8 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
                               neap_arena *room, neap_error *error) {
   size_t n = (size_t)neap_net_n_blobs(net); /* room for all: inputs are some of them */
   graph->n_input = 0;
-  const char **name = neap_arena_alloc(room, n * sizeof *name);
-  neap_type *type = neap_arena_alloc(room, n * sizeof *type);
-  if (name == NULL || type == NULL)
-    return neap_fail_memory(error, n * sizeof *type, "a batch's inputs");
+  neap_input *input = neap_arena_alloc(room, n * sizeof *input);
+  if (input == NULL) return neap_fail_memory(error, n * sizeof *input, "a batch's inputs");
   if (batch < 1)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a batch of %lld rows", neap_net_name(net),
                      (long long)batch);
@@ -47,12 +45,10 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
     if (blob->role != NEAP_ROLE_INPUT || blob->type.shape.n_dim == 0) continue;
     if (declared < 0) declared = blob->type.shape.dim[0]; /* the first one's: the batch */
     if (blob->type.shape.dim[0] != declared) continue;
-    name[graph->n_input] = blob->name;
-    type[graph->n_input] = blob->type;
-    type[graph->n_input++].shape.dim[0] = batch;
+    input[graph->n_input] = (neap_input){blob->name, blob->type};
+    input[graph->n_input++].type.shape.dim[0] = batch;
   }
-  graph->input = name;
-  graph->input_type = type;
+  graph->input = input;
   if (declared >= 0) return NEAP_OK;
   return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": has no input with a batch",
                    neap_net_name(net));

@@ -563,11 +563,10 @@ static neap_status build(const tree *t, node *top, neap_error *error) {
 /* The top step stands in `ws`, on this thread. Its nets end with the run; what they put out stays.
  * Where one fails, its run has not been, and those before it have. */
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
-                                  const neap_compile_options *options, bool *empty, char *warning,
+                                  const neap_compile_options *options, char *warning,
                                   neap_error *error) {
   tree t = {.ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER, .warning = warning};
   NEAP_TRY(check_step(&t, root, 0, error));
-  if (empty != NULL) *empty = root->n_net == 0 && root->n_step == 0;
   node top = {.step = root, .outer = neap_workspace_retain(ws)};
   neap_status status = build(&t, &top, error);
   if (status == NEAP_OK) {

@@ -187,7 +187,6 @@ typedef struct neap_rewrite {
   size_t saved_bytes;                 /* of values that are no more */
 } neap_rewrite;
 
-enum { NEAP_MAX_BANKS = 64 };
 #define NEAP_MAIN_BANK "main" /* bank 0 of every graph that has banks */
 
 struct neap_graph {

@@ -7,16 +7,21 @@
  * INVARIANT: tables of arguments are read raw: no metamethod runs while C walks one. Finalisers may
  * run whenever Lua allocates: a table that is counted and then read, or that keeps what C borrows,
  * is copied first (neap_lua_copy), and the copy stays on the stack.
+ * INVARIANT: the binding is written over neap.h alone, as a user's program could be.
  * INVARIANT: positions, axes and steps count from 1 on the Lua side of this room and from 0 on the
  * other.
  */
 #ifndef NEAP_LUA_BINDING_H
 #define NEAP_LUA_BINDING_H
 
-#include "driver/driver.h"
+#include "neap.h"
 
 #include <lauxlib.h>
 #include <lua.h>
+
+#define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* ---- errors and arguments (check.c) ---------------------------------------------------------- */
 
@@ -148,11 +153,11 @@ void neap_lua_open_rows(lua_State *L);
   X(RECYCLE, recycle, "neap.recycle", "table of live ranges") \
   X(READER, reader, "neap.batch_reader", "reader of batches") \
   X(MARK, mark, "neap.workspace_mark", "mark of a workspace") \
+  X(LIVE, live, "neap.live", "list of workspaces")            \
   X(DRY_RUN, dry_run, "neap.dry_run", "dry run")              \
   X(IO_LIST, io_list, "neap.io_list", "list of tensors")      \
   X(CURSOR, cursor, "neap.cursor", "cursor")                  \
   X(BLOCK, block, "neap.block", "block")                      \
-  X(BUFFER, buffer, "neap.buffer", "text")                    \
   X(FUNCTION, function, "neap.function", "function")
 
 typedef enum neap_lua_kind {
@@ -178,11 +183,10 @@ bool neap_lua_is_closed(const void *handle);
 /* __gc, __close and close() of all kinds. */
 int neap_lua_close(lua_State *L);
 /* A slot for a block that the library gives, NULL yet; pushed. What is put there is freed
- * (neap_free) with it: so it isn't lost when Lua raises. The same for a text. */
+ * (neap_free) with it: so it isn't lost when Lua raises. */
 void **neap_lua_new_block(lua_State *L);
-neap_buffer *neap_lua_new_buffer(lua_State *L);
-/* as one result, and empties it; raises when it has failed */
-int neap_lua_push_buffer(lua_State *L, neap_buffer *out);
+/* The text in a slot as one result; the block is freed. */
+int neap_lua_push_text(lua_State *L, char **slot);
 
 /* A function of the Lua surface. `most`: how many arguments it reads, the object of a method
  * included. A further one that is not nil raises, since nothing that is given is dropped;
@@ -311,14 +315,14 @@ void neap_lua_forget_handle(lua_State *L, const void *address);
 /* The memory bank { name =, bytes =, kind = } at the top, as lua/neap/memory/bank.lua makes it.
  * Its name is the table's. */
 void neap_lua_take_bank(lua_State *L, neap_bank *bank);
-/* Compile options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on
+/* Memory options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on
  * the stack. */
-neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index);
-/* A plan handle: of a session (user value 1 keeps its program alive) or with a forecast of its own.
- * Pushed. */
-neap_forecast *neap_lua_new_plan(lua_State *L);
-/* The plan at `index` and its graph; raises as every method of a plan does. */
-const neap_plan *neap_lua_plan_at(lua_State *L, int index, const neap_graph **graph);
+neap_options neap_lua_options(lua_State *L, int index, int net_index);
+/* A plan handle, empty, to be filled; pushed. */
+neap_memory_plan **neap_lua_new_plan(lua_State *L);
+/* The plan at `index`; raises as every method of a plan does. */
+const neap_memory_plan *neap_lua_plan_at(lua_State *L, int index);
+/* A plan handle of the program at `program_index`, which it keeps alive. */
 void neap_lua_push_session_plan(lua_State *L, int program_index);
 /* Of the program handle at `index`; NULL when it was closed or is none. */
 neap_session *neap_lua_session_at(lua_State *L, int index);

@@ -11,7 +11,7 @@
 /* ---- caches ---------------------------------------------------------------------------------- */
 
 typedef struct cache_handle {
-  neap_cache own;
+  neap_cache *own;
   int layer; /* from 1: the cache is that of a layer of the chain in the user value; 0: `own` */
 } cache_handle;
 
@@ -29,7 +29,7 @@ static neap_chain *chain_at(lua_State *L, int index) {
 /* The chain is asked each time: it may be gone before its caches. */
 static neap_cache *cache_at(lua_State *L, int index) {
   cache_handle *h = neap_lua_at(L, index, NEAP_LUA_CACHE);
-  if (h->layer == 0) return &h->own;
+  if (h->layer == 0) return h->own;
   lua_getiuservalue(L, index, 1);
   neap_chain *chain = chain_at(L, -1);
   lua_pop(L, 1); /* the handle keeps it */
@@ -41,25 +41,26 @@ static neap_cache *cache_at(lua_State *L, int index) {
 void neap_lua_free_cache(lua_State *L, void *at) {
   cache_handle *h = at;
   (void)L;
-  neap_cache_fini(&h->own);
+  neap_cache_free(h->own);
+  h->own = NULL;
 }
 
 static int cache_length(lua_State *L) {
-  lua_pushinteger(L, cache_at(L, 1)->n);
+  lua_pushinteger(L, neap_cache_n(cache_at(L, 1)));
   return 1;
 }
 
 static int cache_to_text(lua_State *L) {
   const neap_cache *cache = cache_at(L, 1);
-  lua_pushfstring(L, "cache of %s: %d tensors", cache->name, cache->n);
+  lua_pushfstring(L, "cache of %s: %d tensors", neap_cache_name(cache), neap_cache_n(cache));
   return 1;
 }
 
 /* new_cache(name) -> cache */
 static int new_cache(lua_State *L) {
-  const char *name = neap_intern(neap_lua_opt_string(L, 1, "?"));
+  const char *name = neap_lua_opt_string(L, 1, "?");
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
-  h->own.name = name != NULL ? name : "?";
+  NEAP_LUA_TRY(L, neap_cache_new(name, &h->own, &error));
   return 1;
 }
 
@@ -67,8 +68,8 @@ static int new_cache(lua_State *L) {
 static int cache_push(lua_State *L) {
   neap_cache *cache = cache_at(L, 1);
   if (!neap_lua_is_tensor(L, 2))
-    neap_lua_fail(L, NEAP_NAME, "cache of %s: push expects a tensor, got a %s", cache->name,
-                  luaL_typename(L, 2));
+    neap_lua_fail(L, NEAP_NAME, "cache of %s: push expects a tensor, got a %s",
+                  neap_cache_name(cache), luaL_typename(L, 2));
   const char *label = neap_lua_opt_string(L, 3, NULL);
   NEAP_LUA_TRY(L, neap_cache_push(cache, neap_lua_tensor_at(L, 2), label, &error));
   lua_settop(L, 1);
@@ -113,10 +114,12 @@ static int cache_clear(lua_State *L) {
 /* cache:labels() -> list, the oldest first; false where there is none */
 static int cache_labels(lua_State *L) {
   const neap_cache *cache = cache_at(L, 1);
-  lua_createtable(L, cache->n, 0);
-  for (int i = 0; i < cache->n; i++) {
-    if (cache->item[i].label != NULL)
-      lua_pushstring(L, cache->item[i].label);
+  int n = neap_cache_n(cache);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    const char *label = neap_cache_label(cache, i);
+    if (label != NULL)
+      lua_pushstring(L, label);
     else
       lua_pushboolean(L, 0);
     lua_rawseti(L, -2, i + 1);
@@ -157,9 +160,9 @@ static int new_chain(lua_State *L) {
   lua_settop(L, 4);
   const neap_net **net = nets_at(L, 2, &n);
   lua_rawgeti(L, 2, 1);
-  neap_compile_options options = neap_lua_compile_options(L, 4, lua_gettop(L));
+  neap_options options = neap_lua_options(L, 4, lua_gettop(L));
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CHAIN);
-  NEAP_LUA_TRY(L, neap_chain_new(ws, n, net, most, &options, &h->chain, &error));
+  NEAP_LUA_TRY(L, neap_chain_open(ws, n, net, most, &options, &h->chain, &error));
   return 1;
 }
 

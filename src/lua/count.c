@@ -1,7 +1,6 @@
 /* count.c: dry runs and counts by class as tables, for lua/neap/memory/mem_param.lua
  * and count.lua, and gradients given back. */
 #include "lua/binding.h"
-#include "report/report.h"
 
 /* ---- dry run --------------------------------------------------------------------------------- */
 
@@ -29,11 +28,10 @@ static void set_rows(lua_State *L, const neap_dry_run *log, neap_row_kind kind, 
 /* plan:_dry_run(net) -> its totals, and lists of its `rows`, `layers` and `slots`, all as neap.h
  * describes them */
 static int dry_run(lua_State *L) {
-  const neap_graph *graph;
-  const neap_plan *plan = neap_lua_plan_at(L, 1, &graph);
+  const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
   held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DRY_RUN);
-  NEAP_LUA_TRY(L, neap_report_dry_run(plan, graph, net->net, &h->log, &error));
+  NEAP_LUA_TRY(L, neap_memory_plan_dry_run(plan, net->net, &h->log, &error));
   neap_lua_push_row(L, NEAP_ROW_DRY_RUN, h->log);
   set_rows(L, h->log, NEAP_ROW_DRY_ROW, "rows");
   set_rows(L, h->log, NEAP_ROW_DRY_LAYER, "layers");
@@ -47,10 +45,12 @@ static int dry_run(lua_State *L) {
 static int count(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   lua_settop(L, 3);
-  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  neap_options options = neap_lua_options(L, 2, 1);
   const neap_range *range = neap_lua_opt_range(L, 3);
   neap_counts before, after;
-  NEAP_LUA_TRY(L, neap_driver_count(net->net, &options, range, &before, &after, &error));
+  NEAP_LUA_TRY(L, range != NULL
+                    ? neap_range_count(range, net->net, &options, &before, &after, &error)
+                    : neap_net_count(net->net, &options, &before, &after, &error));
   neap_lua_push_row(L, NEAP_ROW_COUNTS, &before);
   neap_lua_push_row(L, NEAP_ROW_COUNTS, &after);
   return 2;

@@ -186,19 +186,10 @@ void neap_lua_free_block(lua_State *L, void *handle) {
 
 void **neap_lua_new_block(lua_State *L) { return neap_lua_new(L, sizeof(void *), NEAP_LUA_BLOCK); }
 
-void neap_lua_free_buffer(lua_State *L, void *handle) {
-  (void)L;
-  neap_buffer_fini(handle);
-}
-
-neap_buffer *neap_lua_new_buffer(lua_State *L) {
-  return neap_lua_new(L, sizeof(neap_buffer), NEAP_LUA_BUFFER);
-}
-
-int neap_lua_push_buffer(lua_State *L, neap_buffer *out) {
-  if (out->failed) neap_lua_fail(L, NEAP_MEMORY, "memory for a text was refused");
-  lua_pushlstring(L, out->text != NULL ? out->text : "", out->n);
-  neap_buffer_fini(out);
+int neap_lua_push_text(lua_State *L, char **slot) {
+  lua_pushstring(L, *slot);
+  neap_free(*slot);
+  *slot = NULL;
   return 1;
 }
 

@@ -3,28 +3,24 @@
  * Lua side.
  */
 #include "lua/binding.h"
-#include "memonger/memonger.h"
 
 #include <string.h>
 
 typedef struct handle {
-  neap_recycle r;
-  neap_net *net; /* what r looks at; NULL: r isn't open */
+  neap_lives *lives;
 } handle;
 
-static neap_recycle *recycle_at(lua_State *L, int index) {
-  handle *h = neap_lua_at(L, index, NEAP_LUA_RECYCLE);
-  if (h->net == NULL) neap_lua_fail(L, NEAP_RELEASED, "the live ranges were closed");
-  return &h->r;
+static const neap_lives *lives_at(lua_State *L, int index) {
+  const handle *h = neap_lua_at(L, index, NEAP_LUA_RECYCLE);
+  if (h->lives == NULL) neap_lua_fail(L, NEAP_RELEASED, "the live ranges were closed");
+  return h->lives;
 }
 
 void neap_lua_free_recycle(lua_State *L, void *at) {
   handle *h = at;
   (void)L;
-  if (h->net == NULL) return;
-  neap_recycle_close(&h->r);
-  neap_net_free(h->net);
-  h->net = NULL;
+  neap_lives_free(h->lives);
+  h->lives = NULL;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
@@ -113,37 +109,37 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
 static int open(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   lua_settop(L, 3);
-  neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
+  neap_options plan = neap_lua_options(L, 2, 1);
   neap_recycle_options options = recycle_options(L, 3);
+  options.plan = &plan;
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RECYCLE);
-  NEAP_LUA_TRY(L, neap_recycle_open(&h->r, net->net, &compile.graph, &options, &error));
-  h->net = neap_net_retain(net->net);
+  NEAP_LUA_TRY(L, neap_lives_open(net->net, &options, &h->lives, &error));
   return 1;
 }
 
 /* handle:blobs() -> rows {name, role, gradient_of, device, dtype, bytes, first, last, fixed,
  * shares, class}; ops from 1, first 0: before the net. */
 static int blobs(lua_State *L) {
-  const neap_recycle *r = recycle_at(L, 1);
-  lua_createtable(L, r->n_blob, 0);
-  for (int i = 0; i < r->n_blob; i++) {
-    const neap_recycle_blob *b = &r->blob[i];
+  const neap_lives *lives = lives_at(L, 1);
+  lua_createtable(L, neap_lives_n(lives), 0);
+  for (int i = 0; i < neap_lives_n(lives); i++) {
+    neap_live_range range = neap_lives_at(lives, i);
     lua_createtable(L, 0, 12);
-    neap_lua_set_text(L, "name", b->name);
-    neap_lua_set_text(L, "role", neap_role_name(b->role));
-    neap_lua_set_text(L, "gradient_of", b->gradient_of);
-    neap_lua_set_text(L, "fixed", b->fixed);
-    neap_lua_set_text(L, "dtype", neap_dtype_name(b->type.dtype));
-    lua_pushstring(L, b->device != NULL ? b->device : "");
+    neap_lua_set_text(L, "name", range.name);
+    neap_lua_set_text(L, "role", neap_role_name(range.role));
+    neap_lua_set_text(L, "gradient_of", range.gradient_of);
+    neap_lua_set_text(L, "fixed", range.fixed);
+    neap_lua_set_text(L, "dtype", neap_dtype_name(range.dtype));
+    lua_pushstring(L, range.device);
     lua_setfield(L, -2, "device");
-    neap_lua_push_shape(L, &b->type.shape);
+    neap_lua_push_shape(L, &range.shape);
     lua_setfield(L, -2, "shape");
-    neap_lua_set_integer(L, "bytes", (int64_t)b->bytes);
-    neap_lua_set_integer(L, "first", b->first + 1);
-    neap_lua_set_integer(L, "last", b->last + 1);
-    neap_lua_set_integer(L, "class", b->class_id);
+    neap_lua_set_integer(L, "bytes", range.bytes);
+    neap_lua_set_integer(L, "first", range.first + 1);
+    neap_lua_set_integer(L, "last", range.last + 1);
+    neap_lua_set_integer(L, "class", range.class_id);
     neap_lua_set_integer(L, "index", i + 1);
-    neap_lua_set_bool(L, "shares", b->shares);
+    neap_lua_set_bool(L, "shares", range.shares);
     lua_seti(L, -2, i + 1);
   }
   return 1;
@@ -151,12 +147,11 @@ static int blobs(lua_State *L) {
 
 /* handle:conflict(i, j) -> whether the two blobs may not share */
 static int conflict(lua_State *L) {
-  const neap_recycle *r = recycle_at(L, 1);
-  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), r->n_blob, "blob");
-  int64_t j = neap_lua_position(L, neap_lua_check_integer(L, 3), r->n_blob, "blob");
-  bool alive =
-    (r->conflict[(size_t)i * (size_t)r->n_word + (size_t)(j >> 6)] >> (j & 63) & 1u) != 0;
-  lua_pushboolean(L, alive || r->blob[i].class_id != r->blob[j].class_id);
+  const neap_lives *lives = lives_at(L, 1);
+  int n = neap_lives_n(lives);
+  int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), n, "blob");
+  int64_t j = neap_lua_position(L, neap_lua_check_integer(L, 3), n, "blob");
+  lua_pushboolean(L, neap_lives_conflict(lives, (int)i, (int)j));
   return 1;
 }
 
@@ -167,9 +162,9 @@ static int conflict(lua_State *L) {
 static int written_out(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   lua_settop(L, 2);
-  neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
+  neap_options plan = neap_lua_options(L, 2, 1);
   neap_lua_net *net = neap_lua_new_net(L);
-  NEAP_LUA_TRY(L, neap_recycle_write_out(from->net, &compile.graph, &net->net, &error));
+  NEAP_LUA_TRY(L, neap_net_write_out(from->net, &plan, &net->net, &error));
   return net->net != NULL ? 1 : 0;
 }
 
@@ -185,13 +180,12 @@ static void push_figures(lua_State *L, const neap_recycle_figures *f) {
   neap_lua_set_bool(L, "proved", f->proved);
 }
 
-static void push_slots(lua_State *L, const neap_recycle_slots *slots) {
-  lua_createtable(L, slots->n, 0);
-  for (int k = 0; k < slots->n; k++) {
-    const neap_recycle_slot *slot = &slots->slot[k];
+static void push_slots(lua_State *L, int n, const neap_recycle_slot *slot) {
+  lua_createtable(L, n, 0);
+  for (int k = 0; k < n; k++, slot++) {
     lua_createtable(L, 0, 4);
     neap_lua_set_text(L, "name", slot->name);
-    neap_lua_set_integer(L, "bytes", (int64_t)slot->bytes);
+    neap_lua_set_integer(L, "bytes", slot->bytes);
     neap_lua_set_integer(L, "n_blob", slot->n_blob);
     luaL_Buffer text;
     luaL_buffinit(L, &text);
@@ -205,30 +199,21 @@ static void push_slots(lua_State *L, const neap_recycle_slots *slots) {
   }
 }
 
-/* For a protected call: what goes to Lua may fail there, and the slots must not be lost. */
-static int push_result(lua_State *L) {
-  push_slots(L, lua_touserdata(L, 1));
-  push_figures(L, lua_touserdata(L, 2));
-  return 2;
-}
-
 /* share(net, inference options, options) -> net, rows {name, bytes, n_blob, blobs}, figures */
 static int share(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   lua_settop(L, 3);
-  neap_compile_options compile = neap_lua_compile_options(L, 2, 1);
+  neap_options plan = neap_lua_options(L, 2, 1);
   neap_recycle_options options = recycle_options(L, 3);
+  options.plan = &plan;
   neap_recycle_figures figures;
-  neap_recycle_slots slots;
+  int n = 0;
+  neap_recycle_slot **slot = (neap_recycle_slot **)neap_lua_new_block(L);
   neap_lua_net *net = neap_lua_new_net(L);
-  NEAP_LUA_TRY(
-    L, neap_recycle_net(from->net, &options, &compile.graph, &net->net, &figures, &slots, &error));
-  lua_pushcfunction(L, push_result);
-  lua_pushlightuserdata(L, &slots);
-  lua_pushlightuserdata(L, &figures);
-  int failed = neap_lua_call_protected(L, 2, 2);
-  neap_recycle_slots_fini(&slots);
-  if (failed) return neap_lua_leave(L), lua_error(L);
+  NEAP_LUA_TRY(L,
+               neap_net_recycle_slots(from->net, &options, &net->net, &figures, slot, &n, &error));
+  push_slots(L, n, *slot);
+  push_figures(L, &figures);
   return 3;
 }
 
@@ -239,7 +224,8 @@ static int release(lua_State *L) {
   const char *const *keep = neap_lua_names(L, 2, "keep", false, &n_keep);
   const char ***freed = (const char ***)neap_lua_new_block(L);
   neap_lua_net *net = neap_lua_new_net(L);
-  NEAP_LUA_TRY(L, neap_recycle_release(from->net, n_keep, keep, &net->net, freed, &n, &error));
+  NEAP_LUA_TRY(L,
+               neap_net_release_when_used(from->net, n_keep, keep, &net->net, freed, &n, &error));
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     lua_pushstring(L, (*freed)[i]);
@@ -257,19 +243,19 @@ static int estimate(lua_State *L) {
   lua_replace(L, 1); /* it keeps the nets */
   int n = neap_lua_length(L, 1);
   const neap_net **net = neap_lua_room(L, ((size_t)n + 1) * sizeof *net);
-  neap_compile_options compile = {0};
+  neap_options plan = {0};
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, 1, i + 1);
     net[i] = neap_lua_net_at(L, -1)->net;
     if (i == 0)
-      compile = neap_lua_compile_options(L, 2, lua_gettop(L)); /* its rooms stay */
+      plan = neap_lua_options(L, 2, lua_gettop(L)); /* its rooms stay */
     else
       lua_pop(L, 1);
   }
   neap_memory_estimate e;
   void **held = neap_lua_new_block(L);
   NEAP_LUA_TRY(
-    L, neap_recycle_estimate(n, net, &compile.graph, neap_lua_opt_string(L, 3, NULL), &e, &error));
+    L, neap_net_estimate_memory(n, net, neap_lua_opt_string(L, 3, NULL), &plan, &e, &error));
   *held = e.by_type;
   lua_createtable(L, e.n_type, 0);
   for (int i = 0; i < e.n_type; i++) {
@@ -306,34 +292,27 @@ static int reorder(lua_State *L) {
     neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions",
                   neap_net_name(from->net), neap_net_n_ops(from->net), n);
   neap_lua_net *net = neap_lua_new_net(L);
-  NEAP_LUA_TRY(L, neap_recycle_reorder(from->net, NULL, order, &net->net, &error));
+  NEAP_LUA_TRY(L, neap_net_reorder(from->net, order, &net->net, &error));
   return 1;
 }
 
-static int push_verdict(lua_State *L, bool same, neap_buffer *where) {
+static int push_sameness(lua_State *L, unsigned asked) {
+  const neap_net *a = neap_lua_net_at(L, 1)->net, *b = neap_lua_net_at(L, 2)->net;
+  char **where = (char **)neap_lua_new_block(L);
+  bool same = false;
+  NEAP_LUA_TRY(L, neap_net_same(a, b, asked, &same, where, &error));
   lua_pushboolean(L, same);
-  lua_pushstring(L, same || where->text == NULL ? "" : where->text);
-  neap_buffer_fini(where); /* nothing waits for the collector */
+  lua_pushstring(L, *where != NULL ? *where : "");
+  neap_free(*where); /* nothing waits for the collector */
+  *where = NULL;
   return 2;
 }
 
-static int push_sameness(lua_State *L, neap_recycle_sameness asked) {
-  const neap_net *a = neap_lua_net_at(L, 1)->net, *b = neap_lua_net_at(L, 2)->net;
-  neap_buffer *where = neap_lua_new_buffer(L);
-  bool same = false;
-  NEAP_LUA_TRY(L, neap_recycle_same(a, b, asked, &same, where, &error));
-  return push_verdict(L, same, where);
-}
-
 /* same_graph(a, b) -> bool, where */
-static int same_graph(lua_State *L) {
-  return push_sameness(L, (neap_recycle_sameness){.graph = true});
-}
+static int same_graph(lua_State *L) { return push_sameness(L, NEAP_SAME_GRAPH); }
 
 /* same_in_place(a, b) -> bool, where */
-static int same_in_place(lua_State *L) {
-  return push_sameness(L, (neap_recycle_sameness){.in_place = true});
-}
+static int same_in_place(lua_State *L) { return push_sameness(L, NEAP_SAME_IN_PLACE); }
 
 /* interference(net) -> {{i, j}, ..} */
 static int interference(lua_State *L) {

@@ -482,27 +482,21 @@ static int graph(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   static const char *const choice[] = {"canonical", "people", "hash", "net", NULL};
   enum { CANONICAL, PEOPLE, HASH, NET } what = (unsigned)neap_lua_check_option(L, 3, NULL, choice);
-  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
-  neap_lua_net *made = what == NET ? neap_lua_new_net(L) : NULL;
-  neap_graph *prepared = NULL;
-  neap_buffer *out = neap_lua_new_buffer(L);
-  /* nothing of Lua's is called while it is held */
-  NEAP_LUA_TRY(L, neap_graph_prepare(net, &options.graph, &prepared, &error));
+  neap_options options = neap_lua_options(L, 2, 1);
   if (what == NET) {
-    neap_error error = {0};
-    neap_status status = neap_graph_to_net(prepared, net, &made->net, &error);
-    neap_graph_free(prepared);
-    if (status != NEAP_OK) neap_lua_raise(L, &error);
-    lua_pop(L, 1); /* the text */
+    neap_lua_net *made = neap_lua_new_net(L);
+    NEAP_LUA_TRY(L, neap_net_expand(net, &options, &made->net, &error));
     return 1;
   }
-  what == PEOPLE ? neap_graph_print(prepared, out) : neap_graph_print_canonical(prepared, out);
-  neap_graph_free(prepared);
-  if (what != HASH || out->failed) return neap_lua_push_buffer(L, out);
-  char hash[33];
-  neap_hash_text(neap_hash_bytes(out->text, out->n), hash);
-  lua_pushstring(L, hash);
-  return 1;
+  if (what == HASH) {
+    char hash[33];
+    NEAP_LUA_TRY(L, neap_net_graph_hash(net, &options, hash, &error));
+    lua_pushstring(L, hash);
+    return 1;
+  }
+  char **out = (char **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_net_graph_text(net, &options, what == CANONICAL, out, &error));
+  return neap_lua_push_text(L, out);
 }
 
 void neap_lua_open_net(lua_State *L) {

@@ -9,15 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where options go: neap_options, and beside it what has no field there. */
 typedef struct reading {
   neap_options options;
   const neap_net *net;
   const char *percent; /* of budget; NULL: none */
-  neap_beside beside;
-  int n_input;
-  const char **input;
-  neap_type *type;
+  neap_input *input;   /* room for options.inputs */
 } reading;
 
 /* ---- one value, at the top of the stack ------------------------------------------------------ */
@@ -196,15 +192,14 @@ _Noreturn static void fail_unknown(lua_State *L, const neap_net *net, const char
 static void take_input(lua_State *L, const char *key, reading *r) {
   const neap_net_blob *blob = neap_net_find_blob(r->net, key);
   if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_unknown(L, r->net, key);
-  for (int i = 0; i < r->n_input; i++)
-    if (r->input[i] == blob->name) return; /* said in `inputs`, which counts first */
-  int i = r->n_input++;
-  r->input[i] = blob->name;
-  r->type[i] = blob->type;
+  for (int i = 0; i < r->options.n_inputs; i++)
+    if (r->input[i].name == blob->name) return; /* said in `inputs`, which counts first */
+  neap_input *input = &r->input[r->options.n_inputs++];
+  *input = (neap_input){blob->name, blob->type};
   if (neap_lua_is_tensor(L, -1))
-    r->type[i].shape = neap_lua_tensor_at(L, -1)->shape;
+    input->type.shape = neap_lua_tensor_at(L, -1)->shape;
   else if (lua_istable(L, -1))
-    neap_lua_shape(L, lua_gettop(L), &r->type[i].shape, key);
+    neap_lua_shape(L, lua_gettop(L), &input->type.shape, key);
   else
     neap_lua_fail(L, NEAP_ARGUMENT, "input \"%s\" expects a shape or a tensor, got a %s", key,
                   luaL_typename(L, -1));
@@ -282,8 +277,8 @@ static void take_beside(lua_State *L, reading *r) {
   neap_lua_check_type(L, -1, LUA_TTABLE);
   lua_rawgeti(L, -1, 1);
   lua_rawgeti(L, -2, 2);
-  r->beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, "_beside"),
-                            .arena_bytes = neap_lua_bytes(L, -1, "_beside")};
+  r->options.beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, "_beside"),
+                                    .arena_bytes = neap_lua_bytes(L, -1, "_beside")};
 }
 
 static void take_table(lua_State *L, int index, reading *r) {
@@ -309,26 +304,26 @@ static void take_table(lua_State *L, int index, reading *r) {
 }
 
 /* "60%": of the arena planned without a budget. */
-static size_t percent_of_plan(lua_State *L, const char *text, const neap_net *net,
-                              const neap_compile_options *o) {
+static int64_t percent_of_plan(lua_State *L, const char *text, const neap_net *net,
+                               const neap_options *o) {
   double percent;
   char end;
   if (sscanf(text, "%lf%c", &percent, &end) != 2 || end != '%' || !(percent > 0 && percent <= 100))
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
-  neap_forecast free_plan = {0};
-  neap_compile_options without = *o;
-  without.plan.budget_bytes = 0;
-  NEAP_LUA_TRY(L, neap_driver_plan(net, &without, &free_plan, &error));
-  double bytes = (double)free_plan.plan->arena_bytes * percent / 100;
-  char warning[sizeof free_plan.warning];
-  memcpy(warning, free_plan.warning, sizeof warning);
-  neap_forecast_fini(&free_plan);
-  neap_lua_warn(L, warning);
-  return (size_t)bytes;
+  neap_options without = *o;
+  without.budget = 0;
+  neap_memory_plan **plan = neap_lua_new_plan(L);
+  NEAP_LUA_TRY(L, neap_memory_plan_new(net, &without, NULL, plan, &error));
+  neap_lua_warn(L, neap_memory_plan_warning(*plan));
+  double bytes = (double)neap_memory_plan_figures(*plan).arena_bytes * percent / 100;
+  neap_memory_plan_free(*plan);
+  *plan = NULL;
+  return (int64_t)bytes;
 }
 
-neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_index) {
+neap_options neap_lua_options(lua_State *L, int index, int net_index) {
+  static const char who[] = "a table of memory options";
   index = lua_absindex(L, index);
   reading r = {.net = neap_lua_net_at(L, net_index)->net};
   const char *profile = getenv("NEAP_PROFILE");
@@ -342,7 +337,7 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
     n += copy_names(L);
     int inputs_at = lua_gettop(L);
     r.input = neap_lua_room(L, (size_t)n * sizeof *r.input);
-    r.type = neap_lua_room(L, (size_t)n * sizeof *r.type);
+    r.options.inputs = r.input;
     lua_pushvalue(L, inputs_at);
     take_inputs(L, &r);
     take_table(L, index, &r);
@@ -352,18 +347,12 @@ neap_compile_options neap_lua_compile_options(lua_State *L, int index, int net_i
   if (r.options.max_batch != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s",
                   "max_batch has no meaning here: nothing shares its bytes");
-  neap_compile_options o;
   if (r.options.store != NEAP_OFF) r.options.db = neap_lua_store(L);
-  NEAP_LUA_TRY(
-    L, neap_options_compile(&r.options, NEAP_FACE_LUA, "a table of memory options", &o, &error));
+  NEAP_LUA_TRY(L, neap_options_check(&r.options, NEAP_FACE_LUA, who, &error));
   const char *script = neap_lua_line(L);
-  o.script = script[0] != '\0' ? script : NULL;
-  o.beside = r.beside;
-  o.graph.n_input = r.n_input;
-  o.graph.input = r.input;
-  o.graph.input_type = r.type;
-  if (r.percent != NULL) o.plan.budget_bytes = percent_of_plan(L, r.percent, r.net, &o);
-  return o;
+  r.options.script = script[0] != '\0' ? script : NULL;
+  if (r.percent != NULL) r.options.budget = percent_of_plan(L, r.percent, r.net, &r.options);
+  return r.options;
 }
 
 /* ---- the records ----------------------------------------------------------------------------- */

@@ -10,8 +10,8 @@
 
 typedef struct handle {
   neap_session *session;
-  neap_workspace *ws;   /* retained */
-  bool profile, warned; /* warned: of what a run of a dynamic session has found */
+  neap_workspace *ws; /* retained */
+  bool warned;        /* of what a run of a dynamic session has found */
 } handle;
 
 /* ---- the handle ------------------------------------------------------------------------------ */
@@ -62,7 +62,7 @@ static int compile(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
   lua_settop(L, 4);
-  neap_compile_options options = neap_lua_compile_options(L, 3, 2);
+  neap_options options = neap_lua_options(L, 3, 2);
   const neap_range *range = neap_lua_opt_range(L, 4);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM);
   lua_createtable(L, 0, 3);
@@ -72,10 +72,9 @@ static int compile(lua_State *L) {
   lua_setfield(L, -2, "net");
   lua_setiuservalue(L, -2, 1);
   h->ws = neap_workspace_retain(ws);
-  h->profile = options.profile;
   NEAP_LUA_TRY(L, range != NULL
-                    ? neap_range_compile(range, ws, net->net, &options, &h->session, &error)
-                    : neap_driver_compile(ws, net->net, &options, &h->session, &error));
+                    ? neap_range_session(range, ws, net->net, 0, &options, &h->session, &error)
+                    : neap_session_open(ws, net->net, &options, &h->session, &error));
   neap_lua_warn(L, neap_session_warning(h->session));
   h->warned = neap_session_warning(h->session)[0] != '\0';
   neap_lua_collect(L);
@@ -144,7 +143,7 @@ static int run_micro(lua_State *L) {
     lua_settop(L, row);
   }
   neap_error error = {0};
-  if (neap_driver_run_micro(ws, &step, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  if (neap_workspace_run_micro(ws, &step, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
   return 0;
 }
 
@@ -158,7 +157,7 @@ static int index_any(lua_State *L) {
     if (neap_lua_field(L, -1, key) != LUA_TNIL) return 1;
     program_at(L, 1);
     neap_lua_push_session_plan(L, 1);
-    if (neap_session_dynamic_stats(h->session).n_made > 0) return 1; /* another plan next time */
+    if (neap_session_figures(h->session).n_made > 0) return 1; /* another plan next time */
     lua_pushvalue(L, -1);
     lua_setfield(L, -4, "plan");
     return 1;
@@ -179,7 +178,7 @@ static int stats(lua_State *L) {
 static int times(lua_State *L) {
   const handle *h = program_at(L, 1);
   neap_run_op_row row;
-  if (neap_session_times(h->session) == NULL) return 0;
+  if (!neap_session_is_timed(h->session)) return 0;
   lua_newtable(L);
   for (int i = 0; neap_session_op_row(h->session, i, &row); i++) {
     neap_lua_push_row(L, NEAP_ROW_RUN_OP, &row);
@@ -222,34 +221,30 @@ static int record(lua_State *L) {
 
 /* program:frames_bytes(): what loops without a maximum hold from run to run. */
 static int frames_bytes(lua_State *L) {
-  lua_pushinteger(
-    L, (lua_Integer)neap_program_frames_bytes(neap_session_program(program_at(L, 1)->session)));
+  lua_pushinteger(L, neap_session_frames_bytes(program_at(L, 1)->session));
   return 1;
 }
 
 /* program:trim() -> bytes: gives the frames of loops without a maximum back. */
 static int trim(lua_State *L) {
-  lua_pushinteger(L,
-                  (lua_Integer)neap_program_trim(neap_session_program(program_at(L, 1)->session)));
+  lua_pushinteger(L, neap_session_trim(program_at(L, 1)->session));
   return 1;
 }
 
 /* program:_lacks_blob() -> whether a blob that it works on has been removed from the workspace, or
  * renamed. */
 static int lacks_blob(lua_State *L) {
-  handle *h = program_at(L, 1);
-  lua_pushboolean(L, neap_workspace_lacks_blob(h->ws, neap_session_program(h->session)));
+  lua_pushboolean(L, neap_session_lacks_blob(program_at(L, 1)->session));
   return 1;
 }
 
 static int to_text(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_PROGRAM);
   if (h->session == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "program (closed)"), 1;
-  const neap_plan *plan = neap_program_plan(neap_session_program(h->session));
+  neap_figures figures = neap_session_figures(h->session);
   char text[24];
-  lua_pushfstring(L, "program: %d steps, arena %s, run %I times", plan->n_node,
-                  neap_bytes_text((double)plan->arena_bytes, text),
-                  (LUAI_UACINT)neap_session_stats_read(h->session).n_step);
+  lua_pushfstring(L, "program: %I steps, arena %s, run %I times", (LUAI_UACINT)figures.n_op,
+                  neap_bytes_text((double)figures.arena_bytes, text), (LUAI_UACINT)figures.n_step);
   return 1;
 }
 

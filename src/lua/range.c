@@ -26,9 +26,9 @@ void neap_lua_free_range(lua_State *L, void *at) {
 static int new_range(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   lua_settop(L, 2);
-  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  neap_options options = neap_lua_options(L, 2, 1);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RANGE);
-  NEAP_LUA_TRY(L, neap_range_new(net->net, &options, &h->range, &error));
+  NEAP_LUA_TRY(L, neap_range_open(net->net, 0, &options, &h->range, &error));
   neap_lua_warn(L, neap_range_warning(h->range));
   return 1;
 }
@@ -37,11 +37,10 @@ static int to_text(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_RANGE);
   if (h->range == NULL || neap_lua_is_closed(h))
     return lua_pushliteral(L, "range of batches (closed)"), 1;
-  const neap_graph *graph;
-  const neap_plan *plan = neap_range_most(h->range, &graph);
+  neap_figures most = neap_range_figures(h->range);
   char text[24];
-  lua_pushfstring(L, "range of batches of net \"%s\": arena %s", graph->name,
-                  neap_bytes_text((double)plan->arena_bytes, text));
+  lua_pushfstring(L, "range of batches of net \"%s\": arena %s", most.net,
+                  neap_bytes_text((double)most.arena_bytes, text));
   return 1;
 }
 
@@ -50,21 +49,13 @@ static int to_text(lua_State *L) {
 static int batch_inputs(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int64_t n = neap_lua_check_integer(L, 2);
-  neap_graph_options graph = {0};
-  neap_arena arena = {0};
-  neap_error error = {0};
-  size_t n_blob = (size_t)neap_net_n_blobs(net);
-  /* the arena is let go before Lua may raise */
-  const char **name = neap_lua_room(L, n_blob * sizeof *name);
-  neap_type *type = neap_lua_room(L, n_blob * sizeof *type);
-  neap_status status = neap_batch_inputs(net, n, &graph, &arena, &error);
-  for (int i = 0; i < graph.n_input; i++) name[i] = graph.input[i], type[i] = graph.input_type[i];
-  neap_arena_fini(&arena);
-  if (status != NEAP_OK) neap_lua_raise(L, &error);
-  lua_createtable(L, 0, graph.n_input);
-  for (int i = 0; i < graph.n_input; i++) {
-    neap_lua_push_shape(L, &type[i].shape);
-    lua_setfield(L, -2, name[i]);
+  int n_input = 0;
+  neap_input **input = (neap_input **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_net_batch_inputs(net, n, input, &n_input, &error));
+  lua_createtable(L, 0, n_input);
+  for (int i = 0; i < n_input; i++) {
+    neap_lua_push_shape(L, &(*input)[i].type.shape);
+    lua_setfield(L, -2, (*input)[i].name);
   }
   return 1;
 }
@@ -77,7 +68,7 @@ typedef struct source {
   int top;
   bool raised; /* the error object is on top */
   const neap_net *net;
-  neap_compile_options options;
+  neap_options options;
 } source;
 
 /* (source, n): calls upvalue 1 with n for a net and its memory options. Everything stays on the
@@ -88,13 +79,13 @@ static int ask(lua_State *L) {
   lua_pushvalue(L, 2);
   neap_lua_call_user(L, 1, 2);
   s->net = neap_lua_net_at(L, 3)->net;
-  s->options = neap_lua_compile_options(L, 4, 3);
+  s->options = neap_lua_options(L, 4, 3);
   return lua_gettop(L);
 }
 
-/* For neap_driver_fit: Lua's errors wait until the search has let go of what it holds. */
+/* For neap_fit_batch: Lua's errors wait until the search has let go of what it holds. */
 static neap_status net_of_batch(void *context, int64_t n, const neap_net **net,
-                                neap_compile_options *options, neap_error *error) {
+                                neap_options *options, neap_error *error) {
   source *s = context;
   lua_settop(s->L, s->top);
   lua_pushvalue(s->L, s->top);
@@ -117,12 +108,12 @@ static int fit_batch(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TFUNCTION);
   lua_settop(L, 4);
   source s = {.L = L};
-  neap_fit fit = {.net = net_of_batch, .context = &s, .max = neap_lua_check_integer(L, 2)};
+  neap_fit_search fit = {.net = net_of_batch, .context = &s, .max = neap_lua_check_integer(L, 2)};
   neap_net *update = lua_isnil(L, 3) ? NULL : neap_lua_net_at(L, 3)->net,
            *hold = lua_isnil(L, 4) ? NULL : neap_lua_net_at(L, 4)->net;
   fit.update = update;
   fit.hold = hold;
-  neap_forecast *forecast = neap_lua_new_plan(L);
+  neap_memory_plan **plan = neap_lua_new_plan(L);
   lua_pushvalue(L, 1);
   lua_pushcclosure(L, ask, 1);
   s.top = lua_gettop(L);
@@ -132,12 +123,12 @@ static int fit_batch(lua_State *L) {
   /* f may close their handles; nothing is raised meanwhile */
   if (update != NULL) neap_net_retain(update);
   if (hold != NULL) neap_net_retain(hold);
-  neap_status status = neap_driver_fit(&fit, &n, forecast, &error);
+  neap_status status = neap_fit_batch(&fit, &n, plan, &error);
   neap_net_free(update);
   neap_net_free(hold);
   if (s.raised) return neap_lua_leave(L), lua_error(L);
   if (status != NEAP_OK) neap_lua_raise(L, &error);
-  neap_lua_warn(L, forecast->warning);
+  neap_lua_warn(L, neap_memory_plan_warning(*plan));
   lua_pushinteger(L, n);
   lua_pushvalue(L, 5);
   return 2;
@@ -149,7 +140,7 @@ static int micro_beside(lua_State *L) {
   lua_settop(L, 3);
   const neap_net *update = neap_lua_net_at(L, 1)->net,
                  *hold = lua_isnil(L, 3) ? NULL : neap_lua_net_at(L, 3)->net;
-  neap_compile_options options = neap_lua_compile_options(L, 2, 1);
+  neap_options options = neap_lua_options(L, 2, 1);
   neap_beside beside = {0};
   NEAP_LUA_TRY(L, neap_micro_beside(update, hold, &options, &beside, &error));
   lua_createtable(L, 2, 0);

@@ -226,16 +226,15 @@ static neap_step take_step(lua_State *L, int index) {
 static int run_steps(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_settop(L, 4);
-  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}};
-  if (!lua_isnil(L, 3)) options = neap_lua_compile_options(L, 4, 3);
+  neap_options options = {0};
+  if (!lua_isnil(L, 3)) options = neap_lua_options(L, 4, 3);
   neap_step root = take_step(L, 2);
-  bool empty_tree = false;
-  char warning[256] = "";
+  char warning[NEAP_WARNING_TEXT];
   neap_error error = {0};
-  neap_status status = neap_driver_run_steps(ws, &root, &options, &empty_tree, warning, &error);
+  neap_status status = neap_workspace_run_steps(ws, &root, &options, warning, &error);
   neap_lua_warn(L, warning);
   if (status != NEAP_OK) neap_lua_raise_run(L, &error);
-  lua_pushboolean(L, empty_tree);
+  lua_pushboolean(L, root.n_net == 0 && root.n_step == 0);
   return 1;
 }
 
@@ -249,7 +248,7 @@ static int run_op(lua_State *L) {
                                                                          &n_out);
   neap_set *attrs = neap_lua_attrs(L, 5, op, NULL);
   neap_error error = {0};
-  if (neap_driver_run_op(ws, op->name, n_in, in, attrs, n_out, out, &error) != NEAP_OK)
+  if (neap_workspace_call_op(ws, neap_op_name(op), n_in, in, attrs, n_out, out, &error) != NEAP_OK)
     neap_lua_raise_run(L, &error);
   return 0;
 }
@@ -258,11 +257,11 @@ static int run_op(lua_State *L) {
 static int run_once(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_settop(L, 3);
-  neap_compile_options options = neap_lua_compile_options(L, 3, 2);
-  char warning[256] = "";
+  neap_options options = neap_lua_options(L, 3, 2);
+  char warning[NEAP_WARNING_TEXT];
   neap_error error = {0};
   neap_status status =
-    neap_driver_run_once(ws, neap_lua_net_at(L, 2)->net, &options, warning, &error);
+    neap_workspace_run_once(ws, neap_lua_net_at(L, 2)->net, &options, warning, &error);
   neap_lua_warn(L, warning);
   if (status != NEAP_OK) neap_lua_raise_run(L, &error);
   return 0;

@@ -76,18 +76,11 @@ void neap_lua_free_workspace(lua_State *L, void *at) {
   h->ws = NULL;
 }
 
-static void count_blob(void *context, const neap_blob_info *info) {
-  (void)info;
-  ++*(int *)context;
-}
-
 static int to_text(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_WORKSPACE);
   if (h->ws == NULL || neap_lua_is_closed(h)) return lua_pushliteral(L, "workspace (closed)"), 1;
-  int n = 0;
   char text[24];
-  neap_workspace_each(h->ws, count_blob, &n);
-  lua_pushfstring(L, "workspace: %d blobs, %s", n,
+  lua_pushfstring(L, "workspace: %d blobs, %s", neap_workspace_n_blobs(h->ws),
                   neap_bytes_text((double)neap_workspace_held_bytes(h->ws), text));
   return 1;
 }
@@ -137,29 +130,30 @@ static int new_workspace(lua_State *L) {
 }
 
 typedef struct live {
-  neap_workspace **ws;
-  int n, cap;
+  neap_workspace **ws; /* each retained, until it is NULL */
+  int n;
 } live;
 
-/* Under the list's lock: only notes the workspace, with a reference, for what comes after. One that
- * is just ending is left out. */
-static void take_live(void *context, neap_workspace *ws) {
-  live *l = context;
-  if (neap_list_grow(&l->ws, &l->cap, l->n + 1, sizeof *l->ws) && neap_workspace_try_retain(ws))
-    l->ws[l->n++] = ws;
+void neap_lua_free_live(lua_State *L, void *at) {
+  live *l = at;
+  (void)L;
+  for (int i = 0; i < l->n; i++)
+    if (l->ws[i] != NULL) neap_workspace_release(l->ws[i]);
+  neap_free(l->ws);
+  *l = (live){0};
 }
 
 /* workspaces() -> list of all that are alive, the newest first */
 static int workspaces(lua_State *L) {
-  live l = {0};
-  neap_workspace_for_each(take_live, &l);
-  lua_createtable(L, l.n, 0);
-  for (int i = 0; i < l.n; i++) {
-    neap_lua_push_workspace(L, l.ws[i]);
-    neap_workspace_release(l.ws[i]);
+  live *l = neap_lua_new(L, sizeof *l, NEAP_LUA_LIVE);
+  NEAP_LUA_TRY(L, neap_workspace_list(&l->ws, &l->n, &error));
+  lua_createtable(L, l->n, 0);
+  for (int i = 0; i < l->n; i++) {
+    neap_lua_push_workspace(L, l->ws[i]);
+    neap_workspace_release(l->ws[i]);
+    l->ws[i] = NULL;
     lua_seti(L, -2, i + 1);
   }
-  neap_free(l.ws);
   return 1;
 }
 
@@ -505,7 +499,7 @@ static int import(lua_State *L) {
   neap_io_map map = neap_lua_io_map(L, 3);
   neap_lua_net *made = neap_lua_new_net(L);
   neap_error error = {0};
-  if (neap_workspace_load_model(ws, path, map, &made->net, &error) != NEAP_OK)
+  if (neap_workspace_import(ws, path, map, &made->net, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   neap_lua_remember_net(L, -1);
   return 1;

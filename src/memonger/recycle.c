@@ -129,7 +129,7 @@ static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int
       for (int b = 0; b < recycle->n_blob; b++) {
         if (slot_of[b] != k) continue;
         if (pass == 1) slot->blob[slot->n_blob] = recycle->blob[b].name;
-        slot->bytes = NEAP_MAX(slot->bytes, recycle->blob[b].bytes);
+        slot->bytes = NEAP_MAX(slot->bytes, (int64_t)recycle->blob[b].bytes);
         slot->n_blob++;
       }
       if (pass == 0 && (slot->blob = neap_arena_alloc(

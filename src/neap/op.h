@@ -157,6 +157,11 @@ NEAP_API neap_status neap_op_help(const neap_op *op, char **out, neap_error *err
 NEAP_API neap_status neap_run_op(const char *type, int n_in, const neap_tensor *in,
                                  const neap_set *attrs, int n_out, neap_tensor *out,
                                  neap_error *error);
+/* What random ops draw by: the same seed and step give the same numbers. */
+typedef struct neap_draw {
+  uint64_t seed;
+  uint32_t step;
+} neap_draw;
 /* What random ops of this thread draw begins anew; before the first call the seed is 0. */
 NEAP_API void neap_draw_seed(uint64_t seed);
 

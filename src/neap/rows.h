@@ -473,6 +473,9 @@ NEAP_API neap_status neap_net_rows(const neap_net *net, const neap_options *opti
                                    neap_row_kind kind, neap_rows **out, neap_error *error);
 /* The next row, which is the cursor's until the next call; *row is NULL behind the last one. */
 NEAP_API neap_status neap_rows_next(neap_rows *rows, const void **row, neap_error *error);
+/* One row alone: of step or value `index`; *row is NULL for one that is not there. What
+ * neap_rows_next gives is not moved by it. */
+NEAP_API neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error);
 /* Rows of subnet `k` of the op that was given last; while `ops` is there. ARGUMENT error where it
  * has none. */
 NEAP_API neap_status neap_rows_sub(const neap_rows *ops, int k, neap_row_kind kind, neap_rows **out,

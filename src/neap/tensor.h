@@ -41,6 +41,10 @@ typedef struct neap_type {
 } neap_type;
 
 NEAP_API neap_shape neap_shape_of(int n_dim, const int64_t *dim);
+/* NEAP_SHAPE(64, 784); in C alone */
+#define NEAP_SHAPE(...)                                                    \
+  neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
+                (const int64_t[]){__VA_ARGS__})
 NEAP_API bool neap_shape_equal(const neap_shape *a, const neap_shape *b);
 /* 1 for a scalar; INT64_MAX when there are more */
 NEAP_API int64_t neap_shape_elems(const neap_shape *shape);

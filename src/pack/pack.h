@@ -93,9 +93,5 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
 /* Whether two items may not share a slot. */
 bool neap_assign_conflict(const neap_assign_item *item, const neap_assign_options *options, int a,
                           int b);
-/* The best fit among usable slots: the smallest that is large enough, else the largest; ties to the
- * first. -1: none. */
-int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable,
-                          int64_t want_bytes);
 
 #endif

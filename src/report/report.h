@@ -23,9 +23,6 @@ neap_status neap_report_list(neap_row_kind kind, const void *list, int n, size_t
 /* Hands the cursor what it looks into: `fini` is called with `owned`, and frees it, when the cursor
  * ends. */
 void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned);
-/* One row alone: of step or value `index`. NULL for one that is not there; else as
- * neap_rows_next's. */
-neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error);
 
 /* A plan in figures (figures.c); what runs and the store add to them is 0. */
 neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph);

@@ -6,6 +6,29 @@
  */
 #include "tensor/tensor.h"
 
+neap_status neap_cache_new(const char *name, neap_cache **out, neap_error *error) {
+  *out = NULL;
+  const char *own = neap_intern(name);
+  neap_cache *cache = own != NULL ? neap_alloc_zeroed(sizeof *cache) : NULL;
+  if (cache == NULL) return neap_fail_memory(error, sizeof *cache, "a cache");
+  cache->name = own;
+  *out = cache;
+  return NEAP_OK;
+}
+
+void neap_cache_free(neap_cache *cache) {
+  if (cache == NULL) return;
+  neap_cache_fini(cache);
+  neap_free(cache);
+}
+
+const char *neap_cache_name(const neap_cache *cache) { return cache->name; }
+int neap_cache_n(const neap_cache *cache) { return cache->n; }
+
+const char *neap_cache_label(const neap_cache *cache, int i) {
+  return i >= 0 && i < cache->n ? cache->item[i].label : NULL;
+}
+
 neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label,
                             neap_error *error) {
   const char *name = label != NULL ? neap_intern(label) : NULL;

@@ -44,9 +44,6 @@ const char *neap_dtypes_text(unsigned set, char text[NEAP_DTYPES_TEXT]);
 
 /* ---- shape and type (shape.c) ---------------------------------------------------------------- */
 
-#define NEAP_SHAPE(...)                                                    \
-  neap_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
-                (const int64_t[]){__VA_ARGS__})
 /* Elements of the dimensions [from, to). */
 int64_t neap_shape_span(const neap_shape *shape, int from, int to);
 /* NumPy broadcasting. False when the shapes do not fit. `out` may be a or b. */
@@ -131,38 +128,23 @@ float neap_bf16_to_f32(uint16_t x);
 uint16_t neap_f32_to_bf16(float x);
 float neap_f16_to_f32(uint16_t x);
 uint16_t neap_f32_to_f16(float x);
-/* A stack of tensors that grows as needed: what a layer's forward leaves to its backward (cache.c).
- * INVARIANT: what is popped is what was pushed last, or the pop fails and takes nothing. Begin with
- * {.name = ..}; the name, for messages, is borrowed. */
+/* neap_cache of neap/chain.h (cache.c), which grows as needed. One that lies in another struct begins
+ * with {.name = ..}, borrowed, and ends with neap_cache_fini. */
 typedef struct neap_cache_item {
   neap_tensor tensor; /* {0}: dropped */
   const char *label;  /* interned; NULL: none */
 } neap_cache_item;
-typedef struct neap_cache {
+struct neap_cache {
   const char *name;
   int n, cap;
   neap_cache_item *item; /* item[n - 1] is the top */
-} neap_cache;
-/* What a pop expects; zero and NULL: anything. */
-typedef struct neap_cache_want {
-  const char *label;
-  neap_dtype dtype;
-  const neap_shape *shape;
-} neap_cache_want;
-/* retains */
-neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label,
-                            neap_error *error);
-/* *out gets the cache's reference. RELEASED when nothing is left, or what is on top was dropped;
- * NAME, DTYPE, SHAPE when it is not what is wanted. */
-neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_tensor *out,
-                           neap_error *error);
-/* The same checks for the item `depth` below the top, which stays. */
+};
+/* The checks of neap_cache_pop for the item `depth` below the top, which stays. */
 neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cache_want *want,
                              neap_error *error);
 /* Lets go of item i, counted from the bottom; its place stays, so that the others keep theirs.
  * RELEASED the second time. */
 neap_status neap_cache_drop(neap_cache *cache, int i, neap_error *error);
-void neap_cache_clear(neap_cache *cache); /* keeps the stack's own memory */
 void neap_cache_fini(neap_cache *cache);
 
 /* neap_tensor_text into a buffer (print.c). */

@@ -89,8 +89,8 @@ static neap_status check_tensors(const char *path, const neap_net *net, const ne
   return NEAP_OK;
 }
 
-neap_status neap_workspace_load_model(neap_workspace *ws, const char *path, neap_io_map map,
-                                      neap_net **out, neap_error *error) {
+neap_status neap_workspace_import(neap_workspace *ws, const char *path, neap_io_map map,
+                                  neap_net **out, neap_error *error) {
   neap_io_list list;
   neap_net *net = NULL;
   *out = NULL;

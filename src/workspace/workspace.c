@@ -42,20 +42,36 @@ static void leave_live(neap_workspace *ws) {
   pthread_mutex_unlock(&live_lock);
 }
 
-void neap_workspace_for_each(void (*visit)(void *context, neap_workspace *workspace),
-                             void *context) {
-  pthread_mutex_lock(&live_lock);
-  for (neap_workspace *ws = first_live; ws != NULL; ws = ws->next_live) visit(context, ws);
-  pthread_mutex_unlock(&live_lock);
-}
-
-/* The count never comes back from 0: who has taken it there is ending the workspace. */
-bool neap_workspace_try_retain(neap_workspace *ws) {
+/* False when its last reference has just gone. The count never comes back from 0: who has taken it
+ * there is ending the workspace. */
+static bool try_retain(neap_workspace *ws) {
   int n = atomic_load(&ws->n_ref);
   /* A failed exchange has put the present count into n. */
   while (n > 0)
     if (atomic_compare_exchange_weak(&ws->n_ref, &n, n + 1)) return true;
   return false;
+}
+
+/* No workspace ends while the lock is held, so that a list that is refused half way can be given up
+ * only behind it. */
+neap_status neap_workspace_list(neap_workspace ***out, int *n, neap_error *error) {
+  neap_workspace **list = NULL;
+  int cap = 0;
+  bool refused = false;
+  *n = 0;
+  pthread_mutex_lock(&live_lock);
+  for (neap_workspace *ws = first_live; ws != NULL && !refused; ws = ws->next_live) {
+    refused = !neap_list_grow(&list, &cap, *n + 1, sizeof *list);
+    if (!refused && try_retain(ws)) list[(*n)++] = ws;
+  }
+  pthread_mutex_unlock(&live_lock);
+  *out = list;
+  if (!refused) return NEAP_OK;
+  for (int i = 0; i < *n; i++) neap_workspace_release(list[i]);
+  neap_free(list);
+  *out = NULL;
+  *n = 0;
+  return neap_fail_memory(error, sizeof *list, "a list of workspaces");
 }
 
 /* A child's numbers repeat when its parent's do. */

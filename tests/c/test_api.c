@@ -214,20 +214,21 @@ TEST(a_checkpoint_carries_the_parameters) {
   CHECK_OK(neap_session_open(a, net, NULL, &first, &error));
   CHECK_OK(neap_session_open(b, net, NULL, &second, &error));
   CHECK_OK(neap_workspace_write(a, "w", NEAP_DTYPE_F32, 2, (int64_t[]){2, 3}, w, &error));
-  CHECK_OK(neap_workspace_save_file(a, path, &error));
-  CHECK_OK(neap_workspace_load_file(b, path, &error));
+  CHECK_OK(neap_workspace_save(a, path, 0, NULL, &error));
+  CHECK_OK(neap_workspace_load(b, path, NEAP_IO_COPY, NULL, &error));
   CHECK_OK(neap_workspace_read(b, "w", NEAP_DTYPE_F32, 6, got, &error));
   CHECK(memcmp(w, got, sizeof w) == 0);
   CHECK_OK(neap_workspace_shape(b, "w", &dtype, &n_dim, dim, &error));
   CHECK(dtype == NEAP_DTYPE_F32 && n_dim == 2 && dim[0] == 2 && dim[1] == 3);
-  CHECK_FAILS(neap_workspace_load_file(b, "/nowhere/at/all", &error), NEAP_IO, "/nowhere/at/all");
+  CHECK_FAILS(neap_workspace_load(b, "/nowhere/at/all", NEAP_IO_COPY, NULL, &error), NEAP_IO,
+              "/nowhere/at/all");
   /* the same file mapped: run from there, and not held */
   neap_workspace *c = NULL;
   neap_session *third = NULL;
   float from_copy[8] = {0}, from_map[8] = {1};
   int64_t mapped = neap_mapped_bytes();
   CHECK_OK(neap_workspace_open(3, &c, &error));
-  CHECK_OK(neap_workspace_map_file(c, path, false, &error));
+  CHECK_OK(neap_workspace_load(c, path, NEAP_IO_MAP_READ, NULL, &error));
   CHECK(neap_mapped_bytes() > mapped);
   CHECK_OK(neap_session_open(c, net, NULL, &third, &error));
   CHECK_OK(neap_workspace_write(a, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 3}, numbers, &error));
@@ -237,7 +238,7 @@ TEST(a_checkpoint_carries_the_parameters) {
   CHECK_OK(neap_workspace_read(a, "z", NEAP_DTYPE_F32, 8, from_copy, &error));
   CHECK_OK(neap_workspace_read(c, "z", NEAP_DTYPE_F32, 8, from_map, &error));
   CHECK(memcmp(from_copy, from_map, sizeof from_map) == 0);
-  CHECK_FAILS(neap_workspace_map_file(b, path, false, &error), NEAP_ARGUMENT,
+  CHECK_FAILS(neap_workspace_load(b, path, NEAP_IO_MAP_READ, NULL, &error), NEAP_ARGUMENT,
               "segment of the parameters");
   neap_session_free(third);
   neap_workspace_release(c);
@@ -344,8 +345,8 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
   CHECK_OK(neap_workspace_open(7, &ws, &error));
   CHECK_FAILS(neap_range_session(range, ws, net, N + 1, NULL, &session[0], &error), NEAP_SHAPE,
               "largest batch");
-  CHECK_FAILS(neap_range_session(range, ws, net, 0, NULL, &session[0], &error), NEAP_ARGUMENT,
-              "0 rows");
+  CHECK_FAILS(neap_range_session(range, ws, net, -1, NULL, &session[0], &error), NEAP_ARGUMENT,
+              "-1 rows");
   neap_figures most = neap_range_figures(range);
   int64_t held = 0;
   for (int k = 0; k < (int)(sizeof order / sizeof *order); k++) {
@@ -409,7 +410,7 @@ TEST(one_op_runs_on_named_blobs) {
 }
 
 TEST(a_model_travels_as_one_file) {
-  static const char *const maps[] = {NULL, "r", "c"};
+  static const neap_io_map maps[] = {NEAP_IO_COPY, NEAP_IO_MAP_READ, NEAP_IO_MAP_WRITE};
   const float weights[6] = {1, -2, 3, 4, 5, -6};
   char folder[] = "/tmp/neap_test_XXXXXX", path[64], bare[64];
   CHECK(mkdtemp(folder) != NULL);
@@ -426,7 +427,7 @@ TEST(a_model_travels_as_one_file) {
   CHECK_OK(neap_workspace_write(ws, "w", NEAP_DTYPE_F32, 2, (int64_t[]){2, 3}, weights, &error));
   CHECK_OK(run_layer(ws, net, z, &error));
   CHECK_OK(neap_workspace_export(ws, net, path, &error));
-  CHECK_OK(neap_workspace_save_file(ws, bare, &error));
+  CHECK_OK(neap_workspace_save(ws, bare, 0, NULL, &error));
   neap_workspace_release(ws);
   for (int m = 0; m < 3; m++) {
     CHECK_OK(neap_workspace_open(2, &ws, &error));
@@ -438,12 +439,11 @@ TEST(a_model_travels_as_one_file) {
     neap_workspace_release(ws);
   }
   CHECK_OK(neap_workspace_open(3, &ws, &error));
-  CHECK_FAILS(neap_workspace_import(ws, bare, NULL, &read, &error), NEAP_DATA,
+  CHECK_FAILS(neap_workspace_import(ws, bare, NEAP_IO_COPY, &read, &error), NEAP_DATA,
               "has no net in its metadata");
   CHECK(read == NULL && !neap_workspace_has(ws, "w"));
-  CHECK_FAILS(neap_workspace_import(ws, path, "w", &read, &error), NEAP_ARGUMENT, "map expects");
-  CHECK_FAILS(neap_workspace_import(ws, "/nowhere/at.safetensors", NULL, &read, &error), NEAP_IO,
-              "/nowhere/at.safetensors");
+  CHECK_FAILS(neap_workspace_import(ws, "/nowhere/at.safetensors", NEAP_IO_COPY, &read, &error),
+              NEAP_IO, "/nowhere/at.safetensors");
   neap_workspace_release(ws);
   neap_net_free(net);
   unlink(path);

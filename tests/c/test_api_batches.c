@@ -476,7 +476,7 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
   CHECK_FAILS(neap_micro_open(ws, net, 4, &(neap_options){.total = 100}, &micro, &error),
               NEAP_BUDGET, "the total is");
   neap_net *expanded = NULL;
-  CHECK_OK(neap_net_expand(net, &expanded, &error));
+  CHECK_OK(neap_net_expand(net, NULL, &expanded, &error));
   CHECK_FAILS(neap_net_split_micro(expanded, &part, &whole, &error), NEAP_GRAPH,
               "has no Gradient op");
   neap_net_free(expanded);

@@ -275,7 +275,7 @@ TEST(mem_param_reaches_ranges_step_trees_and_single_runs) {
   float data[MOST];
   neap_net *net = chain(false);
   neap_workspace *ws = filled();
-  CHECK_OK(neap_workspace_run_once(ws, net, &options, &error));
+  CHECK_OK(neap_workspace_run_once(ws, net, &options, NULL, &error));
   CHECK_OK(neap_workspace_read(ws, "relu1", NEAP_DTYPE_F32, MOST, data, &error));
   neap_workspace_release(ws);
 
@@ -293,7 +293,7 @@ TEST(mem_param_reaches_ranges_step_trees_and_single_runs) {
   ws = filled();
   CHECK_OK(neap_workspace_add_net(ws, net, false, &error)); /* takes the net over */
   neap_step step = {.n_net = 1, .net = (const char *const[]){"chain"}, .iterations = 2};
-  CHECK_OK(neap_workspace_run_steps(ws, &step, &options, &error));
+  CHECK_OK(neap_workspace_run_steps(ws, &step, &options, NULL, &error));
   CHECK_OK(neap_workspace_read(ws, "relu1", NEAP_DTYPE_F32, MOST, data, &error));
   neap_workspace_release(ws);
 }

@@ -206,7 +206,7 @@ TEST(wrong_options_say_what_and_leave_everything) {
   CHECK_FAILS(
     neap_net_recycle(net, &(neap_recycle_options){.order = "shortest"}, &made, NULL, &error),
     NEAP_ARGUMENT, "got \"shortest\"");
-  CHECK_FAILS(neap_net_release_when_used(net, 1, NAMES("zz"), &made, NULL, &error), NEAP_NAME,
+  CHECK_FAILS(neap_net_release_when_used(net, 1, NAMES("zz"), &made, NULL, NULL, &error), NEAP_NAME,
               "zz");
   CHECK(made == NULL);
   CHECK_OK(neap_net_text(net, &after, &error));
@@ -300,7 +300,7 @@ static void check_refused(const char *line, neap_status status, const char *word
   neap_net *net = trained(recurrent_text), *expanded = NULL, *wrong = NULL;
   char *text = NULL, *made = NULL;
   neap_figures figures;
-  CHECK_OK(neap_net_expand(net, &expanded, &error));
+  CHECK_OK(neap_net_expand(net, NULL, &expanded, &error));
   CHECK_OK(neap_net_text(expanded, &text, &error));
   char *at = text != NULL ? strstr(text, " = LoopGradient(") : NULL;
   CHECK(at != NULL);
@@ -342,17 +342,17 @@ TEST(one_free_stands_behind_each_last_reader) {
     "Exp(v)\noutputs y\n");
   neap_net *released = NULL, *kept = NULL, *again = NULL;
   int n = -1;
-  CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, &n, &error));
+  CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, NULL, &n, &error));
   CHECK_EQ(n, 2); /* a and b; c is looked at by v, y is an output */
   CHECK_EQ(count_in(released, "Free("), 2);
   CHECK_EQ(count_in(released, "Free(a)"), 1);
   const char *const policies[] = {"none", "name", "offset", "pool"};
   for (int p = 0; p < 4; p++) check_same_run(net, released, policies[p], false, "y", 32);
   check_same_run(net, released, "offset", true, "y", 32);
-  CHECK_OK(neap_net_release_when_used(released, 0, NULL, &again, &n, &error));
+  CHECK_OK(neap_net_release_when_used(released, 0, NULL, &again, NULL, &n, &error));
   CHECK_EQ(n, 0);
   CHECK(same_text(released, again));
-  CHECK_OK(neap_net_release_when_used(net, 1, NAMES("a"), &kept, NULL, &error));
+  CHECK_OK(neap_net_release_when_used(net, 1, NAMES("a"), &kept, NULL, NULL, &error));
   CHECK_EQ(count_in(kept, "Free(a)"), 0);
   CHECK_EQ(count_in(kept, "Free(b)"), 1);
   neap_net_free(net), neap_net_free(released), neap_net_free(kept), neap_net_free(again);
@@ -361,7 +361,7 @@ TEST(one_free_stands_behind_each_last_reader) {
 TEST(a_backward_pass_is_written_out_and_freed) {
   neap_net *net = training_chain(), *released = NULL;
   int n = 0;
-  CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, &n, &error));
+  CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, NULL, &n, &error));
   CHECK(n > 6);
   CHECK_EQ(count_in(released, "Free("), n);
   check_same_run(net, released, "pool", false, "w1_grad", 64);
@@ -374,19 +374,20 @@ TEST(an_estimate_counts_what_is_made_and_what_free_gives_back) {
              net_of("net f\ninput x f32 (4,8)\na = Relu(x)\nb = Tanh(a)\ny = Relu(b)\noutputs y\n"),
            *released = NULL;
   neap_memory_estimate e;
-  CHECK_OK(neap_net_estimate_memory(1, (const neap_net *[]){net}, NULL, &e, &error));
+  CHECK_OK(neap_net_estimate_memory(1, (const neap_net *[]){net}, NULL, NULL, &e, &error));
   CHECK_EQ(e.total_bytes, 3 * 128);
   CHECK_EQ(e.high_bytes, 3 * 128);
   CHECK_EQ(e.n_type, 2);
   CHECK(strcmp(e.by_type[0].type, "Relu") == 0 && e.by_type[0].bytes == 256 &&
         e.by_type[1].bytes == 128);
   neap_free(e.by_type);
-  CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, NULL, &error));
-  CHECK_OK(neap_net_estimate_memory(2, (const neap_net *[]){released, net}, NULL, &e, &error));
+  CHECK_OK(neap_net_release_when_used(net, 0, NULL, &released, NULL, NULL, &error));
+  CHECK_OK(
+    neap_net_estimate_memory(2, (const neap_net *[]){released, net}, NULL, NULL, &e, &error));
   CHECK_EQ(e.total_bytes, 5 * 128); /* y of the first is y of the second */
   CHECK_EQ(e.high_bytes, 3 * 128);
   neap_free(e.by_type);
-  CHECK_OK(neap_net_estimate_memory(1, (const neap_net *[]){net}, "cpu:1", &e, &error));
+  CHECK_OK(neap_net_estimate_memory(1, (const neap_net *[]){net}, "cpu:1", NULL, &e, &error));
   CHECK(e.total_bytes == 0 && e.high_bytes == 0 && e.n_type == 0);
   neap_free(e.by_type);
   neap_net_free(net), neap_net_free(released);
@@ -504,15 +505,15 @@ TEST(names_do_not_count_when_nets_are_compared) {
     net_of("net f\ninput x f32 (4,8)\np = Tanh(x) as o1\ny = Relu(x) as o2\noutputs y\n");
   bool same = false;
   char *where = NULL;
-  CHECK_OK(neap_net_same(a, in_place, false, &same, &where, &error));
+  CHECK_OK(neap_net_same(a, in_place, NEAP_SAME_GRAPH, &same, &where, &error));
   CHECK(same && where == NULL);
-  CHECK_OK(neap_net_same(a, in_place, true, &same, &where, &error));
+  CHECK_OK(neap_net_same(a, in_place, NEAP_SAME_GRAPH | NEAP_SAME_IN_PLACE, &same, &where, &error));
   CHECK(!same && where != NULL && strstr(where, "in place") != NULL);
   neap_free(where);
-  CHECK_OK(neap_net_same(a, other, false, &same, &where, &error));
+  CHECK_OK(neap_net_same(a, other, NEAP_SAME_GRAPH, &same, &where, &error));
   CHECK(!same && where != NULL && strstr(where, "op 2") != NULL);
   neap_free(where);
-  CHECK_OK(neap_net_same(a, other, false, &same, NULL, &error));
+  CHECK_OK(neap_net_same(a, other, NEAP_SAME_GRAPH, &same, NULL, &error));
   CHECK(!same);
   neap_net_free(a), neap_net_free(in_place), neap_net_free(other);
 }
@@ -522,9 +523,9 @@ static void check_told_apart(const char *a_text, const char *b_text, const char 
   neap_net *a = net_of(a_text), *b = net_of(b_text);
   bool same = false;
   char *where = NULL;
-  CHECK_OK(neap_net_same(a, a, true, &same, NULL, &error));
+  CHECK_OK(neap_net_same(a, a, NEAP_SAME_GRAPH | NEAP_SAME_IN_PLACE, &same, NULL, &error));
   CHECK(same);
-  CHECK_OK(neap_net_same(a, b, true, &same, &where, &error));
+  CHECK_OK(neap_net_same(a, b, NEAP_SAME_GRAPH | NEAP_SAME_IN_PLACE, &same, &where, &error));
   CHECK(!same && where != NULL && strstr(where, words) != NULL);
   neap_free(where);
   neap_net_free(a), neap_net_free(b);
@@ -558,7 +559,7 @@ TEST(captures_that_are_swapped_make_another_net) {
   check_told_apart(LEAVES("t"), LEAVES("r"), "other names of a Do's body");
   neap_net *a = net_of(DO("u, v, w", "0,1,2")), *b = net_of(DO("v, u, w", "1,0,2"));
   bool same = false;
-  CHECK_OK(neap_net_same(a, b, true, &same, NULL, &error));
+  CHECK_OK(neap_net_same(a, b, NEAP_SAME_GRAPH | NEAP_SAME_IN_PLACE, &same, NULL, &error));
   CHECK(same); /* the same bindings in another order */
   neap_net_free(a), neap_net_free(b);
 }
@@ -569,7 +570,7 @@ TEST(a_renaming_reaches_subnets_or_is_refused) {
   CHECK(count_in(renamed, "takes state, w") == 2 && count_in(renamed, "Tanh(state)") == 1 &&
         count_in(renamed, "n1 = Tanh(m)") == 1);
   bool same = false;
-  CHECK_OK(neap_net_same(net, renamed, true, &same, NULL, &error));
+  CHECK_OK(neap_net_same(net, renamed, NEAP_SAME_GRAPH | NEAP_SAME_IN_PLACE, &same, NULL, &error));
   CHECK(same);
   check_same_run(net, renamed, "offset", false, "w_grad", 64);
   CHECK_FAILS(neap_net_rename(net, 1, NAMES("hh"), NAMES("z"), &none, &error), NEAP_NAME, "hh");

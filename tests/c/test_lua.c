@@ -72,9 +72,7 @@ TEST(c_finds_and_runs_the_nets_that_lua_stores) {
   CHECK_EQ(neap_net_n_ops(net), 2);
   lua(L, "ws:feed('x', neap.zeros(2))");
   neap_step root = {.n_net = 1, .net = (const char *const[]){"minus"}, .iterations = 2};
-  CHECK_OK(neap_driver_run_steps(ws, &root,
-                                 &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}},
-                                 NULL, NULL, &error));
+  CHECK_OK(neap_workspace_run_steps(ws, &root, NULL, NULL, &error));
   lua(L, "assert(ws:fetch 'z'[2] == 1)");
   lua(L, "assert(ws:net('minus'):text():find 'Exp'); ws:delete_net 'minus'");
   CHECK(neap_workspace_net(ws, "minus") == NULL);

@@ -124,7 +124,8 @@ static neap_status try_release(const neap_net *net, neap_error *error) {
 
 static neap_status try_estimate(const neap_net *net, neap_error *error) {
   neap_memory_estimate e;
-  neap_status status = neap_net_estimate_memory(2, (const neap_net *[]){net, net}, NULL, &e, error);
+  neap_status status =
+    neap_net_estimate_memory(2, (const neap_net *[]){net, net}, NULL, NULL, &e, error);
   CHECK_EQ(e.by_type != NULL && e.total_bytes > 0, status == NEAP_OK);
   neap_free(e.by_type);
   return status;
@@ -142,7 +143,8 @@ static neap_status try_ranges(const neap_net *net, neap_error *error) {
 static neap_status try_same(const neap_net *net, neap_error *error) {
   bool same = false;
   char *where = NULL;
-  neap_status status = neap_net_same(net, net, true, &same, &where, error);
+  neap_status status =
+    neap_net_same(net, net, NEAP_SAME_GRAPH | NEAP_SAME_IN_PLACE, &same, &where, error);
   CHECK(status != NEAP_OK || (same && where == NULL));
   return status;
 }

@@ -74,7 +74,7 @@ TEST(strings_are_blobs_and_no_operands) {
               "holds a tensor");
   CHECK_FAILS(neap_workspace_fetch_string(ws, "u", &text, &n, &error), NEAP_NAME, "u");
   neap_net *net = net_of("net f\ninput s f32 (1)\ny = Neg(s)\n");
-  CHECK_FAILS(neap_workspace_run_once(ws, net, NULL, &error), NEAP_DTYPE,
+  CHECK_FAILS(neap_workspace_run_once(ws, net, NULL, NULL, &error), NEAP_DTYPE,
               "only tensors are operands");
   neap_net_free(net);
   neap_workspace_release(ws);
@@ -93,7 +93,7 @@ TEST(frames_are_left_last_in_first_out_and_trimmed) {
   for (int i = 0; i < 3; i++) {
     CHECK_OK(put(ws, "a", (float)i, &error));
     CHECK_OK(neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame[i], &error));
-    CHECK_OK(neap_workspace_run_once(frame[i], net, NULL, &error));
+    CHECK_OK(neap_workspace_run_once(frame[i], net, NULL, NULL, &error));
   }
   CHECK_EQ(neap_scope_n_frames(scope), 3);
   CHECK_FAILS(neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("s"), &back, &error), NEAP_NAME,
@@ -127,7 +127,7 @@ TEST(a_do_runs_from_text) {
     neap_workspace_write(ws, "a", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){1, 2}, &error));
   CHECK_OK(
     neap_workspace_write(ws, "b", NEAP_DTYPE_F32, 1, (int64_t[]){2}, (float[]){3, 4}, &error));
-  CHECK_OK(neap_workspace_run_once(ws, net, NULL, &error));
+  CHECK_OK(neap_workspace_run_once(ws, net, NULL, NULL, &error));
   CHECK_OK(neap_workspace_read(ws, "c", NEAP_DTYPE_F32, 2, c, &error));
   CHECK(c[0] == 4 && c[1] == 6);
   neap_net_free(net);
@@ -152,25 +152,26 @@ TEST(steps_repeat_and_stop) {
   const char *const nets[] = {"counter", "counter"};
   neap_step inner = {.n_net = 2, .net = nets, .iterations = 2},
             tree = {.n_step = 1, .step = &inner, .iterations = 2};
-  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
+  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, NULL, &error));
   CHECK_EQ(get(ws, "count"), 8);
   CHECK_OK(put(ws, "count", 0, &error));
   CHECK_OK(
     neap_workspace_write(ws, "stop", NEAP_DTYPE_BOOL, 1, (int64_t[]){1}, (bool[]){false}, &error));
   neap_step until = {.n_net = 1, .net = nets, .stop_blob = "stop"};
-  CHECK_OK(neap_workspace_run_steps(ws, &until, NULL, &error));
+  CHECK_OK(neap_workspace_run_steps(ws, &until, NULL, NULL, &error));
   CHECK_EQ(get(ws, "count"), 9);
   neap_step empty = {0}, both = {.n_net = 1, .net = nets, .n_step = 1, .step = &empty};
-  CHECK_OK(neap_workspace_run_steps(ws, &empty, NULL, &error));
-  CHECK_FAILS(neap_workspace_run_steps(ws, &both, NULL, &error), NEAP_ARGUMENT,
+  CHECK_OK(neap_workspace_run_steps(ws, &empty, NULL, NULL, &error));
+  CHECK_FAILS(neap_workspace_run_steps(ws, &both, NULL, NULL, &error), NEAP_ARGUMENT,
               "nets and substeps");
   neap_step unknown = {.n_net = 2, .net = NAMES("counter", "nobody")};
-  CHECK_FAILS(neap_workspace_run_steps(ws, &unknown, NULL, &error), NEAP_NAME, "no net \"nobody\"");
+  CHECK_FAILS(neap_workspace_run_steps(ws, &unknown, NULL, NULL, &error), NEAP_NAME,
+              "no net \"nobody\"");
   const neap_step negative[] = {{.n_net = -1},        {.n_step = -1},          {.iterations = -1},
                                 {.run_every_ms = -1}, {.report_every_ms = -1}, {.n_instance = -1},
                                 {.n_instance = 257}};
   for (int i = 0; i < NEAP_COUNT(negative); i++)
-    CHECK_FAILS(neap_workspace_run_steps(ws, &negative[i], NULL, &error), NEAP_ARGUMENT,
+    CHECK_FAILS(neap_workspace_run_steps(ws, &negative[i], NULL, NULL, &error), NEAP_ARGUMENT,
                 "can't be negative");
   CHECK_EQ(get(ws, "count"), 9);
   neap_workspace_release(ws);
@@ -181,19 +182,19 @@ TEST(steps_run_nets_that_are_given_without_a_name) {
   neap_net *other = net_of(COUNTER "two = Add(one, one)\ncount = Sgd(count, two, minus)\n");
   const neap_net *const given[] = {NULL, other};
   neap_step tree = {.n_net = 2, .net = NAMES("counter", NULL), .given = given};
-  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
+  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, NULL, &error));
   /* 1 by name, 2 by the other net of that name, which the workspace does not know */
   CHECK_EQ(get(ws, "count"), 3);
   neap_step report = {
     .n_net = 1, .net = NAMES("counter"), .given_report = other, .report_every_ms = 100000};
   /* it finds its parent's nets */
   CHECK_OK(neap_workspace_open_child(ws, 0, NULL, NULL, &child, &error));
-  CHECK_OK(neap_workspace_run_steps(child, &report, NULL, &error));
+  CHECK_OK(neap_workspace_run_steps(child, &report, NULL, NULL, &error));
   CHECK_EQ(get(ws, "count"), 6);
   neap_step nothing = {.n_net = 2, .net = NAMES("counter", NULL)};
-  CHECK_FAILS(neap_workspace_run_steps(ws, &nothing, NULL, &error), NEAP_NAME, "no net \"\"");
+  CHECK_FAILS(neap_workspace_run_steps(ws, &nothing, NULL, NULL, &error), NEAP_NAME, "no net \"\"");
   report.report_every_ms = 0;
-  CHECK_FAILS(neap_workspace_run_steps(ws, &report, NULL, &error), NEAP_ARGUMENT,
+  CHECK_FAILS(neap_workspace_run_steps(ws, &report, NULL, NULL, &error), NEAP_ARGUMENT,
               "report net needs an interval");
   CHECK_EQ(get(ws, "count"), 6);
   neap_net_free(other);
@@ -222,14 +223,14 @@ TEST(concurrent_steps_have_arenas_of_their_own_and_their_results_land) {
   for (int i = 0; i < 3; i++)
     branch[i] = (neap_step){.n_net = 1, .net = &name[i], .iterations = 50};
   neap_step tree = {.n_step = 3, .step = branch, .concurrent = true, .iterations = 2};
-  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
+  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, NULL, &error));
   CHECK_OK(neap_workspace_read(ws, "a_y", NEAP_DTYPE_F32, 64 * 64, y, &error));
   CHECK_OK(neap_workspace_read(ws, "c_y", NEAP_DTYPE_F32, 64 * 64, z, &error));
   int n_wrong = 0;
   for (int i = 0; i < 64 * 64; i++) n_wrong += y[i] != -z[i];
   CHECK_EQ(n_wrong, 0);
   branch[1].net = &name[0];
-  CHECK_FAILS(neap_workspace_run_steps(ws, &tree, NULL, &error), NEAP_GRAPH,
+  CHECK_FAILS(neap_workspace_run_steps(ws, &tree, NULL, NULL, &error), NEAP_GRAPH,
               "would meet at blob \"a_y\"");
   neap_workspace_release(ws);
 }
@@ -244,7 +245,7 @@ TEST(the_first_failure_stops_the_rest) {
   neap_step branch[] = {{.n_net = 1, .net = NAMES("counter"), .iterations = INT64_MAX},
                         {.n_net = 1, .net = NAMES("bad")}};
   neap_step tree = {.n_step = 2, .step = branch, .concurrent = true};
-  CHECK_FAILS(neap_workspace_run_steps(ws, &tree, NULL, &error), NEAP_DATA, "Embedding");
+  CHECK_FAILS(neap_workspace_run_steps(ws, &tree, NULL, NULL, &error), NEAP_DATA, "Embedding");
   neap_workspace_release(ws);
 }
 
@@ -258,13 +259,13 @@ TEST(every_refused_allocation_is_survived) {
   neap_step branch[] = {{.n_net = 1, .net = NAMES("a")},
                         {.n_net = 1, .net = NAMES("b"), .create_workspace = true}};
   neap_step tree = {.n_step = 2, .step = branch, .concurrent = true};
-  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, &error));
+  CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, NULL, &error));
   int64_t live = neap_memory_read().n_live;
   int n = 1;
   for (bool done = false; !done && n < 5000; n += 7) {
     neap_error error = {0};
     neap_memory_fail_nth_block(n);
-    neap_status status = neap_workspace_run_steps(ws, &tree, NULL, &error);
+    neap_status status = neap_workspace_run_steps(ws, &tree, NULL, NULL, &error);
     done = !neap_memory_failed();
     neap_memory_fail_nth(0, false);
     CHECK(done ? status == NEAP_OK : status == NEAP_OK || status == NEAP_MEMORY);
@@ -345,7 +346,7 @@ static void *live_alone(void *context) {
     failed =
       put(ws, "a", (float)i, &error) != NEAP_OK ||
       neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, &error) != NEAP_OK ||
-      neap_workspace_run_once(frame, net, &(neap_options){.threads = 1}, &error) != NEAP_OK ||
+      neap_workspace_run_once(frame, net, &(neap_options){.threads = 1}, NULL, &error) != NEAP_OK ||
       neap_workspace_read(frame, "y", NEAP_DTYPE_F64, 1, &y, &error) != NEAP_OK;
     *result += y;
     if (i % 4 == 3) neap_scope_clear(scope);

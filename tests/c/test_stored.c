@@ -306,7 +306,7 @@ static neap_status try_chain(trial *t, neap_error *error) {
 
 static neap_status try_model(trial *t, neap_error *error) {
   neap_net *net = NULL;
-  NEAP_TRY(neap_workspace_load_model(t->ws, t->s->model, NEAP_IO_COPY, &net, error));
+  NEAP_TRY(neap_workspace_import(t->ws, t->s->model, NEAP_IO_COPY, &net, error));
   neap_status status = try_session(t, net, error);
   neap_net_free(net);
   return status;

@@ -164,7 +164,7 @@ static neap_status run_planned(neap_workspace *ws, int n_in, const operand *in, 
   neap_status status = neap_net_read(text.text, &net, error);
   if (status == NEAP_OK) status = neap_net_forecast(net, &options, &figures, NULL, error);
   *is_small = status == NEAP_OK && figures.total_bytes < 1 << 24;
-  if (*is_small) status = neap_workspace_run_once(ws, net, &options, error);
+  if (*is_small) status = neap_workspace_run_once(ws, net, &options, NULL, error);
   neap_net_free(net);
   neap_buffer_fini(&text);
   return status;

@@ -58,7 +58,7 @@ static void add_model(int reader, const char *path, neap_buffer *out) {
   if (reader == MODEL)
     PROMISE(neap_workspace_export(ws, net, path, &error) == NEAP_OK);
   else
-    PROMISE(neap_workspace_save_file(ws, path, &error) == NEAP_OK);
+    PROMISE(neap_workspace_save(ws, path, 0, NULL, &error) == NEAP_OK);
   neap_session_free(session);
   neap_net_free(net);
   neap_workspace_release(ws);
@@ -139,9 +139,10 @@ static void read_checkpoint(const char *path, int reader) {
   float one = 1;
   PROMISE(neap_workspace_open(1, &ws, &error) == NEAP_OK);
   PROMISE(neap_workspace_write(ws, "kept", NEAP_DTYPE_F32, 0, NULL, &one, &error) == NEAP_OK);
-  neap_status status = reader == MODEL        ? neap_workspace_import(ws, path, NULL, &net, &error)
-                       : reader == CHECKPOINT ? neap_workspace_load_file(ws, path, &error)
-                                              : neap_workspace_map_file(ws, path, false, &error);
+  neap_status status = reader == MODEL ? neap_workspace_import(ws, path, NEAP_IO_COPY, &net, &error)
+                       : reader == CHECKPOINT
+                         ? neap_workspace_load(ws, path, NEAP_IO_COPY, NULL, &error)
+                         : neap_workspace_load(ws, path, NEAP_IO_MAP_READ, NULL, &error);
   PROMISE_SAID(status, error);
   if (status != NEAP_OK) {
     int n = 0;

@@ -131,10 +131,12 @@ static void new_path(char path[60]) {
 static neap_status with_file(scene *s, int how, neap_error *error) {
   char path[60];
   new_path(path);
-  neap_status status = neap_workspace_save_file(s->ws, path, error);
-  if (status == NEAP_OK && how % 4 == 1) status = neap_workspace_load_file(s->ws, path, error);
+  neap_status status = neap_workspace_save(s->ws, path, 0, NULL, error);
+  if (status == NEAP_OK && how % 4 == 1)
+    status = neap_workspace_load(s->ws, path, NEAP_IO_COPY, NULL, error);
   if (status == NEAP_OK && how % 4 == 2)
-    status = neap_workspace_map_file(s->ws, path, how % 8 == 2, error);
+    status = neap_workspace_load(s->ws, path, how % 8 == 2 ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ,
+                                 NULL, error);
   unlink(path);
   return status;
 }
@@ -161,7 +163,7 @@ static void same_net(const neap_net *a, const neap_net *b) {
 /* A net with what it has learnt to a file, and back into a workspace of its own, or into this one;
  * an export that was damaged too. */
 static neap_status with_export(scene *s, int how, fuzz_bytes *b, neap_error *error) {
-  static const char *const maps[] = {NULL, "r", "c"};
+  static const neap_io_map maps[] = {NEAP_IO_COPY, NEAP_IO_MAP_READ, NEAP_IO_MAP_WRITE};
   char path[60];
   neap_workspace *other = NULL;
   neap_net *net = NULL, *from = s->net[how % NEAP_COUNT(nets)];
@@ -180,7 +182,7 @@ static neap_status with_export(scene *s, int how, fuzz_bytes *b, neap_error *err
     neap_error ignored = {0};
     neap_workspace_write(other, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 3}, x, &ignored);
     neap_workspace_write(other, "y", NEAP_DTYPE_I64, 1, (int64_t[]){4}, y, &ignored);
-    status = neap_workspace_run_once(other, net, NULL, error);
+    status = neap_workspace_run_once(other, net, NULL, NULL, error);
   }
   neap_net_free(net);
   neap_workspace_release(other);
@@ -247,7 +249,8 @@ static neap_status in_child(const scene *s, int which, neap_error *error) {
   neap_status status = neap_workspace_open_child(
     s->ws, which % 2 * 2, (const char *const[]){"x", "w"}, NULL, &child, error);
   if (status == NEAP_OK)
-    status = neap_workspace_run_once(child, s->net[which / 2 % NEAP_COUNT(nets)], NULL, error);
+    status =
+      neap_workspace_run_once(child, s->net[which / 2 % NEAP_COUNT(nets)], NULL, NULL, error);
   neap_workspace_release(child);
   return status;
 }
@@ -266,7 +269,8 @@ static neap_status run_tree(const scene *s, int which, neap_error *error) {
                              .given = second,
                              .create_workspace = which >= 64}};
   return neap_workspace_run_steps(
-    s->ws, &(neap_step){.n_step = 2, .step = step, .concurrent = which % 2 == 1}, NULL, error);
+    s->ws, &(neap_step){.n_step = 2, .step = step, .concurrent = which % 2 == 1}, NULL, NULL,
+    error);
 }
 
 static neap_status assign(const scene *s, int which, neap_error *error) {

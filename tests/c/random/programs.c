@@ -29,7 +29,7 @@ static neap_status run_op(neap_workspace *ws, const neap_net_op *op, neap_error 
     if (op->attrs[a].given) set[n_set++] = (neap_set){op->op->attrs[a].name, op->attrs[a]};
   /* what is freed is gone: that is no op to run */
   if ((op->op->effects & NEAP_EFFECT_RELEASE) != 0) return NEAP_OK;
-  return neap_driver_run_op(ws, op->op->name, op->n_in, op->in, set, op->n_out, op->out, error);
+  return neap_workspace_call_op(ws, op->op->name, op->n_in, op->in, set, op->n_out, op->out, error);
 }
 
 static neap_status run_eagerly(const neap_net *net, const neap_net *ops, neap_workspace **ws,
