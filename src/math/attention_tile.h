@@ -31,6 +31,34 @@ static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head,
   }
 }
 
+/* Whether all `n` numbers are finite: the sum of 0 times each is 0 then, else NaN. */
+NEAP_MULTIVERSION static bool NAME(all_finite)(const REAL *x, int64_t n) {
+  REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < n; j++) sum += 0 * x[j];
+  return sum == 0;
+}
+
+/* One score, its sum in double and scaled before it is rounded. */
+static REAL NAME(score_of)(const neap_attention *a, const REAL *q, const REAL *k) {
+  double dot = 0;
+  for (int64_t d = 0; d < a->depth; d++) dot += (double)q[d] * (double)k[d];
+  return (REAL)(a->scale * dot);
+}
+
+/* score (n,m) = scale q k^T. A library scales what it has summed up in the dtype, and that may be
+ * too large for it where the score is not: such scores are computed again, one by one. */
+static void NAME(scores)(const neap_attention *a, int64_t n, int64_t m, const REAL *q,
+                         const REAL *k, REAL *score) {
+  GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row, k, a->k.row, 0, score, KEYS, 1);
+  for (int64_t i = 0; i < n; i++) {
+    REAL *row = score + i * KEYS;
+    if (NAME(all_finite)(row, m)) continue;
+    for (int64_t j = 0; j < m; j++)
+      if (!isfinite(row[j])) row[j] = NAME(score_of)(a, q + i * a->q.row, k + j * a->k.row);
+  }
+}
+
 /* ---- tiled forward --------------------------------------------------------------------------- */
 
 /* Softmax of one row of a tile against the running maximum and sum of its query; `y` (E) holds the
@@ -84,8 +112,7 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
   }
   for (int64_t key = 0; key < end; key += KEYS) {
     int64_t m = NEAP_MIN(end - key, KEYS);
-    GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row,
-         NAME(at)(&a->k, batch, key_head, key), a->k.row, 0, score, KEYS, 1);
+    NAME(scores)(a, n, m, q, NAME(at)(&a->k, batch, key_head, key), score);
     for (int64_t i = 0; i < n; i++) {
       int64_t seen = NAME(seen)(a, query + i, key, m);
       NAME(add_mask)(a, batch, head, query + i, key, score + i * KEYS, seen);
@@ -137,7 +164,7 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
     int64_t m = NEAP_MIN(end - key, KEYS);
     const REAL *k = NAME(at)(&a->k, batch, key_head, key),
                *v = NAME(at)(&a->v, batch, key_head, key);
-    GEMM(false, true, n, m, a->depth, (REAL)a->scale, q, a->q.row, k, a->k.row, 0, p, KEYS, 1);
+    NAME(scores)(a, n, m, q, k, p);
     GEMM(false, true, n, m, a->value_depth, 1, dy, a->dy.row, v, a->v.row, 0, dp, KEYS, 1);
     for (int64_t i = 0; i < n; i++) {
       int64_t seen = NAME(seen)(a, query + i, key, m);
@@ -166,9 +193,7 @@ static void NAME(naive_scores)(const neap_attention *a, int64_t batch, int64_t h
   const REAL *q = NAME(at)(&a->q, batch, head, query);
   for (int64_t j = 0; j < a->n_key; j++) {
     const REAL *k = NAME(at)(&a->k, batch, key_head, j);
-    double dot = 0;
-    for (int64_t d = 0; d < a->depth; d++) dot += (double)q[d] * (double)k[d];
-    score[j] = a->causal && j > query ? (REAL)-INFINITY : (REAL)(a->scale * dot);
+    score[j] = a->causal && j > query ? (REAL)-INFINITY : NAME(score_of)(a, q, k);
   }
   NAME(add_mask)(a, batch, head, query, 0, score, a->n_key);
 }

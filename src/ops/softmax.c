@@ -11,8 +11,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
-#include "ops/by_cast.h"
-#include "ops/op.h"
+#include "ops/rows.h"
 
 enum { AXIS };
 /* columns carried along at once; their running values fit registers and first-level cache */
@@ -22,43 +21,61 @@ enum { BLOCK = 64 };
 /* One call's work, cut into (outer index, block of columns) pairs: pair i is block i % n_block of
  * outer index i / n_block. */
 typedef struct job {
-  const void *a, *b;
-  void *out;
+  const neap_operand *a, *b, *out;
   int64_t n_class, inner, n_block;
   bool log;
 } job;
 
+/* Elements of a pair's block. */
+static int64_t block_elems(const job *k) {
+  return neap_count_mul(k->n_class, NEAP_MIN(k->inner, BLOCK));
+}
+
 #define NEAP_BODY "ops/softmax_body.h"
 #include "math/each_float.h"
 
-/* Forward and backward of all four ops. a: x or y; b: dy or NULL; both of the output's shape. A
- * scalar is one row of one class. The grain is an eighth of the usual one, since exp makes an
- * element dear. */
-static void run(const neap_call *call, const void *a, const void *b, bool backward, bool log_) {
-  const neap_shape *y = &call->out[0].type.shape;
-  if (neap_shape_elems(y) == 0) return;
-  int axis = y->n_dim == 0 ? 0 : neap_axis(call->attrs[AXIS].i, y->n_dim);
-  int64_t n_class = y->n_dim == 0 ? 1 : y->dim[axis],
-          inner = y->n_dim == 0 ? 1 : neap_shape_span(y, axis + 1, y->n_dim);
-  int64_t outer = neap_shape_elems(y) / (n_class * inner), n_block = (inner + BLOCK - 1) / BLOCK;
-  job k = {a, b, call->out[0].data, n_class, inner, n_block, log_};
-  bool wide = call->out[0].type.dtype == NEAP_DTYPE_F64;
-  int64_t grain = NEAP_MAX(NEAP_GRAIN / 8 / (n_class * NEAP_MIN(inner, BLOCK)), 1);
-  neap_parallel_for(
-    outer * n_block, grain, call->n_thread,
-    backward ? (wide ? backward_f64 : backward_f32) : (wide ? forward_f64 : forward_f32), &k);
+/* The sizes of a job from the shape of its operands. A scalar is one row of one class. */
+static job job_of(const neap_shape *y, const neap_attr_value *attrs) {
+  int axis = y->n_dim == 0 ? 0 : neap_axis(attrs[AXIS].i, y->n_dim);
+  job k = {.n_class = 1, .inner = 1};
+  if (y->n_dim > 0) k.n_class = y->dim[axis], k.inner = neap_shape_span(y, axis + 1, y->n_dim);
+  k.n_block = (k.inner + BLOCK - 1) / BLOCK;
+  return k;
 }
 
-static void run_softmax(const neap_call *call) { run(call, call->in[0].data, NULL, false, false); }
-static void run_log_softmax(const neap_call *call) {
-  run(call, call->in[0].data, NULL, false, true);
+/* Pairs of a job. */
+static int64_t n_pair(const neap_shape *y, const job *k) {
+  int64_t of_one = NEAP_MAX(k->n_class * k->inner, 1);
+  return neap_shape_elems(y) / of_one * k->n_block;
 }
-static void run_softmax_grad(const neap_call *call) {
-  run(call, call->in[0].data, call->in[1].data, true, false);
+
+/* Of bf16 and f16 a block of each input, which dx takes the place of. */
+static bool choose(neap_choose *c) {
+  const neap_shape *y = &c->out[0].shape;
+  job k = job_of(y, c->attrs);
+  c->choice->scratch_bytes = neap_rows_bytes(
+    c->out[0].dtype, NEAP_MIN(c->choice->n_thread, n_pair(y, &k)), c->n_in, block_elems(&k));
+  return true;
 }
-static void run_log_softmax_grad(const neap_call *call) {
-  run(call, call->in[0].data, call->in[1].data, true, true);
+
+/* Forward and backward of all four ops. Inputs: x, or y and dy; all of the output's shape. The
+ * grain is an eighth of the usual one, since exp makes an element dear. */
+static void run(const neap_call *call, bool log_) {
+  const neap_type *type = &call->out[0].type;
+  if (neap_shape_elems(&type->shape) == 0) return;
+  job k = job_of(&type->shape, call->attrs);
+  k.a = &call->in[0], k.b = call->n_in > 1 ? &call->in[1] : NULL, k.out = &call->out[0];
+  k.log = log_;
+  int64_t grain = NEAP_MAX(NEAP_GRAIN / 8 / block_elems(&k), 1);
+  bool wide = type->dtype == NEAP_DTYPE_F64;
+  neap_rows_body body = wide ? forward_f64 : forward_f32;
+  if (k.b != NULL) body = wide ? backward_f64 : backward_f32;
+  neap_rows_run(call, type->dtype, call->scratch, call->n_in, block_elems(&k),
+                n_pair(&type->shape, &k), grain, body, &k);
 }
+
+static void run_softmax(const neap_call *call) { run(call, false); }
+static void run_log_softmax(const neap_call *call) { run(call, true); }
 
 /* The shape of the first input; a scalar has no axis to check. */
 static neap_status infer(neap_infer *c, neap_error *error) {
@@ -110,11 +127,12 @@ const neap_op neap_op_Softmax = {
   .grad = grad_softmax,
   .sum = NEAP_SUM_RUNS,
   .special = "a largest element of +infinity, or of -infinity, makes all NaN",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_softmax},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run_softmax},
+                                   {0}},
   .cases =
     "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}}, {x={2,1000}} }",
   .long_cases = "{ {x={{1,262144}, low=0, high=1}}, {x={{262144,4}, low=0, high=1}, axis=1} }",
@@ -136,11 +154,12 @@ const neap_op neap_op_LogSoftmax = {
   .grad = grad_log_softmax,
   .sum = NEAP_SUM_RUNS,
   .special = "a largest element of +infinity, or of -infinity, makes all NaN",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_log_softmax},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run_log_softmax},
+                                   {0}},
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}} }",
   .long_cases = "{ {x={{1,262144}, low=0, high=1}}, {x={{262144,4}, low=0, high=1}, axis=1} }",
 };
@@ -159,11 +178,12 @@ const neap_op neap_op_SoftmaxGrad = {
   .cost = cost,
   .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_softmax_grad},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run_softmax},
+                                   {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
   .long_cases =
     "{ {y={{1,262144}, low=0, high=1e-5}, dy={1,262144}}, {y={{262144,4}, low=0, high=1e-5}, "
@@ -186,10 +206,10 @@ const neap_op neap_op_LogSoftmaxGrad = {
   .sum = NEAP_SUM_RUNS,
   .special = "a NaN in y counts as no largest class",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .run = run_log_softmax_grad},
-                                   NEAP_BY_CAST(0, true),
+                                    .choose = choose,
+                                    .run = run_log_softmax},
                                    {0}},
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
   .long_cases =

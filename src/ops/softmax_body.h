@@ -9,7 +9,8 @@
  * row keeps the exponentials in y at once and scales them afterwards. Either loop reads an element
  * of x before it writes that of y, so y may be x.
  *
- * `forward` and `backward` take pairs [begin, end) of a job. */
+ * `forward` and `backward` take pairs [begin, end) of a job; of bf16 and f16 a block has its place
+ * in the tile, of the gradient a second one. */
 NEAP_MULTIVERSION static void OF(columns)(const T *x, T *y, int64_t n_class, int64_t inner,
                                           int64_t columns, bool log_) {
   T most[BLOCK], sum[BLOCK];
@@ -57,16 +58,20 @@ static void OF(row)(const T *x, T *y, int64_t n, bool log_) {
   }
 }
 
-static void OF(forward)(void *context, int64_t begin, int64_t end) {
+/* The block of pair i: its first element, rows of `columns` elements. */
+static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) {
   const job *k = context;
   for (int64_t i = begin; i < end; i++) {
     int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;
-    const T *x = (const T *)k->a + at;
-    T *y = (T *)k->out + at;
+    int64_t columns = NEAP_MIN(k->inner - first, BLOCK), n_piece = k->n_class, n = columns;
+    if (k->inner == 1) n_piece = 1, n = k->n_class;
+    const T *x = neap_row_load(k->a, at, n_piece, k->inner, n, tile);
+    T *y = neap_row_target(k->out, at, tile);
     if (k->inner == 1)
       OF(row)(x, y, k->n_class, k->log);
     else
-      OF(columns)(x, y, k->n_class, k->inner, NEAP_MIN(k->inner - first, BLOCK), k->log);
+      OF(columns)(x, y, k->n_class, neap_row_step(k->a, k->inner, n), columns, k->log);
+    neap_row_store(k->out, at, n_piece, k->inner, n, tile);
   }
 }
 
@@ -159,16 +164,21 @@ NEAP_MULTIVERSION static void OF(log_back_row)(const T *y, const T *dy, T *dx, i
   }
 }
 
-static void OF(backward)(void *context, int64_t begin, int64_t end) {
+static void OF(backward)(void *context, int64_t begin, int64_t end, float *tile) {
   const job *k = context;
+  float *tile_dy = tile == NULL ? NULL : tile + block_elems(k);
   for (int64_t i = begin; i < end; i++) {
     int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;
-    const T *y = (const T *)k->a + at, *dy = (const T *)k->b + at;
-    T *dx = (T *)k->out + at;
-    int64_t columns = NEAP_MIN(k->inner - first, BLOCK);
+    int64_t columns = NEAP_MIN(k->inner - first, BLOCK), n_piece = k->n_class, n = columns;
+    if (k->inner == 1) n_piece = 1, n = k->n_class;
+    const T *y = neap_row_load(k->a, at, n_piece, k->inner, n, tile);
+    const T *dy = neap_row_load(k->b, at, n_piece, k->inner, n, tile_dy);
+    T *dx = neap_row_target(k->out, at, tile_dy);
+    int64_t step = neap_row_step(k->a, k->inner, n);
     if (k->inner == 1)
       (k->log ? OF(log_back_row) : OF(back_row))(y, dy, dx, k->n_class);
     else
-      (k->log ? OF(log_back_columns) : OF(back_columns))(y, dy, dx, k->n_class, k->inner, columns);
+      (k->log ? OF(log_back_columns) : OF(back_columns))(y, dy, dx, k->n_class, step, columns);
+    neap_row_store(k->out, at, n_piece, k->inner, n, tile_dy);
   }
 }

@@ -128,6 +128,27 @@ describe("attention", function()
     each(function(_, k) k[{ 1, 1, 1, 1 }] = nan end, function() return true end, { causal = true })
   end)
 
+  it("scores whose sums are too large for f32, but not they, are those of f64", function()
+    for _, engine in ipairs(support.engines()) do
+      for _, large in ipairs { -3e38, 3e38 } do
+        neap.seed(5)
+        local q, v = draw(n_query, "f32"):abs(), draw(n_key, "f32")
+        local k = neap.ones { 1, 1, n_key, depth }
+        for j = 1, n_key do k[{ 1, 1, j }]:fill_(large * (1 - j / 1000)) end
+        local function both(by, dtype)
+          local function as(t) return t:to(dtype) end
+          return run("Attention", { { "q", as(q) }, { "k", as(k) }, { "v", as(v) } },
+            { scale = 0.125 }, by)
+        end
+        local want, got = both("ref", "f64"), both(engine, "f32")
+        for i, y in ipairs(want[1]) do
+          assert.is_true(math.abs(y - got[1][i]) <= 1e-5, ("y %d by %s is %g, f64 has %g"):format(i,
+            engine, got[1][i], y))
+        end
+      end
+    end
+  end)
+
   it("a NaN in a later key of causal attention leaves the queries before it", function()
     each(function(_, k) k[{ 1, 1, 40, 1 }] = nan end, function(i) return i >= 40 end, { causal = true })
   end)

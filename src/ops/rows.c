@@ -1,0 +1,70 @@
+/* rows.c: see rows.h. */
+#include "ops/rows.h"
+
+/* Bytes of one thread's tile. */
+static size_t tile_bytes(neap_dtype dtype, int64_t n_row, int64_t n) {
+  if (!neap_is_half(dtype)) return 0;
+  return neap_align(neap_size_of(neap_count_mul(n_row, n), sizeof(float)));
+}
+
+size_t neap_rows_bytes(neap_dtype dtype, int64_t n_thread, int64_t n_row, int64_t n) {
+  return neap_size_of(n_thread, tile_bytes(dtype, n_row, n));
+}
+
+/* One call: items [0, n) in as many parts as there are tiles. */
+typedef struct rows_job {
+  neap_rows_body body;
+  void *context;
+  char *tiles;
+  size_t tile_bytes;
+  int64_t n;
+  int n_part;
+} rows_job;
+
+static void run_in_place(void *context, int64_t begin, int64_t end) {
+  const rows_job *j = context;
+  j->body(j->context, begin, end, NULL);
+}
+
+/* Parts [begin, end): part p has the items [n p / parts, n (p + 1) / parts). */
+static void run_parts(void *context, int64_t begin, int64_t end) {
+  const rows_job *j = context;
+  for (int64_t p = begin; p < end; p++)
+    j->body(j->context, j->n * p / j->n_part, j->n * (p + 1) / j->n_part,
+            (float *)(void *)(j->tiles + (size_t)p * j->tile_bytes));
+}
+
+/* As many parts as the choice has threads, even when fewer run, and no more than the work is worth:
+ * each has a tile of its own. */
+void neap_rows_run(const neap_call *call, neap_dtype dtype, void *scratch, int64_t n_row,
+                   int64_t row_elems, int64_t n, int64_t grain, neap_rows_body body,
+                   void *context) {
+  rows_job j = {body, context, scratch, tile_bytes(dtype, n_row, row_elems), n, 1};
+  NEAP_ASSERT(call->n_thread >= 1 && call->choice->n_thread >= 1, "%s runs on %d threads of %d",
+              call->op->name, call->n_thread, call->choice->n_thread);
+  if (!neap_is_half(dtype)) {
+    neap_parallel_for(n, grain, call->n_thread, run_in_place, &j);
+    return;
+  }
+  j.n_part = (int)NEAP_MIN((n + grain - 1) / grain, call->choice->n_thread);
+  NEAP_ASSERT((char *)scratch + (size_t)j.n_part * j.tile_bytes <=
+                (char *)call->scratch + call->choice->scratch_bytes,
+              "%s has %zu bytes of scratch, too few for its tiles", call->op->name,
+              call->choice->scratch_bytes);
+  neap_parallel_for(j.n_part, 1, call->n_thread, run_parts, &j);
+}
+
+const void *neap_row_load(const neap_operand *x, int64_t at, int64_t n_piece, int64_t step,
+                          int64_t n, float *tile) {
+  if (!neap_is_half(x->type.dtype)) return neap_element_at(x, at);
+  for (int64_t i = 0; i < n_piece; i++)
+    neap_cast(NEAP_DTYPE_F32, tile + i * n, x->type.dtype, neap_element_at(x, at + i * step), n);
+  return tile;
+}
+
+void neap_row_store(const neap_operand *y, int64_t at, int64_t n_piece, int64_t step, int64_t n,
+                    const float *tile) {
+  if (!neap_is_half(y->type.dtype)) return;
+  for (int64_t i = 0; i < n_piece; i++)
+    neap_cast(y->type.dtype, neap_element_at(y, at + i * step), NEAP_DTYPE_F32, tile + i * n, n);
+}
