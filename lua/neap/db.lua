@@ -1,7 +1,7 @@
 --- The database of plans, runs and profiles: one SQLite file, asked with SQL.
 -- @module neap.db
 local core = require "neap.core"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local report = require "neap.report"
 
 local Db = core.Db
@@ -106,15 +106,24 @@ function Db:verify()
   }
 end
 
---- db:prune{days = 30} -> plans removed that no run has used for so long.
-function Db:prune(given)
-  return self:_prune(options.read("db:prune", { positions = { "days" }, days = 30 }, given).days)
-end
+local prune_options = record.declare("db:prune", { positions = { "days" },
+  doc = "Removes the plans that no run has used for so long, and says how many.",
+  { "days", "number", 30, min = 0, doc = "since the last use" },
+  example = "db:prune { 90 }" })
 
---- neap.runs{net =, last = 20, db =} -> Report of the newest runs, newest first; nil, message, code
--- without a database.
+--- db:prune{ .. } -> number of plans removed: see the record.
+function Db:prune(given) return self:_prune(prune_options:read(given).days) end
+
+local run_options = record.declare("neap.runs", {
+  doc = [[A Report of the newest runs, newest first; nil, message, code without a database.]],
+  { "net", "name", unset = "all", doc = "runs of the nets of that name alone" },
+  { "last", "integer", 20, min = 0, doc = "how many runs" },
+  { "db", "database", unset = "that of neap.db()", doc = "where they are recorded" },
+  example = 'neap.runs { net = "lenet", last = 5 }' })
+
+--- neap.runs{ .. } -> Report: see the record.
 function db.runs(given)
-  local o = options.read("neap.runs", { net = options.none, last = 20, db = options.none }, given)
+  local o = run_options:read(given)
   if not o.db then
     local opened, message, code = db.open()
     if not opened then return nil, message, code end

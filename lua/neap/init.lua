@@ -20,6 +20,7 @@ require "neap.tensor.picture"
 local db = require "neap.db"
 local guard = require "neap.inner.guard"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 
 core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor.rand, tensor.randn
 
@@ -352,17 +353,20 @@ function neap.help(x)
   return report.new { text = text }
 end
 
---- neap.with({seed =, threads =}, f, ...) -> f's results, with these settings for the while.
+local with_options = record.declare("neap.with", { call = "({}, f, ..)",
+  doc = "Calls f with settings for the while, and gives its results.",
+  { "seed", "integer", unset = "as it is", doc = "what random ops draw by" },
+  { "threads", "integer", min = 1, unset = "as many as there are",
+    doc = "threads that kernels use; given back afterwards" },
+  example = "neap.with({ seed = 1, threads = 1 }, function() return neap.rand(3) end)" })
+
+--- neap.with({ .. }, f, ...) -> f's results: see the record.
 function neap.with(given, f, ...)
   if type(f) ~= "function" then
     core.fail("neap.with expects ({ seed =, threads = }, function, ..), got a " .. type(f)
       .. " for the function")
   end
-  local settings, threads = options.read("neap.with", {
-      seed = options.none,
-      threads = options.none,
-    }, given),
-    core.threads()
+  local settings, threads = with_options:read(given), core.threads()
   local _ <close> = setmetatable({}, { __close = function() core.threads(threads) end })
   if settings.threads then core.threads(settings.threads) end
   if settings.seed then core.seed(settings.seed) end

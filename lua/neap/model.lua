@@ -5,29 +5,30 @@
 -- its blobs. Any reader of safetensors sees the tensors.
 -- @module neap.model
 local core = require "neap.core"
-local named = require "neap.inner.options"
 local op = require "neap.op"
+local record = require "neap.inner.record"
 local workspace = require "neap.workspace"
 local fail = core.fail
 
 local model = {}
 
---- neap.export(model, path, {batch =}) or neap.export(net, path, {workspace = ws}): writes the net
--- for inference, its parameters and state. The file is written beside `path` and renamed: a reader
--- sees the old one or the new one.
--- @param what module or net
--- @param path string, ending in .safetensors
--- @param given table|nil {batch = 1 of the net that is written; other batches can be run all the
---   same, workspace =, input =
--- the shape of one example, where the model does not say it, input_dtype =}
--- @return true, or nil, message, code
+local export_options = record.declare("neap.export", { call = "(model, path, {})",
+  doc = [[Writes a model's net for inference, or a net, its parameters and state as a .safetensors
+    file: true, or nil, message, code. The file is written beside `path` and renamed: a reader sees
+    the old one or the new one.]],
+  { "batch", "integer", 1, min = 1,
+    doc = "of the net that is written of a model; other batches can be run all the same" },
+  { "workspace", "workspace", unset = "the model's", doc = "where the parameters of a net are" },
+  { "input", "shapes", unset = "as the model says", doc = "shape of one example" },
+  { "input_dtype", "dtype", unset = "as the model says", doc = "of the input" },
+  example = 'assert(neap.export(model, "run.safetensors", { batch = 16 }))' })
+
+--- neap.export(model | net, path [, { .. }]) -> true, or nil, message, code: see the record.
 -- @usage assert(neap.export(model, "lenet.safetensors"))
 -- local f = assert(neap.import "lenet.safetensors")
 -- print(f(pictures))
 function model.export(what, path, given)
-  local o = named.read("neap.export", {
-    batch = 1, workspace = named.none, input = named.none, input_dtype = named.none,
-  }, given)
+  local o = export_options:read(given)
   local net, ws
   if type(what) == "table" and rawget(what, "_is_module") then
     net = what:net { batch = o.batch, input = o.input, input_dtype = o.input_dtype }
@@ -60,11 +61,17 @@ Imported.__call = function(self, x)
   return #names == 1 and out[names[1]] or out
 end
 
---- neap.import(path [, {map = "r"|"c"}]) -> f, or nil, message, code. f.net is the net, f.workspace
--- has its parameters; f(x) runs it. With map the parameters are the file's own bytes: nothing is
--- read before it is used, and processes share it.
+local import_options = record.declare("neap.import", { call = "(path, {})",
+  doc = [[What neap.export wrote as a function, or nil, message, code: f(x) runs it, f.net is the
+    net, f.workspace has its parameters.]],
+  { "map", "choice", unset = "they are read", choices = { "r", "c" },
+    doc = [[how the file is mapped: its bytes are the parameters, nothing is read before it is used,
+      and processes share it; "r": they can't be written; "c": what is written stays here]] },
+  example = 'neap.import("run.safetensors", { map = "r" })' })
+
+--- neap.import(path [, { .. }]) -> f, or nil, message, code: see the record.
 function model.import(path, given)
-  local o = named.read("neap.import", { map = named.none }, given)
+  local o = import_options:read(given)
   if type(path) ~= "string" then
     fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path)))
   end

@@ -2,6 +2,7 @@
 -- @module neap.plan
 local core = require "neap.core"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local report = require "neap.report"
 local fail = core.fail
 
@@ -328,13 +329,16 @@ local function given(text, path)
   return text
 end
 
---- plan:dot([path]) -> Graphviz text: the net as it runs, backward, inserted ops and subnets
--- included, one colour per place in the arena, grey for what has bytes of its own; with a path,
--- true or nil, message, code. {fold = n}: the ops of a scope are one box, for each path of n parts,
--- with what only they read or write inside.
--- @usage model:plan { batch = 8, train = true }:dot "lenet.dot"
--- @usage plan:dot("blocks.dot", { fold = 1 })
-function Plan:dot(path, o) return given(self:_dot(options.fold_of("plan:dot", o)), path) end
+local dot_options = record.declare("plan:dot", { call = "(path, {})",
+  doc = [[The net as it runs as Graphviz text, backward, inserted ops and subnets included, one
+    colour per place in the arena, grey for what has bytes of its own; with a path, true or nil,
+    message, code.]],
+  { "fold", "integer", 0, min = 0, max = 1000, doc = [[ops of a scope are one box, for each path of
+      so many parts, with what only they read or write inside; 0: every op is drawn]] },
+  example = 'model:plan { batch = 8, train = true }:dot("blocks.dot", { fold = 1 })' })
+
+--- plan:dot([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
+function Plan:dot(path, o) return given(self:_dot(dot_options:read(o).fold), path) end
 
 --- plan:svg([path]) -> SVG text: bytes by name over op order. Each storage is a box from its first
 -- step to its last, at its place in the arena; scratch is hatched, the peak marked, resident
@@ -398,9 +402,15 @@ function Run:ops()
   }
 end
 
---- run:table{sort = "min_us", limit = 20} -> Report: the ops that take longest first.
+local table_options = record.declare("run:table", {
+  doc = "A Report of the ops of a run, those that take longest first.",
+  { "sort", "name", "min_us", doc = "column of run:ops() to sort by, the largest first" },
+  { "limit", "integer", min = 0, unset = "all", doc = "how many rows are shown" },
+  example = 'run:table { sort = "live_bytes", limit = 20 }' })
+
+--- run:table{ .. } -> Report: see the record.
 function Run:table(given)
-  local o = options.read("run:table", { sort = "min_us", limit = options.none }, given)
+  local o = table_options:read(given)
   local all, rows, key = self:ops(), {}, o.sort
   if all[1] and all[1][key] == nil then
     fail(("run:table: sort expects a column, one of %s, got \"%s\""):format(

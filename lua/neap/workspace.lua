@@ -310,18 +310,18 @@ local function bank_of(self, given)
     type(given) == "string" and "\"" .. given .. "\"" or "a " .. type(given)))
 end
 
---- ws:assign(blobs, to [, { async = true }]) -> ws: puts blobs that have bytes of their own,
--- parameters or what was fed, into a memory bank; "main" takes them out again. Programs compiled
--- afterwards with the bank among their options read them there, without a copy. Views taken before
--- see the old bytes. With async the bytes follow while the script goes on; whoever reads one of the
--- blobs waits for them, and ws:wait() for all. A bank that would hold more than it has is an error,
--- and nothing has moved.
--- @usage ws:assign({ "w1", "w2" }, neap.bank { "huge", kind = "huge" })
+local assign_options = record.declare("ws:assign", { call = "(blobs, bank, {})",
+  doc = [[Puts blobs that have bytes of their own, parameters or what was fed, into a memory bank;
+    "main" takes them out again. Programs compiled afterwards with the bank among their options read
+    them there, without a copy. Views taken before see the old bytes. A bank that would hold more
+    than it has is an error, and nothing has moved.]],
+  { "async", "boolean", false, doc = [[whether the bytes follow while the script goes on; whoever
+      reads one of the blobs waits for them, and ws:wait() for all]] },
+  example = 'ws:assign({ "w1", "w2" }, neap.bank { "fast", bytes = "1MiB" }, { async = true })' })
+
+--- ws:assign(blobs, bank [, { .. }]) -> ws: see the record.
 function Workspace:assign(blobs, to, given)
-  local o = options.read("ws:assign", { async = false }, given)
-  if type(o.async) ~= "boolean" then
-    fail("ws:assign: async expects true or false, got a " .. type(o.async))
-  end
+  local o = assign_options:read(given)
   if type(blobs) ~= "table" or op.is_blob(blobs) then blobs = { blobs } end
   self:_assign(blobs, bank_of(self, to), o.async)
   return self
@@ -478,20 +478,33 @@ local function find_net(ws, name)
   return net
 end
 
---- ws:add_net(net [, {overwrite = true}]) -> ws: stores the net under its name. A name that is
--- taken is an error, unless it is overwritten; programs of the old net go on.
+local add_options = record.declare("ws:add_net", { call = "(net, {})",
+  doc = "Stores a net in the workspace under its name; gives the workspace.",
+  { "overwrite", "boolean", false, doc = [[whether it takes the place of a net of that name, whose
+      programs go on; else that is an error]] },
+  example = "ws:add_net(net, { overwrite = true })" })
+
+--- ws:add_net(net [, { .. }]) -> ws: see the record.
 function Workspace:add_net(net, given)
   if not op.is_net(net) then fail("ws:add_net expects a net, got a " .. type(net)) end
-  local o, name = options.read("ws:add_net", { overwrite = false }, given), net:name()
+  local o, name = add_options:read(given), net:name()
   self:_add_net(net, o.overwrite)
   state_of(self).handles[name] = net
   return self
 end
 
---- ws:create_net(f | text, {name =, overwrite =}) -> net: builds the net and stores it; a net that
--- fails leaves nothing.
+local create_options = record.declare("ws:create_net", { call = "(f, {})",
+  doc = [[Builds a net by f(net), or from a text as net:text() writes it, and stores it in the
+    workspace; gives the net. One that fails leaves nothing.]],
+  { "name", "name", unset = '"net", or what the text says', doc = "of the net that f builds" },
+  { "overwrite", "boolean", false, doc = [[whether it takes the place of a net of that name, whose
+      programs go on; else that is an error]] },
+  example = 'ws:create_net(function(net) net:outputs { net:input("x", { 2 }):relu() } end,\n'
+    .. '  { name = "made", overwrite = true })' })
+
+--- ws:create_net(f | text [, { .. }]) -> net: see the record.
 function Workspace:create_net(from, given)
-  local o = options.read("ws:create_net", { name = options.none, overwrite = false }, given)
+  local o = create_options:read(given)
   local net
   if type(from) == "function" then
     net = require("neap.net").new(o.name)
@@ -551,11 +564,32 @@ end
 
 -- ---- step trees ---------------------------------------------------------------------------------
 
-local step_fields = {
-  name = options.none, iterations = 0, stop = options.none, concurrent = false, instances = 0,
-  create_workspace = false, report = options.none, report_every_ms = 0, run_every_ms = 0,
-  nets = options.none,
-}
+local step_options = record.declare("ws:run_steps", { call = "({}, memory)",
+  items = "nets, their names, or steps",
+  doc = [[Runs nets in an order. A step's list holds nets or steps within it, not both; its options
+    say how often it runs, what beside what. What is wrong with a tree of steps is said before
+    anything runs; later the first failure stops the rest: the run of the net that failed has not
+    been, those before it have, as if the tree had ended there. Gives the workspace, and a warning
+    where the tree is empty.]],
+  { "name", "name", unset = "that of its first net", doc = "of the step, in messages" },
+  { "iterations", "integer", min = 1, unset = "1",
+    doc = "how often it runs; a step that is not to run is left out" },
+  { "stop", "name", unset = "none",
+    doc = "blob, one bool that exists: the step is repeated until it is true" },
+  { "concurrent", "boolean", false, doc = [[whether the steps within it run side by side, each on a
+      thread and in a child workspace of its own; results land here; steps that would write what
+      another one reads or writes are refused]] },
+  { "instances", "integer", min = 1, max = 2147483647, unset = "1",
+    doc = "how many of the step run side by side" },
+  { "create_workspace", "boolean", false,
+    doc = "whether it runs in a child workspace that ends with each execution" },
+  { "report", "any", unset = "none", says = "a net or its name",
+    doc = "net that runs between iterations, and at the end" },
+  { "report_every_ms", "integer", 0, min = 0, doc = "how often the report runs" },
+  { "run_every_ms", "integer", 0, min = 0, doc = "how often an iteration begins" },
+  { "nets", "table", unset = "none", says = "a list of nets",
+    doc = "of the first step: nets that steps name" },
+  example = 'ws:run_steps { { "load", "train", iterations = 10 }, { "test" } }' })
 
 --- The net that a tree means by a handle or a name, nil for a name that nobody knows. `found` is
 -- {first = net, by_name = {}} of the tree so far.
@@ -580,13 +614,7 @@ local function plain_step(ws, given, found)
   for key, value in pairs(given) do
     if math.type(key) ~= "integer" then fields[key] = value end
   end
-  for _, key in ipairs { "iterations", "instances" } do -- C takes 0 for one that is not given
-    if fields[key] == 0 then
-      fail(("ws:run_steps: %s expects at least 1, got 0; leave a step out that is not to \z
-        run"):format(key))
-    end
-  end
-  for key, value in pairs(options.read("ws:run_steps", step_fields, fields)) do
+  for key, value in pairs(step_options:read(fields)) do
     if key ~= "nets" then step[key] = value end
   end
   for _, item in ipairs(given) do
@@ -603,24 +631,15 @@ local function plain_step(ws, given, found)
   return step
 end
 
---- ws:run_steps(tree [, memory]) -> ws, or ws and a warning when the tree is empty.
---
--- A step is a table whose list holds nets (or their names) or substeps, not both, and which may say
--- `iterations` or `stop` (the name of a blob, one bool that exists: the step is repeated until it
--- is true), `concurrent` (substeps side by side, each on a thread and in a child workspace of its
--- own; results land here; substeps that would write what another one reads or writes are refused),
--- `instances` (of the step, side by side), `create_workspace` (runs in a child that ends with each
--- execution), `report` with `report_every_ms` (a net that runs between iterations, and at the end),
--- `run_every_ms`, `name`. The root may list `nets` that its steps name. What is wrong with a tree
--- is said before anything runs; later the first failure stops the rest: the run of the net that
--- failed has not been, those before it have, as if the tree had ended there.
--- @usage ws:run_steps { { "load", "train", iterations = 10 }, { "test" } }
+--- ws:run_steps({ .. } [, memory]) -> ws, or ws and a warning when the tree is empty: see the
+-- record.
 function Workspace:run_steps(tree, memory)
   if type(tree) ~= "table" then
     fail("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree))
   end
   local found = { by_name = {} }
-  for _, net in ipairs(tree.nets or {}) do net_of(self, found, net) end
+  local nets = type(tree.nets) == "table" and tree.nets or {}
+  for _, net in ipairs(nets) do net_of(self, found, net) end
   local step = plain_step(self, tree, found)
   local is_empty = core.run_steps(self, step, found.first, alone(self, memory))
   if is_empty then return self, "run_steps: the tree is empty, nothing was run" end
@@ -773,10 +792,15 @@ Workspace.meta.__close = Workspace.close
 
 -- ---- profiles -----------------------------------------------------------------------------------
 
---- program:profile{steps = 10} -> run: plan, ops() by time, table{sort =, limit =}, median_ns.
--- Needs compile { profile = true }.
+local profile_options = record.declare("program:profile", {
+  doc = [[Runs a program, compiled with { profile = true }, and gives its run: plan, ops() by time,
+    table { sort =, limit = }, median_ns.]],
+  { "steps", "integer", 10, min = 1, doc = "how often it runs" },
+  example = "program:profile { steps = 3 }" })
+
+--- program:profile{ .. } -> run: see the record.
 function Program:profile(given)
-  local o = options.read("program:profile", { steps = 10 }, given)
+  local o = profile_options:read(given)
   if self:times() == nil then
     fail("program:profile needs a program compiled with { profile = true }")
   end

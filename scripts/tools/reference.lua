@@ -81,21 +81,39 @@ local function put_net_method(r)
   put("function Net:%s(inputs, outputs, attrs) end\n", r.name)
 end
 
+--- The name of the class of a record's table.
+local function options_class(r) return (r.name:gsub(":", ".")) .. ".options" end
+
+--- The parameters of a function that has a record, "name, shape, init, options": put as lines
+-- before it, and given as text.
+local function put_parameters(r)
+  local names = {}
+  for name in (r.call or "({})"):gmatch "[%w_{}%.]+" do
+    local own = name == "{}" and "options" or name == ".." and "..." or name
+    names[#names + 1] = own
+    put("---@param %s%s %s", own, own == "..." and "" or "?",
+      name == "{}" and options_class(r) or "any")
+  end
+  return table.concat(names, ", ")
+end
+
 --- A class of handles with the methods that are no ops.
 local function put_methods(class, prefix, methods, is_op)
   for _, name in ipairs(sorted_keys(methods)) do
     if type(methods[name]) == "function" and not is_op(name) then
       local ok, text = pcall(neap.help, prefix .. name)
       if ok then comment(tostring(text)) end
+      local r = record.all[prefix:gsub("^t:", "trainer:") .. name]
+      local parameters = r and put_parameters(r) or "..."
       put "---@return any ..."
-      put("function %s:%s(...) end\n", class, name)
+      put("function %s:%s(%s) end\n", class, name, parameters)
     end
   end
 end
 
 --- The class of a record's table: its positions and its fields.
 local function put_options_class(r)
-  put("---@class %s.options", r.name:gsub(":", "."))
+  put("---@class %s", options_class(r))
   for i, name in ipairs(r.positions) do
     put("---@field [%d]? %s %s", i, record.annotation(r.fields[name]), name)
   end
@@ -117,20 +135,21 @@ local gives = { { "nn.", "neap.Module" }, { "optim.%u", "neap.Optimizer" },
 
 local function put_maker(r, name)
   comment(r:text())
-  put("---@param options? %s.options", r.name)
+  local parameters = put_parameters(r)
   for _, pair in ipairs(gives) do
     if r.name:find("^" .. pair[1]:gsub("%.", "%%.")) then
       put("---@return %s", pair[2])
       break
     end
   end
-  put("function %s(options) end\n", name)
+  put("function %s(%s) end\n", name, parameters)
 end
 
 local classes = { { "Tensor", "tensor:" }, { "Net", "net:" }, { "Workspace", "ws:" },
   { "Plan", "plan:" }, { "Program", "program:" }, { "Scope", "scope:" }, { "Db", "db:" } }
 
 local function types()
+  record.everything() -- so that all of them are there
   put "---@meta neap"
   put "-- Made by `make types` of Neap from the records of its ops and options.\n"
   local public = {}
@@ -156,7 +175,7 @@ local function types()
     if #r.inputs > 0 then put_op_function("Tensor:", r) end
     put_net_method(r)
   end
-  put "---@class neap\nlocal neap = { nn = {}, optim = {}, data = {}, init = {} }\n"
+  put "---@class neap\nlocal neap = { nn = {}, optim = {}, data = {}, init = {}, memonger = {} }\n"
   local has_record = {}
   for _, r in ipairs(record.everything()) do
     put_options_class(r)

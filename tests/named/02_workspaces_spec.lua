@@ -436,7 +436,7 @@ describe("Step trees", function()
     for _ = 1, 66 do deep = { deep } end
     fails("nested too deeply", deep)
     fails("did you mean", { net, iteration = 3 })
-    fails("can't be negative", { net, iterations = -1 })
+    fails("iterations expects an integer of at least 1, got -1", { net, iterations = -1 })
     fails("got a number", { net, 3 })
     ws:feed("text", "t")
     fails("holds a string", { { net }, { unary("m", "Neg", "text", "out") } })

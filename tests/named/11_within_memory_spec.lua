@@ -654,7 +654,7 @@ describe("m:optimize and m:undo", function()
     model:undo()
     local _, third = model:undo()
     assert.is_truthy(third:find("not optimised", 1, true))
-    raises("mode is", model.optimize, model, { mode = "infer" })
+    raises("mode expects \"inference\" or \"training\", got \"infer\"", model.optimize, model, { mode = "infer" })
   end)
 end)
 

@@ -45,7 +45,11 @@ local base = {
   ["neap.init.constant"] = { value = 2 },
   ["optim.warmup"] = { steps = 10 }, ["optim.cosine"] = { steps = 10, warmup = 1 },
   ["optim.step"] = { every = 2 }, ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
-  ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {} }
+  ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {},
+  ["ws:create_net"] = { name = "load" },
+  ["net:Do"] = function()
+    return { scope = "s", bindings = { p = "a" }, body = function(d) d:Tanh("p", "q") end }
+  end }
 for _, rank in ipairs { 1, 2, 3 } do
   base[("nn.Conv%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
 end
@@ -62,8 +66,241 @@ local function needed(r)
   return t
 end
 
+--- A net with a short branch and a long one, and a loss; in a scope, all but the loss. Something
+-- of another dtype, besides.
+local function small_net()
+  local net = neap.net "small"
+  local x = net:input("x", { 3, 4 })
+  local w = net:param("w", { 4, 4 }, 0.5)
+  net:param("frozen", { 4 }, 0, { trainable = false })
+  local function branch(name, n)
+    local h = x
+    for i = 1, n do h = net:FC({ h, w }, name .. i):tanh() end
+    return h
+  end
+  local sum = net:scope("in", function() return branch("a", 2) + branch("b", 4) end)
+  net:outputs { net:Mean({ sum }, "loss"), net:const(1, "f64"):tanh():exp():sqrt() }
+  return net
+end
+
+--- A workspace that has nets "load", "train" and "test", and blobs w1 and w2.
+local function with_nets()
+  local ws = neap.workspace { seed = 1, store = false }
+  for _, name in ipairs { "load", "train", "test" } do
+    local net = neap.net(name)
+    net:outputs { net:Add({ net:param("n", { 1 }), net:const(1) }, "n") }
+    ws:add_net(net)
+  end
+  for _, name in ipairs { "w1", "w2" } do ws:feed(name, neap.ones(4, 4)) end
+  ws:feed("stop", neap.tensor({ true }, "bool"))
+  ws:run_once(ws:net "load")
+  return ws
+end
+
+local function profiled()
+  local ws, net = neap.workspace { seed = 1, store = false }, small_net()
+  ws:feed("x", neap.ones(3, 4))
+  return ws:compile(net, { profile = true }), ws
+end
+
+--- What a file holds, which is gone then.
+local function taken(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "a"
+  file:close()
+  os.remove(path)
+  return text
+end
+
+local tensors_file = folder .. "/neap_record.safetensors"
+local picture_file = folder .. "/neap_record.png"
+
+--- What f gives, or what it says when it refuses by an error with a code. Wrong options raise.
+local function tried(f, ...)
+  local ok, result = pcall(f, ...)
+  if not ok and type(result) ~= "table" then error(result, 0) end
+  return ok and result or tostring(result)
+end
+
+--- A database with that many runs.
+local function database(n_run)
+  local path = support.shell "mktemp -d":match "[^\n]+"
+  local db = assert(neap.db(path .. "/neap.db"))
+  neap.use_db(db)
+  for _ = 1, n_run do
+    local ws <close> = neap.workspace { seed = 1 }
+    ws:feed("x", neap.ones(3, 4))
+    local program <close> = ws:compile(small_net())
+    program:run()
+    program:record()
+  end
+  neap.use_db(false)
+  return db
+end
+local recorded, unused = database(3), database(0)
+base["neap.runs"] = { db = recorded }
+
+-- How functions are called whose table is not all that they take, by record. What they give is a
+-- text that differs where an option does something, or nothing.
+local calls = {
+  ["net:param"] = function(o)
+    local net = small_net()
+    local name = net:param(o.reuse and "w" or "v", { 4, 4 }, nil, o).name
+    for _, row in ipairs(net:_blobs()) do
+      if row.name == name then name = name .. tostring(row.trainable) end
+    end
+    return name .. net:text()
+  end,
+  ["net:gradient"] = function(o)
+    local net = small_net()
+    net:input("unused", { 3 })
+    return tried(function()
+      net:gradient("loss", o)
+      return net:expand():text()
+    end)
+  end,
+  ["net:dot"] = function(o) return small_net():dot(nil, o) end,
+  ["plan:dot"] = function(o) return small_net():plan { store = false }:dot(nil, o) end,
+  ["net:Do"] = function(o)
+    local net = neap.net "outer"
+    net:input("a", { 2 })
+    net:input("b", { 2 })
+    net:CreateScope({}, "s")
+    net:CreateScope({}, "t")
+    net:Do { scope = "s", bindings = { p = "a" }, body = function(d) d:Relu("p", "kept") end }
+    net:Do(o)
+    return net:text()
+  end,
+  ["net:variable_scope"] = function(o)
+    local net = neap.net "scoped"
+    net:variable_scope("v", {}, function() net:param("w", { 2 }) end)
+    local name = o.reuse and "w" or "u"
+    local blob = net:variable_scope("v", o, function() return net:param(name, { 2 }) end)
+    for _, row in ipairs(net:_blobs()) do
+      if row.name == blob.name then name = name .. tostring(row.trainable) end
+    end
+    return name .. blob.name .. net:text()
+  end,
+  ["m:param"] = function(o)
+    local m = nn.Linear { 4, 2, input = { 4 } }
+    m:param("more", { 2 }, 1, o)
+    local p = m:param "more"
+    return tostring(p) .. p.dtype
+  end,
+  ["m:buffer"] = function(o)
+    local m = nn.Linear { 4, 2, input = { 4 } }
+    m:buffer("more", { 2 }, 1, o)
+    return m:param "more".dtype
+  end,
+  ["m:load_state_dict"] = function(o)
+    local m = nn.Linear { 4, 2, input = { 4 } }
+    local _, skipped = m:load_state_dict({ weight = neap.ones(o.skip_mismatch and 3 or 2, 4),
+      bias = o.strict ~= false and neap.ones(2) or nil }, o)
+    return #skipped.missing .. " " .. #skipped.mismatched
+  end,
+  ["m:load"] = function(o)
+    neap.save(tensors_file, { weight = neap.ones(o.skip_mismatch and 3 or 2, 4),
+      bias = o.strict ~= false and neap.ones(2) or nil })
+    local _, skipped = assert(nn.Linear { 4, 2, input = { 4 } }:load(tensors_file, o))
+    return #skipped.missing .. " " .. #skipped.mismatched
+  end,
+  ["m:optimize"] = function(o)
+    local _, said = nn.Linear { 4, 2, input = { 4 } }:optimize(o)
+    return said
+  end,
+  ["neap.export"] = function(o)
+    local is_net = o.workspace and o.workspace ~= io.stdout
+    local what = is_net and small_net() or nn.Linear { 4, 2 }
+    if is_net then o.workspace:init(what) else o.input = o.input or { 4 } end
+    assert(neap.export(what, tensors_file, o))
+    return taken(tensors_file)
+  end,
+  ["neap.import"] = function(o)
+    assert(neap.export(nn.Linear { 4, 2, input = { 4 } }, tensors_file))
+    local held = neap.memory().held
+    local f = assert(neap.import(tensors_file, o))
+    return f and tostring(neap.memory().held - held < 40)
+  end,
+  ["neap.with"] = function(o)
+    return neap.with(o, function() return neap.rand(3):hash() .. neap.threads() end)
+  end,
+  ["neap.runs"] = function(o) return tostring(neap.runs(o)) end,
+  ["db:prune"] = function(o) return tostring(recorded:prune(o)) end,
+  ["run:table"] = function(o)
+    local program, ws = profiled()
+    local _ <close> = ws
+    local _ <close> = program
+    local list, names = program:profile { steps = 1 }:table(o), {}
+    for i, row in ipairs(list) do names[i] = row.name end
+    return table.concat(names, " ")
+  end,
+  ["program:profile"] = function(o)
+    local program, ws = profiled()
+    local _ <close> = ws
+    local _ <close> = program
+    program:profile(o)
+    return tostring(program:stats().n_step)
+  end,
+  ["tensor:image"] = function(o)
+    neap.zeros { 8, 3, 4, 4 }:image(picture_file, o)
+    return taken(picture_file)
+  end,
+  ["neap.memonger.recycler"] = function(o)
+    local net = small_net()
+    local recycler, found = neap.memonger.recycler(net, o), {}
+    found[1] = tostring(recycler.sized)
+    for _, row in ipairs(recycler.rows) do
+      found[#found + 1] = ("%s %s %s"):format(row.name, row.shares, row.bytes)
+      for _, b in ipairs(recycler.rows) do
+        found[#found + 1] = tostring(recycler.handle:conflict(row.index, b.index))
+      end
+    end
+    return table.concat(found, "\n")
+  end,
+  ["neap.memonger.optimize_net"] = function(o)
+    local net, slots = neap.memonger.optimize_net(small_net(), o)
+    return net:text() .. tostring(slots)
+  end,
+  ["neap.memonger.share_grad_blobs"] = function(o)
+    local net = small_net()
+    net:gradient "loss"
+    local planned, slots = neap.memonger.share_grad_blobs(net:expand(), { "loss" }, nil, "", o)
+    return planned:text() .. tostring(slots)
+  end,
+  ["ws:assign"] = function(o)
+    local ws <close> = with_nets()
+    ws:assign("w1", neap.bank { "fast", bytes = "1MiB" }, o)
+    ws:wait()
+    return ws:blobs()[1].name
+  end,
+  ["ws:add_net"] = function(o)
+    local ws <close> = with_nets()
+    return tried(function() return ws:add_net(neap.net "load", o):net "load":text() end)
+  end,
+  ["ws:create_net"] = function(o)
+    local ws <close> = with_nets()
+    return tried(function()
+      return ws:create_net(function(net) net:input("x", { 2 }) end, o):name()
+    end)
+  end,
+  ["ws:run_steps"] = function(o)
+    local ws <close> = with_nets()
+    local step = { "train" }
+    if type(o.nets) == "table" then step = { o.nets[1]:name() } end
+    if o.instances then
+      local net = neap.net "alone"
+      net:outputs { net:Neg({ net:input("w1", { 4, 4 }) }, "fresh") }
+      step = { net, create_workspace = true }
+    end
+    for key, value in pairs(o) do step[key] = value end
+    ws:run_steps(step)
+    return tostring(ws:fetch "n":item())
+  end,
+}
+
 --- Makes one: what the constructor of a record gives for a table.
 local function make(r, given)
+  if calls[r.name] then return calls[r.name](given) end
   local model = nn.Linear { 4, 2, input = { 4 } }
   if r.name == "m:net" then return (model:net(given)) end
   if r.name == "trainer:fit" then
@@ -107,6 +344,25 @@ local other = {
   ["neap.fit_batch.loss"] = nn.MseLoss(), ["neap.workspace.forward"] = {},
   ["neap.workspace.parent"] = neap.workspace {},
   ["neap.mem_param.exclude_blob"] = "x", ["optim.warmup.next"] = optim.step { 3 },
+  ["net:param.trainable"] = false, ["net:param.dtype"] = "f64", ["m:param.dtype"] = "f64",
+  ["m:buffer.dtype"] = "f64", ["net:variable_scope.trainable"] = false,
+  ["m:load.strict"] = false, ["m:load_state_dict.strict"] = false, ["net:gradient.wrt"] = { "x" },
+  ["net:Do.bindings"] = { p = "b" }, ["net:Do.scope"] = "t",
+  ["net:Do.body"] = function(d) d:Exp("p", "q") end, ["run:table.sort"] = "live_bytes",
+  ["neap.runs.db"] = unused, ["neap.runs.last"] = 1, ["db:prune.days"] = 7,
+  ["neap.export.input"] = { 3, 4 },
+  ["neap.export.workspace"] = neap.workspace {}, ["neap.import.map"] = "r",
+  ["ws:run_steps.nets"] = { neap.net "given" }, ["ws:run_steps.stop"] = "stop",
+  ["ws:run_steps.report"] = "test", ["neap.memonger.recycler.ops"] = { 1, 2, 3 },
+  ["neap.memonger.recycler.shareable"] = { "in/a1" },
+  ["neap.memonger.recycler.dont_share"] = { "in/a1" },
+  ["neap.memonger.recycler.shapes"] = { x = { 5, 4 } },
+  ["neap.memonger.optimize_net.dont_share"] = { "in/a1" },
+  ["neap.memonger.optimize_net.namescope"] = "in/a",
+  ["neap.memonger.optimize_net.shapes"] = { x = { 5, 4 } },
+  ["neap.memonger.optimize_net.order"] = "longest_path",
+  ["neap.memonger.share_grad_blobs.dont_share"] = { "in/a1.grad" },
+  ["neap.memonger.share_grad_blobs.shapes"] = { x = { 3, 4 } },
   ["optim.cosine.steps"] = 40, ["optim.cosine.warmup"] = 4, ["optim.step.every"] = 5 }
 
 local mean = nn.module { "Mean", name = "loss", forward = function(_, y) return y:mean() end } {}
@@ -122,7 +378,13 @@ local with = {
   ["neap.data.csv.holdout"] = { split = "valid" }, ["neap.data.text.holdout"] = { split = "train" },
   ["neap.data.chars.holdout"] = { split = "train" },
   ["neap.trainer.micro"] = { reduces = "mean" }, ["neap.trainer.accumulate"] = { reduces = "mean" },
-  ["trainer:fit.resume"] = { epochs = 1 } }
+  ["trainer:fit.resume"] = { epochs = 1 },
+  ["net:gradient.allow_unused"] = { wrt = { "x", "unused" } },
+  ["ws:run_steps.report_every_ms"] = { report = "test" },
+  ["ws:run_steps.report"] = { report_every_ms = 1 },
+  ["neap.memonger.optimize_net.most_steps"] = { algo = "exact" },
+  ["neap.memonger.share_grad_blobs.dont_share"] = { dag = false },
+  ["neap.memonger.share_grad_blobs.keep_last"] = { share_activations = true, dag = false } }
 
 local by_type = { name = "other", string = "other", ["function"] = function(x) return x end,
   names = { "x" }, initial = { op = "Constant", value = 0.25 }, shapes = { 4 }, dtype = "f32",
@@ -214,6 +476,7 @@ end
 --- A text that differs where the thing does; nil for things of whose use other specs tell.
 local function text_of(r, thing)
   local name = r.name
+  if calls[name] then return thing end
   if name:find "Loss$" then return text_of_loss(thing) end
   if name:find "^nn%." then return text_of_layer(thing) end
   if name:find "^optim%.%u" then return text_of_optimizer(thing) end
@@ -228,7 +491,14 @@ end
 local unseen = { ["nn.Sequential.dtype"] = true, ["neap.data.csv.dtype"] = false,
   ["m:net.input_dtype"] = true, ["m:net.target"] = true, ["m:net.traced"] = true, ["m:net.train"] = true,
   ["neap.data.from.seed"] = true, ["neap.data.chars.unknown"] = true,
-  ["neap.data.text.unknown"] = true }
+  ["neap.data.text.unknown"] = true,
+  -- what was not there before, what a message or a clock shows, and what the first plan is, too
+  ["db:prune.days"] = true, ["neap.export.input_dtype"] = true, ["ws:assign.async"] = true,
+  ["ws:run_steps.name"] = true, ["ws:run_steps.stop"] = true, ["ws:run_steps.concurrent"] = true,
+  ["ws:run_steps.instances"] = true, ["ws:run_steps.report_every_ms"] = true,
+  ["ws:run_steps.create_workspace"] = true, ["neap.memonger.share_grad_blobs.shapes"] = true,
+  ["neap.memonger.optimize_net.algo"] = true,
+  ["ws:run_steps.run_every_ms"] = true, ["neap.memonger.optimize_net.most_steps"] = true }
 for _, kind in ipairs { "tensors", "csv", "text", "chars", "from" } do
   unseen["neap.data." .. kind .. ".seed"] = true -- where nothing is drawn
   unseen["neap.data." .. kind .. ".last"] = true -- where the last batch is whole
@@ -257,8 +527,12 @@ describe("the records", function()
         end
       end
     end
-    for _, name in ipairs { "neap.trainer", "trainer:fit", "m:net", "neap.workspace", "neap.bank" }
-    do
+    for _, name in ipairs { "neap.trainer", "trainer:fit", "m:net", "neap.workspace", "neap.bank",
+      "net:param", "net:gradient", "net:Do", "net:variable_scope", "net:dot", "plan:dot", "m:param",
+      "m:buffer", "m:load", "m:load_state_dict", "m:optimize", "neap.export", "neap.import",
+      "neap.with", "neap.runs", "db:prune", "run:table", "program:profile", "tensor:image",
+      "neap.memonger.recycler", "neap.memonger.optimize_net", "neap.memonger.share_grad_blobs",
+      "ws:assign", "ws:add_net", "ws:create_net", "ws:run_steps" } do
       assert.is_truthy(record.find(name), name)
     end
   end)
@@ -287,7 +561,8 @@ describe("an option", function()
         if f.name == "n_in" and given.n_in == 5 then given.n_in, value = 6, 6 end
         local ok, thing = pcall(make, r, given)
         assert.is_true(ok, what .. ": " .. tostring(thing))
-        local own, values = record.of(thing)
+        local own, values
+        if type(thing) ~= "string" then own, values = record.of(thing) end
         if own then
           assert.are.equal(r, own)
           if what ~= "neap.bank.bytes" and what ~= "neap.mem_param.exclude_blob" then
@@ -367,11 +642,27 @@ describe("an example", function()
     it("of " .. r.name .. " runs", function()
       local code = r.example:gsub('"[%w_.]+%.txt"', ("%q"):format(text_file))
         :gsub('"[%w_.]+%.csv"', ("%q"):format(table_file)):gsub('y = "species"', "y = 3")
-        :gsub('"run%.safetensors"', ("%q"):format(folder .. "/neap_run.safetensors"))
+        :gsub('"(%w+%.%l+)"', function(name)
+          if name:find "^%w+%.safetensors$" or name:find "^%w+%.dot$" or name:find "^%w+%.png$" then
+            return ("%q"):format(folder .. "/neap_" .. name)
+          end
+        end)
       local t <close> = neap.trainer { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
       local m = nn.Linear { 4, 2, input = { 4 } }
+      local program, ws_of_program = profiled()
+      local _ <close> = ws_of_program
+      local _ <close> = program
+      local ws <close> = with_nets()
+      local net = small_net()
+      if r.name:find "share_grad" then net:gradient "loss" end
+      if r.name == "net:Do" then
+        net:input("a", { 2 })
+        net:CreateScope({}, "s")
+      end
       local env = setmetatable({ neap = neap, nn = nn, optim = optim, t = t, m = m, model = m,
-        set = rows(), other = rows() }, { __index = _G })
+        set = rows(), other = rows(), net = r.name:find "share_grad" and net:expand() or net,
+        ws = ws, program = program, run = program:profile { steps = 1 }, db = unused },
+        { __index = _G })
       if r.name == "trainer:fit" then code = code:gsub("epochs = 3", "epochs = 1, verbose = 0") end
       local ok, thing = pcall(assert(load("return " .. code, r.name, "t", env)))
       local is_missing = type(thing) == "table" and rawget(thing, "code") == "data"

@@ -82,7 +82,7 @@ y = Conv(x, w) { dilation = {%d,1} }
       "", { share_activations = true, keep_last = (1 << 32) + 2 })
     local ws <close> = neap.workspace { store = false }
     ws:feed("x", neap.ones(2, 3))
-    raises("instances expects an integer from -2147483648 to 2147483647, got 4294967297", ws.run_steps, ws,
+    raises("instances expects an integer from 1 to 2147483647, got 4294967297", ws.run_steps, ws,
       { name = "step", nets = { net }, iterations = 1, concurrent = true, create_workspace = true, instances = (1 << 32) + 1 })
   end)
 

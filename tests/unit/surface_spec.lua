@@ -463,7 +463,7 @@ describe("what is given and has no place", function()
     local net = neap.net "n"
     net:Neg(net:input("x", { 1 }), "y")
     ws:feed("x", neap.ones(1))
-    for _, key in ipairs { "iterations", "instances" } do raises(key .. " expects at least 1", ws.run_steps, ws, { { net, [key] = 0 } }) end
+    for _, key in ipairs { "iterations", "instances" } do raises(key .. " expects an integer", ws.run_steps, ws, { { net, [key] = 0 } }) end
     raises("trip can't be negative", net.Loop, net, { trip = -1, init = { "x" }, body = function(_, _, a) return true, a end })
   end)
 end)

@@ -23,6 +23,9 @@
 --                       default, bounds, choices and meaning is as in the op's record
 -- A type is one of those below, or several of them: "integer|choice".
 --
+-- Where the table is not all that the function takes, `call` says how it is called, the table as
+-- {}: "(path, {})". A method's record has the method's name: "net:param".
+--
 -- Positions are the fields that go without names, in order. The first may stand in brackets,
 -- "[n_in]": it is left out where fewer values are given. A record with `items`, a text, has no
 -- positions: what goes without a name is an item (a module of a container) for the constructor.
@@ -215,6 +218,8 @@ local types = {
     end,
   },
   workspace = { lua = "neap.Workspace", says = says "a workspace", is = of_class "neap.workspace" },
+  net = { lua = "neap.Net", says = says "a net", is = of_class "neap.net" },
+  database = { lua = "neap.Db", says = says "a database", is = of_class "neap.db" },
   modules = {
     lua = "neap.Module[]",
     says = says "modules",
@@ -386,8 +391,9 @@ end
 -- ---- for people --------------------------------------------------------------------------------
 
 -- The modules that declare records.
-local homes = { "nn", "nn.initializers", "optim", "data", "train", "workspace", "memory.bank",
-  "memory.mem_param", "memory.fit_batch", "check" }
+local homes = { "nn", "nn.initializers", "nn.module", "nn.state", "optim", "data", "train",
+  "workspace", "net", "net.scope", "plan", "db", "model", "memonger", "tensor.picture",
+  "memory.bank", "memory.mem_param", "memory.fit_batch", "memory.count", "check" }
 
 --- All records, those of modules that nobody has used yet too; in the order of their names.
 -- @return list of records, by name too
@@ -397,14 +403,20 @@ function record.everything()
   return record.all
 end
 
---- The record of a name as people write it: "neap.nn.Conv2d", "nn.Conv2d", "Conv2d", "data.text";
--- nil where there is none.
+--- The record of a name as people write it: "neap.nn.Conv2d", "nn.Conv2d", "Conv2d", "data.text",
+-- "net:param", "t:fit"; nil where there is none. A name alone is a method's where nothing else is
+-- called so.
 function record.find(name)
-  local short = name:gsub("^neap%.", "")
+  local short, method = name:gsub("^neap%.", ""):gsub("^t:", "trainer:"), nil
   for _, r in ipairs(record.everything()) do
     local own = r.name:gsub("^neap%.", "")
-    if own == (short:gsub("^t:", "trainer:")) or own:match "[%w_]+$" == short then return r end
+    if own == short then return r end
+    if own:match "[%w_]+$" == short then
+      if not own:find(":", 1, true) then return r end
+      method = method or r
+    end
   end
+  return method
 end
 
 --- The text in lines of at most 100 letters, the first after `head`, the others after `indent`.
@@ -428,7 +440,8 @@ function record.otherwise(f)
   return f.unset and "default: " .. f.unset or "optional"
 end
 
---- "nn.Conv2d { [n_in,] n_out, kernel =, stride = 1, .. }", in lines of at most 100 letters.
+--- "nn.Conv2d { [n_in,] n_out, kernel =, stride = 1, .. }", or as the call is, "neap.import(path,
+-- { map = })", in lines of at most 100 letters.
 function Record:signature()
   local parts, stands = {}, {}
   local function add(text) parts[#parts + 1] = text:gsub(" ", "\1") end -- not to be broken
@@ -444,6 +457,10 @@ function Record:signature()
   end
   local text = table.concat(parts, " "):gsub(",$", "")
   text = text == "" and "{}" or "{ " .. text .. "\1}"
+  if self.call then
+    local before, after = self.call:match "^(.*){}(.*)$"
+    return (wrapped(self.name .. before .. text .. after, "", "  "):gsub("\1", " "))
+  end
   return (wrapped(text, self.name .. " ", "  "):gsub("\1", " "))
 end
 
@@ -513,7 +530,7 @@ local function new_field(who, spec)
       :format(who))
   end
   f.doc = (f.doc or ""):gsub("%s+", " ")
-  f.says = f.says and f.says:gsub("%s+", " ")
+  f.says, f.unset = f.says and f.says:gsub("%s+", " "), f.unset and f.unset:gsub("%s+", " ")
   for name in f.type:gmatch "[^|]+" do
     if not types[name] then
       fail(('%s: option %s: no type is called "%s"; there are %s'):format(who, f.name, name,
@@ -526,10 +543,11 @@ end
 
 --- A record.
 -- @param name string what messages call it: "nn.Conv2d"
--- @param spec table { doc =, example =, positions =, items =, fields .. }
+-- @param spec table { doc =, example =, call =, positions =, items =, fields .. }
 function record.new(name, spec)
   local self = setmetatable({ name = name, doc = spec.doc and spec.doc:gsub("%s+", " ") or nil,
-    example = spec.example, items = spec.items, fields = {}, positions = {} }, Record)
+    example = spec.example, call = spec.call, items = spec.items, fields = {}, positions = {} },
+    Record)
   for _, field in ipairs(spec) do
     local f = new_field(name, field)
     if self.fields[f.name] then fail(("%s: two options are called %s"):format(name, f.name)) end

@@ -4,8 +4,8 @@
 local core = require "neap.core"
 local op_module = require "neap.op"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local native, fail = core.memonger, core.fail
-local none = options.none
 local assignment = {}
 
 local function refuse(code, message, blob)
@@ -167,20 +167,24 @@ end
 
 -- ---- the state of a recycling: live ranges, slots, mapping --------------------------------------
 
---- A recycler: what process_op and its kin work on.
--- @param net a Gradient op that is left in it gives no names for its work
--- @param o table {dag =, ops = positions, shareable = names or f(row), dont_share = names, shapes
---   =, sized = true, mix_dtypes = false}
--- @return recycler {net, rows, of = {name = row}, slots, mapping = {name = slot}}
+local recycler_options = record.declare("neap.memonger.recycler", { call = "(net, {})",
+  doc = [[What process_op and its kin work on: { net, rows, of = { name = row }, slots, mapping = {
+    name = slot } }. A Gradient op that is left in the net gives no names for its work.]],
+  { "dag", "boolean", false, doc = "whether ops that may run side by side share no names" },
+  { "ops", "table", unset = "all, as they stand", says = "a list of positions",
+    doc = "the ops whose blobs take part, in their order" },
+  { "shareable", "any", unset = "whatever can be", says = "names, or f(row)",
+    doc = "the blobs that may share" },
+  { "dont_share", "any", unset = "none", says = "names", doc = "blobs that may not" },
+  { "shapes", "table", unset = "as declared",
+    doc = "{ input = shape }, where it is another one than declared" },
+  { "sized", "boolean", true, doc = "whether the slot that fits best is taken; else any" },
+  { "mix_dtypes", "boolean", false, doc = "whether blobs of different dtypes may share" },
+  example = 'neap.memonger.recycler(net, { dag = true, dont_share = { "x" } })' })
+
+--- neap.memonger.recycler(net [, { .. }]) -> recycler: see the record.
 function assignment.recycler(net, o)
-  o = options.read("memonger.recycler", {
-    dag = false, ops = none, shareable = none, dont_share = none, shapes = none, sized = true,
-    mix_dtypes = false,
-  }, o, 2)
-  for _, name in ipairs { "dag", "sized", "mix_dtypes" } do
-    assignment.check(o[name], "boolean", "memonger.recycler: " .. name)
-  end
-  assignment.check(o.ops, "table", "memonger.recycler: ops")
+  o = recycler_options:read(o, "memonger.recycler")
   local choose = type(o.shareable) == "function" and o.shareable
   local handle = native.recycle(net, assignment.shapes(o.shapes, "memonger.recycler"), {
     dag = o.dag,

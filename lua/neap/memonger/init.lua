@@ -25,11 +25,12 @@ local neap = require "neap"
 local assignment = require "neap.memonger.assignment"
 local op = require "neap.op"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local report = require "neap.report"
 local fail = core.fail
 local native, list_of, check, shape_options = core.memonger, assignment.names, assignment.check,
   assignment.shapes
-local none, is_exact = options.none, assignment.is_exact
+local is_exact = assignment.is_exact
 local memonger = {}
 
 for _, name in ipairs {
@@ -278,23 +279,27 @@ function memonger.optimize_inference_for_dag(net, input_blobs, namescope)
   return plan(who, net, { dag = true, prefix = prefix_of(namescope, who) })
 end
 
---- Recycles whatever can be, in nets with or without a backward pass.
--- @param net
--- @param o table {executor = "simple" | "dag", dont_share =, namescope =, shapes =, order = nil |
---   "longest_path" | "least_memory", algo = "greedy" | "exact", most_steps = of the exact search}
--- @return net, Report of the shared blobs
--- @usage local planned, slots = neap.memonger.optimize_net(net); print(slots)
+local net_options = record.declare("neap.memonger.optimize_net", { call = "(net, {})",
+  doc = [[Recycles whatever can be, in nets with or without a backward pass: gives a net and a
+    Report of the shared blobs.]],
+  { "executor", "choice", "simple", choices = { "simple", "dag" },
+    says = '"simple" or "dag", by which names are shared', doc = [[what the net will be run by; in a
+      dag, blobs of ops that may run side by side share nothing]] },
+  { "dont_share", "any", unset = "none", says = "names", doc = "blobs that keep their names" },
+  { "namescope", "any", "", says = "a text", doc = "what the names begin with that may be shared" },
+  { "shapes", "table", unset = "as declared",
+    doc = "{ input = shape }, where it is another one than declared" },
+  { "order", "string", unset = "as the ops stand", says = '"longest_path" or "least_memory"',
+    doc = "how the ops are reordered first" },
+  { "algo", "choice", "greedy", choices = { "greedy", "exact" },
+    doc = "whether names are dealt out by need, or the best way is searched for" },
+  { "most_steps", "integer", min = 1, unset = "a million", doc = "steps of the exact search" },
+  example = 'neap.memonger.optimize_net(net, { executor = "dag" })' })
+
+--- neap.memonger.optimize_net(net [, { .. }]) -> net, Report: see the record.
 function memonger.optimize_net(net, o)
-  o = options.read("memonger.optimize_net", {
-    executor = "simple", dont_share = none, namescope = "", shapes = none, order = none,
-    algo = "greedy", most_steps = none,
-  }, o, 2)
+  o = net_options:read(o, "memonger.optimize_net")
   check_net(net, "optimize_net")
-  if o.executor ~= "simple" and o.executor ~= "dag" then
-    fail(("optimize_net: executor expects \"simple\" or \"dag\", by which names are shared, got \z
-      %s"):format(
-        options.shown(o.executor)))
-  end
   return plan("optimize_net", net, {
     dag = o.executor == "dag",
     dont_share = list_of(o.dont_share, "optimize_net: dont_share"),
@@ -305,23 +310,27 @@ function memonger.optimize_net(net, o)
   }, o.shapes)
 end
 
---- Shares the gradients of blobs among each other, and activations too if asked. Gradients of
--- parameters stay.
--- @param net
--- @param losses heads of the backward pass, checked
--- @param param_grads names that are not shared, besides those of parameters
--- @param namescope prefix of new names
--- @param o table {share_activations = false, dont_share =, shapes =, dag = true, keep_last = 2}: of
---   activations, the last `keep_last` that are not outputs stay
--- @return net, Report of the shared blobs
+local grad_options = record.declare("neap.memonger.share_grad_blobs", {
+  call = "(net, losses, param_grads, namescope, {})",
+  doc = [[Shares the gradients of blobs among each other: gives a net and a Report of the shared
+    blobs. Gradients of parameters stay, and those that param_grads names; losses are the heads of
+    the backward pass, namescope is a prefix of new names.]],
+  { "share_activations", "boolean", false, doc = "whether activations share, too" },
+  { "dont_share", "any", unset = "none", says = "names", doc = "blobs that keep their names" },
+  { "shapes", "table", unset = "as declared",
+    doc = "{ input = shape }, where it is another one than declared" },
+  { "dag", "boolean", true, doc = "whether ops that may run side by side share no names" },
+  { "keep_last", "integer", 2, min = 0,
+    doc = "of activations, how many of the last that are no outputs stay" },
+  example = 'neap.memonger.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true })'
+})
+
+--- neap.memonger.share_grad_blobs(net, losses, param_grads, namescope [, { .. }]) -> net, Report:
+-- see the record.
 function memonger.share_grad_blobs(net, losses, param_grads, namescope, o)
-  o = options.read("memonger.share_grad_blobs", {
-    share_activations = false, dont_share = none, shapes = none, dag = true, keep_last = 2,
-  }, o)
+  o = grad_options:read(o, "memonger.share_grad_blobs")
   local who = "share_grad_blobs"
   check_net(net, who)
-  check(o.share_activations, "boolean", who .. ": share_activations")
-  check(o.dag, "boolean", who .. ": dag")
   local kept = list_of(o.dont_share, who .. ": dont_share") or {}
   for _, name in ipairs(list_of(param_grads, who .. ": param_grads") or {}) do
     kept[#kept + 1] = name

@@ -8,7 +8,7 @@
 -- @module neap.memory.count
 local core = require "neap.core"
 local module = require "neap.nn.module"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local report = require "neap.report"
 local tree = require "neap.nn.tree"
 local fail = core.fail
@@ -49,19 +49,19 @@ function Module.count(self, given) return count_memory.count(self, given) end
 
 -- ---- optimise and undo --------------------------------------------------------------------------
 
---- m:optimize{mode = "inference"|"training"} -> m, message. For inference the gradients of
--- parameters that the model's workspace holds, and those m:backward left, are given back, and
--- backward is refused until m:undo(). A second call changes nothing and says so.
+local optimize_options = record.declare("m:optimize", { positions = { "mode" },
+  doc = [[Gives memory back that a use of the model does not need; m:undo() goes back. Gives the
+    model and a message. A second call changes nothing and says so.]],
+  { "mode", "choice", "inference", choices = { "inference", "training" },
+    doc = [[for inference the gradients of parameters that the model's workspace holds, and those
+      m:backward left, are given back, and backward is refused until m:undo()]] },
+  example = 'model:optimize { mode = "inference" }' })
+
+--- m:optimize{ .. } -> m, message: see the record.
 -- @usage model:optimize { mode = "inference" }; local y = model(x); model:undo()
 function Module.optimize(self, given)
   local root = tree.home(self)
-  local mode = options.read("m:optimize", {
-    positions = { "mode" },
-    mode = "inference",
-  }, given).mode
-  if mode ~= "inference" and mode ~= "training" then
-    fail(("optimize: mode is \"inference\" or \"training\", not \"%s\""):format(tostring(mode)))
-  end
+  local mode = optimize_options:read(given).mode
   local now = rawget(root, "_optimized")
   if now then
     return self,

@@ -9,9 +9,9 @@ local guard = require "neap.inner.guard"
 local handle = require("neap.net.blob").handle
 local mem_param = require "neap.memory.mem_param"
 local op = require "neap.op"
-local named = require "neap.inner.options"
 local naming = require "neap.net.naming"
 local range = require "neap.memory.range"
+local record = require "neap.inner.record"
 local refusal = require "neap.memory.refusal"
 local report = require "neap.report"
 local scope_flow = require "neap.net.scope_flow"
@@ -59,14 +59,19 @@ function Net:input(name, shape, dtype)
   return self:declare(written(self, name), "input", shape, dtype, nil, false)
 end
 
---- net:param(name, {10, 784} [, init [, {trainable =, dtype =, reuse =}]]) -> blob. init:
--- neap.init.xavier {}, {"Xavier"}, a number, or nil for zeros.
+local param_options = record.declare("net:param", { call = "(name, shape, init, {})",
+  doc = [[Declares a parameter and gives its blob. init: neap.init.xavier {}, { "Xavier" }, a
+    number, or nil for zeros.]],
+  { "trainable", "boolean", unset = "what the variable scope says, or true",
+    doc = "whether a gradient without `wrt` is taken by it" },
+  { "dtype", "dtype", unset = '"f32"', doc = "of its elements" },
+  { "reuse", "boolean", unset = "what the variable scope says, or false",
+    doc = "whether a parameter of that name which is there already is meant" },
+  example = 'net:param("v", { 8, 4 }, neap.init.xavier {}, { trainable = false })' })
+
+--- net:param(name, shape [, init [, { .. }]]) -> blob: see the record.
 function Net:param(name, shape, init, given)
-  local options = named.read("net:param", {
-    trainable = named.none,
-    dtype = named.none,
-    reuse = named.none,
-  }, given)
+  local options = param_options:read(given)
   if type(init) == "number" then init = { op = "Constant", value = init } end
   local full, variables = written_param(self, name), state_of(self).variables
   if variables and #variables > 0 then
@@ -321,12 +326,18 @@ end
 
 -- ---- gradient -----------------------------------------------------------------------------------
 
---- net:gradient(loss [, {wrt = blobs, allow_unused = bool}]) -> {blob = gradient blob}. Without
--- wrt: every trainable parameter, zeros for those that the loss does not depend on. A blob named in
--- wrt that it does not depend on is an error when the net is checked or compiled, unless
--- allow_unused = true asks for zeros there too.
+local gradient_options = record.declare("net:gradient", { call = "(loss, {})",
+  doc = [[Adds the backward pass and gives { blob = gradient blob }. A blob named in `wrt` that the
+    loss does not depend on is an error when the net is checked or compiled.]],
+  { "wrt", "any", says = "a blob or a list of blobs", unset = [[every trainable parameter, zeros for
+      those that the loss does not depend on]], doc = "what the loss is differentiated by" },
+  { "allow_unused", "boolean", false,
+    doc = "whether a blob of `wrt` that the loss does not depend on gets zeros" },
+  example = 'net:gradient("loss", { wrt = { "x" } })' })
+
+--- net:gradient(loss [, { .. }]) -> {blob = gradient blob}: see the record.
 function Net:gradient(loss, given)
-  local o = named.read("net:gradient", { wrt = named.none, allow_unused = false }, given)
+  local o = gradient_options:read(given)
   local wrt = o.wrt and read_list(self, o.wrt, "gradient")
   if wrt == nil then
     wrt = {}
@@ -454,12 +465,16 @@ function Net:forecast(options) return self:plan(options):forecast() end
 --- net:summary{...} -> Report: one row per op with shape, parameters, flops.
 function Net:summary(options) return self:plan(options):summary() end
 
---- net:dot([path [, {fold =}]]) -> Graphviz text of ops and blobs, the backward and subnets
--- included (plan:dot colours it by storage); with a path, true or nil, message, code. {fold = n}:
--- the ops of a scope are one box, for each path of n parts.
--- @usage net:dot "net.dot"  -- then: dot -Tsvg net.dot > net.svg
+local dot_options = record.declare("net:dot", { call = "(path, {})",
+  doc = [[The net as Graphviz text, ops and blobs, the backward and subnets included (plan:dot
+    colours it by storage); with a path, true or nil, message, code.]],
+  { "fold", "integer", 0, min = 0, max = 1000, doc = [[ops of a scope are one box, for each path of
+      so many parts; 0: every op is drawn]] },
+  example = 'net:dot("net.dot", { fold = 1 }) -- then: dot -Tsvg net.dot > net.svg' })
+
+--- net:dot([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
 function Net:dot(path, given)
-  local text = self:_dot(named.fold_of("net:dot", given))
+  local text = self:_dot(dot_options:read(given).fold)
   if path then return core.write_text(path, text) end
   return text
 end

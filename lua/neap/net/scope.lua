@@ -7,7 +7,7 @@
 -- @module neap.net.scope
 local core = require "neap.core"
 local op = require "neap.op"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local naming = require "neap.net.naming"
 local scope_flow = require "neap.net.scope_flow"
 local fail = core.fail
@@ -82,35 +82,30 @@ local function build(net, body, f, list, scope, reuse)
   return names
 end
 
---- net:Do{ bindings = {inner = outer, ..}, body = f | net, scope = "s", reuse = false, copy = false
--- } -> blobs
---
--- Runs the body in a new frame of scope `s`, or with `reuse` in the top one. The body sees the
--- outer blobs of `bindings` under their inner names, and with `reuse` the locals of the frame;
--- nothing else. Bound names that it writes are written outside; an outer name that is not there yet
--- is made. What a body function returns becomes blobs outside as well, and is returned; else the
--- blobs written outside are, in order of their inner names. With `copy` the frame keeps copies of
--- the bound blobs.
--- @usage net:CreateScope({}, "s")
--- net:Do { bindings = { x = "a", y = "b" }, scope = "s", body = function(d) d:Relu("x", "y") end }
+local do_options = record.declare("net:Do", {
+  doc = [[Runs a body in a frame of a scope. It sees the outer blobs of `bindings` under their inner
+    names, and with `reuse` the locals of the frame; nothing else. Bound names that it writes are
+    written outside; an outer name that is not there yet is made. What a body function returns
+    becomes blobs outside as well, and is returned; else the blobs written outside are, in order of
+    their inner names.]],
+  { "bindings", "table", unset = "none", doc = "{ inner name = outer blob }" },
+  { "body", "function|net", required = true, doc = "f(net of the body), or a net" },
+  { "scope", "any", required = true, says = "a scope's name or blob",
+    doc = "the scope, which net:CreateScope makes" },
+  { "reuse", "boolean", false, doc = "whether it runs in the top frame, and not in a new one" },
+  { "copy", "boolean", false, doc = "whether the frame keeps copies of the bound blobs" },
+  example = 'net:Do { bindings = { x = "a", y = "b" }, scope = "s",\n'
+    .. '  body = function(d) d:Relu("x", "y") end }' })
+
+--- net:Do{ bindings =, body =, scope =, .. } -> blobs: see the record.
 function Net:Do(given, ...)
   if type(given) ~= "table"
       or op.is_blob(given)
       or given.body == nil and (given[1] ~= nil or select("#", ...) > 0) then
     return self:op("Do", given, ...) -- the op itself: inputs, outputs, attributes
   end
-  local o = options.read("net:Do", {
-    bindings = {},
-    body = options.none,
-    scope = options.none,
-    reuse = false,
-    copy = false,
-  }, given)
-  if o.body == nil then refuse "net:Do: the body is missing: a function, or a net" end
-  if o.scope == nil then
-    refuse("net:Do: the scope is missing", "net:CreateScope({}, \"s\") makes one")
-  end
-  local scope, list = reader(self, o.scope, "net:Do"), sorted_bindings(self, o.bindings)
+  local o = do_options:read(given)
+  local scope, list = reader(self, o.scope, "net:Do"), sorted_bindings(self, o.bindings or {})
   scope_flow.enter(self, scope)
   local body, results
   if type(o.body) == "function" then
@@ -239,17 +234,21 @@ local function scoped_param(settings)
   end
 end
 
---- net:variable_scope(name, {reuse =, init =, trainable =}, f, ...) -> f's results
---
--- A name scope whose parameters are made once: a second visit with `reuse` finds them, without it
--- an existing one is an error that names where it was made. `init` fills parameters that have no
--- initialiser of their own, `trainable = false` freezes them; inner scopes inherit all three. What
--- ops put out on a second visit is named "name_2/..", so that no handle of the first visit comes to
--- mean something else.
--- @usage local function encode(x) return net:FC { x, net:param("w", { 8, 4 }, neap.init.xavier {})
---   } end
--- local a = net:variable_scope("encoder", {}, encode, left)
--- local b = net:variable_scope("encoder", { reuse = true }, encode, right)
+local variable_options = record.declare("net:variable_scope", { call = "(name, {}, f, ..)",
+  doc = [[A name scope whose parameters are made once; gives f's results. Inner scopes inherit its
+    options. What ops put out on a second visit is named "name_2/..", so that no handle of the first
+    visit comes to mean something else.]],
+  { "reuse", "boolean", unset = "as the scope around it says, or false", doc = [[whether a second
+      visit finds the parameters; else one that is there is an error, which names where it was
+      made]] },
+  { "init", "initial", unset = "as the scope around it says, or zeros",
+    doc = "fills parameters that have no initialiser of their own" },
+  { "trainable", "boolean", unset = "as the scope around it says, or true",
+    doc = "false freezes its parameters" },
+  example = 'net:variable_scope("encoder", { reuse = false },\n  function() return net:param("w", '
+    .. '{ 8, 4 }, neap.init.xavier {}) end)' })
+
+--- net:variable_scope(name, { .. }, f, ...) -> f's results: see the record.
 function Net:variable_scope(name, given, f, ...)
   if type(name) ~= "string" or name == "" then
     fail("net:variable_scope expects a name, got a " .. type(name))
@@ -258,11 +257,7 @@ function Net:variable_scope(name, given, f, ...)
   if f ~= nil and type(f) ~= "function" then
     fail("net:variable_scope expects a function, got a " .. type(f))
   end
-  local o = options.read("net:variable_scope", {
-    reuse = options.none,
-    init = options.none,
-    trainable = options.none,
-  }, given)
+  local o = variable_options:read(given)
   local state = state_of(self)
   state.variables, state.visits, state.param_scopes = state.variables or {}, state.visits or {},
     state.param_scopes or {}

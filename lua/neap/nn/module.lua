@@ -141,14 +141,17 @@ local function dotted(record, t)
   return (joined(t.path[record.owner], record.name):gsub("/", "."))
 end
 
---- Declares a parameter of this module; with a name alone finds one, "fc1.weight".
--- @param name string
--- @param shape integer[]
--- @param initial table|number|nil from neap.init; zeros when nil
--- @param opts table|nil {trainable = bool, dtype = string}
+local param_options = record.declare("m:param", { call = "(name, shape, init, {})",
+  doc = [[Declares a parameter of a module, filled by `init`, one of neap.init, a number, or nil for
+    zeros. With a name alone it finds one: m:param "fc1.weight".]],
+  { "trainable", "boolean", true, doc = "whether training changes it" },
+  { "dtype", "dtype", "f32", doc = "of its elements" },
+  example = 'm:param("scale", { 4 }, neap.init.ones, { trainable = false })' })
+
+--- m:param(name [, shape [, init [, { .. }]]]): see the record.
 function Module.param(self, name, shape, initial, opts)
   if shape == nil then return Module.find_param(self, name) end
-  local o = options.read("m:param", { trainable = true, dtype = "f32" }, opts)
+  local o = param_options:read(opts)
   if type(name) ~= "string" or not name:match "^[%w_%-]+$" then
     fail(("a parameter's name is of letters, digits, _ and -, got \"%s\""):format(tostring(name)))
   end
@@ -162,26 +165,31 @@ function Module.param(self, name, shape, initial, opts)
     fail(("m:param \"%s\" expects a shape, e.g. { 3, 4 }, got a %s"):format(name, type(shape)))
   end
   if type(initial) == "number" then initial = { op = "Constant", value = initial } end
-  local record = {
+  local made = {
     name = name,
     shape = shape,
     init = initial or { op = "Constant", value = 0 },
     owner = self,
-    trainable = o.trainable ~= false,
+    trainable = o.trainable,
     dtype = o.dtype,
     role = "parameter",
   }
-  self._params[#self._params + 1] = record
-  self._params[name] = record
-  return record
+  self._params[#self._params + 1] = made
+  self._params[name] = made
+  return made
 end
 
---- Declares a statistic: state that training updates but no gradient reaches.
+local buffer_options = record.declare("m:buffer", { call = "(name, shape, init, {})",
+  doc = "Declares a statistic of a module: state that training updates but no gradient reaches.",
+  { "dtype", "dtype", "f32", doc = "of its elements" },
+  example = 'm:buffer("mean", { 4 }, 0, { dtype = "f64" })' })
+
+--- m:buffer(name, shape [, init [, { .. }]]): see the record.
 function Module.buffer(self, name, shape, initial, opts)
-  local o = options.read("m:buffer", { dtype = "f32" }, opts)
-  local record = Module.param(self, name, shape, initial, { trainable = false, dtype = o.dtype })
-  record.role = "state"
-  return record
+  local o = buffer_options:read(opts)
+  local made = Module.param(self, name, shape, initial, { trainable = false, dtype = o.dtype })
+  made.role = "state"
+  return made
 end
 
 -- ---- walking ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ local micro = require "neap.train.micro"
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
 local op = require "neap.op"
+local option_record = require "neap.inner.record"
 local options = require "neap.inner.options"
 local tree = require "neap.nn.tree"
 local fail = core.fail
@@ -425,14 +426,21 @@ local function objection(by_name, t, d, o)
   if gone and o.strict then return ("\"%s\" is missing"):format(gone), hints.strict end
 end
 
---- { strict =, skip_mismatch = }, the second of which is nothing that a strict load could do.
-local function load_options(who, given)
-  local o = options.read(who, { strict = options.none, skip_mismatch = false }, given)
-  for name, value in pairs(o) do
-    if type(value) ~= "boolean" then
-      fail(("%s: %s expects true or false, got %s"):format(who, name, options.shown(value)))
-    end
-  end
+-- What both of m:load_state_dict and m:load take.
+local load_fields = {
+  { "strict", "boolean", unset = "true, unless skip_mismatch",
+    doc = "whether missing and unknown names are errors; else they are skipped" },
+  { "skip_mismatch", "boolean", false,
+    doc = "whether a tensor of another shape is skipped; else it is an error" } }
+
+--- A record of them.
+local function loading(name, spec)
+  return option_record.declare(name, table.move(load_fields, 1, 2, 1, spec))
+end
+
+--- The options read; skip_mismatch is nothing that a strict load could do.
+local function read_loading(own, who, given)
+  local o = own:read(given, who)
   if o.strict and o.skip_mismatch then
     fail(who .. ": strict = true refuses what skip_mismatch = true would skip")
   end
@@ -463,16 +471,15 @@ local function copy_in(self, t, o)
   return d
 end
 
---- Copies tensors into the parameters. Checks all names and shapes before it changes any.
--- @param t table {dotted name = tensor}
--- @param o table|nil {strict = true, skip_mismatch = false}. Missing and unknown names are errors;
---   with strict = false they are skipped, and another shape is an error still; with skip_mismatch =
---   true that is skipped too, and what fits is taken
--- @return self, {missing =, unexpected =, mismatched =}: lists of the names that were skipped
--- @usage local _, skipped = model:load_state_dict(state, { skip_mismatch = true });
---   print(#skipped.mismatched)
+local state_options = loading("m:load_state_dict", { call = "(state, {})",
+  doc = [[Copies tensors, { dotted name = tensor }, into the parameters, after a look at all names
+    and shapes. Gives the model and { missing =, unexpected =, mismatched = }: lists of the names
+    that were skipped.]],
+  example = "model:load_state_dict(model:state_dict(), { skip_mismatch = true })" })
+
+--- m:load_state_dict(state [, { .. }]) -> self, skipped: see the record.
 function Module.load_state_dict(self, t, o)
-  o = load_options("load_state_dict", o)
+  o = read_loading(state_options, "load_state_dict", o)
   if type(t) ~= "table" then
     fail("load_state_dict expects { name = tensor }, got a " .. type(t))
   end
@@ -486,16 +493,16 @@ end
 --- Writes the parameters as safetensors. @return true, or nil, message, code
 function Module.save(self, path) return core.save(path, self:state_dict()) end
 
---- Reads them back. Names and shapes that are not the model's raise, since they are a mistake of
--- the program; strict = false skips names, skip_mismatch = true shapes too, as in
--- m:load_state_dict.
--- @param path string
--- @param o table|nil {strict = true, skip_mismatch = false}
--- @return self, {missing =, unexpected =, mismatched =}: names that were skipped; or nil, message,
---   code when the file can't be read
--- @usage local _, skipped = assert(model:load("other-head.safetensors", { skip_mismatch = true }))
+local file_options = loading("m:load", { call = "(path, {})",
+  doc = [[Reads parameters back from a file of m:save. Gives the model and { missing =, unexpected
+    =, mismatched = }, the names that were skipped; or nil, message, code when the file can't be
+    read.
+    Names and shapes that are not the model's raise, since they are a mistake of the program.]],
+  example = 'model:load("run.safetensors", { skip_mismatch = true })' })
+
+--- m:load(path [, { .. }]) -> self, skipped; or nil, message, code: see the record.
 function Module.load(self, path, o)
-  o = load_options("m:load", o)
+  o = read_loading(file_options, "m:load", o)
   local t, message, code = core.load(path)
   if t == nil then return nil, message, code end
   if type(t) ~= "table" then fail(("m:load: %s holds one tensor without a name"):format(path)) end

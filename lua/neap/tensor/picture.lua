@@ -1,7 +1,7 @@
 --- Pictures of tensors: `x:plot()` in the terminal or as SVG, `x:image(path)` as PNG.
 -- @module neap.tensor.picture
 local core = require "neap.core"
-local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local report = require "neap.report"
 local fail = core.fail
 
@@ -114,17 +114,17 @@ local function grid_of(x, columns)
   return out
 end
 
---- x:image(path [, {grid = columns}]): (H,W), (C,H,W) or (N,C,H,W) with 1 or 3 channels as a PNG
--- file. u8 is taken as it is; other dtypes are stretched so that the smallest value is black and
--- the largest white.
--- @return true, or nil, message, code
--- @usage batch.x:image("batch.png", { grid = 8 })
+local image_options = record.declare("tensor:image", { call = "(path, {})",
+  doc = [[(H,W), (C,H,W) or (N,C,H,W) with 1 or 3 channels as a PNG file: true, or nil, message,
+    code. u8 is taken as it is; other dtypes are stretched so that the smallest value is black and
+    the largest white.]],
+  { "grid", "integer", min = 1, unset = "as many as make a square",
+    doc = "how many pictures stand in a row" },
+  example = 'neap.rand(8, 3, 4, 4):image("batch.png", { grid = 4 })' })
+
+--- x:image(path [, { .. }]) -> true, or nil, message, code: see the record.
 function Tensor.image(x, path, o)
-  local columns = options.read("image", { grid = options.none }, o).grid
-  if columns ~= nil and (math.type(columns) ~= "integer" or columns < 1) then
-    fail(("image: grid is how many pictures stand in a row, at least 1, got %s"):format(
-        tostring(columns)))
-  end
+  local columns = image_options:read(o, "image").grid
   local n_dim = x:dim()
   if n_dim < 2 or n_dim > 4 or x:n_element() == 0 then
     fail(("image expects (H,W), (C,H,W) or (N,C,H,W), got (%s)"):format(table.concat(x.shape, ",")))

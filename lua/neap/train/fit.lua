@@ -19,6 +19,7 @@ local check_set, check_valid, take_checkpoint = checks.set, checks.valid, checks
 local learn_set, step_on = programs.learn_set, require("neap.train.step").step_on
 
 local fit_options = record.declare("trainer:fit", {
+  call = "(set, {})",
   doc = [[t:fit(set, { .. }) trains and gives a Report as of t:history(). A fit begins an epoch;
     with `resume` it goes on where the checkpoint file stands, or, without a file, where this
     trainer was stopped, in the middle of an epoch too, until the epochs or steps first asked for
