@@ -7,8 +7,8 @@
  * whole bytes, a row per plane (n,c); under oneDNN its workspace.
  */
 #include "math/vec.h"
-#include "ops/by_cast.h"
 #include "ops/dnnl.h"
+#include "ops/rows.h"
 
 #include <string.h>
 
@@ -79,14 +79,14 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- plain loops: a channel at a time, sums in double ---------------------------------------- */
+/* ---- plain loops: a channel at a time, sums in double, halves in tiles ------------------------ */
 
 typedef struct job {
   int64_t n, channels, l; /* x (n, channels, l) */
   double eps;
   bool training, relu;
-  const void *x, *dy, *gamma, *beta, *mean_in, *var_in;
-  void *y, *mean, *var, *dx, *dgamma, *dbeta; /* mean, var: NULL when nobody asks */
+  const neap_operand *x, *dy, *gamma, *beta, *mean_in, *var_in;
+  const neap_operand *y, *mean, *var, *dx, *dgamma, *dbeta; /* mean, var: NULL: nobody asks */
   /* (n, channels, mask_row bytes); NULL when nobody asks */
   uint8_t *mask;
   int64_t mask_row;
@@ -98,10 +98,8 @@ typedef struct job {
 /* x as (N,C,L). What differs between forward and backward is set by them. */
 static job new_job(const neap_call *call) {
   const neap_shape *x = &call->in[X].type.shape;
-  job j = {.n = x->dim[0],
-           .channels = x->dim[1],
-           .l = neap_shape_span(x, 2, x->n_dim),
-           .x = call->in[X].data};
+  job j = {
+    .n = x->dim[0], .channels = x->dim[1], .l = neap_shape_span(x, 2, x->n_dim), .x = &call->in[X]};
   j.eps = call->attrs[EPS].f;
   j.training = call->attrs[TRAINING].i != 0, j.relu = call->attrs[RELU].i != 0;
   j.mask_row = (j.l + 7) / 8;
@@ -118,10 +116,10 @@ static void run_channels(const neap_call *call, job *j, void (*f32)(void *, int6
 /* Statistics that nobody asks for are computed in training all the same, and written nowhere. */
 static void run(const neap_call *call) {
   job j = new_job(call);
-  j.gamma = call->in[GAMMA].data, j.beta = call->in[BETA].data, j.y = call->out[0].data;
-  if (!j.training) j.mean_in = call->in[RUNNING_MEAN].data, j.var_in = call->in[RUNNING_VAR].data;
-  j.mean = call->n_out > 1 ? call->out[1].data : NULL;
-  j.var = call->n_out > 2 ? call->out[2].data : NULL;
+  j.gamma = &call->in[GAMMA], j.beta = &call->in[BETA], j.y = &call->out[0];
+  if (!j.training) j.mean_in = &call->in[RUNNING_MEAN], j.var_in = &call->in[RUNNING_VAR];
+  if (call->n_out > 1 && call->out[1].data != NULL) j.mean = &call->out[1];
+  if (call->n_out > 2 && call->out[2].data != NULL) j.var = &call->out[2];
   j.mask = call->n_out > 3 ? call->out[3].data : NULL;
   run_channels(call, &j, forward_f32, forward_f64);
 }
@@ -129,11 +127,10 @@ static void run(const neap_call *call) {
 /* Inputs: x, dy, mean, variance, gamma and, with a relu, its mask. */
 static void run_grad(const neap_call *call) {
   job j = new_job(call);
-  j.dy = call->in[1].data, j.mean_in = call->in[2].data, j.var_in = call->in[3].data,
-  j.gamma = call->in[4].data;
+  j.dy = &call->in[1], j.mean_in = &call->in[2], j.var_in = &call->in[3], j.gamma = &call->in[4];
   j.mask = call->n_in > 5 ? call->in[5].data : NULL;
   j.relu = j.relu && j.mask != NULL;
-  j.dx = call->out[0].data, j.dgamma = call->out[1].data, j.dbeta = call->out[2].data;
+  j.dx = &call->out[0], j.dgamma = &call->out[1], j.dbeta = &call->out[2];
   run_channels(call, &j, backward_f32, backward_f64);
 }
 
@@ -303,11 +300,10 @@ const neap_op neap_op_BatchNorm = {
                                     .unbind = neap_dnnl_unbind,
                                     .run = run_dnnl},
                                    {.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={4,3,5,5}, gamma={3}, beta={3}, training=true, tol=1e-4}, {x={2,20,4,4}, gamma={20}, "
@@ -351,11 +347,10 @@ const neap_op neap_op_BatchNormGrad = {
                                     .unbind = neap_dnnl_unbind,
                                     .run = neap_dnnl_run},
                                    {.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_grad},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={4,3,5,5}, dy={4,3,5,5}, mean={3}, var={{3}, low=0.5, high=2}, gamma={3}, training=true, "

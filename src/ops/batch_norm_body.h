@@ -30,28 +30,48 @@ static void OF(clip)(T *y, int64_t l, uint8_t *mask) {
   }
 }
 
+/* The sum of (x - shift)^power over the channel's planes. */
+static double OF(channel_moment)(const job *j, int64_t c, double shift, bool square) {
+  const int64_t take = neap_tile_elems(j->x, j->l);
+  float tile[NEAP_TILE];
+  double sum = 0;
+  for (int64_t n = 0; n < j->n; n++)
+    for (int64_t i = 0; i < j->l; i += take) {
+      int64_t part = NEAP_MIN(take, j->l - i);
+      const T *x = neap_tile_load(j->x, (n * j->channels + c) * j->l + i, part, tile);
+      sum += OF(moment)(x, part, shift, square);
+    }
+  return sum;
+}
+
 static void OF(forward)(void *context, int64_t begin, int64_t end) {
   const job *j = context;
+  const int64_t take = neap_tile_elems(j->x, j->l);
+  float tile[NEAP_TILE];
   for (int64_t c = begin; c < end; c++) {
     double mean = 0, var = 0, m = (double)NEAP_MAX(j->n * j->l, 1);
-    const T *x = (const T *)j->x + c * j->l;
-    T *y = (T *)j->y + c * j->l;
-    int64_t step = j->channels * j->l;
     if (j->training) {
-      for (int64_t n = 0; n < j->n; n++) mean += OF(moment)(x + n * step, j->l, 0.0, false);
-      mean /= m;
-      for (int64_t n = 0; n < j->n; n++) var += OF(moment)(x + n * step, j->l, mean, true);
-      var /= m;
+      mean = OF(channel_moment)(j, c, 0.0, false) / m;
+      var = OF(channel_moment)(j, c, mean, true) / m;
     } else {
-      mean = (double)((const T *)j->mean_in)[c], var = (double)((const T *)j->var_in)[c];
+      mean = neap_number_at(j->mean_in, c), var = neap_number_at(j->var_in, c);
     }
-    if (j->mean != NULL) ((T *)j->mean)[c] = (T)mean;
-    if (j->var != NULL) ((T *)j->var)[c] = (T)var;
-    T scale = (T)((double)((const T *)j->gamma)[c] / sqrt(var + j->eps));
+    if (j->mean != NULL) neap_number_put(j->mean, c, mean);
+    if (j->var != NULL) neap_number_put(j->var, c, var);
+    T scale = (T)(neap_number_at(j->gamma, c) / sqrt(var + j->eps)),
+      shift = (T)neap_number_at(j->beta, c);
     for (int64_t n = 0; n < j->n; n++) {
-      OF(scale_shift)(x + n * step, y + n * step, j->l, scale, ((const T *)j->beta)[c], (T)mean);
-      if (j->relu) OF(clip)
-      (y + n * step, j->l, j->mask != NULL ? j->mask + (n * j->channels + c) * j->mask_row : NULL);
+      int64_t plane = n * j->channels + c;
+      for (int64_t i = 0; i < j->l; i += take) {
+        int64_t part = NEAP_MIN(take, j->l - i), at = plane * j->l + i;
+        const T *x = neap_tile_load(j->x, at, part, tile);
+        T *y = neap_row_target(j->y, at, tile);
+        OF(scale_shift)(x, y, part, scale, shift, (T)mean);
+        /* a tile begins on a byte of the mask */
+        if (j->relu)
+          OF(clip)(y, part, j->mask != NULL ? j->mask + plane * j->mask_row + i / 8 : NULL);
+        neap_row_store(j->y, at, 1, part, part, tile);
+      }
     }
   }
 }
@@ -67,32 +87,45 @@ static void OF(reduce)(const T *x, const T *dy, const uint8_t *mask, int64_t l, 
   sum[0] += a, sum[1] += b;
 }
 
+/* dx of l elements, in double. dx may be dy. */
+static void OF(back)(const T *x, const T *dy, const uint8_t *mask, int64_t l, double mean,
+                     double scale, double offset, double slope, T *dx) {
+  for (int64_t i = 0; i < l; i++) {
+    double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];
+    dx[i] = (T)(scale * (g - offset - ((double)x[i] - mean) * slope));
+  }
+}
+
 static void OF(backward)(void *context, int64_t begin, int64_t end) {
   const job *j = context;
+  const int64_t take = neap_tile_elems(j->x, j->l);
+  float tile_x[NEAP_TILE], tile_dy[NEAP_TILE];
   for (int64_t c = begin; c < end; c++) {
-    double mean = (double)((const T *)j->mean_in)[c], m = (double)NEAP_MAX(j->n * j->l, 1),
-           sum[2] = {0};
-    double inverse = 1.0 / sqrt((double)((const T *)j->var_in)[c] + j->eps);
-    double scale = (double)((const T *)j->gamma)[c] * inverse;
-    for (int64_t n = 0; n < j->n; n++) {
-      int64_t plane = n * j->channels + c, at = plane * j->l;
-      OF(reduce)
-      ((const T *)j->x + at, (const T *)j->dy + at, j->relu ? j->mask + plane * j->mask_row : NULL,
-       j->l, mean, sum);
-    }
-    ((T *)j->dbeta)[c] = (T)sum[0];
-    ((T *)j->dgamma)[c] = (T)(sum[1] * inverse);
-    double offset = j->training ? sum[0] / m : 0.0,
-           slope = j->training ? sum[1] * inverse * inverse / m : 0.0;
-    for (int64_t n = 0; n < j->n; n++) {
-      int64_t plane = n * j->channels + c, at = plane * j->l;
-      const T *x = (const T *)j->x + at, *dy = (const T *)j->dy + at;
-      const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row : NULL;
-      T *dx = (T *)j->dx + at;
-      for (int64_t i = 0; i < j->l; i++) {
-        double g = mask != NULL && (mask[i / 8] >> i % 8 & 1) == 0 ? 0.0 : (double)dy[i];
-        dx[i] = (T)(scale * (g - offset - ((double)x[i] - mean) * slope));
+    double mean = neap_number_at(j->mean_in, c), m = (double)NEAP_MAX(j->n * j->l, 1), sum[2] = {0};
+    double inverse = 1.0 / sqrt(neap_number_at(j->var_in, c) + j->eps), offset = 0, slope = 0;
+    double scale = neap_number_at(j->gamma, c) * inverse;
+    for (int pass = 0; pass < 2; pass++) { /* the sums, then dx by them */
+      for (int64_t n = 0; n < j->n; n++) {
+        int64_t plane = n * j->channels + c;
+        for (int64_t i = 0; i < j->l; i += take) {
+          int64_t part = NEAP_MIN(take, j->l - i), at = plane * j->l + i;
+          const T *x = neap_tile_load(j->x, at, part, tile_x);
+          const T *dy = neap_tile_load(j->dy, at, part, tile_dy);
+          const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row + i / 8 : NULL;
+          if (pass == 0) {
+            OF(reduce)(x, dy, mask, part, mean, sum);
+            continue;
+          }
+          T *dx = neap_row_target(j->dx, at, tile_dy);
+          OF(back)(x, dy, mask, part, mean, scale, offset, slope, dx);
+          neap_row_store(j->dx, at, 1, part, part, tile_dy);
+        }
       }
+      if (!j->training) continue;
+      offset = sum[0] / m;
+      slope = sum[1] * inverse * inverse / m;
     }
+    neap_number_put(j->dbeta, c, sum[0]);
+    neap_number_put(j->dgamma, c, sum[1] * inverse);
   }
 }

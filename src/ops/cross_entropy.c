@@ -16,8 +16,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
-#include "ops/by_cast.h"
-#include "ops/op.h"
+#include "ops/rows.h"
 
 #include <inttypes.h>
 
@@ -30,14 +29,13 @@ enum { LOGITS, LABELS, WEIGHT, DLOSS };
 typedef struct job {
   const neap_call *call;
   int64_t n_row, n_class, inner;
-  const void *x, *label, *weight, *dloss; /* weight (C) may be NULL */
-  neap_dtype label_dtype;
-  bool is_soft;    /* labels are probabilities (outer, C, inner) */
-  int64_t ignored; /* label without loss; INT64_MIN: none */
+  const neap_operand *x, *label, *weight, *dloss; /* weight (C) may be NULL */
+  bool is_soft;                                   /* labels are probabilities (outer, C, inner) */
+  int64_t ignored;                                /* label without loss; INT64_MIN: none */
   double smoothing;
   int reduction;
   double *row; /* forward scratch: loss, then weight, of each row */
-  void *out;
+  const neap_operand *out;
   double divisor; /* backward, mean: what the rows' losses were divided by */
 } job;
 
@@ -50,16 +48,14 @@ typedef struct target {
 
 /* w_c, 1 without weights. */
 static double class_weight(const job *k, int64_t c) {
-  if (k->weight == NULL) return 1;
-  return k->call->in[WEIGHT].type.dtype == NEAP_DTYPE_F64 ? ((const double *)k->weight)[c]
-                                                          : (double)((const float *)k->weight)[c];
+  return k->weight == NULL ? 1 : neap_number_at(k->weight, c);
 }
 
 /* With `report` a label out of range is a fault: the forward's task, which the backward does not
  * repeat. Such a row is skipped like an ignored one, so no class is read that does not exist. */
 static target target_of(const job *k, int64_t row, bool report) {
   if (k->is_soft) return (target){-1, false, 1};
-  int64_t label = neap_element_get_i64(k->label_dtype, k->label, row);
+  int64_t label = neap_element_get_i64(k->label->type.dtype, k->label->data, row);
   if (label == k->ignored) return (target){-1, true, 0};
   if (label >= 0 && label < k->n_class) return (target){label, false, class_weight(k, label)};
   if (report)
@@ -90,17 +86,16 @@ static job job_of(const neap_call *call) {
   job k = {.call = call,
            .n_class = x->dim[axis],
            .inner = neap_shape_span(x, axis + 1, x->n_dim),
-           .x = call->in[LOGITS].data,
-           .label = call->in[LABELS].data,
-           .label_dtype = call->in[LABELS].type.dtype,
+           .x = &call->in[LOGITS],
+           .label = &call->in[LABELS],
            .is_soft = neap_dtype_is_float(call->in[LABELS].type.dtype),
-           .weight = call->n_in > WEIGHT ? call->in[WEIGHT].data : NULL,
            .ignored = call->attrs[IGNORE_INDEX].i,
            .smoothing = call->attrs[LABEL_SMOOTHING].f,
            .reduction = (int)call->attrs[REDUCTION].i,
            .row = call->scratch,
-           .out = call->out[0].data,
+           .out = &call->out[0],
            .divisor = 1};
+  if (call->n_in > WEIGHT && call->in[WEIGHT].data != NULL) k.weight = &call->in[WEIGHT];
   k.n_row = neap_shape_span(x, 0, axis) * k.inner;
   return k;
 }
@@ -110,11 +105,26 @@ static int64_t grain_of(const job *k) {
   return NEAP_MAX(NEAP_GRAIN / 8 / NEAP_MAX(k->n_class, 1), 1);
 }
 
+/* Rows of a tile: logits, which their gradient takes the place of, and probabilities as labels. */
+static int64_t tile_rows(bool is_soft) { return is_soft ? 2 : 1; }
+
+/* Loss and weight of each row, in double, where they are added up. */
+static size_t losses_bytes(int reduction, int64_t n_row) {
+  return reduction == NONE ? 0 : neap_size_of(2 * n_row, sizeof(double));
+}
+
+/* Runs the body over all rows, whose tiles lie in the scratch from byte `at` on. */
+static void run_rows(const neap_call *call, job *k, size_t at, neap_rows_body f32,
+                     neap_rows_body f64) {
+  neap_dtype dtype = call->in[LOGITS].type.dtype;
+  neap_rows_run(call, dtype, (char *)call->scratch + at, tile_rows(k->is_soft), k->n_class,
+                k->n_row, grain_of(k), dtype == NEAP_DTYPE_F64 ? f64 : f32, k);
+}
+
 /* Rows are shared out among the threads; their losses are summed by one, in double. */
 static void run(const neap_call *call) {
   job k = job_of(call);
-  bool wide = call->out[0].type.dtype == NEAP_DTYPE_F64;
-  neap_parallel_for(k.n_row, grain_of(&k), call->n_thread, wide ? forward_f64 : forward_f32, &k);
+  run_rows(call, &k, neap_align(losses_bytes(k.reduction, k.n_row)), forward_f32, forward_f64);
   if (k.reduction == NONE) return;
   double loss = 0, weight = 0;
   for (int64_t i = 0; i < k.n_row; i++) loss += k.row[i], weight += k.row[k.n_row + i];
@@ -126,21 +136,41 @@ static void run(const neap_call *call) {
  * number. */
 static void run_grad(const neap_call *call) {
   job k = job_of(call);
-  k.dloss = call->in[DLOSS].data;
+  k.dloss = &call->in[DLOSS];
   if (k.reduction == MEAN) {
     k.divisor = 0;
     for (int64_t i = 0; i < k.n_row; i++) k.divisor += target_of(&k, i, false).weight;
   }
-  bool wide = call->out[0].type.dtype == NEAP_DTYPE_F64;
-  neap_parallel_for(k.n_row, grain_of(&k), call->n_thread, wide ? backward_f64 : backward_f32, &k);
+  run_rows(call, &k, 0, backward_f32, backward_f64);
 }
 
-/* Loss and weight of each row, in double. */
+/* Tiles of a choice: a row of logits and one of labels for each thread. */
+static size_t tiles_bytes(const neap_choose *c, int64_t n_row, int64_t n_class) {
+  bool is_soft = neap_dtype_is_float(c->in[LABELS].dtype);
+  return neap_rows_bytes(c->in[LOGITS].dtype, NEAP_MIN(c->choice->n_thread, n_row),
+                         tile_rows(is_soft), n_class);
+}
+
+/* Sets rows and classes of the logits. */
+static void sizes_of(const neap_choose *c, int64_t *n_row, int64_t *n_class) {
+  const neap_shape *x = &c->in[LOGITS].shape;
+  *n_class = x->dim[neap_axis(c->attrs[AXIS].i, x->n_dim)];
+  *n_row = *n_class == 0 ? 0 : neap_shape_elems(x) / *n_class;
+}
+
 static bool choose(neap_choose *c) {
-  int axis = neap_axis(c->attrs[AXIS].i, c->in[LOGITS].shape.n_dim);
-  int64_t n_class = c->in[LOGITS].shape.dim[axis];
-  int64_t n_row = n_class == 0 ? 0 : neap_shape_elems(&c->in[LOGITS].shape) / n_class;
-  if (c->attrs[REDUCTION].i != NONE) c->choice->scratch_bytes = 2 * (size_t)n_row * sizeof(double);
+  int64_t n_row, n_class;
+  sizes_of(c, &n_row, &n_class);
+  size_t losses = losses_bytes((int)c->attrs[REDUCTION].i, n_row),
+         tiles = tiles_bytes(c, n_row, n_class);
+  c->choice->scratch_bytes = tiles == 0 ? losses : neap_size_add(neap_align(losses), tiles);
+  return true;
+}
+
+static bool choose_grad(neap_choose *c) {
+  int64_t n_row, n_class;
+  sizes_of(c, &n_row, &n_class);
+  c->choice->scratch_bytes = tiles_bytes(c, n_row, n_class);
   return true;
 }
 
@@ -235,11 +265,11 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
   .cost = cost,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE | LABEL_INTEGERS,
+                                    .dtypes = NEAP_FLOATS | LABEL_INTEGERS,
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
-                                   NEAP_BY_CAST(LABEL_INTEGERS, true),
+
                                    {0}},
   .cases =
     "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
@@ -271,10 +301,11 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .infer = infer_grad,
   .cost = cost,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE | LABEL_INTEGERS,
+                                    .dtypes = NEAP_FLOATS | LABEL_INTEGERS,
                                     .any_team = true,
+                                    .choose = choose_grad,
                                     .run = run_grad},
-                                   NEAP_BY_CAST(LABEL_INTEGERS, true),
+
                                    {0}},
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
 };

@@ -10,8 +10,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
-#include "ops/by_cast.h"
-#include "ops/op.h"
+#include "ops/rows.h"
 
 enum { AXIS, EPS };
 
@@ -20,11 +19,14 @@ typedef struct job {
   int n_part;       /* backward: parts that rows are dealt to, one a thread */
   double eps;
   bool centre; /* LayerNorm */
-  const void *x, *gamma, *beta, *dy;
-  const void *mean, *rstd;       /* backward: (M) each; mean NULL without centre */
-  void *y, *mean_out, *rstd_out; /* forward; the last two may be NULL */
+  const neap_operand *x, *dy;
+  const void *gamma, *beta;                    /* (N) in the type computed in, or NULL */
+  const neap_operand *mean, *rstd;             /* backward: (M) each; mean NULL without centre */
+  const neap_operand *y, *mean_out, *rstd_out; /* forward; the last two may be NULL */
   /* backward; scratch: per part dgamma (N), dbeta (N) in double, then those of a run */
-  void *dx, *scratch;
+  const neap_operand *dx;
+  void *scratch;
+  float *tiles; /* backward: two rows a part, where they are widened */
   bool want_gamma, want_beta;
 } job;
 
@@ -34,6 +36,12 @@ static size_t part_bytes(int64_t n, size_t item_bytes) {
 }
 static double *total_of(const job *k, int64_t p, size_t item_bytes) {
   return (double *)(void *)((char *)k->scratch + (size_t)p * part_bytes(k->n, item_bytes));
+}
+
+/* Part p's tile of x, behind which is that of dy; NULL where nothing is widened. */
+static float *tile_of(const job *k, int64_t p) {
+  size_t bytes = neap_align(neap_size_of(2 * k->n, sizeof(float)));
+  return k->tiles == NULL ? NULL : (float *)(void *)((char *)k->tiles + (size_t)p * bytes);
 }
 
 #define NEAP_BODY "ops/layer_norm_body.h"
@@ -46,23 +54,47 @@ static void rows_of(const neap_shape *x, const neap_attr_value *axis, job *k) {
   k->n = neap_shape_span(x, first, x->n_dim);
 }
 
+/* Of bf16 and f16 gamma and beta are widened at the head of the scratch, once a call. */
+static size_t vectors_bytes(neap_dtype dtype, int64_t n) {
+  return neap_is_half(dtype) ? neap_size_of(2, neap_align(neap_size_of(n, sizeof(float)))) : 0;
+}
+static const void *widened(const neap_operand *vector, int64_t n, void *scratch, int place) {
+  if (vector->data == NULL) return NULL;
+  size_t bytes = neap_align(neap_size_of(n, sizeof(float)));
+  return neap_row_load(vector, 0, 1, n, n,
+                       (float *)(void *)((char *)scratch + (size_t)place * bytes));
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 enum { X, GAMMA, BETA };
 
+/* Of bf16 and f16 gamma, beta and a row for each thread. */
+static bool choose(neap_choose *c) {
+  const neap_type *x = &c->in[X];
+  job k;
+  rows_of(&x->shape, &c->attrs[AXIS], &k);
+  int64_t n_part = NEAP_MIN(c->choice->n_thread, k.n_row);
+  c->choice->scratch_bytes =
+    neap_size_add(vectors_bytes(x->dtype, k.n), neap_rows_bytes(x->dtype, n_part, 1, k.n));
+  return true;
+}
+
 /* x, gamma, beta -> y and the statistics that are asked for: mean (LayerNorm only) and rstd. Gamma
  * and beta may be absent. */
 static void run(const neap_call *call, bool centre) {
-  job k = {
-    .eps = call->attrs[EPS].f, .centre = centre, .x = call->in[X].data, .y = call->out[0].data};
-  if (call->n_in > GAMMA) k.gamma = call->in[GAMMA].data;
-  if (call->n_in > BETA) k.beta = call->in[BETA].data;
+  const neap_operand *x = &call->in[X];
+  job k = {.eps = call->attrs[EPS].f, .centre = centre, .x = x, .y = &call->out[0]};
+  rows_of(&x->type.shape, &call->attrs[AXIS], &k);
+  if (k.n_row == 0) return;
+  if (call->n_in > GAMMA) k.gamma = widened(&call->in[GAMMA], k.n, call->scratch, 0);
+  if (call->n_in > BETA) k.beta = widened(&call->in[BETA], k.n, call->scratch, 1);
   int rstd = centre ? 2 : 1;
-  if (centre && call->n_out > 1) k.mean_out = call->out[1].data;
-  if (call->n_out > rstd) k.rstd_out = call->out[rstd].data;
-  rows_of(&call->in[X].type.shape, &call->attrs[AXIS], &k);
-  neap_parallel_for(k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / NEAP_MAX(k.n, 1), 1), call->n_thread,
-                    call->in[X].type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
+  if (centre && call->n_out > 1 && call->out[1].data != NULL) k.mean_out = &call->out[1];
+  if (call->n_out > rstd && call->out[rstd].data != NULL) k.rstd_out = &call->out[rstd];
+  neap_rows_run(call, x->type.dtype, (char *)call->scratch + vectors_bytes(x->type.dtype, k.n), 1,
+                k.n, k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / NEAP_MAX(k.n, 1), 1),
+                x->type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
 }
 
 static void run_layer_norm(const neap_call *call) { run(call, true); }
@@ -99,39 +131,46 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 
 enum { B_X, B_GAMMA, B_DY, B_RSTD, B_MEAN };
 
-/* 2 N elements and as many doubles for each thread, whether dgamma and dbeta are wanted or not. */
+/* 2 N elements and as many doubles for each thread, whether dgamma and dbeta are wanted or not. Of
+ * bf16 and f16 gamma besides, and rows of x and dy for each. */
 static bool choose_grad(neap_choose *c) {
   job k;
-  rows_of(&c->in[B_X].shape, &c->attrs[AXIS], &k);
+  const neap_type *x = &c->in[B_X];
+  rows_of(&x->shape, &c->attrs[AXIS], &k);
+  size_t item = neap_dtype_bytes(neap_compute_dtype(x->dtype));
+  size_t bytes = neap_align(neap_size_of(c->choice->n_thread, part_bytes(k.n, item)));
+  bytes = neap_size_add(bytes, vectors_bytes(x->dtype, k.n));
   c->choice->scratch_bytes =
-    (size_t)c->choice->n_thread * part_bytes(k.n, neap_dtype_bytes(c->in[B_X].dtype));
+    neap_size_add(bytes, neap_rows_bytes(x->dtype, c->choice->n_thread, 2, k.n));
   return true;
 }
 
 /* Rows first, in as many parts as the choice has threads, even when fewer run: so the sums keep
  * their order. Then the parts are added on one thread. With no rows dgamma and dbeta are 0. */
 static void run_grad(const neap_call *call, bool centre) {
+  const neap_operand *x = &call->in[B_X];
+  const neap_dtype dtype = x->type.dtype;
   job k = {.n_part = call->choice->n_thread,
            .centre = centre,
-           .x = call->in[B_X].data,
-           .gamma = call->in[B_GAMMA].data,
-           .dy = call->in[B_DY].data,
-           .rstd = call->in[B_RSTD].data,
-           .dx = call->out[0].data,
+           .x = x,
+           .dy = &call->in[B_DY],
+           .rstd = &call->in[B_RSTD],
+           .dx = &call->out[0],
            .scratch = call->scratch};
-  if (call->n_in > B_MEAN) k.mean = call->in[B_MEAN].data;
+  if (call->n_in > B_MEAN) k.mean = &call->in[B_MEAN];
   k.want_gamma = call->n_out > 1 && call->out[1].data != NULL;
   k.want_beta = call->n_out > 2 && call->out[2].data != NULL;
-  rows_of(&call->in[B_X].type.shape, &call->attrs[AXIS], &k);
+  rows_of(&x->type.shape, &call->attrs[AXIS], &k);
   if (k.n == 0) return;
-  bool wide = call->in[B_X].type.dtype == NEAP_DTYPE_F64;
+  size_t item = neap_dtype_bytes(neap_compute_dtype(dtype));
+  char *vectors = (char *)call->scratch + neap_align((size_t)k.n_part * part_bytes(k.n, item));
+  k.gamma = widened(&call->in[B_GAMMA], k.n, vectors, 0);
+  if (neap_is_half(dtype)) k.tiles = (float *)(void *)(vectors + vectors_bytes(dtype, k.n));
+  bool wide = dtype == NEAP_DTYPE_F64;
   neap_parallel_for(k.n_part, 1, call->n_thread, wide ? backward_f64 : backward_f32, &k);
   for (int i = 0; i < 2; i++) {
     if (!(i == 0 ? k.want_gamma : k.want_beta)) continue;
-    if (wide)
-      add_parts_f64(&k, i * k.n, call->out[1 + i].data);
-    else
-      add_parts_f32(&k, i * k.n, call->out[1 + i].data);
+    (wide ? add_parts_f64 : add_parts_f32)(&k, i * k.n, &call->out[1 + i]);
   }
 }
 
@@ -213,11 +252,12 @@ const neap_op neap_op_LayerNorm = {
   .cost = cost,
   .grad = grad_layer_norm,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_layer_norm},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run_layer_norm},
+                                   {0}},
   .cases =
     "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, "
     "{x={3,6}}, {x={2,33}, gamma={33}, "
@@ -241,11 +281,12 @@ const neap_op neap_op_RmsNorm = {
   .cost = cost,
   .grad = grad_rms_norm,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_rms_norm},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose,
+                                    .run = run_rms_norm},
+                                   {0}},
   .cases =
     "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} "
     "}",
@@ -274,11 +315,10 @@ const neap_op neap_op_LayerNormGrad = {
   .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_layer_norm_grad},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}, mean={3}} }",
   .long_cases =
@@ -306,11 +346,10 @@ const neap_op neap_op_RmsNormGrad = {
   .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_rms_norm_grad},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}} }",
   .long_cases =

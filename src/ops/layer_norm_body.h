@@ -26,15 +26,16 @@ NEAP_MULTIVERSION static void OF(normalise)(const T *x, T *y, const T *gamma, co
     for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd;
 }
 
-static void OF(forward)(void *context, int64_t begin, int64_t end) {
+static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) {
   const job *k = context;
   for (int64_t i = begin; i < end; i++) {
     T mean, rstd;
-    const T *x = (const T *)k->x + i * k->n;
+    const T *x = neap_row_load(k->x, i * k->n, 1, k->n, k->n, tile);
     OF(stats)(x, k->n, k->centre, k->eps, &mean, &rstd);
-    OF(normalise)(x, (T *)k->y + i * k->n, k->gamma, k->beta, k->n, mean, rstd);
-    if (k->mean_out != NULL) ((T *)k->mean_out)[i] = mean;
-    if (k->rstd_out != NULL) ((T *)k->rstd_out)[i] = rstd;
+    OF(normalise)(x, neap_row_target(k->y, i * k->n, tile), k->gamma, k->beta, k->n, mean, rstd);
+    neap_row_store(k->y, i * k->n, 1, k->n, k->n, tile);
+    if (k->mean_out != NULL) neap_number_put(k->mean_out, i, (double)mean);
+    if (k->rstd_out != NULL) neap_number_put(k->rstd_out, i, (double)rstd);
   }
 }
 
@@ -76,24 +77,31 @@ static void OF(backward)(void *context, int64_t begin, int64_t end) {
     double *total = total_of(k, p, sizeof(T));
     T *run = (T *)(void *)(total + 2 * k->n);
     T *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;
+    float *tile = tile_of(k, p), *tile_dy = tile == NULL ? NULL : tile + k->n;
     int64_t first = k->n_row * p / k->n_part, n_row = k->n_row * (p + 1) / k->n_part - first;
     memset(total, 0, 2 * (size_t)k->n * sizeof *total);
     NEAP_EACH_PART(n_row, NEAP_RUN, from, to) {
       memset(run, 0, 2 * (size_t)k->n * sizeof *run);
-      for (int64_t i = first + from; i < first + to; i++) OF(back_row)
-      ((const T *)k->x + i * k->n, (const T *)k->dy + i * k->n, k->gamma, (T *)k->dx + i * k->n,
-       dgamma, dbeta, k->n, k->centre, k->mean != NULL ? ((const T *)k->mean)[i] : 0,
-       ((const T *)k->rstd)[i]);
+      for (int64_t i = first + from; i < first + to; i++) {
+        int64_t at = i * k->n;
+        const T *x = neap_row_load(k->x, at, 1, k->n, k->n, tile);
+        const T *dy = neap_row_load(k->dy, at, 1, k->n, k->n, tile_dy);
+        T mean = k->mean != NULL ? (T)neap_number_at(k->mean, i) : 0;
+        OF(back_row)
+        (x, dy, k->gamma, neap_row_target(k->dx, at, tile_dy), dgamma, dbeta, k->n, k->centre, mean,
+         (T)neap_number_at(k->rstd, i));
+        neap_row_store(k->dx, at, 1, k->n, k->n, tile_dy);
+      }
       for (int64_t j = 0; j < 2 * k->n; j++) total[j] += (double)run[j];
     }
   }
 }
 
 /* out (N) = the totals of all parts, from element `at` of each on */
-static void OF(add_parts)(const job *k, int64_t at, T *out) {
+static void OF(add_parts)(const job *k, int64_t at, const neap_operand *out) {
   for (int64_t i = 0; i < k->n; i++) {
     double sum = 0;
     for (int64_t p = 0; p < k->n_part; p++) sum += total_of(k, p, sizeof(T))[at + i];
-    out[i] = (T)sum;
+    neap_number_put(out, i, sum);
   }
 }

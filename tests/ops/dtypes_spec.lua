@@ -112,6 +112,56 @@ describe("a kernel", function()
   end)
 end)
 
+describe("rows of bf16", function()
+  --- Bytes of scratch of an op and its backward, for so many rows.
+  local function scratch(build, n)
+    local net = neap.net "rows"
+    local y, wrt = build(net, n)
+    local loss = net:Sum(net:Mul({ y, net:input("dy", y.shape, "bf16") }, "product"), "loss")
+    local outs = { loss }
+    for _, gradient in pairs(net:gradient(loss, { wrt = wrt })) do outs[#outs + 1] = gradient end
+    net:outputs(outs)
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    local program <close>, bytes = ws:compile(net, { engine = "ref" }), 0
+    for _, row in ipairs(program.plan:ops()) do bytes = bytes + row.scratch_bytes end
+    return bytes
+  end
+
+  local function param(net, name, shape) return net:declare(name, "parameter", shape, "bf16") end
+  local builds = {
+    Softmax = function(net, n)
+      local x = param(net, "x", { n, 64 })
+      return net:Softmax({ x }, "y"), { x }
+    end,
+    LogSoftmax = function(net, n)
+      local x = param(net, "x", { n, 64, 5 })
+      return net:LogSoftmax({ x }, "y", { axis = 2 }), { x }
+    end,
+    LayerNorm = function(net, n)
+      local x, g, b = param(net, "x", { n, 64 }), param(net, "g", { 64 }), param(net, "b", { 64 })
+      return net:LayerNorm({ x, g, b }, { "y", "mean", "rstd" }), { x, g, b }
+    end,
+    RmsNorm = function(net, n)
+      local x, g = param(net, "x", { n, 64 }), param(net, "g", { 64 })
+      return net:RmsNorm({ x, g }, { "y", "rstd" }), { x, g }
+    end,
+    BatchNorm = function(net, n)
+      local x, g, b = param(net, "x", { n, 8, 9 }), param(net, "g", { 8 }), param(net, "b", { 8 })
+      return net:BatchNorm({ x, g, b }, { "y", "mean", "var" }, { training = true }), { x, g, b }
+    end,
+    SoftmaxCrossEntropy = function(net, n)
+      local x, labels = param(net, "x", { n, 64 }), net:input("labels", { n }, "i64")
+      return net:SoftmaxCrossEntropy({ x, labels }, "y", { reduction = "none" }), { x }
+    end,
+  }
+  for name, build in pairs(builds) do
+    it(("are widened one by one: the scratch of %s does not grow with them"):format(name), function()
+      assert.are.equal(scratch(build, 64), scratch(build, 4096))
+    end)
+  end
+end)
+
 describe("bf16 and f16", function()
   it("are rounded to nearest even, once", function()
     -- 1 + 2^-8 lies between two bf16, whose neighbours are 1 and 1 + 2^-7
