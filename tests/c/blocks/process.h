@@ -1,0 +1,144 @@
+/* process.h: what a process has of its own: errors, texts, threads, counters of memory, faults,
+ * engines, the database. */
+#ifndef NEAP_TESTS_BLOCKS_PROCESS_H
+#define NEAP_TESTS_BLOCKS_PROCESS_H
+
+#include "blocks/call.h"
+
+QUIET(version, s->number[0] = neap_version()[0])
+QUIET(status_text, s->number[0] = neap_status_text(NEAP_MEMORY)[0])
+QUIET(error_clear, neap_error_clear(&(neap_error){.code = NEAP_MEMORY}))
+
+QUIET(memory_available, neap_memory_available())
+QUIET(db_default_path, s->number[0] = neap_db_default_path() != NULL)
+CALL(db_open) {
+  neap_db *db = NULL;
+  (void)s;
+  neap_status status = neap_db_open(db_path, &db, error);
+  neap_db_close(db);
+  return status;
+}
+QUIET(db_retain, neap_db_close(neap_db_retain(s->db)))
+QUIET(db_close, neap_db_close(s->db); s->db = NULL)
+QUIET(db_path, s->number[0] = neap_db_path(s->db)[0])
+QUIET(db_is_readonly, s->number[0] = neap_db_is_readonly(s->db))
+QUIET(db_set_timeout, neap_db_set_timeout(s->db, 100))
+static const char question[] =
+  "SELECT 'net' AS name, :x AS number, x'00ff', NULL UNION SELECT 1, 2, 3, 4";
+static const neap_sql_value param[] = {{.name = ":x", .type = NEAP_SQL_REAL, .real = 2.5}};
+static bool count_columns(void *context, int n, const neap_sql_value *value) {
+  (void)value;
+  *(double *)context += n;
+  return true;
+}
+CALL(db_query) {
+  double n = 0;
+  neap_status status = neap_db_query(s->db, question, 1, param, count_columns, &n, error);
+  if (status == NEAP_OK) s->number[0] = n;
+  return status;
+}
+CALL(db_rows) {
+  neap_status status =
+    neap_db_rows(s->db, question, 1, param, true, (neap_sql_rows **)&s->block, error);
+  if (status == NEAP_OK) s->number[0] = ((neap_sql_rows *)s->block)->value[5].real;
+  return status;
+}
+CALL(db_check) { return neap_db_check(s->db, &s->text, error); }
+CALL(db_backup) { return neap_db_backup(s->db, copy_path, error); }
+CALL(db_prune) {
+  int64_t n = -1;
+  neap_status status = neap_db_prune(s->db, 30, &n, error);
+  s->number[0] = status == NEAP_OK ? (double)n : 0;
+  return status;
+}
+QUIET(draw_seed, neap_draw_seed(3))
+QUIET(memory_read, neap_memory_read())
+QUIET(memory_reset_high, neap_memory_reset_high())
+QUIET(pool_totals, neap_pool_totals(&(int64_t){0}, &(int64_t){0}))
+QUIET(process_resident_bytes, neap_process_resident_bytes())
+QUIET(process_resident_peak_bytes, neap_process_resident_peak_bytes())
+QUIET(memory_watch, neap_memory_watch(NULL))
+QUIET(memory_failed, neap_memory_failed())
+/* Which would end what the sweep itself asks for. */
+QUIET(memory_fail_nth, (void)neap_memory_fail_nth)
+QUIET(threads, s->number[0] = neap_threads())
+QUIET(threads_set, neap_threads_set(1))
+QUIET(threads_complaint, neap_threads_complaint((char[160]){0}))
+QUIET(clock_ns, neap_clock_ns())
+QUIET(n_planned, neap_n_planned())
+QUIET(kernel_set_text, neap_kernel_set_text((char[160]){0}))
+QUIET(instruction_set, s->number[0] = neap_instruction_set()[0])
+QUIET(fail, neap_fail(&(neap_error){0}, NEAP_NAME, "%d", 3))
+QUIET(fail_memory, neap_fail_memory(&(neap_error){0}, 10, "a thing"))
+QUIET(hint, neap_hint(&(neap_error){0}, "try %s", "again"))
+QUIET(bytes_parse, neap_bytes_parse("8 MiB", &s->number[0]))
+QUIET(bytes_text, s->number[0] = neap_bytes_text(5000, (char[24]){0})[0])
+QUIET(text_distance, s->number[0] = neap_text_distance("abc", "bcd"))
+CALL(intern) {
+  const char *name = neap_intern("a name that nothing else has");
+  s->number[0] = name != NULL;
+  return name != NULL ? NEAP_OK : neap_fail_memory(error, 30, "a name");
+}
+CALL(intern_n) {
+  const char *name = neap_intern_n("another name, cut", 12);
+  s->number[0] = name != NULL;
+  return name != NULL ? NEAP_OK : neap_fail_memory(error, 30, "a name");
+}
+QUIET(role_name, s->number[0] = neap_role_name(NEAP_ROLE_STATE)[0])
+QUIET(engine_list, s->number[0] = neap_engine_list(0, &(neap_engine_row){0}))
+QUIET(embedded_find, s->number[0] = neap_embedded_find("db/views.sql", NULL) != NULL)
+QUIET(embedded_at, s->number[0] = neap_embedded_at(0, NULL, NULL) != NULL)
+
+QUIET(interrupt, neap_interrupt(false))
+QUIET(free, neap_free(s->block); s->block = NULL)
+
+static const entry process_entries[] = {
+  {"neap_version", 0, call_version, NULL, true},
+  {"neap_status_text", 0, call_status_text, NULL, true},
+  {"neap_error_clear", 0, call_error_clear, NULL, true},
+  {"neap_memory_available", 0, call_memory_available, NULL, true},
+  {"neap_db_default_path", 0, call_db_default_path, NULL, true},
+  {"neap_db_open", DB, call_db_open, NULL, false},
+  {"neap_db_retain", DB, call_db_retain, NULL, true},
+  {"neap_db_close", DB, call_db_close, NULL, true},
+  {"neap_db_path", DB, call_db_path, NULL, true},
+  {"neap_db_is_readonly", DB, call_db_is_readonly, NULL, true},
+  {"neap_db_set_timeout", DB, call_db_set_timeout, NULL, true},
+  {"neap_db_query", DB, call_db_query, NULL, false},
+  {"neap_db_rows", DB, call_db_rows, NULL, false},
+  {"neap_db_check", DB, call_db_check, NULL, false},
+  {"neap_db_backup", DB, call_db_backup, NULL, false},
+  {"neap_db_prune", DB, call_db_prune, NULL, false},
+  {"neap_draw_seed", 0, call_draw_seed, NULL, true},
+  {"neap_memory_read", 0, call_memory_read, NULL, true},
+  {"neap_memory_reset_high", 0, call_memory_reset_high, NULL, true},
+  {"neap_pool_totals", 0, call_pool_totals, NULL, true},
+  {"neap_process_resident_bytes", 0, call_process_resident_bytes, NULL, true},
+  {"neap_process_resident_peak_bytes", 0, call_process_resident_peak_bytes, NULL, true},
+  {"neap_memory_watch", 0, call_memory_watch, NULL, true},
+  {"neap_memory_failed", 0, call_memory_failed, NULL, true},
+  {"neap_memory_fail_nth", 0, call_memory_fail_nth, NULL, true},
+  {"neap_threads", 0, call_threads, NULL, true},
+  {"neap_threads_set", 0, call_threads_set, NULL, true},
+  {"neap_threads_complaint", 0, call_threads_complaint, NULL, true},
+  {"neap_clock_ns", 0, call_clock_ns, NULL, true},
+  {"neap_n_planned", 0, call_n_planned, NULL, true},
+  {"neap_kernel_set_text", 0, call_kernel_set_text, NULL, true},
+  {"neap_instruction_set", 0, call_instruction_set, NULL, true},
+  {"neap_fail", 0, call_fail, NULL, true},
+  {"neap_fail_memory", 0, call_fail_memory, NULL, true},
+  {"neap_hint", 0, call_hint, NULL, true},
+  {"neap_bytes_parse", 0, call_bytes_parse, NULL, true},
+  {"neap_bytes_text", 0, call_bytes_text, NULL, true},
+  {"neap_text_distance", 0, call_text_distance, NULL, true},
+  {"neap_intern", 0, call_intern, NULL, false},
+  {"neap_intern_n", 0, call_intern_n, NULL, false},
+  {"neap_role_name", 0, call_role_name, NULL, true},
+  {"neap_engine_list", 0, call_engine_list, NULL, true},
+  {"neap_embedded_find", 0, call_embedded_find, NULL, true},
+  {"neap_embedded_at", 0, call_embedded_at, NULL, true},
+  {"neap_interrupt", 0, call_interrupt, NULL, true},
+  {"neap_free", 0, call_free, NULL, true},
+};
+
+#endif
