@@ -93,10 +93,15 @@ STAYS := -shared -Wl,-z,nodelete
 $(BUILD)/neap.so: $(OBJ)
 	@$(CC) $(CFLAGS) $(STAYS) $^ -o $@ $(LIBS)
 
+# The library exports what neap.h and its parts declare: not the clones of kernels for several processors, which no attribute hides.
+$(BUILD)/exports.map: src/neap.h $(wildcard src/neap/*.h)
+	@mkdir -p $(@D)
+	@{ echo '{ global:'; sed -n 's/^NEAP_API [^(]*\<\(neap_[a-z0-9_]*\)(.*/\1;/p' $^; echo 'local: *; };'; } >$@
+
 # The number in the name rises with a change that programs linked before it can't bear.
 SONAME := libneap.so.0
-$(BUILD)/$(SONAME): $(ENGINE_OBJ)
-	@$(CC) $(CFLAGS) $(STAYS) -Wl,-soname,$(SONAME) $^ -o $@ $(LIBS)
+$(BUILD)/$(SONAME): $(ENGINE_OBJ) $(BUILD)/exports.map
+	@$(CC) $(CFLAGS) $(STAYS) -Wl,-soname,$(SONAME) -Wl,--version-script=$(BUILD)/exports.map $(ENGINE_OBJ) -o $@ $(LIBS)
 
 $(BUILD)/libneap.so: $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $@

@@ -70,8 +70,8 @@ NEAP_API neap_status neap_net_recycle(const neap_net *net, const neap_recycle_op
                                       neap_net **out, neap_recycle_figures *figures,
                                       neap_error *error);
 
-/* The same, and the names that several blobs share now: *n of them in one block, ended by neap_free.
- * Names live as long as the process. */
+/* The same, and the names that several blobs share now: *n of them in one block, ended by
+ * neap_free. Names live as long as the process. */
 typedef struct neap_recycle_slot {
   const char *name;
   int64_t bytes; /* of its largest blob */
@@ -97,8 +97,8 @@ NEAP_API neap_status neap_net_release_when_used(const neap_net *net, int n_keep,
                                                 neap_error *error);
 
 /* What nets take, run one after the other in one workspace, if nothing but Free gives bytes back;
- * of ops labelled `device` alone (NULL: of all). `options` (may be NULL): shapes of inputs. A blob that several of them write counts once, at
- * its largest. */
+ * of ops labelled `device` alone (NULL: of all). `options` (may be NULL): shapes of inputs.
+ * A blob that several of them write counts once, at its largest. */
 typedef struct neap_memory_estimate {
   int64_t total_bytes; /* made in all */
   int64_t high_bytes;  /* the most held at once */
@@ -133,9 +133,9 @@ NEAP_API neap_status neap_net_rename(const neap_net *net, int n, const char *con
  * is no worse). Room for all ops of the net, which must have no Gradient or Do op. */
 NEAP_API neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
                                    neap_error *error);
-/* The net with its ops in another order, position[i] being the op that comes as number i; what draws
- * random numbers draws those it drew. PLAN error for an order in which it would compute something
- * else. */
+/* The net with its ops in another order, position[i] being the op that comes as number i; what
+ * draws random numbers draws those it drew. NAME where an op would read what is not made yet, PLAN for an
+ * order in which it would compute something else. */
 NEAP_API neap_status neap_net_reorder(const neap_net *net, const int *position, neap_net **out,
                                       neap_error *error);
 /* Pairs (i, j) of ops, i < j: op i writes a blob of a name that op j reads. Ascending, each once,
@@ -204,8 +204,8 @@ typedef struct neap_assign_figures {
 NEAP_API neap_status neap_assign(int n, const neap_assign_item *item,
                                  const neap_assign_options *options, int *slot,
                                  neap_assign_figures *figures, neap_error *error);
-/* The best fit for `want_bytes` among usable slots: the smallest that is large enough, else the largest;
- * ties to the first. -1: none. */
+/* The best fit for `want_bytes` among usable slots: the smallest that is large enough, else the
+ * largest; ties to the first. -1: none. */
 NEAP_API int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable,
                                    int64_t want_bytes);
 /* The figures of a given assignment; negative slots are items by themselves. */

@@ -1,4 +1,4 @@
-/* neap/options.h: the options of plans, and of all that plans: one table, from which the struct, the
+/* neap/options.h: the options of plans, and of all that plans: one table, of which the struct, the
  * tables of Lua, the command line, JSON and the key of a plan are made. Part of neap.h, which
  * includes it.
  */
@@ -161,8 +161,8 @@ typedef struct neap_options {
 #define X(name, type, fallback, range, key, faces, doc) NEAP_FIELD_##type(name)
   NEAP_OPTION_MAP(X)
 #undef X
-  /* The database that `store` speaks of: without one nothing is looked up or recorded, and `profile`
-   * and `tag` are for nobody. It stays the caller's; who records in it holds it. */
+  /* The database that `store` speaks of: without one nothing is looked up or recorded, and
+   * `profile` and `tag` are for nobody. It stays the caller's; who records in it holds it. */
   neap_db *db;
   neap_beside beside; /* neap_micro_beside */
   const char *script; /* who runs, for the row of a run, "train.lua:12"; NULL: nobody says */

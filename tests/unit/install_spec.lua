@@ -87,6 +87,21 @@ describe("what make install brings", function()
     assert.are.equal(version, (sh("%s --modversion neap", config):gsub("%s+$", "")))
   end)
 
+  it("is a library that exports what the installed headers declare, and nothing else", function()
+    local declared, exported = {}, {}
+    local headers <close> = assert(io.popen(("cat %s/include/neap.h %s/include/neap/*.h"):format(prefix, prefix)))
+    for line in headers:lines() do
+      local name = line:match "^NEAP_API [^(]-([%w_]+)%("
+      if name then declared[name] = true end
+    end
+    for name in sh("nm -D --defined-only %s/lib/libneap.so.0", prefix):gmatch "%x+ [TDBRVWi] ([%w_.]+)" do exported[name] = true end
+    for name in pairs(declared) do assert.is_true(exported[name], name .. " is declared and not exported") end
+    for name in pairs(exported) do
+      assert.is_true(declared[name] or name:sub(1, 5) ~= "neap_", name .. " is exported and not declared")
+    end
+    assert.is_true(next(declared) ~= nil)
+  end)
+
   it("is a manual page that knows every command and variable, and that troff has nothing to say about", function()
     local page = prefix .. "/share/man/man1/neap.1"
     assert.are.equal("", sh("groff -man -Tutf8 -ww -z %s", page))
