@@ -506,7 +506,7 @@ NEAP_API neap_status neap_session_record(neap_session *session, const char *stat
                                          neap_error *error);
 NEAP_API void neap_session_free(neap_session *session); /* records first */
 
-/* ---- batches: ranges of them, the largest that fits, large ones in parts ---------------------- */
+/* ---- batches: ranges of them, the largest that fits, large ones in parts --------------------- */
 
 #include "neap/batch.h"
 

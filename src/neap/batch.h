@@ -21,7 +21,8 @@ NEAP_API neap_status neap_range_open(const neap_net *net, int64_t max_batch,
                                      const neap_options *options, neap_range **out,
                                      neap_error *error);
 /* A session of `batch` rows of the range's net; 0: as many as the net, or options->inputs, say.
- * Options are those of the range. SHAPE error for more rows than it has. Sessions may outlive the range. */
+ * Options are those of the range. SHAPE error for more rows than it has. Sessions may outlive the
+ * range. */
 NEAP_API neap_status neap_range_session(const neap_range *range, neap_workspace *workspace,
                                         const neap_net *net, int64_t batch,
                                         const neap_options *options, neap_session **out,

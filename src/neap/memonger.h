@@ -134,8 +134,8 @@ NEAP_API neap_status neap_net_rename(const neap_net *net, int n, const char *con
 NEAP_API neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
                                    neap_error *error);
 /* The net with its ops in another order, position[i] being the op that comes as number i; what
- * draws random numbers draws those it drew. NAME where an op would read what is not made yet, PLAN for an
- * order in which it would compute something else. */
+ * draws random numbers draws those it drew. NAME where an op would read what is not made yet, PLAN
+ * for an order in which it would compute something else. */
 NEAP_API neap_status neap_net_reorder(const neap_net *net, const int *position, neap_net **out,
                                       neap_error *error);
 /* Pairs (i, j) of ops, i < j: op i writes a blob of a name that op j reads. Ascending, each once,
