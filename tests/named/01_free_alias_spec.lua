@@ -11,7 +11,13 @@ local function run(net, feeds, memory)
   return out
 end
 
-local memories = { { policy = "none" }, { policy = "name" }, { policy = "offset" }, { policy = "offset", executor = "dag", threads = 2 }, { policy = "pool" } }
+local memories = {
+  { policy = "none" },
+  { policy = "name" },
+  { policy = "offset" },
+  { policy = "offset", executor = "dag", threads = 2 },
+  { policy = "pool" },
+}
 
 --- x -> a -> b -> y with a freed after b.
 local function freed_net()
@@ -60,7 +66,9 @@ describe("Free", function()
     plain:Sigmoid(plain:Tanh(plain:Relu "x"), "y")
     plain:outputs { "y" }
     local want = run(plain, { x = x }).y
-    for _, memory in ipairs(memories) do assert.are.same(want, run(freed_net(), { x = x }, memory).y) end
+    for _, memory in ipairs(memories) do
+      assert.are.same(want, run(freed_net(), { x = x }, memory).y)
+    end
   end)
 
   it("makes reading the blob an error that names the Free and its line", function()
@@ -89,12 +97,16 @@ describe("Free", function()
     net:Tanh("b", "a")
     net:Relu("a", "y")
     net:outputs { "y" }
-    for _, memory in ipairs(memories) do assert.are.equal(2, #run(net, { x = neap.tensor { 1, 2 } }, memory).y) end
+    for _, memory in ipairs(memories) do
+      assert.are.equal(2, #run(net, { x = neap.tensor { 1, 2 } }, memory).y)
+    end
   end)
 
   it("may name blobs that nothing is made of beside others, with outputs and without", function()
     for _, named in ipairs { false, true } do
-      for _, order in ipairs { { "a", "dead" }, { "dead", "a" }, { "dead", "a", "more" }, { "dead", "more" } } do
+      for _, order in ipairs {
+        { "a", "dead" }, { "dead", "a" }, { "dead", "a", "more" }, { "dead", "more" },
+      } do
         local net = neap.net "f"
         net:input("x", { 4 })
         net:Tanh("x", "a")
@@ -117,7 +129,8 @@ describe("Free", function()
     raises("twice", function() net:Free { "b", "b" } end)
   end)
 
-  it("refuses what somebody was promised to find: outputs, kept blobs, inputs, parameters", function()
+  it("refuses what somebody was promised to find: outputs, kept blobs, \z
+      inputs, parameters", function()
     local net = neap.net "f"
     net:input("x", { 2 })
     net:param("w", { 2 })
@@ -131,7 +144,8 @@ describe("Free", function()
     raises("is declared", function() net:Free "w" end)
   end)
 
-  it("is refused where the backward pass still reads the blob, at the line of the op that would", function()
+  it("is refused where the backward pass still reads the blob, at the line of \z
+      the op that would", function()
     local net = neap.net "early"
     net:Exp(net:param("w", { 3 }, 1), "y")
     local line = debug.getinfo(1, "l").currentline - 1
@@ -140,7 +154,8 @@ describe("Free", function()
     net:gradient("loss", { wrt = "w" })
     local fine, err = pcall(net.check, net)
     assert.is_false(fine)
-    assert.is_truthy(err.message:find("needs \"y\" after Free \"free_1\" has freed it", 1, true), err.message)
+    assert.is_truthy(err.message:find("needs \"y\" after Free \"free_1\" has freed it", 1, true),
+      err.message)
     assert.are.equal("01_free_alias_spec.lua:" .. line, err.line)
   end)
 
@@ -184,7 +199,8 @@ describe("Free", function()
     net:outputs { "y" }
     local plan = net:plan { policy = "offset", engine = "ref", store = false }
     assert.is_true(plan.arena_bytes < 2 * 4096)
-    assert.is_true(M.estimate_memory_usage(net).high_water_bytes < M.estimate_memory_usage(net).total_bytes)
+    assert.is_true(
+      M.estimate_memory_usage(net).high_water_bytes < M.estimate_memory_usage(net).total_bytes)
   end)
 
   it("returns the bytes at once under policy pool: its statistics show it", function()
@@ -232,7 +248,8 @@ describe("Alias and every view op", function()
     StopGradient = function(net) net:StopGradient("a", "v") end,
   }
   for name, view in pairs(views) do
-    it(name .. " shares its input's bytes, which live until the view has been read, though the source is freed", function()
+    it(name .. " shares its input's bytes, which live until the view has been read, though \z
+        the source is freed", function()
       local net = neap.net "view"
       net:input("x", { 4 })
       net:Relu("x", "a")
@@ -248,7 +265,9 @@ describe("Alias and every view op", function()
       local want = run(net, { x = x }, { policy = "none" }).y
       for i = 1, 4 do
         local v = x[i]
-        assert.is_true(math.abs(want[i] - (math.exp(math.max(v, 0)) + (1 - 2 / (math.exp(2 * v) + 1)) + 1 / (1 + math.exp(-v)))) < 1e-5)
+        assert.is_true(math.abs(want[i]
+          - (math.exp(math.max(v, 0)) + (1 - 2 / (math.exp(2 * v) + 1)) + 1 / (1 + math.exp(-v))))
+          < 1e-5)
       end
       for _, memory in ipairs(memories) do assert.are.same(want, run(net, { x = x }, memory).y) end
       local offset, reason = {}, {}

@@ -112,7 +112,8 @@ describe("Forwarded names", function()
     assert.are.same({ 3 }, numbers(child:fetch "a"))
   end)
 
-  it("may be given twice with one target; another target or an own blob is an error, unless skipped", function()
+  it("may be given twice with one target; another target or an own blob is an \z
+      error, unless skipped", function()
     local parent = workspace {}
     parent:feed("a", neap.tensor { 1 })
     parent:feed("b", neap.tensor { 2 })
@@ -218,7 +219,8 @@ describe("Typed blobs", function()
     assert.are.equal("", ws:fetch "a")
   end)
 
-  it("that are no tensors are no operands: the error names net and blob, before a run and after", function()
+  it("that are no tensors are no operands: the error names net and blob, \z
+      before a run and after", function()
     local ws, net = workspace {}, unary("n", "Neg")
     ws:feed("x", "text")
     local err = raises("holds a string; only tensors are operands", ws.compile, ws, net)
@@ -255,9 +257,13 @@ describe("Sizes", function()
     ws:feed("large", neap.zeros(3, 10))
     ws:feed("text", "12345678")
     local sizes = ws:sizes()
-    assert.are.same({ "large", "small", "text", "total" }, { sizes[1].name, sizes[2].name, sizes[3].name, sizes[4].name })
+    assert.are.same({ "large", "small", "text", "total" }, {
+      sizes[1].name, sizes[2].name, sizes[3].name, sizes[4].name,
+    })
     assert.are.equal("(3,10)", sizes[1].shape)
-    assert.are.same({ 120, 40, 8, 168 }, { sizes[1].bytes, sizes[2].bytes, sizes[3].bytes, sizes[4].bytes })
+    assert.are.same({ 120, 40, 8, 168 }, {
+      sizes[1].bytes, sizes[2].bytes, sizes[3].bytes, sizes[4].bytes,
+    })
     assert.are.equal(168, sizes.bytes)
     assert.is_true(math.abs(sizes[1].percent - 100 * 120 / 168) < 1e-9)
     assert.is_truthy(tostring(sizes):find("total", 1, true))
@@ -325,7 +331,8 @@ describe("Nets by name", function()
     assert.are.equal(2, #child:nets())
   end)
 
-  it("stay their maker's: what is added later runs, and closing the handle takes nothing away", function()
+  it("stay their maker's: what is added later runs, and closing the handle \z
+      takes nothing away", function()
     local ws = workspace {}
     local net = unary("n", "Neg")
     ws:add_net(net)
@@ -357,7 +364,8 @@ describe("Nets by name", function()
     local net = neap.net "outer"
     net:input("x", { 2 })
     local inner
-    net:If(net:input("c", {}, "bool"), function(b) inner = b return b:Neg "x" end, function(b) return b:Exp "x" end)
+    net:If(net:input("c", {}, "bool"), function(b) inner = b return b:Neg "x" end,
+      function(b) return b:Exp "x" end)
     do local _ <close> = net end
     net = nil -- luacheck: ignore
     support.settle()
@@ -422,7 +430,9 @@ describe("Step trees", function()
       assert.are.equal(0, ws:fetch("count")[1])
     end
     fails("nets and substeps", { net, { net } })
-    fails("number of iterations and a stop blob", { { net }, { net, iterations = 2, stop = "count" } })
+    fails("number of iterations and a stop blob", {
+      { net }, { net, iterations = 2, stop = "count" },
+    })
     fails("there is no net \"nobody\"", { { net }, { "nobody" } })
     fails("two nets are named \"counter\"", { net, counter() })
     fails("two nets are named", { nets = { net, counter() }, "counter" })
@@ -455,7 +465,9 @@ describe("Step trees", function()
     local ws = workspace {}
     ws:feed("x", neap.tensor { 1, 2 })
     local n, held = #neap.workspaces(), neap.memory().held
-    ws:run_steps { { unary("n", "Neg"), unary("m", "Exp", "y", "z"), create_workspace = true }, iterations = 3 }
+    ws:run_steps {
+      { unary("n", "Neg"), unary("m", "Exp", "y", "z"), create_workspace = true }, iterations = 3,
+    }
     assert.is_false(ws:has "y" or ws:has "z")
     assert.are.equal(n, #neap.workspaces())
     assert.are.equal(held, neap.memory().held)
@@ -464,8 +476,11 @@ describe("Step trees", function()
   it("run concurrent substeps, whose results land in the workspace", function()
     local ws = workspace {}
     ws:feed("x", neap.tensor { 1, 2 })
-    ws:run_steps { { unary("neg", "Neg", "x", "a"), iterations = 20 }, { unary("double", "Abs", "x", "b"), iterations = 20 },
-      { unary("exp", "Exp", "x", "c") }, concurrent = true }
+    ws:run_steps {
+      { unary("neg", "Neg", "x", "a"), iterations = 20 },
+      { unary("double", "Abs", "x", "b"), iterations = 20 },
+      { unary("exp", "Exp", "x", "c") }, concurrent = true,
+    }
     assert.are.same({ -1, -2 }, numbers(ws:fetch "a"))
     assert.are.same({ 1, 2 }, numbers(ws:fetch "b"))
     assert.is_true(ws:fetch("c"):close(neap.tensor { math.exp(1), math.exp(2) }))
@@ -487,7 +502,9 @@ describe("Step trees", function()
       ws:feed("x", neap.randn(8, 4))
       ws:feed("t", neap.tensor({ 0, 1, 2, 0, 1, 2, 0, 1 }, "i64"))
       ws:feed("lr", 0.1)
-      ws:run_steps({ { training(1), iterations = 30 }, { training(2), iterations = 30 }, concurrent = concurrent }, { threads = 1 })
+      ws:run_steps({
+        { training(1), iterations = 30 }, { training(2), iterations = 30 }, concurrent = concurrent,
+      }, { threads = 1 })
       return ws
     end
     local alone, together = run(false), run(true)
@@ -500,16 +517,22 @@ describe("Step trees", function()
   it("refuse concurrent substeps that would write what another one writes or reads", function()
     local ws = workspace {}
     ws:feed("x", neap.tensor { 1, 2 })
-    local neg, exp, read = unary("neg", "Neg", "x", "y"), unary("exp", "Exp", "x", "y"), unary("read", "Abs", "y", "z")
-    local err = raises("would meet at blob \"y\"", ws.run_steps, ws, { { neg }, { exp }, concurrent = true })
+    local neg = unary("neg", "Neg", "x", "y")
+    local exp = unary("exp", "Exp", "x", "y")
+    local read = unary("read", "Abs", "y", "z")
+    local err = raises("would meet at blob \"y\"", ws.run_steps, ws,
+      { { neg }, { exp }, concurrent = true })
     assert.are.equal("y", err.blob)
-    raises("would meet at blob \"y\"", ws.run_steps, ws, { { neg }, { { read } }, concurrent = true })
+    raises("would meet at blob \"y\"", ws.run_steps, ws,
+      { { neg }, { { read } }, concurrent = true })
     raises("would meet at blob \"y\"", ws.run_steps, ws, { neg, instances = 2 })
     assert.is_false(pcall(ws.fetch, ws, "y"))
     local makes = neap.net "makes" -- its first blob is the one they share
     makes:Constant({}, "c", { shape = { 2 }, value = 1 })
     ws:feed("c", neap.tensor { 1, 2 })
-    raises("would meet at blob \"c\"", ws.run_steps, ws, { { makes }, { unary("reads", "Abs", "c", "d") }, concurrent = true })
+    raises("would meet at blob \"c\"", ws.run_steps, ws, {
+      { makes }, { unary("reads", "Abs", "c", "d") }, concurrent = true,
+    })
   end)
 
   it("run instances of a step side by side, each with blobs of its own", function()
@@ -528,14 +551,19 @@ describe("Step trees", function()
     bad:op("Embedding", { "index", "table" }, "row")
     ws:feed("table", neap.zeros(4, 2))
     ws:feed("index", neap.tensor({ 9 }, "i64"))
-    raises("Embedding", ws.run_steps, ws, { { count, iterations = 1000000000 }, { bad }, concurrent = true })
+    raises("Embedding", ws.run_steps, ws, {
+      { count, iterations = 1000000000 }, { bad }, concurrent = true,
+    })
     assert.is_true(ws:fetch("count")[1] < 1e9)
   end)
 
   it("repeat a periodic substep until its siblings have ended", function()
     local ws, count = counting()
     ws:feed("x", neap.tensor { 1, 2 })
-    ws:run_steps { { count, run_every_ms = 1 }, { unary("neg", "Neg"), iterations = 5, run_every_ms = 4 }, concurrent = true }
+    ws:run_steps {
+      { count, run_every_ms = 1 }, { unary("neg", "Neg"), iterations = 5, run_every_ms = 4 },
+      concurrent = true,
+    }
     assert.is_true(ws:fetch("count")[1] >= 1)
     assert.are.same({ -1, -2 }, numbers(ws:fetch "y"))
   end)
@@ -545,7 +573,9 @@ describe("Step trees", function()
     ws:feed("x", neap.tensor { 1, 2 })
     ws:run_steps { unary("neg", "Neg"), iterations = 3, report = count, report_every_ms = 100000 }
     assert.are.equal(1, ws:fetch("count")[1])
-    ws:run_steps { unary("neg", "Neg"), iterations = 5, run_every_ms = 3, report = count, report_every_ms = 1 }
+    ws:run_steps {
+      unary("neg", "Neg"), iterations = 5, run_every_ms = 3, report = count, report_every_ms = 1,
+    }
     assert.is_true(ws:fetch("count")[1] > 2)
   end)
 
@@ -599,7 +629,8 @@ describe("one op on named blobs", function()
   it("guesses at a name only where one is near", function()
     local ws <close> = ready()
     ws:feed("velocity", neap.ones(1))
-    assert.are.equal('did you mean "velocity"?', raises('"velocty"', ws.run_op, ws, "Relu", "velocty", "y").hint)
+    assert.are.equal('did you mean "velocity"?',
+      raises('"velocty"', ws.run_op, ws, "Relu", "velocty", "y").hint)
     assert.is_nil(raises('"momentum"', ws.run_op, ws, "Relu", "momentum", "y").hint)
   end)
 
@@ -664,7 +695,8 @@ describe("the current workspace", function()
     local there = {}
     for _, one in ipairs(neap.workspace_names()) do there[one] = true end
     first:feed("x", neap.tensor { 1 })
-    raises({ "there is no workspace \"other\"", "switch_workspace(name, true)" }, neap.switch_workspace, "other")
+    raises({ "there is no workspace \"other\"", "switch_workspace(name, true)" },
+      neap.switch_workspace, "other")
     assert.are.equal(first, (neap.current_workspace()))
     local other = neap.switch_workspace("other", true)
     assert.are_not.equal(first, other)

@@ -14,7 +14,9 @@ describe("A scope shared between nets", function()
     net:input("c", {}, "bool")
     net:CreateScope({}, "s")
     local function frame(op)
-      return function(b) b:Do { scope = "s", bindings = { x = "x" }, body = function(d) d:op(op, "x", "h") end } end
+      return function(b)
+        b:Do { scope = "s", bindings = { x = "x" }, body = function(d) d:op(op, "x", "h") end }
+      end
     end
     net:If("c", frame "Neg", not without and frame "Exp" or nil)
     net:export_scope "s"
@@ -53,11 +55,13 @@ describe("A scope shared between nets", function()
     end
   end)
 
-  it("says after each run whether that one has pushed a frame, as a condition of an If in another net", function()
+  it("says after each run whether that one has pushed a frame, as a condition of an \z
+      If in another net", function()
     local ws <close> = neap.workspace { store = false }
     local a, b = first(true), neap.net "b"
     b:import_scope("s", a)
-    local y = b:If(b:HasScope "s", function(q) return q:const(1) end, function(q) return q:const(2) end)
+    local y = b:If(b:HasScope "s", function(q) return q:const(1) end,
+      function(q) return q:const(2) end)
     b:outputs { y }
     for i, taken in ipairs { true, false, true } do
       ws:run(a, { x = neap.tensor { i, i }, c = taken })
@@ -72,12 +76,19 @@ describe("A scope shared between nets", function()
     b:import_scope("s", a)
     b:input("n", {})
     b:Constant({}, "sum", { shape = { 2 }, value = 0 })
-    b:While { init = { b:const(0) }, max = 5, cond = function(q, i) return q:Lt { i, "n" } end, body = function(q, i)
-      local h = q:Do { scope = "s", reuse = true, body = function(d) return d:Copy "h" end }
-      q:Add({ "sum", h }, "sum")
-      q:Do { scope = "s", bindings = { h0 = h }, body = function(d) d:Add({ "h0", "h0" }, "h") end }
-      return i + 1
-    end }
+    b:While {
+      init = { b:const(0) },
+      max = 5,
+      cond = function(q, i) return q:Lt { i, "n" } end,
+      body = function(q, i)
+        local h = q:Do { scope = "s", reuse = true, body = function(d) return d:Copy "h" end }
+        q:Add({ "sum", h }, "sum")
+        q:Do {
+          scope = "s", bindings = { h0 = h }, body = function(d) d:Add({ "h0", "h0" }, "h") end,
+        }
+        return i + 1
+      end,
+    }
     b:outputs { "sum" }
     ws:run(a, { x = neap.tensor { 1, 2 }, c = true })
     for _ = 1, 2 do
@@ -140,7 +151,8 @@ describe("The scope stack", function()
     assert.is_true(other:empty())
   end)
 
-  it("gives frames back last in, first out, alive, with what the forward pass left in them", function()
+  it("gives frames back last in, first out, alive, with what the forward \z
+      pass left in them", function()
     local ws, frames = workspace(), {}
     local scope = ws:create_scope "s"
     ws:feed("a", neap.tensor { 0, 0 })
@@ -189,7 +201,8 @@ describe("The scope stack", function()
     raises("no such blob", scope.reuse_last, scope, ws, { q = "nobody" })
   end)
 
-  it("compares bindings at every push, for gradients apart, and never lets the parent change", function()
+  it("compares bindings at every push, for gradients apart, and never lets \z
+      the parent change", function()
     local ws, other = workspace(), workspace()
     ws:feed("a", neap.tensor { 1 })
     ws:feed("b", neap.tensor { 2 })
@@ -207,12 +220,14 @@ describe("The scope stack", function()
     scope:push(ws, { x = "a" })
     raises("gradient bindings differ", scope.pop_gradient, scope, ws, { g = "a" })
     assert.are.equal(1, #scope)
-    scope:check_bindings_match({ x = "a" }):check_bindings_match({ g = "b" }, { gradient = true }):check_stack()
+    scope:check_bindings_match({ x = "a" }):check_bindings_match({ g = "b" },
+      { gradient = true }):check_stack()
     raises("differ", scope.check_bindings_match, scope, { x = "b" })
     raises("differ", scope.check_bindings_match, scope, { x = "a" }, { gradient = true })
   end)
 
-  it("enters a kept frame as a new one: bound names lead outside again, locals are not written yet", function()
+  it("enters a kept frame as a new one: bound names lead outside again, locals \z
+      are not written yet", function()
     local ws = workspace()
     ws:feed("a", neap.tensor { 1, 2 })
     local scope = ws:create_scope "s"
@@ -289,7 +304,8 @@ describe("The scope stack", function()
     raises("was closed", frame.fetch, frame, "x")
   end)
 
-  it("is a blob: creating it again empties it, and frames outlive their parent without reading it", function()
+  it("is a blob: creating it again empties it, and frames outlive their parent \z
+      without reading it", function()
     local ws = workspace()
     ws:feed("a", neap.tensor { 1, 2 })
     local scope = ws:create_scope "s"
@@ -327,14 +343,16 @@ describe("Name scopes", function()
     end)
     assert.is_truthy(net:blob "outer/block1/z")
     assert.is_truthy(net:blob "outer/block2/z")
-    assert.are.same({ -1, -2 }, run(net:keep "outer/y", { x = neap.tensor { 1, 2 } })["outer/block2/z"]:log():totable())
+    assert.are.same({ -1, -2 },
+      run(net:keep "outer/y", { x = neap.tensor { 1, 2 } })["outer/block2/z"]:log():totable())
   end)
 end)
 
 --- One FC layer with its parameters in a variable scope.
 local function layer(net, x, n, o)
   return net:variable_scope("layer", o or {}, function()
-    return net:FC({ x, net:param("w", { n, x.shape[2] }, neap.init.xavier {}), net:param("b", { n }) }, "y")
+    return net:FC(
+      { x, net:param("w", { n, x.shape[2] }, neap.init.xavier {}), net:param("b", { n }) }, "y")
   end)
 end
 
@@ -360,7 +378,8 @@ describe("Variable scopes", function()
     local net = neap.net "f"
     local x = net:input("x", { 1, 4 })
     layer(net, x, 4)
-    local err = raises("parameter \"layer/w\" is there already, made at 03_scopes_names_spec.lua:", layer, net, x, 4)
+    local err = raises("parameter \"layer/w\" is there already, made at 03_scopes_names_spec.lua:",
+      layer, net, x, 4)
     assert.are.equal("layer/w", err.blob)
     raises("was made at 03_scopes_names_spec.lua", layer, net, x, 3, { reuse = true })
     raises("did you mean", layer, net, x, 4, { reus = true })
@@ -368,7 +387,8 @@ describe("Variable scopes", function()
     assert.is_truthy(net:blob "outside") -- the scope was left
   end)
 
-  it("give parameters an initialiser and freeze them; inner scopes inherit, and may say otherwise", function()
+  it("give parameters an initialiser and freeze them; inner scopes inherit, and \z
+      may say otherwise", function()
     local net = neap.net "f"
     net:variable_scope("a", { init = 3, trainable = false }, function()
       net:param("w", { 1 })
@@ -381,7 +401,9 @@ describe("Variable scopes", function()
     net:AddN({ "a/w", "a/b/w", "a/b/own", "a/c/w" }, "sum")
     assert.are.same({ 3 + 3 + 5 + 7 }, run(net, {}).sum:totable())
     local trainable = {}
-    for grad in pairs(net:gradient(net:Sum("sum", "loss"))) do trainable[#trainable + 1] = grad.name end
+    for grad in pairs(net:gradient(net:Sum("sum", "loss"))) do
+      trainable[#trainable + 1] = grad.name
+    end
     table.sort(trainable)
     assert.are.same({ "a/b/own", "a/c/w" }, trainable)
   end)
@@ -398,7 +420,8 @@ describe("Variable scopes", function()
     assert.is_falsy(pcall(net.blob, net, "v_2/inner/w"))
   end)
 
-  it("are shared between nets: the test net reads what the train net has learned, in one workspace", function()
+  it("are shared between nets: the test net reads what the train net has learned, \z
+      in one workspace", function()
     local function model(net, train)
       local y = layer(net, net:input("x", { 4, 2 }), 1)
       if not train then return net:outputs { y } end
@@ -407,11 +430,15 @@ describe("Variable scopes", function()
       neap.optim.SGD { lr = 0.1 }:apply(net, net:gradient(loss))
       return net:outputs { loss }
     end
-    local train, test, ws = model(neap.net "train", true), model(neap.net "test", false), workspace()
-    local x, t = neap.tensor { { 0, 0 }, { 0, 1 }, { 1, 0 }, { 1, 1 } }, neap.tensor { { 1 }, { 2 }, { 3 }, { 4 } }
+    local train = model(neap.net "train", true)
+    local test, ws = model(neap.net "test", false), workspace()
+    local x = neap.tensor { { 0, 0 }, { 0, 1 }, { 1, 0 }, { 1, 1 } }
+    local t = neap.tensor { { 1 }, { 2 }, { 3 }, { 4 } }
     for _ = 1, 400 do ws:run(train, { x = x, t = t, lr = 0.1 }) end
     local held = 0
-    for _, row in ipairs(ws:sizes()) do held = held + (row.name:find "^layer[^/]*/[wb]$" and 1 or 0) end
+    for _, row in ipairs(ws:sizes()) do
+      held = held + (row.name:find "^layer[^/]*/[wb]$" and 1 or 0)
+    end
     assert.are.equal(2, held) -- w and b, once
     assert.is_true(ws:run(test, { x = x })["layer/y"]:close(t, { atol = 0.01 }))
   end)
@@ -422,7 +449,8 @@ describe("Variable scopes", function()
       local x = net:input("x", { 8, 64 })
       local y = layer(net, x, 64)
       local o = tied and { reuse = true } or {}
-      y = tied and layer(net, y, 64, o) or net:scope("second", function() return layer(net, y, 64, o) end)
+      y = tied and layer(net, y, 64, o)
+        or net:scope("second", function() return layer(net, y, 64, o) end)
       net:gradient(net:Mean(net:Mul { y, y }, "loss"))
       return net
     end
@@ -450,7 +478,8 @@ describe("parameter sharing between scopes", function()
   local raises = require("support").raises
   local function param(net, shape) return net:param("w", shape or { 2 }).name end
   local function fc(net, x, out, n)
-    local w, b = net:param(out .. "_w", { n, n }, neap.init.xavier {}), net:param(out .. "_b", { n })
+    local w = net:param(out .. "_w", { n, n }, neap.init.xavier {})
+    local b = net:param(out .. "_b", { n })
     return net:FC({ x, w, b }, out).name
   end
   local function params(net)
@@ -481,13 +510,16 @@ describe("parameter sharing between scopes", function()
           net:scope(scope, function()
             net:parameter_sharing({ shared_scope = "" }, function()
               assert.are.equal("global_scope/" .. to .. "/w", param(net))
-              net:scope("shared_scope", function() assert.are.equal("global_scope/" .. to .. "/w", param(net)) end)
+              net:scope("shared_scope", function()
+                assert.are.equal("global_scope/" .. to .. "/w", param(net))
+              end)
             end)
           end)
         end
       end)
     end)
-    assert.are.same({ "global_scope/model_a/w", "global_scope/model_c/w", "global_scope/w" }, params(net))
+    assert.are.same({ "global_scope/model_a/w", "global_scope/model_c/w", "global_scope/w" },
+      params(net))
   end)
 
   it("of one subscope leaves the others alone", function()
@@ -496,7 +528,9 @@ describe("parameter sharing between scopes", function()
       net:scope("global_scope", function()
         assert.are.equal("global_scope/w", param(net))
         for scope, to in pairs { a = "a", b = "a", c = "c" } do
-          net:scope(scope, function() assert.are.equal("global_scope/" .. to .. "/w", param(net)) end)
+          net:scope(scope, function()
+            assert.are.equal("global_scope/" .. to .. "/w", param(net))
+          end)
         end
       end)
     end)
@@ -534,7 +568,9 @@ describe("parameter sharing between scopes", function()
     net:input("data", { 4, 16 })
     local fc1 = fc(net, "data", "fc1", 16)
     raises("fc1_w", fc, net, "data", "fc1", 2)
-    local function layer(scope) net:scope(scope, function() outputs[fc(net, fc1, "output", 16)] = true end) end
+    local function layer(scope)
+      net:scope(scope, function() outputs[fc(net, fc1, "output", 16)] = true end)
+    end
     net:scope("some_global_scope", function()
       layer "model_a"
       net:parameter_sharing({ model_b = "model_a" }, function()
@@ -551,16 +587,21 @@ describe("parameter sharing between scopes", function()
     for _ in pairs(outputs) do n = n + 1 end
     assert.are.equal(4, n)
     local base = "some_global_scope/model_a/"
-    assert.are.same({ "fc1_b", "fc1_w", base .. "output_b", base .. "output_w", base .. "unshared/output_b", base .. "unshared/output_w" }, params(net))
+    assert.are.same({
+      "fc1_b", "fc1_w", base .. "output_b", base .. "output_w", base .. "unshared/output_b",
+      base .. "unshared/output_w",
+    }, params(net))
     assert.is_true(net:check())
     local ws <close> = neap.workspace { store = false }
     local y = ws:run(net, { data = neap.rand(4, 16) })
     local b = "some_global_scope/model_b/"
-    assert.is_true(y[b .. "shared_1/output"]:equal(y[b .. "shared_2/output"]) and y[base .. "output"]:equal(y[b .. "shared_1/output"]))
+    assert.is_true(y[b .. "shared_1/output"]:equal(y[b .. "shared_2/output"])
+      and y[base .. "output"]:equal(y[b .. "shared_1/output"]))
     assert.is_false(y[b .. "unshared/output"]:equal(y[base .. "output"]))
   end)
 
-  it("finds shared parameters when they are read by name, before those of a scope around", function()
+  it("finds shared parameters when they are read by name, before those \z
+      of a scope around", function()
     local net = neap.net "read"
     net:input("x", { 2, 3 })
     net:param("w", { 3, 3 }, 1)

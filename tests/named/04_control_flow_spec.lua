@@ -11,7 +11,8 @@ local function same_everywhere(build, o)
     local options = { poison = true, steps = 2, policy = memory.policy, executor = memory.executor }
     for key, value in pairs(o or {}) do options[key] = value end
     local r = neap.check.plan(build(), options)
-    assert.is_true(r.same, ("%s %s: %s differs"):format(memory.executor, memory.policy, tostring(r.different)))
+    assert.is_true(r.same,
+      ("%s %s: %s differs"):format(memory.executor, memory.policy, tostring(r.different)))
     assert.are.equal(0, r.allocations)
   end
 end
@@ -66,7 +67,9 @@ describe("If", function()
     local net = neap.net "f"
     net:input("c", { 2 })
     net:input("x", { 3 })
-    local err = raises("one element, got (2)", function() net:If("c", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end) end)
+    local err = raises("one element, got (2)", function()
+      net:If("c", function(b) return b:Relu "x" end, function(b) return b:Copy "x" end)
+    end)
     assert.are.equal("If", err.op)
     assert.is_true(net:check())
   end)
@@ -76,8 +79,12 @@ describe("If", function()
     net:input("c", {})
     net:input("table", { 2, 3 })
     net:input("i", { 1 }, "i64")
-    net:outputs { (net:If("c", function(b) return b:Embedding { "i", "table" } end,
-      function(b) return b:Slice("table", nil, { starts = { 1 }, ends = { 1 }, axes = { 1 } }) end)) }
+    net:outputs {
+      (net:If("c", function(b) return b:Embedding { "i", "table" } end,
+        function(b)
+          return b:Slice("table", nil, { starts = { 1 }, ends = { 1 }, axes = { 1 } })
+        end)),
+    }
     local feeds = { table = neap.ones { 2, 3 }, i = neap.tensor({ 5 }, "i64") }
     feeds.c = 0
     run(net, feeds)
@@ -85,14 +92,16 @@ describe("If", function()
     raises("5", function() run(net, feeds) end)
   end)
 
-  it("is trained through to a loss of 0.01: the gradient reaches the weights of the branch taken", function()
+  it("is trained through to a loss of 0.01: the gradient reaches the weights of \z
+      the branch taken", function()
     for _, memory in ipairs(schedules) do
       local net = neap.net "f"
       local x = net:input("x", { 16, 4 })
       local c, t = net:input("c", {}), net:input("t", { 16, 1 })
       net:param("w", { 1, 4 }, 0.1)
       net:param("b", { 1 }, 0)
-      local y = net:If(c, function(b) return b:FC { x, "w", "b" } end, function(b) return b:FC { x * -1, "w", "b" } end)
+      local y = net:If(c, function(b) return b:FC { x, "w", "b" } end,
+        function(b) return b:FC { x * -1, "w", "b" } end)
       local d = y - t
       net:Mean(d * d, "loss")
       net:gradient "loss"
@@ -115,17 +124,21 @@ describe("If", function()
     end
   end)
 
-  it("has no gradient where neither branch gives one: asked for, that is an error, and zeros when they are allowed", function()
+  it("has no gradient where neither branch gives one: asked for, that is an error, and zeros when \z
+      they are allowed", function()
     local function build(branch, o)
       local net = neap.net "still"
       local x, c, w = net:input("x", { 2 }), net:input("c", {}, "bool"), net:param("w", { 2 }, 0.5)
-      local y = net:If(c, function(b) return b:Mul { x, branch(b, w) } end, function(b) return b:Relu(x) end)
+      local y = net:If(c, function(b) return b:Mul { x, branch(b, w) } end,
+        function(b) return b:Relu(x) end)
       local grads = net:gradient(net:Sum(y, "loss"), o)
       net:outputs { grads[w], grads[x] }
       return net, grads[w].name, grads[x] and grads[x].name
     end
     local function floor(b, w) return b:Floor(w) end
-    raises("\"loss\" does not depend on \"w\"", function() build(floor, { wrt = { "w" } }):check() end)
+    raises("\"loss\" does not depend on \"w\"", function()
+      build(floor, { wrt = { "w" } }):check()
+    end)
     for _, taken in ipairs { true, false } do
       local net, dw, dx = build(floor, { wrt = { "x", "w" }, allow_unused = true })
       local feeds = { x = neap.tensor { 2, 3 }, c = neap.tensor(taken) }
@@ -145,7 +158,8 @@ describe("If", function()
       net:input("c", {})
       net:input("x", { 64 })
       net:param("w", { 64 }, 2)
-      local y = net[kind](net, "c", function(b) return b:Relu(b:Mul { "x", "w" }) end, function(b) return b:Tanh "x" end)
+      local y = net[kind](net, "c", function(b) return b:Relu(b:Mul { "x", "w" }) end,
+        function(b) return b:Tanh "x" end)
       net:Sum(y * net:Sigmoid "x", "loss")
       net:gradient("loss", { wrt = { "w", "x" } })
       net:outputs { "loss", "w_grad", "x_grad" }
@@ -156,7 +170,9 @@ describe("If", function()
       for c = 0, 1 do
         feeds.c = c
         local a, b = run(build "If", feeds, memory), run(build "AsyncIf", feeds, memory)
-        for _, name in ipairs { "loss", "w_grad", "x_grad" } do assert.is_true(a[name]:equal(b[name])) end
+        for _, name in ipairs { "loss", "w_grad", "x_grad" } do
+          assert.is_true(a[name]:equal(b[name]))
+        end
       end
     end
     same_everywhere(function() return build "AsyncIf" end)
@@ -213,8 +229,10 @@ describe("While", function()
   it("computes 18 as a loop's sum of 3 over 6 iterations", function()
     local net = neap.net "f"
     local three = net:Copy(net:const(3), "three")
-    local _, total = net:While { init = { net:const(0), net:const(0) }, cond = function(_, i) return i:lt(6) end,
-      body = function(_, i, sum) return i + 1, sum + three end }
+    local _, total = net:While {
+      init = { net:const(0), net:const(0) }, cond = function(_, i) return i:lt(6) end,
+      body = function(_, i, sum) return i + 1, sum + three end,
+    }
     net:outputs { total }
     assert.are.equal(18, run(net)[total.name]:item())
   end)
@@ -236,15 +254,22 @@ describe("While", function()
 
   it("stops at max", function()
     local net = neap.net "f"
-    local x = net:While { init = { net:const(0) }, max = 5, cond = function(b) return b:const(1) end, body = function(_, x) return x + 1 end }
+    local x = net:While {
+      init = { net:const(0) },
+      max = 5,
+      cond = function(b) return b:const(1) end,
+      body = function(_, x) return x + 1 end,
+    }
     net:outputs { x }
     assert.are.equal(5, run(net)[x.name]:item())
   end)
 
   it("hands states on that change places", function()
     local net = neap.net "f"
-    local n, a, b = net:While { init = { net:const(0), net:const(1), net:const(2) }, cond = function(_, n) return n:lt(3) end,
-      body = function(_, n, a, b) return n + 1, b, a end }
+    local n, a, b = net:While {
+      init = { net:const(0), net:const(1), net:const(2) }, cond = function(_, n) return n:lt(3) end,
+      body = function(_, n, a, b) return n + 1, b, a end,
+    }
     net:outputs { n, a, b }
     for _, memory in ipairs(memories) do
       local r = run(net, {}, memory)
@@ -261,19 +286,29 @@ describe("While", function()
     end
     local good = function(_, x) return x * 2 end
     local many = function(_, x) return x:lt(5) end
-    local err = raises("cond_net expects to give one element, got (3)", function() net_with(many, good):check() end)
+    local err = raises("cond_net expects to give one element, got (3)", function()
+      net_with(many, good):check()
+    end)
     assert.are.equal("While", err.op)
     local never = function(b) return b:const(0) end
-    raises("state 1 begins as f32 (3), the body makes it f32 ()", function() net_with(never, function(b, x) return b:Sum(x) end):check() end)
+    raises("state 1 begins as f32 (3), the body makes it f32 ()", function()
+      net_with(never, function(b, x) return b:Sum(x) end):check()
+    end)
     raises("returns 0 blobs, expected 1", function() net_with(function() end, good) end)
-    raises("returns 0 blobs: return the next states", function() net_with(function(b) return b:const(0) end, function() end) end)
-    raises("need a maximum of iterations", function() net_with(function(b) return b:const(0) end, function(_, x) return x, x * 2 end):check() end)
+    raises("returns 0 blobs: return the next states", function()
+      net_with(function(b) return b:const(0) end, function() end)
+    end)
+    raises("need a maximum of iterations", function()
+      net_with(function(b) return b:const(0) end, function(_, x) return x, x * 2 end):check()
+    end)
     local net = neap.net "f"
     net:input("x", { 3 })
     local text = net:text()
     raises("did you mean", function() net:While { int = {}, cond = good, body = good } end)
     raises("must be a function", function() net:While { cond = 1, body = good } end)
-    raises("only the body may", function() net:While { cond = function(b) return b:Copy(b:const(1), "x") end, body = function() end } end)
+    raises("only the body may", function()
+      net:While { cond = function(b) return b:Copy(b:const(1), "x") end, body = function() end }
+    end)
     assert.are.equal(text, net:text())
   end)
 
@@ -283,8 +318,10 @@ describe("While", function()
     net:input("x", {})
     net:input("n", {})
     net:param("w", {}, 2)
-    local _, y = net:While { init = { net:const(0), "x" }, max = max, cond = function(_, i) return i:lt(net:blob "n") end,
-      body = function(_, i, x) return i + 1, x * net:blob "w" end }
+    local _, y = net:While {
+      init = { net:const(0), "x" }, max = max, cond = function(_, i) return i:lt(net:blob "n") end,
+      body = function(_, i, x) return i + 1, x * net:blob "w" end,
+    }
     net:Copy(y, "y")
     net:gradient(net:Copy("y", "loss"), { wrt = { "x", "w" } })
     net:outputs { "y", "x_grad", "w_grad" }
@@ -306,13 +343,16 @@ describe("While", function()
     end
   end)
 
-  it("keeps the frames of a loop without max on a stack that grows, takes nothing after warm-up, and gives it back when trimmed", function()
+  it("keeps the frames of a loop without max on a stack that grows, takes nothing after warm-up, \z
+      and gives it back when trimmed", function()
     local net = neap.net "f"
     net:input("x", { 1000 })
     net:input("n", {})
     net:param("w", { 1000 }, 1.01)
-    local _, y = net:While { init = { net:const(0), "x" }, cond = function(_, i) return i:lt(net:blob "n") end,
-      body = function(b, i, x) return i + 1, b:Tanh(x * net:blob "w") end }
+    local _, y = net:While {
+      init = { net:const(0), "x" }, cond = function(_, i) return i:lt(net:blob "n") end,
+      body = function(b, i, x) return i + 1, b:Tanh(x * net:blob "w") end,
+    }
     net:gradient(net:Sum(y, "loss"), { wrt = { "w" } })
     net:outputs { "loss", "w_grad" }
     assert.is_true(net:plan({}).regions.frames >= 4000) -- an iteration's
@@ -344,14 +384,19 @@ describe("While", function()
 
   it("gives a bounded and an unbounded loop the same bits", function()
     for _, memory in ipairs(schedules) do
-      local a, b = run(power(7), { x = 1.5, n = 6 }, memory), run(power(), { x = 1.5, n = 6 }, memory)
-      for _, name in ipairs { "y", "x_grad", "w_grad" } do assert.is_true(a[name]:equal(b[name])) end
+      local a = run(power(7), { x = 1.5, n = 6 }, memory)
+      local b = run(power(), { x = 1.5, n = 6 }, memory)
+      for _, name in ipairs { "y", "x_grad", "w_grad" } do
+        assert.is_true(a[name]:equal(b[name]))
+      end
     end
   end)
 
   it("accounts for frames in the plan: held is what was forecast", function()
     for _, memory in ipairs(memories) do
-      local r = neap.check.plan(power(9), { policy = memory.policy, executor = memory.executor, poison = true, steps = 2 })
+      local r = neap.check.plan(power(9), {
+        policy = memory.policy, executor = memory.executor, poison = true, steps = 2,
+      })
       assert.is_true(r.same)
       assert.are.equal(r.forecast_bytes, r.held_bytes)
     end
@@ -363,16 +408,24 @@ describe("While", function()
     local net = neap.net "deep"
     net:input("x", { 4 })
     net:param("w", { 4 }, 0.7)
-    local _, y = net:While { init = { net:const(0), "x" }, max = max and 3 or nil, cond = function(_, i) return i:lt(3) end,
+    local _, y = net:While {
+      init = { net:const(0), "x" },
+      max = max and 3 or nil,
+      cond = function(_, i) return i:lt(3) end,
       body = function(b, i, x)
         local even = i:eq(1)
         local z = b:If(even, function(t)
-          local _, inner = t:While { init = { t:const(0), x }, max = max and 4 or nil, cond = function(_, k) return k:lt(2) end,
-            body = function(u, k, v) return k + 1, u:Tanh(v * net:blob "w") end }
+          local _, inner = t:While {
+            init = { t:const(0), x },
+            max = max and 4 or nil,
+            cond = function(_, k) return k:lt(2) end,
+            body = function(u, k, v) return k + 1, u:Tanh(v * net:blob "w") end,
+          }
           return inner
         end, function(e) return e:Sigmoid(x + net:blob "w") end)
         return i + 1, z * x
-      end }
+      end,
+    }
     net:Sum(y, "loss")
     net:gradient("loss", { wrt = { "w", "x" } })
     net:outputs { "loss", "w_grad", "x_grad" }
@@ -400,7 +453,9 @@ describe("While", function()
     for _, bounded in ipairs { true, false } do
       for _, memory in ipairs(memories) do
         local r = run(deep(bounded), feeds, memory)
-        for _, name in ipairs { "loss", "w_grad", "x_grad" } do assert.is_true(r[name]:close(expected[name], { rtol = 1e-5, atol = 1e-6 })) end
+        for _, name in ipairs { "loss", "w_grad", "x_grad" } do
+          assert.is_true(r[name]:close(expected[name], { rtol = 1e-5, atol = 1e-6 }))
+        end
       end
       same_everywhere(function() return deep(bounded) end)
     end
@@ -410,13 +465,19 @@ describe("While", function()
     local function build()
       local net = neap.net "f"
       net:input("x", { 2 })
-      local _, y = net:While { init = { net:const(0), "x" }, max = 3, cond = function(_, i) return i:lt(2) end,
+      local _, y = net:While {
+        init = { net:const(0), "x" }, max = 3, cond = function(_, i) return i:lt(2) end,
         body = function(b, i, v)
           b:CreateScope({}, "s")
           b:Copy(v, "v")
-          b:Do { bindings = { a = "v", z = "r" }, scope = "s", body = function(d) d:Mul({ "a", "a" }, "z") end }
+          b:Do {
+            bindings = { a = "v", z = "r" },
+            scope = "s",
+            body = function(d) d:Mul({ "a", "a" }, "z") end,
+          }
           return i + 1, b:blob "r"
-        end }
+        end,
+      }
       net:Copy(y, "y")
       net:gradient(net:Sum("y", "loss"), { wrt = { "x" } })
       net:outputs { "y", "x_grad" }
@@ -460,12 +521,14 @@ describe("While", function()
   it("writes a resident blob without losing a reader of the old value", function()
     local net = neap.net "f"
     net:declare("count", "state", {}, "f32")
-    local seen = net:While { init = { net:const(0) }, max = 3, cond = function(b) return b:const(1) end,
+    local seen = net:While {
+      init = { net:const(0) }, max = 3, cond = function(b) return b:const(1) end,
       body = function(b, s)
         local before = b:Mul { "count", b:const(10) }
         b:Add({ "count", b:const(1) }, "count")
         return s * 0 + before
-      end }
+      end,
+    }
     net:outputs { seen }
     for _, memory in ipairs(memories) do
       local ws <close> = neap.workspace { store = false }
@@ -510,8 +573,10 @@ describe("While", function()
   it("draws other random numbers in each iteration, the same in every run of a step", function()
     local net = neap.net "f"
     net:input("x", { 64 })
-    local _, rows = net:While { init = { net:const(0) }, max = 3, cond = function(b) return b:const(1) end,
-      body = function(b, i) return i + 1, b:Dropout("x", nil, { rate = 0.5 }) end }
+    local _, rows = net:While {
+      init = { net:const(0) }, max = 3, cond = function(b) return b:const(1) end,
+      body = function(b, i) return i + 1, b:Dropout("x", nil, { rate = 0.5 }) end,
+    }
     net:outputs { rows }
     local function draw()
       local ws <close> = neap.workspace { seed = 5, store = false }
@@ -531,13 +596,18 @@ describe("While", function()
       local neap = require "neap"
       local net = neap.net "endless"
       net:input("x", {})
-      local y = net:While { init = { "x" }, cond = function(b) return b:const(1) end, body = function(_, x) return x + 1 end }
+      local y = net:While {
+        init = { "x" },
+        cond = function(b) return b:const(1) end,
+        body = function(_, x) return x + 1 end,
+      }
       net:outputs { y, net:Relu("x", "z") }
       neap.workspace { executor = (...), store = false }:run(net, { x = 1 })
     ]]
     file:close()
     for _, executor in ipairs { "simple", "dag", "dag", "dag" } do
-      local pipe = assert(io.popen(("NEAP_DB=off timeout -k 20 -s INT 0.3 %s run %s %s 2>&1"):format(program, path, executor)))
+      local pipe = assert(io.popen(
+        ("NEAP_DB=off timeout -k 20 -s INT 0.3 %s run %s %s 2>&1"):format(program, path, executor)))
       local text = pipe:read "a"
       pipe:close()
       assert.is_truthy(text:find("interrupted", 1, true), text)
@@ -545,7 +615,8 @@ describe("While", function()
     os.remove(path)
   end)
 
-  it("names op and blob of a fault in an iteration, and leaves resident blobs as they were", function()
+  it("names op and blob of a fault in an iteration, and leaves resident \z
+      blobs as they were", function()
     local net = neap.net "f"
     net:input("table", { 3, 2 })
     net:input("i", { 1 }, "i64")

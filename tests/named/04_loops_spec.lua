@@ -17,7 +17,8 @@ describe("Loop", function()
     return net, a, b, all, n
   end
 
-  it("computes Fibonacci numbers until one is over 100, for any trip count from 0 to 100", function()
+  it("computes Fibonacci numbers until one is over 100, for any trip \z
+      count from 0 to 100", function()
     local net, a, b, all, n = fibonacci()
     for _, memory in ipairs(schedules) do
       local ws <close> = neap.workspace { store = false }
@@ -45,7 +46,9 @@ describe("Loop", function()
   it("takes a number of trips, also 0, and an initial condition", function()
     for trip, expected in pairs { [0] = 0, [1] = 1, [4] = 4 } do
       local net = neap.net "f"
-      local x, n = net:Loop { trip = trip, init = { net:const(0) }, body = function(_, _, x) return true, x + 1 end }
+      local x, n = net:Loop {
+        trip = trip, init = { net:const(0) }, body = function(_, _, x) return true, x + 1 end,
+      }
       net:outputs { x, n }
       local r = run(net)
       assert.are.equal(expected, r[x.name]:item())
@@ -53,7 +56,12 @@ describe("Loop", function()
     end
     local net = neap.net "f"
     net:input("go", {})
-    local x = net:Loop { trip = 3, cond = net:blob("go"):ne(0), init = { net:const(0) }, body = function(_, i, x) return true, x + i:to "f32" end }
+    local x = net:Loop {
+      trip = 3,
+      cond = net:blob("go"):ne(0),
+      init = { net:const(0) },
+      body = function(_, i, x) return true, x + i:to "f32" end,
+    }
     net:outputs { x }
     assert.are.equal(3, run(net, { go = 1 })[x.name]:item())
     assert.are.equal(0, run(net, { go = 0 })[x.name]:item())
@@ -62,7 +70,9 @@ describe("Loop", function()
   it("has a gradient through its states and stacked rows", function()
     local net = neap.net "f"
     net:input("x", { 2 })
-    local y, rows = net:Loop { trip = 3, init = { "x" }, body = function(_, _, x) return true, x * x, x end }
+    local y, rows = net:Loop {
+      trip = 3, init = { "x" }, body = function(_, _, x) return true, x * x, x end,
+    }
     net:Add({ net:Sum(y), net:Sum(rows) }, "loss")
     net:gradient("loss", { wrt = { "x" } })
     net:outputs { "x_grad" }
@@ -80,11 +90,19 @@ describe("a net with loops", function()
     net:input("x", { 3, 2 })
     net:param("w", { 2 }, 0.5)
     local h = net:scope("block", function()
-      local _, y = net:While { init = { net:const(0), net:Sum("x", nil, { axes = { 1 } }) }, max = 4, cond = function(_, i) return i:lt(3) end,
-        body = function(b, i, x) return i + 1, b:Tanh(x * net:blob "w") end }
+      local _, y = net:While {
+        init = { net:const(0), net:Sum("x", nil, { axes = { 1 } }) },
+        max = 4,
+        cond = function(_, i) return i:lt(3) end,
+        body = function(b, i, x) return i + 1, b:Tanh(x * net:blob "w") end,
+      }
       return y
     end)
-    local last, all = net:Recurrent { seq = { "x" }, init = { h }, step = function(b, s, x) local n = b:Tanh(s * net:blob "w" + x) return n, n end }
+    local last, all = net:Recurrent {
+      seq = { "x" },
+      init = { h },
+      step = function(b, s, x) local n = b:Tanh(s * net:blob "w" + x) return n, n end,
+    }
     net:Add({ net:Sum(last), net:Sum(all) }, "loss")
     net:gradient "loss"
     net:outputs { "loss", "w_grad" }
@@ -111,7 +129,9 @@ describe("a net with loops", function()
   it("has summary, forecast, explanation, peak and a drawing", function()
     local net = build()
     local plan = net:plan {}
-    local reports = { net:summary {}, net:forecast {}, plan:explain(), plan:peak(), net:graph_text() }
+    local reports = {
+      net:summary {}, net:forecast {}, plan:explain(), plan:peak(), net:graph_text(),
+    }
     for _, text in ipairs { net:dot(), table.unpack(reports) } do
       text = tostring(text)
       assert.is_true(#text > 40)
@@ -153,15 +173,21 @@ describe("several conditions", function()
   end
   local want = { [-5] = -5 + 1, [5] = 5 + 2, [50] = 50 + 3, [500] = 500 + 4 }
   local forms = {
-    ["as a list"] = function(net) return (net:If { { "c1", add(1) }, { "c2", add(2) }, { "c3", add(3) }, add(4) }) end,
-    ["by Elif"] = function(net) return (net:If("c1", add(1), net:Elif("c2", add(2), net:Elif("c3", add(3), add(4))))) end,
+    ["as a list"] = function(net)
+      return (net:If { { "c1", add(1) }, { "c2", add(2) }, { "c3", add(3) }, add(4) })
+    end,
+    ["by Elif"] = function(net)
+      return (net:If("c1", add(1), net:Elif("c2", add(2), net:Elif("c3", add(3), add(4)))))
+    end,
     ["built where they are looked at"] = function(net)
       local function below(n)
         return function(b) return b:Lt { "x", b:const(n) } end
       end
-      return (net:If { { below(0), add(1) }, { below(10), add(2) }, { below(100), add(3) }, add(4) })
+      return (net:If{ { below(0), add(1) }, { below(10), add(2) }, { below(100), add(3) }, add(4) })
     end,
-    ["of AsyncIf"] = function(net) return (net:AsyncIf { { "c1", add(1) }, { "c2", add(2) }, { "c3", add(3) }, add(4) }) end,
+    ["of AsyncIf"] = function(net)
+      return (net:AsyncIf { { "c1", add(1) }, { "c2", add(2) }, { "c3", add(3) }, add(4) })
+    end,
     ["that write by name"] = function(net)
       net:Copy("x", "y")
       local function write(n)
@@ -180,7 +206,9 @@ describe("several conditions", function()
   it("without a last branch leave what they would write", function()
     local function build(net)
       net:Copy("x", "y")
-      net:If { { "c1", function(b) b:Neg("x", "y") end }, { "c2", function(b) b:Square("x", "y") end } }
+      net:If {
+        { "c1", function(b) b:Neg("x", "y") end }, { "c2", function(b) b:Square("x", "y") end },
+      }
       return "y"
     end
     assert.are.equal(5, value(build, -5))
@@ -195,7 +223,11 @@ describe("several conditions", function()
     local function times(n)
       return function(b) return b:Mul { b:Mul { "w", "x" }, b:const(n) } end
     end
-    local y = net:If { { net:Lt { "x", net:const(0) }, times(1) }, { net:Lt { "x", net:const(10) }, times(2) }, times(3) }
+    local y = net:If {
+      { net:Lt { "x", net:const(0) }, times(1) },
+      { net:Lt { "x", net:const(10) }, times(2) },
+      times(3),
+    }
     net:gradient(net:Sum(y))
     local ws <close> = neap.workspace { store = false }
     for x, dw in pairs { [-5] = -5, [5] = 10, [50] = 150 } do
@@ -209,7 +241,9 @@ describe("several conditions", function()
     net:input("c", { 1 })
     raises("expects { condition, function }", net.If, net, { { "c" } })
     raises("expects { condition, function }", net.If, net, { "c" })
-    raises("must be the last", net.If, net, { { "c", function() end }, function() end, { "c", function() end } })
+    raises("must be the last", net.If, net, {
+      { "c", function() end }, function() end, { "c", function() end },
+    })
     raises("one list of", net.If, net, { { "c", function() end } }, function() end)
     raises("net:Elif expects", net.Elif, net, "c")
     assert.are.equal(0, #net:_ops())
@@ -239,7 +273,10 @@ describe("stop_if", function()
 
   it("leaves a loop after the iteration in which it holds, before the condition does", function()
     for _, executor in ipairs { "simple", "dag" } do
-      for _, case in ipairs { { 1000, above(20), 32, 5 }, { 10, above(20), 16, 4 }, { 1000, above(0), 2, 1 }, { 1, above(20), 1, 0 } } do
+      for _, case in ipairs {
+        { 1000, above(20), 32, 5 }, { 10, above(20), 16, 4 }, { 1000, above(0), 2, 1 },
+        { 1, above(20), 1, 0 },
+      } do
         local net, y, rows = doubled(case[1], case[2], 12)
         local ws <close> = neap.workspace { store = false, executor = executor }
         local out = ws:run(net, { x = neap.tensor { 1 } })
@@ -256,11 +293,13 @@ describe("stop_if", function()
     net:input("x", { 1 })
     net:Copy("x", "total")
     local function positive(b) return b:Clamp("total", nil, { min = 0, max = 1 }) end
-    local k = net:While { init = { net:const(0) }, cond = function(b) return b:const(1) end, stop_if = positive,
+    local k = net:While {
+      init = { net:const(0) }, cond = function(b) return b:const(1) end, stop_if = positive,
       body = function(b, k)
         b:Add({ "total", b:const(1) }, "total")
         return k + 1
-      end }
+      end,
+    }
     net:outputs { k, "total" }
     local ws <close> = neap.workspace { store = false }
     local out = ws:run(net, { x = neap.tensor { -3 } })

@@ -5,7 +5,9 @@ local raises, run = support.raises, support.run
 
 local memories = {}
 for _, executor in ipairs { "simple", "dag" } do
-  for _, policy in ipairs { "none", "name", "offset" } do memories[#memories + 1] = { executor = executor, policy = policy } end
+  for _, policy in ipairs { "none", "name", "offset" } do
+    memories[#memories + 1] = { executor = executor, policy = policy }
+  end
 end
 
 local N, D = 2, 3
@@ -29,8 +31,13 @@ local function recurrent(o)
   net:input("w", { D, D }, dtype)
   net:input("h0", { N, D }, dtype)
   if o.lengths then net:input("lengths", { N }, "i64") end
-  local h, all = net:Recurrent { seq = { "x" }, init = { "h0" }, lengths = o.lengths and "lengths" or nil, recompute = o.recompute,
-    step = step_of("w", o.forward_only and not o.stacked) }
+  local h, all = net:Recurrent {
+    seq = { "x" },
+    init = { "h0" },
+    lengths = o.lengths and "lengths" or nil,
+    recompute = o.recompute,
+    step = step_of("w", o.forward_only and not o.stacked),
+  }
   net:Copy(h, "h")
   if o.forward_only then
     net:outputs { "h" }
@@ -38,7 +45,9 @@ local function recurrent(o)
     return net
   end
   net:Copy(all, "all")
-  net:Add({ net:Sum(net:blob "h" * net:blob "h"), net:Sum(net:blob "all" * net:blob "all" * net:blob "all") }, "loss")
+  net:Add({
+    net:Sum(net:blob "h" * net:blob "h"), net:Sum(net:blob "all" * net:blob "all" * net:blob "all"),
+  }, "loss")
   net:gradient("loss", { wrt = { "x", "w", "h0" } })
   net:outputs { "h", "all", "loss", "x_grad", "w_grad", "h0_grad" }
   return net
@@ -59,7 +68,9 @@ local function unrolled(o)
   end
   net:Copy(h, "h")
   net:Concat(rows, "all", { axis = 1 })
-  net:Add({ net:Sum(net:blob "h" * net:blob "h"), net:Sum(net:blob "all" * net:blob "all" * net:blob "all") }, "loss")
+  net:Add({
+    net:Sum(net:blob "h" * net:blob "h"), net:Sum(net:blob "all" * net:blob "all" * net:blob "all"),
+  }, "loss")
   net:gradient("loss", { wrt = { "x", "w", "h0" } })
   net:outputs { "h", "all", "loss", "x_grad", "w_grad", "h0_grad" }
   return net
@@ -68,7 +79,11 @@ end
 local function feeds_of(o)
   local dtype = o.dtype or "f64"
   local feeds = neap.with({ seed = 7 }, function()
-    return { x = neap.rand { o.T or 5, N, D, dtype = dtype }, w = neap.rand { D, D, dtype = dtype }, h0 = neap.rand { N, D, dtype = dtype } }
+    return {
+      x = neap.rand { o.T or 5, N, D, dtype = dtype },
+      w = neap.rand { D, D, dtype = dtype },
+      h0 = neap.rand { N, D, dtype = dtype },
+    }
   end)
   feeds.lengths = o.lengths and neap.tensor(o.lengths, "i64")
   return feeds
@@ -122,8 +137,10 @@ describe("Recurrent", function()
   end)
 
   it("keeps less from forward to backward with recompute", function()
-    local much, less = recurrent { T = 100 }:plan {}, recurrent { T = 100, recompute = { "pre", "sum", "gate" } }:plan {}
-    assert.is_true(less.arena_bytes < much.arena_bytes, ("%d < %d"):format(less.arena_bytes, much.arena_bytes))
+    local much = recurrent { T = 100 }:plan {}
+    local less = recurrent { T = 100, recompute = { "pre", "sum", "gate" } }:plan {}
+    assert.is_true(less.arena_bytes < much.arena_bytes,
+      ("%d < %d"):format(less.arena_bytes, much.arena_bytes))
   end)
 
   it("recomputes whole ops only: an op with one listed output needs all of them listed", function()
@@ -149,14 +166,22 @@ describe("Recurrent", function()
     local expected = run(unrolled {}, feeds)
     for _, memory in ipairs(memories) do
       local r = run(recurrent {}, feeds, memory)
-      for name, t in pairs(expected) do assert.is_true(r[name]:close(t, { rtol = 1e-12, atol = 1e-12 }), name) end
+      for name, t in pairs(expected) do
+        assert.is_true(r[name]:close(t, { rtol = 1e-12, atol = 1e-12 }), name)
+      end
     end
   end)
 
   it("runs planned as it runs unplanned, bit for bit, and holds what was forecast", function()
-    for _, o in ipairs { { dtype = "f32" }, { dtype = "f32", forward_only = true, stacked = true }, { dtype = "f32", recompute = { "gate" } } } do
+    for _, o in ipairs {
+      { dtype = "f32" },
+      { dtype = "f32", forward_only = true, stacked = true },
+      { dtype = "f32", recompute = { "gate" } },
+    } do
       for _, memory in ipairs(memories) do
-        local r = neap.check.plan(recurrent(o), { policy = memory.policy, executor = memory.executor, poison = true, steps = 2 })
+        local r = neap.check.plan(recurrent(o), {
+          policy = memory.policy, executor = memory.executor, poison = true, steps = 2,
+        })
         assert.is_true(r.same, tostring(r.different))
         assert.are.equal(0, r.allocations)
         assert.are.equal(r.forecast_bytes, r.held_bytes)
@@ -189,17 +214,25 @@ describe("Recurrent", function()
     net:input("x", { 4, 3, 2 })
     net:input("lengths", { 3 }, "i64")
     net:declare("m", "state", { 1 }, "f32", { op = "Constant", value = 0 })
-    local h, all = net:Recurrent { seq = { "x" }, init = { net:const(neap.zeros(3, 2)) }, lengths = "lengths", step = function(b, h, x)
-      b:Add({ "m", b:const(neap.tensor { 1 }) }, "m")
-      return h + x, x
-    end }
+    local h, all = net:Recurrent {
+      seq = { "x" },
+      init = { net:const(neap.zeros(3, 2)) },
+      lengths = "lengths",
+      step = function(b, h, x)
+        b:Add({ "m", b:const(neap.tensor { 1 }) }, "m")
+        return h + x, x
+      end,
+    }
     net:Copy(h, "h")
     net:Copy(all, "all")
     net:outputs { "h", "all" }
     for _, executor in ipairs { "simple", "dag", "dynamic" } do
       local ws <close> = neap.workspace { store = false, executor = executor }
       ws:init(net)
-      local function run_with(...) return ws:run(net, { x = neap.ones(4, 3, 2), lengths = neap.tensor({ ... }, "i64") }).h:totable() end
+      local function run_with(...)
+        return
+          ws:run(net, { x = neap.ones(4, 3, 2), lengths = neap.tensor({ ... }, "i64") }).h:totable()
+      end
       assert.are.same({ { 4, 4 }, { 0, 0 }, { 1, 1 } }, run_with(4, 0, 1))
       raises("length 5 of sequence 1 is out of range for 4 steps", run_with, 5, 2, 0)
       raises("length -1 of sequence 3 is out of range for 4 steps", run_with, 4, 2, -1)
@@ -216,14 +249,23 @@ describe("Recurrent", function()
     net:input("x", { 3, 6, 2 })
     net:input("h0", { 6, 2 })
     net:input("lengths", { 6 }, "i32")
-    local h, all = net:Recurrent { seq = { "x" }, init = { "h0" }, lengths = "lengths", step = function(_, h, x)
-      local n = h + x
-      return n, n
-    end }
+    local h, all = net:Recurrent {
+      seq = { "x" },
+      init = { "h0" },
+      lengths = "lengths",
+      step = function(_, h, x)
+        local n = h + x
+        return n, n
+      end,
+    }
     net:Sum(h * h, "loss")
     net:gradient("loss", { wrt = { "x", "h0" } })
     net:outputs { h, all, "x_grad", "h0_grad" }
-    local r = run(net, { x = neap.ones { 3, 6, 2 }, h0 = neap.full { 6, 2, value = 10 }, lengths = neap.tensor(lengths, "i32") })
+    local r = run(net, {
+      x = neap.ones { 3, 6, 2 },
+      h0 = neap.full { 6, 2, value = 10 },
+      lengths = neap.tensor(lengths, "i32"),
+    })
     for n, length in ipairs(lengths) do
       assert.are.same({ 10 + length, 10 + length }, r[h.name][n]:totable())
       assert.are.same({ 2 * (10 + length), 2 * (10 + length) }, r.h0_grad[n]:totable())
@@ -246,7 +288,8 @@ describe("Recurrent", function()
     end
   end)
 
-  it("takes constant memory over 1000 steps when it only runs forward, apart from what it is asked to stack", function()
+  it("takes constant memory over 1000 steps when it only runs forward, apart from what it \z
+      is asked to stack", function()
     for _, memory in ipairs(memories) do
       local function arena(o)
         o.forward_only = true
@@ -262,7 +305,11 @@ describe("Recurrent", function()
     local net = neap.net "f"
     net:input("x", { 50, 256 })
     net:input("h0", { 256 })
-    local h = net:Recurrent { seq = { "x" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:Relu(h * x) + b:Sigmoid(x)) end }
+    local h = net:Recurrent {
+      seq = { "x" },
+      init = { "h0" },
+      step = function(b, h, x) return b:Tanh(b:Relu(h * x) + b:Sigmoid(x)) end,
+    }
     net:outputs { h }
     -- One buffer is the output, resident; the other and two temporaries lie in the arena.
     assert.are.equal(3 * 1024, net:plan({}).arena_bytes)
@@ -321,14 +368,17 @@ describe("Recurrent", function()
     net:input("x", { 4, 2 })
     net:input("k", { 4 })
     net:Copy(net:const(0), "total")
-    local a, b, y = net:Recurrent { seq = { "x", "k" }, init = { net:Sum("x", nil, { axes = { 1 } }), net:const(1) },
+    local a, b, y = net:Recurrent {
+      seq = { "x", "k" }, init = { net:Sum("x", nil, { axes = { 1 } }), net:const(1) },
       step = function(s, a, b, x, k)
         s:Add({ "total", k }, "total")
         return a + x, b * k, x * k
-      end }
+      end,
+    }
     net:outputs { a, b, y, net:Copy("total", "sum") }
     for _, memory in ipairs(memories) do
-      local r = run(net, { x = { { 1, 2 }, { 3, 4 }, { 5, 6 }, { 7, 8 } }, k = { 1, 2, 3, 4 } }, memory)
+      local r = run(net, { x = { { 1, 2 }, { 3, 4 }, { 5, 6 }, { 7, 8 } }, k = { 1, 2, 3, 4 } },
+        memory)
       assert.are.same({ 32, 40 }, r[a.name]:totable())
       assert.are.equal(24, r[b.name]:item())
       assert.are.same({ { 1, 2 }, { 6, 8 }, { 15, 18 }, { 28, 32 } }, r[y.name]:totable())
@@ -336,7 +386,8 @@ describe("Recurrent", function()
     end
   end)
 
-  it("runs a convolutional step with normalisation and pooling as the net written out does, in both schedules", function()
+  it("runs a convolutional step with normalisation and pooling as the net written out does, \z
+      in both schedules", function()
     local function build(kind, rate)
       local net = neap.net(kind)
       net:input("x", { 3, 2, 8, 8, 8 })
@@ -344,8 +395,10 @@ describe("Recurrent", function()
       net:param("g", { 8 }, 1)
       net:param("b", { 8 }, 0)
       local function step(b, x)
-        local n = b:BatchNorm({ b:Conv({ x, "w" }, nil, { pad = { 1, 1 } }), "g", "b" }, nil, { training = true })
-        return b:Dropout(b:MaxPool(b:Relu(n), nil, { kernel = { 2, 2 }, stride = { 2, 2 } }), nil, { rate = rate })
+        local n = b:BatchNorm({ b:Conv({ x, "w" }, nil, { pad = { 1, 1 } }), "g", "b" }, nil,
+          { training = true })
+        return b:Dropout(b:MaxPool(b:Relu(n), nil, { kernel = { 2, 2 }, stride = { 2, 2 } }), nil,
+          { rate = rate })
       end
       local y
       if kind == "steps" then
@@ -365,9 +418,12 @@ describe("Recurrent", function()
       local ws <close> = neap.workspace { seed = 2, store = false }
       results[kind] = ws:run(build(kind, 0), feeds)
     end
-    for name, t in pairs(results.steps) do assert.is_true(t:close(results["unrolled"][name], { rtol = 1e-3, atol = 1e-3 }), name) end
+    for name, t in pairs(results.steps) do
+      assert.is_true(t:close(results["unrolled"][name], { rtol = 1e-3, atol = 1e-3 }), name)
+    end
     for _, executor in ipairs { "simple", "dag" } do
-      assert.is_true(neap.check.plan(build("steps", 0.3), { executor = executor, poison = true, steps = 2 }).same)
+      assert.is_true(neap.check.plan(build("steps", 0.3),
+        { executor = executor, poison = true, steps = 2 }).same)
     end
   end)
 
@@ -376,16 +432,20 @@ describe("Recurrent", function()
     net:input("x", { 2, 8, 8, 8 })
     net:param("g", { 8 }, 1)
     net:param("b", { 8 }, 0)
-    net:Sum(net:Add { net:BatchNorm({ "x", "g", "b" }, nil, { training = true }), net:Tanh "x" }, "loss")
+    net:Sum(net:Add { net:BatchNorm({ "x", "g", "b" }, nil, { training = true }), net:Tanh "x" },
+      "loss")
     net:gradient("loss", { wrt = { "x", "g" } })
     net:outputs { "loss", "x_grad", "g_grad" }
     assert.is_true(neap.check.plan(net, { executor = "dag", steps = 2 }).same)
   end)
 
-  it("repeats dropout in the backward with the masks of the forward, other masks in each step", function()
+  it("repeats dropout in the backward with the masks of the forward, other \z
+      masks in each step", function()
     local net = neap.net "f"
     net:input("x", { 3, 50 })
-    local y = net:Recurrent { seq = { "x" }, step = function(b, x) return b:Dropout(x, nil, { rate = 0.5 }) end }
+    local y = net:Recurrent {
+      seq = { "x" }, step = function(b, x) return b:Dropout(x, nil, { rate = 0.5 }) end,
+    }
     net:Sum(y, "loss")
     net:gradient("loss", { wrt = { "x" } })
     net:outputs { y, "x_grad" }
@@ -433,7 +493,9 @@ describe("Recurrent", function()
     end)
     raises("names no sequence", function() net:Recurrent { seq = {}, step = first } end)
     raises("must be a function", function() net:Recurrent { seq = { "x" } } end)
-    raises("unknown field", function() net:Recurrent { seq = { "x" }, step = first, length = "s" } end)
+    raises("unknown field", function()
+      net:Recurrent { seq = { "x" }, step = first, length = "s" }
+    end)
     assert.are.equal(text, net:text())
   end)
 end)
@@ -443,11 +505,13 @@ describe("Scan", function()
     for axis = 1, 2 do
       local net = neap.net "f"
       local x = net:input("x", { 3, 4 })
-      local total, sums = net:Scan { seq = { x }, init = { net:Sum(x * 0, nil, { axes = { axis } }) }, axis = axis,
+      local total, sums = net:Scan {
+        seq = { x }, init = { net:Sum(x * 0, nil, { axes = { axis } }) }, axis = axis,
         body = function(_, s, row)
           local n = s + row
           return n, n
-        end }
+        end,
+      }
       net:Sum(sums, "loss")
       net:gradient("loss", { wrt = { "x" } })
       net:outputs { total, sums, "x_grad" }
@@ -484,25 +548,36 @@ describe("an LSTM written as a step net", function()
       if kind == "op" then
         y, h, c = net:LSTM({ "x", "w", "r", "b", "h0", "c0", lengths and "lengths" or nil }, 3)
       else
-        h, c, y = net:Recurrent { seq = { "x" }, init = { "h0", "c0" }, lengths = lengths and "lengths" or nil, step = function(s, h0, c0, x)
-          local pre = s:FC { x, "w", "b" } + s:FC { h0, "r" }
-          local i, f, g, o = pre:narrow(2, 1, H), pre:narrow(2, H + 1, H), pre:narrow(2, 2 * H + 1, H), pre:narrow(2, 3 * H + 1, H)
-          local c1 = f:sigmoid() * c0 + i:sigmoid() * g:tanh()
-          local h1 = o:sigmoid() * c1:tanh()
-          return h1, c1, h1
-        end }
+        h, c, y = net:Recurrent {
+          seq = { "x" },
+          init = { "h0", "c0" },
+          lengths = lengths and "lengths" or nil,
+          step = function(s, h0, c0, x)
+            local pre = s:FC { x, "w", "b" } + s:FC { h0, "r" }
+            local i, f = pre:narrow(2, 1, H), pre:narrow(2, H + 1, H)
+            local g = pre:narrow(2, 2 * H + 1, H)
+            local o = pre:narrow(2, 3 * H + 1, H)
+            local c1 = f:sigmoid() * c0 + i:sigmoid() * g:tanh()
+            local h1 = o:sigmoid() * c1:tanh()
+            return h1, c1, h1
+          end,
+        }
       end
       net:Copy(y, "y")
       net:Copy(h, "h")
       net:Copy(c, "c")
       net:AddN({ net:Sum(y * y), net:Sum(h), net:Sum(c * c) }, "loss")
       net:gradient("loss", { wrt = { "x", "w", "r", "b", "h0", "c0" } })
-      net:outputs { "y", "h", "c", "loss", "x_grad", "w_grad", "r_grad", "b_grad", "h0_grad", "c0_grad" }
+      net:outputs {
+        "y", "h", "c", "loss", "x_grad", "w_grad", "r_grad", "b_grad", "h0_grad", "c0_grad",
+      }
       return net
     end
     local feeds = neap.with({ seed = 3 }, function()
-      local list = { x = neap.randn { T, N, D, dtype = "f64" }, b = neap.randn { 4 * H, dtype = "f64" } }
-      list.w, list.r = neap.randn { 4 * H, D, dtype = "f64" }, neap.randn { 4 * H, H, dtype = "f64" }
+      local list = {
+        x = neap.randn { T, N, D, dtype = "f64" }, b = neap.randn { 4 * H, dtype = "f64" },
+      }
+      list.w, list.r = neap.randn { 4 * H, D, dtype = "f64" }, neap.randn{ 4 * H, H, dtype = "f64" }
       list.h0, list.c0 = neap.randn { N, H, dtype = "f64" }, neap.randn { N, H, dtype = "f64" }
       return list
     end)
@@ -511,7 +586,9 @@ describe("an LSTM written as a step net", function()
       local expected = run(build("op", lengths), feeds)
       for _, executor in ipairs { "simple", "dag" } do
         local r = run(build("step", lengths), feeds, { executor = executor })
-        for name, t in pairs(expected) do assert.is_true(r[name]:close(t, { rtol = 1e-9, atol = 1e-11 }), name) end
+        for name, t in pairs(expected) do
+          assert.is_true(r[name]:close(t, { rtol = 1e-9, atol = 1e-11 }), name)
+        end
       end
     end
   end)
@@ -524,7 +601,9 @@ describe("two recurrent nets, written out", function()
     net:input("h0", { N, D })
     net:param("w", { D, D }, 0.5)
     for k, names in ipairs { { "pre", "gate" }, { "sum" } } do
-      local h = net:Recurrent { seq = { "x" }, init = { "h0" }, recompute = names, step = step_of("w", true) }
+      local h = net:Recurrent {
+        seq = { "x" }, init = { "h0" }, recompute = names, step = step_of("w", true),
+      }
       net:Copy(h, "h" .. k)
     end
     net:outputs { "h1", "h2" }

@@ -33,7 +33,8 @@ describe("release_blobs_when_used", function()
     net:outputs { "out" }
     return net
   end
-  it("frees each blob once, after its last reader: x, y, z, not the output, not what is aliased", function()
+  it("frees each blob once, after its last reader: x, y, z, not the output, \z
+      not what is aliased", function()
     local net = net_of()
     local released, names = M.release_blobs_when_used(net)
     local freed, used_after = frees_of(released)
@@ -47,13 +48,25 @@ describe("release_blobs_when_used", function()
   end)
   it("leaves what is kept and what is not selected", function()
     assert.are.same({ "x", "z" }, (frees_of(M.release_blobs_when_used(net_of(), { "y" }))))
-    assert.are.same({ "y" }, (frees_of(M.release_blobs_when_used(net_of(), nil, function(name) return name == "y" end))))
-    local first = neap.net_from "net f\na = Constant() { shape = {4} }\nb = Relu(a)\nout = Tanh(b)\noutputs out\n"
+    assert.are.same({ "y" },
+      (frees_of(M.release_blobs_when_used(net_of(), nil, function(name) return name == "y" end))))
+    local first = neap.net_from "net f\n\z
+      a = Constant() { shape = {4} }\n\z
+      b = Relu(a)\n\z
+      out = Tanh(b)\n\z
+      outputs out\n"
     assert.are.same({ "a", "b" }, (frees_of(M.release_blobs_when_used(first))))
     assert.are.same({ "b" }, (frees_of(M.release_blobs_when_used(first, { "a" }))))
   end)
   it("takes nobody's name: a net that frees already, and ops that are called so", function()
-    local net = neap.net_from "net f\nstate m f32 (2) = Constant\nv2 = Neg(m)\nv6 = LogSoftmax(v2)\nFree(v6)\ny = Relu(m)\nz = Sin(y) as free_2\noutputs z\n"
+    local net = neap.net_from "net f\n\z
+      state m f32 (2) = Constant\n\z
+      v2 = Neg(m)\n\z
+      v6 = LogSoftmax(v2)\n\z
+      Free(v6)\n\z
+      y = Relu(m)\n\z
+      z = Sin(y) as free_2\n\z
+      outputs z\n"
     local released, names = M.release_blobs_when_used(net)
     assert.are.same({ "v2", "y" }, names)
     assert.are.same({ "v2", "v6", "y" }, (frees_of(released)))
@@ -70,14 +83,19 @@ describe("release_blobs_when_used", function()
 end)
 
 describe("released blobs", function()
-  it("really leave the pool: nothing is held at the end, and less at once than all that was made", function()
+  it("really leave the pool: nothing is held at the end, and less at once than \z
+      all that was made", function()
     local net = chain(6, { train = false })
     local released, names = M.release_blobs_when_used(net)
     assert.is_true(#names >= 5)
     local ws <close> = neap.workspace { seed = 1, store = false }
     ws:init(released)
-    local program <close> = ws:compile(released, { policy = "pool", in_place = false, engine = "ref", store = false })
-    for i, input in ipairs(net:inputs()) do ws:feed(input.name, numbers(input.shape, input.dtype, 0.3 * i)) end
+    local program <close> = ws:compile(released, {
+      policy = "pool", in_place = false, engine = "ref", store = false,
+    })
+    for i, input in ipairs(net:inputs()) do
+      ws:feed(input.name, numbers(input.shape, input.dtype, 0.3 * i))
+    end
     program:run()
     local pool, freed_at = program:pool(), 0
     for i, op in ipairs(program.plan:_ops()) do
@@ -119,7 +137,9 @@ describe("an estimate", function()
   it("lists the types that make most first", function()
     local net = neap.net "types"
     net:input("x", { 1, 16 })
-    net:outputs { net:Tanh(net:Relu(net:Tanh(net:Relu("x")))), net:Concat { "x", "x", "x" }, net:Exp "x" }
+    net:outputs {
+      net:Tanh(net:Relu(net:Tanh(net:Relu("x")))), net:Concat { "x", "x", "x" }, net:Exp "x",
+    }
     local list, told = M.estimate_memory_usage(net), {}
     for i, row in ipairs(list) do told[i] = row.type .. " " .. row.bytes end
     assert.are.same({ "Concat 192", "Relu 128", "Tanh 128", "Exp 64" }, told)

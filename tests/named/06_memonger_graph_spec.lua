@@ -31,13 +31,16 @@ describe("an order of ops", function()
     local net = of_copies(table.unpack(two_chains))
     assert.are.same({ 1, 2, 3, 4 }, M.topological_sort_traversal(net))
     assert.are.same({ 1, 2, 3, 4 }, M.topological_sort_traversal_longest_path(net))
-    local mixed = of_copies({ "w", "w2" }, { "w", "w0" }, { "data", "w0", "c1" }, { "c1", "w2", "c2" })
+    local mixed = of_copies({ "w", "w2" }, { "w", "w0" }, { "data", "w0", "c1" },
+      { "c1", "w2", "c2" })
     assert.are.same({ 2, 3, 1, 4 }, M.topological_sort_traversal_longest_path(mixed))
   end)
   it("takes the longer of several targets first", function()
-    local net = of_copies({ "w", "w4" }, { "data", "w4", "c4" }, { "w", "w2" }, { "w", "w0" }, { "data", "w0", "c1" }, { "c1", "w2", "c2" })
+    local net = of_copies({ "w", "w4" }, { "data", "w4", "c4" }, { "w", "w2" }, { "w", "w0" },
+      { "data", "w0", "c1" }, { "c1", "w2", "c2" })
     assert.are.same({ 4, 5, 3, 6, 1, 2 }, M.topological_sort_traversal_longest_path(net))
-    local sorted = of_copies({ "w", "w0" }, { "data", "w0", "c1" }, { "w", "w2" }, { "c1", "w2", "c2" }, { "w", "w4" }, { "data", "w4", "c4" })
+    local sorted = of_copies({ "w", "w0" }, { "data", "w0", "c1" }, { "w", "w2" },
+      { "c1", "w2", "c2" }, { "w", "w4" }, { "data", "w4", "c4" })
     assert.are.same({ 1, 2, 3, 4, 5, 6 }, M.topological_sort_traversal_longest_path(sorted))
   end)
   it("of one op is that op", function()
@@ -53,9 +56,12 @@ describe("an order of ops", function()
       assert.is_true(at[1] < at[2] and at[2] < at[3] and at[3] < at[4], kind)
     end
   end)
-  it("keeps a declared blob that is written again behind the readers of what it was at first", function()
+  it("keeps a declared blob that is written again behind the readers of \z
+      what it was at first", function()
     local made = {
-      state = function(net) net:declare("m", "state", { 2 }, "f32", { op = "Constant", value = 1 }) end,
+      state = function(net)
+        net:declare("m", "state", { 2 }, "f32", { op = "Constant", value = 1 })
+      end,
       input = function(net) net:input("m", { 2 }) end,
       parameter = function(net) net:param("m", { 2 }, 1) end,
     }
@@ -116,7 +122,8 @@ outputs y]]
     assert.is_true(#names >= 4)
     assert_same_run(net, freed, { "y" })
   end)
-  it("of least memory is never worse than as defined, and the reordered net computes the same", function()
+  it("of least memory is never worse than as defined, and the reordered net \z
+      computes the same", function()
     local net = neap.net "wide"
     net:input("x", { 64 })
     -- none is another's duplicate
@@ -135,8 +142,12 @@ outputs y]]
 end)
 
 describe("an assignment", function()
-  local ranges = { { name = "b1", defined = 1, used = 3, size = 10 }, { name = "b2", defined = 3, used = 4, size = 1 },
-    { name = "b3", defined = 5, used = 6, size = 1 }, { name = "b4", defined = 5, used = 7, size = 10 } }
+  local ranges = {
+    { name = "b1", defined = 1, used = 3, size = 10 },
+    { name = "b2", defined = 3, used = 4, size = 1 },
+    { name = "b3", defined = 5, used = 6, size = 1 },
+    { name = "b4", defined = 5, used = 7, size = 10 },
+  }
   local function names(slots)
     local out = {}
     for i, slot in ipairs(slots) do
@@ -163,11 +174,16 @@ describe("an assignment", function()
     assert.is_true(role.parameter >= 2 and role.activation >= 2)
   end)
   it("joins the slot that fits best, not the first that is free", function()
-    local list = { { name = "a", defined = 4, used = 7, size = 4 }, { name = "b", defined = 6, used = 6, size = 2 },
-      { name = "c", defined = 2, used = 5, size = 7 }, { name = "d", defined = 2, used = 3, size = 8 },
-      { name = "e", defined = 6, used = 8, size = 5 } }
+    local list = {
+      { name = "a", defined = 4, used = 7, size = 4 },
+      { name = "b", defined = 6, used = 6, size = 2 },
+      { name = "c", defined = 2, used = 5, size = 7 },
+      { name = "d", defined = 2, used = 3, size = 8 },
+      { name = "e", defined = 6, used = 8, size = 5 },
+    }
     local _, s = M.compute_assignments(list)
-    assert.are.equal(select(2, M.compute_assignments(list, nil, "exact")).optimized_bytes, s.optimized_bytes)
+    assert.are.equal(select(2, M.compute_assignments(list, nil, "exact")).optimized_bytes,
+      s.optimized_bytes)
     assert.are.equal(17, s.optimized_bytes)
   end)
   it("searched exactly, cost 11", function()
@@ -191,7 +207,9 @@ describe("an assignment", function()
       local least = math.huge
       for s = 1, #slots + 1 do
         local slot, free = slots[s] or {}, true
-        for _, r in ipairs(slot) do free = free and (r.used < list[k].defined or list[k].used < r.defined) end
+        for _, r in ipairs(slot) do
+          free = free and (r.used < list[k].defined or list[k].used < r.defined)
+        end
         if free then
           slots[s] = slot
           slot[#slot + 1] = list[k]
@@ -217,28 +235,43 @@ describe("an assignment", function()
       local _, s = M.compute_assignments(list, nil, "exact")
       assert.is_true(s.proved)
       assert.are.equal(best(list, 1, {}), s.optimized_bytes)
-      if s.optimized_bytes < select(2, M.compute_assignments(list)).optimized_bytes then n_better = n_better + 1 end
+      if s.optimized_bytes < select(2, M.compute_assignments(list)).optimized_bytes then
+        n_better = n_better + 1
+      end
     end
     assert.is_true(n_better > 0) -- the greedy order is not always as good
   end)
   it("avoids the trap of the order of definition, cost 11", function()
-    local trap = { { name = "b1", defined = 1, used = 2, size = 10 }, { name = "b2", defined = 4, used = 6, size = 1 },
-      { name = "b3", defined = 5, used = 6, size = 10 } }
+    local trap = {
+      { name = "b1", defined = 1, used = 2, size = 10 },
+      { name = "b2", defined = 4, used = 6, size = 1 },
+      { name = "b3", defined = 5, used = 6, size = 10 },
+    }
     for _, algo in ipairs { "greedy", "exact" } do
       assert.are.equal(11, select(2, M.compute_assignments(trap, nil, algo)).optimized_bytes)
     end
   end)
   it("gives a static blob a slot of its own, and sizes of more than 32 bits", function()
     local slots = M.compute_assignments(ranges, { "b1" })
-    for _, slot in ipairs(slots) do assert.is_true(#slot == 1 or (slot[1].name ~= "b1" and slot[2].name ~= "b1")) end
-    local _, s = M.compute_assignments { { name = "a", defined = 1, used = 2, size = 1 << 40 }, { name = "b", defined = 3, used = 4, size = 1 << 41 } }
+    for _, slot in ipairs(slots) do
+      assert.is_true(#slot == 1 or (slot[1].name ~= "b1" and slot[2].name ~= "b1"))
+    end
+    local _, s = M.compute_assignments {
+      { name = "a", defined = 1, used = 2, size = 1 << 40 },
+      { name = "b", defined = 3, used = 4, size = 1 << 41 },
+    }
     assert.are.equal(1 << 41, s.optimized_bytes)
   end)
   it("says what it expects when it gets something else", function()
     local r = ranges[1]
-    for _, case in ipairs { { M.compute_assignments, "x", "list of ranges, got a string" }, { M.compute_assignments, { r, 5 }, "got a number at 2" },
-      { M.compute_statistics, 5, "list of slots, got a number" }, { M.compute_statistics, { r, { r } }, "which are lists of ranges, got" },
-      { M.verify_assignments, "x", "list of slots, got a string" }, { M.verify_assignments, { { r, false } }, "got a boolean at 2" } } do
+    for _, case in ipairs {
+      { M.compute_assignments, "x", "list of ranges, got a string" },
+      { M.compute_assignments, { r, 5 }, "got a number at 2" },
+      { M.compute_statistics, 5, "list of slots, got a number" },
+      { M.compute_statistics, { r, { r } }, "which are lists of ranges, got" },
+      { M.verify_assignments, "x", "list of slots, got a string" },
+      { M.verify_assignments, { { r, false } }, "got a boolean at 2" },
+    } do
       local ok, err = pcall(case[1], case[2])
       assert.is_false(ok)
       assert.is_truthy(tostring(err):find(case[3], 1, true), tostring(err))
@@ -250,7 +283,11 @@ describe("an assignment", function()
   end)
   it("is stopped after so many steps with the best so far, the same in every run", function()
     local many = {}
-    for i = 1, 120 do many[i] = { name = "r" .. i, defined = i, used = i + (i * 7919) % 23, size = 1 + (i * 104729) % 97 } end
+    for i = 1, 120 do
+      many[i] = {
+        name = "r" .. i, defined = i, used = i + (i * 7919) % 23, size = 1 + (i * 104729) % 97,
+      }
+    end
     local slots, s = M.compute_assignments(many, nil, "exact", 100000)
     assert.is_true(M.verify_assignments(slots))
     assert.is_true(s.optimized_bytes <= select(2, M.compute_assignments(many)).optimized_bytes)
@@ -269,17 +306,25 @@ describe("two nets", function()
   --- Ops are called o1, o2 .., since two of them may write one blob.
   local function net_of(text)
     local i = 0
-    return neap.net_from("net f\ninput x f32 (2)\n" .. text:gsub("(%b())([^\n]*)\n", function(operands, rest)
-      i = i + 1
-      return operands .. " as o" .. i .. rest .. "\n"
-    end))
+    return neap.net_from("net f\ninput x f32 (2)\n"
+      .. text:gsub("(%b())([^\n]*)\n", function(operands, rest)
+        i = i + 1
+        return operands .. " as o" .. i .. rest .. "\n"
+      end))
   end
   it("are equal when only names differ", function()
-    assert.is_true(M.verify_graph_equality(net_of "a = Relu(x)\nb = Tanh(a)\n", net_of "p = Relu(x)\nq = Tanh(p)\n"))
+    assert.is_true(M.verify_graph_equality(net_of "a = Relu(x)\nb = Tanh(a)\n",
+      net_of "p = Relu(x)\nq = Tanh(p)\n"))
   end)
   it("are equal when names are used again down two branches, safely", function()
-    local a = net_of "a = Relu(x)\nb1 = Tanh(a)\nb2 = Relu(b1)\nc1 = Relu(a)\nc2 = Tanh(c1)\ny = Add(b2, c2)\n"
-    local b = net_of "a = Relu(x)\ny = Tanh(a)\nz = Relu(y)\ny = Relu(a)\nu = Tanh(y)\nv = Add(z, u)\n"
+    local a = net_of "a = Relu(x)\n\z
+      b1 = Tanh(a)\n\z
+      b2 = Relu(b1)\n\z
+      c1 = Relu(a)\n\z
+      c2 = Tanh(c1)\n\z
+      y = Add(b2, c2)\n"
+    local b =
+      net_of "a = Relu(x)\ny = Tanh(a)\nz = Relu(y)\ny = Relu(a)\nu = Tanh(y)\nv = Add(z, u)\n"
     assert.is_true(M.verify_graph_equality(a, b))
   end)
   it("differ when two branches write one name", function()
@@ -297,7 +342,8 @@ describe("two nets", function()
   it("differ by device, by working in place, and inside subnets", function()
     local a, b = net_of "y = Relu(x)\n", net_of "y = Relu(x) on cpu:1\n"
     assert.is_false((M.verify_graph_equality(a, b)))
-    assert.is_false((M.verify_inplace_blobs(net_of "a = Tanh(x)\nb = Relu(a)\n", net_of "a = Tanh(x)\na = Relu(a)\n")))
+    assert.is_false((M.verify_inplace_blobs(net_of "a = Tanh(x)\nb = Relu(a)\n",
+      net_of "a = Tanh(x)\na = Relu(a)\n")))
     local function branchy(f)
       local net = neap.net "f"
       net:input("c", { 1 })
@@ -305,8 +351,10 @@ describe("two nets", function()
       net:outputs { net:If("c", f, function(sub) return sub:Tanh "x" end) }
       return net
     end
-    assert.is_false((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end), branchy(function(sub) return sub:Sigmoid "x" end))))
-    assert.is_true((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end), branchy(function(sub) return sub:Relu("x", "other") end))))
+    assert.is_false((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end),
+      branchy(function(sub) return sub:Sigmoid "x" end))))
+    assert.is_true((M.verify_graph_equality(branchy(function(sub) return sub:Relu "x" end),
+      branchy(function(sub) return sub:Relu("x", "other") end))))
   end)
   it("differ when a subnet swaps what it is given", function()
     local function of(order)
@@ -357,14 +405,18 @@ describe("small helpers", function()
   end)
   it("check a net against its ops' records, naming number and op", function()
     assert.is_true(M.run_schema_check(chain(2)))
-    local ok, e = pcall(M.run_schema_check, { inputs = { x = { 2 } }, { "Relu", "x", "y" }, { "Softmax", {}, "z" } })
+    local ok, e = pcall(M.run_schema_check, {
+      inputs = { x = { 2 } }, { "Relu", "x", "y" }, { "Softmax", {}, "z" },
+    })
     assert.is_false(ok)
     assert.is_truthy(tostring(e):find "op 2" and tostring(e):find "Softmax")
     ok, e = pcall(M.run_schema_check, { inputs = { x = { 2 } }, { "Rleu", "x", "y" } })
     assert.is_false(ok)
     assert.is_truthy(tostring(e):find "op 1")
     assert.has_error(function() M.run_schema_check "net f\ninput x f32 (2)\ny = FC(x)\n" end)
-    assert.has_error(function() M.run_schema_check "net f\ninput x f32 (2)\ninput z f32 (2)\nFree(x) \n" end)
+    assert.has_error(function()
+      M.run_schema_check "net f\ninput x f32 (2)\ninput z f32 (2)\nFree(x) \n"
+    end)
   end)
 end)
 
@@ -384,11 +436,13 @@ describe("an option that means nothing", function()
   end
 
   it("of optimize_net is refused by value and type", function()
-    refused('executor expects "simple" or "dag", by which names are shared, got "dagg"', "optimize_net", { executor = "dagg" })
+    refused('executor expects "simple" or "dag", by which names are shared, got "dagg"',
+      "optimize_net", { executor = "dagg" })
     refused("got 3", "optimize_net", { executor = 3 })
     refused('got "dynamic"', "optimize_net", { executor = "dynamic" })
     refused("shapes expects a table, got 3", "optimize_net", { shapes = 3 })
-    refused("shapes expects { input = { 16, 32 } }, got 3 at x", "optimize_net", { shapes = { x = 3 } })
+    refused("shapes expects { input = { 16, 32 } }, got 3 at x", "optimize_net",
+      { shapes = { x = 3 } })
     refused("namescope expects a string, got 3", "optimize_net", { namescope = 3 })
     refused("dont_share expects a name", "optimize_net", { dont_share = 3 })
     refused('order expects "longest_path" or "least_memory", got 3', "optimize_net", { order = 3 })
@@ -397,10 +451,13 @@ describe("an option that means nothing", function()
   end)
 
   it("of the other planners is refused, too", function()
-    refused("item 1 expects a name or a blob, got a table", "share_grad_blobs", { { nonsense = 1 } })
+    refused("item 1 expects a name or a blob, got a table", "share_grad_blobs",
+      { { nonsense = 1 } })
     refused('unknown field "nonsense"', "share_grad_blobs", { nonsense = 1 })
-    refused("dag expects true or false, got", "share_grad_blobs", { "sum_1" }, nil, nil, { dag = "yes" })
-    refused("share_activations expects true or false, got", "share_grad_blobs", { "sum_1" }, nil, nil, { share_activations = 1 })
+    refused("dag expects true or false, got", "share_grad_blobs", { "sum_1" }, nil, nil,
+      { dag = "yes" })
+    refused("share_activations expects true or false, got", "share_grad_blobs", { "sum_1" }, nil,
+      nil, { share_activations = 1 })
     refused("param_grads expects", "share_grad_blobs", { "sum_1" }, 3)
     refused("namescope expects", "share_grad_blobs", { "sum_1" }, nil, {})
     refused("heads: item 1", "compute_blob_recycling_for_dag", { 3 })
@@ -419,18 +476,22 @@ describe("an option that means nothing", function()
     refused("shapes expects a table", "collect_blob_sizes", "x")
     refused("shapes expects a table", "infer_blob_size", "exp_1", 3)
     refused("expects { old = new } or a list of slots", "apply_assignments", 3)
-    refused("expects { old = new } or a list of slots, got 3 at exp_1", "apply_assignments", { exp_1 = 3 })
+    refused("expects { old = new } or a list of slots, got 3 at exp_1", "apply_assignments",
+      { exp_1 = 3 })
     refused("dag expects true or false, got", "recycler", { dag = 1 })
   end)
 
   it("is not a blob where its name would do", function()
-    assert.equal(M.share_grad_blobs(net, { loss.name }):text(), M.share_grad_blobs(net, loss):text())
-    assert.equal(M.share_grad_blobs(net, loss.name):text(), M.share_grad_blobs(net, { loss }):text())
+    assert.equal(M.share_grad_blobs(net, { loss.name }):text(),
+      M.share_grad_blobs(net, loss):text())
+    assert.equal(M.share_grad_blobs(net, loss.name):text(),
+      M.share_grad_blobs(net, { loss }):text())
   end)
 end)
 
 describe("ResNet-50", function()
-  it("forward by name: at most five shared blobs in a dag, three in a row, and the same output", function()
+  it("forward by name: at most five shared blobs in a dag, three in a row, \z
+      and the same output", function()
     local net = netfile.build(netfile.load "resnet50:1", { train = false })
     local dag, d = M.optimize_inference_for_dag(net)
     local row, r = M.optimize_inference_net(net)
@@ -445,13 +506,16 @@ describe("ResNet-50", function()
       for _, name in ipairs(net:outputs()) do assert.are.equal(a[name], b[name]) end
     end
   end)
-  it("training, batch 32: shared gradients and activations save at least 42 % of all bytes without reuse", function()
+  it("training, batch 32: shared gradients and activations save at least 42 % of all \z
+      bytes without reuse", function()
     local net = netfile.build(netfile.load "resnet50:32", { train = true })
     local none = net:plan { policy = "none", engine = "ref", store = false }
     local with = {}
     for _, activations in ipairs { false, true } do
-      local planned = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = activations, dag = false })
-      with[activations] = 1 - planned:plan({ policy = "name", engine = "ref", store = false }).total_bytes / none.total_bytes
+      local planned = M.share_grad_blobs(net, { "loss" }, nil, "",
+        { share_activations = activations, dag = false })
+      with[activations] = 1 - planned:plan(
+        { policy = "name", engine = "ref", store = false }).total_bytes / none.total_bytes
     end
     assert.is_true(with[true] >= 0.42, with[true])
     assert.is_true(with[true] >= with[false] and with[false] >= 0.33, with[false])
@@ -459,9 +523,11 @@ describe("ResNet-50", function()
   it("training: shared names give the bits of the unplanned step", function()
     local net = netfile.build(netfile.load "resnet18c:2", { train = true })
     for _, activations in ipairs { false, true } do
-      local planned = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = activations, dag = false })
+      local planned = M.share_grad_blobs(net, { "loss" }, nil, "",
+        { share_activations = activations, dag = false })
       assert.is_true(n_names(planned) < n_names(net:expand {}))
-      local a, b = bits(net, { policy = "none", engine = support.last_engine() }), bits(planned, { policy = "name", engine = support.last_engine() })
+      local a = bits(net, { policy = "none", engine = support.last_engine() })
+      local b = bits(planned, { policy = "name", engine = support.last_engine() })
       local n = 0
       for name, hash in pairs(a) do
         assert.are.equal(hash, b[name], name)
@@ -485,7 +551,9 @@ describe("random nets", function()
       local names = { "x0" }
       for i = 1, 20 do
         local a, b = names[draw(#names)], names[draw(#names)]
-        local out = draw(4) == 1 and #names > 3 and names[#names] ~= "x0" and names[1 + draw(#names - 1)] or "v" .. i
+        local out =
+          draw(4) == 1 and #names > 3 and names[#names] ~= "x0" and names[1 + draw(#names - 1)]
+            or "v" .. i
         local known = false
         for _, name in ipairs(names) do known = known or name == out end
         if draw(2) == 1 then net:Add({ a, b }, out) else net:Tanh(a, out) end
@@ -494,7 +562,10 @@ describe("random nets", function()
       net:Copy(names[#names], "y")
       net:outputs { "y" }
       for _, dag in ipairs { false, true } do
-        local planned = M.optimize_net(net, { executor = dag and "dag" or "simple", order = not dag and round % 3 == 0 and "least_memory" or nil })
+        local planned = M.optimize_net(net, {
+          executor = dag and "dag" or "simple",
+          order = not dag and round % 3 == 0 and "least_memory" or nil,
+        })
         assert_same_run(net, planned, { "y", "x0" }, dag and "dag" or "simple")
       end
     end

@@ -39,18 +39,21 @@ end
 
 describe("a chain of layers with its gradient", function()
   for _, algo in ipairs { "greedy", "exact" } do
-    it("gives the same loss and gradients after planning by " .. algo .. ", in fewer bytes", function()
+    it("gives the same loss and gradients after planning by " .. algo
+      .. ", in fewer bytes", function()
       local net = chain(3)
       local planned, slots, canonical = M.optimize_interference(net, nil, nil, nil, algo, 100000)
       assert.is_true(n_names(planned) < n_names(net:expand {}))
       assert_same_run(net, planned, { "loss", "fc1_w_grad", "fc1_w" })
       assert.is_true(M.verify_assignments(slots))
       local s = M.compute_statistics(slots)
-      assert.is_true(s.optimized_bytes < s.baseline_bytes and s.lower_bound_bytes <= s.optimized_bytes)
+      assert.is_true(
+        s.optimized_bytes < s.baseline_bytes and s.lower_bound_bytes <= s.optimized_bytes)
       assert.are.equal("fc1_w", canonical.fc1_w)
       assert.is_true(arena(planned, "name") < arena(net, "none"))
       -- Planned again with sizes: what is given instead of the real bytes is used.
-      local again, slots2 = M.optimize_interference(net, nil, nil, M.collect_blob_sizes(net), algo, 100000)
+      local again, slots2 = M.optimize_interference(net, nil, nil, M.collect_blob_sizes(net), algo,
+        100000)
       assert.is_true(M.compute_statistics(slots2).optimized_bytes <= s.baseline_bytes)
       assert_same_run(net, again, { "loss", "fc1_w_grad" })
     end)
@@ -89,7 +92,9 @@ describe("the linear planner", function()
     local net = chain(5, { train = false })
     net:keep "fc3"
     local planned = M.optimize_inference_net(net)
-    for _, name in ipairs { "x", "fc1_w", "fc3", "loss" } do assert.is_true(has_name(planned, name), name) end
+    for _, name in ipairs { "x", "fc1_w", "fc3", "loss" } do
+      assert.is_true(has_name(planned, name), name)
+    end
     assert_same_run(net, planned, { "loss", "fc3" })
   end)
 
@@ -119,7 +124,8 @@ describe("the linear planner", function()
     assert_same_run(net, planned, { "y" })
   end)
 
-  it("gives an output that nobody reads its bytes for one op only: 13 ops, two slots a size", function()
+  it("gives an output that nobody reads its bytes for one op only: 13 ops, \z
+      two slots a size", function()
     local net = neap.net "unread"
     net:input("x", { 4, 8 })
     local at = "x"
@@ -163,7 +169,8 @@ describe("the linear planner", function()
 end)
 
 describe("shared gradients", function()
-  it("take fewer names, fewer still with activations; the last activation keeps its name", function()
+  it("take fewer names, fewer still with activations; the last \z
+      activation keeps its name", function()
     local net = chain(5)
     local e = net:expand {}
     local shared = M.share_grad_blobs(net, { "loss" }, nil, "name_x")
@@ -185,11 +192,17 @@ describe("shared gradients", function()
     net:outputs { "loss" }
     net:gradient "loss"
     for k = 0, 9 do
-      local shared = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, keep_last = k })
-      for i = 1, 8 do assert.are.equal(i > 8 - k, has_name(shared, "fc" .. i), ("fc%d with keep_last = %d"):format(i, k)) end
+      local shared = M.share_grad_blobs(net, { "loss" }, nil, "",
+        { share_activations = true, keep_last = k })
+      for i = 1, 8 do
+        assert.are.equal(i > 8 - k, has_name(shared, "fc" .. i),
+          ("fc%d with keep_last = %d"):format(i, k))
+      end
     end
     local by_default = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true })
-    assert.are.equal(M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, keep_last = 2 }):text(), by_default:text())
+    assert.are.equal(
+      M.share_grad_blobs(net, { "loss" }, nil, "",
+        { share_activations = true, keep_last = 2 }):text(), by_default:text())
   end)
 
   it("know gradients by what the net says of them, not by how a name ends", function()
@@ -212,19 +225,26 @@ describe("shared gradients", function()
     end
     assert.is_true(marked >= 1)
     local shared = M.share_grad_blobs(net, { "loss" })
-    for _, name in ipairs { "split_grad_info", "user_grad", "out_grad" } do assert.is_true(has_name(shared, name), name) end
+    for _, name in ipairs { "split_grad_info", "user_grad", "out_grad" } do
+      assert.is_true(has_name(shared, name), name)
+    end
     assert_same_run(net, shared, { "loss", "out_grad_w_grad" })
     assert.are.equal(e:text(), neap.net_from(e:text()):text())
     assert.are.equal(e:text(), e:clone():text())
   end)
 
-  it("over a tree with two losses: kept activations stay, a scope may end in a slash or not", function()
+  it("over a tree with two losses: kept activations stay, a scope may end \z
+      in a slash or not", function()
     local net = tree { train = true }
-    local shared = M.share_grad_blobs(net, { "loss1", "loss2" }, nil, "scope/", { share_activations = true, dont_share = { "fc6", "right1" } })
+    local shared = M.share_grad_blobs(net, { "loss1", "loss2" }, nil, "scope/", {
+      share_activations = true, dont_share = { "fc6", "right1" },
+    })
     assert.is_true(n_names(shared) < n_names(net:expand {}))
     assert.is_true(has_name(shared, "fc6") and has_name(shared, "right1"))
     assert_same_run(net, shared, { "loss1", "loss2", "fc1_w_grad" }, "dag")
-    local other = M.share_grad_blobs(net, { "loss1", "loss2" }, nil, "scope", { share_activations = true, dont_share = { "fc6", "right1" } })
+    local other = M.share_grad_blobs(net, { "loss1", "loss2" }, nil, "scope", {
+      share_activations = true, dont_share = { "fc6", "right1" },
+    })
     assert.are.equal(shared:text(), other:text())
   end)
 
@@ -237,7 +257,9 @@ describe("shared gradients", function()
       net:param("w_" .. layer, { 24, width }, neap.init.xavier())
       net:param("r_" .. layer, { 24, 6 }, neap.init.xavier())
       net:param("b_" .. layer, { 24 })
-      net:LSTM({ at, "w_" .. layer, "r_" .. layer, "b_" .. layer }, { "h_" .. layer, "last_h" .. layer, "last_c" .. layer })
+      net:LSTM({ at, "w_" .. layer, "r_" .. layer, "b_" .. layer }, {
+        "h_" .. layer, "last_h" .. layer, "last_c" .. layer,
+      })
       at, width = "h_" .. layer, 6
     end
     net:Reshape(at, "flat", { shape = { 10, 6 } })
@@ -298,7 +320,9 @@ local function sharing_pairs(net, planned)
   end
   local function done_before(a, b)
     for _, i in ipairs(uses[a]) do
-      if not uses[b].writer or i ~= uses[b].writer and not before[uses[b].writer][i] then return false end
+      if not uses[b].writer or i ~= uses[b].writer and not before[uses[b].writer][i] then
+        return false
+      end
     end
     return true
   end
@@ -307,7 +331,9 @@ local function sharing_pairs(net, planned)
     for i, a in ipairs(list) do
       for k = i + 1, #list do
         n = n + 1
-        if not done_before(a, list[k]) and not done_before(list[k], a) then bad[#bad + 1] = ("%s: %s and %s"):format(name, a, list[k]) end
+        if not done_before(a, list[k]) and not done_before(list[k], a) then
+          bad[#bad + 1] = ("%s: %s and %s"):format(name, a, list[k])
+        end
       end
     end
   end
@@ -359,7 +385,8 @@ describe("names shared for the dag executor", function()
   local function of_training(dag)
     return function(net)
       net:gradient "loss"
-      return net:expand {}, (M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, dag = dag }))
+      return net:expand {},
+        (M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, dag = dag }))
     end
   end
 
@@ -417,14 +444,17 @@ describe("devices", function()
 end)
 
 describe("a device", function()
-  it("is a label: what is not one is refused in those words, and the ops run as without it", function()
+  it("is a label: what is not one is refused in those words, and the ops \z
+      run as without it", function()
     local net = neap.net "labelled"
     net:input("x", { 4 })
     support.raises("label", net.device, net, 1, function() end)
     support.raises("label", net.device, net, "a b", function() net:Relu("x", "y") end)
     net:device("anywhere:7", function() net:Relu("x", "y") end)
     local ws <close> = neap.workspace { store = false }
-    assert.are.same({ 0, 1 }, { ws:run(net, { x = neap.tensor { -1, 1, -2, 2 } }).y:at(1), ws:fetch("y"):at(2) })
+    assert.are.same({ 0, 1 }, {
+      ws:run(net, { x = neap.tensor { -1, 1, -2, 2 } }).y:at(1), ws:fetch("y"):at(2),
+    })
   end)
 end)
 
@@ -434,7 +464,10 @@ describe("forks and joins", function()
     local planned = M.compute_blob_recycling_for_dag(net, { "x" })
     assert.is_true(n_names(planned) < n_names(net))
     assert_same_run(net, planned, { "loss1", "loss2" }, "dag")
-    local function arena_of_dag(n, policy) return n:plan({ policy = policy, engine = "ref", executor = "dag", store = false }).arena_bytes end
+    local function arena_of_dag(n, policy)
+      return
+        n:plan({ policy = policy, engine = "ref", executor = "dag", store = false }).arena_bytes
+    end
     assert.is_true(arena_of_dag(planned, "name") < arena_of_dag(net, "none"))
   end)
 
@@ -459,12 +492,15 @@ describe("forks and joins", function()
     assert_same_run(net, one, { "loss1", "loss2" }, "dag")
   end)
 
-  it("respects the ops that take part, what may be shared, and what may neither give nor take", function()
+  it("respects the ops that take part, what may be shared, and what may \z
+      neither give nor take", function()
     local net = chain(8, { train = false })
     local planned = M.compute_blob_recycling_for_dag(net, { "x" }, { 1, 2, 3, 4 })
-    assert.is_true(has_name(planned, "fc5") and has_name(planned, "fc6") and not has_name(planned, "fc1"))
+    assert.is_true(
+      has_name(planned, "fc5") and has_name(planned, "fc6") and not has_name(planned, "fc1"))
     planned = M.compute_blob_recycling_for_dag(net, { "x" }, nil, { "fc1", "fc3", "fc5" }, "few")
-    assert.is_true(has_name(planned, "fc2") and has_name(planned, "few/shared_1") and not has_name(planned, "fc1"))
+    assert.is_true(has_name(planned, "fc2") and has_name(planned, "few/shared_1") and not has_name(
+      planned, "fc1"))
     planned = M.compute_blob_recycling_for_dag(net, { "x" }, nil, nil, "", { "fc1", "fc7" })
     assert.is_true(has_name(planned, "fc1") and has_name(planned, "fc7"))
     assert_same_run(net, planned, { "loss" })
@@ -473,7 +509,9 @@ describe("forks and joins", function()
 
   it("gives the same names in every run", function()
     local a = M.compute_blob_recycling_for_dag(tree { train = true }):text()
-    for _ = 1, 3 do assert.are.equal(a, M.compute_blob_recycling_for_dag(tree { train = true }):text()) end
+    for _ = 1, 3 do
+      assert.are.equal(a, M.compute_blob_recycling_for_dag(tree { train = true }):text())
+    end
   end)
 
   it("refuses a backward pass where inference was asked for", function()

@@ -13,8 +13,12 @@ describe("subnets", function()
     net:input("x", { 5, 2, 3 })
     net:input("c", { 1 })
     net:input("v", { 3, 3 })
-    for i, op in ipairs { { "Relu", "x", "a" }, { "Tanh", "a", "b" }, { "Sigmoid", "b", "d" }, { "Tanh", "d", "seq" }, { "Copy", "v", "w1" },
-      { "Tanh", "w1", "w2" }, { "Sigmoid", "w2", "w" }, { "Sum", "seq", "h1", { axes = { 1 } } }, { "Tanh", "h1", "h2" }, { "Sigmoid", "h2", "h0" } } do
+    for i, op in ipairs {
+      { "Relu", "x", "a" }, { "Tanh", "a", "b" }, { "Sigmoid", "b", "d" }, { "Tanh", "d", "seq" },
+      { "Copy", "v", "w1" },
+      { "Tanh", "w1", "w2" }, { "Sigmoid", "w2", "w" }, { "Sum", "seq", "h1", { axes = { 1 } } },
+      { "Tanh", "h1", "h2" }, { "Sigmoid", "h2", "h0" },
+    } do
       assert(net:op(op[1], op[2], op[3], op[4]), i)
     end
     return net
@@ -34,21 +38,29 @@ describe("subnets", function()
   local builders = {
     If = function()
       local net = prelude "if"
-      return finish(net, (net:If("c", function(s) return s:Tanh(s:Relu "h0") end, function(s) return s:Sigmoid(s:MatMul { "h0", "w" }) end)))
+      return finish(net, (net:If("c", function(s) return s:Tanh(s:Relu "h0") end,
+        function(s) return s:Sigmoid(s:MatMul { "h0", "w" }) end)))
     end,
     AsyncIf = function()
       local net = prelude "async"
-      return finish(net, (net:AsyncIf("c", function(s) return s:Tanh(s:Relu "h0") end, function(s) return s:Sigmoid(s:MatMul { "h0", "w" }) end)))
+      return finish(net, (net:AsyncIf("c", function(s) return s:Tanh(s:Relu "h0") end,
+        function(s) return s:Sigmoid(s:MatMul { "h0", "w" }) end)))
     end,
     While = function()
       local net = prelude "while"
-      local _, y, rows = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
-        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }), h * h end }
+      local _, y, rows = net:While {
+        init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }), h * h end,
+      }
       return stack(net, y, rows)
     end,
     Loop = function()
       local net = prelude "loop"
-      return finish(net, (net:Loop { trip = 3, init = { "h0" }, body = function(b, _, h) return true, b:Tanh(b:MatMul { h, "w" }) end }))
+      return finish(net, (net:Loop {
+        trip = 3,
+        init = { "h0" },
+        body = function(b, _, h) return true, b:Tanh(b:MatMul { h, "w" }) end,
+      }))
     end,
     Recurrent = function()
       local net = prelude "recurrent"
@@ -66,29 +78,45 @@ describe("subnets", function()
     end,
     ["If in While"] = function()
       local net = prelude "nested"
-      local _, y = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end, body = function(b, i, h)
-        return i + 1, (b:If("c", function(s) return s:Tanh(s:MatMul { h, "w" }) end, function(s) return s:Sigmoid(h) end))
-      end }
+      local _, y = net:While {
+        init = { net:const(0), "h0" },
+        max = 4,
+        cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h)
+          return i + 1, (b:If("c", function(s) return s:Tanh(s:MatMul { h, "w" }) end,
+            function(s) return s:Sigmoid(h) end))
+        end,
+      }
       return finish(net, y)
     end,
     ["Recurrent in If"] = function()
       local net = prelude "inner"
-      local function step(s) return s:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end } end
+      local function step(s)
+        return s:Recurrent {
+          seq = { "seq" },
+          init = { "h0" },
+          step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end,
+        }
+      end
       return finish(net, (net:If("c", step, function(s) return s:Tanh "h0" end)))
     end,
   }
 
   for kind, build in pairs(builders) do
-    it("of " .. kind .. " are renamed with what they take and give; the planned net is run and gives the same bits", function()
+    it("of " .. kind .. " are renamed with what they take and give; the planned net is run and \z
+        gives the same bits", function()
       local net = build()
       for _, executor in ipairs { "simple", "dag" } do
         local planned, slots = M.optimize_net(net, { executor = executor })
         assert.is_true(slots.n_shared >= 1 and n_names(planned) < n_names(net))
-        assert.is_true(M.verify_graph_equality(net, planned) and M.verify_inplace_blobs(net, planned))
+        assert.is_true(
+          M.verify_graph_equality(net, planned) and M.verify_inplace_blobs(net, planned))
         local text, taken = planned:text(), 0
         for takes in text:gmatch "\n%s*takes ([^\n]*)" do
           if takes:find "shared_" then taken = taken + 1 end
-          for name in takes:gmatch "[%w_]+" do assert.is_true(name ~= "w" and name ~= "seq" and name ~= "h0", takes) end
+          for name in takes:gmatch "[%w_]+" do
+            assert.is_true(name ~= "w" and name ~= "seq" and name ~= "h0", takes)
+          end
         end
         assert.is_true(taken >= 1, text)
         assert_same_run(net, planned, { "out" }, executor)
@@ -107,10 +135,14 @@ describe("subnets", function()
     net:param("w", { 3, 3 }, neap.init.xavier())
     net:param("h0", { 2, 3 }, neap.init.xavier())
     net:Relu("x", "x1")
-    for i, type in ipairs { "Tanh", "Copy", "Tanh", "Relu" } do net:op(type, "x" .. i, "x" .. i + 1) end
+    for i, type in ipairs { "Tanh", "Copy", "Tanh", "Relu" } do
+      net:op(type, "x" .. i, "x" .. i + 1)
+    end
     net:Copy("x5", "seq")
     net:Copy(middle(net), "e1")
-    for i, type in ipairs { "Copy", "Tanh", "Copy", "Relu" } do net:op(type, "e" .. i, "e" .. i + 1) end
+    for i, type in ipairs { "Copy", "Tanh", "Copy", "Relu" } do
+      net:op(type, "e" .. i, "e" .. i + 1)
+    end
     net:SoftmaxCrossEntropy({ "e5", "label" }, "loss")
     net:outputs { "loss" }
     net:gradient "loss"
@@ -118,27 +150,40 @@ describe("subnets", function()
   end
   local trainings = {
     Recurrent = function(net)
-      return (net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end })
+      return (net:Recurrent {
+        seq = { "seq" },
+        init = { "h0" },
+        step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end,
+      })
     end,
     While = function(net)
-      local _, y = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
-        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }) end }
+      local _, y = net:While {
+        init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }) end,
+      }
       return y
     end,
     If = function(net)
-      return (net:If("c", function(s) return s:Tanh(s:MatMul { "h0", "w" }) end, function(s) return s:MatMul { s:Tanh "h0", "w" } end))
+      return (net:If("c", function(s) return s:Tanh(s:MatMul { "h0", "w" }) end,
+        function(s) return s:MatMul { s:Tanh "h0", "w" } end))
     end,
   }
   for kind, middle in pairs(trainings) do
-    it("of " .. kind .. " in training: the planned net is run, with the same loss and gradients, in fewer names", function()
+    it("of " .. kind .. " in training: the planned net is run, with the same loss and \z
+        gradients, in fewer names", function()
       local net = trained("train_" .. kind:lower(), middle)
       local written = net:expand {}
       for _, executor in ipairs { "simple", "dag" } do
-        local plans = { M.optimize_net(net, { executor = executor }),
-          (M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = true, dag = executor == "dag" })) }
+        local plans = {
+          M.optimize_net(net, { executor = executor }),
+          (M.share_grad_blobs(net, { "loss" }, nil, "", {
+            share_activations = true, dag = executor == "dag",
+          })),
+        }
         for _, planned in ipairs(plans) do
           assert.is_true(n_names(planned) < n_names(net))
-          assert.is_true(M.verify_graph_equality(written, planned) and M.verify_inplace_blobs(written, planned))
+          assert.is_true(
+            M.verify_graph_equality(written, planned) and M.verify_inplace_blobs(written, planned))
           assert_same_run(net, planned, { "loss", "w_grad", "h0_grad", "w" }, executor)
         end
       end
@@ -155,8 +200,10 @@ describe("subnets", function()
       local net = trained("bound_" .. kind:lower(), middle)
       for _, dag in ipairs { false, true } do
         for _, activations in ipairs { false, true } do
-          local _, slots = M.share_grad_blobs(net, { "loss" }, nil, "", { share_activations = activations, dag = dag })
-          assert.is_true(slots.lower_bound_bytes <= slots.planned_bytes and slots.planned_bytes <= slots.baseline_bytes)
+          local _, slots = M.share_grad_blobs(net, { "loss" }, nil, "",
+            { share_activations = activations, dag = dag })
+          assert.is_true(slots.lower_bound_bytes <= slots.planned_bytes
+            and slots.planned_bytes <= slots.baseline_bytes)
         end
       end
     end)
@@ -177,10 +224,15 @@ describe("subnets", function()
     end,
     ["an If in an If"] = function(net)
       local cond = never(net)
-      return (net:If("c", function(s) return s:If(cond, no, function(t) return t:Relu(t:MatMul { "h0", "w" }) end) end, no))
+      return (net:If("c", function(s)
+        return s:If(cond, no, function(t) return t:Relu(t:MatMul { "h0", "w" }) end)
+      end, no))
     end,
     ["an If with random numbers"] = function(net)
-      return (net:If("c", function(s) return s:Dropout(s:MatMul { s:Dropout("h0", nil, { rate = 0.3 }), "w" }, nil, { rate = 0.5 }) end, no))
+      return (net:If("c", function(s)
+        return s:Dropout(s:MatMul { s:Dropout("h0", nil, { rate = 0.3 }), "w" }, nil,
+          { rate = 0.5 })
+      end, no))
     end,
     ["an If that writes a resident blob"] = function(net)
       net:param("mean", { 2, 3 }, 0, { trainable = false })
@@ -190,12 +242,18 @@ describe("subnets", function()
       end, no))
     end,
     ["an If beside a loop without gradient"] = function(net)
-      local _, n = net:While { init = { net:const(0), "c" }, max = 4, cond = function(b, i) return (three(b, i)) end,
-        body = function(b, i, h) return i + 1, b:Tanh(h) end }
+      local _, n = net:While {
+        init = { net:const(0), "c" }, max = 4, cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h) return i + 1, b:Tanh(h) end,
+      }
       return (net:If(n, yes, no))
     end,
     ["a Recurrent"] = function(net)
-      return (net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end })
+      return (net:Recurrent {
+        seq = { "seq" },
+        init = { "h0" },
+        step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end,
+      })
     end,
     ["a Recurrent whose rows and last state are read"] = function(net)
       local last, rows = net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x)
@@ -205,9 +263,14 @@ describe("subnets", function()
       return net:Add { last, net:Sum(rows, "summed", { axes = { 1 } }) }
     end,
     ["a Recurrent that repeats ops in its backward"] = function(net)
-      return (net:Recurrent { seq = { "seq" }, init = { "h0" }, recompute = { "kept" }, step = function(b, h, x)
-        return b:Tanh(b:Sigmoid(b:MatMul { h, "w" } + x, "kept"))
-      end })
+      return (net:Recurrent {
+        seq = { "seq" },
+        init = { "h0" },
+        recompute = { "kept" },
+        step = function(b, h, x)
+          return b:Tanh(b:Sigmoid(b:MatMul { h, "w" } + x, "kept"))
+        end,
+      })
     end,
     ["a Recurrent with random numbers"] = function(net)
       return (net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x)
@@ -215,43 +278,69 @@ describe("subnets", function()
       end })
     end,
     ["a While with a maximum"] = function(net)
-      local _, y = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
-        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }) end }
+      local _, y = net:While {
+        init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }) end,
+      }
       return y
     end,
     ["a While without one"] = function(net)
-      local _, y = net:While { init = { net:const(0), "h0" }, cond = function(b, i) return (three(b, i)) end,
-        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }) end }
+      local _, y = net:While {
+        init = { net:const(0), "h0" }, cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h) return i + 1, b:Tanh(b:MatMul { h, "w" }) end,
+      }
       return y
     end,
     ["an If in a While"] = function(net)
-      local _, y = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end, body = function(b, i, h)
-        return i + 1, (b:If("c", function(s) return s:Tanh(s:MatMul { h, "w" }) end, function(s) return s:Sigmoid(h) end))
-      end }
+      local _, y = net:While {
+        init = { net:const(0), "h0" },
+        max = 4,
+        cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h)
+          return i + 1, (b:If("c", function(s) return s:Tanh(s:MatMul { h, "w" }) end,
+            function(s) return s:Sigmoid(h) end))
+        end,
+      }
       return y
     end,
     ["a Recurrent in an If"] = function(net)
-      local function step(s) return s:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end } end
+      local function step(s)
+        return s:Recurrent {
+          seq = { "seq" },
+          init = { "h0" },
+          step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end,
+        }
+      end
       return (net:If("c", step, no))
     end,
     ["a Recurrent in a Recurrent"] = function(net)
       return (net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h)
-        return b:Tanh((b:Recurrent { seq = { "seq" }, init = { h }, step = function(d, g, y) return d:Tanh(d:MatMul { g, "w" } + y) end }))
+        return b:Tanh((b:Recurrent {
+          seq = { "seq" },
+          init = { h },
+          step = function(d, g, y) return d:Tanh(d:MatMul { g, "w" } + y) end,
+        }))
       end })
     end,
     ["an If beside a Do"] = function(net)
       net:CreateScope({}, "s")
-      net:Do { bindings = { p = "h0", q = "d" }, scope = "s", body = function(d) d:Tanh("p", "q") end }
+      net:Do {
+        bindings = { p = "h0", q = "d" }, scope = "s", body = function(d) d:Tanh("p", "q") end,
+      }
       return (net:If("c", function(s) return s:Tanh(s:MatMul { "d", "w" }) end, no))
     end,
   }
   for kind, middle in pairs(written_out) do
-    it("are written out in the backward pass of " .. kind .. ": the same graph, the same bits, and names that are shared", function()
+    it("are written out in the backward pass of " .. kind
+      .. ": the same graph, the same bits, and names that are shared", function()
       local net = trained("written", middle)
       local e = net:expand {}
       -- But that a branch which hands on what it got is written out too, and what no branch of the
       -- backward reads is not taken.
-      if not kind:find "resident" then assert.are.equal((net:_graph({}, "canonical"):gsub("else_net=none", "else_net=net")), e:_graph({}, "canonical")) end
+      if not kind:find "resident" then
+        assert.are.equal((net:_graph({}, "canonical"):gsub("else_net=none", "else_net=net")),
+          e:_graph({}, "canonical"))
+      end
       assert.are.equal(e:text(), neap.net_from(e:text()):text())
       assert.are.equal(e:text(), e:clone():text())
       assert.are.equal(e:text(), e:expand({}):text())
@@ -264,7 +353,9 @@ describe("subnets", function()
         for _, policy in ipairs { "none", "name", "offset" } do
           for _, other in ipairs { e, planned } do
             local got = bits(other, { policy = policy, executor = executor, threads = threads })
-            for _, name in ipairs { "loss", "w_grad", "h0_grad", "w", want.mean and "mean" or "w" } do
+            for _, name in ipairs {
+              "loss", "w_grad", "h0_grad", "w", want.mean and "mean" or "w",
+            } do
               assert.are.equal(want[name], got[name], name .. " under " .. policy)
             end
           end
@@ -292,28 +383,46 @@ describe("subnets", function()
     return x
   end
   local deep = {
-    If = function(net) return (net:If("c", function(s) return long(s, "h0") end, function(s) return long(s, s:MatMul { "h0", "w" }) end)) end,
-    AsyncIf = function(net) return (net:AsyncIf("c", function(s) return long(s, "h0") end, function(s) return s:Copy "h0" end)) end,
+    If = function(net)
+      return (net:If("c", function(s) return long(s, "h0") end,
+        function(s) return long(s, s:MatMul { "h0", "w" }) end))
+    end,
+    AsyncIf = function(net)
+      return (net:AsyncIf("c", function(s) return long(s, "h0") end,
+        function(s) return s:Copy "h0" end))
+    end,
     Recurrent = function(net)
-      return (net:Recurrent { seq = { "seq" }, init = { "h0" }, step = function(b, h, x) return long(b, b:MatMul { h, "w" } + x) end })
+      return (net:Recurrent {
+        seq = { "seq" },
+        init = { "h0" },
+        step = function(b, h, x) return long(b, b:MatMul { h, "w" } + x) end,
+      })
     end,
     While = function(net)
-      local _, y = net:While { init = { net:const(0), "h0" }, max = 4, cond = function(b, i) return (three(b, i)) end, body = function(b, i, h)
-        local local_name = long(b, h)
-        local inner = b:If("c", function(s) return long(s, s:MatMul { local_name, "w" }) end, function(s) return s:Tanh(local_name) end)
-        return i + 1, (long(b, inner))
-      end }
+      local _, y = net:While {
+        init = { net:const(0), "h0" },
+        max = 4,
+        cond = function(b, i) return (three(b, i)) end,
+        body = function(b, i, h)
+          local local_name = long(b, h)
+          local inner = b:If("c", function(s) return long(s, s:MatMul { local_name, "w" }) end,
+            function(s) return s:Tanh(local_name) end)
+          return i + 1, (long(b, inner))
+        end,
+      }
       return y
     end,
   }
   for kind, middle in pairs(deep) do
-    it("of " .. kind .. " recycle their own names too: fewer remain inside, and the planned net gives the same bits", function()
+    it("of " .. kind .. " recycle their own names too: fewer remain inside, and the planned net \z
+        gives the same bits", function()
       local net = prelude("deep_" .. kind:lower())
       finish(net, middle(net))
       for _, executor in ipairs { "simple", "dag" } do
         local planned = M.optimize_net(net, { executor = executor })
         assert.is_true(n_inner(planned) <= n_inner(net) - 2, planned:text())
-        assert.is_true(M.verify_graph_equality(net, planned) and M.verify_inplace_blobs(net, planned))
+        assert.is_true(
+          M.verify_graph_equality(net, planned) and M.verify_inplace_blobs(net, planned))
         assert_same_run(net, planned, { "out" }, executor)
         assert.are.equal(planned:text(), neap.net_from(planned:text()):text())
       end
@@ -321,10 +430,15 @@ describe("subnets", function()
       local twice = M.optimize_net(once)
       -- A name that a subnet further in has too stays the first time, so nested subnets may find
       -- more to share when planned again.
-      if kind == "While" then assert.is_true(n_inner(twice) <= n_inner(once)) else assert.are.equal(once:text(), twice:text()) end
+      if kind == "While" then
+        assert.is_true(n_inner(twice) <= n_inner(once))
+      else
+        assert.are.equal(once:text(), twice:text())
+      end
       assert_same_run(net, twice, { "out" })
       -- Where names are listed, nobody else's are touched.
-      assert.are.equal(n_inner(net), n_inner((M.compute_blob_recycling_for_dag(net, nil, nil, { "a", "d" }))))
+      assert.are.equal(n_inner(net),
+        n_inner((M.compute_blob_recycling_for_dag(net, nil, nil, { "a", "d" }))))
       local training = trained("deep_train", middle)
       assert_same_run(training, (M.optimize_net(training)), { "loss", "w_grad", "h0_grad" })
     end)
@@ -369,18 +483,26 @@ describe("subnets", function()
     ]]
     local planned, slots = M.optimize_net(net)
     assert.is_true(slots.n_shared >= 1)
-    for _, name in ipairs { "p", "s" } do assert.is_truthy(planned:text():find("\n" .. name .. " = ", 1, true), name) end
+    for _, name in ipairs { "p", "s" } do
+      assert.is_truthy(planned:text():find("\n" .. name .. " = ", 1, true), name)
+    end
     assert_same_run(net, planned, { "o" })
   end)
 
-  it("inside a subnet last as long as its ops name them, be it a Do that does not read what it takes", function()
+  it("inside a subnet last as long as its ops name them, be it a Do that does not \z
+      read what it takes", function()
     local net = neap.net "f"
     net:input("c", { 1 })
     net:input("x", { 4, 8 })
     local y = net:If("c", function(t)
       t:CreateScope({}, "s")
       t:Relu(t:Exp(t:Tanh("x", "a"), "b"), "e")
-      t:Do { bindings = { p = "e", q = "g", unread = "a" }, scope = "s", copy = false, body = function(d) d:Tanh("p", "q") end }
+      t:Do {
+        bindings = { p = "e", q = "g", unread = "a" },
+        scope = "s",
+        copy = false,
+        body = function(d) d:Tanh("p", "q") end,
+      }
       return t:Add({ "g", "e" }, "r")
     end, function(e) return e:Relu "x" end)
     net:outputs { y }
@@ -408,17 +530,23 @@ describe("subnets", function()
     end
   end)
 
-  it("of AsyncIf and Recurrent are renamed by their own functions, which say how operands are called now", function()
-    for kind, apply in pairs { AsyncIf = M.apply_asyncif_blob_assignments, Recurrent = M.apply_recurrent_blob_assignments } do
+  it("of AsyncIf and Recurrent are renamed by their own functions, which say how \z
+      operands are called now", function()
+    for kind, apply in pairs {
+      AsyncIf = M.apply_asyncif_blob_assignments, Recurrent = M.apply_recurrent_blob_assignments,
+    } do
       local net = builders[kind]()
       local renamed, tables = apply(net, { w = "w_new", h0 = "h_new", e = "e_new" })
       local at, changed = next(tables)
       assert.are.same({ w = "w_new", h0 = "h_new" }, changed)
       assert.is_nil(next(tables, at))
-      assert.is_true(has_name(renamed, "w_new") and has_name(renamed, "e_new") and not has_name(renamed, "h0"))
+      assert.is_true(
+        has_name(renamed, "w_new") and has_name(renamed, "e_new") and not has_name(renamed, "h0"))
       assert.is_truthy(renamed:text():find "takes [^\n]*w_new")
       assert.is_truthy(renamed:text():find "MatMul%([%w_]+, w_new%)")
-      for _, executor in ipairs { "simple", "dag" } do assert_same_run(net, renamed, { "out" }, executor) end
+      for _, executor in ipairs { "simple", "dag" } do
+        assert_same_run(net, renamed, { "out" }, executor)
+      end
       -- Slots as planners give them do as well.
       local again = apply(net, { { { name = "w1" }, { name = "w" } } })
       assert.is_true(M.verify_graph_equality(net, again) and not has_name(again, "w1"))
@@ -426,7 +554,9 @@ describe("subnets", function()
   end)
 
   it("of AsyncIf and Recurrent are missed where there are none", function()
-    for kind, apply in pairs { AsyncIf = M.apply_asyncif_blob_assignments, Recurrent = M.apply_recurrent_blob_assignments } do
+    for kind, apply in pairs {
+      AsyncIf = M.apply_asyncif_blob_assignments, Recurrent = M.apply_recurrent_blob_assignments,
+    } do
       local ok, e = pcall(apply, chain(2, { train = false }), { fc1 = "other" })
       assert.is_false(ok)
       assert.is_truthy(tostring(e):find(kind, 1, true))

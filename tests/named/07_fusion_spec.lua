@@ -1,202 +1,5 @@
--- Inference fusion: what depends on parameters alone is computed once per content of the
--- parameters, and a net that does not train is rewritten into fewer ops with the same results.
+-- Inference fusion: a net that does not train is rewritten into fewer ops with the same results.
 local neap = require "neap"
-local nn = neap.nn
-
---- y = x (tanh w)': one value that depends on parameters alone.
-local function folded(name)
-  local net = neap.net(name or "folded")
-  local w2 = net:Tanh(net:param("w", { 3, 4 }, neap.init.xavier {}), "w2")
-  net:outputs { net:FC({ net:input("x", { 2, 4 }), w2 }, "y") }
-  return net
-end
-
-local function expected(x, w) return x:matmul(w:tanh():transpose(1, 2)) end
-
---- Whether a run gives what the parameter, as it is now, demands.
-local function is_current(ws, net, name)
-  local x = neap.rand(2, 4)
-  return ws:run(net, { x = x }).y:close(expected(x, ws:fetch(name or "w")), { rtol = 1e-5, atol = 1e-6 })
-end
-
---- A net with a weight that engines pack.
-local function convolution(o)
-  o = o or {}
-  local net = neap.net(o.name or "packed")
-  local x = net:input("x", { o.batch or 2, 16, 9, 9 })
-  net:outputs { net:Conv({ x, net:param("w", { 32, 16, 3, 3 }, neap.init.xavier {}) }, "y", { pad = 1 }) }
-  return net
-end
-
-describe("constants", function()
-  it("are a region of their own, outside the arena, and the forecast counts them", function()
-    local plan = folded():plan {}
-    assert.are.equal(64, plan.regions.constants)
-    assert.are.equal(0, plan.arena_bytes)
-    assert.is_truthy(tostring(plan:explain()):find("constants", 1, true))
-    assert.is_truthy(tostring(plan:explain("w2")):find("constants", 1, true))
-  end)
-
-  it("are none in a net that trains", function()
-    local net = folded()
-    local loss = net:Mean("y", "loss")
-    net:gradient(loss)
-    net:outputs { loss }
-    assert.is_true((net:plan {}.regions.constants or 0) == 0)
-  end)
-
-  it("are held as forecast, and computed without allocation", function()
-    for _, net in ipairs { folded(), convolution() } do
-      for _, executor in ipairs { "simple", "dag" } do
-        local r = neap.check.plan(net, { train = false, executor = executor, poison = true })
-        assert.is_true(r.same, r.different)
-        assert.are.equal(r.forecast_bytes, r.held_bytes)
-        assert.are.equal(0, r.allocations)
-      end
-    end
-  end)
-
-  it("are computed once, and again when the parameter has changed", function()
-    local ws <close> = neap.workspace { seed = 1 }
-    local program <close> = ws:compile(folded(), { profile = true })
-    ws:feed("x", neap.ones(2, 4))
-    local function n_computed()
-      for i, op in ipairs(program.plan:ops()) do if op.type == "Tanh" then return program:times()[i].n_call end end
-    end
-    for _ = 1, 3 do program:run() end
-    assert.are.equal(1, n_computed())
-    ws:feed("w", neap.full { 3, 4, value = 0.5 })
-    for _ = 1, 2 do program:run() end
-    assert.are.equal(2, n_computed())
-    assert.is_true(ws:fetch("w2"):close(neap.full { 3, 4, value = 0.46211715726 }, { atol = 1e-6 }))
-  end)
-
-  it("follow every way of writing a parameter", function()
-    local ws <close> = neap.workspace { seed = 1 }
-    local net = folded()
-    assert.is_true(is_current(ws, net))
-    local view = ws:view "w"
-    local path = os.tmpname() .. ".safetensors"
-    assert(ws:save(path))
-    local ways = {
-      feed = function() ws:feed("w", neap.randn(3, 4)) end,
-      fill_ = function() view:fill_(0.25) end,
-      zero_ = function() view:zero_() end,
-      copy_ = function() view:copy_(neap.randn(3, 4)) end,
-      ["an element"] = function() view[2][3] = 1.5 end,
-      ["a row"] = function() view[1] = neap.tensor { 1, 2, 3, 4 } end,
-      ["a range"] = function() view[{ { 2, 3 }, { 1, 2 } }] = 0.75 end,
-      ["a mask"] = function() view[view:gt(0)] = -1 end,
-      set = function() view:set(2, 3, 4) end,
-      apply_ = function() view:apply_(function(x) return x + 1 end) end,
-      map_ = function() view:map_(neap.ones(3, 4), function(x, y) return x - y end) end,
-      ["a view of a view"] = function() view:transpose(1, 2):narrow(1, 2, 2):fill_(3) end,
-      checkpoint = function() assert(ws:load(path)) end,
-      ["a tensor shared"] = function()
-        ws:remove "w"
-        ws:feed("w", neap.randn(3, 4), { share = true })
-      end,
-    }
-    local names = {}
-    for name in pairs(ways) do names[#names + 1] = name end
-    table.sort(names)
-    for _, name in ipairs(names) do
-      ways[name]()
-      assert.is_true(is_current(ws, net), name)
-      if name == "a tensor shared" then break end
-    end
-    os.remove(path)
-  end)
-
-  it("follow a tensor that the workspace only shares", function()
-    local ws <close> = neap.workspace { seed = 1 }
-    local w, net = neap.randn(3, 4), folded()
-    ws:feed("w", w, { share = true })
-    assert.is_true(is_current(ws, net))
-    w:fill_(0.5)
-    assert.is_true(is_current(ws, net))
-  end)
-
-  it("follow training in the same workspace", function()
-    local ws <close> = neap.workspace { seed = 1 }
-    local test, train = folded "test", folded "train"
-    local loss = train:Mean("y", "loss")
-    neap.optim.SGD { lr = 0.5 }:apply(train, train:gradient(loss))
-    train:outputs { loss }
-    assert.is_true(is_current(ws, test))
-    local before = ws:fetch "w"
-    for _ = 1, 3 do
-      ws:run(train, { x = neap.rand(2, 4), lr = 0.5 })
-      assert.is_true(is_current(ws, test))
-    end
-    assert.is_false(before:equal(ws:fetch "w"))
-  end)
-
-  it("follow the parameters of a parent, under its name or another", function()
-    local parent <close> = neap.workspace { seed = 1 }
-    parent:feed("w", neap.randn(3, 4))
-    local child <close> = neap.workspace { parent = parent }
-    local other <close> = neap.workspace { parent = parent, forward = { w = "w" } }
-    local net = folded()
-    for step = 1, 3 do
-      assert.is_true(is_current(child, net))
-      assert.is_true(is_current(other, net))
-      parent:feed("w", neap.full { 3, 4, value = step })
-    end
-  end)
-
-  it("follow tied parameters and a model's state", function()
-    local model = nn.Sequential { input = { 4 }, seed = 3, nn.Linear { 4, 4 }, nn.Tanh(), nn.Linear { 4, 4 } }
-    model:tie("linear1.weight", "linear2.weight")
-    local x = neap.rand(2, 4)
-    local function by_hand()
-      local w, b1, b2 = model:param("linear1.weight").data, model:param("linear1.bias").data, model:param("linear2.bias").data
-      return ((x:matmul(w:transpose(1, 2)) + b1):tanh()):matmul(w:transpose(1, 2)) + b2
-    end
-    model:eval()
-    assert.is_true(model(x):close(by_hand(), { atol = 1e-5 }))
-    model:param("linear1.weight").data:copy_(neap.randn(4, 4))
-    assert.is_true(model(x):close(by_hand(), { atol = 1e-5 }))
-    local state = model:state_dict()
-    for _, t in pairs(state) do t:fill_(0.125) end
-    model:load_state_dict(state)
-    assert.is_true(model(x):close(by_hand(), { atol = 1e-5 }))
-  end)
-
-  it("of two programs of one workspace do not disturb each other", function()
-    local ws <close> = neap.workspace { seed = 1 }
-    local a, b = convolution { name = "a" }, convolution { name = "b", batch = 5 }
-    local x = neap.rand(5, 16, 9, 9)
-    for _ = 1, 3 do
-      local ya, yb = ws:run(a, { x = x:narrow(1, 1, 2):clone() }).y, ws:run(b, { x = x }).y
-      assert.is_true(ya:close(yb:narrow(1, 1, 2), { rtol = 1e-4, atol = 1e-5 }))
-      ws:view("w"):copy_(neap.randn(32, 16, 3, 3))
-    end
-  end)
-
-  it("do not exist of state that the net itself writes", function()
-    local net = neap.net "counter"
-    local n = net:param("n", { 1 }, neap.init.zeros)
-    local twice = net:Mul({ n, n }, "twice")
-    net:outputs { net:Add({ twice, net:input("x", { 1 }) }, "y") }
-    net:op("Copy", { "y" }, { "z" })
-    assert.are.equal(64, net:plan {}.regions.constants)
-  end)
-
-  it("are given up where a total leaves no room for them", function()
-    local net = neap.net "two"
-    local h = net:input("x", { 1, 16, 9, 9 })
-    for i = 1, 4 do h = net:Conv({ h, net:param("w" .. i, { 16, 16, 3, 3 }, neap.init.xavier {}) }, "y" .. i, { pad = 1 }) end
-    net:outputs { h }
-    local free = net:plan {}
-    if (free.regions.constants or 0) == 0 then return end -- nothing is packed without oneDNN
-    local tight = net:plan { total = free.total_bytes - 1024 }
-    assert.is_true(tight.total_bytes <= free.total_bytes - 1024)
-    assert.are.equal(0, tight.regions.constants or 0)
-  end)
-end)
-
--- ---- fusion -------------------------------------------------------------------------------------
 
 --- Asserts that fused and unfused results agree within `tolerance` of the largest, and that planned
 -- equals unplanned, bit for bit.
@@ -215,7 +18,8 @@ local function agree(net, output, feeds, o)
     local plain, fused = run { fuse = false, engine = engine }, run { engine = engine }
     local scale = math.max((o.scale or plain):abs():max():item(), 1e-30)
     local difference = (plain - fused):abs():max():item()
-    assert.is_true(difference <= (o.tolerance or 1e-5) * scale, ("%s: %g of %g"):format(engine, difference, scale))
+    assert.is_true(difference <= (o.tolerance or 1e-5) * scale,
+      ("%s: %g of %g"):format(engine, difference, scale))
     if engine == "free" then
       assert.is_true(fused:equal(run { policy = "none" }))
       assert.is_true(fused:equal(run { policy = "name" }))
@@ -239,19 +43,26 @@ end
 --- Conv and BatchNorm by running statistics, as blobs of `net`.
 local function conv_norm(net, x, c_in, c_out, kernel, o)
   local name = o and o.name or "c" .. net:fresh_name "k"
-  local h = net:Conv({ x, net:param(name .. ".w", { c_out, c_in, kernel, kernel }, neap.init.xavier {}),
-      o and o.bias and net:param(name .. ".b", { c_out }, neap.init.normal {}) or nil },
-    name .. ".conv", { pad = kernel // 2 })
-  return net:BatchNorm({ h, net:param(name .. ".gamma", { c_out }, neap.init.normal {}), net:param(name .. ".beta", { c_out }, neap.init.normal {}),
+  local h = net:Conv({
+    x, net:param(name .. ".w", { c_out, c_in, kernel, kernel }, neap.init.xavier {}),
+    o and o.bias and net:param(name .. ".b", { c_out }, neap.init.normal {}) or nil,
+  }, name .. ".conv", { pad = kernel // 2 })
+  return net:BatchNorm({
+    h,
+    net:param(name .. ".gamma", { c_out }, neap.init.normal {}),
+    net:param(name .. ".beta", { c_out }, neap.init.normal {}),
     net:param(name .. ".mean", { c_out }, neap.init.normal {}),
-      net:param(name .. ".var", { c_out }, neap.init.uniform { low = 0.1, high = 3 }) }, name .. ".norm", { training = false })
+    net:param(name .. ".var", { c_out }, neap.init.uniform { low = 0.1, high = 3 }),
+  }, name .. ".norm", { training = false })
 end
 
 describe("fusion", function()
   it("folds BatchNorm into the convolution before it", function()
     for _, bias in ipairs { true, false } do
       local net = neap.net "norm"
-      net:outputs { conv_norm(net, net:input("x", { 2, 3, 8, 8 }), 3, 8, 3, { name = "a", bias = bias }) }
+      net:outputs {
+        conv_norm(net, net:input("x", { 2, 3, 8, 8 }), 3, 8, 3, { name = "a", bias = bias }),
+      }
       assert.are.same({ norm = 1 }, rules(net))
       assert.is_nil(types(net).BatchNorm)
       agree(net, "a.norm", { x = neap.randn(2, 3, 8, 8) })
@@ -260,22 +71,33 @@ describe("fusion", function()
 
   it("folds BatchNorm into a fully connected layer", function()
     local net = neap.net "norm"
-    local h = net:FC({ net:input("x", { 5, 7 }), net:param("w", { 6, 7 }, neap.init.xavier {}), net:param("b", { 6 }, neap.init.normal {}) }, "h")
+    local h = net:FC({
+      net:input("x", { 5, 7 }),
+      net:param("w", { 6, 7 }, neap.init.xavier {}),
+      net:param("b", { 6 }, neap.init.normal {}),
+    }, "h")
     local function vector(name, init) return net:param(name, { 6 }, init) end
-    net:outputs { net:BatchNorm({ h, vector("g", neap.init.normal {}), vector("be", neap.init.normal {}), vector("m", neap.init.normal {}),
-      vector("v", neap.init.uniform { low = 0.5, high = 2 }) }, "y", { training = false }) }
+    net:outputs {
+      net:BatchNorm({
+        h, vector("g", neap.init.normal {}), vector("be", neap.init.normal {}),
+        vector("m", neap.init.normal {}),
+        vector("v", neap.init.uniform { low = 0.5, high = 2 }),
+      }, "y", { training = false }),
+    }
     assert.are.same({ norm = 1 }, rules(net))
     agree(net, "y", { x = neap.randn(5, 7) })
   end)
 
-  it("keeps its tolerance with extreme statistics, against what the normalisation subtracts", function()
+  it("keeps its tolerance with extreme statistics, against what the \z
+      normalisation subtracts", function()
     local net = neap.net "extreme"
     net:outputs { conv_norm(net, net:input("x", { 2, 3, 8, 8 }), 3, 4, 3, { name = "a" }) }
     local mean, var = neap.tensor { 0, 1e4, -1e6, 1e-8 }, neap.tensor { 0, 1e-12, 1e12, 1e20 }
     local gamma = neap.tensor { 1, 1e-3, 1e3, 1 }
     local subtracted = (mean * gamma) / (var + 1e-5):sqrt()
-    agree(net, "a.norm", { x = neap.randn(2, 3, 8, 8) },
-      { parameters = { ["a.mean"] = mean, ["a.var"] = var, ["a.gamma"] = gamma }, scale = subtracted })
+    agree(net, "a.norm", { x = neap.randn(2, 3, 8, 8) }, {
+      parameters = { ["a.mean"] = mean, ["a.var"] = var, ["a.gamma"] = gamma }, scale = subtracted,
+    })
   end)
 
   it("computes folded weights again when a statistic has changed", function()
@@ -290,7 +112,9 @@ describe("fusion", function()
       assert.is_false(before:close(now, { atol = 1e-4 }), name)
       local other <close> = neap.workspace { seed = 7 }
       other:init(net)
-      for _, p in ipairs { "a.mean", "a.var", "a.gamma", "a.beta", "a.w" } do other:feed(p, ws:fetch(p)) end
+      for _, p in ipairs { "a.mean", "a.var", "a.gamma", "a.beta", "a.w" } do
+        other:feed(p, ws:fetch(p))
+      end
       assert.is_true(now:equal(other:run(net, { x = x })["a.norm"]), name)
       before = now
     end
@@ -301,17 +125,22 @@ describe("fusion", function()
     -- the arena, whatever runs there.
     local net = neap.net "norm"
     local h = net:input("x", { 4, 64, 64, 64 })
-    for _, name in ipairs { "a", "b", "c" } do h = conv_norm(net, h, 64, 64, 3, { name = name }):relu() end
+    for _, name in ipairs { "a", "b", "c" } do
+      h = conv_norm(net, h, 64, 64, 3, { name = name }):relu()
+    end
     net:outputs { h }
     local weight = 64 * 64 * 9 * 4
     local plan = net:plan { store = false }
     assert.is_true(plan.arena_bytes > 8 * weight)
-    assert.is_true(plan.regions.constants < 4 * weight and plan.regions.constants >= 3 * weight, tostring(plan.regions.constants))
+    assert.is_true(plan.regions.constants < 4 * weight and plan.regions.constants >= 3 * weight,
+      tostring(plan.regions.constants))
     local budget = net:plan { store = false, budget = plan.arena_bytes }
     assert.is_true(budget.arena_bytes <= plan.arena_bytes)
     local y = net:outputs()[1]
     local x = neap.randn(4, 64, 64, 64)
-    for _, memory in ipairs { {}, { executor = "dag" }, { executor = "dynamic" }, { policy = "none" } } do
+    for _, memory in ipairs {
+      {}, { executor = "dag" }, { executor = "dynamic" }, { policy = "none" },
+    } do
       memory.store = false
       local ws <close> = neap.workspace { seed = 7, store = false }
       ws:poison(true)
@@ -340,13 +169,16 @@ describe("fusion", function()
   it("makes an activation part of the convolution or the layer before it", function()
     for _, name in ipairs { "Relu", "Relu6", "Sigmoid", "Tanh", "Silu", "Gelu" } do
       local net = neap.net(name)
-      local h = net:Conv({ net:input("x", { 2, 3, 8, 8 }), net:param("w", { 16, 3, 3, 3 }, neap.init.xavier {}),
-        net:param("b", { 16 }, neap.init.normal {}) }, "h")
+      local h = net:Conv({
+        net:input("x", { 2, 3, 8, 8 }), net:param("w", { 16, 3, 3, 3 }, neap.init.xavier {}),
+        net:param("b", { 16 }, neap.init.normal {}),
+      }, "h")
       net:outputs { net:op(name, { h }, { "y" }) }
       assert.are.same({ activation = 1 }, rules(net))
       agree(net, "y", { x = neap.randn(2, 3, 8, 8) })
       local fc = neap.net(name)
-      local g = fc:FC({ fc:input("x", { 300, 7 }), fc:param("w", { 5, 7 }, neap.init.xavier {}) }, "h")
+      local g = fc:FC({ fc:input("x", { 300, 7 }), fc:param("w", { 5, 7 }, neap.init.xavier {}) },
+        "h")
       fc:outputs { fc:op(name, { g }, { "y" }) }
       assert.are.same({ activation = 1 }, rules(fc))
       agree(fc, "y", { x = neap.randn(300, 7) })
@@ -373,7 +205,10 @@ describe("fusion", function()
   it("turns MatMul by a parameter and a bias into a fully connected layer", function()
     for _, turned in ipairs { false, true } do
       local net = neap.net "bias"
-      local y = net:MatMul({ net:input("x", { 2, 5, 6 }), net:param("w", turned and { 4, 6 } or { 6, 4 }, neap.init.xavier {}) }, "m", { trans_b = turned })
+      local y = net:MatMul({
+        net:input("x", { 2, 5, 6 }),
+        net:param("w", turned and { 4, 6 } or { 6, 4 }, neap.init.xavier {}),
+      }, "m", { trans_b = turned })
       net:outputs { net:Add({ y, net:param("b", { 4 }, neap.init.normal {}) }, "y") }
       assert.are.same({ bias = 1 }, rules(net))
       agree(net, "y", { x = neap.randn(2, 5, 6) })
@@ -383,12 +218,18 @@ describe("fusion", function()
   it("leaves MatMul by a weight that is drawn anew at each run", function()
     local net = neap.net "drawn"
     local w = net:Dropout(net:param("w", { 6, 4 }, neap.init.xavier {}), nil, { rate = 0.5 })
-    net:outputs { net:Add({ net:MatMul { net:input("x", { 2, 5, 6 }), w }, net:param("b", { 4 }, neap.init.normal {}) }, "y") }
+    net:outputs {
+      net:Add({
+        net:MatMul { net:input("x", { 2, 5, 6 }), w }, net:param("b", { 4 }, neap.init.normal {}),
+      }, "y"),
+    }
     assert.are.same({}, rules(net))
   end)
 
   it("finds LayerNorm written out", function()
-    local function square(net, d, how) return how == "Square" and net:Square(d) or how == "Mul" and d * d or d ^ 2 end
+    local function square(net, d, how)
+      return how == "Square" and net:Square(d) or how == "Mul" and d * d or d ^ 2
+    end
     for _, how in ipairs { "Square", "Mul", "Pow" } do
       for _, inverse in ipairs { false, true } do
         local net = neap.net "ln"
@@ -396,7 +237,8 @@ describe("fusion", function()
         local d = x - net:Mean(x, nil, { axes = { -1 }, keepdim = true })
         local v = net:Mean(square(net, d, how), nil, { axes = { -1 }, keepdim = true }) + 1e-5
         local y = inverse and d * net:Rsqrt(v) or d / net:Sqrt(v)
-        y = y * net:param("gamma", { 33 }, neap.init.normal {}) + net:param("beta", { 33 }, neap.init.normal {})
+        y = y * net:param("gamma", { 33 }, neap.init.normal {}) + net:param("beta", { 33 },
+          neap.init.normal {})
         net:outputs { y }
         assert.are.equal(1, types(net).LayerNorm, how)
         for _, gone in ipairs { "Mean", "Mul", "Add" } do assert.is_nil(types(net)[gone], gone) end
@@ -409,7 +251,8 @@ describe("fusion", function()
     for _, name in ipairs { "z", "y" } do
       local net = neap.net "norm"
       net:input("x", { 4, 3, 5, 5 })
-      net:BatchNorm({ "x", net:param("g", { 3 }, 1), net:param("b", { 3 }, 0) }, { "y", "m", "v" }, { training = true })
+      net:BatchNorm({ "x", net:param("g", { 3 }, 1), net:param("b", { 3 }, 0) }, { "y", "m", "v" },
+        { training = true })
       net:Relu("y", name)
       net:outputs(net:Sum(name, "s"))
       assert.is_nil(types(net).Relu, name)
@@ -420,7 +263,8 @@ describe("fusion", function()
   it("leaves BatchNorm and Relu apart in a net that trains where rewrites are off", function()
     local net = neap.net "norm"
     net:input("x", { 4, 3, 5, 5 })
-    net:BatchNorm({ "x", net:param("g", { 3 }, 1), net:param("b", { 3 }, 0) }, { "y", "m", "v" }, { training = true })
+    net:BatchNorm({ "x", net:param("g", { 3 }, 1), net:param("b", { 3 }, 0) }, { "y", "m", "v" },
+      { training = true })
     net:gradient(net:Sum(net:Relu("y", "z"), "s"))
     local function n_relu(memory)
       memory.store = false
@@ -442,8 +286,12 @@ describe("fusion", function()
     end
   end)
 
-  it("takes no norm over other dimensions, or one that lost its dimension, for LayerNorm", function()
-    for _, o in ipairs { { axes = { 1 }, keepdim = true }, { axes = { -1 }, keepdim = false }, { axes = { 1, 2 }, keepdim = true } } do
+  it("takes no norm over other dimensions, or one that lost its \z
+      dimension, for LayerNorm", function()
+    for _, o in ipairs {
+      { axes = { 1 }, keepdim = true }, { axes = { -1 }, keepdim = false },
+      { axes = { 1, 2 }, keepdim = true },
+    } do
       local net = neap.net "norm"
       local x = net:input("x", { 6, 6 })
       local d = x - net:Mean(x, nil, o)
@@ -470,7 +318,9 @@ describe("fusion", function()
 
   it("takes nothing for Gelu whose numbers are others", function()
     for _, change in ipairs { { 0.05 }, { nil, 0.8 }, { nil, nil, 1.01 }, { nil, nil, nil, 2 } } do
-      local cubic, outer, one, power = change[1] or 0.044715, change[2] or 0.7978845608028654, change[3] or 1, change[4] or 3
+      local cubic = change[1] or 0.044715
+      local outer, one = change[2] or 0.7978845608028654, change[3] or 1
+      local power = change[4] or 3
       local net = neap.net "tanh"
       local x = net:input("x", { 3, 40 })
       local y = (net:Tanh((x + x ^ power * cubic) * outer) + one) * (x * 0.5)
@@ -501,7 +351,8 @@ describe("fusion", function()
   it("takes out what changes nothing, and what is computed twice", function()
     local net = neap.net "same"
     local x = net:input("x", { 4, 6 })
-    local a = net:Dropout(net:Reshape(net:Exp(x), nil, { shape = { 4, 6 } }), nil, { training = false }) * 1 + 0
+    local a = net:Dropout(net:Reshape(net:Exp(x), nil, { shape = { 4, 6 } }), nil,
+      { training = false }) * 1 + 0
     net:outputs { net:Add({ net:Tanh(a), net:Exp(net:Tanh(a)) }, "y") }
     local count = rules(net)
     assert.are.equal(4, count.identity)
@@ -513,14 +364,18 @@ describe("fusion", function()
   it("does not draw alike what was to be random twice", function()
     local net = neap.net "random"
     local x = net:input("x", { 64 })
-    net:outputs { net:Sub({ net:Dropout(x, nil, { rate = 0.5 }), net:Dropout(x, nil, { rate = 0.5 }) }, "y") }
+    net:outputs {
+      net:Sub({ net:Dropout(x, nil, { rate = 0.5 }), net:Dropout(x, nil, { rate = 0.5 }) }, "y"),
+    }
     assert.is_nil(rules(net).duplicate)
   end)
 
   it("never takes a blob that is kept, declared or read elsewhere", function()
     local function build(outputs)
       local net = neap.net "kept"
-      local h = net:Conv({ net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
+      local h = net:Conv({
+        net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}),
+      }, "h")
       local y = net:Relu(h, "y")
       net:outputs(outputs(net, h, y))
       return net
@@ -536,7 +391,8 @@ describe("fusion", function()
 
   it("tells who absorbed a blob when it is fetched, and keeps it when asked", function()
     local net = neap.net "gone"
-    local h = net:Conv({ net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
+    local h = net:Conv(
+      { net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
     net:outputs { net:Relu(h, "y") }
     local ws <close> = neap.workspace { seed = 1 }
     ws:run(net, { x = neap.randn(1, 3, 6, 6) })
@@ -549,7 +405,8 @@ describe("fusion", function()
 
   it("leaves nets that train as they are", function()
     local net = neap.net "train"
-    local h = net:Conv({ net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
+    local h = net:Conv(
+      { net:input("x", { 1, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, neap.init.xavier {}) }, "h")
     local loss = net:Mean(net:Relu(h), "loss")
     net:gradient(loss)
     net:outputs { loss }
@@ -582,7 +439,12 @@ describe("fusion", function()
 
   it("keeps a NaN a NaN, in every engine", function()
     local net = neap.net "nan"
-    net:outputs { net:Relu(net:Conv({ net:input("x", { 2, 16, 8, 8 }), net:param("w", { 16, 16, 3, 3 }, neap.init.xavier {}) }, "h", { pad = 1 }), "y") }
+    net:outputs {
+      net:Relu(
+        net:Conv({
+          net:input("x", { 2, 16, 8, 8 }), net:param("w", { 16, 16, 3, 3 }, neap.init.xavier {}),
+        }, "h", { pad = 1 }), "y"),
+    }
     local x = neap.randn(2, 16, 8, 8)
     x:set(0 / 0, 1, 1, 4, 4)
     for _, engine in ipairs { "free", "ref", "blas" } do
@@ -597,15 +459,22 @@ describe("fusion", function()
 
   it("holds over a range of batch sizes in one memory", function()
     local net = neap.net "range"
-    local h = net:Relu(net:Conv({ net:input("x", { 1, 16, 8, 8 }), net:param("w", { 32, 16, 3, 3 }, neap.init.xavier {}) }, nil, { pad = 1 }))
-    h = net:Gelu(net:FC({ h, net:param("v", { 10, 32 * 64 }, neap.init.xavier {}) }, nil, { axis = 2 }))
-    net:outputs { net:Add({ h, net:FC({ h, net:param("u", { 10, 10 }, neap.init.xavier {}) }) }, "y") }
+    local h = net:Relu(net:Conv({
+      net:input("x", { 1, 16, 8, 8 }), net:param("w", { 32, 16, 3, 3 }, neap.init.xavier {}),
+    }, nil, { pad = 1 }))
+    h = net:Gelu(
+      net:FC({ h, net:param("v", { 10, 32 * 64 }, neap.init.xavier {}) }, nil, { axis = 2 }))
+    net:outputs {
+      net:Add({ h, net:FC({ h, net:param("u", { 10, 10 }, neap.init.xavier {}) }) }, "y"),
+    }
     local ws <close> = neap.workspace { seed = 7, max_batch = 300, store = false }
     local plain <close> = neap.workspace { seed = 7, store = false }
     for _, batch in ipairs { 300, 7, 256, 1 } do
       local x = neap.randn(batch, 16, 8, 8)
       local want = plain:run(net, { x = x }, { fuse = false }).y
-      assert.is_true((ws:run(net, { x = x }).y - want):abs():max():item() <= 1e-5 * want:abs():max():item(), tostring(batch))
+      assert.is_true(
+        (ws:run(net, { x = x }).y - want):abs():max():item() <= 1e-5 * want:abs():max():item(),
+        tostring(batch))
     end
   end)
 
@@ -614,13 +483,21 @@ describe("fusion", function()
   local function conv_pool(pool, o, z)
     local net = neap.net "pool"
     local x = net:input("x", { 9, 8, 64, 64 })
-    local h = net:Conv({ x, net:param("w", { 16, 8, 3, 3 }, neap.init.xavier {}), net:param("b", { 16 }, neap.init.normal {}) }, "h", { pad = 1 })
+    local h = net:Conv({
+      x,
+      net:param("w", { 16, 8, 3, 3 }, neap.init.xavier {}),
+      net:param("b", { 16 }, neap.init.normal {}),
+    }, "h", { pad = 1 })
     if z then h = net:Add({ h, net:input("z", { 9, 16, 64, 64 }) }, "sum") end
     net:outputs { net:op(pool, { net:Relu(h, "r") }, { "y" }, o) }
     return net
   end
-  local pools = { { "MaxPool", { kernel = 2 } }, { "MaxPool", { kernel = 3, stride = 2, pad = 1, ceil_mode = true } },
-    { "AveragePool", { kernel = 3, stride = 2, pad = 1, count_include_pad = false } }, { "GlobalAveragePool", {} } }
+  local pools = {
+    { "MaxPool", { kernel = 2 } },
+    { "MaxPool", { kernel = 3, stride = 2, pad = 1, ceil_mode = true } },
+    { "AveragePool", { kernel = 3, stride = 2, pad = 1, count_include_pad = false } },
+    { "GlobalAveragePool", {} },
+  }
 
   --- Bits of output y as planned with `memory`, parameters and inputs the same each time.
   local function output_of(net, feeds, memory)
@@ -628,13 +505,16 @@ describe("fusion", function()
     return ws:run(net, feeds, memory).y:clone()
   end
 
-  it("takes pooling in when asked: what the convolution gives is never there for the whole batch, and the results are the same", function()
+  it("takes pooling in when asked: what the convolution gives is never there for the whole batch, \z
+      and the results are the same", function()
     for _, case in ipairs(pools) do
       for _, z in ipairs { false, true } do
         local net = conv_pool(case[1], case[2], z)
-        assert.are.same({ activation = 1, pool = 1, residual = z and 1 or nil }, rules(net, { fuse = "pool" }), case[1])
+        assert.are.same({ activation = 1, pool = 1, residual = z and 1 or nil },
+          rules(net, { fuse = "pool" }), case[1])
         assert.is_nil(rules(net).pool)
-        local plain, pooled = net:plan { engine = "ref" }, net:plan { fuse = "pool", engine = "ref" }
+        local plain = net:plan { engine = "ref" }
+        local pooled = net:plan { fuse = "pool", engine = "ref" }
         assert.is_true(pooled.arena_bytes < plain.arena_bytes / 2, case[1])
         local feeds = { x = neap.randn(9, 8, 64, 64), z = z and neap.randn(9, 16, 64, 64) or nil }
         local want = output_of(net, feeds, { fuse = false })
@@ -642,10 +522,15 @@ describe("fusion", function()
           engine = engine ~= "free" and engine or nil
           local got = output_of(net, feeds, { fuse = "pool", engine = engine })
           assert.is_true((got - want):abs():max():item() <= 1e-5 * want:abs():max():item(), case[1])
-          assert.is_true(got:equal(output_of(net, feeds, { fuse = "pool", engine = engine, policy = "none" })), case[1])
-          assert.is_true(got:equal(output_of(net, feeds, { fuse = "pool", engine = engine, policy = "name" })), case[1])
+          assert.is_true(
+            got:equal(output_of(net, feeds, { fuse = "pool", engine = engine, policy = "none" })),
+            case[1])
+          assert.is_true(
+            got:equal(output_of(net, feeds, { fuse = "pool", engine = engine, policy = "name" })),
+            case[1])
         end
-        assert.is_true(output_of(net, feeds, { fuse = "pool", engine = "ref" }):equal(output_of(net, feeds, { engine = "ref" })))
+        assert.is_true(output_of(net, feeds, { fuse = "pool", engine = "ref" }):equal(
+          output_of(net, feeds, { engine = "ref" })))
       end
     end
   end)
@@ -656,14 +541,16 @@ describe("fusion", function()
     local last = list[#list]
     assert.are.equal("pool", last.rule)
     assert.are.equal(4 * 9 * 16 * 64 * 64, last.saved_bytes)
-    assert.is_truthy(last.absorbed:find("MaxPool", 1, true) and last.into:find("FusedConvPool", 1, true))
+    assert.is_truthy(
+      last.absorbed:find("MaxPool", 1, true) and last.into:find("FusedConvPool", 1, true))
     assert.is_truthy(tostring(net:plan { fuse = "pool" }:explain()):find("1 times pool", 1, true))
     local ok, err = pcall(function() return net:plan { fuse = "pool" }:explain "r" end)
     assert.is_false(ok)
     assert.is_truthy(tostring(err):find("absorbed", 1, true))
   end)
 
-  it("leaves a pool alone whose input is kept, declared or read elsewhere, and where chunks would save nothing", function()
+  it("leaves a pool alone whose input is kept, declared or read elsewhere, and where chunks \z
+      would save nothing", function()
     local function n_pool(outputs, o)
       local net = conv_pool("MaxPool", { kernel = 2 })
       net:outputs(outputs(net))
@@ -678,9 +565,12 @@ describe("fusion", function()
     assert.are.equal(0, n_pool(function() return { "y" } end, { x = { 1, 8, 64, 64 } }))
   end)
 
-  it("with pooling holds in both schedules as planned, allocates nothing, and holds over a range of batch sizes", function()
+  it("with pooling holds in both schedules as planned, allocates nothing, and holds over a \z
+      range of batch sizes", function()
     for _, executor in ipairs { "simple", "dag" } do
-      local r = neap.check.plan(conv_pool("MaxPool", { kernel = 2 }, true), { train = false, executor = executor, steps = 2, poison = true, fuse = "pool" })
+      local r = neap.check.plan(conv_pool("MaxPool", { kernel = 2 }, true), {
+        train = false, executor = executor, steps = 2, poison = true, fuse = "pool",
+      })
       assert.is_true(r.same, r.different)
       assert.are.equal(r.forecast_bytes, r.held_bytes)
       assert.are.equal(0, r.allocations)
@@ -690,11 +580,14 @@ describe("fusion", function()
     for _, batch in ipairs { 32, 7, 31, 1 } do
       local x = neap.randn(batch, 8, 64, 64)
       local want = output_of(net, { x = x }, { fuse = false })
-      assert.is_true((ws:run(net, { x = x }, { fuse = "pool" }).y - want):abs():max():item() <= 1e-5 * want:abs():max():item(), tostring(batch))
+      assert.is_true(
+        (ws:run(net, { x = x }, { fuse = "pool" }).y - want):abs():max():item()
+          <= 1e-5 * want:abs():max():item(), tostring(batch))
     end
   end)
 
-  it("with pooling keeps within a budget that the convolution's output alone would break", function()
+  it("with pooling keeps within a budget that the convolution's output \z
+      alone would break", function()
     local net = conv_pool("MaxPool", { kernel = 2 })
     local budget = 4 * 9 * 16 * 64 * 64 // 2
     assert.is_false((pcall(function() return net:plan { budget = budget, exact = false } end)))
@@ -702,20 +595,26 @@ describe("fusion", function()
   end)
 
   it("refuses another word than \"pool\", and says what was meant", function()
-    local ok, err = pcall(function() return conv_pool("MaxPool", { kernel = 2 }):plan { fuse = "pol" } end)
+    local ok, err = pcall(function()
+      return conv_pool("MaxPool", { kernel = 2 }):plan { fuse = "pol" }
+    end)
     assert.is_false(ok)
     assert.is_truthy(tostring(err):find('did you mean "pool"', 1, true))
-    assert.is_false((pcall(function() return conv_pool("MaxPool", { kernel = 2 }):plan { fuse = 3 } end)))
+    assert.is_false((pcall(function()
+      return conv_pool("MaxPool", { kernel = 2 }):plan { fuse = 3 }
+    end)))
   end)
 
-  it("gives what whole nets give unfused, in less memory, planned as unplanned, in both schedules", function()
+  it("gives what whole nets give unfused, in less memory, planned as unplanned, \z
+      in both schedules", function()
     local netfile = require "neap.net.file"
     for _, case in ipairs { { "resnet18c", 1e-4 }, { "lenet", 1e-5 }, { "gpt", 1e-5 } } do
       local net = netfile.build(netfile.load(case[1]), { train = false, batch = 2 })
       local feeds = {}
       for _, input in ipairs(net:inputs()) do
         local float = input.dtype == "f32"
-        local x = float and neap.randn(table.unpack(input.shape)) or neap.zeros { dtype = input.dtype, table.unpack(input.shape) }
+        local x = float and neap.randn(table.unpack(input.shape))
+          or neap.zeros { dtype = input.dtype, table.unpack(input.shape) }
         local k = 0
         if not float then x:apply_(function() k = k + 1 return k % 7 end) end
         feeds[input.name] = x
@@ -734,17 +633,22 @@ describe("fusion", function()
         for name, x in pairs(feeds) do ws:feed(name, x) end
         program:run()
         results[#results + 1] = ws:fetch(net:outputs()[1])
-        results[#results + 1] = { arena_bytes = program.plan.arena_bytes, n_rewrite = #program.plan:rewrites() }
+        results[#results + 1] = {
+          arena_bytes = program.plan.arena_bytes, n_rewrite = #program.plan:rewrites(),
+        }
       end
       local fused, plain = results[1], results[3]
       assert.is_true(plain:abs():max():item() > 0)
-      assert.is_true((fused - plain):abs():max():item() <= case[2] * plain:abs():max():item(), case[1])
+      assert.is_true((fused - plain):abs():max():item() <= case[2] * plain:abs():max():item(),
+        case[1])
       assert.is_true(results[2].arena_bytes <= results[4].arena_bytes, case[1])
       assert.is_true(results[2].n_rewrite > 0 and results[4].n_rewrite == 0, case[1])
     end
     for _, name in ipairs { "resnet18c:2", "lenet:2" } do
       for _, executor in ipairs { "simple", "dag" } do
-        local r = neap.check.plan(name, { train = false, executor = executor, steps = 2, poison = true })
+        local r = neap.check.plan(name, {
+          train = false, executor = executor, steps = 2, poison = true,
+        })
         assert.is_true(r.same, r.different)
         assert.are.equal(r.forecast_bytes, r.held_bytes)
         assert.are.equal(0, r.allocations)

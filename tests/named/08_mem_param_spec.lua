@@ -58,19 +58,24 @@ describe("mem_param", function()
     assert.is_false(param.debug_info)
     assert.are.equal("offset", (chain(true)):plan(with { mem_param = {} }).policy)
     assert.are.equal("none", (chain(false)):plan(with { mem_param = {} }).policy)
-    assert.are.equal("offset", (chain(false)):plan(with { mem_param = { optimize_test = true } }).policy)
-    assert.are.equal("none", (chain(true)):plan(with { mem_param = { optimize_train = false } }).policy)
+    assert.are.equal("offset",
+      (chain(false)):plan(with { mem_param = { optimize_test = true } }).policy)
+    assert.are.equal("none",
+      (chain(true)):plan(with { mem_param = { optimize_train = false } }).policy)
   end)
 
   it("switches planning off with debug_info", function()
     local net = chain(true)
     assert.are.equal("none", net:plan(with { mem_param = { debug_info = true } }).policy)
     run(net, { mem_param = { debug_info = true } }, function(ws)
-      for _, name in ipairs { "fc1", "relu1", "fc2", "relu2", "fc3" } do assert.are.same({ 16, name == "fc3" and 4 or 24 }, ws:fetch(name).shape) end
+      for _, name in ipairs { "fc1", "relu1", "fc2", "relu2", "fc3" } do
+        assert.are.same({ 16, name == "fc3" and 4 or 24 }, ws:fetch(name).shape)
+      end
     end)
   end)
 
-  it("is translated into the existing options: the plan is the one that policy and keep give", function()
+  it("is translated into the existing options: the plan is the one that \z
+      policy and keep give", function()
     local net = chain(true)
     local a = net:plan(with { mem_param = { exclude_blob = { "fc1", "relu2.grad" } } })
     local b = net:plan(with { keep = { "loss", "loss.grad", "fc1", "fc1.grad", "relu2.grad" } })
@@ -82,13 +87,15 @@ describe("mem_param", function()
     raises("exclude_blob expects names", neap.mem_param, { exclude_blob = { 3 } })
     raises("optimize_test expects true or false", neap.mem_param, { optimize_test = 1 })
     local net = chain(true)
-    local err = raises("has no blob \"relu11\"", net.plan, net, with { mem_param = { exclude_blob = { "relu11" } } })
+    local err = raises("has no blob \"relu11\"", net.plan, net,
+      with { mem_param = { exclude_blob = { "relu11" } } })
     assert.are.equal("name", err.code)
     assert.is_truthy(tostring(err):find("did you mean \"relu1\"", 1, true))
     raises("give one of them", net.plan, net, with { policy = "none", mem_param = {} })
   end)
 
-  it("lets excluded blobs be fetched, data and diff, with the bytes of the unplanned run", function()
+  it("lets excluded blobs be fetched, data and diff, with the bytes of \z
+      the unplanned run", function()
     for _, executor in ipairs { "simple", "dag" } do
       local names = { "fc1", "relu1", "fc2", "relu2", "fc3" }
       local keys = {}
@@ -101,11 +108,12 @@ describe("mem_param", function()
         for _, key in ipairs(keys) do want[key] = ws:fetch(key) end
       end)
       for _, name in ipairs(names) do
-        run(net, { mem_param = { exclude_blob = name }, executor = executor, threads = 1 }, function(ws)
-          assert.is_true(ws:fetch(name):equal(want[name]), name)
-          assert.is_true(ws:fetch(name .. ".grad"):equal(want[name .. ".grad"]), name .. ".grad")
-          assert.is_true(want[name .. ".grad"]:stats().max > 0)
-        end)
+        run(net, { mem_param = { exclude_blob = name }, executor = executor, threads = 1 },
+          function(ws)
+            assert.is_true(ws:fetch(name):equal(want[name]), name)
+            assert.is_true(ws:fetch(name .. ".grad"):equal(want[name .. ".grad"]), name .. ".grad")
+            assert.is_true(want[name .. ".grad"]:stats().max > 0)
+          end)
       end
     end
   end)
@@ -121,17 +129,21 @@ describe("mem_param", function()
     assert.are.equal("io", region(data, "fc2"))
     assert.are.equal("arena", region(diff, "fc2"))
     assert.are.equal("io", region(diff, "fc2.grad"))
-    assert.are.equal(2 * (data.regions.io - (net:plan(with { mem_param = {} })).regions.io), both.regions.io - (net:plan(with { mem_param = {} })).regions.io)
+    assert.are.equal(2 * (data.regions.io - (net:plan(with { mem_param = {} })).regions.io),
+      both.regions.io - (net:plan(with { mem_param = {} })).regions.io)
   end)
 
-  it("excludes by itself: net inputs, net outputs, tops of layers without bottoms, and every loss", function()
+  it("excludes by itself: net inputs, net outputs, tops of layers without \z
+      bottoms, and every loss", function()
     local net = chain(true)
     net:op("Constant", {}, { "offset" }, { shape = { 16, 24 }, value = 2 })
     net:Add({ "relu1", "offset" }, "shifted")
     net:Sum("shifted", "side")
     net:outputs { "loss", "side" }
     run(net, { mem_param = {} }, function(ws, program)
-      for _, name in ipairs { "x", "y", "loss", "side", "offset", "loss.grad" } do assert.is_not_nil(ws:fetch(name), name) end
+      for _, name in ipairs { "x", "y", "loss", "side", "offset", "loss.grad" } do
+        assert.is_not_nil(ws:fetch(name), name)
+      end
       assert.are.equal(2, ws:fetch("offset")[{ 1, 1 }])
       assert.is_true(program.plan:verify())
     end)
@@ -144,12 +156,13 @@ describe("mem_param", function()
     drawn:Sum(at, "total")
     drawn:outputs { "total" }
     for _, executor in ipairs { "simple", "dag" } do
-      run(drawn, { mem_param = { optimize_test = true }, executor = executor }, function(ws, program)
-        assert.are.equal("io", program.plan:explain("noise")[1].region)
-        assert.are_not.equal("io", program.plan:explain("h1")[1].region)
-        local noise = ws:fetch "noise"
-        assert.is_true(noise:stats().max > 0.9 and noise:stats().min < 0.1)
-      end)
+      run(drawn, { mem_param = { optimize_test = true }, executor = executor },
+        function(ws, program)
+          assert.are.equal("io", program.plan:explain("noise")[1].region)
+          assert.are_not.equal("io", program.plan:explain("h1")[1].region)
+          local noise = ws:fetch "noise"
+          assert.is_true(noise:stats().max > 0.9 and noise:stats().min < 0.1)
+        end)
     end
   end)
 
@@ -157,13 +170,18 @@ describe("mem_param", function()
     for _, executor in ipairs { "simple", "dag" } do
       run(chain(true), { mem_param = {}, executor = executor }, function(ws)
         local taken = 0
-        for _, name in ipairs { "fc1", "relu1", "fc2", "relu2", "fc3", "fc1.grad", "relu1.grad", "fc2.grad", "relu2.grad", "fc3.grad" } do
+        for _, name in ipairs {
+          "fc1", "relu1", "fc2", "relu2", "fc3", "fc1.grad", "relu1.grad", "fc2.grad", "relu2.grad",
+          "fc3.grad",
+        } do
           local ok, err = pcall(ws.fetch, ws, name)
           if not ok then
             taken = taken + 1
             assert.are.equal("released", err.code)
-            assert.is_truthy(err.message:find("belong to", 1, true) or err.message:find("scratch", 1, true)
-              or err.message:find("value between two ops", 1, true), err.message)
+            assert.is_truthy(
+              err.message:find("belong to", 1, true)
+                or err.message:find("scratch", 1, true)
+                or err.message:find("value between two ops", 1, true), err.message)
             assert.is_truthy(err.message:find("ws:keep \"" .. name .. "\"", 1, true), err.message)
             assert.is_truthy(err.hint:find("exclude_blob", 1, true), err.hint)
           end
@@ -196,7 +214,9 @@ describe("mem_param", function()
       local param = { optimize_test = true }
       local plan = net:plan(with { mem_param = param })
       local storage = {}
-      for _, row in ipairs(plan:values()) do storage[row.blob] = storage[row.blob] or row.storage_no end
+      for _, row in ipairs(plan:values()) do
+        storage[row.blob] = storage[row.blob] or row.storage_no
+      end
       assert.are.equal(storage.a, storage.b)
       assert.are.equal(storage.a, storage.c)
       assert.are.equal(storage.a, storage.e)
@@ -220,7 +240,9 @@ describe("mem_param", function()
     local ws <close> = neap.workspace { seed = 4, store = false }
     ws:poison(true)
     ws:init(net)
-    local program <close> = ws:compile(net, with { mem_param = { exclude_blob = { "x", "a", "b", "c" } } })
+    local program <close> = ws:compile(net, with {
+      mem_param = { exclude_blob = { "x", "a", "b", "c" } },
+    })
     for k = 1, 2 do -- the second run finds what the first has left
       ws:feed("x", neap.full { 4, 6, value = k })
       program:run()
@@ -235,7 +257,8 @@ describe("mem_param", function()
     end
   end)
 
-  it("logs a dry run: raw against planned by layer, blob and slot, with nothing allocated", function()
+  it("logs a dry run: raw against planned by layer, blob and slot, with \z
+      nothing allocated", function()
     local net = chain(true)
     settle()
     local held = neap.memory().held
@@ -277,16 +300,20 @@ describe("mem_param", function()
     ws:run(net, {}, { mem_param = { optimize_test = true, exclude_blob = { "relu1" } } })
     assert.are.same({ 16, 24 }, ws:fetch("relu1").shape)
     raises("exclude_blob", ws.fetch, ws, "fc1")
-    local shared <close> = neap.workspace { seed = 4, store = false, mem_param = { optimize_test = true } }
+    local shared <close> = neap.workspace {
+      seed = 4, store = false, mem_param = { optimize_test = true },
+    }
     shared:init(net)
     fill(shared)
     shared:run(net, {})
     raises("exclude_blob", shared.fetch, shared, "fc1")
     local function model()
-      return nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 } }
+      return nn.Sequential {
+        input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 },
+      }
     end
     assert.are.equal("none", model():plan(with { batch = 4, mem_param = {} }).policy)
-    assert.are.equal("offset", model():plan(with { batch = 4, train = true, mem_param = {} }).policy)
+    assert.are.equal("offset", model():plan(with{ batch = 4, train = true, mem_param = {} }).policy)
     assert.is_true(model():dry_run(with { batch = 4, train = true }).planned_bytes > 0)
     local t <close> = neap.trainer { model = model(), optimizer = optim.SGD { lr = 0.1 },
       mem_param = { exclude_blob = { "relu1" } }, memory = { store = false } }
@@ -296,13 +323,16 @@ describe("mem_param", function()
     assert.are.same({ 6, 24 }, t.ws:fetch("relu1.grad").shape)
   end)
 
-  it("holds for every batch of a range, and two ranges of one net do not mix their blobs up", function()
+  it("holds for every batch of a range, and two ranges of one net do not \z
+      mix their blobs up", function()
     local net = chain(false)
     local ws <close> = neap.workspace { seed = 4, store = false }
     ws:init(net)
     fill(ws)
     for _, name in ipairs { "fc1", "relu2" } do
-      local memory = with { max_batch = 32, mem_param = { optimize_test = true, exclude_blob = { name } } }
+      local memory = with {
+        max_batch = 32, mem_param = { optimize_test = true, exclude_blob = { name } },
+      }
       local program <close> = ws:compile(net, memory)
       program:run()
       assert.are.same({ 16, 24 }, ws:fetch(name).shape)
@@ -317,19 +347,27 @@ describe("mem_param", function()
   it("holds in training by micro-batches: excluded blobs are those of the micro-batch", function()
     local one = { x = neap.rand(12, 8), y = neap.zeros { 12, dtype = "i64" } }
     for _, micro in ipairs { 4, "fit" } do
-      local model = nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 } }
-      local t <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = micro,
-        mem_param = { optimize_test = true, exclude_blob = { "relu1" } }, memory = { store = false, total = micro == "fit" and "60KiB" or nil } }
+      local model = nn.Sequential {
+        input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 },
+      }
+      local t <close> = neap.trainer {
+        model = model, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = micro,
+        mem_param = { optimize_test = true, exclude_blob = { "relu1" } },
+        memory = { store = false, total = micro == "fit" and "60KiB" or nil },
+      }
       t:step(one)
       local rows = micro == "fit" and t.micro_fit or micro
       assert.are.same({ rows, 24 }, t.ws:fetch("relu1").shape)
     end
   end)
 
-  it("has nothing to switch off where bytes are given back as soon as they have been read", function()
+  it("has nothing to switch off where bytes are given back as soon as \z
+      they have been read", function()
     local dynamic = with { executor = "dynamic", mem_param = {} }
     raises("switches planning off", (chain(false)).plan, chain(false), dynamic)
-    local plan = (chain(true)):plan(with { executor = "dynamic", mem_param = { exclude_blob = { "relu1.data" } } })
+    local plan = (chain(true)):plan(with {
+      executor = "dynamic", mem_param = { exclude_blob = { "relu1.data" } },
+    })
     assert.are.equal("pool", plan.policy)
     assert.are.equal("io", plan:explain("relu1")[1].region)
   end)
@@ -357,7 +395,9 @@ describe("mem_param", function()
     net:gradient "total"
     net:outputs { "report" }
     local losses = { "loss", "aux1", "aux2", "custom", "part", "weighted", "total" }
-    for name, one in pairs { ["as written"] = net, expanded = net:clone():outputs({ "report", "total" }):expand {} } do
+    for name, one in pairs {
+      ["as written"] = net, expanded = net:clone():outputs({ "report", "total" }):expand {},
+    } do
       local plan = one:plan(with { mem_param = {} })
       for _, loss in ipairs(name == "expanded" and { "loss", "aux1", "aux2" } or losses) do
         assert.are.equal("io", plan:explain(loss)[1].region, name .. ": " .. loss)
@@ -380,7 +420,9 @@ describe("mem_param", function()
         assert.is_true(ws:fetch(loss):equal(want[loss]), loss)
       end
       if options.mem_param then
-        for _, loss in ipairs { "loss", "custom" } do assert.are.equal(1, ws:fetch(loss .. ".grad"):n_element(), loss) end
+        for _, loss in ipairs { "loss", "custom" } do
+          assert.are.equal(1, ws:fetch(loss .. ".grad"):n_element(), loss)
+        end
       end
     end
   end)
@@ -404,7 +446,9 @@ describe("mem_param", function()
   it("recycles what an op makes beside a term of the loss", function()
     local net = neap.net "beside"
     net:input("x", { 16, 2 })
-    net:Split(net:Mean(net:Mul { "x", net:param("w", { 2 }, 1) }, "m", { axes = { 1 }, keepdim = true }), { "left", "right" }, { axis = 2 })
+    net:Split(
+      net:Mean(net:Mul { "x", net:param("w", { 2 }, 1) }, "m", { axes = { 1 }, keepdim = true }),
+      { "left", "right" }, { axis = 2 })
     net:gradient(net:Sum("right", "loss"))
     net:outputs { net:Exp "left" }
     local plan = net:plan { mem_param = {}, store = false }
@@ -420,11 +464,15 @@ describe("mem_param", function()
       file:write(([[
 local nn = require("neap").nn
 return { batch = 4, name = "filed", mem_param = %s,
-  model = nn.Sequential { input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 } } }]]):format(param))
+  model = nn.Sequential {
+    input = { 8 }, seed = 2, nn.Linear { 8, 24 }, nn.ReLU(), nn.Linear { 24, 4 },
+  } }]]):format(param))
       file:close()
       return netfile.load(path .. ".lua")
     end
-    local _ <close> = setmetatable({}, { __close = function() os.remove(path) os.remove(path .. ".lua") end })
+    local _ <close> = setmetatable({}, {
+      __close = function() os.remove(path) os.remove(path .. ".lua") end,
+    })
     local file = load_file "{ exclude_blob = \"relu1\" }"
     local function plan_of(train, given)
       return (netfile.build(file, { train = train })):plan(netfile.memory(file, with(given or {})))
@@ -438,7 +486,8 @@ return { batch = 4, name = "filed", mem_param = %s,
       local setup <close> = bench.prepare(file, { train = true, memory = { store = false } })
       assert.are.equal("io", setup.program.plan:explain("relu1")[1].region)
     end
-    local pipe <close> = assert(io.popen("NEAP_DB=off " .. support.program .. " plan " .. path .. ".lua --train --explain relu1"))
+    local pipe <close> = assert(io.popen(
+      "NEAP_DB=off " .. support.program .. " plan " .. path .. ".lua --train --explain relu1"))
     assert.is_truthy(pipe:read("a"):find("io", 1, true))
     raises("did you mean \"exclude_blob\"", load_file, "{ exclude_blobs = {} }")
   end)

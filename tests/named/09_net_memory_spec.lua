@@ -5,13 +5,22 @@ local support = require "support"
 local raises, held = support.raises, support.held
 
 local function lenet()
-  return nn.Sequential { input = { 1, 12, 12 }, seed = 3, nn.Conv2d { 1, 8, kernel = 3 }, nn.BatchNorm2d { 8 }, nn.ReLU(), nn.MaxPool2d { 2 },
-    nn.Conv2d { 8, 16, kernel = 3, pad = 1 }, nn.ReLU(), nn.Flatten(), nn.Dropout { 0.25 }, nn.Linear { 400, 32 }, nn.ReLU(), nn.Linear { 32, 10 } }
+  return nn.Sequential {
+    input = { 1, 12, 12 }, seed = 3,
+    nn.Conv2d { 1, 8, kernel = 3 }, nn.BatchNorm2d { 8 }, nn.ReLU(), nn.MaxPool2d { 2 },
+    nn.Conv2d { 8, 16, kernel = 3, pad = 1 }, nn.ReLU(), nn.Flatten(), nn.Dropout { 0.25 },
+    nn.Linear { 400, 32 }, nn.ReLU(), nn.Linear { 32, 10 },
+  }
 end
 
 local function training_net(batch)
   local model = lenet()
-  return (model:net { batch = batch, train = true, loss = nn.CrossEntropyLoss {}, optimizer = optim.SGD { lr = 0.05, momentum = 0.9 } })
+  return (model:net {
+    batch = batch,
+    train = true,
+    loss = nn.CrossEntropyLoss {},
+    optimizer = optim.SGD { lr = 0.05, momentum = 0.9 },
+  })
 end
 
 local function batch_of(n, k) return support.batch({ n, 1, 12, 12 }, 10, 0.37 * k) end
@@ -26,13 +35,17 @@ end
 --- Engines, algorithms, layouts and threads of a plan's ops: what its bits depend on.
 local function choices(plan)
   local out = {}
-  for _, op in ipairs(plan:_ops()) do out[#out + 1] = op.name .. " " .. op.type .. " " .. op.engine end
+  for _, op in ipairs(plan:_ops()) do
+    out[#out + 1] = op.name .. " " .. op.type .. " " .. op.engine
+  end
   for _, v in ipairs(plan:_values()) do out[#out + 1] = v.blob .. " " .. v.layout end
   return table.concat(out, "\n")
 end
 
 --- Hash of everything that a training step leaves behind.
-local function bits(ws) return support.hashes(ws, function(blob) return blob.role ~= "input" end) end
+local function bits(ws)
+  return support.hashes(ws, function(blob) return blob.role ~= "input" end)
+end
 
 describe("a declared maximum batch", function()
   it("gives one arena and the same bytes held whichever batches run, in whatever order", function()
@@ -87,16 +100,20 @@ describe("a declared maximum batch", function()
     return true
   end
 
-  it("runs every smaller batch bit for bit as a program planned for that batch with the same choices", function()
+  it("runs every smaller batch bit for bit as a program planned for that batch with \z
+      the same choices", function()
     local big, sizes = training_net(8), { 1, 3, 6, 7 }
     for _, executor in ipairs { "simple", "dag" } do
       for _, engine in ipairs { "ref", "blas", "free" } do
         local memory = { store = false, executor = executor, engine = engine }
         local range <close> = neap.range(big, memory)
         local n_compared = 0
-        for _, n in ipairs(sizes) do n_compared = n_compared + (runs_alike(n, big, range, memory) and 1 or 0) end
+        for _, n in ipairs(sizes) do
+          n_compared = n_compared + (runs_alike(n, big, range, memory) and 1 or 0)
+        end
         -- Free choices may differ with the batch, as kernels do; a forced engine's can't.
-        assert.is_true(n_compared >= (engine == "free" and 1 or #sizes), ("%d batches compared with engine %s"):format(n_compared, engine))
+        assert.is_true(n_compared >= (engine == "free" and 1 or #sizes),
+          ("%d batches compared with engine %s"):format(n_compared, engine))
       end
     end
   end)
@@ -104,7 +121,9 @@ end)
 
 --- Linear (2 to 2), ReLU, Linear (2 to 1) with numbers that a person can follow.
 local function by_hand()
-  local model = nn.Sequential { input = { 2 }, nn.Linear { 2, 2, name = "fc1" }, nn.ReLU(), nn.Linear { 2, 1, name = "fc2" } }
+  local model = nn.Sequential {
+    input = { 2 }, nn.Linear { 2, 2, name = "fc1" }, nn.ReLU(), nn.Linear { 2, 1, name = "fc2" },
+  }
   model:param("fc1.weight").data = { { 1, 2 }, { -1, 1 } }
   model:param("fc1.bias").data = { 0.5, -1 }
   model:param("fc2.weight").data = { { 3, -2 } }
@@ -115,26 +134,37 @@ end
 describe("the four lists of a model's memory", function()
   it("hold the layers of nested Sequentials in their place, as those of a flat one", function()
     local function run(make)
-      local model = nn.Sequential(make(nn.Linear { 3, 4 }, nn.Tanh(), nn.Linear { 4, 4 }, nn.ReLU(), nn.Linear { 4, 2 }))
-      for _, p in model:parameters() do p.data = (neap.arange(p.data:n_element()):to "f32" * 0.7):sin():view(p.data.shape) end
+      local model = nn.Sequential(
+        make(nn.Linear { 3, 4 }, nn.Tanh(), nn.Linear { 4, 4 }, nn.ReLU(), nn.Linear { 4, 2 }))
+      for _, p in model:parameters() do
+        p.data = (neap.arange(p.data:n_element()):to "f32" * 0.7):sin():view(p.data.shape)
+      end
       model:train()
       local memory = model:memory()
       local y = memory:forward(neap.arange(6):to("f32"):view(2, 3))
       local dx = memory:backward(neap.ones(2, 2))
       local shapes = {}
       for i, list in ipairs { model.outputs, model.inputs } do
-        for k, entry in ipairs(list) do shapes[#shapes + 1] = { i, k, table.concat(entry.data.shape, ","), entry.diff:hash() } end
+        for k, entry in ipairs(list) do
+          shapes[#shapes + 1] = { i, k, table.concat(entry.data.shape, ","), entry.diff:hash() }
+        end
       end
       return { #model.params, #model.caches, shapes, y:hash(), dx:hash() }, memory.names
     end
     local flat = run(function(...) return { ... } end)
-    local nested, names = run(function(a, b, c, d, e) return { nn.Sequential { a, b }, nn.Sequential { nn.Sequential { c, d }, e } } end)
+    local nested, names = run(function(a, b, c, d, e)
+      return { nn.Sequential { a, b }, nn.Sequential { nn.Sequential { c, d }, e } }
+    end)
     assert.are.equal(5, flat[2])
     assert.same(flat, nested)
-    assert.same({ "block1.linear1", "block1.tanh1", "block2.block1.linear1", "block2.block1.relu1", "block2.linear1" }, names)
+    assert.same({
+      "block1.linear1", "block1.tanh1", "block2.block1.linear1", "block2.block1.relu1",
+      "block2.linear1",
+    }, names)
   end)
 
-  it("hold params, outputs, inputs and caches by name, data and diff, with values worked out by hand", function()
+  it("hold params, outputs, inputs and caches by name, data and diff, with values \z
+      worked out by hand", function()
     local model = by_hand()
     local memory = model:memory()
     -- x = (1, 2): fc1 = (1 + 4 + 0.5, -1 + 2 - 1) = (5.5, 0); relu the same; fc2 = 3 * 5.5 + 0.25 =
@@ -143,7 +173,9 @@ describe("the four lists of a model's memory", function()
     assert.are.equal(16.75, y:item())
     assert.are.same({ { 5.5, 0 } }, model.outputs[1].data:totable())
     assert.are.same({ { 5.5, 0 } }, model.inputs[3].data:totable())
-    assert.are.same({ "fc1", "relu1", "fc2" }, { model.outputs[1].name, model.outputs[2].name, model.outputs[3].name })
+    assert.are.same({ "fc1", "relu1", "fc2" }, {
+      model.outputs[1].name, model.outputs[2].name, model.outputs[3].name,
+    })
     for _, cache in ipairs(model.caches) do assert.are.equal(1, #cache) end
     -- dy = 2: fc2.weight 2 * (5.5, 0), bias 2; relu lets the first through; fc1.weight (6, 0)^T (1,
     -- 2), bias (6, 0); dx = 6 * (1, 2)
@@ -165,7 +197,12 @@ describe("the four lists of a model's memory", function()
     assert.is_nil(model.params["fc1.weight"].diff)
     assert.is_nil(model.params["fc1.weight"].velocity)
     assert.are.equal(4, #model.params)
-    local t <close> = neap.trainer { model = model, loss = nn.MseLoss {}, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, memory = { store = false } }
+    local t <close> = neap.trainer {
+      model = model,
+      loss = nn.MseLoss {},
+      optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
+      memory = { store = false },
+    }
     t:step { x = neap.ones(3, 2), y = neap.zeros(3, 1) }
     assert.are.same({ 2, 2 }, model.params["fc1.weight"].velocity.shape)
   end)
@@ -183,18 +220,26 @@ describe("the four lists of a model's memory", function()
     assert.are.equal(5, #model.params)
   end)
 
-  it("share one storage between an output and the input above it, and let it go in any order without leak or double free", function()
-    local model = nn.Sequential { input = { 64 }, seed = 1, nn.Linear { 64, 64 }, nn.Tanh(), nn.Linear { 64, 64 } }
+  it("share one storage between an output and the input above it, and let it go in any order \z
+      without leak or double free", function()
+    local model = nn.Sequential {
+      input = { 64 }, seed = 1, nn.Linear { 64, 64 }, nn.Tanh(), nn.Linear { 64, 64 },
+    }
     local memory = model:memory()
     memory:forward(neap.ones(8, 64))
     model.inputs[2].data:fill_(7)
     assert.are.equal(7, model.outputs[1].data[{ 3, 5 }])
     memory:free()
     local empty = held()
-    local orders = { { 1, 2, 3, 4 }, { 4, 3, 2, 1 }, { 2, 4, 1, 3 }, { 3, 1, 4, 2 }, { 1, 3, 2, 4 }, { 4, 2, 3, 1 } }
+    local orders = {
+      { 1, 2, 3, 4 }, { 4, 3, 2, 1 }, { 2, 4, 1, 3 }, { 3, 1, 4, 2 }, { 1, 3, 2, 4 },
+      { 4, 2, 3, 1 },
+    }
     for _, order in ipairs(orders) do
       memory:forward(neap.ones(8, 64))
-      local handles = { model.outputs[1].data, model.inputs[2].data, model.outputs[2].data, model.inputs[3].data }
+      local handles = {
+        model.outputs[1].data, model.inputs[2].data, model.outputs[2].data, model.inputs[3].data,
+      }
       memory:free()
       for _, k in ipairs(order) do
         local twin = ({ 2, 1, 4, 3 })[k]
@@ -208,9 +253,13 @@ describe("the four lists of a model's memory", function()
     end
   end)
 
-  it("hold in caches what each layer's backward reads, as views: nothing is computed again", function()
-    local model = nn.Sequential { input = { 1, 6, 6 }, seed = 2, nn.Conv2d { 1, 2, kernel = 3, name = "conv" }, nn.BatchNorm2d { 2, name = "norm" },
-      nn.Tanh { name = "tanh" }, nn.Flatten { name = "flat" }, nn.Linear { 32, 3, name = "fc" } }
+  it("hold in caches what each layer's backward reads, as views: nothing \z
+      is computed again", function()
+    local model = nn.Sequential {
+      input = { 1, 6, 6 }, seed = 2,
+      nn.Conv2d { 1, 2, kernel = 3, name = "conv" }, nn.BatchNorm2d { 2, name = "norm" },
+      nn.Tanh { name = "tanh" }, nn.Flatten { name = "flat" }, nn.Linear { 32, 3, name = "fc" },
+    }
     local memory = model:memory()
     memory:forward(neap.ones(2, 1, 6, 6))
     assert.are.same({ "input" }, model.caches[1]:labels())
@@ -227,13 +276,19 @@ describe("the four lists of a model's memory", function()
     for _, cache in ipairs(model.caches) do assert.are.equal(0, #cache) end
   end)
 
-  it("drop entries in any order, each once, and the shadow of a dropped output still has its numbers", function()
-    local model = nn.Sequential { input = { 64 }, seed = 1, nn.Linear { 64, 64 }, nn.Tanh(), nn.Linear { 64, 64 } }
+  it("drop entries in any order, each once, and the shadow of a dropped output \z
+      still has its numbers", function()
+    local model = nn.Sequential {
+      input = { 64 }, seed = 1, nn.Linear { 64, 64 }, nn.Tanh(), nn.Linear { 64, 64 },
+    }
     local memory = model:memory()
     memory:forward(neap.ones(8, 64))
     memory:free()
     local empty = held()
-    local orders = { { 1, 2, 3, 4, 5, 6 }, { 6, 5, 4, 3, 2, 1 }, { 2, 5, 1, 4, 6, 3 }, { 4, 1, 5, 2, 3, 6 }, { 3, 6, 1, 2, 5, 4 } }
+    local orders = {
+      { 1, 2, 3, 4, 5, 6 }, { 6, 5, 4, 3, 2, 1 }, { 2, 5, 1, 4, 6, 3 }, { 4, 1, 5, 2, 3, 6 },
+      { 3, 6, 1, 2, 5, 4 },
+    }
     for round, order in ipairs(orders) do
       memory:forward(neap.ones(8, 64))
       if round % 2 == 0 then memory:backward(neap.ones(8, 64)) end
@@ -255,10 +310,14 @@ describe("the four lists of a model's memory", function()
     end
   end)
 
-  it("run any batch up to the declared one in the same bytes, and are what the whole model gives", function()
+  it("run any batch up to the declared one in the same bytes, and are what the \z
+      whole model gives", function()
     local function make()
-      return nn.Sequential { input = { 1, 8, 8 }, seed = 6, nn.Conv2d { 1, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.MaxPool2d { 2 },
-        nn.Flatten(), nn.Linear { 36, 5 } }
+      return nn.Sequential {
+        input = { 1, 8, 8 }, seed = 6,
+        nn.Conv2d { 1, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.MaxPool2d { 2 },
+        nn.Flatten(), nn.Linear { 36, 5 },
+      }
     end
     local model, whole = make(), make()
     local memory, bytes = model:memory { max_batch = 7 }, nil
@@ -277,11 +336,14 @@ describe("the four lists of a model's memory", function()
         assert.is_true(whole(x):close(y, { rtol = 1e-4, atol = 1e-5 }))
         -- an eager backward counts its forward too
         local running = whole:param("norm1.running_var").data:clone()
-        assert.is_true(running:close(model:param("norm1.running_var").data, { rtol = 1e-4, atol = 1e-5 }))
+        assert.is_true(
+          running:close(model:param("norm1.running_var").data, { rtol = 1e-4, atol = 1e-5 }))
         assert.is_true(whole:backward(x, dy):close(dx, { rtol = 1e-4, atol = 1e-4 }))
-        for name, p in whole:parameters() do assert.is_true(p.grad:close(model:param(name).grad, { rtol = 1e-4, atol = 1e-4 }), name) end
-        whole:param("norm1.running_mean").data, whole:param("norm1.running_var").data =
-          model:param("norm1.running_mean").data:clone(), model:param("norm1.running_var").data:clone()
+        for name, p in whole:parameters() do
+          assert.is_true(p.grad:close(model:param(name).grad, { rtol = 1e-4, atol = 1e-4 }), name)
+        end
+        whole:param("norm1.running_mean").data, whole:param("norm1.running_var").data = model:param(
+          "norm1.running_mean").data:clone(), model:param("norm1.running_var").data:clone()
       end
       local ws = model:workspace()
       bytes = bytes or ws:held_bytes()
@@ -289,16 +351,24 @@ describe("the four lists of a model's memory", function()
     end
   end)
 
-  it("hold for layers of every kind: blocks of layers, branches, norms, recurrent ones, embeddings", function()
+  it("hold for layers of every kind: blocks of layers, branches, norms, recurrent \z
+      ones, embeddings", function()
     local kinds = {
       residual = { { 3, 6, 6 }, function()
-        return nn.Conv2d { 3, 4, kernel = 3, pad = 1 }, nn.Residual { nn.Conv2d { 4, 4, kernel = 3, pad = 1 }, nn.BatchNorm2d { 4 }, nn.ReLU(),
-          nn.Conv2d { 4, 4, kernel = 3, pad = 1 } }, nn.ReLU(), nn.Flatten(), nn.Linear { 144, 3 }
+        return nn.Conv2d { 3, 4, kernel = 3, pad = 1 }, nn.Residual {
+          nn.Conv2d { 4, 4, kernel = 3, pad = 1 }, nn.BatchNorm2d { 4 }, nn.ReLU(),
+          nn.Conv2d { 4, 4, kernel = 3, pad = 1 },
+        }, nn.ReLU(), nn.Flatten(), nn.Linear { 144, 3 }
       end },
       block = { { 3, 6, 6 }, function()
-        return nn.Sequential { nn.Conv2d { 3, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.MaxPool2d { 2 } }, nn.Flatten(), nn.Linear { 16, 3 }
+        return nn.Sequential {
+          nn.Conv2d { 3, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.MaxPool2d { 2 },
+        }, nn.Flatten(), nn.Linear { 16, 3 }
       end },
-      branches = { { 3, 6, 6 }, function() return nn.Concat { nn.Conv2d { 3, 2, kernel = 1 }, nn.Conv2d { 3, 2, kernel = 3, pad = 1 } }, nn.Tanh() end },
+      branches = { { 3, 6, 6 }, function()
+        return nn.Concat{ nn.Conv2d { 3, 2, kernel = 1 }, nn.Conv2d { 3, 2, kernel = 3, pad = 1 } },
+          nn.Tanh()
+      end },
       norm = { { 5, 8 }, function() return nn.LayerNorm { 8 }, nn.GELU(), nn.Linear { 8, 3 } end },
       recurrent = { { 5, 8 }, function() return nn.LSTM { 8, 6 }, nn.Linear { 6, 3 } end },
     }
@@ -315,16 +385,24 @@ describe("the four lists of a model's memory", function()
       local dx = a:memory():backward(dy)
       assert.is_true(b(x):close(y, { rtol = 1e-4, atol = 1e-5 }), kind)
       assert.is_true(b:backward(x, dy):close(dx, { rtol = 1e-4, atol = 1e-4 }), kind)
-      for name, p in b:parameters() do assert.is_true(p.grad:close(a:param(name).grad, { rtol = 1e-4, atol = 1e-4 }), kind .. " " .. name) end
+      for name, p in b:parameters() do
+        assert.is_true(p.grad:close(a:param(name).grad, { rtol = 1e-4, atol = 1e-4 }),
+          kind .. " " .. name)
+      end
     end
-    local words = nn.Sequential { input = { 3 }, dtype = "i64", seed = 2, nn.Embedding { 5, 4 }, nn.Flatten(), nn.Linear { 12, 2 } }
+    local words = nn.Sequential {
+      input = { 3 }, dtype = "i64", seed = 2,
+      nn.Embedding { 5, 4 }, nn.Flatten(), nn.Linear { 12, 2 },
+    }
     -- no gradient of integers
-    assert.is_nil(words:memory():backward(words:memory():forward(neap.tensor({ { 0, 1, 4 } }, "i64")) * 0 + 1))
+    assert.is_nil(
+      words:memory():backward(words:memory():forward(neap.tensor({ { 0, 1, 4 } }, "i64")) * 0 + 1))
     assert.are.equal(0, words:param("embedding1.weight").grad[{ 3, 1 }])
     assert.are_not.equal(0, words:param("embedding1.weight").grad[{ 5, 1 }])
   end)
 
-  it("draw one mask a step: the gradient through dropout is that of the numbers that its forward dropped", function()
+  it("draw one mask a step: the gradient through dropout is that of the numbers that \z
+      its forward dropped", function()
     local model = nn.Sequential { input = { 50 }, seed = 3, nn.Dropout { 0.5 }, nn.Dropout { 0.5 } }
     local memory = model:memory()
     local first
@@ -345,7 +423,8 @@ describe("the four lists of a model's memory", function()
     local memory = model:memory { max_batch = 4 }
     local kept = memory:forward(neap.ones(4, 2))
     local bytes = held()
-    local err = raises("forward expects 1 to 4 rows, as max_batch says, got 5", memory.forward, memory, neap.ones(5, 2))
+    local err = raises("forward expects 1 to 4 rows, as max_batch says, got 5", memory.forward,
+      memory, neap.ones(5, 2))
     assert.are.equal("shape", err.code)
     assert.is_truthy(err.hint:find("max_batch", 1, true))
     assert.are.equal(bytes, held())
@@ -357,13 +436,19 @@ describe("the four lists of a model's memory", function()
     assert.are.same({ 11, 2 }, model:memory():forward(neap.ones(11, 2)).shape)
   end)
 
-  it("give the same bits under every policy and in dag, and refuse options that are none", function()
+  it("give the same bits under every policy and in dag, and refuse \z
+      options that are none", function()
     local want
     for _, executor in ipairs { "simple", "dag" } do
       for _, policy in ipairs { "none", "name", "offset" } do
-        local model = nn.Sequential { input = { 1, 6, 6 }, seed = 2, nn.Conv2d { 1, 2, kernel = 3 }, nn.BatchNorm2d { 2 }, nn.ReLU(),
-          nn.Flatten(), nn.Linear { 32, 3 } }
-        local memory = model:memory { max_batch = 4, executor = executor, policy = policy, engine = "ref", threads = 1 }
+        local model = nn.Sequential {
+          input = { 1, 6, 6 }, seed = 2,
+          nn.Conv2d { 1, 2, kernel = 3 }, nn.BatchNorm2d { 2 }, nn.ReLU(),
+          nn.Flatten(), nn.Linear { 32, 3 },
+        }
+        local memory = model:memory {
+          max_batch = 4, executor = executor, policy = policy, engine = "ref", threads = 1,
+        }
         local x = neap.zeros(3, 1, 6, 6)
         local at = 0.3
         x:apply_(function()
@@ -383,8 +468,12 @@ describe("the four lists of a model's memory", function()
     model:memory {}:forward(neap.ones(1, 2))
   end)
 
-  it("alternate between training and evaluation, whose layers keep nothing and leave statistics alone", function()
-    local model = nn.Sequential { input = { 6 }, seed = 4, nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 3 } }
+  it("alternate between training and evaluation, whose layers keep nothing and leave \z
+      statistics alone", function()
+    local model = nn.Sequential {
+      input = { 6 }, seed = 4,
+      nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 3 },
+    }
     local memory = model:memory()
     local x = neap.ones(4, 6)
     for _ = 1, 2 do
@@ -402,8 +491,10 @@ describe("the four lists of a model's memory", function()
 
   it("leave statistics as they were when a layer behind them fails", function()
     local function make()
-      local model = nn.Sequential { input = { 6 }, seed = 4, nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 },
-        nn.Lambda { function(y) return y.net:CheckFinite(y) end }, nn.Linear { 8, 3 } }
+      local model = nn.Sequential {
+        input = { 6 }, seed = 4, nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 },
+        nn.Lambda { function(y) return y.net:CheckFinite(y) end }, nn.Linear { 8, 3 },
+      }
       return model:train(), model:memory()
     end
     local function pass(memory, x)
@@ -436,7 +527,10 @@ describe("the four lists of a model's memory", function()
 
   it("give what the whole model's backward gives, statistics counted once", function()
     local function make()
-      return nn.Sequential { input = { 6 }, seed = 4, nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 }, nn.Tanh(), nn.Linear { 8, 3 } }
+      return nn.Sequential {
+        input = { 6 }, seed = 4,
+        nn.Linear { 6, 8 }, nn.BatchNorm1d { 8 }, nn.Tanh(), nn.Linear { 8, 3 },
+      }
     end
     local a, b = make(), make()
     local x, dy = neap.zeros(5, 6), neap.ones(5, 3)
@@ -446,7 +540,9 @@ describe("the four lists of a model's memory", function()
     assert.is_true(b(x):close(y, { rtol = 1e-6, atol = 1e-6 }))
     local running = b:param("norm1.running_mean").data:clone()
     assert.is_true(b:backward(x, dy):close(dx, { rtol = 1e-5, atol = 1e-5 }))
-    for name, p in b:parameters() do assert.is_true(p.grad:close(a:param(name).grad, { rtol = 1e-5, atol = 1e-5 }), name) end
+    for name, p in b:parameters() do
+      assert.is_true(p.grad:close(a:param(name).grad, { rtol = 1e-5, atol = 1e-5 }), name)
+    end
     assert.is_true(a:param("norm1.running_mean").data:equal(running))
   end)
 end)
@@ -460,7 +556,9 @@ describe("a layer's cache", function()
     assert.has_error(function() cache:pop { shape = { 3 } } end)
     assert.has_error(function() cache:pop { dtype = "f64" } end)
     assert.are.equal(100, #cache) -- a refused pop takes nothing
-    for k = 100, 1, -1 do assert.are.equal(k, cache:pop { label = "t" .. k, shape = { 2 }, dtype = "f32" }[1]) end
+    for k = 100, 1, -1 do
+      assert.are.equal(k, cache:pop { label = "t" .. k, shape = { 2 }, dtype = "f32" }[1])
+    end
     assert.has_error(function() cache:pop() end)
     assert.has_error(function() cache:push(3) end)
   end)
@@ -516,8 +614,14 @@ describe("the option max_batch", function()
     end
     local model = lenet()
     local o = { batch = 3, max_batch = 16, store = false }
-    assert.are.equal((model:plan { batch = 16, store = false }).regions.io, model:plan(o).regions.io)
-    local t <close> = neap.trainer { model = lenet(), optimizer = optim.SGD { lr = 0.1 }, max_batch = 8, memory = { store = false } }
+    assert.are.equal((model:plan { batch = 16, store = false }).regions.io,
+      model:plan(o).regions.io)
+    local t <close> = neap.trainer {
+      model = lenet(),
+      optimizer = optim.SGD { lr = 0.1 },
+      max_batch = 8,
+      memory = { store = false },
+    }
     local arena
     for _, n in ipairs { 2, 8, 5, 1 } do
       local x, y = batch_of(n, 1)
@@ -532,19 +636,24 @@ describe("the option max_batch", function()
     local ws <close> = neap.workspace { seed = 2, store = false, max_batch = 9 }
     local want <close> = neap.workspace { seed = 2, store = false }
     ws:poison(true)
-    for _, n in ipairs { 9, 2, 9, 1, 4, 9 } do assert.is_true(ws:run(net, { x = rows(n) }).y:equal(want:run(net, { x = rows(n) }).y)) end
+    for _, n in ipairs { 9, 2, 9, 1, 4, 9 } do
+      assert.is_true(ws:run(net, { x = rows(n) }).y:equal(want:run(net, { x = rows(n) }).y))
+    end
   end)
 
   it("says what is wrong: a batch above it, or no number", function()
     local net = net_of()
-    local err = raises("the largest batch of the range", net.plan, net, { max_batch = 8, x = { 9, 6 }, store = false })
+    local err = raises("the largest batch of the range", net.plan, net,
+      { max_batch = 8, x = { 9, 6 }, store = false })
     assert.are.equal("shape", err.code)
     assert.is_truthy(err.hint:find("max_batch", 1, true))
     raises("max_batch expects", net.plan, net, { max_batch = "8" })
-    raises("policy pool plans none", net.plan, net, { max_batch = 8, policy = "pool", store = false })
+    raises("policy pool plans none", net.plan, net,
+      { max_batch = 8, policy = "pool", store = false })
   end)
 
-  it("is of the first input, be it declared without rows: others keep their own first dimension", function()
+  it("is of the first input, be it declared without rows: others keep their \z
+      own first dimension", function()
     local net = neap.net "table"
     net:input("x", { 0, 6 })
     net:input("table", { 6, 5 })
@@ -552,7 +661,8 @@ describe("the option max_batch", function()
     net:Tanh("h", "y")
     net:outputs { "y" }
     local most = net:plan { x = { 32, 6 }, store = false }
-    assert.are.equal(most.total_bytes, (net:plan { max_batch = 32, x = { 3, 6 }, store = false }).total_bytes)
+    assert.are.equal(most.total_bytes,
+      (net:plan { max_batch = 32, x = { 3, 6 }, store = false }).total_bytes)
   end)
 
   it("serves a batch whose graph differs from the largest one's, within the same bytes", function()
@@ -589,12 +699,18 @@ describe("the option max_batch", function()
     end
   end)
 
-  it("grows for a batch whose graph takes more than the largest one's, as far as a budget or total lets it", function()
+  it("grows for a batch whose graph takes more than the largest one's, as far as a budget \z
+      or total lets it", function()
     -- The batch is a constant of the graph, which another batch has other ways with.
-    local x, y = support.filler(0.1)(neap.zeros { 10, 3 }), support.filler(0.7)(neap.zeros { 10, 1 })
+    local x = support.filler(0.1)(neap.zeros { 10, 3 })
+    local y = support.filler(0.7)(neap.zeros { 10, 1 })
     local function trainer(memory)
-      return neap.trainer { model = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 1 } }, optimizer = optim.SGD { lr = 0 }, memory = memory,
-        loss = function(p, t) return ((p - t) ^ 2):sum() / p.shape[1] end }
+      return neap.trainer {
+        model = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 1 } },
+        optimizer = optim.SGD { lr = 0 },
+        memory = memory,
+        loss = function(p, t) return ((p - t) ^ 2):sum() / p.shape[1] end,
+      }
     end
     local function evaluate(t) return t:evaluate(neap.data.tensors { x = x, y = y, batch = 4 }) end
     local t <close> = trainer { store = false }
@@ -606,12 +722,18 @@ describe("the option max_batch", function()
     evaluate(t)
     assert.are.equal(bytes, t.ws:held_bytes())
     for _, limit in ipairs { "budget", "total" } do
-      local tight <close> = trainer { store = false, [limit] = limit == "budget" and whole.arena_bytes or whole.total_bytes }
+      local tight <close> = trainer {
+        store = false, [limit] = limit == "budget" and whole.arena_bytes or whole.total_bytes,
+      }
       local err = raises("least", evaluate, tight)
       assert.are.equal("budget", err.code)
       local enough <close> = trainer { store = false, [limit] = err.least_bytes }
       assert.are.equal(found.loss, evaluate(enough).loss)
-      if limit == "budget" then assert.is_true(enough.ws:arena_bytes() <= err.least_bytes) else assert.is_true(enough.ws:held_bytes() <= err.least_bytes) end
+      if limit == "budget" then
+        assert.is_true(enough.ws:arena_bytes() <= err.least_bytes)
+      else
+        assert.is_true(enough.ws:held_bytes() <= err.least_bytes)
+      end
     end
   end)
 end)
@@ -629,9 +751,16 @@ describe("awnn's recorded values", function()
   -- sum of the squared weights is added.
   it("of the loss are those of the same net, without and with the regulariser", function()
     local net = neap.net "awnn"
-    local feeds = { x = line(-5.5, 4.5, { 3, 5 }), w1 = line(-0.7, 0.3, { 5, 50 }), b1 = line(-0.1, 0.9, { 50 }), w2 = line(-0.3, 0.4, { 50, 7 }),
-      b2 = line(-0.9, 0.1, { 7 }), y = neap.tensor({ 0, 5, 1 }, "i64") }
-    for _, name in ipairs { "x", "w1", "b1", "w2", "b2", "y" } do net:input(name, feeds[name].shape, feeds[name].dtype) end
+    local feeds = {
+      x = line(-5.5, 4.5, { 3, 5 }),
+      w1 = line(-0.7, 0.3, { 5, 50 }),
+      b1 = line(-0.1, 0.9, { 50 }),
+      w2 = line(-0.3, 0.4, { 50, 7 }),
+      b2 = line(-0.9, 0.1, { 7 }), y = neap.tensor({ 0, 5, 1 }, "i64"),
+    }
+    for _, name in ipairs { "x", "w1", "b1", "w2", "b2", "y" } do
+      net:input(name, feeds[name].shape, feeds[name].dtype)
+    end
     local h = (net:MatMul { "x", "w1" } + net:blob "b1"):relu()
     net:SoftmaxCrossEntropy({ net:MatMul { h, "w2" } + net:blob "b2", "y" }, "loss")
     net:Add({ "loss", (net:Square("w1"):sum() + net:Square("w2"):sum()) * 0.5 }, "with_regulariser")

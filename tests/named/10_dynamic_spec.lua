@@ -24,17 +24,24 @@ local function masked_net(compressed)
   net:param("w", { 3, 4 }, neap.init.xavier())
   net:param("b", { 3 })
   local h = net:Tanh(net:FC({ x, "w", "b" }, "h"))
-  local part = compressed and net:Compress({ h, m }, "part", { axis = 1 }) or net:Mul({ h, m }, "part")
+  local part = compressed and net:Compress({ h, m }, "part", { axis = 1 })
+    or net:Mul({ h, m }, "part")
   local loss = net:Sum(net:Mul { part, part }, "loss")
-  for parameter, gradient in pairs(net:gradient(loss)) do net:Sgd({ parameter, gradient, lr }, { parameter }) end
+  for parameter, gradient in pairs(net:gradient(loss)) do
+    net:Sgd({ parameter, gradient, lr }, { parameter })
+  end
   net:outputs { "loss" }
   return net
 end
 
-local masks = { { 1, 0, 1, 1, 0, 0 }, { 1, 1, 1, 1, 1, 1 }, { 0, 0, 0, 1, 0, 1 }, { 0, 0, 0, 0, 0, 0 }, { 0, 1, 0, 0, 0, 1 } }
+local masks = {
+  { 1, 0, 1, 1, 0, 0 }, { 1, 1, 1, 1, 1, 1 }, { 0, 0, 0, 1, 0, 1 }, { 0, 0, 0, 0, 0, 0 },
+  { 0, 1, 0, 0, 0, 1 },
+}
 
 describe("the dynamic executor", function()
-  it("runs one program handle on inputs of any shape, with the bits of a program planned for each", function()
+  it("runs one program handle on inputs of any shape, with the bits of a program \z
+      planned for each", function()
     local net = rows_net()
     local ws <close> = neap.workspace { executor = "dynamic", seed = 2, store = false }
     local fixed <close> = neap.workspace { policy = "none", seed = 2, store = false }
@@ -73,7 +80,8 @@ describe("the dynamic executor", function()
     assert.are.equal(held[1], held[3])
   end)
 
-  it("keeps memory within the largest shape's need plus a tenth over a thousand batches of random shapes", function()
+  it("keeps memory within the largest shape's need plus a tenth over a thousand batches \z
+      of random shapes", function()
     local net = rows_net()
     local ws <close> = neap.workspace { executor = "dynamic", seed = 2, store = false }
     ws:init(net)
@@ -92,13 +100,17 @@ describe("the dynamic executor", function()
       state = (state * 1103515245 + 12345) % 2147483648
       batch(1 + state // 65536 % 60)
       local pool, stats = program:pool(), program:stats()
-      most_pool, most_held = math.max(most_pool, pool.reserved_bytes), math.max(most_held, stats.process_bytes)
-      most_cache, most_programs = math.max(most_cache, stats.cache_bytes), math.max(most_programs, stats.n_program)
+      most_pool, most_held = math.max(most_pool, pool.reserved_bytes),
+        math.max(most_held, stats.process_bytes)
+      most_cache, most_programs = math.max(most_cache, stats.cache_bytes),
+        math.max(most_programs, stats.n_program)
       assert.are.equal(0, pool.used_bytes)
       assert.are.equal(1, pool.n_free_block) -- one region, empty
     end
-    assert.is_true(most_pool <= 1.1 * largest.arena_bytes, most_pool .. " of " .. largest.arena_bytes)
-    assert.is_true(most_held <= 1.1 * held, ("%d held, %d with the largest shape"):format(most_held, held))
+    assert.is_true(most_pool <= 1.1 * largest.arena_bytes,
+      most_pool .. " of " .. largest.arena_bytes)
+    assert.is_true(most_held <= 1.1 * held,
+      ("%d held, %d with the largest shape"):format(most_held, held))
     assert.is_true(most_programs <= 16 and most_cache <= 64 * 2 ^ 20 and most_cache > 0)
     assert.is_true(program:stats().n_dropped > 0)
   end)
@@ -114,7 +126,8 @@ describe("the dynamic executor", function()
     assert.are.equal(0, program:stats().n_alloc)
   end)
 
-  it("finds lengths that depend on data: Compress and NonZero give what the tensor functions give", function()
+  it("finds lengths that depend on data: Compress and NonZero give what the \z
+      tensor functions give", function()
     local net = neap.net "lengths"
     local x, m = net:input("x", { 6, 4 }), net:input("m", { 6 }, "bool")
     local z = net:Compress({ net:Tanh(x), m }, "z", { axis = 1 })
@@ -135,7 +148,8 @@ describe("the dynamic executor", function()
     end
   end)
 
-  it("finds the different values of a tensor, where each element's stands and how often it occurs", function()
+  it("finds the different values of a tensor, where each element's stands and \z
+      how often it occurs", function()
     local net = neap.net "values"
     local x = net:input("x", { 1 }, "i32")
     net:outputs { net:Unique(x, { "y", "inverse", "counts" }) }
@@ -159,7 +173,8 @@ describe("the dynamic executor", function()
     assert.are.equal(3, #neap.unique(neap.tensor { 0 / 0, 1, 0 / 0, 1 })) -- no NaN is another
   end)
 
-  it("begins anew only while lengths change, and at most once for each op whose length does", function()
+  it("begins anew only while lengths change, and at most once for each op \z
+      whose length does", function()
     local net = masked_net(true)
     local ws <close> = neap.workspace { executor = "dynamic", seed = 4, store = false }
     ws:init(net)
@@ -185,7 +200,9 @@ describe("the dynamic executor", function()
       Add = function(net) net:Add({ "m", "one" }, "m") end,
       Accumulate = function(net) net:op("Accumulate", { "m", "one" }, "m") end,
       If = function(net) net:If(net:const(true), function(b) b:Add({ "m", "one" }, "m") end) end,
-      ["Accumulate in an If"] = function(net) net:If(net:const(true), function(b) b:op("Accumulate", { "m", "one" }, "m") end) end,
+      ["Accumulate in an If"] = function(net)
+        net:If(net:const(true), function(b) b:op("Accumulate", { "m", "one" }, "m") end)
+      end,
       Recurrent = function(net)
         net:Recurrent { seq = { "one" }, init = {}, step = function(b, row)
           b:Add({ "m", "one" }, "m")
@@ -218,7 +235,8 @@ describe("the dynamic executor", function()
     end
   end)
 
-  it("differentiates through Compress: parameters follow those of the same net with the mask as a factor", function()
+  it("differentiates through Compress: parameters follow those of the same net with the \z
+      mask as a factor", function()
     local a, b = masked_net(true), masked_net(false)
     local ws <close> = neap.workspace { executor = "dynamic", seed = 5, store = false }
     local other <close> = neap.workspace { seed = 5, store = false }
@@ -244,7 +262,9 @@ describe("the dynamic executor", function()
     local rest = net:Compress({ some, large }, "rest", { axis = 1 })
     local same = net:Compress({ sums, large }, "same")
     -- and both again
-    net:outputs { net:Add({ net:Sum(rest, nil, { axes = { 2 } }), same }, "twice"), net:NonZero(large, "where") }
+    net:outputs {
+      net:Add({ net:Sum(rest, nil, { axes = { 2 } }), same }, "twice"), net:NonZero(large, "where"),
+    }
     local ws <close> = neap.workspace { executor = "dynamic", store = false }
     for _, n in ipairs { 7, 3, 7 } do
       for seed = 1, 3 do
@@ -273,16 +293,20 @@ describe("the dynamic executor", function()
     end
   end)
 
-  it("takes new shapes with which a length found last in a branch does not go, trusted or not", function()
+  it("takes new shapes with which a length found last in a branch does not \z
+      go, trusted or not", function()
     local net = neap.net "inside"
     local x, m, y = net:input("x", { 6 }), net:input("m", { 6 }, "bool"), net:input("y", { 6 })
-    local z = net:If(net:input("c", {}, "bool"), function(b) return b:Sum(b:Mul { b:Compress { x, m }, y }) end,
+    local z = net:If(net:input("c", {}, "bool"),
+      function(b) return b:Sum(b:Mul { b:Compress { x, m }, y }) end,
       function(b) return b:Sum(y) end)
     net:outputs { z }
     local ws <close> = neap.workspace { executor = "dynamic", store = false }
     for _, n in ipairs { 4, 5, 3, 6, 6, 2 } do
       local t, add = neap.rand(n), neap.rand(n)
-      local out = ws:run(net, { x = t, m = neap.ones(n):gt(0.5), y = add, c = neap.tensor(1):gt(0.5) })
+      local out = ws:run(net, {
+        x = t, m = neap.ones(n):gt(0.5), y = add, c = neap.tensor(1):gt(0.5),
+      })
       assert.is_true(out[z.name]:close((t * add):sum(), { rtol = 1e-5 }))
     end
   end)
@@ -311,7 +335,8 @@ describe("the dynamic executor", function()
     local c, d = net:input("c", {}, "bool"), net:input("d", {}, "bool")
     local some = net:Compress({ x, m }, "some", { axis = 1 }) -- a length that a branch depends on
     local y = net:If(c, function(b)
-      local large = b:Compress({ some, b:Gt { b:Sum(some, nil, { axes = { 2 } }), b:const(0) } }, nil, { axis = 1 })
+      local large = b:Compress({ some, b:Gt { b:Sum(some, nil, { axes = { 2 } }), b:const(0) } },
+        nil, { axis = 1 })
       return b:If(d, function(b2) return b2:Sum(b2:Tanh(large)) end,
         function(b2) return b2:Sum(b2:Unique(b2:Floor(b2:Mul { large, b2:const(4) }))) end)
     end, function(b) return b:Sum(b:Cast(b:NonZero(m), nil, { to = "f32" })) end)
@@ -347,7 +372,9 @@ describe("the dynamic executor", function()
       local part = compressed and b:Compress({ h, m }, nil, { axis = 1 }) or b:Mul { h, m }
       return b:Sum(b:Mul { part, part })
     end, function(b) return b:Sum(b:Mul { h, h }) end)
-    for parameter, gradient in pairs(net:gradient(loss)) do net:Sgd({ parameter, gradient, lr }, { parameter }) end
+    for parameter, gradient in pairs(net:gradient(loss)) do
+      net:Sgd({ parameter, gradient, lr }, { parameter })
+    end
     net:outputs { loss }
     return net, loss
   end
@@ -357,27 +384,33 @@ describe("the dynamic executor", function()
     local b, other_loss = branching_net(false)
     local other <close> = neap.workspace { seed = 5, store = false }
     local free <close> = neap.workspace { executor = "dynamic", seed = 5, store = false }
-    local least = select(2, pcall(a.plan, a, { executor = "dynamic", budget = 1, store = false })).least_bytes
-    local tight <close> = neap.workspace { executor = "dynamic", seed = 5, budget = least, store = false }
+    local least =
+      select(2, pcall(a.plan, a, { executor = "dynamic", budget = 1, store = false })).least_bytes
+    local tight <close> = neap.workspace {
+      executor = "dynamic", seed = 5, budget = least, store = false,
+    }
     free:poison(true)
     tight:poison(true)
     local lr = core.tensor(0.1)
     for round, mask in ipairs(masks) do
-      local x, m, c = neap.rand(6, 4), neap.tensor(mask), neap.tensor(round % 3 ~= 0 and 1 or 0):gt(0.5)
+      local x, m = neap.rand(6, 4), neap.tensor(mask)
+      local c = neap.tensor(round % 3 ~= 0 and 1 or 0):gt(0.5)
       local got = free:run(a, { x = x, m = m:gt(0.5), c = c, lr = lr })
       local within = tight:run(a, { x = x, m = m:gt(0.5), c = c, lr = lr })
       local want = other:run(b, { x = x, m = m:reshape(6, 1), c = c, lr = lr })
       assert.is_true(got[loss.name]:close(want[other_loss.name], { rtol = 1e-5, atol = 1e-6 }))
       assert.are.equal(got[loss.name]:hash(), within[loss.name]:hash())
       for _, name in ipairs { "w", "b" } do
-        assert.is_true(free:fetch(name):close(other:fetch(name), { rtol = 1e-5, atol = 1e-6 }), name)
+        assert.is_true(free:fetch(name):close(other:fetch(name), { rtol = 1e-5, atol = 1e-6 }),
+          name)
         assert.are.equal(free:fetch(name):hash(), tight:fetch(name):hash())
       end
     end
     assert.are.equal(#masks, free:step()) -- a step that began anew counts once
   end)
 
-  it("begins anew for a branch only when its length is another than the last time it ran", function()
+  it("begins anew for a branch only when its length is another than the \z
+      last time it ran", function()
     local net = branching_net(true)
     local ws <close> = neap.workspace { executor = "dynamic", seed = 4, store = false }
     ws:init(net)
@@ -400,19 +433,29 @@ describe("the dynamic executor", function()
     assert.are.equal(0, run(masks[3], 1))
   end)
 
-  it("refuses what a branch gives when its own length depends on data, and an update beside such an op", function()
+  it("refuses what a branch gives when its own length depends on data, and an update \z
+      beside such an op", function()
     local net = neap.net "open"
     local x, m, c = net:input("x", { 4 }), net:input("m", { 4 }, "bool"), net:input("c", {}, "bool")
-    net:outputs { net:If(c, function(b) return b:Compress { x, m } end, function(b) return b:Copy(x) end) }
+    net:outputs {
+      net:If(c, function(b) return b:Compress { x, m } end, function(b) return b:Copy(x) end),
+    }
     local ws <close> = neap.workspace { executor = "dynamic", store = false }
-    local function feeds(on) return { x = neap.rand(4), m = neap.tensor { 1, 0, 1, 0 }:gt(0.5), c = neap.tensor(on):gt(0.5) } end
+    local function feeds(on)
+      return {
+        x = neap.rand(4), m = neap.tensor { 1, 0, 1, 0 }:gt(0.5), c = neap.tensor(on):gt(0.5),
+      }
+    end
     local ok, err = pcall(ws.run, ws, net, feeds(1))
     assert.is_false(ok)
-    assert.is_truthy(tostring(err):find("then_net", 1, true) and tostring(err):find("10_dynamic_spec.lua:", 1, true), tostring(err))
+    assert.is_truthy(
+      tostring(err):find("then_net", 1, true)
+        and tostring(err):find("10_dynamic_spec.lua:", 1, true), tostring(err))
     ws:run(net, feeds(0)) -- nothing is left of the failure
 
     local update = neap.net "update"
-    local y, k, e, lr = update:input("x", { 4 }), update:input("m", { 4 }, "bool"), update:input("c", {}, "bool"), update:input("lr", {})
+    local y, k = update:input("x", { 4 }), update:input("m", { 4 }, "bool")
+    local e, lr = update:input("c", {}, "bool"), update:input("lr", {})
     update:param("s", {})
     update:If(e, function(b) b:Sgd({ "s", b:Sum(b:Compress { y, k }), lr }, { "s" }) end)
     update:outputs { "s" }
@@ -431,16 +474,22 @@ describe("the dynamic executor", function()
       assert.is_truthy(tostring(err):find("Compress", 1, true))
     end
     local branch = neap.net "branch"
-    local x, m, c = branch:input("x", { 4 }), branch:input("m", { 4 }, "bool"), branch:input("c", {}, "bool")
+    local x, m = branch:input("x", { 4 }), branch:input("m", { 4 }, "bool")
+    local c = branch:input("c", {}, "bool")
     branch:If(c, function(b) return b:Sum(b:Compress { x, m }) end, function(b) return b:Sum(x) end)
     local ok, err = pcall(branch.plan, branch, { store = false })
     assert.is_false(ok)
-    assert.is_truthy(tostring(err):find("Compress", 1, true) and tostring(err):find('executor = "dynamic"', 1, true), tostring(err))
+    assert.is_truthy(
+      tostring(err):find("Compress", 1, true)
+        and tostring(err):find('executor = "dynamic"', 1, true), tostring(err))
   end)
 
-  it("refuses a shape that needs more than the hard limit, and goes on with the next one as if nothing had been", function()
+  it("refuses a shape that needs more than the hard limit, and goes on with the next one as if \z
+      nothing had been", function()
     local net = rows_net()
-    local ws <close> = neap.workspace { executor = "dynamic", seed = 2, budget = 16384, store = false }
+    local ws <close> = neap.workspace {
+      executor = "dynamic", seed = 2, budget = 16384, store = false,
+    }
     local before = ws:run(net, { x = neap.ones(4, 16) }).y:hash()
     local w = ws:fetch("w1"):hash()
     local ok, err = pcall(ws.run, ws, net, { x = neap.rand(400, 16) })
@@ -455,9 +504,19 @@ describe("the dynamic executor", function()
   it("trains through the trainer with batches of any size", function()
     local nn = neap.nn
     local model = nn.Sequential { input = { 4 }, nn.Linear { 4, 8 }, nn.Tanh(), nn.Linear { 8, 3 } }
-    local t <close> = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 }, memory = { executor = "dynamic" }, seed = 1 }
+    local t <close> = neap.trainer {
+      model = model,
+      optimizer = neap.optim.SGD { lr = 0.1 },
+      memory = { executor = "dynamic" },
+      seed = 1,
+    }
     local other = nn.Sequential { input = { 4 }, nn.Linear { 4, 8 }, nn.Tanh(), nn.Linear { 8, 3 } }
-    local u <close> = neap.trainer { model = other, optimizer = neap.optim.SGD { lr = 0.1 }, memory = { policy = "none", layouts = "plain" }, seed = 1 }
+    local u <close> = neap.trainer {
+      model = other,
+      optimizer = neap.optim.SGD { lr = 0.1 },
+      memory = { policy = "none", layouts = "plain" },
+      seed = 1,
+    }
     for _, n in ipairs { 8, 3, 8, 5 } do
       local batch = { x = neap.rand(n, 4), y = neap.zeros { n, dtype = "i64" } }
       assert.are.equal(u:step(batch).loss, t:step(batch).loss)
@@ -486,8 +545,10 @@ describe("control flow under the pool", function()
     same_under_pool(function()
       local net = neap.net "loop"
       net:input("x", { 32 })
-      local _, y = net:While { init = { net:const(0), "x" }, cond = function(_, i) return i:lt(5) end,
-        body = function(b, i, x) return i + 1, b:Tanh(b:Add { x, x }) end }
+      local _, y = net:While {
+        init = { net:const(0), "x" }, cond = function(_, i) return i:lt(5) end,
+        body = function(b, i, x) return i + 1, b:Tanh(b:Add { x, x }) end,
+      }
       net:outputs { net:Sum(y, "s"), net:Sigmoid("x", "t") }
       return net
     end, { x = neap.rand(32) })
@@ -497,8 +558,10 @@ describe("control flow under the pool", function()
     same_under_pool(function()
       local net = neap.net "loop"
       net:param("w", { 8 }, neap.init.ones)
-      local _, y = net:While { init = { net:const(0), "w" }, max = 3, cond = function(_, i) return i:lt(3) end,
-        body = function(b, i, x) return i + 1, b:Sigmoid(b:Mul { x, x }) end }
+      local _, y = net:While {
+        init = { net:const(0), "w" }, max = 3, cond = function(_, i) return i:lt(3) end,
+        body = function(b, i, x) return i + 1, b:Sigmoid(b:Mul { x, x }) end,
+      }
       local loss = net:Sum(y, "loss")
       local g = net:gradient(loss, { wrt = { "w" } })
       local out = { loss }

@@ -31,16 +31,21 @@ describe("the pool policy", function()
   it("computes the same bits as a run in which every value has bytes of its own", function()
     for _, name in ipairs { "mlp:8", "lenet:4" } do
       for _, poison in ipairs { false, true } do
-        local r = neap.check.plan(name, { policy = "pool", layouts = "plain", poison = poison, steps = 2 })
+        local r = neap.check.plan(name, {
+          policy = "pool", layouts = "plain", poison = poison, steps = 2,
+        })
         assert.is_true(r.same, name .. ": " .. tostring(r.different))
         assert.is_true(r.n_blob > 4)
         assert.are.equal(0, r.allocations)
       end
     end
-    assert.is_true(neap.check.plan("resnet18c:2", { train = false, policy = "pool", layouts = "plain", steps = 1, count_steps = 2 }).same)
+    assert.is_true(neap.check.plan("resnet18c:2", {
+      train = false, policy = "pool", layouts = "plain", steps = 1, count_steps = 2,
+    }).same)
   end)
 
-  it("needs at most three hundredths more than the static plan of every net of the zoo, with the same kernels", function()
+  it("needs at most three hundredths more than the static plan of every net of the zoo, with \z
+      the same kernels", function()
     for _, batch in ipairs { 1, 4, 16, 32 } do
       for _, name in ipairs(neap.zoo.names()) do
         for _, train in ipairs { true, false } do
@@ -53,24 +58,31 @@ describe("the pool policy", function()
           assert.is_true(pool:verify())
           local mine, theirs = pool:_ops(), static:_ops()
           assert.are.equal(#theirs, #mine)
-          for i, op in ipairs(mine) do assert.are.equal(theirs[i].engine, op.engine, name .. " " .. op.name) end
+          for i, op in ipairs(mine) do
+            assert.are.equal(theirs[i].engine, op.engine, name .. " " .. op.name)
+          end
         end
       end
     end
   end)
 
-  it("reaches exactly as far as was foretold, and what the plan calls alive is what is taken, step by step", function()
+  it("reaches exactly as far as was foretold, and what the plan calls alive is what is \z
+      taken, step by step", function()
     for _, name in ipairs { "mlp:8", "lenet:4" } do
       local net = net_of(name, true)
       local feeds = {}
-      for _, input in ipairs(net:inputs()) do feeds[input.name] = core.zeros { dtype = input.dtype, table.unpack(input.shape) } end
+      for _, input in ipairs(net:inputs()) do
+        feeds[input.name] = core.zeros { dtype = input.dtype, table.unpack(input.shape) }
+      end
       local program <close> = program_of(net, { policy = "pool" }, feeds)
       program:run()
       local pool = program:pool()
       assert.are.equal(program.plan.arena_bytes, pool.reach_bytes)
       assert.are.equal(program.plan.arena_bytes, pool.reserved_bytes)
       assert.are.equal(program.plan.lower_bound_bytes, pool.high_bytes)
-      for i, op in ipairs(program.plan:_ops()) do assert.are.equal(op.live_bytes, pool.curve[i], name .. " " .. op.name) end
+      for i, op in ipairs(program.plan:_ops()) do
+        assert.are.equal(op.live_bytes, pool.curve[i], name .. " " .. op.name)
+      end
       assert.are.equal(0, pool.used_bytes)
       assert.are.equal(0, pool.n_used)
       assert.are.equal(1, pool.n_free_block)
@@ -97,7 +109,8 @@ describe("the pool policy", function()
     assert.are.equal(reserved, program:pool().reserved_bytes)
   end)
 
-  it("gives back at the last use: a blob is gone after the run, and the message says when and what to do", function()
+  it("gives back at the last use: a blob is gone after the run, and the message says \z
+      when and what to do", function()
     local net = chain()
     local program <close>, ws = program_of(net, { policy = "pool" }, { x = neap.rand(8, 64) })
     program:run()
@@ -106,7 +119,8 @@ describe("the pool policy", function()
       assert.is_false(ok)
       assert.are.equal("released", err.code)
       assert.are.equal("b", err.blob)
-      assert.is_truthy(tostring(err):find("released to the pool after step 3", 1, true), tostring(err))
+      assert.is_truthy(tostring(err):find("released to the pool after step 3", 1, true),
+        tostring(err))
       assert.is_truthy(tostring(err):find("ws:keep", 1, true))
     end
     assert.are.equal(8, #ws:fetch "y")
@@ -126,7 +140,8 @@ describe("the pool policy", function()
       net:outputs { net:Add({ net:Sum(c, "d"), b }, "y") }
       return net
     end
-    local program <close> = program_of(build(true), { policy = "pool", in_place = false }, { x = neap.rand(1024) })
+    local program <close> = program_of(build(true), { policy = "pool", in_place = false },
+      { x = neap.rand(1024) })
     program:run()
     local curve, at = program:pool().curve, nil
     for i, op in ipairs(program.plan:_ops()) do
@@ -135,12 +150,14 @@ describe("the pool policy", function()
     assert.is_truthy(at)
     assert.is_true(curve[at] >= 4096) -- still there when Free begins
     assert.is_true(curve[at + 1] < curve[at] + 4096) -- c takes its bytes after it
-    local without <close> = program_of(build(false), { policy = "pool", in_place = false }, { x = neap.rand(1024) })
+    local without <close> = program_of(build(false), { policy = "pool", in_place = false },
+      { x = neap.rand(1024) })
     without:run()
     assert.is_true(program:pool().high_bytes <= without:pool().high_bytes)
   end)
 
-  it("refuses a pool above the hard limit, naming blob and bytes, and leaves everything as it was", function()
+  it("refuses a pool above the hard limit, naming blob and bytes, and leaves \z
+      everything as it was", function()
     local net = chain()
     local ws <close> = neap.workspace { store = false }
     ws:init(net)
@@ -207,7 +224,9 @@ describe("the pool policy", function()
   end)
 
   it("is refused for a dag, whose order is not known beforehand", function()
-    local ok, err = pcall(function() return chain():plan { policy = "pool", executor = "dag", store = false } end)
+    local ok, err = pcall(function()
+      return chain():plan { policy = "pool", executor = "dag", store = false }
+    end)
     assert.is_false(ok)
     assert.is_truthy(tostring(err):find("executor simple", 1, true), tostring(err))
   end)
@@ -215,9 +234,12 @@ describe("the pool policy", function()
   it("runs If with its branches' frames taken from the pool", function()
     local net = neap.net "branch"
     local x, c = net:input("x", { 16 }), net:input("c", {}, "bool")
-    local y = net:If(c, function(b) return b:Tanh(b:Sigmoid(x)) end, function(b) return b:Neg(x) end)
+    local y = net:If(c, function(b) return b:Tanh(b:Sigmoid(x)) end,
+      function(b) return b:Neg(x) end)
     net:outputs { net:Sum(y, "s") }
-    local program <close>, ws = program_of(net, { policy = "pool" }, { x = neap.ones(16), c = core.tensor(true, "bool") })
+    local program <close>, ws = program_of(net, { policy = "pool" }, {
+      x = neap.ones(16), c = core.tensor(true, "bool"),
+    })
     ws:poison(true)
     program:run()
     local yes = ws:fetch("s"):item()
@@ -241,7 +263,9 @@ local function steps_of(net, memory, feeds)
   local bits = {}
   for _, name in ipairs(net:outputs()) do bits[name] = ws:fetch(name):hash() end
   for _, blob in ipairs(ws:blobs()) do
-    if blob.role == "parameter" or blob.role == "state" then bits[blob.name] = ws:fetch(blob.name):hash() end
+    if blob.role == "parameter" or blob.role == "state" then
+      bits[blob.name] = ws:fetch(blob.name):hash()
+    end
   end
   return bits, program:pool(), program:stats()
 end
@@ -268,13 +292,16 @@ local function tower(n)
     h = net:Dropout(h, nil, { rate = 0.1 })
   end
   local loss = net:Sum(net:Mul { h, h }, "loss")
-  for parameter, gradient in pairs(net:gradient(loss)) do net:Sgd({ parameter, gradient, lr }, { parameter }) end
+  for parameter, gradient in pairs(net:gradient(loss)) do
+    net:Sgd({ parameter, gradient, lr }, { parameter })
+  end
   net:outputs { "loss" }
   return net
 end
 
 describe("eviction under a hard limit", function()
-  it("runs in half of what the unlimited run takes, and in less, to the same bits, where a static plan without recomputation can't", function()
+  it("runs in half of what the unlimited run takes, and in less, to the same bits, where a static \z
+      plan without recomputation can't", function()
     for _, name in ipairs { "resnet110:1", "chargpt:1" } do
       local net = net_of(name, true)
       local feeds = feeds_of(net)
@@ -287,17 +314,20 @@ describe("eviction under a hard limit", function()
         local same, limited, stats = steps_of(net, { executor = "dynamic", budget = budget }, feeds)
         assert.same(bits, same, name)
         assert.is_true(limited.reach_bytes <= budget and limited.reserved_bytes <= budget, name)
-        assert.is_true(limited.n_evicted > 0 and limited.n_recomputed > 0 and limited.evicted_bytes > 0)
+        assert.is_true(
+          limited.n_evicted > 0 and limited.n_recomputed > 0 and limited.evicted_bytes > 0)
         assert.are.equal(0, stats.n_alloc)
       end
     end
   end)
 
-  it("counts what a value is made of and what is made of it: as long as there are others, no two neighbours go", function()
+  it("counts what a value is made of and what is made of it: as long as there are others, no \z
+      two neighbours go", function()
     for _, n in ipairs { 12, 30 } do
       local net = tower(n)
       local budget = net:plan({ executor = "dynamic", store = false }).arena_bytes * 65 // 100
-      local text = tostring(net:plan({ executor = "dynamic", budget = budget, store = false }):explain())
+      local text = tostring(
+        net:plan({ executor = "dynamic", budget = budget, store = false }):explain())
       local evicted, again = text:match "evicts (%d+) values .* and runs (%d+) ops again"
       assert.is_true(tonumber(evicted) >= 10, text)
       assert.are.equal(evicted, again) -- else making one would need the other again
@@ -320,14 +350,17 @@ describe("eviction under a hard limit", function()
     assert.is_truthy(tostring(plan:explain()):find("evicts", 1, true))
   end)
 
-  it("says of each step what it takes, stays below the limit in all of them, and gives the same bits under each", function()
+  it("says of each step what it takes, stays below the limit in all of them, and gives the \z
+      same bits under each", function()
     local net = tower(12)
     local feeds = { x = neap.rand(64, 32), lr = core.tensor(0.01) }
     local bits, unlimited = steps_of(net, { executor = "dynamic" }, feeds)
     local scripts, n_script = {}, 0 -- a limit changes what is evicted
     for percent = 95, 30, -4 do
       local budget = unlimited.reach_bytes * percent // 100
-      local fits, plan = pcall(net.plan, net, { executor = "dynamic", budget = budget, store = false })
+      local fits, plan = pcall(net.plan, net, {
+        executor = "dynamic", budget = budget, store = false,
+      })
       if not fits then
         assert.is_true(percent < 40 and plan.least_bytes > budget)
         break
@@ -350,7 +383,8 @@ describe("eviction under a hard limit", function()
     assert.is_true(n_script > 8)
   end)
 
-  it("refuses what can't be run even so, naming the op of the greatest need; the least that it names is met", function()
+  it("refuses what can't be run even so, naming the op of the greatest need; the least \z
+      that it names is met", function()
     local net = tower(12)
     local feeds = { x = neap.rand(64, 32), lr = core.tensor(0.01) }
     local ok, err = pcall(net.plan, net, { executor = "dynamic", budget = 4096, store = false })
@@ -371,7 +405,9 @@ describe("eviction under a hard limit", function()
   it("is off where recomputation is", function()
     local net = tower(12)
     local plan = net:plan { executor = "dynamic", store = false }
-    local ok, err = pcall(net.plan, net, { executor = "dynamic", budget = plan.arena_bytes // 2, recompute = false, store = false })
+    local ok, err = pcall(net.plan, net, {
+      executor = "dynamic", budget = plan.arena_bytes // 2, recompute = false, store = false,
+    })
     assert.is_false(ok)
     assert.are.equal(plan.arena_bytes, err.least_bytes)
   end)
@@ -385,7 +421,8 @@ describe("eviction under a hard limit", function()
       local budget = net:plan({ policy = "pool" }).arena_bytes // 2
       for _ = 1, 2 do
         local plan = net:plan { policy = "pool", budget = budget }
-        print(plan.hit, plan:verify(), (tostring(plan:explain()):match "evicts[^\n]*"), plan.arena_bytes)
+        local evicts = tostring(plan:explain()):match "evicts[^\n]*"
+        print(plan.hit, plan:verify(), evicts, plan.arena_bytes)
       end]]
     file:flush()
     local lines = {}

@@ -6,7 +6,8 @@ local nn = neap.nn
 
 local support = require "support"
 local program = support.program
-local raises, settle, read_file, write_file = support.raises, support.settle, support.read_file, support.write_file
+local raises, settle = support.raises, support.settle
+local read_file, write_file = support.read_file, support.write_file
 
 local folder
 
@@ -62,12 +63,15 @@ describe("saving and mapping:", function()
     for _ = 1, 3 do ws:run(net, feeds()) end
     local tensors = {}
     for _, row in ipairs(net:_blobs()) do
-      if row.role == "parameter" or row.role == "state" then tensors[row.name] = ws:fetch(row.name) end
+      if row.role == "parameter" or row.role == "state" then
+        tensors[row.name] = ws:fetch(row.name)
+      end
     end
     assert(neap.save(path_of "w.safetensors", tensors, { meta = { note = "three steps" } }))
     write_file(path_of "net.txt", net:text())
 
-    local again, meta = neap.net_from(read_file(path_of "net.txt")), select(2, assert(neap.load(path_of "w.safetensors")))
+    local again = neap.net_from(read_file(path_of "net.txt"))
+    local meta = select(2, assert(neap.load(path_of "w.safetensors")))
     assert.are.equal(net:text(), again:text())
     assert.are.equal(net:hash(), again:hash())
     assert.are.equal("three steps", meta.note)
@@ -84,8 +88,13 @@ describe("saving and mapping:", function()
     end
   end)
 
-  it("neap.export writes net and parameters as one file, neap.import reads and runs it, mapped too, for any batch", function()
-    local model = nn.Sequential { input = { 3, 8, 8 }, nn.Conv2d { 3, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.Flatten(), nn.Linear { 144, 5 } }
+  it("neap.export writes net and parameters as one file, neap.import reads and runs it, mapped \z
+      too, for any batch", function()
+    local model = nn.Sequential {
+      input = { 3, 8, 8 },
+      nn.Conv2d { 3, 4, kernel = 3 }, nn.BatchNorm2d { 4 }, nn.ReLU(), nn.Flatten(),
+      nn.Linear { 144, 5 },
+    }
     model:eval()
     local x = neap.randn { 2, 3, 8, 8 }
     local y = model(x)
@@ -113,7 +122,8 @@ describe("saving and mapping:", function()
     return path, w, b
   end
 
-    it("a mapped tensor is the file's bytes: nothing is held for it, the mapping is reported apart and goes with the last reference", function()
+  it("a mapped tensor is the file's bytes: nothing is held for it, the mapping is reported apart \z
+      and goes with the last reference", function()
     local path = path_of "big.safetensors"
     assert(neap.save(path, { big = neap.ones(1 << 20), small = neap.ones(3) }))
     settle()
@@ -138,14 +148,17 @@ describe("saving and mapping:", function()
     assert.are.equal(before.mapped, neap.memory().mapped)
   end)
 
-  it("mapped tensors shared into a workspace are the net's parameters: the net runs from the file", function()
+  it("mapped tensors shared into a workspace are the net's parameters: the net \z
+      runs from the file", function()
     local path, w, b = write_parameters()
     local net, ws <close> = forward_net(), neap.workspace { store = false }
     local plain <close> = neap.workspace { store = false }
     plain:init(net)
     plain:feed("w", w)
     plain:feed("b", b)
-    for name, t in pairs((assert(neap.load(path, { map = "r" })))) do ws:feed(name, t, { share = true }) end
+    for name, t in pairs((assert(neap.load(path, { map = "r" })))) do
+      ws:feed(name, t, { share = true })
+    end
     settle()
     local held = neap.memory().held
     ws:init(net)
@@ -160,7 +173,8 @@ describe("saving and mapping:", function()
     assert.are.equal(plain:fetch("y"):hash(), loaded:run(net, x).y:hash())
   end)
 
-  it("writing to a read-only mapping is an error that names op, line, blob and the way out; nothing has changed", function()
+  it("writing to a read-only mapping is an error that names op, line, blob and the way out; \z
+      nothing has changed", function()
     local path, w = write_parameters()
     local bytes = read_file(path)
     local t = assert(neap.load(path, { map = "r" })).w
@@ -169,7 +183,8 @@ describe("saving and mapping:", function()
     local net, ws <close> = training_net(), neap.workspace { store = false }
     assert(ws:load(path, { map = "r" }))
     ws:init(net)
-    local err = raises("Sgd \"sgd_1\": writes \"w\", whose bytes are read-only", ws.run, ws, net, feeds())
+    local err = raises("Sgd \"sgd_1\": writes \"w\", whose bytes are read-only", ws.run, ws, net,
+      feeds())
     assert.are.equal("w", err.blob)
     assert.is_truthy(err.line:find "12_saving_spec.lua:%d")
     assert.is_truthy(err.hint:find "map = \"c\"")
@@ -200,7 +215,8 @@ describe("saving and mapping:", function()
     assert.are.equal(ws:fetch("w"):hash(), assert(neap.load(path_of "after.safetensors")).w:hash())
   end)
 
-  it("a file may be replaced by rename while it is mapped: the mapping keeps the old bytes", function()
+  it("a file may be replaced by rename while it is mapped: the mapping \z
+      keeps the old bytes", function()
     local path, w = write_parameters()
     local t = assert(neap.load(path, { map = "r" })).w
     assert(neap.save(path, { w = neap.zeros(4, 5) }))
@@ -208,7 +224,8 @@ describe("saving and mapping:", function()
     assert.is_true(assert(neap.load(path)).w:equal(neap.zeros(4, 5)))
   end)
 
-  it("a truncated file is refused when it is mapped or loaded, at every length; the workspace is as before", function()
+  it("a truncated file is refused when it is mapped or loaded, at every length; the \z
+      workspace is as before", function()
     local path = write_parameters()
     local bytes, cut = read_file(path), path_of "cut.safetensors"
     local ws <close> = neap.workspace { store = false }
@@ -238,7 +255,8 @@ describe("saving and mapping:", function()
 
   -- ---- checkpoints ------------------------------------------------------------------------------
 
-  it("a checkpoint is written beside the old one, synced and renamed; nothing else is left in the folder", function()
+  it("a checkpoint is written beside the old one, synced and renamed; nothing else is \z
+      left in the folder", function()
     os.execute("rm -f '" .. folder .. "'/*")
     local net, ws <close> = training_net(), neap.workspace { seed = 4, store = false }
     ws:run(net, feeds())
@@ -249,14 +267,20 @@ describe("saving and mapping:", function()
     assert(ws:save(path))
     assert.are_not.equal(first, read_file(path))
     assert.are.equal("c.safetensors", listing())
-    if not os.execute "command -v strace >/dev/null 2>&1" then return pending "strace is not installed" end
+    if not os.execute "command -v strace >/dev/null 2>&1" then
+      return pending "strace is not installed"
+    end
     local script = path_of "s.lua"
     write_file(script, ("assert(require'neap'.save(%q, {x = require'neap'.ones(4)}))"):format(path))
-    local pipe = assert(io.popen(("NEAP_DB=off strace -f -e trace=openat,fsync,rename,renameat,renameat2 '%s' run '%s' 2>&1"):format(program, script)))
+    local traced = "openat,fsync,rename,renameat,renameat2"
+    local pipe = assert(io.popen(("NEAP_DB=off strace -f -e trace=%s '%s' run '%s' 2>&1"):format(
+      traced, program, script)))
     local calls = pipe:read "a"
     pipe:close()
-    local opened, synced, renamed = calls:find "c%.safetensors%.%d+%-0%.tmp\"", calls:find "fsync%(", calls:find "rename"
-    assert.is_true(opened < synced and synced < renamed and calls:find("fsync(", renamed, true) ~= nil, calls)
+    local opened = calls:find "c%.safetensors%.%d+%-0%.tmp\""
+    local synced, renamed = calls:find "fsync%(", calls:find "rename"
+    assert.is_true(
+      opened < synced and synced < renamed and calls:find("fsync(", renamed, true) ~= nil, calls)
   end)
 
   it("kill -9 in the middle of writing leaves a whole file, old or new, at any moment", function()
@@ -272,7 +296,8 @@ describe("saving and mapping:", function()
     local seen = {}
     for round = 1, 8 do
       os.remove(go)
-      local pipe = assert(io.popen(("NEAP_DB=off exec '%s' run '%s' >/dev/null 2>&1 & echo $!"):format(program, script)))
+      local pipe = assert(io.popen(
+        ("NEAP_DB=off exec '%s' run '%s' >/dev/null 2>&1 & echo $!"):format(program, script)))
       local pid = assert(math.tointeger(tonumber(pipe:read "l")))
       pipe:close()
       local deadline = core.clock() + 60
@@ -292,7 +317,8 @@ describe("saving and mapping:", function()
     assert.is_falsy(listing():find("tmp", 1, true), listing())
   end)
 
-  it("a full disk gives nil, message and code, leaves the old file, and the process lives", function()
+  it("a full disk gives nil, message and code, leaves the old file, and \z
+      the process lives", function()
     os.execute("rm -f '" .. folder .. "'/*")
     local path, script = path_of "full.safetensors", path_of "full.lua"
     assert(neap.save(path, { a = neap.ones(8) }))
@@ -308,7 +334,8 @@ describe("saving and mapping:", function()
       print(neap.save(%q, { a = neap.ones(1 << 20) }))
       print(neap.export(net, %q, { workspace = ws }))
       print "alive"]]):format(path, path, path))
-    local pipe = assert(io.popen(("ulimit -f 100; NEAP_DB=off '%s' run '%s' 2>&1"):format(program, script)))
+    local pipe = assert(
+      io.popen(("ulimit -f 100; NEAP_DB=off '%s' run '%s' 2>&1"):format(program, script)))
     local out = pipe:read "a"
     pipe:close()
     assert.is_truthy(out:find("nil\tio\t" .. path, 1, true), out)
@@ -322,7 +349,13 @@ end)
 describe("string blobs", function()
   local neap = require "neap"
   local raises = require("support").raises
-  local words = { plain = "some words", empty = "", bytes = "a\0b\255\n\"{}", long = ("x"):rep(100000), ["in/scope"] = "é" }
+  local words = {
+    plain = "some words",
+    empty = "",
+    bytes = "a\0b\255\n\"{}",
+    long = ("x"):rep(100000),
+    ["in/scope"] = "é",
+  }
   local function filled(path)
     local ws <close> = neap.workspace { seed = 1, store = false }
     local net = neap.net "n"

@@ -4,35 +4,44 @@
 local neap = require "neap"
 local nn = neap.nn
 local support = require "support"
-local has_dot, render, read_dot, check_xml = support.has_dot, support.render, support.read_dot, support.check_xml
+local has_dot, render = support.has_dot, support.render
+local read_dot, check_xml = support.read_dot, support.check_xml
 
 --- Nodes whose label begins so.
 local function labelled(nodes, what)
   local list = {}
   for name, node in pairs(nodes) do
-    if node.label and (node.label == what or node.label:sub(1, #what + 2) == what .. "\\n") then list[#list + 1] = name end
+    if node.label and (node.label == what or node.label:sub(1, #what + 2) == what .. "\\n") then
+      list[#list + 1] = name
+    end
   end
   return list
 end
 
 local function count(edges, from, to)
   local n = 0
-  for _, e in ipairs(edges) do n = n + (((not from or e[1] == from) and (not to or e[2] == to)) and 1 or 0) end
+  for _, e in ipairs(edges) do
+    n = n + (((not from or e[1] == from) and (not to or e[2] == to)) and 1 or 0)
+  end
   return n
 end
 
 local function branch_net()
   local net = neap.net "branch"
   local x, c, w = net:input("x", { 4 }), net:input("c", {}, "bool"), net:param("w", { 4 }, 1)
-  local y = net:If(c, function(inner) return inner:Relu(inner:Mul { x, w }) end, function(inner) return inner:Tanh(x) end)
+  local y = net:If(c, function(inner) return inner:Relu(inner:Mul { x, w }) end,
+    function(inner) return inner:Tanh(x) end)
   net:gradient(net:Sum(y, "loss"))
   return net
 end
 
 describe("pictures:", function()
-  if not has_dot then pending "graphviz is not installed: its dot would check the syntax (apt-get install graphviz)" end
+  if not has_dot then
+    pending "graphviz is not installed: its dot would check the syntax (apt-get install graphviz)"
+  end
 
-  it("a plan's drawing has one colour per storage: values at one place in the arena have one, others have another", function()
+  it("a plan's drawing has one colour per storage: values at one place in the arena have one, \z
+      others have another", function()
     local plan = neap.zoo.lenet():plan { batch = 8, train = true }
     local nodes = read_dot(plan:dot())
     local colour_of, place_of, n = {}, {}, 0
@@ -57,7 +66,9 @@ describe("pictures:", function()
 
   it("the backward is drawn, with the gradients it makes (a gap of earlier drawings)", function()
     local net = branch_net()
-    for _, text in ipairs { neap.zoo.lenet():plan({ batch = 8, train = true }):dot(), net:dot(), net:plan():dot() } do
+    for _, text in ipairs {
+      neap.zoo.lenet():plan({ batch = 8, train = true }):dot(), net:dot(), net:plan():dot(),
+    } do
       local nodes, edges = read_dot(text)
       local n_backward = 0
       for name, node in pairs(nodes) do
@@ -72,13 +83,16 @@ describe("pictures:", function()
     assert.are.equal(1, #labelled(read_dot(net:dot()), "w_grad"))
   end)
 
-  it("both branches of an If are clusters with their ops inside, joined to what they read (a gap of earlier drawings)", function()
+  it("both branches of an If are clusters with their ops inside, joined to what they read (a gap \z
+      of earlier drawings)", function()
     local net = branch_net()
     for _, text in ipairs { net:dot(), net:plan():dot() } do
       local nodes, edges, clusters = read_dot(text)
       assert.are.equal(4, #clusters) -- two branches, forward and backward
       local relu, tanh = labelled(nodes, "Relu"), labelled(nodes, "Tanh")
-      if #relu == 0 then relu, tanh = labelled(nodes, "Relu\\nref"), labelled(nodes, "Tanh\\nref") end
+      if #relu == 0 then
+        relu, tanh = labelled(nodes, "Relu\\nref"), labelled(nodes, "Tanh\\nref")
+      end
       assert.is_true(#relu >= 1 and #tanh >= 1)
       local inside = 0
       for _, list in ipairs { relu, tanh } do
@@ -87,7 +101,11 @@ describe("pictures:", function()
       assert.is_true(inside >= 2, "the branches' ops are outside their clusters")
       local x = labelled(nodes, "x")
       local joined = 0
-      for _, e in ipairs(edges) do joined = joined + (e[1]:find "^v%d+$" and e[2]:find "^o%d+s%d+_v" and nodes[e[1]].label:find "^x\\n" and 1 or 0) end
+      for _, e in ipairs(edges) do
+        joined = joined
+          + (e[1]:find "^v%d+$" and e[2]:find "^o%d+s%d+_v" and nodes[e[1]].label:find "^x\\n" and 1
+            or 0)
+      end
       assert.is_true(joined >= 2, "x is not joined to what the branches read")
       assert.is_true(#x >= 1)
       local svg = render(text)
@@ -95,14 +113,16 @@ describe("pictures:", function()
     end
   end)
 
-  it("the bodies of loops are clusters, those inside them too, and so are their backward steps (a gap of earlier drawings)", function()
+  it("the bodies of loops are clusters, those inside them too, and so are their backward steps (a \z
+      gap of earlier drawings)", function()
     local net = neap.net "loop"
     local x = net:input("x", { 3 })
     local _, y = net:While { init = { net:const(0), x }, max = 5,
       cond = function(_, i) return i:lt(5) end,
       body = function(b, i, h)
         local big = h:sum():gt(10)
-        local next_h = b:If(big, function(inner) return inner:Relu(h) end, function(inner) return inner:Add { h, h } end)
+        local next_h = b:If(big, function(inner) return inner:Relu(h) end,
+          function(inner) return inner:Add { h, h } end)
         return i + 1, next_h
       end }
     net:Sum(y, "loss")
@@ -110,24 +130,34 @@ describe("pictures:", function()
     for _, text in ipairs { net:dot(), net:plan():dot() } do
       local _, _, clusters = read_dot(text)
       local deepest = 0
-      for _, name in ipairs(clusters) do deepest = math.max(deepest, select(2, name:gsub("s%d+_", ""))) end
+      for _, name in ipairs(clusters) do
+        deepest = math.max(deepest, select(2, name:gsub("s%d+_", "")))
+      end
       assert.is_true(#clusters >= 6, "clusters: " .. table.concat(clusters, " "))
       assert.is_true(deepest >= 2, "no cluster inside another")
       render(text)
     end
   end)
 
-  it("what a loop's backward step adds up has the colour of the backward, in its body too", function()
+  it("what a loop's backward step adds up has the colour of the \z
+      backward, in its body too", function()
     local net = neap.net "sums"
     net:input("x", { 5, 2, 3 })
     net:input("w", { 3, 3 })
     net:input("h0", { 2, 3 })
-    net:Sum(net:Recurrent { seq = { "x" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end }, "loss")
+    net:Sum(
+      net:Recurrent {
+        seq = { "x" },
+        init = { "h0" },
+        step = function(b, h, x) return b:Tanh(b:MatMul { h, "w" } + x) end,
+      }, "loss")
     net:gradient("loss", { wrt = { "w" } })
     local text = net:plan():dot()
     local function colour_of(op)
       for line in text:gmatch "[^\n]+" do
-        if line:find('label="' .. op .. "\\n", 1, true) then return line:match 'fillcolor="([^"]+)"' end
+        if line:find('label="' .. op .. "\\n", 1, true) then
+          return line:match 'fillcolor="([^"]+)"'
+        end
       end
     end
     assert.are.equal(assert(colour_of "SumGrad"), colour_of "Accumulate")
@@ -152,7 +182,9 @@ describe("pictures:", function()
 
   it("names with scopes are drawn; a file that can't be written is nil, message, code", function()
     local net = neap.net "scoped"
-    net:scope("a", function() net:scope("b", function() net:Relu(net:input("x", { 1 }), "y") end) end)
+    net:scope("a", function()
+      net:scope("b", function() net:Relu(net:input("x", { 1 }), "y") end)
+    end)
     assert.are.equal(1, #labelled(read_dot(net:dot()), "a/b/y"))
     render(net:dot())
     render(net:plan():dot())
@@ -172,17 +204,21 @@ describe("pictures:", function()
     for _ = 1, 20 do x = net:Tanh(x) end
     local name = "a_product_of_everything_there_is"
     net:outputs { net:Sum(net:MatMul({ x, net:param("w", { 1, 4096 }, 1) }, name)) }
-    local left, width, at, turned = net:plan():svg():match('<rect x="([%d.]+)" y="[%d.]+" width="([%d.]+)"[^>]*>%s*<text x="([%d.]+)" '
-      .. 'y="[%d.]+" transform="rotate%(%-90 ([%d.]+) [^>]*>' .. name)
+    local left, width, at, turned = net:plan():svg():match(
+      '<rect x="([%d.]+)" y="[%d.]+" width="([%d.]+)"[^>]*>%s*<text x="([%d.]+)" '
+        .. 'y="[%d.]+" transform="rotate%(%-90 ([%d.]+) [^>]*>' .. name)
     assert.is_truthy(turned)
     assert.are.equal(tonumber(at), tonumber(turned))
     assert.is_true(left + 8 < tonumber(at) and tonumber(at) < left + width)
   end)
 
-  it("a plan as SVG has a box per storage at its place, scratch, resident regions apart, and the peak marked", function()
+  it("a plan as SVG has a box per storage at its place, scratch, resident regions apart, \z
+      and the peak marked", function()
     for _, policy in ipairs { "offset", "none", "name" } do
-      local plan = neap.zoo.lenet():plan { batch = 16, train = true, policy = policy, loss = nn.CrossEntropyLoss(),
-        optimizer = neap.optim.SGD { lr = 0.1, momentum = 0.9 } }
+      local plan = neap.zoo.lenet():plan {
+        batch = 16, train = true, policy = policy, loss = nn.CrossEntropyLoss(),
+        optimizer = neap.optim.SGD { lr = 0.1, momentum = 0.9 },
+      }
       local svg = plan:svg()
       check_xml(svg)
       local storages, residents, n, n_resident = {}, {}, 0, 0
@@ -200,10 +236,13 @@ describe("pictures:", function()
       assert.are.equal(n_scratch, select(2, svg:gsub('class="scratch"', "")))
       assert.are.equal(1, select(2, svg:gsub('class="peak"', "")))
       assert.is_truthy(svg:find(("step %d: "):format(plan.peak_step), 1, true))
-      for _, region in ipairs { "parameters", "gradients", "state", "io" } do assert.is_truthy(svg:find(">" .. region .. "<", 1, true), region) end
+      for _, region in ipairs { "parameters", "gradients", "state", "io" } do
+        assert.is_truthy(svg:find(">" .. region .. "<", 1, true), region)
+      end
       -- no box reaches beyond the arena, and boxes that overlap in time do not overlap in place
       local boxes = {}
-      for x, y, w, h in svg:gmatch '<rect x="([%d.]+)" y="([%d.]+)" width="([%d.]+)" height="([%d.]+)" fill="hsl' do
+      for x, y, w, h in svg:gmatch '<rect x="([%d.]+)" y="([%d.]+)" width="([%d.]+)" \z
+        height="([%d.]+)" fill="hsl' do
         boxes[#boxes + 1] = { tonumber(x), tonumber(y), tonumber(w), tonumber(h) }
       end
       assert.are.equal(n, #boxes)
@@ -211,14 +250,18 @@ describe("pictures:", function()
         assert.is_true(a[2] >= 63.9 and a[2] + a[4] <= 64 + 460.1)
         for j = 1, i - 1 do
           local b = boxes[j]
-          local apart = a[1] + a[3] <= b[1] + 0.2 or b[1] + b[3] <= a[1] + 0.2 or a[2] + a[4] <= b[2] + 0.2 or b[2] + b[4] <= a[2] + 0.2
+          local apart = a[1] + a[3] <= b[1] + 0.2
+            or b[1] + b[3] <= a[1] + 0.2
+            or a[2] + a[4] <= b[2] + 0.2
+            or b[2] + b[4] <= a[2] + 0.2
           assert.is_true(apart, ("%s: boxes %d and %d overlap"):format(policy, j, i))
         end
       end
     end
   end)
 
-  it("a workspace as a table has every blob once with its bytes and life, and its total counts storages; as SVG it is the last plan", function()
+  it("a workspace as a table has every blob once with its bytes and life, and its total counts \z
+      storages; as SVG it is the last plan", function()
     local ws <close> = neap.workspace { store = false }
     assert.is_true(#ws:picture() == 0)
     local ok, message = pcall(ws.picture, ws, "x.svg")
@@ -245,11 +288,15 @@ describe("pictures:", function()
     os.remove(path)
   end)
 
-  it("what a subnet takes and gives is joined to it by operand, also where it goes by another name inside: loops and branches", function()
+  it("what a subnet takes and gives is joined to it by operand, also where it goes by another \z
+      name inside: loops and branches", function()
     local net = neap.net "loop"
     local x = net:input("x", { 3 })
-    local _, y = net:While { init = { net:const(0), x }, max = 5,
-      cond = function(_, i) return i:lt(5) end, body = function(b, i, h) return i + 1, b:Tanh(h) end }
+    local _, y = net:While {
+      init = { net:const(0), x }, max = 5,
+      cond = function(_, i) return i:lt(5) end,
+      body = function(b, i, h) return i + 1, b:Tanh(h) end,
+    }
     net:Sum(y, "loss")
     net:gradient("loss", { wrt = { x } })
     for _, text in ipairs { net:dot(), net:plan():dot() } do
@@ -258,7 +305,8 @@ describe("pictures:", function()
       for _, e in ipairs(edges) do
         local from_inside, to_inside = e[1]:find "^o%d+s%d+_v", e[2]:find "^o%d+s%d+_v"
         if e[1]:find "^v%d+$" and to_inside then
-          into = into + (nodes[e[1]].label:find "^x\\n" and not nodes[e[2]].label:find "^x\\n" and 1 or 0)
+          into = into + (nodes[e[1]].label:find "^x\\n" and not nodes[e[2]].label:find "^x\\n" and 1
+            or 0)
           kept = kept + (nodes[e[1]].label:find "%.frames\\n" and 1 or 0)
         end
         if from_inside and e[2]:find "^v%d+$" then out_of = out_of + 1 end
@@ -275,9 +323,11 @@ describe("pictures:", function()
   it("branches that overlay each other have the colours of the bytes that they share", function()
     local net = neap.net "overlay"
     local x, c = net:input("x", { 1000 }), net:input("c", {}, "bool")
-    net:outputs(net:If(c, function(b) return b:Tanh(b:Exp(x)) end, function(b) return b:Relu(b:Sigmoid(x)) end))
+    net:outputs(net:If(c, function(b) return b:Tanh(b:Exp(x)) end,
+      function(b) return b:Relu(b:Sigmoid(x)) end))
     local place, n = {}, 0
-    for colour, offset in net:plan({ in_place = false }):dot():gmatch 'fillcolor="(#%x+)" tooltip="offset (%d+),' do
+    for colour, offset in net:plan(
+      { in_place = false }):dot():gmatch 'fillcolor="(#%x+)" tooltip="offset (%d+),' do
       assert.are.equal(place[offset] or colour, colour)
       n, place[offset] = n + 1, colour
     end
@@ -287,12 +337,15 @@ describe("pictures:", function()
     assert.is_nil(next(place, "0"))
   end)
 
-  it("a value in a subnet has the colour of its place in the arena: its frame's address and its own in the frame", function()
+  it("a value in a subnet has the colour of its place in the arena: its frame's address and its \z
+      own in the frame", function()
     local net = branch_net()
     for _, o in ipairs { { in_place = false }, { policy = "none" }, { executor = "dag" } } do
       local plan = net:plan(o)
       local nodes, n_inner, above = {}, 0, false
-      for name, offset in plan:dot():gmatch '([%w_]+) %[[^\n]* tooltip="offset (%d+),' do nodes[name] = math.tointeger(tonumber(offset)) end
+      for name, offset in plan:dot():gmatch '([%w_]+) %[[^\n]* tooltip="offset (%d+),' do
+        nodes[name] = math.tointeger(tonumber(offset))
+      end
       local function compare(tree, prefix, base)
         for i, v in ipairs(tree.values) do
           local drawn = nodes[prefix .. "v" .. i]
@@ -302,7 +355,9 @@ describe("pictures:", function()
           end
         end
         for s, op in ipairs(tree.ops) do
-          for k, inner in ipairs(op.subs) do compare(inner, ("%so%ds%d_"):format(prefix, s, k), base + op.scratch_offset) end
+          for k, inner in ipairs(op.subs) do
+            compare(inner, ("%so%ds%d_"):format(prefix, s, k), base + op.scratch_offset)
+          end
         end
       end
       compare(plan:_tree(), "", 0)
@@ -310,11 +365,13 @@ describe("pictures:", function()
     end
   end)
 
-  it("what lives inside subnets is drawn in the column of the op that owns them, at its place in the arena", function()
+  it("what lives inside subnets is drawn in the column of the op that owns them, at its \z
+      place in the arena", function()
     local net = neap.net "inside"
     local x, c = net:input("x", { 1000 }), net:input("c", {}, "bool")
     local h = net:Exp(x, "h")
-    net:outputs(net:If(c, function(b) return b:Tanh(b:Exp(h, "hot")) end, function(b) return b:Relu(b:Sigmoid(h, "cold")) end))
+    net:outputs(net:If(c, function(b) return b:Tanh(b:Exp(h, "hot")) end,
+      function(b) return b:Relu(b:Sigmoid(h, "cold")) end))
     local plan = net:plan { in_place = false }
     local svg, step, at = plan:svg(), nil, nil
     check_xml(svg)
@@ -324,7 +381,8 @@ describe("pictures:", function()
     assert.are.equal(2, select(2, svg:gsub('class="inner"', "")))
     local boxes, from, to = {}, 92 + (step - 1) / #plan:ops() * 1064, 92 + step / #plan:ops() * 1064
     for _, name in ipairs { "hot", "cold" } do
-      local offset, x1, width = svg:match('class="inner"><title>' .. name .. "\n[^<]* at offset (%d+), steps 1%-2 inside [^<]*</title>\n"
+      local offset, x1, width = svg:match('class="inner"><title>' .. name
+        .. "\n[^<]* at offset (%d+), steps 1%-2 inside [^<]*</title>\n"
         .. '<rect x="([%d.]+)" y="[%d.]+" width="([%d.]+)"')
       assert.are.equal(at, tonumber(offset))
       boxes[name] = { tonumber(x1), tonumber(x1) + tonumber(width) }
@@ -333,7 +391,8 @@ describe("pictures:", function()
     assert.is_true(boxes.hot[2] <= boxes.cold[1] + 0.1)
   end)
 
-  it("a workspace as SVG shows what else it holds, whoever made the program: names with < and & are escaped", function()
+  it("a workspace as SVG shows what else it holds, whoever made the program: names with < \z
+      and & are escaped", function()
     local ws <close> = neap.workspace { store = false }
     local net = neap.net "small"
     net:Tanh(net:Exp(net:input("x", { 4 })), "y")
@@ -365,7 +424,9 @@ describe("a picture with folded scopes", function()
     local at = "start"
     for _, name in ipairs { "left", "right" } do
       at = net:scope(name, function()
-        local h = net:scope("inner", function() return net:FC({ at, net:param("w", { 8, 8 }, neap.init.xavier {}) }, "h"):relu() end)
+        local h = net:scope("inner", function()
+          return net:FC({ at, net:param("w", { 8, 8 }, neap.init.xavier {}) }, "h"):relu()
+        end)
         return net:Add({ h, net:Tanh(h) }, "out").name
       end)
     end
@@ -396,8 +457,12 @@ describe("a picture with folded scopes", function()
     local text = net:dot(nil, { fold = 1 })
     assert.is_truthy(text:find("label=\"left\\n4 ops\"", 1, true), text)
     assert.is_truthy(text:find("label=\"right\\n4 ops\"", 1, true), text)
-    for _, hidden in ipairs { "left/inner/h", "left/inner/w", "right/inner/h" } do assert.is_nil(text:find(hidden, 1, true), hidden) end
-    for _, shown in ipairs { "\"x\\n", "\"start\\n", "\"left/out\\n", "\"right/out\\n", "\"loss\\n" } do
+    for _, hidden in ipairs { "left/inner/h", "left/inner/w", "right/inner/h" } do
+      assert.is_nil(text:find(hidden, 1, true), hidden)
+    end
+    for _, shown in ipairs {
+      "\"x\\n", "\"start\\n", "\"left/out\\n", "\"right/out\\n", "\"loss\\n",
+    } do
       assert.is_truthy(text:find(shown, 1, true), shown .. text)
     end
     -- x, Relu, start, left, left/out, right, right/out, Mean, loss, joined in a row
@@ -410,10 +475,13 @@ describe("a picture with folded scopes", function()
     assert.are.equal(net:dot(), net:dot(nil, { fold = 0 }))
   end)
 
-  it("of a training step has boxes apart for forward and backward, with and without a plan", function()
+  it("of a training step has boxes apart for forward and backward, with \z
+      and without a plan", function()
     local net = tower()
     net:gradient "loss"
-    for _, text in ipairs { net:dot(nil, { fold = 1 }), net:plan({ store = false }):dot(nil, { fold = 1 }) } do
+    for _, text in ipairs {
+      net:dot(nil, { fold = 1 }), net:plan({ store = false }):dot(nil, { fold = 1 }),
+    } do
       local n = 0
       for _ in text:gmatch "label=\"left\\n%d+ ops\"" do n = n + 1 end
       assert.are.equal(2, n)

@@ -13,18 +13,25 @@ local function training(name) return (netfile.build(netfile.load(name), { train 
 local function chain(n)
   local net = neap.net "chain"
   local h = net:input("x", { 64, 32 })
-  for i = 1, n do h = net:FC({ h, net:param("w" .. i, { 32, 32 }, { "Xavier" }) }, "s" .. i):tanh() end
+  for i = 1, n do
+    h = net:FC({ h, net:param("w" .. i, { 32, 32 }, { "Xavier" }) }, "s" .. i):tanh()
+  end
   local loss = (h * h):mean()
   local rate = net:const(0.1)
-  for parameter, gradient in pairs(net:gradient(loss)) do net:op("Sgd", { parameter, gradient, rate }, { parameter }) end
+  for parameter, gradient in pairs(net:gradient(loss)) do
+    net:op("Sgd", { parameter, gradient, rate }, { parameter })
+  end
   net:outputs { loss }
   return net, 64 * 32 * 4
 end
 
 describe("recomputation", function()
-  for _, case in ipairs { { "chargpt:2", 0.5 }, { "chargpt:2", 0.4 }, { "squeezenet1_1:1", 0.6 }, { "resnet110:1", 0.3 } } do
+  for _, case in ipairs {
+    { "chargpt:2", 0.5 }, { "chargpt:2", 0.4 }, { "squeezenet1_1:1", 0.6 }, { "resnet110:1", 0.3 },
+  } do
     local name, share = table.unpack(case)
-    it(("trains %s in %.0f %% of its arena to the same bits, in the bytes foretold, without allocation"):format(name, 100 * share), function()
+    it(("trains %s in %.0f %% of its arena to the same bits, in the bytes foretold, \z
+      without allocation"):format(name, 100 * share), function()
       local free = training(name):plan { store = false }
       local budget = math.floor(share * free.arena_bytes)
       local r = neap.check.plan(name, { train = true, budget = budget, poison = true, steps = 2 })
@@ -40,9 +47,14 @@ describe("recomputation", function()
     local function net_of()
       local net = neap.net "dropout"
       local h = net:input("x", { 64, 32 })
-      for i = 1, 8 do h = net:FC({ h, net:param("w" .. i, { 32, 32 }, { "Xavier" }) }):tanh():dropout { rate = 0.5 } end
+      for i = 1, 8 do
+        h =
+          net:FC({ h, net:param("w" .. i, { 32, 32 }, { "Xavier" }) }):tanh():dropout { rate = 0.5 }
+      end
       local loss, rate = (h * h):mean(), net:const(0.1)
-      for parameter, gradient in pairs(net:gradient(loss)) do net:op("Sgd", { parameter, gradient, rate }, { parameter }) end
+      for parameter, gradient in pairs(net:gradient(loss)) do
+        net:op("Sgd", { parameter, gradient, rate }, { parameter })
+      end
       return net:outputs { loss }
     end
     local net = net_of()
@@ -50,18 +62,22 @@ describe("recomputation", function()
     local r = neap.check.plan(net, { budget = math.floor(0.6 * free.arena_bytes), poison = true })
     assert.is_true(r.same, r.different)
     local again = false
-    for _, op in ipairs(net:plan { budget = math.floor(0.6 * free.arena_bytes), store = false }:ops()) do
+    for _, op in ipairs(
+      net:plan { budget = math.floor(0.6 * free.arena_bytes), store = false }:ops()) do
       again = again or (op.type == "Dropout" and op.recomputes ~= nil)
     end
     assert.is_true(again)
   end)
 
-  it("needs of the order of sqrt(n) for a chain of n layers, with at most one more forward pass", function()
+  it("needs of the order of sqrt(n) for a chain of n layers, with at most one \z
+      more forward pass", function()
     for _, n in ipairs { 16, 64, 144 } do
       local net, unit = chain(n)
-      local least = raises("least arena", net.plan, net, { budget = unit, store = false }).least_bytes
+      local least =
+        raises("least arena", net.plan, net, { budget = unit, store = false }).least_bytes
       assert.is_true(net:plan({ store = false }).arena_bytes >= n * unit)
-      assert.is_true(least <= 2 * math.sqrt(n) * unit, ("%d layers: %.1f units"):format(n, least / unit))
+      assert.is_true(least <= 2 * math.sqrt(n) * unit,
+        ("%d layers: %.1f units"):format(n, least / unit))
       local tight = net:plan { budget = least, store = false }
       assert.are.equal(least, tight.arena_bytes)
       assert.is_true(tight.n_recomputed <= 2 * n)
@@ -70,7 +86,9 @@ describe("recomputation", function()
   end)
 
   it("never exceeds its budget, and never takes more memory for less budget", function()
-    for _, case in ipairs { { "chargpt:2", true }, { "squeezenet1_1:1", true }, { "googlenet:1", false } } do
+    for _, case in ipairs {
+      { "chargpt:2", true }, { "squeezenet1_1:1", true }, { "googlenet:1", false },
+    } do
       local name, exact = table.unpack(case)
       local net = training(name)
       local free = net:plan { store = false }
@@ -81,7 +99,8 @@ describe("recomputation", function()
         if ok then
           assert.is_false(refused, "a smaller budget was met after a larger one was refused")
           assert.is_true(plan.arena_bytes <= budget)
-          assert.is_true(plan.arena_bytes <= before, ("%s at %d %%: %d after %d"):format(name, percent, plan.arena_bytes, before))
+          assert.is_true(plan.arena_bytes <= before,
+            ("%s at %d %%: %d after %d"):format(name, percent, plan.arena_bytes, before))
           before = plan.arena_bytes
         else
           refused = true
@@ -93,19 +112,23 @@ describe("recomputation", function()
     end
   end)
 
-  it("repeats nothing where the budget has room, and nothing at all when it is switched off", function()
+  it("repeats nothing where the budget has room, and nothing at all when \z
+      it is switched off", function()
     local net = training "chargpt:2"
     local free = net:plan { store = false }
     assert.are.equal(0, free.n_recomputed)
     assert.are.equal(0, net:plan({ budget = free.arena_bytes, store = false }).n_recomputed)
-    local e = raises("least arena", net.plan, net, { budget = free.arena_bytes // 2, recompute = false, store = false })
+    local e = raises("least arena", net.plan, net, {
+      budget = free.arena_bytes // 2, recompute = false, store = false,
+    })
     assert.are.equal(free.arena_bytes, e.least_bytes)
     raises("recompute expects true or false", net.plan, net, { recompute = "all", store = false })
   end)
 
   it("repeats nothing where kernels of less scratch alone meet the budget", function()
     local net, memory = neap.net "scratch", { engine = "blas", exact = false, store = false }
-    local image = net:Conv({ net:input("x", { 1, 8, 32, 32 }), net:param("k", { 2, 8, 3, 3 }) }, "c", { kernel = { 3, 3 }, stride = { 3, 3 } })
+    local image = net:Conv({ net:input("x", { 1, 8, 32, 32 }), net:param("k", { 2, 8, 3, 3 }) },
+      "c", { kernel = { 3, 3 }, stride = { 3, 3 } })
     local h = net:Flatten(image, "h0")
     for i = 1, 8 do h = net:FC({ h, net:param("w" .. i, { 200, 200 }) }, "s" .. i):tanh() end
     net:gradient(h:mean())
@@ -118,15 +141,19 @@ describe("recomputation", function()
     assert.is_true(net:plan(memory).n_recomputed > 0)
   end)
 
-  it("needs one order of steps: in a dag nothing is repeated, and the refusal names the way out", function()
+  it("needs one order of steps: in a dag nothing is repeated, and the refusal \z
+      names the way out", function()
     local net = training "chargpt:2"
     local free = net:plan { executor = "dag", store = false }
-    local e = raises("least arena", net.plan, net, { executor = "dag", budget = free.arena_bytes // 2, store = false })
+    local e = raises("least arena", net.plan, net, {
+      executor = "dag", budget = free.arena_bytes // 2, store = false,
+    })
     assert.is_truthy(e.hint:find("executor = \"simple\" could recompute", 1, true))
     assert.is_true(net:plan({ budget = free.arena_bytes // 2, store = false }).n_recomputed > 0)
   end)
 
-  it("leaves alone what must not run twice: updates, running statistics, ops with subnets", function()
+  it("leaves alone what must not run twice: updates, running statistics, \z
+      ops with subnets", function()
     local net = training "resnet110:1"
     local free = net:plan { store = false }
     local once, n, found = { Sgd = true, RunningAverage = true, If = true, While = true }, 0, {}
@@ -145,14 +172,16 @@ describe("recomputation", function()
     local net = training "chargpt:2"
     local free = net:plan { store = false }
     local plan = net:plan { budget = free.arena_bytes // 2, store = false }
-    assert.is_truthy(tostring(plan:explain()):match "recomputed: %d+ of %d+ ops run again in the backward pass, about %d+ %% more work")
+    assert.is_truthy(tostring(plan:explain()):match "recomputed: %d+ of %d+ ops run again in the \z
+      backward pass, about %d+ %% more work")
     local told = 0
     for _, op in ipairs(plan:ops()) do
       if op.recomputes then
         told = told + 1
         local first = plan:ops()[op.recomputes]
         assert.are.equal(first.name, op.name)
-        assert.is_truthy(tostring(plan:explain(first.outputs[1])):find("not kept for the backward pass, which makes it again", 1, true))
+        assert.is_truthy(tostring(plan:explain(first.outputs[1])):find(
+          "not kept for the backward pass, which makes it again", 1, true))
       end
     end
     assert.are.equal(plan.n_recomputed, told)
@@ -168,11 +197,13 @@ describe("recomputation", function()
     os.remove(path .. ".svg")
     assert.is_truthy(svg:find(">recomputed</text>", 1, true))
     assert.is_truthy(dot:find("run again for the backward pass yellow", 1, true))
-    assert.are.equal(plan.n_recomputed, select(2, dot:gsub("shape=box style=filled fillcolor=\"#f6e3b4\"", "")))
+    assert.are.equal(plan.n_recomputed,
+      select(2, dot:gsub("shape=box style=filled fillcolor=\"#f6e3b4\"", "")))
     assert.is_nil(net:plan({ store = false }):dot():find("run again", 1, true))
   end)
 
-  it("comes back from the database: the same plan, and rows that say what is repeated and why", function()
+  it("comes back from the database: the same plan, and rows that say what is \z
+      repeated and why", function()
     local path, script = os.tmpname(), os.tmpname()
     local file <close> = assert(io.open(script, "w"))
     file:write [[
@@ -185,9 +216,13 @@ describe("recomputation", function()
       end]]
     file:flush()
     local lines = {}
-    for line in support.shell(("NEAP_DB=%s %s run %s"):format(path, support.program, script)):gmatch "[^\n]+" do lines[#lines + 1] = line end
+    for line in support.shell(
+      ("NEAP_DB=%s %s run %s"):format(path, support.program, script)):gmatch "[^\n]+" do
+      lines[#lines + 1] = line
+    end
     local db <close> = assert(neap.db(path))
-    local rows = assert(db:sql "SELECT count(*) AS n, min(reason) AS reason FROM plan_op WHERE recomputes IS NOT NULL")
+    local rows = assert(
+      db:sql"SELECT count(*) AS n, min(reason) AS reason FROM plan_op WHERE recomputes IS NOT NULL")
     os.remove(path)
     os.remove(script)
     assert.are.equal((lines[1]:gsub("^false", "true")), lines[2])

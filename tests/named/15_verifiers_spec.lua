@@ -94,9 +94,8 @@ subnet second closed
   input l
   y = Sub(l, x) as j1
 end
-c, s = Do(b, s) { net = second, inner_blobs = {x, y}, outer_blobs_idx = {0,1}, reuse_workspace = true } as o3
-outputs c
-]],
+]] .. "c, s = Do(b, s) { net = second, inner_blobs = {x, y}, outer_blobs_idx = {0,1}, \z
+      reuse_workspace = true } as o3\noutputs c\n",
   backward = [[
 net backward
 input x f32 (4,8)
@@ -127,16 +126,23 @@ local function parse(line)
   local indent, outs, type, ins, rest = line:match "^(%s*)([^=]-) = (%w+)(%b())(.*)$"
   if not indent or not rest:find " as " then return nil end
   local attrs = rest:match "^ (%b{})"
-  return { indent = indent, outputs = split(outs), type = type, inputs = split(ins:sub(2, -2)), attrs = attrs,
-    rest = attrs and rest:sub(#attrs + 2) or rest }
+  return {
+    indent = indent,
+    outputs = split(outs),
+    type = type,
+    inputs = split(ins:sub(2, -2)),
+    attrs = attrs,
+    rest = attrs and rest:sub(#attrs + 2) or rest,
+  }
 end
 
 local function unparse(op, change)
   for key, value in pairs(op) do
     if change[key] == nil then change[key] = value end
   end
-  return ("%s%s = %s(%s)%s%s"):format(change.indent, table.concat(change.outputs, ", "), change.type, table.concat(change.inputs, ", "),
-    change.attrs and " " .. change.attrs or "", change.rest)
+  return ("%s%s = %s(%s)%s%s"):format(change.indent, table.concat(change.outputs, ", "),
+    change.type, table.concat(change.inputs, ", "), change.attrs and " " .. change.attrs or "",
+    change.rest)
 end
 
 --- The list with item i replaced; nil: without it.
@@ -159,13 +165,29 @@ local function names_of(lines)
   return names
 end
 
-local other_type = { Relu = "Tanh", Tanh = "Relu", Sub = "Div", Div = "Sub", Add = "Mul", MatMul = "Add", Lt = "Le", Sum = "Mean", Mean = "Sum",
-  Softmax = "LogSoftmax", ArgMax = "ArgMin", If = "AsyncIf", ReluGrad = "TanhGrad" }
+local other_type = {
+  Relu = "Tanh",
+  Tanh = "Relu",
+  Sub = "Div",
+  Div = "Sub",
+  Add = "Mul",
+  MatMul = "Add",
+  Lt = "Le",
+  Sum = "Mean",
+  Mean = "Sum",
+  Softmax = "LogSoftmax", ArgMax = "ArgMin", If = "AsyncIf", ReluGrad = "TanhGrad",
+}
 
 --- A value of the attribute that is neither its default nor `now`, as text.
 local function other_value(attr, now)
-  local values = { bool = { "true", "false" }, int = { "2", "3" }, axis = { "0", "1" }, axes = { "{0}", "{1}" }, ints = { "{1}", "{2}", "{1,2}" },
-    dtype = { "f64", "i32" }, float = { "0.25", "0.75" } }
+  local values = {
+    bool = { "true", "false" },
+    int = { "2", "3" },
+    axis = { "0", "1" },
+    axes = { "{0}", "{1}" },
+    ints = { "{1}", "{2}", "{1,2}" },
+    dtype = { "f64", "i32" }, float = { "0.25", "0.75" },
+  }
   local default = tostring(attr.default)
   for _, value in ipairs(values[attr.type] or {}) do
     if value ~= now and value ~= default then return value end
@@ -175,7 +197,8 @@ end
 --- `attrs` with another value for the attribute.
 local function with_attr(attrs, attr)
   local pattern = "%f[%w]" .. attr.name .. " = (%b{})"
-  local now = attrs and (attrs:match(pattern) or attrs:match("%f[%w]" .. attr.name .. " = ([%w.]+)"))
+  local now = attrs
+    and (attrs:match(pattern) or attrs:match("%f[%w]" .. attr.name .. " = ([%w.]+)"))
   local value = other_value(attr, now)
   if not value then return nil end
   if now then
@@ -201,7 +224,9 @@ end
 function changers.operand_replaced(lines, i, emit)
   local op = parse(lines[i])
   for a = 1, op and #op.inputs or 0 do
-    for _, name in ipairs(names_of(lines)) do emit(unparse(op, { inputs = with(op.inputs, a, name) })) end
+    for _, name in ipairs(names_of(lines)) do
+      emit(unparse(op, { inputs = with(op.inputs, a, name) }))
+    end
   end
 end
 
@@ -229,7 +254,8 @@ function changers.output_renamed(lines, i, emit)
   for a = 1, op and #op.outputs or 0 do
     for _, name in ipairs(names_of(lines)) do
       local declared = before:find("\n%l+ " .. name .. " %w+ %(")
-      local alive = before:find("\n" .. name .. "[, %w]* = ") and later:find("%f[%w]" .. name .. "%f[^%w]")
+      local alive = before:find("\n" .. name .. "[, %w]* = ")
+        and later:find("%f[%w]" .. name .. "%f[^%w]")
       if declared or alive then emit(unparse(op, { outputs = with(op.outputs, a, name) })) end
     end
   end
@@ -258,7 +284,9 @@ function changers.left_out(lines, i, emit)
 end
 
 function changers.order(lines, i, emit)
-  if parse(lines[i]) and parse(lines[i + 1] or "") then emit(lines[i + 1] .. "\n" .. lines[i], 2) end
+  if parse(lines[i]) and parse(lines[i + 1] or "") then
+    emit(lines[i + 1] .. "\n" .. lines[i], 2)
+  end
 end
 
 function changers.given(lines, i, emit)
@@ -267,15 +295,21 @@ function changers.given(lines, i, emit)
   local items = split(list)
   for a = 1, #items do
     emit(what .. " " .. table.concat(with(items, a), ", "))
-    for b = a + 1, #items do emit(what .. " " .. table.concat(with(with(items, a, items[b]), b, items[a]), ", ")) end
-    for _, name in ipairs(names_of(lines)) do emit(what .. " " .. table.concat(with(items, a, name), ", ")) end
+    for b = a + 1, #items do
+      emit(what .. " " .. table.concat(with(with(items, a, items[b]), b, items[a]), ", "))
+    end
+    for _, name in ipairs(names_of(lines)) do
+      emit(what .. " " .. table.concat(with(items, a, name), ", "))
+    end
   end
 end
 
 function changers.taken(lines, i, emit)
   local items = lines[i]:match "^  takes (.*)$"
   items = items and split(items) or {}
-  for a = 1, #items - 1 do emit("  takes " .. table.concat(with(with(items, a, items[a + 1]), a + 1, items[a]), ", ")) end
+  for a = 1, #items - 1 do
+    emit("  takes " .. table.concat(with(with(items, a, items[a + 1]), a + 1, items[a]), ", "))
+  end
 end
 
 function changers.declaration(lines, i, emit)
@@ -294,7 +328,9 @@ function changers.kept(lines, i, emit)
   if lines[i]:find "^outputs" then
     local text = table.concat(lines, "\n")
     for _, name in ipairs(names_of(lines)) do
-      if not text:find("%l+ " .. name .. " %w+ %(") and not text:find("keep " .. name) then emit("keep " .. name .. "\n" .. lines[i]) end
+      if not text:find("%l+ " .. name .. " %w+ %(") and not text:find("keep " .. name) then
+        emit("keep " .. name .. "\n" .. lines[i])
+      end
     end
   end
 end
@@ -350,7 +386,8 @@ describe("verify_graph_equality", function()
     end
   end)
 
-  it("holds when what ops make is called differently, and attributes are given as they are by default", function()
+  it("holds when what ops make is called differently, and attributes are given as \z
+      they are by default", function()
     for name, text in pairs(nets) do
       local net, renames = neap.net_from(text), {}
       for _, op in ipairs(net:_ops()) do
@@ -364,10 +401,12 @@ describe("verify_graph_equality", function()
       assert.is_true(same, name .. ": " .. where)
     end
     local plain = neap.net_from "net n\ninput x f32 (4)\ny = Dropout(x) as o\n"
-    assert.is_true(M.verify_graph_equality(plain, neap.net_from "net n\ninput x f32 (4)\ny = Dropout(x) { rate = 0.5 } as o\n"))
+    assert.is_true(M.verify_graph_equality(plain,
+      neap.net_from "net n\ninput x f32 (4)\ny = Dropout(x) { rate = 0.5 } as o\n"))
     -- Left out, an axis means all of them, which no value says.
     local all = neap.net_from "net n\ninput x f32 (4)\ny = ArgMax(x) as o\n"
-    assert.is_false((M.verify_graph_equality(all, neap.net_from "net n\ninput x f32 (4)\ny = ArgMax(x) { axis = 0 } as o\n")))
+    assert.is_false((M.verify_graph_equality(all,
+      neap.net_from "net n\ninput x f32 (4)\ny = ArgMax(x) { axis = 0 } as o\n")))
   end)
 
   it("holds for whatever memonger plans", function()
@@ -375,14 +414,16 @@ describe("verify_graph_equality", function()
       if name ~= "frames" then
         local net = neap.net_from(text)
         for _, executor in ipairs { "simple", "dag" } do
-          local same, where = M.verify_graph_equality(net, (M.optimize_net(net, { executor = executor })))
+          local same, where = M.verify_graph_equality(net,
+            (M.optimize_net(net, { executor = executor })))
           assert.is_true(same, name .. ": " .. where)
         end
       end
     end
   end)
 
-  it("holds for a net with a backward pass and for its written-out, recycled and shared forms, and tells them from another's", function()
+  it("holds for a net with a backward pass and for its written-out, recycled and shared forms, \z
+      and tells them from another's", function()
     local function made(last)
       local net = neap.net "n"
       local x, w, v = net:input("x", { 4, 8 }), net:param("w", { 8, 8 }), net:param("v", { 8, 8 })
@@ -393,15 +434,20 @@ describe("verify_graph_equality", function()
       return net
     end
     local net, another = made "Sum", made "Mean"
-    for what, form in pairs { written = function(n) return n:expand {} end, recycled = function(n) return (M.optimize_net(n, { executor = "simple" })) end,
-      shared = function(n) return (M.share_grad_blobs(n, { "loss" })) end } do
+    for what, form in pairs {
+      written = function(n) return n:expand {} end,
+      recycled = function(n) return (M.optimize_net(n, { executor = "simple" })) end,
+      shared = function(n) return (M.share_grad_blobs(n, { "loss" })) end,
+    } do
       for _, verify in ipairs { M.verify_graph_equality, M.verify_inplace_blobs } do
         for _, pair in ipairs { { net, form(net) }, { form(net), net } } do
           local same, where = verify(pair[1], pair[2])
           assert.is_true(same, what .. ": " .. where)
         end
       end
-      for _, pair in ipairs { { net, form(another) }, { form(another), net }, { another, form(net) } } do
+      for _, pair in ipairs {
+        { net, form(another) }, { form(another), net }, { another, form(net) },
+      } do
         local same, where = M.verify_graph_equality(pair[1], pair[2])
         assert.is_false(same, what)
         assert.is_truthy(where:find("op 4", 1, true), where)
@@ -494,20 +540,29 @@ outputs y]]
 
   for name, case in pairs {
     over = { text = written_over, right = { ["1 2 3 4 5"] = true, ["2 1 3 4 5"] = true } },
-    inside = { text = inside, right = { ["1 2 3 4 5 6"] = true, ["1 2 3 5 4 6"] = true, ["1 2 3 5 6 4"] = true } } } do
+    inside = {
+      text = inside,
+      right = { ["1 2 3 4 5 6"] = true, ["1 2 3 5 4 6"] = true, ["1 2 3 5 6 4"] = true },
+    },
+  } do
     it("is taken only where every op reads what it read: " .. name, function()
       local net, silent = neap.net_from(case.text), 0
       local want = run(net)
       local kinds = {}
-      for _, kind in ipairs { "longest_path", "least_memory" } do kinds[table.concat(M.topological_sort_traversal(net, kind), " ")] = kind end
-      for order, kind in pairs(kinds) do assert.is_true(case.right[order], kind .. ": " .. order) end
+      for _, kind in ipairs { "longest_path", "least_memory" } do
+        kinds[table.concat(M.topological_sort_traversal(net, kind), " ")] = kind
+      end
+      for order, kind in pairs(kinds) do
+        assert.is_true(case.right[order], kind .. ": " .. order)
+      end
       permutations(#net:_ops(), function(order)
         local text = table.concat(order, " ")
         local ok, made = pcall(M.optimize_interference, net, nil, function() return order end)
         assert.are.equal(case.right[text] or false, ok, text .. ": " .. tostring(made))
         if ok then
           assert.are.same(want, run(made), text)
-        elseif tostring(made):find("would not compute in this order what it computes as it stands", 1, true) then
+        elseif tostring(made):find("would not compute in this order what it computes as it stands",
+            1, true) then
           assert.are.equal("plan", made.code)
           silent = silent + 1 -- no rule of the net forbids it
         end
@@ -520,7 +575,8 @@ end)
 -- ---- assignments --------------------------------------------------------------------------------
 
 describe("apply_assignments", function()
-  it("refuses every pair of blobs whose lives overlap, and takes every pair that may share", function()
+  it("refuses every pair of blobs whose lives overlap, and takes every \z
+      pair that may share", function()
     local taken, refused = 0, 0
     for name, text in pairs(nets) do
       if name ~= "frames" then
@@ -540,7 +596,8 @@ describe("apply_assignments", function()
                 refused = refused + 1
               else
                 -- Not the planner's to share, but no harm: it computes the same.
-                assert.is_true(M.verify_graph_equality(net, made) and M.verify_inplace_blobs(net, made), case)
+                assert.is_true(
+                  M.verify_graph_equality(net, made) and M.verify_inplace_blobs(net, made), case)
                 local overlap = a.first <= b.last and b.first <= a.last
                 assert.is_false(overlap and a.first > 0 and b.first > 0, case)
               end
@@ -552,13 +609,18 @@ describe("apply_assignments", function()
     assert.is_true(taken >= 2 and refused >= 50, ("%d taken, %d refused"):format(taken, refused))
   end)
 
-  it("refuses a name that a subnet has for itself, declared blobs, outputs, what is kept, and one blob in two slots", function()
+  it("refuses a name that a subnet has for itself, declared blobs, outputs, what is kept, and one \z
+      blob in two slots", function()
     local branches, layers = neap.net_from(nets.branches), neap.net_from(nets.layers)
-    for _, renames in ipairs { { t = "i" }, { u = "i" }, { u = "j" }, { t = "u" }, { u = "t" }, { y = "u" } } do
+    for _, renames in ipairs {
+      { t = "i" }, { u = "i" }, { u = "j" }, { t = "u" }, { u = "t" }, { y = "u" },
+    } do
       assert.is_false((pcall(M.apply_assignments, branches, renames)), next(renames))
     end
     raises("is declared", M.apply_assignments, branches, { w = "t" })
-    for _, renames in ipairs { { m = "s" }, { a = "k" }, { p = "f" }, { l = "q" }, { f = "d" }, { m = "v" } } do
+    for _, renames in ipairs {
+      { m = "s" }, { a = "k" }, { p = "f" }, { l = "q" }, { f = "d" }, { m = "v" },
+    } do
       assert.is_false((pcall(M.apply_assignments, layers, renames)), next(renames))
     end
     raises({ "\"a\"", "twice" }, M.apply_assignments, layers, { { "a", "r" }, { "d", "a" } })
@@ -567,8 +629,12 @@ end)
 
 describe("verify_assignments", function()
   local function ranges()
-    return { { name = "a", defined = 1, used = 3, size = 10 }, { name = "b", defined = 4, used = 5, size = 8 },
-      { name = "c", defined = 2, used = 4, size = 4, class = 2 }, { name = "d", defined = 6, used = 9, size = 10 } }
+    return {
+      { name = "a", defined = 1, used = 3, size = 10 },
+      { name = "b", defined = 4, used = 5, size = 8 },
+      { name = "c", defined = 2, used = 4, size = 4, class = 2 },
+      { name = "d", defined = 6, used = 9, size = 10 },
+    }
   end
   local function good()
     local r = ranges()
@@ -580,7 +646,9 @@ describe("verify_assignments", function()
     ["one name for two ranges"] = function(s) s[2][1].name = "a" end,
     ["a negative size"] = function(s) s[1][2].size = -1 end,
     ["a size that is no integer"] = function(s) s[1][2].size = 1.5 end,
-    ["sizes that can't be summed"] = function(s) s[1][1].size, s[1][2].size = math.maxinteger, 1 end,
+    ["sizes that can't be summed"] = function(s)
+      s[1][1].size, s[1][2].size = math.maxinteger, 1
+    end,
     ["a life that begins at the end of another"] = function(s) s[1][2].defined = 3 end,
     ["a life within another"] = function(s) s[1][3].defined, s[1][3].used = 2, 2 end,
     ["two classes in a slot"] = function(s) s[1][2].class = 2 end,
@@ -624,7 +692,9 @@ end)
 -- ---- estimates ----------------------------------------------------------------------------------
 
 describe("estimate_memory_usage", function()
-  local function net_of(name, text) return neap.net_from("net " .. name .. "\ninput x f32 (16)\n" .. text) end
+  local function net_of(name, text)
+    return neap.net_from("net " .. name .. "\ninput x f32 (16)\n" .. text)
+  end
   it("counts a blob that two nets write once, at its largest", function()
     local a = net_of("a", "h = Relu(x) as a1\ny = Tanh(h) as a2\n")
     local b = neap.net_from "net b\ninput z f32 (64)\nh = Relu(z) as b1\nq = Tanh(h) as b2\n"
@@ -648,9 +718,11 @@ describe("estimate_memory_usage", function()
     assert.are.equal(3 * 64, both.high_water_bytes)
   end)
   it("counts a blob that a planned net shares once", function()
-    local net = net_of("n", "a = Relu(x) as o1\nb = Tanh(a) as o2\nc = Relu(b) as o3\nd = Tanh(c) as o4\noutputs d\n")
+    local net = net_of("n",
+      "a = Relu(x) as o1\nb = Tanh(a) as o2\nc = Relu(b) as o3\nd = Tanh(c) as o4\noutputs d\n")
     local planned = M.optimize_net(net)
-    assert.is_true(M.estimate_memory_usage(planned).total_bytes < M.estimate_memory_usage(net).total_bytes)
+    assert.is_true(
+      M.estimate_memory_usage(planned).total_bytes < M.estimate_memory_usage(net).total_bytes)
     assert.are.equal(3 * 64, M.estimate_memory_usage(planned).total_bytes)
   end)
 end)

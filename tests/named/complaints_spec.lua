@@ -8,20 +8,37 @@ local raises, settle = support.raises, support.settle
 --- Branches with batch norm, joined by Concat: the net on which planning once changed the loss.
 local function inception()
   local function branch(n, kernel)
-    return nn.Sequential { nn.Conv2d { 6, n, kernel = kernel, pad = kernel // 2, bias = false }, nn.BatchNorm2d { n }, nn.ReLU() }
+    return nn.Sequential {
+      nn.Conv2d { 6, n, kernel = kernel, pad = kernel // 2, bias = false },
+      nn.BatchNorm2d { n },
+      nn.ReLU(),
+    }
   end
-  return nn.Sequential { input = { 3, 12, 12 },
+  return nn.Sequential {
+    input = { 3, 12, 12 },
     nn.Conv2d { 3, 6, kernel = 3, pad = 1 }, nn.BatchNorm2d { 6 }, nn.ReLU(),
-    nn.Concat { branch(4, 1), branch(5, 3), branch(3, 5) }, nn.Residual { nn.Conv2d { 12, 12, kernel = 1 }, nn.BatchNorm2d { 12 } }, nn.MaxPool2d { 2 },
-    nn.Dropout { 0.3 }, nn.Flatten(), nn.Linear { 432, 4 } }
+    nn.Concat { branch(4, 1), branch(5, 3), branch(3, 5) },
+    nn.Residual { nn.Conv2d { 12, 12, kernel = 1 }, nn.BatchNorm2d { 12 } },
+    nn.MaxPool2d { 2 },
+    nn.Dropout { 0.3 }, nn.Flatten(), nn.Linear { 432, 4 },
+  }
 end
 
 local function conv_net()
-  return nn.Sequential { input = { 1, 10, 10 }, nn.Conv2d { 1, 4, kernel = 3 }, nn.ReLU(), nn.MaxPool2d { 2 }, nn.Flatten(), nn.Linear { 64, 3 } }
+  return nn.Sequential {
+    input = { 1, 10, 10 },
+    nn.Conv2d { 1, 4, kernel = 3 }, nn.ReLU(), nn.MaxPool2d { 2 }, nn.Flatten(),
+    nn.Linear { 64, 3 },
+  }
 end
 
 local function training(model, batch, memory)
-  local o = { batch = batch, train = true, loss = nn.CrossEntropyLoss(), optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } }
+  local o = {
+    batch = batch,
+    train = true,
+    loss = nn.CrossEntropyLoss(),
+    optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
+  }
   for key, value in pairs(memory or {}) do o[key] = value end
   return o
 end
@@ -41,19 +58,28 @@ local function random_net(seed)
   for i = 1, 30 do
     local a, b, kind = values[math.random(#values)], values[math.random(#values)], math.random(6)
     local out = "h" .. i
-    if kind == 1 then values[#values + 1] = net:Relu(a, out)
-    elseif kind == 2 then values[#values + 1] = net:Add({ a, b }, out)
-    elseif kind == 3 then values[#values + 1] = net:Tanh(a, out)
-    elseif kind == 4 then values[#values + 1] = net:Reshape(net:Reshape(a, out .. "/flat", { shape = { 24 } }), out, { shape = { 4, 6 } })
-    elseif kind == 5 then values[#values + 1] = net:AddN({ a, b, values[1] }, out)
-    else values[#values + 1] = net:Softmax(a, out, { axis = -1 }) end
+    if kind == 1 then
+      values[#values + 1] = net:Relu(a, out)
+    elseif kind == 2 then
+      values[#values + 1] = net:Add({ a, b }, out)
+    elseif kind == 3 then
+      values[#values + 1] = net:Tanh(a, out)
+    elseif kind == 4 then
+      values[#values + 1] = net:Reshape(net:Reshape(a, out .. "/flat", { shape = { 24 } }), out,
+        { shape = { 4, 6 } })
+    elseif kind == 5 then
+      values[#values + 1] = net:AddN({ a, b, values[1] }, out)
+    else
+      values[#values + 1] = net:Softmax(a, out, { axis = -1 })
+    end
   end
   net:outputs { net:Sum(values[#values], "out") }
   return net
 end
 
 describe("complaints about named systems:", function()
-  it("planned, held and resident bytes are told side by side, and what the plan saves the process saves", function()
+  it("planned, held and resident bytes are told side by side, and what the plan saves \z
+      the process saves", function()
     local held = {}
     for _, policy in ipairs { "none", "offset" } do
       settle()
@@ -79,7 +105,8 @@ describe("complaints about named systems:", function()
     assert.are.equal(held["none arena"] - held["offset arena"], held.none - held.offset)
   end)
 
-  it("fetching a recycled blob is an error that names the new owner and the way out; a kept one can be fetched; poison shows misuse", function()
+  it("fetching a recycled blob is an error that names the new owner and the way out; a kept one \z
+      can be fetched; poison shows misuse", function()
     local net = neap.net "middle"
     local h = net:input("x", { 1000 })
     for i = 1, 4 do h = net:Tanh(net:Mul { h, h }, "h" .. i) end
@@ -96,8 +123,12 @@ describe("complaints about named systems:", function()
     assert.is_true(ws:fetch("h1"):close((feeds.x * feeds.x):tanh()))
   end)
 
-  it("a built-in command compares planned and unplanned runs bit for bit, on branches with batch norm too", function()
-    for _, o in ipairs { { policy = "offset" }, { policy = "name" }, { policy = "offset", executor = "dag" }, { policy = "offset", poison = true } } do
+  it("a built-in command compares planned and unplanned runs bit for bit, on branches \z
+      with batch norm too", function()
+    for _, o in ipairs {
+      { policy = "offset" }, { policy = "name" }, { policy = "offset", executor = "dag" },
+      { policy = "offset", poison = true },
+    } do
       o.batch, o.n_class = 4, 4
       local report = neap.check.plan(inception(), o)
       assert.is_true(report.same, (o.policy .. " differs at %s"):format(report.different))
@@ -105,7 +136,8 @@ describe("complaints about named systems:", function()
     end
   end)
 
-  it("scratch is declared and planned, never borrowed: no op's scratch overlaps a value that is live in its step", function()
+  it("scratch is declared and planned, never borrowed: no op's scratch overlaps a value that is \z
+      live in its step", function()
     local n = 0
     for _, model in ipairs { inception(), (neap.zoo.resnet18c()) } do
       local plan = model:plan { batch = 4, train = true }
@@ -115,8 +147,11 @@ describe("complaints about named systems:", function()
           n = n + 1
           assert.is_true(op.scratch_offset + op.scratch_bytes <= plan.arena_bytes)
           for _, v in ipairs(values) do
-            if v.region == "arena" and v.bytes > 0 and v.first_step <= op.step and op.step <= v.last_step then
-              assert.is_true(v.offset_bytes + v.bytes <= op.scratch_offset or op.scratch_offset + op.scratch_bytes <= v.offset_bytes,
+            if v.region == "arena" and v.bytes > 0 and v.first_step <= op.step and op.step
+                <= v.last_step then
+              assert.is_true(
+                v.offset_bytes + v.bytes <= op.scratch_offset
+                  or op.scratch_offset + op.scratch_bytes <= v.offset_bytes,
                 ("scratch of %s lies in %s"):format(op.name, v.blob))
             end
           end
@@ -126,7 +161,8 @@ describe("complaints about named systems:", function()
     assert.is_true(n > 0 or not support.has_engine "dnnl", "no op has scratch")
   end)
 
-  it("a smaller input after a larger one, and any order of shapes, gives the bits of a fresh workspace", function()
+  it("a smaller input after a larger one, and any order of shapes, gives the bits of \z
+      a fresh workspace", function()
     local net = conv_net():net { batch = 8 }
     local ws <close> = neap.workspace { seed = 2, store = false }
     ws:poison(true)
@@ -188,7 +224,8 @@ describe("complaints about named systems:", function()
     assert.are.equal(before.held, after.high)
   end)
 
-  it("planning has no side effects: batch statistics, parameters and outputs are as before", function()
+  it("planning has no side effects: batch statistics, parameters and \z
+      outputs are as before", function()
     local model = inception()
     local x = neap.randn { 2, 3, 12, 12 }
     local before = {}
@@ -246,14 +283,19 @@ describe("complaints about named systems:", function()
     end
   end)
 
-  it("no plan is worse than what it starts from, less budget never means more memory, and drawn numbers do not depend on order", function()
+  it("no plan is worse than what it starts from, less budget never means more memory, and drawn \z
+      numbers do not depend on order", function()
     for _, model in ipairs { inception(), neap.zoo.lenet(), (neap.zoo.gpt()) } do
       local arena = {}
-      for _, policy in ipairs { "none", "name", "offset" } do arena[policy] = model:plan({ batch = 2, train = true, policy = policy }).arena_bytes end
+      for _, policy in ipairs { "none", "name", "offset" } do
+        arena[policy] = model:plan({ batch = 2, train = true, policy = policy }).arena_bytes
+      end
       assert.is_true(arena.offset <= arena.name and arena.name <= arena.none)
       local least = arena.offset
       for _, share in ipairs { 1.0, 0.9, 0.8 } do
-        local ok, plan = pcall(model.plan, model, { batch = 2, train = true, budget = math.floor(arena.offset * share) })
+        local ok, plan = pcall(model.plan, model, {
+          batch = 2, train = true, budget = math.floor(arena.offset * share),
+        })
         if ok then
           assert.is_true(plan.arena_bytes <= math.min(least, math.floor(arena.offset * share)))
           least = plan.arena_bytes
@@ -264,11 +306,14 @@ describe("complaints about named systems:", function()
     end
     local net = neap.net "drawn"
     local x = net:input("x", { 400 })
-    local a, b = net:Dropout(x, "a", { rate = 0.5 }), net:Dropout(net:Tanh(x, "t"), "b", { rate = 0.5 })
+    local a = net:Dropout(x, "a", { rate = 0.5 })
+    local b = net:Dropout(net:Tanh(x, "t"), "b", { rate = 0.5 })
     net:outputs { net:Add({ a, b }, "y") }
     local feeds, hash = { x = neap.ones(400) }, nil
     for _, o in ipairs { { executor = "simple" }, { executor = "dag" }, { policy = "none" } } do
-      local ws <close> = neap.workspace { seed = 4, store = false, executor = o.executor, policy = o.policy }
+      local ws <close> = neap.workspace {
+        seed = 4, store = false, executor = o.executor, policy = o.policy,
+      }
       local got = ws:run(net, feeds).y:hash()
       hash = hash or got
       assert.are.equal(hash, got)
@@ -287,21 +332,26 @@ describe("complaints about named systems:", function()
     end
   end)
 
-  it("plans of random dags pass the independent verifier, and run to the bits of the unplanned run in every schedule", function()
+  it("plans of random dags pass the independent verifier, and run to the bits of the unplanned \z
+      run in every schedule", function()
     for seed = 1, 25 do
       local net = random_net(seed)
       local feeds, hash = {}, nil
       neap.seed(seed)
       for i = 1, 3 do feeds["x" .. i] = neap.randn { 4, 6 } end
-      for _, o in ipairs { { policy = "none" }, { policy = "offset" }, { policy = "offset", executor = "dag" }, { policy = "name", executor = "dag" } } do
+      for _, o in ipairs {
+        { policy = "none" }, { policy = "offset" }, { policy = "offset", executor = "dag" },
+        { policy = "name", executor = "dag" },
+      } do
         o.store = false
-        assert.is_true(net:plan { policy = o.policy, executor = o.executor, store = false }:verify())
+        assert.is_true(net:plan{ policy = o.policy, executor = o.executor, store = false }:verify())
         local ws <close> = neap.workspace(o)
         ws:poison(true)
         for _ = 1, 2 do
           local got = ws:run(net, feeds).out:hash()
           hash = hash or got
-          assert.are.equal(hash, got, ("net %d, %s %s"):format(seed, o.policy, o.executor or "simple"))
+          assert.are.equal(hash, got,
+            ("net %d, %s %s"):format(seed, o.policy, o.executor or "simple"))
         end
       end
     end
@@ -328,7 +378,8 @@ describe("complaints about named systems:", function()
     end
   end)
 
-  it("there are runnable examples in Lua, which the tests run, and one in C at the head of its manual", function()
+  it("there are runnable examples in Lua, which the tests run, and one in C at the \z
+      head of its manual", function()
     local function read(path)
       local file = assert(io.open(path))
       local text = file:read "a"
@@ -340,7 +391,8 @@ describe("complaints about named systems:", function()
     for path in pipe:lines() do
       n = n + 1
       assert.is_truthy(load(read(path):gsub("^#[^\n]*", "")), path)
-      assert.is_truthy(spec:find(path:match "([%w_]+)%.lua$", 1, true), path .. " is not run by the tests")
+      assert.is_truthy(spec:find(path:match "([%w_]+)%.lua$", 1, true),
+        path .. " is not run by the tests")
     end
     pipe:close()
     assert.is_true(n >= 4)
@@ -349,7 +401,8 @@ describe("complaints about named systems:", function()
     assert.is_truthy(read("tests/c/test_api.c"):find("manual_example.c", 1, true))
   end)
 
-  it("a kept blob, a parameter and its gradient stay at one address from run to run; a dropout's state is no blob of the user's", function()
+  it("a kept blob, a parameter and its gradient stay at one address from run to run; a dropout's \z
+      state is no blob of the user's", function()
     local net = conv_net():net(training(nil, 8))
     local ws <close> = neap.workspace { store = false }
     ws:keep "conv1"
@@ -357,7 +410,9 @@ describe("complaints about named systems:", function()
     ws:run(net, feeds)
     local names, views = { "conv1" }, {}
     for _, row in ipairs(net:_blobs()) do
-      if row.role == "parameter" or row.role == "gradient" or row.role == "state" then names[#names + 1] = row.name end
+      if row.role == "parameter" or row.role == "gradient" or row.role == "state" then
+        names[#names + 1] = row.name
+      end
     end
     for _, name in ipairs(names) do views[name] = ws:view(name) end
     for _ = 1, 3 do
@@ -385,7 +440,8 @@ describe("complaints about named systems:", function()
     assert.are.equal(before.n_alloc, after.n_alloc)
   end)
 
-  it("Free gives bytes back to the arena's pool, and the pool's own figures show it, without any flag", function()
+  it("Free gives bytes back to the arena's pool, and the pool's own figures show it, \z
+      without any flag", function()
     local function build(free)
       local net = neap.net "freed"
       local x = net:input("x", { 4096 })
@@ -428,7 +484,9 @@ describe("complaints about named systems:", function()
     net:outputs { net:Sum(h, "y") }
     local plan, storages, sum = net:plan { store = false }, {}, 0
     for _, v in ipairs(plan:values()) do
-      if v.region == "arena" and not storages[v.storage_no] then storages[v.storage_no], sum = true, sum + v.bytes end
+      if v.region == "arena" and not storages[v.storage_no] then
+        storages[v.storage_no], sum = true, sum + v.bytes
+      end
     end
     assert.are.equal(4000, sum) -- six in-place layers, one storage
   end)
@@ -440,11 +498,18 @@ describe("complaints about named systems:", function()
     -- tests/named/13_pictures_spec.lua has a test for each of the gaps
   end)
 
-  it("accumulated gradients are pinned across iterations: several micro-batches give the step of the whole batch", function()
+  it("accumulated gradients are pinned across iterations: several micro-batches give the step \z
+      of the whole batch", function()
     local function step(micro)
       local ws_model = conv_net()
       neap.seed(8)
-      local t <close> = neap.trainer { model = ws_model, loss = nn.CrossEntropyLoss(), optimizer = optim.SGD { lr = 0.1 }, micro = micro, seed = 8 }
+      local t <close> = neap.trainer {
+        model = ws_model,
+        loss = nn.CrossEntropyLoss(),
+        optimizer = optim.SGD { lr = 0.1 },
+        micro = micro,
+        seed = 8,
+      }
       local feeds = batch_of(12, { 1, 10, 10 }, 3, 9)
       for _ = 1, 3 do t:step { x = feeds.x, y = feeds.y } end
       local out = {}
