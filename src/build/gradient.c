@@ -196,6 +196,25 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
   return NEAP_OK;
 }
 
+/* A loop's sums over iterations are wider than what they are gradients of where that is a half:
+ * they are rounded here, once. */
+static neap_status round_sums(neap_builder *b, const neap_node *node, neap_value_id *din,
+                              neap_error *error) {
+  int forward = b->forward;
+  b->forward = -1; /* it may get any kernel */
+  build_begin_emit(b, error);
+  for (int i = 0; i < node->n_in; i++) {
+    if (din[i] < 0) continue;
+    neap_dtype dtype = b->graph->value[node->in[i]].type.dtype;
+    neap_grad g = build_emitter(b);
+    if (b->graph->value[din[i]].type.dtype != dtype)
+      din[i] =
+        neap_grad_emit1(&g, "Cast", 1, &din[i], NULL, (neap_set[]){NEAP_SET_INT("to", dtype), {0}});
+  }
+  b->forward = forward;
+  return b->emit_status;
+}
+
 /* The backward of one node: totals of its outputs' gradients in, one more term for each wanted
  * input out. Nothing is emitted where no output has a gradient, no input wants one, or the op stops
  * gradients (no_grad). */
@@ -228,6 +247,7 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     bool is_loop = (node.op->effects & NEAP_EFFECT_LOOP) != 0;
     NEAP_TRY(is_loop ? graph_gradient_loop(b, index, dout, want, din, error)
                      : graph_gradient_if(b, index, dout, want, din, error));
+    NEAP_TRY(round_sums(b, &node, din, error));
   } else if (node.op->grad == NULL) {
     neap_hint(error, "StopGradient in front of it says that none is meant");
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name,

@@ -7,7 +7,8 @@
  * the forward writes it where it stays.
  *
  * In the backward loop the gradients of states are its states, those of sequences are rows, and
- * those of captures are sums that lie in its outputs. A resident blob that the body writes where it
+ * those of captures are sums that lie in its outputs, in f32 where the capture is bf16 or f16: who
+ * differentiates rounds them once (gradient.c). A resident blob that the body writes where it
  * lies is a state too: one that is not in the frames, so that its gradient is passed on, and what
  * it was before is gone. All temporaries of the backward have one place, whatever the number of
  * iterations.
@@ -20,6 +21,7 @@
  * backward has come behind.
  */
 #include "build/build_int.h"
+#include "ops/tile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +52,12 @@ typedef struct loop_gradient {
 } loop_gradient;
 
 static bool is_float(neap_type type) { return neap_dtype_is_float(type.dtype); }
+
+/* Of the gradient of a capture: a sum over iterations. */
+static neap_type sum_type(neap_type type) {
+  type.dtype = neap_compute_dtype(type.dtype);
+  return type;
+}
 
 /* Whether the backward loop has a state for the gradient of state k: of a resident blob only where
  * one arrives, since what writes it may be an op without a gradient, such as an update. */
@@ -154,7 +162,7 @@ static neap_status build(loop_gradient *g, neap_error *error) {
     g->seed_argument[k] = g->in_argument[g->n_param - 1];
   }
   for (int i = g->n_state + g->n_seq; i < n_in; i++)
-    if (g->wrt_of[i] >= 0) g->sum_param[i] = add_param(g, g->in_type[i]);
+    if (g->wrt_of[i] >= 0) g->sum_param[i] = add_param(g, sum_type(g->in_type[i]));
   const neap_net *net = NULL;
   for (int a = 0; a < neap_op_n_attrs(g->node.op); a++) /* the last one is the body */
     if (g->node.op->attrs[a].type == NEAP_ATTR_NET) net = g->node.attrs[a].net;
@@ -494,7 +502,8 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   for (int i = 0; i < g->node.n_in; i++) {
     if (g->out_of[i] < 0) continue;
     const neap_value *like = &graph->value[g->node.in[i]];
-    int v = graph_add_value(graph, like->name, &like->type);
+    neap_type type = g->sum_param[i] >= 0 ? sum_type(like->type) : like->type;
+    int v = graph_add_value(graph, like->name, &type);
     if (v < 0) return graph_no_memory(error);
     graph->value[v].node = made;
     graph->value[v].position = g->out_of[i];
@@ -520,7 +529,8 @@ static neap_status check_lengths(const neap_node *node, neap_error *error) {
 }
 
 /* Everything is decided on the joint graph before the forward node is touched; the forward's half
- * is put in once it is finished. Gradients of the inputs in din, as of any node. */
+ * is put in once it is finished. Gradients of the inputs in din, as of any node, but that those of
+ * captures are f32 where these are halves. */
 neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id *dout,
                                 const bool *want, neap_value_id *din, neap_error *error) {
   loop_gradient g = {

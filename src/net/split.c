@@ -9,7 +9,9 @@
  * in neither.
  *
  * An accumulator is called as the gradient is in the net that was split: who reads that name finds
- * the large batch's gradient.
+ * the large batch's gradient. Where gradients are bf16 or f16, in which a sum of many soon stops
+ * growing, the accumulator is f32 and has a name of its own, and the update begins by rounding it
+ * to the gradient.
  *
  * INVARIANT: accumulators are resident, so that no plan gives their bytes away between
  * micro-batches; the first micro-batch of a step (keep 0) does not read them, so nothing of a step
@@ -18,6 +20,7 @@
  * micro-batch writes none of them.
  */
 #include "net/net_int.h"
+#include "ops/tile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -287,21 +290,37 @@ static neap_status declare(const splitter *s, neap_net *to, bool micro) {
   return NEAP_OK;
 }
 
-/* The accumulator of gradient `name`: zeros until the first step. */
-static neap_status declare_accumulator(const splitter *s, neap_net *to, const char *name,
-                                       const char *parameter, const char *line) {
-  const neap_type *type = &neap_net_find_blob(s->net, parameter)->type;
-  const neap_set zero[] = {NEAP_SET_FLOAT("value", 0), {0}};
-  return neap_net_declare(to, name, NEAP_ROLE_GRADIENT, type, false, "Constant", zero, line,
-                          s->error);
-}
-
-/* "w_grad.part": the gradient of one micro-batch; with a number where that name is taken. */
-static const char *part_name(const splitter *s, const char *gradient) {
-  const char *base = neap_intern_format("%s.part", gradient), *name = base;
+/* "w_grad.part" for the end "part"; with a number where that name is taken. */
+static const char *own_name(const splitter *s, const char *gradient, const char *end) {
+  const char *base = neap_intern_format("%s.%s", gradient, end), *name = base;
   for (int i = 2; name != NULL && neap_net_find_blob(s->net, name) != NULL; i++)
     name = neap_net_join("", base, i);
   return name;
+}
+
+/* The gradient of one micro-batch. */
+static const char *part_name(const splitter *s, const char *gradient) {
+  return own_name(s, gradient, "part");
+}
+
+/* Whether the sum of gradients of the parameter has more digits than they. */
+static bool is_wider(const splitter *s, const char *parameter) {
+  return neap_is_half(neap_net_find_blob(s->net, parameter)->type.dtype);
+}
+
+/* The accumulator of a gradient. */
+static const char *sum_name(const splitter *s, const char *gradient, const char *parameter) {
+  return is_wider(s, parameter) ? own_name(s, gradient, "sum") : gradient;
+}
+
+/* Zeros until the first step. */
+static neap_status declare_accumulator(const splitter *s, neap_net *to, const char *name,
+                                       const char *parameter, const char *line) {
+  neap_type type = neap_net_find_blob(s->net, parameter)->type;
+  type.dtype = neap_compute_dtype(type.dtype);
+  const neap_set zero[] = {NEAP_SET_FLOAT("value", 0), {0}};
+  return neap_net_declare(to, name, NEAP_ROLE_GRADIENT, &type, false, "Constant", zero, line,
+                          s->error);
 }
 
 /* The Gradient op, whose gradients of parameters are of one micro-batch and end with their sums. */
@@ -337,9 +356,9 @@ done:
 /* After the ops: each gradient times the micro-batch's weight, added to its accumulator. */
 static neap_status add_sums(const splitter *s, const neap_net_op *op, neap_net *to) {
   for (int k = 0; k < op->n_out; k++) {
-    const char *name = op->out[k], *part = part_name(s, name);
-    if (!is_parameter_gradient(s, op, name)) continue;
-    if (part == NULL) return fail_memory(s);
+    if (!is_parameter_gradient(s, op, op->out[k])) continue;
+    const char *name = sum_name(s, op->out[k], op->in[k + 1]), *part = part_name(s, op->out[k]);
+    if (name == NULL || part == NULL) return fail_memory(s);
     NEAP_TRY(declare_accumulator(s, to, name, op->in[k + 1], op->line));
     const neap_net_call call = {
       .type = "WeightedAccumulate",
@@ -431,16 +450,42 @@ static neap_status add_counter(const splitter *s, neap_net *to) {
   return neap_net_add(to, &sum, NULL, s->error);
 }
 
+/* The gradient that an accumulator of more digits stands for, kept for who reads it after the
+ * step. */
+static neap_status add_rounding(const splitter *s, neap_net *to, const char *gradient,
+                                const char *sum, const char *parameter, const char *line) {
+  const neap_dtype dtype = neap_net_find_blob(s->net, parameter)->type.dtype;
+  const neap_set attrs[] = {NEAP_SET_INT("to", dtype), {0}};
+  const neap_net_call cast = {.type = "Cast",
+                              .n_in = 1,
+                              .in = &sum,
+                              .n_out = 1,
+                              .out = &gradient,
+                              .attrs = attrs,
+                              .line = line};
+  NEAP_TRY(neap_net_add(to, &cast, NULL, s->error));
+  return neap_net_keep(to, gradient, s->error);
+}
+
+/* The gradients that the update reads are the sums that the micro-batches leave. */
+static neap_status take_sums(const splitter *s, const neap_net_op *op, neap_net *to) {
+  for (int k = 0; k < op->n_out; k++) {
+    const char *gradient = op->out[k], *parameter = op->in[k + 1];
+    if (!is_parameter_gradient(s, op, gradient)) continue;
+    bool rounds = is_wider(s, parameter);
+    if (!rounds && !is_named(s, gradient, false)) continue;
+    const char *sum = sum_name(s, gradient, parameter);
+    if (sum == NULL) return fail_memory(s);
+    NEAP_TRY(declare_accumulator(s, to, sum, parameter, op->line));
+    if (rounds) NEAP_TRY(add_rounding(s, to, gradient, sum, parameter, op->line));
+  }
+  return NEAP_OK;
+}
+
 static neap_status build_update(const splitter *s, neap_net *to) {
   NEAP_TRY(declare(s, to, false));
-  /* The gradients that the update reads are the sums that the micro-batches leave. */
-  for (int i = 0; i < s->net->n_op; i++) {
-    const neap_net_op *op = &s->net->op[i];
-    if (!is_gradient(op)) continue;
-    for (int k = 0; k < op->n_out; k++)
-      if (is_parameter_gradient(s, op, op->out[k]) && is_named(s, op->out[k], false))
-        NEAP_TRY(declare_accumulator(s, to, op->out[k], op->in[k + 1], op->line));
-  }
+  for (int i = 0; i < s->net->n_op; i++)
+    if (is_gradient(&s->net->op[i])) NEAP_TRY(take_sums(s, &s->net->op[i], to));
   NEAP_TRY(add_ops(s, to, false));
   NEAP_TRY(say_outputs(s, to, false));
   return add_counter(s, to);

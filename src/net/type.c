@@ -8,6 +8,7 @@
  * INVARIANT: `of` maps each name to its newest version's type as of the first n_done ops.
  */
 #include "net/net_int.h"
+#include "ops/tile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -121,8 +122,20 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
   return status;
 }
 
+/* Whether input `i` of a loop is neither a state nor a sequence: its gradient is a sum over the
+ * iterations. */
+static bool is_capture(const neap_net_op *loop, int i) {
+  static const char *const before[] = {"n_state", "n_seq"};
+  for (int k = 0; k < NEAP_COUNT(before); k++) {
+    int a = neap_op_attr_index(loop->op, before[k]);
+    if (a >= 0) i -= (int)loop->attrs[a].i;
+  }
+  return i >= 0;
+}
+
 /* The backward of a loop gives gradients of what the loop took: as large as that where it is
- * declared, and so still means what it meant there; else unknown. */
+ * declared, and so still means what it meant there; else unknown. Sums over iterations are in the
+ * dtype that sums are computed in. */
 static neap_status infer_loop_gradient(const frame *f, const neap_net_op *op, neap_error *error) {
   const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
   const neap_net_op *loop = NULL;
@@ -137,8 +150,10 @@ static neap_status infer_loop_gradient(const frame *f, const neap_net_op *op, ne
          has_input && at != NULL && (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE);
          at = at->outer)
       blob = neap_net_find_blob(at->net, loop->in[wrt->ints[k]]);
-    if (op->out[k] != NULL)
-      NEAP_TRY(put(f->types, op->out[k], blob != NULL ? &blob->type : &(neap_type){0}, error));
+    neap_type type = blob != NULL ? blob->type : (neap_type){0};
+    if (has_input && is_capture(loop, (int)wrt->ints[k]))
+      type.dtype = neap_compute_dtype(type.dtype);
+    if (op->out[k] != NULL) NEAP_TRY(put(f->types, op->out[k], &type, error));
   }
   return NEAP_OK;
 }

@@ -5,6 +5,7 @@
  * all that may fault, so a micro-batch that fails adds nothing. INVARIANT: with keep = 0 the old
  * total is not read: what an aborted step has left there, NaN or not, ends with the first
  * micro-batch of the next.
+ * A total of bf16 or f16 gradients may be f32, as those of micro-batches are (net/split.c).
  */
 #include "ops/elementwise.h"
 
@@ -29,10 +30,12 @@ static void run(const neap_call *call) {
     neap_elementwise_run_param(call, 2, rows_add, param);
 }
 
-/* g must be as total is; weight and keep have one element each. */
+/* g must be as total is, but that a half may go into f32; weight and keep have one element each. */
 static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-  if (!neap_type_equal(&c->in[G], &c->in[TOTAL]))
+  neap_dtype total = c->in[TOTAL].dtype, g = c->in[G].dtype;
+  if ((total != g && total != neap_compute_dtype(g)) ||
+      !neap_shape_equal(&c->in[G].shape, &c->in[TOTAL].shape))
     return neap_infer_fail(c, NEAP_SHAPE, G, error, "g expects %s %s, as total has, got %s %s",
                            neap_dtype_name(c->in[TOTAL].dtype),
                            neap_shape_text(&c->in[TOTAL].shape, a), neap_dtype_name(c->in[G].dtype),
@@ -57,7 +60,7 @@ const neap_op neap_op_WeightedAccumulate = {
   .example = "net:WeightedAccumulate({\"w_total\", \"w_grad\", \"weight\", \"keep\"}, \"w_total\")",
   .source = "gradient accumulation: Ott et al., WMT 2018, arXiv 1806.00187, section 3.2",
   .inputs = {[TOTAL] = {"total", "the sum so far"},
-             [G] = {"g", "what is added"},
+             [G] = {"g", "what is added; bf16 and f16 to a total of f32, too"},
              [WEIGHT] = {"weight", "of g, one element"},
              [KEEP] = {"keep", "of the sum so far, one element; 0 begins a new sum"}},
   .outputs = {{"total", "its next version"}},
@@ -71,5 +74,6 @@ const neap_op neap_op_WeightedAccumulate = {
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {total={3,5}, g={3,5}, weight={}, keep={}, grad=false}, {total={7}, g={7}, weight={1}, "
-    "keep={1}, grad=false} }",
+    "keep={1}, grad=false}, {total={{300}, dtype=\"f32\"}, g={{300}, dtype=\"f16\"}, weight={}, "
+    "keep={}, grad=false} }",
 };
