@@ -4,24 +4,37 @@
  * INVARIANT: a C resource is put into its userdata before anything can raise: make the userdata
  * first ({0}, metatable set), fill it then. Temporary arrays come from neap_lua_room, so that an
  * error leaves nothing behind.
- * INVARIANT: tables of arguments are read raw: no metamethod runs while C walks one. Finalisers may
- * run whenever Lua allocates: a table that is counted and then read, or that keeps what C borrows,
- * is copied first (neap_lua_copy), and the copy stays on the stack.
+ * INVARIANT: tables of arguments are read raw: no metamethod runs while C walks one (but for nested
+ * tables of numbers, whose lengths are looked at again: tensor_make.c). Finalisers may run whenever
+ * Lua allocates: a table that is counted and then read, or that keeps what C borrows, is copied
+ * first (neap_lua_copy), and the copy stays on the stack.
  * INVARIANT: the binding is written over neap.h alone, as a user's program could be.
  * INVARIANT: positions, axes and steps count from 1 on the Lua side of this room and from 0 on the
  * other.
+ * Those that C can check are checked by NEAP_LUA_ASSERT.
  */
 #ifndef NEAP_LUA_BINDING_H
 #define NEAP_LUA_BINDING_H
 
 #include "neap.h"
 
+#include <assert.h>
 #include <lauxlib.h>
 #include <lua.h>
 
 #define NEAP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define NEAP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define NEAP_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* As the engine's NEAP_ASSERT, which is not in the contract: checked with NEAP_DEBUG=1 (`make
+ * debug`), compiled in every build. The condition has no effect. */
+#ifndef NEAP_DEBUG
+#define NEAP_DEBUG 0
+#endif
+#define NEAP_LUA_ASSERT(condition)     \
+  do {                                 \
+    if (NEAP_DEBUG) assert(condition); \
+  } while (0)
 
 /* ---- errors and arguments (check.c) ---------------------------------------------------------- */
 
@@ -113,9 +126,9 @@ const char *neap_lua_opt_name(lua_State *L, int index, const char *what);
 /* Names from a list, or from one name standing for a list of one; nil gives none. Entries are NULL
  * where the list holds false or nil and `absent` allows it. The array is left on the stack. */
 const char **neap_lua_names(lua_State *L, int index, const char *what, bool absent, int *n);
-/* Bytes: an integer, or "8MiB", "8MB", "512B". Percentages are the caller's business. */
 /* {map = "r"|"c"} at `index`, or nothing: how a file is to be mapped. */
 neap_io_map neap_lua_io_map(lua_State *L, int index);
+/* Bytes: an integer, or "8MiB", "8MB", "512B". Percentages are the caller's business. */
 size_t neap_lua_bytes(lua_State *L, int index, const char *what);
 
 /* Fields of the table on top of the stack. */
@@ -333,10 +346,10 @@ const neap_range *neap_lua_opt_range(lua_State *L, int index);
 neap_db *neap_lua_store(lua_State *L);
 
 void neap_lua_open_workspace(lua_State *L);
-/* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a
- * second time. */
 /* As a Lua warning, what a store failed to do; "" says nothing. */
 void neap_lua_warn(lua_State *L, const char *warning);
+/* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a
+ * second time. */
 _Noreturn void neap_lua_raise_run(lua_State *L, const neap_error *error);
 void neap_lua_open_scope(lua_State *L);
 void neap_lua_open_program(lua_State *L);

@@ -32,9 +32,13 @@ static bool is_own(const lua_Debug *ar) {
 
 const char *neap_lua_line(lua_State *L) {
   lua_Debug ar;
+  /* Level 0 is the C function that runs. Neither the walk nor these letters of lua_getinfo push
+   * anything, so that nothing is to be popped. */
   for (int level = 1; lua_getstack(L, level, &ar) != 0; level++) {
     lua_getinfo(L, "Sl", &ar);
+    /* A chunk that was stripped of its lines can't be named. */
     if (is_own(&ar) || ar.currentline <= 0) continue;
+    /* The file's name alone: paths make messages long. */
     const char *slash = strrchr(ar.short_src, '/');
     return lua_pushfstring(L, "%s:%d", slash != NULL ? slash + 1 : ar.short_src, ar.currentline);
   }
@@ -59,18 +63,22 @@ static void push_where(lua_State *L) {
 static int error_tostring(lua_State *L) {
   luaL_Buffer out;
   luaL_buffinit(L, &out);
+  /* The buffer may keep a piece on the stack; luaL_addvalue takes the value above it, and what is
+   * not added must be popped. Fields may hold anything: a script can change an error object. */
   if (lua_getfield(L, 1, "line") == LUA_TSTRING) {
     luaL_addvalue(&out);
     luaL_addstring(&out, ": ");
   } else {
     lua_pop(L, 1);
   }
+  /* A message that a script has taken out prints as "?". */
   lua_getfield(L, 1, "message");
   if (!lua_isstring(L, -1)) {
     lua_pop(L, 1);
     lua_pushliteral(L, "?");
   }
   luaL_addvalue(&out);
+  /* The hint has a line of its own. */
   if (lua_getfield(L, 1, "hint") == LUA_TSTRING) {
     luaL_addstring(&out, "\n  ");
     luaL_addvalue(&out);
@@ -83,6 +91,8 @@ static int error_tostring(lua_State *L) {
 
 /* For the table at the top; the class is made with the first error. */
 static void set_error_class(lua_State *L) {
+  /* The class lies in the registry under its name; where it is there already, it is pushed as it
+   * is. */
   if (luaL_newmetatable(L, ERROR_CLASS)) {
     lua_pushcfunction(L, error_tostring);
     lua_setfield(L, -2, "__tostring");
@@ -92,16 +102,20 @@ static void set_error_class(lua_State *L) {
 
 /* Into the error object on top: the limit, what would do, and what is in the way. */
 static void push_refusal(lua_State *L, const neap_error *error) {
+  /* The limit and what is left of it. A least of 0 says that no number of bytes would do. */
   neap_lua_set_text(L, "limit", error->limit);
   neap_lua_set_text(L, "bank", error->bank);
   neap_lua_set_integer(L, "limit_bytes", error->limit_bytes);
   neap_lua_set_integer(L, "left_bytes", error->left_bytes);
   if (error->least_bytes > 0) neap_lua_set_integer(L, "least_bytes", error->least_bytes);
   if (error->held_bytes > 0) neap_lua_set_integer(L, "held_bytes", error->held_bytes);
+  /* What of the limit is fixed: bytes by what they are for. The new table is on top of the error
+   * object until lua_setfield takes it. */
   lua_createtable(L, 0, error->n_fixed);
   for (int i = 0; i < error->n_fixed; i++)
     neap_lua_set_integer(L, error->fixed[i].name, error->fixed[i].bytes);
   lua_setfield(L, -2, "fixed");
+  /* The largest blobs, as a list, in the record's order. */
   lua_createtable(L, error->n_blob, 0);
   for (int i = 0; i < error->n_blob; i++) {
     lua_createtable(L, 0, 2);
@@ -115,7 +129,9 @@ static void push_refusal(lua_State *L, const neap_error *error) {
 /* Fields that have nothing to say are absent. The line is that of the record, which knows what made
  * an op, else where Lua stands. */
 void neap_lua_push_error(lua_State *L, const neap_error *error) {
+  /* The text stays below the object until the object has it: it belongs to Lua. */
   const char *line = neap_lua_line(L);
+  /* What failed, and what it was about. */
   lua_createtable(L, 0, 8);
   neap_lua_set_text(L, "code", neap_status_text(error->code));
   neap_lua_set_text(L, "message",
@@ -123,6 +139,7 @@ void neap_lua_push_error(lua_State *L, const neap_error *error) {
   neap_lua_set_text(L, "op", error->op);
   neap_lua_set_text(L, "blob", error->blob);
   neap_lua_set_text(L, "scope", error->scope);
+  /* Where, and what would have been right. */
   neap_lua_set_text(L, "line", error->line[0] != '\0' ? error->line : line);
   neap_lua_set_text(L, "expected", error->expected);
   neap_lua_set_text(L, "got", error->got);
@@ -134,8 +151,10 @@ void neap_lua_push_error(lua_State *L, const neap_error *error) {
 
 _Noreturn void neap_lua_raise(lua_State *L, const neap_error *error) {
   neap_lua_leave(L);
+  /* The function may have filled its part of the stack. */
   luaL_checkstack(L, 8, "error");
   if (error->code == NEAP_ARGUMENT) {
+    /* As Lua words its own: place, message and hint are pushed, and joined to one text. */
     push_where(L);
     lua_pushstring(L, error->message);
     if (error->hint[0] != '\0') lua_pushfstring(L, "; %s", error->hint);
@@ -162,6 +181,7 @@ _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format,
 int neap_lua_failure(lua_State *L, const neap_error *error) {
   if (error->code != NEAP_IO && error->code != NEAP_DB && error->code != NEAP_DATA)
     neap_lua_raise(L, error);
+  /* The three results that io.open would give. */
   lua_pushnil(L);
   lua_pushstring(L, error->message);
   lua_pushstring(L, neap_status_text(error->code));
@@ -175,13 +195,16 @@ static const char names_key; /* its address: in the registry, the names of funct
 /* The table of the surface's names by function, pushed. Weak in its keys: it keeps no function
  * alive. */
 static void push_names(lua_State *L) {
+  /* Made once: afterwards it is found, and on top. */
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &names_key) != LUA_TNIL) return;
   lua_pop(L, 1);
+  /* The table, and above it the metatable that makes its keys weak. */
   lua_newtable(L);
   lua_newtable(L);
   lua_pushliteral(L, "k");
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
+  /* The registry takes a copy, the caller gets the other one. */
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &names_key);
 }
@@ -189,6 +212,7 @@ static void push_names(lua_State *L) {
 /* core.name_function(f, name): "neap.seed", "net:input": what messages call it. */
 static int name_function(lua_State *L) {
   lua_settop(L, 2);
+  /* From below: names, function, name. The raw set takes the upper two. */
   push_names(L);
   lua_insert(L, 1);
   lua_rawset(L, 1);
@@ -209,22 +233,27 @@ static int function_name(lua_State *L) {
  * name. */
 static const char *push_called(lua_State *L, int *level) {
   lua_Debug ar;
+  /* The table, and above it the best name so far: nil at first. */
   push_names(L);
   const int names = lua_gettop(L);
   const char *name = NULL;
   lua_pushnil(L);
   for (int at = 0; lua_getstack(L, at, &ar) != 0; at++) {
+    /* "f" pushes the function of the level, which the look-up replaces by its name. */
     lua_getinfo(L, "Slf", &ar);
     const bool own = is_own(&ar);
     if (own && lua_rawget(L, names) == LUA_TSTRING) {
+      /* A level further out is nearer to the user: its name takes the place of the one before. */
       name = lua_tostring(L, -1);
       lua_replace(L, names + 1);
       *level = at;
     } else {
       lua_pop(L, 1);
     }
+    /* The user's own line: what lies beyond it has called the user. */
     if (!own && ar.currentline > 0) break;
   }
+  /* The name alone is left, or nothing. */
   lua_remove(L, names);
   if (name == NULL) lua_pop(L, 1);
   return name;
@@ -235,6 +264,7 @@ static const char *push_got(lua_State *L, int arg) {
   if (lua_type(L, arg) == LUA_TNUMBER) return luaL_tolstring(L, arg, NULL);
   if (lua_type(L, arg) == LUA_TSTRING)
     return lua_pushfstring(L, "the text \"%s\"", lua_tostring(L, arg));
+  /* A class of Neap's, or of another library, says its name in the metatable. */
   if (luaL_getmetafield(L, arg, "__name") == LUA_TSTRING)
     return lua_pushfstring(L, "a %s", lua_tostring(L, -1));
   return lua_isnoneornil(L, arg) ? lua_pushliteral(L, "nothing")
@@ -245,10 +275,13 @@ static const char *push_got(lua_State *L, int arg) {
  * directly. */
 static _Noreturn void fail_argument(lua_State *L, int arg, const char *expected) {
   luaL_checkstack(L, 8, "error");
+  /* The words are pushed above the argument, which a negative index would lose. */
   arg = lua_absindex(L, arg);
   const char *got = push_got(L, arg);
   int level = -1;
   const char *name = push_called(L, &level);
+  /* Level 0 is the C function that raises: if it has the name, the user has called it, and its
+   * arguments are the user's. The object before a ":" isn't counted. */
   if (name == NULL) neap_lua_fail(L, NEAP_ARGUMENT, "%s is expected, got %s", expected, got);
   if (level != 0) neap_lua_fail(L, NEAP_ARGUMENT, "%s expects %s, got %s", name, expected, got);
   neap_lua_fail(L, NEAP_ARGUMENT, "%s: argument %d expects %s, got %s", name,
@@ -299,11 +332,13 @@ const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing) {
 }
 
 int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char *const *list) {
+  /* Pieces of the buffer below may lie above the argument. */
   arg = lua_absindex(L, arg);
   const char *text =
     missing != NULL && lua_isnoneornil(L, arg) ? missing : neap_lua_check_string(L, arg);
   for (int i = 0; list[i] != NULL; i++)
     if (strcmp(list[i], text) == 0) return i;
+  /* None of them: the message says which there are. */
   luaL_Buffer all;
   luaL_buffinit(L, &all);
   for (int i = 0; list[i] != NULL; i++) {
@@ -316,10 +351,10 @@ int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char
 
 void neap_lua_check_type(lua_State *L, int arg, int type) {
   if (lua_type(L, arg) == type) return;
-  fail_argument(L, arg,
-                type == LUA_TTABLE      ? "a table"
-                : type == LUA_TFUNCTION ? "a function"
-                                        : lua_typename(L, type));
+  const char *expected = lua_typename(L, type);
+  if (type == LUA_TTABLE) expected = "a table";
+  if (type == LUA_TFUNCTION) expected = "a function";
+  fail_argument(L, arg, expected);
 }
 
 /* ---- tables and rooms ------------------------------------------------------------------------ */
@@ -327,6 +362,7 @@ void neap_lua_check_type(lua_State *L, int arg, int type) {
 /* Lua's own memory, so that a raise between here and its use loses nothing. */
 void *neap_lua_room(lua_State *L, size_t bytes) {
   luaL_checkstack(L, 4, "too many arguments");
+  /* A room of no bytes has an address too. */
   void *room = lua_newuserdatauv(L, bytes > 0 ? bytes : 1, 0);
   memset(room, 0, bytes);
   return room;
@@ -336,12 +372,15 @@ void *neap_lua_room(lua_State *L, size_t bytes) {
  * which. */
 int neap_lua_copy(lua_State *L, int index) {
   int n = 0;
+  /* What is pushed here would shift a negative index. */
   index = lua_absindex(L, index);
   luaL_checkstack(L, 6, "too many arguments");
   lua_newtable(L);
   for (lua_pushnil(L); lua_next(L, index) != 0; n++) {
+    /* Keys are counted by int. */
     if (n == MOST_ITEMS)
       neap_lua_fail(L, NEAP_ARGUMENT, "a table of more than %d items", MOST_ITEMS);
+    /* From below: copy, key, value. The key is doubled: the set takes one, lua_next the other. */
     lua_pushvalue(L, -2);
     lua_insert(L, -2);
     lua_rawset(L, -4);
@@ -350,6 +389,8 @@ int neap_lua_copy(lua_State *L, int index) {
 }
 
 int neap_lua_field(lua_State *L, int index, const char *key) {
+  /* The key is pushed above the table. That may raise for want of memory, and nothing else here
+   * can. */
   index = lua_absindex(L, index);
   luaL_checkstack(L, 2, "too many fields");
   lua_pushstring(L, key);
@@ -368,6 +409,8 @@ int neap_lua_length(lua_State *L, int index) {
  * between. */
 static int fail_text(lua_State *L) {
   neap_lua_check_string(L, 1);
+  /* The user's place and the message become one text. The message is pushed a second time, since
+   * what lies below must not be joined. */
   neap_lua_leave(L);
   push_where(L);
   lua_pushvalue(L, 1);
@@ -378,10 +421,13 @@ static int fail_text(lua_State *L) {
 /* core.error{code =, message =, ..} -> error object; the line is the user's when it names none. */
 static int make_error(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
+  /* What was looked at goes, the table stays. */
   lua_settop(L, 1);
-  lua_pushliteral(L, "line"); /* raw: the table's metatable is about to be another */
+  /* Raw: the table's metatable is about to be another. From below: table, key, nil, the line; the
+   * set takes key and line, once nil is gone. */
+  lua_pushliteral(L, "line");
   if (neap_lua_field(L, 1, "line") == LUA_TNIL && neap_lua_line(L)[0] != '\0') {
-    lua_remove(L, -2); /* nil */
+    lua_remove(L, -2);
     lua_rawset(L, 1);
   }
   lua_settop(L, 1);
@@ -393,10 +439,12 @@ static int make_error(lua_State *L) {
 static int nearest(lua_State *L) {
   const char *word = neap_lua_check_string(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+  /* The more letters a word has, the more of them may be slips. */
   int least = 2 + (int)strlen(word) / 3;
   int best = 0, n = neap_lua_length(L, 2);
   for (int i = 1; i <= n; i++) {
     lua_rawgeti(L, 2, i);
+    /* An item that is no text is never near. */
     int distance =
       lua_type(L, -1) == LUA_TSTRING ? neap_text_distance(word, lua_tostring(L, -1)) : least;
     lua_pop(L, 1);
@@ -425,26 +473,34 @@ void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *
   if (lua_isnoneornil(L, index)) return;
   neap_lua_check_type(L, index, LUA_TTABLE);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
+    /* From below: key, value, the key as text. A key that is no text may run its __tostring here;
+     * no such key is known, so that the walk ends with it. */
     const char *key = luaL_tolstring(L, -2, NULL), *near = NULL;
     bool is_text = lua_type(L, -3) == LUA_TSTRING;
+    /* The field itself, or the name nearest to it: as near as in `nearest`. */
     int least = 2 + (int)strlen(key) / 3;
     const char *const *name = known;
     while (*name != NULL && !(is_text && strcmp(*name, key) == 0)) {
       int distance = neap_text_distance(key, *name);
-      if (distance < least) least = distance, near = *name;
+      if (distance < least) {
+        least = distance;
+        near = *name;
+      }
       name++;
     }
+    if (*name == NULL && near != NULL)
+      neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"; did you mean \"%s\"?", who, key,
+                    near);
     if (*name == NULL)
-      neap_lua_fail(L, NEAP_ARGUMENT,
-                    near != NULL ? "%s: unknown field \"%s\"; did you mean \"%s\"?"
-                                 : "%s: unknown field \"%s\"; it takes \"%s\"",
-                    who, key, near != NULL ? near : known[0]);
+      neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"; it takes \"%s\"", who, key,
+                    known[0]);
     lua_pop(L, 1); /* the key as text */
   }
 }
 
 bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, bool missing) {
   if (!lua_istable(L, index)) return missing;
+  /* The field is pushed; a boolean is copied out of it before it is popped. */
   int type = neap_lua_field(L, index, field);
   if (type != LUA_TNIL && type != LUA_TBOOLEAN)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: %s expects true or false, got a %s", who, field,
@@ -457,6 +513,7 @@ bool neap_lua_flag(lua_State *L, int index, const char *who, const char *field, 
 int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *what) {
   if (i == 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s 0: positions count from 1, or from -1 at the end", what);
+  /* -1 is the last one. */
   int64_t at = i > 0 ? i - 1 : n + i;
   if (at < 0 || at >= n)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s %lld is out of range, there are %lld", what, (long long)i,
@@ -466,6 +523,7 @@ int64_t neap_lua_position(lua_State *L, lua_Integer i, int64_t n, const char *wh
 
 /* An integer, or a float with an integer's value; a text that looks like one is refused. */
 static lua_Integer integer_at(lua_State *L, int index, const char *what) {
+  /* lua_tointegerx alone would take the text "3" too. */
   int is_integer = 0;
   lua_Integer i = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : 0;
   if (!is_integer) {
@@ -486,6 +544,8 @@ static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DI
   if (lua_rawlen(L, list) > NEAP_MAX_DIM)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %lld", what, NEAP_MAX_DIM,
                   (long long)lua_rawlen(L, list));
+  /* A list of n items has n keys. More keys: one is no position, or lies beyond a gap, and nothing
+   * would read it. */
   for (lua_pushnil(L); lua_next(L, list) != 0; lua_pop(L, 1)) {
     n_key++;
     if (lua_type(L, -2) == LUA_TSTRING)
@@ -493,6 +553,7 @@ static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DI
   }
   if (n_key != n)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
+  /* Each item is pushed, read and popped. */
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, list, i + 1);
     out[i] = integer_at(L, -1, what);
@@ -503,19 +564,22 @@ static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DI
 
 int neap_lua_integers(lua_State *L, int index, const char *field, const char *what,
                       int64_t out[NEAP_MAX_DIM]) {
-  int top = lua_gettop(L), n;
+  int top = lua_gettop(L);
   if (lua_istable(L, index)) {
+    /* The list goes on top: the table, or the one in its field, beside which there is no other. */
     lua_pushvalue(L, index);
-    lua_pushstring(L, field);
-    if (field != NULL && lua_rawget(L, -2) == LUA_TTABLE)
-      neap_lua_only_fields(L, index, what, (const char *const[]){field, NULL});
-    else
-      lua_pop(L, 1);
-    n = take_integers(L, what, out);
+    if (field != NULL) {
+      if (neap_lua_field(L, -1, field) == LUA_TTABLE)
+        neap_lua_only_fields(L, index, what, (const char *const[]){field, NULL});
+      else
+        lua_pop(L, 1);
+    }
+    int n_item = take_integers(L, what, out);
     lua_settop(L, top);
-    return n;
+    return n_item;
   }
-  n = NEAP_MAX(top - index + 1, 0);
+  /* No list: the arguments from `index` up to the top are the integers. */
+  int n = NEAP_MAX(top - index + 1, 0);
   if (n > NEAP_MAX_DIM)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %d", what, NEAP_MAX_DIM,
                   n);
@@ -557,6 +621,8 @@ const char *neap_lua_opt_name(lua_State *L, int index, const char *what) {
 
 const char *neap_lua_name(lua_State *L, int index, const char *what) {
   int type = lua_type(L, index);
+  /* A blob is a table with its name in a field, which is then on top of the stack: it keeps the
+   * text until that is interned. */
   bool handle = type == LUA_TTABLE && neap_lua_field(L, index, "name") == LUA_TSTRING;
   if (type == LUA_TTABLE && !handle) lua_pop(L, 1);
   if (type != LUA_TSTRING && !handle)
@@ -567,6 +633,8 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
   const char *text = lua_tolstring(L, handle ? -1 : index, &n);
   if (strlen(text) != n)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: a name may not hold a zero byte", what);
+  /* Interned, it lives as long as the program, whatever becomes of Lua's text. Out of memory is
+   * said after the pop, as any other error. */
   const char *name = neap_intern_n(text, n);
   if (handle) lua_pop(L, 1);
   if (name == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
@@ -574,20 +642,23 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
 }
 
 const char **neap_lua_names(lua_State *L, int index, const char *what, bool absent, int *n) {
-  index = lua_absindex(L, index);
+  index = lua_absindex(L, index); /* rooms are pushed above the list */
   *n = 0;
+  /* A blob is a table too, but no list. */
   bool list = false;
-  if (lua_istable(L, index)) { /* a blob handle is a table too */
+  if (lua_istable(L, index)) {
     list = neap_lua_field(L, index, "name") != LUA_TSTRING;
     lua_pop(L, 1);
   }
+  /* One name, or none, is a list of so many. */
   if (!list) {
     const char **one = neap_lua_room(L, sizeof *one);
     one[0] = neap_lua_opt_name(L, index, what);
     *n = one[0] != NULL;
     return one;
   }
-  /* the largest integer key: lists may hold nil where an optional input is absent */
+  /* The length is the largest integer key: lists may hold nil where an optional input is absent,
+   * and lua_rawlen may stop at any nil. */
   lua_Integer length = 0;
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (!lua_isinteger(L, -2) || lua_tointeger(L, -2) < 1)
@@ -596,8 +667,11 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
         lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : luaL_tolstring(L, -2, NULL));
     if (lua_tointeger(L, -2) > length) length = lua_tointeger(L, -2);
   }
+  /* One far key, {[1e9] = "x"}, must not take gigabytes. */
   if (length > 100000)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list of %lld names", what, (long long)length);
+  /* The room stays on the stack for the caller. The list may change while names are interned: what
+   * is gone by then is nil, and an error unless that may be. */
   const char **names = neap_lua_room(L, (size_t)length * sizeof *names);
   for (int i = 0; i < (int)length; i++) {
     lua_rawgeti(L, index, i + 1);
@@ -609,11 +683,14 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
 }
 
 size_t neap_lua_bytes(lua_State *L, int index, const char *what) {
+  /* -1 stands for what is neither a number nor a text of bytes. */
   double bytes = -1;
-  if (lua_type(L, index) == LUA_TNUMBER)
+  if (lua_type(L, index) == LUA_TNUMBER) {
     bytes = lua_tonumber(L, index);
-  else if (lua_type(L, index) == LUA_TSTRING && !neap_bytes_parse(lua_tostring(L, index), &bytes))
-    bytes = -1;
+  } else if (lua_type(L, index) == LUA_TSTRING) {
+    if (!neap_bytes_parse(lua_tostring(L, index), &bytes)) bytes = -1;
+  }
+  /* Written so that NaN fails; and a double below 2^62 fits a size_t. */
   if (!(bytes >= 0 && bytes < 0x1p62))
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "%s expects bytes, an integer or text like \"8MiB\" or \"8MB\", got %s", what,

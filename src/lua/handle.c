@@ -39,9 +39,10 @@ typedef struct head {
 static head *head_at(lua_State *L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || lua_rawlen(L, index) < sizeof(head)) return NULL;
   head *h = lua_touserdata(L, index);
-  bool own = false;
-  for (int k = 0; k < NEAP_LUA_N_KIND && !own; k++) own = h->kind == &kinds[k];
-  return own ? h : NULL;
+  /* Another library's userdata may begin with any bytes: only an address in `kinds` is ours. */
+  for (int k = 0; k < NEAP_LUA_N_KIND; k++)
+    if (h->kind == &kinds[k]) return h;
+  return NULL;
 }
 
 void *neap_lua_test(lua_State *L, int index, neap_lua_kind kind) {
@@ -64,7 +65,11 @@ void *neap_lua_any(lua_State *L, int index, neap_lua_kind kind) {
   return handle;
 }
 
-bool neap_lua_is_closed(const void *handle) { return ((const head *)handle - 1)->closed; }
+bool neap_lua_is_closed(const void *handle) {
+  const head *h = (const head *)handle - 1;
+  NEAP_LUA_ASSERT(h->kind >= kinds && h->kind < kinds + NEAP_LUA_N_KIND);
+  return h->closed;
+}
 
 void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind) {
   void *handle = neap_lua_any(L, index, kind);
@@ -91,10 +96,12 @@ static _Thread_local struct {
 } work;
 
 static void drop_left(uintptr_t here) {
+  /* The C stack grows downwards: a function that still runs lies above whoever asks. */
   while (work.n > 0 && work.item[work.n - 1].address <= here) work.n--;
 }
 
 static int enter(lua_State *L, uintptr_t here, bool out) {
+  /* Those that an error has ended go first, so that they don't count as nesting. */
   drop_left(here);
   int before = work.n;
   if (before == MOST_NESTED) neap_lua_fail(L, NEAP_ARGUMENT, "calls are nested too deeply");
@@ -109,6 +116,8 @@ static int enter(lua_State *L, uintptr_t here, bool out) {
 enum { HELD_KIB = 1 << 30 };
 
 bool neap_lua_hold_finalisers(lua_State *L) {
+  /* Held already, or stopped by the script: then there is nothing to hold, and nothing to let
+   * go. */
   if (work.held || !lua_gc(L, LUA_GCISRUNNING)) return false;
   lua_gc(L, LUA_GCSTEP, -HELD_KIB);
   return work.held = true;
@@ -121,19 +130,23 @@ void neap_lua_let_finalisers(lua_State *L, bool held) {
 }
 
 void neap_lua_leave(lua_State *L) {
+  /* Held or not: an error may come from a function that holds them. */
   neap_lua_let_finalisers(L, true);
   if (work.n > 0) work.n--;
 }
 
 void neap_lua_call_user(lua_State *L, int n_argument, int n_result) {
+  /* While the user's function runs, a handle that it closes goes at once: `out` says so. */
   int before = enter(L, (uintptr_t)__builtin_frame_address(0), true);
   lua_call(L, n_argument, n_result);
+  /* Reached only when nothing was raised; else drop_left sees to it. */
   work.n = before;
 }
 
 int neap_lua_call_protected(lua_State *L, int n_argument, int n_result) {
   int before = enter(L, (uintptr_t)__builtin_frame_address(0), false);
   int status = lua_pcall(L, n_argument, n_result, 0);
+  /* After an error too, since that ends here. */
   work.n = before;
   return status;
 }
@@ -141,6 +154,8 @@ int neap_lua_call_protected(lua_State *L, int n_argument, int n_result) {
 /* Whether the collector itself has called the running function. */
 static bool is_collected(lua_State *L) {
   lua_Debug ar;
+  /* Lua names the function by how it was called; a script that calls __gc itself has another word
+   * in `namewhat`. */
   return lua_getstack(L, 0, &ar) != 0 && lua_getinfo(L, "n", &ar) != 0 && ar.name != NULL &&
          strcmp(ar.name, "__gc") == 0 && strcmp(ar.namewhat, "metamethod") == 0;
 }
@@ -150,6 +165,9 @@ int neap_lua_close(lua_State *L) {
   head *h = head_at(L, 1);
   if (h == NULL) return 0;
   drop_left((uintptr_t)__builtin_frame_address(0));
+  /* Closed to Lua from here on. What it holds goes now, unless a function at work may have got
+   * something from it: then it goes with the handle. The collector calls only for handles that
+   * nobody has on a stack. */
   h->closed = true;
   bool busy = work.n > 0 && !work.item[work.n - 1].out;
   if (!busy || is_collected(L)) h->kind->free(L, h + 1);
@@ -162,6 +180,7 @@ int neap_lua_close(lua_State *L) {
  * handle. */
 static void push_metatable(lua_State *L, neap_lua_kind kind) {
   if (!luaL_newmetatable(L, kinds[kind].class)) return;
+  /* New: the metatable is on top, and gets the finaliser that all kinds have. */
   lua_pushcfunction(L, neap_lua_close);
   lua_setfield(L, -2, "__gc");
 }
@@ -170,8 +189,10 @@ void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind) {
   luaL_checkstack(L, 8, "too many results");
   push_metatable(L, kind);
   head *h = lua_newuserdatauv(L, sizeof *h + bytes, 1);
+  /* Whole before it has its metatable: the finaliser may meet it at any time afterwards. */
   memset(h, 0, sizeof *h + bytes);
   h->kind = &kinds[kind];
+  /* From below: metatable, handle. They change places, since lua_setmetatable takes the top. */
   lua_insert(L, -2);
   lua_setmetatable(L, -2);
   return h + 1;
@@ -187,6 +208,7 @@ void neap_lua_free_block(lua_State *L, void *handle) {
 void **neap_lua_new_block(lua_State *L) { return neap_lua_new(L, sizeof(void *), NEAP_LUA_BLOCK); }
 
 int neap_lua_push_text(lua_State *L, char **slot) {
+  /* Copying it may raise for want of memory; the slot still has the text then. */
   lua_pushstring(L, *slot);
   neap_free(*slot);
   *slot = NULL;
@@ -210,31 +232,42 @@ static int call_checked(lua_State *L) {
   const function *f = neap_lua_test(L, lua_upvalueindex(1), NEAP_LUA_FUNCTION);
   if (f == NULL) return luaL_error(L, "a function of Neap has lost itself");
   const neap_lua_reg *reg = f->reg;
-  int limit = reg->most & ~NEAP_LUA_ALONE, most = limit == NEAP_LUA_ANY ? INT_MAX : limit;
+  int most = reg->most & ~NEAP_LUA_ALONE;
+  if (most == NEAP_LUA_ANY) most = INT_MAX;
+  /* At work from here on: what follows may allocate, and so run finalisers. */
   int before = enter(L, (uintptr_t)__builtin_frame_address(0), false);
+  /* The last argument that is not nil must be one that the function reads. A method's object is
+   * not counted in the message. */
   for (int i = lua_gettop(L); i > most; i--) {
     if (lua_isnil(L, i)) continue;
     most -= f->method;
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d argument%s, got %d", reg->name, most,
                   most == 1 ? "" : "s", i - f->method);
   }
-  if (reg->call == neap_lua_close) { /* it asks who is at work, and is not itself */
+  /* close() asks who is at work, and is not itself. */
+  if (reg->call == neap_lua_close) {
     work.n = before;
     return neap_lua_close(L);
   }
-  if (before == 0) neap_lua_let_finalisers(L, true); /* what an error of Lua's own has left held */
+  /* Nobody is at work but this one: what is held was left so by an error of Lua's own. */
+  if (before == 0) neap_lua_let_finalisers(L, true);
+  /* The call itself. When it raises, nothing below is reached: neap_lua_leave has been there. */
   bool held = (reg->most & NEAP_LUA_ALONE) != 0 && neap_lua_hold_finalisers(L);
   int n = reg->call(L);
   neap_lua_let_finalisers(L, held);
+  NEAP_LUA_ASSERT(work.n > before);
+  NEAP_LUA_ASSERT(work.item[before].address == (uintptr_t)__builtin_frame_address(0));
   work.n = before;
   return n;
 }
 
 void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods) {
   for (; list->name != NULL; list++) {
+    /* As __close Lua calls it with an error beside the handle: no arguments are counted. */
     if (list->call == neap_lua_close && list->most == NEAP_LUA_ANY) {
       lua_pushcfunction(L, neap_lua_close);
     } else {
+      /* The record is a handle of its own, and the only upvalue: call_checked finds it there. */
       function *f = neap_lua_new(L, sizeof *f, NEAP_LUA_FUNCTION);
       *f = (function){.reg = list, .method = methods};
       lua_pushcclosure(L, call_checked, 1);
@@ -245,6 +278,7 @@ void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods) {
 
 /* Through the metatable, so that methods which Lua modules add later are found. */
 int neap_lua_method(lua_State *L) {
+  /* `debug` may have put another metatable there, which has no methods. */
   if (luaL_getmetafield(L, 1, "methods") == LUA_TNIL) return 0;
   lua_pushvalue(L, 2);
   lua_gettable(L, -2);
@@ -253,6 +287,8 @@ int neap_lua_method(lua_State *L) {
 
 void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const neap_lua_reg *meta,
                     const neap_lua_reg *methods) {
+  /* From below: the table of classes, metatable, methods. The methods go into the metatable twice:
+   * as `methods`, which the binding looks into, and as __index. */
   push_metatable(L, kind);
   lua_newtable(L);
   neap_lua_functions(L, methods, true);
@@ -260,6 +296,8 @@ void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const n
   lua_setfield(L, -3, "methods");
   lua_pushvalue(L, -1);
   lua_setfield(L, -3, "__index"); /* `meta` may replace it */
+  /* Methods below, metatable on top: it is filled, and goes into the methods, these into the
+   * classes. */
   lua_insert(L, -2);
   neap_lua_functions(L, meta, true);
   lua_setfield(L, -2, "meta"); /* methods.meta, so that Lua modules can add operators */

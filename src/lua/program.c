@@ -31,6 +31,7 @@ neap_session *neap_lua_session_at(lua_State *L, int index) {
 void neap_lua_free_program(lua_State *L, void *at) {
   handle *h = at;
   (void)L;
+  NEAP_LUA_ASSERT(h->session == NULL || h->ws != NULL);
   neap_session_free(h->session);
   h->session = NULL;
   if (h->ws != NULL) neap_workspace_release(h->ws);
@@ -43,9 +44,12 @@ static const char warned_key;
 /* A trouble with the database is told once, not for every program that meets it. */
 void neap_lua_warn(lua_State *L, const char *warning) {
   if (warning[0] == '\0') return;
+  /* From "database" on the words are the same for each program; what the registry has is what was
+   * said last. */
   const char *trouble = strstr(warning, "database \"");
   if (trouble != NULL) {
     lua_pushstring(L, trouble);
+    /* From below: this trouble, the one before; then the new one takes its place. */
     bool again =
       lua_rawgetp(L, LUA_REGISTRYINDEX, &warned_key) == LUA_TSTRING && lua_rawequal(L, -1, -2);
     lua_pop(L, 1);
@@ -61,20 +65,25 @@ void neap_lua_warn(lua_State *L, const char *warning) {
 static int compile(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
+  /* From below: workspace, net, options, range; above them the rooms of the options. */
   lua_settop(L, 4);
   neap_options options = neap_lua_options(L, 3, 2);
   const neap_range *range = neap_lua_opt_range(L, 4);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM);
+  /* What the program works on stays alive with it: workspace and net in the user value of the
+   * handle. */
   lua_createtable(L, 0, 3);
   lua_pushvalue(L, 1);
   lua_setfield(L, -2, "workspace");
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, "net");
   lua_setiuservalue(L, -2, 1);
+  /* From here on the handle lets go of the workspace, whatever raises. */
   h->ws = neap_workspace_retain(ws);
   NEAP_LUA_TRY(L, range != NULL
                     ? neap_range_session(range, ws, net->net, 0, &options, &h->session, &error)
                     : neap_session_open(ws, net->net, &options, &h->session, &error));
+  /* Said once a program; a run may find more to say. */
   neap_lua_warn(L, neap_session_warning(h->session));
   h->warned = neap_session_warning(h->session)[0] != '\0';
   neap_lua_collect(L);
@@ -83,6 +92,7 @@ static int compile(lua_State *L) {
 
 void neap_lua_raise_run(lua_State *L, const neap_error *error) {
   if (error->code == NEAP_INTERRUPTED) {
+    /* The program's hook waits for the same Ctrl-C, and would stop Lua again. */
     neap_interrupt(false);
     lua_sethook(L, NULL, 0, 0);
   }
@@ -94,8 +104,10 @@ static int run(lua_State *L) {
   handle *h = program_at(L, 1);
   lua_Integer n = neap_lua_opt_integer(L, 2, 1);
   neap_error error = {0};
+  /* Nothing is pushed between the steps: a run of many costs Lua nothing. */
   for (lua_Integer i = 0; i < n; i++)
     if (neap_session_run(h->session, &error) != NEAP_OK) neap_lua_raise_run(L, &error);
+  /* Runs of new shapes make plans, and those may warn. */
   if (!h->warned) neap_lua_warn(L, neap_session_warning(h->session));
   h->warned = h->warned || neap_session_warning(h->session)[0] != '\0';
   lua_settop(L, 1);
@@ -110,14 +122,17 @@ static int run_micro(lua_State *L) {
   neap_lua_check_type(L, 2, LUA_TTABLE);
   neap_lua_check_type(L, 3, LUA_TTABLE);
   lua_settop(L, 7);
+  /* Finalisers may run whenever a room is made: the copies are what C reads. */
   int n_input = neap_lua_copy(L, 2);
   lua_replace(L, 2); /* the copies keep tensors and programs */
   neap_lua_copy(L, 3);
   lua_replace(L, 3);
+  /* What ends the step, and how much what is held weighs. */
   neap_micro_step step = {.n_part = neap_lua_length(L, 3), .after[1] = program_at(L, 4)->session};
   if (!lua_isnil(L, 5)) step.after[0] = program_at(L, 5)->session;
   step.kept = lua_isnil(L, 6) ? 0 : neap_lua_check_number(L, 6);
   step.added = lua_isnil(L, 7) ? 0 : neap_lua_check_number(L, 7);
+  /* Both lists in rooms: a raise below leaves nothing behind. */
   neap_micro_input *input = neap_lua_room(L, (size_t)n_input * sizeof *input);
   neap_micro_part *part = neap_lua_room(L, (size_t)step.n_part * sizeof *part);
   step.input = input;
@@ -129,6 +144,8 @@ static int run_micro(lua_State *L) {
     lua_pop(L, 1);
   }
   for (int p = 0; p < step.n_part; p++) {
+    /* Each program stays on the stack, in the place of its row: nobody can collect it during the
+     * run. */
     luaL_checkstack(L, 8, "too many parts");
     lua_rawgeti(L, 3, p + 1);
     neap_lua_check_type(L, -1, LUA_TTABLE);
@@ -152,12 +169,15 @@ static int index_any(lua_State *L) {
   const handle *h = neap_lua_any(L, 1, NEAP_LUA_PROGRAM);
   const char *key = neap_lua_check_string(L, 2);
   if (strcmp(key, "plan") == 0 || strcmp(key, "net") == 0 || strcmp(key, "workspace") == 0) {
+    /* The user value is a table of them; the plan is put there when it is first asked for. */
     if (lua_getiuservalue(L, 1, 1) != LUA_TTABLE)
       neap_lua_fail(L, NEAP_ARGUMENT, "the program has lost its %s", key);
     if (neap_lua_field(L, -1, key) != LUA_TNIL) return 1;
+    /* Raises when the program was closed: what it kept can be had still, a new plan not. */
     program_at(L, 1);
     neap_lua_push_session_plan(L, 1);
     if (neap_session_figures(h->session).n_made > 0) return 1; /* another plan next time */
+    /* From below: user value, nil, plan, plan. One goes into the table. */
     lua_pushvalue(L, -1);
     lua_setfield(L, -4, "plan");
     return 1;
@@ -177,6 +197,7 @@ static int stats(lua_State *L) {
 /* program:times() -> a row for each step of the plan; nil without profile. */
 static int times(lua_State *L) {
   const handle *h = program_at(L, 1);
+  /* Without profile there are no times. */
   neap_run_op_row row;
   if (!neap_session_is_timed(h->session)) return 0;
   lua_newtable(L);
@@ -191,6 +212,7 @@ static int times(lua_State *L) {
  * it: a row as neap.h describes it; nil where addresses are planned. */
 static int pool(lua_State *L) {
   const handle *h = program_at(L, 1);
+  /* A cursor in a handle, since the row is pushed as a table while it is open. */
   neap_rows **rows = neap_lua_new_cursor(L);
   const void *row;
   NEAP_LUA_TRY(L, neap_session_rows(h->session, NEAP_ROW_POOL, rows, &error));
@@ -212,6 +234,7 @@ static int metric(lua_State *L) {
  * fails. */
 static int record(lua_State *L) {
   const handle *h = program_at(L, 1);
+  /* A database that fails is no reason to lose a trained model: nil, and why. */
   neap_error error = {0};
   if (neap_session_record(h->session, neap_lua_opt_string(L, 2, "ok"), &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
