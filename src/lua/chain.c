@@ -30,9 +30,11 @@ static neap_chain *chain_at(lua_State *L, int index) {
 static neap_cache *cache_at(lua_State *L, int index) {
   cache_handle *h = neap_lua_at(L, index, NEAP_LUA_CACHE);
   if (h->layer == 0) return h->own;
+  /* The chain is pushed, asked, and popped: the handle's user value keeps it. */
   lua_getiuservalue(L, index, 1);
   neap_chain *chain = chain_at(L, -1);
   lua_pop(L, 1); /* the handle keeps it */
+  /* Only `debug` could have put another chain there. */
   if (h->layer > neap_chain_n_layers(chain))
     neap_lua_fail(L, NEAP_RELEASED, "the cache has lost its chain");
   return neap_chain_cache(chain, h->layer - 1);
@@ -59,6 +61,7 @@ static int cache_to_text(lua_State *L) {
 /* new_cache(name) -> cache */
 static int new_cache(lua_State *L) {
   const char *name = neap_lua_opt_string(L, 1, "?");
+  /* The name stays on the stack, at 1, until the cache has its own copy of it. */
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
   NEAP_LUA_TRY(L, neap_cache_new(name, &h->own, &error));
   return 1;
@@ -70,6 +73,7 @@ static int cache_push(lua_State *L) {
   if (!neap_lua_is_tensor(L, 2))
     neap_lua_fail(L, NEAP_NAME, "cache of %s: push expects a tensor, got a %s",
                   neap_cache_name(cache), luaL_typename(L, 2));
+  /* Tensor and label are arguments: the stack keeps both during the call. */
   const char *label = neap_lua_opt_string(L, 3, NULL);
   NEAP_LUA_TRY(L, neap_cache_push(cache, neap_lua_tensor_at(L, 2), label, &error));
   lua_settop(L, 1);
@@ -81,6 +85,7 @@ static int cache_push(lua_State *L) {
 static neap_cache_want read_want(lua_State *L, neap_shape *shape) {
   neap_cache_want want = {0};
   if (lua_istable(L, 2)) {
+    /* Each field stays on the stack, so that what `want` borrows lives until the pop is over. */
     neap_lua_only_fields(L, 2, "cache:pop", (const char *const[]){"label", "dtype", "shape", NULL});
     if (neap_lua_field(L, 2, "label") != LUA_TNIL) want.label = neap_lua_check_string(L, -1);
     if (neap_lua_field(L, 2, "dtype") != LUA_TNIL)
@@ -101,6 +106,7 @@ static int cache_pop(lua_State *L) {
   neap_shape shape = {0};
   lua_settop(L, 2);
   neap_cache_want want = read_want(L, &shape);
+  /* The handle first: a tensor that has been taken out must have an owner. */
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_cache_pop(cache, &want, &out->t, &error));
   return 1;
@@ -140,6 +146,7 @@ void neap_lua_free_chain(lua_State *L, void *at) {
  * them. */
 static const neap_net **nets_at(lua_State *L, int index, int *n) {
   neap_lua_check_type(L, index, LUA_TTABLE);
+  /* A finaliser may change the user's list while the room is made; the copy keeps the nets. */
   neap_lua_copy(L, index);
   index = lua_gettop(L);
   *n = neap_lua_length(L, index);
@@ -157,6 +164,8 @@ static int new_chain(lua_State *L) {
   int n;
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   int64_t most = neap_lua_check_integer(L, 3);
+  /* Nets and their room lie above the four arguments; the first net is pushed once more, since
+   * options are read against its inputs. */
   lua_settop(L, 4);
   const neap_net **net = nets_at(L, 2, &n);
   lua_rawgeti(L, 2, 1);
@@ -177,6 +186,7 @@ static int add_batch(lua_State *L) {
   int64_t batch = neap_lua_check_integer(L, 2);
   int n;
   const neap_net **net = nets_at(L, 3, &n);
+  /* The library takes as many nets as there are layers, and can't count the list. */
   if (n != neap_chain_n_layers(chain))
     neap_lua_fail(L, NEAP_ARGUMENT, "add_batch expects %d nets, got %d", neap_chain_n_layers(chain),
                   n);
@@ -188,10 +198,11 @@ static int add_batch(lua_State *L) {
 static int forward(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
   neap_error error = {0};
+  /* A run may be stopped by Ctrl-C: it raises in a way of its own. */
   if (neap_chain_forward(chain, lua_toboolean(L, 2), &error) != NEAP_OK)
     neap_lua_raise_run(L, &error);
+  /* A first pass makes programs, of a backward too, and these may warn. */
   handle *h = neap_lua_at(L, 1, NEAP_LUA_CHAIN);
-  /* a first pass makes programs, of a backward too */
   if (!h->warned) neap_lua_warn(L, neap_chain_warning(chain));
   h->warned = h->warned || neap_chain_warning(chain)[0] != '\0';
   neap_lua_collect(L);
@@ -217,12 +228,16 @@ static int item(lua_State *L) {
   neap_list list = list_at(L, 2);
   int64_t i =
     neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
+  /* From below: the table, a handle for the data, one for the diff. They are there before the entry
+   * is read, whose tensors they then own. */
   neap_chain_item entry = {0};
   lua_createtable(L, 0, 6);
   neap_lua_tensor *data = neap_lua_new_tensor(L), *diff = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_chain_item_at(chain, list, (int)i, &entry, &error));
-  data->t = entry.data, diff->t = entry.diff; /* the handles own them from here on */
+  data->t = entry.data;
+  diff->t = entry.diff;
   bool has_diff = diff->t.storage != NULL;
+  /* The table once more, on top: from below it is table, data, diff, table. */
   lua_pushvalue(L, -3);
   neap_lua_set_text(L, "name", entry.name);
   neap_lua_set_text(L, "layer", entry.layer);
@@ -263,6 +278,7 @@ static int cache(lua_State *L) {
   int64_t i =
     neap_lua_position(L, neap_lua_check_integer(L, 2), neap_chain_n_layers(chain), "the layer");
   cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
+  /* The cache is named by its layer, and keeps the chain alive. */
   h->layer = (int)i + 1;
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, 1);

@@ -23,6 +23,7 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
   if (!lua_istable(L, index))
     neap_lua_fail(L, NEAP_ARGUMENT, "load expects { map = \"r\" or \"c\" }, got a %s",
                   luaL_typename(L, index));
+  /* The field stays on the stack: the text is looked at, and not kept. */
   neap_lua_only_fields(L, index, "load", (const char *const[]){"map", NULL});
   if (neap_lua_field(L, index, "map") == LUA_TNIL) return NEAP_IO_COPY;
   const char *kind = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
@@ -36,17 +37,24 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
 static int load(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_map map = neap_lua_io_map(L, 2);
+  /* The list is a handle: it frees what Lua has not got when a table can't be made. */
   neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
   neap_error error = {0};
   if (neap_io_load(path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  /* A .npy file is one tensor without a name; other files are tables by name. */
   bool one = list->n_item == 1 && list->item[0].name[0] == '\0';
   lua_createtable(L, 0, list->n_item);
   for (int i = 0; i < list->n_item; i++) {
     neap_lua_tensor *t = neap_lua_new_tensor(L);
+    /* The list keeps its own reference, which goes with it. */
     t->t = neap_tensor_retain(&list->item[i].tensor);
-    if (one) return neap_lua_collect(L), 1;
+    if (one) {
+      neap_lua_collect(L);
+      return 1;
+    }
     lua_setfield(L, -2, list->item[i].name);
   }
+  /* The second result: the texts that go along. */
   lua_createtable(L, 0, list->n_meta);
   for (int i = 0; i < list->n_meta; i++)
     neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
@@ -69,9 +77,9 @@ static neap_io_item *take_items(lua_State *L, int index, int *n) {
     if (lua_type(L, -2) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name",
                     luaL_typename(L, -2));
-    item[(*n)++] =
-      /* borrowed: the copy keeps both */
-      (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)};
+    /* Borrowed: the copy keeps both. */
+    item[*n] = (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)};
+    ++*n;
   }
   qsort(item, (size_t)*n, sizeof *item, compare_items);
   return item;
@@ -83,11 +91,13 @@ static int save(lua_State *L) {
   neap_io_item single = {.name = (char[]){""}}, *item = &single;
   neap_io_pair *meta = NULL;
   int n = 1, n_meta = 0;
+  /* What is to be saved: tensors by name, or one without. */
   lua_settop(L, 3);
   if (lua_istable(L, 2))
     item = take_items(L, 2, &n);
   else
     single.tensor = *neap_lua_tensor_at(L, 2);
+  /* The texts that go along, as pairs in a room; a copy keeps them, as above. */
   neap_lua_only_fields(L, 3, "neap.save", (const char *const[]){"meta", NULL});
   if (lua_istable(L, 3) && neap_lua_field(L, 3, "meta") != LUA_TNIL) {
     if (!lua_istable(L, -1))
@@ -127,6 +137,7 @@ static int read_bytes(lua_State *L) {
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   neap_io_bytes bytes = {0};
   neap_error error = {0};
+  /* Nothing raises until the bytes are freed again: what fails is told afterwards. */
   neap_status status = neap_io_read_gz_bytes(path, &bytes, &error);
   neap_shape shape = NEAP_SHAPE((int64_t)bytes.n);
   if (status == NEAP_OK) status = neap_tensor_new(&out->t, NEAP_DTYPE_U8, &shape, &error);
@@ -142,6 +153,7 @@ static int read_text(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_bytes bytes = {0};
   neap_error error = {0};
+  /* The slot frees the bytes, since making a Lua text of them may raise. */
   void **held = neap_lua_new_block(L);
   if (neap_io_read_text(path, &bytes, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   *held = bytes.data;
@@ -154,6 +166,7 @@ static int write_png(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   const neap_tensor *t = neap_lua_tensor_at(L, 2);
   neap_error error = {0};
+  /* The writer is given a pointer and sizes: only these tensors lie as it reads them. */
   if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 ||
       t->shape.n_dim > 3)
     neap_lua_fail(L, NEAP_ARGUMENT, "write_png expects a dense u8 tensor (H,W) or (H,W,3)");
@@ -179,11 +192,13 @@ static int write_text(lua_State *L) {
 static int make_folder(lua_State *L) {
   size_t n;
   const char *path = neap_lua_check_lstring(L, 1, &n);
+  /* The path is cut at each "/" in turn, and made whole again. */
   char *part = neap_lua_room(L, n + 1);
   memcpy(part, path, n);
   for (size_t i = 1; i <= n; i++) {
     if (part[i] != '/' && part[i] != '\0') continue;
     part[i] = '\0';
+    /* One that is there already is as good, whoever made it. */
     if (mkdir(part, 0777) != 0 && errno != EEXIST) {
       neap_error error = {0};
       neap_fail(&error, NEAP_IO, "the folder %s can't be made: %s", part, strerror(errno));
@@ -201,6 +216,7 @@ static int encode_bytes(lua_State *L) {
   size_t n;
   const unsigned char *text = (const unsigned char *)neap_lua_check_lstring(L, 1, &n);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+  /* The table is read whole before anything is made. */
   int64_t number[256] = {0}, most = 0;
   for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) {
     size_t length = 0;
@@ -234,6 +250,7 @@ void neap_lua_free_reader(lua_State *L, void *at) {
 }
 
 static double number_field(lua_State *L, const char *key, double missing) {
+  /* The field is pushed, read and popped. */
   if (neap_lua_field(L, -1, key) != LUA_TNIL) missing = neap_lua_check_number(L, -1);
   lua_pop(L, 1);
   return missing;
@@ -244,11 +261,13 @@ static double number_field(lua_State *L, const char *key, double missing) {
 static neap_batch_field field_at_top(lua_State *L) {
   neap_batch_field field = {0};
   neap_lua_check_type(L, -1, LUA_TTABLE);
+  /* The copy stays where the table was: it keeps the tensor until the reader has retained it. */
   neap_lua_copy(L, -1);
   lua_replace(L, -2);
   neap_lua_field(L, -1, "source");
   field.source = *neap_lua_tensor_at(L, -1); /* borrowed from a copy: the reader retains it */
   lua_pop(L, 1);
+  /* What is done to its elements, and which of them make a row. */
   neap_lua_field(L, -1, "dtype");
   field.dtype = neap_lua_dtype(L, -1, field.source.dtype);
   lua_pop(L, 1);
@@ -268,8 +287,11 @@ static int batch_reader(lua_State *L) {
   bool drop_last = lua_toboolean(L, 4);
   if (n_batch < 1)
     neap_lua_fail(L, NEAP_ARGUMENT, "a batch expects at least 1 row, got %lld", (long long)n_batch);
+  /* Both rooms stay on the stack. A list that has changed since it was counted has nil in it, which
+   * raises. */
   neap_batch_field *field = neap_lua_room(L, (size_t)n_field * sizeof *field);
   int64_t *index = neap_lua_room(L, (size_t)n_index * sizeof *index);
+  /* Each field leaves a copy on the stack. */
   luaL_checkstack(L, n_field + 8, "too many fields");
   for (int i = 0; i < n_field; i++) {
     lua_rawgeti(L, 1, i + 1);
@@ -280,6 +302,7 @@ static int batch_reader(lua_State *L) {
     index[i] = neap_lua_check_integer(L, -1);
     lua_pop(L, 1);
   }
+  /* The reader copies the list of rows and retains the sources. */
   reader *r = neap_lua_new(L, sizeof *r, NEAP_LUA_READER);
   r->n_field = n_field;
   NEAP_LUA_TRY(L, neap_batch_reader_new(n_field, field, n_batch, n_index, index, drop_last,
@@ -292,12 +315,14 @@ static int batch_reader(lua_State *L) {
 static int reader_next(lua_State *L) {
   reader *r = neap_lua_any(L, 1, NEAP_LUA_READER);
   if (r->reader == NULL || neap_lua_is_closed(r)) return 0;
+  /* Tables and handles are made now, because a batch that was taken would be lost by a raise. */
   neap_tensor *out = neap_lua_room(L, (size_t)r->n_field * sizeof *out);
   lua_createtable(L, r->n_field, 0);
   for (int k = 0; k < r->n_field; k++) {
     neap_lua_new_tensor(L);
     lua_rawseti(L, -2, k + 1);
   }
+  /* From here on nothing allocates in Lua. */
   int64_t n = neap_batch_reader_next(r->reader, out);
   if (n == 0) return 0;
   for (int k = 0; k < r->n_field; k++) {
@@ -306,6 +331,7 @@ static int reader_next(lua_State *L) {
     lua_pop(L, 1);
   }
   lua_pushinteger(L, n);
+  /* The count goes below the list. */
   lua_insert(L, -2);
   return 2;
 }

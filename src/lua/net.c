@@ -16,6 +16,7 @@ neap_lua_net *neap_lua_new_net(lua_State *L) {
 
 void neap_lua_remember_net(lua_State *L, int index) {
   index = lua_absindex(L, index);
+  /* From below: the weak table, a copy of the handle; the raw set takes the copy. */
   neap_lua_handles(L);
   lua_pushvalue(L, index);
   lua_rawsetp(L, -2, neap_lua_net_at(L, index)->net);
@@ -23,10 +24,12 @@ void neap_lua_remember_net(lua_State *L, int index) {
 }
 
 void neap_lua_push_net(lua_State *L, neap_net *net) {
+  /* From below: the weak table, what it has for this address. */
   neap_lua_handles(L);
   lua_rawgetp(L, -1, net);
   const void *known = neap_lua_test(L, -1, NEAP_LUA_NET);
   if (known == NULL || neap_lua_is_closed(known)) {
+    /* None, or a closed one: a new handle takes its place. */
     lua_pop(L, 1);
     bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
     neap_lua_net *made = neap_lua_new_net(L);
@@ -34,6 +37,7 @@ void neap_lua_push_net(lua_State *L, neap_net *net) {
     neap_lua_let_finalisers(L, held);
     neap_lua_remember_net(L, -1);
   }
+  /* The handle alone is left. */
   lua_remove(L, -2);
 }
 
@@ -67,6 +71,7 @@ static int line(lua_State *L) {
 /* new_net(name) */
 static int new_net(lua_State *L) {
   const char *name = neap_lua_opt_string(L, 1, "net");
+  /* In all makers: the handle first, so that the net has an owner when something raises. */
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_new(name, &net->net, &error));
   return 1;
@@ -79,6 +84,7 @@ static int sub(lua_State *L) {
   const char *name = neap_lua_check_string(L, 2);
   bool closed = lua_toboolean(L, 3);
   neap_lua_net *net = neap_lua_new_net(L);
+  /* The subnet is the outer net's; the handle takes a reference of its own. */
   neap_net *made = NULL;
   NEAP_LUA_TRY(L, closed ? neap_net_new_closed_sub(outer->net, name, &made, &error)
                          : neap_net_new_sub(outer->net, name, &made, &error));
@@ -123,8 +129,10 @@ static int take(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const char *name = neap_lua_check_string(L, 2);
   lua_settop(L, 4);
+  /* Declared without a type: it has the one that comes from outside. */
   NEAP_LUA_TRY(L, neap_net_declare(net->net, name, NEAP_ROLE_INPUT, NULL, false, NULL, NULL,
                                    neap_lua_line(L), &error));
+  /* The type as it is outside, for those who ask now. */
   if (lua_isnil(L, 3)) return 0;
   neap_type type = {.dtype = neap_lua_dtype(L, 3, NEAP_DTYPE_F32)};
   neap_lua_shape(L, 4, &type.shape, name);
@@ -144,6 +152,7 @@ static int read_net(lua_State *L) {
   const char *text = neap_lua_check_string(L, 1);
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_read(text, &net->net, &error));
+  /* A text can name shapes that don't fit: said now, not when the net is planned. */
   NEAP_LUA_TRY(L, neap_net_check_types(net->net, &error));
   return 1;
 }
@@ -169,6 +178,8 @@ static int split_hold(lua_State *L) {
 static int rename_blobs(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+  /* The copy is walked: interning a name and making rooms may run finalisers, which could change
+   * the user's table. */
   int n = neap_lua_copy(L, 2), copy = lua_gettop(L);
   const char **old = neap_lua_room(L, (size_t)n * sizeof *old),
              **new = neap_lua_room(L, (size_t)n * sizeof *new);
@@ -203,20 +214,24 @@ static int declare(lua_State *L) {
   const char *name = neap_lua_check_string(L, 2), *init = NULL;
   neap_role role = role_at(L, 3);
   neap_type type = {.dtype = neap_lua_dtype(L, 5, NEAP_DTYPE_F32)};
+  /* Without a table the arguments from here on would be read as sizes. */
   if (!lua_istable(L, 4))
     neap_lua_fail(L, NEAP_ARGUMENT, "\"%s\" expects a shape, {2, 3}, got a %s", name,
                   luaL_typename(L, 4));
   neap_lua_shape(L, 4, &type.shape, name);
   bool trainable = lua_toboolean(L, 7);
+  /* All arguments are there, given or nil; rooms of attributes lie above them. */
   lua_settop(L, 8);
   neap_set *attrs = NULL;
   if (lua_istable(L, 6)) {
+    /* The op's name: the field, or else the first item. It stays on the stack. */
     if (neap_lua_field(L, 6, "op") != LUA_TSTRING) lua_rawgeti(L, 6, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT,
                     "init of \"%s\" expects { op = \"Xavier\", .. } or neap.init.xavier {}", name);
     const neap_op *op = neap_lua_op(L, lua_gettop(L));
     init = neap_op_name(op);
+    /* All other fields are the op's attributes. */
     static const char *const skip[] = {"op", NULL};
     attrs = neap_lua_attrs(L, 6, op, skip);
   } else if (!lua_isnil(L, 6)) {
@@ -224,6 +239,7 @@ static int declare(lua_State *L) {
                   "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name,
                   luaL_typename(L, 6));
   }
+  /* Where the blob was declared, for messages: as given, or the user's line that runs. */
   const char *line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
   NEAP_LUA_TRY(L,
                neap_net_declare(net->net, name, role, &type, trainable, init, attrs, line, &error));
@@ -236,6 +252,7 @@ static int push_outputs(lua_State *L, const neap_net *net, int at) {
   const neap_net_op *op = neap_net_op_at(net, at);
   lua_createtable(L, op->n_out, 0);
   for (int k = 0; k < op->n_out; k++) {
+    /* A list may have no hole: false is one that was left out. */
     if (op->out[k] != NULL)
       lua_pushstring(L, op->out[k]);
     else
@@ -253,14 +270,18 @@ static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
   lua_settop(L, 9);
+  /* What is added. Texts are arguments or interned; lists and attributes lie in rooms above the
+   * arguments until the net has copied them. */
   neap_net_call call = {.type = neap_op_name(op),
                         .name = neap_lua_opt_string(L, 6, NULL),
                         .scope = neap_lua_opt_string(L, 7, NULL)};
   call.in = neap_lua_names(L, 3, call.type, true, &call.n_in);
+  /* Without a list of outputs the net names them. */
   if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, call.type, true, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
   call.line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
   call.device = neap_lua_opt_string(L, 9, NULL);
+  /* Types are checked as ops come, so that the message has the user's line. */
   call.typed = true;
   int at = 0;
   NEAP_LUA_TRY(L, neap_net_add(net->net, &call, &at, &error));
@@ -296,6 +317,7 @@ static int assign(lua_State *L) {
 static int interface(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   int n_in, n_out;
+  /* Both rooms stay on the stack. */
   const char **in = neap_lua_names(L, 2, "captures", false, &n_in),
              **out = neap_lua_names(L, 3, "results", false, &n_out);
   NEAP_LUA_TRY(L, neap_net_set_sub_interface(net->net, n_in, in, n_out, out, &error));
@@ -309,6 +331,7 @@ static int gradient(lua_State *L) {
   int n;
   const char **wrt = neap_lua_names(L, 3, "wrt", false, &n);
   NEAP_LUA_TRY(L, neap_net_gradient(net->net, loss, n, wrt, lua_toboolean(L, 4), line, &error));
+  /* The gradient is an op like others, and the last one now. */
   return push_outputs(L, net->net, neap_net_n_ops(net->net) - 1);
 }
 
@@ -334,6 +357,7 @@ static int type_of(lua_State *L) {
 static void push_names(lua_State *L, int n, const char *const *names) {
   lua_createtable(L, n, 0);
   for (int k = 0; k < n; k++) {
+    /* false stands for an input that is absent. */
     if (names[k] != NULL)
       lua_pushstring(L, names[k]);
     else
@@ -350,6 +374,7 @@ static int ops(lua_State *L) {
   for (int i = 0; i < n; i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     lua_createtable(L, 0, 10);
+    /* Who it is, where it was written, and what it is for. */
     neap_op_record record = neap_op_read(op->op);
     neap_lua_set_text(L, "type", record.name);
     neap_lua_set_text(L, "name", op->name);
@@ -358,6 +383,7 @@ static int ops(lua_State *L) {
     neap_lua_set_text(L, "device", op->device);
     neap_lua_set_bool(L, "backward", op->origin.backward);
     neap_lua_set_bool(L, "pseudo", record.pseudo);
+    /* What it reads and makes. */
     push_names(L, op->n_in, op->in);
     lua_setfield(L, -2, "inputs");
     push_names(L, op->n_out, op->out);
@@ -376,6 +402,7 @@ static int attributes(lua_State *L) {
   lua_createtable(L, 0, neap_op_n_attrs(op->op));
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_attr *attr = neap_op_attr_at(op->op, a);
+    /* nil, for subnets and names, sets no field. */
     neap_lua_push_attr(L, attr, &op->attrs[a]);
     lua_setfield(L, -2, attr->name);
   }
@@ -391,6 +418,7 @@ static void push_blob(lua_State *L, const neap_net_blob *blob) {
   neap_lua_set_text(L, "bank", blob->bank);
   neap_lua_set_bool(L, "keep", blob->keep);
   neap_lua_set_bool(L, "trainable", blob->trainable);
+  /* A type is there only where one was declared. */
   if (blob->type.dtype == NEAP_DTYPE_NONE) return;
   neap_lua_set_text(L, "dtype", neap_dtype_name(blob->type.dtype));
   neap_lua_push_shape(L, &blob->type.shape);
@@ -432,6 +460,7 @@ static int output_names(lua_State *L) {
 /* net:_dot(fold) -> text */
 static int dot(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
+  /* The text is in a slot, which frees it when pushing raises. */
   char **text = (char **)neap_lua_new_block(L);
   NEAP_LUA_TRY(
     L, neap_net_dot_folded(net->net, neap_lua_to_int(L, neap_lua_opt_integer(L, 2, 0), "fold"),
@@ -460,6 +489,7 @@ static int mark(lua_State *L) {
 
 static int end_mark(lua_State *L) {
   const neap_lua_net *h = neap_lua_any(L, 1, NEAP_LUA_NET);
+  /* Called while an error passes too: a net that is gone is no further error. */
   if (h->net != NULL && !neap_lua_is_closed(h))
     neap_net_end_mark(h->net, neap_lua_to_int(L, neap_lua_check_integer(L, 2), "a mark"),
                       lua_toboolean(L, 3));
@@ -482,6 +512,7 @@ static int graph(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   static const char *const choice[] = {"canonical", "people", "hash", "net", NULL};
   enum { CANONICAL, PEOPLE, HASH, NET } what = (unsigned)neap_lua_check_option(L, 3, NULL, choice);
+  /* The net is at 1: options are read against its inputs. */
   neap_options options = neap_lua_options(L, 2, 1);
   if (what == NET) {
     neap_lua_net *made = neap_lua_new_net(L);

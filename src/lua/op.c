@@ -9,6 +9,7 @@ const neap_op *neap_lua_op(lua_State *L, int index) {
   const char *name = neap_lua_check_string(L, index);
   const neap_op *op = neap_op_find(name);
   if (op != NULL) return op;
+  /* Unknown: the nearest name helps more than a list of all. */
   neap_error error = {0};
   neap_fail(&error, NEAP_NAME, "unknown op type \"%s\"", name);
   const char *near = neap_op_suggest(name);
@@ -22,6 +23,8 @@ const neap_op *neap_lua_op(lua_State *L, int index) {
 _Noreturn static void fail_type(lua_State *L, const neap_op *op, const neap_attr *attr,
                                 const char *expected) {
   neap_error error = {0};
+  /* luaL_tolstring pushes the text, which the message copies; nothing is popped, since it
+   * raises. */
   neap_fail(&error, NEAP_ATTRIBUTE, "%s: %s expects %s, got %s", neap_op_name(op), attr->name,
             expected, luaL_tolstring(L, -1, NULL));
   snprintf(error.op, sizeof error.op, "%s", neap_op_name(op));
@@ -31,6 +34,7 @@ _Noreturn static void fail_type(lua_State *L, const neap_op *op, const neap_attr
 
 static int64_t integer_at_top(lua_State *L, const neap_op *op, const neap_attr *attr,
                               const char *expected) {
+  /* A text that looks like a number is none: lua_tointegerx alone would take it. */
   int is_integer = 0;
   lua_Integer i = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is_integer) : 0;
   if (!is_integer) fail_type(L, op, attr, expected);
@@ -59,6 +63,7 @@ static int choice_of(const char *choices, const char *word) {
  * add ops. */
 static bool is_list_at_top(lua_State *L) {
   if (!lua_istable(L, -1)) return false;
+  /* A metatable makes it an object, which is popped again here. */
   if (!lua_getmetatable(L, -1)) return true;
   lua_pop(L, 1);
   return false;
@@ -70,8 +75,10 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr,
                       neap_attr_value *value) {
   bool single = lua_type(L, -1) == LUA_TNUMBER;
   if (!single && !is_list_at_top(L)) fail_type(L, op, attr, "a list of numbers");
+  /* The list may be long: the limit keeps a table with a far length from taking gigabytes. */
   int n = single ? 1 : neap_lua_length(L, -1);
   if (n > 1 << 26) fail_type(L, op, attr, "a list of at most 67,108,864 numbers");
+  /* From below: the list, its room, one item. At the end the room takes the list's place. */
   int list = lua_gettop(L);
   int64_t *ints = neap_lua_room(L, (size_t)n * sizeof *ints); /* doubles are as wide */
   double *floats = (double *)(void *)ints;
@@ -102,6 +109,7 @@ static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr,
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, list, i + 1);
     names[i] = lua_type(L, -1) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
+    /* Interned, so that the names outlive the list. Refused memory ends here too. */
     if (names[i] == NULL) fail_type(L, op, attr, "a list of names");
     lua_pop(L, 1);
   }
@@ -139,6 +147,7 @@ static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr,
       if (neap_lua_test(L, -1, NEAP_LUA_NET) == NULL) fail_type(L, op, attr, "a net");
       value->net = neap_lua_net_at(L, -1)->net;
       break;
+    /* These leave a room where the value was. */
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_FLOATS:
     case NEAP_ATTR_AXES: take_list(L, op, attr, value); break;
@@ -174,13 +183,20 @@ static int take_positional(lua_State *L, int index, const neap_op *op, neap_set 
   bool joined =
     n_attr > 0 && is_list(neap_op_attr_at(op, 0)->type) && lua_rawgeti(L, index, 1) == LUA_TNUMBER;
   if (joined) {
+    /* The numbers that begin the array become a list, on top, which is then read as any list. */
     lua_createtable(L, n_item, 0);
-    for (; item <= n_item && lua_rawgeti(L, index, item) == LUA_TNUMBER; item++)
+    while (item <= n_item) {
+      if (lua_rawgeti(L, index, item) != LUA_TNUMBER) {
+        lua_pop(L, 1); /* the first item that is no number belongs to the next attribute */
+        break;
+      }
       lua_rawseti(L, -2, item);
-    if (item <= n_item) lua_pop(L, 1);
+      item++;
+    }
     take_attr(L, op, n, &set[n]);
     n++;
   }
+  /* Each value stays on the stack: a list's room, or what the attribute borrows. */
   luaL_checkstack(L, n_item + 8, "too many attributes");
   for (; item <= n_item; item++, n++) {
     if (n >= n_attr)
@@ -203,6 +219,8 @@ static bool is_set(const neap_set *set, int n, const char *name) {
  * words C programs get too. */
 neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip) {
   index = lua_absindex(L, index);
+  /* The keys are counted in the copy, which nothing changes: how many there are, and how many of
+   * them are no texts. */
   int n_key = 0, n_item = 0;
   if (!lua_isnoneornil(L, index)) {
     neap_lua_check_type(L, index, LUA_TTABLE);
@@ -215,9 +233,11 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   }
   neap_set *set = neap_lua_room(L, (size_t)(n_key + 1) * sizeof *set);
   if (n_key == 0) return set;
+  /* Positions are 1 to n: else one would be passed over unsaid. */
   if (n_item != (int)lua_rawlen(L, index))
     neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: attributes by position are a list from 1 without gaps",
                   neap_op_name(op));
+  /* By position first. An initialiser has its op's name there, and nothing else. */
   int n_before = skip == NULL ? take_positional(L, index, op, set) : 0;
   if (skip != NULL && n_item > 1)
     neap_lua_fail(
@@ -225,6 +245,7 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
       "%s: an initialiser takes its attributes by name, e.g. { \"Constant\", value = 1 }",
       neap_op_name(op));
   luaL_checkstack(L, n_key + 8, "too many attributes");
+  /* Then by name, each into the next entry of `set`. */
   neap_set *last = set + n_before;
   lua_pushnil(L);
   while (lua_next(L, index) != 0) {
@@ -234,6 +255,7 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
     }
     const char *key = lua_tostring(L, -2);
     int at = neap_op_attr_index(op, key);
+    /* Two values of one attribute: neither is the right one. */
     if (is_set(set, n_before, key))
       neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: %s is given twice, by position and by name",
                     neap_op_name(op), key);
@@ -255,11 +277,13 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
 static int eager(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+  /* As many results as the caller wants, else those that must be there. */
   lua_Integer asked = neap_lua_opt_integer(L, 4, neap_op_n_results(op));
   if (asked < 0 || asked > 4096)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: %lld outputs are asked for", neap_op_name(op),
                   (long long)asked);
   int n_in = NEAP_MIN(neap_lua_length(L, 2), 4096), n_out = (int)asked;
+  /* Rooms for both lists, the arguments below them. */
   neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in),
               *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
   luaL_checkstack(L, n_in + 8, "too many inputs");
@@ -270,9 +294,12 @@ static int eager(lua_State *L) {
   }
   neap_set *attrs = neap_lua_attrs(L, 3, op, NULL);
   luaL_checkstack(L, n_out + 4, "too many outputs");
+  /* Handles for the outputs, before the op runs: a result must have an owner when the next handle
+   * can't be made. */
   int first = lua_gettop(L) + 1;
   for (int k = 0; k < n_out; k++) neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_run_op(neap_op_name(op), n_in, in, attrs, n_out, out, &error));
+  /* They are on top, in order: the results as they are. */
   for (int k = 0; k < n_out; k++) neap_lua_tensor_handle(L, first + k)->t = out[k];
   neap_lua_collect(L);
   return n_out;
@@ -290,6 +317,7 @@ static int seed(lua_State *L) {
 static void push_dtypes(lua_State *L, unsigned set) {
   lua_newtable(L);
   int n = 0;
+  /* 0 is no dtype. */
   for (int d = 1; d < NEAP_N_DTYPE; d++)
     if (set == 0 ? neap_dtype_is_float((neap_dtype)d) : (set >> d & 1u) != 0) {
       lua_pushstring(L, neap_dtype_name((neap_dtype)d));
@@ -326,6 +354,7 @@ void neap_lua_push_attr(lua_State *L, const neap_attr *attr, const neap_attr_val
     case NEAP_ATTR_AXIS: lua_pushinteger(L, axis_said(value->i)); return;
     case NEAP_ATTR_DTYPE: lua_pushstring(L, neap_dtype_name((neap_dtype)value->i)); return;
     case NEAP_ATTR_ENUM: {
+      /* The word at that place among "none|mean|sum". */
       const char *text = attr->choices;
       for (int64_t i = 0; i < value->i; i++) text += strcspn(text, "|") + 1;
       lua_pushlstring(L, text, strcspn(text, "|"));
@@ -360,6 +389,7 @@ static void push_attrs(lua_State *L, const neap_op *op) {
   for (int i = 0; i < n; i++) {
     const neap_attr *attr = neap_op_attr_at(op, i);
     lua_createtable(L, 0, 6);
+    /* What help shows, and what a value must keep. */
     neap_lua_set_text(L, "name", attr->name);
     neap_lua_set_text(L, "doc", attr->doc);
     neap_lua_set_text(L, "type", type[attr->type]);
@@ -371,6 +401,7 @@ static void push_attrs(lua_State *L, const neap_op *op) {
       lua_pushnumber(L, attr->most);
       lua_setfield(L, -2, "most");
     }
+    /* Subnets and names have none: nil sets no field. */
     neap_lua_push_attr(L, attr, &attr->value);
     lua_setfield(L, -2, "default");
     lua_seti(L, -2, i + 1);
@@ -424,6 +455,7 @@ static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_op_record r = neap_op_read(op);
   lua_createtable(L, 0, 23);
+  /* What it does, in words. */
   neap_lua_set_text(L, "name", r.name);
   neap_lua_set_text(L, "summary", r.summary);
   neap_lua_set_text(L, "math", r.math);
@@ -431,12 +463,14 @@ static int record(lua_State *L) {
   neap_lua_set_text(L, "source", r.source);
   neap_lua_set_text(L, "cases", r.cases);
   neap_lua_set_text(L, "long_cases", r.long_cases);
+  /* What it is to the library. */
   neap_lua_set_bool(L, "internal", r.internal);
   neap_lua_set_bool(L, "control", r.control);
   neap_lua_set_bool(L, "extent", r.extent);
   neap_lua_set_bool(L, "random", r.random);
   neap_lua_set_bool(L, "gradient", r.gradient);
   neap_lua_set_bool(L, "no_grad", r.no_grad);
+  /* What it makes of numbers that are out of the ordinary. */
   neap_lua_set_text(L, "nan", r.nan);
   neap_lua_set_text(L, "infinity", r.infinity);
   neap_lua_set_text(L, "empty", r.empty);
@@ -444,6 +478,7 @@ static int record(lua_State *L) {
   lua_pushnumber(L, r.sum_error);
   lua_setfield(L, -2, "sum_error");
   neap_lua_set_text(L, "special", r.special);
+  /* Lists: each is pushed above the table, which takes it. */
   push_args(L, r.input, r.n_input);
   lua_setfield(L, -2, "inputs");
   push_args(L, r.output, r.n_output);
