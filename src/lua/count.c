@@ -18,6 +18,8 @@ void neap_lua_free_dry_run(lua_State *L, void *at) {
 
 /* A list of rows of a kind as field `name` of the table on top. */
 static void set_rows(lua_State *L, const neap_dry_run *log, neap_row_kind kind, const char *name) {
+  /* From below: the table, the cursor, the list. Stepping the cursor may fail, so that it is a
+   * handle. */
   neap_rows **rows = neap_lua_new_cursor(L);
   NEAP_LUA_TRY(L, neap_dry_run_rows(log, kind, rows, &error));
   neap_lua_push_rows(L, *rows, kind);
@@ -30,8 +32,10 @@ static void set_rows(lua_State *L, const neap_dry_run *log, neap_row_kind kind, 
 static int dry_run(lua_State *L) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
+  /* Handle first: it frees the log whatever the tables below raise. */
   held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DRY_RUN);
   NEAP_LUA_TRY(L, neap_memory_plan_dry_run(plan, net->net, &h->log, &error));
+  /* The row of totals is the table that the lists go into. */
   neap_lua_push_row(L, NEAP_ROW_DRY_RUN, h->log);
   set_rows(L, h->log, NEAP_ROW_DRY_ROW, "rows");
   set_rows(L, h->log, NEAP_ROW_DRY_LAYER, "layers");
@@ -44,10 +48,12 @@ static int dry_run(lua_State *L) {
 /* net:_count(options [, range]) -> before, after: bytes by class */
 static int count(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
+  /* All arguments are there, given or nil: what is pushed from here on has fixed places. */
   lua_settop(L, 3);
   neap_options options = neap_lua_options(L, 2, 1);
   const neap_range *range = neap_lua_opt_range(L, 3);
   neap_counts before, after;
+  /* Plain figures: nothing is to be freed when pushing them raises. */
   NEAP_LUA_TRY(L, range != NULL
                     ? neap_range_count(range, net->net, &options, &before, &after, &error)
                     : neap_net_count(net->net, &options, &before, &after, &error));

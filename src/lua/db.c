@@ -32,6 +32,7 @@ static int to_text(lua_State *L) {
 static int open_db(lua_State *L) {
   const char *path = neap_lua_opt_string(L, 1, NULL);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
+  /* A database that can't be opened is nil and why: the handle stays empty, and Lua collects it. */
   neap_error error = {0};
   if (neap_db_open(path, &h->db, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   return 1;
@@ -50,17 +51,20 @@ static const char store_key;
 /* Opened once in a process: a database that can't be opened is warned of once, and runs go on
  * without. */
 neap_db *neap_lua_store(lua_State *L) {
+  /* Asked before: the handle that was opened, or false. A script may have closed it since. */
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) != LUA_TNIL) {
     handle *h = neap_lua_test(L, -1, NEAP_LUA_DB);
     lua_pop(L, 1);
     return h != NULL && !neap_lua_is_closed(h) ? h->db : NULL;
   }
   lua_pop(L, 1);
+  /* First time: opened into a handle, which the registry keeps. */
   const char *path = neap_db_default_path();
   if (path == NULL) return NULL;
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
   neap_error error = {0};
   if (neap_db_open(path, &h->db, &error) != NEAP_OK) {
+    /* Warned, and `false` takes the handle's place, so that nobody tries again. */
     lua_warning(L, "neap: ", 1);
     lua_warning(L, error.message, 0);
     lua_pop(L, 1);
@@ -73,8 +77,9 @@ neap_db *neap_lua_store(lua_State *L) {
 
 /* use_db(db|false): programs made from now on record there; false: nowhere. */
 static int use_db(lua_State *L) {
-  if (lua_toboolean(L, 1)) db_at(L, 1);
+  if (lua_toboolean(L, 1)) db_at(L, 1); /* raises for all but an open database */
   lua_settop(L, 1);
+  /* nil in the registry would mean that nobody has asked yet. */
   if (lua_isnil(L, 1)) lua_pushboolean(L, 0);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &store_key);
   return 0;
@@ -111,19 +116,24 @@ static neap_sql_value param_at_top(lua_State *L, const char *name) {
 static neap_sql_value *take_params(lua_State *L, int index, int *n) {
   *n = 0;
   if (!lua_istable(L, index)) return NULL;
+  /* The room is for as many as the table has keys. The walks below allocate, and a finaliser could
+   * change the user's table, but not the copy. */
   int count = neap_lua_copy(L, index);
   index = lua_gettop(L);
   neap_sql_value *param = neap_lua_room(L, (size_t)count * sizeof *param);
+  /* By position: 1 up to the first nil. */
   for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; i++, lua_pop(L, 1))
     param[(*n)++] = param_at_top(L, NULL);
   lua_pop(L, 1);
-  lua_newtable(L); /* keeps the names with their colons alive */
+  /* By name. SQLite wants the colon in front: the texts made here live as keys of a table. */
+  lua_newtable(L);
   int names = lua_gettop(L);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (lua_type(L, -2) != LUA_TSTRING) continue;
     const char *key = lua_pushfstring(L, ":%s", lua_tostring(L, -2));
     lua_pushboolean(L, 1);
     lua_setfield(L, names, key);
+    /* From below: key, value. The value is read where it lies. */
     lua_pop(L, 1); /* the table has it */
     param[(*n)++] = param_at_top(L, key);
   }
@@ -147,14 +157,18 @@ static int query(lua_State *L) {
   neap_db *db = db_at(L, 1);
   const char *sql = neap_lua_check_string(L, 2);
   int n_param;
+  /* Rooms lie above the four arguments. */
   lua_settop(L, 4);
   bool lenient = lua_toboolean(L, 4);
   const neap_sql_value *param = take_params(L, 3, &n_param);
+  /* All rows are read into one block, which a handle frees: no statement is open while Lua makes
+   * tables, so that a finaliser may use the database. */
   neap_sql_rows **block = (neap_sql_rows **)neap_lua_new_block(L);
   neap_error error = {0};
   neap_status status = neap_db_rows(db, sql, n_param, param, !lenient, block, &error);
   if (status != NEAP_OK) return neap_lua_failure(L, &error);
   const neap_sql_rows *rows = *block;
+  /* The list of rows, each a table by column. */
   lua_createtable(L, rows->n_row, 0);
   for (int i = 0; i < rows->n_row; i++) {
     lua_createtable(L, 0, rows->n_column);
@@ -164,6 +178,7 @@ static int query(lua_State *L) {
     }
     lua_seti(L, -2, i + 1);
   }
+  /* And the names of the columns, in their order. */
   lua_createtable(L, rows->n_column, 0);
   for (int k = 0; k < rows->n_column; k++) {
     lua_pushstring(L, rows->column[k]);
@@ -218,6 +233,7 @@ static int embedded(lua_State *L) {
     lua_pushlstring(L, text, n);
     return 1;
   }
+  /* Without a path: a list of all. */
   const char *name;
   lua_newtable(L);
   for (int i = 0; neap_embedded_at(i, NULL, &name) != NULL; i++) {

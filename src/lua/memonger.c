@@ -33,12 +33,14 @@ static int *positions(lua_State *L, int index, int *n) {
   index = lua_absindex(L, index);
   neap_lua_check_type(L, index, LUA_TTABLE);
   *n = neap_lua_length(L, index);
+  /* The room is above the list, and stays. */
   int *list = neap_lua_room(L, ((size_t)*n + 1) * sizeof *list);
   for (int i = 0; i < *n; i++) {
     lua_rawgeti(L, index, i + 1);
     if (!lua_isinteger(L, -1))
       neap_lua_fail(L, NEAP_ARGUMENT, "a position expects an integer, got a %s",
                     luaL_typename(L, -1));
+    /* All below 1 becomes -1, which is no position. */
     list[i] = neap_lua_to_int(L, NEAP_MAX(lua_tointeger(L, -1), 0), "a position") - 1;
     lua_pop(L, 1);
   }
@@ -61,6 +63,7 @@ static const char *const *names(lua_State *L, int index, const char *key, int *n
 /* Text of a field, interned: its table may change; NULL for nil. */
 static const char *word(lua_State *L, int index, const char *key) {
   neap_lua_field(L, index, key);
+  /* An error leaves the field on the stack, as any error may. */
   const char *text = neap_lua_opt_string(L, -1, NULL);
   if (text != NULL && (text = neap_intern(text)) == NULL)
     neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
@@ -84,6 +87,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   neap_recycle_options o = {0};
   if (lua_isnoneornil(L, index)) return o;
   neap_lua_check_type(L, index, LUA_TTABLE);
+  /* Switches, words and numbers: each field is read and popped. */
   o.dag = flag(L, index, "dag");
   o.gradients_only = flag(L, index, "gradients_only");
   o.mix_dtypes = flag(L, index, "mix_dtypes");
@@ -95,6 +99,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   neap_lua_field(L, index, "keep_last");
   o.keep_last = neap_lua_to_int(L, neap_lua_opt_integer(L, -1, 0), "keep_last");
   lua_pop(L, 1);
+  /* Lists: what they are made of stays on the stack until the call is over. */
   o.head = names(L, index, "heads", &o.n_head);
   o.shareable = names(L, index, "shareable", &o.n_shareable);
   o.dont_share = names(L, index, "dont_share", &o.n_dont_share);
@@ -108,6 +113,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
 /* recycle(net, inference options, options) -> handle */
 static int open(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
+  /* Rooms of both tables of options lie above the arguments. */
   lua_settop(L, 3);
   neap_options plan = neap_lua_options(L, 2, 1);
   neap_recycle_options options = recycle_options(L, 3);
@@ -124,6 +130,7 @@ static int blobs(lua_State *L) {
   lua_createtable(L, neap_lives_n(lives), 0);
   for (int i = 0; i < neap_lives_n(lives); i++) {
     neap_live_range range = neap_lives_at(lives, i);
+    /* Who it is, and where it would lie. */
     lua_createtable(L, 0, 12);
     neap_lua_set_text(L, "name", range.name);
     neap_lua_set_text(L, "role", neap_role_name(range.role));
@@ -134,6 +141,7 @@ static int blobs(lua_State *L) {
     lua_setfield(L, -2, "device");
     neap_lua_push_shape(L, &range.shape);
     lua_setfield(L, -2, "shape");
+    /* How large it is, and from which op to which it lives. */
     neap_lua_set_integer(L, "bytes", range.bytes);
     neap_lua_set_integer(L, "first", range.first + 1);
     neap_lua_set_integer(L, "last", range.last + 1);
@@ -149,6 +157,7 @@ static int blobs(lua_State *L) {
 static int conflict(lua_State *L) {
   const neap_lives *lives = lives_at(L, 1);
   int n = neap_lives_n(lives);
+  /* Blobs count from 1 here; a place beyond the list raises. */
   int64_t i = neap_lua_position(L, neap_lua_check_integer(L, 2), n, "blob");
   int64_t j = neap_lua_position(L, neap_lua_check_integer(L, 3), n, "blob");
   lua_pushboolean(L, neap_lives_conflict(lives, (int)i, (int)j));
@@ -165,6 +174,7 @@ static int written_out(lua_State *L) {
   neap_options plan = neap_lua_options(L, 2, 1);
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L, neap_net_write_out(from->net, &plan, &net->net, &error));
+  /* NULL says that nothing had to be written out: then no net is given. */
   return net->net != NULL ? 1 : 0;
 }
 
@@ -187,6 +197,8 @@ static void push_slots(lua_State *L, int n, const neap_recycle_slot *slot) {
     neap_lua_set_text(L, "name", slot->name);
     neap_lua_set_integer(L, "bytes", slot->bytes);
     neap_lua_set_integer(L, "n_blob", slot->n_blob);
+    /* The names of a slot's blobs as one text. The buffer may keep a piece on the stack, above the
+     * table of the slot. */
     luaL_Buffer text;
     luaL_buffinit(L, &text);
     for (int b = 0; b < slot->n_blob; b++) {
@@ -208,6 +220,8 @@ static int share(lua_State *L) {
   options.plan = &plan;
   neap_recycle_figures figures;
   int n = 0;
+  /* From below: the arguments, the rooms, the slots in a handle that frees them, the net that is
+   * the first result. */
   neap_recycle_slot **slot = (neap_recycle_slot **)neap_lua_new_block(L);
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L,
@@ -222,6 +236,7 @@ static int release(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   int n_keep, n = 0;
   const char *const *keep = neap_lua_names(L, 2, "keep", false, &n_keep);
+  /* The list of names is a block that its handle frees; the names are the net's. */
   const char ***freed = (const char ***)neap_lua_new_block(L);
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L,
@@ -241,18 +256,21 @@ static int estimate(lua_State *L) {
   lua_settop(L, 3);
   neap_lua_copy(L, 1);
   lua_replace(L, 1); /* it keeps the nets */
+  /* Nets are borrowed: the copy at 1 keeps them, whatever becomes of the user's list. */
   int n = neap_lua_length(L, 1);
   const neap_net **net = neap_lua_room(L, ((size_t)n + 1) * sizeof *net);
   neap_options plan = {0};
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, 1, i + 1);
     net[i] = neap_lua_net_at(L, -1)->net;
+    /* Options are read against the first net's inputs; that net and the rooms stay on the stack. */
     if (i == 0)
       plan = neap_lua_options(L, 2, lua_gettop(L)); /* its rooms stay */
     else
       lua_pop(L, 1);
   }
   neap_memory_estimate e;
+  /* The rows by type are a block, held while tables are made of them. */
   void **held = neap_lua_new_block(L);
   NEAP_LUA_TRY(
     L, neap_net_estimate_memory(n, net, neap_lua_opt_string(L, 3, NULL), &plan, &e, &error));
@@ -272,6 +290,7 @@ static int estimate(lua_State *L) {
 /* sort(net, kind) -> positions of the ops in the new order */
 static int sort(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
+  /* The library writes the order into a room of Lua's, from 0; the list counts from 1. */
   int n = neap_net_n_ops(net), *order = neap_lua_room(L, ((size_t)n + 1) * sizeof *order);
   NEAP_LUA_TRY(L, neap_net_sort(net, neap_lua_check_string(L, 2), order, &error));
   lua_createtable(L, n, 0);
@@ -287,6 +306,7 @@ static int reorder(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   int n = 0;
   neap_lua_check_type(L, 2, LUA_TTABLE);
+  /* The library reads one position for each op, and can't count the list. */
   const int *order = positions(L, 2, &n);
   if (n != neap_net_n_ops(from->net))
     neap_lua_fail(L, NEAP_ARGUMENT, "order: net \"%s\" has %d ops, got %d positions",
@@ -298,6 +318,7 @@ static int reorder(lua_State *L) {
 
 static int push_sameness(lua_State *L, unsigned asked) {
   const neap_net *a = neap_lua_net_at(L, 1)->net, *b = neap_lua_net_at(L, 2)->net;
+  /* The slot owns the text that says where they differ; it is pushed first, freed then. */
   char **where = (char **)neap_lua_new_block(L);
   bool same = false;
   NEAP_LUA_TRY(L, neap_net_same(a, b, asked, &same, where, &error));
@@ -318,6 +339,7 @@ static int same_in_place(lua_State *L) { return push_sameness(L, NEAP_SAME_IN_PL
 static int interference(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int n = 0, (*pair)[2] = NULL;
+  /* Pairs of ops as one block; the slot has it before the first table is made. */
   void **held = neap_lua_new_block(L);
   NEAP_LUA_TRY(L, neap_net_interference(net, &n, &pair, &error));
   *held = pair;
@@ -330,6 +352,7 @@ static int interference(lua_State *L) {
     }
     lua_seti(L, -2, i + 1);
   }
+  /* It may be large: nothing waits for the collector. */
   neap_free(pair);
   *held = NULL;
   return 1;
@@ -339,11 +362,13 @@ static int interference(lua_State *L) {
 
 static int64_t field(lua_State *L, int index, const char *key, int64_t missing) {
   neap_lua_field(L, index, key);
+  /* A negative `missing` says that the field must be there. */
   if (lua_isnil(L, -1) && missing >= 0) lua_pushinteger(L, missing);
   if (!lua_isinteger(L, -1))
     neap_lua_fail(L, NEAP_ARGUMENT, "a range expects an integer %s, got a %s", key,
                   luaL_typename(L, -1));
   int64_t value = lua_tointeger(L, -1);
+  /* Field and what stands for it both go. */
   lua_settop(L, index);
   return value;
 }
@@ -356,6 +381,7 @@ static neap_assign_item *read_items(lua_State *L, int index, int *n) {
   for (int i = 0; i < *n; i++) {
     lua_rawgeti(L, index, i + 1);
     neap_lua_check_type(L, -1, LUA_TTABLE);
+    /* The row is on top while its fields are read, and goes with what they pushed. */
     int row = lua_gettop(L);
     item[i] = (neap_assign_item){
       .bytes = field(L, row, "size", 1),
@@ -373,12 +399,14 @@ static void push_assign_figures(lua_State *L, const neap_assign_figures *f) {
   neap_lua_set_integer(L, "baseline_bytes", f->baseline_bytes);
   neap_lua_set_integer(L, "optimized_bytes", f->bytes);
   neap_lua_set_integer(L, "lower_bound_bytes", f->lower_bound_bytes);
+  /* The share that is saved; 0 where there is nothing to save of. */
   lua_pushnumber(L, f->baseline_bytes > 0 ? 1 - (double)f->bytes / (double)f->baseline_bytes : 0);
   lua_setfield(L, -2, "saved");
 }
 
 /* assign(ranges, {exact, most_steps}) -> slot of each, number of slots, whether proved the least */
 static int assign(lua_State *L) {
+  /* How to search, then the ranges, then a room for the slots that are found. */
   neap_lua_check_type(L, 2, LUA_TTABLE);
   neap_assign_options options = {.exact = flag(L, 2, "exact"), .most_steps = most_steps(L, 2)};
   int n;
@@ -430,6 +458,7 @@ static int best_slot(lua_State *L) {
   int n = neap_lua_length(L, 1);
   int64_t *bytes = neap_lua_room(L, ((size_t)n + 1) * sizeof *bytes);
   bool *usable = neap_lua_room(L, (size_t)n + 1);
+  /* false stands for a slot that is taken. */
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, 1, i + 1);
     usable[i] = lua_isinteger(L, -1);

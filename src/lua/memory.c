@@ -20,13 +20,18 @@ static void on_data(int64_t delta) {
 
 void neap_lua_collect(lua_State *L) {
   if (__atomic_load_n(&debt, __ATOMIC_RELAXED) < DEBT_STEP) return;
+  /* Taken as a whole: bytes that another thread adds meanwhile wait for the next call. */
   int64_t bytes = __atomic_exchange_n(&debt, 0, __ATOMIC_RELAXED);
+  /* A step as if Lua had allocated so many KiB. It may run finalisers, so callers have anchored
+   * what they made. */
   lua_gc(L, LUA_GCSTEP, (int)NEAP_MIN(bytes / 1024, 1 << 20));
 }
 
 bool neap_lua_make_room(lua_State *L, const neap_error *error) {
+  /* Garbage can be in the way of an allocation, and of a workspace's limit; of nothing else. */
   if (error->code != NEAP_MEMORY && (error->code != NEAP_BUDGET || error->held_bytes == 0))
     return false;
+  /* A full collection runs the finalisers of unreachable handles, which give bytes back. */
   int64_t held = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   lua_gc(L, LUA_GCCOLLECT);
   return error->code == NEAP_MEMORY || neap_memory_read().held_bytes[NEAP_DATA_BYTES] < held;
@@ -37,6 +42,7 @@ bool neap_lua_make_room(lua_State *L, const neap_error *error) {
  * resident, resident_peak, lua, mapped (bytes of files mapped now, not of held), pool (bytes that
  * pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
+  /* Read at once, before a table is made: that may start a collection, which gives bytes back. */
   neap_memory_stats s = neap_memory_read();
   int64_t pool, pool_used;
   neap_pool_totals(&pool, &pool_used);
@@ -78,6 +84,7 @@ static int failed(lua_State *L) {
 
 static int threads(lua_State *L) {
   if (!lua_isnoneornil(L, 1)) {
+    /* No machine has more, and a slip must not start a million threads. */
     lua_Integer n = neap_lua_check_integer(L, 1);
     if (n < 1 || n > 4096)
       neap_lua_fail(L, NEAP_ARGUMENT, "threads expects a number from 1 to 4096, got %lld",
@@ -157,5 +164,6 @@ void neap_lua_open_memory(lua_State *L) {
                                            {"clear_interrupt", clear_interrupt, 0},
                                            {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
+  /* From here on every DATA byte counts. */
   neap_memory_watch(on_data);
 }

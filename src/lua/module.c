@@ -14,6 +14,7 @@
 /* engines: a list of {name, doc}, with version and missing where there is something to say. */
 static void set_engines(lua_State *L) {
   neap_engine_row row;
+  /* From below: core, the list, and the table of one engine, which lua_seti takes. */
   lua_newtable(L);
   for (int i = 0; neap_engine_list(i, &row); i++) {
     lua_newtable(L);
@@ -28,6 +29,8 @@ static void set_engines(lua_State *L) {
 
 int luaopen_neap_core(lua_State *L) {
   lua_newtable(L);
+  /* Each file puts its functions and classes into the table on top. Those that add methods to a
+   * class of another file come after that one. */
   neap_lua_open_check(L);
   neap_lua_open_memory(L);
   neap_lua_open_tensor(L);
@@ -45,6 +48,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_db(L);
   neap_lua_open_file(L);
   neap_lua_open_memonger(L);
+  /* What the program is, and what it computes with. */
   neap_lua_set_text(L, "version", NEAP_VERSION);
   char kernels[160];
   neap_kernel_set_text(kernels);
@@ -59,7 +63,12 @@ static bool push_from_disk(lua_State *L, const char *path) {
   const char *folder = getenv("NEAP_LUA");
   if (folder == NULL || folder[0] == '\0') return false;
   FILE *file = fopen(lua_pushfstring(L, "%s/%s", folder, path), "rb");
-  if (file == NULL) return lua_pop(L, 1), false;
+  if (file == NULL) {
+    lua_pop(L, 1);
+    return false;
+  }
+  /* The buffer keeps what it has read above the path. Should Lua refuse memory here, the file stays
+   * open: this way is for those who work on Neap. */
   luaL_Buffer text;
   luaL_buffinit(L, &text);
   size_t n;
@@ -70,12 +79,14 @@ static bool push_from_disk(lua_State *L, const char *path) {
   } while (n > 0);
   fclose(file);
   luaL_pushresult(&text);
+  /* The path goes, the text stays. */
   lua_remove(L, -2);
   return true;
 }
 
 /* Loads one of Neap's own files; upvalue 1 is its path below lua/neap. */
 static int load_own(lua_State *L) {
+  /* Whatever is pushed here stays below the result: texts are Lua's. */
   const char *path = lua_tostring(L, lua_upvalueindex(1));
   size_t n;
   const char *chunk = lua_pushfstring(L, NEAP_LUA_CHUNK "%s", path), *text;
@@ -84,7 +95,9 @@ static int load_own(lua_State *L) {
   else
     text = neap_embedded_find(lua_pushfstring(L, FOLDER "%s", path), &n);
   if (text == NULL) return luaL_error(L, "the file %s is not part of this program", path);
+  /* Text only: a compiled chunk could do anything to Lua. */
   if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK) return lua_error(L);
+  /* The chunk gets the module's name, as require would give it, and gives the module. */
   lua_pushvalue(L, 1);
   lua_call(L, 1, 1);
   return 1;
@@ -94,9 +107,11 @@ static int load_own(lua_State *L) {
  * stack. */
 static void preload(lua_State *L, const char *path) {
   char name[128] = "neap.";
+  /* A path that does not end in .lua, or is too long for a name, is no module. */
   size_t n = strlen(path);
   if (n < 5 || n + 6 > sizeof name || strcmp(path + n - 4, ".lua") != 0) return;
   memcpy(name + 5, path, n - 4);
+  /* nn/init.lua is neap.nn.init, which people call neap.nn. */
   for (char *c = name; *c != '\0'; c++)
     if (*c == '/') *c = '.';
   char *end = name + strlen(name);
@@ -108,12 +123,15 @@ static void preload(lua_State *L, const char *path) {
 
 int luaopen_neap(lua_State *L) {
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  /* package.preload is on top: require looks there first, so that no file of the user's stands in
+   * for one of Neap's. */
   const char *path;
   for (int i = 0; neap_embedded_at(i, NULL, &path) != NULL; i++)
     if (strncmp(path, FOLDER, sizeof FOLDER - 1) == 0) preload(L, path + sizeof FOLDER - 1);
   lua_pushcfunction(L, luaopen_neap_core);
   lua_setfield(L, -2, "neap.core");
   lua_pop(L, 1);
+  /* The module itself is init.lua, loaded at once. */
   lua_pushliteral(L, "init.lua");
   lua_pushcclosure(L, load_own, 1);
   lua_pushliteral(L, "neap");

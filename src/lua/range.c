@@ -25,6 +25,7 @@ void neap_lua_free_range(lua_State *L, void *at) {
  * batch. */
 static int new_range(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
+  /* The rooms of the options lie above the two arguments, until the call is over. */
   lua_settop(L, 2);
   neap_options options = neap_lua_options(L, 2, 1);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RANGE);
@@ -50,6 +51,7 @@ static int batch_inputs(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int64_t n = neap_lua_check_integer(L, 2);
   int n_input = 0;
+  /* One block, freed with its handle: pushing shapes may raise. */
   neap_input **input = (neap_input **)neap_lua_new_block(L);
   NEAP_LUA_TRY(L, neap_net_batch_inputs(net, n, input, &n_input, &error));
   lua_createtable(L, 0, n_input);
@@ -75,9 +77,12 @@ typedef struct source {
  * stack, so that it lives. */
 static int ask(lua_State *L) {
   source *s = lua_touserdata(L, 1);
+  /* The user's function, called with n; its two results are then 3 and 4. */
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_pushvalue(L, 2);
   neap_lua_call_user(L, 1, 2);
+  /* Both are read at once. All that they borrow from is returned, and so lies on the caller's
+   * stack. */
   s->net = neap_lua_net_at(L, 3)->net;
   s->options = neap_lua_options(L, 4, 3);
   return lua_gettop(L);
@@ -87,10 +92,12 @@ static int ask(lua_State *L) {
 static neap_status net_of_batch(void *context, int64_t n, const neap_net **net,
                                 neap_options *options, neap_error *error) {
   source *s = context;
+  /* What the answer before needed goes; the function stays. */
   lua_settop(s->L, s->top);
   lua_pushvalue(s->L, s->top);
   lua_pushlightuserdata(s->L, s);
   lua_pushinteger(s->L, n);
+  /* Here no error may pass: neap_fit_batch holds what only it can free. */
   if (neap_lua_call_protected(s->L, 2, LUA_MULTRET) != LUA_OK) {
     s->raised = true;
     return neap_fail(error, NEAP_INTERNAL, "fit_batch: Lua raised an error");
@@ -106,6 +113,8 @@ static neap_status net_of_batch(void *context, int64_t n, const neap_net **net,
  */
 static int fit_batch(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TFUNCTION);
+  /* From below: f, max, update, hold; 5: the plan's handle; 6: `ask` around f, which calls start
+   * from. */
   lua_settop(L, 4);
   source s = {.L = L};
   neap_fit_search fit = {.net = net_of_batch, .context = &s, .max = neap_lua_check_integer(L, 2)};
@@ -117,6 +126,7 @@ static int fit_batch(lua_State *L) {
   lua_pushvalue(L, 1);
   lua_pushcclosure(L, ask, 1);
   s.top = lua_gettop(L);
+  /* Taken now: within the search nothing may raise. */
   luaL_checkstack(L, 8, "fit_batch");
   int64_t n;
   neap_error error = {0};
@@ -126,9 +136,11 @@ static int fit_batch(lua_State *L) {
   neap_status status = neap_fit_batch(&fit, &n, plan, &error);
   neap_net_free(update);
   neap_net_free(hold);
+  /* Lua's own error is on top, as it was raised. */
   if (s.raised) return neap_lua_leave(L), lua_error(L);
   if (status != NEAP_OK) neap_lua_raise(L, &error);
   neap_lua_warn(L, neap_memory_plan_warning(*plan));
+  /* The batch, and its plan. */
   lua_pushinteger(L, n);
   lua_pushvalue(L, 5);
   return 2;
@@ -143,6 +155,7 @@ static int micro_beside(lua_State *L) {
   neap_options options = neap_lua_options(L, 2, 1);
   neap_beside beside = {0};
   NEAP_LUA_TRY(L, neap_micro_beside(update, hold, &options, &beside, &error));
+  /* Two numbers, as the option _beside takes them. */
   lua_createtable(L, 2, 0);
   lua_pushinteger(L, (lua_Integer)beside.bytes);
   lua_seti(L, -2, 1);

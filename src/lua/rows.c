@@ -29,6 +29,7 @@ static bool push_cell(lua_State *L, const neap_datum *cell) {
     case NEAP_DATUM_NAMES:
     case NEAP_DATUM_INDICES:
     case NEAP_DATUM_NUMBERS:
+      /* Lists. Places count from 1 in Lua; numbers and names are as they are. */
       lua_createtable(L, cell->n, 0);
       for (int i = 0; i < cell->n; i++) {
         if (cell->type == NEAP_DATUM_NAMES)
@@ -47,9 +48,11 @@ static bool push_cell(lua_State *L, const neap_datum *cell) {
 void neap_lua_push_shown(lua_State *L, neap_row_kind kind, const void *row, unsigned mask,
                          unsigned shown) {
   const neap_column *column;
+  /* The table, a cell, a list and its item; callers may be deep in a tree of subnets. */
   luaL_checkstack(L, 6, "a row");
   lua_createtable(L, 0, 24);
   for (int i = 0; (column = neap_column_at(kind, i)) != NULL; i++) {
+    /* A cell that has nothing to say is left out: the field reads nil. */
     if ((column->shown & mask) != shown) continue;
     neap_datum cell = neap_datum_of(column, row);
     if (push_cell(L, &cell)) lua_setfield(L, -2, column->name);
@@ -64,6 +67,7 @@ void neap_lua_push_rows(lua_State *L, neap_rows *rows, neap_row_kind kind) {
   const void *row;
   lua_newtable(L);
   for (lua_Integer i = 1;; i++) {
+    /* The row is the cursor's until the next call: it is a table by then. */
     NEAP_LUA_TRY(L, neap_rows_next(rows, &row, &error));
     if (row == NULL) return;
     neap_lua_push_row(L, kind, row);
@@ -92,6 +96,7 @@ static int rows(lua_State *L) {
   const char *name, *doc;
   lua_newtable(L);
   for (unsigned kind = 0; (name = neap_row_kind_name((neap_row_kind)kind, &doc)) != NULL; kind++) {
+    /* From below: all kinds, this kind, one column. lua_rawseti and lua_setfield take the top. */
     const neap_column *column;
     lua_newtable(L);
     neap_lua_set_text(L, "doc", doc);
