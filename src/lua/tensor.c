@@ -19,6 +19,7 @@ neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index) {
  * name. */
 neap_lua_tensor *neap_lua_new_view(lua_State *L, int index) {
   const neap_lua_tensor *from = neap_lua_tensor_handle(L, index);
+  /* The handle first, then what it owns: nothing below raises. */
   neap_lua_tensor *view = neap_lua_new_tensor(L);
   if (from->ws != NULL) view->ws = neap_workspace_retain(from->ws);
   view->generation = from->generation;
@@ -33,6 +34,7 @@ bool neap_lua_is_tensor(lua_State *L, int index) {
 neap_tensor *neap_lua_tensor_at(lua_State *L, int index) {
   neap_lua_tensor *handle = neap_lua_at(L, index, NEAP_LUA_TENSOR);
   if (handle->t.storage == NULL) neap_lua_fail(L, NEAP_RELEASED, "the tensor was closed");
+  /* A run has used the bytes since: what lies there may be anything, so it isn't shown. */
   if (handle->generation != 0 && handle->generation != neap_workspace_generation(handle->ws)) {
     neap_error error = {0};
     neap_fail(&error, NEAP_RELEASED,
@@ -54,7 +56,9 @@ neap_tensor *neap_lua_writable_at(lua_State *L, int index) {
 }
 
 void neap_lua_check_whole(lua_State *L, const neap_tensor *t, const char *who) {
-  for (int d = 0; d < t->shape.n_dim && neap_tensor_elems(t) > 0; d++)
+  if (neap_tensor_elems(t) == 0) return;
+  /* A stride of 0 over more than one position: writing one would write all. */
+  for (int d = 0; d < t->shape.n_dim; d++)
     if (t->stride[d] == 0 && t->shape.dim[d] > 1)
       neap_lua_fail(L, NEAP_SHAPE,
                     "%s can't write to an expanded view: dimension %d repeats one element %lld "
@@ -81,6 +85,7 @@ void neap_lua_free_tensor(lua_State *L, void *at) {
 
 /* Integers as Lua integers, so that none above 2^53 is rounded. */
 void neap_lua_push_element(lua_State *L, const neap_tensor *t, int64_t offset) {
+  /* Integers exactly; all floats are doubles to Lua. */
   const char *data = neap_tensor_data(t);
   if (neap_dtype_is_integer(t->dtype))
     lua_pushinteger(L, neap_element_get_i64(t->dtype, data, offset));
@@ -95,6 +100,7 @@ void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, in
   switch (lua_type(L, index)) {
     case LUA_TBOOLEAN: neap_element_set(t->dtype, data, offset, lua_toboolean(L, index)); break;
     case LUA_TNUMBER:
+      /* Lua knows which of its numbers are integers: they are not rounded on the way. */
       if (lua_isinteger(L, index))
         neap_element_set_i64(t->dtype, data, offset, lua_tointeger(L, index));
       else
@@ -104,6 +110,7 @@ void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, in
       neap_lua_fail(L, NEAP_ARGUMENT, "an element expects a number or boolean, got a %s",
                     luaL_typename(L, index));
   }
+  /* Whoever keeps something made of these bytes, as packed weights, sees that they changed. */
   neap_tensor_touch(t);
 }
 
@@ -130,6 +137,7 @@ static int item(lua_State *L) {
   if (neap_tensor_elems(t) != 1)
     neap_lua_fail(L, NEAP_SHAPE, "item expects a tensor of one element, got %s",
                   neap_shape_text(&t->shape, text));
+  /* One element lies at the offset, whatever the strides. */
   neap_lua_push_element(L, t, 0);
   return 1;
 }
@@ -141,6 +149,7 @@ static int64_t offset_of(lua_State *L, const neap_tensor *t, int first) {
   if (n != t->shape.n_dim)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d positions, got %d",
                   neap_shape_text(&t->shape, text), t->shape.n_dim, n);
+  /* The sum of strides, each position looked at: none leads out of the tensor. */
   int64_t offset = 0;
   for (int d = 0; d < n; d++)
     offset += t->stride[d] * neap_lua_position(L, neap_lua_check_integer(L, first + d),
@@ -156,6 +165,7 @@ static int at(lua_State *L) {
 
 static int set(lua_State *L) {
   const neap_tensor *t = neap_lua_writable_at(L, 1);
+  /* x:set(value, positions..): the value is at 2. */
   neap_lua_set_element(L, t, offset_of(L, t, 3), 2);
   lua_settop(L, 1);
   return 1;
@@ -168,6 +178,7 @@ static void push_nested(lua_State *L, const neap_tensor *t, int d, int64_t offse
     neap_lua_push_element(L, t, offset);
     return;
   }
+  /* A table of each depth lies on the stack at once, with an item above it. */
   luaL_checkstack(L, 3, "nesting");
   lua_createtable(L, (int)NEAP_MIN(t->shape.dim[d], 1 << 26), 0);
   for (int64_t i = 0; i < t->shape.dim[d]; i++) {
@@ -188,6 +199,7 @@ static int apply(lua_State *L) {
   neap_lua_check_type(L, 2, LUA_TFUNCTION);
   neap_lua_walk walk;
   for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t)) {
+    /* f is called with the element; its answer is on top. */
     lua_pushvalue(L, 2);
     neap_lua_push_element(L, t, walk.offset);
     neap_lua_call_user(L, 1, 1);
@@ -207,6 +219,7 @@ static int map(lua_State *L) {
   if (!neap_shape_equal(&t->shape, &other->shape))
     neap_lua_fail(L, NEAP_SHAPE, "map_ expects equal shapes, got %s and %s",
                   neap_shape_text(&t->shape, a), neap_shape_text(&other->shape, b));
+  /* Both are walked in row-major order, each by its own strides. */
   neap_lua_walk walk, beside;
   neap_lua_walk_start(&beside, other);
   for (neap_lua_walk_start(&walk, t); !walk.done;
@@ -215,6 +228,7 @@ static int map(lua_State *L) {
     neap_lua_push_element(L, t, walk.offset);
     neap_lua_push_element(L, other, beside.offset);
     neap_lua_call_user(L, 2, 1);
+    /* f may have closed either. */
     t = neap_lua_writable_at(L, 1);
     other = neap_lua_tensor_at(L, 2);
     if (!lua_isnil(L, -1)) neap_lua_set_element(L, t, walk.offset, -1);
@@ -228,6 +242,7 @@ static int map(lua_State *L) {
 
 static int clone_as(lua_State *L, neap_dtype dtype) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
+  /* The handle first, so that the copy has an owner. */
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_tensor_clone(t, dtype, &out->t, &error));
   neap_lua_collect(L);
@@ -262,6 +277,7 @@ static int copy(lua_State *L) {
 
 /* Every element of `t` becomes the number or boolean at `index`. */
 static void fill_with(lua_State *L, const neap_tensor *t, int index) {
+  /* A scalar of the same dtype, copied to all: the copy broadcasts. */
   neap_lua_tensor *one = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_tensor_new(&one->t, t->dtype, &(neap_shape){0}, &error));
   neap_lua_set_element(L, &one->t, 0, index);
@@ -276,6 +292,7 @@ static int fill(lua_State *L) {
 
 static int zero(lua_State *L) {
   lua_settop(L, 1);
+  /* As fill_(0). */
   lua_pushinteger(L, 0);
   fill_with(L, whole_at(L, "zero_"), 2);
   lua_settop(L, 1);
@@ -297,15 +314,21 @@ static int bare(lua_State *L) {
 static int equal(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
   bool same = neap_shape_equal(&a->shape, &b->shape);
+  /* Two integers are compared as integers: above 2^53 two of them can be one double. */
+  bool integers = neap_dtype_is_integer(a->dtype) && neap_dtype_is_integer(b->dtype);
   neap_lua_walk i, j;
+  neap_lua_walk_start(&i, a);
   neap_lua_walk_start(&j, b);
-  for (neap_lua_walk_start(&i, a); same && !i.done;
-       neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b))
-    same = neap_dtype_is_integer(a->dtype) && neap_dtype_is_integer(b->dtype)
-             ? neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) ==
-                 neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset)
-             : neap_element_get(a->dtype, neap_tensor_data(a), i.offset) ==
-                 neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
+  while (same && !i.done) {
+    if (integers)
+      same = neap_element_get_i64(a->dtype, neap_tensor_data(a), i.offset) ==
+             neap_element_get_i64(b->dtype, neap_tensor_data(b), j.offset);
+    else
+      same = neap_element_get(a->dtype, neap_tensor_data(a), i.offset) ==
+             neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
+    neap_lua_walk_next(&i, a);
+    neap_lua_walk_next(&j, b);
+  }
   lua_pushboolean(L, same);
   return 1;
 }
@@ -333,7 +356,10 @@ static int is_close(lua_State *L) {
          neap_lua_walk_next(&i, a), neap_lua_walk_next(&j, b)) {
       double x = neap_element_get(a->dtype, neap_tensor_data(a), i.offset),
              y = neap_element_get(b->dtype, neap_tensor_data(b), j.offset);
+      /* Equal, infinities too; or both NaN. */
       if (x == y || (x != x && y != y)) continue;
+      /* Both comparisons are written so that a NaN, of one side alone, is a difference, and the
+       * largest one. */
       double gap = fabs(x - y);
       if (!(gap <= atol + rtol * fabs(y)) || isinf(y)) close = false;
       if (!(gap <= largest)) largest = gap;
@@ -347,6 +373,7 @@ static int is_close(lua_State *L) {
 /* x:same(y): the same elements of the same storage. */
 static int same(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
+  /* The first element, the dtype, the shape and the strides say which elements they are. */
   lua_pushboolean(L,
                   neap_tensor_data(a) == neap_tensor_data(b) && a->dtype == b->dtype &&
                     neap_shape_equal(&a->shape, &b->shape) &&
@@ -375,16 +402,25 @@ static int stats_of(lua_State *L) {
   neap_lua_walk walk;
   for (neap_lua_walk_start(&walk, t); !walk.done; neap_lua_walk_next(&walk, t)) {
     double x = neap_element_get(t->dtype, neap_tensor_data(t), walk.offset);
-    if (x != x || isinf(x)) {
-      x != x ? n_nan++ : n_inf++;
+    if (isnan(x)) {
+      n_nan++;
       continue;
     }
+    if (isinf(x)) {
+      n_inf++;
+      continue;
+    }
+    n++;
+    n_zero += x == 0;
+    /* m2 sums squared distances from the mean so far. The difference of two large sums, of squares
+     * and of elements, would lose digits. */
     double delta = x - mean;
-    n++, n_zero += x == 0;
     mean += delta / (double)n;
     m2 += delta * (x - mean);
-    least = fmin(least, x), most = fmax(most, x);
+    least = fmin(least, x);
+    most = fmax(most, x);
   }
+  /* Without a finite element there is no least one, and no mean. */
   lua_createtable(L, 0, 8);
   const double value[] = {least, most, mean, n > 0 ? sqrt(m2 / (double)n) : 0};
   static const char *const name[] = {"min", "max", "mean", "std"};
@@ -482,6 +518,7 @@ static int not_ordered(lua_State *L) {
 /* x.shape, x.dtype, x.name, methods; everything that is no string is a position. */
 static int index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_index(L);
+  /* A field, else a method. A closed tensor has its name and its methods still. */
   const neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
   const char *key = lua_tostring(L, 2);
   if (strcmp(key, "shape") == 0)
@@ -498,6 +535,7 @@ static int index_any(lua_State *L) {
 /* x.name = "..", or x[position] = value. */
 static int new_index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_new_index(L);
+  /* Any other field would be a slip: nothing would read it. */
   if (strcmp(lua_tostring(L, 2), "name") != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has no field \"%s\" to set; x.name is the only one",
                   lua_tostring(L, 2));
@@ -540,6 +578,7 @@ void neap_lua_open_tensor(lua_State *L) {
                                          {"is_contiguous", is_contiguous, 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_TENSOR, "Tensor", meta, methods);
+  /* The methods of other files go into the same table, which is on top until it is popped. */
   lua_getfield(L, -1, "Tensor");
   neap_lua_functions(L, neap_lua_tensor_views, true);
   static const char *const without[] = {"fill", "copy", "zero", "apply", "map"};

@@ -44,9 +44,12 @@ static void move_masked(const neap_tensor *t, const neap_tensor *mask, const nea
   for (neap_lua_walk_start(&i, t); !i.done && k < n;
        neap_lua_walk_next(&i, t), neap_lua_walk_next(&j, mask)) {
     if (neap_element_get(NEAP_DTYPE_BOOL, neap_tensor_data(mask), j.offset) == 0) continue;
+    /* The k-th element picked and the k-th of the line; a scalar has one for all. */
     const neap_tensor *from = to_line ? t : line, *to = to_line ? line : t;
-    int64_t at_line = (line->shape.n_dim > 0 ? k * line->stride[0] : 0),
-            at_from = to_line ? i.offset : at_line, at_to = to_line ? at_line : i.offset;
+    int64_t at_line = line->shape.n_dim > 0 ? k * line->stride[0] : 0;
+    int64_t at_from = to_line ? i.offset : at_line;
+    int64_t at_to = to_line ? at_line : i.offset;
+    /* By integers where it is one: doubles would round those above 2^53. */
     if (neap_dtype_is_integer(from->dtype))
       neap_element_set_i64(to->dtype, neap_tensor_data(to), at_to,
                            neap_element_get_i64(from->dtype, neap_tensor_data(from), at_from));
@@ -62,6 +65,8 @@ static void move_masked(const neap_tensor *t, const neap_tensor *mask, const nea
 static int read_masked(lua_State *L, const neap_tensor *t) {
   const neap_tensor *mask = neap_lua_tensor_at(L, 2);
   neap_shape shape = NEAP_SHAPE(count_true(mask));
+  /* Making the handle may run finalisers, and these may change the mask: move_masked keeps within
+   * the shape. */
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_tensor_new(&out->t, t->dtype, &shape, &error));
   move_masked(t, mask, &out->t, true);
@@ -90,9 +95,11 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
   neap_tensor next = {0};
   int64_t size = view->t.shape.dim[*d];
   if (lua_isinteger(L, -1)) {
+    /* A position drops the dimension: *d is the next one as it is. */
     int64_t i = neap_lua_position(L, lua_tointeger(L, -1), size, "position");
     NEAP_LUA_TRY(L, neap_tensor_select(&view->t, *d, i, &next, &error));
   } else if (lua_istable(L, -1)) {
+    /* A range: {} is all. Its items are pushed, read and popped. */
     lua_Integer n = list_length(L, -1, "a range"), at[3] = {1, -1, 1};
     if (n == 1 || n > 3)
       neap_lua_fail(L, NEAP_ARGUMENT,
@@ -105,9 +112,14 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
       lua_pop(L, 1);
     }
     if (at[2] == 0) neap_lua_fail(L, NEAP_ARGUMENT, "a range with step 0");
-    bool whole = n == 0;
-    int64_t from = whole ? 0 : neap_lua_position(L, at[0], size, "position"),
-            to = whole ? size - 1 : neap_lua_position(L, at[1], size, "position");
+    /* Both ends count from 0 from here on. {} is all, also of an empty dimension, where no position
+     * could be named. */
+    int64_t from = 0, to = size - 1;
+    if (n > 0) {
+      from = neap_lua_position(L, at[0], size, "position");
+      to = neap_lua_position(L, at[1], size, "position");
+    }
+    /* An end that lies behind the start, as the step goes, leaves nothing. */
     int64_t count = (to - from) / at[2] + 1;
     if ((to - from) * (at[2] > 0 ? 1 : -1) < 0) count = 0;
     NEAP_LUA_TRY(
@@ -117,6 +129,7 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
     neap_lua_fail(L, NEAP_ARGUMENT, "a position is an integer or a range {from, to}, got a %s",
                   luaL_typename(L, -1));
   }
+  /* The view so far goes once the next one is made: a raise before leaves the handle whole. */
   neap_tensor_fini(&view->t);
   view->t = next;
 }
@@ -125,9 +138,11 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
  * every dimension. */
 static bool push_picked(lua_State *L, const neap_tensor *t) {
   char text[NEAP_SHAPE_TEXT];
+  /* The handle stays on top of the arguments; each entry of the key narrows its tensor. */
   neap_lua_tensor *view = neap_lua_new_view(L, 1);
   view->t = neap_tensor_retain(t);
   int d = 0;
+  /* A number is a key of one entry. */
   if (lua_type(L, 2) == LUA_TNUMBER) {
     if (t->shape.n_dim == 0)
       neap_lua_fail(L, NEAP_SHAPE, "a scalar has no positions; x:item() is its number");
@@ -149,6 +164,7 @@ static bool push_picked(lua_State *L, const neap_tensor *t) {
     take_entry(L, view, &d);
     lua_pop(L, 1);
   }
+  /* Dimensions that are ranges were counted by d. */
   return d == 0 && n == t->shape.n_dim && n > 0;
 }
 
@@ -159,6 +175,7 @@ int neap_lua_tensor_index(lua_State *L) {
   if (lua_isinteger(L, 2) && t->shape.n_dim > 0 && lua_tointeger(L, 2) == t->shape.dim[0] + 1)
     return lua_pushnil(L), 1;
   if (push_picked(L, t)) {
+    /* The view is below its only element, which is the result. */
     const neap_lua_tensor *view = neap_lua_tensor_handle(L, -1);
     neap_lua_push_element(L, &view->t, 0);
   }
@@ -180,6 +197,7 @@ static const neap_tensor *push_value(lua_State *L, neap_dtype dtype) {
 int neap_lua_tensor_new_index(lua_State *L) {
   const neap_tensor *t = neap_lua_writable_at(L, 1);
   if (is_mask(L, 2, t)) {
+    /* Picked by a mask: one value for all, or one for each. */
     const neap_tensor *mask = neap_lua_tensor_at(L, 2), *value = push_value(L, t->dtype);
     int64_t n = count_true(mask);
     char text[NEAP_SHAPE_TEXT];
@@ -189,6 +207,7 @@ int neap_lua_tensor_new_index(lua_State *L) {
     move_masked(t, mask, value, false);
     return 0;
   }
+  /* Picked by a key: the view is on top. */
   push_picked(L, t);
   const neap_lua_tensor *view = neap_lua_tensor_handle(L, -1);
   if (view->t.shape.n_dim == 0 &&
@@ -196,6 +215,7 @@ int neap_lua_tensor_new_index(lua_State *L) {
     neap_lua_set_element(L, &view->t, 0, 3);
     return 0;
   }
+  /* All of a view is written, broadcast from a tensor or from what Lua gives. */
   neap_lua_check_whole(L, &view->t, "an assignment");
   const neap_tensor *value = push_value(L, t->dtype);
   NEAP_LUA_TRY(L, neap_tensor_copy(&view->t, value, &error));

@@ -9,6 +9,7 @@
  * the first leaf pushed. */
 static void nested_shape(lua_State *L, int index, neap_shape *shape) {
   *shape = (neap_shape){0};
+  /* On top is the first item of each depth, in the place of the table that held it. */
   lua_pushvalue(L, index);
   while (lua_istable(L, -1)) {
     if (shape->n_dim == NEAP_MAX_DIM)
@@ -28,6 +29,8 @@ static void set_exactly(lua_State *L, const neap_tensor *t, int64_t offset) {
   if (neap_dtype_is_float(t->dtype) || t->dtype == NEAP_DTYPE_BOOL ||
       lua_type(L, -1) != LUA_TNUMBER)
     return;
+  /* From below: the number given, the element read back. They differ where the dtype has no such
+   * number. */
   neap_lua_push_element(L, t, offset);
   if (!lua_compare(L, -1, -2, LUA_OPEQ))
     neap_lua_fail(
@@ -45,6 +48,7 @@ static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offse
     set_exactly(L, t, offset);
     return;
   }
+  /* An item of each depth lies on the stack at once. */
   luaL_checkstack(L, 2, "nesting");
   if (!lua_istable(L, -1) || luaL_len(L, -1) != t->shape.dim[d]) {
     neap_lua_fail(L, NEAP_ARGUMENT,
@@ -65,11 +69,14 @@ void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "a tensor is made from a number, a boolean or a nested table, got a %s",
                   luaL_typename(L, index));
+  /* The first leaf is on top: without a dtype it says which. */
   neap_shape shape;
   nested_shape(L, index, &shape);
   if (dtype == NEAP_DTYPE_NONE) dtype = lua_isboolean(L, -1) ? NEAP_DTYPE_BOOL : NEAP_DTYPE_F32;
   lua_pop(L, 1);
   NEAP_LUA_TRY(L, neap_tensor_new(out, dtype, &shape, &error));
+  /* The value on top is filled in. A table may say another length now, as its metamethods please:
+   * what is written stays within the shape. */
   lua_pushvalue(L, index);
   fill_nested(L, out, 0, 0);
   lua_pop(L, 1);
@@ -79,6 +86,7 @@ void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor
 static int tensor(lua_State *L) {
   neap_dtype dtype = neap_lua_dtype(L, 2, NEAP_DTYPE_NONE);
   if (neap_lua_is_tensor(L, 1)) {
+    /* A tensor is copied, whatever dtype. */
     const neap_tensor *from = neap_lua_tensor_at(L, 1);
     neap_lua_tensor *out = neap_lua_new_tensor(L);
     NEAP_LUA_TRY(L, neap_tensor_clone(from, dtype, &out->t, &error));
@@ -103,12 +111,14 @@ static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value,
   }
   if (lua_gettop(L) > 1)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes one table, got %d arguments", who, lua_gettop(L));
+  /* From below: 1, a copy of the table; 2, its sizes, without the fields. */
   lua_newtable(L); /* the sizes */
   neap_lua_copy(L, 1);
   lua_replace(L, 1);
   for (lua_pushnil(L); lua_next(L, 1) != 0; lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
     if (key == NULL) {
+      /* From below: key, value, key, value; the upper two go among the sizes. */
       lua_pushvalue(L, -2);
       lua_pushvalue(L, -2);
       lua_rawset(L, 2);
@@ -138,6 +148,7 @@ static neap_lua_tensor *push_new(lua_State *L, neap_dtype dtype, neap_shape shap
 /* A new tensor with every element `value`, or with the value at stack index `at` when it is not
  * 0. */
 static int filled(lua_State *L, neap_dtype dtype, const neap_shape *shape, double value, int at) {
+  /* A scalar of the value, copied to all: the copy broadcasts. */
   neap_lua_tensor *one = push_new(L, dtype, (neap_shape){0});
   if (at != 0)
     neap_lua_set_element(L, &one->t, 0, at);
@@ -193,14 +204,18 @@ static int like(lua_State *L) {
 /* arange(a, b [, step [, dtype]]): a, a + step, .. before b; arange(n) is 0 .. n - 1. */
 static int arange(lua_State *L) {
   double a = neap_lua_check_number(L, 1), b = 0, step = neap_lua_opt_number(L, 3, 1);
-  if (lua_isnoneornil(L, 2))
-    b = a, a = 0;
-  else
+  if (lua_isnoneornil(L, 2)) {
+    b = a;
+    a = 0;
+  } else {
     b = neap_lua_check_number(L, 2);
+  }
   neap_dtype dtype = neap_lua_dtype(L, 4, NEAP_DTYPE_F32);
+  /* Steps from a to b. NaN fails the second test, and so does infinity. */
   double n = step != 0 ? (b - a) / step : -1;
   if (!(step != 0) || !(n < 0x1p40))
     neap_lua_fail(L, NEAP_ARGUMENT, "arange from %g to %g in steps of %g has no end", a, b, step);
+  /* Rounded up: b itself is left out, what lies before it is not. */
   int64_t count = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, &count));
   for (int64_t i = 0; i < count; i++)
@@ -217,6 +232,7 @@ static int linspace(lua_State *L) {
   if (n < 0) neap_lua_fail(L, NEAP_ARGUMENT, "linspace expects a count, got %lld", (long long)n);
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, (const int64_t[]){n}));
   for (int64_t i = 0; i < n; i++) {
+    /* b as it was given is the last one, not what rounding leaves of it. */
     double x = i == 0 ? a : a + (b - a) * (double)i / (double)(n - 1);
     neap_element_set(dtype, neap_tensor_data(&out->t), i,
                      i > 0 && i == n - 1 ? b : x); /* b itself, not what rounding leaves of it */
@@ -234,6 +250,7 @@ static int eye(lua_State *L) {
   neap_shape shape = NEAP_SHAPE(n, m);
   filled(L, dtype, &shape, 0, 0);
   const neap_lua_tensor *out = neap_lua_tensor_handle(L, -1);
+  /* The tensor is dense: a row and one element further is the next of the diagonal. */
   for (int64_t i = 0; i < NEAP_MIN(n, m); i++)
     neap_element_set(dtype, neap_tensor_data(&out->t), i * (m + 1), 1);
   return 1;

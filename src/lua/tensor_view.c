@@ -7,6 +7,7 @@ static int narrow(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int d = neap_lua_axis(L, 2, t->shape.n_dim);
   int64_t n = neap_lua_check_integer(L, 4), size = t->shape.dim[d];
+  /* No positions at all may be asked for, of an empty dimension too. */
   int64_t from = n == 0 ? 0 : neap_lua_position(L, neap_lua_check_integer(L, 3), size, "position");
   if (n < 0 || n > size - from)
     neap_lua_fail(L, NEAP_ARGUMENT, "narrow: %lld positions from %lld leave a dimension of %lld",
@@ -37,6 +38,7 @@ static int wanted(lua_State *L, const char *field, const char *what, int64_t dim
 /* x:view(..): another shape of the same bytes. */
 static int view(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
+  /* -1 is one size that follows from the others: the library finds it. */
   int64_t dim[NEAP_MAX_DIM];
   int n = wanted(L, "shape", "view", dim);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
@@ -51,6 +53,8 @@ static int reshape(lua_State *L) {
   int n = wanted(L, "shape", "reshape", dim);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   if (neap_tensor_reshape_view(t, n, dim, &out->t, NULL) == NEAP_OK) return 1;
+  /* Strides don't allow it: a dense copy always does. From below: the empty view, the copy, a view
+   * of it, which is the result. */
   neap_lua_tensor *dense = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_tensor_clone(t, NEAP_DTYPE_NONE, &dense->t, &error));
   neap_lua_tensor *copy = neap_lua_new_tensor(L);
@@ -70,6 +74,7 @@ static int transpose(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int n = t->shape.n_dim, order[NEAP_MAX_DIM];
   if (lua_isnoneornil(L, 2)) {
+    /* As if -2 and -1 had been given. */
     lua_settop(L, 1);
     lua_pushinteger(L, -2);
     lua_pushinteger(L, -1);
@@ -87,6 +92,7 @@ static int permute(lua_State *L) {
   int64_t position[NEAP_MAX_DIM];
   if (wanted(L, "axes", "permute", position) != n)
     neap_lua_fail(L, NEAP_ARGUMENT, "permute takes all %d dimensions", n);
+  /* A bit for each dimension that was named: n of them, none twice, are all. */
   unsigned seen = 0;
   for (int i = 0; i < n; i++) {
     order[i] = (int)neap_lua_position(L, position[i], n, "dimension");
@@ -104,6 +110,7 @@ static int expand(lua_State *L) {
   int64_t dim[NEAP_MAX_DIM];
   int n = wanted(L, "shape", "expand", dim);
   for (int i = 0; i < n; i++) {
+    /* Shapes are aligned at the end; dimensions in front of x's are new. */
     int from = i - (n - t->shape.n_dim);
     if (dim[i] == -1 && from >= 0) dim[i] = t->shape.dim[from];
     if (dim[i] < 0)
@@ -121,10 +128,12 @@ static int squeeze(lua_State *L) {
   int64_t position[NEAP_MAX_DIM];
   bool gone[NEAP_MAX_DIM] = {false};
   int n_axis = lua_isnoneornil(L, 2) ? 0 : wanted(L, "axes", "squeeze", position), n = 0;
+  /* A dimension of another size stays, although it was named. */
   for (int i = 0; i < n_axis; i++) {
     int d = (int)neap_lua_position(L, position[i], t->shape.n_dim, "dimension");
     gone[d] = t->shape.dim[d] == 1;
   }
+  /* The same storage with fewer sizes and strides: a stride of a size of 1 is never used. */
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   out->t = neap_tensor_retain(t);
   neap_shape shape = {0};
@@ -145,6 +154,7 @@ static int unsqueeze(lua_State *L) {
   int n_axis = wanted(L, "axes", "unsqueeze", position), n_dim = t->shape.n_dim + n_axis;
   if (n_dim > NEAP_MAX_DIM)
     neap_lua_fail(L, NEAP_SHAPE, "unsqueeze: a tensor has at most %d dimensions", NEAP_MAX_DIM);
+  /* Positions are of the result, so that they are looked at with its dimensions. */
   bool made[NEAP_MAX_DIM] = {false};
   for (int i = 0; i < n_axis; i++) {
     int d = (int)neap_lua_position(L, position[i], n_dim, "dimension");
@@ -157,10 +167,15 @@ static int unsqueeze(lua_State *L) {
   out->t = neap_tensor_retain(t);
   neap_shape shape = {.n_dim = n_dim};
   for (int d = n_dim - 1, from = t->shape.n_dim - 1; d >= 0; d--) {
-    shape.dim[d] = made[d] ? 1 : t->shape.dim[from];
-    out->t.stride[d] =
-      made[d] ? (d + 1 < n_dim ? shape.dim[d + 1] * out->t.stride[d + 1] : 1) : t->stride[from];
-    if (!made[d]) from--;
+    if (!made[d]) {
+      shape.dim[d] = t->shape.dim[from];
+      out->t.stride[d] = t->stride[from];
+      from--;
+      continue;
+    }
+    /* The stride of a size of 1 is never used: it is what a dense tensor has there. */
+    shape.dim[d] = 1;
+    out->t.stride[d] = d + 1 < n_dim ? shape.dim[d + 1] * out->t.stride[d + 1] : 1;
   }
   out->t.shape = shape;
   return 1;
