@@ -25,6 +25,7 @@ static const char *text_at_top(lua_State *L) {
 }
 
 static int64_t take_count(lua_State *L, const neap_option *option) {
+  /* The range is in words, "1 64"; without one any count from 1 on will do. */
   long long least = 1, most = INT64_MAX;
   bool range = sscanf(option->range, "%lld %lld", &least, &most) == 2;
   if (lua_isinteger(L, -1) && lua_tointeger(L, -1) >= least && lua_tointeger(L, -1) <= most)
@@ -39,6 +40,7 @@ static int64_t take_count(lua_State *L, const neap_option *option) {
 
 /* A percentage waits until everything else is known. */
 static int64_t take_bytes(lua_State *L, const neap_option *option, reading *r) {
+  /* The text is kept by the copy of the table. */
   const char *text = text_at_top(L);
   if (text == NULL || strchr(text, '%') == NULL || strcmp(option->range, "%") != 0)
     return (int64_t)neap_lua_bytes(L, -1, option->name);
@@ -58,6 +60,7 @@ static neap_switch take_switch(lua_State *L, const neap_option *option) {
 static void take_choice(lua_State *L, const neap_option *option, reading *r) {
   const char *text =
     lua_isboolean(L, -1) ? (lua_toboolean(L, -1) ? "true" : "false") : text_at_top(L);
+  /* A boolean is a word only where "true" is the option's first. */
   neap_error error = {0};
   if (text == NULL || (lua_isboolean(L, -1) && strncmp(option->range, "true", 4) != 0))
     neap_lua_fail(L, NEAP_ARGUMENT, "%s is one of %s, got a %s", option->name, option->range,
@@ -82,6 +85,7 @@ static const neap_mem_param *take_mem_param(lua_State *L) {
   int at = lua_gettop(L);
   if (!lua_istable(L, at))
     neap_lua_fail(L, NEAP_ARGUMENT, "mem_param expects a table, got a %s", luaL_typename(L, at));
+  /* Raw fields: what is pushed for them stays, below the names. */
   neap_mem_param *param = neap_lua_room(L, sizeof *param);
   param->no_optimize_train =
     neap_lua_field(L, at, "optimize_train") == LUA_TBOOLEAN && !lua_toboolean(L, -1);
@@ -103,6 +107,7 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
                   "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got "
                   "one without a name");
   bank->name = neap_lua_name(L, -1, "the name of a bank"); /* interned: the table may change */
+  /* A field that nothing reads may be one that was mistyped. */
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
     if (strcmp(key, "name") != 0 && strcmp(key, "bytes") != 0 && strcmp(key, "kind") != 0)
@@ -116,6 +121,7 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
       !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
     neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"",
                   bank->name, lua_tostring(L, -1));
+  /* Fields go, the bank stays. */
   lua_settop(L, at);
 }
 
@@ -126,9 +132,11 @@ static lua_Integer count_banks(lua_State *L, int at, bool *alone) {
                   luaL_typename(L, at));
   *alone = neap_lua_field(L, at, "name") == LUA_TSTRING;
   lua_pop(L, 1);
+  if (*alone) return 1;
+  /* As many keys as items: none is a name, and none lies beyond a gap. */
   lua_Integer n = neap_lua_length(L, at), n_key = 0;
-  for (lua_pushnil(L); !*alone && lua_next(L, at) != 0; lua_pop(L, 1)) n_key++;
-  if (n_key != n && !*alone)
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) n_key++;
+  if (n_key != n)
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "banks expects a list { neap.bank { \"fast\", .. }, .. }, got a table with other "
                   "keys than 1 to %lld",
@@ -136,7 +144,7 @@ static lua_Integer count_banks(lua_State *L, int at, bool *alone) {
   if (n > NEAP_MAX_BANKS)
     neap_lua_fail(L, NEAP_ARGUMENT, "banks: at most %d are allowed, got %lld", NEAP_MAX_BANKS,
                   (long long)n);
-  return *alone ? 1 : n;
+  return n;
 }
 
 /* The list at the top, or nil; its room stays on the stack. */
@@ -145,6 +153,7 @@ static const neap_bank *take_banks(lua_State *L, int *n_bank) {
   bool alone;
   if (lua_isnil(L, at)) return NULL;
   lua_Integer n = count_banks(L, at, &alone);
+  /* Each bank is pushed above the room, read and popped; its name is interned. */
   neap_bank *bank = neap_lua_room(L, (size_t)n * sizeof *bank);
   for (lua_Integer i = 0; i < n; i++) {
     bank[i] = (neap_bank){0};
@@ -167,6 +176,8 @@ _Noreturn static void fail_unknown(lua_State *L, const neap_net *net, const char
   const char *best = NULL;
   int least = 1 + (int)strlen(key) / 3;
   const neap_option *option;
+  /* The options that Lua takes, then the net's inputs: the nearest of all. A later one must be
+   * nearer than the best so far. */
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
     if (!(option->faces & NEAP_FACE_LUA) || neap_text_distance(key, option->name) > least) continue;
     best = option->name;
@@ -194,6 +205,7 @@ static void take_input(lua_State *L, const char *key, reading *r) {
   if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_unknown(L, r->net, key);
   for (int i = 0; i < r->options.n_inputs; i++)
     if (r->input[i].name == blob->name) return; /* said in `inputs`, which counts first */
+  /* There is room for one of each key in both tables. */
   neap_input *input = &r->input[r->options.n_inputs++];
   *input = (neap_input){blob->name, blob->type};
   if (neap_lua_is_tensor(L, -1))
@@ -210,6 +222,7 @@ static void take_input(lua_State *L, const char *key, reading *r) {
 static void take_inputs(lua_State *L, reading *r) {
   int at = lua_gettop(L);
   if (lua_isnil(L, at)) return;
+  /* From below: the copy, key, value; take_input looks at the value, on top. */
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_settop(L, at + 1)) {
     const neap_net_blob *blob = lua_type(L, at + 1) == LUA_TSTRING
                                   ? neap_net_find_blob(r->net, lua_tostring(L, at + 1))
@@ -263,6 +276,7 @@ static void take_lists(lua_State *L, int index, reading *r) {
   const neap_option *option;
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
     if (option->type < NEAP_OPTION_NAMES || option->type == NEAP_OPTION_INPUTS) continue;
+    /* The field stays on the stack, and so do the rooms that are made of it. */
     neap_lua_field(L, index, option->name);
     if (option->type == NEAP_OPTION_NAMES)
       r->options.keep = neap_lua_names(L, -1, option->name, false, &r->options.n_keep);
@@ -275,6 +289,7 @@ static void take_lists(lua_State *L, int index, reading *r) {
  * is at the top. */
 static void take_beside(lua_State *L, reading *r) {
   neap_lua_check_type(L, -1, LUA_TTABLE);
+  /* From below: the table, bytes, arena. */
   lua_rawgeti(L, -1, 1);
   lua_rawgeti(L, -2, 2);
   r->options.beside = (neap_beside){.bytes = neap_lua_bytes(L, -2, "_beside"),
@@ -283,12 +298,16 @@ static void take_beside(lua_State *L, reading *r) {
 
 static void take_table(lua_State *L, int index, reading *r) {
   for (lua_pushnil(L); lua_next(L, index) != 0;) {
+    /* From below: key, value. What reading the value pushes goes before the next step, so that
+     * lua_next finds the key on top. */
     int key_at = lua_gettop(L) - 1;
     if (lua_type(L, key_at) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT, "memory options go by name, e.g. { budget = \"8MiB\" }");
     const char *key = lua_tostring(L, key_at);
+    /* An option by its name, else an input of the net. */
     const neap_option *option = neap_option_find(key);
     if (option != NULL && !is_shape_of_input(L, option, r->net)) {
+      /* An option of other tables is refused in words that say where it belongs. */
       neap_error error = {0};
       if (!(option->faces & NEAP_FACE_LUA) &&
           neap_option_refuse(option, "a table of memory options", &error) != NEAP_OK)
@@ -311,6 +330,8 @@ static int64_t percent_of_plan(lua_State *L, const char *text, const neap_net *n
   if (sscanf(text, "%lf%c", &percent, &end) != 2 || end != '%' || !(percent > 0 && percent <= 100))
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
+  /* Planned without a budget first. The handle owns the plan until its figure is read, and it
+   * goes at once, since it may be large. */
   neap_options without = *o;
   without.budget = 0;
   neap_memory_plan **plan = neap_lua_new_plan(L);
@@ -326,6 +347,7 @@ neap_options neap_lua_options(lua_State *L, int index, int net_index) {
   static const char who[] = "a table of memory options";
   index = lua_absindex(L, index);
   reading r = {.net = neap_lua_net_at(L, net_index)->net};
+  /* The environment speaks first, so that the table can say otherwise. */
   const char *profile = getenv("NEAP_PROFILE");
   if (profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0)
     r.options.profile = NEAP_ON;
@@ -333,11 +355,13 @@ neap_options neap_lua_options(lua_State *L, int index, int net_index) {
     neap_lua_check_type(L, index, LUA_TTABLE);
     int n = neap_lua_copy(L, index); /* it keeps the texts that the options borrow */
     index = lua_gettop(L);
+    /* Inputs come in a table of their own, and beside the options: room for all keys of both. */
     neap_lua_field(L, index, "inputs");
     n += copy_names(L);
     int inputs_at = lua_gettop(L);
     r.input = neap_lua_room(L, (size_t)n * sizeof *r.input);
     r.options.inputs = r.input;
+    /* Then what the tables hold: inputs, single values, lists. */
     lua_pushvalue(L, inputs_at);
     take_inputs(L, &r);
     take_table(L, index, &r);
@@ -349,8 +373,10 @@ neap_options neap_lua_options(lua_State *L, int index, int net_index) {
                   "max_batch has no meaning here: nothing shares its bytes");
   if (r.options.store != NEAP_OFF) r.options.db = neap_lua_store(L);
   NEAP_LUA_TRY(L, neap_options_check(&r.options, NEAP_FACE_LUA, who, &error));
+  /* The line of the script that asks, for the database. Its text stays on the stack. */
   const char *script = neap_lua_line(L);
   r.options.script = script[0] != '\0' ? script : NULL;
+  /* Last, since it plans with all the other options. */
   if (r.percent != NULL) r.options.budget = percent_of_plan(L, r.percent, r.net, &r.options);
   return r.options;
 }
@@ -368,6 +394,7 @@ static int memory_options(lua_State *L) {
                                      "names", "banks", "mem_param", "inputs"};
   static const char *const key[] = {"none", "derived", "own"};
   const neap_option *option;
+  /* From below: all options, one option, its faces. */
   lua_newtable(L);
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
     lua_createtable(L, 0, 7);
@@ -381,6 +408,7 @@ static int memory_options(lua_State *L) {
     for (int f = 0; f < NEAP_COUNT(face_name); f++)
       if (option->faces & (1u << f)) neap_lua_set_bool(L, face_name[f], true);
     lua_setfield(L, -2, "faces");
+    /* The record twice: by its name, and at its place. */
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, option->name);
     lua_seti(L, -2, i + 1);
@@ -402,10 +430,12 @@ static int check_memory_options(lua_State *L) {
   const char *who = neap_lua_check_string(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   unsigned face = face_at(L, 3);
+  /* From below: who, options, face; 4: the copy, 5: the key, 6: the value. */
   lua_settop(L, 3);
   neap_lua_copy(L, 2);
   reading r = {0};
   for (lua_pushnil(L); lua_next(L, 4) != 0; lua_settop(L, 5)) {
+    /* Other names may be inputs of a net, which none is at hand to ask. */
     const neap_option *option =
       lua_type(L, 5) == LUA_TSTRING ? neap_option_find(lua_tostring(L, 5)) : NULL;
     if (option != NULL) take_option(L, option, &r);

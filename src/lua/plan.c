@@ -16,11 +16,14 @@ static neap_memory_plan **slot_at(lua_State *L, int index) {
  * closed. */
 const neap_memory_plan *neap_lua_plan_at(lua_State *L, int index) {
   neap_memory_plan **slot = slot_at(L, index);
+  /* The user value is the program whose plan this is, or nil. It is pushed, asked and popped; the
+   * handle keeps it. */
   bool is_own = lua_getiuservalue(L, index, 1) != LUA_TUSERDATA;
   neap_session *session = neap_lua_session_at(L, -1);
   lua_pop(L, 1);
   if (!is_own && session == NULL)
     neap_lua_fail(L, NEAP_RELEASED, "the program of this plan was closed");
+  /* A session's plan is made when it is first asked for. */
   if (*slot == NULL && session != NULL) NEAP_LUA_TRY(L, neap_session_plan(session, slot, &error));
   if (*slot == NULL) neap_lua_fail(L, NEAP_RELEASED, "the plan was closed");
   return *slot;
@@ -31,6 +34,7 @@ neap_memory_plan **neap_lua_new_plan(lua_State *L) {
 }
 
 void neap_lua_push_session_plan(lua_State *L, int program_index) {
+  /* An empty handle is pushed above the program, which becomes its user value. */
   program_index = lua_absindex(L, program_index);
   (void)neap_lua_new_plan(L);
   lua_pushvalue(L, program_index);
@@ -48,6 +52,7 @@ void neap_lua_free_plan(lua_State *L, void *at) {
  * batch in its memory. */
 static int make(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
+  /* Rooms of the options lie above the three arguments. */
   lua_settop(L, 3);
   neap_options options = neap_lua_options(L, 2, 1);
   const neap_range *range = neap_lua_opt_range(L, 3);
@@ -69,6 +74,7 @@ static int figures(lua_State *L) {
 /* The rows of one kind as a list. */
 static int push_kind(lua_State *L, neap_row_kind kind) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
+  /* The cursor is a handle below the list: stepping it may fail, and tables may. */
   neap_rows **rows = neap_lua_new_cursor(L);
   NEAP_LUA_TRY(L, neap_memory_plan_rows(plan, kind, rows, &error));
   neap_lua_push_rows(L, *rows, kind);
@@ -88,7 +94,10 @@ static int regions(lua_State *L) { return push_kind(L, NEAP_ROW_REGION); }
 static int gone(lua_State *L) {
   const char *into;
   if (!neap_memory_plan_gone(neap_lua_plan_at(L, 1), neap_lua_check_string(L, 2), &into)) return 0;
-  if (into == NULL) return lua_pushstring(L, "nothing reads it, so that it is not computed"), 1;
+  if (into == NULL) {
+    lua_pushstring(L, "nothing reads it, so that it is not computed");
+    return 1;
+  }
   lua_pushfstring(L, "\"%s\" has absorbed it", into);
   lua_pushstring(L, into);
   return 2;
@@ -97,12 +106,15 @@ static int gone(lua_State *L) {
 /* The rows of the cursors at the top, ops above values, as {ops =, values =}; each op with `subs`:
  * a list of the same for its subnets. The table takes the cursors' place. */
 static void push_tree(lua_State *L) {
+  /* Each level of subnets has a part of the stack of its own. */
   luaL_checkstack(L, 12, "nesting of subnets");
   int at = lua_gettop(L);
   neap_rows *values_of = *(neap_rows **)neap_lua_any(L, at - 1, NEAP_LUA_CURSOR),
             *ops_of = *(neap_rows **)neap_lua_any(L, at, NEAP_LUA_CURSOR);
+  /* Values have no subnets: they are a plain list. */
   const void *row;
   lua_createtable(L, 0, 2);
+  /* From below: the tree, its list of ops, the row, the list of its subnets. */
   neap_lua_push_rows(L, values_of, NEAP_ROW_VALUE);
   lua_setfield(L, -2, "values");
   lua_newtable(L);
@@ -113,6 +125,8 @@ static void push_tree(lua_State *L) {
     neap_lua_push_row(L, NEAP_ROW_OP, row);
     lua_createtable(L, n_sub, 0);
     for (int k = 0; k < n_sub; k++) {
+      /* Cursors of the subnet go on top, values below ops; its tree takes their place. They must be
+       * read before ops_of steps on. */
       neap_rows **sub_values = neap_lua_new_cursor(L);
       NEAP_LUA_TRY(L, neap_rows_sub(ops_of, k, NEAP_ROW_VALUE, sub_values, &error));
       neap_rows **sub_ops = neap_lua_new_cursor(L);
@@ -124,6 +138,7 @@ static void push_tree(lua_State *L) {
     lua_rawseti(L, -2, s + 1);
   }
   lua_setfield(L, -2, "ops");
+  /* The tree goes where the cursor of values was, and what lies above it goes. */
   lua_replace(L, at - 1);
   lua_settop(L, at - 1);
 }
@@ -144,6 +159,7 @@ static int value_of(lua_State *L) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
   int value = neap_memory_plan_value(plan, neap_lua_name(L, 2, "a blob"));
   if (value < 0) return 0;
+  /* The row of that number, through a cursor that its handle ends. */
   neap_rows **rows = neap_lua_new_cursor(L);
   const void *row;
   NEAP_LUA_TRY(L, neap_memory_plan_rows(plan, NEAP_ROW_VALUE, rows, &error));
@@ -158,6 +174,8 @@ static int value_of(lua_State *L) {
 static int explain(lua_State *L) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
   const char *name = lua_isnoneornil(L, 2) ? NULL : neap_lua_name(L, 2, "explain"), *into;
+  /* A blob that was absorbed or is not computed can be explained too: only one that is none of the
+   * net's can't. */
   if (name != NULL && neap_memory_plan_value(plan, name) < 0 &&
       !neap_memory_plan_gone(plan, name, &into))
     neap_lua_fail(L, NEAP_NAME, "the plan of \"%s\" has no blob \"%s\"; plan:values() lists them",
@@ -182,6 +200,7 @@ typedef neap_status text_of(const neap_memory_plan *plan, char **out, neap_error
 
 static int push_words(lua_State *L, text_of *f) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
+  /* In a slot, which frees the text when pushing it raises. */
   char **out = (char **)neap_lua_new_block(L);
   NEAP_LUA_TRY(L, f(plan, out, &error));
   return neap_lua_push_text(L, out);

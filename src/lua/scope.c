@@ -34,18 +34,22 @@ static int to_text(lua_State *L) {
 
 /* One handle a scope, as for workspaces. */
 void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
+  /* From below: the weak table, what it has for this address. */
   neap_lua_handles(L);
   lua_rawgetp(L, -1, scope);
   const void *known = neap_lua_test(L, -1, NEAP_LUA_SCOPE);
   if (known == NULL || neap_lua_is_closed(known)) {
+    /* None, or a closed one: a new handle takes its place. */
     lua_pop(L, 1);
     bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
     handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE);
     h->scope = neap_scope_retain(scope);
     neap_lua_let_finalisers(L, held);
+    /* From below: the weak table, the handle, a copy of it for the table. */
     lua_pushvalue(L, -1);
     lua_rawsetp(L, -3, scope);
   }
+  /* The handle alone is left. */
   lua_remove(L, -2);
 }
 
@@ -61,6 +65,7 @@ static bindings take_bindings(lua_State *L, int index) {
   bindings b = {0};
   if (lua_isnoneornil(L, index)) return b;
   neap_lua_check_type(L, index, LUA_TTABLE);
+  /* The copy keeps the inner names, which are Lua's texts; outer ones are interned. */
   int n = neap_lua_copy(L, index);
   index = lua_gettop(L);
   b.inner = neap_lua_room(L, (size_t)n * sizeof *b.inner);
@@ -68,6 +73,7 @@ static bindings take_bindings(lua_State *L, int index) {
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     const char *outer = neap_lua_name(L, -1, "bindings");
     b.outer[b.n] = outer;
+    /* The outer name alone, where the key is a position: both are one name. */
     b.inner[b.n++] = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : outer;
   }
   return b;
@@ -80,6 +86,7 @@ typedef neap_status enter(neap_scope *, neap_workspace *, int, const char *const
 static int enter_frame(lua_State *L, enter *f) {
   neap_scope *scope = scope_at(L, 1);
   neap_workspace *parent = neap_lua_workspace_at(L, 2), *frame = NULL;
+  /* Rooms of the bindings lie above the three arguments. */
   lua_settop(L, 3);
   bindings b = take_bindings(L, 3);
   NEAP_LUA_TRY(L, f(scope, parent, b.n, b.inner, b.outer, &frame, &error));
@@ -138,6 +145,7 @@ static int check_bindings(lua_State *L) {
 static int idle(lua_State *L) {
   const neap_scope *scope = scope_at(L, 1);
   lua_newtable(L);
+  /* Frames beyond those in use: they wait for the next push. */
   for (int i = neap_scope_n_frames(scope), n = 0; i < neap_scope_n_kept(scope); i++) {
     neap_lua_push_workspace(L, neap_scope_frame_at(scope, i));
     lua_seti(L, -2, ++n);
@@ -153,6 +161,7 @@ static int trim(lua_State *L) {
 /* ---- step trees ------------------------------------------------------------------------------ */
 
 static int64_t integer_field(lua_State *L, int index, const char *key) {
+  /* nil is 0; anything else must be an integer, and is popped. */
   int is_integer = 1;
   lua_Integer i =
     neap_lua_field(L, index, key) == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &is_integer);
@@ -180,6 +189,7 @@ static const char *text_field(lua_State *L, int index, const char *key) {
 
 /* The step in the table at `index`, checked by lua/neap/workspace.lua; rooms stay on the stack. */
 static neap_step take_step(lua_State *L, int index) {
+  /* Every step leaves its rooms and copies on the stack, for the run. */
   luaL_checkstack(L, 16, "steps are nested too deeply");
   neap_step step = {
     .name = text_field(L, index, "name"),
@@ -191,8 +201,11 @@ static neap_step take_step(lua_State *L, int index) {
     .report_net = text_field(L, index, "report"),
     .report_every_ms = integer_field(L, index, "report_every_ms"),
     .run_every_ms = integer_field(L, index, "run_every_ms")};
+  /* The handle stays on the stack: it keeps its net. */
   if (neap_lua_field(L, index, "given_report") != LUA_TNIL)
     step.given_report = neap_lua_net_at(L, -1)->net;
+  /* Nets by name, and beside each the net itself where one was given. The copy keeps their
+   * handles. */
   neap_lua_field(L, index, "nets");
   const char **net = neap_lua_names(L, -1, "run_steps", false, &step.n_net);
   const neap_net **given = neap_lua_room(L, (size_t)NEAP_MAX(step.n_net, 1) * sizeof *given);
@@ -200,12 +213,12 @@ static neap_step take_step(lua_State *L, int index) {
   neap_lua_check_type(L, -1, LUA_TTABLE);
   neap_lua_copy(L, -1);
   for (int i = 0; i < step.n_net; i++) {
-    net[i] = neap_intern(net[i]);
     if (lua_rawgeti(L, -1, i + 1) == LUA_TUSERDATA) given[i] = neap_lua_net_at(L, -1)->net;
     lua_pop(L, 1);
   }
   step.net = net;
   step.given = given;
+  /* Steps within it, from a copy too: reading one allocates. */
   neap_lua_field(L, index, "steps");
   neap_lua_check_type(L, -1, LUA_TTABLE);
   neap_lua_copy(L, -1);
@@ -215,6 +228,7 @@ static neap_step take_step(lua_State *L, int index) {
   for (int i = 0; i < step.n_step; i++) {
     lua_rawgeti(L, list, i + 1);
     neap_lua_check_type(L, -1, LUA_TTABLE);
+    /* The row stays below what was made of it. */
     sub[i] = take_step(L, lua_gettop(L));
   }
   step.step = sub;
@@ -226,9 +240,11 @@ static neap_step take_step(lua_State *L, int index) {
 static int run_steps(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_settop(L, 4);
+  /* Without a net there are no inputs to name, and no options to read. */
   neap_options options = {0};
   if (!lua_isnil(L, 3)) options = neap_lua_options(L, 4, 3);
   neap_step root = take_step(L, 2);
+  /* What the run's plans have to say comes before its error. */
   char warning[NEAP_WARNING_TEXT];
   neap_error error = {0};
   neap_status status = neap_workspace_run_steps(ws, &root, &options, warning, &error);
@@ -243,10 +259,10 @@ static int run_op(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
   int n_in, n_out;
-  const char *const *in = neap_lua_names(L, 3, "inputs", true, &n_in), *const *out = neap_lua_names(
-                                                                         L, 4, "outputs", true,
-                                                                         &n_out);
+  const char *const *in = neap_lua_names(L, 3, "inputs", true, &n_in);
+  const char *const *out = neap_lua_names(L, 4, "outputs", true, &n_out);
   neap_set *attrs = neap_lua_attrs(L, 5, op, NULL);
+  /* A run, as of a program: Ctrl-C ends it in the same way. */
   neap_error error = {0};
   if (neap_workspace_call_op(ws, neap_op_name(op), n_in, in, attrs, n_out, out, &error) != NEAP_OK)
     neap_lua_raise_run(L, &error);

@@ -23,13 +23,16 @@ static const char handles_key; /* its address: in the registry, the table of han
  * their finalisers run. */
 void neap_lua_handles(lua_State *L) {
   luaL_checkstack(L, 6, "too many results");
+  /* Made once: afterwards it is found, and on top. */
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) != LUA_TNIL) return;
   lua_pop(L, 1);
+  /* The table, and above it the metatable that makes its values weak. */
   lua_newtable(L);
   lua_newtable(L);
   lua_pushliteral(L, "v");
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
+  /* The registry takes a copy, the caller gets the other one. */
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
 }
@@ -43,10 +46,12 @@ static void remember(lua_State *L, const neap_workspace *ws) {
 }
 
 void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
+  /* From below: the weak table, what it has for this address. */
   neap_lua_handles(L);
   lua_rawgetp(L, -1, ws);
   const void *known = neap_lua_test(L, -1, NEAP_LUA_WORKSPACE);
   if (known == NULL || neap_lua_is_closed(known)) {
+    /* None, or a closed one: a new handle takes its place. */
     lua_pop(L, 1);
     bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
     handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
@@ -54,11 +59,13 @@ void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
     neap_lua_let_finalisers(L, held);
     remember(L, ws);
   }
+  /* The handle alone is left. */
   lua_remove(L, -2);
 }
 
 void neap_lua_forget_handle(lua_State *L, const void *address) {
   neap_lua_handles(L);
+  /* Only its own entry: another handle may have been made for the address since. */
   if (lua_rawgetp(L, -1, address) != LUA_TNIL && lua_rawequal(L, -1, 1)) {
     lua_pushnil(L);
     lua_rawsetp(L, -3, address);
@@ -71,6 +78,7 @@ void neap_lua_free_workspace(lua_State *L, void *at) {
   handle *h = at;
   if (h->ws == NULL) return;
   neap_lua_forget_handle(L, h->ws);
+  /* The workspace looks at a field of this handle, which goes. */
   if (h->holds) neap_workspace_give_draw(h->ws, NULL);
   neap_workspace_release(h->ws);
   h->ws = NULL;
@@ -89,6 +97,7 @@ static int to_text(lua_State *L) {
 
 /* forward = {name here = name in parent}: fills the options' lists; rooms stay on the stack. */
 static void take_forward(lua_State *L, int index, neap_workspace_options *o) {
+  /* The copy is walked, since interning and making rooms may run finalisers. */
   int n = neap_lua_copy(L, index);
   index = lua_gettop(L);
   const char **here = neap_lua_room(L, (size_t)n * sizeof *here),
@@ -111,6 +120,7 @@ static int new_workspace(lua_State *L) {
   neap_workspace_options o = {.unseeded = true};
   lua_settop(L, 1);
   if (lua_istable(L, 1)) {
+    /* Each field stays on the stack: the parent's handle keeps the parent. */
     bool seeded = neap_lua_field(L, 1, "seed") != LUA_TNIL;
     o.seed = seeded ? (uint64_t)neap_lua_check_integer(L, -1) : 0;
     o.unseeded = !seeded;
@@ -123,6 +133,7 @@ static int new_workspace(lua_State *L) {
       take_forward(L, -1, &o);
     }
   }
+  /* The handle first, then the workspace, which is known by it from then on. */
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
   NEAP_LUA_TRY(L, neap_workspace_new(&o, &h->ws, &error));
   remember(L, h->ws);
@@ -145,10 +156,13 @@ void neap_lua_free_live(lua_State *L, void *at) {
 
 /* workspaces() -> list of all that are alive, the newest first */
 static int workspaces(lua_State *L) {
+  /* The list retains each: a finaliser that runs meanwhile can't end one that is still to be
+   * pushed. */
   live *l = neap_lua_new(L, sizeof *l, NEAP_LUA_LIVE);
   NEAP_LUA_TRY(L, neap_workspace_list(&l->ws, &l->n, &error));
   lua_createtable(L, l->n, 0);
   for (int i = 0; i < l->n; i++) {
+    /* Its handle retains it now, the list need not. */
     neap_lua_push_workspace(L, l->ws[i]);
     neap_workspace_release(l->ws[i]);
     l->ws[i] = NULL;
@@ -166,12 +180,14 @@ static int feed(lua_State *L) {
   neap_lua_only_fields(L, 4, "ws:feed", (const char *const[]){"share", NULL});
   bool share = neap_lua_flag(L, 4, "ws:feed", "share", false);
   if (lua_type(L, 3) == LUA_TSTRING) {
+    /* A text is a blob of its own kind, with any bytes. */
     size_t n;
     const char *text = lua_tolstring(L, 3, &n);
     NEAP_LUA_TRY(L, neap_workspace_feed_string(ws, name, text, n, &error));
     lua_settop(L, 1);
     return 1;
   }
+  /* A tensor as it is; all else becomes one, in a handle that the stack keeps. */
   const neap_tensor *t;
   if (neap_lua_is_tensor(L, 3)) {
     t = neap_lua_tensor_at(L, 3);
@@ -189,6 +205,7 @@ static int feed(lua_State *L) {
 static bool push_other(lua_State *L, neap_workspace *ws, const char *name) {
   neap_blob_kind kind = neap_workspace_kind(ws, name);
   if (kind == NEAP_BLOB_STRING) {
+    /* Copied at once: the text is the blob's. */
     const char *text;
     size_t n;
     NEAP_LUA_TRY(L, neap_workspace_fetch_string(ws, name, &text, &n, &error));
@@ -218,6 +235,7 @@ static int fetch(lua_State *L) {
 static int view(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *name = neap_lua_name(L, 2, "view");
+  /* The handle knows how long its bytes are good, and keeps the workspace. */
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_workspace_view(ws, name, &out->t, &out->generation, &error));
   out->ws = neap_workspace_retain(ws);
@@ -308,6 +326,7 @@ static int give_draw(lua_State *L) {
   if (h->holds)
     h->hold = (neap_draw){.seed = (uint64_t)neap_lua_check_integer(L, 2),
                           .step = (uint32_t)neap_lua_check_integer(L, 3)};
+  /* The workspace looks into the handle: nothing is allocated for it. */
   neap_workspace_give_draw(ws, h->holds ? &h->hold : NULL);
   lua_pushboolean(L, h->holds);
   return 1;
@@ -318,6 +337,7 @@ static int mark(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   int n;
   const char **fed = neap_lua_names(L, 3, "feed", false, &n);
+  /* The mark is in a handle, and so is ended whatever happens. */
   neap_workspace_mark **out = neap_lua_new(L, sizeof *out, NEAP_LUA_MARK);
   NEAP_LUA_TRY(L, neap_workspace_mark_new(ws, lua_toboolean(L, 2), n, fed, out, &error));
   return 1;
@@ -325,6 +345,7 @@ static int mark(lua_State *L) {
 
 /* ws:_end_mark(mark, keep, {fed names}): without `keep` the blobs are what they were. */
 static int end_mark(lua_State *L) {
+  /* Called while an error passes too; a second call finds nothing. */
   neap_workspace_mark **at = neap_lua_any(L, 2, NEAP_LUA_MARK);
   int n;
   const char **fed = neap_lua_names(L, 4, "feed", false, &n);
@@ -340,6 +361,7 @@ static int assign(lua_State *L) {
   int n;
   lua_settop(L, 4);
   const char **names = neap_lua_names(L, 2, "assign", false, &n);
+  /* The bank's fields are read from the top of the stack. */
   neap_bank bank = {0};
   lua_pushvalue(L, 3);
   neap_lua_take_bank(L, &bank);
@@ -366,6 +388,7 @@ static int rename_blob(lua_State *L) {
 static int blobs(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   bool sorted = lua_toboolean(L, 2); /* before something else is pushed there */
+  /* The rows are a block in a slot, which frees it when a table can't be made. */
   neap_blob_row **row = (neap_blob_row **)neap_lua_new_block(L);
   int n = 0;
   NEAP_LUA_TRY(L, neap_workspace_blobs(ws, row, &n, &error));
@@ -438,6 +461,7 @@ static int held_bytes(lua_State *L) {
 static neap_io_pair *take_pairs(lua_State *L, int index, int *n) {
   *n = 0;
   if (!lua_istable(L, index)) return NULL;
+  /* The copy keeps the texts that the pairs borrow. */
   int count = neap_lua_copy(L, index);
   index = lua_gettop(L);
   neap_io_pair *pair = neap_lua_room(L, (size_t)count * sizeof *pair);
@@ -458,6 +482,7 @@ static int save(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *path = neap_lua_check_string(L, 2);
   int n;
+  /* Pairs and their copy lie above the three arguments. */
   lua_settop(L, 3);
   const neap_io_pair *meta = take_pairs(L, 3, &n);
   neap_error error = {0};
@@ -471,6 +496,7 @@ static int load(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const char *path = neap_lua_check_string(L, 2);
   neap_io_map map = neap_lua_io_map(L, 3);
+  /* The list is a handle: it frees what Lua has not got when a table can't be made. */
   neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
   neap_error error = {0};
   if (neap_workspace_load(ws, path, map, list, &error) != NEAP_OK)
@@ -501,6 +527,7 @@ static int import(lua_State *L) {
   neap_error error = {0};
   if (neap_workspace_import(ws, path, map, &made->net, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
+  /* The workspace has the net too: this handle is the one to be found for it. */
   neap_lua_remember_net(L, -1);
   return 1;
 }
@@ -509,6 +536,7 @@ static int import(lua_State *L) {
 
 /* A reference of the workspace's own. */
 static neap_status store_net(neap_workspace *ws, neap_net *net, bool overwrite, neap_error *error) {
+  /* The workspace takes the reference only when it takes the net. */
   neap_status status = neap_workspace_add_net(ws, neap_net_retain(net), overwrite, error);
   if (status != NEAP_OK) neap_net_free(net);
   return status;
@@ -536,6 +564,7 @@ static int find_net(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   neap_net *net = neap_workspace_net(ws, neap_lua_check_string(L, 2));
   if (net == NULL) return lua_pushnil(L), 1;
+  /* Stored here or above, so that the walk ends. */
   while (!owns_net(ws, net)) ws = neap_workspace_parent(ws);
   neap_lua_push_net(L, net);
   neap_lua_push_workspace(L, ws);
@@ -547,6 +576,7 @@ static int net_names(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_newtable(L);
   lua_Integer n = 0;
+  /* From the inside out: what a nearer one hides is passed over. */
   for (const neap_workspace *at = ws; at != NULL; at = neap_workspace_parent(at))
     for (int i = 0; neap_workspace_net_at(at, i) != NULL; i++) {
       const neap_net *net = neap_workspace_net_at(at, i);
