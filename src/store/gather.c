@@ -21,6 +21,8 @@ typedef struct gathering {
 } gathering;
 
 static size_t add_text(gathering *g, const char *text, size_t n) {
+  /* The buffer moves as it grows, so that the place is kept, not the address. The zero is part of
+   * it. */
   size_t at = g->text.n;
   neap_buffer_add_n(&g->text, text, n);
   neap_buffer_add_n(&g->text, "", 1);
@@ -38,22 +40,33 @@ static void take_names(gathering *g, int n, const neap_sql_value *value) {
 /* Copies of texts: the values last until the next row only. False ends the query. */
 static bool take_row(void *context, int n, const neap_sql_value *value) {
   gathering *g = context;
+  /* The names come with the first row; a query without rows has none. */
   if (g->name_at == NULL) take_names(g, n, value);
-  if (g->failed || !neap_list_grow(&g->item, &g->cap, g->n + n, sizeof *g->item))
-    return g->failed = true, false;
+  if (g->failed || !neap_list_grow(&g->item, &g->cap, g->n + n, sizeof *g->item)) {
+    g->failed = true;
+    return false;
+  }
   for (int i = 0; i < n; i++) {
     cell *c = &g->item[g->n++];
-    bool is_text = value[i].type == NEAP_SQL_TEXT || value[i].type == NEAP_SQL_BLOB;
     *c = (cell){.value = value[i]};
-    if (!is_text) c->value.text = NULL, c->value.n_text = 0;
-    if (is_text) c->at = add_text(g, value[i].text != NULL ? value[i].text : "", value[i].n_text);
+    if (value[i].type == NEAP_SQL_TEXT || value[i].type == NEAP_SQL_BLOB) {
+      /* An empty blob has no address. */
+      c->at = add_text(g, value[i].text != NULL ? value[i].text : "", value[i].n_text);
+    } else {
+      /* SQLite gives numbers as texts too, which go with the row. */
+      c->value.text = NULL;
+      c->value.n_text = 0;
+    }
   }
+  /* A text that was refused has failed the buffer. */
   g->failed = g->text.failed;
   return !g->failed;
 }
 
 /* The block; NULL when it is refused. */
 static neap_sql_rows *lay_out(const gathering *g) {
+  /* Where each part begins. Pointers and values come first, so that they are aligned; texts may lie
+   * anywhere. */
   size_t names = sizeof(neap_sql_rows), values = names + (size_t)g->n_column * sizeof(char *);
   size_t texts = values + (size_t)g->n * sizeof(neap_sql_value);
   neap_sql_rows *rows = neap_alloc(texts + g->text.n);
@@ -61,6 +74,7 @@ static neap_sql_rows *lay_out(const gathering *g) {
   const char **column = (const char **)((char *)rows + names);
   neap_sql_value *value = (neap_sql_value *)((char *)rows + values);
   char *text = (char *)rows + texts;
+  /* Texts are copied as they lie: what was a place in the buffer is now an address. */
   neap_copy_bytes(text, g->text.text, g->text.n);
   for (int i = 0; i < g->n_column; i++) column[i] = text + g->name_at[i];
   for (int i = 0; i < g->n; i++) {
@@ -82,6 +96,7 @@ neap_status neap_db_rows(neap_store *store, const char *sql, int n_param,
   gathering g = {0};
   *out = NULL;
   neap_status status = neap_store_ask(store, sql, n_param, param, complete, take_row, &g, error);
+  /* The query ends well when a row is refused, since taking it was ours: no block tells. */
   if (status == NEAP_OK && !g.failed) *out = lay_out(&g);
   if (status == NEAP_OK && *out == NULL)
     status = neap_fail_memory(error, (size_t)g.n * sizeof *g.item, "the rows of a query");

@@ -11,8 +11,10 @@ static void read_cpuinfo(const char *key, char *value, size_t size) {
   FILE *file = fopen("/proc/cpuinfo", "r");
   if (file == NULL) return;
   char line[4096];
+  /* The first line will do: the cores of a machine are alike, mostly. */
   while (value[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
     char *colon = strchr(line, ':');
+    /* Behind the key comes what separates it: a longer word is another key. */
     if (colon == NULL || strncmp(line, key, strlen(key)) != 0 ||
         strchr(" \t:", line[strlen(key)]) == NULL)
       continue;
@@ -26,6 +28,7 @@ static void read_cpuinfo(const char *key, char *value, size_t size) {
 static bool has_flag(const char *flags, const char *flag) {
   size_t n = strlen(flag);
   for (const char *at = flags; (at = strstr(at, flag)) != NULL; at += n)
+    /* A word of its own: "avx" is not found in "avx2". */
     if ((at == flags || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
   return false;
 }
@@ -43,6 +46,7 @@ static const char *widest_isa(void) {
 }
 
 neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error) {
+  /* Looked up before, by this handle. */
   *machine_id = store->machine_id;
   if (*machine_id != 0) return NEAP_OK;
   char cpu[128];
@@ -55,10 +59,12 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
                  "the machine is not stored");
   neap_sql_text(&sql, cpu[0] != '\0' ? cpu : "unknown");
   neap_sql_text(&sql, widest_isa());
+  /* Cores and bytes of memory, as the system counts them. */
   neap_sql_int(&sql, sysconf(_SC_NPROCESSORS_ONLN));
   neap_sql_int(&sql, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
   bool row;
   neap_status status = neap_sql_step(&sql, &row, error);
+  /* RETURNING gives one row; the statement is then run to its end. */
   if (row) *machine_id = sqlite3_column_int64(sql.stmt, 0);
   if (row) status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);

@@ -12,6 +12,7 @@ static const char lost[] = "plans and runs are neither found nor stored";
 const char *neap_db_default_path(void) {
   static _Thread_local char path[1024];
   const char *set = getenv("NEAP_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+  /* NEAP_DB comes first, then the places where the XDG standard has data lie. */
   if (set != NULL && strcmp(set, "off") == 0) return NULL;
   if (set != NULL && set[0] != '\0')
     snprintf(path, sizeof path, "%s", set);
@@ -28,6 +29,7 @@ const char *neap_db_default_path(void) {
 static void make_directories(char *path) {
   for (char *c = path + 1; *c != '\0'; c++)
     if (*c == '/') {
+      /* The path is cut at each "/" in turn, and made whole again. */
       *c = '\0';
       mkdir(path, 0777);
       *c = '/';
@@ -42,9 +44,12 @@ static int try_read(sqlite3 *db) {
 /* Opens under `name` (a path or URI) in place of what was open. The result code of the first read,
  * which is what tells. */
 static int open_as(neap_store *store, const char *name, int flags) {
+  /* SQLite gives a handle even when it fails to open: it is closed with the next try, or at the
+   * end. One thread has it, so that it needs no locks. */
   sqlite3_close(store->db);
   store->db = NULL;
   int rc = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+  /* Others hold the write lock for a moment only: wait rather than lose a plan. */
   if (rc == SQLITE_OK) sqlite3_busy_timeout(store->db, 5000);
   return rc == SQLITE_OK ? try_read(store->db) : rc;
 }
@@ -55,27 +60,32 @@ static int open_immutable(neap_store *store) {
   neap_buffer name = {0};
   neap_buffer_add(&name, "%s-wal", store->path);
   struct stat info;
+  /* What is in a log would not be seen: then the file isn't opened at all. */
   bool has_log = name.failed || stat(name.text, &info) == 0;
+  /* The path as a URI: three characters mean something there. */
   name.n = 0;
   neap_buffer_add(&name, "file:");
   for (const char *c = store->path; *c != '\0'; c++)
     neap_buffer_add(&name, strchr("?#%", *c) != NULL ? "%%%02x" : "%c", (unsigned char)*c);
   neap_buffer_add(&name, "?immutable=1");
-  int rc = has_log || name.failed
-             ? SQLITE_CANTOPEN
-             : open_as(store, name.text, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+  int rc = SQLITE_CANTOPEN;
+  if (!has_log && !name.failed)
+    rc = open_as(store, name.text, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
   neap_buffer_fini(&name);
   return rc;
 }
 
 /* For writing, else for reading, else as a file that nobody changes. */
 static neap_status open_file(neap_store *store, neap_error *error) {
+  /* Codes have their kind in the lowest byte. Other kinds, such as a damaged file, would be no
+   * better for reading. */
   int rc = open_as(store, store->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
   if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY ||
       (rc & 0xff) == SQLITE_IOERR)
     rc = open_as(store, store->path, SQLITE_OPEN_READONLY);
   if ((rc & 0xff) == SQLITE_CANTOPEN || (rc & 0xff) == SQLITE_READONLY) rc = open_immutable(store);
   if (rc != SQLITE_OK) return neap_store_fail(store, rc, lost, error);
+  /* SQLite itself opens for reading what it can't open for writing: it is asked what came of it. */
   store->readonly = sqlite3_db_readonly(store->db, "main") == 1;
   return NEAP_OK;
 }
@@ -97,12 +107,14 @@ neap_status neap_db_open(const char *path, neap_store **out, neap_error *error) 
   neap_store *store = neap_alloc_zeroed(sizeof *store);
   if (store == NULL) return neap_fail_memory(error, sizeof *store, "a database handle");
   neap_status status;
+  /* From here on close frees whatever is there already. */
   store->n_ref = 1;
   store->path = neap_strdup(path);
   if (store->path == NULL) {
     status = neap_fail_memory(error, strlen(path), "a path");
     goto fail_store;
   }
+  /* SQLite would take the empty path for a file of its own that goes when it is closed. */
   if (path[0] == '\0') {
     status = neap_fail(error, NEAP_DB, "%s: the path of the database is empty", lost);
     goto fail_store;

@@ -17,6 +17,7 @@
 /* A column copied into the handle: what find_plan gives lives until the next call. */
 static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_error *error) {
   const char *text = (const char *)sqlite3_column_text(sql->stmt, column);
+  /* SQLite's own text goes with the statement. */
   neap_free(*to);
   *to = neap_strdup(text != NULL ? text : "");
   return *to != NULL ? NEAP_OK
@@ -33,10 +34,13 @@ neap_status neap_store_find_plan(neap_store *store, const char *key, const char 
     "FROM plan p JOIN net n USING (net_id) WHERE p.key = ?1 AND p.key_text = ?2 "
     "ORDER BY same_net DESC, p.plan_id DESC LIMIT 1",
     "stored plans can't be read");
+  /* A key is a hash: the text it is of is compared too. A row of the same net is preferred, then
+   * the newest. */
   neap_sql_text(&sql, key);
   neap_sql_text(&sql, key_text);
   neap_sql_text(&sql, net_name);
   neap_sql_text(&sql, net_text);
+  /* No row and no error: nothing is stored under this key, and the id stays 0. */
   bool row;
   neap_status status = neap_sql_step(&sql, &row, error);
   *plan_id = 0;
@@ -44,6 +48,7 @@ neap_status neap_store_find_plan(neap_store *store, const char *key, const char 
   *choices = *plan_text = NULL;
   if (status == NEAP_OK && row) {
     status = keep_text(&sql, 2, &store->choices, error);
+    /* The id is given only with both texts. */
     if (status == NEAP_OK) status = keep_text(&sql, 3, &store->plan_text, error);
     if (status == NEAP_OK) {
       *plan_id = sqlite3_column_int64(sql.stmt, 0);
@@ -63,6 +68,7 @@ static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
   bool row;
   neap_status status = neap_sql_step(sql, &row, error);
   *id = row ? sqlite3_column_int64(sql->stmt, 0) : 0;
+  /* A statement is over, and what it writes sure, only when it has been stepped to its end. */
   if (row) status = neap_sql_run(sql, error);
   neap_sql_fini(sql);
   return status;
@@ -77,6 +83,7 @@ static neap_status insert_net(neap_store *store, const neap_store_plan *row, con
     "INSERT INTO net (hash, name, file, text, created_at) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (name, text) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id",
     lost);
+  /* The columns in the order of the statement. */
   neap_sql_text(&sql, row->net_hash != NULL ? row->net_hash : "");
   neap_sql_text(&sql, row->net_name);
   neap_sql_text(&sql, row->net_file);
@@ -94,6 +101,7 @@ static neap_status find_stored(neap_store *store, int64_t net_id, const neap_sto
   neap_sql_int(&sql, net_id);
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, row->key_text);
+  /* Two statements: what is in the way goes first, then the plan is looked for. */
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   NEAP_TRY(status);
@@ -128,6 +136,7 @@ static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_sto
                        .verified_at = now,
                        .created_at = now,
                        .used_at = now};
+  /* The row's columns come from two descriptions: what the plan is, and its figures. */
   neap_sql sql = neap_sql_insert(store, "plan", 1, "net_id", NEAP_COUNT(kinds), kinds,
                                  "RETURNING plan_id", lost);
   neap_sql_int(&sql, net_id);
@@ -141,9 +150,12 @@ static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_sto
 static neap_status add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan,
                             const neap_graph *graph, const char *lost, int64_t *plan_id,
                             neap_error *error) {
+  /* The net first: the plan refers to its row. */
+  NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "a plan is added within a transaction");
   int64_t net_id;
   NEAP_TRY(insert_net(store, row, lost, &net_id, error));
   NEAP_TRY(find_stored(store, net_id, row, lost, plan_id, error));
+  /* Another process was faster: its plan, of the same key, is as good. */
   if (*plan_id != 0) return NEAP_OK;
   NEAP_TRY(insert_plan(store, net_id, row, plan, graph, lost, plan_id, error));
   return neap_store_insert_plan_rows(store, *plan_id, plan, graph, lost, error);
@@ -155,9 +167,11 @@ neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
   char lost[128];
   int64_t id = 0;
   snprintf(lost, sizeof lost, "the plan of net \"%.64s\" is not stored", row->net_name);
+  /* All rows are written in one transaction: a process that dies leaves none of them. */
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = add_plan(store, row, plan, graph, lost, &id, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
+  /* Given only when the commit has worked. */
   *plan_id = id;
   return NEAP_OK;
 }

@@ -20,6 +20,7 @@ neap_sql neap_sql_insert(neap_store *store, const char *table, int n_key, const 
                          int n_kind, const neap_row_kind *kind, const char *tail,
                          const char *lost) {
   neap_buffer text = {0};
+  /* The names of the columns, then as many question marks, in the same order. */
   neap_buffer_add(&text, "INSERT INTO %s (%s", table, key);
   for (int i = 0; i < n_kind; i++) add_columns(&text, kind[i], NULL);
   neap_buffer_add(&text, ") VALUES (?");
@@ -62,10 +63,13 @@ void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row) {
 static neap_status insert_rows(neap_store *store, const char *table, int64_t plan_id,
                                neap_rows *rows, neap_row_kind kind, const char *lost,
                                neap_error *error) {
+  /* The INVARIANT of plan.c: nobody sees a plan with some of its rows. */
+  NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "rows of a plan come in its transaction");
   neap_sql sql = neap_sql_insert(store, table, 1, "plan_id", 1, &kind, "", lost);
   const void *row;
   neap_status status;
   while ((status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL) {
+    /* The statement is ready for new values each time it has been run. */
     neap_sql_int(&sql, plan_id);
     neap_sql_bind_row(&sql, kind, row);
     status = neap_sql_run(&sql, error);
@@ -83,6 +87,7 @@ neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, cons
     const char *table;
   } kept[] = {{NEAP_ROW_OP, "plan_op"}, {NEAP_ROW_VALUE, "plan_value"}};
   for (int i = 0; i < NEAP_COUNT(kept); i++) {
+    /* The same rows as scripts and reports get, each kind into its table. */
     neap_rows *rows;
     NEAP_TRY(neap_report_rows(plan, graph, kept[i].kind, &rows, error));
     neap_status status =

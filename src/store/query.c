@@ -16,6 +16,8 @@ static neap_status fail_query(const neap_store *store, int rc, neap_error *error
 /* Exactly one statement, and one that only reads: a question can't lose what was measured. */
 static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **stmt,
                            neap_error *error) {
+  /* What stands behind the first statement is compiled too, since it may be blank or a comment,
+   * which compiles to nothing. */
   const char *rest;
   int rc = sqlite3_prepare_v2(store->db, text, -1, stmt, &rest);
   if (rc != SQLITE_OK) return fail_query(store, rc, error);
@@ -26,6 +28,7 @@ static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **s
   sqlite3_finalize(second);
   if (more)
     return neap_fail(error, NEAP_DB, "query: one statement at a time, got more: \"%.60s\"", rest);
+  /* SQLite knows by the compiled statement, whatever its words are. */
   if (!sqlite3_stmt_readonly(*stmt)) {
     neap_fail(error, NEAP_DB, "query: only statements that read are allowed here");
     return neap_hint(error, "to change rows: sqlite3 %s", store->path);
@@ -61,8 +64,14 @@ static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n,
                             const neap_sql_value *param, neap_error *error) {
   int next = 0;
   for (int i = 0; i < n; i++) {
-    int at = param[i].name != NULL ? sqlite3_bind_parameter_index(stmt, param[i].name)
-                                   : (next = next_position(stmt, next));
+    int at = 0;
+    if (param[i].name != NULL) {
+      at = sqlite3_bind_parameter_index(stmt, param[i].name);
+    } else {
+      next = next_position(stmt, next);
+      at = next;
+    }
+    /* 0: no such name. A position beyond the last: too many values. */
     if (at == 0)
       return neap_fail(error, NEAP_DB, "query: it has no parameter \"%s\"", param[i].name);
     if (at > sqlite3_bind_parameter_count(stmt))
@@ -81,9 +90,15 @@ static neap_status check_bound(sqlite3_stmt *stmt, int n, const neap_sql_value *
   for (int i = 0; i < n; i++) n_positional += param[i].name == NULL;
   for (int at = 1; at <= sqlite3_bind_parameter_count(stmt); at++) {
     const char *name = sqlite3_bind_parameter_name(stmt, at);
-    bool is_named = name != NULL && name[0] != '?', bound = !is_named && n_positional-- > 0;
-    for (int i = 0; i < n && is_named; i++)
-      bound = bound || (param[i].name != NULL && strcmp(param[i].name, name) == 0);
+    bool is_named = name != NULL && name[0] != '?', bound = false;
+    if (is_named) {
+      for (int i = 0; i < n; i++)
+        bound = bound || (param[i].name != NULL && strcmp(param[i].name, name) == 0);
+    } else {
+      /* Positions are filled from the first on, as bind_all does. */
+      bound = n_positional > 0;
+      n_positional--;
+    }
     if (bound) continue;
     if (!is_named) return neap_fail(error, NEAP_DB, "query: parameter %d has no value", at);
     return neap_fail(error, NEAP_DB, "query: the parameter \"%s\" has no value", name);
@@ -101,6 +116,7 @@ static void read_row(sqlite3_stmt *stmt, int n, neap_sql_value *value) {
   for (int i = 0; i < n; i++) {
     value[i] = (neap_sql_value){.name = sqlite3_column_name(stmt, i),
                                 .type = type[sqlite3_column_type(stmt, i)]};
+    /* All three forms: who asks takes the one of its type. */
     value[i].integer = sqlite3_column_int64(stmt, i);
     value[i].real = sqlite3_column_double(stmt, i);
     /* Last, since it may convert the value in place. */
@@ -115,10 +131,13 @@ neap_status neap_store_ask(neap_store *store, const char *text, int n_param,
                            void *context, neap_error *error) {
   sqlite3_stmt *stmt = NULL;
   neap_sql_value *value = NULL;
+  /* Compiled, filled, and looked at before the first step, so that a question at fault gives no
+   * rows. */
   neap_status status = prepare(store, text, &stmt, error);
   if (status == NEAP_OK) status = bind_all(store, stmt, n_param, param, error);
   if (status == NEAP_OK && complete) status = check_bound(stmt, n_param, param, error);
   if (status != NEAP_OK) goto done;
+  /* One row at a time is in memory. */
   int n = sqlite3_column_count(stmt), rc;
   value = neap_alloc_zeroed((size_t)n * sizeof *value);
   if (value == NULL) {
@@ -129,6 +148,7 @@ neap_status neap_store_ask(neap_store *store, const char *text, int n_param,
     read_row(stmt, n, value);
     if (!row(context, n, value)) break;
   }
+  /* SQLITE_ROW: whoever takes the rows has had enough. */
   if (rc != SQLITE_ROW && rc != SQLITE_DONE) status = fail_query(store, rc, error);
 done:
   neap_free(value);
@@ -160,6 +180,7 @@ static neap_status report_rows(neap_store *store, const char *query, neap_buffer
 
 /* Adds "ok", or one line a fault; then a DB error. */
 static neap_status report_all(neap_store *store, neap_buffer *report, neap_error *error) {
+  /* SQLite checks the pages and indices, then that what rows refer to is there. */
   int n = 0;
   NEAP_TRY(report_rows(store, "SELECT * FROM pragma_integrity_check WHERE integrity_check <> 'ok'",
                        report, &n, error));
@@ -193,10 +214,13 @@ neap_status neap_db_check(neap_store *store, char **report, neap_error *error) {
 neap_status neap_db_backup(neap_store *store, const char *path, neap_error *error) {
   static const char lost[] = "no backup was made";
   neap_store to = {.path = (char *)path}; /* for its messages */
+  /* A handle of its own for the copy, which says what is wrong with that file. */
   int rc = sqlite3_open_v2(path, &to.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
   neap_status status = rc == SQLITE_OK ? NEAP_OK : neap_store_fail(&to, rc, lost, error);
   if (status == NEAP_OK) {
     sqlite3_backup *backup = sqlite3_backup_init(to.db, "main", store->db, "main");
+    /* All pages in one step; finish says how it went, and frees it. What can't even begin has said
+     * why to the target. */
     if (backup != NULL) sqlite3_backup_step(backup, -1);
     rc = backup != NULL ? sqlite3_backup_finish(backup) : sqlite3_errcode(to.db);
     if (rc != SQLITE_OK) status = neap_store_fail(&to, rc, lost, error);
@@ -211,6 +235,7 @@ neap_status neap_db_prune(neap_store *store, int64_t unused_days, int64_t *n_pla
   static const char lost[] = "nothing was pruned";
   int64_t since = (int64_t)time(NULL) - unused_days * 86400;
   NEAP_TRY(neap_store_begin(store, lost, error));
+  /* Rows of ops, values and runs go with their plan, by the tables' own rules. */
   neap_sql sql =
     neap_sql_new(store,
                  "DELETE FROM plan WHERE used_at < ?1 AND NOT EXISTS "
@@ -219,6 +244,7 @@ neap_status neap_db_prune(neap_store *store, int64_t unused_days, int64_t *n_pla
   neap_sql_int(&sql, since);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
+  /* Before another statement runs, which would count its own. */
   int64_t n = sqlite3_changes64(store->db);
   if (status == NEAP_OK)
     status = neap_store_exec(store, "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan)",

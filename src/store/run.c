@@ -7,6 +7,7 @@
 /* The run's own row, within the caller's transaction. */
 static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
                               const char *lost, neap_error *error) {
+  /* A run that says nothing else has gone well. */
   neap_row_kind kind = NEAP_ROW_RUN;
   neap_run_row kept = *row;
   if (kept.status == NULL) kept.status = "ok";
@@ -28,6 +29,7 @@ neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = neap_store_machine(store, &machine_id, error);
   if (status == NEAP_OK) status = insert_run(store, row, machine_id, lost, error);
+  /* Read before the transaction ends, kept when it has worked. */
   id = sqlite3_last_insert_rowid(store->db);
   NEAP_TRY(neap_store_end(store, status, lost, error));
   store->machine_id = machine_id;
@@ -43,10 +45,11 @@ neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n,
   neap_row_kind kind = NEAP_ROW_RUN_OP;
   neap_sql sql = neap_sql_insert(store, "run_op", 1, "run_id", 1, &kind, "", lost);
   neap_status status = NEAP_OK;
-  for (int i = 0; i < n && status == NEAP_OK; i++) {
+  for (int i = 0; i < n; i++) {
     neap_sql_int(&sql, run_id);
     neap_sql_bind_row(&sql, kind, &row[i]);
     status = neap_sql_run(&sql, error);
+    if (status != NEAP_OK) break;
   }
   neap_sql_fini(&sql);
   return neap_store_end(store, status, lost, error);
@@ -65,6 +68,7 @@ neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char 
     store,
     "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
     lost);
+  /* Run, name and step are the key. */
   neap_sql_int(&sql, run_id);
   neap_sql_text(&sql, name);
   neap_sql_int(&sql, at_step);

@@ -18,6 +18,7 @@ static const char lost[] = "plans and runs are neither found nor stored";
 /* Migration `index` from 0, or NULL: embedded files come in the order of their paths. */
 static const char *migration(int index) {
   const char *text, *path;
+  /* Counted down among the migrations: other files are embedded too. */
   for (int i = 0; (text = neap_embedded_at(i, NULL, &path)) != NULL; i++)
     if (strncmp(path, migrations, sizeof migrations - 1) == 0 && index-- == 0) return text;
   return NULL;
@@ -43,12 +44,15 @@ static neap_status read_number(neap_store *store, const char *query, int64_t *ou
 
 /* Applies the next migration, unless another process has done so in the meantime. */
 static neap_status apply_next(neap_store *store, int64_t *version, neap_error *error) {
+  /* The version is read within the transaction: nobody changes it from here on. */
   NEAP_TRY(neap_store_begin(store, lost, error));
   char set[96];
   const char *text = NULL;
   neap_status status = read_number(store, "PRAGMA user_version", version, error);
   if (status == NEAP_OK) text = migration((int)*version);
   if (text != NULL) {
+    NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "a migration is one transaction");
+    /* Tables and number change at once: a process that dies in between leaves the old version. */
     status = neap_store_exec(store, text, lost, error);
     snprintf(set, sizeof set, "PRAGMA user_version = %d; PRAGMA application_id = %d",
              (int)*version + 1, APPLICATION_ID);
@@ -64,6 +68,7 @@ static neap_status apply_next(neap_store *store, int64_t *version, neap_error *e
 /* "" when there is no such fact. */
 static neap_status read_meta(neap_store *store, const char *name, char value[64],
                              neap_error *error) {
+  /* Longer facts are cut: what is compared are hashes and versions. */
   neap_sql sql = neap_sql_new(store, "SELECT value FROM meta WHERE name = ?", lost);
   neap_sql_text(&sql, name);
   bool row;
@@ -91,6 +96,7 @@ static neap_status drop_views(neap_store *store, neap_error *error) {
     neap_sql sql = neap_sql_new(
       store, "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' LIMIT 1",
       lost);
+    /* The name is copied, and the statement over, before the view goes. */
     bool row;
     char drop[160] = "";
     neap_status status = neap_sql_step(&sql, &row, error);
@@ -109,11 +115,13 @@ static neap_status renew_views(neap_store *store, neap_error *error) {
   char hash[64], held[64], planner[64];
   if (views == NULL)
     return neap_fail(error, NEAP_INTERNAL, "db/views.sql is not part of this program");
+  /* The hash says whether the text is another one; the views themselves are not compared. */
   neap_hash_text(neap_hash_bytes(views, n), hash);
   NEAP_TRY(read_meta(store, "views_hash", held, error));
   NEAP_TRY(read_meta(store, "planner_version", planner, error));
   if (store->readonly || (strcmp(hash, held) == 0 && strcmp(planner, NEAP_PLANNER_VERSION) == 0))
     return NEAP_OK;
+  /* Views and facts in one transaction: another process sees the old ones or the new ones. */
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = drop_views(store, error);
   if (status == NEAP_OK) status = neap_store_exec(store, views, lost, error);
@@ -126,6 +134,7 @@ static neap_status renew_views(neap_store *store, neap_error *error) {
 /* A file with tables that Neap did not make is left alone. */
 static neap_status check_owner(neap_store *store, neap_error *error) {
   int64_t id = 0, n_table = 0;
+  /* Ours by its mark, or new: without a mark and without tables. */
   NEAP_TRY(read_number(store, "PRAGMA application_id", &id, error));
   NEAP_TRY(read_number(store, "SELECT count(*) FROM sqlite_master", &n_table, error));
   if (id == APPLICATION_ID || (id == 0 && n_table == 0)) return NEAP_OK;
@@ -136,6 +145,7 @@ static neap_status check_owner(neap_store *store, neap_error *error) {
 neap_status neap_store_migrate(neap_store *store, neap_error *error) {
   int64_t version = 0;
   int newest = newest_version();
+  /* What can't be brought up is refused before anything is written. */
   NEAP_TRY(check_owner(store, error));
   NEAP_TRY(read_number(store, "PRAGMA user_version", &version, error));
   if (version > newest) {
@@ -149,6 +159,7 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error) {
       error, NEAP_DB,
       "%s: database \"%s\" has schema %lld, must be brought to %d, and can only be read", lost,
       store->path, (long long)version, newest);
+  /* One step after another, each by itself: a file is at every moment of some version. */
   while (version < newest) NEAP_TRY(apply_next(store, &version, error));
   return renew_views(store, error);
 }

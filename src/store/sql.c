@@ -5,8 +5,10 @@
 #include <string.h>
 
 neap_status neap_store_fail(const neap_store *store, int rc, const char *lost, neap_error *error) {
+  /* The deepest failure has spoken first, and is kept. */
   if (error == NULL || error->code != NEAP_OK) return error == NULL ? NEAP_DB : error->code;
   const char *detail = store->db != NULL ? sqlite3_errmsg(store->db) : sqlite3_errstr(rc);
+  /* Codes have their kind in the lowest byte. Each kind says what to do about it. */
   switch (rc & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
@@ -75,16 +77,19 @@ void neap_sql_null(neap_sql *sql) { bound(sql, sqlite3_bind_null(sql->stmt, ++sq
 /* Resets a statement that has ended, well or badly, so that it is ready for the next row of
  * bindings. After a failure rc stays set: a statement that failed once is not to be used on. */
 neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error) {
+  /* A failure of the preparing or binding has waited in rc until now. */
   *row = false;
   if (sql->refused) return neap_fail_memory(error, 1024, "a statement");
   if (sql->rc == SQLITE_OK) sql->rc = sqlite3_step(sql->stmt);
   *row = sql->rc == SQLITE_ROW;
   bool done = sql->rc == SQLITE_ROW || sql->rc == SQLITE_DONE;
   neap_status status = done ? NEAP_OK : neap_store_fail(sql->store, sql->rc, sql->lost, error);
+  /* No further row: ready for new values, from the first parameter on. */
   if (!*row && sql->stmt != NULL) {
     sqlite3_reset(sql->stmt);
     sql->n_bound = 0;
   }
+  /* The next step starts anew; a failure stays. */
   if (done) sql->rc = SQLITE_OK;
   return status;
 }
