@@ -15,6 +15,7 @@ neap_status neap_chain_open(neap_workspace *workspace, int n, const neap_net *co
 static neap_array array_of(const neap_tensor *t) {
   neap_array a = {0};
   if (t->storage == NULL) return a;
+  /* Shape and address as plain numbers: a C program need not know of storages. */
   neap_type type = neap_tensor_type(t);
   a = (neap_array){.dtype = t->dtype,
                    .n_dim = t->shape.n_dim,
@@ -57,6 +58,7 @@ neap_status neap_chain_attach_param(neap_chain *chain, const char *name, neap_dt
                      "attach \"%s\": expects a dtype and at most %d dimensions, got %d of them",
                      name, NEAP_MAX_DIM, n_dim);
   neap_shape shape = neap_shape_of(n_dim, dim);
+  /* The chain retains what it attaches; this view of the caller's bytes goes. */
   neap_tensor t;
   NEAP_TRY(neap_tensor_borrow(&t, dtype, &shape, data, NULL, NULL, error));
   neap_status status = neap_chain_attach(chain, name, &t, error);
@@ -71,6 +73,7 @@ neap_status neap_chain_pop(neap_chain *chain, int layer, const char *name, neap_
   if (cache == NULL)
     return neap_fail(error, NEAP_ARGUMENT, "chain: has %d layers, got position %d",
                      neap_chain_n_layers(chain), layer);
+  /* The label of the entry on top is looked at before the pop, which forgets it. */
   neap_cache_want want = {.label = name};
   const char *label = cache->n > 0 ? cache->item[cache->n - 1].label : NULL;
   neap_chain_item item = {.name = label != NULL ? label : "", .layer = cache->name};

@@ -8,6 +8,7 @@ const char *neap_version(void) { return NEAP_VERSION; }
 bool neap_engine_list(int i, neap_engine_row *row) {
   const neap_engine_record *engine = i < 0 ? NULL : neap_engine_at((neap_engine)i);
   if (engine == NULL) return false;
+  /* An engine that is missing has no version to say. */
   *row = (neap_engine_row){engine->name, engine->doc, engine->missing(), ""};
   if (engine->version != NULL && row->missing == NULL) engine->version(row->version);
   return true;
@@ -16,6 +17,7 @@ bool neap_engine_list(int i, neap_engine_row *row) {
 void neap_interrupt(bool stop) { neap_interrupted = stop; }
 
 neap_status neap_api_give_text(neap_buffer *buffer, char **out, neap_error *error) {
+  /* A text of no letters is a text too. */
   if (buffer->text == NULL && !buffer->failed) neap_buffer_add(buffer, "%s", "");
   if (buffer->failed) {
     neap_buffer_fini(buffer);

@@ -14,6 +14,7 @@ neap_status neap_net_dry_run(const neap_net *net, const neap_options *options, n
   neap_memory_plan *plan;
   *out = NULL;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
+  /* A plan that nobody keeps: only its log is wanted. */
   default_to_caffe(&compile);
   NEAP_TRY(neap_api_plan_by(net, &compile, NULL, &plan, error));
   neap_status status = neap_memory_plan_dry_run(plan, net, out, error);
@@ -32,6 +33,7 @@ neap_status neap_net_count(const neap_net *net, const neap_options *options, nea
 
 static void print_totals(const neap_dry_run *log, neap_buffer *out) {
   char a[24], b[24], c[24], d[24];
+  /* What the net would take with bytes for each blob, then what is planned. */
   neap_buffer_add(out, "dry run of \"%s\", %s, policy %s: raw %s (data %s, diff %s)", log->net,
                   log->train ? "train" : "test", log->policy,
                   neap_bytes_text((double)log->raw_bytes, a),
@@ -77,6 +79,7 @@ static void print_besides(const neap_dry_run *log, neap_buffer *out) {
   bool any = false;
   for (int r = 0; r < log->n_row; r++) {
     if (is_of_layer(log, &log->row[r])) continue;
+    /* The heading comes with the first of them. */
     if (!any) neap_buffer_add(out, "made by the library\n");
     any = true;
     print_row(&log->row[r], out);

@@ -7,6 +7,7 @@ const neap_attr *neap_op_attr_at(const neap_op *op, int index) { return &op->att
 
 int neap_op_n_results(const neap_op *op) {
   int n = 0;
+  /* Optional outputs and stashes come last: the others must be there. */
   while (n < neap_op_n_outputs(op) &&
          (op->outputs[n].flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_STASH)) == 0)
     n++;
@@ -21,7 +22,8 @@ static void list_kernels(const neap_op *op, neap_op_record *record) {
     if (record->n_kernel == NEAP_MOST_KERNELS) return;
     record->kernel[record->n_kernel].engine = neap_engine_name(k->engine);
     record->kernel[record->n_kernel].infinity = neap_infinity_name(neap_op_infinity(op, k));
-    record->kernel[record->n_kernel++].dtypes = k->dtypes;
+    record->kernel[record->n_kernel].dtypes = k->dtypes;
+    record->n_kernel++;
   }
 }
 

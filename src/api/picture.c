@@ -12,6 +12,7 @@ neap_status neap_net_dot(const neap_net *net, char **out, neap_error *error) {
 neap_status neap_net_dot_folded(const neap_net *net, int depth, char **out, neap_error *error) {
   neap_graph *graph;
   neap_buffer buffer = {0};
+  /* As it was written: what rewrites would change is not what the user wants to see. */
   NEAP_TRY(neap_graph_prepare(net, &(neap_graph_options){.no_rewrite = true}, &graph, error));
   neap_report_dot(NULL, graph, depth, &buffer);
   neap_graph_free(graph);

@@ -19,6 +19,8 @@ static const neap_graph *graph_of(const neap_memory_plan *plan) {
 }
 
 static const neap_plan *plan_of(const neap_memory_plan *plan) {
+  NEAP_ASSERT(plan->session != NULL || plan->own.plan != NULL,
+              "a plan has a session or is its own");
   return plan->session != NULL ? neap_program_plan(neap_session_program(plan->session))
                                : plan->own.plan;
 }
@@ -73,6 +75,7 @@ neap_status neap_api_fit(const neap_fit_by *fit, int64_t *batch, neap_memory_pla
   if (out != NULL) *out = NULL;
   NEAP_TRY(new_handle(&plan, error));
   neap_status status = neap_driver_fit(fit, batch, &plan->own, error);
+  /* Nobody wants the plan, or there is none: the handle goes. */
   if (status == NEAP_OK && out != NULL) {
     *out = plan;
     return status;
@@ -83,6 +86,7 @@ neap_status neap_api_fit(const neap_fit_by *fit, int64_t *batch, neap_memory_pla
 
 void neap_memory_plan_free(neap_memory_plan *plan) {
   if (plan == NULL) return;
+  /* A session's plan is the session's. */
   if (plan->own.plan != NULL) neap_forecast_fini(&plan->own);
   neap_free(plan);
 }
@@ -96,6 +100,7 @@ const char *neap_memory_plan_warning(const neap_memory_plan *plan) {
 neap_figures neap_memory_plan_figures(const neap_memory_plan *plan) {
   if (plan->session == NULL) return neap_forecast_figures(&plan->own);
   neap_figures figures = neap_report_figures(plan_of(plan), graph_of(plan));
+  /* The session knows under which number its plan is stored. */
   figures.plan_id = neap_session_plan_id(plan->session);
   return figures;
 }
@@ -111,6 +116,7 @@ int neap_memory_plan_value(const neap_memory_plan *plan, const char *blob) {
   const neap_graph *graph = graph_of(plan);
   neap_value_id value = neap_graph_find(graph, blob);
   if (value != NEAP_NO_VALUE) return value;
+  /* Names of the library's own are no names of the net: compared as texts. */
   for (int v = 0; v < graph->n_value; v++)
     if (strcmp(graph->value[v].name, blob) == 0) return v;
   return -1;
@@ -133,6 +139,7 @@ neap_status neap_memory_plan_explain(const neap_memory_plan *plan, const char *b
   neap_buffer buffer = {0};
   const char *into;
   *out = NULL;
+  /* The whole plan, one value of it, or why a blob of the net has none. */
   int value = blob != NULL ? neap_memory_plan_value(plan, blob) : NEAP_NO_VALUE;
   if (blob == NULL || value >= 0)
     neap_report_explain(plan_of(plan), graph_of(plan), value, &buffer);
@@ -231,6 +238,7 @@ neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, 
   NEAP_TRY(neap_api_plan(net, options, __func__, &plan, error));
   const neap_graph *graph = graph_of(plan);
   neap_buffer text = {0};
+  /* A line each, in the order in which the passes made them. */
   for (int i = 0; i < graph->n_rewrite; i++) {
     const neap_rewrite *row = &graph->rewrite[i];
     neap_buffer_add(&text, "%s: %s%s%s, %s gone\n", row->rule, row->absorbed,
@@ -282,7 +290,10 @@ static neap_status print_graph(const neap_net *net, const neap_options *options,
   neap_graph *graph;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, who, &compile, error));
   NEAP_TRY(neap_graph_prepare(net, &compile.graph, &graph, error));
-  canonical ? neap_graph_print_canonical(graph, out) : neap_graph_print(graph, out);
+  if (canonical)
+    neap_graph_print_canonical(graph, out);
+  else
+    neap_graph_print(graph, out);
   neap_graph_free(graph);
   return NEAP_OK;
 }
@@ -299,6 +310,7 @@ neap_status neap_net_graph_hash(const neap_net *net, const neap_options *options
                                 neap_error *error) {
   neap_buffer canonical = {0};
   NEAP_TRY(print_graph(net, options, __func__, true, &canonical, error));
+  /* A text that was cut would have another hash: none is given. */
   bool failed = canonical.failed;
   if (!failed) neap_hash_text(neap_hash_bytes(canonical.text, canonical.n), text);
   neap_buffer_fini(&canonical);

@@ -21,6 +21,7 @@ neap_status neap_net_recycle(const neap_net *net, const neap_recycle_options *op
 
 /* The slots and the lists of their blobs as one block. */
 static neap_recycle_slot *flatten(const neap_recycle_slots *slots, neap_error *error) {
+  /* First all slots, then their lists, each behind the one before. */
   size_t bytes = (size_t)(slots->n + 1) * sizeof(neap_recycle_slot);
   for (int s = 0; s < slots->n; s++) bytes += (size_t)slots->slot[s].n_blob * sizeof(char *);
   neap_recycle_slot *flat = neap_alloc(bytes);
@@ -28,6 +29,7 @@ static neap_recycle_slot *flatten(const neap_recycle_slots *slots, neap_error *e
     neap_fail_memory(error, bytes, "names that blobs share");
     return NULL;
   }
+  /* The names stay where they are: they are interned. */
   const char **blob = (const char **)(void *)(flat + slots->n + 1);
   for (int s = 0; s < slots->n; s++) {
     flat[s] = slots->slot[s];
@@ -48,6 +50,7 @@ neap_status neap_net_recycle_slots(const neap_net *net, const neap_recycle_optio
   NEAP_TRY(graph_options(plan_of(options), __func__, &compile, error));
   neap_net *made = NULL;
   NEAP_TRY(neap_recycle_net(net, options, &compile.graph, &made, figures, &slots, error));
+  /* The net is given only with its slots. */
   *slot = flatten(&slots, error);
   if (*slot != NULL) {
     *n = slots.n;
@@ -117,6 +120,7 @@ neap_status neap_lives_open(neap_net *net, const neap_recycle_options *options, 
     neap_free(lives);
     return status;
   }
+  /* What was read refers to the net: it must live as long. */
   lives->net = neap_net_retain(net);
   *out = lives;
   return NEAP_OK;
@@ -152,6 +156,7 @@ neap_live_range neap_lives_at(const neap_lives *lives, int i) {
 
 bool neap_lives_conflict(const neap_lives *lives, int i, int j) {
   const neap_recycle *r = &lives->r;
+  /* A row of bits for each blob; two classes never share. */
   const uint64_t word = r->conflict[(size_t)i * (size_t)r->n_word + (size_t)(j >> 6)];
   return (word >> (j & 63) & 1u) != 0 || r->blob[i].class_id != r->blob[j].class_id;
 }
@@ -160,15 +165,21 @@ neap_status neap_net_live_ranges(const neap_net *net, neap_live_range **out, int
                                  neap_error *error) {
   neap_net *written = NULL;
   neap_recycle recycle;
+  /* A net with a backward pass or bodies is read as it would be written out; NULL: it stands as it
+   * is. */
   NEAP_TRY(neap_recycle_write_out(net, NULL, &written, error));
   neap_status status =
     neap_recycle_open(&recycle, written != NULL ? written : net, NULL, NULL, error);
   if (status == NEAP_OK) {
-    neap_live_range *list = neap_alloc(((size_t)recycle.n_blob + 1) * sizeof *list);
-    if (list == NULL)
-      status = neap_fail_memory(error, ((size_t)recycle.n_blob + 1) * sizeof *list, "live ranges");
-    for (int b = 0; b < recycle.n_blob && list != NULL; b++) list[b] = range_of(&recycle.blob[b]);
-    if (list != NULL) *out = list, *n = recycle.n_blob;
+    size_t bytes = ((size_t)recycle.n_blob + 1) * sizeof(neap_live_range);
+    neap_live_range *list = neap_alloc(bytes);
+    if (list == NULL) {
+      status = neap_fail_memory(error, bytes, "live ranges");
+    } else {
+      for (int b = 0; b < recycle.n_blob; b++) list[b] = range_of(&recycle.blob[b]);
+      *out = list;
+      *n = recycle.n_blob;
+    }
     neap_recycle_close(&recycle);
   }
   neap_net_free(written);

@@ -19,6 +19,7 @@ static neap_status open_dry_run(const neap_net *net, const neap_options *options
   neap_dry_run *log;
   NEAP_TRY(neap_net_dry_run(net, options, &log, error));
   neap_status status = neap_dry_run_rows(log, kind, out, error);
+  /* The cursor reads from the log, and frees it at its end. */
   if (status == NEAP_OK)
     neap_rows_own(*out, end_dry_run, log);
   else
@@ -33,6 +34,7 @@ neap_status neap_net_rows(const neap_net *net, const neap_options *options, neap
   if (is_of_dry_run(kind)) return open_dry_run(net, options, kind, out, error);
   NEAP_TRY(neap_api_plan(net, options, __func__, &plan, error));
   neap_status status = neap_memory_plan_rows(plan, kind, out, error);
+  /* As above: the plan is made for its rows alone. */
   if (status == NEAP_OK)
     neap_rows_own(*out, end_plan, plan);
   else
@@ -44,6 +46,7 @@ static void end_block(void *block) { neap_free(block); }
 
 static neap_status open_pool(neap_session *session, neap_rows **out, neap_error *error) {
   bool has_pool = neap_program_plan(neap_session_program(session))->policy == NEAP_POLICY_POOL;
+  /* One row, or none where addresses are planned. */
   neap_pool_figures *row = neap_alloc(sizeof *row);
   *out = NULL;
   if (row == NULL) return neap_fail_memory(error, sizeof *row, "the rows of a pool");

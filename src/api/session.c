@@ -17,6 +17,8 @@ neap_status neap_range_open(const neap_net *net, int64_t max_batch, const neap_o
   neap_arena room = {0};
   *out = NULL;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
+  /* With a batch: the net's inputs at so many rows, in a room that lives until the range is
+   * made. */
   neap_status status =
     max_batch != 0 ? neap_batch_inputs(net, max_batch, &compile.graph, &room, error) : NEAP_OK;
   if (status == NEAP_OK) status = neap_range_new(net, &compile, out, error);
@@ -31,6 +33,7 @@ neap_status neap_range_session(const neap_range *range, neap_workspace *workspac
   neap_arena room = {0};
   *out = NULL;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, __func__, &compile, error));
+  /* The same for the smaller batch. */
   neap_status status =
     batch != 0 ? neap_batch_inputs(net, batch, &compile.graph, &room, error) : NEAP_OK;
   if (status == NEAP_OK) status = neap_range_compile(range, workspace, net, &compile, out, error);
@@ -59,9 +62,12 @@ neap_status neap_net_batch_inputs(const neap_net *net, int64_t batch, neap_input
   *out = NULL;
   *n = 0;
   neap_status status = neap_batch_inputs(net, batch, &graph, &room, error);
+  /* The list is copied out of the room, as a block that the caller frees; names are interned. */
   size_t bytes = (size_t)graph.n_input * sizeof **out;
-  if (status == NEAP_OK && (*out = neap_alloc(bytes)) == NULL)
-    status = neap_fail_memory(error, bytes, "a batch's inputs");
+  if (status == NEAP_OK) {
+    *out = neap_alloc(bytes);
+    if (*out == NULL) status = neap_fail_memory(error, bytes, "a batch's inputs");
+  }
   if (status == NEAP_OK) {
     memcpy(*out, graph.input, bytes);
     *n = graph.n_input;
@@ -88,6 +94,7 @@ int64_t neap_session_trim(neap_session *session) {
 
 neap_figures neap_session_figures(neap_session *session) {
   neap_program *program = neap_session_program(session);
+  /* What the plan says, then what the runs have shown. */
   neap_figures figures =
     neap_report_figures(neap_program_plan(program), neap_program_graph(program));
   neap_session_stats stats = neap_session_stats_read(session);
@@ -102,6 +109,7 @@ neap_figures neap_session_figures(neap_session *session) {
   figures.held_bytes = stats.held_bytes;
   figures.process_bytes = stats.process_bytes;
   figures.n_alloc = stats.n_alloc_last;
+  /* Of a session whose shapes change: the programs that it keeps. */
   figures.n_program = dynamic.n_program;
   figures.n_made = dynamic.n_made;
   figures.n_dropped = dynamic.n_dropped;
@@ -116,6 +124,7 @@ neap_pool_figures neap_session_pool(neap_session *session) {
   const neap_plan *plan = neap_program_plan(program);
   const neap_script *script = &plan->script;
   if (plan->policy != NEAP_POLICY_POOL) return (neap_pool_figures){0};
+  /* The pool is the workspace's, and may serve other programs; what is planned is this one's. */
   neap_pool_stats pool = neap_workspace_pool(ws);
   return (neap_pool_figures){.reserved_bytes = (int64_t)pool.reserved_bytes,
                              .used_bytes = (int64_t)pool.used_bytes,

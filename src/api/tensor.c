@@ -8,6 +8,7 @@ neap_status neap_tensor_borrow(neap_tensor *tensor, neap_dtype dtype, const neap
   neap_type type = {dtype, *shape};
   *tensor = (neap_tensor){0};
   NEAP_TRY(neap_type_check(&type, "a tensor of borrowed bytes", error));
+  /* The tensor's view retains the storage, which this reference has made. */
   neap_storage *storage = neap_storage_borrow(data, neap_type_bytes(&type), release, owner);
   if (storage == NULL) return neap_fail_memory(error, 64, "a tensor of borrowed bytes");
   *tensor = neap_tensor_view(storage, 0, dtype, shape);

@@ -10,6 +10,7 @@ neap_status neap_workspace_open(uint64_t seed, neap_workspace **out, neap_error 
 neap_status neap_workspace_write(neap_workspace *workspace, const char *name, neap_dtype dtype,
                                  int n_dim, const int64_t *dim, const void *data,
                                  neap_error *error) {
+  /* Looked at before anything is made: these numbers come from outside. */
   if (n_dim < 0 || n_dim > NEAP_MAX_DIM)
     return neap_fail(error, NEAP_SHAPE, "write \"%s\": expected 0 to %d dimensions, got %d", name,
                      NEAP_MAX_DIM, n_dim);
@@ -19,6 +20,7 @@ neap_status neap_workspace_write(neap_workspace *workspace, const char *name, ne
     if (dim[i] < 0)
       return neap_fail(error, NEAP_SHAPE, "write \"%s\": dimension %d is %lld", name, i,
                        (long long)dim[i]);
+  /* Feeding copies the tensor, or keeps its storage; this one lets go of it either way. */
   neap_tensor tensor;
   neap_shape shape = neap_shape_of(n_dim, dim);
   NEAP_TRY(neap_tensor_new(&tensor, dtype, &shape, error));
@@ -37,6 +39,7 @@ neap_status neap_workspace_read(neap_workspace *workspace, const char *name, nea
   NEAP_TRY(neap_workspace_fetch(workspace, name, &tensor, error));
   neap_status status = NEAP_OK;
   char text[NEAP_SHAPE_TEXT];
+  /* As many elements as the caller has room for, cast to its dtype. */
   if (neap_tensor_elems(&tensor) == n_elems)
     neap_cast(dtype, data, tensor.dtype, neap_tensor_data(&tensor), n_elems);
   else
@@ -126,6 +129,7 @@ static neap_status run_line(neap_workspace *workspace, const neap_net *net, cons
                      "run_op: expects the line of one op, such as \"y = Relu(x)\", got \"%s\"",
                      line);
   const neap_net_op *op = neap_net_op_at(net, 0);
+  /* The attributes that the line gives, as a call takes them. */
   neap_set *set = neap_net_given(op, false);
   if (set == NULL) return neap_fail_memory(error, 64, "the attributes of an op");
   neap_status status =
@@ -137,6 +141,8 @@ static neap_status run_line(neap_workspace *workspace, const neap_net *net, cons
 
 neap_status neap_workspace_run_op(neap_workspace *workspace, const char *line, neap_error *error) {
   mentions m = {.line = line, .error = error};
+  /* The line is read as a net of one op, whose inputs are the workspace's blobs with their
+   * types. */
   NEAP_TRY(neap_net_new("run_op", &m.net, error));
   neap_workspace_each(workspace, declare_mentioned, &m);
   if (m.status == NEAP_OK) m.status = neap_net_read_lines(m.net, line, error);
