@@ -131,16 +131,6 @@ static bool is_idle(const machine *m, const neap_node *node) {
   return true;
 }
 
-/* As plan/recompute.c weighs it. */
-static double work_of(const neap_graph *graph, const neap_node *node) {
-  static const double flops_a_byte = 10;
-  double bytes = 0;
-  for (int i = 0; i < node->n_in; i++)
-    bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
-  for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
-  return node->cost.flops + flops_a_byte * bytes;
-}
-
 /* Bytes of all cells that the node touches, and its scratch: what it needs when all else is
  * away. */
 static size_t own_bytes(const machine *m, int n) {
@@ -277,7 +267,7 @@ static neap_status machine_init(machine *m, const neap_plan *plan, const neap_gr
   for (int step = 0; step < plan->n_node; step++) m->step[plan->order[step]] = step;
   for (int n = 0; n < plan->n_node; n++) {
     m->idle[n] = is_idle(m, &graph->node[n]);
-    m->work[n] = work_of(graph, &graph->node[n]);
+    m->work[n] = neap_plan_work(graph, &graph->node[n]);
   }
   walk_operands(m, false);
   for (int v = 0, n_need = 0, n_writer = 0; v < plan->n_value; v++) {

@@ -24,6 +24,10 @@ typedef struct neap_layout_out {
 } neap_layout_out;
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out,
                                 neap_error *error);
+/* recompute.c: the work of a node, in operations: its own, and some for each byte of its
+ * operands. */
+double neap_plan_work(const neap_graph *graph, const neap_node *node);
+
 /* rehearse.c, policy `pool`: fills offsets, arena_bytes and packer of a plan that is complete but
  * for them. */
 neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_error *error);

@@ -16,7 +16,6 @@
  */
 #include "plan/plan_int.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,13 +88,19 @@ static int list_of(const chooser *c) {
   return n;
 }
 
-/* Nodes of the base keep their order among the repetitions. */
+/* Scratch of the trial's nodes. Nodes of the base keep their order among the repetitions, so that
+ * they are counted as they are met. False: memory is refused. */
 static bool spread_scratch(const chooser *c, trial *t) {
   t->scratch = neap_alloc_zeroed(((size_t)t->graph->n_node + 1) * sizeof *t->scratch);
   if (t->scratch == NULL) return false;
-  for (int n = 0, base = 0; n < t->graph->n_node; n++) {
+  int base = 0;
+  for (int n = 0; n < t->graph->n_node; n++) {
     const neap_node *node = &t->graph->node[n];
-    t->scratch[n] = node->repeats > 0 ? node->choice.scratch_bytes : c->scratch[base++];
+    /* No node with subnets is repeated, so a repetition's scratch is what its kernel asks for. */
+    if (node->repeats > 0)
+      t->scratch[n] = node->choice.scratch_bytes;
+    else
+      t->scratch[n] = c->scratch[base++];
   }
   return true;
 }
@@ -106,6 +111,7 @@ static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
   memset(t, 0, sizeof *t);
   int n = list_of(c);
   c->n_step += (int64_t)TRIAL_STEPS * (c->graph->n_node + n);
+  /* A sketch has the nodes, values and edges that a schedule asks for, and nothing else. */
   neap_status status = neap_graph_sketch(c->graph, n, c->list, &t->graph, error);
   if (status == NEAP_OK && !spread_scratch(c, t))
     status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
@@ -122,17 +128,19 @@ static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
 
 /* Whether the backward of the trial reads v; *idle: and whether v waits for it at the peak. */
 static bool is_held(chooser *c, neap_value_id v, bool *idle) {
-  const neap_work *work = &c->now.work;
+  const neap_uses *uses = &c->now.work.uses;
   const neap_schedule *s = &c->now.schedule;
+  c->n_step += 1 + uses->first[v + 1] - uses->first[v];
+  /* The last step of the forward that touches v, and the first one behind the forward; -1: none. */
   int forward = s->first[v], backward = -1;
-  c->n_step += 1 + work->uses.first[v + 1] - work->uses.first[v];
-  for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {
-    int reader = work->uses.list[k], step = s->step[reader];
+  for (int k = uses->first[v]; k < uses->first[v + 1]; k++) {
+    int reader = uses->list[k], step = s->step[reader];
     if (c->now.graph->node[reader].phase == NEAP_PHASE_FORWARD)
       forward = NEAP_MAX(forward, step);
     else if (backward < 0 || step < backward)
       backward = step;
   }
+  /* Nobody touches v between the two: at a peak there its bytes only wait. */
   *idle = backward >= 0 && forward < s->peak_step && s->peak_step < backward;
   return backward >= 0;
 }
@@ -151,21 +159,26 @@ static double make_move(chooser *c, int m, size_t *held_bytes) {
   c->stack[n_stack++] = m;
   c->in_move[m] = true;
   while (n_stack > 0) {
+    /* The next node of the move, and its work. */
     int at = c->stack[--n_stack];
     c->move[c->n_move++] = at;
     cost += c->cost[at];
-    for (int i = 0; i < c->graph->node[at].n_in; i++) {
-      neap_value_id v = c->graph->node[at].in[i];
+    const neap_node *node = &c->graph->node[at];
+    for (int i = 0; i < node->n_in; i++) {
+      neap_value_id v = node->in[i];
+      /* Bytes outside the arena are there in the backward pass too. */
       if (v < 0 || c->graph->value[v].region != NEAP_REGION_ARENA) continue;
+      /* So is what is made again already, or in this move, or held for another reader. */
       int maker = c->graph->value[v].node;
       bool idle;
       if (maker < 0 || c->again[maker] || c->in_move[maker] || is_held(c, v, &idle)) continue;
-      if (!is_free(c, maker)) {
+      /* All else is made again by a node that joins the move, or held from now on. */
+      if (is_free(c, maker)) {
+        c->in_move[maker] = true;
+        c->stack[n_stack++] = maker;
+      } else {
         *held_bytes += neap_align(c->graph->value[v].bytes);
-        continue;
       }
-      c->in_move[maker] = true;
-      c->stack[n_stack++] = maker;
     }
   }
   return cost;
@@ -175,32 +188,44 @@ static void end_move(chooser *c) {
   for (int i = 0; i < c->n_move; i++) c->in_move[c->move[i]] = false;
 }
 
-/* Whether every member of v's storage that is held comes from the move: then the storage goes. */
+/* Whether every member of v's storage that is held comes from the move: then the storage goes. v
+ * itself does. */
 static bool storage_goes(chooser *c, neap_value_id v) {
   const neap_schedule *s = &c->now.schedule;
   for (int w = s->next[v]; w != v; w = s->next[w]) {
     bool idle;
+    /* Values of the trial alone are made by repetitions, which no move takes away. */
     int maker = w < c->graph->n_value ? c->graph->value[w].node : -1;
     if (is_held(c, w, &idle) && (maker < 0 || !c->in_move[maker])) return false;
   }
   return true;
 }
 
-/* Bytes idle at the peak that the move frees: a storage counts at its member of the lowest id that
- * the move makes. */
+/* Whether an older member of v's storage waits at the peak as well. */
+static bool waits_with_older(chooser *c, neap_value_id v) {
+  const neap_schedule *s = &c->now.schedule;
+  for (int w = s->next[v]; w != v; w = s->next[w]) {
+    bool idle;
+    if (w < v && is_held(c, w, &idle) && idle) return true;
+  }
+  return false;
+}
+
+/* Bytes that wait at the peak and go with the move. A storage that goes has all its waiting members
+ * in the move, and is counted once: at the oldest of them. */
 static size_t freed_bytes(chooser *c) {
+  const neap_schedule *s = &c->now.schedule;
   size_t bytes = 0;
-  for (int i = 0; i < c->n_move; i++)
-    for (int k = 0; k < c->graph->node[c->move[i]].n_out; k++) {
-      neap_value_id v = c->graph->node[c->move[i]].out[k];
-      bool idle, counted = false;
-      if (!is_held(c, v, &idle) || !idle || !storage_goes(c, v)) continue;
-      for (int w = c->now.schedule.next[v]; w != v; w = c->now.schedule.next[w]) {
-        bool other_idle;
-        counted = counted || (w < v && is_held(c, w, &other_idle) && other_idle);
-      }
-      if (!counted) bytes += c->now.schedule.life[c->now.schedule.root[v]].bytes;
+  for (int i = 0; i < c->n_move; i++) {
+    const neap_node *node = &c->graph->node[c->move[i]];
+    for (int k = 0; k < node->n_out; k++) {
+      neap_value_id v = node->out[k];
+      bool idle;
+      if (!is_held(c, v, &idle) || !idle) continue;
+      if (!storage_goes(c, v) || waits_with_older(c, v)) continue;
+      bytes += s->life[s->root[v]].bytes;
     }
+  }
   return bytes;
 }
 
@@ -213,27 +238,32 @@ typedef struct walk {
 static void meet(chooser *c, walk *w, int node) {
   if (c->visited[node]) return;
   c->visited[node] = true;
-  c->stack[w->n_stack++] = c->list[w->n_met++] = node;
+  c->stack[w->n_stack++] = node;
+  c->list[w->n_met++] = node;
 }
 
 /* The base node that a node of the trial is; -1 for a repetition. */
 static int base_of(const chooser *c, const neap_node *node) {
-  return node->n_out > 0 && node->out[0] < c->graph->n_value ? c->graph->value[node->out[0]].node
-                                                             : -1;
+  if (node->n_out == 0 || node->out[0] >= c->graph->n_value) return -1;
+  return c->graph->value[node->out[0]].node;
 }
 
 /* Repeated neighbours of a node: who makes what it reads, and who reads what it makes. */
 static void meet_neighbours(chooser *c, walk *w, const neap_node *node) {
-  const neap_uses *uses = &c->now.work.uses; /* of the trial */
   for (int i = 0; i < node->n_in; i++) {
-    int maker = node->in[i] >= 0 ? c->graph->value[node->in[i]].node : -1;
+    if (node->in[i] < 0) continue;
+    int maker = c->graph->value[node->in[i]].node;
     if (maker >= 0 && c->again[maker]) meet(c, w, maker);
   }
-  for (int k = 0; k < node->n_out; k++)
-    for (int n = uses->first[node->out[k]]; n < uses->first[node->out[k] + 1]; n++) {
+  /* Readers are those of the trial, where values of the base have the same ids. */
+  const neap_uses *uses = &c->now.work.uses;
+  for (int k = 0; k < node->n_out; k++) {
+    neap_value_id v = node->out[k];
+    for (int n = uses->first[v]; n < uses->first[v + 1]; n++) {
       int reader = base_of(c, &c->now.graph->node[uses->list[n]]);
       if (reader >= 0 && c->again[reader]) meet(c, w, reader);
     }
+  }
 }
 
 /* Bytes that the run of repeated nodes around the move makes: all alive at once when it is
@@ -242,14 +272,26 @@ static size_t run_bytes(chooser *c) {
   size_t bytes = 0;
   walk w = {0};
   for (int i = 0; i < c->n_move; i++) meet(c, &w, c->move[i]);
+  /* From the nodes of the move on to all that are repeated beside them. */
   while (w.n_stack > 0) {
     const neap_node *node = &c->graph->node[c->stack[--w.n_stack]];
     c->n_step += 1 + node->n_in + node->n_out;
     for (int k = 0; k < node->n_out; k++) bytes += neap_align(c->graph->value[node->out[k]].bytes);
     meet_neighbours(c, &w, node);
   }
+  /* The next walk finds no node visited. */
   for (int i = 0; i < w.n_met; i++) c->visited[c->list[i]] = false;
   return bytes;
+}
+
+/* Whether something that node m makes waits at the peak. */
+static bool has_waiting_output(chooser *c, int m) {
+  const neap_node *node = &c->graph->node[m];
+  for (int k = 0; k < node->n_out; k++) {
+    bool idle;
+    if (is_held(c, node->out[k], &idle) && idle) return true;
+  }
+  return false;
 }
 
 /* The cheapest move at the peak into c->best; false: there is none. */
@@ -257,16 +299,12 @@ static bool find_move(chooser *c, double weight) {
   double least = 0;
   c->n_best = 0;
   for (int m = 0; m < c->graph->n_node; m++) {
-    bool is_candidate = false;
-    if (!is_free(c, m) || c->blocked[m]) continue;
-    for (int k = 0; k < c->graph->node[m].n_out && !is_candidate; k++) {
-      bool idle;
-      is_candidate = is_held(c, c->graph->node[m].out[k], &idle) && idle;
-    }
-    if (!is_candidate) continue;
-    size_t held_bytes, freed;
+    if (!is_free(c, m) || c->blocked[m] || !has_waiting_output(c, m)) continue;
+    size_t held_bytes;
     double cost = make_move(c, m, &held_bytes);
-    freed = freed_bytes(c);
+    size_t freed = freed_bytes(c);
+    /* The price of a move is its work for each byte that it gains, dearer in a long run. A move
+     * that has to hold as much as it frees gains nothing. */
     if (freed > held_bytes) {
       double run = (double)run_bytes(c) / (double)c->base_peak;
       double price = cost * (1 + weight * run) / (double)(freed - held_bytes);
@@ -289,29 +327,44 @@ static neap_status try_set(chooser *c, size_t most_bytes, bool *good, neap_error
   trial next;
   NEAP_TRY(trial_init(c, &next, error));
   *good = next.schedule.peak_bytes <= most_bytes;
-  trial_fini(*good ? &c->now : &next);
-  if (*good) c->now = next;
+  if (*good) {
+    trial_fini(&c->now);
+    c->now = next;
+  } else {
+    trial_fini(&next);
+  }
   return NEAP_OK;
+}
+
+/* Whether one of the node's outputs is live at the peak. */
+static bool is_at_peak(const neap_schedule *s, const neap_node *node) {
+  for (int k = 0; k < node->n_out; k++) {
+    neap_value_id v = node->out[k];
+    if (s->first[v] <= s->peak_step && s->peak_step <= s->last[v]) return true;
+  }
+  return false;
 }
 
 /* Where the peak lies within a run of repetitions, keeping one of its values may lower it: takes
  * out the first that does. */
 static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
-  const neap_schedule *s = &c->now.schedule;
+  const neap_graph *g = c->now.graph;
   int n = 0;
   *divided = false;
-  for (int at = 0; at < c->now.graph->n_node; at++) {
-    const neap_node *node = &c->now.graph->node[at];
-    bool at_peak = false;
-    for (int k = 0; k < node->n_out && node->repeats > 0; k++)
-      at_peak = at_peak ||
-                (s->first[node->out[k]] <= s->peak_step && s->peak_step <= s->last[node->out[k]]);
-    if (at_peak) c->stack[n++] = c->graph->value[c->now.graph->node[node->repeats - 1].out[0]].node;
+  /* The base nodes whose repetitions have made something that is live at the peak. They are listed
+   * first, because the first set that does better takes the place of this trial. */
+  for (int at = 0; at < g->n_node; at++) {
+    const neap_node *node = &g->node[at];
+    if (node->repeats == 0 || !is_at_peak(&c->now.schedule, node)) continue;
+    const neap_node *repeated = &g->node[node->repeats - 1];
+    c->stack[n++] = c->graph->value[repeated->out[0]].node;
   }
-  for (int i = 0; i < n && !*divided && !is_over(c); i++) {
+  for (int i = 0; i < n; i++) {
+    if (is_over(c)) break;
     c->again[c->stack[i]] = false;
     NEAP_TRY(try_set(c, c->now.schedule.peak_bytes - 1, divided, error));
-    c->again[c->stack[i]] = !*divided;
+    if (*divided) break;
+    c->again[c->stack[i]] = true;
   }
   return NEAP_OK;
 }
@@ -320,13 +373,15 @@ static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
  * began at `first`. */
 static neap_status add_candidate(chooser *c, int first, neap_error *error) {
   size_t n = (size_t)c->graph->n_node, peak = c->now.schedule.peak_bytes;
+  /* Moves add work: without a lower peak the candidate before this one is better. */
   if (c->n_candidate > first && peak >= c->candidate[c->n_candidate - 1].peak_bytes) return NEAP_OK;
   candidate next = {.peak_bytes = peak,
                     .again = neap_arena_copy(&c->arena, c->again, n * sizeof *c->again)};
   if (next.again == NULL ||
       !neap_list_grow(&c->candidate, &c->cap_candidate, c->n_candidate + 1, sizeof next))
     return neap_fail_memory(error, n, "a choice of recomputation");
-  for (size_t m = 0; m < n; m++) next.work += c->again[m] ? c->cost[m] : 0;
+  for (size_t m = 0; m < n; m++)
+    if (c->again[m]) next.work += c->cost[m];
   c->candidate[c->n_candidate++] = next;
   return NEAP_OK;
 }
@@ -339,22 +394,31 @@ static neap_status descend(chooser *c, double weight, neap_error *error) {
   trial_fini(&c->now);
   NEAP_TRY(trial_init(c, &c->now, error));
   c->base_peak = NEAP_MAX(c->now.schedule.peak_bytes, 1);
-  for (bool gained = false, good; !is_over(c);) {
-    if (!find_move(c, weight)) {
-      NEAP_TRY(divide_run(c, &good, error));
-      if (good) NEAP_TRY(add_candidate(c, first, error));
-      if (!good && !gained) return NEAP_OK;
-      /* what raised the peak before may not do so now */
-      memset(c->blocked, 0, (size_t)c->graph->n_node);
-      gained = false;
+  bool gained = false; /* since moves were last unblocked */
+  while (!is_over(c)) {
+    bool good;
+    if (find_move(c, weight)) {
+      /* The best move is made if the exact peak does not rise. Else it is taken back, and its first
+       * node starts no other for now. */
+      for (int i = 0; i < c->n_best; i++) c->again[c->best[i]] = true;
+      NEAP_TRY(try_set(c, c->now.schedule.peak_bytes, &good, error));
+      if (good) {
+        gained = true;
+        NEAP_TRY(add_candidate(c, first, error));
+      } else {
+        c->blocked[c->best[0]] = true;
+        for (int i = 0; i < c->n_best; i++) c->again[c->best[i]] = false;
+      }
       continue;
     }
-    for (int i = 0; i < c->n_best; i++) c->again[c->best[i]] = true;
-    NEAP_TRY(try_set(c, c->now.schedule.peak_bytes, &good, error));
-    if (!good) c->blocked[c->best[0]] = true;
-    for (int i = 0; i < c->n_best && !good; i++) c->again[c->best[i]] = false;
+    /* No move is left. Where neither a division nor any move since the last time has changed the
+     * set, there will be none. */
+    NEAP_TRY(divide_run(c, &good, error));
     if (good) NEAP_TRY(add_candidate(c, first, error));
-    gained = gained || good;
+    if (!good && !gained) return NEAP_OK;
+    /* What raised the peak before may not do so now. */
+    memset(c->blocked, 0, (size_t)c->graph->n_node);
+    gained = false;
   }
   return NEAP_OK;
 }
@@ -373,9 +437,12 @@ static neap_status prune(chooser *c, const candidate *chosen, neap_error *error)
   bool *tried = c->blocked;
   memset(tried, 0, (size_t)c->graph->n_node);
   neap_copy_bytes(c->again, chosen->again, (size_t)c->graph->n_node * sizeof *c->again);
-  for (int n; !is_over(c) && (n = dearest(c, tried)) >= 0;) {
-    trial next;
+  while (!is_over(c)) {
+    int n = dearest(c, tried);
+    if (n < 0) break;
     tried[n] = true;
+    /* Without n: it stays out if the peak is the same. */
+    trial next;
     c->again[n] = false;
     NEAP_TRY(trial_init(c, &next, error));
     c->again[n] = next.schedule.peak_bytes != chosen->peak_bytes;
@@ -385,10 +452,10 @@ static neap_status prune(chooser *c, const candidate *chosen, neap_error *error)
 }
 
 /* Records tell flops; the bytes are those of the operands. */
-static double work_of(const neap_graph *graph, const neap_node *node) {
+double neap_plan_work(const neap_graph *graph, const neap_node *node) {
   double bytes = 0;
   for (int i = 0; i < node->n_in; i++)
-    bytes += node->in[i] >= 0 ? (double)graph->value[node->in[i]].bytes : 0;
+    if (node->in[i] >= 0) bytes += (double)graph->value[node->in[i]].bytes;
   for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
   return node->cost.flops + FLOPS_A_BYTE * bytes;
 }
@@ -399,10 +466,14 @@ static int sum_again(const neap_graph *graph, double times, double *again, doubl
   int n_again = 0;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
+    /* Either sum gets the node's own work. */
     bool is_again = node->repeats > 0 || node->again;
-    double runs = node->loop != NULL ? times * NEAP_MAX((double)node->loop->max, 1) : times;
-    *(is_again ? again : all) += times * work_of(graph, node);
-    n_again += is_again;
+    double *sum = is_again ? again : all;
+    *sum += times * neap_plan_work(graph, node);
+    if (is_again) n_again++;
+    /* A loop's subnets are weighed as if it took all the iterations that it may. */
+    double runs = times;
+    if (node->loop != NULL) runs *= NEAP_MAX((double)node->loop->max, 1);
     for (int s = 0; s < node->n_sub; s++) n_again += sum_again(node->sub[s], runs, again, all);
   }
   return n_again;
@@ -422,10 +493,11 @@ static size_t distinct_bytes(const chooser *c, int n, const neap_value_id *id) {
   const neap_schedule *s = &c->now.schedule;
   size_t bytes = 0;
   for (int i = 0; i < n; i++) {
-    bool repeated = id[i] < 0 || c->graph->value[id[i]].region != NEAP_REGION_ARENA;
-    for (int j = 0; j < i && !repeated; j++)
-      repeated = id[j] >= 0 && s->root[id[j]] == s->root[id[i]];
-    if (!repeated) bytes += neap_align(c->graph->value[id[i]].bytes);
+    if (id[i] < 0 || c->graph->value[id[i]].region != NEAP_REGION_ARENA) continue;
+    /* A storage counts at the first operand that lies in it. */
+    int j = 0;
+    while (j < i && (id[j] < 0 || s->root[id[j]] != s->root[id[i]])) j++;
+    if (j == i) bytes += neap_align(c->graph->value[id[i]].bytes);
   }
   return bytes;
 }
@@ -436,11 +508,13 @@ static size_t least_peak(const chooser *c) {
   size_t most = 0;
   for (int n = 0; n < c->graph->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
-    size_t in = distinct_bytes(c, node->n_in, node->in),
-           out = distinct_bytes(c, node->n_out, node->out);
+    size_t in = distinct_bytes(c, node->n_in, node->in);
+    size_t out = distinct_bytes(c, node->n_out, node->out);
+    /* Both at once, unless the one may lie in the other: then the larger is all that is sure. */
     bool may_share = node->op->n_inplace > 0 || node->op->inplace_any_input ||
                      node->op->n_alias > 0 || node->n_enforced > 0 || node->n_sub > 0;
-    most = NEAP_MAX(most, neap_align(c->scratch[n]) + (may_share ? NEAP_MAX(in, out) : in + out));
+    size_t operands = may_share ? NEAP_MAX(in, out) : in + out;
+    most = NEAP_MAX(most, neap_align(c->scratch[n]) + operands);
   }
   return most;
 }
@@ -451,11 +525,16 @@ static bool take_arrays(chooser *c) {
   size_t n = (size_t)c->graph->n_node + 1;
   bool **flags[] = {&c->can, &c->again, &c->blocked, &c->in_move, &c->visited};
   int **lists[] = {&c->stack, &c->move, &c->best, &c->list};
-  for (int i = 0; i < NEAP_COUNT(flags); i++)
-    if ((*flags[i] = neap_arena_alloc(&c->arena, n * sizeof(bool))) == NULL) return false;
-  for (int i = 0; i < NEAP_COUNT(lists); i++)
-    if ((*lists[i] = neap_arena_alloc(&c->arena, n * sizeof(int))) == NULL) return false;
-  return (c->cost = neap_arena_alloc(&c->arena, n * sizeof *c->cost)) != NULL;
+  for (int i = 0; i < NEAP_COUNT(flags); i++) {
+    *flags[i] = neap_arena_alloc(&c->arena, n * sizeof(bool));
+    if (*flags[i] == NULL) return false;
+  }
+  for (int i = 0; i < NEAP_COUNT(lists); i++) {
+    *lists[i] = neap_arena_alloc(&c->arena, n * sizeof(int));
+    if (*lists[i] == NULL) return false;
+  }
+  c->cost = neap_arena_alloc(&c->arena, n * sizeof *c->cost);
+  return c->cost != NULL;
 }
 
 /* Less work first; of equal work the lower peak. */
@@ -469,10 +548,12 @@ static int compare_candidates(const void *a, const void *b) {
 /* Keeps those that no other one beats: of ever more work, each has a lower peak than all before
  * it. */
 static void keep_best(chooser *c) {
-  int n = 0;
+  /* The index decides among equals, so that the list is the same with every qsort. */
   for (int i = 0; i < c->n_candidate; i++) c->candidate[i].index = i;
   if (c->n_candidate > 0)
     qsort(c->candidate, (size_t)c->n_candidate, sizeof *c->candidate, compare_candidates);
+  /* Those before it take less work: one that has no lower peak than the last of them is beaten. */
+  int n = 0;
   for (int i = 0; i < c->n_candidate; i++)
     if (n == 0 || c->candidate[i].peak_bytes < c->candidate[n - 1].peak_bytes)
       c->candidate[n++] = c->candidate[i];
@@ -486,16 +567,20 @@ static neap_status begin(chooser *c, neap_error *error) {
                             "a choice of recomputation");
   for (int n = 0; n < c->graph->n_node; n++) {
     c->can[n] = neap_graph_can_recompute(c->graph, n);
-    c->cost[n] = work_of(c->graph, &c->graph->node[n]) + 1; /* so that nothing is free */
+    c->cost[n] = neap_plan_work(c->graph, &c->graph->node[n]) + 1; /* so that nothing is free */
   }
+  /* Subnets are planned once: what they need is the same in each trial. */
   NEAP_TRY(neap_plan_subs(c->plan, c->graph, &c->options, error));
   c->scratch = c->plan->scratch_bytes;
   return trial_init(c, &c->now, error);
 }
 
 static neap_status find_candidates(chooser *c, neap_error *error) {
+  NEAP_ASSERT(c->options.budget_bytes == 0,
+              "candidates do not depend on a budget; this search has one of %zu bytes",
+              c->options.budget_bytes);
+  /* Each weight has its share of the steps, and what those before it have left. */
   int64_t all = c->most_steps;
-  /* each its share of the steps, and what others have left */
   for (int w = 0; w < NEAP_COUNT(run_weight); w++) {
     c->most_steps = all / NEAP_COUNT(run_weight) * (w + 1);
     NEAP_TRY(descend(c, run_weight[w], error));
@@ -517,7 +602,7 @@ static neap_recomputes *chooser_new(const neap_graph *graph, const neap_plan_opt
     return NULL;
   }
   *c = (chooser){.graph = graph, .plan = plan, .options = *options};
-  c->options.budget_bytes = 0;
+  c->options.budget_bytes = 0; /* what is found serves every budget */
   c->most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS;
   if (begin(c, error) == NEAP_OK) return c;
   neap_recomputes_free(c);
@@ -550,7 +635,7 @@ void neap_recomputes_free(neap_recomputes *c) {
 int neap_recomputes_n(const neap_recomputes *c) { return c->n_candidate; }
 
 size_t neap_recomputes_peak(const neap_recomputes *c, int i) {
-  assert(i >= 0 && i < c->n_candidate);
+  NEAP_ASSERT(i >= 0 && i < c->n_candidate, "one of %d sets is asked for: %d", c->n_candidate, i);
   return c->candidate[i].peak_bytes;
 }
 
@@ -558,10 +643,11 @@ size_t neap_recomputes_peak(const neap_recomputes *c, int i) {
  * before. */
 neap_status neap_recomputes_take(neap_recomputes *c, int i, int **again, int *n_again,
                                  neap_error *error) {
-  assert(i >= 0 && i < c->n_candidate);
+  NEAP_ASSERT(i >= 0 && i < c->n_candidate, "one of %d sets is asked for: %d", c->n_candidate, i);
   *again = NULL;
   c->n_step = 0;
   NEAP_TRY(prune(c, &c->candidate[i], error));
+  /* What is left of the set is the caller's. */
   *n_again = list_of(c);
   *again = neap_alloc(((size_t)*n_again + 1) * sizeof **again);
   if (*again == NULL)
