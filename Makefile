@@ -234,13 +234,13 @@ mutate: ## change the sources in a copy, one place at a time, and list what no t
 # ---- look after the sources -----------------------------------------------------------------------------------------
 
 C_FILES = $(shell find src tests/c -name '*.[ch]' | LC_ALL=C sort)
-LUA_FILES = $(shell find lua scripts tests -name '*.lua' | LC_ALL=C sort)
+LUA_FILES = $(shell { find lua scripts tests -name '*.lua'; grep -rlE '^\#!.*lua' scripts; } | LC_ALL=C sort -u)
 
 .PHONY: lint format check-includes doc types
 lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-format, cppcheck, the order of includes
 	@luacheck -q --no-color $(LUA_FILES)
 	@clang-format --dry-run -Werror $(C_FILES)
-	@! grep -nE '^.{101}' $(C_FILES) # which clang-format leaves in comments
+	@! grep -nE '^.{101}' $(C_FILES) $(LUA_FILES) # which clang-format leaves in comments, and luacheck in strings
 	@cppcheck -q --std=c11 --error-exitcode=1 --enable=warning,portability --library=tests/cppcheck.cfg \
 	  -D__x86_64__ -D__GNUC__ -Isrc -I$(BUILD) -j $(shell nproc) src
 

@@ -70,19 +70,23 @@ local function will_it_fit()
   local at_peak = plan:ops()[plan.peak_step]
   local n_parameter = plan:summary().parameters
 
-  title("1/4  WILL IT FIT?  A character GPT, 4 layers, %.2f M parameters, batch %d x %d   scripts/nets/%s.lua", n_parameter / 1e6, batch, length,
-    net_name)
-  say("     without reuse %s   planned %s   least for these kernels and this order %s%s   peak at %s%s", bytes(plan.baseline_bytes), bytes(plan.arena_bytes),
+  title("1/4  WILL IT FIT?  A character GPT, 4 layers, %.2f M parameters, batch %d x %d   \z
+    scripts/nets/%s.lua", n_parameter / 1e6, batch, length, net_name)
+  say(
+    "     without reuse %s   planned %s   least for these kernels and this order \z
+      %s%s   peak at %s%s", bytes(plan.baseline_bytes), bytes(plan.arena_bytes),
     bytes(plan.lower_bound_bytes), plan.proved and " (proved)" or "", at_peak.name,
     at_peak.line and at_peak.line ~= "" and ", " .. at_peak.line or "")
   local parts = {}
   for _, row in ipairs(plan:forecast()) do
-    if row.region ~= "total" then parts[#parts + 1] = ("%s %s"):format(row.region, mib(row.bytes)) end
+    if row.region ~= "total" then
+      parts[#parts + 1] = ("%s %s"):format(row.region, mib(row.bytes))
+    end
   end
   say("     forecast %s  =  total %s", table.concat(parts, "  "), bytes(plan.total_bytes))
   say("     memory over one step   %s   forward → backward → update", tostring(plan:curve()))
-  say("     planned in %.0f ms, %d ops, %d values; %s allocated for it: a plan needs no memory of the net's", took * 1e3, plan.n_op, plan.n_value,
-    bytes(grown))
+  say("     planned in %.0f ms, %d ops, %d values; %s allocated for it: a plan needs no \z
+    memory of the net's", took * 1e3, plan.n_op, plan.n_value, bytes(grown))
   return plan
 end
 
@@ -92,8 +96,10 @@ end
 -- training never sees.
 -- @return {paths =, bytes =, holdout = share of the bytes, n_unseen = files}
 local function sources()
-  local pipe <close> = assert(io.popen("find . \\( -path './build*' -o -path ./.git -o -path ./data \\) -prune -o -type f "
-    .. "\\( -name '*.c' -o -name '*.h' -o -name '*.lua' -o -name '*.md' -o -name '*.sql' \\) -print | LC_ALL=C sort"))
+  local pipe <close> = assert(io.popen(
+    "find . \\( -path './build*' -o -path ./.git -o -path ./data \\) -prune -o -type f "
+      .. "\\( -name '*.c' -o -name '*.h' -o -name '*.lua' -o -name '*.md' -o -name '*.sql' \\) \z
+        -print | LC_ALL=C sort"))
   local seen, unseen, n_seen, n_unseen, i = {}, {}, 0, 0, 0
   for path in pipe:lines() do
     local source <close> = assert(io.open(path, "rb"))
@@ -105,8 +111,11 @@ local function sources()
       seen[#seen + 1], n_seen = path, n_seen + n
     end
   end
-  return { paths = table.move(unseen, 1, #unseen, #seen + 1, seen), bytes = n_seen + n_unseen, holdout = n_unseen / (n_seen + n_unseen),
-    n_unseen = #unseen }
+  return {
+    paths = table.move(unseen, 1, #unseen, #seen + 1, seen), bytes = n_seen + n_unseen,
+    holdout = n_unseen / (n_seen + n_unseen),
+    n_unseen = #unseen,
+  }
 end
 
 local vocabulary = { "\127", "\n" } -- number 0 stands for any other byte
@@ -136,8 +145,11 @@ end
 
 local function new_trainer(memory, schedule)
   local again = netfile.load(net_name)
-  return neap.trainer { model = again.model, loss = again.loss, optimizer = again.optimizer, seed = 1, name = net_name, memory = memory,
-    schedule = schedule, nan = "off" } -- the very net that `neap plan chargpt --train` plans
+  return neap.trainer {
+    model = again.model, loss = again.loss, optimizer = again.optimizer, seed = 1, name = net_name,
+    memory = memory,
+    schedule = schedule, nan = "off",
+  } -- the very net that `neap plan chargpt --train` plans
 end
 
 --- Makes the program of a step, and with it all the memory it will use.
@@ -153,8 +165,11 @@ end
 -- judge by.
 local function text_set(corpus, split)
   local training = split == "train"
-  return neap.data.text { path = corpus.paths, holdout = corpus.holdout, vocabulary = vocabulary, unknown = 0, length = length, batch = batch, split = split,
-    stride = training and length // 4 or 3 * length, shuffle = training, seed = 7, last = "drop" }
+  return neap.data.text {
+    path = corpus.paths, holdout = corpus.holdout, vocabulary = vocabulary, unknown = 0,
+    length = length, batch = batch, split = split,
+    stride = training and length // 4 or 3 * length, shuffle = training, seed = 7, last = "drop",
+  }
 end
 
 --- Steps until the time is over. @return {n, first, loss, seconds, allocations = most in any step
@@ -186,8 +201,9 @@ local function train_for(trainer, set, most_seconds)
 end
 
 local function train(corpus)
-  title("2/4  TRAIN  on this repository's own sources (%.1f MB), %.0f s; %d of %d files are held out", corpus.bytes / 1e6, seconds,
-    corpus.n_unseen, #corpus.paths)
+  title(
+    "2/4  TRAIN  on this repository's own sources (%.1f MB), %.0f s; %d of %d files are held out",
+    corpus.bytes / 1e6, seconds, corpus.n_unseen, #corpus.paths)
   local set, valid = text_set(corpus, "train"), text_set(corpus, "valid")
   local began = core.clock()
   local trainer <close> = new_trainer(nil, function(_, lr)
@@ -198,10 +214,12 @@ local function train(corpus)
   local r = train_for(trainer, set, seconds)
   local resident = core.memory().resident_peak
   local judged = trainer:evaluate(valid)
-  say("     %d steps in %.0f s   loss %.2f → %.2f   validation %.2f nats/char   %s char/s", r.n, r.seconds, r.first, r.loss, judged.loss,
-    thousands(r.n * batch * length / r.seconds))
-  say("     forecast %s (%s bytes)   held %s (%s bytes)   allocations in steps 2-%d: %d   process peak %s resident", bytes(plan.total_bytes),
-    thousands(plan.total_bytes), bytes(held), thousands(held), r.n, r.allocations, bytes(resident))
+  say("     %d steps in %.0f s   loss %.2f → %.2f   validation %.2f nats/char   %s char/s", r.n,
+    r.seconds, r.first, r.loss, judged.loss, thousands(r.n * batch * length / r.seconds))
+  say(
+    "     forecast %s (%s bytes)   held %s (%s bytes)   allocations in steps 2-%d: %d   process \z
+      peak %s resident", bytes(plan.total_bytes), thousands(plan.total_bytes), bytes(held),
+    thousands(held), r.n, r.allocations, bytes(resident))
   math.randomseed(1)
   local written = sample(trainer, set, "\n", short and 20 or 240, 0.7)
   say("     it writes:")
@@ -221,7 +239,11 @@ local function steps_under(memory, corpus, n)
   local set, path = text_set(corpus, "train"), os.getenv "NEAP_DB":gsub("%.db$", ".safetensors")
   local trainer <close> = new_trainer(memory)
   local program_plan, held = compile(trainer)
-  local plan = { arena_bytes = program_plan.arena_bytes, n_op = program_plan.n_op, n_recomputed = program_plan.n_recomputed }
+  local plan = {
+    arena_bytes = program_plan.arena_bytes,
+    n_op = program_plan.n_op,
+    n_recomputed = program_plan.n_recomputed,
+  }
   local done, fastest = 0, math.huge
   for rows in set:epoch(1) do
     local began = core.clock()
@@ -238,17 +260,24 @@ end
 
 local function planned_is_unplanned(corpus)
   local n = short and 2 or 10
-  title("3/4  PLANNED = UNPLANNED  the same %d steps three times: every value in bytes of its own, then with shared bytes, then in half of those", n)
+  title("3/4  PLANNED = UNPLANNED  the same %d steps three times: every value in bytes of its \z
+    own, then with shared bytes, then in half of those", n)
   local unplanned, none, held_none = steps_under({ policy = "none" }, corpus, n)
   local planned, plan, held, ms = steps_under({ policy = "offset" }, corpus, n)
   local half = mib(plan.arena_bytes / 2) .. "MiB"
   local squeezed, less, held_less, ms_less = steps_under({ budget = half }, corpus, n)
-  if unplanned ~= planned or planned ~= squeezed then error("planned and unplanned steps differ: this is a bug in Neap", 0) end
-  say("     policy \"none\": arena %s, held %s   planned: arena %s, held %s (%.0f %% less)", bytes(none.arena_bytes), bytes(held_none),
-    bytes(plan.arena_bytes), bytes(held), 100 * (1 - held / held_none))
-  say("     memory = { budget = \"%s\" }: arena %s, held %s   %d of %d ops run again in the backward pass   step %.0f → %.0f ms", half,
-    bytes(less.arena_bytes), bytes(held_less), less.n_recomputed, less.n_op - less.n_recomputed, ms, ms_less)
-  say("     parameters and optimizer state after %d steps: %s bytes compared, all identical", n, thousands(#planned))
+  if unplanned ~= planned or planned ~= squeezed then
+    error("planned and unplanned steps differ: this is a bug in Neap", 0)
+  end
+  say("     policy \"none\": arena %s, held %s   planned: arena %s, held %s (%.0f %% less)",
+    bytes(none.arena_bytes), bytes(held_none), bytes(plan.arena_bytes), bytes(held),
+    100 * (1 - held / held_none))
+  say(
+    "     memory = { budget = \"%s\" }: arena %s, held %s   %d of %d ops run again in the \z
+      backward pass   step %.0f → %.0f ms", half, bytes(less.arena_bytes), bytes(held_less),
+    less.n_recomputed, less.n_op - less.n_recomputed, ms, ms_less)
+  say("     parameters and optimizer state after %d steps: %s bytes compared, all identical", n,
+    thousands(#planned))
   local asked = mib(plan.arena_bytes / 20) .. "MiB"
   local tight <close> = new_trainer { budget = asked }
   local ok, refusal = pcall(tight.plan, tight, batch)
@@ -261,8 +290,10 @@ end
 
 local function ask(plan)
   title("4/4  ASK  every plan and run is now rows in %s (plain SQLite)", db_path)
-  command("sql", "--db", db_path, "select blob, role, bytes, line from v_peak where net = 'chargpt' and mode = 'train' and newest order by bytes desc limit 3")
-  command("sql", "--db", db_path, "select net, mode, policy, n_step, step_min_ns / 1000000 as ms, arena_bytes, lower_bound_bytes from v_run "
+  command("sql", "--db", db_path, "select blob, role, bytes, line from v_peak where net = \z
+    'chargpt' and mode = 'train' and newest order by bytes desc limit 3")
+  command("sql", "--db", db_path, "select net, mode, policy, n_step, step_min_ns / 1000000 as ms, \z
+    arena_bytes, lower_bound_bytes from v_run "
     .. "where n_step > 1 order by run_id")
   command("plan", net_name, "--train", "--explain", plan:peak()[1].blob)
 end
@@ -270,29 +301,35 @@ end
 -- ---- MNIST, where it is -------------------------------------------------------------------------
 
 local function mnist()
-  if not neap.data.find("mnist/train-images-idx3-ubyte.gz", "mnist/train-images-idx3-ubyte", "train-images-idx3-ubyte.gz",
-    "train-images-idx3-ubyte") then
+  if not neap.data.find("mnist/train-images-idx3-ubyte.gz", "mnist/train-images-idx3-ubyte",
+      "train-images-idx3-ubyte.gz", "train-images-idx3-ubyte") then
     return
   end
   local lenet = netfile.load "lenet"
   local set = neap.data.mnist { split = "train", batch = lenet.batch, limit = short and 640 or nil }
   local test = neap.data.mnist { split = "test", batch = 100, limit = short and 500 or nil }
-  local trainer <close> = neap.trainer { model = lenet.model, metrics = { "accuracy" }, seed = 1, name = "lenet",
-    optimizer = neap.optim.SGD { lr = 0.02, momentum = 0.9, weight_decay = 5e-4 }, schedule = neap.optim.cosine { #set } }
+  local trainer <close> = neap.trainer {
+    model = lenet.model, metrics = { "accuracy" }, seed = 1, name = "lenet",
+    optimizer = neap.optim.SGD { lr = 0.02, momentum = 0.9, weight_decay = 5e-4 },
+    schedule = neap.optim.cosine { #set },
+  }
   local plan, began, took, n = trainer:plan(lenet.batch), core.clock(), 0, 0
   for rows in set:epoch(1) do
     trainer:step(rows)
     took, n = core.clock() - began, n + rows.n
     if took > 30 then break end -- a busy machine: as much of the epoch as there is time for
   end
-  title("MNIST  LeNet, %s images%s   %.1f s   test accuracy %.1f %%   arena %s%s", thousands(n), n == 60000 and ", 1 epoch" or "", took,
-    100 * trainer:evaluate(test).accuracy, bytes(plan.arena_bytes),
-    plan.arena_bytes == plan.lower_bound_bytes and " = least for these kernels and this order" or "")
+  title("MNIST  LeNet, %s images%s   %.1f s   test accuracy %.1f %%   arena %s%s", thousands(n),
+    n == 60000 and ", 1 epoch" or "", took, 100 * trainer:evaluate(test).accuracy,
+    bytes(plan.arena_bytes),
+    plan.arena_bytes == plan.lower_bound_bytes and " = least for these kernels and this order"
+      or "")
 end
 
 -- ---- the tour -----------------------------------------------------------------------------------
 
-say("neap %s · %d threads · %s · %s", neap.version, core.threads(), core.instruction_set, (core.kernels:gsub("^neap [^;]*; ", ""):gsub("; ", " · ")))
+say("neap %s · %d threads · %s · %s", neap.version, core.threads(), core.instruction_set,
+  (core.kernels:gsub("^neap [^;]*; ", ""):gsub("; ", " · ")))
 local plan = will_it_fit()
 local corpus = sources()
 train(corpus)
@@ -301,9 +338,12 @@ ask(plan)
 mnist()
 
 local took = core.clock() - start
-say("\nAll figures above were measured or proved in this run (%d min %02d s). Now try:", took // 60, math.floor(took % 60))
+say("\nAll figures above were measured or proved in this run (%d min %02d s). Now try:", took // 60,
+  math.floor(took % 60))
 say "  build/neap                                    the REPL: a Lua prompt; type help()"
 say "  build/neap plan resnet50 --train --batch 16   will it fit? no data, no allocation"
 say "  build/neap plan chargpt --train --peak        what is alive when the most is"
-say "  build/neap run scripts/examples/xor.lua       a net of named blobs in 30 lines; gpt.lua, lenet.lua, cifar.lua beside it"
-say "  build/neap sql --db build/demo.db peak        a query by name: also plans, runs, layer, largest, who_shares"
+say "  build/neap run scripts/examples/xor.lua       a net of named blobs in 30 lines; gpt.lua, \z
+  lenet.lua, cifar.lua beside it"
+say "  build/neap sql --db build/demo.db peak        a query by name: also plans, runs, layer, \z
+  largest, who_shares"

@@ -21,7 +21,7 @@ local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines
 M.is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
 
 --- Cases
--- ---------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 function M.has(list, x)
   for _, y in ipairs(list) do
@@ -53,7 +53,8 @@ local function parse(record, case, low, high)
   for i, arg in ipairs(record.inputs) do
     local given = case[arg.name]
     names[arg.name] = true
-    if given and arg.variadic and type(given[1]) == "table" and (type(given[2]) == "table" or type(given[1][1]) == "table") then
+    if given and arg.variadic and type(given[1]) == "table" and (type(given[2]) == "table"
+        or type(given[1][1]) == "table") then
       for _, one in ipairs(given) do inputs[#inputs + 1] = spec_of(arg, one, low, high) end
     else
       inputs[i] = given and spec_of(arg, given, low, high) or false
@@ -88,7 +89,8 @@ function M.long_cases_of(record) return parse_all(record, record.long_cases, 0.1
 function M.with_dtype(case, dtype)
   local inputs = {}
   for i, spec in ipairs(case.inputs) do
-    inputs[i] = spec and setmetatable({ dtype = M.is_float[spec.dtype] and dtype or spec.dtype }, { __index = spec })
+    inputs[i] = spec and setmetatable({ dtype = M.is_float[spec.dtype] and dtype or spec.dtype },
+      { __index = spec })
   end
   return setmetatable({ inputs = inputs }, { __index = case })
 end
@@ -118,7 +120,7 @@ function M.values_of(case)
 end
 
 --- Nets of one op
--- ----------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- The output that must be written over an input, by output.
 function M.enforced_of(record)
@@ -132,7 +134,8 @@ function M.net_of(case, role)
   local record = case.record
   local net, ins, outs = neap.net(record.name), {}, nil
   for i, spec in ipairs(case.inputs) do
-    ins[i] = spec and net:declare("in" .. i, #record.enforced > 0 and "state" or role or "input", spec.shape, spec.dtype)
+    ins[i] = spec and net:declare("in" .. i, #record.enforced > 0 and "state" or role or "input",
+      spec.shape, spec.dtype)
   end
   local enforced = M.enforced_of(record)
   if #record.enforced > 0 then
@@ -147,7 +150,9 @@ end
 --- A workspace in which a net has run once. Random ops draw the same numbers each time. A net is
 -- named after its op: one whose length depends on data can't be planned.
 function M.run(net, feeds, memory)
-  if core.record(net:name()).extent then memory = { executor = "dynamic", engine = memory and memory.engine } end
+  if core.record(net:name()).extent then
+    memory = { executor = "dynamic", engine = memory and memory.engine }
+  end
   local ws = neap.workspace { store = false, seed = 7 }
   ws:init(net)
   for name, t in pairs(feeds) do ws:feed(name, t) end

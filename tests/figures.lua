@@ -2,6 +2,8 @@
 -- from shapes, operands, offsets and kinds of blobs. tests/unit/figures_spec.lua compares a plan's
 -- reports with it, figures_kept_spec.lua what a database keeps of it.
 local neap = require "neap"
+local assert = require "luassert"
+local cjson = require "cjson"
 local netfile = require "neap.net.file"
 
 -- ---- the plans ----------------------------------------------------------------------------------
@@ -34,7 +36,8 @@ local function control()
   net:param("v", { 3, 6 }, 0.25)
   local _, h = net:While { init = { 0, x }, max = 5, cond = function(_, i) return i:lt(4) end,
     body = function(b, i, h) return i + 1, b:Tanh(b:FC { h, "w" }) end }
-  local y = net:If(h:sum():gt(0), function(b) return b:Relu(b:FC { h, "v" }) end, function(b) return b:Sigmoid(b:FC { h, "v" }) end)
+  local y = net:If(h:sum():gt(0), function(b) return b:Relu(b:FC { h, "v" }) end,
+    function(b) return b:Sigmoid(b:FC { h, "v" }) end)
   local loss = y:sum()
   net:outputs { loss }
   net:gradient(loss)
@@ -84,21 +87,50 @@ local cases = {
   { "mlp, training", function() return zoo("mlp:16", { train = true }) end },
   { "lenet, training", function() return zoo("lenet:16", { train = true }) end },
   { "lenet, inference", function() return zoo "lenet:16" end },
-  { "lenet, not in place", function() return zoo("lenet:8", { train = true }) end, { in_place = false } },
-  { "lenet, kept", function() return zoo("lenet:16", { train = true }) end, { keep = { "conv1", "pool2" } } },
-  { "lenet, policy none", function() return zoo("lenet:4", { train = true }) end, { policy = "none" } },
-  { "lenet, policy name", function() return zoo("lenet:4", { train = true }) end, { policy = "name" } },
-  { "lenet, policy pool", function() return zoo("lenet:4", { train = true }) end, { policy = "pool" } },
+  {
+    "lenet, not in place", function() return zoo("lenet:8", { train = true }) end,
+    { in_place = false },
+  },
+  {
+    "lenet, kept", function() return zoo("lenet:16", { train = true }) end,
+    { keep = { "conv1", "pool2" } },
+  },
+  {
+    "lenet, policy none", function() return zoo("lenet:4", { train = true }) end,
+    { policy = "none" },
+  },
+  {
+    "lenet, policy name", function() return zoo("lenet:4", { train = true }) end,
+    { policy = "name" },
+  },
+  {
+    "lenet, policy pool", function() return zoo("lenet:4", { train = true }) end,
+    { policy = "pool" },
+  },
   { "lenet, a dag", function() return zoo("lenet:8", { train = true }) end, { executor = "dag" } },
-  { "lenet, plain", function() return zoo("lenet:8", { train = true }) end, { layouts = "plain", engine = "ref" } },
-  { "lenet, of a larger batch", function() return zoo("lenet:8", { train = true }) end, { max_batch = 16 } },
+  {
+    "lenet, plain", function() return zoo("lenet:8", { train = true }) end,
+    { layouts = "plain", engine = "ref" },
+  },
+  {
+    "lenet, of a larger batch", function() return zoo("lenet:8", { train = true }) end,
+    { max_batch = 16 },
+  },
   { "a residual net, training", function() return zoo("resnet18c:2", { train = true }) end },
-  { "a residual net, recomputing", function() return zoo("resnet18c:2", { train = true }) end, { budget = "75%" } },
-  { "a residual net, other kernels", function() return zoo("resnet18c:4", { train = true }) end, { budget = "60%", exact = false } },
+  {
+    "a residual net, recomputing", function() return zoo("resnet18c:2", { train = true }) end,
+    { budget = "75%" },
+  },
+  {
+    "a residual net, other kernels", function() return zoo("resnet18c:4", { train = true }) end,
+    { budget = "60%", exact = false },
+  },
   { "lstm, training", function() return zoo("lstm:2", { train = true }) end },
   { "a small gpt", function() return zoo("gpt:2", nil, small_gpt) end },
   { "a small gpt, training", function() return zoo("gpt:2", { train = true }, small_gpt) end },
-  { "views", views }, { "views, not in place", views, { in_place = false } }, { "views, a dag", views, { executor = "dag" } },
+  { "views", views },
+  { "views, not in place", views, { in_place = false } },
+  { "views, a dag", views, { executor = "dag" } },
   { "a loop and a branch", control },
   { "a recurrence", recurrent },
   { "two memory banks", banked, { banks = { neap.bank { "fast", bytes = "1MiB" } } } },
@@ -106,7 +138,9 @@ local cases = {
 
 -- ---- what holds of a plan, computed from its rows -----------------------------------------------
 
-local element_bytes = { f32 = 4, f64 = 8, f16 = 2, bf16 = 2, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 4, i64 = 8, bool = 1 }
+local element_bytes = {
+  f32 = 4, f64 = 8, f16 = 2, bf16 = 2, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 4, i64 = 8, bool = 1,
+}
 local function aligned(n) return (n + 63) // 64 * 64 end
 
 local function elements(shape)
@@ -134,11 +168,19 @@ local function storages_of(level)
   for _, v in ipairs(level.values) do
     local s = by_root[v.storage_no]
     if s == nil then
-      s = { region = v.region, bytes = 0, offset = v.offset_bytes, from = math.huge, to = -1, members = {} }
+      s = {
+        region = v.region,
+        bytes = 0,
+        offset = v.offset_bytes,
+        from = math.huge,
+        to = -1,
+        members = {},
+      }
       by_root[v.storage_no] = s
       list[#list + 1] = s
     end
-    s.bytes, s.from, s.to = math.max(s.bytes, v.bytes), math.min(s.from, v.first_step), math.max(s.to, v.last_step)
+    s.bytes, s.from, s.to = math.max(s.bytes, v.bytes), math.min(s.from, v.first_step),
+      math.max(s.to, v.last_step)
     s.members[#s.members + 1] = v
   end
   return list
@@ -147,16 +189,22 @@ end
 --- All that the tests below compare with.
 local function facts_of(plan)
   local level = plan:_tree()
-  local f = { level = level, values = level.values, ops = level.ops, storages = storages_of(level), live = {}, regions = {}, arena = 0, flops = 0,
-    scratch_most = 0, n_again = 0 }
+  local f = {
+    level = level, values = level.values, ops = level.ops, storages = storages_of(level), live = {},
+    regions = {}, arena = 0, flops = 0,
+    scratch_most = 0, n_again = 0,
+  }
   f.first, f.last = lives_of(level)
   for step, op in ipairs(f.ops) do
     local bytes = aligned(op.scratch_bytes)
     for _, s in ipairs(f.storages) do
-      if s.region == "arena" and s.from <= step and step <= s.to then bytes = bytes + aligned(s.bytes) end
+      if s.region == "arena" and s.from <= step and step <= s.to then
+        bytes = bytes + aligned(s.bytes)
+      end
     end
     f.live[step] = bytes
-    f.arena = math.max(f.arena, op.scratch_bytes > 0 and op.scratch_offset + aligned(op.scratch_bytes) or 0)
+    f.arena = math.max(f.arena,
+      op.scratch_bytes > 0 and op.scratch_offset + aligned(op.scratch_bytes) or 0)
     f.flops, f.scratch_most = f.flops + op.flops, math.max(f.scratch_most, op.scratch_bytes)
     f.n_again = f.n_again + (op.recomputes and 1 or 0)
   end
@@ -174,14 +222,63 @@ local function facts_of(plan)
   return f
 end
 
-
-local M = { cases = cases, facts_of = facts_of, elements = elements, element_bytes = element_bytes, aligned = aligned }
+local M = {
+  cases = cases,
+  facts_of = facts_of,
+  elements = elements,
+  element_bytes = element_bytes,
+  aligned = aligned,
+}
 
 --- The net of a case, and its memory options; with `store` false the database is left alone.
 function M.open(case, store)
   local memory = { store = store }
   for key, value in pairs(case[3] or {}) do memory[key] = value end
   return case[2](), memory
+end
+
+--- JSON and CSV of a report have what it has.
+function M.check_exports(report)
+  local function same(want, got, what)
+    if type(want) == "table" then
+      if want.json then want = cjson.decode(want:json()) end
+      for key, value in pairs(want) do same(value, got[key], what .. "." .. tostring(key)) end
+    elseif type(want) == "number" and want == want and math.abs(want) ~= math.huge then
+      assert.is_true(math.abs(got - want) <= 1e-13 * math.abs(want), what)
+    elseif type(want) == "string" or type(want) == "boolean" then
+      assert.are.equal(want, got, what)
+    end
+  end
+  local json = cjson.decode(report:json())
+  local rows = json.rows or json[1] and json or {}
+  assert.are.equal(#report, #rows)
+  for i = 1, #report do same(report[i], rows[i], "row " .. i) end
+  for name, value in pairs(rawget(report, "_totals")) do same(value, json[name], name) end
+  local csv = select(2, report:csv():gsub("\r\n", ""))
+  assert.are.equal(#report + 1, csv)
+end
+
+--- The plan of a case, its facts, and its net; what is held is that of the largest batch.
+function M.planned(case)
+  local net, memory = M.open(case, false)
+  local p = net:plan(memory)
+  local f = M.facts_of(p)
+  if memory.max_batch then
+    local largest = M.open { case[1], function()
+      return (netfile.build(netfile.load("lenet:" .. memory.max_batch), { train = true }))
+    end }
+    local of = M.facts_of(largest:plan { store = false })
+    of.regions.arena, f.most = of.arena, of
+  end
+  return p, f, net
+end
+
+--- The keys of a table, sorted.
+function M.names_of(t)
+  local names = {}
+  for name in pairs(t) do names[#names + 1] = name end
+  table.sort(names)
+  return names
 end
 
 return M

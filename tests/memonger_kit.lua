@@ -7,7 +7,8 @@ local filler = support.filler
 --- The same numbers for everybody: floats from -1 to 1, integers 0 and 1.
 local function numbers(shape, dtype, seed)
   if #shape == 0 then return neap.tensor(0.05, dtype) end
-  return filler(seed)(neap.zeros { dtype = dtype, table.unpack(shape) }, dtype ~= "f32" and dtype ~= "f64" and 2 or nil)
+  return filler(seed)(neap.zeros { dtype = dtype, table.unpack(shape) },
+    dtype ~= "f32" and dtype ~= "f64" and 2 or nil)
 end
 
 --- Bits of all blobs that stay, after two steps.
@@ -18,7 +19,9 @@ local function bits(net, memory)
   ws:init(net)
   local program <close> = ws:compile(net, memory)
   for step = 1, 2 do
-    for i, input in ipairs(net:inputs()) do ws:feed(input.name, numbers(input.shape, input.dtype, 0.3 * i + 0.07 * step)) end
+    for i, input in ipairs(net:inputs()) do
+      ws:feed(input.name, numbers(input.shape, input.dtype, 0.3 * i + 0.07 * step))
+    end
     program:run()
   end
   local found = {}
@@ -42,7 +45,9 @@ local function assert_same_run(net, planned, names, executor)
     end
   end
   assert.is_true(n > 1)
-  for _, name in ipairs(names) do assert.is_truthy(a[name] and b[name], name .. " is not in both runs") end
+  for _, name in ipairs(names) do
+    assert.is_truthy(a[name] and b[name], name .. " is not in both runs")
+  end
 end
 
 local function n_names(net)
@@ -72,7 +77,9 @@ local function has_name(net, name)
 end
 
 --- Sum over names of the bytes a plan by name gives to the arena.
-local function arena(net, policy) return net:plan({ policy = policy, engine = "ref", store = false }).arena_bytes end
+local function arena(net, policy)
+  return net:plan({ policy = policy, engine = "ref", store = false }).arena_bytes
+end
 
 local function fc(net, x, y, n_out, n_in)
   net:param(y .. "_w", { n_out, n_in }, neap.init.xavier())

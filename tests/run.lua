@@ -12,7 +12,9 @@
 
 -- Refused allocations first: their files collect all garbage for each one, which costs as much as
 -- others have left alive.
-local spec_folders = { "tests/oom", "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/fuzz" }
+local spec_folders = {
+  "tests/oom", "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/fuzz",
+}
 -- after which a C program counts as hanging
 local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300
 
@@ -43,7 +45,8 @@ end
 --- Paths below a folder that `find` gives for a name pattern, sorted.
 local function find(folder, name)
   local paths = {}
-  local pipe <close> = assert(io.popen(("find %s -name %s -type f 2>/dev/null | LC_ALL=C sort"):format(quote(folder), quote(name))))
+  local pipe <close> = assert(io.popen(
+    ("find %s -name %s -type f 2>/dev/null | LC_ALL=C sort"):format(quote(folder), quote(name))))
   for path in pipe:lines() do paths[#paths + 1] = path end
   return paths
 end
@@ -52,7 +55,9 @@ local function wanted(name) return not filter or name:find(filter, 1, true) ~= n
 
 --- One line a file or program, so that a log shows where time goes.
 local function report(path, before, seconds)
-  local passed, failed, skipped = count.passed - before.passed, count.failed - before.failed, count.skipped - before.skipped
+  local passed = count.passed - before.passed
+  local failed = count.failed - before.failed
+  local skipped = count.skipped - before.skipped
   if passed + failed + skipped == 0 then return end
   print(("%-4s %-44s %4d passed %3d failed %3d skipped %7.1f s"):format(
     failed > 0 and "FAIL" or "ok", path, passed, failed, skipped, seconds))
@@ -61,7 +66,7 @@ end
 local function copy(t) return { passed = t.passed, failed = t.failed, skipped = t.skipped } end
 
 --- Spec files
--- ------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local function run_specs()
   local paths = listed and listed_paths "_spec%.lua$" or {}
@@ -76,7 +81,9 @@ local function run_specs()
   if not has_neap then fail("the module neap can't be loaded", why) end
   -- The parts that neap loads when they are first used, too: loaded again by a later file, they
   -- would not know each other.
-  local parts = { "nn", "optim", "data", "trainer", "init", "progress", "zoo", "memonger", "check", "export" }
+  local parts = {
+    "nn", "optim", "data", "trainer", "init", "progress", "zoo", "memonger", "check", "export",
+  }
   for _, part in ipairs(has_neap and parts or {}) do assert(why[part]) end
 
   local busted = require "busted.core" ()
@@ -97,7 +104,8 @@ local function run_specs()
     return path .. ": " .. name
   end
   local function message_of(message, trace)
-    local text = type(message) == "table" and not getmetatable(message) and message.message or message
+    local text = type(message) == "table" and not getmetatable(message) and message.message
+      or message
     text = type(text) == "string" and text or text == nil and "Nil error" or tostring(text)
     return trace and trace.traceback and text .. "\n" .. trace.traceback:gsub("^\n+", "") or text
   end
@@ -117,7 +125,8 @@ local function run_specs()
       count.passed = count.passed + 1
     elseif status == "pending" then
       count.skipped = count.skipped + 1
-      print("skip " .. where(element) .. (type(element.why) == "string" and ": " .. element.why or ""))
+      print(
+        "skip " .. where(element) .. (type(element.why) == "string" and ": " .. element.why or ""))
     end -- failures and errors have been counted when they happened
     return nil, true
   end)
@@ -145,7 +154,7 @@ local function run_specs()
 end
 
 --- C programs
--- ------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- The status as words, nil when it is 0.
 local function status_text(how, code)
@@ -159,7 +168,8 @@ local function run_program(path)
   local log = path .. ".log"
   local before, began = copy(count), os.time()
   local runner = os.getenv "NEAP_TEST_RUNNER" or "" -- valgrind and its options
-  local _, how, code = os.execute(("timeout %d %s %s >%s 2>&1 </dev/null"):format(program_seconds, runner, quote(path), quote(log)))
+  local _, how, code = os.execute(("timeout %d %s %s >%s 2>&1 </dev/null"):format(program_seconds,
+    runner, quote(path), quote(log)))
   local file = assert(io.open(log))
   local text = file:read "a"
   file:close()
@@ -185,7 +195,8 @@ local function run_program(path)
   if passed and tonumber(failed) ~= n_named then
     fail(path, ("counts %s failures, names %d"):format(failed, n_named))
   elseif trouble and n_named == 0 or not passed then
-    fail(path, ("%s; the end of %s:\n%s"):format(trouble, log, table.concat(lines, "\n", math.max(1, #lines - 40))))
+    fail(path, ("%s; the end of %s:\n%s"):format(trouble, log,
+      table.concat(lines, "\n", math.max(1, #lines - 40))))
   end
   report(path, before, os.time() - began)
 end
@@ -208,7 +219,7 @@ local function run_programs(folder)
 end
 
 --- The order of rooms
--- -----------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local function check_includes()
   local name = "scripts/tools/check-includes"
@@ -238,7 +249,9 @@ if not listed then
 end
 
 if #failures > 0 then print("\n" .. table.concat(failures, "\n")) end
-if count.passed + count.failed == 0 then print(filter and "no test contains " .. filter or "no test was run") end
+if count.passed + count.failed == 0 then
+  print(filter and "no test contains " .. filter or "no test was run")
+end
 print(("%d passed, %d failed, %d skipped"):format(count.passed, count.failed, count.skipped))
 io.stdout:flush()
 os.exit(count.failed == 0 and count.passed > 0)

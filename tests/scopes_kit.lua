@@ -3,7 +3,9 @@ local neap = require "neap"
 
 --- Runs a net on fresh bytes, without the database.
 local function run(net, feeds, o)
-  local ws <close> = neap.workspace { store = false, policy = o and o.policy, executor = o and o.executor }
+  local ws <close> = neap.workspace {
+    store = false, policy = o and o.policy, executor = o and o.executor,
+  }
   return ws:run(net, feeds)
 end
 

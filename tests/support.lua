@@ -11,7 +11,7 @@ local M = {}
 M.program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
 
 --- Engines
--- ---------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- Names of the engines that can be had in this build, in their order; `but` is left out.
 -- @tparam[opt] string but
@@ -42,7 +42,7 @@ function M.has_engine(name)
 end
 
 --- Errors
--- ----------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- Runs f(...), which must raise.
 -- @tparam string|{string,...} words plain text that the message must contain, each of them
@@ -53,13 +53,14 @@ function M.raises(words, f, ...)
   words = type(words) == "table" and words or { words }
   assert.is_false(ok, "nothing was raised, expected: " .. table.concat(words, ", "))
   for _, word in ipairs(words) do
-    assert.is_truthy(tostring(err):find(word, 1, true), ("%q is not in %q"):format(word, tostring(err)))
+    assert.is_truthy(tostring(err):find(word, 1, true),
+      ("%q is not in %q"):format(word, tostring(err)))
   end
   return err
 end
 
 --- Memory
--- ----------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- Collects what nothing refers to, and what its finalisers let go of.
 function M.settle()
@@ -79,7 +80,7 @@ function M.held()
 end
 
 --- Runs
--- ---------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- Runs a net once, without the database, in a workspace of its own whose recycled bytes are
 -- poisoned.
@@ -106,7 +107,9 @@ end
 function M.hashes(ws, wanted)
   local lines = {}
   for _, blob in ipairs(ws:_blobs()) do
-    if blob.kind == "tensor" and wanted(blob) then lines[#lines + 1] = blob.name .. " " .. ws:view(blob.name):hash() end
+    if blob.kind == "tensor" and wanted(blob) then
+      lines[#lines + 1] = blob.name .. " " .. ws:view(blob.name):hash()
+    end
   end
   table.sort(lines)
   return table.concat(lines, "\n")
@@ -116,7 +119,8 @@ end
 -- leave as it was.
 -- @treturn string
 function M.state_of(ws)
-  return M.hashes(ws, function(blob) return blob.role == "parameter" or blob.role == "state" end) .. "\nstep " .. ws:step()
+  return M.hashes(ws, function(blob) return blob.role == "parameter" or blob.role == "state" end)
+    .. "\nstep " .. ws:step()
 end
 
 --- Runs a scene again and again, each time with a later block of memory refused in one of its
@@ -136,7 +140,9 @@ function M.refuse_in_turn(stride, persist, scene)
       local ok, err = pcall(f, ...)
       done = ok and not core.failed()
       core.fail_nth(0)
-      if not ok then assert.are.equal("memory", type(err) == "table" and err.code or tostring(err)) end
+      if not ok then
+        assert.are.equal("memory", type(err) == "table" and err.code or tostring(err))
+      end
       return ok
     end)
     n = n + stride
@@ -144,7 +150,7 @@ function M.refuse_in_turn(stride, persist, scene)
 end
 
 --- Numbers
--- ------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- A filler of tensors with numbers that are the same on every machine: multiples of the golden
 -- ratio modulo 1, which spread evenly. Each tensor goes on where the last one ended.
@@ -173,7 +179,7 @@ function M.batch(shape, n_class, at)
 end
 
 --- Files and processes
--- ------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- A file's bytes, nil when it can't be opened.
 function M.read_file(path)
@@ -201,7 +207,7 @@ function M.shell(command)
 end
 
 --- Pictures
--- -----------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 M.has_dot = os.execute "command -v dot >/dev/null 2>&1"
 
@@ -231,7 +237,9 @@ function M.read_dot(text)
     if from then
       edges[#edges + 1] = { from, to }
     elseif name and name ~= "node" and name ~= "edge" then
-      nodes[name] = { label = attrs:match 'label="([^"]*)"', colour = attrs:match 'fillcolor="([^"]*)"' }
+      nodes[name] = {
+        label = attrs:match 'label="([^"]*)"', colour = attrs:match 'fillcolor="([^"]*)"',
+      }
     end
     clusters[#clusters + 1] = line:match "subgraph (cluster_[%w_]+) {"
   end
@@ -249,7 +257,9 @@ function M.check_xml(svg)
     end
   end
   assert.are.equal(0, #open)
-  for text in svg:gmatch ">([^<]*)<" do assert.is_falsy(text:find('[&]%s') or text:find "%f[%w]nan%f[%W]", text) end
+  for text in svg:gmatch ">([^<]*)<" do
+    assert.is_falsy(text:find('[&]%s') or text:find "%f[%w]nan%f[%W]", text)
+  end
 end
 
 return M

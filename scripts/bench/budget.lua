@@ -18,17 +18,24 @@ ws:init(net)
 
 local rows = {}
 for _, percent in ipairs { 100, 90, 75, 60, 50, 40, 33, 25, 20 } do
-  local ok, program = pcall(ws.compile, ws, net, { budget = whole.arena_bytes * percent // 100, store = false })
+  local ok, program = pcall(ws.compile, ws, net, {
+    budget = whole.arena_bytes * percent // 100, store = false,
+  })
   if not ok then
     print(("%d %%: %s"):format(percent, tostring(program):match "^[^\n]+"))
     break
   end
   local plan = program.plan
-  rows[#rows + 1] = { percent = percent, program = program, fastest = math.huge, arena_bytes = plan.arena_bytes, again = plan.n_recomputed,
-    work = 100 * plan.recomputed_work, n_op = plan.n_op - plan.n_recomputed, scratch_bytes = plan.scratch_bytes_max, plan_ms = plan.plan_ns / 1e6 }
+  rows[#rows + 1] = {
+    percent = percent, program = program, fastest = math.huge, arena_bytes = plan.arena_bytes,
+    again = plan.n_recomputed,
+    work = 100 * plan.recomputed_work, n_op = plan.n_op - plan.n_recomputed,
+    scratch_bytes = plan.scratch_bytes_max, plan_ms = plan.plan_ns / 1e6,
+  }
 end
 for _, input in ipairs(net:inputs()) do
-  ws:feed(input.name, #input.shape == 0 and core.tensor(0.0, input.dtype) or core.zeros { dtype = input.dtype, table.unpack(input.shape) })
+  ws:feed(input.name, #input.shape == 0 and core.tensor(0.0, input.dtype)
+    or core.zeros { dtype = input.dtype, table.unpack(input.shape) })
 end
 local began = core.clock()
 repeat
@@ -38,6 +45,12 @@ repeat
     row.fastest = math.min(row.fastest, core.clock() - start)
   end
 until core.clock() - began > seconds * #rows
-for _, row in ipairs(rows) do row.ms, row.time = row.fastest * 1e3, row.fastest / rows[1].fastest end
-print(require("neap.report").new { rows = rows, title = ("%s, training, %d ops, arena %s without a budget"):format(name, rows[1].n_op,
-  neap.bytes(whole.arena_bytes)), columns = { "percent", "arena_bytes", "again", "work", "scratch_bytes", "ms", "time" } })
+for _, row in ipairs(rows) do
+  row.ms, row.time = row.fastest * 1e3, row.fastest / rows[1].fastest
+end
+print(require("neap.report").new {
+  rows = rows,
+  title = ("%s, training, %d ops, arena %s without a budget"):format(name, rows[1].n_op,
+    neap.bytes(whole.arena_bytes)),
+  columns = { "percent", "arena_bytes", "again", "work", "scratch_bytes", "ms", "time" },
+})

@@ -21,8 +21,11 @@ local n_core = tonumber(output "nproc")
 
 --- Runs f() beside n busy processes, which end with this one whatever happens.
 local function beside_busy(n, f)
-  local loop = "while kill -0 $PPID 2>/dev/null; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; done"
-  local pids = output(("for k in $(seq %d); do { %s; } </dev/null >/dev/null 2>&1 & echo $!; done"):format(n, loop)):gsub("\n", " ")
+  local loop =
+    "while kill -0 $PPID 2>/dev/null; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; done"
+  local pids = output(
+    ("for k in $(seq %d); do { %s; } </dev/null >/dev/null 2>&1 & echo $!; done"):format(n,
+      loop)):gsub("\n", " ")
   local ok, result = pcall(f)
   if n > 0 then os.execute("kill " .. pids) end
   if not ok then error(result, 0) end
@@ -47,13 +50,15 @@ end
 local function line(name, who, alone, busy)
   local text = ("%-14s %-6s %8.2f"):format(name, who, alone)
   for i, n in ipairs(beside) do
-    text = text .. ("   %9.2f  %5.2f"):format(busy[i], busy[i] / (alone * (n + core.threads()) / n_core))
+    text = text
+      .. ("   %9.2f  %5.2f"):format(busy[i], busy[i] / (alone * (n + core.threads()) / n_core))
   end
   print(text)
 end
 
 local function measure_neap(name)
-  local setup <close> = bench.prepare(netfile.load(name), { train = true, memory = { store = false } })
+  local setup <close> = bench.prepare(netfile.load(name),
+    { train = true, memory = { store = false } })
   local function step() setup.program:run() end
   local times = { {}, {}, {} }
   step()
@@ -68,7 +73,8 @@ end
 local function measure_peer(script, name, peer)
   local function run()
     local mode = peer == "ort" and "infer" or "train"
-    local out = output(("python3 %s one %s %s %s %g 2>/dev/null"):format(script, name, mode, peer, n_round * round_s))
+    local out = output(("python3 %s one %s %s %s %g 2>/dev/null"):format(script, name, mode, peer,
+      n_round * round_s))
     return tonumber(out:match "^[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t([%d.]+)")
   end
   local alone, busy = run(), {}
@@ -107,7 +113,8 @@ for _, peer in ipairs { "torch", "ort" } do
 end
 
 print(("%d cores, %d threads; ms a step, and times the fair share"):format(n_core, core.threads()))
-print(("%-14s %-6s %8s"):format("net", "", "alone") .. ("   %9s  %5s"):rep(2):format("beside 2", "x fair", "beside 4", "x fair"))
+print(("%-14s %-6s %8s"):format("net", "", "alone")
+  .. ("   %9s  %5s"):rep(2):format("beside 2", "x fair", "beside 4", "x fair"))
 for _, name in ipairs(names) do
   measure_neap(name)
   for _, peer in ipairs(present) do measure_peer(script, name, peer) end

@@ -25,18 +25,23 @@ local y = x:narrow(2, 1, 1):gt(neap.tensor(0)):to("i64"):reshape(rows)
 
 -- The weights after a few steps, as one text, and the plan they were made under.
 local function train(memory)
-  local trainer <close> = neap.trainer { model = model(), optimizer = optim.SGD { lr = 0.05, momentum = 0.9 }, memory = memory, seed = 2 }
+  local trainer <close> = neap.trainer {
+    model = model(), optimizer = optim.SGD { lr = 0.05, momentum = 0.9 }, memory = memory, seed = 2,
+  }
   for _ = 1, quick and 3 or 10 do trainer:step { x = x, y = y } end
   local bits = {}
   for name, p in trainer.model:parameters() do bits[#bits + 1] = name .. " " .. p.data:hash() end
   local plan = trainer:plan(rows)
-  print(("%-16s arena %10s   %3d ops run again, %2.0f %% more work"):format(memory and memory.budget and "within " .. neap.bytes(memory.budget) or "no budget",
+  print(("%-16s arena %10s   %3d ops run again, %2.0f %% more work"):format(
+    memory and memory.budget and "within " .. neap.bytes(memory.budget) or "no budget",
     neap.bytes(plan.arena_bytes), plan.n_recomputed, 100 * plan.recomputed_work))
   return table.concat(bits, "\n"), plan.arena_bytes
 end
 
 local whole, bytes = train()
-for _, percent in ipairs { 75, 50 } do print("the same bits:", train { budget = bytes * percent // 100 } == whole) end
+for _, percent in ipairs { 75, 50 } do
+  print("the same bits:", train { budget = bytes * percent // 100 } == whole)
+end
 
 -- How far down it goes: of the order of the square root of the depth. The refusal says what would
 -- do.

@@ -12,10 +12,13 @@ local test = neap.data.cifar10 { split = "test", batch = batch, limit = quick an
 -- convolution (He et al., 2016).
 local function block(n_in, n_out, stride)
   local shortcut
-  if stride ~= 1 or n_in ~= n_out then shortcut = nn.Conv2d { n_in, n_out, kernel = 1, stride = stride, bias = false } end
+  if stride ~= 1 or n_in ~= n_out then
+    shortcut = nn.Conv2d { n_in, n_out, kernel = 1, stride = stride, bias = false }
+  end
   return nn.Sequential {
     nn.Residual {
-      nn.Conv2d { n_in, n_out, kernel = 3, stride = stride, pad = 1, bias = false }, nn.BatchNorm2d { n_out }, nn.ReLU(),
+      nn.Conv2d { n_in, n_out, kernel = 3, stride = stride, pad = 1, bias = false },
+      nn.BatchNorm2d { n_out }, nn.ReLU(),
       nn.Conv2d { n_out, n_out, kernel = 3, pad = 1, bias = false }, nn.BatchNorm2d { n_out },
       shortcut = shortcut,
     },
@@ -38,5 +41,6 @@ local trainer <close> = neap.trainer {
 print(trainer:plan(batch):forecast())
 trainer:fit(train, { epochs = epochs })
 local seen, unseen = trainer:evaluate(train), trainer:evaluate(test)
-print(("test accuracy %.2f %% (of a net that saw %d images)"):format(100 * unseen.accuracy, train:spec().n))
+print(("test accuracy %.2f %% (of a net that saw %d images)"):format(100 * unseen.accuracy,
+  train:spec().n))
 print(("train accuracy %.2f %%"):format(100 * seen.accuracy))

@@ -24,7 +24,9 @@ net:FC({ "h", "w2", "b2" }, "y")
 local got = net:Compress({ "y", asked }, "got", { axis = 1 })
 local target = net:Compress({ want, asked }, "target", { axis = 1 })
 local loss = net:MseLoss({ got, target }, "loss")
-for parameter, gradient in pairs(net:gradient(loss)) do net:Sgd({ parameter, gradient, lr }, { parameter }) end
+for parameter, gradient in pairs(net:gradient(loss)) do
+  net:Sgd({ parameter, gradient, lr }, { parameter })
+end
 net:outputs { loss }
 
 -- A soft limit cuts the pool down again after a long sequence; budget would be the hard one.
@@ -48,7 +50,14 @@ for step = 1, quick and 300 or 2000 do
   first = first or last
 end
 local stats = program:stats()
-print(("lengths up to %d, %d programs made, %d kept, %d runs begun anew"):format(longest, stats.n_made, stats.n_program, stats.n_restart))
+print(("lengths up to %d, %d programs made, %d kept, %d runs begun anew"):format(longest,
+  stats.n_made, stats.n_program, stats.n_restart))
 print(("pool at most %s, the longest sequence alone needs %s"):format(neap.bytes(most),
-  neap.bytes(net:plan({ executor = "dynamic", x = { longest, width }, want = { longest, 1 }, asked = { longest }, store = false }).arena_bytes)))
+  neap.bytes(net:plan({
+    executor = "dynamic",
+    x = { longest, width },
+    want = { longest, 1 },
+    asked = { longest },
+    store = false,
+  }).arena_bytes)))
 print(("loss %.4f at first, %.6f at last"):format(first, last))

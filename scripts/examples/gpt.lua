@@ -20,24 +20,51 @@ while args[i] do
 end
 if quick then seconds = math.min(seconds, 10) end
 path = path or neap.data.find("text/tinyshakespeare.txt", "tinyshakespeare.txt")
-if not path then error("tinyshakespeare.txt is not at hand; give a text file: neap run scripts/examples/gpt.lua README.md", 0) end
+if not path then
+  error("tinyshakespeare.txt is not at hand; give a text file: neap run \z
+    scripts/examples/gpt.lua README.md", 0)
+end
 
 local length, batch = quick and 32 or 128, quick and 8 or 16
-local train = neap.data.text { path = path, length = length, stride = length // 4, batch = batch, split = "train", shuffle = true, seed = 7 }
-local valid = neap.data.text { path = path, length = length, batch = batch, split = "valid", vocabulary = train.chars, last = "drop" }
+local train = neap.data.text {
+  path = path,
+  length = length,
+  stride = length // 4,
+  batch = batch,
+  split = "train",
+  shuffle = true,
+  seed = 7,
+}
+local valid = neap.data.text {
+  path = path,
+  length = length,
+  batch = batch,
+  split = "valid",
+  vocabulary = train.chars,
+  last = "drop",
+}
 
 local here = (arg and arg[0] or "scripts/examples/gpt.lua"):match "^(.*/)" or "./"
-local sizes = { layers = quick and 2 or 4, width = quick and 64 or 192, heads = quick and 2 or 6, length = length, vocabulary = train.n_class, batch = batch }
+local sizes = {
+  layers = quick and 2 or 4,
+  width = quick and 64 or 192,
+  heads = quick and 2 or 6,
+  length = length,
+  vocabulary = train.n_class,
+  batch = batch,
+}
 local model = assert(loadfile(here .. "../nets/gpt.lua"))(nil, sizes).model
 
 -- The rate follows the clock rather than a number of steps: whatever the machine, training ends at
 -- a small one, in time.
 local start, total = neap.clock(), quick and 60 or 100000
 local trainer <close> = neap.trainer {
-  model = model, seed = 1, name = "gpt", optimizer = optim.AdamW { lr = quick and 3e-3 or 1.5e-3, weight_decay = 0.1, beta2 = 0.99 },
+  model = model, seed = 1, name = "gpt",
+  optimizer = optim.AdamW { lr = quick and 3e-3 or 1.5e-3, weight_decay = 0.1, beta2 = 0.99 },
   schedule = function(step, lr)
     local done = math.max((neap.clock() - start) / seconds, step / total)
-    return lr * math.min(1, step / 100) * math.max(0.02, 0.5 * (1 + math.cos(math.pi * math.min(1, done))))
+    return lr * math.min(1, step / 100) * math.max(0.02,
+      0.5 * (1 + math.cos(math.pi * math.min(1, done))))
   end,
 }
 print(trainer:plan(batch):forecast())
@@ -48,7 +75,8 @@ local ok, err = pcall(function()
   trainer:fit(train, { steps = total, epochs = 1000, verbose = 0, on_step = function(r)
     smooth = smooth and 0.98 * smooth + 0.02 * r.loss or r.loss
     if r.step % 200 == 0 then
-      print(("step %5d  %3.0f s  loss %.3f  lr %.5f  %.1f ms a step"):format(r.step, neap.clock() - start, smooth, r.lr, r.ms))
+      print(("step %5d  %3.0f s  loss %.3f  lr %.5f  %.1f ms a step"):format(r.step,
+        neap.clock() - start, smooth, r.lr, r.ms))
     end
     if neap.clock() - start > seconds then error(stop) end
   end })

@@ -4,8 +4,11 @@ local neap = require "neap"
 local nn = neap.nn
 local steps = ... == "--quick" and 150 or 2000
 
-local model = nn.Sequential { input = { 2 }, seed = 3,
-  nn.Linear { 2, 16, name = "fc1" }, nn.Tanh { name = "tanh" }, nn.Dropout { 0.1, name = "drop" }, nn.Linear { 16, 1, name = "fc2" } }
+local model = nn.Sequential {
+  input = { 2 }, seed = 3,
+  nn.Linear { 2, 16, name = "fc1" }, nn.Tanh { name = "tanh" }, nn.Dropout { 0.1, name = "drop" },
+  nn.Linear { 16, 1, name = "fc2" },
+}
 -- planned once; any smaller batch runs in the same bytes
 local memory = model:memory { max_batch = 8 }
 
@@ -33,7 +36,8 @@ print(("loss %.3f at first, %.3f at last"):format(first, last))
 -- cache what its backward will read.
 memory:forward((batch(4)))
 for i, output in ipairs(model.outputs) do
-  print(output.name, "in " .. model.inputs[i].data:n_bytes() .. " B", "out " .. output.data:n_bytes() .. " B",
+  print(output.name, "in " .. model.inputs[i].data:n_bytes() .. " B",
+    "out " .. output.data:n_bytes() .. " B",
     "cache: " .. table.concat(model.caches[i]:labels(), ", "))
 end
 print("an input is the output below it:", model.inputs[2].data:same(model.outputs[1].data))

@@ -20,18 +20,23 @@ local function build(kind, steps)
     y = net:LSTM({ "x", "w", "r", "b", "h0", "c0" }, 3)
   else
     local _
-    _, _, y = net:Recurrent { seq = { "x" }, init = { "h0", "c0" },
+    _, _, y = net:Recurrent {
+      seq = { "x" }, init = { "h0", "c0" },
       -- What is recomputed starts from what is kept: the inputs of every listed op are kept or
       -- listed.
-      recompute = kind == "recompute" and { "from_x", "from_h", "pre", "pre_i", "pre_f", "pre_g", "pre_o", "i", "f", "g", "o" } or nil,
+      recompute = kind == "recompute"
+        and { "from_x", "from_h", "pre", "pre_i", "pre_f", "pre_g", "pre_o", "i", "f", "g", "o" }
+        or nil,
       step = function(s, h, c, x)
         s:Add({ s:FC({ x, "w", "b" }, "from_x"), s:FC({ h, "r" }, "from_h") }, "pre")
         s:Split("pre", { "pre_i", "pre_f", "pre_g", "pre_o" }, { axis = 2 })
-        local i, f, g, o = s:Sigmoid("pre_i", "i"), s:Sigmoid("pre_f", "f"), s:Tanh("pre_g", "g"), s:Sigmoid("pre_o", "o")
+        local i, f = s:Sigmoid("pre_i", "i"), s:Sigmoid("pre_f", "f")
+        local g, o = s:Tanh("pre_g", "g"), s:Sigmoid("pre_o", "o")
         local c1 = f * c + i * g
         local h1 = o * c1:tanh()
         return h1, c1, h1
-      end }
+      end,
+    }
   end
   net:Mean(y * y, "loss")
   net:gradient "loss"
@@ -47,7 +52,8 @@ for _, kind in ipairs { "op", "step", "recompute" } do
   local r = ws:run(net, feeds)
   reference = reference or r
   print(("%-10s loss %.7f, gradients equal: %s; arena %s for %d steps"):format(kind, r.loss:item(),
-    tostring(r.w_grad:close(reference.w_grad, { rtol = 1e-3, atol = 1e-6 }) and r.r_grad:close(reference.r_grad, { rtol = 1e-3, atol = 1e-6 })),
+    tostring(r.w_grad:close(reference.w_grad, { rtol = 1e-3, atol = 1e-6 })
+      and r.r_grad:close(reference.r_grad, { rtol = 1e-3, atol = 1e-6 })),
     neap.bytes(net:plan({}).arena_bytes), T))
 end
 
@@ -56,7 +62,12 @@ local function forward(steps)
   local net = neap.net "forward"
   net:input("x", { steps, N, H })
   net:input("h0", { N, H })
-  net:outputs { (net:Recurrent { seq = { "x" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(h + x) end }) }
+  net:outputs {
+    (net:Recurrent {
+      seq = { "x" }, init = { "h0" }, step = function(b, h, x) return b:Tanh(h + x) end,
+    }),
+  }
   return net:plan({}).arena_bytes
 end
-print(("forward only: arena %s for 10 steps, %s for 1000"):format(neap.bytes(forward(10)), neap.bytes(forward(1000))))
+print(("forward only: arena %s for 10 steps, %s for 1000"):format(neap.bytes(forward(10)),
+  neap.bytes(forward(1000))))

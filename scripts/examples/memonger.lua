@@ -23,13 +23,15 @@ net:gradient "loss"
 
 -- Planning needs no run and allocates nothing. Net in, net out: `shared` is a net like any other,
 -- with fewer names.
-local shared, slots = memonger.share_grad_blobs(net, { "loss" }, nil, "shared", { share_activations = true, dag = false })
+local shared, slots = memonger.share_grad_blobs(net, { "loss" }, nil, "shared",
+  { share_activations = true, dag = false })
 print(slots)
 
 -- Without reuse every value has bytes of its own; by name, all versions of one name share one slot.
 local function arena(n, policy) return n:plan({ policy = policy, store = false }).arena_bytes end
 local before, after = arena(net, "none"), arena(shared, "name")
-print(("without reuse %s, by shared names %s, packed by offsets %s"):format(neap.bytes(before), neap.bytes(after), neap.bytes(arena(net, "offset"))))
+print(("without reuse %s, by shared names %s, packed by offsets %s"):format(neap.bytes(before),
+  neap.bytes(after), neap.bytes(arena(net, "offset"))))
 
 -- The same numbers, bit for bit.
 local function loss_of(n, policy)
@@ -50,5 +52,6 @@ print("same loss, same gradient:", loss:hash() == loss2:hash() and grad:hash() =
 -- estimate.
 local released, freed = memonger.release_blobs_when_used(net)
 print(("%d blobs are freed after their last reader: %s at once instead of %s"):format(#freed,
-  neap.bytes(memonger.estimate_memory_usage(released).high_water_bytes), neap.bytes(memonger.estimate_memory_usage(net).high_water_bytes)))
+  neap.bytes(memonger.estimate_memory_usage(released).high_water_bytes),
+  neap.bytes(memonger.estimate_memory_usage(net).high_water_bytes)))
 print(("saved %.1f %%"):format(100 * (1 - after / before)))

@@ -11,8 +11,11 @@ local n_row = n_batch // n_micro
 -- gradient by Neap.
 local function layers(net, rows)
   local x, t = net:input("x", { rows, 8 }), net:input("t", { rows, 1 })
-  net:Tanh(net:FC({ x, net:param("w1", { width, 8 }, neap.init.xavier()), net:param("b1", { width }) }, "h"), "a")
-  local y = net:FC({ "a", net:param("w2", { 1, width }, neap.init.xavier()), net:param("b2", { 1 }) }, "y")
+  net:Tanh(
+    net:FC({ x, net:param("w1", { width, 8 }, neap.init.xavier()), net:param("b1", { width }) },
+      "h"), "a")
+  local y = net:FC(
+    { "a", net:param("w2", { 1, width }, neap.init.xavier()), net:param("b2", { 1 }) }, "y")
   return net:Sub({ y, t }, "d")
 end
 
@@ -30,8 +33,10 @@ forward:outputs { "a", "d" }
 -- The backward pass, by hand: it reads the frame's `x`, `a` and `d`, and writes what is bound to
 -- `dw1` .. `db2`.
 local backward = neap.net "backward"
-local x, a, diff, w2 = backward:input("x", { n_row, 8 }), backward:input("a", { n_row, width }), backward:input("d", { n_row, 1 }),
-  backward:input("w2", { 1, width })
+local x = backward:input("x", { n_row, 8 })
+local a = backward:input("a", { n_row, width })
+local diff = backward:input("d", { n_row, 1 })
+local w2 = backward:input("w2", { 1, width })
 local dy = backward:Mul({ diff, backward:const(2 / n_batch) }, "dy")
 backward:MatMul({ dy:transpose(), a }, "dw2")
 backward:Sum(dy, "db2", { axes = { 1 } })
@@ -62,7 +67,8 @@ for i = 1, n_micro do
   frame:feed("t", ts:narrow(1, (i - 1) * n_row + 1, n_row))
   frame:run_once(forward)
 end
-print(("%d frames hold %s between forward and backward"):format(#scope, neap.bytes(scope:held_bytes())))
+print(
+  ("%d frames hold %s between forward and backward"):format(#scope, neap.bytes(scope:held_bytes())))
 
 while not scope:empty() do
   local frame = scope:pop_gradient(ws, gradients)
@@ -81,5 +87,6 @@ for name in pairs(parameters) do
   local gradient = want[name .. "_grad"]
   worst = math.max(worst, (sum[name] - gradient):abs():max():item() / gradient:abs():max():item())
 end
-print(("%d micro-batches of %d against one batch of %d: gradients differ by at most %.1g of their largest"):format(n_micro, n_row, n_batch, worst))
+print(("%d micro-batches of %d against one batch of %d: gradients differ by at most %.1g \z
+  of their largest"):format(n_micro, n_row, n_batch, worst))
 assert(worst < 1e-4)

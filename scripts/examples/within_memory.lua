@@ -6,7 +6,11 @@ local quick = ... == "--quick"
 
 local width, rows = quick and 64 or 512, quick and 96 or 1024
 local function model()
-  return nn.Sequential { input = { 32 }, seed = 1, nn.Linear { 32, width }, nn.ReLU(), nn.Linear { width, width }, nn.ReLU(), nn.Linear { width, 4 } }
+  return nn.Sequential {
+    input = { 32 }, seed = 1,
+    nn.Linear { 32, width }, nn.ReLU(), nn.Linear { width, width }, nn.ReLU(),
+    nn.Linear { width, 4 },
+  }
 end
 local x = neap.zeros(rows, 32)
 local at = 0
@@ -37,8 +41,9 @@ local a, b
 for _ = 1, quick and 5 or 20 do
   a, b = whole:step { x = x, y = y }, parts:step { x = x, y = y }
 end
-print(("loss of the large batch %.6f, of micro-batches of %d rows %.6f; arenas %s and %s"):format(a.loss, parts.micro_fit, b.loss,
-  neap.bytes(whole.ws:arena_bytes()), neap.bytes(parts.ws:arena_bytes())))
+print(("loss of the large batch %.6f, of micro-batches of %d rows %.6f; arenas %s and %s"):format(
+  a.loss, parts.micro_fit, b.loss, neap.bytes(whole.ws:arena_bytes()),
+  neap.bytes(parts.ws:arena_bytes())))
 
 -- Batches of all sizes in the memory of the largest: the last batch of an epoch, and any other.
 local set = data.tensors { x = x, y = y, batch = 40, shuffle = true, seed = 3 }
@@ -46,7 +51,8 @@ local t <close> = trainer {}
 t:fit(set, { epochs = 1, verbose = 0 })
 local before = t.ws:held_bytes()
 for n = 1, 40, 3 do t:step { x = x:narrow(1, 1, n), y = y:narrow(1, 1, n) } end
-print(("held after batches of 1 to 40 rows: %s, %s more than before"):format(neap.bytes(t.ws:held_bytes()), neap.bytes(t.ws:held_bytes() - before)))
+print(("held after batches of 1 to 40 rows: %s, %s more than before"):format(
+  neap.bytes(t.ws:held_bytes()), neap.bytes(t.ws:held_bytes() - before)))
 
 -- Caffe's words: which blobs share, before anything runs.
 print(model():dry_run { batch = 40, train = true, mem_param = { exclude_blob = { "relu1" } } })

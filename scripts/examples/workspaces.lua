@@ -18,7 +18,8 @@ ws:init(count)
 ws:add_net(count)
 ws:add_net(square)
 ws:run_steps { { "count", iterations = rounds }, { "square" } }
-print(("after %d rounds: total %g, squared %g"):format(rounds, ws:fetch("total"):item(), ws:fetch("squared"):item()))
+print(("after %d rounds: total %g, squared %g"):format(rounds, ws:fetch("total"):item(),
+  ws:fetch("squared"):item()))
 
 -- A child reads its parent's blobs under names of its own, and writes its own.
 local child <close> = ws:child { forward = { input = "total" } }
@@ -26,7 +27,9 @@ print("the child sees", child:fetch("input"):item())
 
 -- A model's memory as lists; nothing of it is stored twice, and each parameter has its data and its
 -- diff.
-local model = nn.Sequential { input = { 12 }, seed = 2, nn.Linear { 12, 8 }, nn.ReLU(), nn.Linear { 8, 3 } }
+local model = nn.Sequential {
+  input = { 12 }, seed = 2, nn.Linear { 12, 8 }, nn.ReLU(), nn.Linear { 8, 3 },
+}
 local x = neap.ones(4, 12)
 model:backward(x, neap.ones(4, 3))
 for _, p in ipairs(model.params) do print(p.name, p.data:n_bytes(), p.diff and p.diff:n_bytes()) end

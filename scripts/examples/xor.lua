@@ -27,12 +27,18 @@ end
 net:outputs { "loss", "y" }
 
 local ws <close> = neap.workspace { seed = 3 }
-local feeds = { x = neap.tensor { { 0, 0 }, { 0, 1 }, { 1, 0 }, { 1, 1 } }, t = neap.tensor { { 0 }, { 1 }, { 1 }, { 0 } }, lr = neap.tensor(0.1) }
+local feeds = {
+  x = neap.tensor { { 0, 0 }, { 0, 1 }, { 1, 0 }, { 1, 1 } },
+  t = neap.tensor { { 0 }, { 1 }, { 1 }, { 0 } },
+  lr = neap.tensor(0.1),
+}
 local out
 for step = 1, quick and 300 or 2000 do
   out = ws:run(net, feeds)
   if step % 500 == 0 then print(("step %4d  loss %.2g"):format(step, out.loss:item())) end
 end
 print "input -> output"
-for i = 1, 4 do print(("%g xor %g = %.3f"):format(feeds.x[{ i, 1 }], feeds.x[{ i, 2 }], out.y[{ i, 1 }])) end
+for i = 1, 4 do
+  print(("%g xor %g = %.3f"):format(feeds.x[{ i, 1 }], feeds.x[{ i, 2 }], out.y[{ i, 1 }]))
+end
 print(("final loss %.5f"):format(out.loss:item()))

@@ -8,7 +8,9 @@ local neap = require "neap"
 local nn, init = neap.nn, neap.init
 
 local variant = (select(2, ...) or {}).variant or "caffe"
-if variant ~= "caffe" and variant ~= "two_towers" then error("alexnet: variant expects \"caffe\" or \"two_towers\", got " .. tostring(variant)) end
+if variant ~= "caffe" and variant ~= "two_towers" then
+  error("alexnet: variant expects \"caffe\" or \"two_towers\", got " .. tostring(variant))
+end
 
 local function conv(list, n_in, n_out, o)
   o[1], o[2], o.init = n_in, n_out, init.kaiming {}
@@ -40,10 +42,16 @@ local layers
 if variant == "caffe" then
   layers = features { input = { 3, 227, 227 } }
 else
-  layers = { input = { 3, 224, 224 }, nn.Concat { nn.Sequential(features({}, true)), nn.Sequential(features({}, true)) } }
+  layers = {
+    input = { 3, 224, 224 },
+    nn.Concat { nn.Sequential(features({}, true)), nn.Sequential(features({}, true)) },
+  }
 end
-for _, layer in ipairs { nn.Flatten(), nn.Linear { 9216, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 }, nn.ReLU(),
-  nn.Dropout { 0.5 }, nn.Linear { 4096, 1000 } } do
+for _, layer in ipairs {
+  nn.Flatten(), nn.Linear { 9216, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 },
+  nn.ReLU(),
+  nn.Dropout { 0.5 }, nn.Linear { 4096, 1000 },
+} do
   layers[#layers + 1] = layer
 end
 

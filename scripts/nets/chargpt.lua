@@ -8,5 +8,6 @@ local gpt = netfile.load("gpt", nil, sizes)
 
 return {
   model = gpt.model, batch = sizes.batch, length = sizes.length, n_class = sizes.vocabulary,
-  loss = neap.nn.CrossEntropyLoss(), optimizer = neap.optim.AdamW { lr = 3e-3, weight_decay = 0.1, beta2 = 0.99 },
+  loss = neap.nn.CrossEntropyLoss(),
+  optimizer = neap.optim.AdamW { lr = 3e-3, weight_decay = 0.1, beta2 = 0.99 },
 }

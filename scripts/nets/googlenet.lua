@@ -5,7 +5,12 @@ local neap = require "neap"
 local nn, init = neap.nn, neap.init
 
 local function conv(n_in, n_out, kernel, stride)
-  return nn.Sequential { nn.Conv2d { n_in, n_out, kernel = kernel, stride = stride or 1, pad = kernel // 2, init = init.kaiming {} }, nn.ReLU() }
+  return nn.Sequential {
+    nn.Conv2d {
+      n_in, n_out, kernel = kernel, stride = stride or 1, pad = kernel // 2, init = init.kaiming {},
+    },
+    nn.ReLU(),
+  }
 end
 local function pool() return nn.MaxPool2d { 3, stride = 2, ceil_mode = true } end
 
@@ -26,7 +31,8 @@ local layers = { input = { 3, 224, 224 },
 local n_in = 192
 for _, w in ipairs {
   { 64, 96, 128, 16, 32, 32 }, { 128, 128, 192, 32, 96, 64 }, {}, -- 3a, 3b
-  { 192, 96, 208, 16, 48, 64 }, { 160, 112, 224, 24, 64, 64 }, { 128, 128, 256, 24, 64, 64 }, { 112, 144, 288, 32, 64, 64 },
+  { 192, 96, 208, 16, 48, 64 }, { 160, 112, 224, 24, 64, 64 }, { 128, 128, 256, 24, 64, 64 },
+  { 112, 144, 288, 32, 64, 64 },
   { 256, 160, 320, 32, 128, 128 }, {}, -- 4a to 4e
   { 256, 160, 320, 32, 128, 128 }, { 384, 192, 384, 48, 128, 128 }, -- 5a, 5b
 } do
@@ -37,6 +43,10 @@ for _, w in ipairs {
     n_in = w[1] + w[3] + w[5] + w[6]
   end
 end
-for _, layer in ipairs { nn.GlobalAvgPool(), nn.Flatten(), nn.Dropout { 0.4 }, nn.Linear { 1024, 1000 } } do layers[#layers + 1] = layer end
+for _, layer in ipairs {
+  nn.GlobalAvgPool(), nn.Flatten(), nn.Dropout { 0.4 }, nn.Linear { 1024, 1000 },
+} do
+  layers[#layers + 1] = layer
+end
 
 return { model = nn.Sequential(layers), batch = 16, n_class = 1000 }

@@ -4,7 +4,8 @@
 local neap = require "neap"
 local nn, init = neap.nn, neap.init
 
-local o, given = { layers = 6, width = 384, heads = 6, length = 256, vocabulary = 65, batch = 8 }, select(2, ...) or {}
+local o = { layers = 6, width = 384, heads = 6, length = 256, vocabulary = 65, batch = 8 }
+local given = select(2, ...) or {}
 for key, default in pairs(o) do o[key] = given[key] or default end
 
 local small = init.normal { 0, 0.02 }
@@ -19,12 +20,17 @@ local function block()
   local attention = nn.SelfAttention { o.width, heads = o.heads, causal = true, init = small }
   return nn.Sequential {
     nn.Residual { nn.LayerNorm { o.width }, attention },
-    nn.Residual { nn.LayerNorm { o.width }, nn.Linear { o.width, 4 * o.width, init = small }, nn.GELU(),
-      nn.Linear { 4 * o.width, o.width, init = into_stream } },
+    nn.Residual {
+      nn.LayerNorm { o.width }, nn.Linear { o.width, 4 * o.width, init = small }, nn.GELU(),
+      nn.Linear { 4 * o.width, o.width, init = into_stream },
+    },
   }
 end
 
-local layers = { input = { o.length }, dtype = "i64", nn.Embedding { o.vocabulary, o.width, init = small }, Positions {} }
+local layers = {
+  input = { o.length }, dtype = "i64",
+  nn.Embedding { o.vocabulary, o.width, init = small }, Positions {},
+}
 for _ = 1, o.layers do layers[#layers + 1] = block() end
 layers[#layers + 1] = nn.LayerNorm { o.width }
 layers[#layers + 1] = nn.Linear { o.width, o.vocabulary, init = small }

@@ -8,8 +8,11 @@ local length, width, vocabulary = 64, 256, 65
 local function turn() return nn.Lambda(function(x) return x:transpose(1, 2) end) end
 
 return {
-  model = nn.Sequential { input = { length }, dtype = "i64",
-    turn(), nn.Embedding { vocabulary, width }, nn.LSTM { width, width, layers = 2, time_first = true }, nn.Linear { width, vocabulary }, turn(),
+  model = nn.Sequential {
+    input = { length }, dtype = "i64",
+    turn(), nn.Embedding { vocabulary, width },
+    nn.LSTM { width, width, layers = 2, time_first = true }, nn.Linear { width, vocabulary },
+    turn(),
   },
   batch = 32, n_class = vocabulary,
 }

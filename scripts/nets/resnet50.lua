@@ -4,13 +4,17 @@ local nn = neap.nn
 local classes = (select(2, ...) or {}).classes or 1000
 
 local function conv(n_in, n_out, kernel, stride)
-  return nn.Conv2d { n_in, n_out, kernel = kernel, stride = stride or 1, pad = kernel // 2, bias = false }
+  return nn.Conv2d {
+    n_in, n_out, kernel = kernel, stride = stride or 1, pad = kernel // 2, bias = false,
+  }
 end
 
 -- 1x1 down, 3x3, 1x1 up to four times the width.
 local function bottleneck(n_in, width, stride)
   local n_out, shortcut = 4 * width, nil
-  if stride ~= 1 or n_in ~= n_out then shortcut = nn.Sequential { conv(n_in, n_out, 1, stride), nn.BatchNorm2d { n_out } } end
+  if stride ~= 1 or n_in ~= n_out then
+    shortcut = nn.Sequential { conv(n_in, n_out, 1, stride), nn.BatchNorm2d { n_out } }
+  end
   return nn.Sequential {
     nn.Residual {
       conv(n_in, width, 1), nn.BatchNorm2d { width }, nn.ReLU(),
@@ -22,7 +26,10 @@ local function bottleneck(n_in, width, stride)
   }
 end
 
-local layers = { input = { 3, 224, 224 }, conv(3, 64, 7, 2), nn.BatchNorm2d { 64 }, nn.ReLU(), nn.MaxPool2d { 3, stride = 2, pad = 1 } }
+local layers = {
+  input = { 3, 224, 224 },
+  conv(3, 64, 7, 2), nn.BatchNorm2d { 64 }, nn.ReLU(), nn.MaxPool2d { 3, stride = 2, pad = 1 },
+}
 local n_in = 64
 for _, stage in ipairs { { 64, 3, 1 }, { 128, 4, 2 }, { 256, 6, 2 }, { 512, 3, 2 } } do
   for i = 1, stage[2] do

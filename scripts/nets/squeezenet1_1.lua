@@ -12,8 +12,12 @@ local function pool() return nn.MaxPool2d { 3, stride = 2, ceil_mode = true } en
 -- Section 3.1 of the paper: 1x1 squeezes to `width`, 1x1 and 3x3 side by side expand to four times
 -- that each.
 local function fire(n_in, width)
-  return nn.Sequential { conv(n_in, width, { kernel = 1 }),
-    nn.Concat { conv(width, 4 * width, { kernel = 1 }), conv(width, 4 * width, { kernel = 3, pad = 1 }) } }
+  return nn.Sequential {
+    conv(n_in, width, { kernel = 1 }),
+    nn.Concat {
+      conv(width, 4 * width, { kernel = 1 }), conv(width, 4 * width, { kernel = 3, pad = 1 }),
+    },
+  }
 end
 
 return {

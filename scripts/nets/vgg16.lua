@@ -4,7 +4,9 @@ local nn = neap.nn
 local classes = (select(2, ...) or {}).classes or 1000
 
 local layers, n_in = { input = { 3, 224, 224 } }, 3
-for _, n_out in ipairs { 64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0 } do
+for _, n_out in ipairs {
+  64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0,
+} do
   if n_out == 0 then
     layers[#layers + 1] = nn.MaxPool2d { 2 }
   else
@@ -13,8 +15,11 @@ for _, n_out in ipairs { 64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512
     n_in = n_out
   end
 end
-for _, layer in ipairs { nn.Flatten(), nn.Linear { 25088, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 }, nn.ReLU(),
-  nn.Dropout { 0.5 }, nn.Linear { 4096, classes } } do
+for _, layer in ipairs {
+  nn.Flatten(), nn.Linear { 25088, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 },
+  nn.ReLU(),
+  nn.Dropout { 0.5 }, nn.Linear { 4096, classes },
+} do
   layers[#layers + 1] = layer
 end
 

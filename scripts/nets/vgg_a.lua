@@ -13,8 +13,11 @@ for _, n_out in ipairs { 64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0 } 
     n_in = n_out
   end
 end
-for _, layer in ipairs { nn.Flatten(), nn.Linear { 25088, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 }, nn.ReLU(),
-  nn.Dropout { 0.5 }, nn.Linear { 4096, 1000 } } do
+for _, layer in ipairs {
+  nn.Flatten(), nn.Linear { 25088, 4096 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4096, 4096 },
+  nn.ReLU(),
+  nn.Dropout { 0.5 }, nn.Linear { 4096, 1000 },
+} do
   layers[#layers + 1] = layer
 end
 

@@ -6,11 +6,15 @@ local core = require "neap.core"
 local settle = require("support").settle
 
 -- What writes files, or changes the process for the tests after this one.
-local left_out = { fail_nth = true, interrupt = true,
-  failed = true, threads = true, use_db = true, save = true, write_text = true, make_folder = true, backup = true,
-  clear_interrupt = true, error = true, open_db = true, write_png = true, dot = true, svg = true, picture = true, export = true, close_descriptor = true,
+local left_out = {
+  fail_nth = true, interrupt = true,
+  failed = true, threads = true, use_db = true, save = true, write_text = true, make_folder = true,
+  backup = true,
+  clear_interrupt = true, error = true, open_db = true, write_png = true, dot = true, svg = true,
+  picture = true, export = true, close_descriptor = true,
   meta = true, methods = true, image = true, plot = true,
-  prune = true, _prune = true, close = true, _close = true, fit_batch = true }
+  prune = true, _prune = true, close = true, _close = true, fit_batch = true,
+}
 
 local seed = math.tointeger(tonumber(os.getenv "NEAP_FUZZ_SEED" or "")) or 20240229
 local function random(n)
@@ -41,18 +45,34 @@ local function renew()
   plan = net:plan { store = false }
 end
 
-local scalars = { 0, 1, 2, 3, -1, -2, 0.5, 1e300, -1e300, 0 / 0, 1 / 0, 2 ^ 53, math.maxinteger, math.mininteger, true, false, "", "x", "y", "w", "f32",
-  "i64", "loss", "Relu", "FC", "none", "8MiB", "60%", "\0", ("a"):rep(5000), "a b" }
+local scalars = {
+  0, 1, 2, 3, -1, -2, 0.5, 1e300, -1e300, 0 / 0, 1 / 0, 2 ^ 53, math.maxinteger, math.mininteger,
+  true, false, "", "x", "y", "w", "f32",
+  "i64", "loss", "Relu", "FC", "none", "8MiB", "60%", "\0", ("a"):rep(5000), "a b",
+}
 
 local function argument(depth)
   local kind = random(depth < 2 and 12 or 7)
   if kind <= 4 then return pick(scalars) end
   if kind == 5 then return nil end
-  if kind == 6 then return pick { neap.ones(2, 3), neap.zeros(0), neap.tensor(1), neap.tensor({ true, false }), neap.arange(6):view(2, 3):transpose(1, 2) } end
-  if kind == 7 then return pick { net, ws, program, plan, print, coroutine.create(print), net:blob "x" } end
+  if kind == 6 then
+    return pick {
+      neap.ones(2, 3), neap.zeros(0), neap.tensor(1), neap.tensor({ true, false }),
+      neap.arange(6):view(2, 3):transpose(1, 2),
+    }
+  end
+  if kind == 7 then
+    return pick { net, ws, program, plan, print, coroutine.create(print), net:blob "x" }
+  end
   local t = {}
   for i = 1, random(4) - 1 do t[i] = argument(depth + 1) end
-  if random(3) == 1 then t[pick { "dtype", "shape", "axis", "value", "axes", "keep", "budget", "x", "op", "seed", "parent", "name" }] = argument(depth + 1) end
+  if random(3) == 1 then
+    local keys = {
+      "dtype", "shape", "axis", "value", "axes", "keep", "budget", "x", "op", "seed", "parent",
+      "name",
+    }
+    t[pick(keys)] = argument(depth + 1)
+  end
   return t
 end
 
@@ -77,7 +97,9 @@ end
 local function sorted(t)
   local names = {}
   for name, f in pairs(t) do
-    if type(name) == "string" and type(f) == "function" and not left_out[name] then names[#names + 1] = name end
+    if type(name) == "string" and type(f) == "function" and not left_out[name] then
+      names[#names + 1] = name
+    end
   end
   table.sort(names)
   return names
@@ -97,7 +119,12 @@ describe("wrong use", function()
   end)
 
   it("of tensors", function()
-    local function self_of() return pick { neap.ones(2, 3), neap.zeros(0), neap.tensor(1), neap.arange(24):view(2, 3, 4), neap.ones { 3, dtype = "bool" } } end
+    local function self_of()
+      return pick {
+        neap.ones(2, 3), neap.zeros(0), neap.tensor(1), neap.arange(24):view(2, 3, 4),
+        neap.ones { 3, dtype = "bool" },
+      }
+    end
     for _, name in ipairs(sorted(core.Tensor)) do batter(core.Tensor[name], self_of, 60) end
     for _, name in ipairs(sorted(core.Tensor.meta)) do
       if name ~= "__gc" and name ~= "__close" then batter(core.Tensor.meta[name], self_of, 100) end
@@ -121,9 +148,13 @@ describe("wrong use", function()
   it("of programs and plans", function()
     for _, name in ipairs(sorted(core.Program)) do
       -- 2^53 steps take long
-      if name ~= "run" and name ~= "profile" then batter(core.Program[name], function() return program end, 20) end
+      if name ~= "run" and name ~= "profile" then
+        batter(core.Program[name], function() return program end, 20)
+      end
     end
-    for _, name in ipairs(sorted(core.Plan)) do batter(core.Plan[name], function() return plan end, 40) end
+    for _, name in ipairs(sorted(core.Plan)) do
+      batter(core.Plan[name], function() return plan end, 40)
+    end
   end)
 
   it("of closed handles and of methods on the wrong class", function()
@@ -131,7 +162,9 @@ describe("wrong use", function()
     ws:close()
     for _, class in ipairs { "Tensor", "Net", "Workspace", "Program", "Plan", "Db" } do
       for _, name in ipairs(sorted(core[class])) do
-        for _, self in ipairs { program, ws, plan, net, neap.ones(1), 1, "x" } do pcall(core[class][name], self) end
+        for _, self in ipairs { program, ws, plan, net, neap.ones(1), 1, "x" } do
+          pcall(core[class][name], self)
+        end
       end
     end
   end)

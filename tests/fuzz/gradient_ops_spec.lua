@@ -15,10 +15,16 @@ local function parse(record, case)
   for i, arg in ipairs(record.inputs) do
     local given = case[arg.name]
     names[arg.name] = true
-    if given and type(given[1]) == "table" and type(given[1][1]) == "table" then given = given[1] end
+    if given and type(given[1]) == "table" and type(given[1][1]) == "table" then
+      given = given[1]
+    end
     local long = given and type(given[1]) == "table"
-    ins[i] = given and { shape = long and given[1] or { table.unpack(given) }, dtype = given.dtype or arg.dtypes[1], low = given.low,
-      high = given.high } or false
+    ins[i] = given and {
+      shape = long and given[1] or { table.unpack(given) }, dtype = given.dtype or arg.dtypes[1],
+      low = given.low,
+      high = given.high,
+    }
+      or false
   end
   for key, value in pairs(case) do
     if not names[key] and not is_option[key] then attrs[key] = value end
@@ -28,7 +34,9 @@ local function parse(record, case)
 end
 
 local function numbers(spec)
-  local t = core.eager("Uniform", {}, { shape = spec.shape, low = spec.low or 0, high = spec.high or 2, dtype = "f64" })
+  local t = core.eager("Uniform", {}, {
+    shape = spec.shape, low = spec.low or 0, high = spec.high or 2, dtype = "f64",
+  })
   if spec.dtype ~= "f32" and spec.dtype ~= "f64" then t = core.eager("Floor", { t }, {}) end
   return t:to(spec.dtype)
 end
@@ -47,7 +55,9 @@ local function attempt(record, ins, attrs, n_out, engine)
   end)
   if not ok then
     assert(type(err) ~= "string" and codes[err.code], ("%s: %s"):format(record.name, tostring(err)))
-    assert(tostring(err):find(record.name, 1, true) and err.line and err.line:find "gradient_ops_spec", tostring(err))
+    assert(
+      tostring(err):find(record.name, 1, true) and err.line and err.line:find "gradient_ops_spec",
+      tostring(err))
     return "refused"
   end
   local ws <close> = neap.workspace { store = false, engine = engine }
@@ -66,8 +76,11 @@ end
 --- Shapes near one: a dimension more or less, sizes 0, 1, halved, doubled, one more, one less;
 -- dimensions exchanged; nothing.
 local function neighbours(shape)
-  local list = { {}, { 0 }, { 1 }, { 7, 5, 3 }, changed(shape, function(s) table.insert(s, 1, 2) end), changed(shape, function(s) s[#s + 1] = 2 end),
-    changed(shape, function(s) s[#s] = nil end) }
+  local list = {
+    {}, { 0 }, { 1 }, { 7, 5, 3 }, changed(shape, function(s) table.insert(s, 1, 2) end),
+    changed(shape, function(s) s[#s + 1] = 2 end),
+    changed(shape, function(s) s[#s] = nil end),
+  }
   for d = 1, #shape do
     for _, n in ipairs { 0, 1, shape[d] - 1, shape[d] + 1, shape[d] * 2, shape[d] // 2 } do
       if n >= 0 then list[#list + 1] = changed(shape, function(s) s[d] = n end) end
@@ -131,12 +144,14 @@ it("every op that graph alone makes has cases", function()
   for _, name in ipairs(checked) do assert(op.records[name].cases or extra[name], name) end
 end)
 
-describe("an op that graph alone makes, called by hand with wrong operands, is refused or stays within them:", function()
+describe("an op that graph alone makes, called by hand with wrong operands, is refused or \z
+    stays within them:", function()
   for _, name in ipairs(checked) do
     local record = op.records[name]
     if record then
       it(name, function()
-        local cases, n = assert(load(extra[name] or "return " .. record.cases))(), { refused = 0, ran = 0 }
+        local cases = assert(load(extra[name] or "return " .. record.cases))()
+        local n = { refused = 0, ran = 0 }
         for _, case in ipairs(cases) do
           local ins, attrs, n_out = parse(record, case)
           for _, engine in ipairs { "ref", support.last_engine() } do

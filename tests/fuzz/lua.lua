@@ -70,24 +70,47 @@ local make = {
   end,
   range = function() return core.new_range(S.net, {}) end,
   recycle = function() return core.memonger.recycle(S.net, {}, {}) end,
-  reader = function() return core.batch_reader({ { source = neap.ones(50, 3) } }, 1, { 0, 1, 2, 3, 4, 5 }) end,
+  reader = function()
+    return core.batch_reader({ { source = neap.ones(50, 3) } }, 1, { 0, 1, 2, 3, 4, 5 })
+  end,
   mark = function() return S.ws:_mark(true, { "x" }) end,
   chain = function()
     local ws = neap.workspace { store = false, seed = 1 }
     ws:feed("x", neap.ones(2, 3))
     return core.new_chain(ws, { nets.layer "a", nets.layer "b" }, 2, {})
   end,
-  model = function() return nn.Sequential { input = { 3 }, seed = 1, nn.Linear { 3, 4 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4, 2 } } end,
+  model = function()
+    return nn.Sequential {
+      input = { 3 }, seed = 1,
+      nn.Linear { 3, 4 }, nn.ReLU(), nn.Dropout { 0.5 }, nn.Linear { 4, 2 },
+    }
+  end,
   memory = function() return S.model:memory() end,
   trainer = function()
-    return neap.trainer { model = S.model, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, seed = 3, memory = { store = false } }
+    return neap.trainer {
+      model = S.model,
+      optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
+      seed = 3,
+      memory = { store = false },
+    }
   end,
   micro = function()
     local model = nn.Sequential { input = { 3 }, seed = 1, nn.Linear { 3, 2 } }
-    return neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 }, seed = 3, micro = 2, accumulate = 2, memory = { store = false } }
+    return neap.trainer {
+      model = model,
+      optimizer = optim.SGD { lr = 0.1 },
+      seed = 3,
+      micro = 2,
+      accumulate = 2,
+      memory = { store = false },
+    }
   end,
   batch = function() return { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 0, 1 }, "i64") } end,
-  data = function() return neap.data.tensors { x = neap.ones(6, 3), y = neap.zeros { 6, dtype = "i64" }, batch = 2, seed = 1 } end,
+  data = function()
+    return neap.data.tensors {
+      x = neap.ones(6, 3), y = neap.zeros { 6, dtype = "i64" }, batch = 2, seed = 1,
+    }
+  end,
 }
 local kinds = {}
 for kind in pairs(make) do kinds[#kinds + 1] = kind end
@@ -146,7 +169,10 @@ local evils = {
   function() S.t:fill_(below(9)) end,
   function() return tostring(S[pick(kinds)]) end,
   function() call_again() end,
-  function() setmetatable({}, { __gc = function() pcall(close, rawget(S, "ws")) end }) collectgarbage() end,
+  function()
+    setmetatable({}, { __gc = function() pcall(close, rawget(S, "ws")) end })
+    collectgarbage()
+  end,
   function()
     local _ <close> = setmetatable({}, { __close = function() error "in closing" end })
     coroutine.yield()
@@ -154,8 +180,12 @@ local evils = {
   function() core.fail_nth(below(40)) end,
 }
 
-local scalars = { 0, 1, 2, 3, 4, -1, -2, 0.5, 1e300, -1e300, 0 / 0, 1 / 0, 2 ^ 53, math.maxinteger, math.mininteger, true, false, "", "x", "y", "w",
-  "f32", "i64", "loss", "Relu", "none", "dag", "dynamic", "pool", "8MiB", "60%", "\0", "1e400", "a b" }
+local scalars = {
+  0, 1, 2, 3, 4, -1, -2, 0.5, 1e300, -1e300, 0 / 0, 1 / 0, 2 ^ 53, math.maxinteger, math.mininteger,
+  true, false, "", "x", "y", "w",
+  "f32", "i64", "loss", "Relu", "none", "dag", "dynamic", "pool", "8MiB", "60%", "\0", "1e400",
+  "a b",
+}
 
 --- One evil, at most so many; then an answer.
 local function evil()
@@ -165,8 +195,11 @@ local function evil()
   return pick(scalars)
 end
 
-local events = { "__index", "__newindex", "__len", "__pairs", "__eq", "__lt", "__le", "__concat", "__call", "__add", "__unm", "__close", "__tostring",
-  "__name", "__gc", "__mode" }
+local events = {
+  "__index", "__newindex", "__len", "__pairs", "__eq", "__lt", "__le", "__concat", "__call",
+  "__add", "__unm", "__close", "__tostring",
+  "__name", "__gc", "__mode",
+}
 
 --- A table of these contents, some of whose metamethods are evil.
 local function hostile(content)
@@ -183,7 +216,11 @@ local function proxy(content)
     evil()
     return content[key]
   end
-  return setmetatable({}, { __index = asked, __len = function() evil() return #content end, __pairs = function() evil() return next, content end })
+  return setmetatable({}, {
+    __index = asked,
+    __len = function() evil() return #content end,
+    __pairs = function() evil() return next, content end,
+  })
 end
 
 local function odd() return below(4) == 1 and S[pick(kinds)] or pick(scalars) end
@@ -206,7 +243,9 @@ local function a(right)
       return right(...)
     end
   end
-  if type(right) ~= "table" then return how < 220 and odd() or how < 240 and hostile { right } or evil end
+  if type(right) ~= "table" then
+    return how < 220 and odd() or how < 240 and hostile { right } or evil
+  end
   if how >= 235 then return odd() end
   local copy = {}
   for key, value in pairs(right) do copy[key] = value end
@@ -235,44 +274,82 @@ local one = function(x) return x end
 
 calls = {
   function() return neap.workspace(a { seed = 1, store = false, budget = "1MiB" }) end,
-  function() return neap.workspace(a { parent = S.ws, forward = a { "x", q = "text" }, store = false }) end,
+  function()
+    return neap.workspace(a { parent = S.ws, forward = a { "x", q = "text" }, store = false })
+  end,
   function() return S.ws:child(a { forward = a { q = "x" } }) end,
   function() return S.ws:feed(a "x", a { { 1, 2, 3 }, { 4, 5, 6 } }) end,
   function() return S.ws:feed("shared", S.t, a { share = true }) end,
-  function() return S.ws:run(S.net, a { x = a(neap.ones(2, 3)) }, a { store = false, keep = a { "y" } }) end,
+  function()
+    return S.ws:run(S.net, a { x = a(neap.ones(2, 3)) }, a { store = false, keep = a { "y" } })
+  end,
   function() return S.ws:run(a(S.net), a { x = a { { 1, 2, 3 }, { 4, 5, 6 } } }) end,
-  function() return S.ws:compile(S.net, a { store = false, budget = "1MiB", executor = "dag", banks = a { a(neap.bank { "fast", bytes = 4096 }) } }) end,
-  function() return S.ws:compile(S.net, a { store = false, mem_param = a { exclude_blob = a { "y" } } }) end,
+  function()
+    return S.ws:compile(S.net, a {
+      store = false,
+      budget = "1MiB",
+      executor = "dag",
+      banks = a { a(neap.bank { "fast", bytes = 4096 }) },
+    })
+  end,
+  function()
+    return S.ws:compile(S.net, a { store = false, mem_param = a { exclude_blob = a { "y" } } })
+  end,
   function() return S.ws:compile_within(S.net, a(S.range), a { store = false }) end,
-  function() return S.ws:assign(a { "x" }, a(neap.bank { "fast", bytes = 4096 }), a { async = true }) end,
+  function()
+    return S.ws:assign(a { "x" }, a(neap.bank { "fast", bytes = 4096 }), a { async = true })
+  end,
   function() return S.ws:run_op("Relu", a { "x" }, a { "z" }, a {}) end,
-  function() return S.ws:run_op("Split", a { "x" }, a { "p", "q" }, a { axis = 2, sizes = a { 1, 2 } }) end,
-  function() return S.ws:run_steps(a { a { S.net, iterations = 2 }, a { S.net, create_workspace = true } }, a { store = false }) end,
+  function()
+    return S.ws:run_op("Split", a { "x" }, a { "p", "q" }, a { axis = 2, sizes = a { 1, 2 } })
+  end,
+  function()
+    return S.ws:run_steps(a { a { S.net, iterations = 2 }, a { S.net, create_workspace = true } },
+      a { store = false })
+  end,
   function() return S.ws:run_once(a(S.net), a { store = false }) end,
   function() return S.ws:rename(a "x", a "other"), S.ws:remove(a "text") end,
-  function() return S.ws:save(folder .. "/w.safetensors", a { note = "text" }), S.ws:load(folder .. "/w.safetensors", a {}) end,
-  function() return S.net:plan(a { store = false, x = a { 5, 3 }, policy = "name", keep = a { "y" } }) end,
-  function() return S.net:plan(a { store = false, inputs = a { x = a { 5, 3 } }, total = "1MiB" }) end,
+  function()
+    return S.ws:save(folder .. "/w.safetensors", a { note = "text" }),
+      S.ws:load(folder .. "/w.safetensors", a {})
+  end,
+  function()
+    return S.net:plan(a { store = false, x = a { 5, 3 }, policy = "name", keep = a { "y" } })
+  end,
+  function()
+    return S.net:plan(a { store = false, inputs = a { x = a { 5, 3 } }, total = "1MiB" })
+  end,
   function() return S.net:expand(a { x = a { 5, 3 } }), S.net:infer(a { x = a { 5, 3 } }) end,
-  function() return S.net:dry_run(a { store = false, mem_param = a { exclude_blob = a { "y", "loss.diff" } } }) end,
+  function()
+    return S.net:dry_run(a {
+      store = false, mem_param = a { exclude_blob = a { "y", "loss.diff" } },
+    })
+  end,
   function() return S.net:_count(a { store = false }) end,
   function() return S.net:rename(a { x = "z" }) end,
   function() return S.net:gradient(a "loss", a { wrt = a { "w" } }) end,
   function() return S.net:op("FC", a { "x", "w" }, a { "fresh" }, a {}) end,
-  function() return S.net:param(a "p", a { 2, 3 }, a { "Gaussian", std = 0.5 }, a { trainable = true }) end,
+  function()
+    return S.net:param(a "p", a { 2, 3 }, a { "Gaussian", std = 0.5 }, a { trainable = true })
+  end,
   function() return S.net:const(a { { 1, 2 }, { 3, 4 } }, a "f32") end,
   function() return S.net:outputs(a { "loss", "y" }), S.net:keep(a "y") end,
   function() return S.net:scope(a "inner", callback(function() return S.net:Relu "x" end)) end,
   function() return S.net:device(a "cpu:1", callback(function() return S.net:Relu "x" end)) end,
   function()
-    return S.net:If(S.net:input("c", {}, "bool"), callback(function(n) return n:Relu "x" end), callback(function(n) return n:Neg "x" end))
+    return S.net:If(S.net:input("c", {}, "bool"), callback(function(n) return n:Relu "x" end),
+      callback(function(n) return n:Neg "x" end))
   end,
   function()
-    return S.net:While(a { init = a { "x" }, max = 3, cond = callback(function(_, x) return x:sum():lt(3) end),
-      body = callback(function(_, x) return x + 1 end) })
+    return S.net:While(a {
+      init = a { "x" }, max = 3, cond = callback(function(_, x) return x:sum():lt(3) end),
+      body = callback(function(_, x) return x + 1 end),
+    })
   end,
   function()
-    return S.net:Recurrent(a { seq = a { "x" }, init = a { 0 }, step = callback(function(_, h, x) return h + x:sum(), h end) })
+    return S.net:Recurrent(a {
+      seq = a { "x" }, init = a { 0 }, step = callback(function(_, h, x) return h + x:sum(), h end),
+    })
   end,
   function() return S.learn:split_micro() end,
   function() return neap.net_from(S.net:text()), S.net:clone(), S.net:hash(a {}) end,
@@ -283,65 +360,129 @@ calls = {
   function() return S.t[a { a { 1, 2 }, a {}, -1 }] end,
   function() S.t[a { 1, a { 1, 2 } }] = a { { 1, 2, 3, 4 }, { 5, 6, 7, 8 } } end,
   function() S.t[a(S.b)] = a(neap.ones(24)) end,
-  function() return S.t:sum(a { axes = a { 1, 2 }, keepdim = true }), S.t:permute(a { 3, 1, 2 }) end,
+  function()
+    return S.t:sum(a { axes = a { 1, 2 }, keepdim = true }), S.t:permute(a { 3, 1, 2 })
+  end,
   function() return S.t:softmax(a { axis = 2 }), S.t + a(S.t), S.t * a(2) end,
   function() return neap.concat and neap.concat(a { S.t, S.t }, a { axis = 1 }) end,
   function() return S.t:close(a(S.t), a { rtol = 1 }), S.view:clone() end,
-  function() return neap.fit_batch(a(S.model), a { total = "1MiB", max = 8, train = true, loss = nn.CrossEntropyLoss() }) end,
-  function() return core.fit_batch(callback(function(n) return S.net, { inputs = { x = { n, 3 } } } end), a(4)) end,
-  function() return S.trainer:step(a { x = a(neap.ones(4, 3)), y = a(neap.tensor({ 0, 1, 0, 1 }, "i64")) }) end,
   function()
-    return S.trainer:fit(a(S.data), a { epochs = 1, verbose = 0, on_step = callback(one), on_epoch = callback(one) })
+    return neap.fit_batch(a(S.model), a {
+      total = "1MiB", max = 8, train = true, loss = nn.CrossEntropyLoss(),
+    })
+  end,
+  function()
+    return core.fit_batch(callback(function(n) return S.net, { inputs = { x = { n, 3 } } } end),
+      a(4))
+  end,
+  function()
+    return S.trainer:step(a { x = a(neap.ones(4, 3)), y = a(neap.tensor({ 0, 1, 0, 1 }, "i64")) })
+  end,
+  function()
+    return S.trainer:fit(a(S.data), a {
+      epochs = 1, verbose = 0, on_step = callback(one), on_epoch = callback(one),
+    })
   end,
   function() return S.micro:step(a(S.batch)), S.micro:evaluate(a(S.data)) end,
   function()
-    return neap.trainer(a { model = S.model, optimizer = optim.Adam(a { lr = 0.1, weight_decay = 0.1 }), memory = a { store = false },
-      metrics = a { most = callback(function(y) return y:sum() end) }, schedule = callback(one), seed = 1 }):step(S.batch)
+    return neap.trainer(a {
+      model = S.model, optimizer = optim.Adam(a { lr = 0.1, weight_decay = 0.1 }),
+      memory = a { store = false },
+      metrics = a { most = callback(function(y) return y:sum() end) }, schedule = callback(one),
+      seed = 1,
+    }):step(S.batch)
   end,
   function()
-    return neap.trainer { model = S.model, loss = callback(function(y, t) return nn.CrossEntropyLoss()(y, t) end), optimizer = optim.SGD { lr = 1 },
-      memory = { store = false } }:step(a(S.batch))
+    return neap.trainer {
+      model = S.model, loss = callback(function(y, t) return nn.CrossEntropyLoss()(y, t) end),
+      optimizer = optim.SGD { lr = 1 },
+      memory = { store = false },
+    }:step(a(S.batch))
   end,
-  function() return S.trainer:step(S.batch), S.trainer:save(folder .. "/t.safetensors"), S.trainer:load(folder .. "/t.safetensors") end,
+  function()
+    return S.trainer:step(S.batch), S.trainer:save(folder .. "/t.safetensors"),
+      S.trainer:load(folder .. "/t.safetensors")
+  end,
   function() return neap.export(S.model, folder .. "/m.safetensors", a { batch = 2 }) end,
   function()
     assert(neap.export(S.model, folder .. "/m.safetensors"))
     return assert(neap.import(folder .. "/m.safetensors", a {}))(a(neap.ones(2, 3)))
   end,
-  function() return neap.save(folder .. "/a.safetensors", a { p = a(S.t) }, a { meta = a { k = "v" } }) end,
+  function()
+    return neap.save(folder .. "/a.safetensors", a { p = a(S.t) }, a { meta = a { k = "v" } })
+  end,
   function() return neap.load(folder .. "/a.safetensors", a { map = "r" }) end,
-  function() return nn.Sequential(a { input = a { 3 }, nn.Linear(a { 3, 4 }), callback(nn.ReLU()) })(a(neap.ones(2, 3))) end,
+  function()
+    return nn.Sequential(a {
+      input = a { 3 }, nn.Linear(a { 3, 4 }), callback(nn.ReLU()),
+    })(a(neap.ones(2, 3)))
+  end,
   function() return nn.Lambda(callback(function(x) return x:relu() end))(a(neap.ones(2, 3))) end,
   function() S.model:on("*", "forward", callback(one)) return S.model:forward(neap.ones(2, 3)) end,
   function() return S.model:load_state_dict(a(S.model:state_dict()), a { strict = false }) end,
   function() return S.model:net(a { batch = 2, train = true, loss = nn.CrossEntropyLoss() }) end,
   function() return S.memory:forward(a(neap.ones(5, 3))), S.memory:backward(a(neap.ones(5, 2))) end,
   function() return S.chain:forward(a(true)), S.chain:item(a "params", a(1)) end,
-  function() return S.cache:push(a(S.t), a "l"), S.cache:pop(a { label = "l", shape = a { 2, 3, 4 } }) end,
-  function() return S.scope:_push(S.ws, a { a = "x" }), S.scope:_reuse_last(S.ws, a { a = "x" }) end,
-  function() return core.run_micro(S.ws, a { x = neap.ones(2, 3) }, a { a { program = S.program, n = 2, weight = 1 } }, S.program) end,
+  function()
+    return S.cache:push(a(S.t), a "l"), S.cache:pop(a { label = "l", shape = a { 2, 3, 4 } })
+  end,
+  function()
+    return S.scope:_push(S.ws, a { a = "x" }), S.scope:_reuse_last(S.ws, a { a = "x" })
+  end,
+  function()
+    return core.run_micro(S.ws, a { x = neap.ones(2, 3) },
+      a { a { program = S.program, n = 2, weight = 1 } }, S.program)
+  end,
   function()
     local function get(_, slot)
       slot.x:fill_(1)
       slot.y:fill_(0)
     end
-    return neap.data.from(a { n = 4, batch = 2, x = a { 3 }, y = a { dtype = "i64" }, get = callback(get) }):epoch(1)()
+    return neap.data.from(a {
+      n = 4, batch = 2, x = a { 3 }, y = a { dtype = "i64" }, get = callback(get),
+    }):epoch(1)()
   end,
-  function() return neap.data.tensors(a { x = a(neap.ones(6, 3)), batch = 2, shuffle = true, seed = 1, map = callback(one) }):epoch(1)() end,
-  function() return S.reader:next(), core.batch_reader(a { a { source = S.t, dtype = a "f64" } }, 1, a { 0, 1 }) end,
-  function() return memonger.share_grad_blobs(S.net, a { "loss" }, a { w_grad = true }, a "scope", a {}) end,
+  function()
+    return neap.data.tensors(a {
+      x = a(neap.ones(6, 3)), batch = 2, shuffle = true, seed = 1, map = callback(one),
+    }):epoch(1)()
+  end,
+  function()
+    return S.reader:next(),
+      core.batch_reader(a { a { source = S.t, dtype = a "f64" } }, 1, a { 0, 1 })
+  end,
+  function()
+    return memonger.share_grad_blobs(S.net, a { "loss" }, a { w_grad = true }, a "scope", a {})
+  end,
   function() return memonger.optimize_inference_net(S.net, a { "x" }) end,
-  function() return memonger.compute_blob_recycling_for_dag(S.net, a { "x" }, a { 1, 2 }, a { "y" }, "s", a { "loss" }, a { x = a { 2, 3 } }) end,
-  function() return memonger.optimize_net(S.net, a { dont_share = a { "y" }, shapes = a { x = a { 2, 3 } } }) end,
-  function() return memonger.optimize_interference(S.net, a { "x" }, callback(memonger.topological_sort_traversal), a { y = 4 }) end,
-  function() return memonger.verify_assignments(a(memonger.compute_ranges(S.net, a { x = a { 2, 3 } })), S.net) end,
+  function()
+    return memonger.compute_blob_recycling_for_dag(S.net, a { "x" }, a { 1, 2 }, a { "y" }, "s",
+      a { "loss" }, a { x = a { 2, 3 } })
+  end,
+  function()
+    return memonger.optimize_net(S.net, a { dont_share = a { "y" }, shapes = a { x = a { 2, 3 } } })
+  end,
+  function()
+    return memonger.optimize_interference(S.net, a { "x" },
+      callback(memonger.topological_sort_traversal), a { y = 4 })
+  end,
+  function()
+    return memonger.verify_assignments(a(memonger.compute_ranges(S.net, a { x = a { 2, 3 } })),
+      S.net)
+  end,
   function() return memonger.apply_assignments(S.net, a { a { "y" } }) end,
-  function() return memonger.estimate_memory_usage(a { S.net, S.net }, a { x = a { 2, 3 } }, a "cpu") end,
-  function() return memonger.release_blobs_when_used(S.net, a { "y" }, callback(function() return true end)) end,
+  function()
+    return memonger.estimate_memory_usage(a { S.net, S.net }, a { x = a { 2, 3 } }, a "cpu")
+  end,
+  function()
+    return memonger.release_blobs_when_used(S.net, a { "y" }, callback(function() return true end))
+  end,
   function() return core.memonger.assign(a { a { bytes = 64, defined = 1, used = 2 } }, a {}) end,
   function() return core.memonger.reorder(S.net, a { 1, 2, 3, 4 }) end,
   function() return neap.with(a { seed = 1 }, callback(one)) end,
-  function() return core.error(a { code = "name", message = "no" }), core.nearest("wrod", a { "word" }) end,
+  function()
+    return core.error(a { code = "name", message = "no" }), core.nearest("wrod", a { "word" })
+  end,
 }
 
 -- ---- trying -------------------------------------------------------------------------------------
@@ -366,7 +507,8 @@ local function run_one()
   if how // 16 < 10 then
     local ok, err = pcall(call)
     core.fail_nth(0)
-    assert(ok or is_text(err) or getmetatable(err) == nil or getmetatable(err).__tostring == evil, "an error without words")
+    assert(ok or is_text(err) or getmetatable(err) == nil or getmetatable(err).__tostring == evil,
+      "an error without words")
     return
   end
   local co = coroutine.create(call)

@@ -5,10 +5,14 @@ local neap = require "neap"
 local op = require "neap.op"
 local support = require "support"
 
-local extremes = { 0, -1, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 45, 1 << 62, math.maxinteger, math.mininteger }
+local extremes = {
+  0, -1, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 45, 1 << 62, math.maxinteger, math.mininteger,
+}
 local numbers = { 0.0, -1.0, 2.0 ^ 31, 2.0 ^ 62, -2.0 ^ 63, 1e300, -1e300, math.huge, 0 / 0 }
 local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true }
-local item_bytes = { f32 = 4, f64 = 8, bf16 = 2, f16 = 2, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 4, i64 = 8, bool = 1 }
+local item_bytes = {
+  f32 = 4, f64 = 8, bf16 = 2, f16 = 2, i8 = 1, u8 = 1, i16 = 2, u16 = 2, i32 = 4, i64 = 8, bool = 1,
+}
 
 --- A case as plain data: inputs {shape, dtype} or false, attributes, how many outputs.
 local function parse(record, case)
@@ -16,10 +20,14 @@ local function parse(record, case)
   for i, arg in ipairs(record.inputs) do
     local given = case[arg.name]
     names[arg.name] = true
-    local several = given and arg.variadic and type(given[1]) == "table" and (type(given[2]) == "table" or type(given[1][1]) == "table")
+    local several = given
+      and arg.variadic
+      and type(given[1]) == "table"
+      and (type(given[2]) == "table" or type(given[1][1]) == "table")
     for k, one in ipairs(several and given or { given or false }) do
       local long = one and type(one[1]) == "table"
-      ins[i + k - 1] = one and { shape = long and one[1] or { table.unpack(one) }, dtype = one.dtype or arg.dtypes[1] }
+      ins[i + k - 1] = one
+        and { shape = long and one[1] or { table.unpack(one) }, dtype = one.dtype or arg.dtypes[1] }
     end
   end
   for key, value in pairs(case) do
@@ -49,7 +57,8 @@ local function each_extreme(record, call, f)
     for _, n in ipairs(input and #input.shape > 0 and { 1 << 23, 1 << 32, 1 << 62 } or {}) do
       local ins = {}
       for k, other in ipairs(call.ins) do
-        ins[k] = other and with(other, "shape", #other.shape > 0 and with(other.shape, 1, n) or other.shape)
+        ins[k] = other
+          and with(other, "shape", #other.shape > 0 and with(other.shape, 1, n) or other.shape)
       end
       if i == 1 then f(with(call, "ins", ins)) end
     end
@@ -85,9 +94,13 @@ local function check_plan(plan, what)
   assert(plan:verify(), what)
   for _, row in ipairs(plan:_values()) do
     local least = elements(row.shape) * item_bytes[row.dtype]
-    assert(row.bytes >= least, ("%s: %s %s %s has %d bytes"):format(what, row.blob, row.dtype, row.shape, row.bytes))
-    assert(not row.offset_bytes or row.offset_bytes >= 0 and row.offset_bytes + row.bytes <= plan.arena_bytes,
-      ("%s: %s reaches to %d + %d of an arena of %d"):format(what, row.blob, row.offset_bytes or 0, row.bytes, plan.arena_bytes))
+    assert(row.bytes >= least,
+      ("%s: %s %s %s has %d bytes"):format(what, row.blob, row.dtype, row.shape, row.bytes))
+    assert(
+      not row.offset_bytes
+        or row.offset_bytes >= 0 and row.offset_bytes + row.bytes <= plan.arena_bytes,
+      ("%s: %s reaches to %d + %d of an arena of %d"):format(what, row.blob, row.offset_bytes or 0,
+        row.bytes, plan.arena_bytes))
   end
 end
 
@@ -116,14 +129,18 @@ local function attempt(record, call, memory, train)
   local net, blobs, wrt = neap.net(record.name), {}, {}
   local ok, plan = pcall(function()
     for i, input in ipairs(call.ins) do
-      local role = #record.enforced > 0 and "state" or train and input and is_float[input.dtype] and "parameter" or "input"
+      local role = #record.enforced > 0 and "state"
+        or train and input and is_float[input.dtype] and "parameter"
+        or "input"
       blobs[i] = input and net:declare("in" .. i, role, input.shape, input.dtype)
       if role == "parameter" then wrt[#wrt + 1] = blobs[i] end
     end
     local outs
     if #record.enforced > 0 then
       outs = {}
-      for _, pair in ipairs(record.enforced) do outs[pair[2]] = blobs[pair[1]] and blobs[pair[1]].name end
+      for _, pair in ipairs(record.enforced) do
+        outs[pair[2]] = blobs[pair[1]] and blobs[pair[1]].name
+      end
     end
     local made = { net:op(record.name, blobs, outs or call.n_out, call.attrs) }
     if train then net:gradient(net:op("Sum", { made[1] }, 1, {}), { wrt = wrt }) end
@@ -136,8 +153,10 @@ local function attempt(record, call, memory, train)
     return "planned"
   end
   local line = type(plan) == "table" and plan.line or tostring(plan)
-  assert(line:find("sizes_spec.lua:", 1, true), ("%s: not located: %s"):format(record.name, tostring(plan)))
-  assert(type(plan) == "string" or plan.code ~= "internal", ("%s: %s"):format(record.name, tostring(plan)))
+  assert(line:find("sizes_spec.lua:", 1, true),
+    ("%s: not located: %s"):format(record.name, tostring(plan)))
+  assert(type(plan) == "string" or plan.code ~= "internal",
+    ("%s: %s"):format(record.name, tostring(plan)))
   return "refused"
 end
 
@@ -147,17 +166,21 @@ for name, record in pairs(op.records) do
 end
 table.sort(checked)
 
-describe("with sizes and attributes beyond any machine an op is refused where it stands, or its plan holds its blobs:", function()
+describe("with sizes and attributes beyond any machine an op is refused where it stands, or its \z
+    plan holds its blobs:", function()
   for _, name in ipairs(checked) do
     it(name, function()
       local record, n = op.records[name], { refused = 0, planned = 0, trained = 0 }
       for _, case in ipairs(assert(load("return " .. record.cases, name))()) do
         for _, engine in ipairs(support.engines()) do
-          local memory = { store = false, engine = engine, executor = record.extent and "dynamic" or nil }
+          local memory = {
+            store = false, engine = engine, executor = record.extent and "dynamic" or nil,
+          }
           each_extreme(record, parse(record, case), function(call)
             local outcome = attempt(record, call, memory)
             n[outcome] = n[outcome] + 1
-            local trains = record.gradient and not record.no_grad and #record.enforced == 0 and not record.extent
+            local trains =
+              record.gradient and not record.no_grad and #record.enforced == 0 and not record.extent
             if outcome == "planned" and trains and #call.ins > 0 then
               outcome = attempt(record, call, memory, true)
               n.trained = n.trained + (outcome == "planned" and 1 or 0)

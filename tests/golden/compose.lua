@@ -14,15 +14,26 @@ local function axes(list)
   return out
 end
 local function over(a) return { axes = axes(a.dim), keepdim = a.keepdim or false } end
-local function range(net, n, dtype) return (net:op("Range", {}, nil, { stop = n, dtype = dtype or "f32" })) end
-local function constant(net, shape, value, dtype) return (net:op("Constant", {}, nil, { shape = shape, value = value, dtype = dtype })) end
+local function range(net, n, dtype)
+  return (net:op("Range", {}, nil, { stop = n, dtype = dtype or "f32" }))
+end
+local function constant(net, shape, value, dtype)
+  return (net:op("Constant", {}, nil, { shape = shape, value = value, dtype = dtype }))
+end
 local function copy(list) return table.move(list, 1, #list, 1, {}) end
-local function concat(parts, d) return #parts > 1 and neap.concat(parts, { axis = d }) or parts[1] end
-local function part(x, d, from, to, step) return x:slice { axes = { d }, starts = { from }, ends = { to }, steps = { step or 1 } } end
-local function choose(c, a, b) return neap.where(c, type(a) == "number" and c.net:const(a) or a, type(b) == "number" and c.net:const(b) or b) end
+local function concat(parts, d)
+  return #parts > 1 and neap.concat(parts, { axis = d }) or parts[1]
+end
+local function part(x, d, from, to, step)
+  return x:slice { axes = { d }, starts = { from }, ends = { to }, steps = { step or 1 } }
+end
+local function choose(c, a, b)
+  return neap.where(c, type(a) == "number" and c.net:const(a) or a,
+    type(b) == "number" and c.net:const(b) or b)
+end
 
 --- Elementwise
--- ---------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local function truncated(x) return x:sign() * x:abs():floor() end
 local function exp(x) return x:exp() end
@@ -80,8 +91,12 @@ local of_xy = {
 for name, f in pairs(of_xy) do
   entry[name] = function(_, b) return { f(b.x, b.y) } end
 end
-entry.div_rounding = function(_, b, a) return { a.rounding_mode == "floor" and b.x // b.y or truncated(b.x / b.y) } end
-entry.lerp = function(_, b, a) return { b.input + (b["end"] - b.input) * (b.weight or a.weight) } end
+entry.div_rounding = function(_, b, a)
+  return { a.rounding_mode == "floor" and b.x // b.y or truncated(b.x / b.y) }
+end
+entry.lerp = function(_, b, a)
+  return { b.input + (b["end"] - b.input) * (b.weight or a.weight) }
+end
 entry.addcdiv = function(_, b, a) return { b.x + b.a / b.b * a.value } end
 entry.addcmul = function(_, b, a) return { b.x + b.a * b.b * a.value } end
 entry.prelu = function(_, b)
@@ -90,14 +105,20 @@ entry.prelu = function(_, b)
   return { choose(b.x:gt(0), b.x, b.x * b.weight:reshape(shape)) }
 end
 entry.masked_fill = function(net, b, a) return { neap.where(b.m, net:const(a.value), b.x) } end
-entry.one_hot = function(net, b, a) return { b.x:unsqueeze(-1):eq(range(net, a.num_classes, "i64")):cast { to = "i64" } } end
+entry.one_hot = function(net, b, a)
+  return { b.x:unsqueeze(-1):eq(range(net, a.num_classes, "i64")):cast { to = "i64" } }
+end
 entry.searchsorted = function(_, b, a)
   local v = b.v:unsqueeze(-1)
-  return { (a.right and v:ge(b.s) or v:gt(b.s)):cast({ to = "f32" }):sum({ axes = { -1 } }):cast { to = "i64" } }
+  return {
+    (a.right and v:ge(b.s) or v:gt(b.s)):cast({ to = "f32" }):sum({ axes = { -1 } }):cast {
+      to = "i64",
+    },
+  }
 end
 
 --- Reductions
--- ----------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local function norm(x, p, options)
   if p == math.huge then return x:abs():max(options) end
@@ -108,7 +129,8 @@ local function variance(correction)
   return function(x, a)
     local n = 1
     for _, d in ipairs(axes(a.dim)) do n = n * x:size(d) end
-    return (x - x:mean { axes = axes(a.dim), keepdim = true }):square():sum(over(a)) * (1 / (n - correction))
+    return (x - x:mean { axes = axes(a.dim), keepdim = true }):square():sum(over(a))
+      * (1 / (n - correction))
   end
 end
 local function log_sum_exp(x, list, keepdim)
@@ -121,7 +143,9 @@ local reductions = {
   var = variance(1), var_biased = variance(0),
   std = function(x, a) return variance(1)(x, a):sqrt() end,
   norm = function(x, a) return norm(x, a.p == "inf" and math.huge or tonumber(a.p), over(a)) end,
-  normalize = function(x, a) return x / norm(x, a.p, { axes = axes(a.dim), keepdim = true }):maximum(a.eps) end,
+  normalize = function(x, a)
+    return x / norm(x, a.p, { axes = axes(a.dim), keepdim = true }):maximum(a.eps)
+  end,
   all = function(x, a) return x:cast({ to = "f32" }):min(over(a)):cast { to = "bool" } end,
   any = function(x, a) return x:cast({ to = "f32" }):max(over(a)):cast { to = "bool" } end,
   trace = function(x) return part(x:reshape(-1), 1, 1, -1, x.shape[2] + 1):sum() end,
@@ -150,11 +174,12 @@ local function place(method)
   return function(x, d) return x[method](x, { axis = d, keepdim = true }) end
 end
 entry.cumsum, entry.cumprod = running(reduced "sum"), running(reduced "prod")
-entry.cummax, entry.cummin = running(reduced "max", place "arg_max"), running(reduced "min", place "arg_min")
+entry.cummax, entry.cummin = running(reduced "max", place "arg_max"),
+  running(reduced "min", place "arg_min")
 entry.logcumsumexp = running(function(x, d) return log_sum_exp(x, { d }, true) end)
 
 --- Movement
--- ------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 entry.roll = function(_, b, a)
   local x = b.x
@@ -183,12 +208,18 @@ entry.triu = triangle(function(distance, k) return distance:ge(k) end)
 entry.pixel_shuffle = function(_, b, a)
   local n, c, h, w = table.unpack(b.x.shape)
   local r = a.r
-  return { b.x:reshape(n, c // (r * r), r, r, h, w):permute({ 1, 2, 5, 3, 6, 4 }):reshape(n, c // (r * r), h * r, w * r) }
+  return {
+    b.x:reshape(n, c // (r * r), r, r, h,
+      w):permute({ 1, 2, 5, 3, 6, 4 }):reshape(n, c // (r * r), h * r, w * r),
+  }
 end
 entry.pixel_unshuffle = function(_, b, a)
   local n, c, h, w = table.unpack(b.x.shape)
   local r = a.r
-  return { b.x:reshape(n, c, h // r, r, w // r, r):permute({ 1, 2, 4, 6, 3, 5 }):reshape(n, c * r * r, h // r, w // r) }
+  return {
+    b.x:reshape(n, c, h // r, r, w // r,
+      r):permute({ 1, 2, 4, 6, 3, 5 }):reshape(n, c * r * r, h // r, w // r),
+  }
 end
 entry.index_select = function(_, b, a)
   local x, rank, d = b.x, #b.x.shape, a.dim % #b.x.shape + 1
@@ -197,14 +228,18 @@ entry.index_select = function(_, b, a)
     if i ~= d then order[#order + 1], shape[#shape + 1] = i, x.shape[i] end
   end
   for at, i in ipairs(order) do back[i] = at end
-  return { neap.embedding(b.idx, x:permute(order):reshape(x.shape[d], -1)):reshape(shape):permute(back) }
+  return {
+    neap.embedding(b.idx, x:permute(order):reshape(x.shape[d], -1)):reshape(shape):permute(back),
+  }
 end
 
 --- Dimension d of x with `before` and `after` positions more; negative ones take away. fill(n,
 -- side) gives the new ones.
 local function widen(x, d, before, after, fill)
   local n = x:size(d)
-  if before < 0 or after < 0 then x = part(x, d, 1 - math.min(before, 0), n + math.min(after, 0)) end
+  if before < 0 or after < 0 then
+    x = part(x, d, 1 - math.min(before, 0), n + math.min(after, 0))
+  end
   local parts = {}
   if before > 0 then parts[1] = fill(before, "before") end
   parts[#parts + 1] = x
@@ -237,8 +272,13 @@ entry.pad = function(net, b, a)
       x = zeros_around(net, x, d, a.pad[i], a.pad[i + 1], value)
     else
       x = widen(x, d, a.pad[i], a.pad[i + 1], function(k, side)
-        if a.mode == "reflect" then return side == "before" and part(whole, d, k + 1, 2, -1) or part(whole, d, n - 1, n - k, -1) end
-        if a.mode == "circular" then return side == "before" and part(whole, d, n - k + 1, n) or part(whole, d, 1, k) end
+        if a.mode == "reflect" then
+          return side == "before" and part(whole, d, k + 1, 2, -1)
+            or part(whole, d, n - 1, n - k, -1)
+        end
+        if a.mode == "circular" then
+          return side == "before" and part(whole, d, n - k + 1, n) or part(whole, d, 1, k)
+        end
         local shape = copy(whole.shape)
         shape[d] = k
         -- replicate
@@ -259,14 +299,15 @@ entry.unfold = function(net, b, a)
     for j = 0, a.kernel[2] - 1 do
       local from = { i * a.dilation[1] + 1, j * a.dilation[2] + 1 }
       local to = { from[1] + n_out[1] * a.stride[1], from[2] + n_out[2] * a.stride[2] }
-      places[#places + 1] = x:slice({ axes = { 3, 4 }, starts = from, ends = to, steps = a.stride }):unsqueeze(3)
+      places[#places + 1] =
+        x:slice({ axes = { 3, 4 }, starts = from, ends = to, steps = a.stride }):unsqueeze(3)
     end
   end
   return { concat(places, 3):reshape(x.shape[1], x.shape[2] * #places, -1) }
 end
 
 --- Products
--- ------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 entry.outer = function(_, b) return { b.input:unsqueeze(2) * b.vec2:unsqueeze(1) } end
 entry.kron = function(_, b)
@@ -281,10 +322,13 @@ entry.bilinear = function(_, b)
   local y = (rows * b.b:unsqueeze(2)):sum { axes = { 3 } }
   return { b.bias and y + b.bias or y }
 end
-entry.cdist = function(_, b, a) return { norm(b.a:unsqueeze(-2) - b.b:unsqueeze(-3), a.p, { axes = { -1 } }) } end
+entry.cdist = function(_, b, a)
+  return { norm(b.a:unsqueeze(-2) - b.b:unsqueeze(-3), a.p, { axes = { -1 } }) }
+end
 local function cosine(x, y, d, eps)
   local options = { axes = { d } }
-  return (x * y):sum(options) / (norm(x, 2, options):maximum(eps) * norm(y, 2, options):maximum(eps))
+  return (x * y):sum(options)
+    / (norm(x, 2, options):maximum(eps) * norm(y, 2, options):maximum(eps))
 end
 entry.cosine_similarity = function(_, b, a) return { cosine(b.a, b.b, axis(a.dim), a.eps) } end
 
@@ -320,7 +364,9 @@ entry.einsum = function(_, b, a)
   end
   local most = 0
   for _, o in ipairs(operands) do
-    for _, letter in ipairs(o.letters) do most = math.max(most, tonumber(letter:match "dot(%d+)") or 0) end
+    for _, letter in ipairs(o.letters) do
+      most = math.max(most, tonumber(letter:match "dot(%d+)") or 0)
+    end
   end
   local n_right = #right:gsub("%.%.%.", "")
   add(letters_of(right, n_right + (right:find("...", 1, true) and most or 0)))
@@ -352,21 +398,24 @@ local function conv_transpose(net, b, a)
       local wide, shape = copy(x.shape), copy(x.shape)
       table.insert(wide, d + 3, s - 1)
       shape[d + 2] = n * s
-      x = part(concat({ x:unsqueeze(d + 3), constant(net, wide, 0) }, d + 3):reshape(shape), d + 2, 1, (n - 1) * s + 1)
+      x = part(concat({ x:unsqueeze(d + 3), constant(net, wide, 0) }, d + 3):reshape(shape), d + 2,
+        1, (n - 1) * s + 1)
     end
     local reach = a.dilation[d] * (k - 1) - a.padding[d]
     x = zeros_around(net, x, d + 2, reach, reach + a.output_padding[d])
     w = part(w, d + 2, -1, 1, -1)
   end
   local c_in, c_out = w.shape[1], w.shape[2]
-  local split, order, shape = { groups, c_in // groups, c_out }, { 1, 3, 2 }, { groups * c_out, c_in // groups }
+  local split, order = { groups, c_in // groups, c_out }, { 1, 3, 2 }
+  local shape = { groups * c_out, c_in // groups }
   for d = 1, rank do
     split[d + 3], order[d + 3], shape[d + 2] = w.shape[d + 2], d + 3, w.shape[d + 2]
   end
   w = w:reshape(split):permute(order):reshape(shape)
   return { (net:op("Conv", { x, w, b.bias }, nil, { dilation = a.dilation, groups = groups })) }
 end
-entry.conv_transpose1d, entry.conv_transpose2d, entry.conv_transpose3d = conv_transpose, conv_transpose, conv_transpose
+entry.conv_transpose1d, entry.conv_transpose2d, entry.conv_transpose3d = conv_transpose,
+  conv_transpose, conv_transpose
 
 --- Interpolation: along each dimension a product with a small matrix, whose rows say which
 -- positions make the new one.
@@ -411,15 +460,18 @@ local function interpolate(net, b, a)
   for d = 1, rank do
     local n = x.shape[d + 2]
     local m = factor and math.floor(n * factor) or a.size[d]
-    local weights = weights_of(a.mode, n, m, factor and 1 / factor or n / m, a.align_corners == true)
-    x = x:transpose(d + 2, rank + 2):matmul(net:const(neap.tensor(weights)), { trans_b = true }):transpose(d + 2, rank + 2)
+    local weights = weights_of(a.mode, n, m, factor and 1 / factor or n / m,
+      a.align_corners == true)
+    x = x:transpose(d + 2, rank + 2):matmul(net:const(neap.tensor(weights)),
+      { trans_b = true }):transpose(d + 2, rank + 2)
   end
   return { x }
 end
-entry.interpolate1d, entry.interpolate2d, entry.interpolate3d = interpolate, interpolate, interpolate
+entry.interpolate1d, entry.interpolate2d, entry.interpolate3d = interpolate, interpolate,
+  interpolate
 
 --- Norms
--- ---------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local function grouped_norm(b, groups, eps)
   local shape, channels = b.x.shape, {}
@@ -430,26 +482,36 @@ end
 entry.group_norm = function(_, b, a) return grouped_norm(b, a.groups, a.eps) end
 entry.instance_norm = function(_, b, a) return grouped_norm(b, b.x.shape[2], a.eps) end
 entry.local_response_norm = function(net, b, a)
-  if a.size % 2 == 1 then return { (net:op("LRN", { b.x }, 1, { size = a.size, alpha = a.alpha, beta = a.beta, bias = a.k })) } end
+  if a.size % 2 == 1 then
+    return {
+      (net:op("LRN", { b.x }, 1, { size = a.size, alpha = a.alpha, beta = a.beta, bias = a.k })),
+    }
+  end
   local n, c = b.x.shape[1], b.x.shape[2]
-  local window = { kernel = { a.size, 1 }, stride = 1, pad = { a.size // 2, 0, (a.size - 1) // 2, 0 } }
+  local window = {
+    kernel = { a.size, 1 }, stride = 1, pad = { a.size // 2, 0, (a.size - 1) // 2, 0 },
+  }
   local mean = b.x:square():reshape(n, 1, c, -1):average_pool(window):reshape(b.x.shape)
   return { b.x / (mean * a.alpha + a.k) ^ a.beta }
 end
 entry.lp_pool2d = function(_, b, a)
-  local mean = (b.x ^ a.p):average_pool { kernel = { a.kernel, a.kernel }, stride = { a.stride, a.stride } }
+  local mean = (b.x ^ a.p):average_pool {
+    kernel = { a.kernel, a.kernel }, stride = { a.stride, a.stride },
+  }
   return { (mean * a.kernel ^ 2) ^ (1 / a.p) }
 end
 
 --- Losses
--- --------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local function reduce(x, a)
   if a.reduction == "none" then return x end
   if a.reduction == "batchmean" then return x:sum() * (1 / x.shape[1]) end
   return a.reduction == "sum" and x:sum() or x:mean()
 end
-local function one_hot(t, n) return t:unsqueeze(-1):eq(range(t.net, n, t.dtype)):cast { to = "f32" } end
+local function one_hot(t, n)
+  return t:unsqueeze(-1):eq(range(t.net, n, t.dtype)):cast { to = "f32" }
+end
 
 local losses = {
   huber_loss = function(b, a)
@@ -476,9 +538,12 @@ local losses = {
     local hot = one_hot(b.y, b.x.shape[2])
     local own = (b.x * hot):sum { axes = { 2 }, keepdim = true }
     local over_margin = (b.x - own + a.margin):relu()
-    return ((a.p == 1 and over_margin or over_margin ^ a.p) * (-hot + 1)):sum({ axes = { 2 } }) * (1 / b.x.shape[2])
+    return ((a.p == 1 and over_margin or over_margin ^ a.p) * (-hot + 1)):sum({ axes = { 2 } })
+      * (1 / b.x.shape[2])
   end,
-  multilabel_soft_margin_loss = function(b) return (b.y * (-b.x):softplus() + (-b.y + 1) * b.x:softplus()):mean { axes = { -1 } } end,
+  multilabel_soft_margin_loss = function(b)
+    return (b.y * (-b.x):softplus() + (-b.y + 1) * b.x:softplus()):mean { axes = { -1 } }
+  end,
   poisson_nll_loss = function(b, a)
     if a.full then return nil, "Stirling's term" end
     return a.log_input and b.x:exp() - b.y * b.x or b.x - b.y * (b.x + (a.eps or 1e-8)):log()
@@ -494,7 +559,9 @@ local losses = {
     return (distance(b.p) - distance(b.n) + a.margin):relu()
   end,
   gaussian_nll_loss = function(b) return (b.v:log() + (b.x - b.y):square() / b.v) * 0.5 end,
-  kl_div = function(b, a) return a.log_target and b.y:exp() * (b.y - b.x) or b.y * (b.y:log() - b.x) end,
+  kl_div = function(b, a)
+    return a.log_target and b.y:exp() * (b.y - b.x) or b.y * (b.y:log() - b.x)
+  end,
 }
 for name, f in pairs(losses) do
   entry[name] = function(_, b, a)
@@ -535,11 +602,14 @@ end
 --- One layer in one direction over x (T,N,I): y (T,N,H), and the last h and c, each (N,H).
 local function run_layer(net, cell, b, x, suffix, reverse, h, c)
   local function weight(name) return b["p." .. name .. suffix] end
-  local function fc(input, name) return (net:op("FC", { input, weight("weight_" .. name), weight("bias_" .. name) })) end
+  local function fc(input, name)
+    return (net:op("FC", { input, weight("weight_" .. name), weight("bias_" .. name) }))
+  end
   -- the op itself; without projections that is all there is
   if cell == cells.lstm and not weight "weight_hr" then
     local bias = weight "bias_ih" and weight "bias_ih" + weight "bias_hh" or nil
-    return net:op("LSTM", { x, weight "weight_ih", weight "weight_hh", bias, h, c, b.lens }, nil, { reverse = reverse })
+    return net:op("LSTM", { x, weight "weight_ih", weight "weight_hh", bias, h, c, b.lens }, nil,
+      { reverse = reverse })
   end
   local gates, rows, n = fc(x, "ih"), {}, x.shape[1]
   for k = 1, n do
@@ -557,10 +627,14 @@ local function run_layer(net, cell, b, x, suffix, reverse, h, c)
 end
 local function recurrent(name)
   return function(net, b, a, case)
-    if b.lens and a.bidirectional and name ~= "lstm" then return nil, "packed sequences in both directions" end
+    if b.lens and a.bidirectional and name ~= "lstm" then
+      return nil, "packed sequences in both directions"
+    end
     local x, states = a.batch_first and b.x:transpose(1, 2) or b.x, { h = {}, c = {} }
     local n_direction, at = a.bidirectional and 2 or 1, 0
-    local function start(state, size) return state and state:select(1, at) or constant(net, { x.shape[2], size }, 0) end
+    local function start(state, size)
+      return state and state:select(1, at) or constant(net, { x.shape[2], size }, 0)
+    end
     for layer = 0, (a.num_layers or 1) - 1 do
       local sides = {}
       for direction = 1, n_direction do
@@ -573,7 +647,10 @@ local function recurrent(name)
       end
       x = concat(sides, 3)
     end
-    local outs = { a.batch_first and x:transpose(1, 2) or x, concat(states.h, 1), name == "lstm" and concat(states.c, 1) or nil }
+    local outs = {
+      a.batch_first and x:transpose(1, 2) or x, concat(states.h, 1),
+      name == "lstm" and concat(states.c, 1) or nil,
+    }
     -- some goldens keep y only
     while not case.tensors["out." .. (#outs - 1)] do outs[#outs] = nil end
     return outs

@@ -22,7 +22,9 @@ end
 local null = require("cjson").null
 local function given(v) return v ~= nil and v ~= null and v or nil end
 
-local function op(net, type, ins, attrs, n_out) return { net:op(type, ins, n_out or 1, attrs or {}) } end
+local function op(net, type, ins, attrs, n_out)
+  return { net:op(type, ins, n_out or 1, attrs or {}) }
+end
 
 --- Ops of one input named x, attributes renamed by `names` (golden -> Neap).
 local function unary(type, names)
@@ -32,9 +34,13 @@ local function unary(type, names)
     return op(net, type, { b.x }, attrs)
   end
 end
-for golden, type in pairs { abs = "Abs", exp = "Exp", log = "Log", sqrt = "Sqrt", rsqrt = "Rsqrt", square = "Square", sin = "Sin", cos = "Cos",
-  acos = "Acos", atan = "Atan", reciprocal = "Reciprocal", floor = "Floor", ceil = "Ceil", round = "Round", erf = "Erf",
-  sigmoid = "Sigmoid", tanh = "Tanh", relu = "Relu", silu = "Silu", relu6 = "Relu6" } do
+for golden, type in pairs {
+  abs = "Abs", exp = "Exp", log = "Log", sqrt = "Sqrt", rsqrt = "Rsqrt", square = "Square",
+  sin = "Sin", cos = "Cos",
+  acos = "Acos", atan = "Atan", reciprocal = "Reciprocal", floor = "Floor", ceil = "Ceil",
+  round = "Round", erf = "Erf",
+  sigmoid = "Sigmoid", tanh = "Tanh", relu = "Relu", silu = "Silu", relu6 = "Relu6",
+} do
   map[golden] = unary(type)
 end
 map.gelu = unary("Gelu", { approximate = "approximate" })
@@ -44,25 +50,41 @@ map.softplus = unary("Softplus", { beta = "beta", threshold = "threshold" })
 map.clamp = unary("Clamp", { min = "min", max = "max" })
 
 local function binary(type) return function(net, b) return op(net, type, { b.x, b.y }) end end
-for golden, type in pairs { add = "Add", sub = "Sub", mul = "Mul", div = "Div", maximum = "Maximum", minimum = "Minimum", pow = "Pow",
-  remainder = "Mod", eq = "Eq", ne = "Ne", lt = "Lt", le = "Le", gt = "Gt", ge = "Ge", int_add = "Add", int_sub = "Sub", int_mul = "Mul",
-  int_floor_divide = "FloorDiv", logical_xor = "LogicalXor" } do
+for golden, type in pairs {
+  add = "Add", sub = "Sub", mul = "Mul", div = "Div", maximum = "Maximum", minimum = "Minimum",
+  pow = "Pow",
+  remainder = "Mod", eq = "Eq", ne = "Ne", lt = "Lt", le = "Le", gt = "Gt", ge = "Ge",
+  int_add = "Add", int_sub = "Sub", int_mul = "Mul",
+  int_floor_divide = "FloorDiv", logical_xor = "LogicalXor",
+} do
   map[golden] = binary(type)
 end
 map.pow_scalar = function(net, b, a) return op(net, "Pow", { b.x, net:const(a.exponent) }) end
 map.where = function(net, b) return op(net, "Where", { b.c, b.x, b.y }) end
 
 local function reduction(type)
-  return function(net, b, a) return op(net, type, { b.x }, { axes = axes(given(a.dim)), keepdim = a.keepdim or false }) end
+  return function(net, b, a)
+    return op(net, type, { b.x }, { axes = axes(given(a.dim)), keepdim = a.keepdim or false })
+  end
 end
-for golden, type in pairs { sum = "Sum", mean = "Mean", prod = "Prod", amax = "Max", amin = "Min" } do map[golden] = reduction(type) end
+for golden, type in pairs {
+  sum = "Sum", mean = "Mean", prod = "Prod", amax = "Max", amin = "Min",
+} do
+  map[golden] = reduction(type)
+end
 local function arg_of(type)
-  return function(net, b, a) return op(net, type, { b.x }, { axis = given(a.dim) and axis(a.dim), keepdim = a.keepdim or false }) end
+  return function(net, b, a)
+    return op(net, type, { b.x }, {
+      axis = given(a.dim) and axis(a.dim), keepdim = a.keepdim or false,
+    })
+  end
 end
 map.argmax, map.argmin = arg_of "ArgMax", arg_of "ArgMin"
 
 map.softmax = function(net, b, a) return op(net, "Softmax", { b.x }, { axis = axis(a.dim) }) end
-map.log_softmax = function(net, b, a) return op(net, "LogSoftmax", { b.x }, { axis = axis(a.dim) }) end
+map.log_softmax = function(net, b, a)
+  return op(net, "LogSoftmax", { b.x }, { axis = axis(a.dim) })
+end
 
 map.reshape = function(net, b, a) return op(net, "Reshape", { b.x }, { shape = a.shape }) end
 map.flatten = function(net, b, a)
@@ -83,7 +105,9 @@ map.transpose = function(net, b, a)
 end
 map.squeeze = function(net, b, a) return op(net, "Squeeze", { b.x }, { axes = axes(a.dim) }) end
 map.expand = function(net, b, a) return op(net, "Expand", { b.x }, { shape = a.shape }) end
-map.cat = function(net, b, a) return op(net, "Concat", { b.a, b.b, b.c }, { axis = axis(a.dim) }) end
+map.cat = function(net, b, a)
+  return op(net, "Concat", { b.a, b.b, b.c }, { axis = axis(a.dim) })
+end
 map.stack = function(net, b, a)
   local wide, ins = axis(a.dim), {}
   for i, name in ipairs { "a", "b", "c" } do
@@ -94,7 +118,9 @@ end
 map.unbind = function(net, b, a)
   local n = b.x.shape[a.dim + 1]
   local parts = { net:op("Split", { b.x }, n, { axis = axis(a.dim) }) }
-  for i, part in ipairs(parts) do parts[i] = op(net, "Squeeze", { part }, { axes = { axis(a.dim) } })[1] end
+  for i, part in ipairs(parts) do
+    parts[i] = op(net, "Squeeze", { part }, { axes = { axis(a.dim) } })[1]
+  end
   return parts
 end
 --- "1:5:2,:,-3:-1" in Python's slice notation.
@@ -133,13 +159,16 @@ local function padding_of(b, a)
   if a.padding ~= "valid" and a.padding ~= "same" then return a.padding end
   local begins, ends, rank = {}, {}, #b.x.shape - 2
   for d = 1, rank do
-    local whole = a.padding == "same" and (b.weight.shape[d + 2] - 1) * (a.dilation and a.dilation[d] or 1) or 0
+    local whole =
+      a.padding == "same" and (b.weight.shape[d + 2] - 1) * (a.dilation and a.dilation[d] or 1) or 0
     begins[d], ends[d] = whole // 2, whole - whole // 2
   end
   return table.move(ends, 1, rank, rank + 1, begins)
 end
 local function conv(net, b, a)
-  return op(net, "Conv", { b.x, b.weight, b.bias }, { stride = a.stride, pad = padding_of(b, a), dilation = a.dilation, groups = a.groups })
+  return op(net, "Conv", { b.x, b.weight, b.bias }, {
+    stride = a.stride, pad = padding_of(b, a), dilation = a.dilation, groups = a.groups,
+  })
 end
 map.conv1d, map.conv2d, map.conv3d = conv, conv, conv
 
@@ -152,7 +181,12 @@ local function each(value, rank)
 end
 local function window_of(b, a)
   local rank = #b.x.shape - 2
-  return { kernel = each(a.kernel, rank), stride = each(given(a.stride) or a.kernel, rank), pad = each(a.padding or 0, rank), ceil_mode = a.ceil_mode }
+  return {
+    kernel = each(a.kernel, rank),
+    stride = each(given(a.stride) or a.kernel, rank),
+    pad = each(a.padding or 0, rank),
+    ceil_mode = a.ceil_mode,
+  }
 end
 
 --- x with its spatial dimensions widened by `value`: `before` and `after` of each.
@@ -163,8 +197,13 @@ local function pad_with(net, x, before, after, value)
       local shape = table.move(x.shape, 1, #x.shape, 1, {})
       shape[d + 2] = n
       if not n then parts[#parts + 1] = x end
-      if n and n > 0 then parts[#parts + 1] = op(net, "Constant", {}, { shape = shape, value = value, dtype = x.dtype })[1] end
-      if i == 3 then x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1] end
+      if n and n > 0 then
+        parts[#parts + 1] =
+          op(net, "Constant", {}, { shape = shape, value = value, dtype = x.dtype })[1]
+      end
+      if i == 3 then
+        x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1]
+      end
     end
   end
   return x
@@ -177,10 +216,12 @@ local function max_indices(net, x, y, w)
   local after, last = {}, {}
   for d = 1, rank do
     last[d] = (y.shape[d + 2] - 1) * w.stride[d]
-    after[d] = math.max(0, last[d] + (w.kernel[d] - 1) * w.dilation[d] + 1 - x.shape[d + 2] - w.pad[d])
+    after[d] = math.max(0,
+      last[d] + (w.kernel[d] - 1) * w.dilation[d] + 1 - x.shape[d + 2] - w.pad[d])
     numbers[d + 2], n = x.shape[d + 2], n * x.shape[d + 2]
   end
-  local index = op(net, "Reshape", op(net, "Range", {}, { stop = n, dtype = "i64" }), { shape = numbers })[1]
+  local index =
+    op(net, "Reshape", op(net, "Range", {}, { stop = n, dtype = "i64" }), { shape = numbers })[1]
   x, index = pad_with(net, x, w.pad, after, -math.huge), pad_with(net, index, w.pad, after, -1)
   local found = net:const(-1, "i64")
   local places = 1
@@ -205,13 +246,17 @@ local function adaptive(reduce)
     local x = b.x
     local rank = #x.shape - 2
     local wanted = each(a.output, rank)
-    if reduce == "Mean" and math.max(table.unpack(wanted)) == 1 then return op(net, "GlobalAveragePool", { x }) end
+    if reduce == "Mean" and math.max(table.unpack(wanted)) == 1 then
+      return op(net, "GlobalAveragePool", { x })
+    end
     for d = 1, rank do
       local n, parts = x.shape[d + 2], {}
       for i = 0, wanted[d] - 1 do
         local from, to = i * n // wanted[d], -(-(i + 1) * n // wanted[d])
-        local window = op(net, "Slice", { x }, { axes = { d + 2 }, starts = { from + 1 }, ends = { to } })
-      parts[i + 1] = op(net, reduce, window, { axes = { d + 2 }, keepdim = true })[1]
+        local window = op(net, "Slice", { x }, {
+          axes = { d + 2 }, starts = { from + 1 }, ends = { to },
+        })
+        parts[i + 1] = op(net, reduce, window, { axes = { d + 2 }, keepdim = true })[1]
       end
       x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1]
     end
@@ -244,34 +289,52 @@ map.batch_norm = function(net, b, a)
   local channels, m = { b.x.shape[2] }, a.momentum -- of running statistics, where there are any
   local gamma = b.weight or op(net, "Constant", {}, { shape = channels, value = 1 })[1]
   local beta = b.bias or op(net, "Constant", {}, { shape = channels, value = 0 })[1]
-  if not a.training then return op(net, "BatchNorm", { b.x, gamma, beta, b.running_mean, b.running_var }, { eps = a.eps, training = false }) end
-  local y, mean, var = net:op("BatchNorm", { b.x, gamma, beta }, 3, { eps = a.eps, training = true })
+  if not a.training then
+    return op(net, "BatchNorm", { b.x, gamma, beta, b.running_mean, b.running_var },
+      { eps = a.eps, training = false })
+  end
+  local y, mean, var = net:op("BatchNorm", { b.x, gamma, beta }, 3,
+    { eps = a.eps, training = true })
   if not b.running_mean then return { y } end
   local n = 1
   for d, size in ipairs(b.x.shape) do n = d == 2 and n or n * size end
   -- The second and third output are the running statistics after the step, of which the variance is
   -- the unbiased one.
-  return { y, b.running_mean * (1 - m) + mean * m, b.running_var * (1 - m) + var * (m * n / (n - 1)) }
+  return {
+    y, b.running_mean * (1 - m) + mean * m, b.running_var * (1 - m) + var * (m * n / (n - 1)),
+  }
 end
-map.layer_norm = function(net, b, a) return op(net, "LayerNorm", { b.x, b.weight, b.bias }, { axis = -#a.normalized_shape, eps = a.eps }) end
-map.rms_norm = function(net, b, a) return op(net, "RmsNorm", { b.x, b.weight }, { axis = -#a.normalized_shape, eps = a.eps }) end
+map.layer_norm = function(net, b, a)
+  return op(net, "LayerNorm", { b.x, b.weight, b.bias },
+    { axis = -#a.normalized_shape, eps = a.eps })
+end
+map.rms_norm = function(net, b, a)
+  return op(net, "RmsNorm", { b.x, b.weight }, { axis = -#a.normalized_shape, eps = a.eps })
+end
 
 map.cross_entropy = function(net, b, a)
-  return op(net, "SoftmaxCrossEntropy", { b.x, b.t, b.w }, { axis = #b.x.shape > 1 and 2 or 1, reduction = a.reduction,
-    ignore_index = given(a.ignore_index), label_smoothing = given(a.label_smoothing) })
+  return op(net, "SoftmaxCrossEntropy", { b.x, b.t, b.w }, {
+    axis = #b.x.shape > 1 and 2 or 1, reduction = a.reduction,
+    ignore_index = given(a.ignore_index), label_smoothing = given(a.label_smoothing),
+  })
 end
 local function pair_loss(type)
   return function(net, b, a) return op(net, type, { b.x, b.y }, { reduction = a.reduction }) end
 end
 map.mse_loss, map.l1_loss = pair_loss "MseLoss", pair_loss "L1Loss"
 
-map.sdpa = function(net, b, a) return op(net, "Attention", { b.q, b.k, b.v, b.m }, { causal = a.is_causal, scale = given(a.scale) }) end
+map.sdpa = function(net, b, a)
+  return op(net, "Attention", { b.q, b.k, b.v, b.m },
+    { causal = a.is_causal, scale = given(a.scale) })
+end
 
 local function fc(net, x, weight, bias) return op(net, "FC", { x, weight, bias })[1] end
 
 --- Rows (part - 1) n + 1 to part n of a packed weight or bias; nothing of nothing.
 local function packed_part(net, packed, part, n)
-  return packed and op(net, "Slice", { packed }, { axes = { 1 }, starts = { (part - 1) * n + 1 }, ends = { part * n } })[1]
+  return packed and op(net, "Slice", { packed }, {
+    axes = { 1 }, starts = { (part - 1) * n + 1 }, ends = { part * n },
+  })[1]
 end
 
 map.multihead_attention = function(net, b, a)
@@ -279,7 +342,8 @@ map.multihead_attention = function(net, b, a)
   local sources, heads, n = { b.q or b.x, b.k or b.x, b.v or b.k or b.x }, a.heads, a.embed
   local projected = {}
   for i = 1, 3 do
-    projected[i] = fc(net, sources[i], packed_part(net, b["p.in_proj_weight"], i, n), packed_part(net, b["p.in_proj_bias"], i, n))
+    projected[i] = fc(net, sources[i], packed_part(net, b["p.in_proj_weight"], i, n),
+      packed_part(net, b["p.in_proj_bias"], i, n))
   end
   local q, k = projected[1], projected[2]
   local mask = b.kpm and (~b.kpm):reshape(b.kpm.shape[1], 1, 1, b.kpm.shape[2])
@@ -287,21 +351,34 @@ map.multihead_attention = function(net, b, a)
   local outs = { fc(net, y, b["p.out_proj.weight"], b["p.out_proj.bias"]) }
   -- the weights, averaged over heads, which Attention does not keep
   if a.outputs and #a.outputs > 1 then
-    local function split(x) return x:reshape(x.shape[1], x.shape[2], heads, n // heads):permute { 1, 3, 2, 4 } end
-    local scores = op(net, "MatMul", { split(q), split(k) }, { trans_b = true })[1] * (n // heads) ^ -0.5
+    local function split(x)
+      return x:reshape(x.shape[1], x.shape[2], heads, n // heads):permute { 1, 3, 2, 4 }
+    end
+    local scores = op(net, "MatMul", { split(q), split(k) }, { trans_b = true })[1]
+      * (n // heads) ^ -0.5
     if mask then scores = neap.where(mask, scores, net:const(-math.huge)) end
     outs[2] = scores:softmax({ axis = -1 }):mean { axes = { 2 } }
   end
   return outs
 end
 map.transformer_encoder_layer = function(net, b, a)
-  local function norm(x, n) return op(net, "LayerNorm", { x, b["p.norm" .. n .. ".weight"], b["p.norm" .. n .. ".bias"] }, { eps = a.eps })[1] end
-  local function linear(x, name) return fc(net, x, b["p." .. name .. "weight"], b["p." .. name .. "bias"]) end
+  local function norm(x, n)
+    return op(net, "LayerNorm", { x, b["p.norm" .. n .. ".weight"], b["p.norm" .. n .. ".bias"] },
+      { eps = a.eps })[1]
+  end
+  local function linear(x, name)
+    return fc(net, x, b["p." .. name .. "weight"], b["p." .. name .. "bias"])
+  end
   local function attention(x)
-    local y = op(net, "PackedAttention", { linear(x, "self_attn.in_proj_") }, { heads = a.heads })[1]
+    local y =
+      op(net, "PackedAttention", { linear(x, "self_attn.in_proj_") }, { heads = a.heads })[1]
     return linear(y, "self_attn.out_proj.")
   end
-  local function feed(x) return linear(op(net, a.activation == "gelu" and "Gelu" or "Relu", { linear(x, "linear1.") })[1], "linear2.") end
+  local function feed(x)
+    return linear(
+      op(net, a.activation == "gelu" and "Gelu" or "Relu", { linear(x, "linear1.") })[1],
+      "linear2.")
+  end
   local function add(x, y) return op(net, "Add", { x, y })[1] end
   if a.norm_first then
     local x = add(b.x, attention(norm(b.x, 1)))
@@ -316,16 +393,27 @@ local nets = {}
 function nets.residual_block(net, b)
   local function conv_norm(x, conv_name, norm_name, attrs)
     local y = op(net, "Conv", { x, b["p." .. conv_name .. ".weight"] }, attrs)[1]
-    return norm_name and op(net, "BatchNorm", { y, b["p." .. norm_name .. ".weight"], b["p." .. norm_name .. ".bias"] }, { training = true })[1] or y
+    return norm_name and op(net, "BatchNorm", {
+      y, b["p." .. norm_name .. ".weight"], b["p." .. norm_name .. ".bias"],
+    }, { training = true })[1]
+      or y
   end
   local h = conv_norm(b.x, "c1", "b1", { stride = 2, pad = 1 }):relu()
-  return { (conv_norm(h, "c2", "b2", { pad = 1 }) + conv_norm(b.x, "d", nil, { stride = 2 })):relu() }
+  return {
+    (conv_norm(h, "c2", "b2", { pad = 1 }) + conv_norm(b.x, "d", nil, { stride = 2 })):relu(),
+  }
 end
 function nets.gpt_block_tied(net, b)
-  local function norm(x, name) return op(net, "LayerNorm", { x, b["p." .. name .. ".weight"], b["p." .. name .. ".bias"] })[1] end
-  local function linear(x, name) return fc(net, x, b["p." .. name .. ".weight"], b["p." .. name .. ".bias"]) end
+  local function norm(x, name)
+    return op(net, "LayerNorm", { x, b["p." .. name .. ".weight"], b["p." .. name .. ".bias"] })[1]
+  end
+  local function linear(x, name)
+    return fc(net, x, b["p." .. name .. ".weight"], b["p." .. name .. ".bias"])
+  end
   local x = op(net, "Embedding", { b.t, b["p.tok.weight"] })[1] + b["p.pos.weight"]
-  x = x + linear(op(net, "PackedAttention", { linear(norm(x, "l1"), "qkv") }, { heads = 2, causal = true })[1], "o")
+  x = x + linear(
+    op(net, "PackedAttention", { linear(norm(x, "l1"), "qkv") }, { heads = 2, causal = true })[1],
+    "o")
   x = x + linear(linear(norm(x, "l2"), "a"):gelu({ approximate = "tanh" }), "b")
   local logits = fc(net, norm(x, "lf"), b["p.tok.weight"])
   return { op(net, "SoftmaxCrossEntropy", { logits, b.y })[1], logits }
@@ -339,15 +427,30 @@ end
 --- The parameter after each of the steps that the golden's gradients, one a row, ask for.
 local optimizers = {}
 function optimizers.SGD(net, p, a)
-  local attrs = { momentum = a.momentum, nesterov = a.nesterov, weight_decay = a.weight_decay, dampening = a.dampening }
-  local m = a.momentum and net:declare("m", "state", p.shape, p.dtype, { op = "Constant", value = 0 })
+  local attrs = {
+    momentum = a.momentum,
+    nesterov = a.nesterov,
+    weight_decay = a.weight_decay,
+    dampening = a.dampening,
+  }
+  local m = a.momentum
+    and net:declare("m", "state", p.shape, p.dtype, { op = "Constant", value = 0 })
   local t = a.dampening and net:declare("steps", "state", {}, "i64", { op = "Constant", value = 0 })
   return function(g, lr) net:Sgd({ p, g, lr, m, t }, { p, m, t }, attrs) end
 end
 function optimizers.Adam(net, p, a)
-  local attrs = { beta1 = a.betas and a.betas[1], beta2 = a.betas and a.betas[2], eps = a.eps, weight_decay = a.weight_decay, decoupled = a.class == "AdamW" }
-  local function state(name, shape, dtype) return net:declare(name, "state", shape, dtype, { op = "Constant", value = 0 }) end
-  local m, v, t = state("m", p.shape, p.dtype), state("v", p.shape, p.dtype), state("steps", {}, "i64")
+  local attrs = {
+    beta1 = a.betas and a.betas[1],
+    beta2 = a.betas and a.betas[2],
+    eps = a.eps,
+    weight_decay = a.weight_decay,
+    decoupled = a.class == "AdamW",
+  }
+  local function state(name, shape, dtype)
+    return net:declare(name, "state", shape, dtype, { op = "Constant", value = 0 })
+  end
+  local m, v = state("m", p.shape, p.dtype), state("v", p.shape, p.dtype)
+  local t = state("steps", {}, "i64")
   return function(g, lr) net:Adam({ p, g, lr, m, v, t }, { p, m, v, t }, attrs) end
 end
 optimizers.AdamW = optimizers.Adam
@@ -355,7 +458,8 @@ map.optim = function(net, b, a)
   if not optimizers[a.class] then return nil, a.class end
   if a.amsgrad then return nil, "Adam's amsgrad" end
   local decay = a.weight_decay or a.class == "AdamW" and 0.01 or nil -- PyTorch's default
-  local step = optimizers[a.class](net, b.p, setmetatable({ weight_decay = decay }, { __index = a }))
+  local step = optimizers[a.class](net, b.p,
+    setmetatable({ weight_decay = decay }, { __index = a }))
   local lr, path = net:const(a.lr), {}
   for i = 1, b.g.shape[1] do
     step(b.g:select(1, i), lr)
@@ -365,9 +469,13 @@ map.optim = function(net, b, a)
 end
 
 map.clip_grad_norm = function(net, b, a)
-  local norm = op(net, "GradNorm", { b.a, b.b }, { p = a.norm_type == "inf" and math.huge or tonumber(a.norm_type) })[1]
+  local norm = op(net, "GradNorm", { b.a, b.b }, {
+    p = a.norm_type == "inf" and math.huge or tonumber(a.norm_type),
+  })[1]
   local outs = { norm }
-  for i, x in ipairs { b.a, b.b } do outs[i + 1] = op(net, "ClipByNorm", { x, norm }, { max = a.max_norm })[1] end
+  for i, x in ipairs { b.a, b.b } do
+    outs[i + 1] = op(net, "ClipByNorm", { x, norm }, { max = a.max_norm })[1]
+  end
   return outs
 end
 
@@ -375,7 +483,8 @@ end
 local function number_of(bits, n_exponent)
   local n_fraction = 15 - n_exponent
   local bias, sign = (1 << n_exponent - 1) - 1, bits & 0x8000 ~= 0 and -1.0 or 1.0
-  local exponent, fraction = bits >> n_fraction & (1 << n_exponent) - 1, bits & (1 << n_fraction) - 1
+  local exponent = bits >> n_fraction & (1 << n_exponent) - 1
+  local fraction = bits & (1 << n_fraction) - 1
   if exponent == (1 << n_exponent) - 1 then return fraction == 0 and sign * math.huge or 0 / 0 end
   local scale = exponent == 0 and 1 - bias or exponent - bias
   return sign * ((exponent == 0 and 0 or 1) + fraction / (1 << n_fraction)) * 2.0 ^ scale
@@ -391,7 +500,9 @@ map.cast_bits = function(net, b, a)
   end
 end
 
-for name, f in pairs(dofile((arg[0]:match "^(.*/)" or "") .. "compose.lua")) do map[name] = map[name] or f end
+for name, f in pairs(dofile((arg[0]:match "^(.*/)" or "") .. "compose.lua")) do
+  map[name] = map[name] or f
+end
 
 local function same(u, v)
   if type(u) ~= "table" or type(v) ~= "table" then return u == v end
@@ -421,9 +532,13 @@ said.transformer_encoder_layer = {
   d_model = function(b) return b["p.linear1.weight"].shape[2] end,
   ff = function(b) return b["p.linear1.weight"].shape[1] end,
 }
-said.cross_entropy = { target = function(b) return b.t.dtype:find "^f" and "probabilities" or "labels" end }
+said.cross_entropy = {
+  target = function(b) return b.t.dtype:find "^f" and "probabilities" or "labels" end,
+}
 said.sdpa = {
-  mask = function(b) return b.m and (b.m.dtype == "bool" and "bool, true = attend" or "additive") end,
+  mask = function(b)
+    return b.m and (b.m.dtype == "bool" and "bool, true = attend" or "additive")
+  end,
   enable_gqa = function(b) return b.q.shape[2] ~= b.k.shape[2] end,
 }
 for name, checks in pairs(said) do

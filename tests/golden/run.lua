@@ -21,7 +21,7 @@ if not archive or not manifest then
 end
 
 --- Files
--- ---------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local function quote(path) return "'" .. path:gsub("'", "'\\''") .. "'" end
 
@@ -29,7 +29,10 @@ local function quote(path) return "'" .. path:gsub("'", "'\\''") .. "'" end
 local function unpack_archive(path)
   local folder = os.tmpname()
   os.remove(folder)
-  assert(os.execute(("mkdir -p %s && tar xzf %s -C %s"):format(quote(folder), quote(path), quote(folder))), "the archive can't be unpacked")
+  assert(
+    os.execute(
+      ("mkdir -p %s && tar xzf %s -C %s"):format(quote(folder), quote(path), quote(folder))),
+    "the archive can't be unpacked")
   local files = {}
   local list <close> = assert(io.popen("find " .. quote(folder) .. " -name '*.safetensors'"))
   for file in list:lines() do files[file:match "([^/]+)%.safetensors$"] = file end
@@ -37,7 +40,7 @@ local function unpack_archive(path)
 end
 
 --- Comparing
--- -----------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- Largest difference allowed, over the largest absolute value expected. Goldens were rounded once,
 -- from f64: an engine may sum in its own order, which costs some tens of roundings (2^-24 = 6e-8
@@ -65,18 +68,23 @@ local function compare_elements(what, got, want, relative)
     if difference > worst then worst, at = difference, i end
   end
   local limit = relative > 0 and math.max(relative * largest, least_normal) or 0
-  if worst > limit then return ("%s differs by %.3g at element %d (%s, expected %s), allowed %.3g"):format(what, worst, at, got[at], want[at], limit) end
+  if worst > limit then
+    return ("%s differs by %.3g at element %d (%s, expected %s), allowed %.3g"):format(what, worst,
+      at, got[at], want[at], limit)
+  end
 end
 
 --- `read`: turns an expected tensor into a list of what the op gives, see map.lua.
 local function compare(what, got, want, read)
   if read then return compare_elements(what, elements(got), read(want), 0) end
-  if shape_text(got) ~= shape_text(want) then return ("%s is %s, expected %s"):format(what, shape_text(got), shape_text(want)) end
+  if shape_text(got) ~= shape_text(want) then
+    return ("%s is %s, expected %s"):format(what, shape_text(got), shape_text(want))
+  end
   return compare_elements(what, elements(got), elements(want), tolerance[want.dtype] or 0)
 end
 
 --- One case
--- ------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- A table that gives what `values` holds and notes in `read` what was asked for. It can't be
 -- walked, which would read all.
@@ -102,7 +110,9 @@ local function refuse_unread(failures, what, values, read)
     if not read[name] then unread[#unread + 1] = name end
   end
   table.sort(unread)
-  for _, name in ipairs(unread) do failures[#failures + 1] = ("%s %s of the case is read by no one"):format(what, name) end
+  for _, name in ipairs(unread) do
+    failures[#failures + 1] = ("%s %s of the case is read by no one"):format(what, name)
+  end
 end
 
 --- Declares the case's inputs in a net: blobs by name, tensors to feed, names that have a golden
@@ -114,7 +124,8 @@ local function declare_inputs(net, tensors)
     if input then
       local has_gradient = tensors["grad." .. input] ~= nil
       feeds[input] = tensor
-      blobs[input] = net:declare(input, (has_gradient or input == "p") and "parameter" or "input", tensor.shape, tensor.dtype)
+      blobs[input] = net:declare(input, (has_gradient or input == "p") and "parameter" or "input",
+        tensor.shape, tensor.dtype)
       if has_gradient then wrt[#wrt + 1] = input end
     end
   end
@@ -130,12 +141,16 @@ local function add_gradients(net, tensors, outs, feeds, wrt)
     local gout = tensors["gout." .. (k - 1)]
     if gout then
       feeds["gout" .. k] = gout
-      local term = net:op("Sum", { net:op("Mul", { out, net:declare("gout" .. k, "input", gout.shape, gout.dtype) }, 1, {}) }, 1, {})
+      local term = net:op("Sum", {
+        net:op("Mul", { out, net:declare("gout" .. k, "input", gout.shape, gout.dtype) }, 1, {}),
+      }, 1, {})
       total = total and net:op("Add", { total, term }, 1, {}) or term
     end
   end
   local grads = {}
-  for parameter, gradient in pairs(net:gradient(total, { wrt = wrt })) do grads[parameter.name] = gradient end
+  for parameter, gradient in pairs(net:gradient(total, { wrt = wrt })) do
+    grads[parameter.name] = gradient
+  end
   return grads
 end
 
@@ -147,7 +162,8 @@ local function run_case(case, path, flat)
   local blobs, feeds, wrt = declare_inputs(net, tensors)
   local seen, attrs_seen = {}, {}
   for name in pairs(is_prose) do attrs_seen[name] = true end
-  local outs, why, read = map[case.op](net, noting(blobs, seen), noting(case.attrs, attrs_seen), case)
+  local outs, why, read = map[case.op](net, noting(blobs, seen), noting(case.attrs, attrs_seen),
+    case)
   if outs == nil then return "skip", why end
   local failures, n_out = {}, 0
   refuse_unread(failures, "attribute", case.attrs, attrs_seen)
@@ -159,11 +175,13 @@ local function run_case(case, path, flat)
   local ws <close> = neap.workspace { store = false }
   local results = ws:run(net, feeds)
   for k = 1, math.min(n_out, #outs) do
-    failures[#failures + 1] = compare("out." .. (k - 1), results[outs[k].name], tensors["out." .. (k - 1)], read)
+    failures[#failures + 1] = compare("out." .. (k - 1), results[outs[k].name],
+      tensors["out." .. (k - 1)], read)
   end
   for _, name in ipairs(wrt) do
     local want = tensors["grad." .. name]
-    local got = flat and neap.zeros { dtype = want.dtype, table.unpack(want.shape) } or ws:fetch(grads[name].name)
+    local got = flat and neap.zeros { dtype = want.dtype, table.unpack(want.shape) }
+      or ws:fetch(grads[name].name)
     failures[#failures + 1] = compare("grad." .. name, got, want)
   end
   if #failures > 0 then return "fail", table.concat(failures, "; ") end
@@ -171,7 +189,7 @@ local function run_case(case, path, flat)
 end
 
 --- All cases
--- -----------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local folder, files = unpack_archive(archive)
 local count = { pass = 0, fail = 0, skip = 0 }
@@ -194,7 +212,9 @@ for line in io.lines(manifest) do
       if not ok then verdict, why = "fail", verdict end
     end
     count[verdict] = count[verdict] + 1
-    if why then print(("%s %s: %s"):format(verdict == "fail" and "FAIL" or verdict, case.name, why)) end
+    if why then
+      print(("%s %s: %s"):format(verdict == "fail" and "FAIL" or verdict, case.name, why))
+    end
   end
 end
 os.execute("rm -rf " .. quote(folder))

@@ -52,7 +52,10 @@ do
     end)
   end
   for _ = 1, 2 do for i = 1, 4 do threads[i]() end end
-  for i = 2, 4 do assert(built[i]:text():gsub("n" .. i, "n1"):gsub(":%d+", "") == built[1]:text():gsub(":%d+", "")) end
+  for i = 2, 4 do
+    assert(
+      built[i]:text():gsub("n" .. i, "n1"):gsub(":%d+", "") == built[1]:text():gsub(":%d+", ""))
+  end
 end
 
 -- Runs in coroutines, taking turns; one that is closed between two runs; one that dies of an error
@@ -89,8 +92,10 @@ do
   assert(fails(x.apply_, x, function() error(mark) end) == mark)
   assert(fails(x.map_, x, x, function() error(mark) end) == mark)
   assert(fails(core.fit_batch, function() error(mark) end, 4) == mark)
-  for _, f in ipairs { function() x:apply_(coroutine.yield) end, function() x:map_(x, coroutine.yield) end,
-    function() core.fit_batch(coroutine.yield, 4) end } do
+  for _, f in ipairs {
+    function() x:apply_(coroutine.yield) end, function() x:map_(x, coroutine.yield) end,
+    function() core.fit_batch(coroutine.yield, 4) end,
+  } do
     local ok, err = coroutine.resume(coroutine.create(f))
     assert(not ok and tostring(err):find "yield across a C%-call boundary", tostring(err))
   end
@@ -124,7 +129,11 @@ do
   assert(tostring(fails(without_end)):find "stack overflow", tostring(fails(without_end)))
   -- Contents from proxies, which may close what they go to.
   local ws = neap.workspace { seed = 1, store = false }
-  local function proxy(evil) return setmetatable({}, { __len = function() return 2 end, __index = function(_, i) evil() return i end }) end
+  local function proxy(evil)
+    return setmetatable({}, {
+      __len = function() return 2 end, __index = function(_, i) evil() return i end,
+    })
+  end
   closed(function() ws:feed("q", proxy(function() close(ws) end)) ws:has "q" end)
   closed(function(t)
     t[{ { 1, 2 } }] = proxy(function() close(t) end)
@@ -197,15 +206,22 @@ end
 do
   local nn = neap.nn
   local function trainer(loss)
-    return neap.trainer { model = nn.Linear { 3, 2 }, loss = loss or nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 } }
+    return neap.trainer {
+      model = nn.Linear { 3, 2 },
+      loss = loss or nn.CrossEntropyLoss {},
+      optimizer = neap.optim.SGD { lr = 0.1 },
+    }
   end
   local batch = { x = neap.ones(4, 3), y = neap.zeros { 4, dtype = "i64" } }
   local mark = { "mark" }
   local t = trainer()
   t:step(batch)
   local data = neap.data.tensors(batch)
-  for _, evil in ipairs { function() error(mark) end, function() coroutine.yield() end, function() t:step(batch) end, function() t:close() end,
-    function() collectgarbage() end } do
+  for _, evil in ipairs {
+    function() error(mark) end, function() coroutine.yield() end, function() t:step(batch) end,
+    function() t:close() end,
+    function() collectgarbage() end,
+  } do
     t = trainer()
     t:step(batch)
     local co = coroutine.create(function()
@@ -221,7 +237,10 @@ do
       return nn.CrossEntropyLoss {}(out, y)
     end
   end
-  for _, evil in ipairs { function() error(mark) end, function() collectgarbage() end, function() trainer():step(batch) end } do
+  for _, evil in ipairs {
+    function() error(mark) end, function() collectgarbage() end,
+    function() trainer():step(batch) end,
+  } do
     pcall(function() trainer(own(evil)):step(batch) end)
   end
   local last = trainer()

@@ -14,19 +14,33 @@ local function objects()
   ws:init(net)
   local program = ws:compile(net, { store = false })
   program:run()
-  local chain = core.new_chain(neap.workspace { seed = 1, store = false }, { nets.layer "a", nets.layer "b" }, 2, {})
-  return { net = net, workspace = neap.workspace { store = false }, program = program, plan = net:plan { store = false }, plan_of_program = program.plan,
-    tensor = neap.ones(2, 3), scope = ws:create_scope "s", cache = core.new_cache "c", range = core.new_range(net, {}),
-    recycle = core.memonger.recycle(net, {}, {}), reader = core.batch_reader({ { source = neap.ones(3) } }, 1, { 0 }),
-    mark = ws:_mark(true, {}), chain = chain, cache_of_chain = chain:cache(1), db = neap.db(os.tmpname()), sub = core.Net._sub(net, "inner"),
-    file = io.tmpfile() }
+  local chain = core.new_chain(neap.workspace { seed = 1, store = false },
+    { nets.layer "a", nets.layer "b" }, 2, {})
+  return {
+    net = net, workspace = neap.workspace { store = false }, program = program,
+    plan = net:plan { store = false }, plan_of_program = program.plan,
+    tensor = neap.ones(2, 3), scope = ws:create_scope "s", cache = core.new_cache "c",
+    range = core.new_range(net, {}),
+    recycle = core.memonger.recycle(net, {}, {}),
+    reader = core.batch_reader({ { source = neap.ones(3) } }, 1, { 0 }),
+    mark = ws:_mark(true, {}), chain = chain, cache_of_chain = chain:cache(1),
+    db = neap.db(os.tmpname()), sub = core.Net._sub(net, "inner"),
+    file = io.tmpfile(),
+  }
 end
 
-local classes = { net = core.Net, workspace = core.Workspace, program = core.Program, plan = core.Plan, plan_of_program = core.Plan, tensor = core.Tensor,
-  scope = core.Scope, db = core.Db, cache = core.Cache, cache_of_chain = core.Cache, range = core.Range, recycle = core.Recycle,
-  reader = core.BatchReader, chain = core.Chain, sub = core.Net }
+local classes = {
+  net = core.Net, workspace = core.Workspace, program = core.Program, plan = core.Plan,
+  plan_of_program = core.Plan, tensor = core.Tensor,
+  scope = core.Scope, db = core.Db, cache = core.Cache, cache_of_chain = core.Cache,
+  range = core.Range, recycle = core.Recycle,
+  reader = core.BatchReader, chain = core.Chain, sub = core.Net,
+}
 -- What would write files or go on for ever.
-local left_out = { run = true, backup = true, profile = true, save = true, export = true, dot = true, svg = true, picture = true, image = true, plot = true }
+local left_out = {
+  run = true, backup = true, profile = true, save = true, export = true, dot = true, svg = true,
+  picture = true, image = true, plot = true,
+}
 
 --- All that the class offers, and all operators, on `o`.
 local function use(o, class)
@@ -82,7 +96,8 @@ for _, name in ipairs(names) do
   end
 end
 for class, meta in pairs(debug.getregistry()) do
-  if type(class) == "string" and class:find "^neap%." and type(meta) == "table" and type(meta.__gc) == "function" then
+  if type(class) == "string" and class:find "^neap%." and type(meta) == "table" and type(meta.__gc)
+      == "function" then
     for _, o in ipairs { 1, "x", {}, io.stdout, neap.ones(1) } do meta.__gc(o) end
     meta.__gc()
   end

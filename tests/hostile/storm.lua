@@ -35,7 +35,8 @@ local function renew()
   S.dws, S.dprogram = workspace(S.dnet, { store = false, executor = "dynamic" })
   S.ws:feed("text", "hello")
   S.plan, S.pplan, S.dplan = S.net:plan { store = false }, S.program.plan, S.dprogram.plan
-  S.t, S.b, S.view = neap.arange(24):view(2, 3, 4), neap.ones { 2, 3, 4, dtype = "bool" }, S.ws:view "w"
+  S.t, S.b, S.view = neap.arange(24):view(2, 3, 4), neap.ones { 2, 3, 4, dtype = "bool" },
+    S.ws:view "w"
   S.scope, S.cache, S.sub = S.ws:create_scope "s", core.new_cache "c", core.Net._sub(S.net, "inner")
   S.recycle, S.range = core.memonger.recycle(S.net, {}, {}), core.new_range(S.net, {})
   S.reader = core.batch_reader({ { source = neap.ones(50, 3) } }, 1, { 0, 1, 2, 3, 4, 5 })
@@ -46,8 +47,11 @@ local function renew()
   S.chain = core.new_chain(of_chain, { nets.layer "a", nets.layer "b" }, 2, {})
 end
 
-local kinds = { "net", "dnet", "ws", "dws", "program", "dprogram", "plan", "pplan", "dplan", "t", "b", "view", "scope", "cache", "sub", "recycle", "range",
-  "reader", "mark", "chain" }
+local kinds = {
+  "net", "dnet", "ws", "dws", "program", "dprogram", "plan", "pplan", "dplan", "t", "b", "view",
+  "scope", "cache", "sub", "recycle", "range",
+  "reader", "mark", "chain",
+}
 local close = debug.getmetatable(neap.ones(1)).__gc
 
 local evils = {
@@ -117,10 +121,15 @@ local calls = {
   function() return S.net:clone() end,
   function() return S.net:rename { x = "z" } end,
   function() return core.Net._add(S.net, "Relu", { "x" }) end,
-  function() return core.Net._declare(S.net, "q" .. random(1000), "parameter", { 2, 3 }, "f32", { op = "Constant", value = 1 }, true) end,
+  function()
+    return core.Net._declare(S.net, "q" .. random(1000), "parameter", { 2, 3 }, "f32",
+      { op = "Constant", value = 1 }, true)
+  end,
   function() return core.Net._type(S.net, "y") end,
   function() return core.Net._gradient(S.dnet, "loss", { "w" }) end,
-  function() return core.Net._plan(S.net, { keep = { "y" }, inputs = { x = { 5, 3 } }, budget = "100%" }) end,
+  function()
+    return core.Net._plan(S.net, { keep = { "y" }, inputs = { x = { 5, 3 } }, budget = "100%" })
+  end,
   function() return core.Net._plan(S.net, {}, S.range) end,
   function() return core.Net._graph(S.net, {}, pick { "canonical", "people", "hash", "net" }) end,
   function() return S.net:_count {} end,
@@ -206,16 +215,23 @@ local calls = {
       return S.net, { inputs = { x = { n, 3 } } }
     end, 16)
   end,
-  function() return core.batch_reader({ { source = S.t, dtype = "f64" }, { source = S.t } }, 1, { 0, 1 }) end,
+  function()
+    return core.batch_reader({ { source = S.t, dtype = "f64" }, { source = S.t } }, 1, { 0, 1 })
+  end,
   function() return S.reader:next() end,
-  function() return core.save(folder .. "/t.safetensors", { a = S.t, c = S.b }, { meta = { x = "y" } }) end,
+  function()
+    return core.save(folder .. "/t.safetensors", { a = S.t, c = S.b }, { meta = { x = "y" } })
+  end,
   function() return core.load(folder .. "/t.safetensors") end,
   function() return S.db:_query("select :a as a, :b as b", { a = "text", b = 3 }) end,
   function() return S.db:_check() end,
   function() return S.chain:cache(1):labels() end,
   function() return S.chain:item("params", 1) end,
   function() return S.chain:forward(true) end,
-  function() return core.run_steps(S.ws, { nets = { "f" }, given = { S.net }, steps = {}, iterations = 1, instances = 1 }, S.net, {}) end,
+  function()
+    return core.run_steps(S.ws,
+      { nets = { "f" }, given = { S.net }, steps = {}, iterations = 1, instances = 1 }, S.net, {})
+  end,
   function() return core.run_once(S.ws, S.net, {}) end,
   function() return core.run_op(S.ws, "Relu", { "x" }, { "xr" }, {}) end,
   function() return core.encode_bytes("abc", { a = 1, b = 2, c = 3 }) end,

@@ -6,7 +6,10 @@ local core = require "neap.core"
 local nets = dofile "tests/hostile/nets.lua"
 
 local asked = 0
-local events = { "__index", "__newindex", "__len", "__pairs", "__eq", "__lt", "__concat", "__call", "__add", "__unm", "__close" }
+local events = {
+  "__index", "__newindex", "__len", "__pairs", "__eq", "__lt", "__concat", "__call", "__add",
+  "__unm", "__close",
+}
 
 --- A table of `content` whose metamethods call `evil`; each counts as asked.
 local function hostile(content, evil)
@@ -43,15 +46,23 @@ local program = parent:compile(net, { store = false })
 local readers = {
   function(t, item) t.a = item; core.new_workspace { parent = parent, forward = t } end,
   function(t, item) t.a = item; core.Scope._push(parent:create_scope "frames", parent, t) end,
-  function(t, item) t.a = item; core.Scope.check_bindings_match(parent:create_scope "frames", t) end,
+  function(t, item)
+    t.a = item
+    core.Scope.check_bindings_match(parent:create_scope "frames", t)
+  end,
   function(t, item) t.x = item; net:rename(t) end,
   function(t, item) t[item] = "z"; net:rename(t) end,
-  function(t, item) t[item] = neap.ones(2, 3); core.run_micro(parent, t, { { program = program, n = 1, weight = 1 } }, program) end,
+  function(t, item)
+    t[item] = neap.ones(2, 3)
+    core.run_micro(parent, t, { { program = program, n = 1, weight = 1 } }, program)
+  end,
   function(t, item) core.run_micro(parent, {}, hostile({ item }, grows(t)), program) end,
   function(t, item) t.x = item; core.Net._plan(net, hostile({ inputs = t }, grows(t))) end,
   function(t, item) t.budget = item; core.Net._plan(net, t) end,
   function(t, item) core.Net._plan(net, { banks = hostile(t, item) }) end,
-  function(t, item) core.Net._plan(net, { mem_param = hostile(t, item), keep = hostile(t, item) }) end,
+  function(t, item)
+    core.Net._plan(net, { mem_param = hostile(t, item), keep = hostile(t, item) })
+  end,
   function(t, item) t.axes = item; core.eager("Sum", { neap.ones(2, 3) }, t) end,
   function(t, item) core.eager("Add", hostile(t, item), {}) end,
   function(t, item) core.new_chain(parent, hostile(t, item), 1, {}) end,
@@ -65,10 +76,16 @@ local readers = {
   function(t, item) core.run_steps(parent, { nets = { item }, given = {}, steps = {} }) end,
   function(t, item) core.run_steps(parent, { nets = {}, given = {}, steps = hostile(t, item) }) end,
   function(t, item) core.save("/nonexistent/file", hostile(t, item)) end,
-  function(t, item) t.a = neap.ones(2); core.save("/nonexistent/file", t, { meta = hostile({}, grows(t)) }) end,
+  function(t, item)
+    t.a = neap.ones(2)
+    core.save("/nonexistent/file", t, { meta = hostile({}, grows(t)) })
+  end,
   function(t, item) parent:save("/nonexistent/file", hostile(t, item)) end,
   function(t, item) core.Net._outputs(net, { item }) end,
-  function(t, item) core.Net._declare(nets.small "small", "q", "parameter", hostile(t, item), "f32", hostile({}, grows(t))) end,
+  function(t, item)
+    core.Net._declare(nets.small "small", "q", "parameter", hostile(t, item), "f32",
+      hostile({}, grows(t)))
+  end,
   function(t, item) core.Net._add(nets.small "small", "Relu", { item }) end,
   function(t, item) neap.zeros(hostile(t, item)) end,
   function(t, item) neap.ones(6):view(hostile(t, item)) end,

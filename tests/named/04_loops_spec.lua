@@ -183,7 +183,9 @@ describe("several conditions", function()
       local function below(n)
         return function(b) return b:Lt { "x", b:const(n) } end
       end
-      return (net:If{ { below(0), add(1) }, { below(10), add(2) }, { below(100), add(3) }, add(4) })
+      return (net:If {
+        { below(0), add(1) }, { below(10), add(2) }, { below(100), add(3) }, add(4),
+      })
     end,
     ["of AsyncIf"] = function(net)
       return (net:AsyncIf { { "c1", add(1) }, { "c2", add(2) }, { "c3", add(3) }, add(4) })

@@ -366,7 +366,9 @@ describe("the four lists of a model's memory", function()
         }, nn.Flatten(), nn.Linear { 16, 3 }
       end },
       branches = { { 3, 6, 6 }, function()
-        return nn.Concat{ nn.Conv2d { 3, 2, kernel = 1 }, nn.Conv2d { 3, 2, kernel = 3, pad = 1 } },
+        return nn.Concat {
+          nn.Conv2d { 3, 2, kernel = 1 }, nn.Conv2d { 3, 2, kernel = 3, pad = 1 },
+        },
           nn.Tanh()
       end },
       norm = { { 5, 8 }, function() return nn.LayerNorm { 8 }, nn.GELU(), nn.Linear { 8, 3 } end },

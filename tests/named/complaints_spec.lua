@@ -344,7 +344,8 @@ describe("complaints about named systems:", function()
         { policy = "name", executor = "dag" },
       } do
         o.store = false
-        assert.is_true(net:plan{ policy = o.policy, executor = o.executor, store = false }:verify())
+        local plan = net:plan { policy = o.policy, executor = o.executor, store = false }
+        assert.is_true(plan:verify())
         local ws <close> = neap.workspace(o)
         ws:poison(true)
         for _ = 1, 2 do

@@ -27,7 +27,8 @@ local function sweep(persist, make, f, check)
     -- failure.
     local now = core.memory().held
     if live == nil then live = now end
-    assert.is_true(now <= live + 65536, ("%d bytes of tensors were left at allocation %d"):format(now - live, n))
+    assert.is_true(now <= live + 65536,
+      ("%d bytes of tensors were left at allocation %d"):format(now - live, n))
     if ok and not failed then
       assert.is_true(n > 2, "nothing was refused on the way")
       return n
@@ -39,7 +40,8 @@ end
 local function small_net()
   local net = neap.net "f"
   local x, t = net:input("x", { 4, 3 }), net:input("t", { 4 }, "i64")
-  local h = net:FC({ x, net:param("w", { 5, 3 }, neap.init.xavier {}), net:param("b", { 5 }) }, "h"):relu()
+  local h =
+    net:FC({ x, net:param("w", { 5, 3 }, neap.init.xavier {}), net:param("b", { 5 }) }, "h"):relu()
   local loss = net:SoftmaxCrossEntropy({ h, t }, "loss")
   return net, loss
 end
@@ -76,7 +78,9 @@ for _, persist in ipairs { false, true } do
         ws:feed("a", neap.tensor { 3, 1, 2 })
         return ws
       end
-      sweep(persist, ready, function(ws) ws:run_op("Split", "a", { "a", "i" }, { axis = 1, sizes = { 2, 1 } }) end, function(ws)
+      sweep(persist, ready, function(ws)
+        ws:run_op("Split", "a", { "a", "i" }, { axis = 1, sizes = { 2, 1 } })
+      end, function(ws)
         assert.are.same({ 3, 1, 2 }, ws:fetch("a"):totable())
         assert.is_false(ws:has "i")
       end)
@@ -99,7 +103,9 @@ for _, persist in ipairs { false, true } do
     it("in text, hash, clone, plan", function()
       local net = trained_net()
       local text = net:text()
-      sweep(persist, nothing, function() return neap.net_from(net:text()), net:clone(), net:hash() end)
+      sweep(persist, nothing, function()
+        return neap.net_from(net:text()), net:clone(), net:hash()
+      end)
       sweep(persist, nothing, function() return net:plan { policy = "offset" } end)
       sweep(persist, nothing, function() return net:expand {} end)
       assert.are.equal(text, net:text())
@@ -107,7 +113,9 @@ for _, persist in ipairs { false, true } do
 
     it("in dry runs and counts by class", function()
       local net = trained_net()
-      sweep(persist, nothing, function() return net:dry_run { store = false, mem_param = { exclude_blob = { "h", "loss.diff" } } } end)
+      sweep(persist, nothing, function()
+        return net:dry_run { store = false, mem_param = { exclude_blob = { "h", "loss.diff" } } }
+      end)
       sweep(persist, nothing, function() return net:_count { store = false } end)
     end)
 
@@ -133,7 +141,9 @@ for _, persist in ipairs { false, true } do
       sweep(persist, function()
         local ws = neap.workspace { seed = 1, store = false }
         local program = ws:compile(net, { store = false })
-        for name, value in pairs(feeds) do ws:feed(name, type(value) == "number" and neap.tensor(value) or value) end
+        for name, value in pairs(feeds) do
+          ws:feed(name, type(value) == "number" and neap.tensor(value) or value)
+        end
         program:run()
         ws:drop_gradients()
         before = ws:fetch "w"
@@ -167,7 +177,10 @@ for _, persist in ipairs { false, true } do
 
     it("in stepping layer by layer, and in caches", function()
       local nn = neap.nn
-      local model = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 4 }, nn.BatchNorm1d { 4 }, nn.Dropout { 0.5 }, nn.Linear { 4, 2 } }
+      local model = nn.Sequential {
+        input = { 3 }, seed = 2,
+        nn.Linear { 3, 4 }, nn.BatchNorm1d { 4 }, nn.Dropout { 0.5 }, nn.Linear { 4, 2 },
+      }
       local memory, x, dy = model:memory(), neap.ones(5, 3), neap.ones(5, 2)
       local function step()
         memory:forward(x)
@@ -199,15 +212,24 @@ for _, persist in ipairs { false, true } do
         return net
       end, function(net)
         net:If("c", function(b) return b:Relu "x" end, function(b) return b:Neg "x" end)
-        net:While { init = { "x" }, max = 3, cond = function(_, x) return x:sum():lt(3) end, body = function(_, x) return x + 1 end }
-        net:Recurrent { seq = { "x" }, init = { 0 }, step = function(_, h, x) return h + x:sum(), h end }
+        net:While {
+          init = { "x" },
+          max = 3,
+          cond = function(_, x) return x:sum():lt(3) end,
+          body = function(_, x) return x + 1 end,
+        }
+        net:Recurrent {
+          seq = { "x" }, init = { 0 }, step = function(_, h, x) return h + x:sum(), h end,
+        }
       end, function(net) assert.are.equal(1, (net:text():find(text, 1, true))) end)
     end)
 
     it("in memonger", function()
       local net, memonger = small_net(), neap.memonger
       local text = net:text()
-      sweep(persist, nothing, function() return memonger.optimize_net(net, { dont_share = { "h" } }) end)
+      sweep(persist, nothing, function()
+        return memonger.optimize_net(net, { dont_share = { "h" } })
+      end)
       sweep(persist, nothing, function() return memonger.estimate_memory_usage({ net }, {}) end)
       sweep(persist, nothing, function() return memonger.release_blobs_when_used(net, { "h" }) end)
       assert.are.equal(text, net:text())
@@ -225,27 +247,38 @@ for _, persist in ipairs { false, true } do
       end
       local function unchanged(ws) assert.are.equal(blobs, #ws:_blobs()) end
       sweep(persist, ready, function(ws) ws:run_once(net, { store = false }) end, unchanged)
-      sweep(persist, ready, function(ws) ws:run_steps({ { net, iterations = 2 }, { net, create_workspace = true } }, { store = false }) end, unchanged)
-      sweep(persist, ready, function(ws) ws:compile_within(net, core.new_range(net, {}), { store = false }) end, unchanged)
+      sweep(persist, ready, function(ws)
+        ws:run_steps({ { net, iterations = 2 }, { net, create_workspace = true } },
+          { store = false })
+      end, unchanged)
+      sweep(persist, ready, function(ws)
+        ws:compile_within(net, core.new_range(net, {}), { store = false })
+      end, unchanged)
       sweep(persist, ready, function(ws) ws:create_scope("s"):_push(ws, { inner = "x" }) end)
-      sweep(persist, ready, function(ws) ws:assign({ "x" }, neap.bank { "fast", bytes = 4096 }) end, unchanged)
+      sweep(persist, ready, function(ws) ws:assign({ "x" }, neap.bank { "fast", bytes = 4096 }) end,
+        unchanged)
     end)
 
     it("in looking for the batch that fits", function()
       local net = small_net()
-      sweep(persist, nothing, function() return neap.fit_batch(net, { total = "4KiB", max = 2 }) end)
+      sweep(persist, nothing, function()
+        return neap.fit_batch(net, { total = "4KiB", max = 2 })
+      end)
     end)
 
     it("in exports and imports", function()
       local name = os.tmpname()
       local path, x = name .. ".safetensors", neap.ones(2, 3)
-      local model = neap.nn.Sequential { input = { 3 }, seed = 2, neap.nn.Linear { 3, 4 }, neap.nn.ReLU() }
+      local model = neap.nn.Sequential {
+        input = { 3 }, seed = 2, neap.nn.Linear { 3, 4 }, neap.nn.ReLU(),
+      }
       local function raised(ok, message, code)
         if not ok then error(core.error { code = code, message = message }) end
         return ok
       end
       local want = model:eval()(x)
-      sweep(persist, nothing, function() return raised(neap.export(model, path)) end, function() assert.is_true(want:equal(model(x))) end)
+      sweep(persist, nothing, function() return raised(neap.export(model, path)) end,
+        function() assert.is_true(want:equal(model(x))) end)
       sweep(persist, nothing, function() return raised(neap.import(path))(x) end)
       assert.is_true(want:equal(assert(neap.import(path))(x)))
       os.remove(path)

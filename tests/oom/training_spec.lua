@@ -23,7 +23,8 @@ local function sweep(f, unchanged, may_pass)
       return n_refused
     end
     n_refused = n_refused + 1
-    local got = not ok and (type(err) == "table" and err.code or tostring(err)) or err == nil and message and code
+    local got = not ok and (type(err) == "table" and err.code or tostring(err))
+      or err == nil and message and code
     -- else the second try, after a collection, passed
     if got then assert.are.equal("memory", got) end
     unchanged(n, ok)
@@ -32,8 +33,15 @@ local function sweep(f, unchanged, may_pass)
 end
 
 local function new_trainer()
-  local model = nn.Sequential { input = { 6 }, nn.Linear { 6, 5 }, nn.ReLU(), nn.Dropout { 0.2 }, nn.Linear { 5, 3 } }
-  return neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, seed = 3, memory = { store = false } }
+  local model = nn.Sequential {
+    input = { 6 }, nn.Linear { 6, 5 }, nn.ReLU(), nn.Dropout { 0.2 }, nn.Linear { 5, 3 },
+  }
+  return neap.trainer {
+    model = model,
+    optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
+    seed = 3,
+    memory = { store = false },
+  }
 end
 
 local function batch()
@@ -54,7 +62,8 @@ local function leaves_nothing(body)
   body()
   settle()
   assert.are.equal(held, core.memory().held)
-  assert.is_true(core.memory().n_live <= live, ("%d blocks were left"):format(core.memory().n_live - live))
+  assert.is_true(core.memory().n_live <= live,
+    ("%d blocks were left"):format(core.memory().n_live - live))
 end
 
 describe("refused memory", function()
@@ -117,7 +126,8 @@ describe("refused memory", function()
       local b = batch()
       for _ = 1, 2 do t:step(b) end
       local saved = state_of(t.ws)
-      sweep(function() return t:save(path) end, function() assert.are.equal(saved, state_of(t.ws)) end)
+      sweep(function() return t:save(path) end,
+        function() assert.are.equal(saved, state_of(t.ws)) end)
       t:step(b)
       local later = state_of(t.ws)
       assert.are_not.equal(saved, later)

@@ -156,9 +156,10 @@ describe("rows of bf16", function()
     end,
   }
   for name, build in pairs(builds) do
-    it(("are widened one by one: the scratch of %s does not grow with them"):format(name), function()
-      assert.are.equal(scratch(build, 64), scratch(build, 4096))
-    end)
+    it(("are widened one by one: the scratch of %s does not grow with them"):format(name),
+      function()
+        assert.are.equal(scratch(build, 64), scratch(build, 4096))
+      end)
   end
 end)
 

@@ -49,13 +49,16 @@ describe("engine = \"dnnl\"", function()
     return
   end
 
-  it("runs Relu, AddN and the backward of Relu by oneDNN, in blocked layouts too; free choice takes ref", function()
+  it("runs Relu, AddN and the backward of Relu by oneDNN, in blocked layouts too; free \z
+      choice takes ref", function()
     local free <close>, program = run()
     local engines = engines_of(program)
-    assert.are.equal("ref ref ref", table.concat({ engines.Relu, engines.ReluGrad, engines.AddN }, " "))
+    assert.are.equal("ref ref ref",
+      table.concat({ engines.Relu, engines.ReluGrad, engines.AddN }, " "))
     local forced <close>, other = run { engine = "dnnl" }
     engines = engines_of(other)
-    assert.are.equal("dnnl dnnl dnnl", table.concat({ engines.Relu, engines.ReluGrad, engines.AddN }, " "))
+    assert.are.equal("dnnl dnnl dnnl",
+      table.concat({ engines.Relu, engines.ReluGrad, engines.AddN }, " "))
     local ref <close> = run { engine = "ref" }
     for _, name in ipairs { "d", "dx", "dw" } do
       assert.is_true(ref:fetch(name):close(forced:fetch(name), { rtol = 1e-4, atol = 1e-3 }), name)

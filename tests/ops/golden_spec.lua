@@ -17,8 +17,10 @@ describe("golden values", function()
   local engines = require("support").engines()
   table.insert(engines, 1, "")
   for _, engine in ipairs(engines) do
-    it("hold by " .. (engine == "" and "the engines that are chosen" or "engine " .. engine), function()
-      local command = ("NEAP_ENGINE=%s %s/neap run tests/golden/run.lua %s %s 2>&1"):format(engine, build, archive, manifest)
+    it("hold by "
+      .. (engine == "" and "the engines that are chosen" or "engine " .. engine), function()
+      local command = ("NEAP_ENGINE=%s %s/neap run tests/golden/run.lua %s %s 2>&1"):format(engine,
+        build, archive, manifest)
       local pipe <close> = assert(io.popen(command))
       local text = pipe:read "a"
       local passed, failed = text:match "(%d+) passed, (%d+) failed, %d+ skipped\n$"
@@ -46,7 +48,9 @@ describe("a golden case", function()
     manifest:write(require("cjson").encode { op = op, name = "one", attrs = attrs }, "\n")
     manifest:close()
     assert(os.execute(("tar czf %s/one.tar.gz -C %s one.safetensors"):format(at, at)))
-    local pipe = assert(io.popen(("%s/neap run tests/golden/run.lua %s/one.tar.gz %s/manifest.jsonl 2>&1"):format(build, at, at)))
+    local pipe = assert(io.popen(
+      ("%s/neap run tests/golden/run.lua %s/one.tar.gz %s/manifest.jsonl 2>&1"):format(build, at,
+        at)))
     local text = pipe:read "a"
     local ok = pipe:close()
     os.execute("rm -rf " .. at)
@@ -70,7 +74,9 @@ describe("a golden case", function()
     assert.has_match("FAIL one: input weight of the case is read by no one", text)
   end)
   it("fails the run by an attribute that its inputs contradict", function()
-    local ok, text = run("conv1d", { kernel = { 3 }, stride = { 1 }, padding = { 0 } }, { x = neap.zeros { 1, 1, 4 }, weight = neap.zeros { 1, 1, 2 } })
+    local ok, text = run("conv1d", { kernel = { 3 }, stride = { 1 }, padding = { 0 } }, {
+      x = neap.zeros { 1, 1, 4 }, weight = neap.zeros { 1, 1, 2 },
+    })
     assert.is_false(ok)
     assert.has_match("kernel of the case is not what its inputs say", text)
   end)

@@ -5,7 +5,12 @@ local neap = require "neap"
 
 --- Bits and sign of each.
 local dtypes = {
-  u8 = { 8, false }, i8 = { 8, true }, u16 = { 16, false }, i16 = { 16, true }, i32 = { 32, true }, i64 = { 64, true },
+  u8 = { 8, false },
+  i8 = { 8, true },
+  u16 = { 16, false },
+  i16 = { 16, true },
+  i32 = { 32, true },
+  i64 = { 64, true },
 }
 
 --- What is left of an integer in a dtype.
@@ -21,7 +26,8 @@ local function values_of(dtype)
   local least = signed and -1 << (bits - 1) or 0
   local most = signed and ~least or (1 << bits) - 1
   local list = { 0, 1, 2, 3, 7, most // 3, most - 1, most }
-  for _, value in ipairs(signed and { least, least + 1, -1, -2, -7, least // 3 } or { most // 2, most // 2 + 1 }) do
+  for _, value in ipairs(
+    signed and { least, least + 1, -1, -2, -7, least // 3 } or { most // 2, most // 2 + 1 }) do
     list[#list + 1] = value
   end
   return list
@@ -74,24 +80,31 @@ local function check_pairs(name, f, dtype)
   local op, left = neap[name:gsub("%l%f[%u]", "%0_"):lower()], values_of(dtype)
   local right = {}
   for _, y in ipairs(left) do
-    if y ~= 0 or not (name == "FloorDiv" or name == "Mod" or name == "Div") then right[#right + 1] = y end
+    if y ~= 0 or not (name == "FloorDiv" or name == "Mod" or name == "Div") then
+      right[#right + 1] = y
+    end
   end
   local n, m = #left, #right
   local a, b = neap.tensor(left, dtype), neap.tensor(right, dtype)
   local column = a:view(n, 1)
   local results = {
     op(column, b),
-    op(column:expand(n, m):contiguous():view(n * m), b:view(1, m):expand(n, m):contiguous():view(n * m)):view(n, m),
+    op(column:expand(n, m):contiguous():view(n * m),
+      b:view(1, m):expand(n, m):contiguous():view(n * m)):view(n, m),
   }
   for _, y in ipairs(results) do assert.same({ n, m }, { y.shape[1], y.shape[2] }) end
-  local flat = { results[1]:contiguous():view(-1):totable(), results[2]:contiguous():view(-1):totable() }
+  local flat = {
+    results[1]:contiguous():view(-1):totable(), results[2]:contiguous():view(-1):totable(),
+  }
   for i, x in ipairs(left) do
     local by_number = op(neap.tensor({ x }, dtype), b):totable()
     for j, y in ipairs(right) do
       local want = f(x, y)
       if binary[name] then want = wrap(want, dtype) end
       for _, got in ipairs { flat[1][(i - 1) * m + j], flat[2][(i - 1) * m + j], by_number[j] } do
-        if got ~= want then error(("%s %s of %d and %d: %s, expected %s"):format(name, dtype, x, y, got, want)) end
+        if got ~= want then
+          error(("%s %s of %d and %d: %s, expected %s"):format(name, dtype, x, y, got, want))
+        end
       end
     end
   end
@@ -138,14 +151,19 @@ describe("integers", function()
         return acc
       end
       for name, rule in pairs(folds) do
-        local along_rows, along_columns = neap[name](x, { axes = { 2 } }), neap[name](x, { axes = { 1 } })
+        local along_rows = neap[name](x, { axes = { 2 } })
+        local along_columns = neap[name](x, { axes = { 1 } })
         local all = neap[name](x):item()
         assert.are.equal((name == "sum" or name == "prod") and "i64" or dtype, along_rows.dtype)
-        for r = 1, rows do assert.are.equal(fold(rule, (r - 1) * n + 1, n, 1), along_rows[r], name) end
+        for r = 1, rows do
+          assert.are.equal(fold(rule, (r - 1) * n + 1, n, 1), along_rows[r], name)
+        end
         for c = 1, n do assert.are.equal(fold(rule, c, rows, n), along_columns[c], name) end
         assert.are.equal(fold(rule, 1, rows * n, 1), all, name)
       end
-      for name, beats in pairs { arg_max = function(a, b) return a > b end, arg_min = function(a, b) return a < b end } do
+      for name, beats in pairs {
+        arg_max = function(a, b) return a > b end, arg_min = function(a, b) return a < b end,
+      } do
         local places = neap[name](x, { axis = 2 })
         for r = 1, rows do
           local best = 1

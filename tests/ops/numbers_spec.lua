@@ -66,18 +66,24 @@ local function check_nan(record, case, engine)
         n_checked = n_checked + 1
       else
         if not ok then error(after) end
-        local up, down = r(name, with(r.feeds[name], place, old + step)), r(name, with(r.feeds[name], place, old - step))
+        local up = r(name, with(r.feeds[name], place, old + step))
+        local down = r(name, with(r.feeds[name], place, old - step))
         for k, out in ipairs(r.outputs) do
           for j, value in ipairs(cases.is_float[out.dtype] and before[k] or {}) do
             local depends = not same(value, up[k][j]) or not same(value, down[k][j])
-            local what = ("%s element %d of %s, NaN at %d of %s, by %s"):format(out.dtype, j, record.outputs[math.min(k, #record.outputs)].name,
-              place, spec.arg.name, engine)
+            local what = ("%s element %d of %s, NaN at %d of %s, by %s"):format(out.dtype, j,
+              record.outputs[math.min(k, #record.outputs)].name, place, spec.arg.name, engine)
             n_checked = n_checked + 1
-            if depends and record.nan ~= "decides" and not is_nan(after[k][j]) then error(what .. ": got " .. after[k][j]) end
-            if not depends and not is_nan(after[k][j]) and not same(value, after[k][j]) then error(what .. ": has changed") end
+            if depends and record.nan ~= "decides" and not is_nan(after[k][j]) then
+              error(what .. ": got " .. after[k][j])
+            end
+            if not depends and not is_nan(after[k][j]) and not same(value, after[k][j]) then
+              error(what .. ": has changed")
+            end
             -- a 0 may be what a clip has made of many numbers; of one number alone a constant is
             -- made, like a softmax of one class
-            if not depends and is_nan(after[k][j]) and record.nan == "spreads" and value ~= 0 and count(r.feeds[name]) > 1 then
+            if not depends and is_nan(after[k][j]) and record.nan == "spreads" and value ~= 0
+                and count(r.feeds[name]) > 1 then
               error(what .. ": does not depend on it, and is NaN")
             end
           end
@@ -123,11 +129,15 @@ describe("a NaN", function()
     end
   end
 
-  it("was put into all of them", function() assert.is_true(n_checked > 100000, n_checked .. " elements were looked at") end)
+  it("was put into all of them", function()
+    assert.is_true(n_checked > 100000, n_checked .. " elements were looked at")
+  end)
 
   it("that decides is explained in the record", function()
     for name, record in pairs(op.records) do
-      if record.nan == "decides" or record.nan == "stops" then assert.is_truthy(record.special, name .. " does not say how") end
+      if record.nan == "decides" or record.nan == "stops" then
+        assert.is_truthy(record.special, name .. " does not say how")
+      end
     end
   end)
 end)
@@ -175,18 +185,23 @@ describe("special numbers", function()
       local name = "in" .. i
       for _, place in ipairs(spec and cases.is_float[spec.dtype] and places(r.feeds[name]) or {}) do
         for _, value in ipairs(values) do
-          local got, want = r(name, with(r.feeds[name], place, value)), oracle(name, with(oracle.feeds[name], place, value))
+          local got = r(name, with(r.feeds[name], place, value))
+          local want = oracle(name, with(oracle.feeds[name], place, value))
           for k, out in ipairs(r.outputs) do
             local largest = 0
-            for _, w in ipairs(want[k]) do largest = math.max(largest, math.abs(w) <= most and math.abs(w) or 0) end
+            for _, w in ipairs(want[k]) do
+              largest = math.max(largest, math.abs(w) <= most and math.abs(w) or 0)
+            end
             for j, w in ipairs(cases.is_float[out.dtype] and want[k] or {}) do
               local g = got[k][j]
               n = n + 1
               local near = math.abs(g - w) <= 1e-4 * math.max(largest, 1e-30)
               local over = math.abs(w) > most and g == (w > 0 and inf or -inf)
-              if not (near or g == w or is_nan(g) and is_nan(w) or over or allowed(g, w, value)) then
-                error(("%s at %d of %s: element %d of %s by %s is %g, f64 has %g"):format(value, place, spec.arg.name, j,
-                  record.outputs[math.min(k, #record.outputs)].name, engine, g, w))
+              if not (near or g == w or is_nan(g) and is_nan(w) or over
+                  or allowed(g, w, value)) then
+                error(("%s at %d of %s: element %d of %s by %s is %g, f64 has %g"):format(value,
+                  place, spec.arg.name, j, record.outputs[math.min(k, #record.outputs)].name,
+                  engine, g, w))
               end
             end
           end
@@ -198,7 +213,8 @@ describe("special numbers", function()
 
   for _, name in ipairs(core.op_names()) do
     local record = op.records[name]
-    local list = (record.random or record.extent or record.nan == "stops") and {} or small_cases(record)
+    local list = (record.random or record.extent or record.nan == "stops") and {}
+      or small_cases(record)
     if #list > 0 then
       it("in " .. name, function()
         for _, case in ipairs(list) do

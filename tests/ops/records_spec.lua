@@ -5,8 +5,11 @@ local core = require "neap.core"
 local op = require "neap.op"
 local cases = require "cases"
 
-local has, is_float, with_dtype, values_of, enforced_of = cases.has, cases.is_float, cases.with_dtype, cases.values_of, cases.enforced_of
-local cases_of, net_of, run, elements, uses = cases.cases_of, cases.net_of, cases.run, cases.elements, cases.uses
+local has, is_float = cases.has, cases.is_float
+local with_dtype, values_of = cases.with_dtype, cases.values_of
+local enforced_of = cases.enforced_of
+local cases_of, net_of, run = cases.cases_of, cases.net_of, cases.run
+local elements, uses = cases.elements, cases.uses
 
 -- f64: the error of a central difference is near step^2
 local difference_step, difference_tolerance = 1e-5, 1e-6
@@ -19,7 +22,9 @@ local function assert_same(want, got, what)
   local a, b = elements(want), elements(got)
   for i = 1, #a do
     local same = a[i] == b[i] and 1 / a[i] == 1 / b[i] or a[i] ~= a[i] and b[i] ~= b[i]
-    if not same then error(("%s differs at element %d: expected %s, got %s"):format(what, i, a[i], b[i]), 2) end
+    if not same then
+      error(("%s differs at element %d: expected %s, got %s"):format(what, i, a[i], b[i]), 2)
+    end
   end
 end
 
@@ -30,32 +35,42 @@ local function assert_near(want, got, relative, what)
     if math.abs(a[i]) < math.huge then largest = math.max(largest, math.abs(a[i])) end
   end
   for i = 1, #a do
-    local near = a[i] == b[i] or math.abs(a[i] - b[i]) <= relative * largest or a[i] ~= a[i] and b[i] ~= b[i]
-    if not near then error(("%s differs at element %d: expected %s, got %s"):format(what, i, a[i], b[i]), 2) end
+    local near =
+      a[i] == b[i] or math.abs(a[i] - b[i]) <= relative * largest or a[i] ~= a[i] and b[i] ~= b[i]
+    if not near then
+      error(("%s differs at element %d: expected %s, got %s"):format(what, i, a[i], b[i]), 2)
+    end
   end
 end
 
 --- Gradients
--- ---------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- A net with loss = sum of out * c over the outputs, c fixed numbers, and the gradients of the
 -- floating inputs. Returns net, loss, {input name = gradient name}, feeds of the constants; nil
 -- when there is nothing to differentiate.
 local function loss_net(case)
   local record = case.record
-  if not record.gradient or record.no_grad or not case.differentiable or #record.enforced > 0 then return nil end
+  if not record.gradient or record.no_grad or not case.differentiable or #record.enforced > 0 then
+    return nil
+  end
   local net, outputs, ins = net_of(case, "parameter")
   local wrt, loss, feeds = {}, nil, {}
   for i, spec in ipairs(case.inputs) do
-    if spec and is_float[spec.dtype] and (not case.wrt or has(case.wrt, spec.arg.name)) then wrt[#wrt + 1] = ins[i] end
+    if spec and is_float[spec.dtype] and (not case.wrt or has(case.wrt, spec.arg.name)) then
+      wrt[#wrt + 1] = ins[i]
+    end
   end
   for k, out in ipairs(outputs) do
     local arg = record.outputs[math.min(k, #record.outputs)]
     -- optional ones serve the backward or are statistics
     if is_float[out.dtype] and not arg.optional then
       local name = "c" .. k
-      feeds[name] = core.eager("Uniform", {}, { shape = out.shape, low = 0.5, high = 1.5, dtype = "f64" }):to(out.dtype)
-      local term = net:op("Sum", { net:op("Mul", { out, net:declare(name, "input", out.shape, out.dtype) }, 1, {}) }, 1, {})
+      feeds[name] = core.eager("Uniform", {}, {
+        shape = out.shape, low = 0.5, high = 1.5, dtype = "f64",
+      }):to(out.dtype)
+      local term = net:op("Sum",
+        { net:op("Mul", { out, net:declare(name, "input", out.shape, out.dtype) }, 1, {}) }, 1, {})
       loss = loss and net:op("Add", { loss, term }, 1, {}) or term
     end
   end
@@ -104,20 +119,25 @@ local function check_differences(case, engine)
   table.sort(names)
   local analytic, direction = {}, {}
   for _, name in ipairs(names) do -- fetched before another run overwrites them
-    direction[name] = core.eager("Uniform", {}, { shape = feeds[name].shape, low = -1, high = 1, dtype = "f64" })
+    direction[name] = core.eager("Uniform", {}, {
+      shape = feeds[name].shape, low = -1, high = 1, dtype = "f64",
+    })
     analytic[name] = { dot(ws:fetch(grads[name]), direction[name]), ws:fetch(grads[name]) }
   end
   local scale = math.abs(ws:fetch(loss):item())
   for _, name in ipairs(names) do
     local step = direction[name] * difference_step
-    local numeric = (loss_at(name, feeds[name] + step) - loss_at(name, feeds[name] - step)) / (2 * difference_step)
+    local numeric = (loss_at(name, feeds[name] + step) - loss_at(name, feeds[name] - step))
+      / (2 * difference_step)
     loss_at(name, feeds[name])
     local largest = math.sqrt(dot(analytic[name][2], analytic[name][2]))
     local limit = difference_tolerance * math.max(largest, scale, 1e-3)
     local difference = math.abs(numeric - analytic[name][1])
     if difference ~= difference or difference > limit then
-      error(("gradient of %s by %s: along a direction %.9g, differences say %.9g, allowed %.2g"):format(
-        case.inputs[tonumber(name:sub(3))].arg.name, engine, analytic[name][1], numeric, limit), 2)
+      error(
+        ("gradient of %s by %s: along a direction %.9g, differences say %.9g, allowed %.2g"):format(
+          case.inputs[tonumber(name:sub(3))].arg.name, engine, analytic[name][1], numeric, limit),
+        2)
     end
   end
   return #names
@@ -135,16 +155,19 @@ local function check_engine(case, engine)
   if not uses(program, engine) then return false end
   local ref <close> = run(net, feeds, { engine = "ref" })
   for _, name in ipairs(net:outputs()) do -- the loss is a sum that may cancel
-    if name ~= loss then assert_near(ref:fetch(name), ws:fetch(name), case.tolerance, name .. " by " .. engine) end
+    if name ~= loss then
+      assert_near(ref:fetch(name), ws:fetch(name), case.tolerance, name .. " by " .. engine)
+    end
   end
   for name, gradient in pairs(grads) do
-    assert_near(ref:fetch(gradient), ws:fetch(gradient), case.tolerance, ("gradient of %s by %s"):format(name, engine))
+    assert_near(ref:fetch(gradient), ws:fetch(gradient), case.tolerance,
+      ("gradient of %s by %s"):format(name, engine))
   end
   return true
 end
 
 --- Shapes and places
--- -------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- What the net says of an output before it runs is what is there after it; the op run at once
 -- gives the same bits.
@@ -155,15 +178,20 @@ local function check_types(case)
   local ins = {}
   for i = 1, #case.inputs do ins[i] = feeds["in" .. i] or false end
   if #case.record.enforced > 0 then -- writes what it reads, in nets only
-    for _, out in ipairs(outputs) do assert.are.equal(type_text(out), type_text(ws:fetch(out.name)), out.name) end
+    for _, out in ipairs(outputs) do
+      assert.are.equal(type_text(out), type_text(ws:fetch(out.name)), out.name)
+    end
     return
   end
-  local at_once = case.record.random and {} or { core.eager(case.record.name, ins, case.attrs, case.n_out) }
+  local at_once = case.record.random and {}
+    or { core.eager(case.record.name, ins, case.attrs, case.n_out) }
   for k, out in ipairs(outputs) do
     local got = ws:fetch(out.name)
     if case.record.extent then -- inferred is a bound
       assert.are.equal(out.dtype, got.dtype)
-      for d, n in ipairs(got.shape) do assert.is_true(n <= out.shape[d], out.name .. " is longer than inferred") end
+      for d, n in ipairs(got.shape) do
+        assert.is_true(n <= out.shape[d], out.name .. " is longer than inferred")
+      end
     else
       assert.are.equal(type_text(out), type_text(got), "inferred and computed type of " .. out.name)
     end
@@ -176,11 +204,16 @@ end
 local function place_net(case, pair, in_place)
   local record, net, ins, outs, results = case.record, neap.net(case.record.name), {}, {}, {}
   for i, spec in ipairs(case.inputs) do
-    ins[i] = spec and net:op("Copy", { net:declare("in" .. i, "input", spec.shape, spec.dtype) }, { "copy" .. i }, {})
+    ins[i] = spec and net:op("Copy", { net:declare("in" .. i, "input", spec.shape, spec.dtype) },
+      { "copy" .. i }, {})
   end
   local n_out = case.n_out or 0
-  for _, arg in ipairs(case.n_out and {} or record.outputs) do n_out = n_out + (arg.optional and 0 or 1) end
-  for k = 1, math.max(n_out, pair[2]) do outs[k] = in_place and k == pair[2] and "copy" .. pair[1] or "out" .. k end
+  for _, arg in ipairs(case.n_out and {} or record.outputs) do
+    n_out = n_out + (arg.optional and 0 or 1)
+  end
+  for k = 1, math.max(n_out, pair[2]) do
+    outs[k] = in_place and k == pair[2] and "copy" .. pair[1] or "out" .. k
+  end
   for k, out in ipairs { net:op(record.name, ins, outs, case.attrs) } do
     local arg = record.outputs[k] or record.outputs[#record.outputs]
     if not arg.stash then -- a stash is its backward's alone: in no blob
@@ -206,7 +239,9 @@ local function check_in_place(case, pair)
   for name, t in pairs(feeds) do second:feed(name, t) end
   local program = second:compile(over)
   program:run()
-  for k, name in ipairs(results) do assert_same(first:fetch(name), second:fetch(name), ("output %d in place"):format(k)) end
+  for k, name in ipairs(results) do
+    assert_same(first:fetch(name), second:fetch(name), ("output %d in place"):format(k))
+  end
   local offsets, n = {}, 0
   for _, row in ipairs(program.plan:values()) do
     if row.blob == "copy" .. pair[1] and row.bytes > 0 then
@@ -218,17 +253,22 @@ local function check_in_place(case, pair)
 end
 
 --- Errors
--- ------------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 --- Builds and checks a net of the op; the error that it raises, or nil.
 local function error_of(case, change)
   local ok, err = pcall(function()
     local net, ins = neap.net(case.record.name), {}
-    for i, spec in ipairs(case.inputs) do ins[i] = spec and { "in" .. i, spec.shape, spec.dtype } or false end
+    for i, spec in ipairs(case.inputs) do
+      ins[i] = spec and { "in" .. i, spec.shape, spec.dtype } or false
+    end
     local attrs = {}
     for key, value in pairs(case.attrs) do attrs[key] = value end
     change(ins, attrs)
-    for i, one in ipairs(ins) do ins[i] = one and net:declare(one[1], #case.record.enforced > 0 and "state" or "input", one[2], one[3]) end
+    for i, one in ipairs(ins) do
+      ins[i] = one
+        and net:declare(one[1], #case.record.enforced > 0 and "state" or "input", one[2], one[3])
+    end
     local enforced, outs = enforced_of(case.record), nil
     for k in pairs(enforced) do
       outs = outs or {}
@@ -246,8 +286,10 @@ local function assert_error(err, code, record, what)
   assert(err, what .. " raised nothing")
   assert(type(err) ~= "string", ("%s raised a bare string: %s"):format(what, tostring(err)))
   assert.are.equal(code, err.code, ("%s: %s"):format(what, tostring(err)))
-  assert(tostring(err):find(record.name, 1, true), ("%s does not name the op: %s"):format(what, tostring(err)))
-  assert(err.line and err.line:find("records_spec.lua:%d"), ("%s is not located: %s"):format(what, tostring(err.line)))
+  assert(tostring(err):find(record.name, 1, true),
+    ("%s does not name the op: %s"):format(what, tostring(err)))
+  assert(err.line and err.line:find("records_spec.lua:%d"),
+    ("%s is not located: %s"):format(what, tostring(err.line)))
 end
 
 local function check_arity(case)
@@ -258,7 +300,8 @@ local function check_arity(case)
     assert_error(error_of(case, function(ins)
       for i = #ins, n_required, -1 do ins[i] = nil end
     end), "graph", record, "an input too few")
-    assert_error(error_of(case, function(ins) ins[1] = false end), "graph", record, "a first input left out")
+    assert_error(error_of(case, function(ins) ins[1] = false end), "graph", record,
+      "a first input left out")
   end
   if not (last and last.variadic) then
     assert_error(error_of(case, function(ins)
@@ -304,7 +347,8 @@ end
 local function check_attributes(case)
   local record = case.record
   local function expect(key, value, what)
-    assert_error(error_of(case, function(_, attrs) attrs[key] = value end), "attribute", record, ("%s = %s"):format(key, what or tostring(value)))
+    assert_error(error_of(case, function(_, attrs) attrs[key] = value end), "attribute", record,
+      ("%s = %s"):format(key, what or tostring(value)))
   end
   expect("no_such_attribute", 1)
   for _, attr in ipairs(record.attrs) do
@@ -317,7 +361,9 @@ local function check_attributes(case)
       expect(attr.name, 0)
       expect(attr.name, 99)
     end
-    for _, bound in ipairs { attr.least and attr.least - 1 or false, attr.most and attr.most + 1 or false } do
+    for _, bound in ipairs {
+      attr.least and attr.least - 1 or false, attr.most and attr.most + 1 or false,
+    } do
       if bound and math.abs(bound) < 2 ^ 52 then
         if attr.type ~= "float" and attr.type ~= "floats" then bound = math.tointeger(bound) end
         expect(attr.name, is_list and { bound } or bound, tostring(bound))
@@ -327,7 +373,7 @@ local function check_attributes(case)
 end
 
 --- All records
--- ---------------------------------------------------------------------------------------------------------------
+-- -------------------------------------------------------------------------------------------------
 
 local n_in_place, n_difference, compared = 0, 0, {}
 
@@ -360,26 +406,32 @@ for _, name in ipairs(core.op_names()) do
         end
       end
       for _, pair in ipairs(record.inplace) do
-        each(("gives the same bits in place, %s over %s"):format(record.outputs[pair[2]].name, record.inputs[pair[1]].name), function(case)
+        each(("gives the same bits in place, %s over %s"):format(record.outputs[pair[2]].name,
+          record.inputs[pair[1]].name), function(case)
           if check_in_place(case, pair) then n_in_place = n_in_place + 1 end
         end)
       end
       it("refuses too few and too many inputs", function() check_arity(list[1]) end)
       it("refuses dtypes that its record does not list", function() check_dtypes(list[1]) end)
       each("takes or refuses other shapes, and says which", check_shapes)
-      it("refuses unknown, missing, mistyped and out-of-range attributes", function() check_attributes(list[1]) end)
+      it("refuses unknown, missing, mistyped and out-of-range attributes", function()
+        check_attributes(list[1])
+      end)
     end)
   end
 end
 
 describe("the cases of all records", function()
-  it("reach derivatives, each engine of each op, and in-place pairs that the planner used", function()
+  it("reach derivatives, each engine of each op, and in-place pairs that \z
+      the planner used", function()
     assert.is_true(n_in_place >= 150, "only " .. n_in_place .. " pairs were put in place")
     assert.is_true(n_difference >= 500, "only " .. n_difference .. " derivatives were compared")
     local missed = {}
     for name, record in pairs(op.records) do
       for _, engine in ipairs(record.internal and {} or cases.engines_of(record)) do
-        if engine ~= "ref" and not compared[name .. " by " .. engine] then missed[#missed + 1] = name .. " by " .. engine end
+        if engine ~= "ref" and not compared[name .. " by " .. engine] then
+          missed[#missed + 1] = name .. " by " .. engine
+        end
       end
     end
     table.sort(missed)

@@ -18,18 +18,48 @@ end
 
 --- {op, {input = {sizes}}, names read, attributes, outputs, words that the message must contain}
 local refused = {
-  { "Expand", { x = { 1 } }, { "x" }, { shape = nine }, "y", { "shape has 9 dimensions", "at most 8" } },
-  { "Reshape", { x = { 1 } }, { "x" }, { shape = nine }, "y", { "shape has 9 dimensions", "at most 8" } },
-  { "Unsqueeze", { x = { 1, 1, 1, 1, 1, 1, 1 } }, { "x" }, { axes = { 1, 2 } }, "y", { "9 dimensions", "at most 8" } },
+  {
+    "Expand", { x = { 1 } }, { "x" }, { shape = nine }, "y",
+    { "shape has 9 dimensions", "at most 8" },
+  },
+  {
+    "Reshape", { x = { 1 } }, { "x" }, { shape = nine }, "y",
+    { "shape has 9 dimensions", "at most 8" },
+  },
+  {
+    "Unsqueeze", { x = { 1, 1, 1, 1, 1, 1, 1 } }, { "x" }, { axes = { 1, 2 } }, "y",
+    { "9 dimensions", "at most 8" },
+  },
   { "Constant", {}, {}, { shape = nine }, "y", { "shape has 9 dimensions", "8" } },
   { "Constant", {}, {}, { shape = { -2 } }, "y", { "shape = -2 is out of range", "at least 0" } },
-  { "Uniform", {}, {}, { shape = { 2 }, dtype = "i64" }, "y", { "dtype = i64 is not one that Uniform makes" } },
-  { "Range", {}, {}, { stop = 4, dtype = "bool" }, "y", { "dtype = bool is not one that Range makes" } },
-  { "Embedding", { i = { "i64", 1, 1, 1, 1, 1 }, w = { 2, 1, 1, 1, 1 } }, { "i", "w" }, {}, "y", { "9 dimensions", "at most 8" } },
-  { "BatchNorm", { x = { 4, 2 }, g = { 2 }, b = { 2 } }, { "x", "g", "b" }, {}, "y", { "running_mean is needed unless training = true" } },
-  { "Attention", { q = { 1, 2, 3, 4 }, m = { "f64", 3, 3 } }, { "q", "q", "q", "m" }, {}, "y", { "mask expects bool or f32, got f64" } },
-  { "Attention", { q = { 1, 2, 3, 4 }, m = { 5, 3 } }, { "q", "q", "q", "m" }, {}, "y", { "mask (5,3)", "scores (1,2,3,3)" } },
-  { "MaxPool", { x = { 1, 1, 5, 5 } }, { "x" }, { kernel = { 1 << 21, 1 } }, "y", { "kernel", "1 to 1048576" } },
+  {
+    "Uniform", {}, {}, { shape = { 2 }, dtype = "i64" }, "y",
+    { "dtype = i64 is not one that Uniform makes" },
+  },
+  {
+    "Range", {}, {}, { stop = 4, dtype = "bool" }, "y",
+    { "dtype = bool is not one that Range makes" },
+  },
+  {
+    "Embedding", { i = { "i64", 1, 1, 1, 1, 1 }, w = { 2, 1, 1, 1, 1 } }, { "i", "w" }, {}, "y",
+    { "9 dimensions", "at most 8" },
+  },
+  {
+    "BatchNorm", { x = { 4, 2 }, g = { 2 }, b = { 2 } }, { "x", "g", "b" }, {}, "y",
+    { "running_mean is needed unless training = true" },
+  },
+  {
+    "Attention", { q = { 1, 2, 3, 4 }, m = { "f64", 3, 3 } }, { "q", "q", "q", "m" }, {}, "y",
+    { "mask expects bool or f32, got f64" },
+  },
+  {
+    "Attention", { q = { 1, 2, 3, 4 }, m = { 5, 3 } }, { "q", "q", "q", "m" }, {}, "y",
+    { "mask (5,3)", "scores (1,2,3,3)" },
+  },
+  {
+    "MaxPool", { x = { 1, 1, 5, 5 } }, { "x" }, { kernel = { 1 << 21, 1 } }, "y",
+    { "kernel", "1 to 1048576" },
+  },
 }
 
 describe("an op", function()
@@ -53,8 +83,10 @@ describe("an op", function()
       function() net:Sgd({ "w", "g", "lr", "m" }, { "w" }, { momentum = 0.9 }) end)
     raises("nesterov expects a momentum and no dampening",
       function() net:Sgd({ "w", "g", "lr", "m" }, { "w", "m" }, { nesterov = true }) end)
-    raises("nesterov expects a momentum and no dampening",
-      function() net:Sgd({ "w", "g", "lr", "m" }, { "w", "m" }, { nesterov = true, momentum = 0.9, dampening = 0.1 }) end)
+    raises("nesterov expects a momentum and no dampening", function()
+      net:Sgd({ "w", "g", "lr", "m" }, { "w", "m" },
+        { nesterov = true, momentum = 0.9, dampening = 0.1 })
+    end)
     assert.are.equal(before, net:text())
     net:Sgd({ "w", "g", "lr", "m" }, { "w", "m" }, { nesterov = true, momentum = 0.9 })
   end)
@@ -62,7 +94,12 @@ describe("an op", function()
   it("refuses to stack rows beyond the most dimensions", function()
     local net = net_of { x = { 1, 1, 1, 1, 1, 1, 1, 1 } }
     raises({ "While", "a stacked output has more than 8 dimensions" }, function()
-      net:While { init = { "x" }, max = 3, cond = function(_, x) return x:sum():lt(3) end, body = function(_, x) return x + 1, x end }
+      net:While {
+        init = { "x" },
+        max = 3,
+        cond = function(_, x) return x:sum():lt(3) end,
+        body = function(_, x) return x + 1, x end,
+      }
     end)
   end)
 
@@ -85,7 +122,8 @@ describe("an op", function()
     raises({ "AddN", "at most 64 inputs and 16 outputs" }, neap.add_n, many)
     local ws <close> = neap.workspace { store = false }
     ws:feed("x", neap.ones(65))
-    raises({ "Split", "at most 64 inputs and 16 outputs" }, ws.run_op, ws, "Split", "x", names, { axis = 1 })
+    raises({ "Split", "at most 64 inputs and 16 outputs" }, ws.run_op, ws, "Split", "x", names,
+      { axis = 1 })
     raises({ "Relu", "has 1 outputs, 2 are asked for" }, ws.run_op, ws, "Relu", "x", { "a", "b" })
     raises({ "If", "works in a net only" }, ws.run_op, ws, "If", "x", { "a" })
     assert.is_false(ws:has "a" or ws:has "y1")

@@ -14,7 +14,9 @@ local rows = {
 }
 --- What arrives at y: at all classes, or at one alone, where the gradient is a difference from 1
 -- and nothing else.
-local gradients = { { 1.5, -0.75, 2.25, 0.5 }, { 2.25, 0, 0, 0 }, { 0, 1.5, 0, 0 }, { 0, 0, -0.75, 0 } }
+local gradients = {
+  { 1.5, -0.75, 2.25, 0.5 }, { 2.25, 0, 0, 0 }, { 0, 1.5, 0, 0 }, { 0, 0, -0.75, 0 },
+}
 local n_class = #gradients[1]
 
 --- p, and 1 - p summed from the other classes.
@@ -77,7 +79,8 @@ local function near(what, want, got, limit)
   for _, v in ipairs(want) do largest = math.max(largest, math.abs(v)) end
   for c, v in ipairs(want) do
     local off = math.abs(got[c] - v)
-    assert.is_true(off <= limit * largest, ("%s, class %d: %.17g, expected %.17g"):format(what, c, got[c], v))
+    assert.is_true(off <= limit * largest,
+      ("%s, class %d: %.17g, expected %.17g"):format(what, c, got[c], v))
   end
 end
 
@@ -87,7 +90,8 @@ end
 local function run(op, x, extra, attrs, inner, gradient)
   local net = neap.net(op)
   local axis = inner and 1 or 2
-  local p = net:declare("x", "parameter", inner and { n_class, #rows } or { #rows, n_class }, x.dtype)
+  local p = net:declare("x", "parameter", inner and { n_class, #rows } or { #rows, n_class },
+    x.dtype)
   local ins = { p }
   for i, t in ipairs(extra) do ins[i + 1] = net:declare("in" .. i, "input", t.shape, t.dtype) end
   attrs.axis = axis
@@ -96,7 +100,10 @@ local function run(op, x, extra, attrs, inner, gradient)
   local grads = net:gradient((y * dy):sum(), { wrt = { "x" } })
   net:outputs { y }
   local ws <close> = neap.workspace { store = false }
-  local feeds = { x = inner and x:transpose(1, 2):contiguous() or x, dy = neap.ones { dtype = x.dtype, table.unpack(y.shape) } }
+  local feeds = {
+    x = inner and x:transpose(1, 2):contiguous() or x,
+    dy = neap.ones { dtype = x.dtype, table.unpack(y.shape) },
+  }
   if gradient then
     local wide = neap.tensor({ gradient, gradient, gradient, gradient, gradient }, x.dtype)
     feeds.dy = inner and wide:transpose(1, 2):contiguous() or wide
@@ -106,7 +113,8 @@ local function run(op, x, extra, attrs, inner, gradient)
   local _, dx_blob = next(grads)
   local dx = ws:fetch(dx_blob.name)
   if not inner then return result:totable(), dx:totable() end
-  return (#result.shape == 2 and result:transpose(1, 2) or result):totable(), dx:transpose(1, 2):totable()
+  return (#result.shape == 2 and result:transpose(1, 2) or result):totable(),
+    dx:transpose(1, 2):totable()
 end
 
 describe("softmax of far apart logits", function()
@@ -118,26 +126,32 @@ describe("softmax of far apart logits", function()
       local seen = x:to("f64"):totable()
       for _, op in ipairs { "Softmax", "LogSoftmax" } do
         for k, gradient in ipairs(gradients) do
-          it(("keeps the digits of %s and its gradient%s, given %s"):format(op, how, k == 1 and "any" or "one at class " .. k - 2), function()
+          it(("keeps the digits of %s and its gradient%s, given %s"):format(op, how,
+            k == 1 and "any" or "one at class " .. k - 2), function()
             local y, dx = run(op, x, {}, {}, inner, gradient)
             for i, row in ipairs(seen) do
               local want_y, want_dx = expected[op](row, gradient)
-              for c = 1, n_class do near(("class %d of row %d of y"):format(c, i), { want_y[c] }, { y[i][c] }, 4 * limit) end
+              for c = 1, n_class do
+                near(("class %d of row %d of y"):format(c, i), { want_y[c] }, { y[i][c] },
+                  4 * limit)
+              end
               near(("row %d of dx"):format(i), want_dx, dx[i], limit)
             end
           end)
         end
       end
       for label = 1, n_class do
-        it(("keeps the digits of a loss and its gradient%s for label %d"):format(how, label - 1), function()
-          local labels = neap.full { #rows, dtype = "i64", value = label - 1 }
-          local loss, dx = run("SoftmaxCrossEntropy", x, { labels }, { reduction = "none" }, inner)
-          for i, row in ipairs(seen) do
-            local want, want_dx = expected_loss(row, label)
-            near(("loss of row %d"):format(i), { want }, { loss[i] }, limit)
-            near(("row %d of dx"):format(i), want_dx, dx[i], limit)
-          end
-        end)
+        it(("keeps the digits of a loss and its gradient%s for label %d"):format(how, label - 1),
+          function()
+            local labels = neap.full { #rows, dtype = "i64", value = label - 1 }
+            local loss, dx = run("SoftmaxCrossEntropy", x, { labels }, { reduction = "none" },
+              inner)
+            for i, row in ipairs(seen) do
+              local want, want_dx = expected_loss(row, label)
+              near(("loss of row %d"):format(i), { want }, { loss[i] }, limit)
+              near(("row %d of dx"):format(i), want_dx, dx[i], limit)
+            end
+          end)
       end
     end
   end

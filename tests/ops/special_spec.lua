@@ -11,14 +11,16 @@ local function is_nan(x) return x ~= x end
 local function run(type, inputs, attrs, engine, dy)
   local net, ins, wrt, names = neap.net(type), {}, {}, {}
   for i, input in ipairs(inputs) do
-    ins[i] = net:declare(input[1], dy and input[2].dtype ~= "bool" and "parameter" or "input", input[2].shape, input[2].dtype)
+    ins[i] = net:declare(input[1], dy and input[2].dtype ~= "bool" and "parameter" or "input",
+      input[2].shape, input[2].dtype)
     if dy and input[2].dtype ~= "bool" then wrt[#wrt + 1] = ins[i] end
   end
   local outputs, grads = { net:op(type, ins, 1, attrs) }, {}
   names[1] = outputs[1]
   if dy == "drawn" then dy = neap.randn { shape = outputs[1].shape, dtype = outputs[1].dtype } end
   if dy then
-    local loss = net:Sum(net:Mul({ outputs[1], net:input("dy", dy.shape, dy.dtype) }, "product"), "loss")
+    local loss = net:Sum(net:Mul({ outputs[1], net:input("dy", dy.shape, dy.dtype) }, "product"),
+      "loss")
     grads = net:gradient(loss, { wrt = wrt })
     for _, g in pairs(grads) do names[#names + 1] = g end
   end
@@ -42,7 +44,9 @@ describe("a Relu fused into BatchNorm", function()
     local c, net = shape[2], neap.net "norm"
     local x, w = net:input("x", shape), net:input("w", { c, c, 1, 1 })
     local ins = { net:Conv({ x, w }, "conv") }
-    for k, name in ipairs { "gamma", "beta", "mean", "var" } do ins[k + 1] = net:input(name, { c }) end
+    for k, name in ipairs { "gamma", "beta", "mean", "var" } do
+      ins[k + 1] = net:input(name, { c })
+    end
     net:BatchNorm(ins, { "y", "m", "v", training and "mask" or nil },
       { training = training, relu = true })
     net:outputs { "y" }
@@ -150,7 +154,8 @@ describe("attention", function()
   end)
 
   it("a NaN in a later key of causal attention leaves the queries before it", function()
-    each(function(_, k) k[{ 1, 1, 40, 1 }] = nan end, function(i) return i >= 40 end, { causal = true })
+    each(function(_, k) k[{ 1, 1, 40, 1 }] = nan end, function(i) return i >= 40 end,
+      { causal = true })
   end)
 
   it("a score of +infinity makes its query NaN, as the softmax does", function()
@@ -174,9 +179,12 @@ describe("attention", function()
     for _, dtype in ipairs { "f32", "f64" } do
       for _, engine in ipairs(support.engines()) do
         local qkv = neap.full { 2, 5, 24, value = nan, dtype = dtype }
-        local out, grads = run("PackedAttention", { { "qkv", qkv } }, { heads = 2, causal = true }, engine, "drawn")
+        local out, grads = run("PackedAttention", { { "qkv", qkv } }, { heads = 2, causal = true },
+          engine, "drawn")
         for _, list in ipairs { out[1], grads.qkv } do
-          for i, e in ipairs(list) do assert.is_true(is_nan(e), ("%s %s element %d"):format(dtype, engine, i)) end
+          for i, e in ipairs(list) do
+            assert.is_true(is_nan(e), ("%s %s element %d"):format(dtype, engine, i))
+          end
         end
       end
     end
@@ -196,10 +204,13 @@ describe("a max-pool", function()
   it("gives NaN where its window holds one, and the gradient goes there", function()
     for _, dtype in ipairs { "f32", "f64" } do
       for _, engine in ipairs(support.engines "blas") do
-        local x = neap.tensor({ 1, 2, 3, 4, 5, nan, 7, 8, -inf, -inf, 1, inf, -inf, -inf, nan, 2 }, dtype):reshape(1, 1, 4, 4)
-        local out, grads = run("MaxPool", { { "x", x } }, { kernel = 2 }, engine, neap.tensor({ 1, 2, 3, 4 }, dtype):reshape(1, 1, 2, 2))
+        local x = neap.tensor({ 1, 2, 3, 4, 5, nan, 7, 8, -inf, -inf, 1, inf, -inf, -inf, nan, 2 },
+          dtype):reshape(1, 1, 4, 4)
+        local out, grads = run("MaxPool", { { "x", x } }, { kernel = 2 }, engine,
+          neap.tensor({ 1, 2, 3, 4 }, dtype):reshape(1, 1, 2, 2))
         assert_same({ nan, 8, -inf, nan }, out[1], dtype .. " " .. engine)
-        assert_same({ 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0, 0, 0, 0, 4, 0 }, grads.x, "dx " .. dtype .. " " .. engine)
+        assert_same({ 0, 0, 0, 0, 0, 1, 0, 2, 3, 0, 0, 0, 0, 0, 4, 0 }, grads.x,
+          "dx " .. dtype .. " " .. engine)
       end
     end
   end)
@@ -222,8 +233,10 @@ describe("a max-pool", function()
         for i = 1, flat.shape[1] do
           if i % 5 == 1 or i <= 30 then flat[i] = special end
         end
-        local want, want_grads = run("MaxPool", { { "x", x } }, case[2], "ref", neap.seed(12) or "drawn")
-        local got, got_grads = run("MaxPool", { { "x", x } }, case[2], support.last_engine(), neap.seed(12) or "drawn")
+        local want, want_grads = run("MaxPool", { { "x", x } }, case[2], "ref",
+          neap.seed(12) or "drawn")
+        local got, got_grads = run("MaxPool", { { "x", x } }, case[2], support.last_engine(),
+          neap.seed(12) or "drawn")
         local what = ("%s of x (%s)"):format(special, table.concat(case[1], ","))
         assert_same(want[1], got[1], what)
         assert_same(want_grads.x, got_grads.x, "dx, " .. what)
@@ -235,8 +248,10 @@ describe("a max-pool", function()
     for _, channels in ipairs { 16, 20, 32 } do
       local function step(engine)
         local net = neap.net "blocked"
-        local x, w = net:param("x", { 2, channels, 9, 9 }), net:input("w", { channels, channels, 1, 1 })
-        local y = net:MaxPool(net:Conv({ x, w }, "before"), "pooled", { kernel = 3, stride = 2, pad = 1 })
+        local x = net:param("x", { 2, channels, 9, 9 })
+        local w = net:input("w", { channels, channels, 1, 1 })
+        local y = net:MaxPool(net:Conv({ x, w }, "before"), "pooled",
+          { kernel = 3, stride = 2, pad = 1 })
         local z = net:Conv({ y, w }, "z")
         local grads = net:gradient(net:Sum(z, "loss"), { wrt = { x } })
         net:outputs { z, y, grads[x] }
@@ -255,11 +270,15 @@ describe("a max-pool", function()
         local program <close> = ws:compile(net, { engine = engine })
         program:run()
         local lists = {}
-        for i, name in ipairs { "z", "pooled", grads[x].name } do lists[i] = ws:fetch(name):reshape(-1):totable() end
+        for i, name in ipairs { "z", "pooled", grads[x].name } do
+          lists[i] = ws:fetch(name):reshape(-1):totable()
+        end
         return lists
       end
       local want, got = step "ref", step()
-      for i, what in ipairs { "z", "pooled", "dx" } do assert_same(want[i], got[i], what .. " of " .. channels) end
+      for i, what in ipairs { "z", "pooled", "dx" } do
+        assert_same(want[i], got[i], what .. " of " .. channels)
+      end
     end
   end)
 end)

@@ -10,7 +10,8 @@ local function fast(bytes) return neap.bank { "fast", bytes = bytes or "4MiB" } 
 local function mlp(place)
   local net = neap.net "mlp"
   local x = net:input("x", { 32, 64 })
-  local w1, w2 = net:param("w1", { 128, 64 }, { op = "Xavier" }), net:param("w2", { 10, 128 }, { op = "Xavier" })
+  local w1 = net:param("w1", { 128, 64 }, { op = "Xavier" })
+  local w2 = net:param("w2", { 10, 128 }, { op = "Xavier" })
   local h = place(net, "first", function() return net:FC({ x, w1 }, "h") end)
   local r = place(net, "middle", function() return net:Tanh(net:Relu(h, "r"), "t") end)
   local y = place(net, "last", function() return net:FC({ r, w2 }, "y") end)
@@ -41,23 +42,33 @@ describe("a net in banks", function()
   it("has the bits of the net without, in every bank and under every policy", function()
     local names = { "loss", "w1_grad", "w2_grad" }
     local expected = results(mlp(nowhere), {}, { x = x }, names)
-    for _, which in ipairs { { middle = "fast" }, { first = "fast", last = "fast" }, { first = "fast", middle = "slow", last = "main" } } do
+    for _, which in ipairs {
+      { middle = "fast" },
+      { first = "fast", last = "fast" },
+      { first = "fast", middle = "slow", last = "main" },
+    } do
       local net = mlp(in_bank(which))
-      for _, memory in ipairs { {}, { policy = "none" }, { policy = "name" }, { in_place = false }, { executor = "dag", threads = 1 } } do
+      for _, memory in ipairs {
+        {}, { policy = "none" }, { policy = "name" }, { in_place = false },
+        { executor = "dag", threads = 1 },
+      } do
         memory.banks, memory.threads = { fast(), neap.bank { "slow", kind = "huge" } }, 1
-        assert.same(results(mlp(nowhere), { threads = 1 }, { x = x }, names), results(net, memory, { x = x }, names))
+        assert.same(results(mlp(nowhere), { threads = 1 }, { x = x }, names),
+          results(net, memory, { x = x }, names))
       end
       -- without banks in the options the labels mean nothing
       assert.same(expected, results(net, {}, { x = x }, names))
     end
   end)
 
-  it("has them with blocked layouts, fused ops, normalisation and running statistics too", function()
+  it("has them with blocked layouts, fused ops, normalisation and \z
+      running statistics too", function()
     local function conv(bank)
       local function on(f) return bank and neap.bank(bank, f) or f() end
       local m = nn.module { "Net",
         init = function(self)
-          self.a, self.n, self.b = nn.Conv2d { 16, kernel = 3, pad = 1 }, nn.BatchNorm2d {}, nn.Conv2d { 16, kernel = 3 }
+          self.a, self.n, self.b = nn.Conv2d { 16, kernel = 3, pad = 1 }, nn.BatchNorm2d {},
+            nn.Conv2d { 16, kernel = 3 }
           self.pool, self.c = nn.MaxPool2d { 2 }, nn.Linear { 4 }
         end,
         forward = function(self, t)
@@ -69,7 +80,13 @@ describe("a net in banks", function()
     local data = { x = neap.randn(4, 3, 12, 12), y = neap.zeros { 4, dtype = "i64" } }
     local function numbers(bank, memory)
       local model = conv(bank)
-      local t = neap.trainer { model = model, loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 }, memory = memory, seed = 3 }
+      local t = neap.trainer {
+        model = model,
+        loss = nn.CrossEntropyLoss {},
+        optimizer = neap.optim.SGD { lr = 0.1 },
+        memory = memory,
+        seed = 3,
+      }
       local out = {}
       for i = 1, 3 do out[i] = t:step(data).loss end
       local net, blobs = model:net { batch = 4, input = { 3, 12, 12 } }
@@ -82,7 +99,8 @@ describe("a net in banks", function()
     assert.same(expected, numbers("main", { banks = { fast() } }))
   end)
 
-  it("has copies where an op of a bank reads what lies elsewhere, forward and backward, and none where nothing moves", function()
+  it("has copies where an op of a bank reads what lies elsewhere, forward and backward, and none \z
+      where nothing moves", function()
     local function copies(which)
       local n = 0
       for _, op in ipairs(mlp(in_bank(which)):plan({ banks = { fast() } }):ops()) do
@@ -97,13 +115,19 @@ describe("a net in banks", function()
   end)
 
   it("keeps each op of a bank to its bytes, and tells them apart in its reports", function()
-    local plan = mlp(in_bank { middle = "fast" }):plan { banks = { fast(), neap.bank { "spare", bytes = 1024 } } }
+    local plan = mlp(in_bank { middle = "fast" }):plan {
+      banks = { fast(), neap.bank { "spare", bytes = 1024 } },
+    }
     local of, rows = {}, plan:banks()
     for _, v in ipairs(plan:values()) do of[v.blob] = v end
     for _, op in ipairs(plan:ops()) do
       if op.bank == "fast" and op.type ~= "Reorder" then
-        for _, name in ipairs(op.inputs) do assert.equal("fast", of[name].bank, op.name .. " reads " .. name) end
-        for _, name in ipairs(op.outputs) do assert.equal("fast", of[name].bank, op.name .. " makes " .. name) end
+        for _, name in ipairs(op.inputs) do
+          assert.equal("fast", of[name].bank, op.name .. " reads " .. name)
+        end
+        for _, name in ipairs(op.outputs) do
+          assert.equal("fast", of[name].bank, op.name .. " makes " .. name)
+        end
       end
     end
     assert.same({ "main", "fast", "spare" }, { rows[1].bank, rows[2].bank, rows[3].bank })
@@ -113,7 +137,9 @@ describe("a net in banks", function()
     for _, v in pairs(of) do -- every value of the arena lies in the part that its bank has
       if v.region == "arena" then
         local row = v.bank == "main" and rows[1] or rows[2]
-        assert.is_true(v.offset_bytes >= row.begin_offset and v.offset_bytes + v.bytes <= row.begin_offset + row.arena_bytes, v.blob)
+        assert.is_true(
+          v.offset_bytes >= row.begin_offset
+            and v.offset_bytes + v.bytes <= row.begin_offset + row.arena_bytes, v.blob)
       end
     end
     -- The least of a bank, counted another way: the most of its bytes that live at once.
@@ -122,7 +148,8 @@ describe("a net in banks", function()
     for _, v in pairs(of) do
       if v.region == "arena" and v.bank == "fast" then
         local s = seen[v.storage_no] or { from = v.first_step, to = v.last_step, bytes = 0 }
-        s.from, s.to, s.bytes = math.min(s.from, v.first_step), math.max(s.to, v.last_step), math.max(s.bytes, (v.bytes + 63) // 64 * 64)
+        s.from, s.to, s.bytes = math.min(s.from, v.first_step), math.max(s.to, v.last_step),
+          math.max(s.bytes, (v.bytes + 63) // 64 * 64)
         seen[v.storage_no] = s
       end
     end
@@ -134,19 +161,25 @@ describe("a net in banks", function()
     assert.truthy(tostring(plan:explain()):find("bank fast", 1, true))
   end)
 
-  it("is refused by the bank that it exceeds, main among them, and runs at the least that was named", function()
+  it("is refused by the bank that it exceeds, main among them, and runs at the \z
+      least that was named", function()
     local net = mlp(in_bank { middle = "fast" })
     for _, name in ipairs { "fast", "main" } do
       local function banks(bytes)
-        if name == "main" then return { banks = { neap.bank { "main", bytes = bytes }, fast() } } end
+        if name == "main" then
+          return { banks = { neap.bank { "main", bytes = bytes }, fast() } }
+        end
         return { banks = { fast(bytes) } }
       end
       local ok, e = pcall(net.plan, net, banks(64))
       assert.is_false(ok)
       assert.equal("budget", e.code)
       assert.truthy(e.message:find('bank "' .. name .. '" has 64 B', 1, true), e.message)
-      assert.truthy(e.hint:find(("bytes = %d would do, or assign fewer ops or blobs to \"%s\""):format(e.least_bytes, name), 1, true), e.hint)
-      assert.equal(e.least_bytes, net:plan(banks(e.least_bytes)):banks()[name == "main" and 1 or 2].arena_bytes)
+      assert.truthy(e.hint:find(
+        ("bytes = %d would do, or assign fewer ops or blobs to \"%s\""):format(e.least_bytes, name),
+        1, true), e.hint)
+      assert.equal(e.least_bytes,
+        net:plan(banks(e.least_bytes)):banks()[name == "main" and 1 or 2].arena_bytes)
       assert.is_false((pcall(net.plan, net, banks(e.least_bytes - 64))))
     end
   end)
@@ -158,14 +191,20 @@ describe("a net in banks", function()
       assert.is_false(ok)
       assert.truthy(tostring(e):find(text, 1, true), tostring(e))
     end
-    refused({ banks = { neap.bank { "fats" } } }, 'op "relu_1" is assigned to bank "fast", and the memory options give main, fats')
+    refused({ banks = { neap.bank { "fats" } } },
+      'op "relu_1" is assigned to bank "fast", and the memory options give main, fats')
     refused({ banks = { fast(), fast() } }, 'bank "fast" is given twice')
-    refused({ banks = { neap.bank { "main" }, neap.bank { "main" }, fast() } }, 'bank "main" is given twice')
+    refused({ banks = { neap.bank { "main" }, neap.bank { "main" }, fast() } },
+      'bank "main" is given twice')
     refused({ banks = { fast() }, executor = "dynamic" }, "policy pool takes bytes while it runs")
     refused({ banks = { 3 } }, "banks expects a list of neap.bank")
     refused({ banks = "fast" }, "banks expects a list of neap.bank")
     refused({ banks = { { "fast" } } }, "without a name")
-    for _, wrong in ipairs { {}, { "b", bytes = -1 }, { "b", kind = "hugh" }, { "b", size = 3 }, { 3 } } do assert.is_false((pcall(neap.bank, wrong))) end
+    for _, wrong in ipairs {
+      {}, { "b", bytes = -1 }, { "b", kind = "hugh" }, { "b", size = 3 }, { 3 },
+    } do
+      assert.is_false((pcall(neap.bank, wrong)))
+    end
     for _, wrong in ipairs { 3, "b" } do assert.is_false((pcall(neap.bank, wrong))) end
     assert.is_false((pcall(net.bank, net, "fast", "no such blob")))
     assert.is_false((pcall(net.bank, net, "fast", { 3 })))
@@ -184,21 +223,32 @@ describe("a net in banks", function()
     local ws <close> = neap.workspace { store = false }
     ws:run(net, { x = x }, { banks = list(63) })
     assert.equal(64, #net:plan({ banks = list(64, true) }):banks())
-    for _, wrong in ipairs { list(64), list(65), { fast = fast() }, { fast(), other = fast() }, { { name = "fast", byte = 64 } }, { nil, fast() } } do
+    for _, wrong in ipairs {
+      list(64), list(65), { fast = fast() }, { fast(), other = fast() },
+      { { name = "fast", byte = 64 } }, { nil, fast() },
+    } do
       assert.is_false((pcall(net.plan, net, { banks = wrong })))
       assert.is_false((pcall(ws.run, ws, net, { x = x }, { banks = wrong })))
     end
-    for _, wrong in ipairs { 3, { fast = fast() }, { 3 }, "fast" } do assert.is_false((pcall(neap.workspace, { banks = wrong }))) end
+    for _, wrong in ipairs { 3, { fast = fast() }, { 3 }, "fast" } do
+      assert.is_false((pcall(neap.workspace, { banks = wrong })))
+    end
     assert.equal(2, #net:plan({ banks = fast() }):banks()) -- one alone is a list of it
-    for _, wrong in ipairs { {}, { h = "h" }, { "h", [3] = "r" } } do assert.is_false((pcall(net.bank, net, "fast", wrong))) end
+    for _, wrong in ipairs { {}, { h = "h" }, { "h", [3] = "r" } } do
+      assert.is_false((pcall(net.bank, net, "fast", wrong)))
+    end
     assert.is_false((pcall(net.keep, net, { h = true })))
     assert.is_false((pcall(net.plan, net, { keep = { h = true } })))
   end)
 
-  it("is not fused across banks, nor out of a bank; in main without a word it is fused as ever", function()
+  it("is not fused across banks, nor out of a bank; in main without a word it \z
+      is fused as ever", function()
     local function fused(place)
       local net = neap.net "n"
-      local h = place(net, "first", function() return net:FC({ net:input("x", { 4, 8 }), net:param("w", { 8, 8 }, { op = "Xavier" }) }, "h") end)
+      local h = place(net, "first", function()
+        return net:FC({ net:input("x", { 4, 8 }), net:param("w", { 8, 8 }, { op = "Xavier" }) },
+          "h")
+      end)
       local y = place(net, "last", function() return net:Relu(h, "y") end)
       net:outputs { y }
       return net
@@ -241,7 +291,8 @@ describe("a net in banks", function()
       local y = b:Relu(t)
       local done, wrong = pcall(b.bank, b, "fast", y)
       assert.is_false(done)
-      assert.truthy(tostring(wrong):find("a subnet lies whole in the bank of its op", 1, true), tostring(wrong))
+      assert.truthy(tostring(wrong):find("a subnet lies whole in the bank of its op", 1, true),
+        tostring(wrong))
       return y
     end, function(b) return b:Neg(t) end)
     net = build "fast"
@@ -253,7 +304,8 @@ describe("a net in banks", function()
 end)
 
 describe("a blob in a bank", function()
-  it("lies there whoever makes it; one with bytes of its own is there for as long as it is used", function()
+  it("lies there whoever makes it; one with bytes of its own is there for as \z
+      long as it is used", function()
     local net = mlp(nowhere)
     net:bank("fast", { net:blob "h", "w1" })
     net:bank("fast", "loss")
@@ -266,7 +318,8 @@ describe("a blob in a bank", function()
     assert.is_true(of["w1.fast"].last_step < plan.n_op)
     assert.equal("fast", of["loss.fast"].bank) -- and out from its maker
     local names = { "loss", "w1_grad", "w2_grad" }
-    assert.same(results(mlp(nowhere), {}, { x = x }, names), results(net, { banks = { fast() } }, { x = x }, names))
+    assert.same(results(mlp(nowhere), {}, { x = x }, names),
+      results(net, { banks = { fast() } }, { x = x }, names))
   end)
 
   it("shares no name with a blob of another bank when names are recycled", function()
@@ -310,7 +363,8 @@ describe("banks of a workspace", function()
     local a, b = mlp(in_bank { middle = "fast" }), mlp(in_bank { last = "fast" })
     local pa, pb = ws:compile(a), ws:compile(b)
     local function part(p, i) return p.plan:banks()[i].arena_bytes end
-    assert.equal(math.max(part(pa, 1), part(pb, 1)) + math.max(part(pa, 2), part(pb, 2)), ws:arena_bytes())
+    assert.equal(math.max(part(pa, 1), part(pb, 1)) + math.max(part(pa, 2), part(pb, 2)),
+      ws:arena_bytes())
   end)
 
   it("mean the same to all its nets, and a net that is refused leaves them as they were", function()
@@ -320,7 +374,9 @@ describe("banks of a workspace", function()
     local held = ws:held_bytes()
     local ok, e = pcall(ws.run, ws, net, { x = x }, { banks = { fast "2MiB" } })
     assert.is_false(ok)
-    assert.truthy(tostring(e):find('bank "fast" is ordinary of 1.0 MiB in this workspace already', 1, true), tostring(e))
+    assert.truthy(
+      tostring(e):find('bank "fast" is ordinary of 1.0 MiB in this workspace already', 1, true),
+      tostring(e))
     assert.equal(held, ws:held_bytes())
     ws:run(net, { x = x }, { banks = { fast "1MiB" } })
   end)
@@ -435,7 +491,8 @@ describe("a blob assigned in a workspace", function()
     assert.equal(held, ws:held_bytes())
   end)
 
-  it("is refused by a bank that would hold too much, for blobs and programs together, and nothing has moved", function()
+  it("is refused by a bank that would hold too much, for blobs and programs together, and \z
+      nothing has moved", function()
     local plan = mlp(in_bank { first = "fast" }):plan { banks = { fast() } }
     local part = plan:banks()[2].arena_bytes
     local ws, net = opened { fast(part + 5120) }
@@ -458,11 +515,17 @@ describe("a blob assigned in a workspace", function()
     ws:feed("text", "hello")
     local child = ws:child()
     for text, f in pairs {
-      ["no such blob"] = function() ws:assign("w3", "fast") end, ["holds a string"] = function() ws:assign("text", "fast") end,
-      ["it is the parent's"] = function() child:assign("w1", fast()) end, ["got \"slow\""] = function() ws:assign("w1", "slow") end,
-      ["got a number"] = function() ws:assign("w1", 3) end, ["async expects"] = function() ws:assign("w1", "fast", { async = 1 }) end,
+      ["no such blob"] = function() ws:assign("w3", "fast") end,
+      ["holds a string"] = function() ws:assign("text", "fast") end,
+      ["it is the parent's"] = function() child:assign("w1", fast()) end,
+      ["got \"slow\""] = function() ws:assign("w1", "slow") end,
+      ["got a number"] = function() ws:assign("w1", 3) end,
+      ["async expects"] = function() ws:assign("w1", "fast", { async = 1 }) end,
       ["unknown field"] = function() ws:assign("w1", "fast", { later = true }) end,
-      ["in this workspace already"] = function() ws:assign("w1", neap.bank { "fast", bytes = 3 }) end } do
+      ["in this workspace already"] = function()
+        ws:assign("w1", neap.bank { "fast", bytes = 3 })
+      end,
+    } do
       local ok, e = pcall(f)
       assert.is_false(ok, text)
       assert.truthy(tostring(e):find(text, 1, true), tostring(e))
@@ -480,15 +543,23 @@ describe("a blob assigned in a workspace", function()
 
   it("can be fed, removed, renamed and marked while it is on its way", function()
     local big = neap.randn(1 << 20)
-    for _, use in ipairs { function(ws) ws:feed("b", big * 2) return "b", big * 2 end, function(ws) ws:remove "b" end,
-      function(ws) ws:rename("b", "c") return "c", big end, function(ws) ws:view("b"):fill_(1) return "b", neap.ones(1 << 20) end,
-      function(ws) ws:feed("b", neap.ones(3)) return "b", neap.ones(3) end, function() return "b", big end } do
+    for _, use in ipairs {
+      function(ws) ws:feed("b", big * 2) return "b", big * 2 end, function(ws) ws:remove "b" end,
+      function(ws) ws:rename("b", "c") return "c", big end,
+      function(ws) ws:view("b"):fill_(1) return "b", neap.ones(1 << 20) end,
+      function(ws) ws:feed("b", neap.ones(3)) return "b", neap.ones(3) end,
+      function() return "b", big end,
+    } do
       local ws <close> = neap.workspace { store = false }
       ws:feed("b", big)
       ws:assign("b", fast "64MiB", { async = true })
       local name, expected = use(ws)
       ws:wait()
-      if name then assert.is_true(ws:fetch(name):equal(expected)) else assert.is_false(ws:has "b") end
+      if name then
+        assert.is_true(ws:fetch(name):equal(expected))
+      else
+        assert.is_false(ws:has "b")
+      end
     end
   end)
 
@@ -501,7 +572,8 @@ describe("a blob assigned in a workspace", function()
     return e.least_bytes - (4 << 20)
   end
 
-  it("stays there when it is fed another shape, and is refused by the bank's limit with its name", function()
+  it("stays there when it is fed another shape, and is refused by the bank's \z
+      limit with its name", function()
     local ws <close> = neap.workspace { store = false, seed = 7, banks = { fast "1MiB" } }
     local small, large = neap.randn(64, 64), neap.randn(128, 64)
     ws:feed("b", small)
@@ -531,7 +603,9 @@ describe("a blob assigned in a workspace", function()
       return net
     end
     for _, executor in ipairs { "simple", "dynamic" } do
-      local ws <close> = neap.workspace { store = false, executor = executor, banks = executor == "simple" and { fast() } or nil }
+      local ws <close> = neap.workspace {
+        store = false, executor = executor, banks = executor == "simple" and { fast() } or nil,
+      }
       local net, t = doubled(), nil
       ws:run(net, { x = neap.rand(4, 8) })
       ws:assign({ "x", "y" }, fast())
@@ -569,14 +643,22 @@ end)
 
 describe("banks of a model", function()
   local function model()
-    local middle = nn.Lambda(function(t) return neap.bank("fast", function() return t:tanh() end) end)
+    local middle = nn.Lambda(function(t)
+      return neap.bank("fast", function() return t:tanh() end)
+    end)
     return nn.Sequential { nn.Linear { 32 }, nn.ReLU {}, middle, nn.Linear { 10 } }
   end
   it("train to the same numbers, in micro-batches and ranges too, and are counted", function()
     local data = { x = neap.randn(12, 16), y = neap.zeros(12):to "i64" }
     local function losses(memory, more)
       neap.seed(5)
-      local o = { model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 }, memory = memory, seed = 5 }
+      local o = {
+        model = model(),
+        loss = nn.CrossEntropyLoss {},
+        optimizer = neap.optim.SGD { lr = 0.1 },
+        memory = memory,
+        seed = 5,
+      }
       for key, value in pairs(more or {}) do o[key] = value end
       local t = neap.trainer(o)
       local out = {}
@@ -610,11 +692,16 @@ describe("neap plan --bank", function()
       return net]]
     file:close()
     local function run(bank)
-      local pipe <close> = assert(io.popen(("NEAP_DB=off %s plan %s --banks %s 2>&1"):format(support.program, path, bank)))
+      local pipe <close> = assert(
+        io.popen(("NEAP_DB=off %s plan %s --banks %s 2>&1"):format(support.program, path, bank)))
       return pipe:read "a"
     end
-    assert.truthy(run("fast=1KiB"):find("bank       fast: 64 B of 1.0 KiB, least 64 B; 2 ops, 2 values", 1, true), run "fast=1KiB")
-    assert.truthy(run("fast=16"):find('bank "fast" has 16 B, "n" needs at least 64 B of it', 1, true), run "fast=16")
+    assert.truthy(
+      run("fast=1KiB"):find("bank       fast: 64 B of 1.0 KiB, least 64 B; 2 ops, 2 values", 1,
+        true), run "fast=1KiB")
+    assert.truthy(
+      run("fast=16"):find('bank "fast" has 16 B, "n" needs at least 64 B of it', 1, true),
+      run "fast=16")
     assert.truthy(run("fast=x"):find("x", 1, true))
     os.remove(path)
     os.remove(base)
@@ -628,7 +715,10 @@ describe("stored plans", function()
     local db <close> = neap.db(path)
     neap.use_db(db)
     local function hit(banks) return net:plan({ banks = banks }).hit end
-    local found = { hit { fast() }, hit { fast() }, hit { fast "2MiB" }, hit { fast(), neap.bank { "other" } }, hit(nil), hit { fast() } }
+    local found = {
+      hit { fast() }, hit { fast() }, hit { fast "2MiB" }, hit { fast(), neap.bank { "other" } },
+      hit(nil), hit { fast() },
+    }
     neap.use_db(false)
     os.remove(path)
     assert.same({ false, true, false, false, false, true }, found)

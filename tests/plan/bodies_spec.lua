@@ -72,7 +72,9 @@ local function check(make, share)
 end
 
 describe("a budget in bodies", function()
-  it("takes what a Recurrent keeps out of its frames, to the same bits", function() check(recurrent, 0.6) end)
+  it("takes what a Recurrent keeps out of its frames, to the same bits", function()
+    check(recurrent, 0.6)
+  end)
 
   it("draws the masks of the first run where a body has a Dropout", function()
     check(function() return recurrent(true) end, 0.6)
@@ -80,7 +82,9 @@ describe("a budget in bodies", function()
 
   it("does the same in a While with a maximum", function() check(bounded, 0.6) end)
 
-  it("recomputes within the branch of an If", function() check(function() return choice(12) end, 0.8) end)
+  it("recomputes within the branch of an If", function()
+    check(function() return choice(12) end, 0.8)
+  end)
 
   it("asks for no more work than the budget needs", function()
     local free = recurrent():plan { store = false }

@@ -29,8 +29,8 @@ local function feeds(n, on, deep)
 end
 
 local function inputs(net)
-  return net:input("x", { 6 }), net:input("m", { 6 }, "bool"), net:input("y", { 6 }), net:input("c", {}, "bool"),
-    net:input("d", {}, "bool")
+  return net:input("x", { 6 }), net:input("m", { 6 }, "bool"), net:input("y", { 6 }),
+    net:input("c", {}, "bool"), net:input("d", {}, "bool")
 end
 
 --- Outputs of a run in one text.
@@ -43,14 +43,17 @@ local function bits(out)
 end
 
 local function product(b, p, q)
-  return b:Sum(b:MatMul { b:Reshape(p, nil, { shape = { 1, -1 } }), b:Reshape(q, nil, { shape = { -1, 1 } }) })
+  return b:Sum(b:MatMul {
+    b:Reshape(p, nil, { shape = { 1, -1 } }), b:Reshape(q, nil, { shape = { -1, 1 } }),
+  })
 end
 
 --- Nets in which y must be as long as what a branch finds. Each ends in one output "z".
 local builders = {
   ["by broadcasting"] = function(net)
     local x, m, y, c = inputs(net)
-    return net:If(c, function(b) return b:Sum(b:Add { b:Compress { x, m }, y }) end, function(b) return b:Sum(y) end)
+    return net:If(c, function(b) return b:Sum(b:Add { b:Compress { x, m }, y }) end,
+      function(b) return b:Sum(y) end)
   end,
   ["by a product, in both"] = function(net) -- neither bounds nor ones go together
     local x, m, y, c = inputs(net)
@@ -60,7 +63,8 @@ local builders = {
   ["with a length found outside"] = function(net)
     local x, m, y, c = inputs(net)
     local outer = net:Compress { x, m }
-    return net:If(c, function(b) return b:Sum(b:Mul { b:Compress { b:Tanh(x), m }, b:Add { outer, y } }) end,
+    return net:If(c,
+      function(b) return b:Sum(b:Mul { b:Compress { b:Tanh(x), m }, b:Add { outer, y } }) end,
       function(b) return b:Sum(outer) end)
   end,
   ["in branches within them"] = function(net)
@@ -70,19 +74,23 @@ local builders = {
         function(e) return e:Sum(e:Sub { y, e:Compress { e:Exp(x), m } }) end)
     end, function(b)
       local some = b:Compress { x, m }
-      return b:If(d, function(e) return e:Sum(e:Add { some, y }) end, function(e) return e:Sum(e:Compress { x, m }) end)
+      return b:If(d, function(e) return e:Sum(e:Add { some, y }) end,
+        function(e) return e:Sum(e:Compress { x, m }) end)
     end)
   end,
   ["and says what is long outside"] = function(net)
     local x, m, y, c = inputs(net)
-    local level = net:If(c, function(b) return b:Sum(b:Relu(b:Sub { y, b:Add { b:Compress { x, m }, y } })) end,
-      -- nothing in any case
-      function(b) return b:Mul { b:Sum(b:Compress { x, m }), b:const(0) } end)
+    local level = net:If(c, function(b)
+      return b:Sum(b:Relu(b:Sub { y, b:Add { b:Compress { x, m }, y } }))
+    end, function(b)
+      return b:Mul { b:Sum(b:Compress { x, m }), b:const(0) } -- nothing in any case
+    end)
     return net:Sum(net:Mul { net:Compress { x, net:LogicalAnd { m, net:Ge { x, level } } }, y })
   end,
   ["and is what a branch gives"] = function(net) -- both branches find the same
     local x, m, y, c = inputs(net)
-    local part = net:If(c, function(b) return b:Compress { x, m } end, function(b) return b:Neg(b:Compress { x, m }) end)
+    local part = net:If(c, function(b) return b:Compress { x, m } end,
+      function(b) return b:Neg(b:Compress { x, m }) end)
     return net:Sum(net:Mul { part, y })
   end,
   ["in a Do"] = function(net)
@@ -97,21 +105,34 @@ local builders = {
   end,
   ["in an iteration"] = function(net)
     local x, m, y, c, d = inputs(net)
-    local _, sum = net:While { init = { net:const(0), net:const(0) }, cond = function(b, i) return b:Lt { i, b:const(3) } end,
+    local _, sum = net:While {
+      init = { net:const(0), net:const(0) },
+      cond = function(b, i) return b:Lt { i, b:const(3) } end,
       body = function(b, i, sum)
         local part = b:If(c, function(e) return e:Sum(e:Add { e:Compress { x, m }, y }) end,
-          function(e) return e:If(d, function(f) return f:Sum(y) end, function(f) return f:Sum(f:Mul { f:Compress { x, m }, y }) end) end)
+          function(e)
+            return e:If(d, function(f) return f:Sum(y) end,
+              function(f) return f:Sum(f:Mul { f:Compress { x, m }, y }) end)
+          end)
         return b:Add { i, b:const(1) }, b:Add { sum, part }
-      end }
+      end,
+    }
     return sum
   end,
   ["beside one in each iteration"] = function(net)
     local x, m, y, c = inputs(net)
     return net:If(c, function(b)
       local some = b:Compress { x, m }
-      local _, sum = b:While { init = { b:const(0), b:const(0) }, cond = function(e, i) return e:Lt { i, e:const(2) } end,
-        body = function(e, i, sum) return e:Add { i, e:const(1) }, e:Add { sum, e:Sum(e:Mul { e:Compress { x, m }, some }) } end }
-      return b:Add { sum, b:Sum(b:Add { b:Compress { x, b:LogicalAnd { m, b:Ge { x, b:Sub { sum, sum } } } }, y }) }
+      local _, sum = b:While {
+        init = { b:const(0), b:const(0) }, cond = function(e, i) return e:Lt { i, e:const(2) } end,
+        body = function(e, i, sum)
+          return e:Add { i, e:const(1) }, e:Add { sum, e:Sum(e:Mul { e:Compress { x, m }, some }) }
+        end,
+      }
+      return b:Add {
+        sum,
+        b:Sum(b:Add { b:Compress { x, b:LogicalAnd { m, b:Ge { x, b:Sub { sum, sum } } } }, y }),
+      }
     end, function(b) return b:Sum(y) end)
   end,
 }
@@ -165,11 +186,18 @@ describe("lengths that depend on data in a branch", function()
       local net = neap.net "outer"
       local x, m, _, c = inputs(net)
       local outer = net:Compress { x, m }
-      net:outputs { net:Copy(net:If(c, function(b) return write(b, x, m, outer) end, function(b) return b:Sum(x) end), "z") }
+      net:outputs {
+        net:Copy(
+          net:If(c, function(b) return write(b, x, m, outer) end, function(b) return b:Sum(x) end),
+          "z"),
+      }
       local ws <close> = dynamic()
-      return ws:run(net, { x = neap.ones(6), m = first(3), c = truth(true), y = neap.ones(6), d = truth(true) }).z:item()
+      return ws:run(net, {
+        x = neap.ones(6), m = first(3), c = truth(true), y = neap.ones(6), d = truth(true),
+      }).z:item()
     end
-    assert.are.equal(6, run(function(b, x, m, outer) return b:Sum(b:Add { b:Compress { x, m }, outer }) end))
+    assert.are.equal(6,
+      run(function(b, x, m, outer) return b:Sum(b:Add { b:Compress { x, m }, outer }) end))
     assert.are.equal(3, run(function(b, x, m, outer)
       b:Add { b:Compress { x, m }, outer }
       return b:Sum(outer)
@@ -181,8 +209,12 @@ describe("lengths that depend on data in a branch", function()
     end))
   end)
 
-  it("are refused with their place where they don't go together, whatever ran before, and nothing is left of it", function()
-    for _, how in ipairs { "by broadcasting", "by a product, in both", "with a length found outside", "in branches within them" } do
+  it("are refused with their place where they don't go together, whatever ran before, and \z
+      nothing is left of it", function()
+    for _, how in ipairs {
+      "by broadcasting", "by a product, in both", "with a length found outside",
+      "in branches within them",
+    } do
       local net = build(how)
       for before = 0, 6 do
         local ws <close> = dynamic()
@@ -215,9 +247,16 @@ describe("lengths that depend on data in a branch", function()
       local z = net:If(c, function(b)
         local noise = b:Uniform(nil, nil, { shape = { 6 } })
         local part = b:Add { b:Compress { b:Mul { x, noise }, m }, y }
-        return b:Sum(b:Mul { part, b:If(d, function(e) return e:Sum(e:Uniform(nil, nil, { shape = { 3 } })) end,
-          function(e) return e:Sum(e:Mul { e:Compress { e:Uniform(nil, nil, { shape = { 6 } }), m }, y }) end) })
-      end, function(b) return b:Sum(b:Mul { b:Compress { b:Uniform(nil, nil, { shape = { 6 } }), m }, y }) end)
+        return b:Sum(b:Mul {
+          part,
+          b:If(d, function(e) return e:Sum(e:Uniform(nil, nil, { shape = { 3 } })) end,
+            function(e)
+              return e:Sum(e:Mul { e:Compress { e:Uniform(nil, nil, { shape = { 6 } }), m }, y })
+            end),
+        })
+      end, function(b)
+        return b:Sum(b:Mul { b:Compress { b:Uniform(nil, nil, { shape = { 6 } }), m }, y })
+      end)
       net:outputs { net:Copy(z, "z"), net:Uniform(nil, "behind", { shape = { 8 } }) }
       return net
     end
@@ -243,8 +282,13 @@ describe("lengths that depend on data in a branch", function()
         local x, _, y, c = inputs(net)
         local lr = net:input("lr", {})
         local w, v = net:param("w", {}, neap.init.ones), net:param("v", {}, neap.init.ones)
-        local function part(b, t) return compressed and b:Compress { t, "m" } or b:Slice(t, nil, { axis = 1, stop = compressed or 6 }) end
-        local function dot(b, p, q) return by == "a product" and product(b, p, q) or b:Sum(b:Mul { p, q }) end
+        local function part(b, t)
+          return compressed and b:Compress { t, "m" }
+            or b:Slice(t, nil, { axis = 1, stop = compressed or 6 })
+        end
+        local function dot(b, p, q)
+          return by == "a product" and product(b, p, q) or b:Sum(b:Mul { p, q })
+        end
         local loss = net:If(c, function(b) return dot(b, part(b, b:Mul { x, w }), y) end,
           function(b) return dot(b, y, part(b, b:Mul { b:Tanh(x), v })) end)
         for p, g in pairs(net:gradient(loss)) do net:Sgd({ p, g, lr }, { p }) end
@@ -271,12 +315,15 @@ describe("lengths that depend on data in a branch", function()
     end)
   end
 
-  it("take no memory where the branch isn't taken, and under a hard limit are refused or not whatever ran before", function()
+  it("take no memory where the branch isn't taken, and under a hard limit are refused or not \z
+      whatever ran before", function()
     local net = neap.net "limited"
-    local x, m, y, c = net:input("x", { 64 }), net:input("m", { 64 }, "bool"), net:input("y", { 64 }), net:input("c", {}, "bool")
+    local x, m = net:input("x", { 64 }), net:input("m", { 64 }, "bool")
+    local y, c = net:input("y", { 64 }), net:input("c", {}, "bool")
     local z = net:If(c, function(b)
       local some = b:Tanh(b:Add { b:Compress { x, m }, y })
-      return b:Sum(b:Exp(b:Concat({ some, some, some, some, some, some, some, some }, nil, { axis = 1 })))
+      return b:Sum(
+        b:Exp(b:Concat({ some, some, some, some, some, some, some, some }, nil, { axis = 1 })))
     end, function(b) return b:Sum(b:Relu(y)) end)
     net:outputs { net:Copy(z, "z") }
     local function given(n, on)
@@ -322,7 +369,9 @@ describe("lengths that depend on data in a branch", function()
       support.refuse_in_turn(61, persist, function(refused)
         local ws <close> = dynamic()
         local had = bits(ws:run(net, before))
-        if not refused(ws.run, ws, net, other) then assert.are.equal(had, bits(ws:run(net, before))) end
+        if not refused(ws.run, ws, net, other) then
+          assert.are.equal(had, bits(ws:run(net, before)))
+        end
         assert.are.equal(want, bits(ws:run(net, other)))
       end)
     end)

@@ -6,7 +6,9 @@ local netfile = require "neap.net.file"
 
 local STEP = 2 -- per cent of the free plan's arena
 
-local function training(name, batch) return (netfile.build(netfile.load(name), { train = true, batch = batch })) end
+local function training(name, batch)
+  return (netfile.build(netfile.load(name), { train = true, batch = batch }))
+end
 
 --- The plan of `net` under a budget, or nil and the least that the refusal names.
 local function under(net, bytes, o)
@@ -36,8 +38,10 @@ local function sweep(net, o)
       return free, n, least
     end
     n = n + 1
-    assert.is_true(plan.arena_bytes <= budget, ("%d %%: %d bytes of %d"):format(percent, plan.arena_bytes, budget))
-    assert.is_true(plan.arena_bytes <= before, ("%d %%: more memory than with a larger budget"):format(percent))
+    assert.is_true(plan.arena_bytes <= budget,
+      ("%d %%: %d bytes of %d"):format(percent, plan.arena_bytes, budget))
+    assert.is_true(plan.arena_bytes <= before,
+      ("%d %%: more memory than with a larger budget"):format(percent))
     before = plan.arena_bytes
   end
   return free, n
@@ -81,7 +85,8 @@ describe("every budget in steps of 2 % is kept or refused, and less never takes 
     local changed = 0
     for _, op in ipairs(plan:ops()) do changed = changed + (op.changed and 1 or 0) end
     assert.are.equal(plan.n_changed, changed)
-    assert.is_truthy(tostring(plan:explain()):find("other kernels than without the budget, so other bits", 1, true))
+    assert.is_truthy(tostring(plan:explain()):find(
+      "other kernels than without the budget, so other bits", 1, true))
   end)
 
   it("gpt:8, which took more for less", function()
@@ -141,7 +146,9 @@ describe("a net of a thousand ops at 30 %", function()
     local function addresses()
       local list = {}
       local plan = assert(under(net, budget))
-      for _, v in ipairs(plan:values()) do list[#list + 1] = tostring(v.offset_bytes) .. " " .. v.first_step end
+      for _, v in ipairs(plan:values()) do
+        list[#list + 1] = tostring(v.offset_bytes) .. " " .. v.first_step
+      end
       return table.concat(list, ";")
     end
     local quiet = addresses()
@@ -159,7 +166,9 @@ describe("check.plan under a budget", function()
     local budget = free.arena_bytes * 80 // 100
     local r = neap.check.plan("resnet18c:2", { steps = 1, count_steps = 1, budget = budget })
     assert.is_true(r.same and r.same_choices and r.arena_bytes <= budget and r.n_changed == 0)
-    local other = neap.check.plan("resnet18c:2", { steps = 1, count_steps = 1, budget = budget * 65 // 80, exact = false })
+    local other = neap.check.plan("resnet18c:2", {
+      steps = 1, count_steps = 1, budget = budget * 65 // 80, exact = false,
+    })
     assert.is_false(other.same_choices)
     assert.is_true(other.n_changed > 0 and not other.same)
   end)

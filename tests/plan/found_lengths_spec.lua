@@ -14,7 +14,8 @@ end
 -- been so far.
 local function picking(name)
   local net = neap.net(name or "picking")
-  local x, m, total = net:input("x", { 6, 4 }), net:input("m", { 5, 6 }, "bool"), net:input("start", { 4 })
+  local x, m = net:input("x", { 6, 4 }), net:input("m", { 5, 6 }, "bool")
+  local total = net:input("start", { 4 })
   local last, each = net:Recurrent { seq = { m }, init = { total }, step = function(b, sum, row)
     local some = b:Compress({ x, row }, nil, { axis = 1 })
     local part = b:Sum(b:Tanh(b:Mul { some, some }), nil, { axes = { 1 } })
@@ -55,8 +56,11 @@ local function truth(b) return core.tensor(b and 1 or 0):gt(0.5) end
 local function sieving()
   local net = neap.net "sieving"
   local x, c = net:input("x", { 9, 3 }), net:input("c", {}, "bool")
-  local _, level, total = net:While { init = { net:const(0), net:const(-1), net:const(0) },
-    cond = function(b, i, level) return b:LogicalAnd { b:Lt { i, b:const(12) }, b:Lt { level, b:const(0.8) } } end,
+  local _, level, total = net:While {
+    init = { net:const(0), net:const(-1), net:const(0) },
+    cond = function(b, i, level)
+      return b:LogicalAnd { b:Lt { i, b:const(12) }, b:Lt { level, b:const(0.8) } }
+    end,
     body = function(b, i, level, total)
       local sums = b:Sum(x, nil, { axes = { 2 } })
       local some = b:Compress({ x, b:Gt { sums, level } }, nil, { axis = 1 }) -- a length,
@@ -66,10 +70,15 @@ local function sieving()
       local same = b:Compress { mean, b:Gt { mean, b:const(0) } } -- one that must be like it,
       local found = b:Sum(b:Mul { b:Sum(rest, nil, { axes = { 2 } }), same })
       -- and others in branches
-      local seen = b:If(c, function(t) return t:Sum(t:Unique(t:Floor(t:Mul { same, t:const(3) }))) end,
-        function(e) return e:Sum(e:Cast(e:NonZero(e:Gt { mean, e:const(0.5) }), nil, { to = "f32" })) end)
-      return b:Add { i, b:const(1) }, b:Add { level, b:const(0.25) }, b:Add { total, b:Add { found, seen } }
-    end }
+      local seen = b:If(c,
+        function(t) return t:Sum(t:Unique(t:Floor(t:Mul { same, t:const(3) }))) end,
+        function(e)
+          return e:Sum(e:Cast(e:NonZero(e:Gt { mean, e:const(0.5) }), nil, { to = "f32" }))
+        end)
+      return b:Add { i, b:const(1) }, b:Add { level, b:const(0.25) },
+        b:Add { total, b:Add { found, seen } }
+    end,
+  }
   net:outputs { net:Copy(level, "level"), net:Copy(total, "sum") }
   return net
 end
@@ -81,14 +90,16 @@ local function sieved(x, c)
     local mean = some:sum { axes = { 2 } }
     local rest, same = some:compress(mean:gt(0), { axis = 1 }), mean:compress(mean:gt(0))
     local found = (rest:sum { axes = { 2 } } * same):sum()
-    local seen = c and neap.unique((same * 3):floor()):sum() or neap.non_zero(mean:gt(0.5)):to("f32"):sum()
+    local seen = c and neap.unique((same * 3):floor()):sum()
+      or neap.non_zero(mean:gt(0.5)):to("f32"):sum()
     i, level, total = i + 1, level + 0.25, total + (found + seen)
   end
   return level, total
 end
 
 describe("lengths that depend on data in a body", function()
-  it("give the bits of the loop written out by hand, run after run, whatever each iteration finds", function()
+  it("give the bits of the loop written out by hand, run after run, whatever \z
+      each iteration finds", function()
     local net = picking()
     local ws <close> = dynamic()
     ws:poison(true)
@@ -102,7 +113,8 @@ describe("lengths that depend on data in a body", function()
     end
   end)
 
-  it("may follow from one another, be alike, and stand in branches, in a loop that data ends", function()
+  it("may follow from one another, be alike, and stand in branches, in a \z
+      loop that data ends", function()
     local net = sieving()
     local ws <close> = dynamic()
     ws:poison(true)
@@ -116,15 +128,18 @@ describe("lengths that depend on data in a body", function()
     end
   end)
 
-  it("may stand in a loop in a branch, behind lengths found before it, with any number of rows", function()
+  it("may stand in a loop in a branch, behind lengths found before it, with \z
+      any number of rows", function()
     local net = neap.net "within"
-    local x, m, c = net:input("x", { 6, 4 }), net:input("m", { 5, 6 }, "bool"), net:input("c", {}, "bool")
+    local x, m = net:input("x", { 6, 4 }), net:input("m", { 5, 6 }, "bool")
+    local c = net:input("c", {}, "bool")
     local k = net:input("k", { 6 }, "bool")
     -- the loop's own capture is as long as data says
     local kept = net:Compress({ x, k }, nil, { axis = 1 })
     local y = net:If(c, function(t)
       local sum = t:Recurrent { seq = { m }, init = { t:const(0) }, step = function(b, sum, row)
-        local pairs_of = b:MatMul({ b:Compress({ x, row }, nil, { axis = 1 }), kept }, nil, { trans_b = true })
+        local pairs_of = b:MatMul({ b:Compress({ x, row }, nil, { axis = 1 }), kept }, nil,
+          { trans_b = true })
         return b:Add { sum, b:Sum(pairs_of) }
       end }
       return sum
@@ -138,7 +153,9 @@ describe("lengths that depend on data in a body", function()
       local got = ws:run(net, { x = t, m = rows, c = truth(on), k = pick }).y
       local want = on and core.tensor(0.0) or t:sum()
       local other = t:compress(pick, { axis = 1 }):transpose(1, 2)
-      for r = 1, on and rows.shape[1] or 0 do want = want + t:compress(rows[r], { axis = 1 }):matmul(other):sum() end
+      for r = 1, on and rows.shape[1] or 0 do
+        want = want + t:compress(rows[r], { axis = 1 }):matmul(other):sum()
+      end
       assert.is_true(got:close(want, { rtol = 1e-4, atol = 1e-4 }), "seed " .. seed)
     end
   end)
@@ -161,7 +178,8 @@ describe("lengths that depend on data in a body", function()
     assert.are.equal(0, program:stats().n_alloc)
   end)
 
-  it("keep the program small: beyond those of a run, sixteen bodies; and a run may need more", function()
+  it("keep the program small: beyond those of a run, sixteen bodies; and a \z
+      run may need more", function()
     local net = neap.net "many"
     local x, m = net:input("x", { 64 }), net:input("m", { 4, 64 }, "bool")
     local last = net:Recurrent { seq = { m }, init = { net:const(0) }, step = function(b, sum, row)
@@ -198,14 +216,19 @@ describe("lengths that depend on data in a body", function()
     run(3, 4)
   end)
 
-  it("leave the random numbers as they are, in the loop and behind it, whatever was met before", function()
+  it("leave the random numbers as they are, in the loop and behind it, \z
+      whatever was met before", function()
     local function build()
       local net = neap.net "noisy"
       local x, m = net:input("x", { 6 }), net:input("m", { 5, 6 }, "bool")
-      local last = net:Recurrent { seq = { m }, init = { net:const(0) }, step = function(b, sum, row)
-        local noise = b:Uniform(nil, nil, { shape = { 6 } })
-        return b:Add { sum, b:Sum(b:Compress { b:Mul { x, noise }, row }) }
-      end }
+      local last = net:Recurrent {
+        seq = { m },
+        init = { net:const(0) },
+        step = function(b, sum, row)
+          local noise = b:Uniform(nil, nil, { shape = { 6 } })
+          return b:Add { sum, b:Sum(b:Compress { b:Mul { x, noise }, row }) }
+        end,
+      }
       net:outputs { net:Copy(last, "last"), net:Uniform(nil, "behind", { shape = { 8 } }) }
       return net
     end
@@ -230,19 +253,25 @@ describe("bodies for several lengths under a limit", function()
     local large = net:Tanh(net:Concat({ x, x, x, x }, nil, { axis = 2 }), "large")
     local sum = net:Recurrent { seq = { m }, init = { net:const(0) }, step = function(b, total, row)
       local some = b:Compress({ x, row }, nil, { axis = 1 })
-      return b:Add { total, b:Sum(b:Tanh(b:Concat({ some, some, some, some, some, some, some, some, some }, nil, { axis = 2 }))) }
+      return b:Add {
+        total,
+        b:Sum(b:Tanh(
+          b:Concat({ some, some, some, some, some, some, some, some, some }, nil, { axis = 2 }))),
+      }
     end }
     net:outputs { net:Add({ net:Sum(large), sum }, "y") }
     return net
   end
 
-  it("are counted by it: what fits gives the same bits, what doesn't is refused by name, and the next run is as before", function()
+  it("are counted by it: what fits gives the same bits, what doesn't is refused by name, and the \z
+      next run is as before", function()
     local net = heavy()
     local free <close> = dynamic()
     neap.seed(4)
     local few, many = neap.rand(4, 32):gt(0.9), neap.rand(4, 32):gt(0.02)
     local x = neap.randn(32, 16)
-    local want, whole = free:run(net, { x = x, m = few }).y:hash(), free:run(net, { x = x, m = many }).y:hash()
+    local want = free:run(net, { x = x, m = few }).y:hash()
+    local whole = free:run(net, { x = x, m = many }).y:hash()
     local bound = net:plan { executor = "dynamic", store = false }.arena_bytes
     local lowest, seen
     for budget = 4096, bound, 1024 do
@@ -296,7 +325,9 @@ describe("bodies for several lengths under a limit", function()
       support.refuse_in_turn(7, persist, function(refused)
         local ws <close> = dynamic()
         local before = bits(ws:run(net, feeds))
-        if not refused(ws.run, ws, net, other) then assert.same(before, bits(ws:run(net, feeds))) end
+        if not refused(ws.run, ws, net, other) then
+          assert.same(before, bits(ws:run(net, feeds)))
+        end
         assert.are.equal(last:hash(), ws:run(net, other).last:hash())
       end)
     end)
@@ -306,13 +337,17 @@ end)
 describe("a loop whose body has such lengths", function()
   local line = "found_lengths_spec.lua:"
 
-  it("is refused by executors that plan addresses, with the name of the one that runs it", function()
+  it("is refused by executors that plan addresses, with the name of the \z
+      one that runs it", function()
     local net = picking()
     for _, executor in ipairs { "simple", "dag" } do
-      support.raises({ 'executor = "dynamic"', "Compress", line }, net.plan, net, { executor = executor, store = false })
+      support.raises({ 'executor = "dynamic"', "Compress", line }, net.plan, net,
+        { executor = executor, store = false })
     end
     local ws <close> = neap.workspace { store = false }
-    support.raises('executor = "dynamic"', ws.run, ws, net, { x = neap.randn(6, 4), m = masks(1), start = neap.zeros(4) })
+    support.raises('executor = "dynamic"', ws.run, ws, net, {
+      x = neap.randn(6, 4), m = masks(1), start = neap.zeros(4),
+    })
     -- for their bounds
     assert.is_true(net:plan({ executor = "dynamic", store = false }).arena_bytes > 0)
   end)
@@ -326,7 +361,8 @@ describe("a loop whose body has such lengths", function()
     end }
     net:gradient(sum, { wrt = { "w" } })
     net:outputs { sum }
-    local err = support.raises({ "Recurrent", "no gradient is defined through such a loop", line }, net.plan, net, { executor = "dynamic", store = false })
+    local err = support.raises({ "Recurrent", "no gradient is defined through such a loop", line },
+      net.plan, net, { executor = "dynamic", store = false })
     assert.are.equal("graph", err.code)
     assert.is_truthy(err.hint:find("mask", 1, true))
   end)
@@ -343,7 +379,8 @@ describe("a loop whose body has such lengths", function()
       end }
       net:outputs { a, b }
       local ws <close> = dynamic()
-      local err = support.raises({ "Recurrent", "depends on data", line }, ws.run, ws, net, { x = neap.randn(6), m = rows })
+      local err = support.raises({ "Recurrent", "depends on data", line }, ws.run, ws, net,
+        { x = neap.randn(6), m = rows })
       assert.are.equal("shape", err.code)
       assert.is_truthy(err.hint:find("scatter", 1, true), err.hint)
       -- Nothing is left of the failure: rows of full length have one shape.
@@ -355,15 +392,30 @@ describe("a loop whose body has such lengths", function()
   it("has none in its condition, and in no loop within it", function()
     local net = neap.net "condition"
     local x = net:input("x", { 6 })
-    net:While { init = { x }, cond = function(b, h) return b:Gt { b:Sum(b:Compress { h, b:Gt { h, b:const(0) } }), b:const(0) } end,
-      body = function(b, h) return b:Sub { h, b:const(1) } end }
-    support.raises({ "Compress", "condition", line }, net.plan, net, { executor = "dynamic", store = false })
+    net:While {
+      init = { x },
+      cond = function(b, h)
+        return b:Gt { b:Sum(b:Compress { h, b:Gt { h, b:const(0) } }), b:const(0) }
+      end,
+      body = function(b, h) return b:Sub { h, b:const(1) } end,
+    }
+    support.raises({ "Compress", "condition", line }, net.plan, net,
+      { executor = "dynamic", store = false })
     local inner = neap.net "inner"
     local y, m = inner:input("x", { 6 }), inner:input("m", { 5, 6 }, "bool")
-    local sum = inner:Recurrent { seq = { m }, init = { inner:const(0) }, step = function(b, total, row)
-      return b:Recurrent { seq = { m }, init = { total }, step = function(c, part) return c:Add { part, c:Sum(c:Compress { y, row }) } end }
-    end }
+    local sum = inner:Recurrent {
+      seq = { m },
+      init = { inner:const(0) },
+      step = function(b, total, row)
+        return b:Recurrent {
+          seq = { m },
+          init = { total },
+          step = function(c, part) return c:Add { part, c:Sum(c:Compress { y, row }) } end,
+        }
+      end,
+    }
     inner:outputs { sum }
-    support.raises({ "Compress", "loop within a loop", line }, inner.plan, inner, { executor = "dynamic", store = false })
+    support.raises({ "Compress", "loop within a loop", line }, inner.plan, inner,
+      { executor = "dynamic", store = false })
   end)
 end)

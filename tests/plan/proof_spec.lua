@@ -38,13 +38,19 @@ for _, mode in ipairs { "train", "infer" } do
           holds(name .. " by name", what, { train = train, policy = "name", poison = true })
           holds(name .. " poisoned", what, { train = train, poison = true })
         end
-        holds(name .. " as a dag", what, { train = train, executor = "dag", threads = 2, poison = true })
+        holds(name .. " as a dag", what, {
+          train = train, executor = "dag", threads = 2, poison = true,
+        })
       end)
     end
     if train then
-      it("resnet50:1", function() is_tight("resnet50", holds("resnet50", "resnet50:1", { steps = 2, count_steps = 2 })) end)
+      it("resnet50:1", function()
+        is_tight("resnet50", holds("resnet50", "resnet50:1", { steps = 2, count_steps = 2 }))
+      end)
     else
-      it("vgg16:1", function() is_tight("vgg16", holds("vgg16", "vgg16:1", { train = false, steps = 2, count_steps = 2 })) end)
+      it("vgg16:1", function()
+        is_tight("vgg16", holds("vgg16", "vgg16:1", { train = false, steps = 2, count_steps = 2 }))
+      end)
     end
   end)
 end
@@ -54,21 +60,30 @@ end
 --- of the two stands for both.
 local small = { gpt = gpt, vgg16 = false, resnet110 = "resnet110:2" }
 
-describe("a dag of two threads gives the bits of executor simple in training, and has its kernels:", function()
+describe("a dag of two threads gives the bits of executor simple in training, and \z
+    has its kernels:", function()
   for _, name in ipairs(neap.zoo.names()) do
     local what = small[name] == nil and name .. ":1" or small[name]
     if what then
       it(name, function()
         if type(what) == "function" then what = what() end
-        holds(name, what, { executor = "dag", threads = 2, steps = 1, count_steps = 1, poison = true })
+        holds(name, what, {
+          executor = "dag", threads = 2, steps = 1, count_steps = 1, poison = true,
+        })
       end)
     end
   end
 
-  it("and a trainer, whose batches share a plan, says as well what exact = false has changed", function()
-    local model = neap.nn.Sequential { input = { 144 }, neap.nn.Linear { 144, 64 }, neap.nn.Linear { 64, 3 } }
-    local t = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.01 }, loss = neap.nn.CrossEntropyLoss {}, seed = 4,
-      memory = { executor = "dag", threads = 2, exact = false } }
+  it("and a trainer, whose batches share a plan, says as well what exact = \z
+      false has changed", function()
+    local model = neap.nn.Sequential {
+      input = { 144 }, neap.nn.Linear { 144, 64 }, neap.nn.Linear { 64, 3 },
+    }
+    local t = neap.trainer {
+      model = model, optimizer = neap.optim.SGD { lr = 0.01 }, loss = neap.nn.CrossEntropyLoss {},
+      seed = 4,
+      memory = { executor = "dag", threads = 2, exact = false },
+    }
     t:step { x = neap.randn(64, 144), y = neap.zeros { 64, dtype = "i64" } }
     assert.is_true(t:plan().n_changed > 0)
   end)
@@ -83,9 +98,14 @@ describe("a dag of two threads gives the bits of executor simple in training, an
     assert.are.equal(plan.n_changed, #changed)
     assert.is_true(#changed > 0 and #changed < plan.n_op)
     -- What splits no sum among threads has not changed.
-    for _, op in ipairs(plan:ops()) do assert.is_false(op.changed and (op.type == "SGD" or op.type == "Relu" or op.type == "Reorder"), op.type) end
+    for _, op in ipairs(plan:ops()) do
+      assert.is_false(
+        op.changed and (op.type == "SGD" or op.type == "Relu" or op.type == "Reorder"), op.type)
+    end
     local text = plan:explain()
-    assert.is_truthy(tostring(text):find(('other kernels than executor "simple" has, so other bits: %d of %d ops: '):format(#changed, plan.n_op), 1, true))
+    assert.is_truthy(tostring(text):find(
+      ('other kernels than executor "simple" has, so other bits: %d of %d ops: '):format(#changed,
+        plan.n_op), 1, true))
     assert.is_truthy(tostring(text):find(changed[1], 1, true))
     o.threads = 1
     assert.are.equal(0, net:plan(o).n_changed)
@@ -126,7 +146,9 @@ describe("the comparison", function()
   it("sees another seed", function()
     local file = netfile.load "mlp:4"
     local nn = neap.nn
-    file.model = nn.Sequential { input = { 8 }, nn.Linear { 8, 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 2 } }
+    file.model = nn.Sequential {
+      input = { 8 }, nn.Linear { 8, 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 2 },
+    }
     assert.is_true(neap.check.plan(file, { n_class = 2 }).same)
   end)
 end)
@@ -136,6 +158,7 @@ describe("the arena of ResNet-50 in training, batch 16,", function()
     local net = netfile.build(netfile.load "resnet50:16", { train = true })
     local plan = net:plan { store = false }
     assert.is_true(plan.proved)
-    assert.is_true(plan.arena_bytes <= 0.42 * plan.baseline_bytes, ("%.1f %%"):format(100 * plan.arena_bytes / plan.baseline_bytes))
+    assert.is_true(plan.arena_bytes <= 0.42 * plan.baseline_bytes,
+      ("%.1f %%"):format(100 * plan.arena_bytes / plan.baseline_bytes))
   end)
 end)

@@ -10,13 +10,16 @@ local function mlp(batch)
   local net = neap.net "mlp"
   local x, t = net:input("x", { batch, 8 }), net:input("t", { batch }, "i64")
   local h = net:FC({ x, net:param("w1", { 16, 8 }), net:param("b1", { 16 }) }, "h"):relu()
-  local loss = net:SoftmaxCrossEntropy({ net:FC({ h, net:param("w2", { 4, 16 }), net:param("b2", { 4 }) }, "y"), t }, "loss")
+  local loss = net:SoftmaxCrossEntropy(
+    { net:FC({ h, net:param("w2", { 4, 16 }), net:param("b2", { 4 }) }, "y"), t }, "loss")
   net:gradient(loss)
   net:outputs { loss }
   return net
 end
 
-local function model() return nn.Sequential { input = { 8 }, nn.Linear { 8, 16 }, nn.ReLU(), nn.Linear { 16, 4 } } end
+local function model()
+  return nn.Sequential { input = { 8 }, nn.Linear { 8, 16 }, nn.ReLU(), nn.Linear { 16, 4 } }
+end
 
 --- The error of f(...), and how many nets were planned for it.
 local function refused(f, ...)
@@ -29,8 +32,11 @@ end
 describe("a budget that can't be met", function()
   it("is planned once, and is no refused memory", function()
     local net = mlp(32)
-    for _, limit in ipairs { { budget = 64 }, { total = 4096 }, { total = 64 }, { budget = 64, exact = false }, { budget = 64, executor = "dag" },
-      { budget = 64, executor = "dynamic" }, { banks = { neap.bank { "main", bytes = 64 } } } } do
+    for _, limit in ipairs {
+      { budget = 64 }, { total = 4096 }, { total = 64 }, { budget = 64, exact = false },
+      { budget = 64, executor = "dag" },
+      { budget = 64, executor = "dynamic" }, { banks = { neap.bank { "main", bytes = 64 } } },
+    } do
       limit.store = false
       local before = neap.memory().n_planned
       local ws <close> = neap.workspace { store = false }
@@ -47,16 +53,21 @@ describe("a budget that can't be met", function()
   end)
 
   it("is planned once by a model and a trainer", function()
-    local err, n = refused(function() return model():plan { batch = 32, train = true, budget = 64, store = false } end)
+    local err, n = refused(function()
+      return model():plan { batch = 32, train = true, budget = 64, store = false }
+    end)
     assert.are.same({ "budget", 1 }, { err.code, n })
-    local t <close> = neap.trainer { model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
-      memory = { total = 2048, store = false } }
+    local t <close> = neap.trainer {
+      model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
+      memory = { total = 2048, store = false },
+    }
     err, n = refused(t.step, t, { neap.randn(32, 8), neap.zeros { 32, dtype = "i64" } })
     assert.are.same({ "budget", 1 }, { err.code, n })
   end)
 
   -- once with no limit, as any net, and once within what the workspace has left
-  it("is planned twice where a workspace's limit is met by no plan, and not again for garbage", function()
+  it("is planned twice where a workspace's limit is met by no plan, and not \z
+      again for garbage", function()
     local ws <close> = neap.workspace { store = false, total = 2048 }
     settle()
     local err, n = refused(ws.compile, ws, mlp(32))
@@ -71,7 +82,8 @@ end)
 local function check_blobs(err)
   assert.is_true(#err.blobs > 0)
   for i, blob in ipairs(err.blobs) do
-    assert.is_true(type(blob.name) == "string" and math.type(blob.bytes) == "integer" and blob.bytes > 0)
+    assert.is_true(
+      type(blob.name) == "string" and math.type(blob.bytes) == "integer" and blob.bytes > 0)
     if i > 1 then assert.is_true(blob.bytes <= err.blobs[i - 1].bytes) end
   end
 end
@@ -87,7 +99,8 @@ local function met(plan, limits)
     assert.are.equal("budget", made.code)
     assert.are.equal(neap.bytes(tostring(limits[made.limit])), made.limit_bytes)
     assert.is_true(made.least_bytes > made.limit_bytes)
-    assert.is_truthy(made.hint:find(("%s = %d would do"):format(made.limit, made.least_bytes), 1, true))
+    assert.is_truthy(
+      made.hint:find(("%s = %d would do"):format(made.limit, made.least_bytes), 1, true))
     check_blobs(made)
     local fixed = 0
     for _, bytes in pairs(made.fixed) do fixed = fixed + bytes end
@@ -110,8 +123,11 @@ describe("the least that a refusal names", function()
       local n_total, n_budget = 0, 0
       for _, batch in ipairs { 1, 32 } do
         local net = mlp(batch)
-        for _, o in ipairs { { budget = 64 }, { total = 64 }, { total = 8192 }, { budget = 64, total = 64 }, { budget = 64, total = 1 << 20 },
-          { budget = 1 << 20, total = 64 }, { budget = 1024, total = 8192 } } do
+        for _, o in ipairs {
+          { budget = 64 }, { total = 64 }, { total = 8192 }, { budget = 64, total = 64 },
+          { budget = 64, total = 1 << 20 },
+          { budget = 1 << 20, total = 64 }, { budget = 1024, total = 8192 },
+        } do
           local asked = { store = false, budget = o.budget, total = o.total }
           if kind == "exact" then asked.exact = false else asked.executor = kind end
           local plan, refusals = met(function(limits) return net:plan(limits) end, asked)
@@ -129,11 +145,15 @@ describe("the least that a refusal names", function()
   end
 
   it("is met by models and micro-batches", function()
-    met(function(limits) return model():plan(limits) end, { batch = 16, train = true, total = 4096, store = false })
+    met(function(limits) return model():plan(limits) end, {
+      batch = 16, train = true, total = 4096, store = false,
+    })
     for _, micro in ipairs { false, 4 } do
       local function step(limits)
-        local t <close> = neap.trainer { model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
-          micro = micro or nil, memory = limits }
+        local t <close> = neap.trainer {
+          model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
+          micro = micro or nil, memory = limits,
+        }
         t:step { neap.randn(32, 8), neap.zeros { 32, dtype = "i64" } }
         assert.is_true(t.ws:held_bytes() <= limits.total)
       end
@@ -143,8 +163,10 @@ describe("the least that a refusal names", function()
 
   it("is met in ranges of batches, for the limit of all of them", function()
     local ws <close> = neap.workspace { store = false }
-    met(function(limits) return ws:compile(mlp(8), limits) end, { total = 4096, max_batch = 64, store = false })
-    met(function(limits) return ws:compile(mlp(8), limits) end, { budget = 64, max_batch = 64, store = false })
+    met(function(limits) return ws:compile(mlp(8), limits) end,
+      { total = 4096, max_batch = 64, store = false })
+    met(function(limits) return ws:compile(mlp(8), limits) end,
+      { budget = 64, max_batch = 64, store = false })
   end)
 end)
 
@@ -164,7 +186,10 @@ describe("the batch of a refusal", function()
     assert.are.equal("budget", refused(plan, fits + 1).code)
   end
 
-  for _, limits in ipairs { { budget = 4096 }, { total = 16384 }, { total = 16384, recompute = false }, { budget = 4096, executor = "dynamic" } } do
+  for _, limits in ipairs {
+    { budget = 4096 }, { total = 16384 }, { total = 16384, recompute = false },
+    { budget = 4096, executor = "dynamic" },
+  } do
     it("is found of nets, sessions and models: " .. next(limits), function()
       local function asked(o)
         for key, value in pairs(limits) do o[key] = value end
@@ -182,8 +207,10 @@ describe("the batch of a refusal", function()
 
   it("is found of a trainer's step", function()
     local function step(n)
-      local t <close> = neap.trainer { model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
-        memory = { budget = 4096, store = false } }
+      local t <close> = neap.trainer {
+        model = model(), loss = nn.CrossEntropyLoss {}, optimizer = neap.optim.SGD { lr = 0.1 },
+        memory = { budget = 4096, store = false },
+      }
       t:step { neap.randn(n, 8), neap.zeros { n, dtype = "i64" } }
     end
     check(step, 512)
@@ -259,7 +286,8 @@ end)
 
 describe("the command line", function()
   it("gives a refusal as JSON, with the batch that fits", function()
-    local pipe = assert(io.popen(support.program .. " plan lenet:32 --train --budget 1MB --json 2>/dev/null"))
+    local pipe = assert(
+      io.popen(support.program .. " plan lenet:32 --train --budget 1MB --json 2>/dev/null"))
     local text = pipe:read "a"
     pipe:close()
     local err = require("cjson").decode(text).error

@@ -16,7 +16,9 @@ local function net_of(n)
   return net
 end
 
-for _, memory in ipairs { { policy = "offset" }, { policy = "none" }, { policy = "name" }, { executor = "dag" } } do
+for _, memory in ipairs {
+  { policy = "offset" }, { policy = "none" }, { policy = "name" }, { executor = "dag" },
+} do
   local title = memory.executor or memory.policy
   describe("a stopped step (" .. title .. ")", function()
     local ws, program
@@ -26,7 +28,9 @@ for _, memory in ipairs { { policy = "offset" }, { policy = "none" }, { policy =
       ws = neap.workspace { seed = 2, store = false }
       ws:poison(true)
       ws:init(net)
-      program = ws:compile(net, { store = false, policy = memory.policy, executor = memory.executor })
+      program = ws:compile(net, {
+        store = false, policy = memory.policy, executor = memory.executor,
+      })
       ws:feed("lr", 0.1)
       ws:feed("ids", neap.tensor({ 0, 6, 2, 1 }, "i64"))
       ws:feed("t", neap.tensor({ 0, 1, 2, 0 }, "i64"))
@@ -47,7 +51,8 @@ for _, memory in ipairs { { policy = "offset" }, { policy = "none" }, { policy =
       assert.are.equal("data", err.code)
       assert.are.equal(before, state_of(ws))
       for _, word in ipairs { op, words } do
-        assert.is_truthy(tostring(err):find(word, 1, true), ("%q is not in %q"):format(word, tostring(err)))
+        assert.is_truthy(tostring(err):find(word, 1, true),
+          ("%q is not in %q"):format(word, tostring(err)))
       end
       assert.is_truthy(err.op and err.op ~= "", "the error names no op")
       assert.is_truthy(err.blob and err.blob ~= "", "the error names no blob")
@@ -57,10 +62,18 @@ for _, memory in ipairs { { policy = "offset" }, { policy = "none" }, { policy =
       assert.are.equal(3, ws:step())
     end
 
-    it("by a label out of range", function() faults("t", { 0, 3, 1, 1 }, { 0, 1, 2, 0 }, "SoftmaxCrossEntropy", "3") end)
-    it("by a negative label", function() faults("t", { 0, -5, 1, 1 }, { 0, 1, 2, 0 }, "SoftmaxCrossEntropy", "-5") end)
-    it("by an index out of range", function() faults("ids", { 0, 7, 2, 1 }, { 0, 6, 2, 1 }, "Embedding", "7") end)
-    it("by an index below 0", function() faults("ids", { 0, -1, 2, 1 }, { 0, 6, 2, 1 }, "Embedding", "-1") end)
+    it("by a label out of range", function()
+      faults("t", { 0, 3, 1, 1 }, { 0, 1, 2, 0 }, "SoftmaxCrossEntropy", "3")
+    end)
+    it("by a negative label", function()
+      faults("t", { 0, -5, 1, 1 }, { 0, 1, 2, 0 }, "SoftmaxCrossEntropy", "-5")
+    end)
+    it("by an index out of range", function()
+      faults("ids", { 0, 7, 2, 1 }, { 0, 6, 2, 1 }, "Embedding", "7")
+    end)
+    it("by an index below 0", function()
+      faults("ids", { 0, -1, 2, 1 }, { 0, 6, 2, 1 }, "Embedding", "-1")
+    end)
 
     it("by Ctrl-C", function()
       local before = state_of(ws)

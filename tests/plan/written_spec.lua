@@ -2,8 +2,11 @@
 -- last, under every policy; what is saved, fetched and read by the next run is that.
 local neap = require "neap"
 
-local memories = { { policy = "offset" }, { policy = "none" }, { policy = "name" }, { policy = "pool" }, { executor = "dag" },
-  { executor = "dynamic" }, { policy = "offset", in_place = false } }
+local memories = {
+  { policy = "offset" }, { policy = "none" }, { policy = "name" }, { policy = "pool" },
+  { executor = "dag" },
+  { executor = "dynamic" }, { policy = "offset", in_place = false },
+}
 
 local function names_of(ws)
   local names = {}
@@ -23,13 +26,20 @@ local function runs(net, inputs, expected)
     for _, it in ipairs { net, net:expand(shapes) } do
       local ws <close> = neap.workspace { store = false }
       ws:poison(true)
-      local program <close> = ws:compile(it, { store = false, policy = memory.policy, executor = memory.executor, in_place = memory.in_place })
+      local program <close> = ws:compile(it, {
+        store = false,
+        policy = memory.policy,
+        executor = memory.executor,
+        in_place = memory.in_place,
+      })
       for name, x in pairs(inputs) do ws:feed(name, x) end
       for _, values in ipairs(expected) do
         program:run()
         for name, value in pairs(values) do
           local got = ws:fetch(name):reshape(-1):totable()
-          for _, x in ipairs(got) do assert.equal(value, x, (memory.policy or memory.executor) .. " " .. name) end
+          for _, x in ipairs(got) do
+            assert.equal(value, x, (memory.policy or memory.executor) .. " " .. name)
+          end
         end
       end
       for _, name in ipairs(names_of(ws)) do assert.is_nil(name:find "'", name) end
@@ -53,12 +63,14 @@ describe("an op that writes a declared name", function()
   end)
 
   it("moves a state, in place", function()
-    local text = "net s\n input d f32 (2)\n state m f32 (2) = Constant { value = 0 }\n m = Add(m, d)"
+    local text =
+      "net s\n input d f32 (2)\n state m f32 (2) = Constant { value = 0 }\n m = Add(m, d)"
     runs(text, { d = neap.ones { 2 } }, { { m = 1 }, { m = 2 }, { m = 3 } })
     assert.equal(0, neap.net_from(text):plan({ store = false }).arena_bytes)
   end)
 
-  it("gives what is read behind it the new value, and the backward of what was before it the old one", function()
+  it("gives what is read behind it the new value, and the backward of what was \z
+      before it the old one", function()
     runs([[
       net both
       input x f32 (2,2)
@@ -71,7 +83,9 @@ describe("an op that writes a declared name", function()
       l = Sum(y)
       gw, gh = Gradient(l, w, h)
       keep gw, gh
-      outputs l]], { x = neap.ones { 2, 2 } }, { { w = 1, l = 24, gw = 2, gh = 8 }, { w = 0, l = 4, gw = 2, gh = 8 } })
+      outputs l]], { x = neap.ones { 2, 2 } }, {
+      { w = 1, l = 24, gw = 2, gh = 8 }, { w = 0, l = 4, gw = 2, gh = 8 },
+    })
     runs([[
       net before
       param w f32 (2) = Constant { value = 2 }
@@ -86,12 +100,14 @@ describe("an op that writes a declared name", function()
 
   it("makes an input what it wrote, and leaves the tensor that was fed as it is", function()
     local t = neap.tensor { -1, -1 }
-    runs("net r\n input x f32 (2)\n x = Relu(x)\n y = Add(x, x)", { x = t }, { { x = 0, y = 0 }, { x = 0, y = 0 } })
+    runs("net r\n input x f32 (2)\n x = Relu(x)\n y = Add(x, x)", { x = t },
+      { { x = 0, y = 0 }, { x = 0, y = 0 } })
     assert.same({ -1, -1 }, t:totable())
   end)
 
   it("writes what no op has read before", function()
-    runs("net c\n param w f32 (2) = Constant { value = 2 }\n input x f32 (2)\n w = Add(x, x)", { x = neap.ones { 2 } }, { { w = 2 } })
+    runs("net c\n param w f32 (2) = Constant { value = 2 }\n input x f32 (2)\n w = Add(x, x)",
+      { x = neap.ones { 2 } }, { { w = 2 } })
   end)
 
   it("may be an If, before and after other ops", function()
@@ -110,7 +126,9 @@ describe("an op that writes a declared name", function()
       w = Add(w, g) as add
       w = If(c, w, g, lr) { then_net = step } as again
       y = Add(w, w)
-      outputs y]], { c = neap.full { value = 1, dtype = "bool" }, g = neap.ones { 3 } }, { { w = 1, y = 2 }, { w = 1, y = 2 } })
+      outputs y]], { c = neap.full { value = 1, dtype = "bool" }, g = neap.ones { 3 } }, {
+      { w = 1, y = 2 }, { w = 1, y = 2 },
+    })
   end)
 
   it("in a branch whose result has another name works on a copy", function()
@@ -131,7 +149,9 @@ describe("an op that writes a declared name", function()
       end
       w2 = If(c, w, g, lr) { then_net = step, else_net = same }
       y = Add(w2, w)
-      outputs w2, y]], { c = neap.full { value = 1, dtype = "bool" }, g = neap.ones { 3 } }, { { w = 1, w2 = 0.5, y = 1.5 } })
+      outputs w2, y]], { c = neap.full { value = 1, dtype = "bool" }, g = neap.ones { 3 } }, {
+      { w = 1, w2 = 0.5, y = 1.5 },
+    })
   end)
 
   it("takes the gradient through, whatever writes the name next", function()
@@ -160,30 +180,38 @@ describe("an op that writes a declared name", function()
   end)
 
   it("between the loss and its gradient is refused: zeros would train nothing", function()
-    local head = "net z\n input x f32 (2,3)\n param w f32 (4,3) = Constant { value = 1 }\n y = FC(x, w)\n l = Sum(y)\n"
-    local net = neap.net_from(head .. "w = Clamp(w) { min = -1, max = 1 } as clip\n gw = Gradient(l, w)\n outputs l")
+    local head = "net z\n input x f32 (2,3)\n param w f32 (4,3) = Constant { value = 1 }\n y = \z
+      FC(x, w)\n l = Sum(y)\n"
+    local net = neap.net_from(head
+      .. "w = Clamp(w) { min = -1, max = 1 } as clip\n gw = Gradient(l, w)\n outputs l")
     local ok, message = pcall(net.plan, net, { store = false })
     assert.is_false(ok)
-    assert.matches('Gradient ".-": "l" depends on "w" as it was before Clamp "clip" wrote it', tostring(message))
+    assert.matches('Gradient ".-": "l" depends on "w" as it was before Clamp "clip" wrote it',
+      tostring(message))
     -- One that the loss does not depend on has zeros as before.
-    net = neap.net_from(head .. "param v f32 (2) = Constant { value = 1 }\n v = Add(v, v)\n gv = Gradient(l, v)\n keep gv\n outputs l")
+    net = neap.net_from(head .. "param v f32 (2) = Constant { value = 1 }\n v = Add(v, v)\n gv = \z
+      Gradient(l, v)\n keep gv\n outputs l")
     local ws <close> = neap.workspace { store = false }
     ws:run(net, { x = neap.ones { 2, 3 } })
     assert.same({ 0, 0 }, ws:fetch("gv"):totable())
   end)
 
   it("is refused where its type is not the declared one, with both", function()
-    local net = neap.net_from "net t\n input x f32 (2,3)\n input z f32 (2,3)\n x = Sum(z) { axes = {1} }\n y = Relu(x)"
+    local net = neap.net_from "net t\n input x f32 (2,3)\n input z f32 (2,3)\n x = Sum(z) { axes \z
+      = {1} }\n y = Relu(x)"
     local ok, message = pcall(net.plan, net, { store = false })
     assert.is_false(ok)
-    assert.matches('Sum "x": writes input "x", which is declared as f32 %(2,3%): expected that, got f32 %(2%)', tostring(message))
+    assert.matches(
+      'Sum "x": writes input "x", which is declared as f32 %(2,3%): expected that, got f32 %(2%)',
+      tostring(message))
     assert.matches("give the output another name", tostring(message))
   end)
 
   it("saves one blob a name", function()
     local path = os.tmpname() .. ".safetensors"
     local ws <close> = neap.workspace { store = false }
-    ws:run(neap.net_from "net c\n param w f32 (2) = Constant { value = 2 }\n w = Clamp(w) { min = -1, max = 1 }\n y = Add(w, w)")
+    ws:run(neap.net_from "net c\n param w f32 (2) = Constant { value = 2 }\n w = Clamp(w) { min = \z
+      -1, max = 1 }\n y = Add(w, w)")
     assert(ws:save(path))
     local saved = neap.load(path)
     os.remove(path)
@@ -224,9 +252,12 @@ describe("an op that writes a declared name", function()
         gives r
       end
       ]]
-    for _, ops in ipairs { "s = If(c, s) { then_net = a }", "s = Sgd(s, w, lr) { momentum = 0 }",
-      "s = Add(s, w) as one\n s = Sgd(s, w, lr) { momentum = 0 } as two", "s = Sgd(s, w, lr) { momentum = 0 } as one\n s = Add(s, s) as two",
-      "s = Add(s, w) as one\n s = If(c, s) { then_net = a } as two" } do
+    for _, ops in ipairs {
+      "s = If(c, s) { then_net = a }", "s = Sgd(s, w, lr) { momentum = 0 }",
+      "s = Add(s, w) as one\n s = Sgd(s, w, lr) { momentum = 0 } as two",
+      "s = Sgd(s, w, lr) { momentum = 0 } as one\n s = Add(s, s) as two",
+      "s = Add(s, w) as one\n s = If(c, s) { then_net = a } as two",
+    } do
       local net = neap.net_from(head .. ops .. "\ny = Embedding(ids, s)\noutputs y")
       for _, memory in ipairs(memories) do
         local ws <close> = neap.workspace { store = false }
@@ -253,8 +284,10 @@ describe("a loop that takes what its body writes by name", function()
 
   --- While over `init` beside a counter, n times.
   local function times(net, n, init, body)
-    return select(2, net:While { init = { net:const(0), table.unpack(init) }, cond = function(_, i) return i:lt(n) end,
-      body = function(b, i, ...) return i + 1, body(b, ...) end })
+    return select(2, net:While {
+      init = { net:const(0), table.unpack(init) }, cond = function(_, i) return i:lt(n) end,
+      body = function(b, i, ...) return i + 1, body(b, ...) end,
+    })
   end
 
   it("begins with its value from before, and leaves the blob what the body wrote", function()
@@ -344,7 +377,9 @@ describe("a loop that takes what its body writes by name", function()
   end)
 
   it("has the gradient of what it began with", function()
-    check({ x = neap.ones { 2 }, s = neap.ones { 3 } }, { { y = 15, g = 7, m = 2 }, { y = 23, g = 7, m = 2 } }, function(net)
+    check({ x = neap.ones { 2 }, s = neap.ones { 3 } }, {
+      { y = 15, g = 7, m = 2 }, { y = 23, g = 7, m = 2 },
+    }, function(net)
       local y = net:Recurrent { seq = { "s" }, init = { "m" }, step = function(b, h)
         b:Add({ "x", 1 }, "m")
         return b:Add { b:Mul { h, 2 }, "x" }
@@ -360,10 +395,15 @@ end)
 
 describe("a gradient through resident blobs that a loop writes by name", function()
   local function counted(net, max, body)
-    net:While { init = { net:const(0) }, max = max, cond = function(_, i) return i:lt(4) end, body = function(b, i)
-      body(b)
-      return i + 1
-    end }
+    net:While {
+      init = { net:const(0) },
+      max = max,
+      cond = function(_, i) return i:lt(4) end,
+      body = function(b, i)
+        body(b)
+        return i + 1
+      end,
+    }
   end
 
   --- Four times the body: in the net itself, and in loops.
@@ -398,13 +438,22 @@ describe("a gradient through resident blobs that a loop writes by name", functio
       counted(net, 4, function(t) t:If("c", body) end)
     end,
     in_a_loop = function(net, body)
-      net:While { init = { net:const(0) }, cond = function(_, i) return i:lt(2) end, body = function(outer, i)
-        outer:While { init = { outer:const(0) }, max = 2, cond = function(b) return b:const(1) end, body = function(b, k)
-          body(b)
-          return k + 1
-        end }
-        return i + 1
-      end }
+      net:While {
+        init = { net:const(0) },
+        cond = function(_, i) return i:lt(2) end,
+        body = function(outer, i)
+          outer:While {
+            init = { outer:const(0) },
+            max = 2,
+            cond = function(b) return b:const(1) end,
+            body = function(b, k)
+              body(b)
+              return k + 1
+            end,
+          }
+          return i + 1
+        end,
+      }
     end,
   }
 
@@ -416,7 +465,9 @@ describe("a gradient through resident blobs that a loop writes by name", functio
     net:input("x", { 3 })
     net:input("s", { 4 })
     net:input("c", {}, "bool")
-    for _, name in ipairs { "m", "n" } do net:declare(name, role, { 3 }, "f32", { op = "Constant", value = 0.5 }) end
+    for _, name in ipairs { "m", "n" } do
+      net:declare(name, role, { 3 }, "f32", { op = "Constant", value = 0.5 })
+    end
     how(net, body)
     loss(net)
     net:gradient("l", { wrt = { "x" } })
@@ -424,9 +475,15 @@ describe("a gradient through resident blobs that a loop writes by name", functio
     net:outputs { "l", "g" }
     local ws <close> = neap.workspace { store = false }
     ws:poison(true)
-    local inputs = { x = neap.tensor { 0.5, -1, 2 }, s = neap.ones { 4 }, c = neap.full { value = 1, dtype = "bool" } }
-    local program <close> = ws:compile(expanded and net:expand() or net, { store = false, policy = memory.policy, executor = memory.executor,
-      in_place = memory.in_place })
+    local inputs = {
+      x = neap.tensor { 0.5, -1, 2 },
+      s = neap.ones { 4 },
+      c = neap.full { value = 1, dtype = "bool" },
+    }
+    local program <close> = ws:compile(expanded and net:expand() or net, {
+      store = false, policy = memory.policy, executor = memory.executor,
+      in_place = memory.in_place,
+    })
     for name, x in pairs(inputs) do ws:feed(name, x) end
     program:run()
     local got = {}
@@ -442,8 +499,10 @@ describe("a gradient through resident blobs that a loop writes by name", functio
     local function same(kind, how, role, memory, expanded, plain, first)
       local got = results(role, memory, expanded, how, body, loss)
       for name, x in pairs(got) do
-        if not (x:equal((first or got)[name]) and x:close(plain[name], { rtol = 1e-5, atol = 1e-6 })) then
-          different[#different + 1] = ("%s %s %s %s"):format(kind, role, memory.policy or memory.executor or "", name)
+        if not (x:equal((first or got)[name])
+            and x:close(plain[name], { rtol = 1e-5, atol = 1e-6 })) then
+          different[#different + 1] = ("%s %s %s %s"):format(kind, role,
+            memory.policy or memory.executor or "", name)
         end
       end
       return first or got
@@ -455,7 +514,9 @@ describe("a gradient through resident blobs that a loop writes by name", functio
         local first = same(kind, how, "state", {}, false, plain)
         same(kind, how, "state", {}, true, plain, first)
         same(kind, how, "parameter", {}, false, plain, first)
-        for _, memory in ipairs(thorough[kind] and memories or {}) do same(kind, how, "state", memory, false, plain, first) end
+        for _, memory in ipairs(thorough[kind] and memories or {}) do
+          same(kind, how, "state", memory, false, plain, first)
+        end
       end
     end
     assert.same({}, different)
@@ -493,16 +554,20 @@ describe("a gradient through resident blobs that a loop writes by name", functio
 
   it("is refused where it needs what an iteration has overwritten", function()
     for kind, how in pairs(repeated) do
-      local ok, message = pcall(results, "state", {}, false, how, function(b) b:Mul({ "m", "x" }, "m") end, sums)
+      local ok, message = pcall(results, "state", {}, false, how,
+        function(b) b:Mul({ "m", "x" }, "m") end, sums)
       -- a branch runs again, on values of its own
       local in_loop = kind ~= "unrolled" and kind ~= "in_a_branch"
       assert.equal(not in_loop, ok, kind)
-      if in_loop then assert.matches('needs "m", which its body overwrites', tostring(message), nil, true) end
+      if in_loop then
+        assert.matches('needs "m", which its body overwrites', tostring(message), nil, true)
+      end
     end
   end)
 
   it("is refused where an op without a gradient writes one", function()
-    local ok, message = pcall(results, "state", {}, false, repeated.bounded, function(b) b:Sgd({ "m", "x", b:const(0.5) }, "m", { momentum = 0 }) end, sums)
+    local ok, message = pcall(results, "state", {}, false, repeated.bounded,
+      function(b) b:Sgd({ "m", "x", b:const(0.5) }, "m", { momentum = 0 }) end, sums)
     assert.is_false(ok)
     assert.matches("no gradient is defined through Sgd", tostring(message))
   end)
@@ -516,7 +581,8 @@ describe("a gradient through resident blobs that a loop writes by name", functio
 end)
 
 describe("what a control op names like one of its operands", function()
-  it("is another one's next value, if that is its place: a final state with a capture's name is written when the loop ends", function()
+  it("is another one's next value, if that is its place: a final state with a capture's name is \z
+      written when the loop ends", function()
     runs([[
       net ends
       input h f32 (2)
@@ -578,7 +644,9 @@ describe("what a control op names like one of its operands", function()
         gives p, y
       end
       w, y = If(c, w, w, lr) { then_net = step, else_net = same }
-      outputs y]], { c = neap.full { value = 1, dtype = "bool" } }, { { w = 1, y = 3 }, { w = 0.5, y = 1.5 } })
+      outputs y]], { c = neap.full { value = 1, dtype = "bool" } }, {
+      { w = 1, y = 3 }, { w = 0.5, y = 1.5 },
+    })
   end)
 end)
 
@@ -603,14 +671,16 @@ describe("bytes that a run writes", function()
     local parent <close> = neap.workspace { store = false }
     parent:feed("p", neap.arange(1, 5):reshape { 2, 2 })
     local child <close> = parent:child { forward = { x = "p", y = "p" } }
-    local net = neap.net_from "net p\n input x f32 (2,2)\n y = Permute(x) { axes = {1,0} }\n outputs y"
+    local net =
+      neap.net_from "net p\n input x f32 (2,2)\n y = Permute(x) { axes = {1,0} }\n outputs y"
     local ok, message = pcall(child.run, child, net)
     assert.is_false(ok)
     assert.matches(met, tostring(message))
     local t = neap.arange(0, 6)
     parent:feed("a", t:narrow(1, 1, 4), { share = true })
     parent:feed("b", t:narrow(1, 3, 4), { share = true })
-    ok, message = pcall(parent.run, parent, neap.net_from "net n\n input a f32 (4)\n b = Neg(a)\n outputs b")
+    ok, message = pcall(parent.run, parent,
+      neap.net_from "net n\n input a f32 (4)\n b = Neg(a)\n outputs b")
     assert.is_false(ok)
     assert.matches('writes "b", which has bytes in common with "a"', tostring(message))
   end)
@@ -618,11 +688,15 @@ describe("bytes that a run writes", function()
   it("may be read under two names, and written where they only touch", function()
     local ws <close> = neap.workspace { store = false }
     local t = neap.arange(0, 8)
-    for name, from in pairs { a = 1, b = 5 } do ws:feed(name, t:narrow(1, from, 4), { share = true }) end
+    for name, from in pairs { a = 1, b = 5 } do
+      ws:feed(name, t:narrow(1, from, 4), { share = true })
+    end
     ws:run(neap.net_from "net n\n input a f32 (4)\n b = Neg(a)\n outputs b")
     assert.same({ 0, 1, 2, 3, 0, -1, -2, -3 }, t:totable())
     ws:feed("c", t:narrow(1, 2, 4), { share = true })
-    assert.same({ 1, 3, 5, 3 }, ws:run(neap.net_from "net m\n input a f32 (4)\n input c f32 (4)\n d = Add(a, c)\n outputs d").d:totable())
+    assert.same({ 1, 3, 5, 3 }, ws:run(
+      neap.net_from "net m\n input a f32 (4)\n input c f32 (4)\n d = Add(a, c)\n outputs d").d
+      :totable())
   end)
 
   it("are no bytes of a branch beside it, whatever their names", function()

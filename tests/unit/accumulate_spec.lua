@@ -5,7 +5,9 @@ local support = require "support"
 local nn, optim = neap.nn, neap.optim
 local raises = support.raises
 
-local function model(seed) return nn.Sequential { seed = seed or 3, nn.Linear { 6, 8 }, nn.Tanh(), nn.Linear { 8, 3 } } end
+local function model(seed)
+  return nn.Sequential { seed = seed or 3, nn.Linear { 6, 8 }, nn.Tanh(), nn.Linear { 8, 3 } }
+end
 
 local function trainer(o)
   o.model, o.optimizer = o.model or model(), o.optimizer or optim.SGD { lr = 0.1, momentum = 0.9 }
@@ -32,7 +34,9 @@ end
 local function distance(a, b)
   local most = 0
   local of_b = b.model:state_dict()
-  for name, t in pairs(a.model:state_dict()) do most = math.max(most, (t - of_b[name]):abs():max():item()) end
+  for name, t in pairs(a.model:state_dict()) do
+    most = math.max(most, (t - of_b[name]):abs():max():item())
+  end
   return most
 end
 
@@ -50,7 +54,10 @@ end
 
 describe("accumulated batches", function()
   it("are the step of their examples together, within rounding, whatever their sizes", function()
-    for _, optimizer in ipairs { function() return optim.SGD { lr = 0.1, momentum = 0.9, clip = 0.5 } end, function() return optim.Adam { lr = 0.01 } end } do
+    for _, optimizer in ipairs {
+      function() return optim.SGD { lr = 0.1, momentum = 0.9, clip = 0.5 } end,
+      function() return optim.Adam { lr = 0.01 } end,
+    } do
       for _, sizes in ipairs { { 4, 4, 4 }, { 5, 1, 3 } } do
         local t <close> = trainer { accumulate = 3, optimizer = optimizer() }
         local whole <close> = trainer { optimizer = optimizer() }
@@ -58,13 +65,17 @@ describe("accumulated batches", function()
           local list = batches(table.unpack(sizes))
           local results = steps(t, list)
           local one = whole:step(joined(list))
-          assert.are.same({ false, false, true }, { results[1].updated, results[2].updated, results[3].updated })
+          assert.are.same({ false, false, true }, {
+            results[1].updated, results[2].updated, results[3].updated,
+          })
           assert.are.equal(sizes[1] + sizes[2], results[2].accumulated)
           assert.are.equal(0, results[3].accumulated)
           assert.are.equal(round, results[3].step)
           assert.are.equal(round - 1, results[2].step)
           local loss = 0
-          for i, r in ipairs(results) do loss = loss + r.loss * sizes[i] / (sizes[1] + sizes[2] + sizes[3]) end
+          for i, r in ipairs(results) do
+            loss = loss + r.loss * sizes[i] / (sizes[1] + sizes[2] + sizes[3])
+          end
           assert.is_true(math.abs(loss - one.loss) < 1e-5)
         end
         assert.is_true(distance(t, whole) < 2e-6, distance(t, whole))
@@ -85,7 +96,8 @@ describe("accumulated batches", function()
     assert.are_not.equal(before, parameters_of(t))
   end)
 
-  it("update with the batch that reaches a number of examples, or of batches, whichever comes first", function()
+  it("update with the batch that reaches a number of examples, or of batches, \z
+      whichever comes first", function()
     local function pattern(accumulate, ...)
       local t <close> = trainer { accumulate = accumulate }
       local list = {}
@@ -121,10 +133,15 @@ describe("accumulated batches", function()
     assert.is_true(distance(t, whole) < 1e-6)
   end)
 
-  it("count the labels of an own loss's cross entropy as its net ignores them, and refuse what no count makes one mean of", function()
-    local function alone(out, target) return out:softmax_cross_entropy(target:cast { to = "i64" }, { ignore_index = 0 }) end
+  it("count the labels of an own loss's cross entropy as its net ignores them, and refuse what no \z
+      count makes one mean of", function()
+    local function alone(out, target)
+      return out:softmax_cross_entropy(target:cast { to = "i64" }, { ignore_index = 0 })
+    end
     local function mixed(out, target) return alone(out, target) + out:square():mean() end
-    local function weighted(out, target) return out:softmax_cross_entropy(target, neap.tensor { 1, 2, 3 }) end
+    local function weighted(out, target)
+      return out:softmax_cross_entropy(target, neap.tensor { 1, 2, 3 })
+    end
     local function list(...)
       local out = batches(6, 3)
       out[1].y, out[2].y = neap.tensor({ ... }, "i64"), neap.tensor({ 1, 2, 1 }, "i64")
@@ -147,7 +164,8 @@ describe("accumulated batches", function()
       steps(both, list(1, 2, 2, 1, 1, 2)) -- nothing is ignored
       one:step(joined(list(1, 2, 2, 1, 1, 2)))
       assert.is_true(distance(both, one) < 1e-6)
-      raises({ "labels other than 0", "reduces = \"sum\"" }, both.step, both, list(0, 1, 1, 1, 1, 1)[1])
+      raises({ "labels other than 0", "reduces = \"sum\"" }, both.step, both,
+        list(0, 1, 1, 1, 1, 1)[1])
       local w <close> = with(weighted)
       raises({ "class weights" }, w.step, w, list(1, 2, 2, 1, 1, 2)[1])
     end
@@ -164,13 +182,20 @@ describe("accumulated batches", function()
       return out
     end
     for _, micro in ipairs { false, 2 } do
-      local t <close> = trainer { accumulate = 3, loss = sum, reduces = "sum", micro = micro or nil, optimizer = optim.SGD { lr = 0.01 } }
+      local t <close> = trainer {
+        accumulate = 3,
+        loss = sum,
+        reduces = "sum",
+        micro = micro or nil,
+        optimizer = optim.SGD { lr = 0.01 },
+      }
       local whole <close> = trainer { loss = sum, optimizer = optim.SGD { lr = 0.01 } }
       steps(t, list())
       whole:step(joined(list()))
       assert.is_true(distance(t, whole) < 1e-5, distance(t, whole))
     end
-    raises({ "accumulate needs to know whether the loss is a mean or a sum", "reduces" }, trainer, { accumulate = 2, loss = sum })
+    raises({ "accumulate needs to know whether the loss is a mean or a sum", "reduces" }, trainer,
+      { accumulate = 2, loss = sum })
   end)
 
   it("run as micro-batches, within the rounding of the large batch", function()
@@ -185,9 +210,11 @@ describe("accumulated batches", function()
   end)
 
   it("say what is wrong with the option", function()
-    raises('accumulate expects a number of batches, or { batches =, examples = }, got "4"', trainer, { accumulate = "4" })
+    raises('accumulate expects a number of batches, or { batches =, examples = }, got "4"', trainer,
+      { accumulate = "4" })
     raises("batches expects an integer of at least 1, got 0", trainer, { accumulate = 0 })
-    raises("examples expects an integer of at least 1, got 1.5", trainer, { accumulate = { examples = 1.5 } })
+    raises("examples expects an integer of at least 1, got 1.5", trainer,
+      { accumulate = { examples = 1.5 } })
     raises("accumulate expects a number of batches", trainer, { accumulate = {} })
     raises("did you mean \"examples\"?", trainer, { accumulate = { example = 4 } })
   end)
@@ -333,7 +360,9 @@ describe("a fit that accumulates", function()
   it("updates with what there is at the end of an epoch", function()
     local seen = {}
     local t <close> = trainer { accumulate = 3 }
-    local h = t:fit(set(30), { epochs = 2, verbose = 0, on_step = function(r) seen[#seen + 1] = r.updated and "u" or "-" end })
+    local h = t:fit(set(30), {
+      epochs = 2, verbose = 0, on_step = function(r) seen[#seen + 1] = r.updated and "u" or "-" end,
+    })
     assert.are.equal("--u--u-u--u--u-u", table.concat(seen)) -- 8 batches an epoch
     assert.are.equal(6, h[2].step)
     assert.are.equal(0, t.position.held_rows)
@@ -347,7 +376,10 @@ describe("a fit that accumulates", function()
     local h = t:fit(neap.data.tensors { x = last, y = y, batch = 4 }, { verbose = 0 })
     assert.are.equal(1, h[1].step)
     local fresh <close> = trainer { accumulate = 2 }
-    steps(fresh, { { x = x:narrow(1, 1, 4), y = y:narrow(1, 1, 4) }, { x = x:narrow(1, 5, 4), y = y:narrow(1, 5, 4) } })
+    steps(fresh, {
+      { x = x:narrow(1, 1, 4), y = y:narrow(1, 1, 4) },
+      { x = x:narrow(1, 5, 4), y = y:narrow(1, 5, 4) },
+    })
     assert.is_true(distance(t, fresh) < 1e-6)
   end)
 
@@ -362,7 +394,11 @@ describe("a fit that accumulates", function()
   it("goes on with the same bits from a checkpoint in the middle of an accumulation", function()
     for _, micro in ipairs { false, 3 } do
       local path = os.tmpname() .. ".safetensors"
-      local function make() return trainer { accumulate = 3, micro = micro or nil, optimizer = optim.Adam { lr = 0.01 } } end
+      local function make()
+        return trainer {
+          accumulate = 3, micro = micro or nil, optimizer = optim.Adam { lr = 0.01 },
+        }
+      end
       local whole <close> = make()
       whole:fit(set(30), { epochs = 2, verbose = 0 })
       local n = 0
@@ -385,8 +421,13 @@ describe("a fit that accumulates", function()
 end)
 
 describe("gradients that are held follow their module", function()
-  local Pair = nn.module { "HeldPair", init = function(self) self.p = { nn.Linear { 6, 3, bias = false }, nn.Linear { 6, 3, bias = false } } end,
-    forward = function(self, x) return self.p[1](x):tanh() + self.p[2](x):tanh() end }
+  local Pair = nn.module {
+    "HeldPair",
+    init = function(self)
+      self.p = { nn.Linear { 6, 3, bias = false }, nn.Linear { 6, 3, bias = false } }
+    end,
+    forward = function(self, x) return self.p[1](x):tanh() + self.p[2](x):tanh() end,
+  }
   local list = batches(4, 5, 3, 4)
 
   --- Steps on the first batches, a change, then the rest, or an update. @return the trainer, the
@@ -395,7 +436,12 @@ describe("gradients that are held follow their module", function()
     local m = Pair {}
     m:seed(7)
     m:workspace()
-    local t = neap.trainer { model = m, accumulate = o.accumulate or 2, micro = o.micro, optimizer = o.optimizer or optim.SGD { lr = 0.1 } }
+    local t = neap.trainer {
+      model = m,
+      accumulate = o.accumulate or 2,
+      micro = o.micro,
+      optimizer = o.optimizer or optim.SGD { lr = 0.1 },
+    }
     local first, second = m.p[1], m.p[2]
     t:step(list[1])
     if change then change(m, t) end
@@ -408,21 +454,31 @@ describe("gradients that are held follow their module", function()
   local function swap(m) m.p[1], m.p[2] = m.p[2], m.p[1] end
 
   it("when modules change places", function()
-    for _, o in ipairs { {}, { n = 1 }, { micro = 2 }, { micro = 2, n = 1 }, { accumulate = 3, n = 3, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } } } do
+    for _, o in ipairs {
+      {},
+      { n = 1 },
+      { micro = 2 },
+      { micro = 2, n = 1 },
+      { accumulate = 3, n = 3, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } },
+    } do
       local a, b = train(o)
       local a2, b2 = train(o, swap)
-      assert.is_true(differs(weight(a), weight(a2)) < 1e-6 and differs(weight(b), weight(b2)) < 1e-6)
+      assert.is_true(
+        differs(weight(a), weight(a2)) < 1e-6 and differs(weight(b), weight(b2)) < 1e-6)
       local a3, b3 = train(o, function(m) -- looked at one by one
         swap(m)
         weight(m.p[2])
       end)
-      assert.is_true(differs(weight(a), weight(a3)) < 1e-6 and differs(weight(b), weight(b3)) < 1e-6)
+      assert.is_true(
+        differs(weight(a), weight(a3)) < 1e-6 and differs(weight(b), weight(b3)) < 1e-6)
     end
   end)
 
   it("when one is put before them", function()
     local a, b = train { n = 1 }
-    local a2, b2, m = train({ n = 1 }, function(m) table.insert(m.p, 1, nn.Linear { 6, 3, bias = false }) end)
+    local a2, b2, m = train({ n = 1 }, function(m)
+      table.insert(m.p, 1, nn.Linear { 6, 3, bias = false })
+    end)
     assert.are.equal(a2, m.p[2])
     assert.is_true(differs(weight(a), weight(a2)) == 0) -- p[2] was p[1]
     assert.is_true(differs(weight(b), weight(b2)) ~= 0) -- p[3] is not in the forward any more
@@ -487,10 +543,14 @@ end)
 describe("labels to be ignored", function()
   local x = support.batch({ 12, 6 }, 3, 0.3)
   local y = neap.tensor({ -1, -1, -1, -1, 0, 2, -1, -1, 1, 0, 2, -1 }, "i64")
-  local function rows(from, n) return { x = x:narrow(1, from, n):clone(), y = y:narrow(1, from, n):clone() } end
+  local function rows(from, n)
+    return { x = x:narrow(1, from, n):clone(), y = y:narrow(1, from, n):clone() }
+  end
   local function make(o)
     o = o or {}
-    o.loss, o.metrics = nn.CrossEntropyLoss { ignore_index = -1 }, { "accuracy", own = function(out) return out:sum { axes = { 2 } }:mean() end }
+    o.loss, o.metrics = nn.CrossEntropyLoss { ignore_index = -1 }, {
+      "accuracy", own = function(out) return out:sum { axes = { 2 } }:mean() end,
+    }
     return trainer(o)
   end
   local function near(a, b) assert.is_true(math.abs(a - b) < 1e-5, a .. " is not " .. b) end
@@ -505,7 +565,9 @@ describe("labels to be ignored", function()
       near(whole.accuracy, r.accuracy)
       near(whole.own, r.own)
     end
-    local none = t:evaluate(neap.data.tensors { x = x:narrow(1, 1, 4):clone(), y = y:narrow(1, 1, 4):clone(), batch = 2 })
+    local none = t:evaluate(neap.data.tensors {
+      x = x:narrow(1, 1, 4):clone(), y = y:narrow(1, 1, 4):clone(), batch = 2,
+    })
     assert.is_true(none.loss ~= none.loss) -- the mean of nothing
   end)
 
@@ -557,17 +619,23 @@ describe("labels to be ignored", function()
   end)
 
   it("are those of -100 where the loss does not say another, in labels of positions too", function()
-    local marked = neap.tensor({ { 0, -100, -100 }, { -100, 1, 2 }, { 2, 2, 0 }, { 1, -100, 0 } }, "i64")
+    local marked = neap.tensor({ { 0, -100, -100 }, { -100, 1, 2 }, { 2, 2, 0 }, { 1, -100, 0 } },
+      "i64")
     local marked_x = support.batch({ 4, 3, 6 }, 3, 0.4)
     local alone_x, alone = support.batch({ 4, 6 }, 3, 0.4), neap.tensor({ -100, 2, -100, 1 }, "i64")
-    for _, batch in ipairs { { x = alone_x, y = alone }, { x = marked_x, y = marked }, { x = alone_x, y = alone:to "i32" } } do
+    for _, batch in ipairs {
+      { x = alone_x, y = alone }, { x = marked_x, y = marked }, { x = alone_x, y = alone:to "i32" },
+    } do
       local function plain(o)
         o.loss = nn.CrossEntropyLoss()
         return trainer(o)
       end
       local whole <close> = plain {}
       local loss = whole:evaluate(neap.data.tensors { x = batch.x, y = batch.y, batch = 4 }).loss
-      for _, size in ipairs { 1, 2, 3 } do near(loss, whole:evaluate(neap.data.tensors { x = batch.x, y = batch.y, batch = size }).loss) end
+      for _, size in ipairs { 1, 2, 3 } do
+        near(loss,
+          whole:evaluate(neap.data.tensors { x = batch.x, y = batch.y, batch = size }).loss)
+      end
       near(loss, whole:step(batch).loss)
       for _, micro in ipairs { 1, 2, 3 } do
         local t <close> = plain { micro = micro }
@@ -576,7 +644,10 @@ describe("labels to be ignored", function()
       end
       local t <close> = plain { accumulate = 2 }
       for _, cut in ipairs { { 1, 3 }, { 4, 1 } } do
-        t:step { x = batch.x:narrow(1, cut[1], cut[2]):clone(), y = batch.y:narrow(1, cut[1], cut[2]):clone() }
+        t:step {
+          x = batch.x:narrow(1, cut[1], cut[2]):clone(),
+          y = batch.y:narrow(1, cut[1], cut[2]):clone(),
+        }
       end
       assert.is_true(distance(t, whole) < 1e-6)
     end
@@ -593,7 +664,9 @@ end)
 
 describe("what micro-batches write", function()
   local function make(o)
-    o.model = nn.Sequential { seed = 2, nn.Linear { 4, 8 }, nn.BatchNorm1d { 8 }, nn.ReLU {}, nn.Linear { 8, 3 } }
+    o.model = nn.Sequential {
+      seed = 2, nn.Linear { 4, 8 }, nn.BatchNorm1d { 8 }, nn.ReLU {}, nn.Linear { 8, 3 },
+    }
     o.optimizer = optim.Adam { lr = 0.05 }
     return trainer(o)
   end
@@ -603,12 +676,17 @@ describe("what micro-batches write", function()
   local far = x:clone()
   far[{ 6, 1 }] = 0 / 0
 
-  it("is put back with a step that is refused or dropped, and the next one is as if it had not been", function()
+  it("is put back with a step that is refused or dropped, and the next one is as \z
+      if it had not been", function()
     for _, memory in ipairs { {}, { executor = "dag" }, { executor = "dynamic" } } do
-      for _, more in ipairs { { micro = 2 }, { micro = 4 }, { accumulate = 2 }, { accumulate = 2, micro = 2 } } do
+      for _, more in ipairs {
+        { micro = 2 }, { micro = 4 }, { accumulate = 2 }, { accumulate = 2, micro = 2 },
+      } do
         for _, nan in ipairs { "stop", "skip", "off" } do
           local function own()
-            return make { micro = more.micro, accumulate = more.accumulate, memory = memory, nan = nan }
+            return make {
+              micro = more.micro, accumulate = more.accumulate, memory = memory, nan = nan,
+            }
           end
           local t <close> = own()
           local other <close> = own()
@@ -630,16 +708,27 @@ describe("what micro-batches write", function()
 
   it("is put back where a subnet of the loss writes it", function()
     local m = nn.Linear { 2, 2 }
-    local t <close> = neap.trainer { model = m, micro = 2, seed = 1, reduces = "mean", optimizer = optim.SGD { lr = 0 }, loss = function(out, target)
-      local net = out.net
-      net:declare("seen", "state", { 1 }, "f32", { op = "Constant", value = 0 })
-      local one = net:Reshape(net:Sum(out), nil, { shape = { 1 } })
-      net:While { init = { net:const(0) }, cond = function(_, i) return i:lt(2) end, body = function(b, i)
-        b:op("Accumulate", { "seen", one }, "seen")
-        return i + 1
-      end }
-      return net:SoftmaxCrossEntropy { out, target }
-    end }
+    local t <close> = neap.trainer {
+      model = m,
+      micro = 2,
+      seed = 1,
+      reduces = "mean",
+      optimizer = optim.SGD { lr = 0 },
+      loss = function(out, target)
+        local net = out.net
+        net:declare("seen", "state", { 1 }, "f32", { op = "Constant", value = 0 })
+        local one = net:Reshape(net:Sum(out), nil, { shape = { 1 } })
+        net:While {
+          init = { net:const(0) },
+          cond = function(_, i) return i:lt(2) end,
+          body = function(b, i)
+            b:op("Accumulate", { "seen", one }, "seen")
+            return i + 1
+          end,
+        }
+        return net:SoftmaxCrossEntropy { out, target }
+      end,
+    }
     local inputs = neap.ones(4, 2)
     t:step { x = inputs, y = neap.tensor({ 0, 1, 0, 1 }, "i64") }
     local ws = m:workspace()

@@ -26,8 +26,14 @@ describe("arguments of plans", function()
     { { budget = "x%" }, "budget expects bytes" },
     { { policy = "best" }, { "policy expects offset, name, none or pool", "best" } },
     { { executor = "best" }, { "executor expects simple, dag or dynamic", "best" } },
-    { { executor = "dynamic", policy = "offset" }, "executor dynamic takes bytes from a pool; policy offset plans them" },
-    { { executor = "dynamic", policy = "none" }, "executor dynamic takes bytes from a pool; policy none plans them" },
+    {
+      { executor = "dynamic", policy = "offset" },
+      "executor dynamic takes bytes from a pool; policy offset plans them",
+    },
+    {
+      { executor = "dynamic", policy = "none" },
+      "executor dynamic takes bytes from a pool; policy none plans them",
+    },
     { { soft = "1MiB", policy = "offset" }, "soft" },
     { { search = 0 }, { "search expects an integer of at least 1", "got 0" } },
     { { in_place = 5 }, "in_place expects true or false, got a number" },
@@ -53,7 +59,8 @@ describe("arguments of plans", function()
       o.store = false
       assert.are.equal("pool", small_net():plan(o).policy)
     end
-    assert.are.equal(small_net():plan({ store = false }).arena_bytes, small_net():plan({ store = false, search = 10 }).arena_bytes)
+    assert.are.equal(small_net():plan({ store = false }).arena_bytes,
+      small_net():plan({ store = false, search = 10 }).arena_bytes)
   end)
 
   it("name blobs: one that is gone says where it went", function()
@@ -66,16 +73,19 @@ describe("arguments of plans", function()
   end)
 
   it("of a bank say what it is", function()
-    raises({ 'neap.bank: kind expects "huge" or "ordinary"', 'got "odd"' }, neap.bank, { "fast", bytes = 100, kind = "odd" })
+    raises({ 'neap.bank: kind expects "huge" or "ordinary"', 'got "odd"' }, neap.bank,
+      { "fast", bytes = 100, kind = "odd" })
     raises("got -4", neap.bank, { "fast", bytes = -4 })
   end)
 end)
 
 describe("arguments of nets", function()
-  it("are refused: an initialiser's attributes by position, and shapes of nine dimensions", function()
+  it("are refused: an initialiser's attributes by position, and shapes \z
+      of nine dimensions", function()
     local net = small_net()
     local before = net:text()
-    raises("an initialiser takes its attributes by name", net.param, net, "v", { 2 }, { "Constant", 3 })
+    raises("an initialiser takes its attributes by name", net.param, net, "v", { 2 },
+      { "Constant", 3 })
     raises("at most 8 dimensions, got 9", net.input, net, "v", nine)
     assert.are.equal(before, net:text())
   end)
@@ -94,11 +104,17 @@ describe("arguments of tensors", function()
 
   it("are refused, and the tensor is as it was", function()
     local before = x:hash()
-    raises({ "map_ expects equal shapes", "(2,3)", "(3)" }, x.map_, x, neap.ones(3), function(a) return a + 1 end)
+    raises({ "map_ expects equal shapes", "(2,3)", "(3)" }, x.map_, x, neap.ones(3), function(a)
+      return a + 1
+    end)
     raises({ "x:close: rtol expects a number", "string" }, x.close, x, x, { rtol = "a" })
-    raises({ "a range is {}, {from, to} or {from, to, step}", "got 4 items" }, function() return x[{ { 1, 2, 1, 1 }, {} }] end)
+    raises({ "a range is {}, {from, to} or {from, to, step}", "got 4 items" }, function()
+      return x[{ { 1, 2, 1, 1 }, {} }]
+    end)
     raises("at most 8 dimensions, got 9", neap.zeros, nine)
-    raises("image expects (H,W), (C,H,W) or (N,C,H,W), got (1,1,1,2,3)", function() return x:view(1, 1, 1, 2, 3):image "a.png" end)
+    raises("image expects (H,W), (C,H,W) or (N,C,H,W), got (1,1,1,2,3)", function()
+      return x:view(1, 1, 1, 2, 3):image "a.png"
+    end)
     assert.are.equal(before, x:hash())
   end)
 
@@ -118,7 +134,8 @@ describe("arguments of files", function()
     raises("meta expects a table of texts, got a number", neap.save, path, { x = x }, { meta = 5 })
     raises("meta expects texts by name", neap.save, path, { x = x }, { meta = { "a" } })
     raises("meta expects texts by name", neap.save, path, { x = x }, { meta = { a = 5 } })
-    raises("a name is longer than a .npz file can hold", neap.save, folder .. "/a.npz", { [("n"):rep(70000)] = x })
+    raises("a name is longer than a .npz file can hold", neap.save, folder .. "/a.npz",
+      { [("n"):rep(70000)] = x })
     assert.are.equal("", (support.shell("ls -A " .. folder)))
     for _, ending in ipairs { ".npy", ".npz", ".safetensors" } do
       local at = folder .. "/folder" .. ending
@@ -144,8 +161,10 @@ describe("the environment", function()
   it("may name a folder whose Lua files take the place of Neap's own", function()
     local folder = support.shell "mktemp -d":match "[^\n]+"
     support.write_file(folder .. "/progress.lua", "return function() return 'another' end\n")
-    local command = "NEAP_DB=off NEAP_LUA=%s %s -e 'print(type(require \"neap.progress\"), require(\"neap.progress\")())' 2>&1"
-    assert.are.equal("function\tanother\n", (support.shell(command:format(folder, support.program))))
+    local command = "NEAP_DB=off NEAP_LUA=%s %s -e 'print(type(require \"neap.progress\"), \z
+      require(\"neap.progress\")())' 2>&1"
+    assert.are.equal("function\tanother\n",
+      (support.shell(command:format(folder, support.program))))
     support.write_file(folder .. "/progress.lua", "return (\n")
     local text, code = support.shell(command:format(folder, support.program))
     assert.are_not.equal(0, code)

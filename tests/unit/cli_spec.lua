@@ -8,8 +8,9 @@ local folder
 
 --- Runs `neap WORDS`. @return standard output, exit code, standard error
 local function neap(words, environment)
-  local out, code = support.shell(("cd %s && env -u NEAP_PROFILE NEAP_DB=%s/cli.db %s %s %s 2>stderr </dev/null"):format(folder, folder,
-    environment or "", program, words))
+  local out, code = support.shell(
+    ("cd %s && env -u NEAP_PROFILE NEAP_DB=%s/cli.db %s %s %s 2>stderr </dev/null"):format(folder,
+      folder, environment or "", program, words))
   return out, code, support.read_file(folder .. "/stderr")
 end
 
@@ -24,7 +25,9 @@ describe("the command line", function()
   teardown(function() os.execute("rm -rf " .. folder) end)
 
   it("prints version and help on standard output and ends with 0", function()
-    for _, words in ipairs { "--version", "--help", "help", "help env", "help plan", "plan --help", "run --help", "sql -h" } do
+    for _, words in ipairs {
+      "--version", "--help", "help", "help env", "help plan", "plan --help", "run --help", "sql -h",
+    } do
       local out, code, err = neap(words)
       assert.equal(0, code, words)
       assert.equal("", err, words)
@@ -49,15 +52,20 @@ describe("the command line", function()
 
   it("has help and a summary for every verb", function()
     local all = neap "--help"
-    for _, verb in ipairs { "bench", "db", "help", "ops", "plan", "profile", "repl", "run", "sql" } do
+    for _, verb in ipairs {
+      "bench", "db", "help", "ops", "plan", "profile", "repl", "run", "sql",
+    } do
       assert.matches("\n +" .. verb .. " ", all)
       assert.matches("^Usage: neap " .. verb, (neap(verb .. " --help")))
     end
   end)
 
   it("ends with 2 and a word on help for wrong use", function()
-    for _, words in ipairs { "frob", "plan", "plan lenet --frob", "plan lenet --batch 0", "plan lenet --policy worst", "run", "db frob", "db backup",
-      "help frob", "sql plans net", "profile show x", "bench --steps 0" } do
+    for _, words in ipairs {
+      "frob", "plan", "plan lenet --frob", "plan lenet --batch 0", "plan lenet --policy worst",
+      "run", "db frob", "db backup",
+      "help frob", "sql plans net", "profile show x", "bench --steps 0",
+    } do
       local out, code, err = neap(words)
       assert.equal(2, code, words)
       assert.equal("", out, words)
@@ -66,9 +74,14 @@ describe("the command line", function()
   end)
 
   it("ends with 1 and the reason when it fails", function()
-    for words, reason in pairs { ["plan nope"] = "no net \"nope\"", ["plan nope.lua"] = "nope.lua: No such file", ["ops Conx"] = "did you mean \"Conv\"",
-      ["run nope.lua"] = "nope.lua", ["sql frobnicate"] = "no query", ["sql 'select frob from plan'"] = "frob", ["bench lenet:0"] = "at least 1",
-      ["plan lenet --keep conb1"] = "did you mean \"conv1\"", ["plan lenet --train --budget 1KiB"] = "least arena", ["profile show 999"] = "no op times" } do
+    for words, reason in pairs {
+      ["plan nope"] = "no net \"nope\"", ["plan nope.lua"] = "nope.lua: No such file",
+      ["ops Conx"] = "did you mean \"Conv\"",
+      ["run nope.lua"] = "nope.lua", ["sql frobnicate"] = "no query",
+      ["sql 'select frob from plan'"] = "frob", ["bench lenet:0"] = "at least 1",
+      ["plan lenet --keep conb1"] = "did you mean \"conv1\"",
+      ["plan lenet --train --budget 1KiB"] = "least arena", ["profile show 999"] = "no op times",
+    } do
       local out, code, err = neap(words)
       assert.equal(1, code, words)
       assert.equal("", out, words)
@@ -89,9 +102,13 @@ describe("the command line", function()
     assert.matches("inference", support.read_file(folder .. "/lenet.svg"))
   end)
 
-  it("ends with 1 and one line when what it writes has no room: the file that was there stays, and no other is left", function()
+  it("ends with 1 and one line when what it writes has no room: the file that was there stays, \z
+      and no other is left", function()
     write("old.svg", "old")
-    for _, words in ipairs { "plan lenet --svg nowhere/a.svg", "plan lenet --dot .", "plan lenet --svg ''", "plan lenet --svg /dev/full" } do
+    for _, words in ipairs {
+      "plan lenet --svg nowhere/a.svg", "plan lenet --dot .", "plan lenet --svg ''",
+      "plan lenet --svg /dev/full",
+    } do
       local out, code, err = neap(words)
       assert.equal(1, code, words)
       assert.equal("", out, words)
@@ -99,12 +116,16 @@ describe("the command line", function()
     end
     -- Of 160 KB, where no more than 64 KB fit: `make coverage` has smaller files to write as the
     -- program ends.
-    local _, code = support.shell(("cd %s && (ulimit -f 128; NEAP_DB=off exec %s plan resnet18c --train --svg old.svg) 2>stderr"):format(folder, program))
+    local _, code = support.shell(("cd %s && (ulimit -f 128; NEAP_DB=off exec %s plan resnet18c \z
+      --train --svg old.svg) 2>stderr"):format(folder, program))
     assert.equal(1, code)
-    assert.equal("neap: old.svg: cannot be written: File too large\n", support.read_file(folder .. "/stderr"))
+    assert.equal("neap: old.svg: cannot be written: File too large\n",
+      support.read_file(folder .. "/stderr"))
     assert.equal("old", support.read_file(folder .. "/old.svg"))
     assert.equal("", (support.shell("ls " .. folder .. " | grep tmp")))
-    for _, words in ipairs { "plan lenet", "plan lenet --svg -", "ops Conv", "--help", "-e 'print(1)'" } do
+    for _, words in ipairs {
+      "plan lenet", "plan lenet --svg -", "ops Conv", "--help", "-e 'print(1)'",
+    } do
       local _, failed, err = neap(words .. " >/dev/full")
       assert.equal(1, failed, words)
       assert.matches("^neap: standard output: cannot be written[^\n]*\n$", err, words)
@@ -116,7 +137,8 @@ describe("the command line", function()
     assert.equal("true\t3\ts.lua\ta\t--help\t-e\n", (neap "s.lua a --help -e"))
     assert.equal("true\t1\ts.lua\t--json\n", (neap "run s.lua --json"))
     assert.equal("b\t--help\n", (neap "-e 'print(...)' b --help"))
-    local pipe = assert(io.popen(("echo 'print(#arg, ...)' | NEAP_DB=off %s run - x"):format(program)))
+    local pipe = assert(
+      io.popen(("echo 'print(#arg, ...)' | NEAP_DB=off %s run - x"):format(program)))
     assert.equal("1\tx\n", pipe:read "a")
     pipe:close()
   end)
@@ -124,18 +146,23 @@ describe("the command line", function()
   it("gives a script's number as exit code, its error with the lines that led there", function()
     assert.equal(7, select(2, neap "-e 'return 7'"))
     assert.equal(5, select(2, neap "-e 'os.exit(5)'"))
-    write("bad.lua", "local function f() error 'boom' end\nlocal function g() f() return 1 end\ng()\n")
+    write("bad.lua",
+      "local function f() error 'boom' end\nlocal function g() f() return 1 end\ng()\n")
     local _, code, err = neap "bad.lua"
     assert.equal(1, code)
-    assert.matches("^neap: bad.lua:1: boom\n  bad.lua:1: .*\n  bad.lua:2: .*\n  bad.lua:3: in main chunk\n$", err)
+    assert.matches(
+      "^neap: bad.lua:1: boom\n  bad.lua:1: .*\n  bad.lua:2: .*\n  bad.lua:3: in main chunk\n$",
+      err)
     assert.equal(1, select(2, neap "-e 'syntax error'"))
   end)
 
   it("ends with 130 on Ctrl-C", function()
     -- The chunk says when it runs, however long the start took; only then is Ctrl-C sent.
     local begun, said = os.tmpname(), os.tmpname()
-    local pipe = assert(io.popen(([[rm %s; NEAP_DB=off %s -e 'io.open(%q, "w"):close() while true do end' >%s 2>&1 &
-      until [ -e %s ]; do sleep 0.05; done; kill -INT $!; wait $!; echo $?]]):format(begun, program, begun, said, begun)))
+    local pipe = assert(io.popen(
+      ([[rm %s; NEAP_DB=off %s -e 'io.open(%q, "w"):close() while true do end' >%s 2>&1 &
+      until [ -e %s ]; do sleep 0.05; done; kill -INT $!; wait $!; echo $?]]):format(begun, program,
+        begun, said, begun)))
     local code = pipe:read "l"
     pipe:close()
     local file <close> = assert(io.open(said))
@@ -165,10 +192,12 @@ describe("the command line", function()
 
   it("plans within a budget, tells what that recomputes, and refuses when it must not", function()
     local out = neap "plan resnet18c:2 --train --budget 80%"
-    assert.matches("recomputed %d+ of %d+ ops run again in the backward pass, about %d+ %% more work", out)
+    assert.matches(
+      "recomputed %d+ of %d+ ops run again in the backward pass, about %d+ %% more work", out)
     local plan = cjson.decode((neap "plan resnet18c:2 --train --budget 80% --json"))
     assert.is_true(plan.n_recomputed > 0 and plan.recomputed_work > 0)
-    assert.matches("kernels +%d+ ops have others than without the budget", (neap "plan resnet18c:2 --train --budget 60% --no-exact"))
+    assert.matches("kernels +%d+ ops have others than without the budget",
+      (neap "plan resnet18c:2 --train --budget 60% --no-exact"))
     local refused, code, message = neap "plan resnet18c:2 --train --budget 2MiB --no-recompute"
     assert.equal("", refused)
     assert.equal(1, code)
@@ -176,7 +205,8 @@ describe("the command line", function()
   end)
 
   it("explains a blob, the peak, the ops and the values", function()
-    assert.matches("^conv1 %(64,20,24,24%) f32, %d%.%d MiB at offset .*Shares bytes with", (neap "plan lenet --train --explain conv1"))
+    assert.matches("^conv1 %(64,20,24,24%) f32, %d%.%d MiB at offset .*Shares bytes with",
+      (neap "plan lenet --train --explain conv1"))
     assert.matches("at step", (neap "plan lenet --train --peak"))
     local ops = cjson.decode((neap "plan lenet --train --ops --json"))
     ops = ops.rows or ops
@@ -187,9 +217,11 @@ describe("the command line", function()
   end)
 
   it("takes net files of one's own", function()
-    write("own.lua", "local nn = require 'neap'.nn\nreturn nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }")
+    write("own.lua",
+      "local nn = require 'neap'.nn\nreturn nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }")
     assert.matches("plan of \"own\", inference, batch 5", (neap "plan own.lua:5"))
-    write("mlp.lua", "local nn = require 'neap'.nn\nreturn { model = nn.Sequential { input = { 9 }, nn.Linear { 9, 3 } }, batch = 77 }")
+    write("mlp.lua", "local nn = require 'neap'.nn\nreturn { model = nn.Sequential { input = { 9 \z
+      }, nn.Linear { 9, 3 } }, batch = 77 }")
     assert.matches("batch 77", (neap("plan mlp", "NEAP_NETS=.")))
     write("none.lua", "print 'a script'")
     assert.equal(1, select(2, neap "plan none.lua"))
@@ -201,15 +233,21 @@ describe("the command line", function()
     assert.equal(0, code)
     local rows = cjson.decode(out)
     assert.equal(2, #rows)
-    for _, name in ipairs { "net", "mode", "batch", "dtype", "threads", "engine", "step_ms_min", "step_ms_median", "arena_bytes", "lower_bound_bytes",
-      "proved", "baseline_bytes", "scratch_bytes_max", "held_bytes", "resident_peak_bytes", "flops", "allocations_per_step" } do
+    for _, name in ipairs {
+      "net", "mode", "batch", "dtype", "threads", "engine", "step_ms_min", "step_ms_median",
+      "arena_bytes", "lower_bound_bytes",
+      "proved", "baseline_bytes", "scratch_bytes_max", "held_bytes", "resident_peak_bytes", "flops",
+      "allocations_per_step",
+    } do
       assert.is_not_nil(rows[1][name], name)
     end
     for _, row in ipairs(rows) do
       assert.equal(row.forecast_bytes, row.held_bytes)
       assert.equal(0, row.allocations_per_step)
-      assert.is_true(row.arena_bytes >= row.lower_bound_bytes and row.proved == (row.arena_bytes == row.lower_bound_bytes))
-      assert.is_true(row.resident_peak_bytes > row.held_bytes and row.step_ms_min <= row.step_ms_median)
+      assert.is_true(row.arena_bytes >= row.lower_bound_bytes
+        and row.proved == (row.arena_bytes == row.lower_bound_bytes))
+      assert.is_true(
+        row.resident_peak_bytes > row.held_bytes and row.step_ms_min <= row.step_ms_median)
     end
     assert.equal("train", rows[1].mode)
     assert.equal(2, rows[2].batch)
@@ -225,7 +263,8 @@ describe("the command line", function()
     assert.equal(1960 * 2 ^ 20, found.arena_bytes)
     assert.is_true(found.proved and found.met)
     local out = neap "bench --memory"
-    assert.matches("vgg_a:128 +ref +2055.72 +1960.49 +least, proved +0.00 +8007.25 +1960 MiB +yes", out)
+    assert.matches("vgg_a:128 +ref +2055.72 +1960.49 +least, proved +0.00 +8007.25 +1960 MiB +yes",
+      out)
     for line in out:gmatch "[^\n]+" do assert.is_true(#line <= 120, line) end
     assert.equal(2, select(2, neap "bench --memory lenet"))
   end)
@@ -246,6 +285,7 @@ describe("the command line", function()
   it("prints whole values into a pipe", function()
     local out = neap "ops"
     assert.is_nil(out:find("…", 1, true))
-    assert.matches("Convolution %(cross%-correlation%) over one, two or three spatial dimensions", out)
+    assert.matches("Convolution %(cross%-correlation%) over one, two or three spatial dimensions",
+      out)
   end)
 end)

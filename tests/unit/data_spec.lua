@@ -28,7 +28,8 @@ end
 
 describe("a data set", function()
   it("gives every row once an epoch, in an order that seed and epoch fix", function()
-    local a, b = counted { batch = 4, shuffle = true, seed = 5 }, counted { batch = 4, shuffle = true, seed = 5 }
+    local a = counted { batch = 4, shuffle = true, seed = 5 }
+    local b = counted { batch = 4, shuffle = true, seed = 5 }
     assert.are.same(all(a, 1), all(b, 1))
     assert.are_not.same(all(a, 1), all(a, 2))
     assert.are_not.same(all(a, 1), all(counted { batch = 4, shuffle = true, seed = 6 }, 1))
@@ -74,11 +75,15 @@ describe("a data set", function()
     raises('last expects "run" or "drop"', data.tensors, { x = neap.ones(2, 2), last = "keep" })
     raises("x has 2 rows, y 3", data.tensors, { x = neap.ones(2, 2), y = neap.ones(3) })
     raises('did you mean "mnist"?', function() return data.minst end)
-    raises('shuffle expects true or false, got "yes"', data.tensors, { x = neap.ones(2, 2), shuffle = "yes" })
-    raises("shuffle expects true or false, got 1", data.from, { n = 2, x = {}, get = print, shuffle = 1 })
+    raises('shuffle expects true or false, got "yes"', data.tensors,
+      { x = neap.ones(2, 2), shuffle = "yes" })
+    raises("shuffle expects true or false, got 1", data.from,
+      { n = 2, x = {}, get = print, shuffle = 1 })
   end)
   it("counts epochs and batches from 1", function()
-    for _, set in ipairs { data.tensors { x = neap.ones(4, 2) }, data.from { n = 4, x = { 2 }, get = function() end } } do
+    for _, set in ipairs {
+      data.tensors { x = neap.ones(4, 2) }, data.from { n = 4, x = { 2 }, get = function() end },
+    } do
       raises("epoch's number, from 1, got 0", function() set:epoch(0) end)
       raises("epoch's number, from 1, got 1.5", function() set:epoch(1.5) end)
       raises("epoch's number, from 1, got x", function() set:epoch "x" end)
@@ -90,10 +95,16 @@ end)
 
 describe("rows from Lua", function()
   it("are filled one by one in the batch", function()
-    local set = data.from { n = 5, batch = 2, x = { 3 }, y = { dtype = "i64" }, get = function(i, slot)
-      slot.x:fill_(i)
-      slot.y:fill_(10 * i)
-    end }
+    local set = data.from {
+      n = 5,
+      batch = 2,
+      x = { 3 },
+      y = { dtype = "i64" },
+      get = function(i, slot)
+        slot.x:fill_(i)
+        slot.y:fill_(10 * i)
+      end,
+    }
     assert.are.equal(3, #set)
     assert.are.same({ 10, 20, 30, 40, 50 }, all(set))
     for batch in set:epoch(1) do assert.are.equal(batch.y[1], 10 * batch.x[1][3]) end
@@ -102,14 +113,17 @@ describe("rows from Lua", function()
 end)
 
 describe("a row's function", function()
-  local function first(get) return function() data.from { n = 2, batch = 2, x = { 2 }, get = get }:epoch(1)() end end
+  local function first(get)
+    return function() data.from { n = 2, batch = 2, x = { 2 }, get = get }:epoch(1)() end
+  end
 
   it("returns nothing", function()
     raises("returned a userdata", first(function() return neap.ones(2) end))
     raises("returned a table", first(function() return { x = { 1, 2 } } end))
   end)
   it("sets no field of its slot", function()
-    raises("sets slot.x, which the batch does not see", first(function(_, slot) slot.x = neap.ones(2) end))
+    raises("sets slot.x, which the batch does not see",
+      first(function(_, slot) slot.x = neap.ones(2) end))
     raises("sets slot.z, and a row has x", first(function(_, slot) slot.z = 1 end))
     raises("write into it: slot.x:copy_", first(function(_, s) s.x = neap.ones(2) end))
   end)
@@ -131,16 +145,23 @@ describe("characters that a vocabulary lacks", function()
     raises("999 at position 2", function() set.decode { 1, 999 } end)
     raises("-1 at position 1", function() set.decode { -1 } end)
     assert.are.equal("he", set.decode(neap.tensor(set.encode "he", "i64")))
-    raises('the character "w" at position 7', data.text, { path = path, length = 5, vocabulary = { "h", "e", "l", "o", " ", "]", "%", "^" } })
-    local small = data.text { path = path, length = 5, vocabulary = { "?", "h", "e", "l", "o", " " }, unknown = 0 }
+    raises('the character "w" at position 7', data.text, {
+      path = path, length = 5, vocabulary = { "h", "e", "l", "o", " ", "]", "%", "^" },
+    })
+    local small = data.text {
+      path = path, length = 5, vocabulary = { "?", "h", "e", "l", "o", " " }, unknown = 0,
+    }
     assert.are.same({ 0, 2, 0 }, small.encode "wed")
-    raises("unknown expects a number of the vocabulary, 0 to 0", data.text, { path = path, length = 5, vocabulary = { "h" }, unknown = 7 })
+    raises("unknown expects a number of the vocabulary, 0 to 0", data.text, {
+      path = path, length = 5, vocabulary = { "h" }, unknown = 7,
+    })
     local lines = data.chars { path = path }
     raises('the character "z" at position 1', function() lines.encode "z" end)
     raises("999 at position 1", function() lines.decode { 999 } end)
     assert.are.equal("he", lines.decode(lines.encode "he"))
     raises("is not in the vocabulary", data.chars, { path = path, vocabulary = { "h", "e" } })
-    assert.are.equal(2, data.chars { path = path, vocabulary = { "h", "e" }, unknown = 2 }:epoch(1)().x[1][3])
+    assert.are.equal(2,
+      data.chars { path = path, vocabulary = { "h", "e" }, unknown = 2 }:epoch(1)().x[1][3])
     os.remove(path)
   end)
 end)
@@ -193,7 +214,8 @@ describe("csv", function()
   it("splits rows without losing any", function()
     local path = data.find "tabular/iris.csv"
     if not path then return pending "iris.csv is absent" end
-    local train, valid = data.csv { path = path, split = "train" }, data.csv { path = path, split = "valid" }
+    local train = data.csv { path = path, split = "train" }
+    local valid = data.csv { path = path, split = "valid" }
     assert.are.equal(150, train:spec().n + valid:spec().n)
     assert.are.equal(3, train.n_class)
     local seen = {}
@@ -215,7 +237,9 @@ describe("images", function()
     assert.are.same({ 7, 2, 1, 0, 4 }, table.move(all(set), 1, 5, 1, {})) -- how the test set begins
   end)
   it("of CIFAR-10 are in -1..1", function()
-    if not data.find "cifar10/cifar10_test_first1000.bin.gz" then return pending "CIFAR-10 is absent" end
+    if not data.find "cifar10/cifar10_test_first1000.bin.gz" then
+      return pending "CIFAR-10 is absent"
+    end
     local set = data.cifar10 { split = "test", batch = 50, limit = 100 }
     assert.are.same({ 50, 3, 32, 32 }, set:spec().x.shape)
     assert.are.equal(3, all(set)[1]) -- a cat

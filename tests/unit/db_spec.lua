@@ -7,7 +7,9 @@ local program, shell = support.program, support.shell
 local folder
 
 --- One step of LeNet's training; output with standard error.
-local function bench(path, words) return shell(("NEAP_DB=%s %s bench lenet:8 --steps 2 %s 2>&1"):format(path, program, words or "")) end
+local function bench(path, words)
+  return shell(("NEAP_DB=%s %s bench lenet:8 --steps 2 %s 2>&1"):format(path, program, words or ""))
+end
 
 local function rows(db, sql, params) return assert(db:sql(sql, params)) end
 
@@ -19,7 +21,8 @@ describe("the database", function()
     path = folder .. "/neap.db"
     assert.equal(0, select(2, bench(path)))
     assert.equal(0, select(2, bench(path, "--infer")))
-    assert.equal(0, select(2, shell(("NEAP_PROFILE=1 NEAP_DB=%s %s bench lenet:8 --steps 2"):format(path, program))))
+    assert.equal(0, select(2,
+      shell(("NEAP_PROFILE=1 NEAP_DB=%s %s bench lenet:8 --steps 2"):format(path, program))))
     db = assert(neap.db(path))
   end)
   teardown(function()
@@ -40,7 +43,9 @@ describe("the database", function()
 
   it("takes a value for each parameter of a query", function()
     assert.equal(3, rows(db, "select :a + ? as n", { 1, a = 2 })[1].n)
-    for sql, params in pairs { ["select :a"] = {}, ["select :a + :b"] = { b = 1 }, ["select :a + ?"] = { 1 } } do
+    for sql, params in pairs {
+      ["select :a"] = {}, ["select :a + :b"] = { b = 1 }, ["select :a + ?"] = { 1 },
+    } do
       local r, message, code = db:sql(sql, params)
       assert.is_nil(r, sql)
       assert.matches('the parameter ":a" has no value', message, 1, true)
@@ -58,20 +63,26 @@ describe("the database", function()
 
   it("says what is live at the peak, to the byte", function()
     -- Bytes are live in steps of 64, where they are laid out.
-    local peak = rows(db, [[select sum((bytes + 63) / 64 * 64) + (max(scratch_bytes) + 63) / 64 * 64 as bytes, max(live_bytes) as live from v_peak
-      where net = 'lenet' and mode = 'train' and newest]])[1]
+    local peak = rows(db,
+      [[select sum((bytes + 63) / 64 * 64) + (max(scratch_bytes) + 63) / 64 * 64 as bytes,
+      max(live_bytes) as live
+      from v_peak where net = 'lenet' and mode = 'train' and newest]])[1]
     assert.equal(peak.live, peak.bytes)
-    assert.equal(rows(db, "select arena_bytes from v_plan where mode = 'train'")[1].arena_bytes, peak.live)
-    local first = rows(db, "select blob, line from v_peak where mode = 'train' and newest order by bytes desc")[1]
+    assert.equal(rows(db, "select arena_bytes from v_plan where mode = 'train'")[1].arena_bytes,
+      peak.live)
+    local first = rows(db,
+      "select blob, line from v_peak where mode = 'train' and newest order by bytes desc")[1]
     assert.equal("conv1", first.blob)
     assert.matches("^lenet.lua:%d+$", first.line)
   end)
 
   it("says who lies on the bytes of a blob and why that is safe", function()
-    local reuse = rows(db, "select b, shared_bytes, why from v_reuse where mode = 'train' and newest and a = 'conv1'")
+    local reuse = rows(db,
+      "select b, shared_bytes, why from v_reuse where mode = 'train' and newest and a = 'conv1'")
     assert.is_true(#reuse > 3)
     for i = 1, #reuse do
-      local last, first = reuse[i].why:match "^conv1 is last read at step (%d+), .* first written at step (%d+)$"
+      local last, first =
+        reuse[i].why:match "^conv1 is last read at step (%d+), .* first written at step (%d+)$"
       assert.is_true(math.tointeger(last) < math.tointeger(first), reuse[i].why)
       assert.is_true(reuse[i].shared_bytes > 0)
     end
@@ -93,7 +104,9 @@ describe("the database", function()
 
   it("has rows per op of the profiled run only, and they add up", function()
     local ops = rows(db, "select * from v_op_time")
-    assert.equal(rows(db, "select count(*) as n from plan_op o join v_plan p using (plan_id) where p.mode = 'train'")[1].n, #ops)
+    assert.equal(
+      rows(db, "select count(*) as n from plan_op o join v_plan p using (plan_id) where \z
+        p.mode = 'train'")[1].n, #ops)
     local percent = 0
     for i = 1, #ops do
       assert.equal(3, ops[i].run_id)
@@ -104,20 +117,25 @@ describe("the database", function()
   end)
 
   it("counts the bytes of layers once", function()
-    local sum = rows(db, "select sum(parameter_bytes) as n, sum(peak_bytes) as peak from v_layer where mode = 'train' and newest")[1]
+    local sum = rows(db, "select sum(parameter_bytes) as n, sum(peak_bytes) as peak from v_layer \z
+      where mode = 'train' and newest")[1]
     local all = rows(db, [[select sum(bytes) as n from plan_value join v_plan using (plan_id)
       where mode = 'train' and role = 'parameter' and value_no = storage_no]])[1].n
     assert.equal(all, sum.n)
-    assert.is_true(sum.peak <= rows(db, "select arena_bytes from v_plan where mode = 'train'")[1].arena_bytes)
+    assert.is_true(
+      sum.peak <= rows(db, "select arena_bytes from v_plan where mode = 'train'")[1].arena_bytes)
   end)
 
-  it("counts an op that runs again to the layer of the first run, behind an earlier backward pass too", function()
+  it("counts an op that runs again to the layer of the first run, behind an earlier \z
+      backward pass too", function()
     local net = neap.net "two"
     local x = net:input("x", { 64, 32 })
     for _, name in ipairs { "a", "b" } do
       local h = x
       for i = 1, 6 do
-        net:scope(name .. i, function() h = net:FC({ h, net:param("w", { 32, 32 }, { "Xavier" }) }):tanh() end)
+        net:scope(name .. i, function()
+          h = net:FC({ h, net:param("w", { 32, 32 }, { "Xavier" }) }):tanh()
+        end)
       end
       net:gradient((h * h):mean())
     end
@@ -186,7 +204,8 @@ describe("the database", function()
   end)
 
   it("goes on without room: a limit on file size stands for a full disk", function()
-    local out, code = shell(("sh -c 'trap \"\" XFSZ; ulimit -f 40; NEAP_DB=%s/full.db exec %s bench lenet:8 --steps 2' 2>&1"):format(folder, program))
+    local out, code = shell(("sh -c 'trap \"\" XFSZ; ulimit -f 40; NEAP_DB=%s/full.db exec %s \z
+      bench lenet:8 --steps 2' 2>&1"):format(folder, program))
     assert.equal(0, code, out)
     assert.matches("lenet:8 +train", out)
     assert.matches("neap: [^\n]*full", out)

@@ -27,7 +27,8 @@ describe("the engines", function()
   it("stand in the text of the libraries", function()
     for _, row in ipairs(core.engines) do
       local said = row.name .. " " .. (row.missing and "none" or row.version or "")
-      assert.equal(row.version ~= nil or row.missing ~= nil, core.kernels:find("; " .. said, 1, true) ~= nil, said)
+      assert.equal(row.version ~= nil or row.missing ~= nil,
+        core.kernels:find("; " .. said, 1, true) ~= nil, said)
     end
   end)
 
@@ -37,9 +38,13 @@ describe("the engines", function()
       help[command] = support.shell(("%s %s"):format(support.program, command))
     end
     for _, name in ipairs(names) do
-      for command, text in pairs(help) do assert.matches("%f[%a]" .. name .. "%f[%A]", text, nil, nil, command) end
+      for command, text in pairs(help) do
+        assert.matches("%f[%a]" .. name .. "%f[%A]", text, nil, nil, command)
+      end
     end
-    local err = raises("engine expects free, ", function() neap.net("n"):plan { engine = "cuda" } end)
+    local err = raises("engine expects free, ", function()
+      neap.net("n"):plan { engine = "cuda" }
+    end)
     assert.is_truthy(tostring(err):find(choices:gsub(", (%w+)$", " or %1"), 1, true), tostring(err))
   end)
 
@@ -47,7 +52,9 @@ describe("the engines", function()
     local known = {}
     for _, name in ipairs(names) do known[name] = true end
     for name, record in pairs(op.records) do
-      for _, engine in ipairs(record.engines) do assert.is_true(known[engine], name .. " by " .. engine) end
+      for _, engine in ipairs(record.engines) do
+        assert.is_true(known[engine], name .. " by " .. engine)
+      end
     end
   end)
 end)
@@ -56,19 +63,24 @@ describe("an engine that is asked for", function()
   local function run(engine)
     local path = os.tmpname()
     local file <close> = assert(io.open(path, "w"))
-    file:write 'local neap = require "neap"; print(pcall(function() return neap.ones(2):relu() end))'
+    file:write 'local neap = require "neap"; print(pcall(function() return \z
+      neap.ones(2):relu() end))'
     file:flush()
-    local out = support.shell(("env NEAP_DB=off NEAP_ENGINE=%s %s run %s 2>&1"):format(engine, support.program, path))
+    local out = support.shell(
+      ("env NEAP_DB=off NEAP_ENGINE=%s %s run %s 2>&1"):format(engine, support.program, path))
     os.remove(path)
     return out
   end
 
   it("and that there is not is refused, with those that there are and the nearest", function()
-    assert.matches(('unknown engine "dnl", expected %s or free; did you mean "dnnl"'):format(choices), run "dnl")
+    assert.matches(
+      ('unknown engine "dnl", expected %s or free; did you mean "dnnl"'):format(choices), run "dnl")
     local none = run "cuda"
     assert.matches(('unknown engine "cuda", expected %s or free'):format(choices), none)
     assert.is_nil(none:find("did you mean", 1, true))
-    local err = raises({ "engine expects", "dnnl" }, function() neap.net("n"):plan { engine = "dnn" } end)
+    local err = raises({ "engine expects", "dnnl" }, function()
+      neap.net("n"):plan { engine = "dnn" }
+    end)
     assert.is_truthy(tostring(err):find('did you mean "dnnl"', 1, true))
   end)
 

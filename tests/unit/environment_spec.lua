@@ -5,7 +5,8 @@ local support = require "support"
 local script = [[
   local neap = require "neap"
   neap.seed(3)
-  local net = require "neap.net".read("net n\ninput x f32 (4,6)\nparam w f32 (3,6) = Gaussian { std = 0.5 }\ny = FC(x, w)\nz = Relu(y)\noutputs z\n")
+  local net = require "neap.net".read("net n\ninput x f32 (4,6)\n\z
+    param w f32 (3,6) = Gaussian { std = 0.5 }\ny = FC(x, w)\nz = Relu(y)\noutputs z\n")
   local ok, err = pcall(function()
     local ws <close> = neap.workspace { seed = 1 }
     ws:init(net)
@@ -24,7 +25,8 @@ local function run(environment)
   local file = assert(io.open(path, "w"))
   file:write(script)
   file:close()
-  local out, code = support.shell(("env NEAP_DB=off %s %s run %s 2>&1"):format(environment, support.program, path))
+  local out, code = support.shell(
+    ("env NEAP_DB=off %s %s run %s 2>&1"):format(environment, support.program, path))
   os.remove(path)
   assert.equal(0, code, environment .. "\n" .. out)
   return out
@@ -56,14 +58,18 @@ describe("a wrong value in the environment", function()
   it("is an error where an engine does not exist", function()
     for _, engine in ipairs { "cuda", "REF", "1", "refx" } do
       local out = run("NEAP_ENGINE=" .. engine)
-      assert.matches(('error\t[^\n]*unknown engine "%s", expected ref, blas, dnnl or free'):format(engine), out)
+      assert.matches(
+        ('error\t[^\n]*unknown engine "%s", expected ref, blas, dnnl or free'):format(engine), out)
       assert.matches(('eager\t[^\n]*unknown engine "%s"'):format(engine), out)
     end
   end)
 
   it("is not what these are", function()
-    for _, setting in ipairs { "NEAP_PLAN=", "NEAP_PLAN=on", "NEAP_PLAN=off", "NEAP_SEED=", "NEAP_SEED=-3", "NEAP_ENGINE=", "NEAP_ENGINE=free",
-      "NEAP_POISON=1", "NEAP_POISON=0", "NEAP_PROFILE=x" } do
+    for _, setting in ipairs {
+      "NEAP_PLAN=", "NEAP_PLAN=on", "NEAP_PLAN=off", "NEAP_SEED=", "NEAP_SEED=-3", "NEAP_ENGINE=",
+      "NEAP_ENGINE=free",
+      "NEAP_POISON=1", "NEAP_POISON=0", "NEAP_PROFILE=x",
+    } do
       assert.equal(right, run("NEAP_NUM_THREADS=2 " .. setting), setting)
     end
   end)

@@ -5,7 +5,8 @@ local support = require "support"
 local program = support.program
 
 local function runs(name, words)
-  local text, code = support.shell(("%s run scripts/examples/%s.lua --quick 2>&1 </dev/null"):format(program, name))
+  local text, code = support.shell(
+    ("%s run scripts/examples/%s.lua --quick 2>&1 </dev/null"):format(program, name))
   assert.are.equal(0, code, text)
   assert.is_truthy(text:find(words), text)
 end
@@ -17,28 +18,56 @@ describe("example", function()
     return
   end
   file:close()
-  it("scopes", function() runs("scopes", "4 frames hold .*after trim: 0 B\n.*gradients differ by at most %d") end)
+  it("scopes", function()
+    runs("scopes", "4 frames hold .*after trim: 0 B\n.*gradients differ by at most %d")
+  end)
   it("xor", function() runs("xor", "final loss 0%.0") end)
-  it("control_flow", function() runs("control_flow", "sqrt%(9%) = 3%.0+ .*trained inside the net: loss %d") end)
-  it("lstm_step", function() runs("lstm_step", "gradients equal: true.*gradients equal: true.*gradients equal: true") end)
-  it("memonger", function() runs("memonger", "same loss, same gradient:\ttrue.*saved %d+%.%d %%\n$") end)
-  it("fusion", function() runs("fusion", "norm .*residual .*fused .*the result too:%s+true\nlargest difference: %d%.%de%-0[5-9] of %d") end)
-  it("workspaces", function() runs("workspaces", "total 3, squared 9\n.*the same bits:%s+true\n.*drawn:") end)
-  it("layers", function() runs("layers", "loss 1.* 0%.%d+ at last\nfc1%s.*output below it:%s+true\nleft on caches:%s+0\n.*its numbers:%s+true\n$") end)
-  it("budget", function() runs("budget", "no budget .*the same bits:%s+true\n.*the same bits:%s+true\n.*least arena for") end)
+  it("control_flow", function()
+    runs("control_flow", "sqrt%(9%) = 3%.0+ .*trained inside the net: loss %d")
+  end)
+  it("lstm_step", function()
+    runs("lstm_step", "gradients equal: true.*gradients equal: true.*gradients equal: true")
+  end)
+  it("memonger", function()
+    runs("memonger", "same loss, same gradient:\ttrue.*saved %d+%.%d %%\n$")
+  end)
+  it("fusion", function()
+    runs("fusion",
+      "norm .*residual .*fused .*the result too:%s+true\nlargest difference: %d%.%de%-0[5-9] of %d")
+  end)
+  it("workspaces", function()
+    runs("workspaces", "total 3, squared 9\n.*the same bits:%s+true\n.*drawn:")
+  end)
+  it("layers", function()
+    runs("layers", "loss 1.* 0%.%d+ at last\n\z
+      fc1%s.*output below it:%s+true\n\z
+      left on caches:%s+0\n\z
+      .*its numbers:%s+true\n\z
+      $")
+  end)
+  it("budget", function()
+    runs("budget", "no budget .*the same bits:%s+true\n.*the same bits:%s+true\n.*least arena for")
+  end)
   it("dynamic", function() runs("dynamic", "loss 0%.%d+ at first, 0%.00%d+ at last\n$") end)
-  it("within_memory", function() runs("within_memory", "fits [^\n]*\n.*held after batches of 1 to 40 rows: [^,]*, 0 B more than before\n.*raw_bytes") end)
+  it("within_memory", function()
+    runs("within_memory",
+      "fits [^\n]*\n.*held after batches of 1 to 40 rows: [^,]*, 0 B more than before\n.*raw_bytes")
+  end)
   it("lenet", function()
     if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
     -- one line an epoch: no terminal
     runs("lenet", "\nepoch 1  [^\n]*accuracy[^\n]*\ntest accuracy %d+%.%d+ %%\n$")
   end)
   it("cifar", function()
-    if not data.find "cifar10/cifar10_train_first2000.bin.gz" then return pending "CIFAR-10 is absent" end
+    if not data.find "cifar10/cifar10_train_first2000.bin.gz" then
+      return pending "CIFAR-10 is absent"
+    end
     runs("cifar", "train accuracy %d+%.%d+ %%\n$")
   end)
   it("gpt", function()
-    if not data.find("text/tinyshakespeare.txt", "tinyshakespeare.txt") then return pending "tinyshakespeare is absent" end
+    if not data.find("text/tinyshakespeare.txt", "tinyshakespeare.txt") then
+      return pending "tinyshakespeare is absent"
+    end
     runs("gpt", "validation loss %d%.%d+ nats per character\n$")
   end)
 end)

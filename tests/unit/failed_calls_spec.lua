@@ -26,11 +26,15 @@ describe("a net", function()
     ["an op of wrong shapes"] = function(net) net:FC({ "x", "w", "w" }, "y") end,
     ["an op of a wrong attribute"] = function(net) net:Softmax("x", "y", { axis = 7 }) end,
     ["a blob method beside a number"] = function(_, x) return x + neap.ones(5) end,
-    ["numbers that became constants"] = function(_, x) return neap.where(neap.ones(2, 3):gt(0.25), x, neap.ones(5)) end,
+    ["numbers that became constants"] = function(_, x)
+      return neap.where(neap.ones(2, 3):gt(0.25), x, neap.ones(5))
+    end,
     ["a key of several ops"] = function(_, x) return x[{ 1, 9 }] end,
     ["a position of a dimension that is not there"] = function(_, x) return x:select(3, 1) end,
     ["outputs by number"] = function(net) net:op("Split", { "x" }, 5, { axis = 1 }) end,
-    ["an If whose branch fails"] = function(net) net:If("c", function(b) b:Relu("x", "z") end, function(b) b:Relu("none", "z") end) end,
+    ["an If whose branch fails"] = function(net)
+      net:If("c", function(b) b:Relu("x", "z") end, function(b) b:Relu("none", "z") end)
+    end,
     ["an If whose branches differ"] = function(net)
       net:If("c", function(b) return b:Relu "x" end, function(b) return b:FC { "x", "w" } end)
     end,
@@ -41,26 +45,43 @@ describe("a net", function()
       end }
     end,
     ["a While whose states change shape"] = function(net)
-      net:While { init = { "x" }, cond = function(_, x) return x:sum():lt(3) end, body = function(_, x) return x:reshape(3, 2) end }
+      net:While {
+        init = { "x" },
+        cond = function(_, x) return x:sum():lt(3) end,
+        body = function(_, x) return x:reshape(3, 2) end,
+      }
     end,
     ["a Recurrent without its states"] = function(net)
-      net:Recurrent { seq = { "x" }, init = { 0 }, lengths = "w", step = function(_, h, x) return h + x, h end }
+      net:Recurrent {
+        seq = { "x" }, init = { 0 }, lengths = "w", step = function(_, h, x) return h + x, h end,
+      }
     end,
     ["a Do whose body fails"] = function(net)
       net:CreateScope({}, "s")
-      net:Do { bindings = { a = "x" }, scope = "s", body = function(d) d:Relu("a", "b") d:Relu("none", "c") end }
+      net:Do {
+        bindings = { a = "x" },
+        scope = "s",
+        body = function(d) d:Relu("a", "b") d:Relu("none", "c") end,
+      }
     end,
     ["a Gradient of what is no scalar"] = function(net, x) net:gradient(x, { wrt = { "w" } }) end,
-    ["a Gradient of what nothing depends on"] = function(net) net:gradient("c", { wrt = { "w" } }) end,
-    ["a scope whose function fails"] = function(net) net:scope("a", function() net:Relu("x", "y") net:Relu "none" end) end,
+    ["a Gradient of what nothing depends on"] = function(net)
+      net:gradient("c", { wrt = { "w" } })
+    end,
+    ["a scope whose function fails"] = function(net)
+      net:scope("a", function() net:Relu("x", "y") net:Relu "none" end)
+    end,
     ["a variable scope whose function fails"] = function(net)
       net:variable_scope("a", {}, function() net:param("p", { 2 }, 0) net:Relu "none" end)
     end,
     ["shared scopes whose function fails"] = function(net)
-      net:parameter_sharing({ b = "a" }, function() net:scope("b", function() net:param("p", { 2 }, 0) net:Relu "none" end) end)
+      net:parameter_sharing({ b = "a" }, function()
+        net:scope("b", function() net:param("p", { 2 }, 0) net:Relu "none" end)
+      end)
     end,
     ["an Elif whose branch fails"] = function(net)
-      net:If("c", function(b) return b:Relu "x" end, net:Elif("c", function(b) return b:Copy "x" end, function(b) return b:Relu "none" end))
+      net:If("c", function(b) return b:Relu "x" end,
+        net:Elif("c", function(b) return b:Copy "x" end, function(b) return b:Relu "none" end))
     end,
     ["a declaration of another shape"] = function(net) net:param("w", { 3, 3 }) end,
     ["outputs that are not there"] = function(net) net:outputs { "x", "none" } end,
@@ -71,8 +92,13 @@ describe("a net", function()
   -- in.
   local function go_on(net, x)
     local y = net:FC { "x", "w" }
-    local z = net:If((x * 2):sum():gt(1), function(b) return b:Relu(y) end, function(b) return b:Copy(y) end)
-    net:While { init = { 0 }, cond = function(_, i) return i:lt(3) end, body = function(_, i) return i + 1 end }
+    local z = net:If((x * 2):sum():gt(1), function(b) return b:Relu(y) end,
+      function(b) return b:Copy(y) end)
+    net:While {
+      init = { 0 },
+      cond = function(_, i) return i:lt(3) end,
+      body = function(_, i) return i + 1 end,
+    }
     net:CreateScope({}, "s")
     net:Do { bindings = { a = "x" }, scope = "s", body = function(d) return d:Relu "a" end }
     net:variable_scope("a", {}, function() net:param("p", { 2 }, 0) end)
@@ -89,7 +115,9 @@ describe("a net", function()
       local net, x, w = start()
       local before = seen(net)
       for _ = 1, 2 do
-        local run = name == "a Do whose body fails" and function() net:scope("in", function() bad[name](net, x, w) end) end or bad[name]
+        local run = name == "a Do whose body fails"
+          and function() net:scope("in", function() bad[name](net, x, w) end) end
+          or bad[name]
         assert.is_false((pcall(run, net, x, w)))
         assert.are.equal(before, seen(net))
       end
@@ -101,7 +129,8 @@ describe("a net", function()
     local net, x = start()
     net:scope("a", function()
       net:Relu("x", "y")
-      assert.is_false((pcall(net.If, net, x:sum():gt(1), function(b) b:Relu("a/y", "z") end, function() error "no" end)))
+      assert.is_false((pcall(net.If, net, x:sum():gt(1), function(b) b:Relu("a/y", "z") end,
+        function() error "no" end)))
       net:Relu("y", "z")
     end)
     assert.are.equal("a/z", net:outputs()[#net:outputs()])
@@ -121,17 +150,21 @@ describe("a net", function()
   end)
 
   it("read from a text is right, or is not made", function()
-    raises("can't become", neap.net_from, "net f\ninput x f32 (2,3)\ny = Reshape(x) { shape = {7} }\n")
+    raises("can't become", neap.net_from,
+      "net f\ninput x f32 (2,3)\ny = Reshape(x) { shape = {7} }\n")
   end)
 end)
 
 describe("a module", function()
-  local function make() return nn.Sequential { seed = 3, nn.Linear { 4 }, nn.ReLU(), nn.Linear { 2 } } end
+  local function make()
+    return nn.Sequential { seed = 3, nn.Linear { 4 }, nn.ReLU(), nn.Linear { 2 } }
+  end
   local x = neap.tensor { { 1, -2, 3 }, { 0.5, 0.25, -1 } }
   --- The numbers of a right call, gradients included.
   local function use(m)
     local y = m(x)
-    return y:hash() .. m:backward(x, neap.ones(2, 2)):hash() .. m:param("linear1.weight").grad:hash() .. tostring(m)
+    return y:hash() .. m:backward(x, neap.ones(2, 2)):hash()
+      .. m:param("linear1.weight").grad:hash() .. tostring(m)
   end
 
   local function shapes(m)
@@ -141,7 +174,10 @@ describe("a module", function()
   end
 
   it("learns no width of what its forward fails on", function()
-    local m = nn.Sequential { seed = 3, nn.Linear { 4 }, nn.Lambda { function(y) return y:reshape(-1, 5) end }, nn.Linear { 2 } }
+    local m = nn.Sequential {
+      seed = 3,
+      nn.Linear { 4 }, nn.Lambda { function(y) return y:reshape(-1, 5) end }, nn.Linear { 2 },
+    }
     assert.is_false((pcall(m, neap.ones(2, 7))))
     assert.is_false((pcall(m.net, m, { input = { 9 }, batch = 2 })))
     assert.is_false((pcall(m.backward, m, neap.ones(2, 6), neap.ones(2, 2))))
@@ -159,7 +195,8 @@ describe("a module", function()
     assert.are.equal(with(), with(9))
   end)
 
-  it("is built by a coroutine apart from those of others, and with the coroutines that its forward resumes", function()
+  it("is built by a coroutine apart from those of others, and with the coroutines that \z
+      its forward resumes", function()
     local inner = nn.Linear { 3, 2 }
     local m = nn.Sequential { seed = 3, nn.Lambda { function(y)
       coroutine.yield "waits"
@@ -173,15 +210,19 @@ describe("a module", function()
 
   -- A call notes the modules it may have to put back: when its own end fails, and when it never
   -- ends, the notes go with it.
-  it("is let go of after a step whose metric can't be read, and when a call of it is never resumed", function()
+  it("is let go of after a step whose metric can't be read, and when a call of it \z
+      is never resumed", function()
     local seen = setmetatable({}, { __mode = "v" })
     local function model()
       seen[#seen + 1] = nn.Sequential { input = { 3 }, nn.Linear { 3, 2 } }
       return seen[#seen]
     end
     local batch = { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 0, 1 }, "i64") }
-    local t = neap.trainer { model = model(), metrics = { all = function(y) return y end }, optimizer = optim.SGD { lr = 0.1 },
-      memory = { store = false } }
+    local t = neap.trainer {
+      model = model(), metrics = { all = function(y) return y end },
+      optimizer = optim.SGD { lr = 0.1 },
+      memory = { store = false },
+    }
     raises("one element", t.step, t, batch)
     local waiting = coroutine.wrap(function(m)
       m:on("*", "forward", function() coroutine.yield() end)
@@ -210,7 +251,9 @@ describe("a module", function()
 
   local bad = {
     ["another width"] = function(m) m(neap.ones(2, 5)) end,
-    ["a dtype that the layer does not take"] = function(m) m(neap.ones({ 2, 3, dtype = "i64" })) end,
+    ["a dtype that the layer does not take"] = function(m)
+      m(neap.ones({ 2, 3, dtype = "i64" }))
+    end,
     ["a gradient of another shape"] = function(m) m:backward(x, neap.ones(2, 3)) end,
     ["parameters that are not its own"] = function(m) m:load_state_dict { nothing = x } end,
     ["parameters of another shape"] = function(m)
@@ -240,8 +283,11 @@ end)
 
 describe("a trainer", function()
   local function make(micro)
-    return neap.trainer { model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.ReLU(), nn.Linear { 3 } }, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
-      micro = micro }
+    return neap.trainer {
+      model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.ReLU(), nn.Linear { 3 } },
+      optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
+      micro = micro,
+    }
   end
   local function labels(...) return neap.tensor({ ... }, "i64") end
   local good = { x = neap.ones(4, 5), y = labels(0, 1, 2, 0) }
@@ -259,23 +305,26 @@ describe("a trainer", function()
   end
   for _, micro in ipairs { 0, 2 } do
     for name, batch in pairs(bad) do
-      it(("has learnt nothing of %s%s"):format(name, micro > 0 and ", in micro-batches" or ""), function()
-        local size = micro > 0 and micro or nil
-        local t <close> = make(size)
-        local fresh <close> = make(size)
-        assert.is_false((pcall(t.step, t, batch)))
-        assert.are.equal(0, #t.model:workspace():_blobs())
-        assert.are.equal(go_on(fresh), go_on(t))
-        assert.is_false((pcall(t.step, t, batch))) -- and later
-        assert.are.equal(go_on(fresh), go_on(t))
-      end)
+      it(("has learnt nothing of %s%s"):format(name, micro > 0 and ", in micro-batches" or ""),
+        function()
+          local size = micro > 0 and micro or nil
+          local t <close> = make(size)
+          local fresh <close> = make(size)
+          assert.is_false((pcall(t.step, t, batch)))
+          assert.are.equal(0, #t.model:workspace():_blobs())
+          assert.are.equal(go_on(fresh), go_on(t))
+          assert.is_false((pcall(t.step, t, batch))) -- and later
+          assert.are.equal(go_on(fresh), go_on(t))
+        end)
     end
   end
 
   it("leaves running statistics as they were when a micro-batch behind others fails", function()
     local function make_norm()
-      return neap.trainer { model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.BatchNorm1d { 8 }, nn.Linear { 3 } },
-        optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 2 }
+      return neap.trainer {
+        model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.BatchNorm1d { 8 }, nn.Linear { 3 } },
+        optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, micro = 2,
+      }
     end
     local t <close> = make_norm()
     local fresh <close> = make_norm()
@@ -286,7 +335,8 @@ describe("a trainer", function()
       for _, one in ipairs { t, fresh } do one:step(right) end
       for _ = 1, 2 do
         raises("9", t.step, t, wrong)
-        assert.are.equal(support.state_of(fresh.model:workspace()), support.state_of(t.model:workspace()))
+        assert.are.equal(support.state_of(fresh.model:workspace()),
+          support.state_of(t.model:workspace()))
       end
     end
   end)
@@ -303,7 +353,8 @@ describe("a trainer", function()
     assert.is_false((pcall(t.plan, t, 4)))
     assert.is_false((pcall(t.forecast, t, 4, { x = neap.ones(4, 7), y = neap.ones(4, 2) })))
     for _, one in ipairs { t, fresh } do one:fit(right, { verbose = 0 }) end
-    assert.are.equal(support.state_of(fresh.model:workspace()), support.state_of(t.model:workspace()))
+    assert.are.equal(support.state_of(fresh.model:workspace()),
+      support.state_of(t.model:workspace()))
   end)
 end)
 
@@ -346,7 +397,9 @@ describe("a run that fails", function()
     RunningAverage = function(b) b:RunningAverage({ "m", "one" }, "m") end,
   }
   local function embed(b) return b:Embedding { "x", "w" } end
-  local function embed_row(b, row) return b:Embedding { b:Reshape(row, nil, { shape = { 1 } }), "w" } end
+  local function embed_row(b, row)
+    return b:Embedding { b:Reshape(row, nil, { shape = { 1 } }), "w" }
+  end
   --- Where in a net one is: what fails, an Embedding of an id that is not there, is beside it or
   -- behind it.
   local places = {
@@ -371,13 +424,17 @@ describe("a run that fails", function()
     end,
     ["a Recurrent in a Do"] = function(net, write)
       net:CreateScope({}, "s")
-      net:Do { scope = "s", bindings = { m = "m", one = "one", x = "x", w = "w", e = "e" }, body = function(d)
-        local rows = d:Recurrent { seq = { "x" }, init = {}, step = function(b, row)
-          write(b)
-          return embed_row(b, row)
-        end }
-        d:Copy(rows, "e")
-      end }
+      net:Do {
+        scope = "s",
+        bindings = { m = "m", one = "one", x = "x", w = "w", e = "e" },
+        body = function(d)
+          local rows = d:Recurrent { seq = { "x" }, init = {}, step = function(b, row)
+            write(b)
+            return embed_row(b, row)
+          end }
+          d:Copy(rows, "e")
+        end,
+      }
       return "e"
     end,
     ["a Loop"] = function(net, write)
@@ -388,10 +445,14 @@ describe("a run that fails", function()
       return embed(net)
     end,
     ["a While that fails"] = function(net, write)
-      local _, sum = net:While { init = { net:const(0), net:const(0) }, cond = function(_, i) return i:lt(2) end, body = function(b, i, sum)
-        write(b)
-        return i + 1, sum + b:Sum(embed(b))
-      end }
+      local _, sum = net:While {
+        init = { net:const(0), net:const(0) },
+        cond = function(_, i) return i:lt(2) end,
+        body = function(b, i, sum)
+          write(b)
+          return i + 1, sum + b:Sum(embed(b))
+        end,
+      }
       return sum
     end,
     ["a Recurrent that fails"] = function(net, write)
@@ -413,23 +474,24 @@ describe("a run that fails", function()
   end
   for _, role in ipairs { "state", "parameter", "input" } do
     for writer, write in pairs(writers) do
-      it(("leaves a blob of role %s that %s writes, wherever it stands"):format(role, writer), function()
-        for where, place in pairs(places) do
-          local net = writing(role, place, write)
-          for _, executor in ipairs { "simple", "dag", "dynamic" } do
-            local ws <close> = neap.workspace { store = false, executor = executor }
-            ws:init(net)
-            ws:feed("m", neap.tensor { 0 })
-            ws:run(net, { x = { 0, 1 } })
-            local before = ws:fetch("m"):item()
-            assert.is_true(before > 0)
-            raises("out of range", ws.run, ws, net, { x = { 0, 7 } })
-            assert.are.equal(before, ws:fetch("m"):item(), where .. ", " .. executor)
-            ws:run(net, { x = { 0, 1 } })
-            assert.is_true(ws:fetch("m"):item() > before)
+      it(("leaves a blob of role %s that %s writes, wherever it stands"):format(role, writer),
+        function()
+          for where, place in pairs(places) do
+            local net = writing(role, place, write)
+            for _, executor in ipairs { "simple", "dag", "dynamic" } do
+              local ws <close> = neap.workspace { store = false, executor = executor }
+              ws:init(net)
+              ws:feed("m", neap.tensor { 0 })
+              ws:run(net, { x = { 0, 1 } })
+              local before = ws:fetch("m"):item()
+              assert.is_true(before > 0)
+              raises("out of range", ws.run, ws, net, { x = { 0, 7 } })
+              assert.are.equal(before, ws:fetch("m"):item(), where .. ", " .. executor)
+              ws:run(net, { x = { 0, 1 } })
+              assert.is_true(ws:fetch("m"):item() > before)
+            end
           end
-        end
-      end)
+        end)
     end
   end
 
@@ -481,10 +543,13 @@ describe("a run that fails", function()
       end
     end,
   }
-  local memories = { { executor = "simple" }, { executor = "dag" }, { executor = "dynamic" }, { policy = "pool" } }
+  local memories = {
+    { executor = "simple" }, { executor = "dag" }, { executor = "dynamic" }, { policy = "pool" },
+  }
 
   for door, open in pairs(doors) do
-    it(("twice, by %s, leaves all that lasts, and the next right ones do what they would have done"):format(door), function()
+    it(("twice, by %s, leaves all that lasts, and the next right ones do what \z
+      they would have done"):format(door), function()
       for where, place in pairs(places) do
         for _, memory in ipairs(memories) do
           local net = writing("state", place, writers.WeightedAccumulate)
@@ -519,8 +584,14 @@ describe("a run that fails", function()
     net:Sgd({ "v", "v_grad", "lr" }, "v", { momentum = 0 })
     net:Embedding({ "x", "w" }, "out")
     net:outputs { "out" }
-    assert.matches("copies of what the net updates", tostring(net:plan({ store = false }):explain()))
-    local first = neap.net_from "net first\ninput x f32 (2)\nstate m f32 (2)\ny = CheckFinite(x)\nm = Add(m, y)\noutputs y"
+    assert.matches("copies of what the net updates",
+      tostring(net:plan({ store = false }):explain()))
+    local first = neap.net_from "net first\n\z
+      input x f32 (2)\n\z
+      state m f32 (2)\n\z
+      y = CheckFinite(x)\n\z
+      m = Add(m, y)\n\z
+      outputs y"
     assert.is_nil(tostring(first:plan({ store = false }):explain()):find("copies", 1, true))
     for door, open in pairs(doors) do
       for _, memory in ipairs(memories) do
@@ -601,7 +672,9 @@ describe("a run that fails", function()
     net:input("x", { 2 })
     net:input("c", {}, "bool")
     net:CreateScope({}, "s")
-    net:If("c", function(b) b:Do { scope = "s", bindings = { x = "x" }, body = function(d) d:op("Neg", "x", "h") end } end, nil)
+    net:If("c", function(b)
+      b:Do { scope = "s", bindings = { x = "x" }, body = function(d) d:op("Neg", "x", "h") end }
+    end, nil)
     net:export_scope "s"
     net:CheckFinite(net:Log "x", "fin")
     net:outputs { "fin" }
@@ -641,13 +714,19 @@ describe("a workspace", function()
   local x, at = neap.tensor { 1, 2 }, neap.tensor(1, "i64")
 
   local bad = {
-    ["a run of an index out of range"] = function(ws) ws:run(net, { x = neap.tensor { 8, 9 }, at = neap.tensor(7, "i64") }) end,
-    ["a run of a shape that does not fit"] = function(ws) ws:run(net, { x = neap.ones(5), at = at }) end,
+    ["a run of an index out of range"] = function(ws)
+      ws:run(net, { x = neap.tensor { 8, 9 }, at = neap.tensor(7, "i64") })
+    end,
+    ["a run of a shape that does not fit"] = function(ws)
+      ws:run(net, { x = neap.ones(5), at = at })
+    end,
     ["a run without an input"] = function(ws)
       ws:create "x"
       ws:run(net, { at = neap.tensor(2, "i64"), none = neap.ones(3), x = "text" })
     end,
-    ["a run under a budget that can't be"] = function(ws) ws:run(net, { x = neap.tensor { 8, 9 }, at = at }, { total = 8 }) end,
+    ["a run under a budget that can't be"] = function(ws)
+      ws:run(net, { x = neap.tensor { 8, 9 }, at = at }, { total = 8 })
+    end,
     ["a compile under a total that can't be"] = function(ws) ws:compile(net, { total = 8 }) end,
     ["a compile with a wrong option"] = function(ws) ws:compile(net, { nothing = 8 }) end,
     ["a fetch of nothing"] = function(ws) ws:fetch "none" end,
@@ -669,7 +748,8 @@ describe("a workspace", function()
         local before = blobs_text(ws)
         assert.is_false((pcall(f, ws)))
         assert.are.equal(before, blobs_text(ws))
-        assert.are.equal(fresh:run(net, { x = x, at = at }).y:hash(), ws:run(net, { x = x, at = at }).y:hash())
+        assert.are.equal(fresh:run(net, { x = x, at = at }).y:hash(),
+          ws:run(net, { x = x, at = at }).y:hash())
       end
     end)
   end

@@ -8,7 +8,9 @@ local blobs_text, X, W = kit.blobs_text, kit.X, kit.W
 local each_list, writes = kit.each_list, kit.writes
 
 --- The same, the step and the nets.
-local function workspace_text(ws) return ("step %d %s\n%s"):format(ws:step(), table.concat(ws:nets(), ","), blobs_text(ws)) end
+local function workspace_text(ws)
+  return ("step %d %s\n%s"):format(ws:step(), table.concat(ws:nets(), ","), blobs_text(ws))
+end
 
 local function small_net()
   local net = neap.net "f"
@@ -22,12 +24,16 @@ local stored = small_net()
 stored:FC({ X, W }, "y")
 stored:outputs "y"
 
-local function may_be_path(x) return type(x) == "string" and x ~= "/none/none" and x ~= "" or type(x) == "number" end
+local function may_be_path(x)
+  return type(x) == "string" and x ~= "/none/none" and x ~= "" or type(x) == "number"
+end
 
 local function class_functions(t)
   local list = {}
   for name, f in pairs(t) do
-    if type(name) == "string" and name:sub(1, 1) ~= "_" and type(f) == "function" then list[#list + 1] = name end
+    if type(name) == "string" and name:sub(1, 1) ~= "_" and type(f) == "function" then
+      list[#list + 1] = name
+    end
   end
   table.sort(list)
   return list
@@ -46,7 +52,9 @@ end
 local function makers()
   local t = {}
   for name, class in pairs(nn) do
-    if type(class) == "table" and rawget(class, "_class_name") then t[name] = function(m, ...) return class { m, ... } end end
+    if type(class) == "table" and rawget(class, "_class_name") then
+      t[name] = function(m, ...) return class { m, ... } end
+    end
   end
   return t
 end
@@ -65,7 +73,8 @@ local function module_text(m)
 end
 
 local function use_module(m)
-  return m(feeds[X]):hash() .. m:backward(feeds[X], neap.ones(2, 2)):hash() .. m:param("linear1.weight").grad:hash()
+  return m(feeds[X]):hash() .. m:backward(feeds[X], neap.ones(2, 2)):hash()
+    .. m:param("linear1.weight").grad:hash()
 end
 
 local function make_matrix() return neap.tensor { { 1, 2, 3 }, { 4, 5, 6 } } end
@@ -89,7 +98,8 @@ local function db_text(db)
   for _, name in ipairs { "net", "plan", "plan_op", "plan_value", "run", "meta" } do
     lines[#lines + 1] = name .. " " .. assert(db:sql("select count(*) as n from " .. name))[1].n
   end
-  return table.concat(lines, "\n") .. assert(db:sql "select group_concat(key_text || n_hit) as t from plan")[1].t
+  return table.concat(lines, "\n")
+    .. assert(db:sql "select group_concat(key_text || n_hit) as t from plan")[1].t
 end
 
 teardown(function()
@@ -120,8 +130,11 @@ end
 local function world_text(w)
   local drawn = neap.rand(3):hash()
   neap.seed(5)
-  return table.concat({ drawn, w.net:text { lines = false } .. w.net:_version(), module_text(w.module), w.tensor:hash(), tostring(neap.threads()),
-    table.concat(neap.workspace_names(), ","), tostring(neap.db_path()) }, "\n")
+  return table.concat({
+    drawn, w.net:text { lines = false } .. w.net:_version(), module_text(w.module), w.tensor:hash(),
+    tostring(neap.threads()),
+    table.concat(neap.workspace_names(), ","), tostring(neap.db_path()),
+  }, "\n")
 end
 
 local function use_world(w) return use_module(w.module) .. w.net:hash() .. use_tensor(w.tensor) end
@@ -130,36 +143,51 @@ local function use_world(w) return use_module(w.module) .. w.net:hash() .. use_t
 local function functions_of(t, more)
   local out = {}
   for _, name in ipairs(class_functions(t)) do
-    if not op.functions[name] or t ~= neap then out[name] = function(_, ...) return t[name](...) end end
+    if not op.functions[name] or t ~= neap then
+      out[name] = function(_, ...) return t[name](...) end
+    end
   end
   for _, name in ipairs(more or {}) do out[name] = function(_, ...) return t[name](...) end end
   return out
 end
 
 local function world(name, of, more)
-  return { name = name, of = of, more = more or {}, make = make_world, see = world_text, use = use_world }
+  return {
+    name = name, of = of, more = more or {}, make = make_world, see = world_text, use = use_world,
+  }
 end
 
 local classes = {
-  { name = "net", of = core.Net, make = small_net, more = { "c" },
-    see = function(net) return net:text { lines = false } .. table.concat(net:outputs(), ",") .. net:_version() end,
+  {
+    name = "net", of = core.Net, make = small_net, more = { "c" },
+    see = function(net)
+      return net:text { lines = false } .. table.concat(net:outputs(), ",") .. net:_version()
+    end,
     use = function(net)
       local y = net:FC { X, W }
       net:If("c", function(b) return b:Relu(y) end, function(b) return b:Copy(y) end)
       net:scope("a", function() return net:Relu(y) end)
       return net:text { lines = false } .. net:hash() .. table.concat(net:outputs(), ",")
-    end },
-  { name = "blob", of = methods_of(small_net():blob(X)), make = function() return small_net():blob(X) end, more = {},
+    end,
+  },
+  {
+    name = "blob", of = methods_of(small_net():blob(X)),
+    make = function() return small_net():blob(X) end, more = {},
     see = function(blob) return blob.net:text { lines = false } .. blob.net:_version() end,
-    use = function(blob) return ((blob * 2):relu() + blob[1]).net:text { lines = false } end },
-  { name = "workspace", of = core.Workspace, more = { stored },
+    use = function(blob) return ((blob * 2):relu() + blob[1]).net:text { lines = false } end,
+  },
+  {
+    name = "workspace", of = core.Workspace, more = { stored },
     make = function()
       local ws = neap.workspace { seed = 1 }
       ws:run(stored, feeds)
       return ws
     end,
-    see = workspace_text, use = function(ws) return ws:run(stored, feeds).y:hash() .. workspace_text(ws) end },
-  { name = "scope", of = core.Scope, more = { neap.workspace {} },
+    see = workspace_text,
+    use = function(ws) return ws:run(stored, feeds).y:hash() .. workspace_text(ws) end,
+  },
+  {
+    name = "scope", of = core.Scope, more = { neap.workspace {} },
     make = function()
       local ws = neap.workspace { seed = 1 }
       ws:feed(X, feeds[X])
@@ -167,9 +195,13 @@ local classes = {
       scope:push(ws, { a = X })
       return scope, ws
     end,
-    see = function(scope) return #scope .. tostring(scope:empty()) .. tostring(scope:check_bindings_match { a = X }) end,
-    use = function(scope, ws) return scope:push(ws, { a = X }):fetch("a"):hash() .. #scope end },
-  { name = "program", of = core.Program, more = {},
+    see = function(scope)
+      return #scope .. tostring(scope:empty()) .. tostring(scope:check_bindings_match { a = X })
+    end,
+    use = function(scope, ws) return scope:push(ws, { a = X }):fetch("a"):hash() .. #scope end,
+  },
+  {
+    name = "program", of = core.Program, more = {},
     make = function()
       local ws = neap.workspace { seed = 1 }
       for name, t in pairs(feeds) do ws:feed(name, t) end
@@ -179,38 +211,92 @@ local classes = {
     use = function(program, ws)
       program:run()
       return ws:fetch("y"):hash() .. workspace_text(ws)
-    end },
-  { name = "plan", of = core.Plan, more = {}, make = function() return stored:plan {} end,
-    see = function(plan) return tostring(plan:explain()) end, use = function(plan) return tostring(plan:forecast()) end },
-  { name = "tensor", of = core.Tensor, more = {}, make = make_matrix, see = hash_of, use = use_tensor },
-  { name = "tensor that is given to an op", of = op.functions, more = {}, make = make_matrix, see = hash_of, use = use_tensor },
-  { name = "module", of = require("neap.nn.module").Module, more = { "linear1", "linear1.weight" },
-    make = make_module, see = module_text, use = use_module },
-  { name = "module that a maker gets", of = makers(), more = { nn.ReLU() }, make = make_module, see = module_text, use = use_module },
-  { name = "net that memonger gets", of = neap.memonger, more = { stored }, make = small_net,
-    see = function(net) return net:text { lines = false } .. net:_version() end, use = function(net) return net:hash() end },
-  { name = "trainer", of = getmetatable(neap.trainer { model = nn.Linear { 2 }, optimizer = optim.SGD { lr = 0.1 } }),
+    end,
+  },
+  {
+    name = "plan", of = core.Plan, more = {}, make = function() return stored:plan {} end,
+    see = function(plan) return tostring(plan:explain()) end,
+    use = function(plan) return tostring(plan:forecast()) end,
+  },
+  {
+    name = "tensor",
+    of = core.Tensor,
+    more = {},
+    make = make_matrix,
+    see = hash_of,
+    use = use_tensor,
+  },
+  {
+    name = "tensor that is given to an op",
+    of = op.functions,
+    more = {},
+    make = make_matrix,
+    see = hash_of,
+    use = use_tensor,
+  },
+  {
+    name = "module", of = require("neap.nn.module").Module, more = { "linear1", "linear1.weight" },
+    make = make_module, see = module_text, use = use_module,
+  },
+  {
+    name = "module that a maker gets",
+    of = makers(),
+    more = { nn.ReLU() },
+    make = make_module,
+    see = module_text,
+    use = use_module,
+  },
+  {
+    name = "net that memonger gets", of = neap.memonger, more = { stored }, make = small_net,
+    see = function(net) return net:text { lines = false } .. net:_version() end,
+    use = function(net) return net:hash() end,
+  },
+  {
+    name = "trainer",
+    of = getmetatable(neap.trainer { model = nn.Linear { 2 }, optimizer = optim.SGD { lr = 0.1 } }),
     more = { { x = neap.ones(4, 7), y = neap.zeros { 4, dtype = "i64" } } },
     make = function()
-      local t = neap.trainer { model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.Linear { 3 } }, optimizer = optim.SGD { lr = 0.1 } }
+      local t = neap.trainer {
+        model = nn.Sequential { seed = 3, nn.Linear { 8 }, nn.Linear { 3 } },
+        optimizer = optim.SGD { lr = 0.1 },
+      }
       return t
     end,
-    see = function(t) return workspace_text(t.model:workspace()) .. tostring(t) .. tostring(t.input) .. tostring(t.batch) end,
+    see = function(t)
+      return workspace_text(t.model:workspace()) .. tostring(t) .. tostring(t.input)
+        .. tostring(t.batch)
+    end,
     use = function(t)
-      return ("%a"):format(t:step { x = neap.ones(4, 5), y = neap.zeros { 4, dtype = "i64" } }.loss) .. workspace_text(t.model:workspace())
-    end },
-  { name = "data set", of = getmetatable(neap.data.tensors { x = neap.ones(4, 2), batch = 2 }), more = {},
-    make = function() return neap.data.tensors { x = neap.tensor { 1, 2, 3, 4 }, batch = 2, shuffle = true, seed = 3 } end,
+      return ("%a"):format(t:step { x = neap.ones(4, 5), y = neap.zeros { 4, dtype = "i64" } }.loss)
+        .. workspace_text(t.model:workspace())
+    end,
+  },
+  {
+    name = "data set", of = getmetatable(neap.data.tensors { x = neap.ones(4, 2), batch = 2 }),
+    more = {},
+    make = function()
+      return neap.data.tensors {
+        x = neap.tensor { 1, 2, 3, 4 }, batch = 2, shuffle = true, seed = 3,
+      }
+    end,
     see = function(set) return tostring(#set) .. set:spec().n end,
     use = function(set)
       local out = {}
       for batch in set:epoch(1) do out[#out + 1] = batch.x:hash() end
       return table.concat(out, " ")
-    end },
-  { name = "database", of = core.Db, more = { "select 1 as n", "peak" }, make = make_db, see = db_text,
-    use = function(db) return db_text(db) .. #assert(db:query "plans") .. tostring(db:verify().ok) end },
-  world("neap", functions_of(neap, { "trainer", "progress", "fit_batch", "cache", "count_memory", "export", "import" }),
-    { stored, nn.Sequential { seed = 1, nn.ReLU() } }),
+    end,
+  },
+  {
+    name = "database", of = core.Db, more = { "select 1 as n", "peak" }, make = make_db,
+    see = db_text,
+    use = function(db)
+      return db_text(db) .. #assert(db:query "plans") .. tostring(db:verify().ok)
+    end,
+  },
+  world("neap",
+    functions_of(neap, {
+      "trainer", "progress", "fit_batch", "cache", "count_memory", "export", "import",
+    }), { stored, nn.Sequential { seed = 1, nn.ReLU() } }),
   world("neap.data", functions_of(neap.data)),
   world("neap.optim", functions_of(optim)),
   world("neap.init", functions_of(neap.init)),
@@ -219,8 +305,11 @@ local classes = {
 }
 
 --- Functions that end their object.
-local left_out = { ["workspace.close"] = true, ["program.close"] = true, ["plan.close"] = true, ["tensor.close"] = true, ["net.close"] = true,
-  ["trainer.close"] = true, ["database.close"] = true }
+local left_out = {
+  ["workspace.close"] = true, ["program.close"] = true, ["plan.close"] = true,
+  ["tensor.close"] = true, ["net.close"] = true,
+  ["trainer.close"] = true, ["database.close"] = true,
+}
 
 for _, class in ipairs(classes) do
   describe("each function of a " .. class.name, function()

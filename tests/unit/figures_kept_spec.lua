@@ -27,15 +27,21 @@ local kept = {}
 
 kept["table plan"] = function(db, id, f, p)
   local r = rows(db, "select * from plan where plan_id = ?", { id })[1]
-  for _, name in ipairs { "arena_bytes", "lower_bound_bytes", "baseline_bytes", "total_bytes", "peak_step", "policy", "executor", "batch", "plan_ns" } do
+  for _, name in ipairs {
+    "arena_bytes", "lower_bound_bytes", "baseline_bytes", "total_bytes", "peak_step", "policy",
+    "executor", "batch", "plan_ns",
+  } do
     assert.are.equal(p[name], r[name], name)
   end
   assert.are.equal(p.arena_bytes == p.lower_bound_bytes and 1 or 0, r.proved)
   assert.are.equal(f.arena, r.arena_bytes)
   assert.are.equal(f.peak_step, r.peak_step)
   local total = r.arena_bytes
-  for column, region in pairs { parameter_bytes = "parameters", gradient_bytes = "gradients", state_bytes = "state", io_bytes = "io",
-    constant_bytes = "constants", frame_bytes = "frames" } do
+  for column, region in pairs {
+    parameter_bytes = "parameters", gradient_bytes = "gradients", state_bytes = "state",
+    io_bytes = "io",
+    constant_bytes = "constants", frame_bytes = "frames",
+  } do
     assert.are.equal(f.regions[region] or 0, r[column], column)
     total = total + r[column]
   end
@@ -59,7 +65,9 @@ kept["table plan_op"] = function(db, id, f)
     if op.recomputes then
       local bytes = 0
       for _, v in ipairs(op.outs) do bytes = bytes + f.values[v].bytes end
-      assert.are.equal(("the budget has no room to keep %s from step %d"):format(neap.bytes(bytes), op.recomputes), r.reason)
+      assert.are.equal(
+        ("the budget has no room to keep %s from step %d"):format(neap.bytes(bytes), op.recomputes),
+        r.reason)
     end
   end
 end
@@ -93,7 +101,9 @@ end
 kept["view v_peak"] = function(db, id, f, p)
   local list = rows(db, "select * from v_peak where plan_id = ?", { id })
   local n, bytes = 0, 0
-  for _, s in ipairs(f.storages) do n = n + (s.region == "arena" and s.from <= p.peak_step and p.peak_step <= s.to and 1 or 0) end
+  for _, s in ipairs(f.storages) do
+    n = n + (s.region == "arena" and s.from <= p.peak_step and p.peak_step <= s.to and 1 or 0)
+  end
   assert.are.equal(n, #list)
   for i = 1, #list do
     assert.are.equal(p.peak_step, list[i].step)
@@ -101,7 +111,9 @@ kept["view v_peak"] = function(db, id, f, p)
     assert.are.equal(f.ops[p.peak_step].name, list[i].op)
     bytes = bytes + aligned(list[i].bytes)
   end
-  if n > 0 then assert.are.equal(f.live[p.peak_step], bytes + aligned(f.ops[p.peak_step].scratch_bytes)) end
+  if n > 0 then
+    assert.are.equal(f.live[p.peak_step], bytes + aligned(f.ops[p.peak_step].scratch_bytes))
+  end
 end
 
 kept["view v_blob_life"] = function(db, id, f)
@@ -112,8 +124,13 @@ kept["view v_blob_life"] = function(db, id, f)
     assert.are.equal(f.ops[math.max(f.first[i] or 0, 1)].name, list[i].first_op)
     assert.are.equal(f.ops[math.max(f.last[i], 1)].name, list[i].last_op)
     local others, got = {}, {}
-    for _, w in ipairs(f.values) do others[#others + 1] = w.storage_no == v.storage_no and w.value_no ~= v.value_no and w.blob or nil end
-    for name in (list[i].same_storage or ""):gmatch "[^,]+" do got[#got + 1] = name:match "^%s*(.-)$" end
+    for _, w in ipairs(f.values) do
+      others[#others + 1] = w.storage_no == v.storage_no and w.value_no ~= v.value_no and w.blob
+        or nil
+    end
+    for name in (list[i].same_storage or ""):gmatch "[^,]+" do
+      got[#got + 1] = name:match "^%s*(.-)$"
+    end
     table.sort(others)
     table.sort(got)
     assert.are.same(others, got, v.blob)
@@ -123,7 +140,9 @@ end
 --- The layer of each value, as its row tells.
 local function layers_of(db, id)
   local layer = {}
-  for r in db:rows("select value_no, layer from plan_value where plan_id = ?", { id }) do layer[r.value_no] = r.layer end
+  for r in db:rows("select value_no, layer from plan_value where plan_id = ?", { id }) do
+    layer[r.value_no] = r.layer
+  end
   return layer
 end
 
@@ -132,11 +151,17 @@ kept["view v_layer"] = function(db, id, f, p)
   for _, s in ipairs(f.storages) do
     local first, newest = s.members[1], nil
     bytes[layer[first.value_no]] = (bytes[layer[first.value_no]] or 0) + first.bytes
-    if first.role == "parameter" then parameters[layer[first.value_no]] = (parameters[layer[first.value_no]] or 0) + first.bytes end
-    for _, v in ipairs(s.region == "arena" and s.members or {}) do
-      if math.max(f.first[v.value_no] or 0, 1) <= p.peak_step and p.peak_step <= v.last_step then newest = v end
+    if first.role == "parameter" then
+      parameters[layer[first.value_no]] = (parameters[layer[first.value_no]] or 0) + first.bytes
     end
-    if newest then peak[layer[newest.value_no]] = (peak[layer[newest.value_no]] or 0) + newest.bytes end
+    for _, v in ipairs(s.region == "arena" and s.members or {}) do
+      if math.max(f.first[v.value_no] or 0, 1) <= p.peak_step and p.peak_step <= v.last_step then
+        newest = v
+      end
+    end
+    if newest then
+      peak[layer[newest.value_no]] = (peak[layer[newest.value_no]] or 0) + newest.bytes
+    end
   end
   for r in db:rows("select * from v_layer where plan_id = ?", { id }) do
     assert.are.equal(bytes[r.layer] or 0, r.bytes, r.layer)
@@ -155,11 +180,13 @@ kept["view v_reuse"] = function(db, id, f)
     for _, w in ipairs(f.values) do same_name = same_name + (w.blob == v.blob and 1 or 0) end
     if v.region == "arena" and same_name == 1 then
       for _, w in ipairs(f.values) do
-        local shared = w.region == "arena" and w.value_no ~= v.value_no and math.min(v.offset_bytes + v.bytes, w.offset_bytes + w.bytes)
+        local shared = w.region == "arena" and w.value_no ~= v.value_no and math.min(
+          v.offset_bytes + v.bytes, w.offset_bytes + w.bytes)
           - math.max(v.offset_bytes, w.offset_bytes)
         if shared and shared > 0 then want[#want + 1] = w.blob .. " " .. shared end
       end
-      for r in db:rows("select b, shared_bytes, why from v_reuse where plan_id = ? and a = ?", { id, v.blob }) do
+      for r in db:rows("select b, shared_bytes, why from v_reuse where plan_id = ? and a = ?",
+        { id, v.blob }) do
         got[#got + 1] = r.b .. " " .. r.shared_bytes
         assert.is_nil(r.why:find "OVERLAP", r.why)
       end
@@ -172,14 +199,18 @@ end
 
 kept["query plans"] = function(db, id, _, p)
   local r = by(assert(db:query "plans"), "plan_id")[id]
-  for _, name in ipairs { "arena_bytes", "lower_bound_bytes", "baseline_bytes", "total_bytes", "net", "batch", "policy", "executor" } do
+  for _, name in ipairs {
+    "arena_bytes", "lower_bound_bytes", "baseline_bytes", "total_bytes", "net", "batch", "policy",
+    "executor",
+  } do
     assert.are.equal(p[name], r[name], name)
   end
 end
 
 --- Queries tell of the newest plan of a net and mode: here the one just planned.
 kept["query peak"] = function(db, id, f, p)
-  local list, bytes = assert(db:query("peak", { net = p.net })), aligned(f.ops[p.peak_step].scratch_bytes)
+  local list = assert(db:query("peak", { net = p.net }))
+  local bytes = aligned(f.ops[p.peak_step].scratch_bytes)
   local of_plan = rows(db, "select mode from plan where plan_id = ?", { id })[1].mode
   for i = 1, #list do bytes = bytes + (list[i].mode == of_plan and aligned(list[i].bytes) or 0) end
   if #list > 0 then assert.are.equal(f.live[p.peak_step], bytes) end
@@ -213,7 +244,8 @@ end
 kept["query who_shares"] = function(db, id, f, p)
   for _, v in ipairs(f.values) do
     if v.region == "arena" and v.bytes > 0 then
-      local n = rows(db, "select count(*) as n from v_reuse where net = ? and newest and a = ?", { p.net, v.blob })[1].n
+      local n = rows(db, "select count(*) as n from v_reuse where net = ? and newest and a = ?",
+        { p.net, v.blob })[1].n
       assert.are.equal(n, #assert(db:query("who_shares", { blob = v.blob, net = p.net })))
       assert.is_true(id > 0)
       return
@@ -252,7 +284,9 @@ end
 -- ---- runs ---------------------------------------------------------------------------------------
 
 --- Those that the profiled run below is told by.
-local told = { ["view v_run"] = true, ["view v_op_time"] = true, ["query runs"] = true, ["query op_time"] = true }
+local told = {
+  ["view v_run"] = true, ["view v_op_time"] = true, ["query runs"] = true, ["query op_time"] = true,
+}
 
 describe("a profiled run", function()
   local db, run, program, ws
@@ -260,7 +294,8 @@ describe("a profiled run", function()
   setup(function()
     db = assert(neap.db(folder .. "/runs.db"))
     core.use_db(db)
-    local net = (require "neap.net.file").build(require("neap.net.file").load "lenet:4", { train = true })
+    local net = (require "neap.net.file").build(require("neap.net.file").load "lenet:4",
+      { train = true })
     ws = neap.workspace { seed = 1 }
     ws:init(net)
     program = ws:compile(net, { profile = true, tag = "a tag" })
@@ -284,7 +319,9 @@ describe("a profiled run", function()
       assert.are.equal(times[i].min_ns / 1000, list[i].min_us)
       assert.are.equal(5, list[i].n_call)
       assert.is_true(math.abs(100 * times[i].min_ns / total - list[i].percent) < 1e-6)
-      if times[i].min_ns > 0 then assert.is_true(math.abs(op.flops / times[i].min_ns - list[i].gflop_per_s) < 1e-6) end
+      if times[i].min_ns > 0 then
+        assert.is_true(math.abs(op.flops / times[i].min_ns - list[i].gflop_per_s) < 1e-6)
+      end
       assert.are.equal(op.live_bytes, list[i].live_bytes)
       percent = percent + list[i].percent
     end
@@ -340,16 +377,27 @@ describe("a profiled run", function()
     for _, op in ipairs(p:_ops()) do flops = flops + op.flops // 1 end
     program:close()
     local r = rows(db, "select * from v_run")[1]
-    for name, want in pairs { net = "lenet", batch = 4, arena_bytes = arena, flops = flops, n_step = 5, tag = "a tag", status = "ok",
-      planned_bytes = stats.planned_bytes, step_median_ns = stats.median_ns, step_min_ns = stats.min_ns } do
+    for name, want in pairs {
+      net = "lenet", batch = 4, arena_bytes = arena, flops = flops, n_step = 5, tag = "a tag",
+      status = "ok",
+      planned_bytes = stats.planned_bytes, step_median_ns = stats.median_ns,
+      step_min_ns = stats.min_ns,
+    } do
       assert.are.equal(want, r[name], name)
     end
     local q = assert(db:query "runs")[1]
-    for _, name in ipairs { "run_id", "n_step", "step_min_ns", "step_median_ns", "planned_bytes", "held_bytes", "resident_bytes", "status" } do
+    for _, name in ipairs {
+      "run_id", "n_step", "step_min_ns", "step_median_ns", "planned_bytes", "held_bytes",
+      "resident_bytes", "status",
+    } do
       assert.are.equal(r[name], q[name], name)
     end
     local n = neap.runs { db = db }[1]
-    for _, name in ipairs { "run_id", "n_step", "step_min_ns", "step_median_ns", "planned_bytes", "held_bytes" } do assert.are.equal(r[name], n[name], name) end
+    for _, name in ipairs {
+      "run_id", "n_step", "step_min_ns", "step_median_ns", "planned_bytes", "held_bytes",
+    } do
+      assert.are.equal(r[name], n[name], name)
+    end
     local list, total = rows(db, "select * from v_op_time order by step"), 0
     assert.are.equal(#times, #list)
     for i = 1, #list do total = total + list[i].median_ns end
@@ -357,7 +405,9 @@ describe("a profiled run", function()
       assert.are.equal(times[i].min_ns, list[i].min_ns)
       assert.are.equal(5, list[i].n_call)
       assert.is_true(math.abs(100 * list[i].median_ns / total - list[i].percent) <= 0.0051)
-      if list[i].min_ns > 0 then assert.is_true(math.abs(list[i].flops / list[i].min_ns - list[i].gflop_per_s) <= 0.051) end
+      if list[i].min_ns > 0 then
+        assert.is_true(math.abs(list[i].flops / list[i].min_ns - list[i].gflop_per_s) <= 0.051)
+      end
     end
     local slowest = assert(db:query "op_time")
     local stored = by(list, "step")
@@ -368,7 +418,10 @@ describe("a profiled run", function()
       end
     end
     local info = db:info()
-    for i = 1, #info do assert.are.equal(rows(db, "select count(*) as n from " .. info[i].table)[1].n, info[i].rows, info[i].table) end
+    for i = 1, #info do
+      assert.are.equal(rows(db, "select count(*) as n from " .. info[i].table)[1].n, info[i].rows,
+        info[i].table)
+    end
     assert.is_true(info.bytes > 0 and info.bytes % 512 == 0)
   end)
 
@@ -376,9 +429,13 @@ describe("a profiled run", function()
     core.use_db(false)
     local bench = require "neap.bench"
     local r = bench.measure("lenet:4", { train = true, steps = 3 })
-    local net = (require "neap.net.file").build(require("neap.net.file").load "lenet:4", { train = true })
+    local net = (require "neap.net.file").build(require("neap.net.file").load "lenet:4",
+      { train = true })
     local p = net:plan { store = false }
-    for _, name in ipairs { "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes", "scratch_bytes_max", "flops", "batch" } do
+    for _, name in ipairs {
+      "arena_bytes", "lower_bound_bytes", "proved", "baseline_bytes", "scratch_bytes_max", "flops",
+      "batch",
+    } do
       assert.are.equal(p[name], r[name], name)
     end
     assert.are.equal(p.total_bytes, r.forecast_bytes)
@@ -405,7 +462,13 @@ end
 local function classes_of(net, p)
   local in_net, bytes, spans = {}, {}, {}
   for _, row in ipairs(net:blobs()) do in_net[row.name] = true end
-  local of_region = { parameters = "parameters", gradients = "gradients", state = "buffers", constants = "buffers", frames = "buffers" }
+  local of_region = {
+    parameters = "parameters",
+    gradients = "gradients",
+    state = "buffers",
+    constants = "buffers",
+    frames = "buffers",
+  }
   local seen = {}
   local function put(class, region, storage, from, size)
     for _, c in ipairs { class, "total" } do
@@ -422,8 +485,11 @@ local function classes_of(net, p)
   for _, s in ipairs(f.storages) do
     for i, v in ipairs(s.members) do
       local is_gradient = v.role == "gradient" or v.blob:match "%.grad$" ~= nil
-      local class = of_region[v.region] or (is_gradient and "gradient inputs" or in_net[v.blob] and "outputs" or "buffers")
-      if v.region == "arena" or i == 1 then put(class, v.region, v.storage_no, v.offset_bytes or 0, v.bytes) end
+      local class = of_region[v.region]
+        or (is_gradient and "gradient inputs" or in_net[v.blob] and "outputs" or "buffers")
+      if v.region == "arena" or i == 1 then
+        put(class, v.region, v.storage_no, v.offset_bytes or 0, v.bytes)
+      end
     end
   end
   for _, op in ipairs(f.ops) do
@@ -439,8 +505,11 @@ describe("a model's reports", function()
       local model = neap.zoo[name]()
       for _, train in ipairs { false, true } do
         local o = { batch = 2, train = train, store = false }
-        local net = model:net { batch = 2, train = train, loss = train and nn.CrossEntropyLoss() or nil }
-        local before, after = classes_of(net, net:plan { policy = "none", rewrite = false, store = false }), classes_of(net, net:plan { store = false })
+        local net = model:net {
+          batch = 2, train = train, loss = train and nn.CrossEntropyLoss() or nil,
+        }
+        local before = classes_of(net, net:plan { policy = "none", rewrite = false, store = false })
+        local after = classes_of(net, net:plan { store = false })
         local r = neap.count_memory(model, o)
         for i = 1, #r do
           assert.are.equal(before[r[i].class] or 0, r[i].before, r[i].class .. " before")
@@ -456,7 +525,9 @@ describe("a model's reports", function()
         for _, d in ipairs(p.shape) do size = size * d end
         n, bytes = n + size, bytes + size * figures.element_bytes[p.data.dtype]
       end
-      for i = 1, #summary do layers, work = layers + summary[i].parameters, work + summary[i].mult_adds end
+      for i = 1, #summary do
+        layers, work = layers + summary[i].parameters, work + summary[i].mult_adds
+      end
       assert.are.equal(n, summary.parameters)
       assert.are.equal(n, summary.trainable)
       assert.are.equal(n, layers)
@@ -468,7 +539,9 @@ describe("a model's reports", function()
   end
 
   it("are worked out by hand for two layers", function()
-    local model = nn.Sequential { input = { 1, 6, 6 }, nn.Conv2d { 1, 3, kernel = 3 }, nn.Flatten(), nn.Linear { 48, 5 } }
+    local model = nn.Sequential {
+      input = { 1, 6, 6 }, nn.Conv2d { 1, 3, kernel = 3 }, nn.Flatten(), nn.Linear { 48, 5 },
+    }
     local r = model:summary { batch = 7 }
     assert.are.equal(3 * 9 + 3, r[1].parameters)
     assert.are.equal("(7,3,4,4)", r[1].output)
@@ -482,16 +555,24 @@ describe("a model's reports", function()
 
   it("of training tell what it holds, and its means", function()
     local x, y = support.batch({ 10, 1, 28, 28 }, 10, 0.4)
-    local t <close> = neap.trainer { model = neap.zoo.lenet(), optimizer = optim.Adam { lr = 0.001 }, metrics = { "accuracy" }, memory = { store = false } }
+    local t <close> = neap.trainer {
+      model = neap.zoo.lenet(),
+      optimizer = optim.Adam { lr = 0.001 },
+      metrics = { "accuracy" },
+      memory = { store = false },
+    }
     local forecast = t:forecast(5, { x = x:narrow(1, 1, 5), y = y:narrow(1, 1, 5) })
     local total = 0
     for i = 1, #forecast do total = total + forecast[i].bytes end
     assert.are.equal(total, forecast.total_bytes)
     local losses = {}
-    local h = t:fit(neap.data.tensors { x = x, y = y, batch = 5 }, { epochs = 1, verbose = 0, on_step = function(r) losses[#losses + 1] = r.loss end })
+    local h = t:fit(neap.data.tensors { x = x, y = y, batch = 5 }, {
+      epochs = 1, verbose = 0, on_step = function(r) losses[#losses + 1] = r.loss end,
+    })
     assert.are.equal(forecast.total_bytes, t.ws:held_bytes())
     assert.is_true(math.abs((losses[1] + losses[2]) / 2 - h[1].loss) < 1e-9)
-    local r, scores, right = t:evaluate(neap.data.tensors { x = x, y = y, batch = 4 }), t:predict(x), 0
+    local r = t:evaluate(neap.data.tensors { x = x, y = y, batch = 4 })
+    local scores, right = t:predict(x), 0
     for i = 1, 10 do right = right + (scores[i][y[i] + 1] == scores[i]:max():item() and 1 or 0) end
     assert.are.equal(10, r.n)
     assert.is_true(math.abs(right / 10 - r.accuracy) < 1e-6)
@@ -519,14 +600,17 @@ describe("memonger's reports", function()
     local shared = 0
     for i = 1, #slots do
       local most, n = 0, 0
-      for _, blob in ipairs(type(slots[i].blobs) == "table" and slots[i].blobs or {}) do most, n = math.max(most, sizes[blob] or 0), n + 1 end
+      for _, blob in ipairs(type(slots[i].blobs) == "table" and slots[i].blobs or {}) do
+        most, n = math.max(most, sizes[blob] or 0), n + 1
+      end
       if n > 0 then
         assert.are.equal(aligned(most), aligned(slots[i].bytes))
         assert.are.equal(n, slots[i].n_blob)
       end
       shared = shared + slots[i].bytes
     end
-    assert.is_true(slots.planned_bytes <= slots.baseline_bytes and shared <= slots.planned_bytes + 64 * #slots)
+    assert.is_true(
+      slots.planned_bytes <= slots.baseline_bytes and shared <= slots.planned_bytes + 64 * #slots)
     assert.is_true(math.abs(slots.saved - (1 - slots.planned_bytes / slots.baseline_bytes)) < 1e-12)
   end)
 end)
@@ -559,25 +643,38 @@ describe("neap plan", function()
     same(want, json, "report")
   end
 
-  for _, words in ipairs { "lenet:8 --train", "resnet18c:2 --train --budget 75%", "lenet:4 --train --policy pool", "mlp:3", "lenet:4 --keep conv1" } do
+  for _, words in ipairs {
+    "lenet:8 --train", "resnet18c:2 --train --budget 75%", "lenet:4 --train --policy pool", "mlp:3",
+    "lenet:4 --keep conv1",
+  } do
     it("says of " .. words .. " what the plan says", function()
       local netfile = require "neap.net.file"
       local file = netfile.load(words:match "^%S+")
       local net = netfile.build(file, { train = words:find "train" ~= nil })
-      local p = net:plan { store = false, budget = words:match "budget (%S+)", policy = words:match "policy (%S+)", keep = { words:match "keep (%S+)" } }
-      for flag, report in pairs { [""] = p:forecast(), ["--ops"] = p:ops(), ["--values"] = p:values(), ["--peak"] = p:peak() } do
+      local p = net:plan {
+        store = false,
+        budget = words:match "budget (%S+)",
+        policy = words:match "policy (%S+)",
+        keep = { words:match "keep (%S+)" },
+      }
+      for flag, report in pairs {
+        [""] = p:forecast(), ["--ops"] = p:ops(), ["--values"] = p:values(), ["--peak"] = p:peak(),
+      } do
         check_same(report, cjson.decode(neap_plan(words .. " --json " .. flag)))
       end
       local text, f = neap_plan(words), figures.facts_of(p)
       local op = f.ops[f.peak_step]
-      local line = ("peak       %s at step %d of %d, %s \"%s\""):format(neap.bytes(f.live[f.peak_step]), f.peak_step, #f.ops, op.type, op.name)
+      local line = ("peak       %s at step %d of %d, %s \"%s\""):format(
+        neap.bytes(f.live[f.peak_step]), f.peak_step, #f.ops, op.type, op.name)
       assert.is_truthy(text:find(line, 1, true), line .. " is not in " .. text)
       assert.is_truthy(text:find("over steps " .. tostring(p:curve()), 1, true))
-      local again = ("recomputed %d of %d ops run again in the backward pass, about %.0f %% more work"):format(f.n_again, #f.ops - f.n_again,
-        100 * p.recomputed_work)
+      local again =
+        ("recomputed %d of %d ops run again in the backward pass, about %.0f %% more work"):format(
+          f.n_again, #f.ops - f.n_again, 100 * p.recomputed_work)
       assert.are.equal(f.n_again > 0, text:find(again, 1, true) ~= nil)
       local explained = neap_plan(words .. " --explain")
-      assert.are.equal(tostring(p:explain()):gsub("planned in [^\n]*", ""), (explained:gsub("%s*$", ""):gsub("planned in [^\n]*", "")))
+      assert.are.equal(tostring(p:explain()):gsub("planned in [^\n]*", ""),
+        (explained:gsub("%s*$", ""):gsub("planned in [^\n]*", "")))
     end)
   end
 end)
@@ -587,25 +684,41 @@ end)
 --- Where the figures of each report are checked, by file and function; words: it shows none, or
 -- none that can be had otherwise.
 local checked = {
-  ["bench/init.lua bench.run"] = "here: neap.bench.measure", ["bench/memory.lua memory.run"] = "tests/unit/cli_spec.lua",
-  ["check.lua check.plan"] = "tests/unit/figures_spec.lua", ["cli/db.lua say"] = "a sentence", ["cli/sql.lua list"] = "a list of names",
-  ["memory/count.lua count_memory.count"] = "here", ["db.lua ask"] = "here: views and queries", ["db.lua Db:info"] = "here",
+  ["bench/init.lua bench.run"] = "here: neap.bench.measure",
+  ["bench/memory.lua memory.run"] = "tests/unit/cli_spec.lua",
+  ["check.lua check.plan"] = "tests/unit/figures_runs_spec.lua", ["cli/db.lua say"] = "a sentence",
+  ["cli/sql.lua list"] = "a list of names",
+  ["memory/count.lua count_memory.count"] = "here", ["db.lua ask"] = "here: views and queries",
+  ["db.lua Db:info"] = "here",
   ["init.lua neap.engines"] = "a list of names",
-  ["db.lua Db:verify"] = "tests/unit/db_spec.lua", ["init.lua neap.config"] = "texts of this build", ["init.lua neap.help"] = "texts",
+  ["db.lua Db:verify"] = "tests/unit/db_spec.lua", ["init.lua neap.config"] = "texts of this build",
+  ["init.lua neap.help"] = "texts",
   ["init.lua help_on_name"] = "texts",
-  ["init.lua neap.memory"] = "tests/unit/tensor_spec.lua, tests/named/11_within_memory_spec.lua", ["init.lua neap.ops"] = "a list of names",
-  ["memory/mem_param.lua mem_param.dry_run"] = "tests/unit/figures_spec.lua", ["memonger/init.lua memonger.estimate_memory_usage"] = "here",
-  ["memonger/init.lua plan"] = "here", ["net/init.lua Net:blobs"] = "tests/unit/figures_spec.lua", ["net/init.lua Net:ops"] = "tests/unit/figures_spec.lua",
-  ["nn/build.lua Module.summary"] = "here", ["tensor/picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
+  ["init.lua neap.memory"] = "tests/unit/tensor_spec.lua, tests/named/11_within_memory_spec.lua",
+  ["init.lua neap.ops"] = "a list of names",
+  ["memory/mem_param.lua mem_param.dry_run"] = "tests/unit/figures_runs_spec.lua",
+  ["memonger/init.lua memonger.estimate_memory_usage"] = "here",
+  ["memonger/init.lua plan"] = "here",
+  ["net/init.lua Net:blobs"] = "tests/unit/figures_runs_spec.lua",
+  ["net/init.lua Net:ops"] = "tests/unit/figures_runs_spec.lua",
+  ["nn/build.lua Module.summary"] = "here",
+  ["tensor/picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
   ["plan.lua Plan:banks"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:curve"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:explain"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:forecast"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:ops"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:peak"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:rewrites"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:summary"] = "tests/unit/figures_spec.lua", ["plan.lua Plan:values"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:why"] = "tests/unit/figures_spec.lua", ["plan.lua Run:ops"] = "here", ["plan.lua Run:table"] = "here",
-  ["tensor/init.lua Tensor.stats"] = "tests/unit/tensor_spec.lua", ["train/evaluate.lua Trainer:history"] = "here",
+  ["plan.lua Plan:curve"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:explain"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:forecast"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:ops"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:peak"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:rewrites"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:summary"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:values"] = "tests/unit/figures_spec.lua",
+  ["plan.lua Plan:why"] = "tests/unit/figures_spec.lua", ["plan.lua Run:ops"] = "here",
+  ["plan.lua Run:table"] = "here",
+  ["tensor/init.lua Tensor.stats"] = "tests/unit/tensor_spec.lua",
+  ["train/evaluate.lua Trainer:history"] = "here",
   ["train/evaluate.lua evaluate"] = "here",
-  ["train/programs.lua forecast"] = "here", ["workspace.lua Workspace:blobs"] = "here", ["workspace.lua Workspace:picture"] = "here",
+  ["train/programs.lua forecast"] = "here", ["workspace.lua Workspace:blobs"] = "here",
+  ["workspace.lua Workspace:picture"] = "here",
   ["workspace.lua Workspace:sizes"] = "here",
 }
 
@@ -616,16 +729,24 @@ describe("every report", function()
     for path in pipe:lines() do
       local name
       for line in io.lines(path) do
-        name = line:match "^local function ([%w_.:]+)" or line:match "^function ([%w_.:]+)" or name or line:match "^%s*local function ([%w_.:]+)"
+        name = line:match "^local function ([%w_.:]+)"
+          or line:match "^function ([%w_.:]+)"
+          or name
+          or line:match "^%s*local function ([%w_.:]+)"
         local makes = line:find("report.new", 1, true) or line:find("report.of(", 1, true)
-        if makes and path ~= "lua/neap/report.lua" then found[path:match "^lua/neap/(.*)" .. " " .. name] = true end
+        if makes and path ~= "lua/neap/report.lua" then
+          found[path:match "^lua/neap/(.*)" .. " " .. name] = true
+        end
       end
     end
     assert.are.same(keys_of(checked), keys_of(found))
   end)
 
   it("of a plan has its figures checked, pictures too", function()
-    local found, known = {}, { close = true, graph_text = true, text = true, verify = true, dot = true, svg = true }
+    local found = {}
+    local known = {
+      close = true, graph_text = true, text = true, verify = true, dot = true, svg = true,
+    }
     for name in pairs(checked) do
       local method = name:match "^plan%.lua Plan:(.*)"
       if method then known[method] = true end
@@ -641,6 +762,8 @@ describe("every report", function()
     for r in db:rows "select name from sqlite_schema where type = 'view'" do
       assert.is_truthy(kept["view " .. r.name] or told["view " .. r.name], r.name)
     end
-    for _, name in ipairs(require("neap.db").queries()) do assert.is_truthy(kept["query " .. name] or told["query " .. name], name) end
+    for _, name in ipairs(require("neap.db").queries()) do
+      assert.is_truthy(kept["query " .. name] or told["query " .. name], name)
+    end
   end)
 end)

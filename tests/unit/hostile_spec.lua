@@ -12,7 +12,8 @@ local scripts = {
 describe("hostile Lua code", function()
   for what, name in pairs(scripts) do
     it(what, function()
-      local out, code = support.shell(("NEAP_DB=off timeout 120 %s run %s%s.lua 2>&1"):format(support.program, folder, name))
+      local out, code = support.shell(
+        ("NEAP_DB=off timeout 120 %s run %s%s.lua 2>&1"):format(support.program, folder, name))
       assert.are.equal("held\n", out)
       assert.are.equal(0, code)
     end)

@@ -10,10 +10,16 @@ local Two = nn.module { "Two", init = function(self)
 end, forward = function(self, image, text) return self.left(image):tanh() * self.right(text) end }
 
 --- The same with one input, whose columns are both.
-local Joined = nn.module { "Joined", init = function(self)
-  self.left = nn.Linear { 3, 4 }
-  self.right = nn.Linear { 2, 4 }
-end, forward = function(self, x) return self.left(x:narrow(2, 1, 3)):tanh() * self.right(x:narrow(2, 4, 2)) end }
+local Joined = nn.module {
+  "Joined",
+  init = function(self)
+    self.left = nn.Linear { 3, 4 }
+    self.right = nn.Linear { 2, 4 }
+  end,
+  forward = function(self, x)
+    return self.left(x:narrow(2, 1, 3)):tanh() * self.right(x:narrow(2, 4, 2))
+  end,
+}
 
 local function trainer_of(class, given)
   local o = { model = class {}, optimizer = neap.optim.SGD { lr = 0.1 }, seed = 3 }
@@ -22,26 +28,34 @@ local function trainer_of(class, given)
 end
 
 local n = 12
-local image, text, y = neap.rand(n, 3), neap.rand(n, 2), neap.tensor({ 0, 1, 2, 3, 0, 1, 2, 3, 3, 2, 1, 0 }, "i64")
+local image, text = neap.rand(n, 3), neap.rand(n, 2)
+local y = neap.tensor({ 0, 1, 2, 3, 0, 1, 2, 3, 3, 2, 1, 0 }, "i64")
 local both = neap.tensor(image).concat({ image, text }, { axis = 2 })
 
 local function same_start(a, b) b.model:load_state_dict(a.model:state_dict()) end
 
 --- Both trainers' parameters are alike.
 local function assert_alike(a, b, what)
-  for name, t in pairs(a.model:state_dict()) do assert.is_true(t:close(b.model:state_dict()[name], { atol = 1e-6 }), what .. ": " .. name) end
+  for name, t in pairs(a.model:state_dict()) do
+    assert.is_true(t:close(b.model:state_dict()[name], { atol = 1e-6 }), what .. ": " .. name)
+  end
 end
 
 describe("a model of two inputs", function()
   local forms = {
-    ["by name"] = { image = image, text = text, y = y }, ["by number"] = { x1 = image, x2 = text, y = y },
-    ["as a list"] = { x = { image, text }, y = y }, ["in order"] = { image, text, y = y }, ["the target last"] = { image, text, y },
+    ["by name"] = { image = image, text = text, y = y },
+    ["by number"] = { x1 = image, x2 = text, y = y },
+    ["as a list"] = { x = { image, text }, y = y }, ["in order"] = { image, text, y = y },
+    ["the target last"] = { image, text, y },
     ["x first"] = { x = image, text = text, y = y },
   }
   for what, batch in pairs(forms) do
     it("steps as one of one input does: " .. what, function()
-      for kind, o in pairs { whole = {}, micro = { micro = 5 }, fit = { micro = "fit", memory = { total = "64MiB" } }, accumulate = { accumulate = 2 },
-        both = { micro = 5, accumulate = 2 } } do
+      for kind, o in pairs {
+        whole = {}, micro = { micro = 5 }, fit = { micro = "fit", memory = { total = "64MiB" } },
+        accumulate = { accumulate = 2 },
+        both = { micro = 5, accumulate = 2 },
+      } do
         local a <close> = trainer_of(Two, o)
         local b <close> = trainer_of(Joined, o)
         same_start(a, b)
@@ -75,11 +89,14 @@ describe("a model of two inputs", function()
   it("is planned and counted before data is seen, by the shapes that it is given", function()
     local m = Two {}
     local shapes = { image = { 3 }, text = { 2 } }
-    assert.are.equal(m:plan({ batch = 7, input = shapes }).total_bytes, m:plan({ batch = 7, input = { { 3 }, { 2 } } }).total_bytes)
+    assert.are.equal(m:plan({ batch = 7, input = shapes }).total_bytes,
+      m:plan({ batch = 7, input = { { 3 }, { 2 } } }).total_bytes)
     assert.is_true((neap.fit_batch(m, { input = shapes, total = "64KiB", train = true })) > 1)
-    assert.is_truthy(tostring(m:summary { batch = 2, input = shapes }):find("Two: (2,3), (2,2) to (2,4)", 1, true))
+    assert.is_truthy(
+      tostring(m:summary { batch = 2, input = shapes }):find("Two: (2,3), (2,2) to (2,4)", 1, true))
     local own = Two { input = shapes } -- the model's own
-    assert.are.equal(m:plan({ batch = 7, input = shapes }).total_bytes, own:plan({ batch = 7 }).total_bytes)
+    assert.are.equal(m:plan({ batch = 7, input = shapes }).total_bytes,
+      own:plan({ batch = 7 }).total_bytes)
     local t <close> = trainer_of(Two)
     assert.is_true(t:forecast(9, { image = image, text = text, y = y }).total_bytes > 0)
   end)
@@ -88,22 +105,38 @@ describe("a model of two inputs", function()
     local a <close> = trainer_of(Two)
     local b <close> = trainer_of(Two)
     same_start(a, b)
-    a:fit(neap.data.from { n = n, batch = 4, image = { 3 }, text = { 2 }, y = { dtype = "i64" }, get = function(i, slot)
-      slot.image:copy_(image[i])
-      slot.text:copy_(text[i])
-      slot.y:fill_(y[i])
-    end }, { verbose = 0 })
+    a:fit(
+      neap.data.from {
+        n = n,
+        batch = 4,
+        image = { 3 },
+        text = { 2 },
+        y = { dtype = "i64" },
+        get = function(i, slot)
+          slot.image:copy_(image[i])
+          slot.text:copy_(text[i])
+          slot.y:fill_(y[i])
+        end,
+      }, { verbose = 0 })
     b:fit(neap.data.tensors { x = both, y = y, batch = 4, map = function(batch)
-      return { image = batch.x:narrow(2, 1, 3):clone(), text = batch.x:narrow(2, 4, 2):clone(), y = batch.y }
+      return {
+        image = batch.x:narrow(2, 1, 3):clone(),
+        text = batch.x:narrow(2, 4, 2):clone(),
+        y = batch.y,
+      }
     end }, { verbose = 0 })
     assert_alike(a, b, "map")
   end)
 
   it("an argument that the data does not give is nil", function()
-    local Maybe = nn.module { "Maybe", init = function(self) self.f = nn.Linear { 3, 4 } end, forward = function(self, x, mask)
-      local h = self.f(x)
-      return mask and h * mask or h
-    end }
+    local Maybe = nn.module {
+      "Maybe",
+      init = function(self) self.f = nn.Linear { 3, 4 } end,
+      forward = function(self, x, mask)
+        local h = self.f(x)
+        return mask and h * mask or h
+      end,
+    }
     local a <close> = trainer_of(Maybe)
     local b <close> = trainer_of(Maybe)
     same_start(a, b)
@@ -114,14 +147,16 @@ describe("a model of two inputs", function()
 
   it("refuses what fits no argument, and changes nothing", function()
     local t <close> = trainer_of(Two)
-    raises("forward(image, text): nothing reads its field \"txt\", did you mean \"text\"?", t.step, t, { image = image, txt = text, y = y })
+    raises("forward(image, text): nothing reads its field \"txt\", did you mean \"text\"?", t.step,
+      t, { image = image, txt = text, y = y })
     raises("are both argument 1", t.step, t, { image = image, x1 = image, text = text, y = y })
     raises("has 5 rows", t.step, t, { image = image, text = neap.rand(5, 2), y = y })
     raises("text expects a tensor", t.step, t, { image = image, text = 3, y = y })
     assert.are.equal(1, t:step({ image = image, text = text, y = y }).step)
     raises("a batch has no text", t.step, t, { image = image, y = y })
     raises("unknown field", neap.data.tensors, { image = image, y = y, shufle = true })
-    raises("image has 12 rows, text 5", neap.data.tensors, { image = image, text = neap.rand(5, 2), y = y })
+    raises("image has 12 rows, text 5", neap.data.tensors,
+      { image = image, text = neap.rand(5, 2), y = y })
     assert.are.equal(2, t:step({ image = image, text = text, y = y }).step)
   end)
 end)

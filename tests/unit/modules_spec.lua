@@ -67,7 +67,8 @@ describe("layers in tables", function()
     assert.are.equal(5, #names_of(m:parameters()))
   end)
 
-  it("keep their numbers when they move in it, and lose their place when they are taken out", function()
+  it("keep their numbers when they move in it, and lose their place when \z
+      they are taken out", function()
     local m = Stack {}
     m:param "blocks.1.w".data = neap.tensor { 20 }
     assert.is_true(scaled(m, 60))
@@ -82,26 +83,41 @@ describe("layers in tables", function()
   end)
 
   it("may have names, and lie in tables of tables", function()
-    local m = nn.module { "Deep",
-      init = function(self) self.stages = { { Block { 2 }, Block { 3 } }, { Block { 5 } }, side = { left = Block { 7 } }, width = 3 } end,
+    local m = nn.module {
+      "Deep",
+      init = function(self)
+        self.stages = {
+          { Block { 2 }, Block { 3 } }, { Block { 5 } }, side = { left = Block { 7 } }, width = 3,
+        }
+      end,
       forward = function(self, x)
         for _, stage in ipairs(self.stages) do
           for _, block in ipairs(stage) do x = block(x) end
         end
         return self.stages.side.left(x)
-      end } {}
-    assert.are.same({ "stages.1.1.w", "stages.1.2.w", "stages.2.1.w", "stages.side.left.w" }, names_of(m:parameters()))
+      end,
+    } {}
+    assert.are.same({ "stages.1.1.w", "stages.1.2.w", "stages.2.1.w", "stages.side.left.w" },
+      names_of(m:parameters()))
     assert.is_true(scaled(m, 210))
     assert.are.equal(3, m.stages.width)
   end)
 
   it("are looked at when they are given", function()
-    raises("item 2 is the class nn.ReLU: call it", nn.module { "Bad", init = function(self) self.acts = { nn.Tanh(), nn.ReLU } end })
-    raises("positions or names", nn.module { "Bad", init = function(self) self.acts = { ["a b"] = nn.Tanh() } end })
+    raises("item 2 is the class nn.ReLU: call it", nn.module {
+      "Bad", init = function(self) self.acts = { nn.Tanh(), nn.ReLU } end,
+    })
+    raises("positions or names", nn.module {
+      "Bad", init = function(self) self.acts = { ["a b"] = nn.Tanh() } end,
+    })
   end)
 
   it("that hold other things are the user's", function()
-    local m = nn.module { "Plain", init = function(self) self.sizes, self.cache = { 3, 4 }, {} end, forward = function(_, x) return x end } {}
+    local m = nn.module {
+      "Plain",
+      init = function(self) self.sizes, self.cache = { 3, 4 }, {} end,
+      forward = function(_, x) return x end,
+    } {}
     assert.are.same({ 3, 4 }, m.sizes)
     m.cache.x = 1
     assert.are.equal("x", (next(m.cache)))
@@ -111,9 +127,15 @@ end)
 
 describe("a layer that lies in no slot", function()
   it("belongs to the module whose forward meets it", function()
-    local a, b = nn.Linear { 1, 1, bias = false, init = neap.init.constant(2) }, nn.Linear { 1, 1, bias = false, init = neap.init.constant(3) }
-    local m = nn.Sequential { input = { 1 }, nn.Lambda(function(x) return b(a(x)) end), nn.Linear { 1, 1, bias = false, init = neap.init.constant(5) } }
-    assert.are.same({ "lambda1.@linear1.weight", "lambda1.@linear2.weight", "linear1.weight" }, names_of(m:parameters()))
+    local a = nn.Linear { 1, 1, bias = false, init = neap.init.constant(2) }
+    local b = nn.Linear { 1, 1, bias = false, init = neap.init.constant(3) }
+    local m = nn.Sequential {
+      input = { 1 },
+      nn.Lambda(function(x) return b(a(x)) end),
+      nn.Linear { 1, 1, bias = false, init = neap.init.constant(5) },
+    }
+    assert.are.same({ "lambda1.@linear1.weight", "lambda1.@linear2.weight", "linear1.weight" },
+      names_of(m:parameters()))
     assert.is_true(scaled(m, 30))
     assert.are.equal(3, m:summary {}.parameters)
     local copy = m:state_dict()
@@ -124,7 +146,9 @@ describe("a layer that lies in no slot", function()
   it("is trained, and the same in every net", function()
     local hidden = nn.Linear { 1, 1, bias = false, init = neap.init.constant(1) }
     local m = nn.Sequential { input = { 1 }, nn.Lambda(function(x) return hidden(x) end) }
-    local t <close> = neap.trainer { model = m, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.25 } }
+    local t <close> = neap.trainer {
+      model = m, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.25 },
+    }
     t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) }
     assert.are.equal(0.5, hidden:param "weight".data:item())
     assert.are.equal(0.5, t:predict(neap.ones(1, 1)):item())
@@ -149,17 +173,24 @@ describe("a layer that lies in no slot", function()
   end)
 
   it("has a parameter made by self:param, not by assigning what it gives", function()
-    local Twice = nn.module { "Twice", init = function(self) self.w = self:param("w", { 2 }, neap.init.constant(1)) end,
-      forward = function(self, x) return x * self.w end }
+    local Twice = nn.module {
+      "Twice", init = function(self) self.w = self:param("w", { 2 }, neap.init.constant(1)) end,
+      forward = function(self, x) return x * self.w end,
+    }
     local ok, err = pcall(Twice, {})
     assert.is_false(ok)
-    assert.is_truthy(tostring(err):find("self:param(\"w\", ..) has made self.w already", 1, true), tostring(err))
+    assert.is_truthy(tostring(err):find("self:param(\"w\", ..) has made self.w already", 1, true),
+      tostring(err))
   end)
   it("may be a loss with a parameter", function()
-    local Loss = nn.module { "Scaled", init = function(self) self:param("weight", { 1 }, neap.init.constant(3)) end,
-      forward = function(self, y, t) return ((y - t) ^ 2 * self.weight):mean() end }
+    local Loss = nn.module {
+      "Scaled", init = function(self) self:param("weight", { 1 }, neap.init.constant(3)) end,
+      forward = function(self, y, t) return ((y - t) ^ 2 * self.weight):mean() end,
+    }
     local m = nn.Linear { 1, 1, bias = false, init = neap.init.constant(1) }
-    local t <close> = neap.trainer { model = m, loss = Loss {}, optimizer = neap.optim.SGD { lr = 0.5 } }
+    local t <close> = neap.trainer {
+      model = m, loss = Loss {}, optimizer = neap.optim.SGD { lr = 0.5 },
+    }
     local r = t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) }
     assert.are.equal(3, r.loss)
     assert.are.equal(-2, m:param "weight".data:item())
@@ -169,7 +200,8 @@ end)
 
 describe("an op's name", function()
   it("is no other op's, however it came to be", function()
-    local m = nn.module { "Both", forward = function(_, x) return x:relu() + nn.ReLU()(x * -1) * 10 end } {}
+    local m =
+      nn.module { "Both", forward = function(_, x) return x:relu() + nn.ReLU()(x * -1) * 10 end } {}
     assert.is_true(scaled(m, 1))
     assert.are.equal(20, m(neap.full { 1, 1, value = -2 }):item())
   end)
@@ -198,7 +230,9 @@ describe("children", function()
 
   it("of another width take the old one's place in training too", function()
     local m = nn.Sequential { input = { 3 }, nn.Linear { 3, 4 }, nn.Linear { 4, 2, name = "head" } }
-    local t <close> = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1, momentum = 0.9 } }
+    local t <close> = neap.trainer {
+      model = m, optimizer = neap.optim.SGD { lr = 0.1, momentum = 0.9 },
+    }
     t:step { x = neap.rand(5, 3), y = neap.zeros { 5, dtype = "i64" } }
     local kept = m:param "linear1.weight".data:clone()
     m.head = nn.Linear { 4, 7 }
@@ -244,10 +278,16 @@ describe("a module that has run alone", function()
   end)
 
   it("keeps its training when it becomes the part of a model", function()
-    local body = nn.Sequential { input = { 1 }, nn.Linear { 1, 1, bias = false, init = neap.init.constant(1) } }
-    local t <close> = neap.trainer { model = body, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.25 } }
+    local body = nn.Sequential {
+      input = { 1 }, nn.Linear { 1, 1, bias = false, init = neap.init.constant(1) },
+    }
+    local t <close> = neap.trainer {
+      model = body, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.25 },
+    }
     t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) }
-    local m = nn.Sequential { input = { 1 }, body, nn.Linear { 1, 1, bias = false, init = neap.init.constant(6) } }
+    local m = nn.Sequential {
+      input = { 1 }, body, nn.Linear { 1, 1, bias = false, init = neap.init.constant(6) },
+    }
     assert.is_true(scaled(m, 3))
     t:step { x = neap.ones(1, 1), y = neap.zeros(1, 1) } -- the trainer goes on with the same weight
     assert.is_true(scaled(m, 1.5))
@@ -257,11 +297,17 @@ end)
 describe("a module that two models share", function()
   it("has one weight, whoever trains it", function()
     local encoder = nn.Linear { 1, 1, bias = false, init = neap.init.constant(2) }
-    local first = nn.Sequential { input = { 1 }, encoder, nn.Linear { 1, 1, bias = false, init = neap.init.constant(3) } }
-    local second = nn.Sequential { input = { 1 }, encoder, nn.Linear { 1, 1, bias = false, init = neap.init.constant(5) } }
+    local first = nn.Sequential {
+      input = { 1 }, encoder, nn.Linear { 1, 1, bias = false, init = neap.init.constant(3) },
+    }
+    local second = nn.Sequential {
+      input = { 1 }, encoder, nn.Linear { 1, 1, bias = false, init = neap.init.constant(5) },
+    }
     assert.is_true(scaled(first, 6))
     assert.is_true(scaled(second, 10))
-    local t <close> = neap.trainer { model = second, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.01 } }
+    local t <close> = neap.trainer {
+      model = second, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.01 },
+    }
     -- d encoder = 2 * (10 - 9) * 5
     t:step { x = neap.ones(1, 1), y = neap.full { 1, 1, value = 9 } }
     assert.is_true(math.abs(encoder:param "weight".data:item() - 1.9) < 1e-6)
@@ -287,11 +333,18 @@ describe("a module that two models share", function()
     assert.are.equal(3, saved["block2.w"]:item())
   end)
 
-  it("is frozen, switched and looked at for a trainer of either, whichever model is told", function()
-    local inner = nn.Sequential { input = { 2 }, seed = 2, nn.Linear { 2, 2 }, nn.Dropout { 0.5 }, nn.Linear { 2, 1 } }
+  it("is frozen, switched and looked at for a trainer of either, \z
+      whichever model is told", function()
+    local inner = nn.Sequential {
+      input = { 2 }, seed = 2, nn.Linear { 2, 2 }, nn.Dropout { 0.5 }, nn.Linear { 2, 1 },
+    }
     local outer = nn.Sequential { input = { 2 }, seed = 1, nn.Linear { 2, 2 }, inner }
     local batch = { x = neap.ones(2, 2), y = neap.ones(2, 1) }
-    local function trainer(m) return neap.trainer { model = m, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.1 } } end
+    local function trainer(m)
+      return neap.trainer {
+        model = m, loss = nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.1 },
+      }
+    end
     local t <close> = trainer(inner)
     local u <close> = trainer(outer)
     local function changes(by)
@@ -356,7 +409,8 @@ describe("what a class is called with", function()
     assert.are.same({ 4, 3 }, nn.Linear(3, 4):param "weight".shape)
     assert.is_nil(nn.Linear(3, 4, { bias = false })._params.bias)
     assert.are.equal("Dropout { 0.25 }", tostring(nn.Dropout(0.25)))
-    assert.are.equal("Sequential\n  relu1: ReLU\n  tanh1: Tanh", tostring(nn.Sequential(nn.ReLU(), nn.Tanh())))
+    assert.are.equal("Sequential\n  relu1: ReLU\n  tanh1: Tanh",
+      tostring(nn.Sequential(nn.ReLU(), nn.Tanh())))
     assert.are.equal("Conv2d { 1, 20, kernel = 5x5 }", tostring(nn.Conv2d(1, 20, { kernel = 5 })))
     raises("positional", nn.Linear, 3, 4, 5)
     raises("positional", nn.ReLU, 3)
@@ -368,15 +422,19 @@ end)
 
 describe("what a module is given and gives", function()
   local x = neap.ones(2, 8)
-  local Two = nn.module { "Two", init = function(self) self.a, self.b = nn.Linear { 8, 2 }, nn.Linear { 8, 2 } end,
-    forward = function(self, v) return self.a(v), self.b(v) end }
+  local Two = nn.module {
+    "Two", init = function(self) self.a, self.b = nn.Linear { 8, 2 }, nn.Linear { 8, 2 } end,
+    forward = function(self, v) return self.a(v), self.b(v) end,
+  }
   local function trainer(model, loss)
     return neap.trainer { model = model, loss = loss, optimizer = neap.optim.SGD { lr = 0.1 } }
   end
   local batch = { x = x, y = neap.ones(2, 2) }
 
   it("is read, or raises: inputs that a forward does not have", function()
-    for class, m in pairs { Linear = nn.Linear { 8, 2 }, Lambda = nn.Lambda(function(v) return v end), ReLU = nn.ReLU() } do
+    for class, m in pairs {
+      Linear = nn.Linear { 8, 2 }, Lambda = nn.Lambda(function(v) return v end), ReLU = nn.ReLU(),
+    } do
       raises(("nn.%s takes 1 input, got 2"):format(class), m, x, x)
     end
     raises("nn.Linear takes 1 input, got 2", nn.Sequential { nn.Linear { 8, 2 } }, x, x)
@@ -384,7 +442,8 @@ describe("what a module is given and gives", function()
     raises("nn.Linear takes 1 input, got 2", nn.Sequential { Two {}, nn.Linear { 2, 2 } }, x)
   end)
 
-  it("comes through: all outputs of a layer go to the next one, to the loss and to predict", function()
+  it("comes through: all outputs of a layer go to the next one, to the \z
+      loss and to predict", function()
     local sum = nn.Sequential { Two {}, nn.Lambda(function(a, b) return a + b end) }
     local a, b = sum:children()[1](x)
     assert.is_true(sum(x):close(a + b))
@@ -400,9 +459,12 @@ describe("what a module is given and gives", function()
   end)
 
   it("is a loss of one blob that depends on the model", function()
-    for words, loss in pairs { ["the loss gives 0 values"] = function(_, _) end, ["the loss gives a number"] = function(_, _) return 3 end,
+    for words, loss in pairs {
+      ["the loss gives 0 values"] = function(_, _) end,
+      ["the loss gives a number"] = function(_, _) return 3 end,
       ["the loss gives 2 values"] = function(p, y) return (p - y):mean(), y end,
-      ["depends on no trainable parameter"] = function(_, y) return y:mean() end } do
+      ["depends on no trainable parameter"] = function(_, y) return y:mean() end,
+    } do
       local t <close> = trainer(nn.Linear { 8, 2 }, loss)
       raises(words, t.step, t, batch)
     end
@@ -413,7 +475,11 @@ describe("what a module is given and gives", function()
     local m, p = nn.Sequential { input = { 8 }, nn.Linear { 8, 2 } }, nn.Linear { 2, 2 }
     p:freeze "*"
     local out = m(x):clone()
-    local t <close> = neap.trainer { model = m, loss = function(o, y) return (p(o) - y):abs():mean() end, optimizer = neap.optim.SGD { lr = 0 } }
+    local t <close> = neap.trainer {
+      model = m,
+      loss = function(o, y) return (p(o) - y):abs():mean() end,
+      optimizer = neap.optim.SGD { lr = 0 },
+    }
     assert.are.equal((p(out) - batch.y):abs():mean():item(), t:step(batch).loss)
     assert.is_true(t:predict(x):equal(out))
     assert.is_true(m(x):equal(out))
@@ -423,11 +489,16 @@ describe("what a module is given and gives", function()
     local l = nn.Linear { 8, 2 }
     local m = nn.Sequential { input = { 8 }, nn.Lambda(function(v) return l(v) end) }
     assert.are.equal(2, #m.params)
-    raises("memory expects a table", neap.trainer, { model = m, memory = "20KiB", optimizer = neap.optim.SGD { lr = 0.1 } })
+    raises("memory expects a table", neap.trainer, {
+      model = m, memory = "20KiB", optimizer = neap.optim.SGD { lr = 0.1 },
+    })
   end)
 
   it("is built anew when a field that the forward reads is set", function()
-    local Scale = nn.module { "Scale", init = function(self) self.by = 2 end, forward = function(self, v) return v * self.by end }
+    local Scale = nn.module {
+      "Scale",
+      init = function(self) self.by = 2 end, forward = function(self, v) return v * self.by end,
+    }
     local s = Scale {}
     assert.are.equal(2, s(neap.ones(1)):item())
     s.by = 4
@@ -453,7 +524,8 @@ end)
 describe("names of a child", function()
   it("are its own in what it gives and takes", function()
     local body = nn.Sequential { nn.Linear { 8, 4 } }
-    local whole, other = nn.Sequential { body, nn.Linear { 4, 2 } }, nn.Sequential { nn.Linear { 8, 4 } }
+    local whole = nn.Sequential { body, nn.Linear { 4, 2 } }
+    local other = nn.Sequential { nn.Linear { 8, 4 } }
     local x = neap.ones(2, 8)
     whole(x)
     other(x)
@@ -468,7 +540,6 @@ describe("names of a child", function()
   end)
 end)
 
-
 describe("layers in branches and loops", function()
   local X = neap.tensor { { 1, 2, 6 }, { 3, 1, 2 } }
 
@@ -476,7 +547,8 @@ describe("layers in branches and loops", function()
   local Either = nn.module { "Either",
     init = function(self) self.a, self.b = nn.BatchNorm1d { 3 }, nn.BatchNorm1d { 3 } end,
     forward = function(self, x)
-      return x.net:If(x:sum():gt(0), function() return self.a(x) end, function() return self.b(x) end)
+      return x.net:If(x:sum():gt(0), function() return self.a(x) end,
+        function() return self.b(x) end)
     end }
 
   it("belong to their branch: the one not taken leaves its statistics alone", function()
@@ -494,15 +566,23 @@ describe("layers in branches and loops", function()
   end)
 
   it("learn in the branch that ran alone", function()
-    local M = nn.module { "M",
-      init = function(self) self.a, self.b = nn.Sequential { nn.Linear { 3, 1 }, nn.Dropout { 0.5 } }, nn.Linear { 3, 1 } end,
+    local M = nn.module {
+      "M",
+      init = function(self)
+        self.a, self.b = nn.Sequential { nn.Linear { 3, 1 }, nn.Dropout { 0.5 } },
+          nn.Linear { 3, 1 }
+      end,
       forward = function(self, x)
-        return x.net:If(x:sum():gt(0), function() return self.a(x) end, function() return self.b(x) end)
-      end }
+        return x.net:If(x:sum():gt(0), function() return self.a(x) end,
+          function() return self.b(x) end)
+      end,
+    }
     local m = M {}
     m(X)
     local before = m:state_dict()
-    local t = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss() }
+    local t = neap.trainer {
+      model = m, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss(),
+    }
     t:step { x = X * -1, y = neap.ones(2, 1) }
     local after = m:state_dict()
     assert.is_true(before["a.linear1.weight"]:equal(after["a.linear1.weight"]))
@@ -510,12 +590,15 @@ describe("layers in branches and loops", function()
     assert.equal(8, m:summary { batch = 2, input = { 3 } }.trainable)
   end)
 
-  it("run in the bodies of While and Recurrent, with the parameters that they have outside", function()
+  it("run in the bodies of While and Recurrent, with the parameters that \z
+      they have outside", function()
     local Loop = nn.module { "Loop",
       init = function(self) self.f = nn.Linear { 3, 3 } end,
       forward = function(self, x)
-        return x.net:While { init = { x }, max = 3, cond = function(_, h) return h:square():sum():gt(0) end,
-          body = function(_, h) return self.f(h):tanh() end }
+        return x.net:While {
+          init = { x }, max = 3, cond = function(_, h) return h:square():sum():gt(0) end,
+          body = function(_, h) return self.f(h):tanh() end,
+        }
       end }
     local Unrolled = nn.module { "Unrolled",
       init = function(self) self.f = nn.Linear { 3, 3 } end,
@@ -523,21 +606,31 @@ describe("layers in branches and loops", function()
         for _ = 1, 3 do x = self.f(x):tanh() end
         return x
       end }
-    local Steps = nn.module { "Steps",
-      init = function(self) self.f, self.n = nn.Linear { 3, 3 }, nn.Sequential { nn.LayerNorm { 3 }, nn.Dropout { 0 } } end,
+    local Steps = nn.module {
+      "Steps",
+      init = function(self)
+        self.f, self.n = nn.Linear { 3, 3 }, nn.Sequential { nn.LayerNorm { 3 }, nn.Dropout { 0 } }
+      end,
       forward = function(self, x)
-        local h, all = x.net:Recurrent { seq = { x }, init = { neap.zeros(3) }, step = function(_, h, row)
-          local next_h = self.n(self.f(row + h)):tanh()
-          return next_h, next_h
-        end }
+        local h, all = x.net:Recurrent {
+          seq = { x },
+          init = { neap.zeros(3) },
+          step = function(_, h, row)
+            local next_h = self.n(self.f(row + h)):tanh()
+            return next_h, next_h
+          end,
+        }
         return h, all
-      end }
+      end,
+    }
     local loop, unrolled, steps = Loop {}, Unrolled {}, Steps {}
     loop:seed(1)
     unrolled:seed(1)
     assert.is_true((loop(X) - unrolled(X)):abs():max():item() < 1e-6)
     for _, m in ipairs { loop, unrolled } do
-      local t = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss() }
+      local t = neap.trainer {
+        model = m, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss(),
+      }
       for _ = 1, 2 do t:step { x = X, y = neap.ones(2, 3) } end
     end
     assert.is_true((loop(X) - unrolled(X)):abs():max():item() < 1e-6)
@@ -551,7 +644,12 @@ describe("layers in branches and loops", function()
     local M = nn.module { "M",
       init = function(self) self.n = nn.BatchNorm1d { 3, momentum = 0.5 } end,
       forward = function(self, x)
-        return x.net:While { init = { x }, max = 2, cond = function(b) return b:const(1) end, body = function(_, h) return self.n(h) + 1 end }
+        return x.net:While {
+          init = { x },
+          max = 2,
+          cond = function(b) return b:const(1) end,
+          body = function(_, h) return self.n(h) + 1 end,
+        }
       end }
     local m = M {}
     local results = table.pack(m(X))
@@ -565,7 +663,8 @@ describe("layers in branches and loops", function()
     local Watched = nn.module { "Watched",
       init = function(self) self.a = nn.Linear { 3, 1 } end,
       forward = function(self, x)
-        return x.net:If(x:sum():gt(0), function() return self.a(x) end, function(b) return b:const(0) + x:sum() end)
+        return x.net:If(x:sum():gt(0), function() return self.a(x) end,
+          function(b) return b:const(0) + x:sum() end)
       end }
     local m = Watched {}
     m:on("a", "backward", function() end)
@@ -574,7 +673,9 @@ describe("layers in branches and loops", function()
       init = function(self) self.a = nn.Linear { 3, 1 } end,
       forward = function(self, x)
         x.net:CreateScope({}, "s")
-        return (x.net:Do { bindings = { h = x }, scope = "s", body = function(d) return self.a(d:Neg "h") end })
+        return (x.net:Do {
+          bindings = { h = x }, scope = "s", body = function(d) return self.a(d:Neg "h") end,
+        })
       end }
     raises("call the layer outside", InDo {}, X)
   end)
@@ -583,23 +684,35 @@ end)
 describe("the fields of a class", function()
   local function forward(_, x) return x end
 
-  it("are checked: a misspelt one is nobody's, methods and constants are the class's own", function()
+  it("are checked: a misspelt one is nobody's, methods and constants \z
+      are the class's own", function()
     raises('did you mean "forward"?', nn.module, { "A", forwrd = forward })
     raises('did you mean "init"?', nn.module, { "A", forward = forward, inti = function() end })
     raises('did you mean "options"?', nn.module, { "A", forward = forward, option = { a = 1 } })
     raises("init is a function, got a table", nn.module, { "A", forward = forward, init = {} })
-    raises("options is a table, got a function", nn.module, { "A", forward = forward, options = forward })
-    local A = nn.module { "A", forward = function(self, x) return self:scaled(x) end, scaled = function(self, x) return x * self.factor end, factor = 3 }
+    raises("options is a table, got a function", nn.module,
+      { "A", forward = forward, options = forward })
+    local A = nn.module {
+      "A",
+      forward = function(self, x) return self:scaled(x) end,
+      scaled = function(self, x) return x * self.factor end, factor = 3,
+    }
     assert.equal(3, A {}(neap.ones(1)):item())
   end)
 
   it("that init does not read are refused where it declares none", function()
-    local M = nn.module { "M", init = function(self, o) self.width, self.bias = o[1], o.bias end, forward = forward }
+    local M = nn.module {
+      "M", init = function(self, o) self.width, self.bias = o[1], o.bias end, forward = forward,
+    }
     raises('nn.M: unknown field "nonsense"', M, { 3, nonsense = 5 })
     raises('nn.M: unknown field "bais"', M, 3, { bais = true })
     assert.same({ 3, true }, { M { 3, bias = true }.width, M { 3, bias = true }.bias })
     assert.equal("M", tostring(M { 3, name = "first" }))
-    local Kept = nn.module { "Kept", init = function(self, o) self.o = o end, forward = function(self, x) return x * self.o.factor end }
+    local Kept = nn.module {
+      "Kept",
+      init = function(self, o) self.o = o end,
+      forward = function(self, x) return x * self.o.factor end,
+    }
     assert.equal(2, Kept { factor = 2 }(neap.ones(1)):item())
     assert.is_nil(getmetatable(Kept { factor = 2 }.o))
     local Walked = nn.module { "Walked", forward = forward, init = function(self, o)
@@ -610,14 +723,22 @@ describe("the fields of a class", function()
     end }
     local m = Walked { 5, 6, a = 1, b = 2 }
     assert.same({ 2, 6, 1, 2, 1 }, { m.n, m.last, m.the_a, m.the_b, m.added })
-    local Handed = nn.module { "Handed", forward = function(self, x) return self.l(x) end, init = function(self, o) self.l = nn.Linear(o) end }
+    local Handed = nn.module {
+      "Handed",
+      forward = function(self, x) return self.l(x) end,
+      init = function(self, o) self.l = nn.Linear(o) end,
+    }
     assert.is_false(Handed { 2, 1, bias = false }.l.has_bias)
     raises('did you mean "bias"', Handed, { 2, 1, bais = false })
   end)
 
   it("have the shape of one example among them in every class", function()
-    local function made(options) return nn.module { "M", options = options, init = function(self) self.l = nn.Linear { 2 } end,
-      forward = function(self, x) return self.l(x) end } end
+    local function made(options)
+      return nn.module {
+        "M", options = options, init = function(self) self.l = nn.Linear { 2 } end,
+        forward = function(self, x) return self.l(x) end,
+      }
+    end
     for _, M in ipairs { made(nil), made { width = 3 } } do
       local m = M { input = { 3 } }
       assert.equal(8, m:count { train = false }.parameters or m:summary {}.parameters)
@@ -627,7 +748,9 @@ describe("the fields of a class", function()
     assert.equal(12, nn.Residual { nn.Linear { 3, 3 }, input = { 3 } }:summary({}).parameters)
     raises("input expects the shape of one example", nn.Linear, { 2, input = 3 })
     raises("input expects the shape of one example", made { width = 3 }, { input = { "x" } })
-    local Own = nn.module { "Own", init = function(self, o) self.width = o.input end, forward = forward }
+    local Own = nn.module {
+      "Own", init = function(self, o) self.width = o.input end, forward = forward,
+    }
     assert.equal(3, Own { input = 3 }.width)
     assert.is_nil(Own { input = 3 }.input_shape)
   end)
@@ -635,18 +758,32 @@ end)
 
 describe("what nothing can be made of", function()
   it("is a call without an input", function()
-    for _, m in ipairs { nn.Linear { 4, 2 }, nn.Sequential { nn.Linear { 4, 2 } }, nn.Sequential { nn.Dropout { 0.5 } } } do
-      raises("expects its input, a tensor: m(x) or m:forward(x), got nothing", function() return m:forward() end)
+    for _, m in ipairs {
+      nn.Linear { 4, 2 }, nn.Sequential { nn.Linear { 4, 2 } },
+      nn.Sequential { nn.Dropout { 0.5 } },
+    } do
+      raises("expects its input, a tensor: m(x) or m:forward(x), got nothing", function()
+        return m:forward()
+      end)
       raises("expects its input", function() return m(nil) end)
     end
-    local Own = nn.module { "Own", init = function(self) self:param("w", { 2 }, 3) end, forward = function(self) return self.w * 2 end }
+    local Own = nn.module {
+      "Own",
+      init = function(self) self:param("w", { 2 }, 3) end,
+      forward = function(self) return self.w * 2 end,
+    }
     assert.equal(12, Own {}():sum():item())
   end)
 
-  it("is a loss whose gradient reaches no parameter: past stop_gradient, integers or flags", function()
+  it("is a loss whose gradient reaches no parameter: past stop_gradient, \z
+      integers or flags", function()
     local function step(forward)
-      local M = nn.module { "M", init = function(self) self.a = nn.Linear { 2, 2 } end, forward = forward }
-      local t = neap.trainer { model = M {}, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss() }
+      local M = nn.module {
+        "M", init = function(self) self.a = nn.Linear { 2, 2 } end, forward = forward,
+      }
+      local t = neap.trainer {
+        model = M {}, optimizer = neap.optim.SGD { lr = 0.1 }, loss = nn.MseLoss(),
+      }
       return t:step { x = neap.ones(2, 2), y = neap.ones(2, 2) }
     end
     local none = "the loss depends on no trainable parameter"

@@ -7,8 +7,10 @@ local raises = require("support").raises
 local function mlp()
   local net = neap.net "mlp"
   local x = net:input("x", { 4, 8 })
-  local h = net:FC({ x, net:param("w1", { 16, 8 }, neap.init.xavier {}), net:param("b1", { 16 }) }, "h")
-  local y = net:FC({ h:relu(), net:param("w2", { 3, 16 }, { "Xavier" }), net:param("b2", { 3 }, 0) }, "y")
+  local h = net:FC({ x, net:param("w1", { 16, 8 }, neap.init.xavier {}), net:param("b1", { 16 }) },
+    "h")
+  local y = net:FC(
+    { h:relu(), net:param("w2", { 3, 16 }, { "Xavier" }), net:param("b2", { 3 }, 0) }, "y")
   local loss = net:SoftmaxCrossEntropy({ y, net:input("t", { 4 }, "i64") }, "loss")
   return net, loss, y
 end
@@ -96,11 +98,15 @@ describe("building a net", function()
   it("gives neap.scope the net being built", function()
     local net = neap.net "f"
     net:input("x", { 2 })
-    local y = net:scope("a", function() return neap.scope("b", function() return net:Relu("x", "y") end) end)
+    local y = net:scope("a", function()
+      return neap.scope("b", function() return net:Relu("x", "y") end)
+    end)
     assert.are.equal("a/b/y", y.name)
     -- In a coroutine of its own no scope is open, whatever handles of scopes earlier tests have
     -- dropped and Lua not yet collected.
-    local ok, err = coroutine.resume(coroutine.create(function() neap.scope("a", function() end) end))
+    local ok, err = coroutine.resume(coroutine.create(function()
+      neap.scope("a", function() end)
+    end))
     assert.is_false(ok)
     assert.matches("net:scope", tostring(err))
   end)
@@ -109,7 +115,9 @@ describe("building a net", function()
     local one, two = neap.net "one", neap.net "two"
     one:input("x", { 2 })
     two:input("x", { 2 })
-    local co = coroutine.wrap(function() return two:scope("b", function() coroutine.yield() return two:Relu("x", "y").name end) end)
+    local co = coroutine.wrap(function()
+      return two:scope("b", function() coroutine.yield() return two:Relu("x", "y").name end)
+    end)
     one:scope("a", function()
       co()
       assert.are.equal("a/y", one:Relu("x", "y").name)
@@ -213,8 +221,12 @@ describe("gradients", function()
     local makes = {
       Unique = function(net) return net:Sum(net:Unique "x") end,
       GradNorm = function(net) return net:GradNorm { "x" } end,
-      ClipByNorm = function(net) return net:Sum(net:ClipByNorm({ "x", net:const(1) }, nil, { max = 1 })) end,
-      WeightedAccumulate = function(net) return net:Sum(net:WeightedAccumulate({ "m", "x", net:const(1), net:const(1) }, "m")) end,
+      ClipByNorm = function(net)
+        return net:Sum(net:ClipByNorm({ "x", net:const(1) }, nil, { max = 1 }))
+      end,
+      WeightedAccumulate = function(net)
+        return net:Sum(net:WeightedAccumulate({ "m", "x", net:const(1), net:const(1) }, "m"))
+      end,
     }
     for type, make in pairs(makes) do
       local net = neap.net "f"
@@ -231,7 +243,8 @@ describe("gradients", function()
     net:input("x", { 3 })
     net:Unique("x", { "u", "inverse" })
     net:Sum(net:Unique(net:StopGradient "x"), "s")
-    net:Add({ net:Sum(net:Cast("inverse", nil, { to = "f32" })), net:Add({ "s", net:Sum "x" }) }, "loss")
+    net:Add({ net:Sum(net:Cast("inverse", nil, { to = "f32" })), net:Add({ "s", net:Sum "x" }) },
+      "loss")
     net:gradient("loss", { wrt = "x" })
     net:outputs { "x_grad" }
     local ws <close> = neap.workspace { store = false }
@@ -291,8 +304,10 @@ describe("net:expand", function()
   it("gives each result of a loop a name of its own, though two are copies of one blob", function()
     local net = neap.net "twice"
     local w = net:param("w", { 2 }, 7)
-    local _, a, b = net:While { init = { net:const(0), net:input("a", { 2 }), net:input("b", { 2 }) }, max = 5,
-      cond = function(_, i) return i:lt(3) end, body = function(_, i) return i + 1, w, w end }
+    local _, a, b = net:While {
+      init = { net:const(0), net:input("a", { 2 }), net:input("b", { 2 }) }, max = 5,
+      cond = function(_, i) return i:lt(3) end, body = function(_, i) return i + 1, w, w end,
+    }
     net:gradient(net:Sum(a * b, "loss"), { wrt = "w" })
     net:outputs { "loss", "w_grad" }
     for _, n in ipairs { net, net:expand {} } do
@@ -311,7 +326,8 @@ describe("net:expand", function()
     for _, one in ipairs { written, written:clone(), neap.net_from(written:text()) } do
       local of = {}
       for _, blob in ipairs(one:blobs()) do of[blob.name] = blob.gradient_of end
-      assert.are.same({ ["loss.grad"] = "loss", ["y.grad"] = "y", ["h.grad"] = "h", w_grad = "w" }, of)
+      assert.are.same({ ["loss.grad"] = "loss", ["y.grad"] = "y", ["h.grad"] = "h", w_grad = "w" },
+        of)
     end
   end)
 
@@ -372,7 +388,8 @@ describe("If", function()
       local net = neap.net "f"
       local w = net:param("w", { 2 }, 1)
       net:input("c", {})
-      local y = net:If("c", function(b) return b:blob "w" * 3 end, function(b) return b:Copy "w" end)
+      local y = net:If("c", function(b) return b:blob "w" * 3 end,
+        function(b) return b:Copy "w" end)
       net:gradient(net:Sum(y, "loss"))
       net:outputs { "w_grad" }
       local ws <close> = neap.workspace {}
@@ -435,7 +452,8 @@ describe("a finished net", function()
     local before = neap.memory().held
     local plan = net:plan {}
     assert.are.equal(before, neap.memory().held)
-    assert.is_true(plan.lower_bound_bytes <= plan.arena_bytes and plan.arena_bytes <= plan.baseline_bytes)
+    assert.is_true(
+      plan.lower_bound_bytes <= plan.arena_bytes and plan.arena_bytes <= plan.baseline_bytes)
     assert.is_true(plan:verify())
     local n_parameter = 16 * 8 + 16 + 3 * 16 + 3
     assert.is_true(plan.regions.parameters >= n_parameter * 4)
@@ -548,7 +566,10 @@ describe("net:const", function()
   it("takes tensors of any size, which the text carries", function()
     local net, big = neap.net "f", neap.randn(40, 50)
     local x = net:input("x", { 40, 50 })
-    net:outputs { x + net:const(big), net:const(neap.tensor({ 1, 2, 3 }, "i64")), net:const(neap.zeros(0, 2)), (net:const { true, false }) }
+    net:outputs {
+      x + net:const(big), net:const(neap.tensor({ 1, 2, 3 }, "i64")), net:const(neap.zeros(0, 2)),
+      (net:const { true, false }),
+    }
     local again = neap.net_from(net:text())
     local out = neap.workspace({ store = false }):run(again, { x = neap.ones(40, 50) })
     local names = again:outputs()
@@ -562,13 +583,16 @@ describe("net:const", function()
     local ws <close> = neap.workspace { store = false }
     local function doubled(values)
       local net = neap.net "f"
-      local y = net:If(net:input("c", {}), function(b) return b:const(neap.tensor(values)) * 2 end, function(b) return b:const(neap.tensor(values)) * 3 end)
+      local y = net:If(net:input("c", {}), function(b) return b:const(neap.tensor(values)) * 2 end,
+        function(b) return b:const(neap.tensor(values)) * 3 end)
       net:outputs { y }
       return ws:run(net, { c = 1 })[y.name]:totable()
     end
     assert.are.same({ 2, 4 }, doubled { 1, 2 })
     assert.are.same({ 10, 12 }, doubled { 5, 6 })
-    raises("53 bits", function() return neap.net("f"):const(neap.tensor({ (1 << 60) + 1, 2 }, "i64")) end)
+    raises("53 bits", function()
+      return neap.net("f"):const(neap.tensor({ (1 << 60) + 1, 2 }, "i64"))
+    end)
   end)
 end)
 
@@ -611,14 +635,26 @@ describe("what an op is given", function()
       ["neap.seed takes 1 argument, got 2"] = function() return neap.seed(1, 2) end,
       ["nothing behind it"] = function() return x:reshape({ 3, 2 }, 4) end,
       ['unknown field "foo"'] = function() return x[{ 1, foo = 2 }] end,
-      ["Clamp: the op's name, behind its attributes, is a text, got a number"] = function(net) return net:Clamp("x", "y", { min = 3 }, 7) end,
-      ["is a text, got a blob"] = function(net) return net:op("Relu", "x", nil, nil, net:blob "x") end,
-      ["net:Relu takes 4 arguments, got 5"] = function(net) return net:Relu("x", nil, nil, "r", 5) end,
-      ["net:op takes 5 arguments, got 6"] = function(net) return net:op("Relu", "x", nil, nil, "r", 5) end,
+      ["Clamp: the op's name, behind its attributes, is a text, got a number"] = function(net)
+        return net:Clamp("x", "y", { min = 3 }, 7)
+      end,
+      ["is a text, got a blob"] = function(net)
+        return net:op("Relu", "x", nil, nil, net:blob "x")
+      end,
+      ["net:Relu takes 4 arguments, got 5"] = function(net)
+        return net:Relu("x", nil, nil, "r", 5)
+      end,
+      ["net:op takes 5 arguments, got 6"] = function(net)
+        return net:op("Relu", "x", nil, nil, "r", 5)
+      end,
       ["without gaps"] = function() return x:reshape { 3, [3] = 2 } end,
       ["takes one table"] = function() return neap.zeros({ 2, 3 }, "f64") end,
-      ['did you mean "trainable"'] = function() return neap.net("f"):param("w", { 2 }, 0, { trainabel = false }) end,
-      ['did you mean "share"'] = function() return neap.workspace({}):feed("x", x, { shared = true }) end,
+      ['did you mean "trainable"'] = function()
+        return neap.net("f"):param("w", { 2 }, 0, { trainabel = false })
+      end,
+      ['did you mean "share"'] = function()
+        return neap.workspace({}):feed("x", x, { shared = true })
+      end,
     } do
       raises(what, f, net)
     end

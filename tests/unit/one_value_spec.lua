@@ -12,12 +12,28 @@ local function net(name, build)
   return n
 end
 --- Stores h = x + 1.
-local stores = net("stores", function(n) n:input("x", { 4 }) n:Add({ "x", 1 }, "h") n:outputs "h" end)
+local stores = net("stores", function(n)
+  n:input("x", { 4 })
+  n:Add({ "x", 1 }, "h")
+  n:outputs "h"
+end)
 --- h = x * x on the way to a sum.
-local passes = net("passes", function(n) n:input("x", { 4 }) n:Mul({ "x", "x" }, "h") n:Sum("h", "s") n:outputs "s" end)
+local passes = net("passes",
+  function(n) n:input("x", { 4 }) n:Mul({ "x", "x" }, "h") n:Sum("h", "s") n:outputs "s" end)
 --- The same, of another shape.
-local other = net("other", function(n) n:input("x", { 4 }) n:Reshape(n:Mul { "x", "x" }, "h", { shape = { 2, 2 } }) n:Sum("h", "s") n:outputs "s" end)
-local frees = net("frees", function(n) n:input("x", { 4 }) n:Mul({ "x", "x" }, "h") n:Sum("h", "s") n:Free "h" n:outputs "s" end)
+local other = net("other", function(n)
+  n:input("x", { 4 })
+  n:Reshape(n:Mul { "x", "x" }, "h", { shape = { 2, 2 } })
+  n:Sum("h", "s")
+  n:outputs "s"
+end)
+local frees = net("frees", function(n)
+  n:input("x", { 4 })
+  n:Mul({ "x", "x" }, "h")
+  n:Sum("h", "s")
+  n:Free "h"
+  n:outputs "s"
+end)
 local reads = net("reads", function(n) n:input("h", { 4 }) n:Copy("h", "o") n:outputs "o" end)
 local uses_arena = net("uses_arena", function(n)
   n:input("x", { 4 })
@@ -51,8 +67,12 @@ describe("a name that one net stores and another one writes in passing", functio
   it("is an error that names net, op and line once the value is gone", function()
     ws:run(passes, { x = x }, apart)
     ws:run(uses_arena, { x = x }, apart)
-    for _, f in ipairs { function() return ws:fetch "h" end, function() return ws:view "h" end, function() return ws:run(reads) end } do
-      local err = raises({ "\"passes\" has written it since", "Mul \"mul_1\"", "one_value_spec.lua:" }, f)
+    for _, f in ipairs {
+      function() return ws:fetch "h" end, function() return ws:view "h" end,
+      function() return ws:run(reads) end,
+    } do
+      local err = raises(
+        { "\"passes\" has written it since", "Mul \"mul_1\"", "one_value_spec.lua:" }, f)
       assert.are.equal("released", err.code)
       assert.are.equal("h", err.blob)
     end
@@ -63,12 +83,20 @@ describe("a name that one net stores and another one writes in passing", functio
   end)
 
   it("is so in each policy and executor", function()
-    for _, memory in ipairs { {}, { fuse = false }, { policy = "pool" }, { policy = "name" }, { executor = "dag" } } do
+    for _, memory in ipairs {
+      {}, { fuse = false }, { policy = "pool" }, { policy = "name" }, { executor = "dag" },
+    } do
       ws:run(stores, { x = x })
       ws:run(passes, { x = x }, memory)
-      for _, f in ipairs { function() return ws:fetch "h" end, function() return ws:run(reads).o end } do
+      for _, f in ipairs {
+        function() return ws:fetch "h" end, function() return ws:run(reads).o end,
+      } do
         local ok, got = pcall(f)
-        if ok then assert.are.same(squared, list(got)) else assert.are.equal("released", got.code) end
+        if ok then
+          assert.are.same(squared, list(got))
+        else
+          assert.are.equal("released", got.code)
+        end
       end
     end
   end)
@@ -145,7 +173,8 @@ describe("a name that a net frees", function()
     local ws <close> = neap.workspace { seed = 1 }
     ws:feed("h", x)
     ws:run(frees, { x = x })
-    local err = raises({ "\"frees\" has freed it", "Free \"free_1\"", "one_value_spec.lua:" }, function() return ws:fetch "h" end)
+    local err = raises({ "\"frees\" has freed it", "Free \"free_1\"", "one_value_spec.lua:" },
+      function() return ws:fetch "h" end)
     assert.are.equal("released", err.code)
     raises("\"frees\" has freed it", function() return ws:run(reads) end)
     ws:feed("h", x)
@@ -154,10 +183,15 @@ describe("a name that a net frees", function()
 end)
 
 describe("an input that its net writes by name", function()
-  local over = net("over", function(n) n:input("x", { 4 }) n:Relu("x", "x") n:Sum("x", "s") n:outputs "s" end)
+  local over = net("over",
+    function(n) n:input("x", { 4 }) n:Relu("x", "x") n:Sum("x", "s") n:outputs "s" end)
   it("becomes what the net made of it, for the next run and for other nets", function()
     local ws <close> = neap.workspace { seed = 1 }
-    local reads_x = net("reads_x", function(n) n:input("x", { 4 }) n:Copy("x", "o") n:outputs "o" end)
+    local reads_x = net("reads_x", function(n)
+      n:input("x", { 4 })
+      n:Copy("x", "o")
+      n:outputs "o"
+    end)
     local program = ws:compile(over, apart)
     ws:feed("x", neap.tensor { -1, 2, -3, 4 })
     for _ = 1, 2 do
@@ -198,7 +232,8 @@ describe("a name that a net writes and nothing reads", function()
     ["by an op that is left out"] = function(n) n:Relu(n:Mul({ "x", 2 }, "h"), "w") end,
     ["twice"] = function(n) n:Mul({ "x", 2 }, "h") n:Mul({ "x", 3 }, "h") end,
     ["in both branches"] = function(n)
-      n:If(n:const(true), function(b) b:Mul({ "x", 2 }, "h") end, function(b) b:Mul({ "x", 3 }, "h") end)
+      n:If(n:const(true), function(b) b:Mul({ "x", 2 }, "h") end,
+        function(b) b:Mul({ "x", 3 }, "h") end)
     end,
   }
   for what, write in pairs(cases) do
@@ -215,7 +250,9 @@ describe("a name that a net writes and nothing reads", function()
         ws:run(writes, { x = x }, memory)
         raises("\"writes\" has written it since", function() return ws:fetch "h" end)
         raises("\"writes\" has written it since", function() return ws:run(reads) end)
-        raises("nothing reads it, so that it is not computed", function() return neap.workspace {}:compile(writes, memory).plan:explain "h" end)
+        raises("nothing reads it, so that it is not computed", function()
+          return neap.workspace {}:compile(writes, memory).plan:explain "h"
+        end)
         ws:run(stores, { x = x })
         assert.are.same(raised, list(ws:fetch "h"))
       end
@@ -232,7 +269,9 @@ describe("a blob that is removed or renamed", function()
   end)
 
   it("has no value under its old name, and the next run makes it anew", function()
-    for _, how in ipairs { function(ws, name) ws:remove(name) end, function(ws, name) ws:rename(name, "other") end } do
+    for _, how in ipairs {
+      function(ws, name) ws:remove(name) end, function(ws, name) ws:rename(name, "other") end,
+    } do
       for _, name in ipairs { "m", "y" } do
         local ws <close> = neap.workspace { seed = 1 }
         ws:run(counts)
@@ -240,7 +279,9 @@ describe("a blob that is removed or renamed", function()
         program:run()
         how(ws, name)
         assert.is_false(ws:has(name))
-        for _, look in ipairs { "fetch", "view" } do raises("has been removed from the workspace", ws[look], ws, name) end
+        for _, look in ipairs { "fetch", "view" } do
+          raises("has been removed from the workspace", ws[look], ws, name)
+        end
         raises("has been removed from the workspace", program.run, program)
         local m = name == "m" and 1 or 3
         assert.are.same({ 2 * m, 2 * m }, list(ws:run(counts).y))

@@ -25,12 +25,15 @@ end
 
 local function near(expected, got, tolerance)
   for i, v in ipairs(expected) do
-    assert.is_true(math.abs(v - got[i]) <= (tolerance or 1e-6), ("%d: expected %.8g, got %.8g"):format(i, v, got[i]))
+    assert.is_true(math.abs(v - got[i]) <= (tolerance or 1e-6),
+      ("%d: expected %.8g, got %.8g"):format(i, v, got[i]))
   end
 end
 
 describe("optim", function()
-  it("SGD steps against the gradient", function() near({ 0.9, 2.2 }, steps(optim.SGD { lr = 0.1 }, { 1, 2 }, { 1, -2 }, 1)[1]) end)
+  it("SGD steps against the gradient", function()
+    near({ 0.9, 2.2 }, steps(optim.SGD { lr = 0.1 }, { 1, 2 }, { 1, -2 }, 1)[1])
+  end)
   it("SGD has momentum, Nesterov and weight decay", function()
     local w = steps(optim.SGD { lr = 0.1, momentum = 0.5 }, { 1 }, { 1 }, 3)
     near({ 0.9 }, w[1])
@@ -43,7 +46,8 @@ describe("optim", function()
     near({ -1 }, w[1])
     near({ -2.25 }, w[2])
     near({ -3.625 }, w[3])
-    near({ 2 - 0.1 * (1 + 0.01 * 2) }, steps(optim.SGD { lr = 0.1, weight_decay = 0.01 }, { 2 }, { 1 }, 1)[1])
+    near({ 2 - 0.1 * (1 + 0.01 * 2) },
+      steps(optim.SGD { lr = 0.1, weight_decay = 0.01 }, { 2 }, { 1 }, 1)[1])
   end)
   it("Adam and AdamW follow the papers", function()
     local function adam(decay, decoupled)
@@ -57,15 +61,20 @@ describe("optim", function()
       end
       return out
     end
-    for _, case in ipairs { { optim.Adam { lr = 0.1 }, adam(0, false) }, { optim.Adam { lr = 0.1, weight_decay = 0.1 }, adam(0.1, false) },
-      { optim.AdamW { lr = 0.1, weight_decay = 0.1 }, adam(0.1, true) } } do
+    for _, case in ipairs {
+      { optim.Adam { lr = 0.1 }, adam(0, false) },
+      { optim.Adam { lr = 0.1, weight_decay = 0.1 }, adam(0.1, false) },
+      { optim.AdamW { lr = 0.1, weight_decay = 0.1 }, adam(0.1, true) },
+    } do
       local got = steps(case[1], { 2 }, { 0.5 }, 3)
       for t = 1, 3 do near({ case[2][t] }, got[t], 2e-6) end
     end
   end)
   it("clips by the norm of all gradients", function()
-    near({ 1 - 0.6, 1 - 0.8 }, steps(optim.SGD { lr = 1, clip = 1 }, { 1, 1 }, { 3, 4 }, 1)[1], 1e-5)
-    near({ 1 - 0.3, 1 - 0.4 }, steps(optim.SGD { lr = 1, clip = 1 }, { 1, 1 }, { 0.3, 0.4 }, 1)[1], 1e-5)
+    near({ 1 - 0.6, 1 - 0.8 }, steps(optim.SGD { lr = 1, clip = 1 }, { 1, 1 }, { 3, 4 }, 1)[1],
+      1e-5)
+    near({ 1 - 0.3, 1 - 0.4 }, steps(optim.SGD { lr = 1, clip = 1 }, { 1, 1 }, { 0.3, 0.4 }, 1)[1],
+      1e-5)
   end)
   it("has groups by glob, with rates of their own", function()
     local function moved(optimizer)
@@ -77,14 +86,16 @@ describe("optim", function()
       for name, p in m:parameters() do out[name] = p.data - before[name] end
       return out
     end
-    local plain, grouped = moved(optim.SGD { lr = 0.1 }), moved(optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*2.bias", lr = 0 } })
+    local plain = moved(optim.SGD { lr = 0.1 })
+    local grouped = moved(optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*2.bias", lr = 0 } })
     assert.is_true(grouped["linear1.weight"]:close(plain["linear1.weight"] * 3, { atol = 1e-6 }))
     assert.is_true(grouped["linear1.bias"]:close(plain["linear1.bias"] * 3, { atol = 1e-6 }))
     assert.is_true(grouped["linear2.weight"]:equal(plain["linear2.weight"]))
     assert.are.equal(0, grouped["linear2.bias"]:abs():sum():item())
     raises({ 'parameter "linear1.bias" is of two groups, "linear1.*" and "*.bias"' }, moved,
       optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*.bias", lr = 0 } })
-    raises("matches no trainable parameter", moved, optim.SGD { lr = 0.1, { "linaer1.*", lr = 0.3 } })
+    raises("matches no trainable parameter", moved,
+      optim.SGD { lr = 0.1, { "linaer1.*", lr = 0.3 } })
   end)
   it("takes a new rate at the next step, without planning", function()
     local m = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } }
@@ -103,9 +114,11 @@ describe("optim", function()
     raises('did you mean "momentum"?', optim.SGD, { lr = 1, momentun = 0.9 })
     raises("lr expects a number of at least 0, got nothing", optim.SGD, {})
     raises("lr expects a number", optim.SGD, { lr = -1 })
-    raises("momentum expects a number from 0 to below 1, got 2", optim.SGD, { lr = 1, momentum = 2 })
+    raises("momentum expects a number from 0 to below 1, got 2", optim.SGD,
+      { lr = 1, momentum = 2 })
     raises("momentum expects", optim.SGD, { lr = 1, { "*.bias", momentum = 1 } })
-    raises("dampening expects a number from 0 to 1, got 1.5", optim.SGD, { lr = 1, momentum = 0.5, dampening = 1.5 })
+    raises("dampening expects a number from 0 to 1, got 1.5", optim.SGD,
+      { lr = 1, momentum = 0.5, dampening = 1.5 })
     raises("beta2 expects a number from 0 to below 1, got 1", optim.Adam, { beta2 = 1 })
     raises('did you mean "AdamW"?', function() return optim.Adamw end)
     raises("not available yet", optim.RmsProp, { lr = 1 })
@@ -118,7 +131,9 @@ describe("optim", function()
     assert.is_true(math.abs(cosine(6, 1) - 0.55) < 1e-12)
     assert.is_true(math.abs(cosine(10, 1) - 0.1) < 1e-12)
     local step = optim.step { every = 3, factor = 0.5 }
-    assert.are.same({ 1, 1, 1, 0.5, 0.5, 0.5, 0.25 }, { step(1, 1), step(2, 1), step(3, 1), step(4, 1), step(5, 1), step(6, 1), step(7, 1) })
+    assert.are.same({ 1, 1, 1, 0.5, 0.5, 0.5, 0.25 }, {
+      step(1, 1), step(2, 1), step(3, 1), step(4, 1), step(5, 1), step(6, 1), step(7, 1),
+    })
     local warmup = optim.warmup { 4, next = step }
     assert.are.same({ 0.25, 1, 1, 0.5 }, { warmup(1, 1), warmup(4, 1), warmup(5, 1), warmup(8, 1) })
     raises("steps expects", optim.cosine, {})

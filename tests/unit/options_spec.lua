@@ -19,7 +19,11 @@ local set = {
   policy = { "name", shows = "name", words = "--policy name" },
   executor = { "dag", shows = "dag", words = "--executor dag" },
   recompute = { false, shows = false, words = "--no-recompute" },
-  exact = { false, with = { executor = "dag", threads = 2 }, shows = false, words = "--no-exact --executor dag --threads 2" },
+  exact = {
+    false,
+    with = { executor = "dag", threads = 2 }, shows = false,
+    words = "--no-exact --executor dag --threads 2",
+  },
   in_place = { false, shows = false, words = "--no-in-place" },
   fuse = { "pool", shows = "pool", words = "--fuse pool" },
   rewrite = { false, shows = false, words = "--no-rewrite" },
@@ -29,7 +33,10 @@ local set = {
   search = { 77, shows = 77, words = "--search 77" },
   keep = { { "h" }, shows = { "h" }, words = "--keep h" },
   keep_all = { true, shows = true, words = "--keep-all" },
-  banks = { { bank }, shows = { { name = "fast", bytes = 2 * MIB, kind = "ordinary" } }, words = "--banks fast=2MiB" },
+  banks = {
+    { bank },
+    shows = { { name = "fast", bytes = 2 * MIB, kind = "ordinary" } }, words = "--banks fast=2MiB",
+  },
   mem_param = { { debug_info = true }, field = "policy", shows = "none" },
   inputs = { { x = { 5, 4 } }, column = "batch", shows = 5, words = "--inputs x=5,4" },
   max_batch = { 9, column = "batch", shows = 9, words = "--max-batch 9" },
@@ -63,22 +70,43 @@ local function with(memory, fields)
   return memory
 end
 
-local function a_model() return neap.nn.Sequential { input = { 4 }, neap.nn.Linear { 4, 6 }, neap.nn.ReLU() } end
+local function a_model()
+  return neap.nn.Sequential { input = { 4 }, neap.nn.Linear { 4, 6 }, neap.nn.ReLU() }
+end
 
 --- Each face plans something with the options. `face`: as the table of options calls it.
 local faces = {
   { "net:plan", "lua", function(o) fresh_net():plan(o) end },
   { "net:forecast", "lua", function(o) fresh_net():forecast(o) end },
   { "net:dry_run", "lua", function(o) fresh_net():dry_run(o) end },
-  { "ws:compile", "lua", function(o) neap.workspace { seed = 1 }:compile(fresh_net(), o):close() end },
+  {
+    "ws:compile", "lua",
+    function(o) neap.workspace { seed = 1 }:compile(fresh_net(), o):close() end,
+  },
   { "ws:run", "lua", function(o)
-    neap.workspace { seed = 1 }:run(fresh_net(), { x = neap.rand(table.unpack(o.inputs and o.inputs.x or { 3, 4 })) }, o)
+    neap.workspace { seed = 1 }:run(fresh_net(),
+      { x = neap.rand(table.unpack(o.inputs and o.inputs.x or { 3, 4 })) }, o)
   end },
-  { "m:plan", "lua", function(o) a_model():plan(with(o, { batch = 3, name = "model" .. count })) end },
-  { "neap.workspace", "workspace", function(o) neap.workspace(with(o, { seed = 1 })):compile(fresh_net()):close() end },
-  { "neap.fit_batch", "fit", function(o) neap.fit_batch(fresh_net(), with(o, { total = o.total or "64MiB", max = 4 })) end },
+  {
+    "m:plan", "lua",
+    function(o) a_model():plan(with(o, { batch = 3, name = "model" .. count })) end,
+  },
+  {
+    "neap.workspace", "workspace",
+    function(o) neap.workspace(with(o, { seed = 1 })):compile(fresh_net()):close() end,
+  },
+  {
+    "neap.fit_batch", "fit",
+    function(o) neap.fit_batch(fresh_net(), with(o, { total = o.total or "64MiB", max = 4 })) end,
+  },
   { "neap.trainer", "trainer", function(o)
-    local t <close> = neap.trainer { model = a_model(), optimizer = neap.optim.SGD { lr = 0.1 }, memory = o, name = "model" .. count, seed = 1 }
+    local t <close> = neap.trainer {
+      model = a_model(),
+      optimizer = neap.optim.SGD { lr = 0.1 },
+      memory = o,
+      name = "model" .. count,
+      seed = 1,
+    }
     t:step { x = neap.rand(3, 4), y = neap.tensor({ 0, 1, 2 }, "i64") }
   end },
 }
@@ -107,9 +135,13 @@ describe("the table of memory options", function()
 
   --- The plans that were stored since the plan of number `last`.
   local function plans_since(from, last)
-    return assert(from:sql("select plan_id, options, batch from plan where plan_id > :last order by plan_id", { last = last }))
+    return assert(
+      from:sql("select plan_id, options, batch from plan where plan_id > :last order by plan_id",
+        { last = last }))
   end
-  local function last_plan(from) return assert(from:sql "select coalesce(max(plan_id), 0) as id from plan")[1].id end
+  local function last_plan(from)
+    return assert(from:sql "select coalesce(max(plan_id), 0) as id from plan")[1].id
+  end
 
   --- Whether one of the rows shows what the option was set to.
   local function is_shown(case, name, rows)
@@ -124,7 +156,9 @@ describe("the table of memory options", function()
   it("has a test for each option, and each says what it is", function()
     for _, record in ipairs(memory_options.records) do
       assert.is_truthy(record.doc and #record.doc > 10, record.name)
-      if record.faces.lua then assert.is_truthy(set[record.name], record.name .. " is not tested here") end
+      if record.faces.lua then
+        assert.is_truthy(set[record.name], record.name .. " is not tested here")
+      end
     end
     for name in pairs(set) do assert.is_truthy(memory_options.records[name], name) end
   end)
@@ -141,7 +175,8 @@ describe("the table of memory options", function()
           count = count + 1
           local last = last_plan(db)
           plan(options_of(case, name))
-          assert.is_true(is_shown(case, name, plans_since(db, last)), ("%s does not obey %s"):format(who, name))
+          assert.is_true(is_shown(case, name, plans_since(db, last)),
+            ("%s does not obey %s"):format(who, name))
           n = n + 1
         end
       end
@@ -152,7 +187,9 @@ describe("the table of memory options", function()
   it("is what neap.help and neap help show of options", function()
     local text = require("neap.help").by_name "options"
     for _, record in ipairs(memory_options.records) do
-      if record.faces.lua then assert.is_truthy(text:find("\n  " .. record.name .. " ", 1, true), record.name) end
+      if record.faces.lua then
+        assert.is_truthy(text:find("\n  " .. record.name .. " ", 1, true), record.name)
+      end
     end
     assert.are.equal(text .. "\n", (shell(program .. " help options")))
   end)
@@ -161,8 +198,10 @@ describe("the table of memory options", function()
     local help = shell(program .. " plan --help")
     local own = folder .. "/command.db"
     for i, record in ipairs(memory_options.records) do
-      local flag = "--" .. (record.default == "true" and record.type == "switch" and "no-" or "") .. record.name:gsub("_", "-")
-      assert.are.equal(record.faces.command or false, help:find(flag:gsub("%-", "%%-") .. "[^%w%-]") ~= nil, flag)
+      local flag = "--" .. (record.default == "true" and record.type == "switch" and "no-" or "")
+        .. record.name:gsub("_", "-")
+      assert.are.equal(record.faces.command or false,
+        help:find(flag:gsub("%-", "%%-") .. "[^%w%-]") ~= nil, flag)
       if record.faces.command then
         support.write_file(("%s/net%d.lua"):format(folder, i), ([[
           local net = require "neap".net "file%d"
@@ -171,9 +210,11 @@ describe("the table of memory options", function()
           return net]]):format(i))
         local file <close> = assert(neap.db(own))
         local case, last = set[record.name], last_plan(file)
-        local out, code = shell(("NEAP_DB=%s %s plan %s/net%d.lua %s 2>&1"):format(own, program, folder, i, case.words))
+        local out, code = shell(
+          ("NEAP_DB=%s %s plan %s/net%d.lua %s 2>&1"):format(own, program, folder, i, case.words))
         assert.are.equal(0, code, out)
-        assert.is_true(is_shown(case, record.name, plans_since(file, last)), "neap plan does not obey " .. case.words)
+        assert.is_true(is_shown(case, record.name, plans_since(file, last)),
+          "neap plan does not obey " .. case.words)
       end
     end
   end)
@@ -181,7 +222,8 @@ describe("the table of memory options", function()
   it("holds for m:memory, whose layers are planned apart", function()
     for _, record in ipairs(memory_options.records) do
       local case = set[record.name]
-      if record.faces.layers and record.name ~= "soft" and record.name ~= "keep" and record.name ~= "budget" then
+      if record.faces.layers and record.name ~= "soft" and record.name ~= "keep" and record.name
+          ~= "budget" then
         local memory = a_model():memory(options_of(case, record.name))
         assert.are.same({ 3, 6 }, memory:forward(neap.rand(3, 4)).shape, record.name)
       elseif not record.faces.layers then
@@ -194,13 +236,15 @@ describe("the table of memory options", function()
   it("refuses unknown names, words and numbers alike at every face, with the nearest", function()
     for _, face in ipairs(faces) do
       raises({ "recompute" }, face[3], { recompte = false })
-      raises({ "policy expects offset, name, none or pool", "got \"ofset\"" }, face[3], { policy = "ofset" })
+      raises({ "policy expects offset, name, none or pool", "got \"ofset\"" }, face[3],
+        { policy = "ofset" })
       raises("threads expects a number from 1 to 4096", face[3], { threads = 4097 })
       raises("recompute expects true or false", face[3], { recompute = 1 })
     end
   end)
 
-  it("are taken by neap bench, neap profile run and check.plan, and passed on as they were given", function()
+  it("are taken by neap bench, neap profile run and check.plan, and passed on \z
+      as they were given", function()
     for _, verb in ipairs { "bench", "profile" } do
       for _, record in ipairs(memory_options.records) do
         local case = set[record.name]
@@ -210,7 +254,9 @@ describe("the table of memory options", function()
           local ok, args = require("neap.cli").parser():pparse(words)
           assert.is_true(ok, verb .. " " .. case.words .. ": " .. tostring(args))
           local again = " " .. table.concat(memory_options.words(args), " ") .. " "
-          for word in case.words:gmatch "%-%-%S+ ?[^%s-]*" do assert.is_true(again:find(" " .. word:gsub(" $", "") .. " ", 1, true) ~= nil, again) end
+          for word in case.words:gmatch "%-%-%S+ ?[^%s-]*" do
+            assert.is_true(again:find(" " .. word:gsub(" $", "") .. " ", 1, true) ~= nil, again)
+          end
         end
       end
     end

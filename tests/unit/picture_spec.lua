@@ -21,7 +21,9 @@ describe("pictures of tensors", function()
   end)
 
   it("writes PNG files with a signature, whatever the dtype", function()
-    for _, x in ipairs { neap.rand(5, 7), neap.zeros { 4, 4, dtype = "u8" }, neap.rand(3, 8, 8), neap.rand(5, 1, 6, 6) } do
+    for _, x in ipairs {
+      neap.rand(5, 7), neap.zeros { 4, 4, dtype = "u8" }, neap.rand(3, 8, 8), neap.rand(5, 1, 6, 6),
+    } do
       assert(x:image(path))
       assert.equal("\137PNG\r\n\26\n", io.open(path, "rb"):read(8))
     end
@@ -30,9 +32,11 @@ describe("pictures of tensors", function()
   it("says what it expects", function()
     assert.error_matches(function() neap.rand(2, 4, 4):image(path) end, "1 or 3 channels, got 2")
     assert.error_matches(function() neap.rand(2, 2, 2):plot() end, "1 or 2 dimensions")
-    assert.error_matches(function() neap.rand(2, 2):image(path, { gird = 2 }) end, "did you mean \"grid\"")
+    assert.error_matches(function() neap.rand(2, 2):image(path, { gird = 2 }) end,
+      "did you mean \"grid\"")
     for _, columns in ipairs { 0, -1, 1.5, "2" } do
-      assert.error_matches(function() neap.rand(4, 1, 2, 2):image(path, { grid = columns }) end, "at least 1, got")
+      assert.error_matches(function() neap.rand(4, 1, 2, 2):image(path, { grid = columns }) end,
+        "at least 1, got")
     end
     local ok, message, code = neap.rand(2, 2):image "/nowhere/at/all.png"
     assert.is_nil(ok)

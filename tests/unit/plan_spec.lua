@@ -5,7 +5,8 @@ local nn = neap.nn
 local raises = require("support").raises
 
 local function says(words, report)
-  assert.is_truthy(tostring(report):find(words, 1, true), ("%q is not in %q"):format(words, tostring(report)))
+  assert.is_truthy(tostring(report):find(words, 1, true),
+    ("%q is not in %q"):format(words, tostring(report)))
 end
 
 local function lenet() return (neap.zoo.lenet()) end
@@ -26,24 +27,31 @@ describe("plan:why(a, b)", function()
     net:Gaussian({}, "c", { shape = { 64 } })
     net:outputs { net:Sum(net:Add { "b", "c" }, "s") }
     local plan = net:plan { store = false }
-    says("a and b are the same bytes: b overwrites an input that is read for the last time here (in_place: a).", plan:why("a", "b"))
+    says("a and b are the same bytes: b overwrites an input that is read for the last time \z
+      here (in_place: a).", plan:why("a", "b"))
     says("b: 256 B at offset 0, needed in steps 1-5", plan:why("b", "c"))
   end)
 
   it("names, of several blobs that end together, the last one that took the bytes", function()
     local net = neap.net "views"
     net:Gaussian({}, "a", { shape = { 8, 8 } })
-    net:Sum(net:MatMul({ "a", net:Reshape(net:Reshape("a", "v", { shape = { 64 } }), "w", { shape = { 8, 8 } }) }, "m"), "t")
+    net:Sum(
+      net:MatMul({
+        "a", net:Reshape(net:Reshape("a", "v", { shape = { 64 } }), "w", { shape = { 8, 8 } }),
+      }, "m"), "t")
     net:Gaussian({}, "c", { shape = { 64 } })
     net:Gaussian({}, "d", { shape = { 64 } })
     net:outputs { net:Add { "t", net:Sum(net:Add { "c", "d" }) } }
     local partner = {}
-    for _, value in ipairs(net:plan({ store = false }):values()) do partner[value.blob] = value.partner end
+    for _, value in ipairs(net:plan({ store = false }):values()) do
+      partner[value.blob] = value.partner
+    end
     assert.are.equal("w", partner.c)
     assert.are.equal("m", partner.d)
   end)
 
-  it("says for every pair of a training plan whether they share, as their places do, and why", function()
+  it("says for every pair of a training plan whether they share, as their \z
+      places do, and why", function()
     for _, executor in ipairs { "simple", "dag" } do
       local plan = lenet():plan { batch = 4, train = true, executor = executor }
       local values, counts = plan:values(), {}
@@ -52,12 +60,17 @@ describe("plan:why(a, b)", function()
           local a, b = values[i], values[j]
           local why = plan:why(a.blob, b.blob)
           a, b = why[1], why[2] -- a name may stand for a later value than the row
-          local share = a.storage_no == b.storage_no or a.region == "arena" and b.region == "arena" and a.bytes > 0 and b.bytes > 0
-            and a.offset_bytes < b.offset_bytes + b.bytes and b.offset_bytes < a.offset_bytes + a.bytes
+          local share = a.storage_no == b.storage_no
+            or a.region == "arena" and b.region == "arena" and a.bytes > 0 and b.bytes > 0
+              and a.offset_bytes < b.offset_bytes + b.bytes
+              and b.offset_bytes < a.offset_bytes + a.bytes
           local text = tostring(why)
-          local kind = text:find("are the same bytes", 1, true) and "same" or text:find("takes bytes of", 1, true) and "reuse"
-            or text:find("from run to run", 1, true) and "resident" or text:find("both are needed in step", 1, true) and "lives"
-            or text:find("no path in the dag", 1, true) and "dag" or text:find("never live at once", 1, true) and "packing"
+          local kind = text:find("are the same bytes", 1, true) and "same"
+            or text:find("takes bytes of", 1, true) and "reuse"
+            or text:find("from run to run", 1, true) and "resident"
+            or text:find("both are needed in step", 1, true) and "lives"
+            or text:find("no path in the dag", 1, true) and "dag"
+            or text:find("never live at once", 1, true) and "packing"
           assert.is_truthy(kind, text)
           assert.are.equal(share, kind == "same" or kind == "reuse", text)
           if kind == "lives" then
@@ -66,11 +79,14 @@ describe("plan:why(a, b)", function()
           counts[kind] = (counts[kind] or 0) + 1
         end
       end
-      for _, kind in ipairs { "same", "reuse", "resident", "lives" } do assert.is_truthy(counts[kind], executor .. ": no pair is " .. kind) end
+      for _, kind in ipairs { "same", "reuse", "resident", "lives" } do
+        assert.is_truthy(counts[kind], executor .. ": no pair is " .. kind)
+      end
     end
   end)
 
-  it("knows values that the library makes, and the nearest name of what it does not know", function()
+  it("knows values that the library makes, and the nearest name of what \z
+      it does not know", function()
     local plan = lenet():plan { batch = 64, train = true }
     raises("did you mean \"pool1\"?", plan.why, plan, "pool1", "pol1")
     for _, v in ipairs(plan:values()) do assert.are.equal(2, #plan:why("pool1", v.blob)) end
@@ -85,28 +101,38 @@ describe("plan:explain(blob)", function()
     for _, blob in ipairs { "conv1", "pool1", "conv2" } do
       local kept = net:plan { store = false, keep = { blob } }
       local function signed(n) return (n < 0 and "-" or "+") .. neap.bytes(math.abs(n)) end
-      says(("costs %s in all, planned again: the arena %s."):format(signed(kept.total_bytes - free.total_bytes),
-        signed(kept.arena_bytes - free.arena_bytes)), free:explain(blob))
+      says(
+        ("costs %s in all, planned again: the arena %s."):format(
+          signed(kept.total_bytes - free.total_bytes), signed(kept.arena_bytes - free.arena_bytes)),
+        free:explain(blob))
     end
   end)
 end)
 
 describe("what a plan would take without reuse", function()
-  it("is of the same kernels, and never below the arena, whatever policy, budget or batch", function()
+  it("is of the same kernels, and never below the arena, whatever \z
+      policy, budget or batch", function()
     for _, name in ipairs { "lenet", "mlp" } do
       for _, train in ipairs { true, false } do
         local function plan(o)
           o.batch, o.train, o.store = o.batch or 8, train, false
           return (neap.zoo[name]()):plan(o)
         end
-        for _, o in ipairs { {}, { policy = "name" }, { policy = "none" }, { policy = "pool" }, { executor = "dag" }, { engine = "ref" }, { layouts = "plain" },
-          { batch = 1 }, { max_batch = 9 }, { in_place = false } } do
+        for _, o in ipairs {
+          {}, { policy = "name" }, { policy = "none" }, { policy = "pool" }, { executor = "dag" },
+          { engine = "ref" }, { layouts = "plain" },
+          { batch = 1 }, { max_batch = 9 }, { in_place = false },
+        } do
           local p, values, scratch = plan(o), 0, 0
           assert.is_true(p.arena_bytes <= p.baseline_bytes, tostring(p))
           for _, v in ipairs(p:_values()) do
-            if v.region == "arena" and v.reason ~= "alias" then values = values + (v.bytes + 63) // 64 * 64 end
+            if v.region == "arena" and v.reason ~= "alias" then
+              values = values + (v.bytes + 63) // 64 * 64
+            end
           end
-          for _, op in ipairs(p:_ops()) do scratch = math.max(scratch, (op.scratch_bytes + 63) // 64 * 64) end
+          for _, op in ipairs(p:_ops()) do
+            scratch = math.max(scratch, (op.scratch_bytes + 63) // 64 * 64)
+          end
           assert.are.equal(math.max(values + scratch, p.arena_bytes), p.baseline_bytes)
         end
       end
@@ -118,37 +144,56 @@ describe("what a plan would take without reuse", function()
       local plan = lenet():plan { batch = 64, train = true, layouts = layouts, store = false }
       local padding, seen = 0, {}
       for _, v in ipairs(plan:_values()) do
-        if v.region == "arena" and v.first_step <= plan.peak_step and plan.peak_step <= v.last_step and not seen[v.storage_no] then
+        if v.region == "arena"
+            and v.first_step <= plan.peak_step
+            and plan.peak_step <= v.last_step
+            and not seen[v.storage_no] then
           local n, size = 1, tonumber(v.dtype:match "%d+") // 8
           for d in tostring(v.shape):gmatch "%d+" do n = n * math.tointeger(tonumber(d)) end
-          seen[v.storage_no], padding = true, padding + math.max(0, (v.bytes + 63) // 64 * 64 - (n * size + 63) // 64 * 64)
+          seen[v.storage_no], padding = true,
+            padding + math.max(0, (v.bytes + 63) // 64 * 64 - (n * size + 63) // 64 * 64)
         end
       end
       local scratch = (plan:ops()[plan.peak_step].scratch_bytes + 63) // 64 * 64
       local text = require("neap.core").bytes_text
-      says(("of its peak %s are padding of layouts and %s scratch"):format(text(padding), text(scratch)), plan:explain())
+      says(
+        ("of its peak %s are padding of layouts and %s scratch"):format(text(padding),
+          text(scratch)), plan:explain())
       if layouts == "plain" then assert.are.equal(0, padding) end
     end
   end)
 
   it("does not count what a budget runs again", function()
     local model = nn.Sequential { input = { 16 } }
-    for k = 1, 6 do model:add("block" .. k, nn.Sequential { nn.Linear { 16, 16 }, nn.Tanh(), nn.GELU() }) end
-    local function plan(budget) return model:plan { batch = 64, train = true, budget = budget, store = false } end
+    for k = 1, 6 do
+      model:add("block" .. k, nn.Sequential { nn.Linear { 16, 16 }, nn.Tanh(), nn.GELU() })
+    end
+    local function plan(budget)
+      return model:plan { batch = 64, train = true, budget = budget, store = false }
+    end
     local free = plan()
     local tight = plan(free.arena_bytes * 8 // 10)
     assert.is_true(tight.n_recomputed > 0)
     assert.are.equal(free.baseline_bytes, tight.baseline_bytes)
-    raises("least arena", model.plan, model, { batch = 64, train = true, budget = free.arena_bytes * 8 // 10, recompute = false, store = false })
+    raises("least arena", model.plan, model, {
+      batch = 64,
+      train = true,
+      budget = free.arena_bytes * 8 // 10,
+      recompute = false,
+      store = false,
+    })
   end)
 end)
 
 describe("slips", function()
-  it("in the fields of m:plan, m:forecast and m:summary name the nearest of all fields they take", function()
+  it("in the fields of m:plan, m:forecast and m:summary name the nearest of all \z
+      fields they take", function()
     local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
     raises("m:plan: unknown field \"bach\", did you mean \"batch\"?", m.plan, m, { bach = 3 })
-    raises("m:plan: unknown field \"budgt\", did you mean \"budget\"?", m.plan, m, { batch = 3, budgt = 3 })
-    raises("m:forecast: unknown field \"polcy\", did you mean \"policy\"?", m.forecast, m, { polcy = "none" })
+    raises("m:plan: unknown field \"budgt\", did you mean \"budget\"?", m.plan, m,
+      { batch = 3, budgt = 3 })
+    raises("m:forecast: unknown field \"polcy\", did you mean \"policy\"?", m.forecast, m,
+      { polcy = "none" })
     raises("m:summary: unknown field \"btch\", did you mean \"batch\"?", m.summary, m, { btch = 3 })
   end)
 
@@ -170,15 +215,19 @@ describe("net:gradient", function()
     return net
   end
 
-  it("by a blob that the loss does not depend on is an error that names it, unless zeros are asked for", function()
-    local err = raises("\"loss\" does not depend on \"z\"", function() build({ "x", "z" }):check() end)
+  it("by a blob that the loss does not depend on is an error that names it, unless \z
+      zeros are asked for", function()
+    local err = raises("\"loss\" does not depend on \"z\"", function()
+      build({ "x", "z" }):check()
+    end)
     assert.are.equal("graph", err.code)
     assert.is_truthy(err.line:find "plan_spec.lua")
     assert.is_true(build({ "x" }):check())
     local ws <close> = neap.workspace { store = false }
     local out = ws:run(build({ "x", "z" }, true), { x = neap.ones(4), z = neap.ones(4) })
     assert.is_true(out.dz:equal(neap.zeros(4)))
-    raises("did you mean \"wrt\"?", neap.net("w").gradient, build { "x" }, "loss", { wtr = { "x" } })
+    raises("did you mean \"wrt\"?", neap.net("w").gradient, build { "x" }, "loss",
+      { wtr = { "x" } })
   end)
 end)
 
@@ -205,7 +254,8 @@ describe("v_layer", function()
     local db <close> = neap.db(path)
     neap.use_db(db)
     local net = neap.net "bare"
-    net:Sum(net:Relu(net:FC({ net:input("x", { 4, 3 }), net:param("w", { 5, 3 }) }, "h"), "r"), "loss")
+    net:Sum(net:Relu(net:FC({ net:input("x", { 4, 3 }), net:param("w", { 5, 3 }) }, "h"), "r"),
+      "loss")
     net:gradient "loss"
     net:plan()
     local by_layer, sum = {}, 0

@@ -26,7 +26,9 @@ end
 describe("a sampling net", function()
   it("draws anew at every run, by the seed of its workspace", function()
     local net = sampler()
-    for _, o in ipairs { {}, { executor = "dag" }, { executor = "dynamic" }, { policy = "none" } } do
+    for _, o in ipairs {
+      {}, { executor = "dag" }, { executor = "dynamic" }, { policy = "none" },
+    } do
       o.store, o.seed = false, 7
       local a <close> = neap.workspace(o)
       local b <close> = neap.workspace(o)
@@ -118,13 +120,17 @@ describe("a layer that draws", function()
   it("draws the same in training whatever is sampled between the steps", function()
     local function train(sampled)
       neap.seed(21)
-      local model = nn.Sequential { input = { 6 }, nn.Linear { 6, 8 }, nn.Dropout(0.5), nn.Linear { 8, 2 } }
-      local t <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 }, loss = nn.CrossEntropyLoss() }
+      local model = nn.Sequential {
+        input = { 6 }, nn.Linear { 6, 8 }, nn.Dropout(0.5), nn.Linear { 8, 2 },
+      }
+      local t <close> = neap.trainer {
+        model = model, optimizer = optim.SGD { lr = 0.1 }, loss = nn.CrossEntropyLoss(),
+      }
       local x, y = neap.arange(24):to("f32"):view(4, 6) / 24, neap.tensor({ 0, 1, 0, 1 }, "i64")
       for _ = 1, 3 do
         t:step { x = x, y = y }
         model:train()
-      if sampled then all_differ { model(x):hash(), model(x):hash() } end
+        if sampled then all_differ { model(x):hash(), model(x):hash() } end
       end
       return model:state_dict()["linear1.weight"]:hash()
     end
@@ -151,7 +157,9 @@ describe("the backward of a layer that draws", function()
   local function masked(dx) return dx:ne(0):to "f32" end
 
   it("has the mask of the call before it, behind other layers, too", function()
-    local m = nn.Sequential { input = { 40 }, nn.BatchNorm1d { 40 }, nn.Dropout { 0.5 }, nn.Dropout { 0.2 } }
+    local m = nn.Sequential {
+      input = { 40 }, nn.BatchNorm1d { 40 }, nn.Dropout { 0.5 }, nn.Dropout { 0.2 },
+    }
     local d, x = nn.Dropout(0.5), neap.ones(3, 40)
     local spread = neap.arange(120):to("f32"):view(3, 40)
     for _ = 1, 3 do
@@ -181,10 +189,16 @@ describe("the backward of a layer that draws", function()
 
   it("does not change what a trainer draws, nor statistics", function()
     local function train(between)
-      local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 8 }, nn.BatchNorm1d { 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 1 } }
+      local m = nn.Sequential {
+        input = { 4 },
+        nn.Linear { 4, 8 }, nn.BatchNorm1d { 8 }, nn.Dropout { 0.5 }, nn.Linear { 8, 1 },
+      }
       m:seed(1)
-      local t = neap.trainer { model = m, optimizer = optim.SGD { lr = 0.05 }, loss = nn.MseLoss(), seed = 7 }
-      local x, y = neap.tensor { { 1, 2, 3, 4 }, { 4, 3, 2, 1 }, { 0, 1, 0, 1 } }, neap.tensor { { 1 }, { 2 }, { 3 } }
+      local t = neap.trainer {
+        model = m, optimizer = optim.SGD { lr = 0.05 }, loss = nn.MseLoss(), seed = 7,
+      }
+      local x = neap.tensor { { 1, 2, 3, 4 }, { 4, 3, 2, 1 }, { 0, 1, 0, 1 } }
+      local y = neap.tensor { { 1 }, { 2 }, { 3 } }
       for _ = 1, 4 do
         t:step { x = x, y = y }
         if between then m:backward(x, neap.ones(3, 1)) end
@@ -195,7 +209,8 @@ describe("the backward of a layer that draws", function()
     for name, t in pairs(plain) do assert.is_true(t:equal(looked[name]), name) end
   end)
 
-  it("moves statistics at the call alone, those of a shared layer and after a failure, too", function()
+  it("moves statistics at the call alone, those of a shared layer and \z
+      after a failure, too", function()
     local norm = nn.BatchNorm1d { 2 }
     local a, b = nn.Sequential { norm }, nn.Sequential { norm, nn.Linear { 2, 1 } }
     local x = neap.tensor { { 1, 2 }, { 3, 6 } }

@@ -488,8 +488,10 @@ end
 
 -- Options that the text does not show: dtype "f32" said as the default is; what is another loss's
 -- name; draws that are the same for a set without a split; limits above what was there.
-local unseen = { ["nn.Sequential.dtype"] = true, ["neap.data.csv.dtype"] = false,
-  ["m:net.input_dtype"] = true, ["m:net.target"] = true, ["m:net.traced"] = true, ["m:net.train"] = true,
+local unseen = {
+  ["nn.Sequential.dtype"] = true, ["neap.data.csv.dtype"] = false,
+  ["m:net.input_dtype"] = true, ["m:net.target"] = true, ["m:net.traced"] = true,
+  ["m:net.train"] = true,
   ["neap.data.from.seed"] = true, ["neap.data.chars.unknown"] = true,
   ["neap.data.text.unknown"] = true,
   -- what was not there before, what a message or a clock shows, and what the first plan is, too
@@ -498,7 +500,8 @@ local unseen = { ["nn.Sequential.dtype"] = true, ["neap.data.csv.dtype"] = false
   ["ws:run_steps.instances"] = true, ["ws:run_steps.report_every_ms"] = true,
   ["ws:run_steps.create_workspace"] = true, ["neap.memonger.share_grad_blobs.shapes"] = true,
   ["neap.memonger.optimize_net.algo"] = true,
-  ["ws:run_steps.run_every_ms"] = true, ["neap.memonger.optimize_net.most_steps"] = true }
+  ["ws:run_steps.run_every_ms"] = true, ["neap.memonger.optimize_net.most_steps"] = true,
+}
 for _, kind in ipairs { "tensors", "csv", "text", "chars", "from" } do
   unseen["neap.data." .. kind .. ".seed"] = true -- where nothing is drawn
   unseen["neap.data." .. kind .. ".last"] = true -- where the last batch is whole

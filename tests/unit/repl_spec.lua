@@ -25,21 +25,32 @@ describe("the REPL through a pipe", function()
   it("prints tables as values", function()
     assert.equal("{ 1, 2 }\n", (repl "{1, 2}\n"))
     assert.equal("{ 3, 4 }\n", (repl "neap.zeros(3, 4).shape\n"))
-    assert.equal('{ 1, [3] = "x", a = { b = true }, ["c d"] = 0.5 }\n', (repl "{1, [3] = 'x', a = {b = true}, ['c d'] = 0.5}\n"))
+    assert.equal('{ 1, [3] = "x", a = { b = true }, ["c d"] = 0.5 }\n',
+      (repl "{1, [3] = 'x', a = {b = true}, ['c d'] = 0.5}\n"))
     assert.equal("{}\n", (repl "{}\n"))
     assert.matches("{ x = f32 %(2%) 8 B }", (repl "{x = neap.zeros(2)}\n"))
-    assert.matches("40, %.%. 60 more", ((repl "(function() local t = {} for i = 1, 100 do t[i] = i end return t end)()\n"):gsub("%s+", " ")))
+    assert.matches("40, %.%. 60 more",
+      ((repl "(function() local t = {} for i = 1, 100 do t[i] = i end return t end)()\n"):gsub(
+        "%s+", " ")))
     assert.equal("{ me = {..} }\n", (repl "local t = {}; t.me = t\nt\n"))
   end)
 
   it("offers public methods and fields only", function()
     local out = repl [[
 local r = require "neap.repl"
-m = neap.nn.Linear(3, 4); net = neap.net "f"; x = net:input("x", {2}); t = neap.zeros(2); ws = neap.workspace {}
-function has(line, name) for _, w in ipairs(r.complete(line)) do if w == name then return true end end return false end
-function private(line) for _, w in ipairs(r.complete(line)) do if w:match "[.:]_" then return w end end end
-has("m:", "m:parameters") and has("m.", "m.weight") and has("net:", "net:Relu") and has("net:", "net:summary") and has("x:", "x:softmax")
-has("t:", "t:reshape") and has("ws:", "ws:fetch") and has("neap.nn.Li", "neap.nn.Linear") and has("neap.memory():", "x") == false
+m = neap.nn.Linear(3, 4); net = neap.net "f"; x = net:input("x", {2}); t = neap.zeros(2)
+ws = neap.workspace {}
+function find(line, f)
+  for _, w in ipairs(r.complete(line)) do
+    if f(w) then return w end
+  end
+end
+function has(line, name) return find(line, function(w) return w == name end) ~= nil end
+function private(line) return find(line, function(w) return w:match "[.:]_" end) end
+has("m:", "m:parameters") and has("m.", "m.weight") and has("net:", "net:Relu") and
+  has("net:", "net:summary") and has("x:", "x:softmax")
+has("t:", "t:reshape") and has("ws:", "ws:fetch") and has("neap.nn.Li", "neap.nn.Linear") and
+  has("neap.memory():", "x") == false
 private "m:", private "net:", private "x:", private "t:", (private "ws:")
 ]]
     assert.equal("true\ntrue\nnil\nnil\nnil\nnil\nnil\n", out)
@@ -53,7 +64,8 @@ private "m:", private "net:", private "x:", private "t:", (private "ws:")
   end)
 
   it("keeps locals, which a line of their own would lose", function()
-    assert.equal("7\n9\n", (repl "local a, b = 3, 4\na + b\nlocal function f() return 9 end\nf()\n"))
+    assert.equal("7\n9\n",
+      (repl "local a, b = 3, 4\na + b\nlocal function f() return 9 end\nf()\n"))
   end)
 
   it("lives on after errors, with a short traceback, and tells by its exit code", function()
@@ -74,7 +86,10 @@ private "m:", private "net:", private "x:", private "t:", (private "ws:")
   it("runs colon commands, those of the command line too", function()
     local out, code = repl ":help\n:mem\n:time 1+1\n:plan lenet\n:plan --help\n:ops Conv\n3\n"
     assert.equal(0, code)
-    for _, part in ipairs { ":quit", "resident", "\n2\n%d+%.%d+ ms\n", "plan of \"lenet\"", "Usage: neap plan", "Convolution", "\n3\n$" } do
+    for _, part in ipairs {
+      ":quit", "resident", "\n2\n%d+%.%d+ ms\n", "plan of \"lenet\"", "Usage: neap plan",
+      "Convolution", "\n3\n$",
+    } do
       assert.matches(part, out)
     end
     out, code = repl ":plam lenet\n4\n"
@@ -85,7 +100,8 @@ private "m:", private "net:", private "x:", private "t:", (private "ws:")
 
   it("completes nested names", function()
     local names = repl "r = require 'neap.repl' x = neap.ones(2)\n\z
-      for _, w in ipairs { 'neap.nn.Li', 'print(neap.zer', 'x:softp', 'x.sha', 'neap.opt', ':pla' } do\n\z
+      for _, w in ipairs { 'neap.nn.Li', 'print(neap.zer', 'x:softp', 'x.sha', 'neap.opt', ':pla' \z
+      } do\n\z
       print((table.concat(r.complete(w), ' '))) end\n"
     assert.equal("neap.nn.Linear\nneap.zeros\nx:softplus\nx.shape\nneap.optim\n:plan\n", names)
   end)
@@ -121,7 +137,8 @@ describe("the REPL in a terminal", function()
     home = pipe:read "l"
     pipe:close()
     socket = "neap" .. home:match "%w+$"
-    tmux(("new-session -d -s r -x 90 -y 40 \"env HOME=%s XDG_DATA_HOME=%s NEAP_DB=off %s; echo ended; sleep 60\""):format(home, home, program))
+    tmux(("new-session -d -s r -x 90 -y 40 \"env HOME=%s XDG_DATA_HOME=%s NEAP_DB=off %s; echo \z
+      ended; sleep 60\""):format(home, home, program))
   end)
   teardown(function()
     if not has_tmux then return end
@@ -138,7 +155,9 @@ describe("the REPL in a terminal", function()
     os.execute "sleep 0.5"
     keys "C-c"
     screen "interrupted\n>%s"
-    keys("net = neap.net \"a\"; x = net:input(\"x\", {500,500}); net:MatMul({x,x}, \"y\"); ws = neap.workspace{}; t = neap.ones(500,500)", "Enter",
+    keys(
+      "net = neap.net \"a\"; x = net:input(\"x\", {500,500}); net:MatMul({x,x}, \"y\"); ws = \z
+        neap.workspace{}; t = neap.ones(500,500)", "Enter",
       "for i = 1, 1e9 do ws:run(net, {x = t}) end", "Enter")
     os.execute "sleep 0.7"
     keys "C-c"

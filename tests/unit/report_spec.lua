@@ -3,8 +3,12 @@ local report = require "neap.report"
 local cjson = require "cjson"
 
 local function sample()
-  return report.new { rows = { { name = "conv1", bytes = 4096, share = 0.5 }, { name = "größe", bytes = 12, share = 1 / 3 } },
-    columns = { "name", "bytes", "share" }, totals = { bytes = 4108 } }
+  return report.new {
+    rows = {
+      { name = "conv1", bytes = 4096, share = 0.5 }, { name = "größe", bytes = 12, share = 1 / 3 },
+    },
+    columns = { "name", "bytes", "share" }, totals = { bytes = 4108 },
+  }
 end
 
 describe("a report", function()
@@ -30,7 +34,9 @@ describe("a report", function()
 
   it("fits the line: long texts are cut in the middle", function()
     local r = report.new { rows = { { path = ("a"):rep(300), n = 1 } }, columns = { "path", "n" } }
-    for line in tostring(r):gmatch "[^\n]+" do assert.is_true(report.width(line) <= report.terminal_width(), line) end
+    for line in tostring(r):gmatch "[^\n]+" do
+      assert.is_true(report.width(line) <= report.terminal_width(), line)
+    end
     assert.is_truthy(tostring(r):find("…", 1, true))
   end)
 
@@ -70,7 +76,9 @@ describe("a report", function()
   end)
 
   it("writes CSV with quotes where they are needed", function()
-    local r = report.new { rows = { { a = 'say "hi", twice', b = 1 }, { b = 2 } }, columns = { "a", "b" } }
+    local r = report.new {
+      rows = { { a = 'say "hi", twice', b = 1 }, { b = 2 } }, columns = { "a", "b" },
+    }
     assert.are.equal('a,b\r\n"say ""hi"", twice",1\r\n,2\r\n', r:csv())
   end)
 end)

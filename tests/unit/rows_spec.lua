@@ -13,13 +13,19 @@ local kept = { op = { table = "plan_op", key = "step", besides = { "plan_id", "s
   value = { table = "plan_value", key = "value_no", besides = { "plan_id", "clone" } } }
 
 --- The same of what a plan has one row of, or a run, by table: the kinds that it keeps.
-local tables = { plan_op = { "op", besides = kept.op.besides }, plan_value = { "value", besides = kept.value.besides },
-  plan = { "plan", "figures", besides = { "plan_id", "net_id", "n_hit" } }, run = { "run", besides = { "run_id", "plan_id", "machine_id" } },
-  run_op = { "run_op", besides = { "run_id" } } }
+local tables = {
+  plan_op = { "op", besides = kept.op.besides },
+  plan_value = { "value", besides = kept.value.besides },
+  plan = { "plan", "figures", besides = { "plan_id", "net_id", "n_hit" } },
+  run = { "run", besides = { "run_id", "plan_id", "machine_id" } },
+  run_op = { "run_op", besides = { "run_id" } },
+}
 
 local function names_of(columns, wanted)
   local names = {}
-  for _, c in ipairs(columns) do if wanted == nil or c[wanted] then names[#names + 1] = c.name end end
+  for _, c in ipairs(columns) do
+    if wanted == nil or c[wanted] then names[#names + 1] = c.name end
+  end
   return names
 end
 
@@ -29,17 +35,24 @@ local function plans()
   local lenet, deep = neap.zoo.lenet(), neap.net "deep"
   local h = deep:input("x", { 64, 32 })
   for i = 1, 12 do
-    deep:scope("a" .. i, function() h = deep:FC({ h, deep:param("w", { 32, 32 }, { "Xavier" }) }):tanh() end)
+    deep:scope("a" .. i, function()
+      h = deep:FC({ h, deep:param("w", { 32, 32 }, { "Xavier" }) }):tanh()
+    end)
   end
   deep:gradient((h * h):mean())
   local least = deep:plan { store = false }.arena_bytes
   local fast = neap.bank { "fast", bytes = "2MiB" }
-  return { lenet:plan { batch = 4, train = true }, lenet:plan { batch = 2 }, lenet:plan { batch = 4, train = true, banks = { fast } },
-    deep:plan { budget = math.floor(0.7 * least) } }
+  return {
+    lenet:plan { batch = 4, train = true }, lenet:plan { batch = 2 },
+    lenet:plan { batch = 4, train = true, banks = { fast } },
+    deep:plan { budget = math.floor(0.7 * least) },
+  }
 end
 
 --- The rows of a kind as a plan gives them.
-local rows_of = { op = "_ops", value = "_values", bank = "_banks", rewrite = "_rewrites", region = "_regions" }
+local rows_of = {
+  op = "_ops", value = "_values", bank = "_banks", rewrite = "_rewrites", region = "_regions",
+}
 local report_of = { op = "ops", value = "values", bank = "banks", rewrite = "rewrites" }
 
 local lua_type = { number = "integer", index = "integer", real = "float", boolean = "boolean",
@@ -136,7 +149,9 @@ describe("rows", function()
         local r, rows = plan[method](plan), plan[rows_of[kind]](plan)
         assert.are.same(report.columns_of(kind, rows), r:columns())
         for _, name in ipairs(names_of(kinds[kind], "print")) do
-          assert.is_true((" " .. table.concat(r:columns(), " ") .. " "):find(" " .. name .. " ", 1, true) ~= nil, name)
+          assert.is_true(
+            (" " .. table.concat(r:columns(), " ") .. " "):find(" " .. name .. " ", 1, true) ~= nil,
+            name)
         end
         local json = cjson.decode(r:json())
         for i, row in ipairs(rows) do assert.are.same(row, (json.rows or json)[i]) end
@@ -179,7 +194,9 @@ describe("rows", function()
     for _, plan in ipairs(plans()) do
       for kind, k in pairs(kept) do
         local list = plan[rows_of[kind]](plan)
-        local stored = assert(db:sql(("select * from %s where plan_id = ? order by %s"):format(k.table, k.key), { plan.plan_id }))
+        local stored = assert(
+          db:sql(("select * from %s where plan_id = ? order by %s"):format(k.table, k.key),
+            { plan.plan_id }))
         assert.are.equal(#list, #stored)
         for i, row in ipairs(list) do
           for _, c in ipairs(kinds[kind]) do
@@ -199,13 +216,18 @@ describe("rows", function()
     if file then file:close() end
     for name, t in pairs(tables) do
       local columns, want = {}, table.move(t.besides, 1, #t.besides, 1, {})
-      for row in db:rows("select name from pragma_table_info(?)", { name }) do columns[#columns + 1] = row.name end
+      for row in db:rows("select name from pragma_table_info(?)", { name }) do
+        columns[#columns + 1] = row.name
+      end
       for _, kind in ipairs(t) do
         for _, c in ipairs(kinds[kind]) do
           local section = manual and manual:match("\n### " .. name .. ":[^\n]*\n\n(.-)\n\n")
           local line = ("| %s | %s |"):format(c.name, c.doc)
           if c.store then want[#want + 1] = c.name end
-          if c.store and manual then assert.is_true(section:find(line, 1, true) ~= nil, "db/README.md lacks of " .. name .. ": " .. line) end
+          if c.store and manual then
+            assert.is_true(section:find(line, 1, true) ~= nil,
+              "db/README.md lacks of " .. name .. ": " .. line)
+          end
         end
       end
       table.sort(columns)
@@ -221,9 +243,14 @@ describe("rows", function()
       for _, c in ipairs(kinds.figures) do
         local value = plan[c.name]
         if not c.run then assert.are.equal(lua_type[c.type], type_of(value), c.name) end
-        if c.print and c.type == "real" then assert.is_true(math.abs(value - json[c.name]) < 1e-12, c.name) end
+        if c.print and c.type == "real" then
+          assert.is_true(math.abs(value - json[c.name]) < 1e-12, c.name)
+        end
         if c.print and c.type ~= "real" then assert.are.equal(value, json[c.name], c.name) end
-        if c.store then assert.are.equal(type(value) == "boolean" and (value and 1 or 0) or value, stored[c.name], c.name) end
+        if c.store then
+          assert.are.equal(type(value) == "boolean" and (value and 1 or 0) or value, stored[c.name],
+            c.name)
+        end
       end
     end
     local ws <close> = neap.workspace { seed = 1 }
@@ -234,7 +261,8 @@ describe("rows", function()
     program:run(3)
     local stats, times = program:stats(), program:times()
     for _, c in ipairs(kinds.figures) do
-      assert.are.equal(c.run and lua_type[c.type] or c.name == "plan_id" and "integer" or "nil", type_of(stats[c.name]), c.name)
+      assert.are.equal(c.run and lua_type[c.type] or c.name == "plan_id" and "integer" or "nil",
+        type_of(stats[c.name]), c.name)
     end
     local run_id = program:record()
     local stored = assert(db:sql("select * from run_op where run_id = ?", { run_id }))
@@ -242,12 +270,16 @@ describe("rows", function()
     for i = 1, #stored do
       for _, c in ipairs(kinds.run_op) do
         -- an op behind the last live value has no bytes, which the row leaves out
-        if c.name ~= "resident_bytes" then assert.are.equal(lua_type[c.type], type_of(times[i][c.name]), c.name) end
+        if c.name ~= "resident_bytes" then
+          assert.are.equal(lua_type[c.type], type_of(times[i][c.name]), c.name)
+        end
         if c.store then assert.are.equal(times[i][c.name], stored[i][c.name], c.name) end
       end
     end
     local row = assert(db:sql("select * from run where run_id = ?", { run_id }))[1]
-    for _, name in ipairs { "n_step", "planned_bytes" } do assert.are.equal(stats[name], row[name], name) end
+    for _, name in ipairs { "n_step", "planned_bytes" } do
+      assert.are.equal(stats[name], row[name], name)
+    end
     assert.are.same({ stats.min_ns, stats.median_ns }, { row.step_min_ns, row.step_median_ns })
   end)
 
@@ -256,7 +288,8 @@ describe("rows", function()
     if not file then return end
     local n, manual = 0, file:read "a"
     file:close()
-    for row in db:rows "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%'" do
+    for row in db:rows "select name from sqlite_schema where type = 'table' and name \z
+      not like 'sqlite_%'" do
       local section = assert(manual:match("\n### " .. row.name .. ":[^\n]*\n\n(.-)\n\n"), row.name)
       local described = {}
       for names in section:gmatch "\n| ([^|]+) |" do

@@ -11,10 +11,14 @@ local function plan(text) return neap.net_from("net n\n" .. text):plan { store =
 
 describe("a size that nothing can have", function()
   it("is refused where an op would make it", function()
-    raises({ 'Expand "y"', too_large }, plan, "input x f32 (1)\ny = Expand(x) { shape = {4611686018427387904,4} }\noutputs y\n")
-    raises({ 'Constant "y"', too_large }, plan, "y = Constant() { shape = {4294967296,4294967296} }\noutputs y\n")
-    raises('Softmax "y": axis = 4294967297', plan, "input x f32 (2,3)\ny = Softmax(x) { axis = 4294967296 }\noutputs y\n")
-    raises('Split "a": sizes', plan, "input x f32 (2,3)\na, b, c = Split(x) { axis = 1, sizes = {9223372036854775807,9223372036854775807,5} }\n")
+    raises({ 'Expand "y"', too_large }, plan,
+      "input x f32 (1)\ny = Expand(x) { shape = {4611686018427387904,4} }\noutputs y\n")
+    raises({ 'Constant "y"', too_large }, plan,
+      "y = Constant() { shape = {4294967296,4294967296} }\noutputs y\n")
+    raises('Softmax "y": axis = 4294967297', plan,
+      "input x f32 (2,3)\ny = Softmax(x) { axis = 4294967296 }\noutputs y\n")
+    raises('Split "a": sizes', plan, "input x f32 (2,3)\n\z
+      a, b, c = Split(x) { axis = 1, sizes = {9223372036854775807,9223372036854775807,5} }\n")
     local net = neap.net "n"
     local x = net:input("x", { 2, 3 })
     raises(too_large, net.Expand, net, x, "y", { shape = { huge, 2, 3 } })
@@ -24,7 +28,8 @@ describe("a size that nothing can have", function()
 
   it("is refused where a window would reach so far", function()
     for _, dilation in ipairs { 1 << 20, 3 } do
-      raises({ "Conv", "needs at least as many, got 5 in x (1,1,5,5)" }, plan, ([[input x f32 (1,1,5,5)
+      raises({ "Conv", "needs at least as many, got 5 in x (1,1,5,5)" }, plan,
+        ([[input x f32 (1,1,5,5)
 param w f32 (1,1,%d,1)
 y = Conv(x, w) { dilation = {%d,1} }
 ]]):format(1 << 44, dilation))
@@ -62,9 +67,12 @@ y = Conv(x, w) { dilation = {%d,1} }
 
   it("is refused in an option, with what was expected", function()
     local net = neap.net_from "net n\ninput x f32 (2)\ny = Relu(x)\noutputs y\n"
-    for _, bytes in ipairs { "99999999TiB", "1e300", huge, math.mininteger, -1, 0 / 0, math.huge } do
+    for _, bytes in ipairs {
+      "99999999TiB", "1e300", huge, math.mininteger, -1, 0 / 0, math.huge,
+    } do
       for _, name in ipairs { "budget", "total", "soft" } do
-        raises({ name .. " expects bytes", tostring(bytes) }, net.plan, net, { [name] = bytes, store = false })
+        raises({ name .. " expects bytes", tostring(bytes) }, net.plan, net,
+          { [name] = bytes, store = false })
       end
       raises({ "expects bytes", tostring(bytes) }, neap.bank, { "b", bytes = bytes })
     end
@@ -78,12 +86,19 @@ y = Conv(x, w) { dilation = {%d,1} }
     local net = neap.net "n"
     local x = net:Relu(net:input("x", { 2, 3 }), "y")
     net:outputs { net:Sum(x, "s") }
-    raises("keep_last expects an integer from -2147483648 to 2147483647, got 4294967298", require("neap.memonger").share_grad_blobs, net, { "s" }, nil,
-      "", { share_activations = true, keep_last = (1 << 32) + 2 })
+    raises("keep_last expects an integer from -2147483648 to 2147483647, got 4294967298",
+      require("neap.memonger").share_grad_blobs, net, { "s" }, nil, "",
+      { share_activations = true, keep_last = (1 << 32) + 2 })
     local ws <close> = neap.workspace { store = false }
     ws:feed("x", neap.ones(2, 3))
-    raises("instances expects an integer from 1 to 2147483647, got 4294967297", ws.run_steps, ws,
-      { name = "step", nets = { net }, iterations = 1, concurrent = true, create_workspace = true, instances = (1 << 32) + 1 })
+    raises("instances expects an integer from 1 to 2147483647, got 4294967297", ws.run_steps, ws, {
+      name = "step",
+      nets = { net },
+      iterations = 1,
+      concurrent = true,
+      create_workspace = true,
+      instances = (1 << 32) + 1,
+    })
   end)
 
   it("makes no threads that nobody has use for", function()
@@ -91,14 +106,17 @@ y = Conv(x, w) { dilation = {%d,1} }
       local net = require "neap".net_from "net n\ninput x f32 (2)\ny = Relu(x)\noutputs y\n"
       local ws = neap.workspace { store = false }
       ws:run(net, { x = neap.ones(2) }, { threads = 4096 })
-      for line in io.lines "/proc/self/status" do if line:find "^Threads" then print(line:match "%d+") end end]]))
+      for line in io.lines "/proc/self/status" do
+        if line:find "^Threads" then print(line:match "%d+") end
+      end]]))
     assert.equal(0, code, out)
     assert.is_true(tonumber(out) <= 1024, out)
   end)
 
   it("is refused in the header of a file", function()
     local path = os.tmpname()
-    local header = "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4611686018427387904, 4), }\n"
+    local header =
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4611686018427387904, 4), }\n"
     support.write_file(path .. ".npy", "\x93NUMPY\1\0" .. string.pack("<s2", header))
     header = '{"x":{"dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}}'
     support.write_file(path .. ".safetensors", string.pack("<s8", header))
@@ -113,7 +131,10 @@ y = Conv(x, w) { dilation = {%d,1} }
 end)
 
 describe("iterations of a loop", function()
-  local loop = "param x f32 (2)\ninput l f32 ()\nsubnet c\n input p\n s = Sum(p)\n q = Lt(s, l)\n takes p, l\n gives q\nend\n"
+  local loop = "param x f32 (2)\n\z
+    input l f32 ()\n\z
+    subnet c\n input p\n s = Sum(p)\n q = Lt(s, l)\n takes p, l\n gives q\n\z
+    end\n"
     .. "subnet b\n input p\n r = Tanh(p)\n s = Neg(p)\n takes p, l\n gives r, s\nend\n"
     .. "y, rows = While(x, l) { cond_net = c, body_net = b, n_state = 1, max = %d }\n"
 
@@ -123,13 +144,16 @@ describe("iterations of a loop", function()
       raises("While", plan, loop:format(most) .. "outputs rows\n")
       raises("While", plan, loop:format(most) .. "z = Sum(y)\ng = Gradient(z, x)\noutputs z\n")
     end
-    assert.is_true(plan(loop:format(8) .. "z = Sum(y)\ng = Gradient(z, x)\noutputs z\n").arena_bytes > 0)
+    assert.is_true(
+      plan(loop:format(8) .. "z = Sum(y)\ng = Gradient(z, x)\noutputs z\n").arena_bytes > 0)
   end)
 end)
 
 describe("NEAP_NUM_THREADS", function()
   local function threads(value)
-    local out, code = support.shell(("NEAP_DB=off NEAP_NUM_THREADS='%s' %s run -e 'print(neap.threads())' 2>&1"):format(value, support.program))
+    local out, code = support.shell(
+      ("NEAP_DB=off NEAP_NUM_THREADS='%s' %s run -e 'print(neap.threads())' 2>&1"):format(value,
+        support.program))
     assert.equal(0, code, out)
     return tonumber(out:match "(%d+)%s*$"), out:match "^neap: [^\n]+" or ""
   end
@@ -149,7 +173,8 @@ describe("NEAP_NUM_THREADS", function()
     for _, value in ipairs { "abc", "-3", "0", "2x", "1e3" } do
       local n, said = threads(value)
       assert.is_true(n >= 1 and n <= 1024, n)
-      assert.matches("NEAP_NUM_THREADS = " .. value .. " is no number of threads: it is ignored", said, 1, true)
+      assert.matches("NEAP_NUM_THREADS = " .. value .. " is no number of threads: it is ignored",
+        said, 1, true)
     end
   end)
 end)

@@ -7,16 +7,35 @@ local ways = {
   { name = "a program", code = "local p = ws:compile(net) p:run() show(ws:fetch 'y')" },
   { name = "a plan", code = "print(net:plan{}.arena_bytes)" },
   { name = "a share of a plan", code = "print(net:plan { budget = '100%' }.arena_bytes)" },
-  { name = "a range of batches", code = "local p = ws:compile(net, { max_batch = 8 }) p:run() show(ws:fetch 'y')" },
+  {
+    name = "a range of batches",
+    code = "local p = ws:compile(net, { max_batch = 8 }) p:run() show(ws:fetch 'y')",
+  },
   { name = "a single run", code = "ws:run_once(net) show(ws:fetch 'y')" },
   { name = "steps", code = "ws:run_steps { net, iterations = 2 } show(ws:fetch 'y')" },
-  { name = "the batch that fits", code = "print((neap.fit_batch(net, { total = '64KiB', max = 40 })))" },
-  { name = "a chain of layers", code = "model:memory { max_batch = 4, store = true }:forward(x) show(model.outputs[2].data)" },
-  { name = "a model in one's hand", code = "show(model:workspace():run(model:net { batch = 4, input = { 6 } }, { x = x }))" },
-  { name = "an imported model", code = "assert(neap.export(net, file, { workspace = ws })) show(assert(neap.import(file))(x))" },
-  { name = "micro-batches", code = [[
-    local t = neap.trainer { model = model, loss = neap.nn.CrossEntropyLoss(), optimizer = neap.optim.SGD { lr = 0.1 }, micro = 3 }
-    print(t:step { x = x, y = neap.tensor({ 0, 1, 2, 3 }, "i64") }.loss)]] },
+  {
+    name = "the batch that fits",
+    code = "print((neap.fit_batch(net, { total = '64KiB', max = 40 })))",
+  },
+  {
+    name = "a chain of layers",
+    code = "model:memory { max_batch = 4, store = true }:forward(x) show(model.outputs[2].data)",
+  },
+  {
+    name = "a model in one's hand",
+    code = "show(model:workspace():run(model:net { batch = 4, input = { 6 } }, { x = x }))",
+  },
+  {
+    name = "an imported model",
+    code = "assert(neap.export(net, file, { workspace = ws })) show(assert(neap.import(file))(x))",
+  },
+  {
+    name = "micro-batches",
+    code = [[
+    local loss, optimizer = neap.nn.CrossEntropyLoss(), neap.optim.SGD { lr = 0.1 }
+    local t = neap.trainer { model = model, loss = loss, optimizer = optimizer, micro = 3 }
+    print(t:step { x = x, y = neap.tensor({ 0, 1, 2, 3 }, "i64") }.loss)]],
+  },
 }
 
 local prelude = [[
@@ -59,7 +78,8 @@ describe("a database that somebody has changed", function()
       script:write(prelude, way.code, "\n")
       script:flush()
       local function run(db)
-        local out = support.shell(("NEAP_DB=%s %s run %s.lua %s.safetensors 2>%s.err"):format(db, support.program, base, base, base))
+        local out = support.shell(("NEAP_DB=%s %s run %s.lua %s.safetensors 2>%s.err"):format(db,
+          support.program, base, base, base))
         local err <close> = assert(io.open(base .. ".err"))
         return out, err:read "a"
       end

@@ -5,7 +5,8 @@ local core = require "neap.core"
 local op = require "neap.op"
 
 local keywords = {}
-for word in ("and break do else elseif end false for function goto if in local nil not or repeat return then true until while"):gmatch "%a+" do
+for word in ("and break do else elseif end false for function goto if in local nil not or repeat \z
+  return then true until while"):gmatch "%a+" do
   keywords[word] = true
 end
 
@@ -20,7 +21,9 @@ describe("every op record", function()
         assert.is_truthy(core.op_help(name):find(r.summary, 1, true))
       end
       for _, list in ipairs(r.internal and {} or { r.attrs, r.inputs, r.outputs }) do
-        for _, item in ipairs(list) do assert.is_truthy(item.doc, name .. "." .. item.name .. " has no doc") end
+        for _, item in ipairs(list) do
+          assert.is_truthy(item.doc, name .. "." .. item.name .. " has no doc")
+        end
       end
     end
   end)
@@ -51,7 +54,9 @@ describe("every op record", function()
 
   it("has an example that compiles", function()
     for name, r in pairs(op.records) do
-      if r.example then assert.is_truthy(load(r.example) or load("return " .. r.example), name .. ": " .. r.example) end
+      if r.example then
+        assert.is_truthy(load(r.example) or load("return " .. r.example), name .. ": " .. r.example)
+      end
     end
   end)
 
@@ -109,12 +114,16 @@ describe("what nobody reads", function()
   -- These take a list of any length and look at each of its entries themselves, or hand what they
   -- get on to a function.
   local lists = {
-    ["Net.made_by"] = true, ["Net.keep"] = true, ["Net.device"] = true, ["Net.bank"] = true, ["Net.scope"] = true, ["Net.variable_scope"] = true,
+    ["Net.made_by"] = true, ["Net.keep"] = true, ["Net.device"] = true, ["Net.bank"] = true,
+    ["Net.scope"] = true, ["Net.variable_scope"] = true,
     ["Net.parameter_sharing"] = true,
     ["data.find"] = true, ["Net.outputs"] = true, ["Workspace.keep"] = true,
-    ["neap.zeros"] = true, ["neap.ones"] = true, ["neap.empty"] = true, ["neap.full"] = true, ["neap.rand"] = true, ["neap.randn"] = true,
-    ["neap.with"] = true, ["neap.matmul"] = true, ["Tensor.matmul"] = true, ["Tensor.view"] = true, ["Tensor.at"] = true, ["Tensor.set"] = true,
-    ["neap.bank"] = true, ["neap.scope"] = true, ["neap.variable_scope"] = true, ["nn.module"] = true,
+    ["neap.zeros"] = true, ["neap.ones"] = true, ["neap.empty"] = true, ["neap.full"] = true,
+    ["neap.rand"] = true, ["neap.randn"] = true,
+    ["neap.with"] = true, ["neap.matmul"] = true, ["Tensor.matmul"] = true, ["Tensor.view"] = true,
+    ["Tensor.at"] = true, ["Tensor.set"] = true,
+    ["neap.bank"] = true, ["neap.scope"] = true, ["neap.variable_scope"] = true,
+    ["nn.module"] = true,
     -- these say that there is none
     ["Tensor.apply"] = true, ["Tensor.map"] = true, ["Tensor.fill"] = true, ["Tensor.zero"] = true,
     ["optim.Adagrad"] = true, ["optim.RmsProp"] = true,
@@ -128,39 +137,61 @@ describe("what nobody reads", function()
       local is_public = type(name) == "string" and name:sub(1, 1) ~= "_" and type(f) == "function"
       if is_public and not op.functions[name] and not op.records[name] then
         local ok, err
-        if self ~= nil then ok, err = pcall(f, self, table.unpack(too_many)) else ok, err = pcall(f, table.unpack(too_many)) end
+        if self ~= nil then
+          ok, err = pcall(f, self, table.unpack(too_many))
+        else
+          ok, err = pcall(f, table.unpack(too_many))
+        end
         local what = prefix .. "." .. name
         assert.is_false(ok and not lists[what], what .. " took sixty functions for arguments")
-        local said = tostring(err):find "takes .*argument" or tostring(err):find "takes .*%w+ values?"
+        local said = tostring(err):find "takes .*argument"
+          or tostring(err):find "takes .*%w+ values?"
         assert.is_truthy(lists[what] or said, what .. ": " .. tostring(err))
       end
     end
   end
 
   it("is refused: arguments, by every function of the surface", function()
-    for name, t in pairs { neap = neap, nn = nn, optim = optim, data = data, memonger = neap.memonger, init = neap.init, zoo = neap.zoo } do
+    for name, t in pairs {
+      neap = neap,
+      nn = nn,
+      optim = optim,
+      data = data,
+      memonger = neap.memonger,
+      init = neap.init,
+      zoo = neap.zoo,
+    } do
       sweep(name, t)
     end
     local net = neap.net "f"
     net:outputs { net:Relu(net:input("x", { 2 }), "y") }
     local ws <close> = neap.workspace { store = false }
-    local self = { Tensor = neap.ones(2), Net = net, Workspace = ws, Plan = net:plan { store = false } }
-    for _, class in ipairs { "Tensor", "Net", "Workspace", "Program", "Plan", "Db" } do sweep(class, core[class], self[class]) end
+    local self = {
+      Tensor = neap.ones(2), Net = net, Workspace = ws, Plan = net:plan { store = false },
+    }
+    for _, class in ipairs { "Tensor", "Net", "Workspace", "Program", "Plan", "Db" } do
+      sweep(class, core[class], self[class])
+    end
   end)
 
   it("is refused: arguments, by every method of the classes that Lua makes", function()
     local net, model = neap.net "f", nn.Linear { 3, 2 }
     local trainer <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 } }
     local batches = data.tensors { x = neap.ones(4, 3), batch = 2 }
-    for name, object in pairs { Blob = net:input("x", { 2 }), Module = model, Sequential = nn.Sequential { nn.ReLU() }, Trainer = trainer,
-      Optimizer = optim.SGD { lr = 0.1 }, Data = batches, Report = neap.memory(), Memory = model:memory() } do
+    for name, object in pairs {
+      Blob = net:input("x", { 2 }), Module = model, Sequential = nn.Sequential { nn.ReLU() },
+      Trainer = trainer,
+      Optimizer = optim.SGD { lr = 0.1 }, Data = batches, Report = neap.memory(),
+      Memory = model:memory(),
+    } do
       local meta = getmetatable(object)
       sweep(name, meta, object)
       if type(meta.__index) == "table" then sweep(name, meta.__index, object) end
     end
   end)
 
-  it("is refused: options, by every layer, loss, optimizer, initialiser and net of the zoo", function()
+  it("is refused: options, by every layer, loss, optimizer, initialiser \z
+      and net of the zoo", function()
     local function refuses(what, f, ...)
       local ok, err = pcall(f, ...)
       assert.is_false(ok, what .. " took the option no_such")
@@ -168,12 +199,16 @@ describe("what nobody reads", function()
     end
     for _, name in ipairs(nn.names()) do refuses("nn." .. name, nn[name], { no_such = 1 }) end
     for name, f in pairs(optim) do
-      if type(f) == "function" and not lists["optim." .. name] then refuses("optim." .. name, f, { no_such = 1 }) end
+      if type(f) == "function" and not lists["optim." .. name] then
+        refuses("optim." .. name, f, { no_such = 1 })
+      end
     end
     for name, f in pairs(neap.init) do
       if type(f) == "function" then refuses("neap.init." .. name, f, { no_such = 1 }) end
     end
-    for _, name in ipairs(neap.zoo.names()) do refuses("neap.zoo." .. name, neap.zoo[name], { no_such = 1 }) end
+    for _, name in ipairs(neap.zoo.names()) do
+      refuses("neap.zoo." .. name, neap.zoo[name], { no_such = 1 })
+    end
     refuses("neap.trainer", neap.trainer, { no_such = 1 })
     refuses("neap.workspace", neap.workspace, { no_such = 1 })
     refuses("neap.fit_batch", neap.fit_batch, nn.Linear { 3, 2 }, { no_such = 1 })
@@ -183,15 +218,21 @@ describe("what nobody reads", function()
     for name, r in pairs(op.records) do
       local ins = {}
       for i, input in ipairs(r.inputs) do ins[i] = not input.optional and ("x" .. i) or nil end
-      if not r.internal and not r.control then refuses(name, net.op, net, name, ins, nil, { no_such = 1 }) end
+      if not r.internal and not r.control then
+        refuses(name, net.op, net, name, ins, nil, { no_such = 1 })
+      end
     end
   end)
 end)
 
 describe("what is not there or not said", function()
   it("is a name of neap that nobody has: it raises with the nearest one", function()
-    support.raises({ 'neap has no "tenzor"', 'did you mean "tensor"?' }, function() return neap.tenzor end)
-    support.raises({ 'neap has no "optimm"', 'did you mean "optim"?' }, function() return neap.optimm end)
+    support.raises({ 'neap has no "tenzor"', 'did you mean "tensor"?' }, function()
+      return neap.tenzor
+    end)
+    support.raises({ 'neap has no "optimm"', 'did you mean "optim"?' }, function()
+      return neap.optimm
+    end)
     support.raises("neap.help() says what there is", function() return neap.quarkxyz end)
   end)
   it("is the number of parts of a split", function()
@@ -205,12 +246,15 @@ describe("what is not there or not said", function()
     local net <close> = neap.net "stored"
     net:input("x", { 2 })
     net:Relu("x", "y")
-    for _, odd in ipairs { 5, "file.db", {} } do support.raises("store expects true or false", net.plan, net, { store = odd }) end
+    for _, odd in ipairs { 5, "file.db", {} } do
+      support.raises("store expects true or false", net.plan, net, { store = odd })
+    end
     assert.is_truthy(net:plan { store = false })
   end)
   it("is the input of a model that is exported, which can be given there", function()
     local path = os.tmpname() .. ".safetensors"
-    support.raises("to this call, { input = {..} }", neap.export, neap.nn.Sequential { neap.nn.Linear(4, 2) }, path)
+    support.raises("to this call, { input = {..} }", neap.export,
+      neap.nn.Sequential { neap.nn.Linear(4, 2) }, path)
     assert(neap.export(neap.nn.Sequential { neap.nn.Linear(4, 2) }, path, { input = { 4 } }))
     assert.are.same({ 3, 2 }, assert(neap.import(path))(neap.ones(3, 4)).shape)
     os.remove(path)
@@ -219,25 +263,39 @@ end)
 
 describe("a wrong argument", function()
   local function nothing() end
-  local lists = { {}, { 16 }, { "x" }, { {} }, { true }, { nothing }, { neap.ones(2) }, { 1, 2, {} }, { "x", {} }, { {}, nothing }, { { "r", { 3 } } },
-    { "x", "y", 3 }, { { 3, 4 }, 3 }, { { x = "a" } }, { neap.net "other" }, { nil, nothing, n = 2 } }
+  local lists = {
+    {}, { 16 }, { "x" }, { {} }, { true }, { nothing }, { neap.ones(2) }, { 1, 2, {} }, { "x", {} },
+    { {}, nothing }, { { "r", { 3 } } },
+    { "x", "y", 3 }, { { 3, 4 }, 3 }, { { x = "a" } }, { neap.net "other" },
+    { nil, nothing, n = 2 },
+  }
   -- These make files of the names that they get, read much, or change the process for the tests
   -- after this one.
-  local left_out = { ["neap.save"] = true, ["neap.db"] = true, ["neap.export"] = true, ["Workspace.picture"] = true,
-    ["neap.threads"] = true, ["neap.use_db"] = true, ["neap.switch_workspace"] = true, ["neap.reset_workspace"] = true,
+  local left_out = {
+    ["neap.save"] = true, ["neap.db"] = true, ["neap.export"] = true, ["Workspace.picture"] = true,
+    ["neap.threads"] = true, ["neap.use_db"] = true, ["neap.switch_workspace"] = true,
+    ["neap.reset_workspace"] = true,
     ["data.mnist"] = true, ["data.cifar10"] = true, ["Workspace.save"] = true, ["Net.save"] = true,
-    ["Tensor.save"] = true, ["Plan.svg"] = true, ["Plan.dot"] = true, ["Net.dot"] = true, ["Tensor.image"] = true, ["Tensor.plot"] = true }
+    ["Tensor.save"] = true, ["Plan.svg"] = true, ["Plan.dot"] = true, ["Net.dot"] = true,
+    ["Tensor.image"] = true, ["Tensor.plot"] = true,
+  }
 
   --- Whether an error is Lua's or Lua's library's about a line of Neap's own.
   local function is_inner(err)
     err = tostring(err)
-    return err:find("^neap:") or err:find("attempt to", 1, true) or err:find("bad argument #", 1, true) or err:find("index is nil", 1, true)
+    return err:find("^neap:")
+      or err:find("attempt to", 1, true)
+      or err:find("bad argument #", 1, true)
+      or err:find("index is nil", 1, true)
   end
 
   local function sweep(prefix, functions, make)
     for name, f in pairs(functions) do
       local what = prefix .. "." .. tostring(name)
-      local is_public = type(name) == "string" and name:sub(1, 1) ~= "_" and name ~= "close" and type(f) == "function"
+      local is_public = type(name) == "string"
+        and name:sub(1, 1) ~= "_"
+        and name ~= "close"
+        and type(f) == "function"
       if is_public and not left_out[what] and not op.functions[name] then
         for i, list in ipairs(lists) do
           local ok, err
@@ -247,7 +305,8 @@ describe("a wrong argument", function()
           else
             ok, err = pcall(function() f(table.unpack(list, 1, list.n)) end)
           end
-          assert.is_falsy(not ok and is_inner(err), ("%s, list %d: %s"):format(what, i, tostring(err)))
+          assert.is_falsy(not ok and is_inner(err),
+            ("%s, list %d: %s"):format(what, i, tostring(err)))
         end
       end
     end
@@ -282,13 +341,23 @@ describe("a wrong argument", function()
       ["neap.bytes expects a number, got nothing"] = function() neap.bytes() end,
       ["neap.net_from expects a text, got nothing"] = function() neap.net_from() end,
       ["neap.arange: argument 1 expects a number, got nothing"] = function() neap.arange() end,
-      ["neap.linspace: argument 3 expects an integer, got a table"] = function() neap.linspace(1, 2, {}) end,
+      ["neap.linspace: argument 3 expects an integer, got a table"] = function()
+        neap.linspace(1, 2, {})
+      end,
       ["neap.eye: argument 1 expects an integer, got 1.5"] = function() neap.eye(1.5) end,
-      ["neap.range expects (net, memory, batch), got a number"] = function() neap.range(1, 2, {}) end,
-      ["neap.with expects ({ seed =, threads = }, function, ..)"] = function() neap.with({}, nil) end,
-      ["Relu: attributes are a table, { axis = -1 }, got a number"] = function() net:Relu("x", "z", 3) end,
+      ["neap.range expects (net, memory, batch), got a number"] = function()
+        neap.range(1, 2, {})
+      end,
+      ["neap.with expects ({ seed =, threads = }, function, ..)"] = function()
+        neap.with({}, nil)
+      end,
+      ["Relu: attributes are a table, { axis = -1 }, got a number"] = function()
+        net:Relu("x", "z", 3)
+      end,
       ["a blob's name is expected, got a table"] = function() net:input { "r", { 3 } } end,
-      ["memory options are a table, { budget = \"8MiB\", x = { 64, 784 } }, got 16"] = function() net:plan(16) end,
+      ["memory options are a table, { budget = \"8MiB\", x = { 64, 784 } }, got 16"] = function()
+        net:plan(16)
+      end,
     } do
       local ok, err = pcall(f)
       assert.is_false(ok, text)
@@ -303,7 +372,9 @@ describe("help", function()
 
   local function says(x, ...)
     local text = tostring(neap.help(x))
-    for _, part in ipairs { ... } do assert.is_truthy(text:find(part, 1, true), tostring(x) .. ": " .. text) end
+    for _, part in ipairs { ... } do
+      assert.is_truthy(text:find(part, 1, true), tostring(x) .. ": " .. text)
+    end
   end
 
   it("explains functions by the comments of their definitions", function()
@@ -330,12 +401,21 @@ describe("help", function()
   end)
 
   it("explains what it is given by name", function()
-    for name, part in pairs { Linear = "nn.Linear {", Conv2d = "nn.Conv2d", ["neap.nn.LSTM"] = "layers = 1", ["ws:run"] = "ws:run(", ["data.from"] = "slot.x",
-      trainer = "neap.trainer", nn = "Layers", ["neap.data"] = "Data sets", ["m:plan"] = "max_batch", softmax = "Softmax", SGD = "momentum = 0" } do
+    for name, part in pairs {
+      Linear = "nn.Linear {", Conv2d = "nn.Conv2d", ["neap.nn.LSTM"] = "layers = 1",
+      ["ws:run"] = "ws:run(", ["data.from"] = "slot.x",
+      trainer = "neap.trainer", nn = "Layers", ["neap.data"] = "Data sets",
+      ["m:plan"] = "max_batch", softmax = "Softmax", SGD = "momentum = 0",
+    } do
       says(name, part)
     end
-    for _, name in ipairs { "m:freeze", "m:tie", "m:load", "t:fit", "trainer:fit", "ws:create_scope", "ws:feed", "ws:remove", "ws:rename",
-      "ws:save", "ws:load" } do says(name, name) end
+    for _, name in ipairs {
+      "m:freeze", "m:tie", "m:load", "t:fit", "trainer:fit", "ws:create_scope", "ws:feed",
+      "ws:remove", "ws:rename",
+      "ws:save", "ws:load",
+    } do
+      says(name, name)
+    end
     local ok, err = pcall(neap.help, "Linaer")
     assert.is_false(ok)
     assert.is_truthy(err.hint:find('"Linear"', 1, true), err.hint)
@@ -358,7 +438,9 @@ describe("settings", function()
     assert.are.equal(8000000, neap.bytes "8MB")
     assert.are.equal(512, neap.bytes "512B")
     assert.are.equal("1.5 KiB", neap.bytes(1536))
-    for _, bad in ipairs { "8XB", "MiB", "-1", "" } do assert.is_false((pcall(neap.bytes, bad)), bad) end
+    for _, bad in ipairs { "8XB", "MiB", "-1", "" } do
+      assert.is_false((pcall(neap.bytes, bad)), bad)
+    end
   end)
 
   it("sets threads, for a while with neap.with", function()
@@ -386,26 +468,43 @@ describe("neap.help", function()
   local function expect(prefix, name, f)
     local ok, text = pcall(neap.help, prefix .. name)
     assert.is_true(ok and tostring(text) ~= nothing, prefix .. name .. " has no help by its name")
-    assert.not_equal(nothing, tostring(neap.help(f)), prefix .. name .. " has no help as a function")
+    assert.not_equal(nothing, tostring(neap.help(f)),
+      prefix .. name .. " has no help as a function")
   end
 
   local function sweep(prefix, t)
     for name, f in next, t do
-      if type(name) == "string" and name:sub(1, 1) ~= "_" and type(f) == "function" then expect(prefix, name, f) end
+      if type(name) == "string" and name:sub(1, 1) ~= "_" and type(f) == "function" then
+        expect(prefix, name, f)
+      end
     end
   end
 
   it("has a text on every public function, by its name and by itself", function()
-    for _, name in ipairs { "nn", "data", "memonger", "init", "zoo" } do sweep(name .. ".", neap[name]) end
+    for _, name in ipairs { "nn", "data", "memonger", "init", "zoo" } do
+      sweep(name .. ".", neap[name])
+    end
     sweep("neap.", neap)
-    for class, prefix in pairs { Tensor = "tensor:", Net = "net:", Workspace = "ws:", Scope = "scope:", Program = "program:", Plan = "plan:", Db = "db:" } do
+    for class, prefix in pairs {
+      Tensor = "tensor:",
+      Net = "net:",
+      Workspace = "ws:",
+      Scope = "scope:",
+      Program = "program:",
+      Plan = "plan:",
+      Db = "db:",
+    } do
       sweep(prefix, core[class])
     end
     local model = neap.nn.Linear(3, 4)
-    local t <close> = neap.trainer { model = model, loss = neap.nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.1 } }
+    local t <close> = neap.trainer {
+      model = model, loss = neap.nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.1 },
+    }
     sweep("t:", getmetatable(t))
     for _, name in ipairs(getmetatable(model).__names(model)) do
-      if type(model[name]) == "function" and not of_classes[name] then expect("m:", name, model[name]) end
+      if type(model[name]) == "function" and not of_classes[name] then
+        expect("m:", name, model[name])
+      end
     end
   end)
 
@@ -430,24 +529,39 @@ describe("what is given and has no place", function()
       file:close()
       return pcall(require("neap.net.file").load, path)
     end
-    local model = "local nn = require 'neap'.nn\nlocal m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }\n"
+    local model = "local nn = require 'neap'.nn\n\z
+      local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }\n"
     for text, said in pairs {
       ["return { model = m, los = nn.MseLoss() }"] = 'did you mean "loss"',
-      ["return { model = m, batch = 2, anything = 3 }"] = "nothing reads the net file's field \"anything\"",
+      ["return { model = m, batch = 2, anything = 3 }"] = "nothing reads the net file's \z
+        field \"anything\"",
       ["return { net = m:net { batch = 1 }, loss = nn.MseLoss() }"] = "a net has its own loss",
     } do
       local ok, err = load(model .. text)
       assert.is_false(ok)
       assert.is_truthy(tostring(err):find(said, 1, true), tostring(err))
     end
-    assert.is_true(load(model .. "return { model = m, loss = nn.MseLoss(), batch = 2, name = 'n' }"))
+    assert.is_true(
+      load(model .. "return { model = m, loss = nn.MseLoss(), batch = 2, name = 'n' }"))
     os.remove(path)
   end)
 
   it("is refused by classes whose init reads fewer values", function()
-    local One = nn.module { "One", init = function(self, o) self.l = nn.Linear { o[1], o[1] } end, forward = function(self, x) return self.l(x) end }
-    local None = nn.module { "None", init = function(self) self.l = nn.Linear { 4, 4 } end, forward = function(self, x) return self.l(x) end }
-    local All = nn.module { "All", init = function(self, o) for i = 1, #o do self["l" .. i] = o[i] end end, forward = function(self, x) return self.l1(x) end }
+    local One = nn.module {
+      "One",
+      init = function(self, o) self.l = nn.Linear { o[1], o[1] } end,
+      forward = function(self, x) return self.l(x) end,
+    }
+    local None = nn.module {
+      "None",
+      init = function(self) self.l = nn.Linear { 4, 4 } end,
+      forward = function(self, x) return self.l(x) end,
+    }
+    local All = nn.module {
+      "All",
+      init = function(self, o) for i = 1, #o do self["l" .. i] = o[i] end end,
+      forward = function(self, x) return self.l1(x) end,
+    }
     raises("position 2", One, { 4, 16 })
     raises("position 1", None, { 64, 2 })
     assert.is_truthy(One { 4 } and None {} and All { nn.Linear(3, 4), nn.Linear(4, 3) })
@@ -463,7 +577,11 @@ describe("what is given and has no place", function()
     local net = neap.net "n"
     net:Neg(net:input("x", { 1 }), "y")
     ws:feed("x", neap.ones(1))
-    for _, key in ipairs { "iterations", "instances" } do raises(key .. " expects an integer", ws.run_steps, ws, { { net, [key] = 0 } }) end
-    raises("trip can't be negative", net.Loop, net, { trip = -1, init = { "x" }, body = function(_, _, a) return true, a end })
+    for _, key in ipairs { "iterations", "instances" } do
+      raises(key .. " expects an integer", ws.run_steps, ws, { { net, [key] = 0 } })
+    end
+    raises("trip can't be negative", net.Loop, net, {
+      trip = -1, init = { "x" }, body = function(_, _, a) return true, a end,
+    })
   end)
 end)

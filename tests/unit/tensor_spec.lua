@@ -203,10 +203,14 @@ describe("elements", function()
 
   it("that are integers wrap around in sums and products, along rows and columns", function()
     local least, most = math.mininteger, math.maxinteger
-    local x = neap.tensor({ { most, most, 1, 1, 1, 1, 1, 1, most, most }, { least, -1, least, 0, 0, 0, 0, 0, least, 2 } }, "i64")
+    local x = neap.tensor({
+      { most, most, 1, 1, 1, 1, 1, 1, most, most }, { least, -1, least, 0, 0, 0, 0, 0, least, 2 },
+    }, "i64")
     local rows, columns, all = { 0, 0 }, {}, 0
     for i, row in ipairs(x:totable()) do
-      for j, v in ipairs(row) do rows[i], columns[j], all = rows[i] + v, (columns[j] or 0) + v, all + v end
+      for j, v in ipairs(row) do
+        rows[i], columns[j], all = rows[i] + v, (columns[j] or 0) + v, all + v
+      end
     end
     assert.are.same(rows, x:sum({ axes = { 2 } }):totable())
     assert.are.same(columns, x:sum({ axes = { 1 } }):totable())
@@ -214,7 +218,8 @@ describe("elements", function()
     assert.are.equal(most * most * most * most, x[1]:prod():item())
   end)
 
-  it("of an expanded view are one: what writes all of it is refused in its own name, and counts from 1", function()
+  it("of an expanded view are one: what writes all of it is refused in its own name, \z
+      and counts from 1", function()
     local function view() return neap.ones(2, 1):expand(2, 4) end
     local ways = {
       fill_ = function(v) v:fill_(3) end,
@@ -226,7 +231,8 @@ describe("elements", function()
     }
     for who, write in pairs(ways) do
       local v = view()
-      raises(who .. " can't write to an expanded view: dimension 2 repeats one element 4 times", write, v)
+      raises(who .. " can't write to an expanded view: dimension 2 repeats one element 4 times",
+        write, v)
       assert.are.same({ { 1, 1, 1, 1 }, { 1, 1, 1, 1 } }, v:totable())
     end
     local one = neap.ones(1):expand(1)
@@ -262,7 +268,8 @@ describe("operators and ops", function()
     assert.are.same({ 1, 4, 9 }, list(x ^ 2))
     assert.are.same({ 0, 1, 1 }, list(x // 2))
     assert.are.same({ { 2, 3, 4 }, { 3, 4, 5 } }, list(x + neap.tensor { { 1 }, { 2 } }))
-    assert.are.same({ { 7, 10 }, { 15, 22 } }, list(neap.tensor({ { 1, 2 }, { 3, 4 } }):matmul(neap.tensor { { 1, 2 }, { 3, 4 } })))
+    assert.are.same({ { 7, 10 }, { 15, 22 } },
+      list(neap.tensor({ { 1, 2 }, { 3, 4 } }):matmul(neap.tensor { { 1, 2 }, { 3, 4 } })))
   end)
 
   it("has logic on bool tensors", function()
@@ -276,7 +283,8 @@ describe("operators and ops", function()
     local x = neap.tensor { { 1, 2 }, { 3, 4 } }
     assert.is_true(x:softmax({ axis = 1 }):equal(neap.softmax(x, { axis = 1 })))
     assert.is_true(neap.softmax(x, { axis = 1 }):sum({ axes = { 1 } }):close(neap.ones(2)))
-    assert.are.same({ { 1, 2 }, { 3, 4 }, { 1, 2 }, { 3, 4 } }, list(neap.concat({ x, x }, { axis = 1 })))
+    assert.are.same({ { 1, 2 }, { 3, 4 }, { 1, 2 }, { 3, 4 } },
+      list(neap.concat({ x, x }, { axis = 1 })))
     for _, row in ipairs(neap.ops()) do
       if row.method then
         assert.are.equal("function", type(neap[row.method]), row.method)
@@ -307,8 +315,11 @@ end)
 
 describe("an op that writes over its inputs in a net", function()
   it("leaves them alone when it is called on tensors", function()
-    local p, g, m = neap.tensor({ 1, 2 }, "f64"), neap.tensor({ 10, 20 }, "f64"), neap.tensor({ 0.5, 0.25 }, "f64")
-    local p2, m2 = require("neap.core").eager("Sgd", { p, g, neap.tensor(0.5, "f64"), m }, { momentum = 0.5 }, 2)
+    local p = neap.tensor({ 1, 2 }, "f64")
+    local g = neap.tensor({ 10, 20 }, "f64")
+    local m = neap.tensor({ 0.5, 0.25 }, "f64")
+    local p2, m2 = require("neap.core").eager("Sgd", { p, g, neap.tensor(0.5, "f64"), m },
+      { momentum = 0.5 }, 2)
     assert.are.same({ 10.25, 20.125 }, list(m2))
     assert.are.same({ 1 - 0.5 * 10.25, 2 - 0.5 * 20.125 }, list(p2))
     assert.are.same({ { 1, 2 }, { 10, 20 }, { 0.5, 0.25 } }, { list(p), list(g), list(m) })
@@ -436,7 +447,8 @@ describe("i16 and u16 tensors", function()
       assert.same(values, x:to(dtype):to("i16"):totable())
       assert.same(u:totable(), u:to(dtype):to("u16"):totable())
     end
-    assert.same({ 32767, -32768, 0, 3 }, neap.tensor({ 1e9, -1e9, 0 / 0, 2.6 }, "f32"):to("i16"):totable())
+    assert.same({ 32767, -32768, 0, 3 },
+      neap.tensor({ 1e9, -1e9, 0 / 0, 2.6 }, "f32"):to("i16"):totable())
     assert.are.equal(10, x:n_bytes())
   end)
 
@@ -448,9 +460,12 @@ describe("i16 and u16 tensors", function()
     assert.same({ -32768, 32767, 65535 }, { x:min():item(), x:max():item(), u:max():item() })
     assert.same({ "f32", 3.5 }, { (x / 2).dtype, (x / 2)[4] })
     assert.same({ false, false, false, true, true }, x:gt(0):totable())
-    assert.same({ -1, -1, 0, 7, 32767 }, neap.maximum(x, neap.tensor({ -1, -1, -1, -1, -1 }, "i16")):totable())
-    assert.same({ 0, 1, 300, 2, 2 }, neap.minimum(u, neap.tensor({ 9, 9, 999, 2, 2 }, "u16")):totable())
-    assert.same({ -2, -1, 0, 1, 1 }, neap.tensor({ -7, -3, 0, 4, 7 }, "i16"):floor_div(neap.tensor({ 4, 4, 4, 4, 4 }, "i16")):totable())
+    assert.same({ -1, -1, 0, 7, 32767 },
+      neap.maximum(x, neap.tensor({ -1, -1, -1, -1, -1 }, "i16")):totable())
+    assert.same({ 0, 1, 300, 2, 2 },
+      neap.minimum(u, neap.tensor({ 9, 9, 999, 2, 2 }, "u16")):totable())
+    assert.same({ -2, -1, 0, 1, 1 }, neap.tensor({ -7, -3, 0, 4, 7 },
+      "i16"):floor_div(neap.tensor({ 4, 4, 4, 4, 4 }, "i16")):totable())
     assert.same(x:totable(), neap.where(x:gt(0), x, x):totable())
     assert.are.equal(9, neap.tensor({ 3 }, "u16"):square():item())
   end)

@@ -61,7 +61,8 @@ end
 
 --- Without what a move of lines in this file, or a clock, would change.
 local function settled(text)
-  return (tostring(text):gsub("[%w_./]*texts_spec%.lua:%d+", "here"):gsub("planned in [%d.]+ %a+", "planned"):gsub("\n*$", "\n"))
+  return (tostring(text):gsub("[%w_./]*texts_spec%.lua:%d+",
+    "here"):gsub("planned in [%d.]+ %a+", "planned"):gsub("\n*$", "\n"))
 end
 
 local function check(name, text)
@@ -91,8 +92,13 @@ describe("word for word", function()
   it("a plan, and why blobs lie where they do", function()
     local plan = all():plan(ref)
     local texts = { plan:explain() }
-    for _, blob in ipairs { "h", "m", "w", "tail/t", "x", "loss", "start" } do texts[#texts + 1] = plan:explain(blob) end
-    for _, pair in ipairs { { "h", "d" }, { "m", "h" }, { "start", "m" }, { "w", "start" }, { "s", "start" }, { "if.grad", "start" } } do
+    for _, blob in ipairs { "h", "m", "w", "tail/t", "x", "loss", "start" } do
+      texts[#texts + 1] = plan:explain(blob)
+    end
+    for _, pair in ipairs {
+      { "h", "d" }, { "m", "h" }, { "start", "m" }, { "w", "start" }, { "s", "start" },
+      { "if.grad", "start" },
+    } do
       texts[#texts + 1] = plan:why(pair[1], pair[2])
     end
     check("plan.txt", joined(table.unpack(texts)))
@@ -115,7 +121,9 @@ describe("word for word", function()
 
   it("plans by other policies", function()
     local texts = {}
-    for _, policy in ipairs { "none", "name", "pool" } do texts[#texts + 1] = all():plan(with { policy = policy }):explain() end
+    for _, policy in ipairs { "none", "name", "pool" } do
+      texts[#texts + 1] = all():plan(with { policy = policy }):explain()
+    end
     texts[#texts + 1] = all():plan(with { executor = "dag" }):explain()
     check("policies.txt", joined(table.unpack(texts)))
   end)
@@ -131,11 +139,12 @@ describe("word for word", function()
 
   it("a plan that makes values again, and a budget that is too small", function()
     local plan = chain():plan(with { budget = math.floor(0.6 * chain():plan(ref).arena_bytes) })
-    check("again.txt", joined(plan:explain(), plan:explain "deep/tanh1", plan:explain "deep/exp4", plan:explain "deep/tanh8",
-      plan:explain "deep/tanh8.again", plan:graph_text()))
+    check("again.txt", joined(plan:explain(), plan:explain "deep/tanh1", plan:explain "deep/exp4",
+      plan:explain "deep/tanh8", plan:explain "deep/tanh8.again", plan:graph_text()))
     check("again.dot", plan:dot())
     local colours = {}
-    for colour in chain():plan(with { policy = "none", in_place = false }):dot():gmatch 'fillcolor="(#%x+)" tooltip' do
+    for colour in chain():plan(
+      with { policy = "none", in_place = false }):dot():gmatch 'fillcolor="(#%x+)" tooltip' do
       colours[#colours + 1] = colour
     end
     check("colours.txt", table.concat(colours, "\n"))

@@ -60,20 +60,29 @@ io.stdout:flush()
 program:run()
 ]]
 
-local product = "net p\nparam a f32 (6000,6000) = Constant { value = 1 }\ny = MatMul(a, a)\nl = Sum(y)\noutputs l\n"
-local conv = "net c\nparam x f32 (16,64,128,128) = Constant { value = 1 }\nparam w f32 (64,64,31,31) = Constant { value = 1 }\n"
+local product = "net p\n\z
+  param a f32 (6000,6000) = Constant { value = 1 }\n\z
+  y = MatMul(a, a)\n\z
+  l = Sum(y)\n\z
+  outputs l\n"
+local conv = "net c\n\z
+  param x f32 (16,64,128,128) = Constant { value = 1 }\n\z
+  param w f32 (64,64,31,31) = Constant { value = 1 }\n"
   .. "y = Conv(x, w) { pad = {15} }\nl = Sum(y)\noutputs l\n"
 
 --- Starts a long script, runs `send` with its process in $pid once its kernel is at work, and gives
 -- the exit code.
 local function interrupt(folder, host, case, send)
   local path, said = folder .. "/long.lua", folder .. "/said"
-  support.write_file(path, (long:gsub("%u+", { NET = ("%q"):format(case[2]), ENGINE = ("%q"):format(case[3]) })))
+  support.write_file(path,
+    (long:gsub("%u+", { NET = ("%q"):format(case[2]), ENGINE = ("%q"):format(case[3]) })))
   return select(2, support.shell(([[
     rm -f %s
     export NEAP_DB=off NEAP_NUM_THREADS=2
     %s %s >%s & pid=$!
-    { i=0; while kill -0 $pid && [ $i -lt %d ]; do sleep 1; i=$((i + 1)); done; kill -KILL $pid; } >/dev/null 2>&1 &
+    {
+      i=0; while kill -0 $pid && [ $i -lt %d ]; do sleep 1; i=$((i + 1)); done; kill -KILL $pid
+    } >/dev/null 2>&1 &
     until grep -q begins %s 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
     sleep 0.5
     %s
@@ -91,7 +100,8 @@ for _, host in ipairs { "program", "module" } do
       local function run_train(environment)
         local path = folder .. "/train.lua"
         support.write_file(path, train)
-        local out, code = support.shell(("env NEAP_DB=off %s timeout -s KILL %d %s %s"):format(environment, give_up_s, hosts[host], path))
+        local out, code = support.shell(("env NEAP_DB=off %s timeout -s KILL %d %s %s"):format(
+          environment, give_up_s, hosts[host], path))
         assert.equal(0, code, environment)
         local n, sum, bits = out:match "^(%d+)\t(%S+)\t(.-)%s*$"
         return tonumber(n), tonumber(sum), bits
@@ -104,8 +114,11 @@ for _, host in ipairs { "program", "module" } do
         local n2, sum2, bits2 = run_train "NEAP_NUM_THREADS=2"
         assert.equal(2, n2)
         assert.is_true(math.abs(sum - sum2) <= 1e-4 * sum)
-        for _, environment in ipairs { "OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true", "OMP_DYNAMIC=true OMP_WAIT_POLICY=active EXECUTOR=dag",
-          "OMP_NUM_THREADS=1", "OMP_NESTED=true EXECUTOR=dag" } do
+        for _, environment in ipairs {
+          "OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true",
+          "OMP_DYNAMIC=true OMP_WAIT_POLICY=active EXECUTOR=dag",
+          "OMP_NUM_THREADS=1", "OMP_NESTED=true EXECUTOR=dag",
+        } do
           n, sum, bits = run_train("NEAP_NUM_THREADS=2 " .. environment)
           assert.equal(2, n, environment)
           assert.equal(sum2, sum, environment)
@@ -119,13 +132,17 @@ for _, host in ipairs { "program", "module" } do
       it("are as many as the system grants", function()
         if sanitized then return end -- which takes more addresses than this leaves
         -- A stack of 64 GiB for each thread is refused.
-        local n, _, bits = run_train "bash -c 'ulimit -s 67108864; ulimit -v 8000000; exec env NEAP_NUM_THREADS=3 \"$@\"' --"
+        local n, _, bits = run_train "bash -c 'ulimit -s 67108864; ulimit -v 8000000; exec env \z
+          NEAP_NUM_THREADS=3 \"$@\"' --"
         assert.equal(1, n)
         assert.equal(select(3, run_train "NEAP_NUM_THREADS=1"), bits)
       end)
 
-      for _, case in ipairs { { "a product of plain loops", product, "ref" }, { "a convolution by a library", conv, support.last_engine() },
-        { "a convolution by products", conv, "blas" } } do
+      for _, case in ipairs {
+        { "a product of plain loops", product, "ref" },
+        { "a convolution by a library", conv, support.last_engine() },
+        { "a convolution by products", conv, "blas" },
+      } do
         it("hear SIGTERM in the middle of " .. case[1], function()
           assert.equal(143, interrupt(folder, host, case, "kill -TERM $pid"))
         end)
@@ -135,7 +152,8 @@ for _, host in ipairs { "program", "module" } do
       -- stock Lua's too.
       if host == "program" then
         it("hear a second Ctrl-C in the middle of a kernel", function()
-          assert.equal(130, interrupt(folder, host, { "", product, "ref" }, "kill -INT $pid; sleep 1.5; kill -INT $pid"))
+          assert.equal(130, interrupt(folder, host, { "", product, "ref" },
+            "kill -INT $pid; sleep 1.5; kill -INT $pid"))
         end)
       end
     end)

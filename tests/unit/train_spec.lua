@@ -1,64 +1,11 @@
--- The trainer: steps, validation, resuming with the same bits, interrupts, losses that are not
--- finite, patience.
+-- The trainer: steps, validation, losses that are not finite, patience, rates.
 local neap = require "neap"
-local core = require "neap.core"
 local nn, optim, data = neap.nn, neap.optim, neap.data
 local raises = require("support").raises
-
---- 22 points in two classes that a line parts; batches of 4, the last one of 2.
-local function points(o)
-  o = o or {}
-  local x, y = {}, {}
-  for i = 1, 22 do
-    x[i] = { math.sin(i), math.cos(1.7 * i), math.sin(0.3 * i) }
-    y[i] = x[i][1] + x[i][2] > 0 and 1 or 0
-  end
-  return data.tensors { x = neap.tensor(x), y = neap.tensor(y, "i64"), batch = o.batch or 4, shuffle = true, seed = 4, map = o.map, last = o.last }
-end
-
---- With all that a resumed run has to bring back: dropout, running statistics, momentum or Adam's
--- moments, a schedule.
-local function make(o)
-  o = o or {}
-  local model = nn.Sequential { input = { 3 }, seed = 7, nn.Linear { 3, 8 }, nn.BatchNorm1d { 8 }, nn.ReLU(), nn.Dropout { 0.2 }, nn.Linear { 8, 2 } }
-  return neap.trainer { model = model, metrics = { "accuracy" }, seed = 11, nan = o.nan, optimizer = o.optimizer or optim.Adam { lr = 0.02 },
-    schedule = optim.cosine { 40 }, name = "test" }
-end
-
-local quiet = { epochs = 2, verbose = 0 }
-local function with(o)
-  for key, value in pairs(quiet) do
-    if o[key] == nil then o[key] = value end
-  end
-  return o
-end
-
---- Everything a checkpoint holds, as tensors.
-local function everything(t)
-  local path = os.tmpname() .. ".safetensors"
-  assert(t:save(path))
-  local tensors = assert(neap.load(path))
-  os.remove(path)
-  return tensors
-end
-
-local function assert_same_bits(a, b)
-  local x, y, n = everything(a), everything(b), 0
-  for name, tensor in pairs(x) do
-    n = n + 1
-    assert.is_truthy(y[name], name)
-    assert.is_true(tensor:equal(y[name]), name .. " differs")
-  end
-  for name in pairs(y) do assert.is_truthy(x[name], name) end
-  assert.is_true(n >= 8)
-end
-
-local function losses(t, set, o)
-  local list = {}
-  o.on_step = function(r) list[#list + 1] = r.loss end
-  t:fit(set, o)
-  return list
-end
+local kit = require "train_kit"
+local points, make, with = kit.points, kit.make, kit.with
+local everything, losses = kit.everything, kit.losses
+local assert_same_bits = kit.assert_same_bits
 
 describe("fit", function()
   it("learns, and keeps a history with validation", function()
@@ -91,15 +38,18 @@ describe("fit", function()
   it("stops by steps, by patience, and calls back", function()
     local t <close> = make()
     local n, epochs = 0, 0
-    t:fit(points(), { steps = 8, verbose = 0, on_step = function(r) n = n + 1; assert.are.equal(n, r.step) end,
-      on_epoch = function() epochs = epochs + 1 end })
+    t:fit(points(), {
+      steps = 8, verbose = 0, on_step = function(r) n = n + 1; assert.are.equal(n, r.step) end,
+      on_epoch = function() epochs = epochs + 1 end,
+    })
     assert.are.equal(8, n)
     assert.are.equal(2, epochs)
     local still <close> = make { optimizer = optim.SGD { lr = 0 } }
     local model = still.model
     model:find("BatchNorm1d")[1]:eval()
     model:find("Dropout")[1]:eval()
-    assert.are.equal(3, #still:fit(points(), { epochs = 9, patience = 2, verbose = 0, valid = points() }))
+    assert.are.equal(3,
+      #still:fit(points(), { epochs = 9, patience = 2, verbose = 0, valid = points() }))
   end)
   it("says what is wrong", function()
     local t <close> = make()
@@ -107,27 +57,51 @@ describe("fit", function()
     raises("expects a data set", t.fit, t, {})
     raises("optimizer expects an optimizer such as", neap.trainer, { model = nn.Linear { 1, 1 } })
     raises("model expects a module, got 3", neap.trainer, { model = 3 })
-    raises('nan expects "stop", "skip" or "off", got "maybe"', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, nan = "maybe" })
-    raises('unknown field "dtype"', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, dtype = "bf16" })
-    raises('micro expects an integer of at least 1 or "fit", got 0', neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, micro = 0 })
-    raises("max_batch expects", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, max_batch = "8" })
-    raises("out of range", t.step, t, { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 2, 9 }, "i64") })
+    raises('nan expects "stop", "skip" or "off", got "maybe"', neap.trainer, {
+      model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, nan = "maybe",
+    })
+    raises('unknown field "dtype"', neap.trainer, {
+      model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, dtype = "bf16",
+    })
+    raises('micro expects an integer of at least 1 or "fit", got 0', neap.trainer, {
+      model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, micro = 0,
+    })
+    raises("max_batch expects", neap.trainer, {
+      model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, max_batch = "8",
+    })
+    raises("out of range", t.step, t, {
+      x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 2, 9 }, "i64"),
+    })
   end)
   it("has metrics of names that nothing else of it gives has", function()
     local function with(metrics)
-      return neap.trainer { model = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } }, optimizer = optim.SGD { lr = 0.1 }, metrics = metrics }
+      return neap.trainer {
+        model = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } },
+        optimizer = optim.SGD { lr = 0.1 },
+        metrics = metrics,
+      }
     end
     local function f(y) return y:mean() end
-    for _, set in ipairs { points(), data.tensors { x = neap.ones(4, 2), y = neap.zeros { 4, dtype = "i64" }, batch = 2 } } do
+    for _, set in ipairs {
+      points(),
+      data.tensors { x = neap.ones(4, 2), y = neap.zeros { 4, dtype = "i64" }, batch = 2 },
+    } do
       local spec = set:spec()
-      local t <close> = neap.trainer { model = nn.Sequential { input = { spec.x.shape[2] }, nn.Linear { spec.x.shape[2], 4 } }, accumulate = 2,
-        optimizer = optim.SGD { lr = 0.1 }, metrics = { good = f } }
+      local t <close> = neap.trainer {
+        model = nn.Sequential { input = { spec.x.shape[2] }, nn.Linear { spec.x.shape[2], 4 } },
+        accumulate = 2,
+        optimizer = optim.SGD { lr = 0.1 }, metrics = { good = f },
+      }
       local fields = {}
-      t:fit(set, { verbose = 0, epochs = 1, valid = set, on_step = function(r) for name in pairs(r) do fields[name] = true end end,
-        on_epoch = function(r) for name in pairs(r) do fields[name] = true end end })
+      t:fit(set, {
+        verbose = 0, epochs = 1, valid = set,
+        on_step = function(r) for name in pairs(r) do fields[name] = true end end,
+        on_epoch = function(r) for name in pairs(r) do fields[name] = true end end,
+      })
       fields.good, fields.skipped, fields.n = nil, true, true
       for name in pairs(fields) do
-        raises({ ("a metric can't be called \"%s\""):format(name), "taken are accumulated, " }, with, { [name] = f })
+        raises({ ("a metric can't be called \"%s\""):format(name), "taken are accumulated, " },
+          with, { [name] = f })
         raises("can't be called", with, { name })
       end
     end
@@ -135,7 +109,8 @@ describe("fit", function()
     raises("expects a name, or a table", with, 3)
     raises("good expects a function", with, { good = 3 })
   end)
-  it("has its fields from its maker alone: what is set later is refused, and says where it is said instead", function()
+  it("has its fields from its maker alone: what is set later is refused, and says where \z
+      it is said instead", function()
     local t <close> = make()
     local seen
     t:fit(points(), { verbose = 0, steps = 2, on_step = function(_, it)
@@ -143,8 +118,12 @@ describe("fit", function()
       raises("\"lr\" can't be set", function() it.lr = 3 end)
     end, on_epoch = function(_, it) seen = seen and it == t end })
     assert.is_true(seen)
-    for name, hint in pairs { lr = "t.optimizer.lr", micro = "neap.trainer { micro = .. }", memory = "memory = ..", nan = "nan = ..", model = "model = ..",
-      seed = "m:seed(n)", schedule = "schedule = ..", loss = "loss = ..", no_such = "nothing would read it", batch = "nothing", position = "nothing" } do
+    for name, hint in pairs {
+      lr = "t.optimizer.lr", micro = "neap.trainer { micro = .. }", memory = "memory = ..",
+      nan = "nan = ..", model = "model = ..",
+      seed = "m:seed(n)", schedule = "schedule = ..", loss = "loss = ..",
+      no_such = "nothing would read it", batch = "nothing", position = "nothing",
+    } do
       local was = t[name]
       raises({ ("trainer: \"%s\" can't be set"):format(name), hint }, function() t[name] = 5 end)
       assert.are.equal(was, t[name])
@@ -161,11 +140,15 @@ describe("fit", function()
     local t <close> = make()
     t:fit(points(), { verbose = 0, steps = 2 })
     local run = t:run()
-    assert.is_truthy(tostring(run):find("^run: %d+ steps?, median .* held; op by op with profile = true$"), tostring(run))
+    assert.is_truthy(
+      tostring(run):find("^run: %d+ steps?, median .* held; op by op with profile = true$"),
+      tostring(run))
     raises({ "nothing was measured op by op", "profile = true" }, run.ops, run)
     raises({ "nothing was measured op by op", "profile = true" }, run.table, run)
     for _, call in ipairs { t.plan, t.program, t.run } do
-      for got, wrong in pairs { ["a table"] = { foo = 1 }, ["a string"] = "x", ["0"] = 0, ["1.5"] = 1.5 } do
+      for got, wrong in pairs {
+        ["a table"] = { foo = 1 }, ["a string"] = "x", ["0"] = 0, ["1.5"] = 1.5,
+      } do
         raises({ "expect a number of rows, t:program(64)", "got " .. got }, call, t, wrong)
       end
     end
@@ -200,13 +183,16 @@ describe("fit", function()
     local path, script, out = os.tmpname() .. ".safetensors", os.tmpname(), os.tmpname()
     local file = assert(io.open(script, "w"))
     file:write([[local neap = require "neap"
-      local set = neap.data.tensors { x = neap.ones(4, 2), y = neap.zeros { 4, dtype = "i64" }, batch = 2 }
+      local x, y = neap.ones(4, 2), neap.zeros { 4, dtype = "i64" }
+      local set = neap.data.tensors { x = x, y = y, batch = 2 }
       for _ = 1, 2 do
-        local t = neap.trainer { model = neap.nn.Sequential { neap.nn.Linear { 2, 2 } }, optimizer = neap.optim.SGD { lr = 0.1 } }
+        local model = neap.nn.Sequential { neap.nn.Linear { 2, 2 } }
+        local t = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 } }
         t:fit(set, { verbose = 0, checkpoint = ...,  resume = true })
       end]])
     file:close()
-    assert(os.execute(("%s/neap run %s %s 2> %s"):format(os.getenv "NEAP_BUILD" or "build", script, path, out)))
+    assert(os.execute(
+      ("%s/neap run %s %s 2> %s"):format(os.getenv "NEAP_BUILD" or "build", script, path, out)))
     local said = assert(io.open(out)):read "a"
     for _, name in ipairs { path, script, out } do os.remove(name) end
     assert.are.equal(("neap: no checkpoint at %s: training begins anew\n"):format(path), said)
@@ -214,265 +200,15 @@ describe("fit", function()
   it("takes functions as loss and metrics", function()
     local model = nn.Sequential { input = { 3 }, nn.Linear { 3, 1 } }
     local x = neap.rand(8, 3)
-    local t <close> = neap.trainer { model = model, optimizer = optim.SGD { lr = 0.1 }, loss = function(y, target) return (y - target):square():mean() end,
-      metrics = { worst = function(y, target) return (y - target):abs():max() end } }
+    local t <close> = neap.trainer {
+      model = model, optimizer = optim.SGD { lr = 0.1 },
+      loss = function(y, target) return (y - target):square():mean() end,
+      metrics = { worst = function(y, target) return (y - target):abs():max() end },
+    }
     local set = data.tensors { x = x, y = x:sum { axes = { 2 }, keepdim = true }, batch = 4 }
     local h = t:fit(set, { epochs = 30, verbose = 0 })
     assert.is_true(h[30].loss < 0.2 * h[1].loss)
     assert.is_true(h[30].worst > 0)
-  end)
-end)
-
-describe("a run that was stopped", function()
-  local function check(stop_at, o)
-    local path = os.tmpname() .. ".safetensors"
-    local straight <close> = make(o)
-    local expected = losses(straight, points(), with {})
-    local first <close> = make(o)
-    local got = losses(first, points(), { steps = stop_at, checkpoint = path, verbose = 0 })
-    local second <close> = make(o) -- as in a new process: nothing but the file is shared
-    for _, loss in ipairs(losses(second, points(), with { checkpoint = path, resume = true })) do got[#got + 1] = loss end
-    assert.are.same(expected, got)
-    assert_same_bits(straight, second)
-    local a, b = straight:history(), second:history()
-    assert.are.equal(a[#a].loss, b[#b].loss)
-    assert.are.equal(a[#a].accuracy, b[#b].accuracy)
-    os.remove(path)
-  end
-  it("goes on from the file with the same bits, inside an epoch", function() check(3) end)
-  it("goes on with the rate and seed of its file, whatever the trainer was made with, until it is given others", function()
-    local path = os.tmpname() .. ".safetensors"
-    local function own(lr, seed)
-      local model = nn.Sequential { input = { 3 }, nn.Linear { 3, 8 }, nn.Dropout { 0.3 }, nn.Linear { 8, 2 } }
-      return neap.trainer { model = model, seed = seed, optimizer = optim.Adam { lr = lr } }
-    end
-    local straight <close> = own(0.02, 5)
-    local expected = losses(straight, points(), with {})
-    local first <close> = own(0.02, 5)
-    local before = losses(first, points(), { steps = 4, checkpoint = path, verbose = 0 })
-    local other <close> = own(0.5, 77)
-    local got = table.move(before, 1, #before, 1, {})
-    for _, loss in ipairs(losses(other, points(), with { checkpoint = path, resume = true })) do got[#got + 1] = loss end
-    assert.are.same(expected, got)
-    assert.are.equal(0.02, other.optimizer.lr)
-    assert.are.equal(5, other.model:workspace():seed())
-    local slower <close> = own(0.5, 77)
-    assert(slower:load(path))
-    slower.optimizer.lr = 0.001
-    slower:fit(points(), with { resume = true, on_step = function(r) assert.are.equal(0.001, r.lr) end })
-    os.remove(path)
-    for _, name in ipairs { "trainer:fit", "trainer:load" } do
-      local text = tostring(neap.help(name)):gsub("%s+", " ") -- lines are wrapped
-      assert.is_truthy(text:find("learning rate and seed", 1, true), name)
-    end
-  end)
-  it("after the last, smaller batch", function() check(6) end)
-  it("in a later epoch, with momentum", function() check(8, { optimizer = optim.SGD { lr = 0.05, momentum = 0.9, clip = 1 } }) end)
-  it("by an error goes on with the same bits", function()
-    local straight <close> = make()
-    local broken <close> = make()
-    local expected, got = losses(straight, points(), with {}), {}
-    raises("enough", broken.fit, broken, points(), with { on_step = function(r)
-      got[#got + 1] = r.loss
-      if r.step == 4 then error "enough" end
-    end })
-    for _, loss in ipairs(losses(broken, points(), with { resume = true })) do got[#got + 1] = loss end
-    assert.are.same(expected, got)
-    assert_same_bits(straight, broken)
-    assert.are.equal(straight:history()[2].loss, broken:history()[2].loss)
-  end)
-  it("between a step and its count loses nothing", function()
-    -- As by Ctrl-C that comes while the engine ends a step: the run is over, the error comes before
-    -- anything is counted.
-    local straight <close> = make()
-    local broken <close> = make()
-    losses(straight, points(), with {})
-    broken:program(4)
-    local run, n = core.Program.run, 0
-    core.Program.run = function(p, ...)
-      run(p, ...)
-      n = n + 1
-      if n == 3 then error(core.error { code = "interrupted", message = "interrupted" }, 0) end
-    end
-    local ok, err = pcall(broken.fit, broken, points(), with {})
-    core.Program.run = run
-    assert.is_false(ok)
-    assert.are.equal("interrupted", err.code)
-    assert.are.equal(3, broken.position.step)
-    broken:fit(points(), with { resume = true })
-    assert_same_bits(straight, broken)
-  end)
-  it("by Ctrl-C writes its checkpoint", function()
-    local path = os.tmpname() .. ".safetensors"
-    local straight <close> = make()
-    local broken <close> = make()
-    local later <close> = make()
-    losses(straight, points(), with {})
-    local ok = pcall(broken.fit, broken, points(), with { checkpoint = path, on_step = function(r)
-      if r.step == 5 then error(core.error { code = "interrupted", message = "interrupted" }, 0) end
-    end })
-    assert.is_false(ok)
-    later:fit(points(), with { checkpoint = path, resume = true })
-    assert_same_bits(straight, later)
-    os.remove(path)
-  end)
-  it("saves every so many steps when asked", function()
-    local path = os.tmpname() .. ".safetensors"
-    local t <close> = make()
-    pcall(t.fit, t, points(), with { checkpoint = { path, every = 2 }, on_step = function(r) if r.step == 3 then error "stop" end end })
-    local _, meta = neap.load(path)
-    assert.are.equal("2", meta["trainer.step"])
-    os.remove(path)
-  end)
-  it("says when the file is no checkpoint, or of another kind of optimizer, and changes nothing", function()
-    local path = os.tmpname() .. ".safetensors"
-    neap.save(path, { zzz = neap.ones(3) })
-    local t <close> = make()
-    raises("no trainer has written this", t.load, t, path)
-    raises("no trainer has written this", t.fit, t, points(), with { checkpoint = path, resume = true })
-    t:fit(points(), with { checkpoint = path })
-    local other <close> = neap.trainer { model = t.model, optimizer = optim.SGD { lr = 0.1 } }
-    local a = points():epoch(1)()
-    other:step { x = a.x, y = a.y }
-    local before = t.model:state_dict()["linear1.weight"]
-    local fresh <close> = make { optimizer = optim.SGD { lr = 0.1 } }
-    fresh:step { x = a.x, y = a.y }
-    raises("neither the model nor its optimizer has", fresh.load, fresh, path)
-    assert.is_true(t.model:state_dict()["linear1.weight"]:equal(before))
-    os.remove(path)
-  end)
-  it("says so also before a first step, and of gradients that it could not hold", function()
-    local path = os.tmpname() .. ".safetensors"
-    local function of(optimizer, input, o)
-      o = o or {}
-      o.model, o.optimizer = nn.Sequential { input = input, seed = 3, nn.Linear { 3, 4 }, nn.Tanh(), nn.Linear { 4, 2 } }, optimizer
-      return neap.trainer(o)
-    end
-    local kinds = { function() return optim.Adam { lr = 0.1 } end, function() return optim.SGD { lr = 0.1 } end,
-      function() return optim.SGD { lr = 0.1, momentum = 0.9 } end }
-    local batch = { x = neap.ones(2, 3), y = neap.tensor({ 1, 0 }, "i64") }
-    for i, write in ipairs(kinds) do
-      local t <close> = of(write())
-      t:step(batch)
-      t:save(path)
-      for k, read in ipairs(kinds) do
-        for _, input in ipairs { { 3 }, false } do
-          for _, accumulate in ipairs { 2, false } do
-            local fresh <close> = of(read(), input or nil, { accumulate = accumulate or nil })
-            if i == k and not accumulate then
-              fresh:load(path)
-              assert.are.equal(t:step(batch).loss, fresh:step(batch).loss)
-              t:load(path)
-            elseif i ~= k then
-              local lr = fresh.optimizer.lr
-              raises("one kind of optimizer", fresh.load, fresh, path)
-              assert.are.equal(lr, fresh.optimizer.lr)
-              assert.are.equal(1, fresh:step(batch).step + (accumulate and 1 or 0))
-            end
-          end
-        end
-      end
-    end
-    local holds <close> = of(kinds[2](), { 3 }, { accumulate = 3 })
-    holds:step(batch)
-    holds:save(path)
-    local plain <close> = of(kinds[2](), { 3 })
-    local err = raises("holds the gradients of 1 batch", plain.load, plain, path)
-    assert.is_truthy(err.hint:find("accumulate", 1, true))
-    local same <close> = of(kinds[2](), { 3 }, { accumulate = 3 })
-    same:load(path)
-    assert.are.equal(4, same:step(batch).accumulated)
-    os.remove(path)
-  end)
-  it("is saved whole before a first step, or not at all", function()
-    local path = os.tmpname() .. ".safetensors"
-    local batch = { x = neap.ones(2, 3), y = neap.tensor({ 1, 0 }, "i64") }
-    local optimizers = { function() return optim.Adam { lr = 0.1 } end,
-      function() return optim.SGD { lr = 0.1, momentum = 0.9 } end,
-      function() return optim.SGD { lr = 0.1 } end }
-    local n_saved = 0
-    local function try(i, input, width, accumulate)
-      local function of()
-        local layer = nn.Linear(width and { width, 4 } or { 4 })
-        local model = nn.Sequential { input = input, seed = 3, layer, nn.Linear { 4, 2 } }
-        return neap.trainer { model = model, optimizer = optimizers[i](), accumulate = accumulate }
-      end
-      local t <close> = of()
-      local stepped <close> = of()
-      local fresh <close> = of()
-      if input == nil and (i < 3 or width == nil or accumulate) then
-        raises("trainer:save: nothing has been trained on yet", t.save, t, path)
-        return
-      end
-      n_saved = n_saved + 1
-      assert(t:save(path))
-      for _ = 1, 3 do stepped:step(batch) end
-      fresh:load(path)
-      stepped:load(path)
-      for _ = 1, 3 do
-        local want = t:step(batch)
-        for _, other in ipairs { stepped, fresh } do
-          local got = other:step(batch)
-          assert.are.equal(want.loss, got.loss)
-          assert.are.equal(want.step, got.step)
-        end
-      end
-    end
-    for i = 1, #optimizers do
-      for _, width in ipairs { 3, false } do
-        for _, accumulate in ipairs { 2, false } do
-          try(i, { 3 }, width or nil, accumulate or nil)
-          try(i, nil, width or nil, accumulate or nil)
-        end
-      end
-    end
-    assert.are.equal(13, n_saved)
-    os.remove(path)
-  end)
-  it("says when the file is another model's", function()
-    local path = os.tmpname() .. ".safetensors"
-    local t <close> = make()
-    t:fit(points(), with { checkpoint = path })
-    local other <close> = neap.trainer { model = nn.Sequential { input = { 3 }, nn.Linear { 3, 2 } }, optimizer = optim.SGD { lr = 0.1 } }
-    other:step { x = neap.ones(1, 3), y = neap.tensor({ 1 }, "i64") }
-    local before = other.model:state_dict()["linear1.weight"]
-    raises("expects f32 (2,3)", other.load, other, path)
-    assert.is_true(other.model.linear1.weight.data:equal(before))
-    os.remove(path)
-  end)
-end)
-
-describe("a run that was stopped in an epoch", function()
-  it("is not resumed on batches of another order, but may begin an epoch on them", function()
-    local path = os.tmpname() .. ".safetensors"
-    local function rows(n, o)
-      o.x, o.y = neap.ones(n, 3), neap.zeros { n, dtype = "i64" }
-      return data.tensors(o)
-    end
-    local function set() return rows(20, { batch = 4, shuffle = true, seed = 3 }) end
-    local others = { rows(16, { batch = 4, shuffle = true, seed = 3 }), rows(20, { batch = 5, shuffle = true, seed = 3 }),
-      rows(20, { batch = 4, shuffle = true, seed = 4 }), rows(20, { batch = 4 }) }
-    local first <close> = make()
-    first:fit(set(), with { checkpoint = path, on_step = function(r) return r.step < 7 end })
-    for _, other in ipairs(others) do
-      local later <close> = make()
-      local err = raises({ "stopped in an epoch of 20 rows in 5 batches of 4, shuffled by seed 3", "is resumed on" }, later.fit, later, other,
-        with { checkpoint = path, resume = true })
-      assert.are.equal("data", err.code)
-      raises("is resumed on", first.fit, first, other, with { resume = true })
-      assert.are.equal(7, first:step { x = neap.ones(2, 3), y = neap.zeros { 2, dtype = "i64" } }.step - 1)
-      first:load(path)
-      -- nothing was loaded
-      assert.are.equal(1, later:step { x = neap.ones(2, 3), y = neap.zeros { 2, dtype = "i64" } }.step)
-      later:load(path)
-      later:fit(other, { epochs = 1, verbose = 0 })
-    end
-    local later <close> = make()
-    later:fit(set(), with { checkpoint = path, resume = true })
-    assert.is_truthy(tostring(later):find("step 10", 1, true))
-    -- at the end of an epoch
-    later:fit(others[2], { epochs = 3, verbose = 0, checkpoint = path, resume = true })
-    os.remove(path)
   end)
 end)
 
@@ -523,12 +259,16 @@ describe("a trainer", function()
   it("predicts with its memory options: executor, budget and total hold there too", function()
     local nn = neap.nn
     local function model()
-      local some = nn.Lambda(function(x) return x:compress(x:sum { axes = { 2 } }:gt(0), { axis = 1 }) end)
+      local some = nn.Lambda(function(x)
+        return x:compress(x:sum { axes = { 2 } }:gt(0), { axis = 1 })
+      end)
       -- as many rows as have a positive sum
       return nn.Sequential { input = { 4 }, nn.Linear { 4, 3 }, nn.Tanh(), some }
     end
-    local t <close> = neap.trainer { model = model(), loss = function(y) return (y * y):sum() end, seed = 1,
-      optimizer = neap.optim.SGD { lr = 0.01 }, memory = { executor = "dynamic", budget = 16384 } }
+    local t <close> = neap.trainer {
+      model = model(), loss = function(y) return (y * y):sum() end, seed = 1,
+      optimizer = neap.optim.SGD { lr = 0.01 }, memory = { executor = "dynamic", budget = 16384 },
+    }
     for _, n in ipairs { 5, 9, 5 } do
       local x = neap.randn(n, 4)
       local h = t.model.linear1(x):tanh()
@@ -540,9 +280,14 @@ describe("a trainer", function()
     assert.truthy(tostring(e):find("16.0 KiB", 1, true), tostring(e))
     assert.are.equal(2, #t:predict(neap.randn(50, 4)).shape) -- nothing is left of the failure
     for _, x in ipairs { 3, "x", {} } do
-      assert.truthy(tostring(select(2, pcall(t.predict, t, x))):find("predict expects a batch x", 1, true))
+      assert.truthy(
+        tostring(select(2, pcall(t.predict, t, x))):find("predict expects a batch x", 1, true))
     end
-    local u <close> = neap.trainer { model = model(), loss = function(y) return (y * y):sum() end, optimizer = neap.optim.SGD { lr = 0.01 } }
+    local u <close> = neap.trainer {
+      model = model(),
+      loss = function(y) return (y * y):sum() end,
+      optimizer = neap.optim.SGD { lr = 0.01 },
+    }
     local fine, why = pcall(u.predict, u, neap.randn(5, 4))
     assert.is_false(fine)
     assert.truthy(tostring(why):find('executor = "dynamic"', 1, true), tostring(why))
@@ -565,12 +310,24 @@ describe("a fit", function()
 
   it("that patience ends leaves the model as it was in its best epoch, resumed or not", function()
     local function trained(limit, path)
-      local t = neap.trainer { model = nn.Sequential { input = { 3 }, seed = 7, nn.Linear { 3, 2 } }, optimizer = optim.SGD { lr = 0.5 } }
+      local t = neap.trainer {
+        model = nn.Sequential { input = { 3 }, seed = 7, nn.Linear { 3, 2 } },
+        optimizer = optim.SGD { lr = 0.5 },
+      }
       local best, at
-      local o = with { epochs = 6, patience = 2, valid = valid_better_once(), checkpoint = path, resume = path ~= nil, on_epoch = function(record)
-        if not best or record.valid.loss < best then best, at = record.valid.loss, record.epoch end
-        return record.epoch < limit
-      end }
+      local o = with {
+        epochs = 6,
+        patience = 2,
+        valid = valid_better_once(),
+        checkpoint = path,
+        resume = path ~= nil,
+        on_epoch = function(record)
+          if not best or record.valid.loss < best then
+            best, at = record.valid.loss, record.epoch
+          end
+          return record.epoch < limit
+        end,
+      }
       local toward, away = neap.zeros { 4, dtype = "i64" }, neap.ones { 4, dtype = "i64" }
       local n = t.position.epoch
       local set = data.tensors { x = neap.ones(4, 3), y = toward, batch = 4, map = function(b)
@@ -593,15 +350,20 @@ describe("a fit", function()
     t:fit(points(), with { epochs = 5, on_step = function(r) return r.step < 4 end })
     assert.are.equal(4, t.position.step)
     local other <close> = make()
-    other:fit(points(), with { epochs = 5, on_epoch = function(record) return record.epoch ~= 2 end })
+    other:fit(points(), with {
+      epochs = 5, on_epoch = function(record) return record.epoch ~= 2 end,
+    })
     assert.are.equal(2, other.position.epoch)
   end)
 
   it("refuses a checkpoint that can't be written before it begins", function()
     local t <close> = make()
     raises("ending .safetensors", t.fit, t, points(), with { checkpoint = "ck.st" })
-    raises("can't be written", t.fit, t, points(), with { checkpoint = "/no/such/folder/ck.safetensors" })
-    raises("every expects an integer of at least 1, got 0", t.fit, t, points(), with { checkpoint = { "ck.safetensors", every = 0 } })
+    raises("can't be written", t.fit, t, points(), with {
+      checkpoint = "/no/such/folder/ck.safetensors",
+    })
+    raises("every expects an integer of at least 1, got 0", t.fit, t, points(),
+      with { checkpoint = { "ck.safetensors", every = 0 } })
     assert.are.equal(0, t.position.step)
   end)
 end)
@@ -629,25 +391,39 @@ describe("before a first step", function()
   local function same_as_untouched(t, f)
     local before = t.model:state_dict()
     f()
-    for name, value in pairs(t.model:state_dict()) do assert.is_true(value:equal(before[name]), name) end
+    for name, value in pairs(t.model:state_dict()) do
+      assert.is_true(value:equal(before[name]), name)
+    end
     local fresh <close> = make()
     assert.are.same(losses(fresh, points(), { verbose = 0 }), losses(t, points(), { verbose = 0 }))
   end
 
   it("fit says what is wrong with what it would call or look at later", function()
     local batch = { x = neap.ones(4, 3), y = neap.tensor({ 0, 1, 1, 0 }, "i64") }
-    local other = data.tensors { x = neap.ones(4, 5), y = neap.tensor({ 0, 1, 1, 0 }, "i64"), batch = 2 }
+    local other = data.tensors {
+      x = neap.ones(4, 5), y = neap.tensor({ 0, 1, 1, 0 }, "i64"), batch = 2,
+    }
     local blind = data.tensors { x = neap.ones(4, 3), batch = 2 }
-    local table_of = { { "on_step expects a function, got 3", { on_step = 3 } }, { 'on_epoch expects a function, got "x"', { on_epoch = "x" } },
-      { "fit: valid expects a data set", { valid = batch } }, { "fit: valid expects a data set", { valid = 3 } },
-      { "fit: valid's x is f32 (5) an example, that of the data trained on is f32 (3)", { valid = other } }, { "fit: valid's y is none", { valid = blind } },
-      { 'fit: resume expects true or false, got "yes"', { resume = "yes" } }, { "fit: verbose expects an integer from 0 to 2, got 7", { verbose = 7 } } }
+    local table_of = {
+      { "on_step expects a function, got 3", { on_step = 3 } },
+      { 'on_epoch expects a function, got "x"', { on_epoch = "x" } },
+      { "fit: valid expects a data set", { valid = batch } },
+      { "fit: valid expects a data set", { valid = 3 } },
+      {
+        "fit: valid's x is f32 (5) an example, that of the data trained on is f32 (3)",
+        { valid = other },
+      },
+      { "fit: valid's y is none", { valid = blind } },
+      { 'fit: resume expects true or false, got "yes"', { resume = "yes" } },
+      { "fit: verbose expects an integer from 0 to 2, got 7", { verbose = 7 } },
+    }
     for _, row in ipairs(table_of) do
       local t <close> = make()
       same_as_untouched(t, function()
         row[2].epochs = 2
         local err = raises(row[1], t.fit, t, points(), row[2])
-        assert.is_truthy(tostring(err):find("train_spec.lua", 1, true) or tostring(err):find("support.lua", 1, true))
+        assert.is_truthy(tostring(err):find("train_spec.lua", 1, true)
+          or tostring(err):find("support.lua", 1, true))
       end)
     end
     local t <close> = make()
@@ -656,8 +432,12 @@ describe("before a first step", function()
   end)
 
   it("a batch beyond max_batch is refused, with both numbers", function()
-    for _, o in ipairs { { max_batch = 8 }, { memory = { max_batch = 8 } }, { max_batch = 8, micro = 2 }, { max_batch = 8, accumulate = 2 } } do
-      o.model, o.optimizer = nn.Sequential { input = { 3 }, nn.Linear { 3, 2 } }, optim.SGD { lr = 0.1 }
+    for _, o in ipairs {
+      { max_batch = 8 }, { memory = { max_batch = 8 } }, { max_batch = 8, micro = 2 },
+      { max_batch = 8, accumulate = 2 },
+    } do
+      o.model, o.optimizer = nn.Sequential { input = { 3 }, nn.Linear { 3, 2 } },
+        optim.SGD { lr = 0.1 }
       local t <close> = neap.trainer(o)
       local x, y = neap.ones(20, 3), neap.zeros { 20, dtype = "i64" }
       t:step { x = neap.ones(8, 3), y = neap.zeros { 8, dtype = "i64" } }
@@ -667,11 +447,14 @@ describe("before a first step", function()
       local large = data.tensors { x = x, y = y, batch = 20 }
       raises({ "at most 8 rows", "got 20" }, t.fit, t, large, { verbose = 0 })
       raises({ "at most 8 rows", "got 20" }, t.evaluate, t, large)
-      raises({ "at most 8 rows", "got 20" }, t.fit, t, data.tensors { x = x, y = y, batch = 5 }, { verbose = 0, valid = large })
+      raises({ "at most 8 rows", "got 20" }, t.fit, t, data.tensors { x = x, y = y, batch = 5 },
+        { verbose = 0, valid = large })
       assert.are.equal(held, t.ws:held_bytes())
       t:evaluate(data.tensors { x = x, y = y, batch = 8 })
     end
-    raises("max_batch expects", neap.trainer, { model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, memory = { max_batch = 0 } })
+    raises("max_batch expects", neap.trainer, {
+      model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, memory = { max_batch = 0 },
+    })
   end)
 
   it("a trainer that has been closed refuses", function()
@@ -680,8 +463,12 @@ describe("before a first step", function()
     local step = t:step { x = batch.x, y = batch.y }.step
     t:close()
     t:close()
-    for _, call in ipairs { function() t:step { x = batch.x, y = batch.y } end, function() t:fit(points(), quiet) end, function() t:evaluate(points()) end,
-      function() t:plan(4) end } do
+    for _, call in ipairs {
+      function() t:step { x = batch.x, y = batch.y } end,
+      function() t:fit(points(), with {}) end,
+      function() t:evaluate(points()) end,
+      function() t:plan(4) end,
+    } do
       assert.are.equal("released", raises("the trainer has been closed", call).code)
     end
     assert.are.equal(step, 1)
@@ -701,20 +488,28 @@ describe("a rate", function()
     for _, o in ipairs { {}, { micro = 3 }, { accumulate = 1, micro = 2 }, { accumulate = 2 } } do
       for _, rate in ipairs { 0 / 0, math.huge, -math.huge, -1e-3, "fast", false } do
         local given = 0.1
-        local t <close> = trainer { micro = o.micro, accumulate = o.accumulate, schedule = function() return given end }
+        local t <close> = trainer {
+          micro = o.micro, accumulate = o.accumulate, schedule = function() return given end,
+        }
         local plain <close> = trainer { micro = o.micro, accumulate = o.accumulate }
         t:step(batch)
         plain:step(batch)
         local was = everything(t)
         given = rate
-        local err = raises({ "schedule", "rate of step " .. (o.accumulate == 2 and 1 or 2), "at least 0" }, t.step, t, batch)
+        local err = raises({
+          "schedule", "rate of step " .. (o.accumulate == 2 and 1 or 2), "at least 0",
+        }, t.step, t, batch)
         assert.are.equal("argument", err.code)
-        for name, tensor in pairs(everything(t)) do assert.is_true(tensor:equal(was[name]), name) end
+        for name, tensor in pairs(everything(t)) do
+          assert.is_true(tensor:equal(was[name]), name)
+        end
         given = 0.1
         t:step(batch)
         plain:step(batch)
         local want = everything(plain)
-        for name, tensor in pairs(everything(t)) do assert.is_true(tensor:equal(want[name]), name) end
+        for name, tensor in pairs(everything(t)) do
+          assert.is_true(tensor:equal(want[name]), name)
+        end
       end
     end
     local t <close> = trainer {}
@@ -728,9 +523,12 @@ end)
 
 describe("a loss that is a function", function()
   it("is trained on data without a target", function()
-    for _, o in ipairs { {}, { micro = 2, reduces = "mean" }, { accumulate = 2, reduces = "mean" } } do
+    for _, o in ipairs {
+      {}, { micro = 2, reduces = "mean" }, { accumulate = 2, reduces = "mean" },
+    } do
       local seen
-      o.model, o.optimizer = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 3 } }, optim.SGD { lr = 0.1 }
+      o.model, o.optimizer = nn.Sequential { input = { 3 }, seed = 2, nn.Linear { 3, 3 } },
+        optim.SGD { lr = 0.1 }
       o.loss = function(y, target)
         seen = target
         return y:square():mean()
@@ -743,7 +541,9 @@ describe("a loss that is a function", function()
       assert.is_true(t:evaluate(set).loss < before)
       assert.is_nil(seen)
       raises("had none", t.step, t, { x = neap.ones(4, 3), y = neap.ones(4, 3) })
-      raises("had none", t.evaluate, t, data.tensors { x = neap.ones(4, 3), y = neap.ones(4, 3), batch = 4 })
+      raises("had none", t.evaluate, t, data.tensors {
+        x = neap.ones(4, 3), y = neap.ones(4, 3), batch = 4,
+      })
     end
     local t <close> = make()
     raises("a batch has no y", t.step, t, { x = neap.ones(4, 3) })
