@@ -72,7 +72,7 @@ neap_status neap_net_write_out(const neap_net *net, const neap_options *options,
 
 neap_status neap_net_reorder(const neap_net *net, const int *position, neap_net **out,
                              neap_error *error) {
-  return neap_recycle_reorder(net, NULL, position, out, error);
+  return neap_recycle_reorder(net, position, out, error);
 }
 
 neap_status neap_net_release_when_used(const neap_net *net, int n_keep, const char *const *keep,

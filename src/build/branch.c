@@ -8,13 +8,9 @@
  * is left out; any other graph tries types out: with each unknown length as its bound, then as one,
  * which goes with whatever it meets.
  *
- * INVARIANT: ops behind a branch have the numbers and the random numbers that they have whatever it
- * found.
+ * INVARIANT: lengths behind a branch have the numbers that they have whatever it found.
  */
 #include "build/build_int.h"
-
-/* Streams that a branch with such an op takes, and each subnet within it that has one. */
-enum { N_STREAM = 1 << 14 };
 
 static bool is_loop(const neap_op *op) { return (op->effects & NEAP_EFFECT_LOOP) != 0; }
 
@@ -54,34 +50,14 @@ bool build_is_partial(const neap_builder *b, const neap_net *net) {
                     : graph_is_partial(net, b->options->extent, b->options->n_extent, &at);
 }
 
-/* Subnets within it that have lengths to find, itself included; those in loops draw with salts of
- * their own. */
-static uint32_t count_subnets(const neap_net *net) {
-  uint32_t n = neap_graph_count_extents(net) > 0;
-  for (int i = 0; i < neap_net_n_ops(net); i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    const neap_net *inner = neap_net_do_body(op);
-    if (inner != NULL) n += count_subnets(inner);
-    for (int a = 0; inner == NULL && a < neap_op_n_attrs(op->op); a++)
-      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
-        n += count_subnets(op->attrs[a].net);
-  }
-  return n;
-}
-
-uint32_t build_branch_streams(const neap_builder *b, const neap_net *net) {
-  return net != NULL && b->options->n_extent > 0 ? N_STREAM * count_subnets(net) : 0;
-}
-
 /* Whether a build that fails so may succeed for other lengths. */
 static bool is_of_shapes(neap_status status) {
   return status == NEAP_SHAPE || status == NEAP_ATTRIBUTE;
 }
 
-/* One build, from where the streams and numbers are: the same again for each. */
-static neap_status try_once(neap_builder *b, const neap_sub_spec *spec, uint32_t stream,
-                            int n_extent, neap_graph **out, neap_error *error) {
-  *b->stream = stream;
+/* One build, from where the numbers are: the same again for each. */
+static neap_status try_once(neap_builder *b, const neap_sub_spec *spec, int n_extent,
+                            neap_graph **out, neap_error *error) {
   *b->n_extent = n_extent;
   *error = (neap_error){0};
   neap_status status = build_sub(b, spec, out, error);
@@ -90,16 +66,15 @@ static neap_status try_once(neap_builder *b, const neap_sub_spec *spec, uint32_t
 }
 
 neap_status build_try(neap_builder *b, neap_sub_spec *spec, neap_graph **out, neap_error *error) {
-  uint32_t stream = *b->stream;
   int n_extent = *b->n_extent;
   neap_error first, other;
   spec->trial = BUILD_BOUND;
-  neap_status status = try_once(b, spec, stream, n_extent, out, &first);
+  neap_status status = try_once(b, spec, n_extent, out, &first);
   spec->trial = BUILD_ONE;
   for (int k = 0; k < 2 && is_of_shapes(status); k++) {
     spec->is_blank = k == 1;
     if (spec->is_blank && spec->n_seed == 0) break;
-    neap_status again = try_once(b, spec, stream, n_extent, out, &other);
+    neap_status again = try_once(b, spec, n_extent, out, &other);
     if (!is_of_shapes(again)) status = again, first = other;
   }
   spec->is_blank = false;

@@ -101,7 +101,7 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
                        const neap_pass *passes, neap_graph **out, neap_error *error) {
   static const neap_graph_options none = {0};
   const neap_half *half = options != NULL ? options->half : NULL;
-  uint32_t stream = 1 + (half != NULL ? half->stream : 0);
+  uint32_t stream = NEAP_NET_FIRST_STREAM + (half != NULL ? half->stream : 0);
   int n_extent = 0;
   neap_build_count count = {0};
   const neap_net_op *last = neap_net_too_large_at(net);
@@ -119,7 +119,8 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     .assigns = options == NULL || !(options->by_op || options->probe),
     .all_outputs = half != NULL || (neap_net_is_train(net) && (options == NULL || !options->by_op)),
     .forward = -1,
-    .stream = &stream,
+    .stream = stream,
+    .first_stream = stream,
     .n_extent = &n_extent,
     .count = &count};
   if (b.graph != NULL) b.graph->probe = b.options->probe;

@@ -40,8 +40,10 @@ struct neap_builder {
   int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
   int n_recompute;  /* a loop's body: net ops that its backward repeats */
   const int64_t *recompute;
-  uint32_t *stream;        /* next stream of random numbers; shared with subgraphs */
-  int *n_extent;           /* EXTENT ops so far; likewise */
+  uint32_t stream;         /* of random numbers, of the net's next op */
+  uint32_t first_stream;   /* of the net's first one */
+  uint32_t n_drawn;        /* emitted nodes that draw, so far */
+  int *n_extent;           /* EXTENT ops so far; shared with subgraphs */
   neap_build_count *count; /* likewise */
   neap_map env;
   neap_map stored;        /* assign.c */
@@ -86,6 +88,7 @@ typedef struct neap_node_spec {
   const neap_value_id *in;
   const char *const *out_name;              /* labels; NULL list or entry: made up */
   const char *name, *scope, *line, *device; /* device NULL: none */
+  uint32_t stream;                          /* those of its subnets' ops follow */
   /* control ops: names of the operands, to match those written; else NULL */
   const char *const *in_blob;
 } neap_node_spec;
@@ -162,7 +165,11 @@ typedef struct neap_sub_spec {
   bool *flows;
   int n_recompute; /* net ops, 0-based */
   const int64_t *recompute;
+  uint32_t stream; /* of the net's first op: see build_sub_stream */
 } neap_sub_spec;
+/* The first stream of random numbers of the node's subnet number `subnet`, however often and for
+ * whatever it is built. */
+uint32_t build_sub_stream(const neap_node *node, int subnet);
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out,
                       neap_error *error);
 
@@ -174,7 +181,6 @@ typedef struct neap_joint {
   neap_value_id *result; /* the body's results, not placed */
   neap_value_id *grad;   /* by wrt; NEAP_NO_VALUE where nothing flows */
 } neap_joint;
-/* The builder's stream is spec's caller's affair; it may be changed between build and fini. */
 neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out,
                         neap_error *error);
 void build_joint_fini(neap_joint *joint);
@@ -236,8 +242,6 @@ bool graph_is_partial(const neap_net *net, const int64_t *length, int n, int *at
 /* The same of a branch that the builder is about to build: true where that can't be more than what
  * finds its lengths. NULL: false. */
 bool build_is_partial(const neap_builder *b, const neap_net *net);
-/* Streams of random numbers that a branch takes, whatever it finds; 0: as many as it has nodes. */
-uint32_t build_branch_streams(const neap_builder *b, const neap_net *net);
 /* build_sub for lengths that are unknown: bounds, or ones where those don't go together. A backward
  * that neither suits is zeros. */
 neap_status build_try(neap_builder *b, neap_sub_spec *spec, neap_graph **out, neap_error *error);

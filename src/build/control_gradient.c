@@ -1,7 +1,7 @@
 /* control_gradient.c: the gradient of If is another If over the same condition.
  *
  * Each branch of it repeats the forward of its branch (without commits, with the same random
- * streams) and runs the backward from there; so nothing but the If's own inputs is kept from
+ * numbers) and runs the backward from there; so nothing but the If's own inputs is kept from
  * forward to backward. The price is one more forward of the branch taken; the gain is that both
  * branches' activations overlay in one frame and no forward value outlives it.
  */
@@ -39,7 +39,8 @@ static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, co
                         .seed_result = g->seed_result,
                         .seed_param = g->seed_param,
                         .wrt = g->wrt,
-                        .flows = g->flows};
+                        .flows = g->flows,
+                        .stream = build_sub_stream(node, subnet)};
   /* Of one that ends where its lengths begin the backward is never run: the If of the forward ends
    * the run. */
   return build_is_partial(b, net) ? build_try(b, &spec, out, error)
@@ -111,19 +112,16 @@ static void free_branches(neap_graph **sub) {
   sub[0] = sub[1] = NULL;
 }
 
-/* Both subgraphs. They are made before the node, with the forward's first stream: a repeated op
- * draws the same numbers, and has the length that was found for it. */
+/* Both subgraphs. They are made before the node, and a repeated op has the length that was found
+ * for it. */
 static neap_status build_branches(neap_builder *b, const neap_node *node, const if_gradient *g,
                                   neap_graph **sub, neap_error *error) {
-  uint32_t *shared = b->stream, stream = node->stream + 1;
   int *shared_extent = b->n_extent, n_extent = node->first_extent;
   neap_status status = NEAP_OK;
-  b->stream = &stream;
   b->n_extent = &n_extent;
   memset(g->flows, 0, (size_t)g->n_wrt * sizeof *g->flows);
   for (int s = 0; s < node->n_sub && s < 2 && status == NEAP_OK; s++)
     status = if_sub(b, node, s, g, &sub[s], error);
-  b->stream = shared;
   b->n_extent = shared_extent;
   if (status != NEAP_OK) free_branches(sub);
   return status;
@@ -153,7 +151,7 @@ static neap_status add_backward(neap_builder *b, const neap_node *node, const if
   back->attrs = node->attrs, back->name = node->name, back->scope = node->scope,
   back->line = node->line;
   back->phase = NEAP_PHASE_BACKWARD;
-  back->stream = (*b->stream)++;
+  back->stream = node->stream;
   back->first_extent = node->first_extent;
   back->sub = list;
   back->n_sub = node->n_sub;

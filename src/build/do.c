@@ -64,6 +64,7 @@ static neap_status check_free(const neap_builder *b, const neap_net_op *op, neap
 static neap_status build_body(neap_builder *b, const neap_net_op *op, neap_error *error) {
   const neap_net *body = neap_net_do_body(op);
   NEAP_TRY(copy_bound(b, op, false, error));
+  b->stream++; /* the Do's own */
   for (int i = 0; i < neap_net_n_ops(body); i++) {
     neap_net_op inner = *neap_net_op_at(body, i);
     inner.in = renamed(b, op, inner.n_in, inner.in);

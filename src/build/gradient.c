@@ -43,6 +43,14 @@ static neap_status emit_attrs(neap_builder *b, const neap_op *op, const neap_gra
   return *out != NULL ? NEAP_OK : graph_no_memory(error);
 }
 
+/* The stream of a node that no op of the net stands for. Few draw, and they are counted apart, from
+ * where the net begins: what else is emitted moves none of them. */
+static uint32_t emitted_stream(neap_builder *b, const neap_op *op) {
+  enum { EMITTED = 0x40000000, APART = 0x9e3779b1 & 0x3fffffff };
+  if ((op->effects & NEAP_EFFECT_RANDOM) == 0) return 0;
+  return EMITTED + ((b->first_stream * APART + b->n_drawn++) & (EMITTED - 1));
+}
+
 /* Adds one node behind all others. With a forward at hand it is called "<forward>.<type>" and takes
  * the forward's scope, line and device, so that errors and profiles point at what the user
  * wrote. */
@@ -69,7 +77,8 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
                          .name = name,
                          .scope = scope,
                          .line = line,
-                         .device = device};
+                         .device = device,
+                         .stream = emitted_stream(b, op)};
   int node;
   NEAP_TRY(emit_attrs(b, op, inherit, set, &spec.attrs, error));
   NEAP_TRY(build_node(b, &spec, &node, error));

@@ -9,20 +9,14 @@
  *
  * INVARIANT: all bodies have the same parameters and results, of the same types; so lengths may not
  * show in what an iteration leaves.
- * INVARIANT: ops behind the loop have the random numbers that they have whatever lengths were met.
  */
 #include "build/build_int.h"
 
 #include <string.h>
 
-/* Streams that a loop with such a body takes, so that ops behind it have the same ones however many
- * nodes a body has. */
-enum { N_STREAM = 1 << 14 };
-
 typedef struct bodies {
   neap_builder *b;
   neap_sub_spec *spec;
-  uint32_t stream;
   int first, n; /* EXTENT ops of the body */
   int n_body;
   neap_graph **sub;
@@ -30,10 +24,9 @@ typedef struct bodies {
   neap_type *type; /* of the results, NONE where not known yet */
 } bodies;
 
-/* One body, over the same streams and numbers as all others. */
+/* One body, over the same numbers as all others. */
 static neap_status build_one(bodies *l, const neap_lengths *met, const neap_type *result,
                              neap_graph **out, neap_error *error) {
-  *l->b->stream = l->stream;
   *l->b->n_extent = l->first;
   l->spec->met = met;
   l->spec->result = result;
@@ -58,7 +51,6 @@ static neap_status check_type(const bodies *l, const neap_graph *sub, int k, nea
  * built for nothing else, and dropped. */
 static neap_status find_types(bodies *l, neap_error *error) {
   neap_graph *sub;
-  *l->b->stream = l->stream;
   *l->b->n_extent = l->first;
   l->spec->met = NULL;
   l->spec->result = NULL;
@@ -100,11 +92,8 @@ static neap_status add_bodies(bodies *l, neap_error *error) {
 
 neap_status graph_build_bodies(neap_builder *b, int index, int subnet, neap_sub_spec *spec,
                                neap_error *error) {
-  bodies l = {.b = b,
-              .spec = spec,
-              .stream = *b->stream,
-              .first = *b->n_extent,
-              .n = neap_graph_count_extents(spec->net)};
+  bodies l = {
+    .b = b, .spec = spec, .first = *b->n_extent, .n = neap_graph_count_extents(spec->net)};
   neap_arena *arena = &b->graph->arena;
   int room = b->options->n_met + 1;
   l.met = neap_arena_alloc(arena, (size_t)room * sizeof *l.met);
@@ -119,7 +108,6 @@ neap_status graph_build_bodies(neap_builder *b, int index, int subnet, neap_sub_
     status = build_sub(b, spec, &l.sub[0], error);
   } else {
     status = add_bodies(&l, error);
-    *b->stream = l.stream + N_STREAM;
     *b->n_extent = l.first + l.n;
   }
   /* The graph frees what the node lists, also when it stays half made. */

@@ -140,8 +140,6 @@ static int add_param(loop_gradient *g, neap_type type) {
 static neap_status build(loop_gradient *g, neap_error *error) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   int n_in = g->node.n_in, n_out = g->node.n_out;
-  /* the forward's own streams: what is recomputed draws the same */
-  *g->b->stream = g->node.stream + 1;
   g->n_wrt = g->n_seed = 0;
   for (int i = 0; i < n_in; i++) {
     g->in_type[i] = body->value[body->param[i]].type;
@@ -163,9 +161,8 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   }
   for (int i = g->n_state + g->n_seq; i < n_in; i++)
     if (g->wrt_of[i] >= 0) g->sum_param[i] = add_param(g, sum_type(g->in_type[i]));
-  const neap_net *net = NULL;
-  for (int a = 0; a < neap_op_n_attrs(g->node.op); a++) /* the last one is the body */
-    if (g->node.op->attrs[a].type == NEAP_ATTR_NET) net = g->node.attrs[a].net;
+  int subnet = g->node.n_sub - g->node.n_body, a = neap_op_subnet_attr(g->node.op, subnet);
+  const neap_net *net = a >= 0 ? g->node.attrs[a].net : NULL;
   int recompute = neap_op_attr_index(g->node.op, "recompute");
   neap_sub_spec spec = {.net = net,
                         .n_in = g->n_param,
@@ -179,7 +176,8 @@ static neap_status build(loop_gradient *g, neap_error *error) {
                         .seed_param = g->seed_param,
                         .wrt = g->wrt,
                         .n_recompute = recompute >= 0 ? g->node.attrs[recompute].n : 0,
-                        .recompute = recompute >= 0 ? g->node.attrs[recompute].ints : NULL};
+                        .recompute = recompute >= 0 ? g->node.attrs[recompute].ints : NULL,
+                        .stream = build_sub_stream(&g->node, subnet)};
   return build_joint(g->b, &spec, &g->joint, error);
 }
 
@@ -483,7 +481,7 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   back->name = g->node.name, back->scope = g->node.scope, back->line = g->node.line;
   back->phase = NEAP_PHASE_BACKWARD;
   back->forward = g->index;
-  back->stream = (*g->b->stream)++;
+  back->stream = g->node.stream;
   back->loop = g->backward;
   int64_t *wrt = neap_arena_alloc(&graph->arena, ((size_t)g->n_out + 1) * sizeof *wrt);
   back->attrs = neap_arena_alloc(&graph->arena, sizeof *back->attrs);
@@ -539,14 +537,9 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   g.n_state = (int)graph_attr_int(&g.node, "n_state");
   g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
   NEAP_TRY(allocate(&g, error));
-  uint32_t *shared = b->stream, stream = 0;
-  b->stream = &stream;
-  neap_status status = build_carrying(&g, error);
-  b->stream = shared;
-  if (status != NEAP_OK) return status;
-  g.joint.builder.stream = &stream;
+  NEAP_TRY(build_carrying(&g, error));
   neap_value_id frames = NEAP_NO_VALUE;
-  status = decide(&g, error);
+  neap_status status = decide(&g, error);
   if (status == NEAP_OK) status = lay_out_frame(&g, error);
   if (status == NEAP_OK) status = make_backward(&g, error);
   if (status == NEAP_OK) status = cut_forward(&g, error);

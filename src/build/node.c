@@ -17,9 +17,8 @@ typedef struct infer_context {
   neap_builder *builder;
   int node;
   const neap_node_spec *spec;
-  /* of branches that are built when it is known what they give: where they begin; 0: built at
-   * once */
-  uint32_t stream[2];
+  /* branches that are built when it is known what they give, and where their lengths begin */
+  bool is_late[2];
   int n_extent[2];
 } infer_context;
 
@@ -73,7 +72,8 @@ static neap_status describe(const infer_context *c, int subnet, int n_in, const 
                           .out_name = c->spec->out_name,
                           .out_argument = out_argument,
                           .in_loop = is_loop,
-                          .is_body = is_loop && !is_condition};
+                          .is_body = is_loop && !is_condition,
+                          .stream = build_sub_stream(node, subnet)};
   return NEAP_OK;
 }
 
@@ -81,9 +81,8 @@ static neap_status describe(const infer_context *c, int subnet, int n_in, const 
 static bool postpone(infer_context *c, int subnet, const neap_sub_spec *spec, neap_type *out) {
   neap_builder *b = c->builder;
   if (spec->in_loop || !build_is_partial(b, spec->net)) return false;
-  c->stream[subnet] = *b->stream;
+  c->is_late[subnet] = true;
   c->n_extent[subnet] = *b->n_extent;
-  *b->stream += build_branch_streams(b, spec->net);
   *b->n_extent += neap_graph_count_extents(spec->net);
   for (int k = 0; k < spec->n_out; k++) out[k] = (neap_type){0};
   return true;
@@ -148,31 +147,29 @@ static neap_status check_late(const neap_graph *sub, int subnet, int n_out, cons
   return NEAP_OK;
 }
 
-/* The branches that were left for later. Numbers and streams behind them are where they are
- * already. */
+/* The branches that were left for later. Numbers behind them are where they are already. */
 static neap_status build_late(infer_context *c, const neap_type *in, neap_type *out,
                               neap_error *error) {
   neap_builder *b = c->builder;
   const neap_node_spec *node = c->spec;
-  uint32_t stream = *b->stream;
   int n_extent = *b->n_extent;
-  bool is_typed = c->stream[0] == 0 || c->stream[1] == 0;
+  bool is_typed = !c->is_late[0] || !c->is_late[1];
   for (int s = 0; s < 2; s++) {
-    if (c->stream[s] == 0) continue;
+    if (!c->is_late[s]) continue;
     neap_sub_spec spec;
     neap_graph *sub;
     NEAP_TRY(describe(c, s, node->n_in - 1, in + 1, node->n_out, &spec, error));
-    *b->stream = c->stream[s], *b->n_extent = c->n_extent[s];
+    *b->n_extent = c->n_extent[s];
     if (!is_typed) NEAP_TRY(find_types(c, &spec, out, error));
     is_typed = true;
-    *b->stream = c->stream[s], *b->n_extent = c->n_extent[s];
+    *b->n_extent = c->n_extent[s];
     spec.result = out;
     spec.is_open = b->open == c->node + 1;
     NEAP_TRY(build_sub(b, &spec, &sub, error));
     b->graph->node[c->node].sub[s] = sub;
     NEAP_TRY(check_late(sub, s, node->n_out, out, error));
   }
-  *b->stream = stream, *b->n_extent = n_extent;
+  *b->n_extent = n_extent;
   return NEAP_OK;
 }
 
@@ -393,9 +390,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   node->phase = b->phase;
   node->first_extent = *b->n_extent;
   if (b->forward >= 0) node->forward = b->forward;
-  /* Every node takes one, whether it draws or not: rewrites and choices then can't change what the
-   * others draw. */
-  node->stream = (*b->stream)++;
+  node->stream = spec->stream;
   int n_sub = count_subnets(spec->op);
   if (n_sub > 0) {
     node->sub = neap_arena_alloc(&graph->arena, (size_t)n_sub * sizeof(neap_graph *));

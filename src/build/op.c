@@ -3,8 +3,8 @@
  * their place: Gradient, Do, scopes.
  *
  * INVARIANT: each name is bound to a value of its own: a value that would stand for two is copied.
- * INVARIANT: an op that is left out still takes its stream of random numbers, so that the ops after
- * it draw the same ones.
+ * INVARIANT: which random numbers an op draws says its place in the definition alone: not what
+ * became of the ops before it, how many nodes that took, or how often it is built.
  */
 #include "build/build_int.h"
 
@@ -124,8 +124,7 @@ int build_find_node(const neap_graph *graph, const char *name) {
   return -1;
 }
 
-/* build_node, with what an expanded net remembers: the phase, the other half of the pair, the
- * random stream. */
+/* build_node, with what an expanded net remembers: the phase, the other half of the pair. */
 static neap_status build_from_origin(neap_builder *b, const neap_net_op *op,
                                      const neap_node_spec *spec, int *node, neap_error *error) {
   const neap_net_origin *origin = &op->origin;
@@ -134,23 +133,18 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op,
     b->phase = NEAP_PHASE_BACKWARD;
     b->forward = origin->forward != NULL ? build_find_node(b->graph, origin->forward) : -1;
   }
-  uint32_t position = *b->stream;
-  /* the ops of its subnets count on from there */
-  if (origin->stream != 0) *b->stream = origin->stream;
   neap_status status = build_node(b, spec, node, error);
   if (origin->backward) b->phase = NEAP_PHASE_FORWARD, b->forward = -1;
-  if (origin->stream != 0) *b->stream = position + (*b->stream - origin->stream);
   return status;
 }
 
-neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+/* The op draws from b->stream, and those of its subnets from what follows. */
+static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_op,
+                              neap_error *error) {
   bool probe = (b->options->probe && !b->is_sub) || b->finds;
   if (probe && build_probe_skips(b, op)) return build_probe_skip(b, op, error);
   if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
-  if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) {
-    ++*b->stream; /* clones keep the streams of the ops after this one */
-    return NEAP_OK;
-  }
+  if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
   if (strcmp(op->op->name, "LoopGradient") == 0) {
     NEAP_TRY(graph_build_loop_gradient(b, op, error));
     return bind_names(b, op, b->graph->n_node - 1, error);
@@ -172,6 +166,7 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
                          .scope = neap_intern(op->scope),
                          .line = neap_intern(op->line),
                          .device = neap_intern(op->device),
+                         .stream = b->stream,
                          .in_blob = (const char *const *)op->in};
   neap_value_id *in;
   int node;
@@ -188,6 +183,15 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
   bool unknown =
     (b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0) || b->open == node + 1;
   return probe && unknown ? build_probe_unknown(b, op, error) : NEAP_OK;
+}
+
+/* An op that is left out, or remembers a stream, takes its own all the same. */
+neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
+  uint32_t next = b->stream + neap_net_n_streams(op);
+  if (op->origin.stream != 0) b->stream = op->origin.stream;
+  neap_status status = build_here(b, op, next_op, error);
+  b->stream = next;
+  return status;
 }
 
 /* Entries of `recompute` are op positions in the net; an op may give several nodes, and all of them

@@ -2,9 +2,8 @@
  * outputs' lengths depend on data: the graph of a probe holds those ops and what leads to them, as
  * far as sizes are known.
  *
- * INVARIANT: what is skipped counts as it would otherwise, in streams of random numbers and in
- * numbers of lengths, so that the ops of a probe draw what they draw in the whole graph, and a
- * length found is looked up under the same number there.
+ * INVARIANT: lengths that are skipped count as they would otherwise, so that one that is found is
+ * looked up under the same number in the whole graph.
  */
 #include "build/build_int.h"
 
@@ -109,9 +108,8 @@ neap_status build_probe_unknown(neap_builder *b, const neap_net_op *op, neap_err
   return NEAP_OK;
 }
 
-/* The ops after it keep their numbers and their random numbers. */
+/* The lengths after it keep their numbers. */
 neap_status build_probe_skip(neap_builder *b, const neap_net_op *op, neap_error *error) {
-  ++*b->stream;
   *b->n_extent += count_of_op(op);
   return build_probe_unknown(b, op, error);
 }

@@ -188,7 +188,8 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
                                   .n_recompute = spec->n_recompute,
                                   .recompute = spec->recompute,
                                   .in_loop = true,
-                                  .stream = outer->stream,
+                                  .stream = spec->stream,
+                                  .first_stream = spec->stream,
                                   .n_extent = outer->n_extent,
                                   .count = outer->count}};
   neap_status status =
@@ -197,8 +198,18 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
   return status;
 }
 
-/* The stream of random numbers goes on through the subgraph and behind it. *out is owned; on
- * failure nothing is left. */
+uint32_t build_sub_stream(const neap_node *node, int subnet) {
+  uint32_t stream = node->stream + 1;
+  for (int s = 0; s < subnet; s++) {
+    int a = neap_op_subnet_attr(node->op, s);
+    const neap_net *net = a >= 0 ? node->attrs[a].net : NULL;
+    for (int i = 0; net != NULL && i < neap_net_n_ops(net); i++)
+      stream += neap_net_n_streams(neap_net_op_at(net, i));
+  }
+  return stream;
+}
+
+/* *out is owned; on failure nothing is left. */
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out,
                       neap_error *error) {
   NEAP_TRY(build_count(outer, 0, 1, 0, error));
@@ -216,15 +227,13 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
     .met = spec->is_body ? spec->met : outer->met,
     .finds = spec->result != NULL,
     .trial = spec->trial != BUILD_NO_TRIAL ? spec->trial : outer->trial,
-    .stream = outer->stream,
+    .stream = spec->stream,
+    .first_stream = spec->stream,
     .n_extent = outer->n_extent,
     .count = outer->count};
-  uint32_t stream = *outer->stream,
-           n_stream = spec->in_loop ? 0 : build_branch_streams(outer, spec->net);
   if (b.graph != NULL) b.graph->probe = b.finds;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   build_fini(&b);
-  if (n_stream > 0) *outer->stream = stream + n_stream;
   if (status != NEAP_OK) {
     neap_graph_free(b.graph);
     return status;

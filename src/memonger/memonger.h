@@ -77,8 +77,8 @@ void neap_recycle_slots_fini(neap_recycle_slots *slots);
 /* The net with its ops in another order, order[i] being the op that comes as number i; what draws
  * random numbers draws those it drew. PLAN error for an order in which it would compute something
  * else. */
-neap_status neap_recycle_reorder(const neap_net *net, const neap_graph_options *graph,
-                                 const int *order, neap_net **out, neap_error *error);
+neap_status neap_recycle_reorder(const neap_net *net, const int *order, neap_net **out,
+                                 neap_error *error);
 
 /* neap_net_release_when_used that also says whom it frees: (*freed)[k] is interned, the list from
  * neap_alloc. */

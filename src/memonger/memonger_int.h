@@ -30,7 +30,6 @@ typedef enum neap_recycle_order {
 } neap_recycle_order;
 /* stream[i]: of the random numbers that op i, or an op in its subnets, draws in a run of the net as
  * it stands; 0 where it draws none or remembers one. For copies in which ops change places. */
-neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *graph,
-                                 uint32_t *stream, neap_error *error);
+void neap_recycle_streams(const neap_net *net, uint32_t *stream);
 
 #endif

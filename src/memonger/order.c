@@ -253,56 +253,28 @@ neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
 
 /* ---- the net in another order ---------------------------------------------------------------- */
 
-static bool is_random(const neap_net_op *op);
-
-static bool has_random(const neap_net *net) {
-  for (int i = 0; i < neap_net_n_ops(net); i++)
-    if (is_random(neap_net_op_at(net, i))) return true;
-  return false;
-}
-
 /* The op, or one in its subnets, draws random numbers. */
 static bool is_random(const neap_net_op *op) {
-  if ((op->op->effects & NEAP_EFFECT_RANDOM) != 0) return true;
-  for (int a = 0; a < neap_op_n_attrs(op->op); a++)
-    if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL &&
-        has_random(op->attrs[a].net))
-      return true;
-  return false;
+  return ((op->op->effects | neap_net_sub_effects(op)) & NEAP_EFFECT_RANDOM) != 0;
 }
 
-/* Streams are counted as a run counts them, over all nodes that ops become; a node is called as its
- * op is. */
-neap_status neap_recycle_streams(const neap_net *net, const neap_graph_options *given,
-                                 uint32_t *stream, neap_error *error) {
-  neap_graph_options options = given != NULL ? *given : (neap_graph_options){0};
-  neap_graph *graph;
-  memset(stream, 0, (size_t)neap_net_n_ops(net) * sizeof *stream);
-  if (!has_random(net)) return NEAP_OK;
-  options.no_rewrite = true;
-  NEAP_TRY(neap_graph_prepare(net, &options, &graph, error));
+void neap_recycle_streams(const neap_net *net, uint32_t *stream) {
+  uint32_t at = NEAP_NET_FIRST_STREAM;
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
-    if (op->origin.stream != 0 || !is_random(op)) continue;
-    for (int n = 0; n < graph->n_node; n++) {
-      if (strcmp(graph->node[n].name, op->name) != 0) continue;
-      stream[i] = graph->node[n].stream;
-      if (stream[i] != 0) break;
-    }
+    stream[i] = op->origin.stream == 0 && is_random(op) ? at : 0;
+    at += neap_net_n_streams(op);
   }
-  neap_graph_free(graph);
-  return NEAP_OK;
 }
 
-neap_status neap_recycle_reorder(const neap_net *net, const neap_graph_options *graph,
-                                 const int *order, neap_net **out, neap_error *error) {
+neap_status neap_recycle_reorder(const neap_net *net, const int *order, neap_net **out,
+                                 neap_error *error) {
   neap_net *made = NULL;
   uint32_t *stream = neap_alloc(((size_t)neap_net_n_ops(net) + 1) * sizeof *stream);
+  if (stream == NULL) return no_memory(error);
+  neap_recycle_streams(net, stream);
   neap_status status =
-    stream == NULL ? no_memory(error) : neap_recycle_streams(net, graph, stream, error);
-  if (status == NEAP_OK)
-    status =
-      neap_net_copy_edited(net, &(neap_net_edit){.order = order, .stream = stream}, &made, error);
+    neap_net_copy_edited(net, &(neap_net_edit){.order = order, .stream = stream}, &made, error);
   /* each op once: the copy has passed that */
   if (status == NEAP_OK) status = prove_order(net, order, NEAP_PLAN, error);
   neap_free(stream);

@@ -65,7 +65,7 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
   int *position = neap_alloc(((size_t)neap_net_n_ops(written) + 1) * sizeof *position);
   neap_status status =
     position == NULL ? no_memory(error) : neap_net_sort(written, options->order, position, error);
-  if (status == NEAP_OK) status = neap_recycle_reorder(written, graph, position, &ordered, error);
+  if (status == NEAP_OK) status = neap_recycle_reorder(written, position, &ordered, error);
   neap_free(position);
   neap_net_free(*owned);
   *owned = ordered;

@@ -62,8 +62,8 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
     goto done;
   }
   status = neap_recycle_by_op(r, "Free", error);
-  if (status == NEAP_OK) status = neap_recycle_streams(r->net, NULL, stream, error);
   if (status != NEAP_OK) goto done;
+  neap_recycle_streams(r->net, stream);
   find_uses(r, uses);
   /* What the caller wants to keep must be in the net. */
   for (int i = 0; i < n_keep; i++) {

@@ -59,6 +59,10 @@ const char *neap_net_sub_input_at(const neap_net *net, int index);
  * with `who` in front. */
 const neap_net_op *neap_net_too_large_at(const neap_net *net);
 neap_status neap_net_fail_too_many(const char *who, neap_error *error);
+/* Streams of random numbers that the op takes: its own, then one for each op of its subnets. A net
+ * that runs begins with the first. */
+enum { NEAP_NET_FIRST_STREAM = 1 };
+uint32_t neap_net_n_streams(const neap_net_op *op);
 /* What blob `inner` of a Do's body is called around it (scope.c), interned: the outer blob it is
  * bound to, else "SCOPE.FRAME/inner". NULL when memory is refused. */
 const char *neap_net_do_name(const neap_net_op *op, const char *inner);

@@ -1,6 +1,7 @@
 /* written_out.c: how large a net gets when its subnets are written out, each as often as an op
  * names it. A net is counted before it is built and before an op is added to it, since naming a
- * subnet twice doubles what is below: a few lines can ask for 2^60 ops.
+ * subnet twice doubles what is below: a few lines can ask for 2^60 ops. An op's place among those
+ * that are written out is its stream of random numbers.
  *
  * INVARIANT: counting stops soon behind the ceiling, so it never takes longer than building would.
  */
@@ -22,6 +23,15 @@ static bool add_op(const neap_net_op *op, count *c) {
       if (!add_op(&sub->op[i], c)) return false;
   }
   return true;
+}
+
+uint32_t neap_net_n_streams(const neap_net_op *op) {
+  uint32_t n = 1;
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
+    for (int i = 0; sub != NULL && i < sub->n_op; i++) n += neap_net_n_streams(&sub->op[i]);
+  }
+  return n;
 }
 
 neap_status neap_net_fail_too_many(const char *who, neap_error *error) {
