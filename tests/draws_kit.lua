@@ -76,7 +76,7 @@ function control.If(m, b, vars, depth)
     local function both(s)
       if not two then return branch(s) end
       local y = branch(s)
-      return y, m:dropout(s, y)
+      return y, m.choose(2) == 1 and y or m:dropout(s, y)
     end
     local y, z = b[type_name](b, cond, both, both)
     return two and b:Add { y, z } or y

@@ -177,6 +177,49 @@ describe("If", function()
     end
     same_everywhere(function() return build "AsyncIf" end)
   end)
+
+  it("returns nothing of branches that return nothing but names that both were given", function()
+    local net = neap.net "f"
+    net:input("x", { 4 })
+    net:input("c", {})
+    local function work(op) return function(b) b:op(op, b:Mul { "x", b:const(2) }) end end
+    assert.are.equal(0, select("#", net:If("c", work "Relu", work "Tanh")))
+    assert.are.equal(0, select("#", net:If("c", work "Relu", function(b) b:If("c", work "Relu", work "Tanh") end)))
+    local function give(op) return function(b) b:op(op, b:op(op, "x"), "y") end end
+    local y, none = net:If("c", give "Relu", give "Tanh")
+    assert.are.equal("y", y.name)
+    assert.is_nil(none)
+  end)
+
+  it("gives a blob twice, and one that it writes by name as well, with its gradients", function()
+    for c = 0, 1 do
+      local net = neap.net "f"
+      net:input("x", { 2 })
+      net:input("c", {})
+      local zero = net:const(neap.zeros(2))
+      local a, b = net:If("c", function(s)
+        local y = s:Mul { "x", "x" }
+        return y, y
+      end, function() return zero, zero end)
+      net:Copy(zero, "o")
+      local d, e, f = net:If("c", function(s)
+        local y = s:Mul({ "x", "x" }, "o")
+        return y, "x", "x"
+      end, function(s)
+        local y = s:Mul { "x", "x" }
+        return zero, y, zero
+      end)
+      local terms = { a, b * 2, d * 4, e * 8, f * 16, net:Copy "o" * 56.5 }
+      net:gradient(net:Sum(net:AddN(terms), "loss"), { wrt = { "x" } })
+      net:outputs { "x_grad" }
+      for _, memory in ipairs(memories) do
+        local x = neap.tensor { 0.5, -2 }
+        local g = run(net, { x = x, c = neap.tensor(c) }, memory).x_grad
+        local n_square, n_plain = c == 1 and 1 + 2 + 4 + 56.5 or 8, c == 1 and 8 + 16 or 0
+        assert.is_true(g:close(x * 2 * n_square + n_plain))
+      end
+    end
+  end)
 end)
 
 describe("If on resident blobs", function()

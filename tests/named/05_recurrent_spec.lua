@@ -209,6 +209,48 @@ describe("Recurrent", function()
     check_gradient { lengths = { 0, 2 } }
   end)
 
+  it("keeps a state past a sequence's end that the step writes again by name", function()
+    local lengths = { 1, 3, 0 }
+    local function build(step, by_hand)
+      local net = neap.net "f"
+      net:input("x", { 3, 3 }, "f64")
+      net:input("h0", { 3 }, "f64")
+      net:input("lengths", { 3 }, "i64")
+      net:input("mask", { 3, 3 }, "f64") -- 1 while the sequence goes on
+      local h, rows = net:Recurrent { seq = by_hand and { "x", "mask" } or { "x" }, init = { "h0" },
+        lengths = not by_hand and "lengths" or nil, step = step }
+      net:gradient(net:Sum(net:Add { h, net:Sum(rows, nil, { axes = { 1 } }) }, "loss"), { wrt = { "x", "h0" } })
+      net:outputs { net:Copy(h, "h"), net:Copy(rows, "rows"), "x_grad", "h0_grad" }
+      local mask = neap.zeros { 3, 3, dtype = "f64" }
+      for t = 1, 3 do
+        for n = 1, 3 do mask[{ t, n }] = t <= lengths[n] and 1 or 0 end
+      end
+      return run(net, { x = neap.arange(9):to("f64"):view(3, 3) / 9, h0 = neap.tensor({ 0.5, 0.25, -1 }, "f64"),
+        lengths = neap.tensor(lengths, "i64"), mask = mask })
+    end
+    local expected = build(function(_, h, x, mask)
+      local n = h:tanh() + x
+      return n * mask + h * (1 - mask), n * mask
+    end, true)
+    local steps = {
+      function(b, h, x)
+        b:Tanh(h, h)
+        b:Add({ h, x }, h)
+        return h, h
+      end,
+      function(b, h, x)
+        b:If(b:const(1), function(s) s:Tanh(h, h) end)
+        local n = b:Add { h, x }
+        b:Neg(h, h)
+        return n, n
+      end,
+    }
+    for _, step in ipairs(steps) do
+      local r = build(step)
+      for _, name in ipairs { "h", "rows", "x_grad", "h0_grad" } do assert.is_true(r[name]:close(expected[name])) end
+    end
+  end)
+
   it("refuses lengths that are no number of its steps, and leaves what it writes", function()
     local net = neap.net "beyond"
     net:input("x", { 4, 3, 2 })

@@ -73,6 +73,18 @@ local function append(to, seen, names, accept)
   end
 end
 
+--- Results of a subnet as blobs of their own: one that is given twice is copied, and a name that is
+-- written outside keeps that meaning.
+local function own_results(sub, results, by_name)
+  local taken, own = {}, {}
+  for _, name in ipairs(by_name) do taken[name] = true end
+  for i, name in ipairs(results) do
+    own[i] = taken[name] and sub:op("Copy", { name }).name or name
+    taken[name] = true
+  end
+  return own
+end
+
 --- A list of { cond, f } pairs, and a last function for when none holds, from pair i on: cond, f, g
 -- of an If, whose other branch is an If again.
 local cases, choose, results_of
@@ -124,11 +136,16 @@ function choose(net, type_name, cond, f, g)
   for _, b in ipairs(branches) do b.reads, b.writes, b.defined = uses(b.sub) end
   -- a scope stays in its net
   local function outside(name) return is_known(net, name) and not net:_is_scope(name) end
-  -- Written by name: outer blobs in any branch; without results also what both branches define;
-  -- what scopes leave.
+  -- Written by name: outer blobs in any branch; without results also what both branches define
+  -- under a name that was given; what scopes leave.
   local written_names, seen = {}, {}
   for _, b in ipairs(branches) do append(written_names, seen, b.writes, outside) end
-  local function both(name) return second.defined[name] and not first.sub:_is_scope(name) end
+  local function both(name)
+    return second.defined[name]
+      and not first.sub:_is_scope(name)
+      and not naming.is_made_up(first.sub, name)
+      and not naming.is_made_up(second.sub, name)
+  end
   if second and #first.results == 0 then append(written_names, seen, first.writes, both) end
   append(written_names, seen, first.writes, function(name) return hidden[name] end)
   -- Captured: what is read, results that come from outside, and the old values of what may stay as
@@ -143,7 +160,7 @@ function choose(net, type_name, cond, f, g)
   for i = 1, #first.results do outs[i] = net:fresh_name(op.snake(type_name)) end
   for _, name in ipairs(written_names) do outs[#outs + 1] = name end
   for _, b in ipairs(branches) do
-    local names = table.move(b.results, 1, #b.results, 1, {})
+    local names = own_results(b.sub, b.results, written_names)
     table.move(written_names, 1, #written_names, #names + 1, names)
     b.sub:_interface(captures, names)
   end
@@ -152,7 +169,7 @@ function choose(net, type_name, cond, f, g)
     out_names[i] = i <= #first.results and written(net, name) or name
   end
   local ins = { reader(net, cond, type_name), table.unpack(captures) }
-  local names = net:_add(type_name, ins, out_names,
+  local names = naming.add(net, type_name, ins, out_names,
     { then_net = first.sub, else_net = second and second.sub or nil }, nil, scope_of(net),
     state_of(net).line, state_of(net).device)
   for _, b in ipairs(branches) do naming.keep_subnet(net, b.sub) end
@@ -238,18 +255,6 @@ local function parameters(net, names, base, rows)
   return params
 end
 
---- Every result needs a blob of its own that the subnet makes: a parameter handed on, or one blob
--- twice, is copied.
-local function distinct(sub, names)
-  local seen, out = {}, {}
-  for i, name in ipairs(names) do
-    if seen[name] then name = sub:op("Copy", { name }).name end
-    seen[name] = true
-    out[i] = name
-  end
-  return out
-end
-
 --- The condition's subnet, the name it returns, and what it reads; nil where the loop has none.
 local function condition(net, spec, name, states, outside)
   if not spec.cond then return nil, {}, {} end
@@ -264,23 +269,6 @@ local function condition(net, spec, name, states, outside)
     end
   end
   return cond, flags, reads
-end
-
---- What the body gives, in the order of the loop's operands: next states, blobs written by name,
--- rows to stack. Each is a blob of its own: one that is given twice is copied, and a name that is
--- written outside keeps that meaning.
-local function given_back(body, results, n_state, by_name)
-  local gives, kept = table.move(results, 1, n_state, 1, {}), {}
-  for _, name in ipairs(by_name) do
-    gives[#gives + 1] = name
-    kept[name] = true
-  end
-  table.move(results, n_state + 1, #results, #gives + 1, gives)
-  for i, name in ipairs(gives) do
-    local is_by_name = i > n_state and i <= n_state + #by_name
-    if kept[name] and not is_by_name then gives[i] = body:op("Copy", { name }).name end
-  end
-  return distinct(body, gives)
 end
 
 --- The common part of While and Recurrent.
@@ -310,7 +298,10 @@ local function loop(net, spec)
   append(captures, seen, results, function(name) return outside(name) and not defined[name] end)
   append(captures, seen, cond_reads, outside)
   append(captures, seen, flags, outside)
-  local gives = given_back(body, results, #states, by_name)
+  local own = own_results(body, results, by_name)
+  local gives = table.move(own, 1, #states, 1, {})
+  table.move(by_name, 1, #by_name, #gives + 1, gives)
+  table.move(own, #states + 1, #own, #gives + 1, gives)
   local takes, ins, outs = {}, {}, {}
   local function take(name, operand)
     takes[#takes + 1] = name
@@ -329,8 +320,8 @@ local function loop(net, spec)
   if cond then cond:_interface(takes, flags) end
   spec.attrs[spec.body], spec.attrs.cond_net, spec.attrs.n_state = body, cond, n_state
   if spec.finish then spec.finish(body, spec.attrs) end
-  local names = net:_add(spec.type, ins, outs, spec.attrs, nil, scope_of(net), state_of(net).line,
-    state_of(net).device)
+  local names = naming.add(net, spec.type, ins, outs, spec.attrs, nil, scope_of(net),
+    state_of(net).line, state_of(net).device)
   naming.keep_subnet(net, body)
   naming.keep_subnet(net, cond)
   scope_flow.arrive(net, scopes)
@@ -471,13 +462,14 @@ local function masked(step, n_state)
   return function(b, ...)
     local given = table.pack(...)
     local mask = given[given.n]
+    local old = naming.keep_old(b, given, n_state)
     local results = table.pack(step(b, table.unpack(given, 1, given.n - 1)))
     for i = 1, results.n do
       local new = type(results[i]) == "string" and b:blob(results[i]) or results[i]
       local axes = {}
       for d = 2, #new.shape do axes[#axes + 1] = d end
       local alive = #axes > 0 and mask:unsqueeze { axes = axes } or mask
-      results[i] = b:op("Where", { alive, new, i <= n_state and given[i] or b:const(0, new.dtype) })
+      results[i] = b:op("Where", { alive, new, i <= n_state and old[i] or b:const(0, new.dtype) })
     end
     return table.unpack(results, 1, results.n)
   end

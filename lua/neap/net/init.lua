@@ -155,13 +155,7 @@ function Net:fresh_name(base)
   if type(base) ~= "string" then
     fail("net:fresh_name expects a text that the name begins with, got a " .. type(base))
   end
-  local counts = state_of(self).counts
-  local name
-  repeat
-    naming.set(self, counts, base, (counts[base] or 0) + 1)
-    name = counts[base] == 1 and base or base .. "_" .. counts[base]
-  until not is_known(self, written(self, name))
-  return name
+  return naming.fresh_name(self, base)
 end
 
 --- net:op(type, ins, outs, attrs, name) -> blobs. ins and outs: a name, a blob, or a list of them;
@@ -219,7 +213,7 @@ function Net:op(type_name, ins, outs, attrs, name)
   elseif type_name == "CreateScope" and out_names and out_names[1] then
     scope_flow.before_create(self, out_names[1])
   end
-  local names = self:_add(type_name, in_names, out_names, attrs, name, scope_of(self),
+  local names = naming.add(self, type_name, in_names, out_names, attrs, name, scope_of(self),
     state_of(self).line, state_of(self).device)
   if type_name == "CreateScope" then scope_flow.created(self, names[1]) end
   if type_name == "Do" then scope_flow.did(self, names[#names], attrs) end

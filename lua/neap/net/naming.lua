@@ -141,6 +141,56 @@ function M.param_scope_of(net)
   return partners and #partners > 0 and M.shared_path(partners[#partners], path) or path
 end
 
+--- Says that nobody chose the name of blob `name`, full, of `net`.
+local function made_up(net, name)
+  local state = M.state_of(net)
+  if not state.made_up then M.set(net, state, "made_up", {}) end
+  M.set(net, state.made_up, name, true)
+end
+
+--- Whether that is so: such names in two branches mean nothing to each other.
+function M.is_made_up(net, name)
+  local names = M.state_of(net).made_up
+  return names ~= nil and names[name] == true
+end
+
+--- A name that no blob has: base, base_2, base_3 ...
+function M.fresh_name(net, base)
+  local counts = M.state_of(net).counts
+  local name
+  repeat
+    M.set(net, counts, base, (counts[base] or 0) + 1)
+    name = counts[base] == 1 and base or base .. "_" .. counts[base]
+  until not M.is_known(net, M.written(net, name))
+  made_up(net, M.written(net, name))
+  return name
+end
+
+--- Adds an op to `net`, by full names; the arguments are those of net:_add.
+-- @return names of the outputs
+function M.add(net, type_name, ins, outs, ...)
+  local before_write = M.state_of(net).before_write
+  for i = 1, before_write and outs and #outs or 0 do before_write(outs[i]) end
+  local names = net:_add(type_name, ins, outs, ...)
+  for i, name in ipairs(names) do
+    if name and not (outs and outs[i]) then made_up(net, name) end
+  end
+  return names
+end
+
+--- Watches over n blobs of `net` while it is built: an op that is about to write one has it copied
+-- first.
+-- @return table {blobs as they were when this was called}
+function M.keep_old(net, blobs, n)
+  local old, position = table.move(blobs, 1, n, 1, {}), {}
+  for i = 1, n do position[blobs[i].name] = i end
+  M.state_of(net).before_write = function(name)
+    local i = position[name]
+    if i and old[i] == blobs[i] then M.set(net, old, i, (net:op("Copy", { name }))) end
+  end
+  return old
+end
+
 local function begins(name, path) return name:sub(1, #path + 1) == path .. "/" end
 
 --- The full name of something written in the current scope.

@@ -146,7 +146,8 @@ function Net:Do(given, ...)
     reuse_workspace = o.reuse,
     copy_external_blobs = o.copy,
   }
-  self:_add("Do", ins, outs, attrs, nil, scope_of(self), state_of(self).line, state_of(self).device)
+  naming.add(self, "Do", ins, outs, attrs, nil, scope_of(self), state_of(self).line,
+    state_of(self).device)
   scope_flow.did(self, scope, attrs)
   naming.keep_subnet(self, body)
   for i, name in ipairs(shown) do shown[i] = handle(self, name) end
