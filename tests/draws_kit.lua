@@ -1,9 +1,9 @@
 --- Random nets of control ops whose bodies and branches draw random numbers.
 --
 -- All that such a net computes is elementwise and positively homogeneous of degree one in its float
--- inputs together: f(s x) = s f(x) for s > 0, whatever numbers are drawn. So Euler's theorem holds for
--- each element: the inputs, times the gradients that they get, add up to the output. A backward that
--- draws other numbers than its forward did fails that, in the run in which it does.
+-- inputs together: f(s x) = s f(x) for s > 0, whatever numbers are drawn. So Euler's theorem holds
+-- for each element: the inputs, times the gradients that they get, add up to the output. A backward
+-- that draws other numbers than its forward did fails that, in the run in which it does.
 local neap = require "neap"
 local nn = neap.nn
 
@@ -36,7 +36,8 @@ function Maker:dropout(b, x, out)
 end
 
 function Maker:noise(b, shape)
-  return b:Uniform({}, nil, { shape = shape or self.shape, dtype = self.dtype, low = 0.5, high = 1.5 })
+  shape = shape or self.shape
+  return b:Uniform({}, nil, { shape = shape, dtype = self.dtype, low = 0.5, high = 1.5 })
 end
 
 function Maker:number(b, x) return b:const(x, self.dtype) end
@@ -103,7 +104,9 @@ function control.While(m, b, vars, depth)
       if drawn then i = s:Add { i, m:noise(s, {}) } end
       return s:Lt { i, m:number(s, most - (drawn and 0 or 0.5)) }
     end,
-    body = function(s, i, h) return s:Add { i, m:number(s, 1) }, m:block(s, with(vars, h), depth) end }
+    body = function(s, i, h)
+      return s:Add { i, m:number(s, 1) }, m:block(s, with(vars, h), depth)
+    end }
   return h
 end
 
@@ -116,16 +119,18 @@ end
 local function of_rows(b, h, rows) return b:Add { h, b:Sum(rows, nil, { axes = { 1 } }) } end
 
 function control.Scan(m, b, vars, depth)
-  return of_rows(b, b:Scan { seq = { m.given.seq }, init = { m:pick(vars) }, body = function(s, h, x)
+  local function body(s, h, x)
     local y = m:block(s, with(vars, h, x), depth)
     return y, m.choose(2) == 1 and y or m:dropout(s, x)
-  end })
+  end
+  return of_rows(b, b:Scan { seq = { m.given.seq }, init = { m:pick(vars) }, body = body })
 end
 
 function control.Recurrent(m, b, vars, depth)
   local again = m.choose(2) == 1 and {} or nil
   local lengths = m.choose(4) == 1 and m.given.lengths or nil
-  return of_rows(b, b:Recurrent { seq = { m.given.seq }, init = { m:pick(vars) }, recompute = again, lengths = lengths,
+  return of_rows(b, b:Recurrent { seq = { m.given.seq }, init = { m:pick(vars) },
+    recompute = again, lengths = lengths,
     step = function(s, h, x)
       if m.choose(5) == 1 then h = m:dropout(s, h, h) end -- by name
       local y = m:block(s, with(vars, h, x), depth)
@@ -164,8 +169,8 @@ function Maker:block(b, vars, depth)
 end
 
 local function maker(seed, o)
-  return setmetatable({ choose = chooser(seed), n_name = 0, n_control = o.control or 3, grows = o.grows, only = o.only,
-    shape = { N }, dtype = "f64" }, Maker)
+  return setmetatable({ choose = chooser(seed), n_name = 0, n_control = o.control or 3,
+    grows = o.grows, only = o.only, shape = { N }, dtype = "f64" }, Maker)
 end
 
 local given = { yes = "yes", no = "no", seq = "seq", lengths = "lengths" }
@@ -192,9 +197,9 @@ function M.make(seed, o)
     i = i + 1
     return i % (T + 1)
   end)
-  return net, { a = fill(neap.zeros { N, dtype = "f64" }), w = fill(neap.zeros { N, dtype = "f64" }),
-    seq = fill(neap.zeros { T, N, dtype = "f64" }), yes = neap.ones { dtype = "f64" }, no = neap.zeros { dtype = "f64" },
-    lengths = lengths }
+  local function vector() return fill(neap.zeros { N, dtype = "f64" }) end
+  return net, { a = vector(), w = vector(), seq = fill(neap.zeros { T, N, dtype = "f64" }),
+    yes = neap.ones { dtype = "f64" }, no = neap.zeros { dtype = "f64" }, lengths = lengths }
 end
 
 --- The largest difference between y and what inputs and gradients add up to, as a share of the
@@ -212,7 +217,8 @@ function M.layer(seed, o)
     local m, net = maker(seed, o or {}), x.net
     m.shape, m.dtype = x.shape, x.dtype
     local row = x:unsqueeze { axes = { 1 } }
-    m.given = { yes = m:number(net, 1), no = m:number(net, 0), seq = net:Concat({ row, row, row }, nil, { axis = 1 }) }
+    m.given = { yes = m:number(net, 1), no = m:number(net, 0),
+      seq = net:Concat({ row, row, row }, nil, { axis = 1 }) }
     return m:block(net, { x }, 3)
   end)
 end

@@ -184,7 +184,8 @@ describe("If", function()
     net:input("c", {})
     local function work(op) return function(b) b:op(op, b:Mul { "x", b:const(2) }) end end
     assert.are.equal(0, select("#", net:If("c", work "Relu", work "Tanh")))
-    assert.are.equal(0, select("#", net:If("c", work "Relu", function(b) b:If("c", work "Relu", work "Tanh") end)))
+    local function inner(b) b:If("c", work "Relu", work "Tanh") end
+    assert.are.equal(0, select("#", net:If("c", work "Relu", inner)))
     local function give(op) return function(b) b:op(op, b:op(op, "x"), "y") end end
     local y, none = net:If("c", give "Relu", give "Tanh")
     assert.are.equal("y", y.name)

@@ -219,14 +219,15 @@ describe("Recurrent", function()
       net:input("mask", { 3, 3 }, "f64") -- 1 while the sequence goes on
       local h, rows = net:Recurrent { seq = by_hand and { "x", "mask" } or { "x" }, init = { "h0" },
         lengths = not by_hand and "lengths" or nil, step = step }
-      net:gradient(net:Sum(net:Add { h, net:Sum(rows, nil, { axes = { 1 } }) }, "loss"), { wrt = { "x", "h0" } })
+      local y = net:Add { h, net:Sum(rows, nil, { axes = { 1 } }) }
+      net:gradient(net:Sum(y, "loss"), { wrt = { "x", "h0" } })
       net:outputs { net:Copy(h, "h"), net:Copy(rows, "rows"), "x_grad", "h0_grad" }
       local mask = neap.zeros { 3, 3, dtype = "f64" }
       for t = 1, 3 do
         for n = 1, 3 do mask[{ t, n }] = t <= lengths[n] and 1 or 0 end
       end
-      return run(net, { x = neap.arange(9):to("f64"):view(3, 3) / 9, h0 = neap.tensor({ 0.5, 0.25, -1 }, "f64"),
-        lengths = neap.tensor(lengths, "i64"), mask = mask })
+      return run(net, { x = neap.arange(9):to("f64"):view(3, 3) / 9, mask = mask,
+        h0 = neap.tensor({ 0.5, 0.25, -1 }, "f64"), lengths = neap.tensor(lengths, "i64") })
     end
     local expected = build(function(_, h, x, mask)
       local n = h:tanh() + x
@@ -247,7 +248,9 @@ describe("Recurrent", function()
     }
     for _, step in ipairs(steps) do
       local r = build(step)
-      for _, name in ipairs { "h", "rows", "x_grad", "h0_grad" } do assert.is_true(r[name]:close(expected[name])) end
+      for _, name in ipairs { "h", "rows", "x_grad", "h0_grad" } do
+        assert.is_true(r[name]:close(expected[name]))
+      end
     end
   end)
 
