@@ -31,6 +31,8 @@ const char *neap_cache_label(const neap_cache *cache, int i) {
 
 neap_status neap_cache_push(neap_cache *cache, const neap_tensor *tensor, const char *label,
                             neap_error *error) {
+  /* Both may be refused, and are taken before anything changes. A grown list with nothing more in
+   * it is the same stack. */
   const char *name = label != NULL ? neap_intern(label) : NULL;
   if ((label != NULL && name == NULL) ||
       !neap_list_grow(&cache->item, &cache->cap, cache->n + 1, sizeof *cache->item))
@@ -45,10 +47,13 @@ static const char *label_text(const char *label) {
 
 neap_status neap_cache_check(const neap_cache *cache, int depth, const neap_cache_want *want,
                              neap_error *error) {
+  /* The first thing that differs is told: is there one, is it the one that was pushed then, are its
+   * bytes there, is it what was expected. */
   if (depth >= cache->n) {
     neap_hint(error, "each pop needs a push before it");
     return neap_fail(error, NEAP_RELEASED, "cache of %s: nothing is left to pop", cache->name);
   }
+  /* Labels are interned: equal ones are one pointer. A refused name is equal to none. */
   const neap_cache_item *top = &cache->item[cache->n - 1 - depth];
   if (want->label != NULL && (top->label == NULL || neap_intern(want->label) != top->label)) {
     neap_hint(error, "pops go in reverse of pushes");
@@ -75,6 +80,7 @@ neap_status neap_cache_pop(neap_cache *cache, const neap_cache_want *want, neap_
                            neap_error *error) {
   static const neap_cache_want anything = {0};
   NEAP_TRY(neap_cache_check(cache, 0, want != NULL ? want : &anything, error));
+  /* The reference goes over to the caller. */
   *out = cache->item[--cache->n].tensor;
   return NEAP_OK;
 }
@@ -86,6 +92,7 @@ neap_status neap_cache_drop(neap_cache *cache, int i, neap_error *error) {
   if (cache->item[i].tensor.storage == NULL)
     return neap_fail(error, NEAP_RELEASED, "cache of %s: \"%s\" was dropped already", cache->name,
                      label_text(cache->item[i].label));
+  /* Its storage becomes NULL, by which a later pop knows that it was dropped. */
   neap_tensor_fini(&cache->item[i].tensor);
   return NEAP_OK;
 }

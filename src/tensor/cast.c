@@ -110,6 +110,7 @@ static cast_loop *const to_f32[NEAP_N_DTYPE] = {
  * neap_tensor_copy splits large casts, and a kernel knows its own threads. */
 void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_t n) {
   if (n <= 0) return;
+  /* No cast: the same bits, NaN's too. */
   if (to == from) {
     memcpy(out, in, (size_t)n * neap_dtype_bytes(to));
     return;
@@ -128,6 +129,7 @@ void neap_cast(neap_dtype to, void *out, neap_dtype from, const void *in, int64_
     double f64[CHUNK];
     int64_t i64[CHUNK];
   } wide;
+  /* There and back through the buffer, a chunk at a time: the chunk stays in the first cache. */
   cast_loop *last = narrow[to][neap_dtype_is_float(from) ? FROM_F64 : FROM_I64];
   size_t from_bytes = neap_dtype_bytes(from), to_bytes = neap_dtype_bytes(to);
   for (int64_t i = 0; i < n; i += CHUNK) {

@@ -41,6 +41,7 @@ MOVE(8)
 /* n elements of `width` bytes (1, 2, 4 or 8), strides in bytes; no overlap. */
 static void move(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t n,
                  size_t width) {
+  /* Back to back on both sides: one long copy. */
   if (to_stride == (int64_t)width && from_stride == (int64_t)width) {
     memcpy(to, from, (size_t)n * width);
     return;
@@ -57,6 +58,7 @@ static void move(char *to, int64_t to_stride, const char *from, int64_t from_str
  * scattered by chunks. */
 static void copy_row(const walk *w, char *to, const char *from, int64_t n) {
   int64_t to_stride = w->to_stride[w->n_dim - 1], from_stride = w->from_stride[w->n_dim - 1];
+  /* No cast: only strides. */
   if (w->to_dtype == w->from_dtype) {
     move(to, to_stride, from, from_stride, n, w->to_bytes);
     return;
@@ -72,6 +74,7 @@ static void copy_row(const walk *w, char *to, const char *from, int64_t n) {
     int64_t part = NEAP_MIN(n - i, (int64_t)CHUNK);
     const char *source = from + i * from_stride;
     char *target = to + i * to_stride;
+    /* Gathered first, cast then, scattered last: what is dense already is used where it lies. */
     if (!from_dense)
       move(gathered, (int64_t)w->from_bytes, source, from_stride, part, w->from_bytes);
     neap_cast(w->to_dtype, to_dense ? target : cast, w->from_dtype, from_dense ? source : gathered,
@@ -118,6 +121,7 @@ static void copy_blocks(void *context, int64_t begin, int64_t end) {
   for (int64_t block = begin; block < end; block++) {
     char *to = w->to;
     const char *from = w->from;
+    /* The plane that the block is in, and its first column there. */
     seek(w, b, block / n_block(w), &to, &from);
     int64_t first = block % n_block(w) * TILE, n = NEAP_MIN(w->dim[a] - first, (int64_t)TILE);
     to += first * w->to_stride[a];
@@ -156,7 +160,8 @@ static walk make_walk(const neap_tensor *to, const neap_tensor *from) {
     if (to->shape.dim[i] == 1) continue;
     w.dim[w.n_dim] = to->shape.dim[i];
     w.to_stride[w.n_dim] = to->stride[i] * (int64_t)w.to_bytes;
-    w.from_stride[w.n_dim++] = from->stride[i] * (int64_t)w.from_bytes;
+    w.from_stride[w.n_dim] = from->stride[i] * (int64_t)w.from_bytes;
+    w.n_dim++;
   }
   /* Largest target stride first, so that the target is written from front to back; by insertion,
    * since there are few. */
@@ -261,6 +266,17 @@ static neap_status check_target(const neap_tensor *to, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Every element of the target is written once: as many positions as elements, and no dimension that
+ * repeats. */
+static void check_walk(const walk *w, const neap_tensor *to) {
+  int64_t elems = 1;
+  for (int i = 0; i < w->n_dim; i++) elems *= w->dim[i];
+  NEAP_ASSERT(elems == neap_tensor_elems(to), "the walk has %lld positions for %lld elements",
+              (long long)elems, (long long)neap_tensor_elems(to));
+  for (int i = 0; i < w->n_dim; i++)
+    NEAP_ASSERT(w->dim[i] == 1 || w->to_stride[i] != 0, "dimension %d of the target repeats", i);
+}
+
 /* Copies `from`, of to's shape already. */
 static neap_status copy_same_shape(const neap_tensor *to, const neap_tensor *from,
                                    neap_error *error) {
@@ -268,6 +284,7 @@ static neap_status copy_same_shape(const neap_tensor *to, const neap_tensor *fro
   walk w;
   if (!overlap(to, from)) {
     w = make_walk(to, from);
+    if (NEAP_DEBUG) check_walk(&w, to);
     run_walk(&w);
     return NEAP_OK;
   }

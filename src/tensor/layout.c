@@ -66,6 +66,7 @@ const char *neap_layout_text(const neap_layout *layout, int n_dim, char text[NEA
 bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *layout) {
   memset(layout, 0, sizeof *layout);
   if (strcmp(text, "plain") == 0) return true;
+  /* What only a library knows is known by its hash. */
   if (strncmp(text, "opaque:", 7) == 0) {
     char *end;
     layout->kind = NEAP_LAYOUT_OPAQUE;
@@ -73,18 +74,22 @@ bool neap_layout_from_text(const char *text, size_t opaque_bytes, neap_layout *l
     layout->bytes = opaque_bytes;
     return end != text + 7 && *end == '\0';
   }
+  /* A letter for each dimension, in the order of memory. */
   layout->kind = NEAP_LAYOUT_BLOCKED;
   int n = 0;
   for (; *text >= 'a' && *text < 'a' + NEAP_MAX_DIM && n < NEAP_MAX_DIM; text++)
     layout->order[n++] = (uint8_t)(*text - 'a');
   if (n == 0) return false;
   if (*text == ':') text++;
+  /* Then the inner blocks: a size that fits its byte, and the letter of a dimension that there
+   * is. */
   while (*text >= '0' && *text <= '9' && layout->n_inner < 4) {
     char *end;
     unsigned long block = strtoul(text, &end, 10);
     if (block < 1 || block > UINT8_MAX || *end < 'a' || *end >= 'a' + n) return false;
     layout->inner_block[layout->n_inner] = (uint8_t)block;
-    layout->inner_dim[layout->n_inner++] = (uint8_t)(*end - 'a');
+    layout->inner_dim[layout->n_inner] = (uint8_t)(*end - 'a');
+    layout->n_inner++;
     text = end + 1;
   }
   return *text == '\0';

@@ -78,8 +78,11 @@ static void element_text(const printer *p, const char *element, char text[ELEMEN
       snprintf(text, ELEMENT_TEXT, x < 0 ? "-inf" : "inf");
     else if (p->scientific)
       snprintf(text, ELEMENT_TEXT, "%.*e", p->digits, x);
-    else
-      snprintf(text, ELEMENT_TEXT, "%#.*f", p->options.precision, x), trim_zeros(text);
+    else {
+      /* "#" keeps the point, which the columns stand by. */
+      snprintf(text, ELEMENT_TEXT, "%#.*f", p->options.precision, x);
+      trim_zeros(text);
+    }
   }
 }
 
@@ -101,6 +104,7 @@ static void see_digits(printer *p, const char *element) {
   double x = neap_element_get(p->t->dtype, element, 0);
   if (!isfinite(x)) return;
   char text[ELEMENT_TEXT];
+  /* Printed with all digits that may be shown; zeros at the end need not be. */
   snprintf(text, sizeof text, "%#.*e", p->options.precision, x);
   int needed = (int)strcspn(text, "e") - left_of(text) - 1;
   while (needed > 0 && text[left_of(text) + needed] == '0') needed--;
@@ -130,11 +134,13 @@ static void see_word_width(printer *p, const char *element) {
 static void choose_format(printer *p) {
   const char *data = neap_tensor_data(p->t);
   if (neap_dtype_is_float(p->t->dtype)) {
+    /* Magnitudes decide the notation, and notation the widths: one visit after the other. */
     visit_shown(p, 0, data, see_magnitude);
     p->scientific = p->high >= 1e8 || (p->high > 0 && (p->low < 1e-4 || p->high / p->low > 1000));
     if (p->scientific) visit_shown(p, 0, data, see_digits);
     visit_shown(p, 0, data, see_width);
   }
+  /* "nan", "true" and integers come last: a column of numbers may be wide enough for them. */
   visit_shown(p, 0, data, see_word_width);
 }
 
@@ -157,6 +163,7 @@ static void put_line_break(printer *p, int n, int indent) {
 static void put_element(printer *p, const char *element) {
   char text[ELEMENT_TEXT], padded[2 * ELEMENT_TEXT];
   element_text(p, element, text);
+  /* Numbers are moved so that their points meet; words end where the column ends. */
   int n = (int)strlen(text), left = left_of(text), width = p->left + p->right;
   int before = NEAP_MAX(left < n ? p->left - left : width - n, 0);
   snprintf(padded, sizeof padded, "%*s%-*s", before, "", NEAP_MAX(width - before, 0), text);
@@ -170,6 +177,7 @@ static void put_row(printer *p, const char *at, int dim) {
     bool leaves_out = gap(p, n, &i);
     /* with the brackets that may close after it */
     int need = 1 + p->left + p->right + (leaves_out ? 4 : 0) + dim + 1;
+    /* A line is full when the next element, with all that must follow it, would pass the width. */
     if (i > 0 && p->column + need > p->options.width)
       put_line_break(p, 1, dim + 1);
     else if (i > 0)
@@ -187,6 +195,7 @@ static void put_block(printer *p, const char *at, int dim) {
     put_element(p, at);
     return;
   }
+  /* A row, or slices, each on lines of its own. */
   put(p, "[");
   if (dim == n_dim - 1) {
     put_row(p, at, dim);
@@ -217,6 +226,7 @@ void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, 
   }
   int64_t elems = neap_tensor_elems(t);
   printer p = {.t = t, .options = options != NULL ? *options : usual, .out = out};
+  /* What the caller asks for, within bounds. */
   p.options.precision = NEAP_MAX(NEAP_MIN(p.options.precision, (int)MAX_PRECISION), 0);
   p.options.edge = NEAP_MAX(p.options.edge, 1);
   p.cut = elems > p.options.threshold;
@@ -226,6 +236,7 @@ void neap_tensor_print(const neap_tensor *t, const neap_print_options *options, 
     choose_format(&p);
     put_block(&p, neap_tensor_data(t), 0);
   }
+  /* The last line says what it is. */
   neap_type type = neap_tensor_type(t);
   char shape[NEAP_SHAPE_TEXT], bytes[24];
   neap_buffer_add(out, "\n%s%s%s %s %s", name != NULL ? name : "", name != NULL ? " " : "",

@@ -53,7 +53,8 @@ const char *neap_shape_text(const neap_shape *shape, char text[NEAP_SHAPE_TEXT])
  * an empty result. */
 bool neap_shape_broadcast(const neap_shape *a, const neap_shape *b, neap_shape *out) {
   neap_shape wide = {.n_dim = NEAP_MAX(a->n_dim, b->n_dim)};
-  for (int i = 1; i <= wide.n_dim; i++) { /* from the last dimension, where both are aligned */
+  /* From the last dimension, where both are aligned; one that is missing counts as 1. */
+  for (int i = 1; i <= wide.n_dim; i++) {
     int64_t da = i <= a->n_dim ? a->dim[a->n_dim - i] : 1,
             db = i <= b->n_dim ? b->dim[b->n_dim - i] : 1;
     if (da != db && da != 1 && db != 1) return false;
@@ -91,6 +92,7 @@ neap_status neap_type_check(const neap_type *type, const char *what, neap_error 
   if (shape->n_dim < 0 || shape->n_dim > NEAP_MAX_DIM)
     return neap_fail(error, NEAP_SHAPE, "%s expects 0 to %d dimensions, got %d", what, NEAP_MAX_DIM,
                      shape->n_dim);
+  /* Dimensions one by one: the product stays at the most once it is there. */
   size_t bytes = neap_dtype_bytes(type->dtype);
   for (int i = 0; i < shape->n_dim; i++) {
     if (shape->dim[i] < 0)

@@ -47,6 +47,7 @@ neap_storage *neap_storage_new_in(size_t bytes, neap_bank_kind kind) {
     neap_free(storage);
     return NULL;
   }
+  /* Nobody else sees it yet: the count is set without a fence. */
   atomic_init(&storage->n_ref, 1);
   storage->owned = true;
   storage->bytes = bytes;
@@ -70,14 +71,21 @@ neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void
 
 neap_storage *neap_storage_retain(neap_storage *storage) {
   /* Relaxed: whoever retains already holds a reference, which orders it before the last release. */
-  if (storage != NULL) atomic_fetch_add_explicit(&storage->n_ref, 1, memory_order_relaxed);
+  if (storage == NULL) return NULL;
+  int before = atomic_fetch_add_explicit(&storage->n_ref, 1, memory_order_relaxed);
+  NEAP_ASSERT(before >= 1, "who retains a storage holds it already; it had %d references", before);
   return storage;
 }
 
 /* Any thread may drop the last reference; `release` then runs on it. NULL is allowed. */
 void neap_storage_release(neap_storage *storage) {
-  if (storage == NULL || atomic_fetch_sub_explicit(&storage->n_ref, 1, memory_order_acq_rel) > 1)
-    return;
+  if (storage == NULL) return;
+  /* Released: what this thread wrote is there before the bytes go. Acquired: so is what others
+   * wrote. */
+  int before = atomic_fetch_sub_explicit(&storage->n_ref, 1, memory_order_acq_rel);
+  NEAP_ASSERT(before >= 1, "who releases a storage holds it; it had %d references", before);
+  if (before > 1) return;
+  NEAP_ASSERT(!storage->owned || storage->release == NULL, "bytes have one owner");
   if (storage->owned) neap_free(storage->data);
   if (storage->release != NULL) storage->release(storage->owner);
   neap_free(storage);

@@ -20,6 +20,7 @@ neap_status neap_tensor_new(neap_tensor *tensor, neap_dtype dtype, const neap_sh
              neap_shape_text(shape, text));
     return neap_fail_memory(error, bytes, what);
   }
+  /* The view retains the storage: this reference to it goes. */
   *tensor = neap_tensor_view(storage, 0, dtype, shape);
   neap_storage_release(storage);
   return NEAP_OK;
@@ -57,6 +58,7 @@ char *neap_tensor_data(const neap_tensor *tensor) {
 /* Empty tensors are dense: there is nothing to lie apart. */
 bool neap_tensor_is_dense(const neap_tensor *tensor) {
   if (neap_tensor_elems(tensor) == 0) return true;
+  /* From the last dimension on, each stride is what lies behind it. */
   int64_t step = 1;
   for (int i = tensor->shape.n_dim - 1; i >= 0; i--) {
     if (tensor->shape.dim[i] == 1) continue; /* never stepped over, so its stride says nothing */

@@ -8,6 +8,22 @@
 
 #include <string.h>
 
+/* What the head of the file claims, for a view that is about to be given out. */
+static void check_inside(const neap_tensor *view) {
+  if (view->storage == NULL || neap_tensor_elems(view) == 0) return;
+  int64_t low = view->offset_bytes, width = (int64_t)neap_dtype_bytes(view->dtype), high = low;
+  for (int d = 0; d < view->shape.n_dim; d++) {
+    int64_t reach = (view->shape.dim[d] - 1) * view->stride[d] * width;
+    if (reach < 0)
+      low += reach;
+    else
+      high += reach;
+  }
+  NEAP_ASSERT(low >= 0 && (size_t)(high + width) <= neap_storage_bytes(view->storage),
+              "elements inside the storage of %zu bytes, got %lld to %lld",
+              neap_storage_bytes(view->storage), (long long)low, (long long)(high + width));
+}
+
 /* `what` names the operation in the message. */
 static neap_status check_dim(const neap_tensor *t, int dim, const char *what, neap_error *error) {
   if (dim >= 0 && dim < t->shape.n_dim) return NEAP_OK;
@@ -31,8 +47,11 @@ neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int6
    * may begin at the very end. */
   bool wraps =
     __builtin_mul_overflow(n - 1, step, &last) || __builtin_add_overflow(last, from, &last);
-  bool inside = n == 0 ? from >= 0 && from <= size
-                       : n > 0 && !wraps && from >= 0 && from < size && last >= 0 && last < size;
+  bool inside = false;
+  if (n == 0)
+    inside = from >= 0 && from <= size;
+  else if (n > 0 && !wraps)
+    inside = from >= 0 && from < size && last >= 0 && last < size;
   if (!inside)
     return neap_fail(error, NEAP_SHAPE,
                      "narrow: %lld elements from %lld (from 0) in steps of %lld leave dimension "
@@ -43,6 +62,7 @@ neap_status neap_tensor_narrow(const neap_tensor *t, int dim, int64_t from, int6
   if (neap_tensor_elems(&view) > 0) view.offset_bytes += from * stride_bytes(t, dim);
   /* One element is never stepped over: it keeps its stride, so that dense stays dense. */
   view.stride[dim] = n > 1 ? t->stride[dim] * step : t->stride[dim];
+  if (NEAP_DEBUG) check_inside(&view);
   *out = view;
   return NEAP_OK;
 }
@@ -63,6 +83,7 @@ neap_status neap_tensor_select(const neap_tensor *t, int dim, int64_t index, nea
     view.stride[i] = i + 1 < NEAP_MAX_DIM ? t->stride[i + 1] : 0;
   }
   view.shape.n_dim--;
+  if (NEAP_DEBUG) check_inside(&view);
   *out = view;
   return NEAP_OK;
 }
@@ -72,6 +93,7 @@ neap_status neap_tensor_permute(const neap_tensor *t, const int *order, neap_ten
                                 neap_error *error) {
   neap_tensor view = *t;
   unsigned seen = 0;
+  /* A bit for each dimension that was named: n of them, none twice, are all. */
   for (int i = 0; i < t->shape.n_dim; i++) {
     NEAP_TRY(check_dim(t, order[i], "permute", error));
     if (seen >> order[i] & 1u)
@@ -89,6 +111,7 @@ neap_status neap_tensor_permute(const neap_tensor *t, const int *order, neap_ten
 /* As NumPy's broadcast_to: dimensions of 1 repeat (stride 0), missing leading ones are added. */
 neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, neap_tensor *out,
                                neap_error *error) {
+  /* Broadcasting must give the shape itself: t's dimensions may grow, not those asked for. */
   neap_shape wide;
   char from[NEAP_SHAPE_TEXT], to[NEAP_SHAPE_TEXT];
   if (shape->n_dim > NEAP_MAX_DIM || !neap_shape_broadcast(&t->shape, shape, &wide) ||
@@ -104,6 +127,7 @@ neap_status neap_tensor_expand(const neap_tensor *t, const neap_shape *shape, ne
   for (int i = 0; i < t->shape.n_dim; i++)
     view.stride[added + i] = t->shape.dim[i] == wide.dim[added + i] ? t->stride[i] : 0;
   neap_storage_retain(view.storage);
+  if (NEAP_DEBUG) check_inside(&view);
   *out = view;
   return NEAP_OK;
 }
@@ -117,6 +141,7 @@ static neap_status resolve_shape(const neap_tensor *t, int n_dim, const int64_t 
                      n_dim);
   neap_shape shape = neap_shape_of(n_dim, dim);
   int64_t elems = neap_tensor_elems(t);
+  /* At most one is left open. */
   int open = -1;
   for (int i = 0; i < n_dim; i++) {
     if (dim[i] < -1 || (dim[i] == -1 && open >= 0))
@@ -180,9 +205,11 @@ neap_status neap_tensor_reshape_view(const neap_tensor *t, int n_dim, const int6
     char from[NEAP_SHAPE_TEXT], to[NEAP_SHAPE_TEXT];
     neap_fail(error, NEAP_SHAPE, "the strides of this %s tensor do not allow a view as %s",
               neap_shape_text(&t->shape, from), neap_shape_text(&view.shape, to));
-    return neap_hint(error, "copy it first: a dense tensor can be seen in any shape"), NEAP_SHAPE;
+    neap_hint(error, "copy it first: a dense tensor can be seen in any shape");
+    return NEAP_SHAPE;
   }
   neap_storage_retain(view.storage);
+  if (NEAP_DEBUG) check_inside(&view);
   *out = view;
   return NEAP_OK;
 }
