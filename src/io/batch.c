@@ -47,6 +47,7 @@ static void fill_field(const neap_batch_reader *r, const neap_batch_field *f, ne
   size_t from_bytes = neap_dtype_bytes(f->source.dtype), to_bytes = neap_dtype_bytes(f->dtype);
   char *to = neap_tensor_data(buffer);
   const char *from = neap_tensor_data(&f->source);
+  /* Windows begin at any element, rows at the beginning of one. */
   for (int64_t i = 0; i < rows; i++) {
     int64_t start = r->index[first + i] * stride + f->offset;
     neap_cast(f->dtype, to + (size_t)(i * n) * to_bytes, f->source.dtype,
@@ -69,9 +70,12 @@ static void *read_ahead(void *context) {
     bool stop = r->stop;
     pthread_mutex_unlock(&r->lock);
     if (stop) break;
+    /* Filled without the lock: nobody else touches the set. */
     int64_t first = b * r->n_batch, rows = NEAP_MIN(r->n_batch, r->n_index - first);
     for (int f = 0; f < r->n_field; f++) fill_field(r, &r->field[f], &r->buffer[s][f], first, rows);
+    /* From here on it is the caller's. */
     pthread_mutex_lock(&r->lock);
+    NEAP_ASSERT(!r->full[s], "set %d is the thread's while it is being filled", s);
     r->rows[s] = rows;
     r->full[s] = true;
     pthread_cond_broadcast(&r->change);
@@ -89,6 +93,7 @@ static neap_status check_field(const neap_batch_reader *r, const neap_batch_fiel
     return neap_fail(
       error, NEAP_SHAPE,
       "field %d: the source must be dense, with one dimension where windows are read", number);
+  /* The last place where a row, or a window, may begin. */
   int64_t room = f->source.shape.dim[0], span = f->window > 0 ? f->window : 1;
   if (f->window < 0 || f->offset < 0 || (f->window == 0 && f->offset != 0))
     return neap_fail(
@@ -126,6 +131,7 @@ neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, in
   if (n_batch < 1)
     return neap_fail(error, NEAP_ARGUMENT, "batch expects at least 1, got %lld",
                      (long long)n_batch);
+  /* Lists and flags; a failure from here on is taken down by neap_batch_reader_free. */
   neap_batch_reader *r = neap_alloc_zeroed(sizeof *r);
   neap_status status = r == NULL ? neap_fail_memory(error, sizeof *r, "a batch reader") : NEAP_OK;
   if (status != NEAP_OK) return status;
@@ -139,6 +145,7 @@ neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, in
     status = neap_fail_memory(error, (size_t)n_index * sizeof *r->index, "a batch reader");
     goto fail;
   }
+  /* A last batch that is smaller counts as one, unless it is dropped. */
   r->n_batch = n_batch;
   r->n_index = n_index;
   r->n_total = n_index / n_batch + (!drop_last && n_index % n_batch != 0);
@@ -150,6 +157,7 @@ neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field, in
     status = check_field(r, &r->field[f], f + 1, error);
     if (status != NEAP_OK) goto fail;
   }
+  /* The buffers are taken now, so that reading ahead needs no memory and can't fail. */
   status = make_buffers(r, error);
   if (status != NEAP_OK) goto fail;
   sigset_t saved; /* the thread inherits the mask: interrupts are for those who run nets */
@@ -173,6 +181,7 @@ fail:
  * so what was not retained is not dropped, and buffers that were not made are zero. */
 void neap_batch_reader_free(neap_batch_reader *r) {
   if (r == NULL) return;
+  /* The thread may be waiting for a set: it is woken, and sees `stop`. */
   if (r->has_thread) {
     pthread_mutex_lock(&r->lock);
     r->stop = true;
@@ -197,7 +206,8 @@ void neap_batch_reader_free(neap_batch_reader *r) {
  * the next call. */
 int64_t neap_batch_reader_next(neap_batch_reader *r, neap_tensor *out) {
   pthread_mutex_lock(&r->lock);
-  if (r->n_taken > 0) { /* the set of the batch before goes back */
+  /* The set of the batch before goes back. After the last batch it has gone back already. */
+  if (r->n_taken > 0) {
     r->full[(r->n_taken - 1) & 1] = false;
     pthread_cond_broadcast(&r->change);
   }
@@ -210,7 +220,8 @@ int64_t neap_batch_reader_next(neap_batch_reader *r, neap_tensor *out) {
     r->n_taken++;
   }
   pthread_mutex_unlock(&r->lock);
-  for (int f = 0; rows > 0 && f < r->n_field; f++) {
+  if (rows == 0) return 0;
+  for (int f = 0; f < r->n_field; f++) {
     const neap_tensor *buffer = &r->buffer[(r->n_taken - 1) & 1][f];
     neap_shape shape = buffer->shape;
     shape.dim[0] = rows;

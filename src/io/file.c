@@ -36,6 +36,7 @@ const char *neap_io_list_meta(const neap_io_list *list, const char *key) {
 
 neap_status neap_io_list_add(neap_io_list *list, const char *name, size_t n_name,
                              neap_tensor *tensor, neap_error *error) {
+  /* The tensor is taken over in any case: a refusal drops it. */
   char *copy = neap_alloc(n_name + 1);
   if (copy == NULL ||
       !neap_list_grow(&list->item, &list->cap_item, list->n_item + 1, sizeof *list->item)) {
@@ -51,6 +52,7 @@ neap_status neap_io_list_add(neap_io_list *list, const char *name, size_t n_name
 
 neap_status neap_io_list_add_meta(neap_io_list *list, const char *key, const char *value,
                                   neap_error *error) {
+  /* Both copies and the room in the list, or nothing. */
   neap_io_pair pair = {neap_strdup(key), neap_strdup(value)};
   if (pair.key == NULL || pair.value == NULL ||
       !neap_list_grow(&list->meta, &list->cap_meta, list->n_meta + 1, sizeof *list->meta)) {
@@ -72,6 +74,7 @@ static neap_status check_unique(const char *path, int n, const neap_io_item *ite
                                 neap_error *error) {
   const char **names = neap_alloc((size_t)n * sizeof *names);
   if (names == NULL) return neap_fail_memory(error, (size_t)n * sizeof *names, "a list of names");
+  /* The names are sorted, not the items, whose order is the caller's. */
   for (int i = 0; i < n; i++) names[i] = item[i].name;
   qsort(names, (size_t)n, sizeof *names, compare_texts);
   neap_status status = NEAP_OK;
@@ -93,6 +96,7 @@ static format format_of(const char *path) {
   static const char *const ending[] = {
     [NPY] = ".npy", [NPZ] = ".npz", [SAFETENSORS] = ".safetensors"};
   size_t n = strlen(path);
+  /* The first ending that fits; UNKNOWN when the list is through. */
   int f = 0;
   while (f < UNKNOWN &&
          (n < strlen(ending[f]) || strcmp(path + n - strlen(ending[f]), ending[f]) != 0))
@@ -103,6 +107,7 @@ static format format_of(const char *path) {
 /* Chooses the reader. A .npy file is a list of one tensor without a name. */
 static neap_status load_from(const neap_io_source *source, neap_io_map map, neap_io_list *list,
                              neap_error *error) {
+  /* The first bytes say more than the name does: "PK" begins a zip archive, an empty one too. */
   char start[6] = {0};
   NEAP_TRY(
     neap_io_source_read(source, 0, start, NEAP_MIN(source->n_bytes, 6), "the first bytes", error));
@@ -111,6 +116,7 @@ static neap_status load_from(const neap_io_source *source, neap_io_map map, neap
   if (memcmp(start, NEAP_IO_NPY_MAGIC, 6) == 0) f = NPY;
   if (f == NPZ) return neap_io_npz_load(source, map, list, error);
   if (f != NPY) return neap_io_safetensors_load(source, list, error);
+  /* One tensor, and a list around it. */
   neap_tensor t;
   NEAP_TRY(neap_io_npy_load(source, map != NEAP_IO_COPY, &t, error));
   return neap_io_list_add(list, "", 0, &t, error);
@@ -121,6 +127,7 @@ neap_status neap_io_load(const char *path, neap_io_map map, neap_io_list *list, 
   *list = (neap_io_list){0};
   NEAP_TRY(neap_io_source_open(&source, path, map, error));
   neap_status status = load_from(&source, map, list, error);
+  /* Two tensors of one name: one of them could not be had. */
   if (status == NEAP_OK) status = check_unique(path, list->n_item, list->item, NEAP_DATA, error);
   neap_io_source_fini(&source);
   if (status != NEAP_OK) neap_io_list_fini(list);
@@ -144,6 +151,7 @@ static neap_status check_save(const char *path, int n, const neap_io_item *item,
     return neap_fail(error, NEAP_ARGUMENT, "%s: a .npy file holds one tensor, got %d", path, n);
   if (f != SAFETENSORS && n_meta > 0)
     return neap_fail(error, NEAP_ARGUMENT, "%s: only a .safetensors file holds metadata", path);
+  /* Items must hold something, and be found again by name where the format has names. */
   for (int i = 0; i < n; i++) {
     if (item[i].tensor.storage == NULL)
       return neap_fail(error, NEAP_ARGUMENT, "%s: item %d holds no tensor", path, i);
@@ -159,6 +167,7 @@ static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, 
   format f = format_of(sink->path);
   if (f == NPZ) return neap_io_npz_save(sink, n, item, error);
   if (f == SAFETENSORS) return neap_io_safetensors_save(sink, n, item, n_meta, meta, error);
+  /* A .npy file: the one tensor, copied first where it isn't dense. */
   neap_tensor dense;
   NEAP_TRY(neap_io_dense(&item[0].tensor, &dense, error));
   neap_status status = neap_io_npy_save(sink, &dense, error);
@@ -170,6 +179,7 @@ static neap_status save_to(neap_io_sink *sink, int n, const neap_io_item *item, 
 neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta,
                          const neap_io_pair *meta, neap_error *error) {
   neap_io_sink sink;
+  /* Nothing on the disk changes before all that can be known to be wrong has been looked at. */
   NEAP_TRY(check_save(path, n, item, n_meta, error));
   if (format_of(path) != NPY) NEAP_TRY(check_unique(path, n, item, NEAP_ARGUMENT, error));
   NEAP_TRY(neap_io_sink_open(&sink, path, error));

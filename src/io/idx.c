@@ -30,11 +30,13 @@ static neap_status unpacker_open(unpacker *u, const char *path, neap_error *erro
     close(fd);
     return neap_fail(error, NEAP_IO, "%s: is not a regular file", path);
   }
+  /* From here on zlib has the descriptor, and closes it. */
   *u = (unpacker){path, gzdopen(fd, "rb"), 0};
   if (u->file == NULL) {
     close(fd);
     return neap_fail_memory(error, 1 << 15, "zlib");
   }
+  /* A header may claim any size: what the file can unpack to is the most that is believed. */
   gzbuffer(u->file, 1 << 17);
   if (__builtin_mul_overflow((int64_t)info.st_size, gzdirect(u->file) ? 1 : MOST_DEFLATE_RATIO,
                              &u->most_bytes))
@@ -46,6 +48,7 @@ static neap_status unpacker_open(unpacker *u, const char *path, neap_error *erro
 static neap_status unpacker_read(unpacker *u, void *out, size_t n, size_t *got, neap_error *error) {
   for (*got = 0; *got < n;) {
     int part = gzread(u->file, (char *)out + *got, (unsigned)NEAP_MIN(n - *got, (size_t)1 << 30));
+    /* gzread counts in an int: 1 GiB at a time. What is wrong, gzerror says. */
     int code = Z_OK;
     const char *wrong = gzerror(u->file, &code);
     if (code == Z_ERRNO)
@@ -77,6 +80,7 @@ neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_err
   char *data = NULL;
   size_t n = 0, cap = 0, got = 1;
   while (status == NEAP_OK && got > 0) {
+    /* Twice the room when it is full: half of it at least is bytes that came out of the file. */
     size_t wider = cap == 0 ? (size_t)1 << 16 : 2 * cap;
     /* one more for the 0 at the end */
     char *fresh = n == cap ? neap_realloc(data, wider + 1) : data;
@@ -84,6 +88,7 @@ neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_err
       status = neap_fail_memory(error, wider, path);
       break;
     }
+    /* The old block is gone, or is the same: the new one is what is freed on failure. */
     data = fresh;
     cap = n == cap ? wider : cap;
     status = unpacker_read(&u, data + n, cap - n, &got, error);
@@ -94,6 +99,7 @@ neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_err
     neap_free(data);
     return status;
   }
+  /* At least one round has made room, for the 0 too. */
   data[n] = '\0';
   *out = (neap_io_bytes){data, n};
   return NEAP_OK;
@@ -119,6 +125,7 @@ static neap_status read_idx_header(unpacker *u, neap_io_number *number, neap_sha
                                    neap_error *error) {
   unsigned char start[4], dim[4];
   NEAP_TRY(unpacker_read_all(u, start, 4, "the idx header", error));
+  /* Two zeros, the type, the number of dimensions. */
   if (start[0] != 0 || start[1] != 0 || !idx_number(start[2], number))
     return neap_fail(error, NEAP_DATA, "%s: is not an idx file: it begins with %02x %02x %02x %02x",
                      u->path, start[0], start[1], start[2], start[3]);
@@ -130,6 +137,7 @@ static neap_status read_idx_header(unpacker *u, neap_io_number *number, neap_sha
     NEAP_TRY(unpacker_read_all(u, dim, 4, "the idx header", error));
     shape->dim[i] = (int64_t)dim[0] << 24 | dim[1] << 16 | dim[2] << 8 | dim[3];
   }
+  /* The tensor is made only when the file may hold so many bytes. */
   int64_t bytes;
   char text[NEAP_SHAPE_TEXT];
   if (__builtin_mul_overflow(neap_shape_elems(shape), (int64_t)number->bytes, &bytes) ||
@@ -171,6 +179,7 @@ neap_status neap_io_read_idx(const char *path, neap_tensor *out, neap_error *err
   neap_status status = read_idx_header(&u, &number, &shape, error);
   if (status == NEAP_OK) status = neap_tensor_new(&t, number.dtype, &shape, error);
   if (status == NEAP_OK) status = read_idx_data(&u, &number, &t, error);
+  /* Only read: closing has nothing to say that matters. */
   gzclose(u.file);
   if (status == NEAP_OK)
     *out = t;

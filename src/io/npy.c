@@ -46,6 +46,7 @@ static bool take_text(cursor *c, char *out, size_t room) {
   skip_space(c);
   char quote = *c->at;
   if (quote != '\'' && quote != '"') return false;
+  /* Up to the same quote, which must come before the end, and fit. No key has an escape in it. */
   const char *from = c->at + 1, *to = memchr(from, quote, (size_t)(c->end - from));
   if (to == NULL || (size_t)(to - from) >= room || memchr(from, '\\', (size_t)(to - from)) != NULL)
     return false;
@@ -59,6 +60,7 @@ static bool take_text(cursor *c, char *out, size_t room) {
 static bool take_count(cursor *c, int64_t *out) {
   skip_space(c);
   if (*c->at < '0' || *c->at > '9') return false;
+  /* Digit by digit, as far as int64_t goes. */
   for (*out = 0; *c->at >= '0' && *c->at <= '9'; c->at++)
     if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *c->at - '0', out))
       return false;
@@ -72,6 +74,8 @@ static const char *take_shape(cursor *c, neap_shape *shape) {
   if (!take(c, "(")) return "'shape' is not a tuple";
   while (!take(c, ")")) {
     if (shape->n_dim == NEAP_MAX_DIM) return "the array has more than 8 dimensions";
+    /* A count, then a comma or the end; one count alone needs the comma, since (3) is no tuple in
+     * Python. */
     if (!take_count(c, &shape->dim[shape->n_dim]))
       return "'shape' holds something else than counts";
     shape->n_dim++;
@@ -90,9 +94,10 @@ static const char *take_value(cursor *c, const char *key, unsigned bit, unsigned
   if (strcmp(key, "shape") == 0) return take_shape(c, &h->shape);
   if (strcmp(key, "fortran_order") == 0) {
     h->fortran_order = take(c, "True");
-    return h->fortran_order || take(c, "False") ? NULL
-                                                : "'fortran_order' is neither True nor False";
+    if (h->fortran_order || take(c, "False")) return NULL;
+    return "'fortran_order' is neither True nor False";
   }
+  /* What is left is 'descr'. A list there describes a record of several numbers. */
   skip_space(c);
   if (*c->at == '[')
     return "it is a structured array (a list as 'descr'); Neap reads arrays of one number type";
@@ -102,9 +107,11 @@ static const char *take_value(cursor *c, const char *key, unsigned bit, unsigned
 /* Fills h from the dictionary. NULL, or what is wrong. */
 static const char *parse_dictionary(cursor *c, header *h) {
   static const char *const keys[] = {"descr", "fortran_order", "shape"};
+  NEAP_ASSERT(*c->end == '\0', "a header ends with a zero");
   unsigned seen = 0;
   if (!take(c, "{")) return "the header is not a dictionary";
   while (!take(c, "}")) {
+    /* One of the three keys; another one would change what the file means, and nobody knows how. */
     char key[16];
     int k = 0;
     if (!take_text(c, key, sizeof key) || !take(c, ":"))
@@ -113,11 +120,13 @@ static const char *parse_dictionary(cursor *c, header *h) {
     if (k == NEAP_COUNT(keys)) return "the header has an unknown key";
     const char *wrong = take_value(c, key, 1u << k, &seen, h);
     if (wrong != NULL) return wrong;
+    /* Without a comma it must end here. */
     if (!take(c, ",")) {
       if (!take(c, "}")) return "the header's dictionary does not end";
       break;
     }
   }
+  /* Nothing may follow, and none of the three bits be missing. */
   skip_space(c);
   if (c->at != c->end) return "something follows the header's dictionary";
   return seen == 7 ? NULL : "the header lacks 'descr', 'fortran_order' or 'shape'";
@@ -135,6 +144,7 @@ static neap_status read_header(const neap_io_source *source, header *h, neap_err
     return neap_io_source_fail(source, error, NEAP_DATA,
                                ".npy version %d.%d is unknown; Neap reads 1.0 to 3.0", start[6],
                                start[7]);
+  /* Version 1 has two bytes of length, the later ones four. */
   int64_t prefix = start[6] == 1 ? 10 : 12, n = start[8] | start[9] << 8;
   if (prefix == 12) {
     NEAP_TRY(neap_io_source_read(source, 0, start, 12, "the .npy header", error));

@@ -78,16 +78,21 @@ static neap_status find_directory(const neap_io_source *source, uint64_t *offset
   int64_t n = NEAP_MIN(source->n_bytes, (int64_t)sizeof tail), end = n - END_BYTES;
   NEAP_TRY(
     neap_io_source_read(source, source->n_bytes - n, tail, n, "the end of the archive", error));
+  /* From the end backwards: the record's own length of the comment tells a true one from bytes of a
+   * comment that look like it. */
   while (end >= 0 && !(get(tail + end, 4) == SIGNATURE_END &&
                        (int64_t)get(tail + end + 20, 2) == n - end - END_BYTES))
     end--;
   if (end < 0) return bad_zip(source, error, "no end record");
+  /* All ones in a field: the number is in the zip64 record, which a locator just before this record
+   * leads to. */
   *n_bytes = get(tail + end + 12, 4);
   *offset = get(tail + end + 16, 4);
   bool wide =
     *offset == UINT32_MAX || *n_bytes == UINT32_MAX || get(tail + end + 10, 2) == UINT16_MAX;
   if (!wide || end < LOCATOR_BYTES || get(tail + end - LOCATOR_BYTES, 4) != SIGNATURE_LOCATOR)
     return NEAP_OK;
+  /* The locator's offset comes from the file, as all else: it is looked at before it is used. */
   uint64_t at = get(tail + end - LOCATOR_BYTES + 8, 8);
   if (at > (uint64_t)source->n_bytes)
     return bad_zip(source, error, "the zip64 end record lies outside");
@@ -125,8 +130,8 @@ static bool read_zip64(member *m, const unsigned char *extra, size_t n) {
     if (size > n - 4) return false;
     const unsigned char *at = extra + 4, *end = at + size;
     /* Only fields that are all ones stand in the zip64 field, in this order. */
-    for (int i = 0; i < 3 && id == EXTRA_ZIP64; i++) {
-      if (*wanted[i] != UINT32_MAX) continue;
+    for (int i = 0; i < 3; i++) {
+      if (id != EXTRA_ZIP64 || *wanted[i] != UINT32_MAX) continue;
       if (end - at < 8) return false;
       *wanted[i] = get(at, 8);
       at += 8;
@@ -143,6 +148,7 @@ static neap_status read_member(const neap_io_source *source, const directory *d,
   const unsigned char *r = d->bytes + *at;
   if (d->n_bytes - *at < CENTRAL_BYTES || get(r, 4) != SIGNATURE_CENTRAL)
     return bad_zip(source, error, "a record of the central directory");
+  /* The record has a fixed part, then name, extra fields and comment, all within the directory. */
   size_t n_name = get(r + 28, 2), n_extra = get(r + 30, 2), n_comment = get(r + 32, 2);
   int64_t whole = CENTRAL_BYTES + (int64_t)(n_name + n_extra + n_comment);
   if (d->n_bytes - *at < whole) return bad_zip(source, error, "a record of the central directory");
@@ -153,6 +159,7 @@ static neap_status read_member(const neap_io_source *source, const directory *d,
                 .packed = get(r + 20, 4),
                 .unpacked = get(r + 24, 4),
                 .local_offset = get(r + 42, 4)};
+  /* Sizes that didn't fit 32 bits. */
   if (!read_zip64(m, r + CENTRAL_BYTES + n_name, n_extra))
     return bad_zip(source, error, "an extra field of the central directory");
   if (get(r + 8, 2) & ENCRYPTED_FLAG)
@@ -217,6 +224,7 @@ static neap_status unpack(const neap_io_source *source, const member *m, int64_t
   neap_storage *packed = NULL, *whole = NULL;
   NEAP_TRY(
     neap_io_source_storage(source, at, (int64_t)m->packed, "the member's data", &packed, error));
+  /* A stored member is its packed bytes; a deflated one is inflated beside them. */
   neap_status status = NEAP_OK;
   if (m->method == STORED) {
     whole = neap_storage_retain(packed);
@@ -224,6 +232,7 @@ static neap_status unpack(const neap_io_source *source, const member *m, int64_t
     status = inflate_member(source, m, packed, &whole, error);
   }
   neap_storage_release(packed);
+  /* The checksum is of the unpacked bytes, whatever the method. */
   if (status == NEAP_OK && !crc_agrees(neap_storage_data(whole), m->unpacked, m->crc))
     status = neap_io_source_fail(source, error, NEAP_DATA,
                                  "the data is damaged: its checksum (CRC-32) does not agree");
@@ -250,6 +259,8 @@ static neap_status locate(const neap_io_source *source, const member *m, int64_t
                                "a local header", error));
   if (get(local, 4) != SIGNATURE_LOCAL)
     return bad_zip(source, error, "no local header where one should be");
+  /* The local header has a name and extra fields of its own lengths, which need not be the
+   * directory's. */
   *at = (int64_t)m->local_offset + LOCAL_BYTES + (int64_t)get(local + 26, 2) +
         (int64_t)get(local + 28, 2);
   NEAP_TRY(neap_io_source_check(source, *at, (int64_t)m->packed, "the member's data", error));
@@ -283,11 +294,13 @@ static neap_status load_member(const neap_io_source *source, const member *m, ne
 /* Loads the member if it is a .npy file, and adds it under its name without the ending. */
 static neap_status add_member(const neap_io_source *source, const member *m, neap_io_map map,
                               neap_io_list *list, neap_error *error) {
+  /* Other files in the archive are passed over. */
   if (m->n_name < 4 || memcmp(m->name + m->n_name - 4, ".npy", 4) != 0) return NEAP_OK;
   char *name = neap_alloc(m->n_name + 1);
   if (name == NULL) return neap_fail_memory(error, m->n_name + 1, "a name");
   memcpy(name, m->name, m->n_name);
   name[m->n_name] = '\0';
+  /* Messages name the member, with its ending. */
   neap_io_source named = *source;
   named.member = name;
   neap_tensor t;
@@ -305,7 +318,7 @@ neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap
   neap_status status = NEAP_OK;
   uint64_t packed = 0;
   for (int64_t at = 0; at < d.n_bytes;) {
-    member m;
+    member m = {0};
     status = read_member(source, &d, &at, &m, error);
     if (status != NEAP_OK) break;
     /* Members that overlap would unpack to more than the file is worth. */
@@ -314,6 +327,8 @@ neap_status neap_io_npz_load(const neap_io_source *source, neap_io_map map, neap
       break;
     }
     packed += m.packed;
+    NEAP_ASSERT(packed <= (uint64_t)source->n_bytes, "members of at most %lld bytes, got %llu",
+                (long long)source->n_bytes, (unsigned long long)packed);
     status = add_member(source, &m, map, list, error);
     if (status != NEAP_OK) break;
   }
@@ -353,9 +368,11 @@ static neap_status write_local(neap_io_sink *sink, const char *name, const writt
          before = (size_t)sink->n_bytes + LOCAL_BYTES + n_name + ENDING + LOCAL_EXTRA + ALIGN_EXTRA;
   /* Zeros in a field of its own, so that other readers pass over them. */
   size_t padding = neap_align(before) - before;
+  /* The header; its sizes are all ones. */
   put(&at, SIGNATURE_LOCAL, 4);
   put_common(&at, w, n_name);
   put(&at, LOCAL_EXTRA + ALIGN_EXTRA + padding, 2);
+  /* The zip64 field with both sizes, then the one that pads. */
   at = extra;
   put(&at, EXTRA_ZIP64, 2);
   put(&at, 16, 2);
@@ -375,6 +392,7 @@ static neap_status write_central(neap_io_sink *sink, const char *name, const wri
                                  neap_error *error) {
   unsigned char head[CENTRAL_BYTES] = {0}, extra[CENTRAL_EXTRA], *at = head;
   size_t n_name = strlen(name);
+  /* Made by, needed by: the same version. */
   put(&at, SIGNATURE_CENTRAL, 4);
   put(&at, VERSION_ZIP64, 2);
   put_common(&at, w, n_name);
@@ -397,6 +415,7 @@ static neap_status write_central(neap_io_sink *sink, const char *name, const wri
 static neap_status write_end(neap_io_sink *sink, uint64_t n, uint64_t offset, neap_error *error) {
   unsigned char end[END64_BYTES + LOCATOR_BYTES + END_BYTES] = {0}, *at = end;
   uint64_t here = (uint64_t)sink->n_bytes;
+  /* The record with the true numbers, whose size is said without its first 12 bytes. */
   put(&at, SIGNATURE_END64, 4);
   put(&at, END64_BYTES - 12, 8);
   put(&at, VERSION_ZIP64, 2);
@@ -406,10 +425,12 @@ static neap_status write_end(neap_io_sink *sink, uint64_t n, uint64_t offset, ne
   put(&at, n, 8);
   put(&at, here - offset, 8);
   put(&at, offset, 8);
+  /* Where that record lies: on the first disk, of one. */
   put(&at, SIGNATURE_LOCATOR, 4);
   put(&at, 0, 4);
   put(&at, here, 8);
   put(&at, 1, 4);
+  /* The old record, all ones, which sends a reader to the other one. */
   put(&at, SIGNATURE_END, 4);
   put(&at, 0, 4);
   put(&at, UINT16_MAX, 2);
@@ -428,8 +449,9 @@ static neap_status write_member(neap_io_sink *sink, const neap_io_item *item, wr
   NEAP_TRY(neap_io_dense(&item->tensor, &dense, error));
   neap_type type = neap_tensor_type(&dense);
   size_t n_header = neap_io_npy_header(&type, header), n_data = neap_type_bytes(&type);
+  /* Of header and data, as they will stand in the file. */
   uLong crc = crc32_z(crc32_z(0, NULL, 0), (const unsigned char *)header, n_header);
-  crc = n_data > 0 ? crc32_z(crc, (const unsigned char *)neap_tensor_data(&dense), n_data) : crc;
+  if (n_data > 0) crc = crc32_z(crc, (const unsigned char *)neap_tensor_data(&dense), n_data);
   *w = (written){(uint32_t)crc, n_header + n_data, (uint64_t)sink->n_bytes};
   neap_status status = write_local(sink, item->name, w, error);
   if (status == NEAP_OK) status = neap_io_npy_save(sink, &dense, error);
@@ -452,6 +474,7 @@ neap_status neap_io_npz_save(neap_io_sink *sink, int n, const neap_io_item *item
       status = write_member(sink, &item[i], &members[i], error);
     if (status != NEAP_OK) goto done;
   }
+  /* Here the directory begins. */
   uint64_t offset = (uint64_t)sink->n_bytes;
   for (int i = 0; i < n; i++) {
     status = write_central(sink, item[i].name, &members[i], error);

@@ -46,6 +46,7 @@ static uint64_t load_bits(const char *at, int bytes, bool swap) {
 bool neap_io_number_convert(const neap_io_number *number, void *out, const void *in, int64_t n) {
   int from = number->bytes, to = (int)neap_dtype_bytes(number->dtype);
   for (int64_t i = 0; i < n; i++) {
+    /* The bits as a number of this machine; what i64 can't hold is refused. */
     uint64_t bits = load_bits((const char *)in + i * from, from, number->swap);
     if (number->is_unsigned && from == 8 && bits > INT64_MAX) return false;
     if (from < to && !number->is_unsigned) { /* only integers are widened: repeat the sign bit */
@@ -79,11 +80,13 @@ static neap_status read_converted(const neap_io_source *source, int64_t offset,
 neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset,
                                   const neap_io_number *number, const neap_shape *shape,
                                   neap_tensor *out, neap_error *error) {
+  /* The shape comes from the file: its words become the file's. */
   neap_error why = {0};
   if (neap_type_check(&(neap_type){number->dtype, *shape}, "the tensor", &why) != NEAP_OK)
     return neap_io_source_fail(source, error, NEAP_DATA, "%s", why.message);
   int64_t elems = neap_shape_elems(shape), file_bytes = elems * number->bytes;
   NEAP_TRY(neap_io_source_check(source, offset, file_bytes, "the data", error));
+  /* Mapped, of the tensor's own format and aligned: a view of the file. */
   bool plain = neap_io_number_is_plain(number);
   if (plain && source->memory != NULL) {
     int64_t at = source->memory_offset + offset;
@@ -92,6 +95,7 @@ neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset,
       return NEAP_OK;
     }
   }
+  /* Else a copy, read straight into its place where nothing is to be converted. */
   neap_tensor fresh;
   NEAP_TRY(neap_tensor_new(&fresh, number->dtype, shape, error));
   neap_status status =

@@ -18,6 +18,7 @@ neap_status neap_io_write_png(const char *path, int64_t height, int64_t width, i
                      .width = (png_uint_32)width,
                      .height = (png_uint_32)height,
                      .format = channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB};
+  /* libpng is asked for the size first: with no room it only counts. */
   png_alloc_size_t n = 0;
   char *bytes = NULL;
   if (png_image_write_to_memory(&image, NULL, &n, 0, pixels, 0, NULL) != 0) bytes = neap_alloc(n);
@@ -29,6 +30,7 @@ neap_status neap_io_write_png(const char *path, int64_t height, int64_t width, i
   } else {
     status = neap_io_write_text(path, bytes, n, error);
   }
+  /* Safe however far it has come. */
   png_image_free(&image);
   neap_free(bytes);
   return status;

@@ -77,6 +77,7 @@ static neap_status parse_entry(const neap_io_source *source, const char *name, c
   const char *dtype = json_string_value(json_object_get(value, "dtype"));
   int64_t offset[2], dim[NEAP_MAX_DIM], bytes;
   int n_offset = 0, n_dim = 0;
+  /* Dtype, shape, offsets: each is looked at before it is believed. */
   if (dtype == NULL || !number_from_name(dtype, &e->number))
     return neap_io_source_fail(
       source, error, NEAP_DATA, "tensor \"%s\" has %s%s", name,
@@ -91,7 +92,8 @@ static neap_status parse_entry(const neap_io_source *source, const char *name, c
                                "tensor \"%s\" has no data_offsets [begin, end]", name);
   e->name = name;
   e->shape = neap_shape_of(n_dim, dim);
-  e->begin = offset[0], e->end = offset[1];
+  e->begin = offset[0];
+  e->end = offset[1];
   /* The offsets must be the size that dtype and shape make. */
   char text[NEAP_SHAPE_TEXT];
   if (__builtin_mul_overflow(neap_shape_elems(&e->shape), (int64_t)e->number.bytes, &bytes) ||
@@ -155,6 +157,7 @@ static neap_status parse_entries(const neap_io_source *source, json_t *root, ent
                                  neap_io_list *list, neap_error *error) {
   const char *name;
   json_t *value;
+  /* Two tensors of one name have been refused by the reading of the JSON. */
   *n = 0;
   json_object_foreach(root, name, value) {
     if (strcmp(name, METADATA) == 0)
@@ -171,6 +174,7 @@ static neap_status read_json(const neap_io_source *source, json_t **root, int64_
                              neap_error *error) {
   uint64_t n = 0;
   NEAP_TRY(neap_io_source_read(source, 0, &n, 8, "the .safetensors header", error));
+  /* The length is looked at before so much is allocated. */
   if (n > (uint64_t)MOST_HEADER_BYTES || (int64_t)n > source->n_bytes - 8)
     return neap_io_source_fail(source, error, NEAP_DATA,
                                "is not a .safetensors file, or truncated: its header claims %llu "
@@ -182,6 +186,7 @@ static neap_status read_json(const neap_io_source *source, json_t **root, int64_
     neap_io_source_read(source, 8, text, (int64_t)n, "the .safetensors header", error);
   text[n] = '\0';
   if (status == NEAP_OK) {
+    /* The format wants the object to begin with the first byte. */
     json_error_t wrong = {0};
     *root = text[0] != '{' ? NULL : json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &wrong);
     if (*root == NULL)
@@ -214,6 +219,7 @@ neap_status neap_io_safetensors_load(const neap_io_source *source, neap_io_list 
   if (status == NEAP_OK)
     status = check_layout(source, entries, n, source->n_bytes - data_offset, error);
   if (status != NEAP_OK) goto done;
+  /* What holds is known now; each tensor is read, or is a view of the mapped file. */
   for (int i = 0; i < n; i++) {
     neap_tensor t;
     status = neap_io_number_tensor(source, data_offset + entries[i].begin, &entries[i].number,
@@ -233,11 +239,13 @@ done:
 /* {"dtype": .., "shape": [..], "data_offsets": [begin, end]}; NULL when memory is refused. */
 static json_t *describe(const neap_type *type, int64_t begin) {
   json_t *shape = json_array();
-  for (int i = 0; shape != NULL && i < type->shape.n_dim; i++)
+  if (shape == NULL) return NULL;
+  for (int i = 0; i < type->shape.n_dim; i++)
     if (json_array_append_new(shape, json_integer(type->shape.dim[i])) != 0) {
       json_decref(shape);
       return NULL;
     }
+  /* "o" takes the list over. */
   return json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_of_dtype(type->dtype), "shape", shape,
                    "data_offsets", (json_int_t)begin,
                    (json_int_t)begin + (json_int_t)neap_type_bytes(type));
@@ -247,6 +255,7 @@ static json_t *describe(const neap_type *type, int64_t begin) {
  * memory. */
 static neap_status set_field(const neap_io_sink *sink, json_t *object, const char *key,
                              json_t *value, neap_error *error) {
+  /* libjansson says NULL for both: whether the key makes a text tells them apart. */
   json_t *probe = json_string(key);
   bool is_text = probe != NULL;
   json_decref(probe);
@@ -270,6 +279,7 @@ static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n,
     for (int i = 0; i < n_meta; i++)
       NEAP_TRY(set_field(sink, map, meta[i].key, json_string(meta[i].value), error));
   }
+  /* Offsets without holes, in the order in which the data will be written. */
   int64_t begin = 0;
   for (int i = 0; i < n; i++) {
     const neap_io_item *it = &item[order[i]];
@@ -296,13 +306,13 @@ static neap_status write_header(neap_io_sink *sink, const json_t *root, neap_err
   size_t n = strlen(text);
   /* Eight bytes of length stand before the text. */
   uint64_t padded = neap_align(8 + n) - 8;
-  neap_status status =
-    padded > (uint64_t)MOST_HEADER_BYTES
-      ? neap_fail(
-          error, NEAP_ARGUMENT,
-          "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB",
-          sink->path, n)
-      : neap_io_sink_write(sink, &padded, 8, error);
+  neap_status status = NEAP_OK;
+  if (padded > (uint64_t)MOST_HEADER_BYTES)
+    status = neap_fail(
+      error, NEAP_ARGUMENT,
+      "%s: names and metadata need %zu bytes, and a .safetensors header has at most 100 MiB",
+      sink->path, n);
+  if (status == NEAP_OK) status = neap_io_sink_write(sink, &padded, 8, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, text, n, error);
   if (status == NEAP_OK) status = neap_io_sink_write(sink, blanks, (size_t)padded - n, error);
   free(text);
@@ -328,6 +338,7 @@ neap_status neap_io_safetensors_save(neap_io_sink *sink, int n, const neap_io_it
     status = neap_fail_memory(error, (size_t)n * sizeof *order, "a .safetensors header");
     goto done;
   }
+  /* The header names every offset before the first byte of data is written. */
   make_order(n, item, order);
   status = describe_all(sink, root, n, item, order, n_meta, meta, error);
   if (status == NEAP_OK) status = write_header(sink, root, error);

@@ -49,6 +49,8 @@ static void remove_stale(int directory, const char *name) {
   struct stat opened, named;
   int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return;
+  /* Locked: nobody writes it. Then the name must still mean the file that was opened, and a regular
+   * one. */
   if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
       fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_ino == opened.st_ino &&
       named.st_dev == opened.st_dev)
@@ -75,6 +77,8 @@ static int make_locked(const char *name) {
   struct stat info;
   int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return -1;
+  /* Between the making and the locking another process may have taken it for one that was left
+   * behind. */
   bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (!taken && fstat(fd, &info) == 0 && info.st_nlink > 0) return fd;
   close(fd);
@@ -87,6 +91,7 @@ neap_status neap_io_sink_open(neap_io_sink *sink, const char *path, neap_error *
   size_t room = strlen(path) + 40;
   *sink = (neap_io_sink){.path = path, .fd = -1, .temporary = neap_alloc(room)};
   if (sink->temporary == NULL) return neap_fail_memory(error, room, "a file name");
+  /* A directory, a device or a pipe of that name is not to be replaced. */
   struct stat info;
   bool exists = stat(path, &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) {
@@ -101,6 +106,7 @@ neap_status neap_io_sink_open(neap_io_sink *sink, const char *path, neap_error *
     sink->fd = make_locked(sink->temporary);
     if (sink->fd < 0 && errno != EEXIST) break;
   }
+  /* No name was free, or none may be made here. */
   if (sink->fd < 0) {
     neap_status status =
       neap_fail(error, NEAP_IO, "%s: cannot be written: %s", path, strerror(errno));
@@ -120,6 +126,7 @@ static ssize_t write_some(int fd, const void *data, size_t n) {
   sigemptyset(&limit);
   sigaddset(&limit, SIGXFSZ);
   if (pthread_sigmask(SIG_BLOCK, &limit, &before) != 0) return write(fd, data, n);
+  /* A signal that was waiting before is not ours to take back. */
   bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
   ssize_t got = write(fd, data, n);
   int code = errno;
@@ -135,6 +142,8 @@ neap_status neap_io_sink_write(neap_io_sink *sink, const void *data, size_t n, n
   for (size_t done = 0; done < n;) {
     ssize_t got =
       write_some(sink->fd, (const char *)data + done, NEAP_MIN(n - done, (size_t)MOST_AT_ONCE));
+    /* A signal came in between: what is left is written once more. Some bytes, and no error: go on
+     * behind them. */
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0)
       return neap_fail(error, NEAP_IO, "%s: cannot be written: %s", sink->path,
@@ -159,6 +168,7 @@ static void sync_directory(const char *path) {
 /* fsync comes before rename: else a crash could leave the new name on empty bytes. The descriptor,
  * and with it the lock, goes last; what it could still report of the bytes fsync has. */
 neap_status neap_io_sink_commit(neap_io_sink *sink, neap_error *error) {
+  NEAP_ASSERT(sink->fd >= 0 && sink->temporary != NULL, "a file is open until it has its name");
   if (fsync(sink->fd) != 0 || rename(sink->temporary, sink->path) != 0) {
     neap_status status =
       neap_fail(error, NEAP_IO, "%s: cannot be written: %s", sink->path, strerror(errno));

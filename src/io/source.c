@@ -58,6 +58,7 @@ static neap_status map_file(neap_io_source *source, neap_io_map map, neap_error 
     return neap_io_source_fail(source, error, NEAP_IO, "cannot be mapped: %s", strerror(errno));
   }
   atomic_fetch_add(&mapped_bytes, (int64_t)m->bytes);
+  /* The storage owns the mapping from here on, and ends it with its last tensor. */
   source->memory = neap_storage_borrow(m->data, m->bytes, unmap, m);
   if (source->memory == NULL) {
     unmap(m);
@@ -80,6 +81,7 @@ neap_status neap_io_source_open(neap_io_source *source, const char *path, neap_i
       source, error, NEAP_IO, S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file");
   else
     source->n_bytes = info.st_size;
+  /* An empty file can't be mapped, and has nothing to map. */
   if (status == NEAP_OK && map != NEAP_IO_COPY && source->n_bytes > 0)
     status = map_file(source, map, error);
   if (status != NEAP_OK) neap_io_source_fini(source);
@@ -107,11 +109,16 @@ neap_status neap_io_source_read(const neap_io_source *source, int64_t offset, vo
                                 const char *what, neap_error *error) {
   NEAP_TRY(neap_io_source_check(source, offset, n, what, error));
   if (source->memory != NULL) {
+    NEAP_ASSERT(
+      (size_t)(source->memory_offset + source->n_bytes) <= neap_storage_bytes(source->memory),
+      "%s: its %lld bytes lie in its memory", source->path, (long long)source->n_bytes);
     if (n > 0)
       memcpy(out, neap_storage_data(source->memory) + source->memory_offset + offset, (size_t)n);
     return NEAP_OK;
   }
+  NEAP_ASSERT(source->fd >= 0, "%s: a source without memory is open", source->path);
   for (int64_t done = 0; done < n;) {
+    /* A call may give fewer bytes, and none at the end, where the file was longer before. */
     ssize_t got = pread(source->fd, (char *)out + done,
                         (size_t)NEAP_MIN(n - done, (int64_t)MOST_AT_ONCE), offset + done);
     if (got < 0 && errno == EINTR) continue;
@@ -152,6 +159,7 @@ neap_status neap_io_read_text(const char *path, neap_io_bytes *out, neap_error *
     neap_free(data);
     return status;
   }
+  /* A text for C too. */
   data[n] = '\0';
   *out = (neap_io_bytes){data, n};
   return NEAP_OK;
