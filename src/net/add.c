@@ -21,6 +21,7 @@ typedef struct draft {
 /* Fills the record's op, scope, line and blob, once the message stands. Returns the code. */
 static neap_status located(const draft *d, neap_status code, const char *blob, neap_error *error) {
   if (error == NULL || error->op[0] != '\0') return code;
+  /* The deepest error has spoken first: what it has filled in stays. */
   snprintf(error->op, sizeof error->op, "%s", d->call->type);
   snprintf(error->scope, sizeof error->scope, "%s", d->op.scope != NULL ? d->op.scope : "");
   snprintf(error->line, sizeof error->line, "%s", d->op.line != NULL ? d->op.line : "");
@@ -55,6 +56,7 @@ static bool op_name_taken(const neap_net *net, const char *name) {
 static const char *draw_name(draft *d) {
   const char *base = neap_net_snake(d->op.op->name);
   if (base == NULL) return NULL;
+  /* Numbers go on from the last one that was drawn for this scope and type. */
   if (d->counter == NULL) {
     d->counter = neap_net_join(d->op.scope, base, 0);
     if (d->counter == NULL) return NULL;
@@ -76,6 +78,7 @@ static neap_status name_op(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const char *scope = call->scope != NULL ? call->scope : "";
   if (scope[0] != '\0') NEAP_TRY(neap_net_check_name("scope", scope, error));
+  /* What comes from outside must be a name before it is interned. */
   d->op.scope = neap_intern(scope);
   d->op.line = neap_intern(call->line != NULL ? call->line : "");
   const char *device = call->device != NULL ? call->device : "";
@@ -85,15 +88,17 @@ static neap_status name_op(draft *d, neap_error *error) {
   if (call->origin.forward != NULL) {
     NEAP_TRY(neap_net_check_name("op", call->origin.forward, error));
     d->op.origin.forward = neap_intern(call->origin.forward);
-    /* A name that the user gave must be one before a scope goes in front of it. */
     if (d->op.origin.forward == NULL) return out_of_memory(error);
   }
+  /* One question for three texts: each is NULL when memory was refused. */
   if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL)
     return out_of_memory(error);
+  /* A name that the user gave must be one before a scope goes in front of it. */
   if (call->name != NULL) NEAP_TRY(neap_net_check_name("op", call->name, error));
   d->op.name = call->name != NULL ? neap_net_join(scope, call->name, 0) : draw_name(d);
   if (d->op.name == NULL) return out_of_memory(error);
   snprintf(d->who, sizeof d->who, "%.63s \"%.180s\": ", d->op.op->name, d->op.name);
+  /* Two ops of one name: the message says where the other one stands. */
   int taken = neap_map_get(&d->net->op_of, d->op.name, -1);
   if (taken < 0) return NEAP_OK;
   const char *line = d->net->op[taken].line;
@@ -119,6 +124,7 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
   int least, most;
   arity(args, n_arg, &least, &most);
   if (n >= least && (n <= most || most < 0)) return NEAP_OK;
+  /* The record's arguments, as far as they fit. */
   char list[160] = "", want[48];
   size_t used = 0;
   for (int i = 0; i < n_arg && used + 40 < sizeof list; i++) {
@@ -134,6 +140,8 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
     snprintf(want, sizeof want, "%d", least);
   else
     snprintf(want, sizeof want, "%d to %d", least, most);
+  /* One error in three forms: the message, and what was expected and got for those who read
+   * fields. */
   const char *plural = least == 1 && most == 1 ? "" : "s";
   neap_fail(error, NEAP_GRAPH, "%sexpects %s %s%s (%s), got %d", d->who, want, what, plural, list,
             n);
@@ -182,6 +190,7 @@ static neap_status take_inputs(draft *d, neap_error *error) {
   d->op.in = neap_arena_alloc(&d->net->arena, (size_t)call->n_in * sizeof *d->op.in);
   if (d->op.in == NULL) return out_of_memory(error);
   for (int i = 0; i < call->n_in; i++) {
+    /* Absent: allowed where the record says so. */
     const neap_arg *arg = neap_op_input(op, i);
     if (call->in[i] == NULL) {
       if ((arg->flags & NEAP_ARG_OPTIONAL) != 0) continue;
@@ -220,6 +229,7 @@ static neap_status name_output(draft *d, int j, const char *given, neap_error *e
                      arg->name, j + 1);
   }
   if (given != NULL) NEAP_TRY(neap_net_check_name("blob", given, error));
+  /* A name of the user's, or that of the input which the output is written over. */
   const char *name = given != NULL ? neap_intern(given) : enforced_name(d, j);
   /* The op's own number serves its first unnamed output, so that conv_1 is the output of conv_1. */
   if (name == NULL && d->counter != NULL && neap_net_look_up(d->net, d->op.name).cell == NULL) {
@@ -257,6 +267,7 @@ static neap_status take_outputs(draft *d, neap_error *error) {
                 neap_op_output(op, j)->name, name, makes_scope ? "tensor" : "scope");
       return located(d, NEAP_GRAPH, name, error);
     }
+    /* Later readers could not say which of the two they mean. */
     for (int k = 0; k < j; k++)
       if (d->op.out[k] == name) {
         neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1,
@@ -346,6 +357,7 @@ static neap_status check_release(const draft *d, neap_error *error) {
         neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" would be freed twice", d->who, d->op.in[i]);
         return located(d, NEAP_GRAPH, d->op.in[i], error);
       }
+  /* What lasts, or was promised, is not the net's to end. */
   for (int i = 0; i < d->op.n_in; i++) {
     const char *name = d->op.in[i];
     const char *why = name != NULL ? why_not_freed(d->net, neap_net_look_up(d->net, name)) : NULL;
@@ -430,11 +442,14 @@ static bool reserve(draft *d) {
   /* Each input is marked as read, and perhaps freed; each output is written; a number is drawn. */
   if (neap_net_begin_change(net, 2 * d->op.n_in + d->op.n_out + n_sub_name + 1, NULL) != NEAP_OK)
     return false;
+  /* Lists first: what they have grown is simply not used. Keys come last, since they must be taken
+   * out again. */
   if (!neap_list_grow(&net->op, &net->cap_op, net->n_op + 1, sizeof *net->op)) return false;
   if (!neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + d->op.n_out, sizeof *net->cell))
     return false;
   if (!neap_net_reserve_outside(net, d->op.n_in + n_sub_name)) return false;
   if (!neap_map_set(&net->op_of, d->op.name, net->n_op)) return false;
+  /* New names get the numbers that their cells will have. */
   for (int j = 0; j < d->op.n_out; j++) {
     if (d->op.out[j] == NULL || neap_map_get(&net->cell_of, d->op.out[j], -1) >= 0) continue;
     if (!neap_map_set(&net->cell_of, d->op.out[j], net->n_cell + n_new)) goto fail_names;
@@ -459,6 +474,7 @@ static void write_output(draft *d, int j) {
   neap_net *net = d->net;
   const char *name = d->op.out[j];
   if (name == NULL) return;
+  /* A new name has its number from reserve; an old one changes, so that it is noted first. */
   int at = neap_map_get(&net->cell_of, name, -1);
   neap_net_cell *cell = &net->cell[at];
   if (at >= net->n_cell) {
@@ -470,6 +486,7 @@ static void write_output(draft *d, int j) {
   cell->freed_by = -1;
   /* A name that a Free had ended may be written again: it is another value from here on. */
   cell->n_write++;
+  /* Output j of a Gradient is by input j + 1: the first input is the loss. */
   if (is_gradient(d->op.op)) {
     const char *by = d->op.in[j + 1];
     bool resident = d->op.attrs[neap_op_attr_index(d->op.op, "resident")].i != 0;
@@ -494,6 +511,7 @@ static void mark_reads(draft *d) {
     if (d->op.in[i] == NULL) continue;
     /* A loss stays an output of the net although Gradient reads it. */
     if (!is_gradient(op) || i > 0) neap_net_mark_read(net, d->op.in[i]);
+    /* A Free ends its inputs: readers from here on are refused. */
     if ((op->effects & NEAP_EFFECT_RELEASE) == 0) continue;
     int at = neap_map_get(&net->cell_of, d->op.in[i], -1);
     neap_net_note_cell(net, at);
@@ -502,6 +520,7 @@ static void mark_reads(draft *d) {
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     const neap_net *sub = op->attrs[i].type == NEAP_ATTR_NET ? d->op.attrs[i].net : NULL;
     if (sub == NULL) continue;
+    /* Names that a subnet takes are read here, or further out. */
     for (int k = 0; k < sub->n_outside; k++) neap_net_mark_read(net, sub->outside[k]);
   }
 }
@@ -510,6 +529,7 @@ static void mark_reads(draft *d) {
 static void commit(draft *d) {
   neap_net *net = d->net;
   const neap_op *op = d->op.op;
+  NEAP_ASSERT(net->n_op < net->cap_op && net->n_cell <= net->cap_cell, "room was taken before");
   neap_net_note(net);
   /* Reads before writes, so that x = Relu(x) leaves x unread. */
   mark_reads(d);
@@ -519,6 +539,7 @@ static void commit(draft *d) {
     for (int j = 0; j < d->op.n_out; j++) write_output(d, j);
   neap_net_enter_frame(net, &d->op);
   net->op[net->n_op++] = d->op;
+  /* How many Gradients and backward ops there are, so that nobody has to look for them. */
   net->n_gradient += is_gradient(op);
   /* built into this net */
   if (neap_net_do_body(&d->op) != NULL) net->n_gradient += neap_net_do_body(&d->op)->n_gradient;

@@ -28,7 +28,10 @@ static const char *nearest(const neap_op *op, const char *name) {
   int least = 1 + (int)strlen(name) / 3;
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     int d = neap_text_distance(name, op->attrs[i].name);
-    if (d <= least && (best == NULL || d < least)) best = op->attrs[i].name, least = d;
+    if (d < least || (d == least && best == NULL)) {
+      best = op->attrs[i].name;
+      least = d;
+    }
   }
   return best;
 }
@@ -65,6 +68,7 @@ static neap_status check_number(const neap_attr *attr, double x, const char *who
     snprintf(range, sizeof range, "at most %.10g", attr->most);
   else
     snprintf(range, sizeof range, "%.10g to %.10g", attr->least, attr->most);
+  /* In words, and in fields for those who read them. */
   neap_fail(error, NEAP_ATTRIBUTE, "%s%s = %.9g is out of range, expected %s", who, attr->name, x,
             range);
   if (error != NULL && error->expected[0] == '\0') {
@@ -111,6 +115,7 @@ static neap_status check_subnet(const neap_net *net, const neap_attr *attr, cons
               sub != NULL ? sub->name : "?", net != NULL ? net->name : "?");
     return fail(attr, error);
   }
+  /* The subnet was written earlier: a name may have been freed since. */
   for (int i = 0; i < sub->n_outside; i++) {
     neap_net_found found = neap_net_look_up(net, sub->outside[i]);
     if (found.cell == NULL || found.cell->freed_by >= 0)
@@ -178,6 +183,7 @@ static neap_status own_value(neap_arena *arena, const neap_attr *attr, const nea
     to->ints = NULL;
     return NEAP_OK;
   }
+  /* A list: its items are copied, and the other members of the union are cleared. */
   size_t bytes = (size_t)from->n * sizeof(int64_t); /* doubles are as wide */
   to->i = 0;
   if (attr->type == NEAP_ATTR_NAMES) return own_names(arena, from, to, error);
@@ -242,6 +248,7 @@ neap_set *neap_net_given(const neap_net_op *op, bool skip_derived) {
   int n = neap_op_n_attrs(op->op), n_set = 0;
   neap_set *set = neap_alloc_zeroed((size_t)(n + 1) * sizeof *set);
   if (set == NULL) return NULL;
+  /* What the user said, in the record's order. */
   for (int i = 0; i < n; i++) {
     const char *name = op->op->attrs[i].name;
     if (op->attrs[i].given && !(skip_derived && neap_net_is_derived(name)))

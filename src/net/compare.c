@@ -52,7 +52,8 @@ typedef struct comparison {
 static int latest(const view *v, const char *name) {
   int number = neap_map_get(&v->last, name, NOBODY);
   /* Of a net whose outputs are all noted, those that are yet to be written don't count. */
-  while (v->before != NULL && number >= v->limit) number = v->before[number];
+  if (v->before == NULL) return number;
+  while (number >= v->limit) number = v->before[number];
   return number;
 }
 
@@ -87,6 +88,7 @@ static bool same_bytes(const void *a, const void *b, int n, size_t size) {
  * lists of a Do. */
 static bool same_attr(const neap_attr *attr, const neap_attr_value *x, const neap_attr_value *y) {
   if (attr->unlike_default && x->given != y->given) return false;
+  /* Floats bit for bit: 0 and -0 may compute other results. */
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: return same_bytes(&x->f, &y->f, 1, sizeof x->f);
     case NEAP_ATTR_INTS:
@@ -147,6 +149,7 @@ static bool same_operands(const comparison *c, int i, const neap_net_op *x, cons
   char what[64];
   if (x->n_in != y->n_in || x->n_out != y->n_out)
     return say(c, i, x, y, "they differ in the number of operands", "");
+  /* What each input means where its op stands. */
   for (int k = 0; k < x->n_in; k++) {
     reading p = read_name(a, x->in[k]), q = read_name(b, y->in[k]);
     const char *how = differ(&p, &q);
@@ -171,6 +174,7 @@ static bool same_bindings(const neap_net_op *x, const neap_net_op *y) {
       places = neap_op_attr_index(x->op, "outer_blobs_idx");
   const neap_attr_value *p = &x->attrs[names], *q = &y->attrs[names];
   if (p->n != q->n) return false;
+  /* Each name of the one is looked for in the other: a Do binds few. */
   for (int i = 0; i < p->n; i++) {
     int k = 0;
     while (k < q->n && q->names[k] != p->names[i]) k++;
@@ -187,6 +191,7 @@ static bool same_op(comparison *c, int i, const neap_net_op *x, const neap_net_o
   if (!same_operands(c, i, x, y, a, b)) return false;
   const char *attr = other_attr(x, y);
   if (attr != NULL) return say(c, i, x, y, "they differ in attribute ", attr);
+  /* 0 is a stream that is yet to be given. */
   uint32_t p = x->origin.stream, q = y->origin.stream;
   if ((x->op->effects & NEAP_EFFECT_RANDOM) != 0 && p != 0 && q != 0 && p != q)
     return say(c, i, x, y, "they draw different random numbers", "");
@@ -242,6 +247,7 @@ static bool same_results(const comparison *c, const view *a, const view *b) {
 /* Marks in kind[number] what stays of the net's blobs after a run, by who wrote it last: kept ones
  * and gradients of parameters. */
 static void mark_resident(const view *v, int n, unsigned char *kind) {
+  /* Bit 0: kept; bit 1: a gradient that stays. What is declared has been compared already. */
   for (int i = 0; i < v->net->n_cell; i++) {
     const neap_net_blob *blob = &v->net->cell[i].blob;
     int number = latest(v, blob->name);
@@ -295,6 +301,7 @@ static bool same_residents(comparison *c, const view *a, const view *b, int n) {
 static bool same_nets(comparison *c, view *a, view *b, const neap_net_op *owner_a,
                       const neap_net_op *owner_b) {
   int n_a = a->net->n_op, n_b = b->net->n_op, first = 0;
+  /* A subnet begins with what it is given. */
   if (owner_a != NULL) {
     note_taken(c, a, owner_a);
     note_taken(c, b, owner_b);
@@ -329,6 +336,7 @@ static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_
     if (p == NULL) continue;
     if (p->closed != q->closed || p->n_sub_input != q->n_sub_input)
       return say(c, i, x, y, "their subnets take different operands", "");
+    /* A closed subnet sees nothing of what is around it. */
     view inner_a = {.net = p, .around = p->closed ? NULL : a, .depth = a->depth + 1};
     view inner_b = {.net = q, .around = q->closed ? NULL : b, .depth = b->depth + 1};
     bool same = same_nets(c, &inner_a, &inner_b, x, y);
@@ -374,6 +382,7 @@ static bool same_order(comparison *c, view *a, view *b, const int *order, const 
     if (!same_op(c, order[i], op, op, a, b)) return false;
     note_outputs(c, b, op, first[order[i]]);
   }
+  /* In the end all has been written, in either order. */
   a->limit = first[n];
   return !c->no_memory && same_results(c, a, b) && same_residents(c, a, b, first[n]);
 }
@@ -406,7 +415,6 @@ done:
 
 /* ---- in place -------------------------------------------------------------------------------- */
 
-/* Whether both have the same pairs (input, output) of one name, subnets included. */
 /* Whether the same inputs and outputs of two ops have one name. */
 static bool shares_alike(const neap_net_op *x, const neap_net_op *y) {
   if (x->n_in != y->n_in || x->n_out != y->n_out) return false;
@@ -419,6 +427,7 @@ static bool shares_alike(const neap_net_op *x, const neap_net_op *y) {
   return true;
 }
 
+/* Whether both have the same pairs (input, output) of one name, subnets included. */
 static bool same_pairs(const comparison *c, int i, const neap_net_op *x, const neap_net_op *y) {
   if (!shares_alike(x, y))
     return say(c, i, x, y, "one works in place where the other does not", "");
@@ -475,8 +484,10 @@ neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], n
            w = before[w]) {
         if (!neap_list_grow(&pair, &cap, *n + 1, sizeof *pair)) goto fail_memory;
         pair[*n][0] = writer[w];
-        pair[(*n)++][1] = j;
+        pair[*n][1] = j;
+        ++*n;
       }
+    /* Then the op's own outputs become the newest of their names. */
     for (int k = 0; k < op->n_out; k++, number++) {
       if (op->out[k] == NULL) continue;
       writer[number] = j;
@@ -489,7 +500,8 @@ neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], n
   for (int i = 0; i < *n; i++)
     if (kept == 0 || compare_pairs(pair[kept - 1], pair[i]) != 0) {
       pair[kept][0] = pair[i][0];
-      pair[kept++][1] = pair[i][1];
+      pair[kept][1] = pair[i][1];
+      kept++;
     }
   *n = kept;
   *out = pair;

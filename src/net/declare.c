@@ -29,6 +29,7 @@ static neap_status check_type(const char *name, const neap_type *type, const cha
 static neap_status make_init(neap_net *net, const neap_net_blob *blob, const char *type,
                              const neap_set *set, neap_net_op *out, neap_error *error) {
   char who[256];
+  /* The op must be one that fills a blob out of nothing. */
   const neap_op *op = neap_op_find(type);
   snprintf(who, sizeof who, "%.63s \"%.180s\": ", type, blob->name);
   if (op == NULL) {
@@ -42,6 +43,7 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
       op->attrs[shape_at].type != NEAP_ATTR_INTS)
     return neap_fail(error, NEAP_GRAPH,
                      "%scan't fill a blob: an init op has no inputs, one output and a shape", who);
+  /* The user's attributes, then shape and dtype as the blob has them. */
   neap_set full[NEAP_OP_MAX_ATTR + 3] = {{0}};
   int n = 0;
   /* What the user says of shape and dtype gives way to the declaration, so that the two never
@@ -69,6 +71,7 @@ static neap_status check_again(const neap_net *net, const neap_net_cell *cell, n
   /* An input without type is a subnet's parameter; every other declared blob has one. */
   bool declared = old->type.dtype != NEAP_DTYPE_NONE || old->role == NEAP_ROLE_INPUT;
   if (declared && old->role == role && neap_type_equal(&old->type, type)) return NEAP_OK;
+  /* Either an op makes it, or what was said first was something else. */
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!declared)
     neap_fail(error, NEAP_NAME, "blob \"%s\" can't be declared: an op of net \"%s\" makes it",
@@ -139,6 +142,8 @@ static neap_status take_names(neap_net *net, const char *what, int n, const char
     neap_net_found found = neap_net_look_up(net, list[i]);
     char who[160];
     snprintf(who, sizeof who, "net \"%.100s\": %s: ", net->name, what);
+    /* It must have a value here: defined, not freed and, where only own names count, of this
+     * net. */
     if (found.cell == NULL || found.cell->freed_by >= 0 || (!outside && found.net != net))
       return neap_net_fail_undefined(net, who, list[i], error);
     if (found.cell->is_scope) {
@@ -289,7 +294,8 @@ static bool need_inputs(neap_map *needed, const neap_net_op *o) {
     if (o->in[i] != NULL && !neap_map_set(needed, o->in[i], 1)) return false;
   for (int a = 0; a < neap_op_n_attrs(o->op); a++) {
     const neap_net *sub = o->op->attrs[a].type == NEAP_ATTR_NET ? o->attrs[a].net : NULL;
-    for (int k = 0; sub != NULL && k < sub->n_outside; k++)
+    if (sub == NULL) continue;
+    for (int k = 0; k < sub->n_outside; k++)
       if (!neap_map_set(needed, sub->outside[k], 1)) return false;
   }
   return true;
@@ -312,6 +318,7 @@ static neap_status default_wrt(neap_net *net, const char *loss, int *n, const ch
       if (o->out[j] != NULL && neap_map_get(&needed, o->out[j], 0)) is_needed = true;
     if (is_needed && !need_inputs(&needed, o)) goto fail_memory;
   }
+  /* Of all that is needed, the parameters that are trained, in the order of their declarations. */
   *n = 0;
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
@@ -349,6 +356,7 @@ neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt,
   const char **in = neap_arena_alloc(&net->arena, bytes),
              **out = neap_arena_alloc(&net->arena, bytes);
   if (in == NULL || out == NULL) return neap_fail_memory(error, bytes, "a Gradient op");
+  /* The loss first, then what it is differentiated by, with a name for each gradient. */
   in[0] = loss;
   for (int i = 0; i < n_wrt; i++) {
     in[i + 1] = wrt[i];

@@ -42,6 +42,7 @@ static neap_net *outermost(neap_net *net) {
 
 neap_status neap_net_begin_change(neap_net *net, int n, neap_error *error) {
   for (const neap_net *at = net; at != NULL; at = at->outer) {
+    /* A note for this net and each one around it. */
     n++;
     if (!at->given_up) continue;
     neap_hint(error, "build it again in a new call");
@@ -49,6 +50,7 @@ neap_status neap_net_begin_change(neap_net *net, int n, neap_error *error) {
                      "subnet \"%s\" was given up: the call that built it has failed", at->name);
   }
   neap_net *root = outermost(net);
+  /* Without a mark nothing is noted, and no room is needed. */
   if (root->n_mark == 0 ||
       neap_list_grow(&root->change, &root->cap_change, root->n_change + n, sizeof *root->change))
     return NEAP_OK;
@@ -59,6 +61,7 @@ neap_status neap_net_begin_change(neap_net *net, int n, neap_error *error) {
 static neap_net_change *new_note(neap_net *net) {
   neap_net *root = outermost(net);
   if (root->n_mark == 0) return NULL;
+  NEAP_ASSERT(root->n_change < root->cap_change, "room for a note was taken before the change");
   neap_net_change *change = &root->change[root->n_change++];
   change->net = net;
   return change;
@@ -68,6 +71,7 @@ void neap_net_note(neap_net *net) {
   for (; net != NULL; net = net->outer) {
     neap_net_change *change = new_note(net);
     if (change == NULL) return;
+    /* Counts and lists: what lies beyond the counts later is taken back by them. */
     change->kind = HEAD;
     change->was.head = (net_head){.n_op = net->n_op,
                                   .n_init = net->n_init,
@@ -153,9 +157,11 @@ int neap_net_mark(neap_net *net) {
 void neap_net_end_mark(neap_net *net, int mark, bool keep) {
   net = outermost(net);
   if (!keep && net->n_change > mark) {
+    /* From the last to the first: each undoes what was there when it was made. */
     while (net->n_change > mark) undo(&net->change[--net->n_change]);
     net->n_rewind++;
   }
+  /* Notes are kept as long as a mark around this one may need them. */
   if (--net->n_mark == 0) net->n_change = 0;
 }
 

@@ -23,6 +23,7 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
     return neap_fail(error, NEAP_NAME,
                      "\"%s\" can't be the name of a %s: it is punctuation of the text form", text,
                      what);
+  /* The first character that no name may have. */
   for (const char *c = text; *c != '\0'; c++)
     if ((unsigned char)*c <= ' ' || *c == 127 || strchr("\"'(){},", *c) != NULL) {
       neap_fail(error, NEAP_NAME, "\"%s\" can't be the name of a %s: %s at position %d", text, what,
@@ -56,7 +57,10 @@ const char *neap_net_nearest(const neap_net *net, const char *name) {
       const neap_net_cell *cell = &net->cell[i];
       /* A freed name would only lead into the next error. */
       int d = cell->freed_by >= 0 ? 64 : neap_text_distance(name, cell->blob.name);
-      if (d <= least && (best == NULL || d < least)) best = cell->blob.name, least = d;
+      if (d < least || (d == least && best == NULL)) {
+        best = cell->blob.name;
+        least = d;
+      }
     }
   return best;
 }
@@ -82,6 +86,7 @@ static void hint_defined(const neap_net *net, neap_error *error) {
 neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name,
                                     neap_error *error) {
   if (error == NULL) return NEAP_NAME;
+  /* Found, but freed: the Free is what is in the way. */
   neap_net_found found = neap_net_look_up(net, name);
   if (found.cell != NULL && found.cell->freed_by >= 0) {
     const neap_net_op *by = &found.net->op[found.cell->freed_by];
@@ -104,8 +109,8 @@ neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const 
 /* Only a number above 0 is written: 0 is for a name that the user gave whole. */
 const char *neap_net_join(const char *scope, const char *base, int number) {
   const char *slash = scope[0] != '\0' ? "/" : "";
-  return number > 0 ? neap_intern_format("%s%s%s_%d", scope, slash, base, number)
-                    : neap_intern_format("%s%s%s", scope, slash, base);
+  if (number > 0) return neap_intern_format("%s%s%s_%d", scope, slash, base, number);
+  return neap_intern_format("%s%s%s", scope, slash, base);
 }
 
 /* A word starts at a capital after a small letter or digit, and at the last capital of a run:
@@ -114,6 +119,7 @@ const char *neap_net_snake(const char *type) {
   char text[128];
   size_t n = 0;
   for (size_t i = 0; type[i] != '\0' && n + 2 < sizeof text; i++) {
+    /* A capital behind a small letter, or one that a small letter follows. */
     bool starts = i > 0 && isupper((unsigned char)type[i]) &&
                   (!isupper((unsigned char)type[i - 1]) || islower((unsigned char)type[i + 1]));
     if (starts && type[i - 1] != '_') text[n++] = '_';
@@ -125,7 +131,6 @@ const char *neap_net_snake(const char *type) {
 /* "a/" in "a" stays as it is: what is left of it would be no name. */
 const char *neap_net_strip_scope(const char *name, const char *scope) {
   size_t n = strlen(scope);
-  return n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' && name[n + 1] != '\0'
-           ? name + n + 1
-           : name;
+  bool is_inside = n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' && name[n + 1] != '\0';
+  return is_inside ? name + n + 1 : name;
 }

@@ -51,8 +51,10 @@ static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_
   const char *unique = name != NULL ? name : "sub";
   NEAP_TRY(neap_net_check_name("net", unique, error));
   /* Names of the subnets of one net differ, so that the text form can refer to them. */
-  for (int i = 2; unique != NULL && sub_name_taken(outer, unique); i++)
+  for (int i = 2; sub_name_taken(outer, unique); i++) {
     unique = neap_net_join("", name != NULL ? name : "sub", i);
+    if (unique == NULL) break;
+  }
   NEAP_TRY(neap_net_begin_change(outer, 0, error));
   if (unique == NULL ||
       !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
@@ -82,12 +84,16 @@ static neap_net *outermost(neap_net *net) {
 }
 
 neap_net *neap_net_retain(neap_net *net) {
-  if (net != NULL) atomic_fetch_add_explicit(&outermost(net)->n_ref, 1, memory_order_relaxed);
+  if (net == NULL) return NULL;
+  /* Relaxed: whoever retains holds the net already, which orders it before the last release. */
+  int before = atomic_fetch_add_explicit(&outermost(net)->n_ref, 1, memory_order_relaxed);
+  NEAP_ASSERT(before >= 1, "who retains a net holds it already; it had %d references", before);
   return net;
 }
 
 /* The net with all below it, whoever refers to them. */
 static void end(neap_net *net) {
+  /* Subnets first, those that a mark has given up among them: they refer to this one. */
   for (int i = 0; i < net->n_sub; i++) end(net->sub[i]);
   while (net->given_ups != NULL) {
     neap_net *sub = net->given_ups;
@@ -117,7 +123,9 @@ void neap_net_drop_last_sub(neap_net *outer) {
 void neap_net_free(neap_net *net) {
   if (net == NULL) return;
   net = outermost(net);
-  if (atomic_fetch_sub_explicit(&net->n_ref, 1, memory_order_acq_rel) == 1) end(net);
+  int before = atomic_fetch_sub_explicit(&net->n_ref, 1, memory_order_acq_rel);
+  NEAP_ASSERT(before >= 1, "who lets go of a net holds it; it had %d references", before);
+  if (before == 1) end(net);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ static neap_status copy_banks(const neap_net *net, neap_net *to, neap_error *err
 static neap_status copy_keeps(const neap_net *net, neap_net *to, neap_error *error) {
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob, *copy = neap_net_find_blob(to, blob->name);
+    /* What is declared is kept anyway. */
     if (blob->keep && copy != NULL && copy->type.dtype == NEAP_DTYPE_NONE)
       NEAP_TRY(neap_net_keep(to, blob->name, error));
   }
@@ -74,6 +75,7 @@ static const char *statistic_of(const neap_net *net, const char *of) {
   if (of == NULL) return NULL;
   for (int i = 0; i < net->n_op; i++) {
     const neap_net_op *op = &net->op[i];
+    /* state = Update(state, of): the second input is what the statistic is of. */
     bool updates = (op->op->effects & NEAP_EFFECT_COMMIT) != 0 && op->n_in >= 2;
     if (!updates || op->in[1] != of || op->in[0] == NULL) continue;
     const neap_net_blob *blob = neap_net_find_blob(net, op->in[0]);
@@ -90,6 +92,8 @@ static neap_status norm_inputs(const neap_net *net, const neap_net_op *op, const
                                neap_error *error) {
   for (int i = 0; i < NORM_IN; i++) in[i] = i < op->n_in ? op->in[i] : NULL;
   for (int i = NORM_STATISTIC; i < NORM_IN; i++) {
+    /* Outputs 1 and 2 are the mean and the variance of the batch: what is kept of them stands for
+     * inputs 3 and 4. */
     int k = i - NORM_STATISTIC + 1;
     if (in[i] == NULL && k < op->n_out) in[i] = statistic_of(net, op->out[k]);
     if (in[i] != NULL) continue;
@@ -135,6 +139,7 @@ static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_
     status = no_memory(error);
     goto done;
   }
+  /* What was given once more, but for "training", which says 0. */
   int training = neap_op_attr_index(op->op, "training"), n = 0;
   bool trains = training >= 0 && op->attrs[training].i != 0;
   for (int i = 0; set[i].name != NULL; i++)
@@ -161,7 +166,8 @@ static neap_status evaluate_named(const neap_net *net, const neap_net_op *op, co
   neap_net_op named = *op;
   const char **list = neap_alloc_zeroed((size_t)(op->n_in + op->n_out + 1) * sizeof *list);
   if (list == NULL) return no_memory(error);
-  named.in = list, named.out = list + op->n_in;
+  named.in = list;
+  named.out = list + op->n_in;
   for (int k = 0; k < op->n_in; k++) list[k] = name_in_evaluation(net, renamed, op->in[k]);
   /* From its outputs on the op's names are those of what it writes; its inputs are from before. */
   neap_status status = rename_written(net, op, renamed, error);
@@ -205,6 +211,7 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
                      net->name);
   /* Nothing in it trains: evaluation is the net itself. */
   if (!trains(net)) return neap_net_clone(net, out, error);
+  /* Else a net of its own: declarations, then the ops that do not only train. */
   NEAP_TRY(neap_net_new(net->name, &to, error));
   neap_status status = copy_declarations(net, to, error);
   const char **renamed = neap_alloc_zeroed((size_t)(net->n_cell + 1) * sizeof *renamed);

@@ -129,6 +129,7 @@ static neap_status read_line_suffix(parser *p, const char **line) {
   *line = NULL;
   if (take_word(p, "at")) {
     skip_blanks(p);
+    /* A line of the user's may hold blanks: all that is left of this one belongs to it. */
     size_t n = strcspn(p->at, "\r\n");
     char *text = neap_arena_alloc(&p->arena, n + 1);
     if (text == NULL) return fail_memory(p);
@@ -143,12 +144,14 @@ static neap_status read_line_suffix(parser *p, const char **line) {
 
 /* A whole number that fits 64 bits; nothing is rounded or cut off. */
 static neap_status read_int(parser *p, int64_t *out) {
-  const char *start = (skip_blanks(p), p->at), *word = "", *expected = "a whole number";
+  skip_blanks(p);
+  const char *start = p->at, *word = "", *expected = "a whole number";
   NEAP_TRY(read_word(p, expected, &word));
   char *end;
   errno = 0;
   *out = strtoll(word, &end, 10);
   if (*end == '\0' && errno == 0) return NEAP_OK;
+  /* The message shows what stands here, from the word's beginning. */
   p->at = start;
   return fail(p, expected);
 }
@@ -156,7 +159,8 @@ static neap_status read_int(parser *p, int64_t *out) {
 /* Whatever strtod reads as one whole word: inf and nan too, which the range check of an attribute
  * may refuse. */
 static neap_status read_float(parser *p, double *out) {
-  const char *start = (skip_blanks(p), p->at), *word = "";
+  skip_blanks(p);
+  const char *start = p->at, *word = "";
   NEAP_TRY(read_word(p, "a number", &word));
   char *end;
   *out = strtod(word, &end);
@@ -167,6 +171,7 @@ static neap_status read_float(parser *p, double *out) {
 
 /* {1,2,3}: ints and doubles are equally wide, so one array serves both. */
 static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
+  skip_blanks(p);
   /* As many items as there are commas in the rest of the braces, and one: a hostile text gets no
    * more room than it has bytes. */
   size_t room = 1;
@@ -175,6 +180,7 @@ static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
   double *numbers = (double *)(void *)ints;
   if (ints == NULL) return fail_memory(p);
   value->ints = ints;
+  /* Items up to the brace: none, or one behind each comma. */
   if (!take(p, '{')) return fail(p, "a list {..}");
   if (take(p, '}')) return NEAP_OK;
   do {
@@ -228,6 +234,7 @@ static neap_status read_subnet_name(parser *p, const neap_net *net, neap_attr_va
   const char *word = "";
   NEAP_TRY(read_word(p, "the name of a subnet", &word));
   if (strcmp(word, "_") == 0) return NEAP_OK;
+  /* Names of a net's subnets differ, so that one is found at most. */
   for (int i = 0; i < net->n_sub; i++)
     if (strcmp(net->sub[i]->name, word) == 0) value->net = net->sub[i];
   if (value->net != NULL) return NEAP_OK;
@@ -242,9 +249,9 @@ static neap_status read_value(parser *p, const neap_net *net, const neap_attr *a
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: return read_float(p, &value->f);
     case NEAP_ATTR_INTS:
-    case NEAP_ATTR_AXES: return skip_blanks(p), read_list(p, false, value);
-    case NEAP_ATTR_FLOATS: return skip_blanks(p), read_list(p, true, value);
-    case NEAP_ATTR_NAMES: return skip_blanks(p), read_names_list(p, value);
+    case NEAP_ATTR_AXES: return read_list(p, false, value);
+    case NEAP_ATTR_FLOATS: return read_list(p, true, value);
+    case NEAP_ATTR_NAMES: return read_names_list(p, value);
     case NEAP_ATTR_ENUM: return read_choice(p, attr, &value->i);
     case NEAP_ATTR_NET: return read_subnet_name(p, net, value);
     case NEAP_ATTR_BOOL:
@@ -254,7 +261,9 @@ static neap_status read_value(parser *p, const neap_net *net, const neap_attr *a
       const char *word = "";
       NEAP_TRY(read_word(p, "a dtype", &word));
       value->i = neap_dtype_from_name(word);
-      return value->i != NEAP_DTYPE_NONE ? NEAP_OK : (p->at -= strlen(word), fail(p, "a dtype"));
+      if (value->i != NEAP_DTYPE_NONE) return NEAP_OK;
+      p->at -= strlen(word);
+      return fail(p, "a dtype");
     }
     case NEAP_ATTR_NONE:
     case NEAP_ATTR_INT:
@@ -288,10 +297,14 @@ static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op,
 
 /* DTYPE (D, D, ..) */
 static neap_status read_type(parser *p, neap_type *type) {
-  const char *start = (skip_blanks(p), p->at), *word = "";
+  skip_blanks(p);
+  const char *start = p->at, *word = "";
   NEAP_TRY(read_word(p, "a dtype", &word));
   type->dtype = neap_dtype_from_name(word);
-  if (type->dtype == NEAP_DTYPE_NONE) return p->at = start, fail(p, "a dtype");
+  if (type->dtype == NEAP_DTYPE_NONE) {
+    p->at = start;
+    return fail(p, "a dtype");
+  }
   if (!take(p, '(')) return fail(p, "a shape (..)");
   if (take(p, ')')) return NEAP_OK;
   do {
@@ -306,6 +319,7 @@ static neap_status read_declaration(parser *p, neap_net *net, neap_role role) {
   const char *name = "", *init = NULL, *line = NULL;
   neap_type type = {0};
   neap_set set[NEAP_OP_MAX_ATTR + 2] = {{0}};
+  /* Name, type, init, line: in this order, each but the name may be missing. */
   NEAP_TRY(read_word(p, "a name", &name));
   if (!at_end_of_line(p) && !next_is(p, "at")) NEAP_TRY(read_type(p, &type));
   bool trainable = role == NEAP_ROLE_PARAMETER && !take_word(p, "frozen");
@@ -381,6 +395,7 @@ static neap_status read_op(parser *p, neap_net *net, const char *first) {
   const char *type = first;
   skip_blanks(p);
   neap_status status = NEAP_OK;
+  /* Outputs before the type, unless the first word was the type. */
   if (*p->at != '(') {
     status = add_name(p, &out, first);
     if (status == NEAP_OK && take(p, ',')) status = read_names(p, &out);
@@ -443,6 +458,7 @@ static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
     goto done;
   }
   if (status != NEAP_OK) goto done;
+  /* "keep": one call a name. */
   for (int i = 0; i < list.n; i++) {
     status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
     if (status != NEAP_OK) break;
@@ -531,6 +547,7 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   neap_net *net = NULL;
   neap_error inner = {0};
   const char *name = "";
+  /* Empty lines may come first. */
   while (at_end_of_line(&p) && *p.at == '\n') {
     p.at++;
     p.line++;

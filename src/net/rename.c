@@ -53,6 +53,7 @@ neap_net_copier neap_net_plain_copier(const neap_net *net, neap_error *error) {
 
 neap_status neap_net_copy_declaration(const copier *c, const neap_net *net, const neap_net_blob *b,
                                       neap_net *to) {
+  /* The init op comes along by name and by what was said of it; shape and dtype follow anew. */
   const neap_net_op *init = b->init >= 0 ? &net->init[b->init] : NULL;
   neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
   if (init != NULL && set == NULL) return fail_memory(c);
@@ -187,6 +188,7 @@ static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to
    * ops, as the original's do. */
   if (!net->outputs_set)
     return c->edit != NULL && net->outer == NULL ? copy_outputs(c, net, to) : NEAP_OK;
+  /* A list that was said is said again, under the new names. */
   const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),
              **out = rename_list(c, net->n_output, net->output, NULL);
   neap_status status;
@@ -223,6 +225,7 @@ static neap_status add_frees(const copier *c, const neap_net *net, int at, neap_
     const char *name = renamed(c, neap_intern(c->edit->freed[i]));
     char free_name[32];
     NEAP_TRY(name_free(c, net, op->scope, to, free_name));
+    /* Free names its blob on both sides: nothing else comes of it. */
     neap_net_call call = {.type = "Free",
                           .name = free_name,
                           .n_in = 1,
@@ -327,6 +330,7 @@ static neap_status copy(const neap_net *net, int n, const char *const *from, con
   if (net->outer != NULL)
     return neap_fail(error, NEAP_ARGUMENT,
                      "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
+  /* What the caller says is looked at before the copy is begun. */
   neap_map at = {0};
   neap_net *made = NULL;
   copier c = {.net = net, .at = &at, .to = to, .edit = edit, .error = error};
@@ -352,6 +356,7 @@ neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, neap_net **o
                      "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
   copier c = {.at = &no_names, .error = error};
   *out = NULL;
+  /* It is in the outer net's list from its making on: one that fails is taken out again. */
   neap_net *sub;
   NEAP_TRY(neap_net_new_closed_sub(outer, net->name, &sub, error));
   neap_status status = copy_net(&c, net, sub);

@@ -58,6 +58,7 @@ static bool is_among(const char *name, int n, const char *const *list) {
 const char *neap_net_do_outer(const neap_net_op *op, const char *inner, bool *output) {
   for (int b = 0; b < op->attrs[INNER_BLOBS].n; b++) {
     if (op->attrs[INNER_BLOBS].names[b] != inner) continue;
+    /* One blob may be input and output: that it is among the outputs decides. */
     const char *outer = outer_at(op, index_of(op, b));
     *output = is_among(outer, op->n_out - 1, op->out);
     return outer;
@@ -102,11 +103,14 @@ static int frame_of(const neap_net_op *op, const neap_net_cell *scope) {
  * refused op must not move them. */
 void neap_net_enter_frame(neap_net *net, neap_net_op *op) {
   if (is_op(op, "HasScope")) op->frame = scope_cell(net, op->in[0])->frame;
+  /* An emptied stack: the next Do makes a frame of a new number. */
   if (is_op(op, "CreateScope")) scope_cell(net, op->out[0])->frame = 0;
   if (!is_op(op, "Do")) return;
   neap_net_cell *scope = scope_cell(net, op->out[op->n_out - 1]);
   op->frame = scope->frame = frame_of(op, scope);
   scope->n_frame = NEAP_MAX(scope->n_frame, op->frame);
+  NEAP_ASSERT(op->frame >= 1 && op->frame <= scope->n_frame, "frame %d is one of the %d made",
+              op->frame, scope->n_frame);
 }
 
 bool neap_net_is_scope(const neap_net *net, const char *name) {
@@ -127,6 +131,7 @@ static bool is_local(const neap_net *net, const char *scope, int frame, const ch
     const char *outer = neap_net_do_outer(op, name, &output);
     if (outer != NULL && neap_net_do_copies(op)) return true;
     const neap_net_cell *cell = scope_cell(op->attrs[NET].net, name);
+    /* What the body wrote under a name of its own, and did not free. */
     if (outer == NULL && cell != NULL && cell->n_write > 0 && cell->freed_by < 0) return true;
   }
   return false;
@@ -149,6 +154,7 @@ bool neap_net_has_local(const neap_net *net, const char *name) {
     const char *prefix = body != NULL ? local_name(op->out[op->n_out - 1], op->frame, "") : NULL;
     size_t n = prefix != NULL ? strlen(prefix) : 0;
     if (n == 0 || strncmp(name, prefix, n) != 0) continue;
+    /* What is left of the name is the body's, or again a local of a Do in it. */
     if (neap_net_find_blob(body, name + n) != NULL || neap_net_has_local(body, name + n))
       return true;
   }
@@ -218,6 +224,7 @@ static neap_status check_bindings(const neap_net_op *op, const char *who, neap_e
       }
     }
   }
+  /* An outer blob that nothing is bound to could not be reached. */
   for (int64_t i = 0; i < n_outer(op); i++) {
     int b = 0;
     while (b < n && outer_at(op, index_of(op, b)) != outer_at(op, i)) b++;
@@ -291,6 +298,7 @@ neap_status neap_net_check_do(const neap_net *net, const neap_net_op *op, const 
   NEAP_TRY(check_lists(op, who, error));
   NEAP_TRY(check_bindings(op, who, error));
   const neap_net_cell *scope = scope_cell(net, op->out[op->n_out - 1]);
+  /* Scopes within the body are no blobs that come from outside. */
   for (int i = 0; i < body->n_cell; i++)
     if (!body->cell[i].is_scope)
       NEAP_TRY(check_inner(net, op, &body->cell[i], frame_of(op, scope), who, error));

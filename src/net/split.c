@@ -74,6 +74,7 @@ static unsigned effects_of(const neap_net *net, const neap_net_op *op) {
 
 /* Inputs that are there, then the names that subnets take from around them. */
 static neap_status find_reads(splitter *s, const neap_net_op *op, part_op *p) {
+  /* Room for the most it can be: inputs may be absent. */
   int most = op->n_in;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++)
     if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
@@ -88,6 +89,7 @@ static neap_status find_reads(splitter *s, const neap_net_op *op, part_op *p) {
     if (sub == NULL) continue;
     for (int k = 0; k < sub->n_outside; k++) p->read[p->n_read++] = sub->outside[k];
   }
+  /* Who has written each before this op. */
   for (int i = 0; i < p->n_read; i++) p->def[i] = neap_map_get(&s->last, p->read[i], -1);
   return NEAP_OK;
 }
@@ -144,6 +146,7 @@ static bool has_batch(const splitter *s, const neap_net_blob *blob) {
 /* What kind of value read i of the op is. */
 static kind kind_of_read(const splitter *s, const part_op *p, int i) {
   if (p->def[i] < 0) return has_batch(s, neap_net_find_blob(s->net, p->read[i])) ? PART : EITHER;
+  /* A gradient of a parameter is whole when it is read: the sum over all micro-batches. */
   const neap_net_op *op = &s->net->op[p->def[i]];
   if (is_parameter_gradient(s, op, p->read[i])) return WHOLE;
   return s->op[p->def[i]].kind;
@@ -153,6 +156,7 @@ static kind kind_of_read(const splitter *s, const part_op *p, int i) {
 static neap_status fail_both(const splitter *s, const neap_net_op *op, const char *part,
                              const char *whole) {
   neap_error *error = s->error;
+  /* The error's fields say which op it is, and what of it. */
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->op, sizeof error->op, "%s", op->op->name);
     snprintf(error->scope, sizeof error->scope, "%s", op->scope);
@@ -266,6 +270,7 @@ static neap_status share_out(splitter *s) {
 static bool is_named(const splitter *s, const char *name, bool micro) {
   for (int i = 0; i < s->net->n_op; i++) {
     const part_op *p = &s->op[i];
+    /* Only ops of the net that is asked about count. */
     if (!(micro ? p->in_micro : p->in_update)) continue;
     for (int k = 0; k < p->n_read; k++)
       if (p->read[k] == name) return true;
@@ -329,6 +334,7 @@ static neap_status add_gradient(const splitter *s, const neap_net_op *op, neap_n
   if (out == NULL) return fail_memory(s);
   neap_status status = NEAP_OK;
   for (int k = 0; k < op->n_out; k++) {
+    /* Gradients of parameters get names of their own: the old name is the sum's. */
     out[k] = is_parameter_gradient(s, op, op->out[k]) ? part_name(s, op->out[k]) : op->out[k];
     if (out[k] == NULL) {
       status = fail_memory(s);
@@ -360,6 +366,8 @@ static neap_status add_sums(const splitter *s, const neap_net_op *op, neap_net *
     const char *name = sum_name(s, op->out[k], op->in[k + 1]), *part = part_name(s, op->out[k]);
     if (name == NULL || part == NULL) return fail_memory(s);
     NEAP_TRY(declare_accumulator(s, to, name, op->in[k + 1], op->line));
+    /* The total, what is added, its weight, and how much of the total stays: 0 in the first
+     * micro-batch. */
     const neap_net_call call = {
       .type = "WeightedAccumulate",
       .n_in = 4,
@@ -403,6 +411,7 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
   neap_status status = neap_net_set_outputs(to, n, list, s->error);
   neap_free(list);
   NEAP_TRY(status);
+  /* Keeps and banks, of blobs that this net has. */
   for (int i = 0; i < s->net->n_cell; i++) {
     const neap_net_cell *cell = &s->net->cell[i];
     int at = neap_map_get(&to->cell_of, cell->blob.name, -1);

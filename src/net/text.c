@@ -64,6 +64,7 @@ static void print_value(const neap_attr *attr, const neap_attr_value *value, nea
       neap_buffer_add(out, "%s", value->net != NULL ? value->net->name : "_");
       break;
     case NEAP_ATTR_ENUM: {
+      /* The word at that place in "none|mean|sum". */
       const char *text = attr->choices;
       for (int64_t i = 0; i < value->i; i++) text = strchr(text, '|') + 1;
       neap_buffer_add_n(out, text, strcspn(text, "|"));
@@ -111,6 +112,7 @@ static void print_declaration(const printer *p, const neap_net *net, const neap_
                                      [NEAP_ROLE_GRADIENT] = "gradient"};
   char shape[NEAP_SHAPE_TEXT];
   indent(p);
+  /* Role, name, type, then what differs from the usual: frozen, an init op. */
   neap_buffer_add(p->out, "%s %s", word[blob->role], blob->name);
   if (blob->type.dtype != NEAP_DTYPE_NONE)
     neap_buffer_add(p->out, " %s %s", neap_dtype_name(blob->type.dtype),
@@ -127,11 +129,13 @@ static void print_declaration(const printer *p, const neap_net *net, const neap_
 /* One op; its name only where it differs from its first output's. */
 static void print_op(const printer *p, const neap_net_op *op) {
   indent(p);
+  /* Outputs, type, inputs, attributes. */
   print_names(op->n_out, op->out, p->out);
   neap_buffer_add(p->out, "%s%s(", op->n_out > 0 ? " = " : "", op->op->name);
   print_names(op->n_in, op->in, p->out);
   neap_buffer_add(p->out, ")");
   print_attrs(op, false, p->out);
+  /* What follows is left out where it says nothing. */
   if (op->n_out == 0 || op->out[0] != op->name) neap_buffer_add(p->out, " as %s", op->name);
   if (p->lines && op->scope[0] != '\0') neap_buffer_add(p->out, " in %s", op->scope);
   if (op->device[0] != '\0') neap_buffer_add(p->out, " on %s", op->device);
@@ -150,6 +154,7 @@ static void print_subnets(printer *p, const neap_net *net, int index, neap_map *
   for (int i = 0; i < neap_op_n_attrs(op->op); i++) {
     const neap_net *sub = op->op->attrs[i].type == NEAP_ATTR_NET ? op->attrs[i].net : NULL;
     if (sub == NULL || neap_map_get(printed, sub, 0)) continue;
+    /* What is not known to be printed would be printed again: the text fails as a whole. */
     if (!neap_map_set(printed, sub, 1)) p->out->failed = true;
     indent(p);
     neap_buffer_add(p->out, "subnet %s%s\n", sub->name, sub->closed ? " closed" : "");
@@ -172,7 +177,8 @@ static void print_name_line(const printer *p, const char *word, int n, const cha
 /* What is known of a backward pass that is written out; a Gradient op says the same of its
  * outputs. */
 static void print_gradients(const printer *p, const neap_net *net) {
-  for (int i = 0; i < net->n_cell && net->n_gradient == 0; i++) {
+  if (net->n_gradient > 0) return;
+  for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
     if (blob->gradient_of == NULL) continue;
     indent(p);
@@ -199,10 +205,12 @@ static void print_body(printer *p, const neap_net *net) {
     if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT)
       print_declaration(p, net, blob);
   }
+  /* Subnets before the op that names them: the reader knows them by then. */
   for (int i = 0; i < net->n_op; i++) {
     print_subnets(p, net, i, &printed);
     print_op(p, &net->op[i]);
   }
+  /* What is said of blobs comes last, when all of them are there. */
   print_gradients(p, net);
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep) print_name_line(p, "keep", 1, &net->cell[i].blob.name);

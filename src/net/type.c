@@ -40,6 +40,7 @@ static neap_status put(neap_net_types *types, const char *name, const neap_type 
     at = types->n++;
   }
   types->item[at] = (struct neap_net_typed){name, *type};
+  NEAP_ASSERT(neap_map_get(&types->of, name, -1) == at, "\"%s\" is found where it lies", name);
   return NEAP_OK;
 }
 
@@ -49,6 +50,7 @@ static neap_type look_up(const frame *f, const char *name) {
   for (; name != NULL && f != NULL; f = f->outer) {
     int at = neap_map_get(&f->types->of, name, -1);
     if (at >= 0) return f->types->item[at].type;
+    /* An op that isn't in the net yet has no declarations of its own. */
     if (f->is_draft) continue;
     at = f->taken != NULL ? neap_map_get(&f->taken->of, name, -1) : -1;
     if (at >= 0) return f->taken->item[at].type;
@@ -75,11 +77,18 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
   neap_net_types types = {0};
   frame f = {.net = sub, .types = &types, .outer = outer};
   neap_status status = NEAP_OK;
-  for (int k = 0; k < n_in && k < neap_net_n_sub_inputs(sub) && status == NEAP_OK; k++)
+  /* Its parameters have the types of what it is given. */
+  n_in = NEAP_MIN(n_in, neap_net_n_sub_inputs(sub));
+  for (int k = 0; k < n_in; k++) {
     status = put(&types, neap_net_sub_input_at(sub, k), &in[k], error);
-  if (status == NEAP_OK) status = walk(&f, error);
-  for (int k = 0; k < n_out && k < neap_net_n_outputs(sub) && status == NEAP_OK; k++)
-    out[k] = look_up(&f, neap_net_output_at(sub, k));
+    if (status != NEAP_OK) goto done;
+  }
+  status = walk(&f, error);
+  if (status != NEAP_OK) goto done;
+  /* Its results have what its ops have made of them. */
+  n_out = NEAP_MIN(n_out, neap_net_n_outputs(sub));
+  for (int k = 0; k < n_out; k++) out[k] = look_up(&f, neap_net_output_at(sub, k));
+done:
   neap_net_types_fini(&types);
   return status;
 }
@@ -104,20 +113,30 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
   neap_net_types types = {0};
   frame inside = {.net = body, .types = &types};
   neap_status status = NEAP_OK;
-  for (int i = 0; i < neap_net_n_blobs(body) && status == NEAP_OK; i++) {
+  for (int i = 0; i < neap_net_n_blobs(body); i++) {
     const neap_net_blob *blob = neap_net_blob_at(body, i);
-    neap_type type =
-      blob->role == NEAP_ROLE_INPUT ? look_up(f, neap_net_do_name(op, blob->name)) : (neap_type){0};
+    if (blob->role != NEAP_ROLE_INPUT) continue;
+    /* The outer blob that is bound to it, or a local that an earlier body left in the frame. */
     bool output;
     const char *outer = neap_net_do_outer(op, blob->name, &output);
-    if (blob->role == NEAP_ROLE_INPUT && outer != NULL) type = look_up(f, outer);
-    if (type.dtype != NEAP_DTYPE_NONE) status = put(&types, blob->name, &type, error);
+    neap_type type = look_up(f, outer != NULL ? outer : neap_net_do_name(op, blob->name));
+    if (type.dtype == NEAP_DTYPE_NONE) continue;
+    status = put(&types, blob->name, &type, error);
+    if (status != NEAP_OK) goto done;
   }
-  if (status == NEAP_OK) status = walk(&inside, error);
-  for (int i = 0; i < types.n && status == NEAP_OK; i++)
+  status = walk(&inside, error);
+  if (status != NEAP_OK) goto done;
+  for (int i = 0; i < types.n; i++) {
     status = put(f->types, neap_net_do_name(op, types.item[i].name), &types.item[i].type, error);
-  for (int i = 0; i < types.n && status == NEAP_OK && neap_net_do_copies(op); i++)
+    if (status != NEAP_OK) goto done;
+  }
+  /* With copies the frame has its own version of what is bound, under the local's name. */
+  if (!neap_net_do_copies(op)) goto done;
+  for (int i = 0; i < types.n; i++) {
     status = put(f->types, neap_net_do_local(op, types.item[i].name), &types.item[i].type, error);
+    if (status != NEAP_OK) goto done;
+  }
+done:
   neap_net_types_fini(&types);
   return status;
 }
@@ -125,6 +144,7 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
 /* Whether input `i` of a loop is neither a state nor a sequence: its gradient is a sum over the
  * iterations. */
 static bool is_capture(const neap_net_op *loop, int i) {
+  /* States and sequences come first; what is left of the position counts captures. */
   static const char *const before[] = {"n_state", "n_seq"};
   for (int k = 0; k < NEAP_COUNT(before); k++) {
     int a = neap_op_attr_index(loop->op, before[k]);
@@ -133,26 +153,34 @@ static bool is_capture(const neap_net_op *loop, int i) {
   return i >= 0;
 }
 
+/* What the innermost net that declares the name declares; NONE: none does. */
+static neap_type declared_type(const frame *f, const char *name) {
+  for (; f != NULL; f = f->outer) {
+    const neap_net_blob *blob = neap_net_find_blob(f->net, name);
+    if (blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE) return blob->type;
+  }
+  return (neap_type){0};
+}
+
 /* The backward of a loop gives gradients of what the loop took: as large as that where it is
  * declared, and so still means what it meant there; else unknown. Sums over iterations are in the
  * dtype that sums are computed in. */
 static neap_status infer_loop_gradient(const frame *f, const neap_net_op *op, neap_error *error) {
   const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
   const neap_net_op *loop = NULL;
-  for (int i = 0; i < f->types->n_done && op->origin.forward != NULL; i++)
-    if (strcmp(neap_net_op_at(f->net, i)->name, op->origin.forward) == 0)
-      loop = neap_net_op_at(f->net, i);
+  /* The loop that it is the backward of, by name. */
+  if (op->origin.forward != NULL)
+    for (int i = 0; i < f->types->n_done; i++)
+      if (strcmp(neap_net_op_at(f->net, i)->name, op->origin.forward) == 0)
+        loop = neap_net_op_at(f->net, i);
   for (int k = 0; k < op->n_out; k++) {
     bool has_input =
       loop != NULL && k < wrt->n && wrt->ints[k] < loop->n_in && loop->in[wrt->ints[k]] != NULL;
-    const neap_net_blob *blob = NULL;
-    for (const frame *at = f;
-         has_input && at != NULL && (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE);
-         at = at->outer)
-      blob = neap_net_find_blob(at->net, loop->in[wrt->ints[k]]);
-    neap_type type = blob != NULL ? blob->type : (neap_type){0};
-    if (has_input && is_capture(loop, (int)wrt->ints[k]))
-      type.dtype = neap_compute_dtype(type.dtype);
+    neap_type type = {0};
+    if (has_input) {
+      type = declared_type(f, loop->in[wrt->ints[k]]);
+      if (is_capture(loop, (int)wrt->ints[k])) type.dtype = neap_compute_dtype(type.dtype);
+    }
     if (op->out[k] != NULL) NEAP_TRY(put(f->types, op->out[k], &type, error));
   }
   return NEAP_OK;
@@ -166,6 +194,7 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
   neap_type *type = neap_alloc_zeroed(n * sizeof *type);
   if (type == NULL) return neap_fail_memory(error, n * sizeof *type, "the types of an op");
   neap_type *out = type + op->n_in;
+  /* All inputs must be known, but for scopes, which have no type, and inputs that are absent. */
   bool known = op->op->infer != NULL;
   for (int k = 0; k < op->n_in; k++) {
     type[k] = look_up(f, op->in[k]);
@@ -180,13 +209,20 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
                       .out = out,
                       .infer_subnet = infer_subnet,
                       .graph = (void *)(uintptr_t)f};
-  /* others the graph does away with */
+  /* Pseudo-ops and Frees are done away with by the graph: nobody need compute their dtypes. */
   bool is_computed = (op->op->effects & (NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0;
   neap_status status = known && is_computed ? neap_infer_admits(&infer, error) : NEAP_OK;
   if (status == NEAP_OK && known) status = neap_infer_types(&infer, error);
-  if (status != NEAP_OK) status = locate(op, status, error);
-  for (int k = 0; k < op->n_out && status == NEAP_OK; k++)
-    if (op->out[k] != NULL) status = put(f->types, op->out[k], &out[k], error);
+  if (status != NEAP_OK) {
+    status = locate(op, status, error);
+    goto done;
+  }
+  for (int k = 0; k < op->n_out; k++) {
+    if (op->out[k] == NULL) continue;
+    status = put(f->types, op->out[k], &out[k], error);
+    if (status != NEAP_OK) break;
+  }
+done:
   neap_free(type);
   return status;
 }
@@ -216,6 +252,7 @@ static neap_status walk_all(neap_net *net, frame f[MOST_NESTED], neap_error *err
   for (neap_net *at = net; at != NULL; at = at->closed ? NULL : at->outer) {
     if (n == MOST_NESTED)
       return neap_fail(error, NEAP_GRAPH, "nets are nested deeper than %d", MOST_NESTED);
+    /* A mark that was taken back has removed ops: what was known of them goes. */
     uint64_t n_rewind = neap_net_n_rewinds(at);
     if (at->types.n_rewind != n_rewind) neap_net_types_fini(&at->types);
     at->types.n_rewind = n_rewind;

@@ -15,6 +15,7 @@ typedef struct count {
  * that is too much. */
 static bool add_op(const neap_net_op *op, count *c) {
   if (++c->n_op > NEAP_MOST_NODES) return false;
+  /* Each subnet once more for each op that names it. */
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
     if (sub == NULL) continue;
@@ -45,7 +46,10 @@ neap_status neap_net_fail_too_many(const char *who, neap_error *error) {
 
 neap_status neap_net_check_written_out(const neap_net_op *op, const char *who, neap_error *error) {
   count c = {0};
-  return add_op(op, &c) ? NEAP_OK : neap_net_fail_too_many(who, error);
+  bool fits = add_op(op, &c);
+  NEAP_ASSERT(c.n_op <= NEAP_MOST_NODES + 1 && c.n_sub <= NEAP_MOST_SUBNETS + 1,
+              "counting stops behind the ceiling, not at %lld ops", (long long)c.n_op);
+  return fits ? NEAP_OK : neap_net_fail_too_many(who, error);
 }
 
 const neap_net_op *neap_net_too_large_at(const neap_net *net) {
