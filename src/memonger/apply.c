@@ -49,9 +49,10 @@ static neap_status name_slots(namer *s, int n, const neap_net *net, const char *
                               neap_error *error) {
   for (int k = 0; k < n; k++) {
     const char *name;
+    /* The next number whose name is free; each slot goes on where the one before has stopped. */
     do {
-      if ((name = neap_intern_format("%sshared_%d", prefix, ++*number)) == NULL)
-        return neap_fail_memory(error, strlen(prefix), "a name");
+      name = neap_intern_format("%sshared_%d", prefix, ++*number);
+      if (name == NULL) return neap_fail_memory(error, strlen(prefix), "a name");
     } while (is_taken(net, name));
     s->name[s->order[k]] = name;
   }
@@ -95,6 +96,7 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   neap_assign_figures assigned = {0};
   const neap_recycle_options greedily = {0};
   NEAP_TRY(neap_recycle_open_sub(&recycle, sub, graph, error));
+  /* Three lists in one piece: slot of each blob, members and order of the slots. */
   int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 3 + 3) * sizeof *lists);
   const char **name = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob + 1) * sizeof *name);
   int room = recycle.n_blob + 1;
@@ -106,11 +108,13 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   }
   s.count = lists + room;
   s.order = lists + 2 * room;
+  /* The subnet's own names are shared as the net's are, under numbers that go on. */
   status = neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
   if (status != NEAP_OK) goto done;
   status =
     name_slots(&s, list_shared(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
   if (status != NEAP_OK) goto done;
+  /* A rename for each name in a slot of several. */
   for (int b = 0; b < recycle.n_blob; b++) {
     if (lists[b] < 0 || name[lists[b]] == NULL) continue;
     if (!neap_list_grow(&all->list, &all->cap, all->n + 1, sizeof *all->list)) {
@@ -121,6 +125,7 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   }
 done:
   neap_recycle_close(&recycle);
+  /* Then what lies inside this subnet. */
   NEAP_TRY(status);
   return rename_inside(all, sub, graph, error);
 }
@@ -149,6 +154,7 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
     int k = 0; /* of the node's subnets, which are those of the attributes in their order */
     for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
       if (op->op->attrs[a].type != NEAP_ATTR_NET) continue;
+      /* The node is looked for only where the op has a subnet. */
       if (node == NULL) node = node_of(graph, op);
       if (node == NULL) break; /* dead: nothing of it is left in the graph */
       const neap_net *sub = op->attrs[a].net;
@@ -193,6 +199,7 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
     from[edit.n_rename] = recycle->blob[b].name;
     to[edit.n_rename++] = s.name[slot[b]];
   }
+  /* Names inside subnets go on with the numbers: one name means one thing in all of the net. */
   if (inside) status = rename_inside(&all, recycle->net, recycle->graph, error);
   if (status != NEAP_OK) goto done;
   edit.local = all.list;
@@ -200,6 +207,7 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
   /* The copy is checked as any net is; that it is the same net is proved on top. */
   status = neap_net_copy_edited(recycle->net, &edit, &made, error);
   if (status == NEAP_OK) status = prove_same(recycle->net, made, error);
+  /* Only now: names are told of a net that was made. */
   if (status == NEAP_OK && name != NULL)
     for (int k = 0; k < n_slot; k++) name[k] = s.name[k];
 done:

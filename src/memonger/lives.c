@@ -34,6 +34,7 @@ static neap_status no_memory(neap_error *error) {
 /* Why a blob keeps its name and bytes, as far as the net's definition says; NULL: nothing there
  * against it. Static text. Names are interned: equal ones are one pointer. */
 static const char *why_fixed(const neap_net *net, const neap_net_blob *blob) {
+  /* The first reason will do; it is told to who asks. */
   if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT) return "is declared";
   if (blob->keep) return "is kept";
   if (blob->role == NEAP_ROLE_OUTPUT) return "is an output";
@@ -67,12 +68,14 @@ static bool is_handed(const neap_net *sub, const char *name) {
 static void fix_inner_names(opener *o, const neap_net_op *owner, const neap_net *sub) {
   for (int i = 0; i < neap_net_n_blobs(sub); i++) {
     const char *name = neap_net_blob_at(sub, i)->name;
+    /* A name that the net has not, or that is fixed already. */
     int b = neap_map_get(&o->r->index, name, -1);
     if (b < 0 || o->r->blob[b].fixed != NULL) continue;
     /* The owner's operand under its own name: inside and outside it is one blob. */
     if (is_handed(sub, name) && is_operand(owner, name)) continue;
     o->r->blob[b].fixed = "is a name inside a subnet too";
   }
+  /* Subnets of the subnet, with their own owners. */
   for (int i = 0; i < neap_net_n_ops(sub); i++) {
     const neap_net_op *op = neap_net_op_at(sub, i);
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
@@ -119,6 +122,7 @@ static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
   size_t *scratch_bytes =
     neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
   if (scratch_bytes == NULL) return no_memory(error);
+  /* The planner's own order and lives, so that names are shared by what will really overlap. */
   o->work = (neap_work){.graph = r->graph,
                         .options = {.policy = NEAP_POLICY_NAME,
                                     .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},
@@ -154,9 +158,11 @@ static void add_version(opener *o, int v) {
   /* One that lies on two devices, or in two banks, is no one's to share. */
   blob->is_one_device = blob->is_one_device && (blob->device == NULL || blob->device == device);
   blob->device = device;
+  /* Alive from the first version's making to the last one's last reader. */
   if (value->node >= 0)
     blob->first = blob->first < 0 ? s->first[v] : NEAP_MIN(blob->first, s->first[v]);
   blob->last = NEAP_MAX(blob->last, s->last[v]);
+  /* The largest version says how many bytes the name needs. */
   if (blob->bytes <= neap_align(value->bytes)) {
     blob->bytes = neap_align(value->bytes);
     blob->type = value->type;
@@ -175,6 +181,7 @@ static void mark_views(opener *o) {
     const neap_node *node = &r->graph->node[n];
     for (int k = 0; k < node->op->n_alias; k++) {
       neap_pair pair = node->op->alias[k];
+      /* Either operand may be absent, or have no name. */
       int in = pair.in < node->n_in ? node->in[pair.in] : -1,
           out = pair.out < node->n_out ? node->out[pair.out] : -1;
       if (in >= 0 && o->blob_of[in] >= 0) r->blob[o->blob_of[in]].is_view = true;
@@ -228,6 +235,7 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
   neap_arena arena = {0};
   const neap_uses *uses = &o->work.uses;
   int n_value = r->graph->n_value, n = r->n_blob, n_use = uses->first[n_value];
+  /* Nodes by name, one list behind the other: who touches it, and who begins it. */
   int *touch = neap_arena_alloc(&arena, (size_t)(n_value + n_use + 1) * sizeof *touch),
       *begin = neap_arena_alloc(&arena, (size_t)(n_value + 1) * sizeof *begin),
       *touch_at = neap_arena_alloc(&arena, (size_t)(n + 2) * sizeof *touch_at),
@@ -344,6 +352,7 @@ static neap_status keep_to_ops(const opener *o, const neap_recycle_options *opti
     }
     listed[options->op[i]] = true;
   }
+  /* What the others write keeps its name. */
   for (int i = 0; i < r->n_op; i++) {
     if (listed[i]) continue;
     const neap_net_op *op = neap_net_op_at(r->net, i);
@@ -366,6 +375,7 @@ static bool reads_parameter(const neap_net *net, const neap_net_op *op) {
 /* What an op with parameters gives is an activation of a layer; the last ones are what people look
  * at. */
 static void keep_last(const opener *o, int n, bool *out) {
+  /* From the end of the net, until n are found. */
   for (int i = o->r->n_op - 1; i >= 0; i--) {
     if (n <= 0) return;
     const neap_net_op *op = neap_net_op_at(o->r->net, i);
@@ -387,6 +397,7 @@ static neap_status keep_to_gradients(const opener *o, bool *out, neap_error *err
     for (int k = 0; k < op->n_out; k++)
       if (op->out[k] != NULL) made[neap_map_get(&o->r->index, op->out[k], 0)] = true;
   }
+  /* Made by the backward pass, or said to be a gradient: all else is out. */
   for (int b = 0; b < r->n_blob; b++)
     if (!made[b] && r->blob[b].gradient_of == NULL) out[b] = true;
   neap_free(made);
@@ -436,6 +447,7 @@ static neap_status select_blobs(opener *o, const neap_recycle_options *options, 
         goto done;
       }
     }
+    /* One class shares: one device, and one dtype unless they may be mixed. */
     blob->class_id = at * NEAP_N_DTYPE + (options->mix_dtypes ? 0 : (int)blob->type.dtype);
     blob->shares = !out[b] && blob->fixed == NULL && blob->first >= 0 && blob->is_one_device;
   }
@@ -450,6 +462,8 @@ static neap_status finish_open(opener *o, const neap_recycle_options *options, n
                                neap_error *error) {
   static const neap_recycle_options defaults;
   if (options == NULL) options = &defaults;
+  /* Lives follow from the schedule, conflicts from lives; who shares is the options' choice among
+   * what may. */
   if (status == NEAP_OK) status = schedule_net(o, options->dag, error);
   if (status == NEAP_OK) status = find_lives(o, error);
   if (status == NEAP_OK) status = find_conflicts(o, error);
@@ -466,6 +480,7 @@ neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net,
                               neap_error *error) {
   *recycle = (neap_recycle){.net = net, .n_op = neap_net_n_ops(net), .by_op = true};
   opener o = {.r = recycle};
+  /* A pseudo-op stands for more nodes than one, so that nodes are not ops. */
   for (int i = 0; i < recycle->n_op; i++)
     if ((neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0) recycle->by_op = false;
   neap_status status = list_blobs(&o, error);

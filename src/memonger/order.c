@@ -76,6 +76,7 @@ static bool add_name_edges(const neap_graph *graph, const neap_uses *uses, neap_
 static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
   for (int k = 0; k < graph->n_edge; k++)
     if (!add_edge(e, graph->edge[k].from, graph->edge[k].to)) return false;
+  /* Edges that names bring, then all sorted: equal ones are neighbours, and one of them stays. */
   neap_map last = {0};
   bool ok = add_name_edges(graph, uses, &last, e);
   neap_map_fini(&last);
@@ -104,10 +105,13 @@ static bool is_before(const chains *c, int a, int b) {
 /* Depths and lists of producers, by counting sort over the edges. Lists lie in `arena`. False:
  * memory is refused. */
 static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
+  /* Lists by node; the last one is by edge. */
   size_t n = (size_t)g->n_node + 2;
   int **lists[] = {&c->depth, &c->first, &c->stack, &c->at};
-  for (int k = 0; k < NEAP_COUNT(lists); k++)
-    if ((*lists[k] = neap_arena_alloc(arena, n * sizeof(int))) == NULL) return false;
+  for (int k = 0; k < NEAP_COUNT(lists); k++) {
+    *lists[k] = neap_arena_alloc(arena, n * sizeof(int));
+    if (*lists[k] == NULL) return false;
+  }
   c->list = neap_arena_alloc(arena, ((size_t)g->n_edge + 1) * sizeof(int));
   c->done = neap_arena_alloc(arena, n);
   if (c->list == NULL || c->done == NULL) return false;
@@ -138,6 +142,7 @@ static void walk_chains(chains *c, const neap_graph *g, int *order) {
     int sink = -1;
     for (int k = 0; k < g->n_node; k++)
       if (!c->done[k] && (sink < 0 || is_before(c, k, sink))) sink = k;
+    /* The stack holds the way from the sink down to what is looked at. */
     int top = 0;
     c->stack[top++] = sink;
     while (top > 0) {
@@ -182,6 +187,17 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
   return status;
 }
 
+/* Each node comes after those that its edges lead from. */
+static void check_edges(const neap_graph *g, const int *order) {
+  int *at = malloc(((size_t)g->n_node + 1) * sizeof *at);
+  if (at == NULL) return;
+  for (int k = 0; k < g->n_node; k++) at[order[k]] = k;
+  for (int e = 0; e < g->n_edge; e++)
+    NEAP_ASSERT(at[g->edge[e].from] < at[g->edge[e].to], "node %d comes before node %d",
+                g->edge[e].from, g->edge[e].to);
+  free(at);
+}
+
 /* The order of a recycle whose nodes are ops. */
 static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind, int *order,
                             neap_error *error) {
@@ -193,6 +209,7 @@ static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind
   neap_graph graph = *recycle->graph; /* the same nodes under more edges; borrowed */
   graph.edge = e.list;
   graph.n_edge = e.n;
+  /* By bytes, as the planner orders nodes; or by chains. */
   if (status == NEAP_OK && kind == NEAP_ORDER_LEAST_MEMORY)
     status = least_memory(&graph, recycle, &uses, order, error);
   if (status == NEAP_OK && kind == NEAP_ORDER_LONGEST_PATH) {
@@ -202,6 +219,7 @@ static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind
     else
       status = no_memory(error);
   }
+  if (NEAP_DEBUG && status == NEAP_OK) check_edges(&graph, order);
   neap_arena_fini(&arena);
   neap_uses_fini(&uses);
   neap_free(e.list);
@@ -242,6 +260,7 @@ neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
   neap_recycle_order kind;
   neap_recycle recycle;
   NEAP_TRY(find_kind(order, &kind, error));
+  /* As it stands: all that "plain" asks for. */
   for (int i = 0; i < neap_net_n_ops(net); i++) position[i] = i;
   if (kind == NEAP_ORDER_PLAIN) return NEAP_OK;
   NEAP_TRY(neap_recycle_open(&recycle, net, NULL, NULL, error));

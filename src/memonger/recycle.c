@@ -23,6 +23,7 @@ static bool has_pseudo(const neap_net *net) {
 neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options,
                                    neap_net **out, neap_error *error) {
   *out = NULL;
+  /* Nothing to write out: the net stands as it is. */
   if (!has_pseudo(net)) return NEAP_OK;
   neap_graph *graph;
   NEAP_TRY(neap_graph_prepare(net, options, &graph, error));
@@ -66,6 +67,7 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
   neap_status status =
     position == NULL ? no_memory(error) : neap_net_sort(written, options->order, position, error);
   if (status == NEAP_OK) status = neap_recycle_reorder(written, position, &ordered, error);
+  /* The net in order takes the place of the one written out. */
   neap_free(position);
   neap_net_free(*owned);
   *owned = ordered;
@@ -73,6 +75,19 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
+
+/* Blobs of one slot are of one class, and none of them conflicts with another. */
+static void check_slots(const neap_recycle *recycle, const int *slot_of) {
+  for (int a = 0; a < recycle->n_blob; a++)
+    for (int b = 0; b < a; b++) {
+      if (slot_of[a] < 0 || slot_of[a] != slot_of[b]) continue;
+      const neap_recycle_blob *x = &recycle->blob[a], *y = &recycle->blob[b];
+      NEAP_ASSERT(x->class_id == y->class_id, "\"%s\" and \"%s\" share and are of one class",
+                  x->name, y->name);
+      NEAP_ASSERT(!neap_interferes(recycle->conflict, recycle->n_word, a, b),
+                  "\"%s\" and \"%s\" share and do not conflict", x->name, y->name);
+    }
+}
 
 /* Conflicts go over to the smaller matrix of the blobs that share: O(blobs^2). */
 neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_options *options,
@@ -102,13 +117,15 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
                              .most_steps = options->most_steps,
                              .conflict = bits,
                              .n_word = (n + 63) / 64};
+  /* The matrix under those numbers. */
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++)
       if (neap_interferes(recycle->conflict, recycle->n_word, blob[i], blob[j]))
         neap_bit_set(bits + (size_t)i * (size_t)how.n_word, j);
   status = neap_assign(n, item, &how, slot, figures, error);
-  if (status == NEAP_OK)
-    for (int i = 0; i < n; i++) slot_of[blob[i]] = slot[i];
+  if (status != NEAP_OK) goto done;
+  for (int i = 0; i < n; i++) slot_of[blob[i]] = slot[i];
+  if (NEAP_DEBUG) check_slots(recycle, slot_of);
 done:
   neap_arena_fini(&arena);
   return status;
@@ -124,18 +141,17 @@ static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int
     if (name[k] == NULL) continue;
     neap_recycle_slot *slot = &slots->slot[slots->n++];
     slot->name = name[k];
-    for (int pass = 0; pass < 2; pass++) { /* counts, then fills */
-      slot->n_blob = 0;
-      for (int b = 0; b < recycle->n_blob; b++) {
-        if (slot_of[b] != k) continue;
-        if (pass == 1) slot->blob[slot->n_blob] = recycle->blob[b].name;
-        slot->bytes = NEAP_MAX(slot->bytes, (int64_t)recycle->blob[b].bytes);
-        slot->n_blob++;
-      }
-      if (pass == 0 && (slot->blob = neap_arena_alloc(
-                          &slots->arena, (size_t)slot->n_blob * sizeof *slot->blob)) == NULL)
-        return no_memory(error);
+    /* How many blobs, and how large the largest is; then their names. */
+    int n_blob = 0;
+    for (int b = 0; b < recycle->n_blob; b++) {
+      if (slot_of[b] != k) continue;
+      n_blob++;
+      slot->bytes = NEAP_MAX(slot->bytes, (int64_t)recycle->blob[b].bytes);
     }
+    slot->blob = neap_arena_alloc(&slots->arena, (size_t)n_blob * sizeof *slot->blob);
+    if (slot->blob == NULL) return no_memory(error);
+    for (int b = 0; b < recycle->n_blob; b++)
+      if (slot_of[b] == k) slot->blob[slot->n_blob++] = recycle->blob[b].name;
   }
   return NEAP_OK;
 }
@@ -157,14 +173,18 @@ static neap_status measure(const neap_recycle *recycle, const neap_recycle_optio
     if (slot_of[b] >= 0) bytes[slot_of[b]] = NEAP_MAX(bytes[slot_of[b]], blob->bytes);
     if (slot_of[b] < 0 && blob->fixed == NULL) planned += blob->bytes;
   }
+  /* A slot is as large as its largest blob. */
   for (int k = 0; k < assigned->n_slot; k++) {
     planned += bytes[k];
     figures->n_shared += name[k] != NULL;
   }
   neap_free(bytes);
+  NEAP_ASSERT(planned >= recycle->lower_bound_bytes, "names hold %zu bytes, the bound is %zu",
+              planned, recycle->lower_bound_bytes);
   figures->planned_bytes = (int64_t)planned;
   figures->saved =
     recycle->baseline_bytes > 0 ? 1 - (double)planned / (double)recycle->baseline_bytes : 0;
+  /* Proved the least by the search, by real sizes; or by the bound itself. */
   figures->proved =
     (assigned->proved && !options->unsized) || planned == recycle->lower_bound_bytes;
   return NEAP_OK;
@@ -213,6 +233,7 @@ neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *op
   if (options == NULL) options = &defaults;
   if (slots != NULL) *slots = (neap_recycle_slots){0};
   neap_status status = make_ready(net, options, graph, &owned, error);
+  /* What is shared is the net made ready, which goes when the new one is made. */
   if (status == NEAP_OK)
     status = neap_recycle_open(&recycle, owned != NULL ? owned : net, graph, options, error);
   if (status == NEAP_OK) {

@@ -30,6 +30,7 @@ static void find_uses(const neap_recycle *r, use *uses) {
     bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
     for (int k = 0; k < op->n_in; k++) {
       if (op->in[k] == NULL) continue;
+      /* A Free of the user's own counts as what it is: the blob is not freed twice. */
       use *u = &uses[neap_map_get(&r->index, op->in[k], 0)];
       if (u->first_read < 0) u->first_read = i;
       if (release) u->freed = true;
@@ -50,6 +51,7 @@ static bool may_free(const neap_recycle_blob *blob, const use *u) {
 /* From a recycle that is open. */
 static neap_status release(const neap_recycle *r, int n_keep, const char *const *keep,
                            neap_net **out, const char ***freed, int *n_freed, neap_error *error) {
+  /* Lists by blob; a Free may stand behind each of them. */
   use *uses = neap_alloc((size_t)r->n_blob * sizeof *uses);
   const char **name = neap_alloc((size_t)r->n_blob * sizeof *name);
   int *after = neap_alloc((size_t)r->n_blob * sizeof *after), n = 0;
@@ -101,6 +103,7 @@ neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *co
                                  neap_error *error) {
   neap_net *written = NULL;
   neap_recycle recycle;
+  /* A net with pseudo-ops is written out first: its ops are then all there is. */
   NEAP_TRY(neap_recycle_write_out(net, NULL, &written, error));
   neap_status status =
     neap_recycle_open(&recycle, written != NULL ? written : net, NULL, NULL, error);
@@ -129,6 +132,7 @@ typedef struct counter {
 /* Adds to the sum of an op type. False: memory is refused. */
 static bool add_type(counter *c, const char *type, int64_t bytes) {
   neap_memory_estimate *e = c->out;
+  /* Few types, so that they are looked for one by one. */
   int k = 0;
   while (k < e->n_type && strcmp(e->by_type[k].type, type) != 0) k++;
   if (k == e->n_type) {
@@ -168,6 +172,8 @@ static int64_t make_outputs(counter *c, const neap_recycle *r, const neap_node *
   int64_t made = 0;
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &r->graph->value[node->out[k]];
+    /* Only a named blob has bytes of its own; a later version lies in the first one's, a view in
+     * its input's. */
     int b = value->is_blob ? neap_map_get(&r->index, value->name, -1) : -1;
     if (b < 0 || value->root != node->out[k] || is_view_output(node, k)) continue;
     int64_t more = hold(c, value->name, (int64_t)r->blob[b].bytes);
@@ -185,6 +191,7 @@ static int64_t free_inputs(counter *c, const neap_recycle *r, const neap_node *n
     const char *name = node->in[i] >= 0 ? r->graph->value[node->in[i]].name : NULL;
     int at = name != NULL ? neap_map_get(&c->held, name, -1) : -1;
     if (at < 0) continue;
+    /* What comes back is what the name holds by now, of whichever net. */
     bytes += c->bytes[at];
     c->bytes[at] = 0;
   }
@@ -197,6 +204,7 @@ static neap_status count_net(counter *c, const neap_recycle *r, neap_error *erro
   NEAP_TRY(neap_recycle_by_op(r, "estimate", error));
   for (int n = 0; n < r->graph->n_node; n++) {
     const neap_node *node = &r->graph->node[n];
+    /* Ops of other devices make nothing that counts. */
     bool here =
       c->device == NULL || strcmp(node->device != NULL ? node->device : "", c->device) == 0;
     int64_t made = here ? make_outputs(c, r, node) : 0;
@@ -226,6 +234,7 @@ neap_status neap_recycle_estimate(int n_net, const neap_net *const *net,
   for (int i = 0; i < n_net; i++) {
     neap_net *written = NULL;
     neap_recycle recycle;
+    /* One net after the other; what a net leaves is held while the next one runs. */
     status = neap_recycle_write_out(net[i], graph, &written, error);
     if (status == NEAP_OK)
       status = neap_recycle_open(&recycle, written != NULL ? written : net[i], graph, NULL, error);
