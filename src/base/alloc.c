@@ -38,6 +38,7 @@ static header *header_of(void *block) { return (header *)(void *)((char *)block 
  * about tensors' bytes. The mark is raised by compare and exchange, since another thread may raise
  * it in between; a lost exchange reloads `seen`. */
 static void count(neap_account account, int64_t delta) {
+  /* The account first: the mark may lag behind for a moment, never the bytes. */
   int64_t now = atomic_fetch_add(&held[account], delta) + delta;
   int64_t seen = atomic_load(&high[account]);
   while (now > seen && !atomic_compare_exchange_weak(&high[account], &seen, now)) {
@@ -49,6 +50,8 @@ static void count(neap_account account, int64_t delta) {
  * left to chance. */
 static bool refused(void) {
   if (atomic_load(&fail_in) == 0) return false;
+  /* Several threads count down together: whoever takes the last one is refused, and perhaps who
+   * comes at the same moment. */
   int64_t left = atomic_fetch_sub(&fail_in, 1);
   if (left > 1) return false;
   atomic_store(&fail_in, atomic_load(&fail_persist) ? 1 : 0);
@@ -75,6 +78,7 @@ static void *take(size_t bytes, neap_account account, size_t align) {
     if (last > first) (void)madvise((void *)first, last - first, MADV_HUGEPAGE);
   }
 #endif
+  /* What rounding has added is nobody's to touch. */
   NEAP_FORBID(base + HEADER_BYTES + bytes, whole - HEADER_BYTES - bytes);
   *(header *)(void *)base = (header){bytes, account};
   atomic_fetch_add(&n_live, 1);
@@ -124,6 +128,7 @@ char *neap_strdup(const char *text) {
 /* Grows by half, from 8, so that n appends copy O(n) items. */
 bool neap_list_grow(void *items_address, int *cap, int need, size_t item_bytes) {
   if (need <= *cap) return true;
+  /* At least what is needed, for a caller that adds many at once. */
   int wide = NEAP_MAX(need, *cap < 8 ? 8 : *cap + *cap / 2);
   void *items;
   /* any object pointer type, without breaking aliasing rules */

@@ -142,11 +142,14 @@ void neap_buffer_add(neap_buffer *buffer, const char *format, ...) {
 /* n / 10^k of at most six digits, the last of which is not 0, as %g writes it. */
 static void add_decimal(neap_buffer *buffer, long long n, int k) {
   char digits[NEAP_INTEGER_TEXT];
+  /* Digits and the power of ten say where the point stands. */
   int n_digit = (int)neap_integer_text(n, digits), exponent = n_digit - 1 - k;
   int n_whole = exponent < -4 ? 1 : NEAP_MAX(n_digit - k, 0); /* digits before the point */
   neap_buffer_add_n(buffer, n_whole > 0 ? digits : "0", (size_t)NEAP_MAX(n_whole, 1));
   if (n_whole < n_digit) neap_buffer_add_n(buffer, ".", 1);
-  for (int i = exponent; i < -1 && exponent >= -4; i++) neap_buffer_add_n(buffer, "0", 1);
+  /* Zeros behind the point, where the number is written without an exponent. */
+  if (exponent >= -4)
+    for (int i = exponent; i < -1; i++) neap_buffer_add_n(buffer, "0", 1);
   neap_buffer_add_n(buffer, digits + n_whole, (size_t)(n_digit - n_whole));
   if (exponent < -4) neap_buffer_add(buffer, exponent > -10 ? "e-0%d" : "e-%d", -exponent);
 }
@@ -155,13 +158,16 @@ static void add_decimal(neap_buffer *buffer, long long n, int k) {
  * division tells. */
 void neap_buffer_add_number(neap_buffer *buffer, double x) {
   double most = 1e6, scale = 1;
-  for (int k = 0; k <= 15 && fabs(x) < most && x != 0; k++, scale *= 10) {
-    double n = rint(fabs(x) * scale);
-    if (n >= most || n / scale != fabs(x)) continue;
-    if (x < 0) neap_buffer_add_n(buffer, "-", 1);
-    add_decimal(buffer, (long long)n, k);
-    return;
+  if (fabs(x) < most && x != 0) {
+    for (int k = 0; k <= 15; k++, scale *= 10) {
+      double n = rint(fabs(x) * scale);
+      if (n >= most || n / scale != fabs(x)) continue;
+      if (x < 0) neap_buffer_add_n(buffer, "-", 1);
+      add_decimal(buffer, (long long)n, k);
+      return;
+    }
   }
+  /* Else as many digits as reading it back takes: 17 do for every double. */
   char text[40];
   int digits = 6;
   do snprintf(text, sizeof text, "%.*g", digits, x);
@@ -180,6 +186,7 @@ void neap_buffer_fini(neap_buffer *buffer) {
 void neap_json_text(neap_buffer *out, const char *text) {
   neap_buffer_add(out, "\"");
   for (; *text != '\0'; text++) {
+    /* Quotes, backslashes and control characters are escaped. */
     if (*text == '"' || *text == '\\')
       neap_buffer_add(out, "\\%c", *text);
     else if ((unsigned char)*text < 32)

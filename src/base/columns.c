@@ -97,6 +97,7 @@ const char *neap_row_kind_name(neap_row_kind kind, const char **doc) {
 neap_datum neap_datum_of(const neap_column *column, const void *row) {
   neap_datum cell = {.type = NEAP_DATUM_NONE};
   bool unless_0 = (column->shown & NEAP_SHOWN_UNLESS_0) != 0;
+  /* Each type has its own way of saying that there is nothing. */
   switch (column->type) {
     case NEAP_COLUMN_NUMBER:
       cell.integer = FIELD(int64_t, column, row);
@@ -182,6 +183,7 @@ void neap_row_print_json(neap_row_kind kind, const void *row, neap_buffer *out) 
   neap_buffer_add(out, "{");
   for (int i = 0; (column = neap_column_at(kind, i)) != NULL; i++) {
     neap_datum cell = neap_datum_of(column, row);
+    /* What has no value is left out. */
     if (cell.type == NEAP_DATUM_NONE) continue;
     neap_buffer_add(out, n++ > 0 ? ",\"%s\":" : "\"%s\":", column->name);
     add_cell(&cell, out);

@@ -44,11 +44,17 @@ void neap_refused_fixed(neap_error *refused, const char *name, size_t bytes) {
 }
 
 void neap_refused_blob(neap_error *refused, const char *name, size_t bytes) {
+  /* Interned, since the record outlives what the name is of. Refused memory leaves the blob out: a
+   * list without it is better than none. */
+  if (name != NULL) name = neap_intern(name);
+  if (name == NULL) return;
   int at = refused->n_blob;
-  /* a list without it is better than none */
-  if (name == NULL || (name = neap_intern(name)) == NULL) return;
   if (at == NEAP_MOST_NAMED && refused->blobs[at - 1].bytes >= (int64_t)bytes) return;
-  at = at < NEAP_MOST_NAMED ? refused->n_blob++ : at - 1;
+  /* At the end, or in the place of the smallest; then up to where it belongs by size. */
+  if (at < NEAP_MOST_NAMED)
+    refused->n_blob++;
+  else
+    at--;
   for (; at > 0 && refused->blobs[at - 1].bytes < (int64_t)bytes; at--)
     refused->blobs[at] = refused->blobs[at - 1];
   refused->blobs[at] = (neap_named_bytes){name, (int64_t)bytes};
@@ -61,9 +67,11 @@ neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char 
   vsnprintf(refused->message, sizeof refused->message, format, args);
   va_end(args);
   refused->code = NEAP_BUDGET;
+  /* What the fixed parts leave of the limit; none, where they exceed it. */
   refused->left_bytes = refused->limit_bytes;
   for (int i = 0; i < refused->n_fixed; i++) refused->left_bytes -= refused->fixed[i].bytes;
   refused->left_bytes = NEAP_MAX(refused->left_bytes, 0);
+  /* The largest blob is what is spoken of, unless the caller has named one. */
   if (refused->blob[0] == '\0' && refused->n_blob > 0)
     snprintf(refused->blob, sizeof refused->blob, "%s", refused->blobs[0].name);
   if (refused->hint[0] == '\0' && refused->least_bytes > 0)
@@ -93,7 +101,10 @@ void neap_error_clear(neap_error *error) {
 const char *neap_bytes_text(double bytes, char text[24]) {
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int u = 0;
-  while (u < 4 && bytes >= 1024) bytes /= 1024, u++;
+  while (u < 4 && bytes >= 1024) {
+    bytes /= 1024;
+    u++;
+  }
   snprintf(text, 24, u == 0 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
   return text;
 }
@@ -107,8 +118,10 @@ bool neap_bytes_parse(const char *text, double *bytes) {
                {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
   char *end;
   double x = strtod(text, &end);
+  /* A number first; NaN fails too. */
   if (end == text || !(x >= 0)) return false;
   while (*end == ' ') end++;
+  /* Then blanks, and a unit to the end of the text. */
   for (int i = 0; i < NEAP_COUNT(units); i++)
     if (strcmp(end, units[i].unit) == 0) {
       *bytes = x * units[i].factor;

@@ -24,6 +24,7 @@ neap_hash neap_hash_words(const void *bytes, size_t n) {
   u128 h = ((u128)0x6c62272e07bb0142u << 64) | 0x62b821756295c58du;
   const unsigned char *p = bytes;
   for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
+    /* The bytes as they lie: hashes of words differ between byte orders. */
     uint64_t word = 0;
     memcpy(&word, p + i, NEAP_MIN(n - i, sizeof word));
     h = (h ^ word) * prime;

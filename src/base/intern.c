@@ -52,6 +52,7 @@ const char *neap_intern_n(const char *text, size_t n) {
   /* At most half full after this one: searches stay short and always meet an empty slot. */
   if (2 * (names.n + 1) > names.cap && !names_grow()) goto done;
   size_t i = text_slot(names.slot, names.cap, text, n);
+  /* Met for the first time: the copy is the name from now on. */
   if (names.slot[i] == NULL) {
     char *copy = neap_arena_alloc(&names.texts, n + 1);
     if (copy == NULL) goto done;
@@ -126,6 +127,7 @@ bool neap_map_set(neap_map *map, const void *key, int value) {
       neap_map_fini(&wide);
       return false;
     }
+    /* Each key goes where a search of the wide table begins. */
     for (int i = 0; i < map->cap; i++)
       if (map->key[i] != NULL) {
         int j = map_slot(&wide, map->key[i]);
@@ -159,6 +161,7 @@ void neap_map_remove(neap_map *map, const void *key) {
   map->n--;
   map->key[hole] = NULL;
   for (int i = (hole + 1) & (map->cap - 1); map->key[i] != NULL; i = (i + 1) & (map->cap - 1)) {
+    /* Out of its slot first: the search must be able to end there. */
     const void *moved = map->key[i];
     map->key[i] = NULL;
     int j = map_slot(map, moved);

@@ -23,6 +23,7 @@ static bool read_number(const char *path, const char *name, uint64_t *out) {
   while (fgets(line, sizeof line, file) != NULL) {
     const char *at = line + n;
     if (strncmp(line, name, n) != 0 || (n > 0 && *at != ' ' && *at != ':')) continue;
+    /* The line is found: what follows is a number, or the file has none to give. */
     at += strspn(at, ": \t");
     char *end;
     *out = strtoull(at, &end, 10);
@@ -53,6 +54,7 @@ static void find_group(const char *root, const char *mark, char path[PATH_ROOM])
   path[0] = '\0';
   if (file == NULL) return;
   while (path[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+    /* "0::" of version 2 begins its line; ":memory:" of version 1 has a number before it. */
     const char *at = strstr(line, mark);
     if (at == NULL || (mark[0] == '0' && at != line)) continue;
     snprintf(path, PATH_ROOM, "%s", at + strlen(mark));
@@ -67,6 +69,7 @@ static uint64_t left_in(const char *root, const group_files *g, const char *path
   uint64_t limit, used = 0, droppable = 0;
   snprintf(name, sizeof name, "%s/%s%s/%s", root, g->folder, path, g->limit);
   if (!read_number(name, "", &limit)) return UINT64_MAX;
+  /* What is used, without what the kernel would drop to make room. */
   snprintf(name, sizeof name, "%s/%s%s/%s", root, g->folder, path, g->used);
   (void)read_number(name, "", &used);
   snprintf(name, sizeof name, "%s/%s%s/memory.stat", root, g->folder, path);
@@ -82,7 +85,9 @@ static uint64_t left_in_groups(const char *root, const group_files *g) {
   uint64_t least = left_in(root, g, "");
   while (path[0] != '\0') {
     least = NEAP_MIN(least, left_in(root, g, path));
-    *strrchr(path[0] == '/' ? path : strcpy(path, "/"), '/') = '\0';
+    /* On to the group around it; a path that begins otherwise is nobody's. */
+    char *slash = path[0] == '/' ? strrchr(path, '/') : path;
+    *slash = '\0';
   }
   return least;
 }
@@ -100,6 +105,7 @@ size_t neap_memory_available_below(const char *root) {
   uint64_t kib;
   snprintf(path, sizeof path, "%s/proc/meminfo", root);
   uint64_t least = read_number(path, "MemAvailable", &kib) ? kib * 1024 : UINT64_MAX;
+  /* The least of all limits. The address space is this process's, whatever root a test gives. */
   for (size_t g = 0; g < NEAP_COUNT(groups); g++)
     least = NEAP_MIN(least, left_in_groups(root, &groups[g]));
   if (root[0] == '\0') least = NEAP_MIN(least, left_of_address_space());

@@ -174,6 +174,7 @@ static chunk *chunk_new(neap_pool *pool, size_t bytes) {
                .bytes = bytes,
                .first = spare_take(pool)};
   *c->first = (neap_pool_block){.chunk = c, .bytes = bytes};
+  /* The bytes were refused: descriptor and chunk go back, and nothing has changed. */
   if (c->data == NULL && !pool->dry) {
     spare_add(pool, c->first);
     neap_free(c);
@@ -224,6 +225,7 @@ bool neap_pool_reserve(neap_pool *pool, size_t bytes, int n_block) {
   if (pool->stats.n_used > 0 || bytes > pool->hard_bytes ||
       !stock(pool, 2 * n_block + 2 - (int)pool->stats.n_free_block))
     return false;
+  /* It is there already, or made anew at the very size. */
   size_t want = neap_align(bytes);
   if (pool->chunks != NULL && pool->chunks->next == NULL && pool->chunks->bytes == want)
     return true;
@@ -264,6 +266,7 @@ void neap_pool_free(neap_pool *pool) {
     neap_free(c->data);
     neap_free(c);
   }
+  /* Then the descriptors that describe nothing. */
   for (neap_pool_block *b = pool->spare, *next; b != NULL; b = next) {
     next = b->next;
     neap_free(b);

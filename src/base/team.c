@@ -43,6 +43,7 @@ static void gate_open(gate *g, int n) {
   atomic_fetch_add(&g->value, 1);
   if (atomic_load(&g->n_asleep) == 0) return;
   pthread_mutex_lock(&g->mutex);
+  /* All of them, or n: more would wake up for nothing. */
   if (atomic_load(&g->n_asleep) <= n)
     pthread_cond_broadcast(&g->moved);
   else
@@ -179,6 +180,7 @@ static void add_helpers(team *t, int n) {
   pthread_attr_t attr;
   if (pthread_attr_init(&attr) != 0) return;
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  /* Helpers inherit the mask: no signal of the owner's is handled by them. */
   sigset_t saved;
   neap_signals_hold_all(&saved);
   pthread_t thread;
@@ -246,6 +248,7 @@ static void run_job(team *t, int n, void (*share)(void *, int), void *context) {
     (uint32_t)claim == claim >> 32 && atomic_load(&t->left) == 0,
     "a job begins when all shares of the one before are taken and run: %u of %u taken, %d left",
     (unsigned)claim, (unsigned)(claim >> 32), atomic_load(&t->left));
+  /* The job is written while nobody reads it: see the assertion. */
   t->share = share;
   t->context = context;
   atomic_store(&t->left, n);
@@ -286,6 +289,7 @@ void neap_team_meet(void) {
   NEAP_ASSERT(t != NULL, "a thread that meets the others runs a share of a team");
   int n = (int)(atomic_load(&t->claim) >> 32);
   unsigned seen = atomic_load(&t->met.value);
+  /* Not the last one: waits for those that are missing. */
   if (atomic_fetch_add(&t->n_met, 1) + 1 < n) {
     gate_wait(&t->met, seen);
     return;

@@ -50,6 +50,7 @@ static long asked_threads(void) {
 bool neap_threads_complaint(char text[160]) {
   long n = asked_threads();
   if (n >= 0 && n <= most_threads()) return false;
+  /* Not a number, or more of them than are let through. */
   if (n < 0)
     snprintf(text, 160, "NEAP_NUM_THREADS = %.60s is no number of threads: it is ignored",
              getenv("NEAP_NUM_THREADS"));
@@ -65,6 +66,7 @@ int neap_threads(void) {
   if (neap_team_is_inside()) return 1;
   int n = atomic_load(&n_thread_set);
   if (n > 0) return n;
+  /* The first to ask decides; who sets a number later replaces it. */
   long asked = asked_threads();
   neap_threads_set(asked > 0 ? (int)NEAP_MIN(asked, most_threads()) : default_threads());
   return atomic_load(&n_thread_set);
@@ -99,6 +101,7 @@ void neap_signals_hold_all(sigset_t *saved) {
 static bool may_come(int signal_number, bool has_own_stack) {
   struct sigaction action;
   if (sigaction(signal_number, NULL, &action) != 0) return false;
+  /* A handler on a stack of its own leaves the kernel's alone. */
   if ((action.sa_flags & SA_ONSTACK) != 0 && has_own_stack) return true;
   return (action.sa_flags & SA_SIGINFO) == 0 &&
          (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
@@ -110,6 +113,7 @@ void neap_signals_hold(sigset_t *saved) {
   fill_held(&held);
   stack_t stack;
   bool has_own_stack = sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0;
+  /* All are held, but for the usual ones that may come: a run can still be stopped by them. */
   for (int i = 0; i < NEAP_COUNT(usual); i++)
     if (may_come(usual[i], has_own_stack)) sigdelset(&held, usual[i]);
   pthread_sigmask(SIG_BLOCK, &held, saved);
@@ -126,6 +130,7 @@ typedef struct ranges {
 
 static void run_range(void *context, int part) {
   const ranges *r = context;
+  /* Bounds by the number of the part alone. */
   int64_t begin = r->n * part / r->n_part, end = r->n * (part + 1) / r->n_part;
   if (begin < end) r->body(r->context, begin, end);
 }
@@ -133,6 +138,7 @@ static void run_range(void *context, int part) {
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread,
                        void (*body)(void *, int64_t, int64_t), void *context) {
   if (n <= 0) return;
+  /* As many parts as the grain allows, and no more than there are threads. */
   int64_t most = (n + NEAP_MAX(grain, 1) - 1) / NEAP_MAX(grain, 1);
   ranges r = {
     .n = n, .n_part = NEAP_MAX(NEAP_MIN(most, n_thread), 1), .body = body, .context = context};
