@@ -47,6 +47,7 @@ static void print_totals(const neap_dry_run *log, neap_buffer *out) {
 
 /* Steps count from 1, as in all that people read; 0 is before the net runs. */
 static void print_row(const neap_dry_row *row, neap_buffer *out) {
+  /* The blob, its bytes, where it lies and how long; then why, and with whom. */
   char bytes[24];
   neap_buffer_add(out, "  %-28s %s %10s  %-10s steps %d-%d, %s%s%s\n", row->blob, row->key,
                   neap_bytes_text((double)row->bytes, bytes), row->slot, row->first_step + 1,
@@ -63,6 +64,7 @@ static void print_layers(const neap_dry_run *log, neap_buffer *out) {
     neap_buffer_add(out, "layer %s: raw %s, in bytes of its own %s\n", layer->layer,
                     neap_bytes_text((double)layer->raw_bytes, raw),
                     neap_bytes_text((double)layer->planned_bytes, planned));
+    /* All rows of the layer, whatever place they have in the log. */
     for (int r = 0; r < log->n_row; r++)
       if (log->row[r].layer == layer->layer) print_row(&log->row[r], out);
   }
@@ -92,6 +94,7 @@ static void print_slots(const neap_dry_run *log, neap_buffer *out) {
     const neap_dry_slot *slot = &log->slot[s];
     neap_buffer_add(out, "slot %d at %lld, %s:", s + 1, (long long)slot->offset_bytes,
                     neap_bytes_text((double)slot->bytes, bytes));
+    /* Who lies in it, by blob and key. */
     for (int i = 0; i < slot->rows.n; i++) {
       const neap_dry_row *row = &log->row[slot->rows.index[i]];
       neap_buffer_add(out, " %s.%s", row->blob, row->key);

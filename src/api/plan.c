@@ -165,6 +165,7 @@ neap_status neap_memory_plan_why(const neap_memory_plan *plan, const char *a, co
   neap_buffer buffer = {0};
   int first = neap_memory_plan_value(plan, a), second = neap_memory_plan_value(plan, b);
   *out = NULL;
+  /* The first of the two that is unknown is named. */
   if (first < 0 || second < 0) return fail_unknown(plan, "why", first < 0 ? a : b, error);
   neap_status status =
     neap_report_why(plan_of(plan), graph_of(plan), first, second, &buffer, error);
@@ -224,6 +225,7 @@ neap_status neap_net_forecast(const neap_net *net, const neap_options *options,
                               neap_figures *figures, char **explanation, neap_error *error) {
   neap_memory_plan *plan;
   NEAP_TRY(neap_api_plan(net, options, __func__, &plan, error));
+  /* Explanation and figures of one plan, which then goes. */
   neap_status status =
     explanation != NULL ? neap_memory_plan_explain(plan, NULL, explanation, error) : NEAP_OK;
   if (status == NEAP_OK) *figures = neap_memory_plan_figures(plan);
@@ -289,6 +291,7 @@ static neap_status print_graph(const neap_net *net, const neap_options *options,
   neap_compile_options compile;
   neap_graph *graph;
   NEAP_TRY(neap_options_compile(options, NEAP_FACE_C, who, &compile, error));
+  /* As it is prepared for planning: rewritten, before kernels are chosen. */
   NEAP_TRY(neap_graph_prepare(net, &compile.graph, &graph, error));
   if (canonical)
     neap_graph_print_canonical(graph, out);

@@ -116,10 +116,12 @@ neap_datum neap_datum_of(const neap_column *column, const void *row) {
       cell.type = NEAP_DATUM_BOOL;
       cell.integer = FIELD(bool, column, row);
       break;
+    /* A pointer to a text, or none. */
     case NEAP_COLUMN_TEXT:
       cell.text = FIELD(char *const, column, row);
       if (cell.text != NULL && !(unless_0 && cell.text[0] == '\0')) cell.type = NEAP_DATUM_TEXT;
       break;
+    /* The text itself stands in the row. */
     case NEAP_COLUMN_KEY:
       cell.text = (const char *)row + column->offset;
       if (cell.text[0] != '\0') cell.type = NEAP_DATUM_TEXT;
@@ -149,6 +151,7 @@ static void add_list(const neap_datum *cell, neap_buffer *out) {
   neap_buffer_add(out, "[");
   for (int i = 0; i < cell->n; i++) {
     if (i > 0) neap_buffer_add(out, ",");
+    /* Names are quoted; places count from 1, as in all that people read. */
     if (cell->type == NEAP_DATUM_NAMES)
       neap_json_text(out, cell->names[i]);
     else if (cell->type == NEAP_DATUM_NUMBERS)

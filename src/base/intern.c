@@ -23,6 +23,7 @@ static struct {
  * is a power of 2. */
 static size_t text_slot(const char **slot, size_t cap, const char *text, size_t n) {
   size_t i = (size_t)neap_hash_bytes(text, n).low & (cap - 1);
+  /* Another text, or one that only begins so: on to the next slot. */
   while (slot[i] != NULL && (strncmp(slot[i], text, n) != 0 || slot[i][n] != '\0'))
     i = (i + 1) & (cap - 1);
   return i;
@@ -37,6 +38,7 @@ static bool names_grow(void) {
   for (size_t i = 0; i < names.cap; i++)
     if (names.slot[i] != NULL)
       slot[text_slot(slot, cap, names.slot[i], strlen(names.slot[i]))] = names.slot[i];
+  /* The old table goes when the new one is whole. */
   neap_free(names.slot);
   names.slot = slot;
   names.cap = cap;
@@ -70,6 +72,7 @@ const char *neap_intern(const char *text) { return neap_intern_n(text, strlen(te
 
 /* Most names fit on the stack; a longer one is made again where it does. */
 const char *neap_intern_format(const char *format, ...) {
+  /* The arguments may be read a second time: they are copied first. */
   char small[256];
   va_list args, again;
   va_start(args, format);
@@ -139,6 +142,7 @@ bool neap_map_set(neap_map *map, const void *key, int value) {
     *map = wide;
     if (NEAP_DEBUG) check_map(map);
   }
+  /* Where the key stands, or the empty slot where it will stand. */
   int i = map_slot(map, key);
   if (map->key[i] == NULL) map->n++;
   map->key[i] = key;

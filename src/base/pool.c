@@ -205,6 +205,7 @@ static bool grow(neap_pool *pool, size_t bytes) {
   if (pool->dry) return pool->chunks == NULL && chunk_new(pool, pool->chunk_bytes) != NULL;
   /* With the limit in mind: more than is asked for only as far as it is left. */
   size_t want = NEAP_MIN(NEAP_MAX(bytes, pool->chunk_bytes), left);
+  /* The generous one first, the least if that is refused. */
   return chunk_new(pool, want) != NULL || (want > bytes && chunk_new(pool, bytes) != NULL);
 }
 
@@ -295,6 +296,7 @@ static neap_pool_block *best_fit(const neap_pool *pool, size_t bytes, bool high)
     bool low_hole = is_low_hole(b), high_hole = is_high_hole(b);
     int rank = 1;
     if (low_hole || high_hole) rank = (high ? high_hole : low_hole) ? 0 : 2;
+    /* Rank first, then size: of two alike the smaller one. */
     if (rank > best_rank || (rank == best_rank && b->bytes >= best->bytes)) continue;
     best = b;
     best_rank = rank;
@@ -386,6 +388,7 @@ neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t byt
     b = b->next;
   if (b == NULL) return NULL;
   list_remove(pool, b);
+  /* What lies behind goes back to the free ones, then what lies before. */
   b = split(pool, b, end - b->offset, false);
   b = count_taken(pool, split(pool, b, want, true), false);
   pool->stats.reach_bytes = NEAP_MAX(pool->stats.reach_bytes, end);

@@ -206,7 +206,7 @@ void neap_batch_reader_free(neap_batch_reader *r) {
  * the next call. */
 int64_t neap_batch_reader_next(neap_batch_reader *r, neap_tensor *out) {
   pthread_mutex_lock(&r->lock);
-  /* The set of the batch before goes back. After the last batch it has gone back already. */
+  /* The set of the batch before goes back; after the last one once more, which changes nothing. */
   if (r->n_taken > 0) {
     r->full[(r->n_taken - 1) & 1] = false;
     pthread_cond_broadcast(&r->change);

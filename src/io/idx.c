@@ -30,7 +30,7 @@ static neap_status unpacker_open(unpacker *u, const char *path, neap_error *erro
     close(fd);
     return neap_fail(error, NEAP_IO, "%s: is not a regular file", path);
   }
-  /* From here on zlib has the descriptor, and closes it. */
+  /* If this works, zlib has the descriptor, and closes it. */
   *u = (unpacker){path, gzdopen(fd, "rb"), 0};
   if (u->file == NULL) {
     close(fd);

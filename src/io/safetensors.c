@@ -62,6 +62,7 @@ typedef struct entry {
 static bool get_counts(const json_t *array, int most, int64_t *out, int *n) {
   if (!json_is_array(array) || json_array_size(array) > (size_t)most) return false;
   *n = (int)json_array_size(array);
+  /* 1.0 is no count: the format has integers there. */
   for (int i = 0; i < *n; i++) {
     const json_t *number = json_array_get(array, (size_t)i);
     if (!json_is_integer(number) || json_integer_value(number) < 0) return false;
@@ -112,6 +113,7 @@ static neap_status load_meta(const neap_io_source *source, json_t *map, neap_io_
   json_t *value;
   if (!json_is_object(map))
     return neap_io_source_fail(source, error, NEAP_DATA, "\"" METADATA "\" is not a map of texts");
+  /* Texts by name. */
   json_object_foreach(map, key, value) {
     if (!json_is_string(value))
       return neap_io_source_fail(source, error, NEAP_DATA,
@@ -144,6 +146,7 @@ static neap_status check_layout(const neap_io_source *source, const entry *e, in
         e[i].begin < past ? "it overlaps another" : "there is a hole");
     past = e[i].end;
   }
+  /* And nothing is left at the end. */
   if (past != data_bytes)
     return neap_io_source_fail(
       source, error, NEAP_DATA,
@@ -209,6 +212,7 @@ neap_status neap_io_safetensors_load(const neap_io_source *source, neap_io_list 
   int n = 0;
   NEAP_TRY(read_json(source, &root, &data_offset, error));
   neap_status status;
+  /* Room for every key, the metadata's too. */
   size_t room = (json_object_size(root) + 1) * sizeof(entry);
   entry *entries = neap_alloc(room);
   if (entries == NULL) {
@@ -273,6 +277,7 @@ static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n,
                                 const neap_io_item *item, const int *order, int n_meta,
                                 const neap_io_pair *meta, neap_error *error) {
   if (n_meta > 0) {
+    /* An empty map would say nothing. */
     json_t *map = json_object();
     if (map == NULL || json_object_set_new(root, METADATA, map) != 0)
       return neap_fail_memory(error, 64, "a .safetensors header");
@@ -284,6 +289,7 @@ static neap_status describe_all(const neap_io_sink *sink, json_t *root, int n,
   for (int i = 0; i < n; i++) {
     const neap_io_item *it = &item[order[i]];
     neap_type type = neap_tensor_type(&it->tensor);
+    /* The one name that means something else. */
     if (strcmp(it->name, METADATA) == 0)
       return neap_fail(error, NEAP_ARGUMENT,
                        "%s: a tensor cannot be named \"" METADATA "\" in a .safetensors file",

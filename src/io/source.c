@@ -23,6 +23,7 @@ neap_status neap_io_source_fail(const neap_io_source *source, neap_error *error,
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  /* Of an archive the member is named too. */
   if (source->member == NULL) return neap_fail(error, code, "%s: %s", source->path, text);
   return neap_fail(error, code, "%s, member \"%s\": %s", source->path, source->member, text);
 }
@@ -72,6 +73,7 @@ static neap_status map_file(neap_io_source *source, neap_io_map map, neap_error 
 neap_status neap_io_source_open(neap_io_source *source, const char *path, neap_io_map map,
                                 neap_error *error) {
   *source = (neap_io_source){.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  /* Only a regular file has a size that can be trusted. */
   struct stat info;
   neap_status status = NEAP_OK;
   if (source->fd < 0 || fstat(source->fd, &info) != 0)
@@ -97,6 +99,7 @@ void neap_io_source_fini(neap_io_source *source) {
 
 neap_status neap_io_source_check(const neap_io_source *source, int64_t offset, int64_t n,
                                  const char *what, neap_error *error) {
+  /* By subtraction: a sum of numbers from a file could overflow. */
   if (offset >= 0 && n >= 0 && offset <= source->n_bytes && n <= source->n_bytes - offset)
     return NEAP_OK;
   return neap_io_source_fail(
@@ -134,6 +137,7 @@ neap_status neap_io_source_read(const neap_io_source *source, int64_t offset, vo
 neap_status neap_io_source_storage(const neap_io_source *source, int64_t offset, int64_t n,
                                    const char *what, neap_storage **out, neap_error *error) {
   NEAP_TRY(neap_io_source_check(source, offset, n, what, error));
+  /* Checked first: no file makes Neap allocate more than it has. */
   neap_storage *storage = neap_storage_new((size_t)n);
   if (storage == NULL) return neap_fail_memory(error, (size_t)n, what);
   neap_status status =

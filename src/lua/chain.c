@@ -33,7 +33,7 @@ static neap_cache *cache_at(lua_State *L, int index) {
   /* The chain is pushed, asked, and popped: the handle's user value keeps it. */
   lua_getiuservalue(L, index, 1);
   neap_chain *chain = chain_at(L, -1);
-  lua_pop(L, 1); /* the handle keeps it */
+  lua_pop(L, 1);
   /* Only `debug` could have put another chain there. */
   if (h->layer > neap_chain_n_layers(chain))
     neap_lua_fail(L, NEAP_RELEASED, "the cache has lost its chain");

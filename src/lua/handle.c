@@ -251,7 +251,8 @@ static int call_checked(lua_State *L) {
   }
   /* Nobody is at work but this one: what is held was left so by an error of Lua's own. */
   if (before == 0) neap_lua_let_finalisers(L, true);
-  /* The call itself. When it raises, nothing below is reached: neap_lua_leave has been there. */
+  /* The call itself. When it raises, nothing below is reached: neap_lua_leave has been there, or
+   * drop_left will take the entry off. */
   bool held = (reg->most & NEAP_LUA_ALONE) != 0 && neap_lua_hold_finalisers(L);
   int n = reg->call(L);
   neap_lua_let_finalisers(L, held);

@@ -236,7 +236,7 @@ static int release(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   int n_keep, n = 0;
   const char *const *keep = neap_lua_names(L, 2, "keep", false, &n_keep);
-  /* The list of names is a block that its handle frees; the names are the net's. */
+  /* The list of names is a block that its handle frees; the names are interned. */
   const char ***freed = (const char ***)neap_lua_new_block(L);
   neap_lua_net *net = neap_lua_new_net(L);
   NEAP_LUA_TRY(L,

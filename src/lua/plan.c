@@ -114,7 +114,6 @@ static void push_tree(lua_State *L) {
   /* Values have no subnets: they are a plain list. */
   const void *row;
   lua_createtable(L, 0, 2);
-  /* From below: the tree, its list of ops, the row, the list of its subnets. */
   neap_lua_push_rows(L, values_of, NEAP_ROW_VALUE);
   lua_setfield(L, -2, "values");
   lua_newtable(L);
@@ -122,6 +121,7 @@ static void push_tree(lua_State *L) {
     NEAP_LUA_TRY(L, neap_rows_next(ops_of, &row, &error));
     if (row == NULL) break;
     int n_sub = (int)((const neap_op_row *)row)->n_sub;
+    /* From below: the tree, its list of ops, the row, the list of its subnets. */
     neap_lua_push_row(L, NEAP_ROW_OP, row);
     lua_createtable(L, n_sub, 0);
     for (int k = 0; k < n_sub; k++) {

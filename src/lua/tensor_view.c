@@ -53,8 +53,8 @@ static int reshape(lua_State *L) {
   int n = wanted(L, "shape", "reshape", dim);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   if (neap_tensor_reshape_view(t, n, dim, &out->t, NULL) == NEAP_OK) return 1;
-  /* Strides don't allow it: a dense copy always does. From below: the empty view, the copy, a view
-   * of it, which is the result. */
+  /* Strides don't allow it, or the sizes don't fit, which the second call raises: a dense copy has
+   * any shape. From below: the empty view, the copy, a view of it, which is the result. */
   neap_lua_tensor *dense = neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_tensor_clone(t, NEAP_DTYPE_NONE, &dense->t, &error));
   neap_lua_tensor *copy = neap_lua_new_tensor(L);

@@ -122,7 +122,7 @@ static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
   size_t *scratch_bytes =
     neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
   if (scratch_bytes == NULL) return no_memory(error);
-  /* The planner's own order and lives, so that names are shared by what will really overlap. */
+  /* The planner's own order and lives: they say what really overlaps. */
   o->work = (neap_work){.graph = r->graph,
                         .options = {.policy = NEAP_POLICY_NAME,
                                     .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},

@@ -50,6 +50,7 @@ static bool note_declared(const neap_graph *graph, neap_map *last) {
 static bool add_rewrite(const neap_graph *graph, const neap_uses *uses, edges *e, int before,
                         int n) {
   if (before < 0) return true;
+  /* Its maker first, in case that nobody has read it. */
   if (!add_edge(e, graph->value[before].node, n)) return false;
   for (int u = uses->first[before]; u < uses->first[before + 1]; u++)
     if (uses->list[u] < n && !add_edge(e, uses->list[u], n)) return false;
@@ -65,6 +66,7 @@ static bool add_name_edges(const neap_graph *graph, const neap_uses *uses, neap_
     for (int k = 0; k < graph->node[n].n_out; k++) {
       int v = graph->node[n].out[k];
       if (!graph->value[v].is_blob) continue;
+      /* The version that the name had until now. */
       int before = neap_map_get(last, graph->value[v].name, -1);
       if (!add_rewrite(graph, uses, e, before, n)) return false;
       if (!neap_map_set(last, graph->value[v].name, v)) return false;
@@ -170,6 +172,7 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
                     .options = {.policy = NEAP_POLICY_NAME},
                     .scratch_bytes = scratch_bytes,
                     .uses = *uses};
+  /* The order as it stands, and the scheduler's. */
   neap_schedule plain = {0}, other = {0};
   int *found = NULL;
   neap_status status = neap_schedule_init(&plain, &work, NULL, error);
@@ -291,6 +294,7 @@ neap_status neap_recycle_reorder(const neap_net *net, const int *order, neap_net
   neap_net *made = NULL;
   uint32_t *stream = neap_alloc(((size_t)neap_net_n_ops(net) + 1) * sizeof *stream);
   if (stream == NULL) return no_memory(error);
+  /* Numbers that were drawn stay with their ops: streams are said before the order changes. */
   neap_recycle_streams(net, stream);
   neap_status status =
     neap_net_copy_edited(net, &(neap_net_edit){.order = order, .stream = stream}, &made, error);

@@ -45,6 +45,7 @@ static neap_status compare(const neap_net *a, const neap_net *b, neap_recycle_sa
 neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked,
                               bool *same, neap_buffer *where, neap_error *error) {
   if (has_pseudo(a) == has_pseudo(b)) return compare(a, b, asked, same, where, error);
+  /* One is written out, the other is not: both are compared as ops. */
   neap_net *written = NULL;
   NEAP_TRY(neap_recycle_write_out(has_pseudo(a) ? a : b, NULL, &written, error));
   neap_status status =
@@ -162,6 +163,7 @@ static neap_status measure(const neap_recycle *recycle, const neap_recycle_optio
                            const neap_assign_figures *assigned, const int *slot_of,
                            const char *const *name, neap_recycle_figures *figures,
                            neap_error *error) {
+  /* Bytes by slot. */
   size_t *bytes = neap_alloc_zeroed(((size_t)assigned->n_slot + 1) * sizeof *bytes), planned = 0;
   if (bytes == NULL) return no_memory(error);
   *figures = (neap_recycle_figures){.baseline_bytes = (int64_t)recycle->baseline_bytes,
@@ -202,6 +204,7 @@ static neap_status share(const neap_recycle *recycle, const neap_recycle_options
   neap_assign_figures assigned = {0};
   int *slot_of = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *slot_of);
   const char **name = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *name);
+  /* Slots, then the net, then what is told of it. */
   neap_net *made = NULL;
   neap_status status = slot_of == NULL || name == NULL
                          ? no_memory(error)

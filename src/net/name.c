@@ -53,6 +53,7 @@ const char *neap_net_nearest(const neap_net *net, const char *name) {
   const char *best = NULL;
   int least = 1 + (int)strlen(name) / 3;
   for (; net != NULL; net = net->closed ? NULL : net->outer)
+    /* All names in sight, those of inner nets first. */
     for (int i = 0; i < net->n_cell; i++) {
       const neap_net_cell *cell = &net->cell[i];
       /* A freed name would only lead into the next error. */
@@ -71,6 +72,7 @@ static void hint_defined(const neap_net *net, neap_error *error) {
   size_t n = 0;
   int shown = 0;
   for (; net != NULL; net = net->closed ? NULL : net->outer)
+    /* From the last one backwards, as many as fit. */
     for (int i = net->n_cell - 1; i >= 0 && shown < 8 && n + 40 < sizeof list; i--, shown++)
       n += (size_t)snprintf(list + n, sizeof list - n, "%s%.32s", shown > 0 ? ", " : "",
                             net->cell[i].blob.name);

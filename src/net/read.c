@@ -30,6 +30,8 @@ typedef struct names {
 /* DATA error: what the grammar wants here, and the next characters that stand here instead. */
 static neap_status fail(parser *p, const char *expected) {
   char got[32];
+  /* What stands here, as far as a message can show it: the rest of the line, at most 24
+   * characters. */
   snprintf(got, sizeof got, "%.*s", (int)NEAP_MIN(strcspn(p->at, "\r\n"), (size_t)24), p->at);
   return neap_fail(p->error, NEAP_DATA, "net text, line %d: expected %s, got \"%s\"", p->line,
                    expected, got);
@@ -224,6 +226,7 @@ static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
     choice = strchr(choice, '|');
     if (choice != NULL) choice++;
   }
+  /* None of them: the message lists all. */
   char expected[160];
   snprintf(expected, sizeof expected, "%s, one of %s", attr->name, attr->choices);
   return fail(p, expected);
@@ -278,6 +281,7 @@ static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op,
   if (!take(p, '{')) return NEAP_OK;
   int n = 0;
   do {
+    /* What a value looks like follows from the record: the name comes first. */
     NEAP_TRY(read_word(p, "the name of an attribute", &set[n].name));
     int i = op != NULL ? neap_op_attr_index(op, set[n].name) : -1;
     /* What such a value looks like is not known, so the rest of the line is not read; the call
@@ -374,6 +378,7 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
   if (take_word(p, "on")) NEAP_TRY(read_word(p, "a device label such as cpu:1", &call.device));
   NEAP_TRY(read_origin(p, &call.origin));
   NEAP_TRY(read_line_suffix(p, &call.line));
+  /* What is not there, and the op's name within its scope: as neap_net_add takes them. */
   mark_absent(in, NULL);
   mark_absent(out, "");
   if (call.name != NULL && call.scope != NULL)
@@ -426,6 +431,7 @@ static neap_status read_subnet(parser *p, neap_net *net) {
   if (strcmp(sub->name, name) != 0)
     return neap_fail(p->error, NEAP_DATA, "net text, line %d: subnet \"%s\" is there already",
                      p->line, name);
+  /* Its lines up to "end", which is not a line of its own. */
   NEAP_TRY(read_lines(p, sub));
   p->depth--;
   return take_word(p, "end") ? NEAP_OK : fail(p, "\"end\"");
@@ -437,6 +443,7 @@ static neap_status read_interface(parser *p, neap_net *net, names *in, names *ou
   if (!at_end_of_line(p)) NEAP_TRY(read_names(p, in));
   if (!take(p, '\n')) return fail(p, "the end of the line");
   p->line++;
+  /* The second line of the two. */
   if (!take_word(p, "gives")) return fail(p, "\"gives\"");
   if (!at_end_of_line(p)) NEAP_TRY(read_names(p, out));
   return pass_on(p, neap_net_set_sub_interface(net, in->n, in->item, out->n, out->item, &inner),
@@ -510,6 +517,7 @@ static neap_status read_line(parser *p, neap_net *net) {
   skip_blanks(p);
   /* So a blob may be called as a keyword is. */
   if (next_is(p, "=") || *p->at == ',' || *p->at == '(') return read_op(p, net, word);
+  /* A keyword: one of the declarations, or what is said of other things. */
   for (int i = 0; i < NEAP_COUNT(declaration); i++)
     if (strcmp(word, declaration[i].word) == 0)
       return read_declaration(p, net, declaration[i].role);
@@ -525,6 +533,7 @@ static neap_status read_line(parser *p, neap_net *net) {
 static neap_status read_lines(parser *p, neap_net *net) {
   for (;;) {
     if (!at_end_of_line(p)) return fail(p, "the end of the line");
+    /* Lines without a word are passed over, and counted. */
     while (at_end_of_line(p) && *p->at == '\n') {
       p->at++;
       p->line++;

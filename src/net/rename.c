@@ -29,6 +29,7 @@ static const char *renamed(const copier *c, const char *name) {
       if (level->edit->local[i].sub == level->net && level->edit->local[i].from == name)
         return level->edit->local[i].to;
   }
+  /* Then the net's list; what is in neither keeps its name. */
   int i = name != NULL ? neap_map_get(c->at, name, -1) : -1;
   return i >= 0 ? c->to[i] : name;
 }
@@ -116,6 +117,7 @@ neap_status neap_net_copy_op(const copier *c, const neap_net_op *op, neap_net *t
     status = fail_memory(c);
     goto done;
   }
+  /* Subnets first: the call names them. */
   status = copy_subnets(c, op, to, subs, set);
   if (status != NEAP_OK) goto done;
   neap_net_call call = {.type = op->op->name,
@@ -159,6 +161,7 @@ static neap_status copy_outputs(const copier *c, const neap_net *net, neap_net *
   int n = neap_net_n_outputs(net);
   const char **out = neap_alloc_zeroed((size_t)n * sizeof *out);
   if (out == NULL) return fail_memory(c);
+  /* In the order of the original's. */
   for (int k = 0; k < n; k++) out[k] = renamed(c, neap_net_output_at(net, k));
   neap_status status = neap_net_set_outputs(to, n, out, c->error);
   neap_free(out);
@@ -191,6 +194,7 @@ static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to
   /* A list that was said is said again, under the new names. */
   const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),
              **out = rename_list(c, net->n_output, net->output, NULL);
+  /* An interface is a list of both kinds; else there are only outputs. */
   neap_status status;
   if (in == NULL || out == NULL)
     status = fail_memory(c);
@@ -256,6 +260,7 @@ static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) 
   bool edited = c->edit != NULL && net->outer == NULL;
   neap_status status = copy_declarations(c, net, to);
   if (status != NEAP_OK) goto done;
+  /* Op by op, in the order that the edit asks for, each with the Frees that stand after it. */
   for (int i = 0; i < net->n_op; i++) {
     int at = edited && c->edit->order != NULL ? c->edit->order[i] : i;
     status = copy_op_at(c, net, at, to, &subs);
@@ -284,6 +289,7 @@ static neap_status index_names(const neap_net *net, int n, const char *const *fr
     const char *name = neap_intern(from[i]);
     if (name == NULL) return neap_fail_memory(error, strlen(from[i]), "a name");
     if (!has_blob(net, name)) return neap_net_fail_undefined(net, "rename: ", name, error);
+    /* The name's index leads to what it becomes. */
     if (!neap_map_set(at, name, i)) return neap_fail_memory(error, 64, "a renaming");
   }
   return NEAP_OK;
@@ -295,6 +301,7 @@ static neap_status check_order(const neap_net *net, const int *order, neap_error
   if (seen == NULL) return neap_fail_memory(error, (size_t)net->n_op, "the order of a net");
   neap_status status = NEAP_OK;
   for (int i = 0; i < net->n_op; i++) {
+    /* A place of its own for each op: n of them, none twice, are all. */
     int at = order[i];
     if (at < 0 || at >= net->n_op || seen[at]) {
       status =

@@ -103,6 +103,7 @@ static neap_status find_flow(splitter *s) {
   /* In the order of the ops, so that `last` is who wrote a name before the op that reads it. */
   for (int i = 0; i < net->n_op; i++) {
     NEAP_TRY(find_reads(s, &net->op[i], &s->op[i]));
+    /* What the op does besides its outputs: a write that lasts, numbers that are drawn. */
     s->op[i].effects = effects_of(net, &net->op[i]);
     for (int k = 0; k < net->op[i].n_out; k++)
       if (net->op[i].out[k] != NULL && !neap_map_set(&s->last, net->op[i].out[k], i))
@@ -202,6 +203,7 @@ static neap_status find_kind(splitter *s, int i) {
   const neap_net_op *op = &s->net->op[i];
   part_op *p = &s->op[i];
   const char *part = NULL, *whole = NULL;
+  /* What it reads decides what it is. */
   for (int k = 0; k < p->n_read; k++) {
     kind read = kind_of_read(s, p, k);
     /* The first of each kind is kept, for the message. */
@@ -241,6 +243,7 @@ static void give_reads(splitter *s, int i, bool micro) {
 /* Backwards: what the update reads; then the rest, and what that reads. A random op that both read
  * would draw twice. */
 static neap_status share_out(splitter *s) {
+  /* First the update, with all of EITHER kind that it needs. */
   for (int i = s->net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
     if (p->kind == WHOLE) p->in_update = true;
@@ -288,6 +291,8 @@ static neap_status declare(const splitter *s, neap_net *to, bool micro) {
     for (int i = 0; i < s->net->n_cell; i++) {
       const neap_net_blob *blob = &s->net->cell[i].blob;
       if (blob->type.dtype == NEAP_DTYPE_NONE || has_batch(s, blob) != (round == 0)) continue;
+      /* Named by this net's ops; or by nobody's, and then the micro-batch's, unless it is an
+       * input. */
       bool wanted = is_named(s, blob->name, micro) ||
                     (micro && blob->role != NEAP_ROLE_INPUT && !is_named(s, blob->name, false));
       if (wanted) NEAP_TRY(neap_net_copy_declaration(&c, s->net, blob, to));
@@ -341,6 +346,7 @@ static neap_status add_gradient(const splitter *s, const neap_net_op *op, neap_n
       goto done;
     }
   }
+  /* As the op was, but that its gradients of parameters go when they have been added up. */
   int unused = neap_op_attr_index(op->op, "allow_unused");
   const neap_set attrs[] = {
     NEAP_SET_INT("allow_unused", op->attrs[unused].i), NEAP_SET_INT("resident", 0), {0}};
@@ -386,6 +392,7 @@ static neap_status add_ops(const splitter *s, neap_net *to, bool micro) {
   neap_status status = NEAP_OK;
   for (int i = 0; i < s->net->n_op; i++) {
     const neap_net_op *op = &s->net->op[i];
+    /* In the order of the net that was split: it is a right one for either part. */
     if (!(micro ? s->op[i].in_micro : s->op[i].in_update)) continue;
     status = is_gradient(op) ? add_gradient(s, op, to) : neap_net_copy_op(&c, op, to, &subs);
     if (status != NEAP_OK) break;
@@ -433,6 +440,7 @@ static neap_status build_micro(const splitter *s, neap_net *to) {
                             s->error));
   /* The weight and the keep of a micro-batch are inputs, so that one plan serves all of them. */
   NEAP_TRY(add_ops(s, to, true));
+  /* The sums come last: every gradient is there. */
   for (int i = 0; i < s->net->n_op; i++)
     if (is_gradient(&s->net->op[i])) NEAP_TRY(add_sums(s, &s->net->op[i], to));
   return say_outputs(s, to, true);
@@ -451,6 +459,7 @@ static neap_status add_counter(const splitter *s, neap_net *to) {
     neap_net_declare(to, steps, NEAP_ROLE_STATE, &count, false, "Constant", zero, NULL, s->error));
   const neap_net_call constant = {.type = "Constant", .n_out = 1, .out = &ones, .attrs = one};
   NEAP_TRY(neap_net_add(to, &constant, NULL, s->error));
+  /* 1 times the constant, added to 1 times what is there. */
   const neap_net_call sum = {.type = "WeightedAccumulate",
                              .n_in = 4,
                              .in = (const char *[]){steps, ones, ones, ones},

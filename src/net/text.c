@@ -89,6 +89,7 @@ static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *o
   int n = 0;
   for (int i = 0; i < neap_op_n_attrs(op->op); i++) {
     const neap_attr *attr = &op->op->attrs[i];
+    /* Only what was said: a default that changes reaches nets that said nothing. */
     if (!op->attrs[i].given || (skip_derived && neap_net_is_derived(attr->name))) continue;
     neap_buffer_add(out, "%s%s = ", n++ == 0 ? " { " : ", ", attr->name);
     print_value(attr, &op->attrs[i], out);
@@ -99,6 +100,7 @@ static void print_attrs(const neap_net_op *op, bool skip_derived, neap_buffer *o
 /* The rest of a line: control characters would end it early. */
 static void print_line_suffix(const printer *p, const char *line) {
   if (!p->lines || line[0] == '\0') return;
+  /* A line comes from outside, and may hold anything. */
   neap_buffer_add(p->out, " at ");
   for (; *line != '\0'; line++)
     neap_buffer_add_n(p->out, iscntrl((unsigned char)*line) ? "?" : line, 1);
@@ -131,6 +133,7 @@ static void print_op(const printer *p, const neap_net_op *op) {
   indent(p);
   /* Outputs, type, inputs, attributes. */
   print_names(op->n_out, op->out, p->out);
+  /* An op without outputs begins with its type. */
   neap_buffer_add(p->out, "%s%s(", op->n_out > 0 ? " = " : "", op->op->name);
   print_names(op->n_in, op->in, p->out);
   neap_buffer_add(p->out, ")");
@@ -158,6 +161,7 @@ static void print_subnets(printer *p, const neap_net *net, int index, neap_map *
     if (!neap_map_set(printed, sub, 1)) p->out->failed = true;
     indent(p);
     neap_buffer_add(p->out, "subnet %s%s\n", sub->name, sub->closed ? " closed" : "");
+    /* The same body as a net's, further in. */
     p->depth++;
     print_body(p, sub);
     p->depth--;
@@ -200,6 +204,7 @@ static void print_banks(const printer *p, const neap_net *net) {
  * nothing hides a declaration of its own net. */
 static void print_body(printer *p, const neap_net *net) {
   neap_map printed = {0};
+  /* What is there before the net runs. */
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
     if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT)

@@ -33,6 +33,7 @@ void neap_net_types_fini(neap_net_types *types) {
 static neap_status put(neap_net_types *types, const char *name, const neap_type *type,
                        neap_error *error) {
   int at = neap_map_get(&types->of, name, -1);
+  /* A name that is met for the first time gets a place. */
   if (at < 0) {
     if (!neap_list_grow(&types->item, &types->cap, types->n + 1, sizeof *types->item) ||
         !neap_map_set(&types->of, name, types->n))
@@ -74,6 +75,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
     for (int k = 0; k < n_out; k++) out[k] = infer->out[k];
     return NEAP_OK;
   }
+  /* A table of its own: another owner may give the subnet other types. */
   neap_net_types types = {0};
   frame f = {.net = sub, .types = &types, .outer = outer};
   neap_status status = NEAP_OK;
@@ -181,6 +183,7 @@ static neap_status infer_loop_gradient(const frame *f, const neap_net_op *op, ne
       type = declared_type(f, loop->in[wrt->ints[k]]);
       if (is_capture(loop, (int)wrt->ints[k])) type.dtype = neap_compute_dtype(type.dtype);
     }
+    /* Unknown is told too: it takes the place of what the name meant before. */
     if (op->out[k] != NULL) NEAP_TRY(put(f->types, op->out[k], &type, error));
   }
   return NEAP_OK;
@@ -201,6 +204,7 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
     bool is_scope = (neap_op_input(op->op, k)->flags & NEAP_ARG_SCOPE) != 0;
     if (op->in[k] != NULL && type[k].dtype == NEAP_DTYPE_NONE && !is_scope) known = false;
   }
+  /* Dtypes that a kernel takes, then shapes: what is unknown is left for later. */
   neap_infer infer = {.op = op->op,
                       .attrs = op->attrs,
                       .n_in = op->n_in,
@@ -256,6 +260,7 @@ static neap_status walk_all(neap_net *net, frame f[MOST_NESTED], neap_error *err
     uint64_t n_rewind = neap_net_n_rewinds(at);
     if (at->types.n_rewind != n_rewind) neap_net_types_fini(&at->types);
     at->types.n_rewind = n_rewind;
+    /* Each frame sees the one around it. */
     f[n] = (frame){.net = at, .types = &at->types, .taken = &at->taken};
     if (n > 0) f[n - 1].outer = &f[n];
     n++;
@@ -266,6 +271,7 @@ static neap_status walk_all(neap_net *net, frame f[MOST_NESTED], neap_error *err
 
 neap_status neap_net_type_of(neap_net *net, const char *name, neap_type *out, neap_error *error) {
   frame f[MOST_NESTED];
+  /* Not known, until the walk says otherwise. */
   *out = (neap_type){0};
   const char *key = neap_intern(name); /* types are found by address */
   if (key == NULL) return neap_fail_memory(error, strlen(name), "a name");
