@@ -106,7 +106,8 @@ static cell *operand_cell(const machine *m, const neap_node *node, int k) {
   const neap_value_id *list = k < node->n_in ? node->in : node->out;
   int at = k < node->n_in ? k : k - node->n_in;
   cell *c = cell_of(m, list[at]);
-  for (int i = 0; c != NULL && i < at; i++)
+  if (c == NULL) return NULL;
+  for (int i = 0; i < at; i++)
     if (cell_of(m, list[i]) == c) return NULL;
   return c;
 }
@@ -121,6 +122,7 @@ static bool reads(const machine *m, const neap_node *node, const cell *c) {
 static bool is_idle(const machine *m, const neap_node *node) {
   if ((node->effects & NEAP_EFFECT_RELEASE) != 0) return true;
   if (node->op->n_alias == 0 || node->n_sub > 0) return false;
+  /* Each view that its record lists must be one in this plan: else the kernel copies. */
   for (int p = 0; p < node->op->n_alias; p++) {
     neap_pair pair = node->op->alias[p];
     if (pair.in >= node->n_in || pair.out >= node->n_out) continue;
@@ -136,9 +138,13 @@ static bool is_idle(const machine *m, const neap_node *node) {
 static size_t own_bytes(const machine *m, int n) {
   const neap_node *node = &m->graph->node[n];
   size_t bytes = neap_align(m->plan->scratch_bytes[n]);
-  for (int k = 0; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+  if (m->idle[n]) return bytes;
+  for (int k = 0; k < node->n_in + node->n_out; k++) {
     const cell *c = operand_cell(m, node, k);
-    if (c != NULL && (k < node->n_in || !reads(m, node, c))) bytes += c->bytes;
+    if (c == NULL) continue;
+    /* An output in a cell that the node reads has been counted with its inputs. */
+    bool is_counted = k >= node->n_in && reads(m, node, c);
+    if (!is_counted) bytes += c->bytes;
   }
   return bytes;
 }
@@ -156,19 +162,40 @@ static void add_writer(machine *m, cell *c, int n, bool fill) {
   c->n_writer++;
 }
 
+/* Who needs and who writes each cell, in the order of the plan. */
 static void walk_operands(machine *m, bool fill) {
-  for (int v = 0; v < m->plan->n_value; v++)
-    m->cell[v].n_need = m->cell[v].n_writer = 0, m->cell[v].to = -1;
+  for (int v = 0; v < m->plan->n_value; v++) {
+    cell *c = &m->cell[v];
+    c->n_need = 0;
+    c->n_writer = 0;
+    c->to = -1;
+  }
   for (int step = 0; step < m->plan->n_node; step++) {
     int n = m->plan->order[step];
     const neap_node *node = &m->graph->node[n];
-    for (int k = 0; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+    if (m->idle[n]) continue; /* it needs no bytes to be there */
+    for (int k = 0; k < node->n_in + node->n_out; k++) {
       cell *c = operand_cell(m, node, k);
       if (c == NULL) continue;
       add_need(m, c, step, fill);
       if (k >= node->n_in) add_writer(m, c, n, fill);
     }
   }
+}
+
+/* Lists of the readers and writers of all cells: counted first, then each with a part of one
+ * array. */
+static void list_operands(machine *m) {
+  walk_operands(m, false);
+  int n_need = 0, n_writer = 0;
+  for (int v = 0; v < m->plan->n_value; v++) {
+    cell *c = &m->cell[v];
+    c->need_at = n_need;
+    c->writer_at = n_writer;
+    n_need += c->n_need;
+    n_writer += c->n_writer;
+  }
+  walk_operands(m, true);
 }
 
 /* The first step after that of node n which writes the storage of v anew; beyond all steps when
@@ -186,13 +213,15 @@ static int next_write(const machine *m, neap_value_id v, int n) {
 /* Whether running the node again writes nothing but what it wrote the first time. `c`: the cell
  * that is made again. */
 static bool is_repeatable(const machine *m, const neap_node *node, const cell *c, bool first) {
-  if ((node->effects & ~HARMLESS) != 0 || node->n_sub > 0 || (!first && !reads(m, node, c)) ||
-      (first && reads(m, node, c)))
-    return false;
+  if ((node->effects & ~HARMLESS) != 0 || node->n_sub > 0) return false;
+  /* The first writer begins the cell, so what it reads lies elsewhere; each later one goes on from
+   * what the one before it has left there. */
+  if (reads(m, node, c) == first) return false;
   for (int k = 0; k < node->n_out; k++) {
     neap_value_id v = node->out[k];
     if (v < 0) continue;
     if (m->plan->place[v].region != NEAP_REGION_ARENA) return false;
+    /* Another cell that it writes would lose what later writers have made of it. */
     const cell *other = cell_of(m, v);
     if (other != NULL && other != c &&
         m->writer[other->writer_at + other->n_writer - 1] != (int)(node - m->graph->node))
@@ -212,9 +241,13 @@ static int find_horizon(const machine *m, const cell *c) {
     for (int i = 0; i < node->n_in; i++) {
       const cell *in = cell_of(m, node->in[i]);
       if (node->in[i] < 0 || in == c) continue;
+      /* What it reads is what it was until it is written anew. */
       horizon = NEAP_MIN(horizon, next_write(m, node->in[i], n));
-      if (in != NULL)
-        horizon = NEAP_MIN(horizon, NEAP_MAX(in->evictable ? in->horizon : -1, in->to));
+      if (in == NULL) continue;
+      /* And it is there until its own last need, or for as long as it can be made again itself. */
+      int until = in->to;
+      if (in->evictable) until = NEAP_MAX(until, in->horizon);
+      horizon = NEAP_MIN(horizon, until);
     }
   }
   return horizon;
@@ -225,7 +258,8 @@ static void find_horizons(machine *m) {
   for (int step = 0; step < m->plan->n_node; step++) {
     int n = m->plan->order[step];
     const neap_node *node = &m->graph->node[n];
-    for (int k = 0; k < node->n_out && !m->idle[n]; k++) {
+    if (m->idle[n]) continue;
+    for (int k = 0; k < node->n_out; k++) {
       cell *c = cell_of(m, node->out[k]);
       if (c == NULL || m->writer[c->writer_at] != n) continue;
       c->horizon = find_horizon(m, c);
@@ -240,7 +274,8 @@ static void find_horizons(machine *m) {
 static neap_status machine_init(machine *m, const neap_plan *plan, const neap_graph *graph,
                                 neap_error *error) {
   *m = (machine){.plan = plan, .graph = graph};
-  size_t n_value = (size_t)plan->n_value + 1, n_node = (size_t)plan->n_node + 1, n_operand = 1;
+  size_t n_value = (size_t)plan->n_value + 1, n_node = (size_t)plan->n_node + 1;
+  size_t n_operand = 1;
   for (int n = 0; n < plan->n_node; n++)
     n_operand += (size_t)(graph->node[n].n_in + graph->node[n].n_out);
   m->cell = neap_arena_alloc(&m->arena, n_value * sizeof *m->cell);
@@ -255,10 +290,15 @@ static neap_status machine_init(machine *m, const neap_plan *plan, const neap_gr
   if (m->cell == NULL || m->live == NULL || m->first == NULL || m->next == NULL ||
       m->step == NULL || m->work == NULL || m->idle == NULL || m->writer == NULL || m->need == NULL)
     return refused(error, n_operand * sizeof *m->need);
-  for (int v = 0; v < plan->n_value; v++)
-    if (plan->place[v].region == NEAP_REGION_ARENA && plan->place[v].first >= 0)
-      m->cell[plan->place[v].storage].bytes =
-        NEAP_MAX(m->cell[plan->place[v].storage].bytes, neap_align(plan->place[v].bytes));
+  /* A cell has the bytes of its largest member. */
+  for (int v = 0; v < plan->n_value; v++) {
+    const neap_place *place = &plan->place[v];
+    if (place->region != NEAP_REGION_ARENA || place->first < 0) continue;
+    cell *c = &m->cell[place->storage];
+    c->bytes = NEAP_MAX(c->bytes, neap_align(place->bytes));
+  }
+  /* Members of each storage as a chain, in the order of values: from the last one on, each is put
+   * before those behind it. */
   for (int v = 0; v < plan->n_value; v++) m->first[v] = -1;
   for (int v = plan->n_value - 1; v >= 0; v--) {
     m->next[v] = m->first[plan->place[v].storage];
@@ -269,17 +309,15 @@ static neap_status machine_init(machine *m, const neap_plan *plan, const neap_gr
     m->idle[n] = is_idle(m, &graph->node[n]);
     m->work[n] = neap_plan_work(graph, &graph->node[n]);
   }
-  walk_operands(m, false);
-  for (int v = 0, n_need = 0, n_writer = 0; v < plan->n_value; v++) {
-    m->cell[v].need_at = n_need;
-    m->cell[v].writer_at = n_writer;
-    n_need += m->cell[v].n_need;
-    n_writer += m->cell[v].n_writer;
-  }
-  walk_operands(m, true);
+  list_operands(m);
   find_horizons(m);
-  for (int n = 0; n < plan->n_node; n++)
-    if (own_bytes(m, n) > m->least) m->least = own_bytes(m, n), m->least_node = n;
+  /* No eviction helps an op that needs more than the limit by itself. */
+  for (int n = 0; n < plan->n_node; n++) {
+    size_t own = own_bytes(m, n);
+    if (own <= m->least) continue;
+    m->least = own;
+    m->least_node = n;
+  }
   return NEAP_OK;
 }
 
@@ -319,9 +357,12 @@ static bool take(machine *m, cell *c) {
 
 /* Back after the last turn written. */
 static void give(machine *m, cell *c) {
+  NEAP_ASSERT(c->live && c->pins == 0, "bytes that nobody needs now are given back; %d do",
+              c->pins);
   m->stay[c->stay].last = m->n_turn - 1;
   c->live = false;
   m->used -= c->bytes;
+  /* The last of the live ones fills the gap: their order means nothing. */
   int last = m->live[--m->n_live];
   m->live[c->place] = last;
   m->cell[last].place = c->place;
@@ -338,7 +379,8 @@ static double work_before(machine *m, const cell *c, int *left) {
   double work = 0;
   for (int j = 0; j < c->n_done; j++) {
     const neap_node *node = &m->graph->node[m->writer[c->writer_at + j]];
-    for (int i = 0; i<node->n_in && * left> 0; i++) {
+    for (int i = 0; i < node->n_in; i++) {
+      if (*left <= 0) return work;
       cell *in = cell_of(m, node->in[i]);
       if (in == NULL || in == c || !is_gone(in) || in->mark == m->n_mark) continue;
       in->mark = m->n_mark;
@@ -352,12 +394,16 @@ static double work_before(machine *m, const cell *c, int *left) {
 /* The same for those that c leads to, and that will be read again. */
 static double work_after(machine *m, const cell *c, int *left) {
   double work = 0;
-  for (int k = 0; k < c->n_need && m->need[c->need_at + k] < m->now; k++) {
-    const neap_node *node = &m->graph->node[m->plan->order[m->need[c->need_at + k]]];
-    for (int o = 0; o<node->n_out && * left> 0; o++) {
+  for (int k = 0; k < c->n_need; k++) {
+    /* Only what has run can be gone. */
+    int step = m->need[c->need_at + k];
+    if (step >= m->now) break;
+    const neap_node *node = &m->graph->node[m->plan->order[step]];
+    for (int o = 0; o < node->n_out; o++) {
+      if (*left <= 0) return work;
       cell *out = cell_of(m, node->out[o]);
-      if (out == NULL || out == c || !is_gone(out) || out->to < m->now || out->mark == m->n_mark)
-        continue;
+      if (out == NULL || out == c || !is_gone(out) || out->mark == m->n_mark) continue;
+      if (out->to < m->now) continue; /* nobody will ask for it */
       out->mark = m->n_mark;
       --*left;
       work += out->work + work_after(m, out, left);
@@ -368,12 +414,18 @@ static double work_after(machine *m, const cell *c, int *left) {
 
 /* Steps until c is read next, from 1. */
 static int distance(machine *m, cell *c) {
+  /* Steps only rise while a rehearsal goes, so that needs that are over are passed for good. */
   while (c->next_need < c->n_need && m->need[c->need_at + c->next_need] < m->now) c->next_need++;
-  int next = c->next_need < c->n_need ? m->need[c->need_at + c->next_need] : m->plan->n_node;
+  int next = m->plan->n_node; /* nobody reads it again */
+  if (c->next_need < c->n_need) next = m->need[c->need_at + c->next_need];
   return next - m->now + 1;
 }
 
+/* The work that evicting c costs, for each of its bytes and for each step, or turn, in which nobody
+ * reads it. */
 static double price_of(machine *m, cell *c) {
+  /* Making it again may need gone cells made before it, and gone ones that are made from it would
+   * need it: all their work counts, within a number of neighbours. */
   int left = MOST_NEIGHBOURS;
   c->mark = ++m->n_mark;
   double work = c->work + work_before(m, c, &left) + work_after(m, c, &left);
@@ -390,9 +442,15 @@ static bool evict_one(machine *m) {
     cell *c = &m->cell[m->live[k]];
     if (c->pins > 0 || !c->evictable) continue;
     double price = price_of(m, c);
-    if (best == NULL || price < least) best = c, least = price;
+    if (best == NULL || price < least) {
+      best = c;
+      least = price;
+    }
   }
   if (best == NULL) return false;
+  NEAP_ASSERT(best->to <= best->horizon,
+              "a cell that is needed at step %d can be had until then, not until %d only", best->to,
+              best->horizon);
   give(m, best);
   m->n_evicted++;
   m->evicted_bytes += (int64_t)best->bytes;
@@ -401,10 +459,15 @@ static bool evict_one(machine *m) {
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
+/* Outputs that have a block already may not be evicted to make room for the others. `by`: 1, and -1
+ * when there is room. */
 static void pin_live_outputs(machine *m, const neap_node *node, int by) {
   for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
     cell *c = operand_cell(m, node, k);
-    if (c != NULL && (by > 0 ? c->live : c->pins > 0)) c->pins += by;
+    if (c == NULL) continue;
+    /* Nothing is taken in between: those that are pinned are those that were live. */
+    bool is_meant = by > 0 ? c->live : c->pins > 0;
+    if (is_meant) c->pins += by;
   }
 }
 
@@ -418,15 +481,18 @@ static bool make_room(machine *m, size_t bytes) {
 /* Writes the turn of node n, whose inputs are live and pinned: takes its outputs and scratch. */
 static bool run_turn(machine *m, int n, bool again) {
   const neap_node *node = &m->graph->node[n];
+  const bool idle = m->idle[n];
+  /* What it needs beside its inputs. */
   size_t scratch = neap_align(m->plan->scratch_bytes[n]), more = scratch;
-  int limit = LEAST_TURNS + MOST_TURNS_A_STEP * m->plan->n_node;
   for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
-    const cell *c = m->idle[n] ? NULL : operand_cell(m, node, k);
+    const cell *c = idle ? NULL : operand_cell(m, node, k);
     if (c != NULL && !c->live) more += c->bytes;
   }
   pin_live_outputs(m, node, 1);
   bool ok = make_room(m, more);
   pin_live_outputs(m, node, -1);
+  /* A run that repeats itself over and over is no better than one that does not fit. */
+  int limit = LEAST_TURNS + MOST_TURNS_A_STEP * m->plan->n_node;
   if (!ok || m->n_turn >= limit || m->n_look > MOST_LOOKS) {
     m->stuck_node = n;
     return false;
@@ -436,9 +502,10 @@ static bool run_turn(machine *m, int n, bool again) {
     m->no_memory = true;
     return false;
   }
+  /* Scratch stays for this turn alone, and is not among what later turns find used. */
   if (scratch > 0 && add_stay(m, m->plan->n_value, scratch) < 0) return false;
-  for (int k = 0; k < node->n_in + node->n_out && !m->idle[n]; k++) {
-    cell *c = operand_cell(m, node, k);
+  for (int k = 0; k < node->n_in + node->n_out; k++) {
+    cell *c = idle ? NULL : operand_cell(m, node, k);
     if (c == NULL) continue;
     if (!c->live && !take(m, c)) return false;
     c->used_at = m->n_turn;
@@ -457,7 +524,8 @@ static bool make_again(machine *m, cell *c);
 /* All inputs of node n but `own` are whole and pinned afterwards; on failure some are. */
 static bool hold_inputs(machine *m, int n, const cell *own) {
   const neap_node *node = &m->graph->node[n];
-  for (int i = 0; i < node->n_in && !m->idle[n]; i++) {
+  if (m->idle[n]) return true;
+  for (int i = 0; i < node->n_in; i++) {
     cell *c = operand_cell(m, node, i);
     if (c == NULL || c == own) continue;
     if (!c->live && !make_again(m, c)) return false;
@@ -466,10 +534,11 @@ static bool hold_inputs(machine *m, int n, const cell *own) {
   return true;
 }
 
-/* What is spent goes at once. */
+/* Takes the pins of hold_inputs back. What is spent goes at once. */
 static void let_inputs_go(machine *m, int n, const cell *own) {
   const neap_node *node = &m->graph->node[n];
-  for (int i = 0; i < node->n_in && !m->idle[n]; i++) {
+  if (m->idle[n]) return;
+  for (int i = 0; i < node->n_in; i++) {
     cell *c = operand_cell(m, node, i);
     if (c == NULL || c == own) continue;
     c->pins--;
@@ -479,6 +548,7 @@ static void let_inputs_go(machine *m, int n, const cell *own) {
 
 /* Runs again all writers of c that have run. What else they write stays if it will be read. */
 static bool make_again(machine *m, cell *c) {
+  /* Too late for it, or too deep: each level of makings within makings is a call. */
   if (c->n_done == 0 || c->horizon < m->now || ++m->depth > MOST_DEPTH) {
     m->stuck_node = m->plan->order[m->now];
     return false;
@@ -487,7 +557,7 @@ static bool make_again(machine *m, cell *c) {
     int n = m->writer[c->writer_at + j];
     const neap_node *node = &m->graph->node[n];
     if (!hold_inputs(m, n, c) || !run_turn(m, n, true)) return false;
-    if (j == 0) c->pins++;
+    if (j == 0) c->pins++; /* it has a block now, which may not go half made */
     let_inputs_go(m, n, c);
     for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
       cell *other = operand_cell(m, node, k);
@@ -506,13 +576,18 @@ static bool run_step(machine *m, int step) {
   const neap_node *node = &m->graph->node[n];
   m->now = step;
   if (!hold_inputs(m, n, NULL) || !run_turn(m, n, false)) return false;
-  for (int k = node->n_in; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+  if (m->idle[n]) { /* it has taken and pinned nothing */
+    m->now = step + 1;
+    return true;
+  }
+  for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
     cell *c = operand_cell(m, node, k);
     if (c != NULL) c->n_done++;
   }
+  /* From here on this step's needs are over. */
   m->now = step + 1;
   let_inputs_go(m, n, NULL);
-  for (int k = node->n_in; k < node->n_in + node->n_out && !m->idle[n]; k++) {
+  for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
     cell *c = operand_cell(m, node, k);
     if (c != NULL && c->live && is_spent(m, c)) give(m, c);
   }
@@ -523,15 +598,26 @@ static bool run_step(machine *m, int step) {
 static bool rehearse(machine *m, size_t target, bool ahead) {
   m->target = target;
   m->ahead = ahead;
+  /* The pool is empty, nothing has run, and nothing has been written down. */
   m->used = 0;
+  m->n_live = 0;
+  m->n_turn = 0;
+  m->n_stay = 0;
+  m->n_evicted = 0;
+  m->evicted_bytes = 0;
   m->again = 0;
-  m->n_live = m->n_turn = m->n_stay = m->n_evicted = m->n_mark = m->depth = 0;
-  m->evicted_bytes = m->n_look = 0;
+  m->n_mark = 0;
+  m->n_look = 0;
+  m->depth = 0;
   m->stuck_node = m->least_node;
   for (int v = 0; v < m->plan->n_value; v++) {
     cell *c = &m->cell[v];
-    c->n_done = c->pins = c->used_at = c->next_need = c->mark = 0;
+    c->n_done = 0;
+    c->next_need = 0;
     c->live = false;
+    c->pins = 0;
+    c->used_at = 0;
+    c->mark = 0;
   }
   if (m->least > target) return false;
   for (int step = 0; step < m->plan->n_node; step++)
@@ -547,7 +633,7 @@ static neap_status fit(machine *m, size_t limit, bool ahead, bool *fits, size_t 
                        neap_error *error) {
   size_t target = limit;
   *fits = false;
-  for (int try = 0; try < MOST_TRIES && !*fits; try++) {
+  for (int try = 0; try < MOST_TRIES; try++) {
     if (!rehearse(m, target, ahead))
       return m->no_memory ? refused(error, sizeof *m->turn) : NEAP_OK;
     neap_pack_options options = {.stop_at_bytes = limit, .most_steps = MOST_PACK_STEPS};
@@ -555,8 +641,11 @@ static neap_status fit(machine *m, size_t limit, bool ahead, bool *fits, size_t 
     NEAP_TRY(neap_pack(m->n_stay, m->stay, &options, &result, error));
     *reach = result.total_bytes;
     *fits = *reach <= limit;
-    if (*fits || *reach - limit >= target) break;
-    target -= *reach - limit;
+    if (*fits) return NEAP_OK;
+    /* Holes between the blocks are in the way: that many bytes less are used in the next try. */
+    size_t over = *reach - limit;
+    if (over >= target) return NEAP_OK;
+    target -= over;
   }
   return NEAP_OK;
 }
@@ -577,6 +666,7 @@ static neap_status find_best(machine *m, size_t limit, bool *fits, size_t *reach
   double work = m->again;
   if (first_fits && work <= all_work(m) / 8) return NEAP_OK;
   NEAP_TRY(fit(m, limit, true, fits, reach, error));
+  /* The machine holds one rehearsal: where the first was better, it is played once more. */
   if (first_fits && (!*fits || work <= m->again)) return fit(m, limit, false, fits, reach, error);
   return NEAP_OK;
 }
@@ -595,26 +685,30 @@ static neap_status write_script(const machine *m, neap_plan *plan, neap_error *e
   if (s->turn == NULL || s->take == NULL || s->give == NULL)
     return refused(error, n_stay * sizeof *s->take);
   for (int t = 0; t < m->n_turn; t++)
-    s->turn[t].take_end = s->turn[t].give_end = 0, s->n_again += s->turn[t].again;
+    if (s->turn[t].again) s->n_again++;
   double all = all_work(m);
   s->again_work = all > 0 ? m->again / all : 0;
-  /* Counting sort: how many a turn, then where they end. */
-  for (int k = 0; k < m->n_stay; k++)
-    s->turn[m->stay[k].first].take_end++, s->turn[m->stay[k].last].give_end++;
-  int now = 0;
-  for (int t = 0, take = 0, give = 0; t < m->n_turn; t++) {
-    int n_take = s->turn[t].take_end, n_give = s->turn[t].give_end;
-    s->turn[t].take_end = take;
-    s->turn[t].give_end = give;
-    take += n_take;
-    give += n_give;
-    now += n_take;
-    s->n_block = NEAP_MAX(s->n_block, now);
-    now -= n_give;
-  }
+  /* Counting sort by turn: first how many blocks each turn takes and gives. */
   for (int k = 0; k < m->n_stay; k++) {
-    s->take[s->turn[m->stay[k].first].take_end++] = (neap_take){m->slot[k], m->stay[k].offset};
-    s->give[s->turn[m->stay[k].last].give_end++] = m->slot[k];
+    s->turn[m->stay[k].first].take_end++;
+    s->turn[m->stay[k].last].give_end++;
+  }
+  /* Then where each turn's begin, and how many blocks are taken while it runs. */
+  int n_taken = 0, n_given = 0;
+  for (int t = 0; t < m->n_turn; t++) {
+    neap_turn *turn = &s->turn[t];
+    int n_take = turn->take_end, n_give = turn->give_end;
+    turn->take_end = n_taken;
+    turn->give_end = n_given;
+    n_taken += n_take;
+    s->n_block = NEAP_MAX(s->n_block, n_taken - n_given);
+    n_given += n_give;
+  }
+  /* Each stay is put at the end of its turn's; when all are, the ends are where they should be. */
+  for (int k = 0; k < m->n_stay; k++) {
+    neap_turn *from = &s->turn[m->stay[k].first], *to = &s->turn[m->stay[k].last];
+    s->take[from->take_end++] = (neap_take){m->slot[k], m->stay[k].offset};
+    s->give[to->give_end++] = m->slot[k];
   }
   return NEAP_OK;
 }
@@ -628,6 +722,8 @@ static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, n
   plan->arena_bytes = reach;
   plan->lower_bound_bytes = m->least;
   plan->peak_step = 0;
+  /* From the last stay to the first one, which has the last word: offsets are those of first
+   * stays. */
   for (int k = m->n_stay - 1; k >= 0; k--) {
     int turn = m->stay[k].first, slot = m->slot[k];
     if (slot < plan->n_value)
@@ -638,6 +734,7 @@ static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, n
   for (int v = 0; v < plan->n_value; v++)
     if (plan->place[v].region == NEAP_REGION_ARENA)
       plan->place[v].offset = plan->place[plan->place[v].storage].offset;
+  /* Turns that repeat an op belong to no step of the plan's. */
   for (int t = 0; t < m->n_turn; t++)
     if (!m->turn[t].again) plan->live_bytes[m->turn[t].step] = m->turn_used[t];
   for (int i = 0; i < plan->n_node; i++)
@@ -664,7 +761,7 @@ static neap_status find_least(machine *m, size_t most, size_t *least, neap_error
       above = next;
     else
       below = next;
-    next = 0;
+    next = 0; /* from the second try on: halving */
   }
   *least = above;
   return NEAP_OK;
@@ -679,14 +776,15 @@ static neap_status refuse(const machine *m, const neap_limit *limit, size_t leas
   char text[24], own[24];
   bool has_line = node->line != NULL && node->line[0] != '\0';
   int n = 0;
+  /* The op, and each cell that it touches with its bytes: for the message and for the record. */
   neap_buffer_add(&why, "values are evicted and made again, and %s \"%s\"%s%s alone needs %s: ",
                   node->op->name, node->name != NULL ? node->name : "?", has_line ? " at " : "",
                   has_line ? node->line : "", neap_bytes_text((double)m->least, own));
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     const cell *c = operand_cell(m, node, k);
     if (c == NULL || (k >= node->n_in && reads(m, node, c))) continue;
-    const char *name =
-      neap_plan_name(m->graph, k < node->n_in ? node->in[k] : node->out[k - node->n_in]);
+    neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+    const char *name = neap_plan_name(m->graph, v);
     neap_refused_blob(&refused, name, c->bytes);
     neap_buffer_add(&why, "%s%s %s", n++ > 0 ? ", " : "", name,
                     neap_bytes_text((double)c->bytes, text));
@@ -698,6 +796,7 @@ static neap_status refuse(const machine *m, const neap_limit *limit, size_t leas
   if (node->name != NULL) snprintf(refused.op, sizeof refused.op, "%s", node->name);
   if (node->line != NULL) snprintf(refused.line, sizeof refused.line, "%s", node->line);
   if (node->scope != NULL) snprintf(refused.scope, sizeof refused.scope, "%s", node->scope);
+  /* A total counts for the arena what another program needs anyway. */
   least = NEAP_MAX(least, limit->is_total ? limit->least_arena : 0);
   neap_plan_refuse(m->graph, limit, "pool", least, why.text != NULL ? why.text : "", &refused,
                    error);
