@@ -16,9 +16,16 @@
 static void join(neap_schedule *s, const neap_graph *g, int a, int b) {
   int root_a = s->root[a], root_b = s->root[b];
   if (root_a == root_b) return;
+  /* Which of the two roots is defined first, and stays one. */
   int at_a = g->value[root_a].node < 0 ? -1 : s->step[g->value[root_a].node];
   int at_b = g->value[root_b].node < 0 ? -1 : s->step[g->value[root_b].node];
-  int root = at_b < at_a ? root_b : root_a, other = root == root_a ? root_b : root_a, v = other;
+  int root = root_a, other = root_b;
+  if (at_b < at_a) {
+    root = root_b;
+    other = root_a;
+  }
+  /* All members of the other ring have the new root, then the rings are made one. */
+  int v = other;
   do {
     s->root[v] = root;
     v = s->next[v];
@@ -37,11 +44,22 @@ static int pair_input(const neap_node *node, neap_pair pair) {
 static int version_before(const neap_graph *g, int v) {
   const neap_value *value = &g->value[v];
   const neap_node *node = &g->node[value->node];
-  for (int k = 0; k < node->n_enforced; k++)
-    if (node->enforced[k].out == value->position &&
-        pair_input(node, node->enforced[k]) != NEAP_NO_VALUE)
-      return pair_input(node, node->enforced[k]);
+  for (int k = 0; k < node->n_enforced; k++) {
+    if (node->enforced[k].out != value->position) continue;
+    int in = pair_input(node, node->enforced[k]);
+    if (in != NEAP_NO_VALUE) return in;
+  }
   return value->root;
+}
+
+/* Why a value has bytes before anything is joined: its region says it. */
+static neap_reason first_reason(neap_region region) {
+  switch (region) {
+    case NEAP_REGION_ARENA: return NEAP_REASON_OWN;
+    case NEAP_REGION_ARGUMENT: return NEAP_REASON_ARGUMENT;
+    case NEAP_REGION_FRAME: return NEAP_REASON_FRAME;
+    default: return NEAP_REASON_RESIDENT;
+  }
 }
 
 /* First reasons, by region, and the chains that the graph has fixed: they are not ours to
@@ -49,12 +67,9 @@ static int version_before(const neap_graph *g, int v) {
 static void share_versions(neap_schedule *s, const neap_graph *g) {
   for (int v = 0; v < g->n_value; v++) {
     const neap_value *value = &g->value[v];
-    s->reason[v] = value->region == NEAP_REGION_ARENA      ? NEAP_REASON_OWN
-                   : value->region == NEAP_REGION_ARGUMENT ? NEAP_REASON_ARGUMENT
-                   : value->region == NEAP_REGION_FRAME    ? NEAP_REASON_FRAME
-                                                           : NEAP_REASON_RESIDENT;
-    if (value->root == v || value->root < 0 || value->root >= g->n_value || value->node < 0)
-      continue;
+    s->reason[v] = first_reason(value->region);
+    if (value->root == v || value->root < 0 || value->root >= g->n_value) continue;
+    if (value->node < 0) continue; /* it is there before the graph runs: nothing replaces it */
     join(s, g, value->root, v);
     s->reason[v] = NEAP_REASON_VERSION;
     s->partner[v] = version_before(g, v);
@@ -85,10 +100,11 @@ static void share_views(neap_schedule *s, const neap_work *work) {
     const neap_node *node = &g->node[n];
     for (int k = 0; k < node->op->n_alias; k++) {
       neap_pair pair = node->op->alias[k];
-      int from = pair_input(node, pair),
-          to = pair.out < node->n_out ? node->out[pair.out] : NEAP_NO_VALUE;
-      if (from == NEAP_NO_VALUE || to == NEAP_NO_VALUE || s->reason[to] != NEAP_REASON_OWN)
-        continue;
+      int from = pair_input(node, pair);
+      int to = pair.out < node->n_out ? node->out[pair.out] : NEAP_NO_VALUE;
+      if (from == NEAP_NO_VALUE || to == NEAP_NO_VALUE) continue;
+      /* A version lies where it must. */
+      if (s->reason[to] != NEAP_REASON_OWN) continue;
       if (!can_view(&g->value[from], &g->value[to]) || names_differ(work, from, to)) continue;
       join(s, g, from, to);
       s->reason[to] = NEAP_REASON_ALIAS;
@@ -177,13 +193,18 @@ static void share_in_place(neap_schedule *s, const neap_work *work, int n) {
     int to = node->out[o];
     if (to == NEAP_NO_VALUE || s->reason[to] != NEAP_REASON_OWN) continue;
     s->refusal[to] = NEAP_REFUSAL_NO_PAIR;
-    /* a subnet may write the output while it still reads the input */
+    /* A subnet may write the output while it still reads the input. */
     if (node->n_sub > 0) continue;
     bool taken = false;
-    for (int k = 0; k < node->op->n_inplace && !taken; k++)
-      if (node->op->inplace[k].out == o) taken = try_pair(s, work, n, node->op->inplace[k]);
-    for (int i = 0; i < node->n_in && !taken && o == 0 && node->op->inplace_any_input; i++)
-      taken = try_pair(s, work, n, (neap_pair){i, 0});
+    for (int k = 0; k < node->op->n_inplace; k++) {
+      if (node->op->inplace[k].out != o) continue;
+      taken = try_pair(s, work, n, node->op->inplace[k]);
+      if (taken) break;
+    }
+    /* Where any input will do, the first one that nobody needs any more is taken. */
+    if (taken || o > 0 || !node->op->inplace_any_input) continue;
+    for (int i = 0; i < node->n_in; i++)
+      if (try_pair(s, work, n, (neap_pair){i, 0})) break;
   }
 }
 
@@ -192,7 +213,12 @@ static void share_in_place(neap_schedule *s, const neap_work *work, int n) {
  * has joined the storage before it. */
 void neap_schedule_share(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
-  for (int v = 0; v < g->n_value; v++) s->root[v] = s->next[v] = v, s->partner[v] = -1;
+  /* Each value is a ring of its own. */
+  for (int v = 0; v < g->n_value; v++) {
+    s->root[v] = v;
+    s->next[v] = v;
+    s->partner[v] = -1;
+  }
   share_versions(s, g);
   if (work->options.policy == NEAP_POLICY_NONE) {
     for (int v = 0; v < g->n_value; v++)

@@ -2,8 +2,8 @@
  * one that leaves the fewest bytes live; ties go to the definition order.
  *
  * Greedy may lose to the definition order (it can't see a large value two steps ahead), so the
- * caller compares peaks. Views count with their source; in place needs no special care, since what
- * it takes it frees in the same step.
+ * caller compares peaks. Views count with their source; in place needs no special care: what it
+ * takes it frees in the same step.
  */
 #include "plan/plan_int.h"
 
@@ -27,13 +27,14 @@ static bool is_arena(const neap_graph *g, int v) {
 static void find_groups(scheduler *s) {
   const neap_graph *g = s->work->graph;
   for (int v = 0; v < g->n_value; v++) s->group[v] = v;
+  /* Nodes come in the order of definition, so that a source's group is known before its views'. */
   for (int n = 0; n < g->n_node; n++) {
     const neap_node *node = &g->node[n];
     for (int k = 0; k < node->op->n_alias; k++) {
       neap_pair pair = node->op->alias[k];
       if (pair.in >= node->n_in || pair.out >= node->n_out) continue;
-      if (is_arena(g, node->in[pair.in]) && is_arena(g, node->out[pair.out]))
-        s->group[node->out[pair.out]] = s->group[node->in[pair.in]];
+      int from = node->in[pair.in], to = node->out[pair.out];
+      if (is_arena(g, from) && is_arena(g, to)) s->group[to] = s->group[from];
     }
   }
   for (int v = 0; v < g->n_value; v++)
@@ -48,26 +49,36 @@ static bool is_repeated(const neap_node *node, int position) {
   return false;
 }
 
+/* Whether input p of the node counts as a read of the group: one of its values, at the first
+ * position that has it. */
+static bool reads_group(const scheduler *s, const neap_node *node, int p, int group) {
+  return is_arena(s->work->graph, node->in[p]) && s->group[node->in[p]] == group &&
+         !is_repeated(node, p);
+}
+
 /* Bytes live after node n, less those before: outputs that somebody reads, less the groups that it
- * reads last. Reads of one group by two of its inputs are counted together, at the first. Scratch
- * is left out: it is gone after the step. O(n_in^2), and inputs are few. */
+ * reads last. Scratch is left out: it is gone after the step. O(n_in^2), and inputs are few. */
 static int64_t growth(const scheduler *s, int n) {
   const neap_graph *g = s->work->graph;
   const neap_node *node = &g->node[n];
   int64_t bytes = 0;
-  for (int o = 0; o < node->n_out; o++)
-    if (is_arena(g, node->out[o]) && s->group[node->out[o]] == node->out[o] &&
-        s->n_left[node->out[o]] > 0)
-      bytes += (int64_t)neap_align(g->value[node->out[o]].bytes);
+  /* A view takes no bytes, and what nobody reads is gone after the step. */
+  for (int o = 0; o < node->n_out; o++) {
+    int v = node->out[o];
+    if (!is_arena(g, v) || s->group[v] != v || s->n_left[v] == 0) continue;
+    bytes += (int64_t)neap_align(g->value[v].bytes);
+  }
   for (int i = 0; i < node->n_in; i++) {
     if (!is_arena(g, node->in[i]) || is_repeated(node, i)) continue;
+    /* Inputs of one group are counted together, at the first of them. */
     int group = s->group[node->in[i]], n_read = 0;
     bool is_first = true;
-    for (int p = 0; p < node->n_in; p++)
-      if (is_arena(g, node->in[p]) && s->group[node->in[p]] == group && !is_repeated(node, p)) {
-        if (p < i) is_first = false;
-        n_read++;
-      }
+    for (int p = 0; p < node->n_in; p++) {
+      if (!reads_group(s, node, p, group)) continue;
+      if (p < i) is_first = false;
+      n_read++;
+    }
+    /* The group goes when these are all the reads that are left. */
     if (is_first && s->n_left[group] == n_read) bytes -= (int64_t)neap_align(g->value[group].bytes);
   }
   return bytes;
@@ -79,8 +90,11 @@ static void run_node(scheduler *s, int n) {
   const neap_node *node = &g->node[n];
   for (int i = 0; i < node->n_in; i++)
     if (is_arena(g, node->in[i]) && !is_repeated(node, i)) s->n_left[s->group[node->in[i]]]--;
-  for (int e = s->edge_first[n]; e < s->edge_first[n + 1]; e++)
-    if (--s->n_blocked[g->edge[e].to] == 0) s->ready[s->n_ready++] = g->edge[e].to;
+  for (int e = s->edge_first[n]; e < s->edge_first[n + 1]; e++) {
+    int to = g->edge[e].to;
+    s->n_blocked[to]--;
+    if (s->n_blocked[to] == 0) s->ready[s->n_ready++] = to;
+  }
 }
 
 /* Takes the node of least growth out of `ready`, whose own order means nothing; ties to the one
@@ -90,8 +104,10 @@ static int take_best(scheduler *s) {
   int64_t least = 0;
   for (int i = 0; i < s->n_ready; i++) {
     int64_t bytes = growth(s, s->ready[i]);
-    if (i == 0 || bytes < least || (bytes == least && s->ready[i] < s->ready[best]))
-      best = i, least = bytes;
+    bool is_tie = bytes == least && s->ready[i] < s->ready[best];
+    if (i > 0 && bytes >= least && !is_tie) continue;
+    best = i;
+    least = bytes;
   }
   int node = s->ready[best];
   s->ready[best] = s->ready[--s->n_ready];
@@ -123,14 +139,17 @@ neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *
     goto done;
   }
   find_groups(&s);
+  /* What blocks each node, and where its own edges begin: their counts, added up. */
   for (int e = 0; e < g->n_edge; e++) {
     s.n_blocked[g->edge[e].to]++;
     s.edge_first[g->edge[e].from + 1]++;
   }
   for (int n = 0; n < g->n_node; n++) s.edge_first[n + 1] += s.edge_first[n];
+  /* From the nodes that wait for nothing on. */
   for (int n = 0; n < g->n_node; n++)
     if (s.n_blocked[n] == 0) s.ready[s.n_ready++] = n;
   for (int step = 0; step < g->n_node; step++) {
+    NEAP_ASSERT(s.n_ready > 0, "some node may run at step %d of %d", step, g->n_node);
     order[step] = take_best(&s);
     run_node(&s, order[step]);
   }

@@ -37,14 +37,19 @@ static neap_status collect(items *all, const neap_work *work, const neap_schedul
   all->item = neap_arena_alloc(&all->arena, room * sizeof *all->item);
   if (all->item == NULL)
     return neap_fail_memory(error, room * sizeof *all->item, "a plan's storages");
-  for (int v = 0; v < g->n_value; v++)
-    if (s->root[v] == v && neap_graph_bank_of(g, v) == all->bank &&
-        g->value[v].region == NEAP_REGION_ARENA && s->life[v].first >= 0 && s->life[v].bytes > 0)
-      all->item[all->n++] = (item){v, -1, s->life[v], g->value[v].node};
-  for (int n = 0; n < g->n_node; n++)
-    if (work->scratch_bytes[n] > 0 && g->node[n].bank == all->bank)
-      all->item[all->n++] =
-        (item){-1, n, {s->step[n], s->step[n], neap_align(work->scratch_bytes[n])}, n};
+  /* A storage is one item, at its root. */
+  for (int v = 0; v < g->n_value; v++) {
+    if (s->root[v] != v || g->value[v].region != NEAP_REGION_ARENA) continue;
+    if (neap_graph_bank_of(g, v) != all->bank) continue;
+    if (s->life[v].first < 0 || s->life[v].bytes == 0) continue;
+    all->item[all->n++] = (item){v, -1, s->life[v], g->value[v].node};
+  }
+  /* Scratch lives while its node runs. */
+  for (int n = 0; n < g->n_node; n++) {
+    if (work->scratch_bytes[n] == 0 || g->node[n].bank != all->bank) continue;
+    neap_interval life = {s->step[n], s->step[n], neap_align(work->scratch_bytes[n])};
+    all->item[all->n++] = (item){-1, n, life, n};
+  }
   return NEAP_OK;
 }
 
@@ -58,8 +63,11 @@ static int add_touches(const neap_work *work, const neap_schedule *s, const item
   /* Once around the ring of the storage's members. */
   int v = it->value;
   do {
-    for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++, n++)
+    for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {
       if (touch != NULL) touch[n] = work->uses.list[k];
+      n++;
+    }
+    /* Who writes a later member, in place or as a view, touches the storage too. */
     int node = work->graph->value[v].node;
     if (node >= 0 && node != it->definer) {
       if (touch != NULL) touch[n] = node;
@@ -75,18 +83,20 @@ static neap_status find_conflicts(items *all, const neap_work *work, const neap_
                                   neap_error *error) {
   if (work->reach == NULL) return NEAP_OK;
   size_t n = (size_t)all->n;
+  /* How long the list of all touches is, then room for it and for the matrix. */
   int n_touch = 0;
   for (int i = 0; i < all->n; i++) n_touch = add_touches(work, s, &all->item[i], n_touch, NULL);
-  int *touch = neap_arena_alloc(&all->arena, ((size_t)n_touch + 1) * sizeof *touch),
-      *touch_at = neap_arena_alloc(&all->arena, (n + 1) * sizeof *touch_at),
-      *begin = neap_arena_alloc(&all->arena, (n + 1) * sizeof *begin),
-      *begin_at = neap_arena_alloc(&all->arena, (n + 1) * sizeof *begin_at);
+  int *touch = neap_arena_alloc(&all->arena, ((size_t)n_touch + 1) * sizeof *touch);
+  int *touch_at = neap_arena_alloc(&all->arena, (n + 1) * sizeof *touch_at);
+  int *begin = neap_arena_alloc(&all->arena, (n + 1) * sizeof *begin);
+  int *begin_at = neap_arena_alloc(&all->arena, (n + 1) * sizeof *begin_at);
   all->n_word = (int)((n + 63) / 64);
   all->conflict = neap_arena_alloc(&all->arena, n * (size_t)all->n_word * sizeof *all->conflict);
   if (touch == NULL || touch_at == NULL || begin == NULL || begin_at == NULL ||
       all->conflict == NULL)
     return neap_fail_memory(error, n * (size_t)all->n_word * sizeof *all->conflict,
                             "the conflicts of a dag");
+  /* Item by item: the part of the list that is its own, and the one node that begins it. */
   for (int i = 0; i < all->n; i++) {
     touch_at[i + 1] = add_touches(work, s, &all->item[i], touch_at[i], touch);
     begin[i] = all->item[i].definer;
@@ -124,7 +134,7 @@ static neap_status pack(items *all, const neap_work *work, size_t *offset, neap_
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
   out->arena_bytes = result.total_bytes;
-  /* dag: a clique may be heavier */
+  /* In a dag a clique of conflicts may be heavier than the peak of any one order. */
   out->lower_bound_bytes = NEAP_MAX(all->peak_bytes, result.lower_bound_bytes);
   out->packer = result.packer;
   return NEAP_OK;
@@ -158,14 +168,18 @@ static bool fits(const items *all, const slots *t, int slot, int i) {
 /* The slot of item i: one of its key in which it meets nobody, the newest first, else a new one. A
  * slot grows to its largest item. False when memory is refused. */
 static bool put_in_slot(const items *all, slots *t, int i, const char *key) {
-  int slot = key != NULL ? neap_map_get(&t->by_key, key, -1) : -1, head = slot;
+  int head = -1; /* the newest slot of the key */
+  if (key != NULL) head = neap_map_get(&t->by_key, key, -1);
+  int slot = head;
   while (slot >= 0 && !fits(all, t, slot, i)) slot = t->next_slot[slot];
   if (slot < 0) {
+    /* None has room: a new one before the others of its key. */
     if (key != NULL && !neap_map_set(&t->by_key, key, t->n)) return false;
     slot = t->n++;
     t->first_item[slot] = -1;
     t->next_slot[slot] = head;
   }
+  /* Which item of a slot comes first means nothing. */
   t->next_item[i] = t->first_item[slot];
   t->first_item[slot] = i;
   t->of[i] = slot;
@@ -180,14 +194,21 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
   size_t n = (size_t)all->n + 1;
   slots t = {0};
   int **lists[] = {&t.first_item, &t.next_slot, &t.next_item, &t.of};
-  for (int k = 0; k < NEAP_COUNT(lists); k++)
-    if ((*lists[k] = neap_arena_alloc(&all->arena, n * sizeof(int))) == NULL)
-      return neap_fail_memory(error, n * sizeof(int), "slots");
+  for (int k = 0; k < NEAP_COUNT(lists); k++) {
+    *lists[k] = neap_arena_alloc(&all->arena, n * sizeof(int));
+    if (*lists[k] == NULL) return neap_fail_memory(error, n * sizeof(int), "slots");
+  }
   t.bytes = neap_arena_alloc(&all->arena, n * sizeof *t.bytes);
-  bool ok = t.bytes != NULL;
-  for (int i = 0; i < all->n && ok; i++) ok = put_in_slot(all, &t, i, key_of(work, &all->item[i]));
+  if (t.bytes == NULL) return neap_fail_memory(error, n * sizeof *t.bytes, "slots");
+  /* Each item to its slot. The map of keys is of use until then. */
+  bool ok = true;
+  for (int i = 0; i < all->n; i++) {
+    ok = put_in_slot(all, &t, i, key_of(work, &all->item[i]));
+    if (!ok) break;
+  }
   neap_map_fini(&t.by_key);
   if (!ok) return neap_fail_memory(error, n * sizeof(int), "slots");
+  /* Now that each slot is as large as its largest item, they are laid out. */
   size_t at = 0;
   for (int slot = 0; slot < t.n; slot++) {
     size_t bytes = t.bytes[slot];
@@ -205,21 +226,31 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
 static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, int bank,
                                 size_t begin, neap_layout_out *out, neap_error *error) {
   items all = {.bank = bank};
+  /* The items, what is known of them, and room for where each will lie. */
   neap_status status = collect(&all, work, s, error);
-  size_t *offset = NULL;
   if (status == NEAP_OK) status = neap_schedule_bank_peak(s, work, bank, &all.peak_bytes, error);
   if (status == NEAP_OK) status = find_conflicts(&all, work, s, error);
-  if (status == NEAP_OK &&
-      (offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset)) == NULL)
+  if (status != NEAP_OK) goto done;
+  size_t *offset = neap_arena_alloc(&all.arena, ((size_t)all.n + 1) * sizeof *offset);
+  if (offset == NULL) {
     status = neap_fail_memory(error, (size_t)all.n * sizeof *offset, "offsets");
-  if (status == NEAP_OK)
-    status = (work->options.policy == NEAP_POLICY_OFFSET ? pack : lay_out_slots)(&all, work, offset,
-                                                                                 out, error);
-  for (int i = 0; i < all.n && status == NEAP_OK; i++)
-    if (all.item[i].value >= 0)
-      out->offset[all.item[i].value] = begin + offset[i];
+    goto done;
+  }
+  /* Where each lies, by the policy. */
+  if (work->options.policy == NEAP_POLICY_OFFSET)
+    status = pack(&all, work, offset, out, error);
+  else
+    status = lay_out_slots(&all, work, offset, out, error);
+  if (status != NEAP_OK) goto done;
+  /* In the words of the plan: by root value, and by node. */
+  for (int i = 0; i < all.n; i++) {
+    const item *it = &all.item[i];
+    if (it->value >= 0)
+      out->offset[it->value] = begin + offset[i];
     else
-      out->scratch_offset[all.item[i].node] = begin + offset[i];
+      out->scratch_offset[it->node] = begin + offset[i];
+  }
+done:
   neap_arena_fini(&all.arena);
   return status;
 }
@@ -230,6 +261,7 @@ static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s,
   neap_layout_out sum = *out;
   size_t most = 0;
   for (int b = 0; b < work->graph->n_bank; b++) {
+    /* Offsets go to the lists of all banks, figures to the bank's own. */
     neap_layout_out one = *out;
     NEAP_TRY(lay_out_bank(work, s, b, sum.arena_bytes, &one, error));
     out->bank[b] = (neap_plan_bank){sum.arena_bytes, one.arena_bytes, one.lower_bound_bytes};
@@ -246,6 +278,7 @@ static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s,
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out,
                                 neap_error *error) {
   if (work->options.policy == NEAP_POLICY_POOL) return NEAP_OK;
-  return work->graph->n_bank > 0 ? lay_out_banks(work, s, out, error)
-                                 : lay_out_bank(work, s, 0, 0, out, error);
+  if (work->graph->n_bank > 0) return lay_out_banks(work, s, out, error);
+  /* Without banks all items are of bank 0, which is the arena. */
+  return lay_out_bank(work, s, 0, 0, out, error);
 }
