@@ -20,10 +20,12 @@ enum { N_NAMED = 4 }; /* blobs in a message */
 /* A loop without a maximum takes as much as its condition asks for: that can't be promised. */
 static const neap_node *growing_loop(const neap_graph *graph) {
   for (int n = 0; n < graph->n_node; n++) {
-    const neap_node *node = &graph->node[n], *inner = NULL;
+    const neap_node *node = &graph->node[n];
     if (node->loop != NULL && node->loop->grows) return node;
-    for (int s = 0; s < node->n_sub && inner == NULL; s++) inner = growing_loop(node->sub[s]);
-    if (inner != NULL) return inner;
+    for (int s = 0; s < node->n_sub; s++) {
+      const neap_node *inner = growing_loop(node->sub[s]);
+      if (inner != NULL) return inner;
+    }
   }
   return NULL;
 }
@@ -48,7 +50,7 @@ static neap_status refuse_growth(const neap_node *node, const neap_limit *limit,
 int neap_plan_changed(const neap_graph *graph) {
   int n = 0;
   for (int i = 0; i < graph->n_node; i++) {
-    n += graph->node[i].choice.changed;
+    if (graph->node[i].choice.changed) n++;
     for (int s = 0; s < graph->node[i].n_sub; s++) n += neap_plan_changed(graph->node[i].sub[s]);
   }
   return n;
@@ -78,17 +80,20 @@ static void add_fixed(const neap_limit *limit, const char *what, size_t need, ne
 
 neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what,
                              size_t need, const char *why, neap_error *refused, neap_error *error) {
-  size_t least = need + (limit->is_total ? neap_limit_fixed(limit) : 0);
-  neap_buffer of_it = {0};
-  char text[24], asked[24];
+  size_t least = need;
+  if (limit->is_total) least += neap_limit_fixed(limit);
+  /* The record, for callers that go on from there. */
   refused->limit = limit->is_total ? "total" : "budget";
   refused->limit_bytes = (int64_t)limit->bytes;
   refused->least_bytes = (int64_t)least;
+  neap_buffer of_it = {0};
   if (limit->is_total) {
     for (int i = 0; i < limit->n_fixed; i++)
       neap_refused_fixed(refused, limit->fixed[i].name, (size_t)limit->fixed[i].bytes);
     add_fixed(limit, what, need, &of_it);
   }
+  /* The same in one sentence, for people. */
+  char text[24], asked[24];
   neap_fail_budget(
     error, refused, "least %s for \"%s\" is %s%s, the %s %s%s%s%s",
     limit->is_total ? "total" : what, graph->name != NULL ? graph->name : "net",
@@ -103,8 +108,8 @@ neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, c
  * elsewhere. Where memory for the list is refused, nobody is named: the refusal stands as it is. */
 static void name_live(const neap_plan *plan, const neap_graph *graph, int bank, int step,
                       neap_error *refused) {
-  int value[NEAP_MOST_NAMED],
-    n = neap_plan_live_at(plan, graph, bank, step, NEAP_MOST_NAMED, value);
+  int value[NEAP_MOST_NAMED];
+  int n = neap_plan_live_at(plan, graph, bank, step, NEAP_MOST_NAMED, value);
   for (int i = 0; i < n; i++)
     neap_refused_blob(refused, graph->value[value[i]].name, plan->place[value[i]].bytes);
 }
@@ -129,7 +134,8 @@ static void add_peak(const neap_plan *plan, const neap_graph *graph, const neap_
   neap_buffer_add(out, "in the way at step %d (%s%s%s): ", plan->peak_step + 1,
                   node->name != NULL ? node->name : "?", has_line ? ", " : "",
                   has_line ? node->line : "");
-  for (int i = 0; i < refused->n_blob && i < N_NAMED; i++)
+  int n_named = NEAP_MIN(refused->n_blob, (int)N_NAMED);
+  for (int i = 0; i < n_named; i++)
     neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : "", refused->blobs[i].name,
                     neap_bytes_text((double)refused->blobs[i].bytes, text));
   if (plan->scratch_bytes[at] > 0)
@@ -149,9 +155,13 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
   NEAP_ASSERT(growing_loop(graph) == NULL,
               "no loop of \"%s\" takes more than the plan says: its frames do not grow",
               graph->name);
-  size_t arena = plan->arena_bytes;
-  size_t need = limit->is_total ? NEAP_MAX(arena, limit->least_arena) : arena;
-  size_t fixed = limit->is_total ? neap_limit_fixed(limit) : 0;
+  /* Of a budget the arena alone; of a total also what lies beside it, and what another program
+   * needs of the arena they share. */
+  size_t arena = plan->arena_bytes, need = arena, fixed = 0;
+  if (limit->is_total) {
+    need = NEAP_MAX(arena, limit->least_arena);
+    fixed = neap_limit_fixed(limit);
+  }
   if (need + fixed <= limit->bytes) return NEAP_OK;
   neap_error refused = {0};
   neap_buffer why = {0};
@@ -173,19 +183,24 @@ static neap_status bank_peak(const neap_plan *plan, const neap_graph *graph, int
   int n = plan->n_value;
   neap_interval *life = neap_alloc_zeroed(((size_t)n + (size_t)plan->n_node + 1) * sizeof *life);
   if (life == NULL) return neap_fail_memory(error, (size_t)n * sizeof *life, "the lives in a bank");
+  /* At its root's number, each storage from its first member's step to its last's; all others are
+   * left as intervals of no bytes, which live nowhere. */
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
-    neap_interval *storage = &life[place->storage];
     if (place->region != NEAP_REGION_ARENA || graph->value[v].bank != b || place->first < 0)
       continue;
+    neap_interval *storage = &life[place->storage];
     if (storage->bytes == 0) *storage = (neap_interval){place->first, place->last, 0};
     storage->first = NEAP_MIN(storage->first, place->first);
     storage->last = NEAP_MAX(storage->last, place->last);
     storage->bytes = NEAP_MAX(storage->bytes, neap_align(place->bytes));
   }
-  for (int i = 0; i < plan->n_node; i++)
-    if (graph->node[plan->order[i]].bank == b)
-      life[n++] = (neap_interval){i, i, neap_align(plan->scratch_bytes[plan->order[i]])};
+  /* Scratch lives while its node runs. */
+  for (int i = 0; i < plan->n_node; i++) {
+    int node = plan->order[i];
+    if (graph->node[node].bank == b)
+      life[n++] = (neap_interval){i, i, neap_align(plan->scratch_bytes[node])};
+  }
   neap_status status = neap_interval_peak(n, life, peak, error);
   NEAP_ASSERT(status != NEAP_OK || plan->executor == NEAP_EXECUTOR_DAG ||
                 peak->bytes == plan->bank[b].lower_bound_bytes,
@@ -202,6 +217,7 @@ static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, i
   NEAP_TRY(bank_peak(plan, graph, b, &peak, error));
   const int step = (int)peak.step;
   const neap_node *node = &graph->node[plan->order[step]];
+  /* Who lives there then, with the largest in the message. */
   char need[24], has[24], most[24], largest[160] = "";
   neap_error refused = {.limit = "bank",
                         .bank = bank->name,

@@ -33,7 +33,9 @@ int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, 
   if (life == NULL) return -1;
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
-    if (!lives_at(place, step) || (bank >= 0 && neap_graph_bank_of(graph, v) != bank)) continue;
+    if (!lives_at(place, step)) continue;
+    if (bank >= 0 && neap_graph_bank_of(graph, v) != bank) continue;
+    /* All others are left as intervals of no bytes, which live nowhere. */
     if (!is_covered(plan, v, step))
       life[v] = (neap_interval){place->first, place->last, place->bytes};
   }
@@ -46,8 +48,11 @@ int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, 
 
 /* The value whose elements `v` shows: views followed to their source. */
 static int content_of(const neap_plan *plan, int v) {
-  for (int k = 0; k < plan->n_value && plan->place[v].reason == NEAP_REASON_ALIAS; k++)
+  /* A chain of views is no longer than there are values. */
+  for (int k = 0; k < plan->n_value; k++) {
+    if (plan->place[v].reason != NEAP_REASON_ALIAS) break;
     v = plan->place[v].partner;
+  }
   return v;
 }
 
@@ -57,27 +62,30 @@ static int content_of(const neap_plan *plan, int v) {
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value) {
   const neap_place *place = &plan->place[value];
   int owner = -1, content = content_of(plan, value);
+  /* Resident bytes have no other owner than a later version: the last one. */
   if (place->region != NEAP_REGION_ARENA) {
-    for (int w = 0; w < plan->n_value; w++) /* a later version of resident storage */
-      if (plan->place[w].storage == place->storage && plan->place[w].first > place->first &&
-          (owner < 0 || plan->place[w].first > plan->place[owner].first))
-        owner = w;
+    for (int w = 0; w < plan->n_value; w++) {
+      const neap_place *other = &plan->place[w];
+      if (other->storage != place->storage || other->first <= place->first) continue;
+      if (owner < 0 || other->first > plan->place[owner].first) owner = w;
+    }
     return owner;
   }
+  /* Of the values made later in some of these bytes the last one. */
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
-    if (other->region != NEAP_REGION_ARENA || other->first <= place->first ||
-        content_of(plan, w) == content)
-      continue;
-    if (!neap_places_meet(place, other)) continue;
+    if (other->region != NEAP_REGION_ARENA || other->first <= place->first) continue;
+    if (content_of(plan, w) == content || !neap_places_meet(place, other)) continue;
     if (owner < 0 || other->first > plan->place[owner].first) owner = w;
   }
-  for (int step = NEAP_MAX(place->first, 0); step < plan->n_node && owner < 0; step++) {
+  if (owner >= 0) return owner;
+  /* No value: only scratch may have been written there. */
+  for (int step = NEAP_MAX(place->first, 0); step < plan->n_node; step++) {
     int n = plan->order[step];
     if (neap_bytes_meet(place->offset, place->bytes, plan->scratch_offset[n],
                         plan->scratch_bytes[n]))
       return -2;
   }
   (void)graph;
-  return owner;
+  return -1;
 }

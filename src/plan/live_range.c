@@ -11,7 +11,9 @@
 static void live_values(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
   for (int v = 0; v < g->n_value; v++) {
-    int node = g->value[v].node, first = node < 0 ? -1 : s->step[node], last = first;
+    int node = g->value[v].node;
+    int first = node < 0 ? -1 : s->step[node];
+    int last = first;
     for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++)
       last = NEAP_MAX(last, s->step[work->uses.list[k]]);
     s->first[v] = first;
@@ -22,8 +24,8 @@ static void live_values(neap_schedule *s, const neap_work *work) {
 /* Hulls over members. There is no gap within: each member is made by a reader of one before it. */
 static void live_storages(neap_schedule *s, const neap_graph *g) {
   for (int v = 0; v < g->n_value; v++) {
+    if (v == s->root[v]) continue; /* the life begins as the root's own */
     neap_interval *life = &s->life[s->root[v]];
-    if (v == s->root[v]) continue;
     life->first = NEAP_MIN(life->first, s->first[v]);
     life->last = NEAP_MAX(life->last, s->last[v]);
     life->bytes = NEAP_MAX(life->bytes, neap_align(g->value[v].bytes));
@@ -41,9 +43,11 @@ static int list_lives(const neap_schedule *s, const neap_work *work, int bank,
       continue;
     if (bank < 0 || g->value[v].bank == bank) life[n++] = s->life[v];
   }
-  for (int i = 0; i < g->n_node; i++)
-    if (bank < 0 || g->node[s->order[i]].bank == bank)
-      life[n++] = (neap_interval){i, i, neap_align(work->scratch_bytes[s->order[i]])};
+  for (int i = 0; i < g->n_node; i++) {
+    int node = s->order[i];
+    if (bank < 0 || g->node[node].bank == bank)
+      life[n++] = (neap_interval){i, i, neap_align(work->scratch_bytes[node])};
+  }
   return n;
 }
 
@@ -66,6 +70,7 @@ static neap_status live_steps(neap_schedule *s, const neap_work *work, neap_erro
 
 neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *work, int bank,
                                     size_t *peak_bytes, neap_error *error) {
+  /* Without banks all bytes are of one, whose peak is known. */
   *peak_bytes = s->peak_bytes;
   if (work->graph->n_bank == 0) return NEAP_OK;
   neap_peak peak;
@@ -80,6 +85,7 @@ neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *wor
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error) {
   const neap_graph *g = work->graph;
   live_values(s, work);
+  /* Values as storages of their own, which their members then make longer and larger. */
   for (int v = 0; v < g->n_value; v++) {
     if (g->value[v].region == NEAP_REGION_ARENA && s->first[v] < 0 && s->last[v] >= 0)
       return neap_fail(error, NEAP_GRAPH,

@@ -24,7 +24,6 @@ neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_p
                                 const void *context, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
-    size_t frame = 0;
     if (node->n_sub > 0) {
       plan->sub[n] =
         neap_arena_alloc(&plan->arena, ((size_t)node->n_sub + 1) * sizeof *plan->sub[n]);
@@ -32,6 +31,8 @@ neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_p
         return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n],
                                 "plans of subnets");
     }
+    /* Only one of a node's subnets runs at a time: they share a frame as large as the largest. */
+    size_t frame = 0;
     for (int k = 0; k < node->n_sub; k++) {
       NEAP_TRY(make(context, n, k, node->sub[k], &plan->sub[n][k], error));
       place_items(plan->sub[n][k], node->sub[k], node->loop);
@@ -85,14 +86,14 @@ static neap_status best_schedule(neap_schedule *best, const neap_work *work, nea
   NEAP_TRY(neap_schedule_init(best, work, NULL, error));
   bool packed =
     work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
-  if (!packed || work->options.keep_order || work->reach != NULL ||
-      work->graph->n_node > ORDER_MAX_NODE)
-    return NEAP_OK;
+  if (!packed || work->options.keep_order || work->reach != NULL) return NEAP_OK;
+  if (work->graph->n_node > ORDER_MAX_NODE) return NEAP_OK;
   int *order = NULL;
   neap_schedule other = {0};
   neap_status status = neap_order_least_peak(work, &order, error);
   if (status == NEAP_OK) status = neap_schedule_init(&other, work, order, error);
   neap_free(order);
+  /* The other one is the caller's when it is better; after a failure it is empty. */
   if (status != NEAP_OK || other.peak_bytes < best->peak_bytes) {
     neap_schedule_fini(best);
     *best = other;
@@ -104,7 +105,7 @@ static neap_status best_schedule(neap_schedule *best, const neap_work *work, nea
 
 void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s,
                            const size_t *offset) {
-  size_t constant_bytes = 0; /* constants outlive the run: they lie one after another */
+  size_t constant_bytes = 0;
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     bool in_arena = value->region == NEAP_REGION_ARENA;
@@ -117,6 +118,7 @@ void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_
                                   .reason = s->reason[v],
                                   .refusal = s->refusal[v],
                                   .partner = s->partner[v]};
+    /* Constants outlive the run, so none shares bytes: they lie one after another. */
     if (value->region != NEAP_REGION_CONSTANT) continue;
     plan->place[v].offset = constant_bytes;
     constant_bytes += neap_align(value->bytes);
@@ -144,6 +146,7 @@ static bool counts_alone(const neap_plan *plan, const neap_graph *graph, int v) 
 
 static size_t count_baseline(const neap_plan *plan, const neap_graph *graph) {
   size_t values = 0, scratch = 0;
+  /* Scratch is the exception to "without reuse": ops run one by one, so the largest would do. */
   for (int v = 0; v < graph->n_value; v++)
     if (counts_alone(plan, graph, v)) values += neap_align(graph->value[v].bytes);
   for (int n = 0; n < graph->n_node; n++)
@@ -177,10 +180,10 @@ static neap_status foretell(neap_plan *plan, const neap_graph *graph,
                             const neap_plan_options *options, neap_error *error) {
   NEAP_TRY(neap_plan_foretell(plan, graph, error));
   bool over = options->budget_bytes > 0 && plan->arena_bytes > options->budget_bytes;
-  /* no budget can be promised: the check says so */
-  if (neap_graph_region_bytes(graph, NEAP_REGION_FRAME) > 0) over = false;
-  return over && options->evict ? neap_plan_evict(plan, graph, options, plan->arena_bytes, error)
-                                : NEAP_OK;
+  if (!over || !options->evict) return NEAP_OK;
+  /* Frames that grow keep no budget, whatever is evicted: neap_plan_check_budget refuses. */
+  if (neap_graph_region_bytes(graph, NEAP_REGION_FRAME) > 0) return NEAP_OK;
+  return neap_plan_evict(plan, graph, options, plan->arena_bytes, error);
 }
 
 /* Everything but subnets and budget. On failure the plan is half filled, and its owner frees it. */
@@ -191,25 +194,26 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph,
   neap_layout_out out = {.scratch_offset = plan->scratch_offset, .bank = plan->bank};
   NEAP_TRY(work_init(&work, graph, options, plan, error));
   neap_status status = NEAP_OK;
-  if ((out.offset = neap_alloc_zeroed(((size_t)graph->n_value + 1) * sizeof *out.offset)) == NULL)
+  out.offset = neap_alloc_zeroed(((size_t)graph->n_value + 1) * sizeof *out.offset);
+  if (out.offset == NULL)
     status = neap_fail_memory(error, (size_t)graph->n_value * sizeof *out.offset, "offsets");
+  /* When each storage lives, then where. */
   if (status == NEAP_OK) status = best_schedule(&schedule, &work, error);
   if (status == NEAP_OK) status = neap_policy_lay_out(&work, &schedule, &out, error);
-  if (status == NEAP_OK) {
-    neap_plan_fill_places(plan, graph, &schedule, out.offset);
-    plan->arena_bytes = out.arena_bytes;
-    /* dag: a clique may be heavier */
-    plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes);
-    plan->packer = out.packer;
-    if (plan->policy == NEAP_POLICY_POOL) status = foretell(plan, graph, options, error);
-    /* Reaching the bound is the proof; nothing else is. */
-    plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
-    for (int r = 0; r < NEAP_N_REGION; r++)
-      plan->region_bytes[r] = count_region(plan, graph, (neap_region)r);
-  }
-  if (status == NEAP_OK) {
-    status = neap_plan_find_partners(plan, graph, error);
-  }
+  if (status != NEAP_OK) goto done;
+  neap_plan_fill_places(plan, graph, &schedule, out.offset);
+  plan->arena_bytes = out.arena_bytes;
+  plan->packer = out.packer;
+  /* The schedule's peak is a bound; in a dag the packer may know a higher one. */
+  plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes);
+  if (plan->policy == NEAP_POLICY_POOL) status = foretell(plan, graph, options, error);
+  if (status != NEAP_OK) goto done;
+  /* Reaching the bound is the proof; nothing else is. */
+  plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    plan->region_bytes[r] = count_region(plan, graph, (neap_region)r);
+  status = neap_plan_find_partners(plan, graph, error);
+done:
   neap_schedule_fini(&schedule);
   neap_free(out.offset);
   work_fini(&work);
@@ -245,8 +249,8 @@ static void check_plan(const neap_plan *plan, const neap_graph *graph,
   }
 }
 
-/* The plan is owned by the caller. ARGUMENT for pool with dag, MEMORY for a budget that does not
- * suffice or memory refused, GRAPH for a value that is read and never made. On failure *out is not
+/* The plan is owned by the caller. ARGUMENT for pool with dag or banks, BUDGET for a budget that
+ * does not suffice, GRAPH for a value that is read and never made, MEMORY. On failure *out is not
  * set. */
 neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options,
                            neap_plan **out, neap_error *error) {
@@ -264,6 +268,7 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
     return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   plan->policy = options->policy;
   plan->executor = options->executor;
+  /* Subnets first: their arenas are scratch of their owners. */
   neap_status status = neap_plan_subs(plan, graph, options, error);
   if (status == NEAP_OK) status = plan_graph(plan, graph, options, error);
   if (status == NEAP_OK) neap_plan_set_baseline(plan, graph);

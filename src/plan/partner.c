@@ -23,7 +23,8 @@ typedef struct life {
  * time. */
 static int compare_lives(const void *a, const void *b) {
   const life *x = a, *y = b;
-  return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x->root < y->root ? -1 : 1);
+  if (x->first != y->first) return x->first < y->first ? -1 : 1;
+  return x->root < y->root ? -1 : 1;
 }
 
 /* Of each storage the member that is read last: `last_member[root]`. */
@@ -40,14 +41,17 @@ static void find_last_members(const neap_plan *plan, int *last_member) {
 static int paint_over(paint *list, int *n, size_t from, size_t to, int owner, const neap_plan *plan,
                       const int *last_member) {
   int best = -1, m = *n;
+  /* Takes [from, to) out of each range that it meets: what sticks out on the right becomes a new
+   * range, what sticks out on the left stays in the old one. */
   for (int i = 0; i < m; i++) {
     paint *p = &list[i];
     if (p->from >= to || p->to <= from) continue;
     if (best < 0 || plan->place[last_member[p->owner]].last > plan->place[last_member[best]].last)
       best = p->owner;
     if (p->to > to) list[(*n)++] = (paint){to, p->to, p->owner};
-    p->to = NEAP_MAX(p->from, from); /* the left part; empty when nothing sticks out */
+    p->to = NEAP_MAX(p->from, from);
   }
+  /* Ranges of which nothing is left go, and the new one comes last. */
   int kept = 0;
   for (int i = 0; i < *n; i++)
     if (list[i].to > list[i].from) list[kept++] = list[i];
@@ -73,7 +77,8 @@ neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, ne
     neap_arena_fini(&arena);
     return neap_fail_memory(error, m * sizeof *list, "the partners of a plan");
   }
-  int n = 0, n_paint = 0;
+  /* The storages of the arena, each with the bytes of its largest member. */
+  int n = 0;
   find_last_members(plan, last_member);
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
@@ -82,6 +87,8 @@ neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, ne
       lives[n++] = (life){place->first, v};
   }
   qsort(lives, (size_t)n, sizeof *lives, compare_lives);
+  /* One after the other is painted over those that were there before. */
+  int n_paint = 0;
   for (int i = 0; i < n; i++) {
     int v = lives[i].root;
     neap_place *place = &plan->place[v];

@@ -97,9 +97,12 @@ size_t neap_plan_total_bytes(const neap_plan *plan) {
 /* Plans of subnets are freed with their owner: `sub` has a NULL-terminated list by node. */
 void neap_plan_free(neap_plan *plan) {
   if (plan == NULL) return;
-  for (int i = 0; plan->sub != NULL && i < plan->n_node; i++)
-    for (int k = 0; plan->sub[i] != NULL && plan->sub[i][k] != NULL; k++)
-      neap_plan_free(plan->sub[i][k]);
+  /* Without `sub` the plan's own tables were refused, and it has no subnets. */
+  int n_owner = plan->sub != NULL ? plan->n_node : 0;
+  for (int i = 0; i < n_owner; i++) {
+    if (plan->sub[i] == NULL) continue;
+    for (int k = 0; plan->sub[i][k] != NULL; k++) neap_plan_free(plan->sub[i][k]);
+  }
   neap_arena arena = plan->arena; /* holds the plan itself */
   neap_arena_fini(&arena);
 }

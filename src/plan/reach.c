@@ -9,11 +9,12 @@
 
 neap_status neap_reach_new(const neap_graph *graph, uint64_t **out, int *n_word,
                            neap_error *error) {
-  size_t words = ((size_t)graph->n_node + 63) / 64,
-         bytes = words * (size_t)graph->n_node * sizeof(uint64_t);
+  size_t words = ((size_t)graph->n_node + 63) / 64;
+  size_t bytes = words * (size_t)graph->n_node * sizeof(uint64_t);
   uint64_t *reach = neap_alloc_zeroed(bytes);
   if (reach == NULL) return neap_fail_memory(error, bytes, "reachability of a dag");
-  /* sorted by `from`: rows are finished from the last up */
+  /* Edges are sorted by `from`, and lead to later nodes: met from the last one on, each leads to a
+   * row that is finished. */
   for (int e = graph->n_edge - 1; e >= 0; e--) {
     const neap_edge *edge = &graph->edge[e];
     uint64_t *row = reach + (size_t)edge->from * words;

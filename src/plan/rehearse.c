@@ -61,9 +61,9 @@ static void find_lives(const neap_plan *plan, life *lives) {
   for (int v = 0; v < plan->n_value; v++) lives[v] = (life){.from = -1, .to = -1};
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
-    life *l = &lives[place->storage];
     if (place->region != NEAP_REGION_ARENA || place->first < 0) continue;
-    l->from = l->from < 0 ? place->first : NEAP_MIN(l->from, place->first);
+    life *l = &lives[place->storage];
+    if (l->from < 0 || place->first < l->from) l->from = place->first;
     l->to = NEAP_MAX(l->to, place->last);
     l->bytes = NEAP_MAX(l->bytes, place->bytes);
   }
@@ -75,6 +75,7 @@ static int end_of_outermost(const rehearsal *r, bool high) {
   for (int k = 0; k < r->n_taken; k++) {
     const life *l = r->taken[k];
     if (l->high != high) continue;
+    /* The outermost of the high end is the lowest there, of the low end the highest. */
     if (outer == NULL || (neap_pool_offset(l->block) < neap_pool_offset(outer->block)) == high)
       outer = l;
   }
@@ -88,9 +89,12 @@ static bool goes_high(const rehearsal *r, int from, int to, size_t bytes) {
     case SIZE: return (long long)bytes < r->strategy.below;
     case STACK: {
       int low = end_of_outermost(r, false), high = end_of_outermost(r, true);
+      /* What outlives the block may lie under it: it will not leave a hole there. */
       if ((low >= to) != (high >= to)) return high >= to;
-      /* the closest that outlives it, else the one that blocks least */
-      return low >= to ? high < low : high > low;
+      /* Where both do, the one that outlives it most closely; where neither, the one that is given
+       * back later. */
+      if (low >= to) return high < low;
+      return high > low;
     }
     case FIT: break;
   }
@@ -112,10 +116,16 @@ static void find_now(rehearsal *r, const neap_node *node) {
   r->n_now = 0;
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     life *l = storage_at(r, node, k);
+    if (l == NULL) continue;
     int at = 0;
     while (at < r->n_now && r->now[at] != l) at++;
-    if (l == NULL || at < r->n_now) continue;
-    for (at = r->n_now++; at > 0 && r->now[at - 1]->to < l->to; at--) r->now[at] = r->now[at - 1];
+    if (at < r->n_now) continue; /* another operand lies there too */
+    /* Those that live shorter make room for it. */
+    r->n_now++;
+    while (at > 0 && r->now[at - 1]->to < l->to) {
+      r->now[at] = r->now[at - 1];
+      at--;
+    }
     r->now[at] = l;
   }
 }
@@ -128,11 +138,13 @@ static bool take_step(rehearsal *r, int n) {
     life *l = r->now[k];
     if (l->block != NULL) continue;
     l->high = goes_high(r, l->from, l->to, l->bytes);
-    if ((l->block = neap_pool_take_at(r->pool, l->bytes, l->high)) == NULL) return false;
+    l->block = neap_pool_take_at(r->pool, l->bytes, l->high);
+    if (l->block == NULL) return false;
     l->at = r->n_taken;
     r->taken[r->n_taken++] = l;
     if (r->offset != NULL) r->offset[l - r->life] = neap_pool_offset(l->block);
   }
+  /* Scratch lives shortest, so with two ends it goes to the high one. */
   if (r->plan->scratch_bytes[n] == 0) return true;
   neap_pool_block *scratch =
     neap_pool_take_at(r->pool, r->plan->scratch_bytes[n], r->strategy.kind != FIT);
@@ -146,10 +158,11 @@ static bool take_step(rehearsal *r, int n) {
  * means nothing. */
 static void give_step(rehearsal *r, int step) {
   for (int k = 0; k < r->n_now; k++) {
-    if (r->now[k]->to != step) continue;
-    life *l = r->now[k], *last = r->taken[--r->n_taken];
+    life *l = r->now[k];
+    if (l->to != step) continue;
     neap_pool_give(r->pool, l->block);
     l->block = NULL;
+    life *last = r->taken[--r->n_taken];
     r->taken[l->at] = last;
     last->at = l->at;
   }
@@ -161,10 +174,12 @@ static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
   NEAP_TRY(neap_pool_new_dry(&r->pool, error));
   r->n_taken = 0;
   bool ok = true;
-  for (int step = 0; ok && step < r->plan->n_node; step++) {
-    find_now(r, &r->graph->node[r->plan->order[step]]);
-    ok = take_step(r, r->plan->order[step]);
-    if (ok) give_step(r, step);
+  for (int step = 0; step < r->plan->n_node; step++) {
+    int n = r->plan->order[step];
+    find_now(r, &r->graph->node[n]);
+    ok = take_step(r, n);
+    if (!ok) break;
+    give_step(r, step);
   }
   *reach = neap_pool_read(r->pool).reach_bytes;
   for (int v = 0; v < r->plan->n_value; v++) r->life[v].block = NULL;
@@ -194,11 +209,14 @@ static size_t from_begin(size_t offset, size_t reach) {
  * strategy. */
 static neap_status try_strategy(rehearsal *r, strategy st, strategy *best, size_t *least,
                                 neap_error *error) {
-  size_t reach;
   if (*least <= r->plan->lower_bound_bytes) return NEAP_OK;
+  size_t reach;
   r->strategy = st;
   NEAP_TRY(walk(r, &reach, error));
-  if (reach < *least) *least = reach, *best = st;
+  if (reach < *least) {
+    *least = reach;
+    *best = st;
+  }
   return NEAP_OK;
 }
 
@@ -224,6 +242,7 @@ static neap_status fill(rehearsal *r, neap_plan *plan, strategy best, neap_error
   r->scratch_offset = plan->scratch_offset;
   NEAP_TRY(walk(r, &reach, error));
   plan->arena_bytes = reach;
+  /* The reach is known now, and with it where the high end is. */
   for (int v = 0; v < plan->n_value; v++) r->offset[v] = from_begin(r->offset[v], reach);
   for (int n = 0; n < plan->n_node; n++)
     plan->scratch_offset[n] = from_begin(plan->scratch_offset[n], reach);
@@ -240,10 +259,12 @@ static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
   size_t room = (size_t)plan->n_value + (size_t)plan->n_node + 1;
   neap_block *block = neap_arena_alloc(&r->arena, room * sizeof *block);
   if (block == NULL) return refused(error, room * sizeof *block);
-  for (int v = 0; v < plan->n_value; v++)
-    if (r->life[v].from >= 0)
-      block[v] =
-        (neap_block){neap_align(r->life[v].bytes), NEAP_ALIGN, r->life[v].from, r->life[v].to, 0};
+  /* Those that take nothing from the pool are left as blocks of no bytes. */
+  for (int v = 0; v < plan->n_value; v++) {
+    const life *l = &r->life[v];
+    if (l->from < 0) continue;
+    block[v] = (neap_block){neap_align(l->bytes), NEAP_ALIGN, l->from, l->to, 0};
+  }
   for (int step = 0; step < plan->n_node; step++) {
     int n = plan->order[step];
     block[plan->n_value + n] =
@@ -255,6 +276,7 @@ static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
   neap_pack_result result;
   NEAP_TRY(neap_pack((int)room - 1, block, &options, &result, error));
   if (result.total_bytes >= plan->arena_bytes) return NEAP_OK;
+  /* Better than every strategy: the plan takes these offsets instead. */
   for (int v = 0; v < plan->n_value; v++) r->offset[v] = block[v].offset;
   for (int n = 0; n < plan->n_node; n++) plan->scratch_offset[n] = block[plan->n_value + n].offset;
   plan->arena_bytes = result.total_bytes;
@@ -280,12 +302,15 @@ neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_er
   neap_status status = begin(&r, plan, graph, error);
   size_t bytes = ((size_t)plan->n_value + 1) * sizeof *r.offset;
   if (status == NEAP_OK) status = choose_strategy(&r, plan, &best, error);
-  if (status == NEAP_OK && (r.offset = neap_arena_alloc(&r.arena, bytes)) == NULL)
-    status = refused(error, bytes);
-  if (status == NEAP_OK) status = fill(&r, plan, best, error);
+  if (status != NEAP_OK) goto done;
+  /* Offsets are of interest from here on: the walks before have compared how far they reach. */
+  r.offset = neap_arena_alloc(&r.arena, bytes);
+  status = r.offset != NULL ? fill(&r, plan, best, error) : refused(error, bytes);
+  if (status != NEAP_OK) goto done;
   bool loose = plan->arena_bytes > plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART;
-  if (status == NEAP_OK && loose) status = pack(&r, plan, error);
+  if (loose) status = pack(&r, plan, error);
   if (status == NEAP_OK) place_storages(&r, plan);
+done:
   neap_arena_fini(&r.arena);
   return status;
 }
@@ -310,57 +335,69 @@ static void write_script(rehearsal *r, neap_script *s) {
   int n_take = 0, n_give = 0;
   for (int step = 0; step < r->plan->n_node; step++) {
     int n = r->plan->order[step];
+    bool has_scratch = r->plan->scratch_bytes[n] > 0;
     find_now(r, &r->graph->node[n]);
-    for (int k = 0; k < r->n_now; k++)
-      if (r->now[k]->from == step) {
-        int root = (int)(r->now[k] - r->life);
-        s->take[n_take++] = (neap_take){root, r->plan->place[root].offset};
-      }
-    if (r->plan->scratch_bytes[n] > 0) {
-      s->take[n_take++] = (neap_take){r->plan->n_value, r->plan->scratch_offset[n]};
-      s->give[n_give++] = r->plan->n_value;
+    /* Takes: what is touched for the first time, then scratch. */
+    for (int k = 0; k < r->n_now; k++) {
+      if (r->now[k]->from != step) continue;
+      int root = (int)(r->now[k] - r->life);
+      s->take[n_take++] = (neap_take){root, r->plan->place[root].offset};
     }
-    s->n_block = NEAP_MAX(s->n_block, n_take - n_give + (r->plan->scratch_bytes[n] > 0));
+    if (has_scratch) s->take[n_take++] = (neap_take){r->plan->n_value, r->plan->scratch_offset[n]};
+    s->n_block = NEAP_MAX(s->n_block, n_take - n_give);
+    /* Gives: scratch, then what is touched for the last time. */
+    if (has_scratch) s->give[n_give++] = r->plan->n_value;
     for (int k = 0; k < r->n_now; k++)
       if (r->now[k]->to == step) s->give[n_give++] = (int)(r->now[k] - r->life);
     s->turn[s->n_turn++] = (neap_turn){step, false, n_take, n_give};
   }
 }
 
+/* Takes a slot of the script for the instruction of node n, exactly where the script says. */
+static neap_status play_take(const rehearsal *r, const neap_take *take, int n, int step,
+                             neap_pool *pool, neap_pool_block **block, neap_error *error) {
+  int slot = take->slot;
+  size_t bytes = slot < r->plan->n_value ? r->life[slot].bytes : r->plan->scratch_bytes[n];
+  /* A slot that is taken already has a block that would be lost. */
+  bool twice = block[slot] != NULL;
+  if (!twice) block[slot] = neap_pool_take_exact(pool, take->offset, bytes);
+  if (!twice && block[slot] != NULL) return NEAP_OK;
+  return neap_fail(
+    error, NEAP_PLAN,
+    "the pool of net \"%s\" can't take %zu bytes at %zu in step %d, as its plan foretells",
+    r->graph->name, bytes, take->offset, step + 1);
+}
+
 /* Plays the script in a dry pool, since a plan from a file may promise anything: takes must find
  * their place free, and end within the plan's bytes. */
 static neap_status play(const rehearsal *r, const neap_script *s, neap_error *error) {
-  neap_pool *pool;
+  neap_pool *pool = NULL;
   size_t room = ((size_t)r->plan->n_value + 1) * sizeof(neap_pool_block *);
-  neap_pool_block **block = neap_alloc_zeroed(room);
+  neap_pool_block **block = neap_alloc_zeroed(room); /* by slot */
   if (block == NULL) return refused(error, room);
   neap_status status = neap_pool_new_dry(&pool, error);
+  if (status != NEAP_OK) goto no_pool;
   /* Reserved like the run's own, so that a take that fails has not found its place free. */
-  if (status == NEAP_OK && !neap_pool_reserve(pool, r->plan->arena_bytes, s->n_block)) {
+  if (!neap_pool_reserve(pool, r->plan->arena_bytes, s->n_block)) {
     status = refused(error, r->plan->arena_bytes);
-    neap_pool_free(pool);
+    goto done;
   }
-  if (status == NEAP_OK) {
-    for (int t = 0, take = 0, give = 0; t < s->n_turn && status == NEAP_OK; t++) {
-      int n = r->plan->order[s->turn[t].step];
-      for (; take < s->turn[t].take_end && status == NEAP_OK; take++) {
-        int slot = s->take[take].slot;
-        size_t bytes = slot < r->plan->n_value ? r->life[slot].bytes : r->plan->scratch_bytes[n];
-        bool twice = block[slot] != NULL;
-        if (!twice) block[slot] = neap_pool_take_exact(pool, s->take[take].offset, bytes);
-        if (twice || block[slot] == NULL)
-          status = neap_fail(
-            error, NEAP_PLAN,
-            "the pool of net \"%s\" can't take %zu bytes at %zu in step %d, as its plan foretells",
-            r->graph->name, bytes, s->take[take].offset, s->turn[t].step + 1);
-      }
-      for (; give < s->turn[t].give_end; give++) {
-        neap_pool_give(pool, block[s->give[give]]);
-        block[s->give[give]] = NULL;
-      }
+  int n_taken = 0, n_given = 0;
+  for (int t = 0; t < s->n_turn; t++) {
+    const neap_turn *turn = &s->turn[t];
+    for (; n_taken < turn->take_end; n_taken++) {
+      status =
+        play_take(r, &s->take[n_taken], r->plan->order[turn->step], turn->step, pool, block, error);
+      if (status != NEAP_OK) goto done;
     }
-    neap_pool_free(pool);
+    for (; n_given < turn->give_end; n_given++) {
+      neap_pool_give(pool, block[s->give[n_given]]);
+      block[s->give[n_given]] = NULL;
+    }
   }
+done:
+  neap_pool_free(pool);
+no_pool:
   neap_free(block);
   return status;
 }
@@ -369,10 +406,12 @@ neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, n
                                neap_script *out, neap_error *error) {
   rehearsal r;
   neap_status status = begin(&r, plan, graph, error);
-  bool ready = plan->script.n_turn > 0;
-  if (ready) *out = plan->script;
-  if (status == NEAP_OK && !ready) status = script_init(out, plan, arena, error);
-  if (status == NEAP_OK && !ready) write_script(&r, out);
+  if (plan->script.n_turn > 0) {
+    *out = plan->script; /* of a plan that evicts */
+  } else {
+    if (status == NEAP_OK) status = script_init(out, plan, arena, error);
+    if (status == NEAP_OK) write_script(&r, out);
+  }
   if (status == NEAP_OK) status = play(&r, out, error);
   neap_arena_fini(&r.arena);
   return status;

@@ -19,10 +19,14 @@ static bool take_arrays(neap_schedule *s, const neap_graph *g) {
   size_t n = (size_t)g->n_node, m = (size_t)g->n_value;
   int **by_value[] = {&s->root, &s->next, &s->partner, &s->first, &s->last};
   int **by_node[] = {&s->order, &s->step};
-  for (int i = 0; i < NEAP_COUNT(by_value); i++)
-    if ((*by_value[i] = neap_arena_alloc(&s->arena, m * sizeof(int))) == NULL) return false;
-  for (int i = 0; i < NEAP_COUNT(by_node); i++)
-    if ((*by_node[i] = neap_arena_alloc(&s->arena, n * sizeof(int))) == NULL) return false;
+  for (int i = 0; i < NEAP_COUNT(by_value); i++) {
+    *by_value[i] = neap_arena_alloc(&s->arena, m * sizeof(int));
+    if (*by_value[i] == NULL) return false;
+  }
+  for (int i = 0; i < NEAP_COUNT(by_node); i++) {
+    *by_node[i] = neap_arena_alloc(&s->arena, n * sizeof(int));
+    if (*by_node[i] == NULL) return false;
+  }
   s->reason = neap_arena_alloc(&s->arena, m * sizeof *s->reason);
   s->refusal = neap_arena_alloc(&s->arena, m * sizeof *s->refusal);
   s->life = neap_arena_alloc(&s->arena, m * sizeof *s->life);
@@ -64,6 +68,7 @@ static void check_order(const neap_schedule *s, const neap_graph *g) {
  * defined first. */
 static void check_rings(const neap_schedule *s, const neap_graph *g) {
   int n_root = 0, n_member = 0;
+  /* Each value alone: its root is a root, and so is that of the next one. */
   for (int v = 0; v < g->n_value; v++) {
     int root = s->root[v];
     NEAP_ASSERT(root >= 0 && root < g->n_value && s->root[root] == root,
@@ -74,11 +79,12 @@ static void check_rings(const neap_schedule *s, const neap_graph *g) {
     NEAP_ASSERT(s->first[root] <= s->first[v],
                 "the root %d of value %d is defined first: at steps %d and %d", root, v,
                 s->first[root], s->first[v]);
-    n_root += root == v;
+    if (root == v) n_root++;
   }
-  for (int v = 0, u; v < g->n_value; v++) { /* from each root once around */
+  /* From each root once around: the rings meet every value, and none twice. */
+  for (int v = 0; v < g->n_value; v++) {
     if (s->root[v] != v) continue;
-    u = v;
+    int u = v;
     do {
       u = s->next[u];
       n_member++;
@@ -97,11 +103,13 @@ static void check_in_place(const neap_schedule *s, const neap_graph *g) {
   for (int v = 0; v < g->n_value; v++) most[v] = -1;
   for (int v = 0; v < g->n_value; v++)
     if (g->value[v].node < 0) most[s->root[v]] = NEAP_MAX(most[s->root[v]], s->last[v]);
+  /* Step by step: first what is claimed of the new member, then its own readers. */
   for (int i = 0; i < g->n_node; i++) {
     const neap_node *node = &g->node[s->order[i]];
     for (int k = 0; k < node->n_out; k++) {
-      int v = node->out[k], *last = v < 0 ? NULL : &most[s->root[v]];
-      if (last == NULL) continue;
+      int v = node->out[k];
+      if (v < 0) continue;
+      int *last = &most[s->root[v]];
       NEAP_ASSERT(s->reason[v] != NEAP_REASON_IN_PLACE || *last <= i,
                   "when \"%s\" is written in place at step %d, every other reader of the storage "
                   "has run; one runs at step %d",
@@ -110,6 +118,25 @@ static void check_in_place(const neap_schedule *s, const neap_graph *g) {
     }
   }
   free(most);
+}
+
+/* In a dag no order is promised: each other reader of an older member must lead to the node that
+ * writes in place, by edges. */
+static void check_in_place_by_edges(const neap_schedule *s, const neap_work *work) {
+  const neap_graph *g = work->graph;
+  for (int v = 0; v < g->n_value; v++) {
+    if (s->reason[v] != NEAP_REASON_IN_PLACE) continue;
+    int writer = g->value[v].node;
+    for (int w = s->next[v]; w != v; w = s->next[w]) {
+      if (s->first[w] >= s->first[v]) continue;
+      for (int k = work->uses.first[w]; k < work->uses.first[w + 1]; k++) {
+        int reader = work->uses.list[k];
+        NEAP_ASSERT(reader == writer || neap_reaches(work, reader, writer),
+                    "node %d writes value %d over value %d, so it runs after its reader, node %d",
+                    writer, v, w, reader);
+      }
+    }
+  }
 }
 
 /* A storage lives as long as any of its members; what is live at a step is counted in full for the
@@ -139,6 +166,7 @@ static void check_schedule(const neap_schedule *s, const neap_work *work) {
   check_order(s, work->graph);
   check_rings(s, work->graph);
   check_in_place(s, work->graph);
+  if (work->reach != NULL) check_in_place_by_edges(s, work);
   check_lives(s, work);
 }
 
@@ -157,13 +185,14 @@ neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const in
   return complete(s, work, error);
 }
 
-/* The ring of a storage: its members in order of value, then the first again. */
+/* The ring of each storage, from the roots. */
 static void link_ring(neap_schedule *s, int n_value) {
   for (int v = 0; v < n_value; v++) s->next[v] = v;
+  /* Each member is put right behind the root. */
   for (int v = 0; v < n_value; v++) {
     int root = s->root[v];
     if (root == v) continue;
-    s->next[v] = s->next[root]; /* behind the root */
+    s->next[v] = s->next[root];
     s->next[root] = v;
   }
 }

@@ -50,20 +50,25 @@ static neap_status shrink_places(neap_plan *plan, const neap_graph *graph, const
   neap_schedule schedule = {0};
   NEAP_TRY(neap_graph_uses(graph, &work.uses, error));
   neap_status status = neap_schedule_init_like(&schedule, &work, like, error);
-  if (status == NEAP_OK) {
-    size_t *offset =
-      neap_arena_alloc(&schedule.arena, ((size_t)graph->n_value + 1) * sizeof *offset);
-    if (offset == NULL)
-      status = neap_fail_memory(error, (size_t)graph->n_value * sizeof *offset, "offsets");
-    for (int v = 0; v < graph->n_value && offset != NULL; v++) offset[v] = like->place[v].offset;
-    if (offset != NULL) neap_plan_fill_places(plan, graph, &schedule, offset);
+  if (status != NEAP_OK) goto done;
+  /* Addresses are those of the larger plan, lives and figures those of the schedule. */
+  size_t *offset = neap_arena_alloc(&schedule.arena, ((size_t)graph->n_value + 1) * sizeof *offset);
+  if (offset == NULL) {
+    status = neap_fail_memory(error, (size_t)graph->n_value * sizeof *offset, "offsets");
+    goto done;
   }
-  if (status == NEAP_OK && plan->n_bank > 0) plan->lower_bound_bytes = 0;
-  for (int b = 0; b < plan->n_bank && status == NEAP_OK; b++) {
-    plan->bank[b] = like->bank[b];
-    status = neap_schedule_bank_peak(&schedule, &work, b, &plan->bank[b].lower_bound_bytes, error);
-    plan->lower_bound_bytes += plan->bank[b].lower_bound_bytes;
+  for (int v = 0; v < graph->n_value; v++) offset[v] = like->place[v].offset;
+  neap_plan_fill_places(plan, graph, &schedule, offset);
+  /* With banks the bound is the sum of theirs. */
+  if (plan->n_bank > 0) plan->lower_bound_bytes = 0;
+  for (int b = 0; b < plan->n_bank; b++) {
+    neap_plan_bank *bank = &plan->bank[b];
+    *bank = like->bank[b];
+    status = neap_schedule_bank_peak(&schedule, &work, b, &bank->lower_bound_bytes, error);
+    if (status != NEAP_OK) goto done;
+    plan->lower_bound_bytes += bank->lower_bound_bytes;
   }
+done:
   neap_schedule_fini(&schedule);
   neap_uses_fini(&work.uses);
   return status;
@@ -103,6 +108,7 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
   neap_plan *plan = neap_plan_new(graph);
   if (plan == NULL)
     return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
+  /* What the smaller batch has in common with the larger one. */
   plan->policy = like->policy;
   plan->executor = like->executor;
   plan->packer = like->packer;
@@ -111,6 +117,7 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
   memcpy(plan->region_bytes, like->region_bytes, sizeof plan->region_bytes);
   memcpy(plan->scratch_offset, like->scratch_offset,
          (size_t)graph->n_node * sizeof *plan->scratch_offset);
+  /* What is its own. */
   neap_status status = shrink_subs(plan, graph, like, error);
   if (status == NEAP_OK) status = shrink_places(plan, graph, like, error);
   if (status != NEAP_OK) {
