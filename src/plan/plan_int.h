@@ -43,6 +43,13 @@ neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, c
                              size_t need, const char *why, neap_error *refused, neap_error *error);
 /* Whether the plan's packer is that of evict.c. */
 bool neap_plan_evicts(const neap_plan *plan);
+/* verify_loop.c: PLAN error unless a loop's own bytes and its frames hold what they must, and both
+ * halves of it agree about the frames. Nothing for a node that is no loop. */
+neap_status neap_plan_verify_loop(const neap_graph *graph, const neap_node *node,
+                                  neap_error *error);
+/* And unless each kept value of a body, which `plan` is for, lies at its item of the frames. */
+neap_status neap_plan_verify_kept(const neap_node *node, const neap_plan *plan,
+                                  const neap_graph *body, neap_error *error);
 /* verify_script.c: PLAN error unless the script computes what the order does, in bytes that nothing
  * else holds. */
 neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph,

@@ -27,13 +27,14 @@ static void print_script(const neap_plan *plan, neap_buffer *out) {
   const neap_script *s = &plan->script;
   neap_buffer_add(out, "script %d %d %d %lld %.17g\n", s->n_turn, s->n_evicted, s->n_again,
                   (long long)s->evicted_bytes, s->again_work);
-  for (int t = 0, take = 0, give = 0; t < s->n_turn; t++) {
-    neap_buffer_add(out, "t %d %d %d", s->turn[t].step, s->turn[t].again,
-                    s->turn[t].take_end - take);
-    for (; take < s->turn[t].take_end; take++)
+  int take = 0, give = 0;
+  for (int t = 0; t < s->n_turn; t++) {
+    const neap_turn *turn = &s->turn[t];
+    neap_buffer_add(out, "t %d %d %d", turn->step, turn->again, turn->take_end - take);
+    for (; take < turn->take_end; take++)
       neap_buffer_add(out, " %d %zu", s->take[take].slot, s->take[take].offset);
-    neap_buffer_add(out, " %d", s->turn[t].give_end - give);
-    for (; give < s->turn[t].give_end; give++) neap_buffer_add(out, " %d", s->give[give]);
+    neap_buffer_add(out, " %d", turn->give_end - give);
+    for (; give < turn->give_end; give++) neap_buffer_add(out, " %d", s->give[give]);
     neap_buffer_add(out, "\n");
   }
 }
@@ -49,6 +50,7 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
     neap_buffer_add(out, "\nbank %zu %zu %zu", plan->bank[b].begin_bytes, plan->bank[b].bytes,
                     plan->bank[b].lower_bound_bytes);
   neap_buffer_add(out, "\ncount %d %d\n", plan->n_node, plan->n_value);
+  /* By step, then by value. */
   for (int i = 0; i < plan->n_node; i++) {
     int n = plan->order[i];
     neap_buffer_add(out, "n %d %zu %zu %zu\n", n, plan->live_bytes[i], plan->scratch_offset[n],
@@ -61,11 +63,14 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
                     neap_refusal_code(p->refusal), p->partner);
   }
   if (plan->script.n_turn > 0) print_script(plan, out);
-  for (int n = 0; n < plan->n_node; n++)
-    for (int k = 0; plan->sub[n] != NULL && plan->sub[n][k] != NULL; k++) {
+  /* Each subnet's plan is a whole text of its own. */
+  for (int n = 0; n < plan->n_node; n++) {
+    if (plan->sub[n] == NULL) continue;
+    for (int k = 0; plan->sub[n][k] != NULL; k++) {
       neap_buffer_add(out, "sub %d %d\n", n, k);
       neap_plan_print(plan->sub[n][k], out);
     }
+  }
   neap_buffer_add(out, "end\n");
 }
 
@@ -102,10 +107,12 @@ static void expect(reader *r, const char *word) {
 
 /* Nothing may stand behind what a line is known to hold. */
 static void end_line(reader *r) {
-  if (*r->at == '\n')
-    r->at++, r->line++;
-  else
+  if (*r->at != '\n') {
     r->failed = true;
+    return;
+  }
+  r->at++;
+  r->line++;
 }
 
 /* Within these limits, else the read fails and the number is one that later code can use. */
@@ -127,7 +134,8 @@ static size_t read_bytes(reader *r) { return (size_t)read_number(r, 0, INT64_MAX
 static int read_name(reader *r, const char *(*name)(int), int n) {
   char word[32];
   read_word(r, word);
-  for (int i = 0; i < n && !r->failed; i++)
+  if (r->failed) return 0;
+  for (int i = 0; i < n; i++)
     if (strcmp(word, name(i)) == 0) return i;
   r->failed = true;
   return 0;
@@ -180,9 +188,11 @@ static void read_head(reader *r, neap_plan *plan) {
 /* Scratch stands with the step that uses it, and is kept by node. That every node comes once is
  * verify.c's business. */
 static void read_steps(reader *r, neap_plan *plan) {
-  for (int i = 0; i < plan->n_node && !r->failed; i++) {
+  for (int i = 0; i < plan->n_node; i++) {
+    if (r->failed) return;
     expect(r, "n");
-    int n = plan->order[i] = (int)read_number(r, 0, plan->n_node - 1);
+    int n = (int)read_number(r, 0, plan->n_node - 1);
+    plan->order[i] = n;
     plan->live_bytes[i] = read_bytes(r);
     plan->scratch_offset[n] = read_bytes(r);
     plan->scratch_bytes[n] = read_bytes(r);
@@ -192,7 +202,8 @@ static void read_steps(reader *r, neap_plan *plan) {
 
 /* By value. What a place says of another is in range; whether it is true is verify.c's business. */
 static void read_places(reader *r, neap_plan *plan) {
-  for (int v = 0; v < plan->n_value && !r->failed; v++) {
+  for (int v = 0; v < plan->n_value; v++) {
+    if (r->failed) return;
     neap_place *p = &plan->place[v];
     expect(r, "v");
     p->region = (neap_region)read_name(r, region_at, NEAP_N_REGION);
@@ -204,7 +215,7 @@ static void read_places(reader *r, neap_plan *plan) {
     p->reason = (neap_reason)read_name(r, reason_at, N_REASON);
     p->refusal = (neap_refusal)read_name(r, refusal_at, N_REFUSAL);
     p->partner = (int)read_number(r, -1, plan->n_value - 1);
-    /* views are followed to their source */
+    /* A view is followed to its source before anybody looks whether it has one. */
     if (p->reason == NEAP_REASON_ALIAS && p->partner < 0) r->failed = true;
     end_line(r);
   }
@@ -222,25 +233,30 @@ static double read_share(reader *r) {
 /* The lines of a script. Lists grow as lines come: the text can't ask for memory. False when memory
  * is refused. */
 static bool read_turns(reader *r, const neap_plan *plan, neap_script *s) {
-  int cap_turn = 0, cap_take = 0, cap_give = 0, n_turn = s->n_turn, n_take = 0, n_give = 0, now = 0;
+  int cap_turn = 0, cap_take = 0, cap_give = 0;
+  int n_turn = s->n_turn, n_take = 0, n_give = 0;
   s->n_turn = 0;
   while (s->n_turn < n_turn && !r->failed) {
     expect(r, "t");
     neap_turn turn = {.step = (int)read_number(r, 0, plan->n_node - 1),
                       .again = read_number(r, 0, 1) != 0};
-    for (int64_t left = read_number(r, 0, plan->n_value + 1); left > 0 && !r->failed; left--) {
+    /* What it takes: each a slot and an offset. */
+    int64_t left = read_number(r, 0, plan->n_value + 1);
+    for (; left > 0; left--) {
+      if (r->failed) break;
       neap_take take = {.slot = (int)read_number(r, 0, plan->n_value)};
       take.offset = read_bytes(r);
       if (!neap_list_grow(&s->take, &cap_take, n_take + 1, sizeof take)) return false;
       s->take[n_take++] = take;
-      now++;
     }
-    s->n_block = NEAP_MAX(s->n_block, now);
-    for (int64_t left = read_number(r, 0, plan->n_value + 1); left > 0 && !r->failed; left--) {
+    s->n_block = NEAP_MAX(s->n_block, n_take - n_give);
+    /* What it gives: slots. */
+    left = read_number(r, 0, plan->n_value + 1);
+    for (; left > 0; left--) {
+      if (r->failed) break;
       int slot = (int)read_number(r, 0, plan->n_value);
       if (!neap_list_grow(&s->give, &cap_give, n_give + 1, sizeof slot)) return false;
       s->give[n_give++] = slot;
-      now--;
     }
     end_line(r);
     turn.take_end = n_take;
@@ -263,6 +279,7 @@ static bool read_script(reader *r, neap_plan *plan) {
   end_line(r);
   bool ok = read_turns(r, plan, &s);
   plan->script = s;
+  /* Its lists have grown on their own, and are copied to where the plan's tables lie. */
   if (ok && !r->failed) {
     const neap_turn *last = &s.turn[s.n_turn - 1];
     plan->script.turn = neap_arena_copy(&plan->arena, s.turn, (size_t)s.n_turn * sizeof *s.turn);
@@ -291,24 +308,28 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
   if (!r->failed) read_places(r, plan);
   if (!r->failed && neap_plan_evicts(plan) && !read_script(r, plan))
     status = neap_fail_memory(error, sizeof *plan->script.turn, "a plan's script");
-  for (int n = 0; n < graph->n_node && !r->failed && status == NEAP_OK; n++) {
-    int n_sub = graph->node[n].n_sub;
-    if (n_sub == 0) continue;
-    if ((plan->sub[n] =
-           neap_arena_alloc(&plan->arena, ((size_t)n_sub + 1) * sizeof *plan->sub[n])) == NULL)
-      status = neap_fail_memory(error, (size_t)n_sub * sizeof *plan->sub[n], "a plan");
-    for (int k = 0; k < n_sub && !r->failed && status == NEAP_OK; k++) {
+  /* The plans of each node's subnets. Those that have not been read stay NULL. */
+  for (int n = 0; n < graph->n_node; n++) {
+    if (r->failed || status != NEAP_OK) break;
+    const neap_node *node = &graph->node[n];
+    if (node->n_sub == 0) continue;
+    size_t bytes = ((size_t)node->n_sub + 1) * sizeof *plan->sub[n];
+    plan->sub[n] = neap_arena_alloc(&plan->arena, bytes);
+    if (plan->sub[n] == NULL) status = neap_fail_memory(error, bytes, "a plan");
+    for (int k = 0; k < node->n_sub; k++) {
+      if (r->failed || status != NEAP_OK) break;
       expect(r, "sub");
       read_number(r, n, n);
       read_number(r, k, k);
       end_line(r);
-      if (!r->failed) status = read_plan(r, graph->node[n].sub[k], &plan->sub[n][k], error);
+      if (!r->failed) status = read_plan(r, node->sub[k], &plan->sub[n][k], error);
     }
   }
   if (status == NEAP_OK) {
     expect(r, "end");
     end_line(r);
   }
+  /* Now what went wrong on the way: memory that was refused, then a text that does not fit. */
   if (status == NEAP_OK && plan->packer == NULL)
     status = neap_fail_memory(error, sizeof "offset", "a plan");
   if (status == NEAP_OK && r->failed)

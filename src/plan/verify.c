@@ -57,13 +57,15 @@ static bool in_arena(const check *c, int v) {
  * count. */
 static int compare_edges(const void *a, const void *b) {
   const neap_edge *x = a, *y = b;
-  return x->from != y->from ? (x->from < y->from ? -1 : 1) : (x->to > y->to) - (x->to < y->to);
+  if (x->from != y->from) return x->from < y->from ? -1 : 1;
+  return (x->to > y->to) - (x->to < y->to);
 }
 
 /* The order is a permutation of the nodes in which every edge leads forward; the edges are sorted,
  * distinct, and lead from lower nodes to higher ones, which later passes rely on. Fills step. */
 static neap_status check_order(check *c) {
   const neap_plan *plan = c->plan;
+  /* As many steps as nodes, none of them twice: then each node has its step. */
   for (int n = 0; n < plan->n_node; n++) c->step[n] = -1;
   for (int i = 0; i < plan->n_node; i++) {
     int n = plan->order[i];
@@ -74,8 +76,9 @@ static neap_status check_order(check *c) {
   }
   for (int e = 0; e < c->graph->n_edge; e++) {
     const neap_edge *edge = &c->graph->edge[e];
-    if (edge->from < 0 || edge->from >= edge->to || edge->to >= plan->n_node ||
-        (e > 0 && compare_edges(edge - 1, edge) >= 0))
+    bool leads_up = edge->from >= 0 && edge->from < edge->to && edge->to < plan->n_node;
+    bool is_sorted = e == 0 || compare_edges(edge - 1, edge) < 0;
+    if (!leads_up || !is_sorted)
       return neap_fail(c->error, NEAP_PLAN, "edge %d (op %d to op %d) is out of order", e,
                        edge->from, edge->to);
     if (c->step[edge->from] >= c->step[edge->to])
@@ -110,15 +113,21 @@ static neap_status find_readers(check *c) {
   for (int n = 0; n < g->n_node; n++) n_read += (size_t)g->node[n].n_in;
   c->reader = neap_arena_alloc(&c->arena, n_read * sizeof(int) + 1);
   if (c->reader == NULL) return neap_fail_memory(c->error, n_read * sizeof(int), "checking a plan");
+  /* How many readers each value has, and from these where its list begins. */
   for (int n = 0; n < g->n_node; n++)
-    for (int i = 0; i < g->node[n].n_in; i++)
-      if (g->node[n].in[i] != NEAP_NO_VALUE) c->reader_at[g->node[n].in[i] + 1]++;
+    for (int i = 0; i < g->node[n].n_in; i++) {
+      int v = g->node[n].in[i];
+      if (v != NEAP_NO_VALUE) c->reader_at[v + 1]++;
+    }
   for (int v = 0; v < g->n_value; v++) c->reader_at[v + 1] += c->reader_at[v];
-  /* for now: where the next reader goes */
+  /* The readers; `last_step` holds for now where a value's next reader goes. */
   for (int v = 0; v < g->n_value; v++) c->last_step[v] = c->reader_at[v];
   for (int n = 0; n < g->n_node; n++)
-    for (int i = 0; i < g->node[n].n_in; i++)
-      if (g->node[n].in[i] != NEAP_NO_VALUE) c->reader[c->last_step[g->node[n].in[i]]++] = n;
+    for (int i = 0; i < g->node[n].n_in; i++) {
+      int v = g->node[n].in[i];
+      if (v != NEAP_NO_VALUE) c->reader[c->last_step[v]++] = n;
+    }
+  /* A value that nobody reads lives in the step that makes it. */
   for (int v = 0; v < g->n_value; v++) {
     c->last_step[v] = g->value[v].node < 0 ? -1 : c->step[g->value[v].node];
     for (int k = c->reader_at[v]; k < c->reader_at[v + 1]; k++)
@@ -135,11 +144,13 @@ static neap_status find_paths(check *c) {
   size_t bytes = c->n_word * (size_t)c->graph->n_node * sizeof(uint64_t);
   c->above = neap_arena_alloc(&c->arena, bytes + 1);
   if (c->above == NULL) return neap_fail_memory(c->error, bytes, "checking a plan");
+  /* Whatever leads to `from` leads to `to`, and so does `from`. */
   for (int e = 0; e < c->graph->n_edge; e++) {
     size_t from = (size_t)c->graph->edge[e].from, to = (size_t)c->graph->edge[e].to;
-    for (size_t k = 0; k < c->n_word; k++)
-      c->above[to * c->n_word + k] |= c->above[from * c->n_word + k];
-    c->above[to * c->n_word + from / 64] |= (uint64_t)1 << (from % 64);
+    const uint64_t *row = c->above + from * c->n_word;
+    uint64_t *below = c->above + to * c->n_word;
+    for (size_t k = 0; k < c->n_word; k++) below[k] |= row[k];
+    below[from / 64] |= (uint64_t)1 << (from % 64);
   }
   return NEAP_OK;
 }
@@ -153,10 +164,14 @@ static bool runs_before(const check *c, int a, int b) {
 /* All that touches value v, its definition and its readers, has run when node n starts; with
  * `but_n`, n may be a reader itself. */
 static bool is_over_before(const check *c, int v, int n, bool but_n) {
+  /* In one order the last step says it all. */
   if (c->above == NULL && !but_n) return c->last_step[v] < c->step[n];
   if (!runs_before(c, c->graph->value[v].node, n)) return false;
-  for (int k = c->reader_at[v]; k < c->reader_at[v + 1]; k++)
-    if (!(but_n && c->reader[k] == n) && !runs_before(c, c->reader[k], n)) return false;
+  for (int k = c->reader_at[v]; k < c->reader_at[v + 1]; k++) {
+    int reader = c->reader[k];
+    if (but_n && reader == n) continue;
+    if (!runs_before(c, reader, n)) return false;
+  }
   return true;
 }
 
@@ -197,6 +212,7 @@ static neap_status check_relation(check *c, int v) {
   }
   if (place->partner < 0 || g->value[v].node < 0)
     return FAIL(c, v, "\"%s\" is joined to no value", label(c, v));
+  /* Joined values lie in the same bytes; only versions may differ in size. */
   const neap_node *node = &g->node[g->value[v].node];
   const neap_place *partner = &c->plan->place[place->partner];
   if (partner->storage != place->storage || partner->offset != place->offset ||
@@ -204,16 +220,18 @@ static neap_status check_relation(check *c, int v) {
       (partner->bytes != place->bytes && place->reason != NEAP_REASON_VERSION))
     return FAIL(c, v, "\"%s\" should lie in the bytes of \"%s\", but lies elsewhere", label(c, v),
                 label(c, place->partner));
+  /* And some list must say that they may. Who else reads what is overwritten in place is looked at
+   * in check_meeting. */
   bool ok = false;
   if (place->reason == NEAP_REASON_ALIAS) ok = is_paired(c, v, node->op->alias, node->op->n_alias);
   if (place->reason == NEAP_REASON_VERSION)
     ok = is_paired(c, v, node->enforced, node->n_enforced) || place->partner == g->value[v].root;
-  if (place->reason == NEAP_REASON_IN_PLACE) /* who else reads it: check_meeting */
-    ok = node->n_sub == 0 && (is_paired(c, v, node->op->inplace, node->op->n_inplace) ||
-                              (node->op->inplace_any_input && g->value[v].position == 0));
-  return ok ? NEAP_OK
-            : FAIL(c, v, "op \"%s\" allows no %s of \"%s\" and \"%s\"", node->name,
-                   neap_reason_code(place->reason), label(c, place->partner), label(c, v));
+  if (place->reason == NEAP_REASON_IN_PLACE && node->n_sub == 0)
+    ok = is_paired(c, v, node->op->inplace, node->op->n_inplace) ||
+         (node->op->inplace_any_input && g->value[v].position == 0);
+  if (ok) return NEAP_OK;
+  return FAIL(c, v, "op \"%s\" allows no %s of \"%s\" and \"%s\"", node->name,
+              neap_reason_code(place->reason), label(c, place->partner), label(c, v));
 }
 
 /* All versions of a root lie in its storage, and the next one may be written only when all readers
@@ -224,17 +242,21 @@ static neap_status check_version(check *c, int v) {
   if (c->plan->place[v].storage != c->plan->place[value->root].storage)
     return FAIL(c, v, "\"%s\" is a version of \"%s\", but lies in another storage", label(c, v),
                 label(c, value->root));
+  /* The version that it replaces: the root, unless the node names another. */
   const neap_node *node = &c->graph->node[value->node];
-  int before = value->root; /* unless the node says which version it replaces */
-  for (int k = 0; k < node->n_enforced; k++)
-    if (node->enforced[k].out == value->position && node->enforced[k].in < node->n_in &&
-        node->in[node->enforced[k].in] >= 0)
-      before = node->in[node->enforced[k].in];
-  for (int k = c->reader_at[before]; k < c->reader_at[before + 1]; k++)
-    if (c->reader[k] != value->node && !runs_before(c, c->reader[k], value->node))
-      return FAIL(
-        c, v, "op \"%s\" writes a new version of \"%s\" while \"%s\" may still read the old one",
-        node->name, label(c, before), c->graph->node[c->reader[k]].name);
+  int before = value->root;
+  for (int k = 0; k < node->n_enforced; k++) {
+    neap_pair pair = node->enforced[k];
+    if (pair.out != value->position || pair.in >= node->n_in || node->in[pair.in] < 0) continue;
+    before = node->in[pair.in];
+  }
+  for (int k = c->reader_at[before]; k < c->reader_at[before + 1]; k++) {
+    int reader = c->reader[k];
+    if (reader == value->node || runs_before(c, reader, value->node)) continue;
+    return FAIL(c, v,
+                "op \"%s\" writes a new version of \"%s\" while \"%s\" may still read the old one",
+                node->name, label(c, before), c->graph->node[reader].name);
+  }
   return NEAP_OK;
 }
 
@@ -249,8 +271,8 @@ static bool is_in_bank(const check *c, int b, size_t at, size_t bytes) {
 /* A value of the arena lies in its bank, and so does its storage. */
 static neap_status check_bank(check *c, int v) {
   const neap_value *value = &c->graph->value[v];
-  int root = c->plan->place[v].storage;
   if (!in_arena(c, v) || c->plan->n_bank == 0) return NEAP_OK;
+  int root = c->plan->place[v].storage;
   if (is_in_bank(c, value->bank, c->plan->place[v].offset, value->bytes) &&
       c->graph->value[root].bank == value->bank)
     return NEAP_OK;
@@ -272,6 +294,7 @@ static bool is_within_reach(const check *c, const neap_node *node, int v, int po
  * own. */
 static neap_status check_banks(check *c) {
   const neap_plan *plan = c->plan;
+  /* Each bank begins where the one before it ends, and the last ends where the arena does. */
   size_t at = 0;
   for (int b = 0; b < plan->n_bank; b++) {
     if (plan->bank[b].begin_bytes != at || plan->bank[b].bytes % NEAP_ALIGN != 0)
@@ -285,10 +308,10 @@ static neap_status check_banks(check *c) {
   for (int n = 0; n < c->graph->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
     for (int k = 0; k < node->n_in + node->n_out; k++) {
-      int v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
-      if (v == NEAP_NO_VALUE ||
-          is_within_reach(c, node, v, k < node->n_in ? k : k - node->n_in, k >= node->n_in))
-        continue;
+      bool is_out = k >= node->n_in;
+      int position = is_out ? k - node->n_in : k;
+      int v = is_out ? node->out[position] : node->in[position];
+      if (v == NEAP_NO_VALUE || is_within_reach(c, node, v, position, is_out)) continue;
       return FAIL(c, v, "op \"%s\" is of bank \"%s\", and \"%s\" lies in another", node->name,
                   c->graph->bank[node->bank].name, label(c, v));
     }
@@ -303,11 +326,13 @@ static neap_status check_place(check *c, int v) {
   const neap_value *value = &c->graph->value[v];
   const neap_place *place = &c->plan->place[v];
   int first = value->node < 0 ? -1 : c->step[value->node];
+  /* What the graph says of the value. What is kept must outlive the run, and the arena does not. */
   if (place->region != value->region || place->bytes != value->bytes)
     return FAIL(c, v, "\"%s\" has %zu bytes in %s, the plan %zu in %s", label(c, v), value->bytes,
                 neap_region_name(value->region), place->bytes, neap_region_name(place->region));
   if (place->region == NEAP_REGION_ARENA && value->keep)
     return FAIL(c, v, "\"%s\" is kept, but lies in the arena", label(c, v));
+  /* Its storage is the root of one, and lies in the same bytes. */
   if (place->storage < 0 || place->storage >= c->graph->n_value ||
       c->plan->place[place->storage].storage != place->storage)
     return FAIL(c, v, "\"%s\" lies in no storage", label(c, v));
@@ -315,15 +340,19 @@ static neap_status check_place(check *c, int v) {
       place->region != c->plan->place[place->storage].region)
     return FAIL(c, v, "\"%s\" lies apart from its storage \"%s\"", label(c, v),
                 label(c, place->storage));
+  /* Its life is what the order makes it, found again here. */
   if (place->first != first || place->last != c->last_step[v])
     return FAIL(c, v, "\"%s\" lives in steps %d to %d, the plan says %d to %d", label(c, v),
                 first + 1, c->last_step[v] + 1, place->first + 1, place->last + 1);
   NEAP_TRY(check_bank(c, v));
+  /* Its bytes are aligned and inside. Constants and frames have checks of their own. */
   bool has_offset = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_CONSTANT ||
                     value->region == NEAP_REGION_FRAME;
-  if (place->offset % NEAP_ALIGN != 0 || (!has_offset && place->offset != 0) ||
-      (in_arena(c, v) && (place->offset > c->plan->arena_bytes ||
-                          place->bytes > c->plan->arena_bytes - place->offset)))
+  bool fits = has_offset || place->offset == 0;
+  if (in_arena(c, v))
+    fits =
+      place->offset <= c->plan->arena_bytes && place->bytes <= c->plan->arena_bytes - place->offset;
+  if (place->offset % NEAP_ALIGN != 0 || !fits)
     return FAIL(c, v, "\"%s\" lies at offset %zu with %zu bytes, in an arena of %zu", label(c, v),
                 place->offset, place->bytes, c->plan->arena_bytes);
   NEAP_TRY(check_relation(c, v));
@@ -355,23 +384,26 @@ static bool may_replace(const check *c, int a, int b) {
   const neap_graph *g = c->graph;
   const neap_place *at_a = &c->plan->place[a], *at_b = &c->plan->place[b];
   const neap_node *node = &g->node[g->value[b].node];
-  int out = g->value[b].position, n_read = 0, n_listed = 0, n_read_a = 0;
   if (at_b->reason != NEAP_REASON_IN_PLACE && at_b->reason != NEAP_REASON_VERSION) return false;
   /* In place means the very same bytes: an element is read before it is written only where both lie
    * alike. */
   if (at_a->offset != at_b->offset || at_a->bytes != at_b->bytes) return false;
+  /* Inputs of the node in these bytes: all, those that are a, those that a list allows there. */
+  int out = g->value[b].position, n_read = 0, n_read_a = 0, n_listed = 0;
   for (int i = 0; i < node->n_in; i++) {
     int v = node->in[i];
     if (v == NEAP_NO_VALUE || !in_arena(c, v)) continue;
     if (!bytes_meet(c->plan->place[v].offset, c->plan->place[v].bytes, at_b->offset, at_b->bytes))
       continue;
     n_read++;
-    n_read_a += v == a;
-    n_listed += has_pair(node->op->inplace, node->op->n_inplace, i, out) ||
-                has_pair(node->enforced, node->n_enforced, i, out);
+    if (v == a) n_read_a++;
+    if (has_pair(node->op->inplace, node->op->n_inplace, i, out) ||
+        has_pair(node->enforced, node->n_enforced, i, out))
+      n_listed++;
   }
-  /* Other inputs in the same bytes must be allowed there as well; n_listed counts them. */
   if (n_read_a == 0) return false;
+  /* All of them must be allowed there. An op that may overwrite any input may do so where it reads
+   * that one alone. */
   bool allowed = n_listed == n_read || (n_read == 1 && node->op->inplace_any_input && out == 0);
   return allowed && is_over_before(c, a, g->value[b].node, true);
 }
@@ -381,6 +413,7 @@ static bool may_replace(const check *c, int a, int b) {
 static neap_status check_meeting(const check *c, int a, int b) {
   const neap_value *value = c->graph->value;
   const neap_place *at_a = &c->plan->place[a], *at_b = &c->plan->place[b];
+  /* The three ways in which two values may have common bytes. */
   if (is_over_before(c, a, value[b].node, false) || is_over_before(c, b, value[a].node, false))
     return NEAP_OK;
   if (c->content[a] == c->content[b] && at_a->offset == at_b->offset && at_a->bytes == at_b->bytes)
@@ -402,8 +435,8 @@ typedef struct span {
 
 static int compare_spans(const void *a, const void *b) {
   const span *x = a, *y = b;
-  return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1)
-                                : (x->value > y->value) - (x->value < y->value);
+  if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+  return (x->value > y->value) - (x->value < y->value);
 }
 
 /* Values in order of offset: those that meet value i's bytes and start no lower follow it
@@ -415,8 +448,10 @@ static neap_status check_meetings(check *c, span *spans) {
   qsort(spans, (size_t)n, sizeof *spans, compare_spans);
   for (int i = 0; i < n; i++) {
     size_t end = spans[i].offset + c->plan->place[spans[i].value].bytes;
-    for (int j = i + 1; j < n && spans[j].offset < end; j++)
+    for (int j = i + 1; j < n; j++) {
+      if (spans[j].offset >= end) break;
       NEAP_TRY(check_meeting(c, spans[i].value, spans[j].value));
+    }
   }
   return NEAP_OK;
 }
@@ -439,24 +474,30 @@ static neap_status check_once(check *c) {
   const neap_graph *g = c->graph;
   for (int n = 0; n < g->n_node; n++) {
     const neap_node *node = &g->node[n];
+    /* What it reads is as lasting as what it makes. */
     for (int i = 0; i < node->n_in; i++) {
-      if (node->in[i] == NEAP_NO_VALUE) continue;
-      const neap_value *in = &g->value[node->in[i]];
-      if (node->once && !is_same_in_every_run(g, node->in[i]))
-        return FAIL(c, node->in[i],
+      int v = node->in[i];
+      if (v == NEAP_NO_VALUE) continue;
+      if (node->once && !is_same_in_every_run(g, v))
+        return FAIL(c, v,
                     "\"%s\" may change from run to run, and %s \"%s\" reads it for a constant",
-                    label(c, node->in[i]), node->op->name, node->name);
-      if (!node->once && in->node >= 0 && g->node[in->node].once && in->region == NEAP_REGION_ARENA)
-        return FAIL(c, node->in[i],
-                    "%s \"%s\" reads \"%s\", which is made once for constants and not kept",
-                    node->op->name, node->name, label(c, node->in[i]));
+                    label(c, v), node->op->name, node->name);
+      const neap_value *in = &g->value[v];
+      bool is_made_once = in->node >= 0 && g->node[in->node].once;
+      if (!node->once && is_made_once && in->region == NEAP_REGION_ARENA)
+        return FAIL(c, v, "%s \"%s\" reads \"%s\", which is made once for constants and not kept",
+                    node->op->name, node->name, label(c, v));
     }
-    for (int k = 0; node->once && k < node->n_out; k++)
-      if (g->value[node->out[k]].region != NEAP_REGION_CONSTANT &&
-          (g->value[node->out[k]].region != NEAP_REGION_ARENA || g->value[node->out[k]].is_blob))
-        return FAIL(c, node->out[k],
-                    "\"%s\" is made once for constants, and is asked for in every run",
-                    label(c, node->out[k]));
+    if (!node->once) continue;
+    /* What it makes is a constant, or on the way to one and without a name. */
+    for (int k = 0; k < node->n_out; k++) {
+      const neap_value *out = &g->value[node->out[k]];
+      if (out->region == NEAP_REGION_CONSTANT) continue;
+      if (out->region == NEAP_REGION_ARENA && !out->is_blob) continue;
+      return FAIL(c, node->out[k],
+                  "\"%s\" is made once for constants, and is asked for in every run",
+                  label(c, node->out[k]));
+    }
   }
   return NEAP_OK;
 }
@@ -467,8 +508,8 @@ static neap_status check_once(check *c) {
 static neap_status check_constants(check *c, span *spans) {
   const neap_graph *g = c->graph;
   const neap_place *place = c->plan->place;
-  int n = 0;
   NEAP_TRY(check_once(c));
+  int n = 0;
   for (int v = 0; v < g->n_value; v++) {
     if (g->value[v].region != NEAP_REGION_CONSTANT) continue;
     const neap_node *node = g->value[v].node >= 0 ? &g->node[g->value[v].node] : NULL;
@@ -479,6 +520,7 @@ static neap_status check_constants(check *c, span *spans) {
     spans[n++] = (span){place[v].offset, v};
   }
   qsort(spans, (size_t)n, sizeof *spans, compare_spans);
+  /* In order of offset each ends before the next one begins, and the last within the region. */
   for (int i = 0; i < n; i++) {
     size_t end = spans[i].offset + place[spans[i].value].bytes;
     size_t limit = i + 1 < n ? spans[i + 1].offset : c->plan->region_bytes[NEAP_REGION_CONSTANT];
@@ -497,6 +539,7 @@ static neap_status check_scratch(check *c, int n) {
   const neap_graph *g = c->graph;
   size_t at = plan->scratch_offset[n], bytes = plan->scratch_bytes[n];
   if (bytes == 0) return NEAP_OK;
+  /* It lies in the arena, and in the bank of its node. */
   if (at % NEAP_ALIGN != 0 || at > plan->arena_bytes || bytes > plan->arena_bytes - at)
     return neap_fail(c->error, NEAP_PLAN,
                      "scratch of op \"%s\" lies at offset %zu with %zu bytes, in an arena of %zu",
@@ -504,6 +547,7 @@ static neap_status check_scratch(check *c, int n) {
   if (!is_in_bank(c, g->node[n].bank, at, bytes))
     return neap_fail(c->error, NEAP_PLAN, "scratch of op \"%s\" does not lie in bank \"%s\"",
                      g->node[n].name, g->bank[g->node[n].bank].name);
+  /* No value lives there while the node runs. */
   for (int v = 0; v < g->n_value; v++) {
     if (!in_arena(c, v) || !bytes_meet(at, bytes, plan->place[v].offset, plan->place[v].bytes))
       continue;
@@ -511,12 +555,16 @@ static neap_status check_scratch(check *c, int n) {
     return FAIL(c, v, "scratch of op \"%s\" shares bytes with \"%s\", which may live while it runs",
                 g->node[n].name, label(c, v));
   }
-  for (int m = 0; m < n && c->above != NULL; m++)
-    if (bytes_meet(at, bytes, plan->scratch_offset[m], plan->scratch_bytes[m]) &&
-        plan->scratch_bytes[m] > 0 && !runs_before(c, m, n) && !runs_before(c, n, m))
-      return neap_fail(c->error, NEAP_PLAN,
-                       "scratch of ops \"%s\" and \"%s\" shares bytes while both may run",
-                       g->node[m].name, g->node[n].name);
+  /* In one order no other node runs meanwhile; in a dag all may that no path orders. */
+  if (c->above == NULL) return NEAP_OK;
+  for (int m = 0; m < n; m++) {
+    if (plan->scratch_bytes[m] == 0) continue;
+    if (!bytes_meet(at, bytes, plan->scratch_offset[m], plan->scratch_bytes[m])) continue;
+    if (runs_before(c, m, n) || runs_before(c, n, m)) continue;
+    return neap_fail(c->error, NEAP_PLAN,
+                     "scratch of ops \"%s\" and \"%s\" shares bytes while both may run",
+                     g->node[m].name, g->node[n].name);
+  }
   return NEAP_OK;
 }
 
@@ -530,18 +578,25 @@ static neap_status sum_bounds(check *c, size_t *live, const int *from, const int
   const neap_graph *g = c->graph;
   *sum = 0;
   for (int b = 0; b < plan->n_bank; b++) {
-    size_t most = 0, bound = plan->bank[b].lower_bound_bytes;
+    /* First by how much `live` changes at each step, then the sums. */
     memset(live, 0, ((size_t)plan->n_node + 2) * sizeof *live);
-    for (int v = 0; v < g->n_value; v++)
-      if (to[v] >= 0 && g->value[v].bank == b)
-        live[from[v]] += bytes[v], live[to[v] + 1] -= bytes[v];
+    for (int v = 0; v < g->n_value; v++) {
+      if (to[v] < 0 || g->value[v].bank != b) continue;
+      live[from[v]] += bytes[v];
+      live[to[v] + 1] -= bytes[v];
+    }
+    size_t most = 0;
     for (int i = 0; i < plan->n_node; i++) {
       int n = plan->order[i];
       if (i > 0) live[i] += live[i - 1];
-      most =
-        NEAP_MAX(most, live[i] + (g->node[n].bank == b ? neap_align(plan->scratch_bytes[n]) : 0));
+      size_t scratch = g->node[n].bank == b ? neap_align(plan->scratch_bytes[n]) : 0;
+      most = NEAP_MAX(most, live[i] + scratch);
     }
-    if (c->above == NULL ? bound != most : bound < most || bound > plan->bank[b].bytes)
+    /* In a dag a heavier clique may be known, but no bound lies above what is laid out. */
+    size_t bound = plan->bank[b].lower_bound_bytes;
+    bool is_true = bound == most;
+    if (c->above != NULL) is_true = bound >= most && bound <= plan->bank[b].bytes;
+    if (!is_true)
       return neap_fail(
         c->error, NEAP_PLAN,
         "the most bytes live at once in bank \"%s\" are %zu, the plan's bound is %zu",
@@ -555,17 +610,25 @@ static neap_status sum_bounds(check *c, size_t *live, const int *from, const int
 static neap_status check_figures(check *c, size_t *live, int *from, int *to, size_t *bytes) {
   const neap_plan *plan = c->plan;
   const neap_graph *g = c->graph;
-  size_t most = 0;
-  for (int v = 0; v < g->n_value; v++) from[v] = plan->n_node, to[v] = -1;
+  /* By root: the steps from which to which a storage lives, and its bytes. */
   for (int v = 0; v < g->n_value; v++) {
-    int root = plan->place[v].storage;
+    from[v] = plan->n_node;
+    to[v] = -1;
+  }
+  for (int v = 0; v < g->n_value; v++) {
     if (!in_arena(c, v)) continue;
+    int root = plan->place[v].storage;
     from[root] = NEAP_MIN(from[root], c->step[g->value[v].node]);
     to[root] = NEAP_MAX(to[root], c->last_step[v]);
     bytes[root] = NEAP_MAX(bytes[root], neap_align(g->value[v].bytes));
   }
-  for (int v = 0; v < g->n_value; v++)
-    if (to[v] >= 0) live[from[v]] += bytes[v], live[to[v] + 1] -= bytes[v];
+  /* First by how much `live` changes at each step, then the sums. */
+  for (int v = 0; v < g->n_value; v++) {
+    if (to[v] < 0) continue;
+    live[from[v]] += bytes[v];
+    live[to[v] + 1] -= bytes[v];
+  }
+  size_t most = 0;
   for (int i = 0; i < plan->n_node; i++) {
     if (i > 0) live[i] += live[i - 1];
     size_t now = live[i] + neap_align(plan->scratch_bytes[plan->order[i]]);
@@ -574,10 +637,13 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
                        i + 1, plan->live_bytes[i]);
     most = NEAP_MAX(most, now);
   }
-  size_t bound = most; /* of the arena as a whole; with banks the sum of theirs */
+  /* The bound of the arena as a whole; with banks the sum of theirs. In a dag it may come from a
+   * clique, and lie higher. */
+  size_t bound = most;
   if (plan->n_bank > 0) NEAP_TRY(sum_bounds(c, live, from, to, bytes, &bound));
-  /* dag: may come from a clique */
-  if (c->above == NULL ? plan->lower_bound_bytes != bound : plan->lower_bound_bytes < bound)
+  bool is_true = plan->lower_bound_bytes == bound;
+  if (c->above != NULL) is_true = plan->lower_bound_bytes >= bound;
+  if (!is_true)
     return neap_fail(c->error, NEAP_PLAN,
                      "the most bytes live at once are %zu, the plan's bound is %zu", bound,
                      plan->lower_bound_bytes);
@@ -592,101 +658,7 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
   return NEAP_OK;
 }
 
-/* The items of a loop's frames: aligned, apart, in the record, those of states first. */
-static neap_status check_items(check *c, const neap_node *node) {
-  const neap_loop *l = node->loop;
-  for (int i = 0; i < l->n_item; i++) {
-    const neap_frame_item *a = &l->item[i];
-    if (a->offset % NEAP_ALIGN != 0 || a->offset > l->record_bytes ||
-        a->bytes > l->record_bytes - a->offset)
-      return neap_fail(c->error, NEAP_PLAN,
-                       "item %d of the frames of \"%s\" lies outside the record", i, node->name);
-    for (int j = 0; j < i; j++)
-      if (bytes_meet(a->offset, a->bytes, l->item[j].offset, l->item[j].bytes))
-        return neap_fail(c->error, NEAP_PLAN, "items %d and %d of the frames of \"%s\" share bytes",
-                         j, i, node->name);
-  }
-  for (int s = 0; s < l->n_state; s++) {
-    int item = l->state[s].item;
-    if (item < 0) continue;
-    if (l->is_backward || item >= l->n_item || l->item[item].bytes < l->state[s].bytes ||
-        l->item[item].offset + l->item[item].bytes > l->state_bytes)
-      return neap_fail(c->error, NEAP_PLAN,
-                       "state %d of \"%s\" does not fit its item of the frames", s, node->name);
-  }
-  if (l->frames < 0) return NEAP_OK;
-  int v = l->frames < node->n_in ? node->in[l->frames] : node->out[l->frames - node->n_in];
-  size_t records = l->grows ? 0 : (size_t)l->max * l->record_bytes + l->state_bytes;
-  if (v < 0 || c->graph->value[v].bytes < NEAP_ALIGN + records)
-    return neap_fail(c->error, NEAP_PLAN, "the frames of \"%s\" do not hold %lld iterations",
-                     node->name, (long long)l->max);
-  return NEAP_OK;
-}
-
-/* Each kept value of a body lies at its item, and is as large as the other half of the loop takes
- * it to be. */
-static neap_status check_kept(check *c, const neap_node *node, const neap_plan *plan,
-                              const neap_graph *body) {
-  for (int v = 0; v < body->n_value; v++) {
-    const neap_value *value = &body->value[v];
-    if (value->region != NEAP_REGION_FRAME) continue;
-    const neap_frame_item *item =
-      node->loop != NULL && value->argument >= 0 && value->argument < node->loop->n_item
-        ? &node->loop->item[value->argument]
-        : NULL;
-    if (item == NULL || plan->place[v].offset != item->offset ||
-        neap_align(value->bytes) != item->bytes)
-      return neap_fail(c->error, NEAP_PLAN,
-                       "\"%s\" does not lie at its item of the frames of \"%s\"", value->name,
-                       node->name);
-    for (int w = 0; w < v; w++)
-      if (body->value[w].region == NEAP_REGION_FRAME && body->value[w].argument == value->argument)
-        return neap_fail(c->error, NEAP_PLAN,
-                         "\"%s\" and \"%s\" lie at one item of the frames of \"%s\"",
-                         body->value[w].name, value->name, node->name);
-  }
-  return NEAP_OK;
-}
-
-/* What a backward loop reads at an item, the forward whose frames it has must have put there. */
-static neap_status check_halves(check *c, const neap_node *back) {
-  const neap_loop *l = back->loop;
-  int frames = back->in[l->frames];
-  const neap_node *node = frames >= 0 && c->graph->value[frames].node >= 0
-                            ? &c->graph->node[c->graph->value[frames].node]
-                            : NULL;
-  /* in a body of an outer loop the frames may have been kept */
-  const neap_loop *f = node != NULL ? node->loop : NULL;
-  if (f == NULL) return NEAP_OK;
-  bool equal = f->n_item == l->n_item && f->record_bytes == l->record_bytes && f->max == l->max &&
-               f->grows == l->grows;
-  for (int i = 0; equal && i < f->n_item; i++)
-    equal = f->item[i].offset == l->item[i].offset && f->item[i].bytes == l->item[i].bytes;
-  return equal ? NEAP_OK
-               : neap_fail(c->error, NEAP_PLAN,
-                           "the two halves of \"%s\" see its frames differently", node->name);
-}
-
-/* States' buffers and the condition's flag, counted again. */
-static size_t own_bytes(const neap_loop *l) {
-  size_t bytes = l->has_condition ? NEAP_ALIGN : 0;
-  for (int s = 0; s < l->n_state; s++) {
-    if (l->state[s].item >= 0) continue;
-    bytes += neap_align(l->state[s].bytes);
-    if (l->state[s].final < 0) bytes += neap_align(l->state[s].bytes);
-  }
-  return bytes;
-}
-
-/* The loop's own bytes, its frames, and, of a backward loop, that both halves agree about them. */
-static neap_status check_loop(check *c, const neap_node *node) {
-  if (node->loop == NULL) return NEAP_OK;
-  if (node->choice.scratch_bytes != own_bytes(node->loop))
-    return neap_fail(c->error, NEAP_PLAN, "the states of \"%s\" need %zu bytes, the plan gives %zu",
-                     node->name, own_bytes(node->loop), node->choice.scratch_bytes);
-  NEAP_TRY(check_items(c, node));
-  return node->loop->is_backward ? check_halves(c, node) : NEAP_OK;
-}
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 /* Frames: every subnet's plan is safe, and the owner's scratch holds the largest and the op's
  * own. */
@@ -694,8 +666,8 @@ static neap_status check_subs(check *c) {
   const neap_plan *plan = c->plan;
   for (int n = 0; n < plan->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
+    NEAP_TRY(neap_plan_verify_loop(c->graph, node, c->error));
     size_t frame = 0;
-    NEAP_TRY(check_loop(c, node));
     for (int k = 0; k < node->n_sub; k++) {
       const neap_plan *sub = plan->sub[n] != NULL ? plan->sub[n][k] : NULL;
       if (sub == NULL)
@@ -706,7 +678,7 @@ static neap_status check_subs(check *c) {
                          "a subnet of op \"%s\" would take bytes from a pool while its frame runs",
                          node->name);
       NEAP_TRY(neap_plan_verify(sub, node->sub[k], c->error));
-      NEAP_TRY(check_kept(c, node, sub, node->sub[k]));
+      NEAP_TRY(neap_plan_verify_kept(node, sub, node->sub[k], c->error));
       frame = NEAP_MAX(frame, neap_align(sub->arena_bytes));
     }
     if (plan->scratch_bytes[n] != frame + node->choice.scratch_bytes)
@@ -724,20 +696,23 @@ static neap_status check_all(check *c) {
   const neap_graph *g = c->graph;
   size_t n = (size_t)g->n_node + 1, m = (size_t)g->n_value + 1;
   int **lists[] = {&c->step, &c->reader_at, &c->last_step, &c->content};
-  for (int k = 0; k < NEAP_COUNT(lists); k++)
-    if ((*lists[k] = neap_arena_alloc(&c->arena, NEAP_MAX(n, m + 1) * sizeof(int))) == NULL)
-      return neap_fail_memory(c->error, m * sizeof(int), "checking a plan");
+  for (int k = 0; k < NEAP_COUNT(lists); k++) {
+    *lists[k] = neap_arena_alloc(&c->arena, NEAP_MAX(n, m + 1) * sizeof(int));
+    if (*lists[k] == NULL) return neap_fail_memory(c->error, m * sizeof(int), "checking a plan");
+  }
   span *spans = neap_arena_alloc(&c->arena, m * sizeof *spans);
-  size_t *live = neap_arena_alloc(&c->arena, (n + 1) * sizeof *live),
-         *bytes = neap_arena_alloc(&c->arena, m * sizeof *bytes);
-  int *from = neap_arena_alloc(&c->arena, m * sizeof *from),
-      *to = neap_arena_alloc(&c->arena, m * sizeof *to);
+  size_t *live = neap_arena_alloc(&c->arena, (n + 1) * sizeof *live);
+  size_t *bytes = neap_arena_alloc(&c->arena, m * sizeof *bytes);
+  int *from = neap_arena_alloc(&c->arena, m * sizeof *from);
+  int *to = neap_arena_alloc(&c->arena, m * sizeof *to);
   if (spans == NULL || live == NULL || bytes == NULL || from == NULL || to == NULL)
     return neap_fail_memory(c->error, m * sizeof *spans, "checking a plan");
+  /* What the graph says: from here on steps, readers and paths are known. */
   NEAP_TRY(check_order(c));
   NEAP_TRY(check_reads(c));
   NEAP_TRY(find_readers(c));
   NEAP_TRY(find_paths(c));
+  /* What holds of the plan of each subnet, each bank and each value alone. */
   NEAP_TRY(check_subs(c));
   NEAP_TRY(check_banks(c));
   for (int v = 0; v < g->n_value; v++) {
@@ -746,11 +721,13 @@ static neap_status check_all(check *c) {
     NEAP_TRY(check_place(c, v));
   }
   NEAP_TRY(check_constants(c, spans));
-  if (c->plan->script.n_turn > 0) { /* storages come and go, and move */
+  /* With a script storages come and go, and move: it is played, in place of what follows. */
+  if (c->plan->script.n_turn > 0) {
     if (c->plan->policy == NEAP_POLICY_POOL) return neap_plan_verify_script(c->plan, g, c->error);
     return neap_fail(c->error, NEAP_PLAN, "a script moves values, and policy %s does not",
                      neap_policy_name(c->plan->policy));
   }
+  /* What holds of two at a time, and of all together. */
   find_contents(c);
   NEAP_TRY(check_meetings(c, spans));
   for (int i = 0; i < g->n_node; i++) NEAP_TRY(check_scratch(c, i));

@@ -33,8 +33,10 @@ static const char *op_name(const player *p, int n) {
 static bool init(player *p) {
   size_t n = (size_t)p->plan->n_value + 2, m = (size_t)p->plan->n_node + 1;
   int **lists[] = {&p->holds, &p->shows, &p->list};
-  for (int k = 0; k < NEAP_COUNT(lists); k++)
-    if ((*lists[k] = neap_arena_alloc(&p->arena, n * sizeof(int))) == NULL) return false;
+  for (int k = 0; k < NEAP_COUNT(lists); k++) {
+    *lists[k] = neap_arena_alloc(&p->arena, n * sizeof(int));
+    if (*lists[k] == NULL) return false;
+  }
   p->bytes = neap_arena_alloc(&p->arena, n * sizeof *p->bytes);
   p->at = neap_arena_alloc(&p->arena, n * sizeof *p->at);
   p->taken = neap_arena_alloc(&p->arena, n * sizeof *p->taken);
@@ -69,8 +71,11 @@ static neap_status take(player *p, const neap_take *t, int n) {
   int n_value = p->plan->n_value;
   if (t->slot < 0 || t->slot > n_value || p->taken[t->slot])
     return neap_fail(p->error, NEAP_PLAN, "op \"%s\" takes a block that is taken", op_name(p, n));
-  size_t bytes = neap_align(t->slot == n_value ? p->plan->scratch_bytes[n] : p->bytes[t->slot]);
-  p->bytes[t->slot] = t->slot == n_value ? bytes : p->bytes[t->slot];
+  /* The slot of scratch is as large as the op that takes it asks for. */
+  bool is_scratch = t->slot == n_value;
+  if (is_scratch) p->bytes[t->slot] = neap_align(p->plan->scratch_bytes[n]);
+  size_t bytes = neap_align(p->bytes[t->slot]);
+  /* It lies in the pool, apart from all that is taken. */
   if (t->offset % NEAP_ALIGN != 0 || t->offset > p->plan->arena_bytes ||
       bytes > p->plan->arena_bytes - t->offset)
     return neap_fail(p->error, NEAP_PLAN, "op \"%s\" takes %zu bytes at %zu, in a pool of %zu",
@@ -85,7 +90,7 @@ static neap_status take(player *p, const neap_take *t, int n) {
   p->taken[t->slot] = true;
   p->at[t->slot] = t->offset;
   p->list[p->n_list++] = t->slot;
-  if (t->slot < n_value) p->holds[t->slot] = -1;
+  if (!is_scratch) p->holds[t->slot] = -1; /* what stood there before is nothing to rely on */
   return NEAP_OK;
 }
 
@@ -103,11 +108,12 @@ static neap_status give(player *p, int slot, int n) {
 /* Whether the node only frees, or shows bytes where they are: it reads none. */
 static bool is_idle(const player *p, const neap_node *node) {
   if ((node->effects & NEAP_EFFECT_RELEASE) != 0) return true;
-  bool is_view = node->op->n_alias > 0;
-  for (int k = 0; k < node->n_out; k++)
-    is_view =
-      is_view && (node->out[k] < 0 || p->plan->place[node->out[k]].reason == NEAP_REASON_ALIAS);
-  return is_view;
+  if (node->op->n_alias == 0) return false;
+  for (int k = 0; k < node->n_out; k++) {
+    int v = node->out[k];
+    if (v >= 0 && p->plan->place[v].reason != NEAP_REASON_ALIAS) return false;
+  }
+  return true;
 }
 
 /* A resident that has been written since the node ran is no longer what it read then. */
@@ -120,63 +126,76 @@ static bool is_rewritten(const player *p, int v, int n) {
   return false;
 }
 
-static neap_status check_again(const player *p, int n) {
+/* Whether node n can run once more now and write nothing but what it wrote the first time. */
+static bool is_repeatable(const player *p, int n) {
   const neap_node *node = &p->graph->node[n];
   const unsigned harmless = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
-  bool ok = p->step[n] < p->n_done && (node->effects & ~harmless) == 0 && node->n_sub == 0;
-  for (int k = 0; k < node->n_out; k++)
-    ok = ok && (node->out[k] < 0 || p->plan->place[node->out[k]].region == NEAP_REGION_ARENA);
-  for (int i = 0; i < node->n_in && ok; i++)
-    ok = node->in[i] < 0 || p->plan->place[node->in[i]].region == NEAP_REGION_ARENA ||
-         !is_rewritten(p, node->in[i], n);
-  return ok ? NEAP_OK
-            : neap_fail(p->error, NEAP_PLAN, "op \"%s\" can't be repeated there", op_name(p, n));
+  if (p->step[n] >= p->n_done || (node->effects & ~harmless) != 0 || node->n_sub > 0) return false;
+  /* Bytes that outlive the run are written once. */
+  for (int k = 0; k < node->n_out; k++) {
+    int v = node->out[k];
+    if (v >= 0 && p->plan->place[v].region != NEAP_REGION_ARENA) return false;
+  }
+  /* What it reads of such bytes is what it was; what it reads of the pool is looked at in run. */
+  for (int i = 0; i < node->n_in; i++) {
+    int v = node->in[i];
+    if (v < 0 || p->plan->place[v].region == NEAP_REGION_ARENA) continue;
+    if (is_rewritten(p, v, n)) return false;
+  }
+  return true;
 }
 
 /* Operands stand where they are looked for; then the outputs do. */
 static neap_status run(player *p, int n) {
   const neap_node *node = &p->graph->node[n];
   if (is_idle(p, node)) return NEAP_OK;
+  /* A block is not enough: the elements in it must be those of this very value. */
   for (int i = 0; i < node->n_in; i++) {
-    if (!is_pooled(p, node->in[i])) continue;
-    int storage = p->plan->place[node->in[i]].storage;
-    if (!p->taken[storage] || p->holds[storage] != p->shows[node->in[i]])
+    int v = node->in[i];
+    if (!is_pooled(p, v)) continue;
+    int storage = p->plan->place[v].storage;
+    if (!p->taken[storage] || p->holds[storage] != p->shows[v])
       return neap_fail(p->error, NEAP_PLAN, "op \"%s\" reads \"%s\", which is not there",
-                       op_name(p, n), neap_plan_name(p->graph, node->in[i]));
+                       op_name(p, n), neap_plan_name(p->graph, v));
   }
   if (p->plan->scratch_bytes[n] > 0 && !p->taken[p->plan->n_value])
     return neap_fail(p->error, NEAP_PLAN, "op \"%s\" has no scratch", op_name(p, n));
+  /* It writes over what stood in its outputs' blocks, which later readers then miss. */
   for (int k = 0; k < node->n_out; k++) {
-    if (!is_pooled(p, node->out[k])) continue;
-    int storage = p->plan->place[node->out[k]].storage;
+    int v = node->out[k];
+    if (!is_pooled(p, v)) continue;
+    int storage = p->plan->place[v].storage;
     if (!p->taken[storage])
       return neap_fail(p->error, NEAP_PLAN, "op \"%s\" writes \"%s\", which has no block",
-                       op_name(p, n), neap_plan_name(p->graph, node->out[k]));
-    p->holds[storage] = p->shows[node->out[k]];
+                       op_name(p, n), neap_plan_name(p->graph, v));
+    p->holds[storage] = p->shows[v];
   }
   return NEAP_OK;
 }
 
 static neap_status play(player *p) {
   const neap_script *s = &p->plan->script;
-  for (int t = 0, k_take = 0, k_give = 0; t < s->n_turn; t++) {
+  int n_taken = 0, n_given = 0;
+  for (int t = 0; t < s->n_turn; t++) {
+    /* The next step of the order, or one that has run before. */
     const neap_turn *turn = &s->turn[t];
     bool first = turn->step == p->n_done;
     if (turn->step < 0 || turn->step >= p->plan->n_node || (!turn->again && !first))
       return neap_fail(p->error, NEAP_PLAN, "turn %d runs out of order", t + 1);
     int n = p->plan->order[turn->step];
-    if (turn->again) NEAP_TRY(check_again(p, n));
-    for (; k_take < turn->take_end; k_take++) NEAP_TRY(take(p, &s->take[k_take], n));
+    if (turn->again && !is_repeatable(p, n))
+      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" can't be repeated there", op_name(p, n));
+    /* Takes come before it, gives after it. */
+    for (; n_taken < turn->take_end; n_taken++) NEAP_TRY(take(p, &s->take[n_taken], n));
     NEAP_TRY(run(p, n));
-    p->n_done += !turn->again;
-    for (; k_give < turn->give_end; k_give++) NEAP_TRY(give(p, s->give[k_give], n));
-    /* each op has scratch of its own: later ones could not give it back */
+    if (!turn->again) p->n_done++;
+    for (; n_given < turn->give_end; n_given++) NEAP_TRY(give(p, s->give[n_given], n));
+    /* Each op has scratch of its own: later ones could not give it back. */
     if (p->taken[p->plan->n_value])
       return neap_fail(p->error, NEAP_PLAN, "op \"%s\" keeps its scratch", op_name(p, n));
   }
-  return p->n_done == p->plan->n_node
-           ? NEAP_OK
-           : neap_fail(p->error, NEAP_PLAN, "%d of %d ops run", p->n_done, p->plan->n_node);
+  if (p->n_done == p->plan->n_node) return NEAP_OK;
+  return neap_fail(p->error, NEAP_PLAN, "%d of %d ops run", p->n_done, p->plan->n_node);
 }
 
 neap_status neap_plan_verify_script(const neap_plan *plan, const neap_graph *graph,
