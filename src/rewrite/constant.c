@@ -37,10 +37,9 @@ static bool is_fixed(const marker *m, neap_value_id v) {
  * changes nothing, and is not much larger than what it is made of, since it is held from then
  * on. */
 static bool is_constant_node(const marker *m, const neap_node *node) {
+  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0) return false;
+  if (node->n_enforced > 0 || node->n_out == 0) return false;
   size_t in_bytes = 0, out_bytes = 0;
-  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 ||
-      node->n_out == 0)
-    return false;
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] == NEAP_NO_VALUE) continue;
     if (!is_fixed(m, node->in[i])) return false;
@@ -58,22 +57,27 @@ static bool is_constant_node(const marker *m, const neap_node *node) {
  * no name to be asked for. */
 static bool is_way(const neap_graph *graph, const neap_uses *uses, neap_value_id v) {
   const neap_value *value = &graph->value[v];
-  bool way =
-    value->region == NEAP_REGION_CONSTANT && !value->is_blob && uses->first[v] < uses->first[v + 1];
-  for (int k = uses->first[v]; way && k < uses->first[v + 1]; k++)
-    way = graph->node[uses->list[k]].once;
-  return way;
+  if (value->region != NEAP_REGION_CONSTANT || value->is_blob) return false;
+  if (uses->first[v] == uses->first[v + 1]) return false;
+  for (int k = uses->first[v]; k < uses->first[v + 1]; k++)
+    if (!graph->node[uses->list[k]].once) return false;
+  return true;
 }
 
 neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error) {
   neap_uses uses;
   *found = false;
   NEAP_TRY(neap_graph_uses(graph, &uses, error));
-  for (int v = 0; v < graph->n_value && !*found; v++) *found = is_way(graph, &uses, v);
+  for (int v = 0; v < graph->n_value; v++) {
+    *found = is_way(graph, &uses, v);
+    if (*found) break;
+  }
   neap_uses_fini(&uses);
   return NEAP_OK;
 }
 
+/* Values on the way to constants go back to the arena. Their readers stay `once`, so no answer
+ * depends on those before it. */
 static neap_status release_ways(neap_graph *graph, neap_error *error) {
   neap_uses uses;
   NEAP_TRY(neap_graph_uses(graph, &uses, error));
@@ -88,6 +92,7 @@ neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error)
   if (graph->train) return NEAP_OK;
   marker m = {.graph = graph, .rewritten = neap_alloc_zeroed((size_t)graph->n_value + 1)};
   if (m.rewritten == NULL) return graph_no_memory(error);
+  /* A root with a later version changes while the graph runs. */
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].root != v) m.rewritten[graph->value[v].root] = true;
   for (int n = 0; n < graph->n_node; n++) {

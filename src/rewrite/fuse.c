@@ -54,14 +54,18 @@ int fuse_made_by(const fuser *f, neap_value_id v, const char *name) {
 static bool leaves_bank(const fuser *f, neap_value_id v) {
   const neap_graph *graph = f->graph;
   const neap_value *value = &graph->value[v];
-  const neap_net_blob *blob =
-    value->is_blob ? neap_net_find_blob(neap_builder_net(f->b), value->name) : NULL;
+  /* Assigned by its name. */
+  const neap_net_blob *blob = NULL;
+  if (value->is_blob) blob = neap_net_find_blob(neap_builder_net(f->b), value->name);
   if (blob != NULL && blob->bank != NULL) return true;
-  for (int n = 0; value->node >= 0 && n < graph->n_node; n++)
-    for (int i = 0; i < graph->node[n].n_in; i++)
-      if (graph->node[n].in[i] == v &&
-          !graph_same_bank(graph->node[n].device, graph->node[value->node].device))
-        return true;
+  /* Or read in another bank than it is made in. */
+  if (value->node < 0) return false;
+  const char *made_in = graph->node[value->node].device;
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] == v && !graph_same_bank(node->device, made_in)) return true;
+  }
   return false;
 }
 
@@ -80,6 +84,7 @@ bool fuse_is_fixed(const fuser *f, neap_value_id v) {
   const neap_value *value = &f->graph->value[v];
   bool kept = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
   if (value->node < 0) return kept && fuse_is_stable(f, v);
+  /* What a node without effects makes of such values alone is as fixed as they are. */
   const neap_node *node = &f->graph->node[value->node];
   if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || value->root != v) return false;
   for (int i = 0; i < node->n_in; i++)
@@ -105,6 +110,7 @@ const neap_attr_value *fuse_attr(const fuser *f, int n, const char *name) {
 /* The lists by value, for the values there are now. */
 static neap_status count_readers(fuser *f, neap_error *error) {
   const neap_graph *g = f->graph;
+  /* Rewrites add values: the lists grow to twice what is needed, and are rarely made anew. */
   if (g->n_value > f->n_value || f->n_read == NULL) {
     neap_free(f->n_read);
     neap_free(f->unstable);
@@ -115,13 +121,16 @@ static neap_status count_readers(fuser *f, neap_error *error) {
   }
   memset(f->n_read, 0, (size_t)f->n_value * sizeof *f->n_read);
   memset(f->unstable, 0, (size_t)f->n_value * sizeof *f->unstable);
-  for (int n = 0; n < g->n_node; n++)
+  /* What is freed, or has a later version, does not keep its content. */
+  for (int n = 0; n < g->n_node; n++) {
+    bool frees = (g->node[n].effects & NEAP_EFFECT_RELEASE) != 0;
     for (int i = 0; i < g->node[n].n_in; i++) {
       neap_value_id v = g->node[n].in[i];
       if (v == NEAP_NO_VALUE) continue;
       f->n_read[v]++;
-      if ((g->node[n].effects & NEAP_EFFECT_RELEASE) != 0) f->unstable[g->value[v].root] = true;
+      if (frees) f->unstable[g->value[v].root] = true;
     }
+  }
   for (int v = 0; v < g->n_value; v++)
     if (g->value[v].root != v) f->unstable[g->value[v].root] = true;
   return NEAP_OK;
@@ -131,16 +140,20 @@ neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *
                      neap_value_id *out, int like, const neap_set *set, neap_error *error) {
   neap_graph *graph = f->graph;
   NEAP_TRY(neap_builder_emit(f->b, type, n_in, in, n_out, out, NULL, set, error));
+  /* For people it stands where `like` does, and is called after it. */
   neap_node *node = &graph->node[graph->n_node - 1];
+  const neap_node *named = &graph->node[like];
   char text[256];
-  snprintf(text, sizeof text, "%s.%s", graph->node[like].name, type);
-  node->name = neap_intern(text), node->scope = graph->node[like].scope,
-  node->line = graph->node[like].line;
-  node->device = graph->node[like].device;
+  snprintf(text, sizeof text, "%s.%s", named->name, type);
+  node->name = neap_intern(text);
+  node->scope = named->scope;
+  node->line = named->line;
+  node->device = named->device;
   if (node->name == NULL) return graph_no_memory(error);
   for (int k = 0; k < n_out; k++) {
-    snprintf(text, sizeof text, "%s.%s", graph->node[like].name, neap_op_output(node->op, k)->name);
-    if ((graph->value[out[k]].name = neap_intern(text)) == NULL) return graph_no_memory(error);
+    snprintf(text, sizeof text, "%s.%s", named->name, neap_op_output(node->op, k)->name);
+    graph->value[out[k]].name = neap_intern(text);
+    if (graph->value[out[k]].name == NULL) return graph_no_memory(error);
   }
   return NEAP_OK;
 }
@@ -152,22 +165,31 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   neap_value_id out = NEAP_NO_VALUE, old = graph->node[n].out[0];
   int n_node = graph->n_node, n_value = graph->n_value;
   neap_grad inherit = {0};
-  if (like >= 0) inherit.op = graph->node[like].op, inherit.attrs = graph->node[like].attrs;
+  if (like >= 0) {
+    inherit.op = graph->node[like].op;
+    inherit.attrs = graph->node[like].attrs;
+  }
   *did = false;
+  /* The new op as one more node, which is checked and inferred as any. An op that refuses its
+   * operands, or gives another type, is no rewrite of this one. */
   neap_status status =
     neap_builder_emit(f->b, type, n_in, in, 1, &out, like >= 0 ? &inherit : NULL, set, &refused);
   if (status == NEAP_MEMORY) return graph_no_memory(error);
   bool fits =
     status == NEAP_OK && neap_type_equal(&graph->value[out].type, &graph->value[old].type);
-  /* they were only there to be inferred */
+  /* The last node goes again; its values were only there to be inferred. */
   for (int v = n_value; v < graph->n_value; v++) graph->value[v].node = -1;
   graph->n_node = n_node;
   if (!fits) return NEAP_OK;
+  /* It takes the place of node n, gives n's value, and keeps n's random numbers. */
   neap_node made = graph->node[n_node], *node = &graph->node[n];
   const neap_node *named = &graph->node[like >= 0 ? like : n];
-  made.name = named->name, made.scope = named->scope, made.line = named->line,
+  made.name = named->name;
+  made.scope = named->scope;
+  made.line = named->line;
   made.device = named->device;
-  made.forward = n, made.stream = node->stream;
+  made.forward = n;
+  made.stream = node->stream;
   made.out[0] = old;
   *node = made;
   graph->value[old].position = 0;
@@ -182,14 +204,17 @@ neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
   if (m != f->at)
     snprintf(f->absorbed + used, sizeof f->absorbed - used, ", %s \"%s\"", node->op->name,
              node->name);
+  /* Names of blobs that go stay explained. */
   for (int k = 0; k < node->n_out; k++) {
     neap_value *value = &graph->value[node->out[k]];
     f->saved_bytes += value->bytes;
     if (value->is_blob && value->is_last &&
         !graph_add_gone(graph, value->name, graph->node[into].name))
       return graph_no_memory(error);
-    value->is_blob = value->is_last = false;
+    value->is_blob = false;
+    value->is_last = false;
   }
+  /* A node that reads nothing holds nothing: what it read may go too. */
   for (int i = 0; i < node->n_in; i++) node->in[i] = NEAP_NO_VALUE;
   return NEAP_OK;
 }
@@ -227,7 +252,9 @@ static neap_status note(fuser *f, neap_error *error) {
  * first to depend on it; n_node where there is none. */
 static void find_first_readers(const neap_graph *graph, int first, int *before) {
   for (int n = 0; n < graph->n_node; n++) before[n] = n < first ? n : graph->n_node;
-  for (bool changed = true; changed;) {
+  /* A new node may be needed by another new one, so until nothing changes. */
+  bool changed = true;
+  while (changed) {
     changed = false;
     for (int n = 0; n < graph->n_node; n++)
       for (int i = 0; i < graph->node[n].n_in; i++) {
@@ -242,28 +269,34 @@ static void find_first_readers(const neap_graph *graph, int first, int *before) 
 /* Nodes from `first` on work on parameters alone. Each comes right before what needs it first, so
  * that what it makes on the way to a constant lives for a step or two. */
 static neap_status move_to_readers(neap_graph *graph, int first, neap_error *error) {
-  int n = graph->n_node, n_sorted = 0;
+  int n = graph->n_node;
   if (n == first) return NEAP_OK;
+  neap_status status = NEAP_OK;
   neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
-  int *before = neap_alloc((size_t)n * sizeof *before),
-      *place = neap_alloc((size_t)n * sizeof *place);
-  neap_status status =
-    sorted != NULL && before != NULL && place != NULL ? NEAP_OK : graph_no_memory(error);
-  if (status == NEAP_OK) {
-    find_first_readers(graph, first, before);
-    for (int at = 0; at <= n; at++) {
-      for (int m = first; m < n; m++)
-        if (before[m] == at) place[m] = n_sorted++;
-      if (at < first) place[at] = n_sorted++;
-    }
-    for (int m = 0; m < n; m++) {
-      sorted[place[m]] = graph->node[m];
-      sorted[place[m]].forward = place[m]; /* there is no backward */
-    }
-    memcpy(graph->node, sorted, (size_t)n * sizeof *sorted);
-    for (int v = 0; v < graph->n_value; v++)
-      if (graph->value[v].node >= 0) graph->value[v].node = place[graph->value[v].node];
+  int *before = neap_alloc((size_t)n * sizeof *before);
+  int *place = neap_alloc((size_t)n * sizeof *place);
+  if (sorted == NULL || before == NULL || place == NULL) {
+    status = graph_no_memory(error);
+    goto done;
   }
+  /* The place of each: old node after old node, and before each the new ones that it needs. */
+  find_first_readers(graph, first, before);
+  int n_sorted = 0;
+  for (int at = 0; at <= n; at++) {
+    for (int m = first; m < n; m++)
+      if (before[m] == at) place[m] = n_sorted++;
+    if (at < first) place[at] = n_sorted++;
+  }
+  NEAP_ASSERT(n_sorted == n, "each of %d nodes has a place; %d have", n, n_sorted);
+  /* Then nodes, and what refers to them. */
+  for (int m = 0; m < n; m++) {
+    sorted[place[m]] = graph->node[m];
+    sorted[place[m]].forward = place[m]; /* there is no backward */
+  }
+  memcpy(graph->node, sorted, (size_t)n * sizeof *sorted);
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].node >= 0) graph->value[v].node = place[graph->value[v].node];
+done:
   neap_free(sorted);
   neap_free(before);
   neap_free(place);
@@ -283,24 +316,26 @@ static bool is_dead(const fuser *f, int n) {
  * there. A node that writes what lasts stays as it is: the pair, the commit and the edges that go
  * with it are its own. */
 static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
-  for (int r = 0; r < NEAP_COUNT(rules); r++)
+  for (int r = 0; r < NEAP_COUNT(rules); r++) {
+    if (rules[r].on_request && !neap_builder_options(f->b)->fuse_pool) continue;
     for (int n = 0; n < n_node; n++) {
-      bool did = !is_dead(f, n) && f->graph->node[n].n_enforced == 0 &&
-                 (!rules[r].on_request || neap_builder_options(f->b)->fuse_pool);
-      while (did) {
+      if (f->graph->node[n].n_enforced > 0) continue;
+      while (!is_dead(f, n)) {
+        /* What a rewrite would say of itself. */
         f->rule = rules[r].name;
-        f->at = f->into = n;
+        f->at = n;
+        f->into = n;
         snprintf(f->absorbed, sizeof f->absorbed, "%s \"%s\"", f->graph->node[n].op->name,
                  f->graph->node[n].name);
         f->saved_bytes = 0;
-        did = false;
+        bool did = false;
         NEAP_TRY(rules[r].rule(f, n, &did, error));
         if (!did) break;
         NEAP_TRY(note(f, error));
         NEAP_TRY(count_readers(f, error));
-        did = !is_dead(f, n);
       }
     }
+  }
   return NEAP_OK;
 }
 

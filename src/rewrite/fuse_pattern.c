@@ -30,8 +30,8 @@ static neap_status absorb_all(fuser *f, const parts *p, int into, neap_error *er
  * not so. */
 static int part(fuser *f, parts *p, neap_value_id v, const char *name, int n_read) {
   int m = fuse_made_by(f, v, name);
-  return m >= 0 && f->graph->node[m].n_out == 1 && fuse_may_go(f, v, n_read) && add_part(p, m) ? m
-                                                                                               : -1;
+  if (m < 0 || f->graph->node[m].n_out != 1 || !fuse_may_go(f, v, n_read)) return -1;
+  return add_part(p, m) ? m : -1;
 }
 
 /* Constants in nets from elsewhere are rounded to f32, or typed by hand. */
@@ -45,8 +45,12 @@ static const neap_shape *shape_of(const fuser *f, neap_value_id v) {
 static bool with_number(const fuser *f, int m, neap_value_id *v, double *number) {
   neap_value_id a = fuse_in(f, m, 0), b = fuse_in(f, m, 1);
   if (f->graph->node[m].n_in != 2) return false;
-  if (fuse_is_number(f, b, number)) return *v = a, true;
-  return fuse_is_number(f, a, number) ? (*v = b, true) : false;
+  if (fuse_is_number(f, b, number)) {
+    *v = a;
+    return true;
+  }
+  *v = b;
+  return fuse_is_number(f, a, number);
 }
 
 /* ---- LayerNorm ------------------------------------------------------------------------------- */
@@ -62,33 +66,41 @@ static bool is_row_mean(const fuser *f, int m) {
 /* v = mean(d^2) + eps over rows; *n_read: how often that reads d. */
 static bool match_variance(fuser *f, parts *p, neap_value_id v, neap_value_id d, double *eps,
                            int *n_read) {
-  neap_value_id mean, at;
-  double two;
-  int m = part(f, p, v, "Add", 1);
-  if (m < 0 || !with_number(f, m, &mean, eps) || (m = part(f, p, mean, "Mean", 1)) < 0 ||
-      !is_row_mean(f, m))
-    return false;
-  at = fuse_in(f, m, 0);
+  /* The sum, and in it a mean of rows. */
+  neap_value_id mean_value;
+  int add = part(f, p, v, "Add", 1);
+  if (add < 0 || !with_number(f, add, &mean_value, eps)) return false;
+  int mean = part(f, p, mean_value, "Mean", 1);
+  if (mean < 0 || !is_row_mean(f, mean)) return false;
+  /* Of what is a square in one of three ways. */
+  neap_value_id squared = fuse_in(f, mean, 0);
   *n_read = 1;
-  if ((m = part(f, p, at, "Square", 1)) >= 0) return fuse_in(f, m, 0) == d;
-  if ((m = part(f, p, at, "Mul", 1)) >= 0)
-    return *n_read = 2, fuse_in(f, m, 0) == d && fuse_in(f, m, 1) == d;
-  if ((m = part(f, p, at, "Pow", 1)) >= 0)
-    return fuse_in(f, m, 0) == d && fuse_is_number(f, fuse_in(f, m, 1), &two) && two == 2;
-  return false;
+  int square = part(f, p, squared, "Square", 1);
+  if (square >= 0) return fuse_in(f, square, 0) == d;
+  int mul = part(f, p, squared, "Mul", 1);
+  if (mul >= 0) {
+    *n_read = 2;
+    return fuse_in(f, mul, 0) == d && fuse_in(f, mul, 1) == d;
+  }
+  int power = part(f, p, squared, "Pow", 1);
+  double two;
+  return power >= 0 && fuse_in(f, power, 0) == d && fuse_is_number(f, fuse_in(f, power, 1), &two) &&
+         two == 2;
 }
 
 /* (x - mean x) / sqrt(var + eps), or times its reciprocal. */
 static neap_status match_core(fuser *f, int n, bool *did, neap_error *error) {
   bool divides = fuse_is_op(f, n, "Div");
-  for (int i = 0; i < (divides ? 1 : 2); i++) {
+  int n_order = divides ? 1 : 2; /* factors come in either order */
+  for (int i = 0; i < n_order; i++) {
     parts p = {0};
     neap_value_id d = fuse_in(f, n, i), root = fuse_in(f, n, 1 - i);
+    if (d == NEAP_NO_VALUE || root == NEAP_NO_VALUE) continue;
+    /* The root of the variance of d. */
     double eps;
-    int n_read, m = d == NEAP_NO_VALUE || root == NEAP_NO_VALUE
-                      ? -1
-                      : part(f, &p, root, divides ? "Sqrt" : "Rsqrt", 1);
+    int n_read, m = part(f, &p, root, divides ? "Sqrt" : "Rsqrt", 1);
     if (m < 0 || !match_variance(f, &p, fuse_in(f, m, 0), d, &eps, &n_read)) continue;
+    /* And d is x less its own mean. */
     int sub = part(f, &p, d, "Sub", 1 + n_read);
     if (sub < 0) continue;
     neap_value_id x = fuse_in(f, sub, 0);
@@ -107,7 +119,9 @@ static neap_status match_core(fuser *f, int n, bool *did, neap_error *error) {
 static neap_status match_affine(fuser *f, int n, bool is_scale, bool *did, neap_error *error) {
   for (int i = 0; i < 2; i++) {
     neap_value_id y = fuse_in(f, n, i), vector = fuse_in(f, n, 1 - i);
-    int m = y == NEAP_NO_VALUE || vector == NEAP_NO_VALUE ? -1 : fuse_made_by(f, y, "LayerNorm");
+    if (y == NEAP_NO_VALUE || vector == NEAP_NO_VALUE) continue;
+    /* gamma comes before beta, and each once. */
+    int m = fuse_made_by(f, y, "LayerNorm");
     if (m < 0 || f->graph->node[m].n_out != 1 || !fuse_may_go(f, y, 1) ||
         fuse_in(f, m, 2) != NEAP_NO_VALUE)
       continue;
@@ -150,15 +164,20 @@ static bool take_apart(fuser *f, parts *p, int m, product *out) {
   for (int i = 0; i < 2; i++) {
     neap_value_id v = fuse_in(f, m, i);
     double number;
+    /* A number goes to the scale; only a number may be divided by. */
     if (fuse_is_number(f, v, &number)) {
       if (divides && i == 0) return false;
       out->scale = divides ? out->scale / number : out->scale * number;
       continue;
     }
     if (divides && i == 1) return false;
+    /* A product is taken apart in its turn. */
     int before = p->n, inner = part(f, p, v, "Mul", 1);
-    int div = inner < 0 ? fuse_made_by(f, v, "Div") : -1;
-    if (div >= 0 && fuse_is_number(f, fuse_in(f, div, 1), &number)) inner = part(f, p, v, "Div", 1);
+    if (inner < 0) {
+      int div = fuse_made_by(f, v, "Div");
+      if (div >= 0 && fuse_is_number(f, fuse_in(f, div, 1), &number))
+        inner = part(f, p, v, "Div", 1);
+    }
     if (inner >= 0) {
       if (!take_apart(f, p, inner, out)) return false;
       continue;
@@ -183,17 +202,20 @@ static bool product_at(fuser *f, parts *p, neap_value_id v, product *out) {
 
 /* v = sqrt(2/pi) (x + 0.044715 x^3) */
 static bool is_tanh_argument(fuser *f, parts *p, neap_value_id v, neap_value_id x) {
+  /* sqrt(2/pi) times a sum of which one term is x. */
   product outer, cubic;
   if (!product_at(f, p, v, &outer) || outer.n != 1 || !is_near(outer.scale, 0.79788456080286535588))
     return false;
   int add = part(f, p, outer.factor[0], "Add", 1);
   if (add < 0) return false;
   int at_x = fuse_in(f, add, 0) == x ? 0 : 1;
-  if (fuse_in(f, add, at_x) != x || !product_at(f, p, fuse_in(f, add, 1 - at_x), &cubic) ||
-      !is_near(cubic.scale, 0.044715))
+  if (fuse_in(f, add, at_x) != x) return false;
+  /* The other one is 0.044715 times x * x * x, or a power. */
+  if (!product_at(f, p, fuse_in(f, add, 1 - at_x), &cubic) || !is_near(cubic.scale, 0.044715))
     return false;
   if (cubic.n == 3) return cubic.factor[0] == x && cubic.factor[1] == x && cubic.factor[2] == x;
-  int power = cubic.n == 1 ? part(f, p, cubic.factor[0], "Pow", 1) : -1;
+  if (cubic.n != 1) return false;
+  int power = part(f, p, cubic.factor[0], "Pow", 1);
   double three;
   return power >= 0 && fuse_in(f, power, 0) == x &&
          fuse_is_number(f, fuse_in(f, power, 1), &three) && three == 3;
@@ -212,15 +234,17 @@ static bool is_gate(fuser *f, parts *p, neap_value_id v, neap_value_id x, bool *
   double one;
   int add = part(f, p, v, "Add", 1);
   if (add < 0 || !with_number(f, add, &of, &one) || one != 1) return false;
-  int m = part(f, p, of, "Erf", 1);
-  *by_tanh = m < 0;
-  if (m >= 0) return is_erf_argument(f, p, fuse_in(f, m, 0), x);
-  return (m = part(f, p, of, "Tanh", 1)) >= 0 && is_tanh_argument(f, p, fuse_in(f, m, 0), x);
+  int erf_node = part(f, p, of, "Erf", 1);
+  *by_tanh = erf_node < 0;
+  if (erf_node >= 0) return is_erf_argument(f, p, fuse_in(f, erf_node, 0), x);
+  int tanh_node = part(f, p, of, "Tanh", 1);
+  return tanh_node >= 0 && is_tanh_argument(f, p, fuse_in(f, tanh_node, 0), x);
 }
 
 /* x (1 + erf(x / sqrt 2)) / 2, or its tanh form, multiplied in any order. */
 neap_status fuse_gelu(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "Mul") && !fuse_is_op(f, n, "Div")) return NEAP_OK;
+  /* One of the two factors is x, the other the gate. */
   for (int i = 0; i < 2; i++) {
     parts p = {0};
     product all = {.scale = 1};
@@ -245,8 +269,10 @@ static bool match_scores(fuser *f, parts *p, neap_value_id v, neap_value_id *q, 
   int m = part(f, p, scores.factor[0], "MatMul", 1);
   if (m < 0 || fuse_attr(f, m, "trans_a")->i != 0) return false;
   *scale = scores.scale;
-  *q = fuse_in(f, m, 0), *k = fuse_in(f, m, 1);
+  *q = fuse_in(f, m, 0);
+  *k = fuse_in(f, m, 1);
   if (fuse_attr(f, m, "trans_b")->i != 0) return true;
+  /* Else k has been turned before: its last two dimensions, and no others. */
   int turn = part(f, p, *k, "Permute", 1);
   if (turn < 0) return false;
   const neap_attr_value *axes = fuse_attr(f, turn, "axes");
@@ -254,7 +280,8 @@ static bool match_scores(fuser *f, parts *p, neap_value_id v, neap_value_id *q, 
   if (axes->n != n_dim) return false;
   for (int d = 0; d < n_dim; d++) {
     int64_t from = axes->ints[d] < 0 ? axes->ints[d] + n_dim : axes->ints[d];
-    if (from != (d < n_dim - 2 ? d : 2 * n_dim - 3 - d)) return false;
+    int wanted = d < n_dim - 2 ? d : 2 * n_dim - 3 - d;
+    if (from != wanted) return false;
   }
   *k = fuse_in(f, turn, 0);
   return true;
@@ -297,12 +324,14 @@ neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error) {
     }
     if (!match_scores(f, &p, scores, &in[0], &in[1], &scale) || !are_heads(f, in[0], in[1], in[2]))
       continue;
+    /* They are read here now, later than before: their content must still be the same. */
     bool stable = true;
-    for (int i = 0; i < 4; i++) stable = stable && fuse_is_stable(f, in[i]);
+    for (int i = 0; i < 4; i++)
+      if (!fuse_is_stable(f, in[i])) stable = false;
     if (!stable) continue;
     /* Rank 3 has no dimension of heads: the op is told that there is one. */
     bool one_head = shape_of(f, in[0])->n_dim == 3;
-    /* it would broadcast over heads */
+    /* A mask of batches would be broadcast over heads. */
     if (one_head && in[3] != NEAP_NO_VALUE && shape_of(f, in[3])->n_dim > 2) continue;
     NEAP_TRY(
       fuse_put(f, n, "Attention", in[3] == NEAP_NO_VALUE ? 3 : 4, in, -1,

@@ -17,7 +17,9 @@ static int product_of(const fuser *f, neap_value_id v) {
   static const char *const types[] = {"Conv", "FC", "FusedConv", "FusedFC"};
   for (int t = 0; t < NEAP_COUNT(types); t++) {
     int m = fuse_made_by(f, v, types[t]);
-    if (m >= 0) return t < 2 || fuse_attr(f, m, "activation")->i == NEAP_ACTIVATION_NONE ? m : -1;
+    if (m < 0) continue;
+    bool has_activation = t >= 2 && fuse_attr(f, m, "activation")->i != NEAP_ACTIVATION_NONE;
+    return has_activation ? -1 : m;
   }
   return -1;
 }
@@ -59,20 +61,23 @@ neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
   if (!can_absorb(f, m, x) || fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE) return NEAP_OK;
   /* With more dimensions the features of FC are the last, the channels of BatchNorm the second. */
   if (!is_conv(f, m) && f->graph->value[x].type.shape.n_dim != 2) return NEAP_OK;
+  /* Weights and statistics are the same in every run, so they are folded once. Nobody reads what
+   * else the norm gives. */
   operands(f, m, in);
   if (!fuse_is_fixed(f, in[1]) || !fuse_is_fixed(f, in[2])) return NEAP_OK;
   for (int i = 1; i < norm->n_in; i++)
     if (!fuse_is_fixed(f, norm->in[i]) || norm->in[i] == NEAP_NO_VALUE) return NEAP_OK;
   for (int k = 1; k < norm->n_out; k++)
     if (!fuse_may_go(f, norm->out[k], 0)) return NEAP_OK;
-  int64_t activation =
-    fuse_attr(f, n, "relu")->i != 0 ? NEAP_ACTIVATION_RELU : NEAP_ACTIVATION_NONE;
+  int64_t activation = NEAP_ACTIVATION_NONE;
+  if (fuse_attr(f, n, "relu")->i != 0) activation = NEAP_ACTIVATION_RELU;
   double eps = fuse_attr(f, n, "eps")->f;
   NEAP_TRY(
     fuse_add(f, "FoldNorm", in[2] != NEAP_NO_VALUE ? 6 : 5,
              (neap_value_id[]){in[1], norm->in[1], norm->in[2], norm->in[3], norm->in[4], in[2]}, 2,
              folded, m, (neap_set[]){NEAP_SET_FLOAT("eps", eps), {0}}, error));
-  in[1] = folded[0], in[2] = folded[1];
+  in[1] = folded[0];
+  in[2] = folded[1];
   return become(f, n, m, in, activation, did, error);
 }
 
@@ -87,16 +92,18 @@ neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
   const neap_type *y = &f->graph->value[add->out[0]].type;
   int best = -1, best_m = -1;
   size_t best_bytes = 0;
-  /* what a product reads lives until the sum now: of two products the one that reads less */
   for (int i = 0; i < 2; i++) {
     int m = product_of(f, add->in[i]);
     if (!neap_type_equal(&f->graph->value[add->in[i]].type, y) || !can_absorb(f, m, add->in[i]))
       continue;
-    size_t bytes = m >= 0 ? f->graph->value[fuse_in(f, m, NEAP_FUSED_X)].bytes : 0;
-    if (fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE ||
-        (best >= 0 && (bytes > best_bytes || (bytes == best_bytes && m < best_m))))
-      continue;
-    best = i, best_m = m, best_bytes = bytes;
+    if (fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE) continue;
+    /* What a product reads lives until the sum now: of two products the one that reads less, of
+     * equal ones the later. */
+    size_t bytes = f->graph->value[fuse_in(f, m, NEAP_FUSED_X)].bytes;
+    if (best >= 0 && (bytes > best_bytes || (bytes == best_bytes && m < best_m))) continue;
+    best = i;
+    best_m = m;
+    best_bytes = bytes;
   }
   if (best < 0 || !neap_type_equal(&f->graph->value[add->in[1 - best]].type, y)) return NEAP_OK;
   neap_value_id in[4];
@@ -113,8 +120,8 @@ neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
   if (activation == NEAP_ACTIVATION_NONE) return NEAP_OK;
   int m = product_of(f, node->in[0]);
   if (!can_absorb(f, m, node->in[0])) return NEAP_OK;
+  /* A kernel of blocks of 16 channels pads the last block: see fused.c. */
   const neap_shape *y = &f->graph->value[node->out[0]].type.shape;
-  /* padding: see fused.c */
   if (is_conv(f, m) && !neap_activation_keeps_zero(activation) && y->dim[1] % 16 != 0)
     return NEAP_OK;
   neap_value_id in[4];
@@ -161,7 +168,8 @@ neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error) {
     {"pool_pad", "pad"},        {"pool_dilation", "dilation"},
     {"ceil_mode", "ceil_mode"}, {"count_include_pad", "count_include_pad"}};
   neap_set set[NEAP_COUNT(names) + 2] = {NEAP_SET_INT("pool", kind)};
-  for (int i = 0, used = 1; i < NEAP_COUNT(names); i++)
+  int used = 1;
+  for (int i = 0; i < NEAP_COUNT(names); i++)
     if (neap_op_attr_index(pool->op, names[i][1]) >= 0)
       set[used++] = (neap_set){names[i][0], *fuse_attr(f, n, names[i][1])};
   neap_value_id in[4];
@@ -182,12 +190,14 @@ neap_status fuse_bias(fuser *f, int n, bool *did, neap_error *error) {
     neap_value_id bias = add->in[1 - i];
     if (!can_absorb(f, m, add->in[i]) || fuse_attr(f, m, "trans_a")->i != 0) continue;
     neap_value_id x = fuse_in(f, m, 0), w = fuse_in(f, m, 1);
+    /* A matrix that follows from parameters, and a vector as long as its rows are many. */
     const neap_shape *sw = &f->graph->value[w].type.shape, *sb = &f->graph->value[bias].type.shape;
     if (f->graph->value[x].type.shape.n_dim < 2 || sw->n_dim != 2 || sb->n_dim != 1 ||
         !fuse_is_fixed(f, w))
       continue;
     bool turned = fuse_attr(f, m, "trans_b")->i != 0;
     if (sb->dim[0] != sw->dim[turned ? 0 : 1]) continue;
+    /* FC takes its weight as (N,K). */
     neap_value_id weight = w;
     if (!turned)
       NEAP_TRY(fuse_add(f, "Permute", 1, &w, 1, &weight, m,

@@ -8,35 +8,38 @@
  * The other outputs are unread. */
 static bool can_forward(const fuser *f, int n, neap_value_id v) {
   const neap_node *node = &f->graph->node[n];
-  if (v == NEAP_NO_VALUE || node->n_enforced > 0 || !fuse_is_stable(f, v) ||
-      !fuse_is_stable(f, node->out[0]))
-    return false;
-  if (!neap_type_equal(&f->graph->value[v].type, &f->graph->value[node->out[0]].type)) return false;
-  for (int k = 0; k < node->n_out; k++)
-    if (!fuse_may_go(f, node->out[k], k == 0 ? f->n_read[node->out[0]] : 0)) return false;
+  if (v == NEAP_NO_VALUE || node->n_enforced > 0) return false;
+  neap_value_id out = node->out[0];
+  if (!fuse_is_stable(f, v) || !fuse_is_stable(f, out)) return false;
+  if (!neap_type_equal(&f->graph->value[v].type, &f->graph->value[out].type)) return false;
+  /* However many read it, they will read v. */
+  if (!fuse_may_go(f, out, f->n_read[out])) return false;
+  for (int k = 1; k < node->n_out; k++)
+    if (!fuse_may_go(f, node->out[k], 0)) return false;
   return true;
+}
+
+/* Whether v is this number. */
+static bool is_constant(const fuser *f, neap_value_id v, double wanted) {
+  double number;
+  return fuse_is_number(f, v, &number) && number == wanted;
 }
 
 /* The operand that node n passes on unchanged; NEAP_NO_VALUE when it does something. */
 static neap_value_id passed_on(const fuser *f, int n) {
   neap_value_id a = fuse_in(f, n, 0), b = fuse_in(f, n, 1);
-  double number;
-  /* equal types are checked */
+  /* Whether the shape is the same is asked by can_forward. */
   if (fuse_is_op(f, n, "Reshape") || fuse_is_op(f, n, "Flatten")) return a;
-  if (fuse_is_op(f, n, "Dropout")) return fuse_attr(f, n, "training")->i == 0 ? a : NEAP_NO_VALUE;
-  if (fuse_is_op(f, n, "Mul")) {
-    if (fuse_is_number(f, b, &number) && number == 1) return a;
-    return fuse_is_number(f, a, &number) && number == 1 ? b : NEAP_NO_VALUE;
-  }
-  if (fuse_is_op(f, n, "Div"))
-    return fuse_is_number(f, b, &number) && number == 1 ? a : NEAP_NO_VALUE;
-  /* x + -0 is x for every x; x + 0 makes 0 of -0, which nothing but a division by it can tell. */
-  if (fuse_is_op(f, n, "Add")) {
-    if (fuse_is_number(f, b, &number) && number == 0) return a;
-    return fuse_is_number(f, a, &number) && number == 0 ? b : NEAP_NO_VALUE;
-  }
-  if (fuse_is_op(f, n, "Sub"))
-    return fuse_is_number(f, b, &number) && number == 0 ? a : NEAP_NO_VALUE;
+  if (fuse_is_op(f, n, "Dropout") && fuse_attr(f, n, "training")->i == 0) return a;
+  /* x * 1, 1 * x and x / 1. */
+  bool multiplies = fuse_is_op(f, n, "Mul");
+  if ((multiplies || fuse_is_op(f, n, "Div")) && is_constant(f, b, 1)) return a;
+  if (multiplies && is_constant(f, a, 1)) return b;
+  /* x + 0, 0 + x and x - 0. x + -0 is x for every x; x + 0 makes 0 of -0, which nothing but a
+   * division by it can tell. */
+  bool adds = fuse_is_op(f, n, "Add");
+  if ((adds || fuse_is_op(f, n, "Sub")) && is_constant(f, b, 0)) return a;
+  if (adds && is_constant(f, a, 0)) return b;
   return NEAP_NO_VALUE;
 }
 

@@ -83,13 +83,13 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   int n = graph_add_node(l->to, op, 1, 1);
   if (n < 0) return graph_no_memory(error);
   const neap_value from = l->to->value[in];
-  char text[256];
   bool fresh = *out == NEAP_NO_VALUE;
-  bool moves = (fresh ? bank : neap_graph_bank_of(l->to, *out)) != neap_graph_bank_of(l->to, in);
-  snprintf(text, sizeof text, "%s.%s", from.name,
-           !moves  ? "reorder"
-           : fresh ? l->from->bank[bank].name
-                   : "out");
+  /* It is called after what it does: change the layout, bring into a bank, or bring back. */
+  int to_bank = fresh ? bank : neap_graph_bank_of(l->to, *out);
+  const char *does = "reorder";
+  if (to_bank != neap_graph_bank_of(l->to, in)) does = fresh ? l->from->bank[bank].name : "out";
+  char text[256];
+  snprintf(text, sizeof text, "%s.%s", from.name, does);
   if (fresh) {
     *out = graph_add_value(l->to, neap_intern(text), &from.type);
     if (*out < 0) return graph_no_memory(error);
@@ -99,7 +99,9 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   }
   neap_node *node = &l->to->node[n];
   node->name = neap_intern(text);
-  node->scope = for_node->scope, node->line = for_node->line, node->phase = for_node->phase;
+  node->scope = for_node->scope;
+  node->line = for_node->line;
+  node->phase = for_node->phase;
   node->bank = l->to->value[*out].bank;
   /* It writes nothing that lasts, so it is no update. */
   if (node->phase == NEAP_PHASE_UPDATE) node->phase = NEAP_PHASE_BACKWARD;
@@ -137,12 +139,12 @@ static neap_status version_in(layouter *l, const neap_node *reader, neap_value_i
                               neap_error *error) {
   for (const version *s = l->versions[v]; s != NULL; s = s->next) {
     bool there = bank < 0 || neap_graph_bank_of(l->to, s->id) == bank;
-    if (there && neap_layout_equal(&l->to->value[s->id].layout, want) &&
-        (s == l->versions[v] || s->phase == reader->phase)) {
-      *out = s->id;
-      return NEAP_OK;
-    }
+    bool in_phase = s == l->versions[v] || s->phase == reader->phase;
+    if (!there || !in_phase || !neap_layout_equal(&l->to->value[s->id].layout, want)) continue;
+    *out = s->id;
+    return NEAP_OK;
   }
+  /* There is none: one is made of the value as it was defined, for the next reader too. */
   *out = NEAP_NO_VALUE;
   int to = bank >= 0 ? bank : neap_graph_bank_of(l->to, l->versions[v]->id);
   NEAP_TRY(add_reorder(l, reader, l->versions[v]->id, want, to, out, error));
@@ -155,6 +157,7 @@ static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *ch
 /* One node with its choice, Reorders in front of it and behind it where they are needed, then its
  * subgraphs: in the order in which choices are held, depth first. */
 static neap_status copy_node(layouter *l, int old, neap_error *error) {
+  /* The node with lists of its own. */
   neap_node node = l->from->node[old];
   const neap_choice *chosen = &l->choices->choice[(*l->next)++];
   node.choice = *chosen;
@@ -168,6 +171,7 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   if (node.choice.in == NULL || node.choice.out == NULL || node.attrs == NULL ||
       node.enforced == NULL || ids == NULL)
     return graph_no_memory(error);
+  /* Its inputs, in the layouts that its kernel reads and the bank where it works. */
   for (int i = 0; i < node.n_in; i++) {
     ids[i] = NEAP_NO_VALUE;
     if (node.in[i] < 0) continue;
@@ -179,24 +183,30 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
     int bank = neap_graph_bank_wanted(l->from, &node, node.in[i], is_paired(&node, i, false));
     NEAP_TRY(version_in(l, &node, node.in[i], &chosen->in[i], bank, &ids[i], error));
   }
+  /* The node stands behind the Reorders that its inputs have led to. */
   int n = graph_add_node(l->to, node.op, node.n_in, node.n_out);
   if (n < 0) return graph_no_memory(error);
-  if (node.loop != NULL && (node.loop = graph_copy_loop(&l->to->arena, node.loop)) == NULL)
-    return graph_no_memory(error);
+  if (node.loop != NULL) {
+    node.loop = graph_copy_loop(&l->to->arena, node.loop);
+    if (node.loop == NULL) return graph_no_memory(error);
+  }
   if (!graph_own_met(l->to, &node)) return graph_no_memory(error);
   const neap_value_id *old_out = node.out;
-  node.in = ids, node.out = ids + node.n_in;
+  node.in = ids;
+  node.out = ids + node.n_in;
   node.forward = node.forward == old ? n : l->node[node.forward];
   if (node.n_sub > 0) {
     const neap_graph *const *subs = (const neap_graph *const *)node.sub;
     node.sub = neap_arena_alloc(&l->to->arena, (size_t)node.n_sub * sizeof *node.sub);
     if (node.sub == NULL) return graph_no_memory(error);
+    /* In its place before its subgraphs are made: a failure then frees those that are. */
     l->to->node[n] = node;
     for (int s = 0; s < node.n_sub; s++)
       NEAP_TRY(lay_out_graph(subs[s], l->choices, l->next, &node.sub[s], error));
   }
   l->to->node[n] = node;
   l->node[old] = n;
+  /* Its outputs, each with a Reorder behind it where others want them differently. */
   for (int k = 0; k < node.n_out; k++) {
     neap_value_id v = copy_value(l, old_out[k]);
     if (v < 0) return graph_no_memory(error);
@@ -281,9 +291,11 @@ static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *ch
   layouter l = {.from = graph, .to = graph_new(graph->name), .choices = choices, .next = next};
   l.versions = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *l.versions);
   l.node = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *l.node);
-  neap_status status = l.to == NULL || l.versions == NULL || l.node == NULL
-                         ? graph_no_memory(error)
-                         : lay_out_nodes(&l, error);
+  neap_status status;
+  if (l.to == NULL || l.versions == NULL || l.node == NULL)
+    status = graph_no_memory(error);
+  else
+    status = lay_out_nodes(&l, error);
   neap_free((void *)l.versions);
   neap_free(l.node);
   if (status != NEAP_OK) {
@@ -339,6 +351,8 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
     return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
   neap_graph *made;
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
+  /* What the choices say beside kernels: what runs again, in bodies and in the graph itself, and
+   * whether constants are held. */
   neap_status status = rewrite_recompute_bodies(made, choices->bodies, error);
   if (status == NEAP_OK)
     status = neap_graph_recompute(made, choices->n_again, choices->again, error);
@@ -346,7 +360,10 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
     status = graph_mark_constants(made, choices->hold_constants, error);
   size_t total = 0;
   if (status == NEAP_OK) status = check_bytes(made, &total, error);
-  if (status == NEAP_OK && NEAP_DEBUG) graph_check(made), graph_check_laid_out(made);
+  if (status == NEAP_OK && NEAP_DEBUG) {
+    graph_check(made);
+    graph_check_laid_out(made);
+  }
   if (status != NEAP_OK) {
     neap_graph_free(made);
     return status;

@@ -12,7 +12,10 @@ static int n_readers(const neap_graph *graph, neap_value_id v, int *reader) {
   int n = 0;
   for (int i = 0; i < graph->n_node; i++)
     for (int k = 0; k < graph->node[i].n_in; k++)
-      if (graph->node[i].in[k] == v) n++, *reader = i;
+      if (graph->node[i].in[k] == v) {
+        n++;
+        *reader = i;
+      }
   return n;
 }
 
@@ -23,19 +26,21 @@ neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error) {
   neap_graph *graph = neap_builder_graph(b);
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *norm = &graph->node[n];
-    int relu_attr =
-          strcmp(norm->op->name, "BatchNorm") == 0 ? neap_op_attr_index(norm->op, "relu") : -1,
-        reader = -1;
+    if (strcmp(norm->op->name, "BatchNorm") != 0) continue;
+    int relu_attr = neap_op_attr_index(norm->op, "relu");
     if (relu_attr < 0 || norm->phase != NEAP_PHASE_FORWARD || norm->attrs[relu_attr].i != 0)
       continue;
+    /* Its output is read by a Relu, by nobody else, and can't be asked for. */
     neap_value_id y = norm->out[0];
-    if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0 ||
-        !neap_builder_may_go(b, y, next_op))
+    int reader = -1;
+    if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0)
       continue;
+    if (!neap_builder_may_go(b, y, next_op)) continue;
+    /* Ops of different banks stay apart: each works in its own. */
     neap_node *relu = &graph->node[reader];
-    /* each works in its own */
     if (neap_builder_options(b)->n_bank > 0 && !graph_same_bank(relu->device, norm->device))
       continue;
+    /* The name of what goes stays explained; then the norm gives what the Relu gave. */
     neap_value_id z = relu->out[0];
     if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name &&
         !graph_add_gone(graph, graph->value[y].name, norm->name))
@@ -44,7 +49,8 @@ neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error) {
     norm->out[0] = z;
     graph->value[z].node = n;
     graph->value[z].position = 0;
-    relu->out[0] = y; /* the node dies with its unread output */
+    /* The Relu has the output that nobody reads, and dies with it. */
+    relu->out[0] = y;
     graph->value[y].node = reader;
     graph->value[y].is_blob = false;
     relu->in[0] = NEAP_NO_VALUE;

@@ -45,10 +45,12 @@ static bool is_rewritten_early(const neap_graph *graph, neap_value_id v) {
 
 /* Whether a Free ends v: nobody may read it behind that. */
 static bool is_freed(const neap_graph *graph, neap_value_id v) {
-  for (int n = 0; n < graph->n_node; n++)
-    for (int i = 0; (graph->node[n].effects & NEAP_EFFECT_RELEASE) != 0 && i < graph->node[n].n_in;
-         i++)
-      if (graph->node[n].in[i] == v) return true;
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] == v) return true;
+  }
   return false;
 }
 
@@ -62,14 +64,15 @@ bool neap_graph_can_recompute(const neap_graph *graph, int n) {
   if (node->phase != NEAP_PHASE_FORWARD || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
     return false;
   if (node->n_sub > 0 || node->n_enforced > 0 || node->n_in == 0 || node->repeats > 0) return false;
+  /* All that it makes is transient. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &graph->value[node->out[k]];
     if (value->region != NEAP_REGION_ARENA || value->root != node->out[k]) return false;
   }
+  /* All that it reads is there, and the same, when the backward pass runs. */
   for (int i = 0; i < node->n_in; i++) {
     neap_value_id v = node->in[i];
-    if (v < 0) continue;
-    if (!rewrite_is_stable(graph, v)) return false;
+    if (v >= 0 && !rewrite_is_stable(graph, v)) return false;
   }
   return true;
 }
@@ -88,8 +91,8 @@ typedef struct recomputer {
 /* The old node whose recomputed node gives v; -1: v is kept. */
 static int recomputed_maker(const recomputer *r, neap_value_id v) {
   int maker = v >= 0 ? r->graph->value[v].node : -1;
-  return maker >= 0 && maker < r->n_old && r->again[maker] && r->twin[v] == NEAP_NO_VALUE ? maker
-                                                                                          : -1;
+  if (maker < 0 || maker >= r->n_old || !r->again[maker]) return -1;
+  return r->twin[v] == NEAP_NO_VALUE ? maker : -1;
 }
 
 /* Marks what has to be recomputed for node n to find its inputs; returns the lowest, or n where
@@ -110,7 +113,8 @@ static int mark_wanted(recomputer *r, int n) {
 
 /* `v` as the backward sees it. */
 static neap_value_id seen(const recomputer *r, neap_value_id v) {
-  return v >= 0 && v < r->graph->n_value && r->twin[v] != NEAP_NO_VALUE ? r->twin[v] : v;
+  if (v < 0 || v >= r->graph->n_value) return v;
+  return r->twin[v] != NEAP_NO_VALUE ? r->twin[v] : v;
 }
 
 /* A node's own list of operands, as the backward sees its inputs. */
@@ -120,10 +124,13 @@ static bool redirect(recomputer *r, neap_node *node) {
   if (ids == NULL) return false;
   for (int i = 0; i < node->n_in; i++) ids[i] = seen(r, node->in[i]);
   for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
-  node->in = ids, node->out = ids + node->n_in;
+  node->in = ids;
+  node->out = ids + node->n_in;
   return true;
 }
 
+/* What v is of the first node, for the recomputed one: the same type and bytes, but no name that a
+ * user could ask for. Negative: memory is refused. */
 static neap_value_id add_twin(recomputer *r, neap_value_id v, int node, int position) {
   char text[256];
   neap_value twin = r->graph->value[v];
@@ -131,8 +138,11 @@ static neap_value_id add_twin(recomputer *r, neap_value_id v, int node, int posi
   int id = graph_add_value(r->graph, neap_intern(text), &twin.type);
   if (id < 0) return id;
   twin.name = r->graph->value[id].name;
-  twin.is_last = twin.is_blob = false;
-  twin.node = node, twin.position = position, twin.root = id;
+  twin.is_last = false;
+  twin.is_blob = false;
+  twin.node = node;
+  twin.position = position;
+  twin.root = id;
   r->graph->value[id] = twin;
   return id;
 }
@@ -149,13 +159,16 @@ static neap_status add_recomputed(recomputer *r, int m, neap_error *error) {
   for (int k = 0; k < node.n_out; k++) {
     neap_value_id v = r->old[m].out[k], twin = add_twin(r, v, n, k);
     if (twin < 0) return graph_no_memory(error);
-    r->twin[v] = node.out[k] = twin;
+    r->twin[v] = twin;
+    node.out[k] = twin;
   }
   graph->node[graph->n_node++] = node;
   r->done[m] = true;
   return NEAP_OK;
 }
 
+/* The nodes in their new order: before each backward node the recomputed ones that it is the first
+ * to want. */
 static neap_status place_nodes(recomputer *r, neap_error *error) {
   neap_graph *graph = r->graph;
   for (int n = 0; n < r->n_old; n++) {
@@ -168,8 +181,9 @@ static neap_status place_nodes(recomputer *r, neap_error *error) {
       }
       if (!redirect(r, &node)) return graph_no_memory(error);
     }
+    /* The forward of its pair, itself or a node before it, has its new place by now. */
     r->place[n] = graph->n_node;
-    node.forward = node.forward == n ? graph->n_node : r->place[node.forward];
+    node.forward = r->place[node.forward];
     graph->node[graph->n_node++] = node;
   }
   return NEAP_OK;
@@ -211,19 +225,24 @@ static neap_status recompute_nodes(neap_graph *graph, int n_again, const int *ag
   recomputer r = {.graph = graph, .last = last_backward(graph)};
   int n_value = graph->n_value;
   neap_status status = NEAP_OK;
-  if (!take_room(&r, n_again)) status = graph_no_memory(error);
-  if (status == NEAP_OK) {
-    for (int i = 0; i < n_again; i++) r.again[again[i]] = true;
-    graph->n_node = 0;
-    status = place_nodes(&r, error);
-    for (int v = 0; v < n_value && status == NEAP_OK; v++)
-      if (graph->value[v].node >= 0) graph->value[v].node = r.place[graph->value[v].node];
-    if (status != NEAP_OK) {
-      neap_copy_bytes(graph->node, r.old, (size_t)r.n_old * sizeof *r.old);
-      graph->n_node = r.n_old;
-      graph->n_value = n_value;
-    }
+  if (!take_room(&r, n_again)) {
+    status = graph_no_memory(error);
+    goto done;
   }
+  /* The list of nodes is written anew, from the copy of the old one. */
+  for (int i = 0; i < n_again; i++) r.again[again[i]] = true;
+  graph->n_node = 0;
+  status = place_nodes(&r, error);
+  if (status != NEAP_OK) {
+    neap_copy_bytes(graph->node, r.old, (size_t)r.n_old * sizeof *r.old);
+    graph->n_node = r.n_old;
+    graph->n_value = n_value;
+    goto done;
+  }
+  /* Old values are made by the old nodes, at their new places. */
+  for (int v = 0; v < n_value; v++)
+    if (graph->value[v].node >= 0) graph->value[v].node = r.place[graph->value[v].node];
+done:
   end_room(&r);
   return status;
 }
@@ -231,11 +250,12 @@ static neap_status recompute_nodes(neap_graph *graph, int n_again, const int *ag
 neap_status neap_graph_recompute(neap_graph *graph, int n_again, const int *again,
                                  neap_error *error) {
   if (n_again == 0) return NEAP_OK;
-  for (int i = 0; i < n_again; i++)
-    if (again[i] < 0 || again[i] >= graph->n_node || (i > 0 && again[i] <= again[i - 1]) ||
-        !neap_graph_can_recompute(graph, again[i]))
+  for (int i = 0; i < n_again; i++) {
+    bool is_next = again[i] >= 0 && again[i] < graph->n_node && (i == 0 || again[i] > again[i - 1]);
+    if (!is_next || !neap_graph_can_recompute(graph, again[i]))
       return neap_fail(error, NEAP_PLAN, "op %d of \"%s\" can't be repeated for the backward pass",
                        again[i] + 1, graph->name != NULL ? graph->name : "?");
+  }
   NEAP_TRY(recompute_nodes(graph, n_again, again, error));
   return graph_make_edges(graph, error);
 }
@@ -245,26 +265,29 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *a
   neap_graph *sketch = graph_new(graph->name);
   *out = NULL;
   if (sketch == NULL) return graph_no_memory(error);
-  neap_status status = NEAP_OK;
-  if (neap_list_grow(&sketch->node, &sketch->cap_node, graph->n_node + n_again + 1,
-                     sizeof *sketch->node) &&
-      neap_list_grow(&sketch->value, &sketch->cap_value, graph->n_value + 2 * n_again + 1,
-                     sizeof *sketch->value)) {
-    neap_copy_bytes(sketch->node, graph->node, (size_t)graph->n_node * sizeof *sketch->node);
-    neap_copy_bytes(sketch->value, graph->value, (size_t)graph->n_value * sizeof *sketch->value);
-    sketch->n_node = graph->n_node, sketch->n_value = graph->n_value;
-    sketch->train = graph->train;
-    sketch->n_bank = graph->n_bank, sketch->bank = graph->bank;
-    status = recompute_nodes(sketch, n_again, again, error);
-  } else {
-    status = graph_no_memory(error);
-  }
-  if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(sketch);
-  if (status == NEAP_OK)
-    *out = sketch;
-  else
+  if (!neap_list_grow(&sketch->node, &sketch->cap_node, graph->n_node + n_again + 1,
+                      sizeof *sketch->node) ||
+      !neap_list_grow(&sketch->value, &sketch->cap_value, graph->n_value + 2 * n_again + 1,
+                      sizeof *sketch->value)) {
     neap_graph_free_sketch(sketch);
-  return status;
+    return graph_no_memory(error);
+  }
+  /* Nodes and values as they are: lists within them are the graph's own. */
+  neap_copy_bytes(sketch->node, graph->node, (size_t)graph->n_node * sizeof *sketch->node);
+  neap_copy_bytes(sketch->value, graph->value, (size_t)graph->n_value * sizeof *sketch->value);
+  sketch->n_node = graph->n_node;
+  sketch->n_value = graph->n_value;
+  sketch->train = graph->train;
+  sketch->n_bank = graph->n_bank;
+  sketch->bank = graph->bank;
+  neap_status status = recompute_nodes(sketch, n_again, again, error);
+  if (status != NEAP_OK) {
+    neap_graph_free_sketch(sketch);
+    return status;
+  }
+  if (NEAP_DEBUG) graph_check_nodes(sketch);
+  *out = sketch;
+  return NEAP_OK;
 }
 
 void neap_graph_free_sketch(neap_graph *sketch) {

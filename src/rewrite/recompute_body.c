@@ -82,10 +82,13 @@ static bool can_read(const pair *p, neap_value_id v) {
   return value->node < 0 ? has_param(p, v) : find_there(p, v) >= 0;
 }
 
+/* Whether the node can run in the backward's body too, and should at this level. */
 static bool can_run_again(const pair *p, const neap_node *node, int level) {
   if ((node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0 || node->n_sub > 0 ||
-      node->n_enforced > 0 || (level == 1 && !is_cheap(p->f, node)))
+      node->n_enforced > 0)
     return false;
+  if (level == 1 && !is_cheap(p->f, node)) return false;
+  /* What it makes lies in the iteration alone, and stays as it makes it. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &p->f->value[node->out[k]];
     bool is_own = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_FRAME;
@@ -103,6 +106,7 @@ static neap_status choose_nodes(pair *p, int level, neap_error *error) {
   p->again = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
   p->seen = neap_arena_alloc(&p->b->arena, ((size_t)p->f->n_value + 1) * sizeof(int));
   if (p->can == NULL || p->again == NULL || p->seen == NULL) return graph_no_memory(error);
+  /* Makers come before readers: who can is asked from the first on, who does from the last back. */
   for (int m = 0; m < p->f->n_node; m++) p->can[m] = can_run_again(p, &p->f->node[m], level);
   for (int m = p->f->n_node - 1; m >= 0; m--) {
     const neap_node *node = &p->f->node[m];
@@ -110,6 +114,7 @@ static neap_status choose_nodes(pair *p, int level, neap_error *error) {
       if (p->can[m] && p->f->value[node->out[k]].region == NEAP_REGION_FRAME) p->again[m] = true;
     if (!p->again[m]) continue;
     p->n_again++;
+    /* What it reads of the iteration's arena is gone by then, so it is made again too. */
     for (int i = 0; i < node->n_in; i++) {
       const neap_value *value = node->in[i] >= 0 ? &p->f->value[node->in[i]] : NULL;
       if (value != NULL && value->node >= 0 && value->region == NEAP_REGION_ARENA)
@@ -129,7 +134,9 @@ static int copy_value(pair *p, neap_value_id v) {
   p->b->value[id] = like;
   p->b->value[id].node = -1;
   p->b->value[id].root = id;
-  p->b->value[id].is_last = p->b->value[id].is_blob = p->b->value[id].keep = false;
+  p->b->value[id].is_last = false;
+  p->b->value[id].is_blob = false;
+  p->b->value[id].keep = false;
   return id;
 }
 
@@ -143,8 +150,9 @@ static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
   p->seen[v] = *out;
   const neap_value *value = &p->f->value[v];
   if (value->region != NEAP_REGION_ARGUMENT || value->node >= 0) return NEAP_OK;
-  const neap_port *from = &p->forward->loop->port[value->argument],
-                  *to = &p->backward->loop->port[value->argument];
+  /* A parameter of the body: an operand of both loops, or a state, which lies in the frames. */
+  const neap_port *from = &p->forward->loop->port[value->argument];
+  const neap_port *to = &p->backward->loop->port[value->argument];
   if (from->kind == NEAP_PORT_STATE) return NEAP_OK;
   if (p->backward->in[to->index] < 0) p->backward->in[to->index] = p->forward->in[from->index];
   return NEAP_OK;
@@ -154,6 +162,7 @@ static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
 static neap_status add_again(pair *p, int m, int at, neap_error *error) {
   neap_node node = p->f->node[m];
   neap_arena *arena = &p->b->arena;
+  /* The lists that it points to are b's own. */
   int *ids = neap_arena_alloc(arena, (size_t)(node.n_in + node.n_out + 1) * sizeof *ids);
   node.attrs = graph_copy_attrs(p->b, node.op, node.attrs);
   node.choice.in =
@@ -167,9 +176,10 @@ static neap_status add_again(pair *p, int m, int at, neap_error *error) {
     if (node.in[i] >= 0) NEAP_TRY(see(p, node.in[i], &ids[i], error));
   }
   for (int k = 0; k < node.n_out; k++) {
+    /* What the backward found in the frame is now what this node makes; all else is new to b. */
     neap_value_id v = node.out[k];
-    bool was_kept = p->f->value[v].region == NEAP_REGION_FRAME;
-    int id = was_kept ? find_there(p, v) : NEAP_NO_VALUE;
+    int id = NEAP_NO_VALUE;
+    if (p->f->value[v].region == NEAP_REGION_FRAME) id = find_there(p, v);
     if (id < 0) id = copy_value(p, v);
     if (id < 0) return graph_no_memory(error);
     neap_value *value = &p->b->value[id];
@@ -177,10 +187,14 @@ static neap_status add_again(pair *p, int m, int at, neap_error *error) {
     value->role = NEAP_ROLE_ACTIVATION;
     value->argument = 0;
     value->is_last = false;
-    value->node = at, value->position = k, value->root = id;
-    ids[node.n_in + k] = p->seen[v] = id;
+    value->node = at;
+    value->position = k;
+    value->root = id;
+    p->seen[v] = id;
+    ids[node.n_in + k] = id;
   }
-  node.in = ids, node.out = ids + node.n_in;
+  node.in = ids;
+  node.out = ids + node.n_in;
   node.forward = at;
   node.again = true;
   p->b->node[at] = node;
@@ -194,6 +208,7 @@ static neap_status add_nodes(pair *p, neap_error *error) {
   int n = p->n_again;
   if (!neap_list_grow(&b->node, &b->cap_node, b->n_node + n + 1, sizeof *b->node))
     return graph_no_memory(error);
+  /* All nodes of b move up, from the last on, and with them what refers to them. */
   for (int m = b->n_node - 1; m >= 0; m--) {
     b->node[m + n] = b->node[m];
     b->node[m + n].forward += n;
@@ -202,10 +217,11 @@ static neap_status add_nodes(pair *p, neap_error *error) {
   b->n_node += n;
   for (int v = 0; v < b->n_value; v++)
     if (b->value[v].node >= 0) b->value[v].node += n;
-  /* so that a failure leaves no subgraph twice */
+  /* Their old places are emptied, so that a failure leaves no subgraph twice. */
   for (int at = 0; at < n; at++) b->node[at] = (neap_node){.op = b->node[n].op, .device = ""};
   for (int v = 0; v < p->f->n_value; v++) p->seen[v] = NEAP_NO_VALUE;
-  for (int m = 0, at = 0; m < p->f->n_node; m++)
+  int at = 0;
+  for (int m = 0; m < p->f->n_node; m++)
     if (p->again[m]) NEAP_TRY(add_again(p, m, at++, error));
   return NEAP_OK;
 }
@@ -230,6 +246,8 @@ static neap_status drop_items(pair *p, neap_error *error) {
   int *place = neap_arena_alloc(&p->b->arena, ((size_t)loop->n_item + 1) * sizeof *place);
   bool *gone = neap_arena_alloc(&p->b->arena, (size_t)loop->n_item + 1);
   if (place == NULL || gone == NULL) return graph_no_memory(error);
+  /* Which items go: those of values that run again, which are transient in the forward from now
+   * on. */
   for (int v = 0; v < p->f->n_value; v++) {
     neap_value *value = &p->f->value[v];
     if (value->region != NEAP_REGION_FRAME || value->node < 0 || !p->again[value->node]) continue;
@@ -238,21 +256,29 @@ static neap_status drop_items(pair *p, neap_error *error) {
     value->argument = 0;
     value->is_last = false;
   }
-  for (int k = 0, n = 0; k < loop->n_item; k++) place[k] = gone[k] ? -1 : n++;
+  /* The new numbers of those that stay, wherever one is named: in both bodies, and in the ports of
+   * the backward. */
+  int n = 0;
+  for (int k = 0; k < loop->n_item; k++) place[k] = gone[k] ? -1 : n++;
   neap_graph *both[] = {p->f, p->b};
   for (int h = 0; h < 2; h++)
-    for (int v = 0; v < both[h]->n_value; v++)
-      if (both[h]->value[v].region == NEAP_REGION_FRAME)
-        both[h]->value[v].argument = place[both[h]->value[v].argument];
-  for (int i = 0; i < back->n_port; i++)
-    if ((back->port[i].kind == NEAP_PORT_KEPT || back->port[i].kind == NEAP_PORT_KEPT_NEXT) &&
-        back->port[i].index >= 0)
-      back->port[i].index = place[back->port[i].index];
+    for (int v = 0; v < both[h]->n_value; v++) {
+      neap_value *value = &both[h]->value[v];
+      if (value->region == NEAP_REGION_FRAME) value->argument = place[value->argument];
+    }
+  for (int i = 0; i < back->n_port; i++) {
+    neap_port *port = &back->port[i];
+    bool is_kept = port->kind == NEAP_PORT_KEPT || port->kind == NEAP_PORT_KEPT_NEXT;
+    if (is_kept && port->index >= 0) port->index = place[port->index];
+  }
+  /* The record itself; the halves may have one list of items. */
   shrink_record(loop, gone);
-  if (back->item != loop->item)
+  if (back->item != loop->item) {
     shrink_record(back, gone);
-  else
-    back->n_item = loop->n_item, back->record_bytes = loop->record_bytes;
+  } else {
+    back->n_item = loop->n_item;
+    back->record_bytes = loop->record_bytes;
+  }
   neap_value *frames = &p->graph->value[p->backward->in[back->frames]];
   frames->bytes = neap_loop_frames_bytes(loop);
   frames->type.shape = NEAP_SHAPE((int64_t)frames->bytes);
@@ -263,6 +289,8 @@ static neap_status drop_items(pair *p, neap_error *error) {
 static neap_status recompute_in_loop(neap_graph *graph, int n, int level, neap_error *error) {
   pair p = {.graph = graph, .backward = &graph->node[n]};
   const neap_loop *loop = p.backward->loop;
+  /* Only frames that this graph plans can shrink: of a loop with a maximum, made here, in the
+   * arena. */
   if (loop == NULL || !loop->is_backward || loop->grows || loop->frames < 0) return NEAP_OK;
   neap_value_id frames = p.backward->in[loop->frames];
   int maker = frames >= 0 ? graph->value[frames].node : -1;
@@ -282,15 +310,20 @@ static neap_status recompute_in_loop(neap_graph *graph, int n, int level, neap_e
 
 /* A branch of a backward If: forward nodes, then backward ones. */
 static neap_status recompute_in_branch(neap_graph *branch, int level, neap_error *error) {
-  int n = 0, n_can = 0,
-      *list = neap_arena_alloc(&branch->arena, ((size_t)branch->n_node + 1) * sizeof *list);
+  int *list = neap_arena_alloc(&branch->arena, ((size_t)branch->n_node + 1) * sizeof *list);
   if (list == NULL) return graph_no_memory(error);
-  for (int m = 0; m < branch->n_node; m++) n_can += neap_graph_can_recompute(branch, m);
-  int run = NEAP_MAX((int)ceil(sqrt((double)n_can)), 2), at = 0;
+  /* How many can run again, and from that how long the runs are between those that do not. */
+  int n_can = 0;
+  for (int m = 0; m < branch->n_node; m++)
+    if (neap_graph_can_recompute(branch, m)) n_can++;
+  int run = NEAP_MAX((int)ceil(sqrt((double)n_can)), 2);
+  int n = 0, at = 0;
   for (int m = 0; m < branch->n_node; m++) {
     if (!neap_graph_can_recompute(branch, m)) continue;
-    bool is_held = ++at % run == 0;
-    if (level == 1 ? is_cheap(branch, &branch->node[m]) : !is_held) list[n++] = m;
+    at++;
+    bool is_again = at % run != 0;
+    if (level == 1) is_again = is_cheap(branch, &branch->node[m]);
+    if (is_again) list[n++] = m;
   }
   return neap_graph_recompute(branch, n, list, error);
 }
