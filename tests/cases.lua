@@ -85,11 +85,13 @@ function M.cases_of(record) return parse_all(record, record.cases, -1.5, 1.5) en
 --- Those of its long sums.
 function M.long_cases_of(record) return parse_all(record, record.long_cases, 0.1, 0.1) end
 
---- A case in which every floating input has `dtype`.
+--- A case in which every floating input has `dtype`; wide ones have f32 beside halves.
 function M.with_dtype(case, dtype)
   local inputs = {}
+  local wide = (dtype == "bf16" or dtype == "f16") and "f32" or dtype
   for i, spec in ipairs(case.inputs) do
-    inputs[i] = spec and setmetatable({ dtype = M.is_float[spec.dtype] and dtype or spec.dtype },
+    local own = spec and (spec.arg.wide and wide or dtype)
+    inputs[i] = spec and setmetatable({ dtype = M.is_float[spec.dtype] and own or spec.dtype },
       { __index = spec })
   end
   return setmetatable({ inputs = inputs }, { __index = case })

@@ -325,16 +325,17 @@ static void push_dtypes(lua_State *L, unsigned set) {
     }
 }
 
-/* {name, doc, optional, variadic, stash, dtypes} each. */
+/* {name, doc, optional, variadic, stash, wide, dtypes} each. */
 static void push_args(lua_State *L, const neap_arg *args, int n) {
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 7);
     neap_lua_set_text(L, "name", args[i].name);
     neap_lua_set_text(L, "doc", args[i].doc);
     neap_lua_set_bool(L, "optional", (args[i].flags & NEAP_ARG_OPTIONAL) != 0);
     neap_lua_set_bool(L, "variadic", (args[i].flags & NEAP_ARG_VARIADIC) != 0);
     neap_lua_set_bool(L, "stash", (args[i].flags & NEAP_ARG_STASH) != 0);
+    neap_lua_set_bool(L, "wide", (args[i].flags & NEAP_ARG_WIDE) != 0);
     push_dtypes(L, args[i].dtypes);
     lua_setfield(L, -2, "dtypes");
     lua_seti(L, -2, i + 1);

@@ -77,8 +77,11 @@ typedef enum neap_arg_flag {
   NEAP_ARG_VARIADIC = 2, /* last of its list: one or more (with OPTIONAL: none or more) */
   /* output u8 whose bytes the choice sets; input: that output of the backward op's pair */
   NEAP_ARG_STASH = 4,
-  NEAP_ARG_HOST = 8,  /* read before the kernels run (a condition): one element */
-  NEAP_ARG_SCOPE = 16 /* a scope, no tensor; of a variadic list only the last one is */
+  NEAP_ARG_HOST = 8,   /* read before the kernels run (a condition): one element */
+  NEAP_ARG_SCOPE = 16, /* a scope, no tensor; of a variadic list only the last one is */
+  /* f32 where the op's other floats are bf16 or f16: statistics, of which a result needs more
+   * digits than it has itself */
+  NEAP_ARG_WIDE = 32
 } neap_arg_flag;
 
 typedef struct neap_arg {

@@ -6,11 +6,13 @@
  * PackedAttention takes one qkv (B,T,3 H D). The kernels read all three through strides, so no form
  * needs a copy or a Permute.
  *
- * Saved for the backward beside q, k, v and y: one number a row, the log of its sum of exp.
+ * Saved for the backward beside q, k, v and y: one number a row, the log of its sum of exp, in f32
+ * where q is bf16 or f16: the probabilities come back as exp of a difference from it.
  */
 #include "math/attention.h"
 #include "ops/by_cast.h"
 #include "ops/dnnl.h"
+#include "ops/tile.h"
 
 #include <math.h>
 
@@ -110,6 +112,11 @@ static neap_status check_mask(const neap_infer *c, int input, const neap_attenti
 
 /* ---- infer ----------------------------------------------------------------------------------- */
 
+/* (B,H,T) */
+static neap_type lse_type(const neap_attention *a) {
+  return (neap_type){neap_compute_dtype(a->dtype), NEAP_SHAPE(a->n_batch, a->n_head, a->n_query)};
+}
+
 /* y (B,H,T,E) or (B,T,H E), and lse (B,H,T) where asked for. H is a multiple of G: several heads of
  * q may share one of k and v. */
 static neap_status infer(neap_infer *c, neap_error *error) {
@@ -146,7 +153,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     c->out[0].shape.dim[2] = a.n_head * a.value_depth;
   else
     c->out[0].shape.dim[3] = a.value_depth;
-  if (c->n_out > 1) c->out[1] = (neap_type){a.dtype, NEAP_SHAPE(a.n_batch, a.n_head, a.n_query)};
+  if (c->n_out > 1) c->out[1] = lse_type(&a);
   return NEAP_OK;
 }
 
@@ -167,7 +174,7 @@ static neap_status infer_packed(neap_infer *c, neap_error *error) {
   NEAP_TRY(check_mask(c, P_MASK, &a, error));
   c->out[0] = c->in[P_QKV];
   c->out[0].shape.dim[2] = x->dim[2] / 3;
-  if (c->n_out > 1) c->out[1] = (neap_type){a.dtype, NEAP_SHAPE(a.n_batch, a.n_head, a.n_query)};
+  if (c->n_out > 1) c->out[1] = lse_type(&a);
   return NEAP_OK;
 }
 
@@ -361,23 +368,23 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) {
              .value = {.i = (heads_value)},                                       \
              .least = (heads_least),                                              \
              .most = 65536}
-#define KERNELS(choose_function, run_function) \
-  (const neap_kernel[]) {                      \
-    {.engine = NEAP_ENGINE_DNNL,               \
-     .dtypes = NEAP_BIT(F32) | NEAP_BIT(BOOL), \
-     .choose = (choose_function),              \
-     .run = (run_function)},                   \
-      {.engine = NEAP_ENGINE_BLAS,             \
-       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
-       .choose = (choose_function),            \
-       .run = (run_function)},                 \
-      {.engine = NEAP_ENGINE_REF,              \
-       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
-       .choose = (choose_function),            \
-       .run = (run_function)},                 \
-      NEAP_BY_CAST(NEAP_BIT(BOOL), false), {   \
-      0                                        \
-    }                                          \
+#define KERNELS(choose_function, run_function)               \
+  (const neap_kernel[]) {                                    \
+    {.engine = NEAP_ENGINE_DNNL,                             \
+     .dtypes = NEAP_BIT(F32) | NEAP_BIT(BOOL),               \
+     .choose = (choose_function),                            \
+     .run = (run_function)},                                 \
+      {.engine = NEAP_ENGINE_BLAS,                           \
+       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),                 \
+       .choose = (choose_function),                          \
+       .run = (run_function)},                               \
+      {.engine = NEAP_ENGINE_REF,                            \
+       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),                 \
+       .choose = (choose_function),                          \
+       .run = (run_function)},                               \
+      NEAP_BY_CAST(NEAP_BIT(F32) | NEAP_BIT(BOOL), false), { \
+      0                                                      \
+    }                                                        \
   }
 
 const neap_op neap_op_Attention = {
@@ -391,7 +398,7 @@ const neap_op neap_op_Attention = {
              {"v", "(B,G,S,E), or (B,S,G E)"},
              MASK_ARG},
   .outputs = {{"y", "(B,H,T,E), or (B,T,H E)"},
-              {"lse", "(B,H,T), for the backward", .flags = NEAP_ARG_OPTIONAL}},
+              {"lse", "(B,H,T), for the backward", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE}},
   .attrs = {ATTRS(0, 0)},
   .infer = infer,
   .cost = cost_forward,
@@ -420,7 +427,8 @@ const neap_op neap_op_PackedAttention = {
   .example = "net:PackedAttention(\"qkv\", \"y\", {heads = 6, causal = true})",
   .source = "Vaswani et al., NeurIPS 2017, section 3.2; tiles as in Dao et al., NeurIPS 2022",
   .inputs = {{"qkv", "(B,T,3 H D)"}, MASK_ARG},
-  .outputs = {{"y", "(B,T,H D)"}, {"lse", "(B,H,T), for the backward", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(B,T,H D)"},
+              {"lse", "(B,H,T), for the backward", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE}},
   .attrs = {ATTRS(1, 1)},
   .infer = infer_packed,
   .cost = cost_packed_forward,
@@ -445,7 +453,7 @@ const neap_op neap_op_AttentionGrad = {
              {"v", ""},
              MASK_ARG,
              {"y", "output of the forward"},
-             {"lse", "(B,H,T)"},
+             {"lse", "(B,H,T)", .flags = NEAP_ARG_WIDE},
              {"dy", "shape of y"}},
   .outputs = {{"dq", "shape of q"},
               {"dk", "shape of k"},
@@ -476,7 +484,7 @@ const neap_op neap_op_PackedAttentionGrad = {
   .inputs = {{"qkv", "(B,T,3 H D)"},
              MASK_ARG,
              {"y", "output of the forward"},
-             {"lse", "(B,H,T)"},
+             {"lse", "(B,H,T)", .flags = NEAP_ARG_WIDE},
              {"dy", "shape of y"}},
   .outputs = {{"dqkv", "(B,T,3 H D)"}, {"dscores", "(B,H,T,T)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS(1, 1)},

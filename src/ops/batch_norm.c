@@ -1,7 +1,8 @@
 /* batch_norm.c: BatchNorm over the channels of x (N,C,...), and its backward.
  *
  * In training y comes from the statistics of the batch, which are outputs: the backward reads them,
- * and a RunningAverage commits them to the running ones. Else y comes from running_mean and
+ * and a RunningAverage commits them to the running ones. They are f32 where x is bf16 or f16: a
+ * rounded mean would shift all of y. Else y comes from running_mean and
  * running_var, and mean and var, when asked for, are copies of these. With `relu` (set by a rewrite
  * of the graph) y is max(y, 0) and the stash keeps which elements passed: one bit each in rows of
  * whole bytes, a row per plane (n,c); under oneDNN its workspace.
@@ -23,7 +24,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   NEAP_TRY(neap_infer_rank(c, X, 2, NEAP_MAX_DIM, error));
-  neap_type vector = {c->in[X].dtype, NEAP_SHAPE(c->in[X].shape.dim[1])};
+  neap_type vector = {neap_compute_dtype(c->in[X].dtype), NEAP_SHAPE(c->in[X].shape.dim[1])};
   for (int i = GAMMA; i < c->n_in; i++)
     if (c->in[i].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[i].shape, &vector.shape))
       return neap_infer_fail(c, NEAP_SHAPE, i, error,
@@ -48,9 +49,10 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   floats.n_in = NEAP_MIN(c->n_in, 5);
   NEAP_TRY(neap_infer_same_dtype(&floats, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 2, NEAP_MAX_DIM, error));
-  neap_type vector = {c->in[0].dtype, NEAP_SHAPE(c->in[0].shape.dim[1])};
-  for (int i = 1; i < floats.n_in; i++)
-    NEAP_TRY(neap_infer_expect(c, i, i == 1 ? &c->in[0] : &vector, error));
+  neap_type vector = {c->in[0].dtype, NEAP_SHAPE(c->in[0].shape.dim[1])}, statistic = vector;
+  statistic.dtype = neap_compute_dtype(vector.dtype);
+  const neap_type *want[] = {&c->in[0], &c->in[0], &statistic, &statistic, &vector};
+  for (int i = 1; i < floats.n_in; i++) NEAP_TRY(neap_infer_expect(c, i, want[i], error));
   c->out[0] = c->in[0];
   for (int k = 1; k < c->n_out; k++) c->out[k] = vector;
   return NEAP_OK;
@@ -278,11 +280,11 @@ const neap_op neap_op_BatchNorm = {
   .inputs = {{"x", "(N,C,...)"},
              {"gamma", "(C)"},
              {"beta", "(C)"},
-             {"running_mean", "(C)", .flags = NEAP_ARG_OPTIONAL},
-             {"running_var", "(C)", .flags = NEAP_ARG_OPTIONAL}},
+             {"running_mean", "(C)", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE},
+             {"running_var", "(C)", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE}},
   .outputs = {{"y", "shape of x"},
-              {"mean", "(C), of the batch", .flags = NEAP_ARG_OPTIONAL},
-              {"var", "(C), of the batch, biased", .flags = NEAP_ARG_OPTIONAL},
+              {"mean", "(C), of the batch", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE},
+              {"var", "(C), of the batch, biased", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE},
               {"stash", "which elements passed the relu", NEAP_BIT(U8),
                NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .attrs = {ATTRS},
@@ -328,8 +330,8 @@ const neap_op neap_op_BatchNormGrad = {
   .internal = true,
   .inputs = {{"x", "(N,C,...)"},
              {"dy", "shape of x"},
-             {"mean", "(C)"},
-             {"var", "(C)"},
+             {"mean", "(C)", .flags = NEAP_ARG_WIDE},
+             {"var", "(C)", .flags = NEAP_ARG_WIDE},
              {"gamma", "(C)"},
              {"stash", "of the forward", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .outputs = {{"dx", "shape of x"}, {"dgamma", "(C)"}, {"dbeta", "(C)"}},

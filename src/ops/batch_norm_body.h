@@ -1,6 +1,5 @@
 /* ops/batch_norm_body.h: BatchNorm for one type (batch_norm.c). */
 
-/* Bits of 8 elements at a time; the backward reads them the same way. */
 /* sum of (x - shift)^power over l elements, power 1 or 2 */
 NEAP_MULTIVERSION static double OF(moment)(const T *x, int64_t l, double shift, bool square) {
   double part[8] = {0}, sum = 0;

@@ -6,8 +6,7 @@
  * eps), channel by channel. In double, rounded once: the result is as exact as weights in the dtype
  * can be.
  */
-#include "ops/by_cast.h"
-#include "ops/op.h"
+#include "ops/rows.h"
 
 #include <math.h>
 
@@ -34,22 +33,18 @@ static neap_status infer(neap_infer *c, neap_error *error) {
 
 /* w (O,L): L elements an output channel. */
 static void run(const neap_call *call) {
-  const neap_type *w = &call->in[W].type;
-  neap_dtype dtype = w->dtype;
-  int64_t n_o = w->shape.dim[0], l = neap_shape_span(&w->shape, 1, w->shape.n_dim);
+  const neap_operand *w = &call->in[W], *folded = &call->out[0];
+  const neap_shape *shape = &w->type.shape;
+  const bool has_b = call->n_in > B && call->in[B].data != NULL;
+  int64_t n_o = shape->dim[0], l = neap_shape_span(shape, 1, shape->n_dim);
   for (int64_t o = 0; o < n_o; o++) {
-    double gamma = neap_element_get(dtype, call->in[GAMMA].data, o),
-           beta = neap_element_get(dtype, call->in[BETA].data, o);
-    double mean = neap_element_get(dtype, call->in[MEAN].data, o),
-           var = neap_element_get(dtype, call->in[VAR].data, o);
-    double b = call->n_in > B && call->in[B].data != NULL
-                 ? neap_element_get(dtype, call->in[B].data, o)
-                 : 0.0;
+    double gamma = neap_number_at(&call->in[GAMMA], o), beta = neap_number_at(&call->in[BETA], o);
+    double mean = neap_number_at(&call->in[MEAN], o), var = neap_number_at(&call->in[VAR], o);
+    double b = has_b ? neap_number_at(&call->in[B], o) : 0.0;
     double scale = gamma / sqrt(var + call->attrs[EPS].f);
     for (int64_t i = o * l; i < (o + 1) * l; i++)
-      neap_element_set(dtype, call->out[0].data, i,
-                       neap_element_get(dtype, call->in[W].data, i) * scale);
-    neap_element_set(dtype, call->out[1].data, o, beta + (b - mean) * scale);
+      neap_number_put(folded, i, neap_number_at(w, i) * scale);
+    neap_number_put(&call->out[1], o, beta + (b - mean) * scale);
   }
 }
 
@@ -64,8 +59,8 @@ const neap_op neap_op_FoldNorm = {
   .inputs = {[W] = {"w", "(O,...)"},
              [GAMMA] = {"gamma", "(O)"},
              [BETA] = {"beta", "(O)"},
-             [MEAN] = {"mean", "(O), running"},
-             [VAR] = {"var", "(O), running"},
+             [MEAN] = {"mean", "(O), running", .flags = NEAP_ARG_WIDE},
+             [VAR] = {"var", "(O), running", .flags = NEAP_ARG_WIDE},
              [B] = {"b", "(O)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"w_folded", "shape of w"}, {"b_folded", "(O)"}},
   .attrs = {[EPS] = {"eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = 1e-5}}},
@@ -73,9 +68,7 @@ const neap_op neap_op_FoldNorm = {
   .no_grad = true,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run},
-      NEAP_BY_CAST(0, true),
-      {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
   .cases =
     "{ {w={4,3,3,3}, gamma={4}, beta={4}, mean={4}, var={{4}, low=0.1, high=2}, b={4}},"
     " {w={5,6}, gamma={5}, beta={5}, mean={5}, var={{5}, low=0, high=1}, eps=0.001} }",

@@ -5,6 +5,7 @@
  * Nothing here changes the types that it looks at.
  */
 #include "ops/op.h"
+#include "ops/tile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,11 +45,21 @@ neap_status neap_infer_admits(const neap_infer *infer, neap_error *error) {
 /* DTYPE error for the first input whose dtype is not that of input `like`; absent ones do not
  * count. */
 neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error) {
-  for (int i = 0; i < infer->n_in; i++)
-    if (infer->in[i].dtype != NEAP_DTYPE_NONE && infer->in[i].dtype != infer->in[like].dtype)
-      return neap_infer_fail(infer, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
-                             arg_name(infer, i), neap_dtype_name(infer->in[like].dtype),
-                             arg_name(infer, like), neap_dtype_name(infer->in[i].dtype));
+  for (int i = 0; i < infer->n_in; i++) {
+    const neap_arg *arg = neap_op_input(infer->op, i);
+    bool is_wide = arg != NULL && (arg->flags & NEAP_ARG_WIDE) != 0;
+    neap_dtype got = infer->in[i].dtype, own = infer->in[like].dtype,
+               want = is_wide ? neap_compute_dtype(own) : own;
+    if (got == NEAP_DTYPE_NONE || got == want) continue;
+    if (want != own)
+      return neap_infer_fail(infer, NEAP_DTYPE, i, error,
+                             "%s expects dtype %s, in which statistics of %s are made, got %s",
+                             arg_name(infer, i), neap_dtype_name(want), neap_dtype_name(own),
+                             neap_dtype_name(got));
+    return neap_infer_fail(infer, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
+                           arg_name(infer, i), neap_dtype_name(want), arg_name(infer, like),
+                           neap_dtype_name(got));
+  }
   return NEAP_OK;
 }
 

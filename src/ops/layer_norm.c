@@ -1,7 +1,8 @@
 /* layer_norm.c: LayerNorm and RmsNorm and their backward ops.
  *
  * x is seen as (M,N): the dimensions from `axis` on, N elements, are normalised together. The
- * forward saves mean and rstd (1 / standard deviation) of each row for the backward. RmsNorm is the
+ * forward saves mean and rstd (1 / standard deviation) of each row for the backward, in f32 where x
+ * is bf16 or f16. RmsNorm is the
  * same without mean and beta: z = x rstd.
  *
  * dgamma and dbeta are sums over rows: each thread adds its rows to a pair of its own in the
@@ -118,7 +119,8 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
                              neap_op_input(c->op, i)->name, neap_shape_text(&features, a),
                              neap_shape_text(&c->in[i].shape, b));
   c->out[0] = c->in[X];
-  for (int k = 1; k < c->n_out; k++) c->out[k] = (neap_type){c->in[X].dtype, rows};
+  for (int k = 1; k < c->n_out; k++)
+    c->out[k] = (neap_type){neap_compute_dtype(c->in[X].dtype), rows};
   return NEAP_OK;
 }
 
@@ -243,8 +245,8 @@ const neap_op neap_op_LayerNorm = {
              {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
              {"beta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "(M,N)"},
-              {"mean", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL},
-              {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL}},
+              {"mean", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE},
+              {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE}},
   .attrs = {[AXIS] = AXIS_ATTR, [EPS] = EPS_ATTR(1e-5)},
   .inplace = {{X, 0}},
   .n_inplace = 1,
@@ -273,7 +275,8 @@ const neap_op neap_op_RmsNorm = {
   .example = "net:RmsNorm({\"x\", \"gamma\"}, \"y\")",
   .source = "Zhang and Sennrich, NeurIPS 2019, equation 4",
   .inputs = {{"x", "(M,N)"}, {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL}},
-  .outputs = {{"y", "(M,N)"}, {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL}},
+  .outputs = {{"y", "(M,N)"},
+              {"rstd", "(M), for the backward", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE}},
   .attrs = {[AXIS] = AXIS_ATTR, [EPS] = EPS_ATTR(1e-6)},
   .inplace = {{X, 0}},
   .n_inplace = 1,
@@ -302,8 +305,8 @@ const neap_op neap_op_LayerNormGrad = {
   .inputs = {{"x", "(M,N)"},
              {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
              {"dy", "(M,N)"},
-             {"rstd", "(M)"},
-             {"mean", "(M)"}},
+             {"rstd", "(M)", .flags = NEAP_ARG_WIDE},
+             {"mean", "(M)", .flags = NEAP_ARG_WIDE}},
   .outputs = {{"dx", "(M,N)"},
               {"dgamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
               {"dbeta", "(N)", .flags = NEAP_ARG_OPTIONAL}},
@@ -336,7 +339,7 @@ const neap_op neap_op_RmsNormGrad = {
   .inputs = {{"x", "(M,N)"},
              {"gamma", "(N)", .flags = NEAP_ARG_OPTIONAL},
              {"dy", "(M,N)"},
-             {"rstd", "(M)"}},
+             {"rstd", "(M)", .flags = NEAP_ARG_WIDE}},
   .outputs = {{"dx", "(M,N)"}, {"dgamma", "(N)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {[AXIS] = AXIS_ATTR},
   .inplace = {{B_DY, 0}, {B_X, 0}},

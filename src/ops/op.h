@@ -344,7 +344,8 @@ neap_status neap_infer_types(neap_infer *infer, neap_error *error);
 
 /* The record lists the dtype of each present input. */
 neap_status neap_infer_admits(const neap_infer *infer, neap_error *error);
-/* All present inputs have the dtype of input `like`. */
+/* All present inputs have the dtype of input `like`; those that are WIDE, f32 where that is a
+ * half. */
 neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error *error);
 neap_status neap_infer_rank(const neap_infer *infer, int input, int least, int most,
                             neap_error *error);

@@ -124,7 +124,8 @@ static const char *attr_type_name(neap_attr_type type) {
 static void help_args(const char *title, const neap_arg *args, int n, neap_buffer *out) {
   if (n > 0) neap_buffer_add(out, "%s\n", title);
   for (int i = 0; i < n; i++)
-    neap_buffer_add(out, "  %-12s %s%s%s\n", args[i].name, args[i].doc != NULL ? args[i].doc : "",
+    neap_buffer_add(out, "  %-12s %s%s%s%s\n", args[i].name, args[i].doc != NULL ? args[i].doc : "",
+                    (args[i].flags & NEAP_ARG_WIDE) != 0 ? "; f32 where x is bf16 or f16" : "",
                     (args[i].flags & NEAP_ARG_OPTIONAL) != 0 ? " (optional)" : "",
                     (args[i].flags & NEAP_ARG_VARIADIC) != 0 ? " (one or more)" : "");
 }

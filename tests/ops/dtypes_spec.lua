@@ -112,6 +112,51 @@ describe("a kernel", function()
   end)
 end)
 
+describe("statistics of bf16 and f16", function()
+  it("are f32, wherever an op saves them or takes them", function()
+    local n = 0
+    for name, record in pairs(op.records) do
+      for _, case in ipairs(cases.cases_of(record)) do
+        for _, dtype in ipairs { "bf16", "f16" } do
+          local ok, net, outputs = pcall(cases.net_of, cases.with_dtype(case, dtype))
+          for k, out in ipairs(ok and net and outputs or {}) do
+            local arg = record.outputs[math.min(k, #record.outputs)]
+            if arg.wide then
+              n = n + 1
+              assert.are.equal("f32", out.dtype, name .. "." .. arg.name)
+            end
+          end
+        end
+      end
+    end
+    assert.is_true(n >= 10, n .. " outputs")
+  end)
+
+  it("leave gradients the digits that they have", function()
+    -- far from 0 a rounded mean would be off by more than the spread
+    for _, dtype in ipairs { "bf16", "f16" } do
+      local function gradient(own)
+        local net = neap.net "norm"
+        local x = net:declare("x", "parameter", { 4, 64 }, own)
+        local y = net:LayerNorm({ x }, { "y", "mean", "rstd" })
+        local loss = net:Sum(net:Mul({ y, net:input("dy", { 4, 64 }, own) }, "product"), "loss")
+        local g = net:gradient(loss, { wrt = { x } })[x]
+        net:outputs { g }
+        local ws <close> = neap.workspace { store = false }
+        ws:init(net)
+        neap.seed(5)
+        ws:feed("x", (neap.randn(4, 64) * 3 + 200.5):to(dtype):to(own))
+        ws:feed("dy", neap.randn(4, 64):to(dtype):to(own))
+        ws:run(net)
+        return ws:fetch(g.name):to "f64"
+      end
+      local want = gradient "f64"
+      local off = (gradient(dtype) - want):abs():max():item() / want:abs():max():item()
+      assert.is_true(off < unit[dtype], ("%s: %g"):format(dtype, off))
+    end
+  end)
+end)
+
 describe("rows of bf16", function()
   --- Bytes of scratch of an op and its backward, for so many rows.
   local function scratch(build, n)
