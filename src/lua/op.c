@@ -41,6 +41,21 @@ static int64_t integer_at_top(lua_State *L, const neap_op *op, const neap_attr *
   return i;
 }
 
+/* Attributes that are numbers have 53 bits: an integer that needs more would become another. */
+static double number_at_top(lua_State *L, const neap_op *op, const neap_attr *attr,
+                            const char *expected) {
+  if (lua_type(L, -1) != LUA_TNUMBER) fail_type(L, op, attr, expected);
+  lua_Number x = lua_tonumber(L, -1);
+  lua_pushnumber(L, x);
+  bool same = x != x || lua_compare(L, -1, -2, LUA_OPEQ);
+  lua_pop(L, 1);
+  if (!same)
+    fail_type(L, op, attr,
+              "a number of 53 bits (hint: a tensor keeps larger integers: declare an input and "
+              "feed it)");
+  return x;
+}
+
 /* From 1 to 0-based; negative ones count from the end on both sides. */
 static int64_t axis_at_top(lua_State *L, const neap_op *op, const neap_attr *attr) {
   int64_t axis = integer_at_top(L, op, attr, "a dimension (an integer)");
@@ -87,9 +102,8 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr,
       lua_pushvalue(L, list);
     else
       lua_rawgeti(L, list, i + 1);
-    if (lua_type(L, -1) != LUA_TNUMBER) fail_type(L, op, attr, "a list of numbers");
     if (attr->type == NEAP_ATTR_FLOATS)
-      floats[i] = lua_tonumber(L, -1);
+      floats[i] = number_at_top(L, op, attr, "a list of numbers");
     else
       ints[i] = attr->type == NEAP_ATTR_AXES ? axis_at_top(L, op, attr)
                                              : integer_at_top(L, op, attr, "a list of integers");
@@ -124,10 +138,7 @@ static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr,
   switch (attr->type) {
     case NEAP_ATTR_INT: value->i = integer_at_top(L, op, attr, "an integer"); break;
     case NEAP_ATTR_AXIS: value->i = axis_at_top(L, op, attr); break;
-    case NEAP_ATTR_FLOAT:
-      if (lua_type(L, -1) != LUA_TNUMBER) fail_type(L, op, attr, "a number");
-      value->f = lua_tonumber(L, -1);
-      break;
+    case NEAP_ATTR_FLOAT: value->f = number_at_top(L, op, attr, "a number"); break;
     case NEAP_ATTR_BOOL:
       if (!lua_isboolean(L, -1)) fail_type(L, op, attr, "true or false");
       value->i = lua_toboolean(L, -1);

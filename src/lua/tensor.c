@@ -95,11 +95,37 @@ void neap_lua_push_element(lua_State *L, const neap_tensor *t, int64_t offset) {
     lua_pushnumber(L, neap_element_get(t->dtype, data, offset));
 }
 
+/* Raises `argument` for a number that an integer dtype would make another of: NaN, a fraction, one
+ * beyond its range. Floats round, as they always do, and of a bool any number but 0 makes true. */
+static void check_holds(lua_State *L, neap_dtype dtype, int index) {
+  if (!neap_dtype_is_integer(dtype)) return;
+  int64_t kept = 0, least = 0, most = 0; /* room for an element of any dtype */
+  if (lua_isinteger(L, index))
+    neap_element_set_i64(dtype, &kept, 0, lua_tointeger(L, index));
+  else
+    neap_element_set(dtype, &kept, 0, lua_tonumber(L, index));
+  index = lua_absindex(L, index);
+  lua_pushinteger(L, neap_element_get_i64(dtype, &kept, 0));
+  bool same = lua_compare(L, -1, index, LUA_OPEQ);
+  lua_pop(L, 1);
+  if (same) return;
+  neap_element_set_i64(dtype, &least, 0, INT64_MIN);
+  neap_element_set_i64(dtype, &most, 0, INT64_MAX);
+  neap_lua_fail(L, NEAP_ARGUMENT,
+                "%s is no %s, which holds whole numbers from %lld to %lld (hint: make it f32 and "
+                "cast it, x:to \"%s\", which rounds and saturates)",
+                luaL_tolstring(L, index, NULL), neap_dtype_name(dtype),
+                (long long)neap_element_get_i64(dtype, &least, 0),
+                (long long)neap_element_get_i64(dtype, &most, 0), neap_dtype_name(dtype));
+}
+
+/* What a script writes is there afterwards, or an error says that it can't be. */
 void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, int index) {
   char *data = neap_tensor_data(t);
   switch (lua_type(L, index)) {
     case LUA_TBOOLEAN: neap_element_set(t->dtype, data, offset, lua_toboolean(L, index)); break;
     case LUA_TNUMBER:
+      check_holds(L, t->dtype, index);
       /* Lua knows which of its numbers are integers: they are not rounded on the way. */
       if (lua_isinteger(L, index))
         neap_element_set_i64(t->dtype, data, offset, lua_tointeger(L, index));

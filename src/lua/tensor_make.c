@@ -1,6 +1,7 @@
 /* tensor_make.c: new tensors: from Lua tables, filled with one value, ranges, the identity. */
 #include "lua/binding.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- from Lua values ------------------------------------------------------------------------- */
@@ -22,30 +23,12 @@ static void nested_shape(lua_State *L, int index, neap_shape *shape) {
   }
 }
 
-/* Sets the element to the value on top of the stack. Raises `argument` for a number that an integer
- * dtype would make another of. */
-static void set_exactly(lua_State *L, const neap_tensor *t, int64_t offset) {
-  neap_lua_set_element(L, t, offset, -1);
-  if (neap_dtype_is_float(t->dtype) || t->dtype == NEAP_DTYPE_BOOL ||
-      lua_type(L, -1) != LUA_TNUMBER)
-    return;
-  /* From below: the number given, the element read back. They differ where the dtype has no such
-   * number. */
-  neap_lua_push_element(L, t, offset);
-  if (!lua_compare(L, -1, -2, LUA_OPEQ))
-    neap_lua_fail(
-      L, NEAP_ARGUMENT,
-      "%s is no %s (hint: make it f32 and cast it, x:to \"%s\", which rounds and saturates)",
-      luaL_tolstring(L, -2, NULL), neap_dtype_name(t->dtype), neap_dtype_name(t->dtype));
-  lua_pop(L, 1);
-}
-
 /* Fills t from dimension d on, at element `offset`, from the value on top of the stack. Raises
  * `argument` for a table whose length differs from t's, which has that of the first table at each
  * depth. */
 static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offset) {
   if (d == t->shape.n_dim) {
-    set_exactly(L, t, offset);
+    neap_lua_set_element(L, t, offset, -1);
     return;
   }
   /* An item of each depth lies on the stack at once. */
@@ -201,6 +184,14 @@ static int like(lua_State *L) {
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
+/* Element i of a range. Fractions are rounded to an integer dtype; what lies beyond its range is an
+ * error, as of any number that a script writes. */
+static void set_in_range(lua_State *L, const neap_tensor *t, int64_t i, double x) {
+  lua_pushnumber(L, neap_dtype_is_integer(t->dtype) ? rint(x) : x);
+  neap_lua_set_element(L, t, i, -1);
+  lua_pop(L, 1);
+}
+
 /* arange(a, b [, step [, dtype]]): a, a + step, .. before b; arange(n) is 0 .. n - 1. */
 static int arange(lua_State *L) {
   double a = neap_lua_check_number(L, 1), b = 0, step = neap_lua_opt_number(L, 3, 1);
@@ -218,8 +209,7 @@ static int arange(lua_State *L) {
   /* Rounded up: b itself is left out, what lies before it is not. */
   int64_t count = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, &count));
-  for (int64_t i = 0; i < count; i++)
-    neap_element_set(dtype, neap_tensor_data(&out->t), i, a + (double)i * step);
+  for (int64_t i = 0; i < count; i++) set_in_range(L, &out->t, i, a + (double)i * step);
   return 1;
 }
 
@@ -234,8 +224,7 @@ static int linspace(lua_State *L) {
   for (int64_t i = 0; i < n; i++) {
     /* b as it was given is the last one, not what rounding leaves of it. */
     double x = i == 0 ? a : a + (b - a) * (double)i / (double)(n - 1);
-    neap_element_set(dtype, neap_tensor_data(&out->t), i,
-                     i > 0 && i == n - 1 ? b : x); /* b itself, not what rounding leaves of it */
+    set_in_range(L, &out->t, i, i > 0 && i == n - 1 ? b : x);
   }
   return 1;
 }

@@ -158,17 +158,27 @@ static neap_status read_int(parser *p, int64_t *out) {
   return fail(p, expected);
 }
 
+/* Whether a word of digits alone is an integer that 53 bits do not hold. */
+static bool is_rounded(const char *word, double got) {
+  char *end;
+  errno = 0;
+  long long exact = strtoll(word, &end, 10);
+  if (*end != '\0') return false;
+  return errno != 0 || !(got >= -0x1p63 && got < 0x1p63) || (long long)got != exact;
+}
+
 /* Whatever strtod reads as one whole word: inf and nan too, which the range check of an attribute
- * may refuse. */
+ * may refuse. An integer is what it says, or refused. */
 static neap_status read_float(parser *p, double *out) {
   skip_blanks(p);
   const char *start = p->at, *word = "";
   NEAP_TRY(read_word(p, "a number", &word));
   char *end;
   *out = strtod(word, &end);
-  if (*end == '\0') return NEAP_OK;
+  bool is_number = *end == '\0', rounded = is_number && is_rounded(word, *out);
+  if (is_number && !rounded) return NEAP_OK;
   p->at = start;
-  return fail(p, "a number");
+  return fail(p, rounded ? "a number of 53 bits" : "a number");
 }
 
 /* {1,2,3}: ints and doubles are equally wide, so one array serves both. */

@@ -25,6 +25,24 @@ neap_status neap_fill_infer(neap_infer *infer, neap_error *error) {
   return NEAP_OK;
 }
 
+neap_status neap_fill_check(const neap_infer *infer, const char *name, double value,
+                            neap_dtype dtype, neap_error *error) {
+  int64_t kept = 0, least = 0, most = 0; /* room for an element of any dtype */
+  if (!neap_dtype_is_integer(dtype)) return NEAP_OK;
+  neap_element_set(dtype, &kept, 0, value);
+  /* 2^63 is kept as 2^63 - 1, which as a double is the same */
+  bool is_kept = neap_element_get(dtype, &kept, 0) == value && value < 0x1p63;
+  if (is_kept) return NEAP_OK;
+  neap_element_set_i64(dtype, &least, 0, INT64_MIN);
+  neap_element_set_i64(dtype, &most, 0, INT64_MAX);
+  neap_hint(error, "Cast makes integers of floats: it rounds and saturates");
+  return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error,
+                         "%s = %.17g is no %s, which holds whole numbers from %lld to %lld", name,
+                         value, neap_dtype_name(dtype),
+                         (long long)neap_element_get_i64(dtype, &least, 0),
+                         (long long)neap_element_get_i64(dtype, &most, 0));
+}
+
 /* ---- Constant -------------------------------------------------------------------------------- */
 
 enum { VALUE = NEAP_FILL_NEXT };
@@ -67,6 +85,11 @@ static void run_constant(const neap_call *call) {
   neap_fill(&call->out[0], call->attrs[VALUE].f, call->n_thread);
 }
 
+static neap_status infer_constant(neap_infer *c, neap_error *error) {
+  NEAP_TRY(neap_fill_infer(c, error));
+  return neap_fill_check(c, "value", c->attrs[VALUE].f, c->out[0].dtype, error);
+}
+
 const neap_op neap_op_Constant = {
   .name = "Constant",
   .summary = "A tensor with one value everywhere.",
@@ -74,9 +97,9 @@ const neap_op neap_op_Constant = {
   .example = "net:Constant({}, \"y\", {shape = {2, 3}, value = 1})",
   .source = "ONNX ConstantOfShape-9",
   .outputs = {{"y", "`shape`", NEAP_ANY}},
-  .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"value", "of each element, cast to dtype",
+  .attrs = {NEAP_FILL_ATTRS, [VALUE] = {"value", "of each element; a number that dtype holds",
                                         NEAP_ATTR_FLOAT}},
-  .infer = neap_fill_infer,
+  .infer = infer_constant,
   .no_grad = true,
   .kernels =
     (const neap_kernel[]){
@@ -96,6 +119,8 @@ static neap_status infer_literal(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "values has %d numbers, the shape %lld elements", c->attrs[VALUE].n,
                            (long long)n);
+  for (int i = 0; i < n; i++)
+    NEAP_TRY(neap_fill_check(c, "values", c->attrs[VALUE].floats[i], c->out[0].dtype, error));
   return NEAP_OK;
 }
 
@@ -113,9 +138,10 @@ const neap_op neap_op_Literal = {
   .source = "ONNX Constant-13",
   .outputs = {{"y", "`shape`", NEAP_ANY}},
   .attrs =
-    {NEAP_FILL_ATTRS, [VALUE] = {"values",
-                                 "of the elements, the last dimension fastest, cast to dtype",
-                                 NEAP_ATTR_FLOATS, .required = true}},
+    {NEAP_FILL_ATTRS, [VALUE] =
+                        {"values",
+                         "of the elements, the last dimension fastest; numbers that dtype holds",
+                         NEAP_ATTR_FLOATS, .required = true}},
   .infer = infer_literal,
   .no_grad = true,
   .kernels =

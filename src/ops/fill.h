@@ -14,6 +14,10 @@ enum { NEAP_FILL_SHAPE, NEAP_FILL_DTYPE, NEAP_FILL_NEXT };
 
 /* Output 0 has the type that the attributes say; the dtype must be one the output admits. */
 neap_status neap_fill_infer(neap_infer *infer, neap_error *error);
+/* ATTRIBUTE error for a number `value` of attribute `name` that an integer dtype would make another
+ * of: NaN, a fraction, one beyond its range. */
+neap_status neap_fill_check(const neap_infer *infer, const char *name, double value,
+                            neap_dtype dtype, neap_error *error);
 /* Every element of a plain operand becomes `value`. */
 void neap_fill(const neap_operand *out, double value, int n_thread);
 

@@ -15,6 +15,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "pads expects %d numbers, before and after for %d dimensions, got %d",
                            2 * n_dim, n_dim, pads->n);
+  NEAP_TRY(neap_fill_check(c, "value", c->attrs[VALUE].f, c->in[0].dtype, error));
   c->out[0] = c->in[0];
   for (int d = 0; d < n_dim; d++)
     c->out[0].shape.dim[d] =
@@ -65,7 +66,8 @@ const neap_op neap_op_Pad = {
   .outputs = {{"y", "each dimension longer by before and after", NEAP_ANY}},
   .attrs = {[PADS] = {"pads", "positions added before all dimensions, then after all",
                       NEAP_ATTR_INTS, .required = true, .least = 0, .most = 1 << 20},
-            [VALUE] = {"value", "of the positions added", NEAP_ATTR_FLOAT}},
+            [VALUE] = {"value", "of the positions added; one that x's dtype holds",
+                       NEAP_ATTR_FLOAT}},
   .infer = infer,
   .grad = grad,
   .empty = NEAP_EMPTY_FILLED,

@@ -92,12 +92,7 @@ local function literal(net, t)
   if net:_blob(name) then return handle(net, name) end
   local values = t:reshape(-1):totable()
   for i, x in ipairs(values) do
-    if type(x) == "boolean" then
-      values[i] = x and 1 or 0
-    elseif math.type(x) == "integer" and (x > 1 << 53 or x < -(1 << 53)) then
-      fail(("net:const: %d is too large: a net writes numbers with 53 bits; declare an input and \z
-        feed it"):format(x))
-    end
+    if type(x) == "boolean" then values[i] = x and 1 or 0 end
   end
   if state_of(net).take then
     return net:op("Literal", {}, net:fresh_name "const", {
