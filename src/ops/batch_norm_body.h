@@ -20,12 +20,13 @@ NEAP_MULTIVERSION static void OF(scale_shift)(const T *x, T *y, int64_t l, T sca
   for (int64_t i = 0; i < l; i++) y[i] = (x[i] - mean) * scale + shift;
 }
 
+/* As Relu and its backward have it: NaN stays, and passes. */
 static void OF(clip)(T *y, int64_t l, uint8_t *mask) {
   if (mask != NULL) memset(mask, 0, (size_t)(l + 7) / 8);
   for (int64_t i = 0; i < l; i++) {
-    bool pass = y[i] > 0;
+    bool pass = !(y[i] <= 0);
     if (mask != NULL && pass) mask[i / 8] |= (uint8_t)(1u << i % 8);
-    if (!pass && y[i] == y[i]) y[i] = 0;
+    if (!pass) y[i] = 0;
   }
 }
 

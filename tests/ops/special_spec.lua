@@ -78,6 +78,61 @@ describe("a Relu fused into BatchNorm", function()
   end
 end)
 
+describe("the backward of a Relu in BatchNorm", function()
+  --- y, dx, dgamma and dbeta with the Relu in the op or behind it; `place` of x is NaN.
+  local function grads(dtype, fused, training)
+    local c, net = 5, neap.net "norm"
+    local x = net:declare("x", "parameter", { 2, c, 3, 4 }, dtype)
+    local gamma = net:declare("gamma", "parameter", { c }, dtype)
+    local beta = net:declare("beta", "parameter", { c }, dtype)
+    local statistic = dtype == "f64" and "f64" or "f32"
+    local mean, var = net:input("mean", { c }, statistic), net:input("var", { c }, statistic)
+    local y = net:BatchNorm({ x, gamma, beta, mean, var }, { "y", "m", "v", "mask" },
+      { training = training, relu = fused })
+    if not fused then y = net:Relu(y, "z") end
+    local loss = net:Sum(net:Mul({ y, net:input("dy", y.shape, dtype) }, "product"), "loss")
+    local of = net:gradient(loss, { wrt = { x, gamma, beta } })
+    local names = { y.name, of[x].name, of[gamma].name, of[beta].name }
+    net:outputs(names)
+    local ws <close> = neap.workspace { store = false, seed = 7 }
+    ws:init(net)
+    neap.seed(2)
+    local image = neap.randn { 2, c, 3, 4 }
+    image:reshape(-1)[16] = nan
+    ws:feed("x", image:to(dtype))
+    ws:feed("dy", neap.randn { 2, c, 3, 4 }:to(dtype))
+    for name, value in pairs { gamma = 0.8, beta = 0.1, mean = 0.2, var = 1.3 } do
+      local own = (name == "gamma" or name == "beta") and dtype or statistic
+      ws:feed(name, neap.full { c, value = value, dtype = own })
+    end
+    local program <close> = ws:compile(net, { engine = "ref" })
+    program:run()
+    local lists = {}
+    for k, name in ipairs(names) do lists[k] = ws:fetch(name):to("f64"):reshape(-1):totable() end
+    return lists
+  end
+
+  for _, dtype in ipairs { "f32", "f64", "bf16", "f16" } do
+    it("lets through what a Relu behind it lets through, of NaN too: " .. dtype, function()
+      for _, training in ipairs { true, false } do
+        local want, got = grads(dtype, false, training), grads(dtype, true, training)
+        for k, list in ipairs(want) do
+          local n_nan = 0
+          for i, w in ipairs(list) do
+            n_nan = n_nan + (is_nan(w) and 1 or 0)
+            local off = math.abs(w - got[k][i])
+            local same = is_nan(w) and is_nan(got[k][i]) or off <= 0.02 * (1 + math.abs(w))
+            if not same then
+              error(("output %d, element %d: %s apart, %s fused"):format(k, i, w, got[k][i]))
+            end
+          end
+          assert.is_true(k > 1 or n_nan > 0)
+        end
+      end
+    end)
+  end
+end)
+
 describe("attention", function()
   -- Several tiles of queries and of keys.
   local n_query, n_key, depth = 70, 300, 4
@@ -148,6 +203,29 @@ describe("attention", function()
         for i, y in ipairs(want[1]) do
           assert.is_true(math.abs(y - got[1][i]) <= 1e-5, ("y %d by %s is %g, f64 has %g"):format(i,
             engine, got[1][i], y))
+        end
+      end
+    end
+  end)
+
+  it("a mask of numbers near the largest hides keys, as by f64 where it hides all", function()
+    for _, engine in ipairs(support.engines()) do
+      for _, hidden in ipairs { n_key - 1, n_key } do
+        neap.seed(5)
+        local q, k, v = draw(n_query, "f32"), draw(n_key, "f32"), draw(n_key, "f32")
+        local mask = neap.zeros(n_query, n_key)
+        for j = 1, hidden do mask[{ {}, j }]:fill_(-3e38) end
+        local function y_of(dtype, by)
+          local inputs = { { "q", q:to(dtype) }, { "k", k:to(dtype) }, { "v", v:to(dtype) },
+            { "mask", mask:to(dtype) } }
+          return run("Attention", inputs, {}, by)[1]
+        end
+        local want, got = y_of("f64", "ref"), y_of("f32", engine)
+        for i, w in ipairs(want) do
+          if math.abs(w - got[i]) > 1e-4 then
+            error(("%s, %d hidden, element %d: expected %g, got %g"):format(engine, hidden, i, w,
+              got[i]))
+          end
         end
       end
     end
