@@ -81,9 +81,9 @@ static void multiply_blas(cut_product *p, int n_thread) {
 }
 
 /* The engine may refuse; then, as for all else, it is OpenBLAS's. */
-void neap_gemm_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
-                   float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                   float beta, float *c, int64_t ldc, int n_thread) {
+static void multiply_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                         float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                         float beta, float *c, int64_t ldc, int n_thread) {
   const neap_engine_record *by = neap_engine_at(engine);
   if (by->gemm_f32 != NULL &&
       by->gemm_f32(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread))
@@ -104,6 +104,40 @@ void neap_gemm_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_t n, i
                    (const char *)b,
                    (char *)c};
   multiply_blas(&p, n_thread);
+}
+
+/* c (rows,cols) = beta c + x on the first run of K, c + x on the others. */
+static void add_run(float *c, int64_t ldc, const float *x, int64_t rows, int64_t cols, float beta,
+                    bool first) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) {
+      float before = !first ? c[i * ldc + j] : beta == 0 ? 0 : beta * c[i * ldc + j];
+      c[i * ldc + j] = before + x[i * cols + j];
+    }
+}
+
+/* Libraries add each stretch of some hundred terms to what C holds, or even term after term: of
+ * millions, sums lose their last three digits so. A deep product is made in runs of K, each a
+ * product of its own in a tile, and the runs are added up. */
+void neap_gemm_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                   float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                   float beta, float *c, int64_t ldc, int n_thread) {
+  enum { SIDE = 128, DEPTH = 1 << 14 };
+  float tile[SIDE * SIDE];
+  if (k <= NEAP_DEEP) {
+    multiply_f32(engine, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread);
+    return;
+  }
+  for (int64_t i = 0; i < m; i += SIDE)
+    for (int64_t j = 0; j < n; j += SIDE) {
+      int64_t rows = NEAP_MIN(m - i, SIDE), cols = NEAP_MIN(n - j, SIDE);
+      for (int64_t l = 0; l < k; l += DEPTH) {
+        multiply_f32(engine, ta, tb, rows, cols, NEAP_MIN(k - l, DEPTH), alpha,
+                     ta ? a + l * lda + i : a + i * lda + l, lda,
+                     tb ? b + j * ldb + l : b + l * ldb + j, ldb, 0, tile, cols, n_thread);
+        add_run(c + i * ldc + j, ldc, tile, rows, cols, beta, l == 0);
+      }
+    }
 }
 
 void neap_gemm_f64(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,

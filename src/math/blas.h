@@ -13,6 +13,9 @@ void neap_gemm_f32(neap_engine engine, bool trans_a, bool trans_b, int64_t m, in
 void neap_gemm_f64(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha,
                    const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
                    double *c, int64_t ldc, int n_thread);
+/* Products of more terms than this are made in runs of K: so the sums of millions are as exact as
+ * those of this many. */
+enum { NEAP_DEEP = 1 << 18 };
 /* By dtype, dense, alpha 1. REF: plain loops in the same dtype, the oracle. */
 void neap_gemm(neap_dtype dtype, neap_engine engine, bool trans_a, bool trans_b, int64_t m,
                int64_t n, int64_t k, const void *a, const void *b, bool add, void *c, int n_thread);

@@ -5,6 +5,7 @@
  * so that x and w die apart. Kernels: oneDNN with its blocked layouts, a matrix product over
  * unrolled windows (conv_gemm.c), plain loops (conv_ref.c).
  */
+#include "math/blas.h"
 #include "ops/by_cast.h"
 #include "ops/window.h"
 
@@ -139,12 +140,21 @@ void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->groups = attrs[GROUPS].i;
 }
 
+/* Sums of more terms than oneDNN keeps the digits of: over a window of all channels that go in, or
+ * that come out. */
+static bool is_deep(const neap_choose *choose, neap_onednn_kind kind) {
+  const neap_shape *w = &choose->in[1].shape;
+  int64_t window = neap_shape_span(w, 2, w->n_dim);
+  int64_t channels = kind == NEAP_ONEDNN_CONV ? w->dim[1] : w->dim[0] / choose->attrs[GROUPS].i;
+  return neap_count_mul(channels, window) > NEAP_DEEP;
+}
+
 /* INVARIANT: choose and bind describe the same problem, so what was chosen is what gets built. */
 #define CONV_DNNL(name, kind)                                                               \
   static bool choose_##name(neap_choose *choose) {                                          \
     neap_onednn_case c = neap_dnnl_case_choose(choose, kind);                               \
     neap_conv_describe(&c, choose->attrs);                                                  \
-    return neap_dnnl_choose(choose, &c);                                                    \
+    return !is_deep(choose, kind) && neap_dnnl_choose(choose, &c);                          \
   }                                                                                         \
   static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) { \
     neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                   \
@@ -154,15 +164,16 @@ void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
 CONV_DNNL(forward, NEAP_ONEDNN_CONV)
 CONV_DNNL(grad_input, NEAP_ONEDNN_CONV_GRAD_INPUT)
 
-/* oneDNN adds up the rows of all images in f32, one after the other; so many at most. */
-enum { MOST_ROWS = 1 << 15 };
+/* oneDNN adds up the rows of all images in f32, one after the other: so many at most on each
+ * thread, whose sums it then adds. */
+enum { MOST_ROWS = 1 << 14 };
 
 /* db is not oneDNN's, which adds up all elements so: dy is read once more. */
 static bool choose_grad_weight(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV_GRAD_WEIGHT);
   const neap_shape *dy = &choose->in[1].shape;
-  if (neap_shape_elems(dy) > 0 &&
-      neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1] > MOST_ROWS)
+  if (neap_shape_elems(dy) > 0 && neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1] >
+                                    (int64_t)MOST_ROWS * choose->choice->n_thread)
     return false;
   c.n_out = 1;
   neap_conv_describe(&c, choose->attrs);

@@ -135,9 +135,17 @@ enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
  * product knows better. */
 enum { PAGE_ELEMS = 4096 / sizeof(float) };
 
+/* How many terms each sum has. */
+static int64_t depth_of(const neap_type *y, const neap_type *w, neap_onednn_kind kind) {
+  int64_t columns = w->shape.dim[0];
+  if (kind == NEAP_ONEDNN_FC) return w->shape.dim[1];
+  if (kind == NEAP_ONEDNN_FC_GRAD_INPUT) return columns;
+  return columns == 0 ? 0 : neap_shape_elems(&y->shape) / columns;
+}
+
 /* The rows are those of y or dy, the columns the N of w or dw; `kind` says at which operands they
  * stand. A choice to be like decides before the number of rows does. For the primitive all operands
- * count as plain at hand. */
+ * count as plain at hand. Of deep sums it keeps too few digits. */
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   const neap_type *y = kind == NEAP_ONEDNN_FC              ? &choose->out[0]
                        : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0]
@@ -148,7 +156,8 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   int64_t columns = w->shape.dim[0];
   bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
   bool turned = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && columns % PAGE_ELEMS == 0;
-  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned) {
+  bool deep = depth_of(y, w, kind) > NEAP_DEEP;
+  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned || deep) {
     choose->choice->algorithm = PRODUCT;
     return true;
   }

@@ -1,9 +1,11 @@
 --- Long sums: over a quarter of a million terms, where adding them up one after the other in f32 is
 -- 1e-3 off, against the same op in f64. Each is as exact as the record of the op says, by every
 -- engine: `sum_error`, and `tol` of a case that is better. The cases are the record's `long_cases`.
+local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
 local cases = require "cases"
+local support = require "support"
 
 local unit = { f32 = 0, bf16 = 2 ^ -8, f16 = 2 ^ -11 } -- to which a result is rounded besides
 
@@ -58,6 +60,70 @@ describe("a long sum", function()
     assert.is_true(n_checked > 90, n_checked .. " outputs were looked at")
     for name, record in pairs(op.records) do
       assert.are.equal(record.sum ~= "none", record.long_cases ~= nil, name)
+    end
+  end)
+end)
+
+describe("a sum of millions", function()
+  --- The op in f32 by an engine against f64: within what its record says.
+  local function check(type, inputs, attrs, engine)
+    local record = op.records[type]
+    local function results(dtype, by)
+      local net, ins = neap.net "deep", {}
+      for i, t in ipairs(inputs) do ins[i] = net:input("in" .. i, t.shape, dtype) end
+      local out = net:op(type, ins, 1, attrs)
+      net:outputs { out }
+      local ws <close> = neap.workspace { store = false }
+      for i, t in ipairs(inputs) do ws:feed("in" .. i, t:to(dtype)) end
+      local program <close> = ws:compile(net, { engine = by })
+      program:run()
+      return ws:fetch(out.name):to "f64"
+    end
+    local want, got = results("f64", "blas"), results("f32", engine)
+    local off = (got - want):abs():max():item() / want:abs():max():item()
+    assert.is_true(off <= record.sum_error, ("%s by %s is %.1e off"):format(type, engine, off))
+  end
+
+  local function tenths(...) return neap.full { value = 0.1, ... } end
+
+  for _, n in ipairs { 2 ^ 20, 2 ^ 22 } do
+    it(("in a product is as right as the records say: %d terms"):format(n), function()
+      n = n // 1 | 0
+      for _, engine in ipairs(support.engines()) do
+        if engine ~= "ref" then
+          check("MatMul", { tenths(n), tenths(n) }, {}, engine)
+          check("MatMul", { tenths(2, n), tenths(n, 2) }, {}, engine)
+          check("MatMul", { tenths(n, 2), tenths(n, 3) }, { trans_a = true }, engine)
+          check("FC", { tenths(1, n), tenths(2, n) }, {}, engine)
+          check("FCGradWeight", { tenths(n, 2), tenths(n, 2) }, {}, engine)
+          check("FCGradInput", { tenths(2, n), tenths(n, 2) }, { shape = { 2, 2 } }, engine)
+          check("Conv", { tenths(1, n, 1, 1), tenths(2, n, 1, 1) }, {}, engine)
+        end
+      end
+    end)
+  end
+
+  it("in a wide product is the same in each of its tiles", function()
+    local n = 300000
+    neap.seed(3)
+    local a, b = neap.randn(130, n), neap.randn(3, n)
+    for _, engine in ipairs(support.engines()) do
+      local y = neap.net "wide"
+      local product = y:MatMul({ y:input("a", a.shape), y:input("b", b.shape) }, "product",
+        { trans_b = true })
+      y:outputs { product }
+      local ws <close> = neap.workspace { store = false }
+      ws:feed("a", a)
+      ws:feed("b", b)
+      local program <close> = ws:compile(y, { engine = engine })
+      program:run()
+      local got = ws:fetch "product"
+      for _, i in ipairs { 1, 128, 129, 130 } do
+        for j = 1, 3 do
+          local want = (a[i]:to "f64" * b[j]:to "f64"):sum():item()
+          assert.is_true(math.abs(got[{ i, j }] - want) < 0.05, ("%s %d %d"):format(engine, i, j))
+        end
+      end
     end
   end)
 end)
