@@ -5,6 +5,7 @@
 
 static neap_status infer(neap_infer *infer, neap_error *error) {
   (void)error;
+  /* The same bytes under the same types: what ends is the right to read them. */
   for (int k = 0; k < infer->n_out; k++) infer->out[k] = infer->in[k];
   return NEAP_OK;
 }

@@ -5,9 +5,11 @@
 
 static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT];
+  /* One number is differentiated: the backward pass begins with dloss = 1. */
   if (neap_shape_elems(&c->in[0].shape) != 1)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "loss expects one element, got %s",
                            neap_shape_text(&c->in[0].shape, text));
+  /* Input 0 is the loss; each blob behind it has a gradient of its own type. */
   if (c->n_out != c->n_in - 1)
     return neap_infer_fail(c, NEAP_ARGUMENT, 0, error,
                            "%d blobs to differentiate by need as many gradients, got %d",

@@ -20,13 +20,16 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (neap_shape_elems(&c->in[0].shape) != 1)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "cond expects one element, got %s",
                            neap_shape_text(&c->in[0].shape, a));
+
+  /* The condition is the If's own; all other inputs are captures, which both branches take. */
   NEAP_TRY(c->infer_subnet(c, THEN_NET, c->n_in - 1, c->in + 1, c->n_out, c->out, error));
   size_t n = (size_t)c->n_out;
   neap_type *other = neap_alloc_zeroed(n * sizeof *other);
   if (other == NULL) return neap_fail_memory(error, n * sizeof *other, "the types of a branch");
   neap_status status = c->infer_subnet(c, ELSE_NET, c->n_in - 1, c->in + 1, c->n_out, other, error);
-  /* one that is not known yet is what the other branch says */
-  for (int k = 0; k < c->n_out && status == NEAP_OK; k++)
+
+  /* A type that one branch does not know yet is the other's. Two that are known must agree. */
+  for (int k = 0; k < c->n_out && status == NEAP_OK; k++) {
     if (c->out[k].dtype == NEAP_DTYPE_NONE)
       c->out[k] = other[k];
     else if (other[k].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->out[k], &other[k]))
@@ -35,6 +38,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
         neap_dtype_name(c->out[k].dtype), neap_shape_text(&c->out[k].shape, a),
         neap_dtype_name(other[k].dtype), neap_shape_text(&other[k].shape, b),
         c->attrs[ELSE_NET].net != NULL ? "in else_net" : "when the condition is false");
+  }
   neap_free(other);
   return status;
 }

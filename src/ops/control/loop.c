@@ -21,8 +21,11 @@ static neap_status infer_body(neap_infer *c, int subnet, int n_state, const neap
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "n_state = %d, but there are %d inputs and %d outputs", n_state, c->n_in,
                            c->n_out);
+
+  /* The first n_state results are the next iteration's first operands. What the body does not know
+   * yet (type none) is looked at when it does. */
   NEAP_TRY(c->infer_subnet(c, subnet, c->n_in, in, c->n_out, c->out, error));
-  for (int k = 0; k < n_state; k++)
+  for (int k = 0; k < n_state; k++) {
     if (c->out[k].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->out[k], &in[k])) {
       neap_infer_fail(c, NEAP_SHAPE, k, error, "state %d begins as %s %s, the body makes it %s %s",
                       k + 1, neap_dtype_name(in[k].dtype), neap_shape_text(&in[k].shape, a),
@@ -31,15 +34,17 @@ static neap_status infer_body(neap_infer *c, int subnet, int n_state, const neap
                 "what an iteration leaves to the next has the same shape and dtype in all of them");
       return NEAP_SHAPE;
     }
+  }
   return NEAP_OK;
 }
 
-/* A row for each of n iterations. */
+/* `row` (...) becomes (n,...): a row for each of n iterations. */
 static neap_status stack(const neap_infer *c, neap_type *row, int64_t n, neap_error *error) {
   if (row->dtype == NEAP_DTYPE_NONE) return NEAP_OK;
   if (row->shape.n_dim == NEAP_MAX_DIM)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "a stacked output has more than %d dimensions",
                            NEAP_MAX_DIM);
+  /* the row's own dimensions move up, and the iterations come first */
   memmove(row->shape.dim + 1, row->shape.dim, (size_t)row->shape.n_dim * sizeof *row->shape.dim);
   row->shape.dim[0] = n;
   row->shape.n_dim++;
@@ -53,10 +58,14 @@ static neap_status infer_while(neap_infer *c, neap_error *error) {
   neap_type flag = {0};
   int n_state = (int)c->attrs[N_STATE].i;
   int64_t max = c->attrs[MAX].i;
+
+  /* The condition is asked before each iteration, so it takes what an iteration takes. */
   NEAP_TRY(c->infer_subnet(c, COND_NET, c->n_in, c->in, 1, &flag, error));
   if (flag.dtype != NEAP_DTYPE_NONE && neap_shape_elems(&flag.shape) != 1)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "cond_net expects to give one element, got %s",
                            neap_shape_text(&flag.shape, a));
+
+  /* Results behind the states are rows: one of each iteration, `max` of them whatever is run. */
   NEAP_TRY(infer_body(c, BODY_NET, n_state, c->in, error));
   if (c->n_out > n_state && max == 0) {
     neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
@@ -77,6 +86,8 @@ static neap_status infer_rows(neap_infer *c, neap_type *in, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "n_state = %d and n_seq = %d, but there are %d inputs", n_state, n_seq,
                            c->n_in);
+
+  /* A step takes states and captures whole, and of each sequence (T,...) the row (...). */
   memcpy(in, c->in, (size_t)c->n_in * sizeof *in);
   for (int i = n_state; i < n_state + n_seq; i++) {
     const neap_shape *first = &c->in[n_state].shape, *shape = &c->in[i].shape;
@@ -84,10 +95,13 @@ static neap_status infer_rows(neap_infer *c, neap_type *in, neap_error *error) {
       return neap_infer_fail(c, NEAP_SHAPE, i, error,
                              "sequences are (T,...) with one T, got %s and %s",
                              neap_shape_text(first, a), neap_shape_text(shape, b));
-    in[i].shape.n_dim--;
-    memmove(in[i].shape.dim, shape->dim + 1, (size_t)in[i].shape.n_dim * sizeof *shape->dim);
-    in[i].shape.dim[in[i].shape.n_dim] = 0;
+    neap_shape *row = &in[i].shape;
+    row->n_dim--;
+    memmove(row->dim, shape->dim + 1, (size_t)row->n_dim * sizeof *shape->dim);
+    row->dim[row->n_dim] = 0; /* dimensions that a shape does not have are 0 */
   }
+
+  /* What is no state comes out stacked: a row of each step. */
   int64_t n_step = c->in[n_state].shape.dim[0];
   NEAP_TRY(infer_body(c, BODY_NET_OF_RECURRENT, n_state, in, error));
   for (int k = n_state; k < c->n_out; k++) NEAP_TRY(stack(c, &c->out[k], n_step, error));
