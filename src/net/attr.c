@@ -204,7 +204,9 @@ static neap_status fill(neap_arena *arena, const neap_net *net, const neap_op *o
     value[i].given = false;
   }
   /* What is given takes the default's place, each once. */
-  for (; set != NULL && set->name != NULL; set++) {
+  static const neap_set none = {0};
+  if (set == NULL) set = &none;
+  for (; set->name != NULL; set++) {
     int i = neap_op_attr_index(op, set->name);
     if (i < 0) return fail_unknown(op, set->name, who, error);
     if (value[i].given) {

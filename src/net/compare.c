@@ -58,8 +58,9 @@ static int latest(const view *v, const char *name) {
 }
 
 static reading read_name(const view *v, const char *name) {
+  if (name == NULL) return (reading){.number = NOBODY};
   /* From the inside out: what was written, then what is declared, ends the search. */
-  for (const view *level = v; name != NULL && level != NULL; level = level->around) {
+  for (const view *level = v; level != NULL; level = level->around) {
     int number = latest(level, name);
     if (number != NOBODY) return (reading){.depth = level->depth, .number = number};
     const neap_net_blob *blob = neap_net_find_blob(level->net, name);

@@ -48,7 +48,8 @@ static neap_status put(neap_net_types *types, const char *name, const neap_type 
 /* The innermost type that the name has: what ops gave it, else what its net declares. dtype NONE:
  * not known. */
 static neap_type look_up(const frame *f, const char *name) {
-  for (; name != NULL && f != NULL; f = f->outer) {
+  if (name == NULL) return (neap_type){0};
+  for (; f != NULL; f = f->outer) {
     int at = neap_map_get(&f->types->of, name, -1);
     if (at >= 0) return f->types->item[at].type;
     /* An op that isn't in the net yet has no declarations of its own. */

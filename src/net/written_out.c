@@ -30,7 +30,8 @@ uint32_t neap_net_n_streams(const neap_net_op *op) {
   uint32_t n = 1;
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    for (int i = 0; sub != NULL && i < sub->n_op; i++) n += neap_net_n_streams(&sub->op[i]);
+    if (sub == NULL) continue;
+    for (int i = 0; i < sub->n_op; i++) n += neap_net_n_streams(&sub->op[i]);
   }
   return n;
 }
