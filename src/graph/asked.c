@@ -108,22 +108,27 @@ static void check_answer(const graph_answer *answer, const neap_kernel *kernel,
   neap_choice fresh = *ask->choice;
   fresh.in = malloc((n_in + 1) * sizeof *fresh.in);
   fresh.out = malloc((n_out + 1) * sizeof *fresh.out);
-  if (fresh.in != NULL && fresh.out != NULL) {
-    neap_copy_bytes(fresh.in, ask->choice->in, n_in * sizeof *fresh.in);
-    neap_copy_bytes(fresh.out, ask->choice->out, n_out * sizeof *fresh.out);
-    neap_choose again = *ask;
-    again.choice = &fresh;
-    bool taken = neap_kernel_choose(kernel, &again);
-    const neap_choice *was = &answer->choice;
-    NEAP_ASSERT(taken == answer->taken, "one answer of %s to one question", ask->op->name);
-    bool same = fresh.engine == was->engine && fresh.algorithm == was->algorithm &&
+  if (fresh.in == NULL || fresh.out == NULL) goto done;
+  neap_copy_bytes(fresh.in, ask->choice->in, n_in * sizeof *fresh.in);
+  neap_copy_bytes(fresh.out, ask->choice->out, n_out * sizeof *fresh.out);
+  neap_choose again = *ask;
+  again.choice = &fresh;
+  bool taken = neap_kernel_choose(kernel, &again);
+  NEAP_ASSERT(taken == answer->taken, "one answer of %s to one question", ask->op->name);
+  /* A kernel that refuses leaves no choice to be compared. */
+  if (!taken) goto done;
+  const neap_choice *was = &answer->choice;
+  NEAP_ASSERT(fresh.engine == was->engine && fresh.algorithm == was->algorithm &&
                 fresh.n_thread == was->n_thread && fresh.scratch_bytes == was->scratch_bytes &&
-                fresh.stash_bytes == was->stash_bytes;
-    for (size_t i = 0; i < n_in; i++) same = same && neap_layout_equal(&fresh.in[i], &was->in[i]);
-    for (size_t k = 0; k < n_out; k++)
-      same = same && neap_layout_equal(&fresh.out[k], &was->out[k]);
-    NEAP_ASSERT(!taken || same, "one choice of %s for one question", ask->op->name);
-  }
+                fresh.stash_bytes == was->stash_bytes,
+              "one choice of %s for one question", ask->op->name);
+  for (size_t i = 0; i < n_in; i++)
+    NEAP_ASSERT(neap_layout_equal(&fresh.in[i], &was->in[i]),
+                "one layout of input %zu of %s for one question", i + 1, ask->op->name);
+  for (size_t k = 0; k < n_out; k++)
+    NEAP_ASSERT(neap_layout_equal(&fresh.out[k], &was->out[k]),
+                "one layout of output %zu of %s for one question", k + 1, ask->op->name);
+done:
   free(fresh.in);
   free(fresh.out);
 }
@@ -139,6 +144,7 @@ bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask,
     asked->bucket = neap_arena_alloc(&asked->arena, N_BUCKET * sizeof *asked->bucket);
     if (asked->bucket == NULL) return false;
   }
+  /* The question as bytes, and whether it has been asked before. */
   asked->question.n = 0;
   add_question(&asked->question, kernel, ask, forward);
   if (asked->question.failed) return false;
@@ -153,6 +159,7 @@ bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask,
     if (a->taken) take(a, ask);
     return true;
   }
+  /* It has not: the kernel is asked, and its answer kept. */
   *taken = neap_kernel_choose(kernel, ask);
   graph_answer *answer = remember(asked, ask, *taken, hash);
   if (answer == NULL) return false;

@@ -12,7 +12,10 @@ const char *neap_bank_kind_name(neap_bank_kind kind) {
 
 bool neap_bank_kind_from_name(const char *name, neap_bank_kind *kind) {
   for (int k = 0; k < NEAP_COUNT(kind_names); k++)
-    if (strcmp(name, kind_names[k]) == 0) return *kind = (neap_bank_kind)k, true;
+    if (strcmp(name, kind_names[k]) == 0) {
+      *kind = (neap_bank_kind)k;
+      return true;
+    }
   return false;
 }
 
@@ -22,9 +25,12 @@ int neap_graph_bank_of(const neap_graph *graph, neap_value_id v) {
 
 neap_bank *neap_banks_copy(neap_arena *arena, int n, const neap_bank *bank) {
   neap_bank *copy = neap_arena_copy(arena, bank, (size_t)n * sizeof *copy);
-  for (int i = 0; copy != NULL && i < n; i++)
-    if (bank[i].name != NULL && (copy[i].name = neap_arena_strdup(arena, bank[i].name)) == NULL)
-      return NULL;
+  if (copy == NULL) return NULL;
+  for (int i = 0; i < n; i++) {
+    if (bank[i].name == NULL) continue;
+    copy[i].name = neap_arena_strdup(arena, bank[i].name);
+    if (copy[i].name == NULL) return NULL;
+  }
   return copy;
 }
 
@@ -33,10 +39,14 @@ int neap_graph_bank_wanted(const neap_graph *graph, const neap_node *node, neap_
                            bool paired) {
   if (paired || graph->n_bank == 0 || (node->effects & NEAP_EFFECT_RELEASE) != 0) return -1;
   if (node->confined) return node->bank;
-  return graph->value[v].bank != neap_graph_bank_of(graph, v) ? graph->value[v].bank : -1;
+  /* A resident value may lie in one bank and be used in another. */
+  int bank = graph->value[v].bank;
+  return bank != neap_graph_bank_of(graph, v) ? bank : -1;
 }
 
 bool graph_same_bank(const char *label, const char *other) {
-  return strcmp(label[0] == '\0' ? NEAP_MAIN_BANK : label,
-                other[0] == '\0' ? NEAP_MAIN_BANK : other) == 0;
+  /* No label is the main bank's. */
+  if (label[0] == '\0') label = NEAP_MAIN_BANK;
+  if (other[0] == '\0') other = NEAP_MAIN_BANK;
+  return strcmp(label, other) == 0;
 }

@@ -77,8 +77,9 @@ static int compare_names(const void *a, const void *b) {
 /* A name stands for one value after a run. */
 static void check_last(const neap_graph *graph) {
   const neap_value **last = malloc(((size_t)graph->n_value + 1) * sizeof *last);
+  if (last == NULL) return;
   int n = 0;
-  for (int v = 0; last != NULL && v < graph->n_value; v++)
+  for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].is_blob && graph->value[v].is_last) last[n++] = &graph->value[v];
   if (n > 0) qsort(last, (size_t)n, sizeof *last, compare_names);
   for (int i = 1; i < n; i++)
@@ -437,10 +438,12 @@ static void check_order_edges(const neap_graph *graph) {
 }
 
 static void check_commit_edges(const neap_graph *graph) {
-  for (int c = 0; c < graph->n_node; c++)
-    for (int n = 0; (graph->node[c].effects & NEAP_EFFECT_COMMIT) != 0 && n < c; n++)
+  for (int c = 0; c < graph->n_node; c++) {
+    if ((graph->node[c].effects & NEAP_EFFECT_COMMIT) == 0) continue;
+    for (int n = 0; n < c; n++)
       if (neap_node_may_stop(&graph->node[n]))
         check_has_edge(graph, n, c, "what may stop a run comes before what commits");
+  }
 }
 
 void graph_check(const neap_graph *graph) {

@@ -113,6 +113,7 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
    * asked. */
   if (type == NULL || in_layout == NULL || choice->in == NULL || choice->out == NULL)
     return NO_MEMORY;
+  /* What the kernel is told of the operands, as far as they have been chosen. */
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
     type[i] = c->graph->value[node->in[i]].type;
@@ -207,10 +208,13 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
   while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
     if (c->kernel[n] != NULL && k != c->kernel[n]) continue; /* settled by its forward */
     if (like != NULL && like->engine != k->engine) continue;
-    verdict v = like != NULL ? ask_like(c, n, k, pair, like, choice)
-                             : ask(c, n, k, pair, false, NULL, c->options->scratch_limit, choice);
-    /* Where `like` is followed, its pair has agreed already. */
-    if (v == TAKEN && like == NULL && is_forward) v = ask_pair(c, n, k->engine, choice);
+    verdict v;
+    if (like != NULL) {
+      v = ask_like(c, n, k, pair, like, choice); /* its pair has agreed already */
+    } else {
+      v = ask(c, n, k, pair, false, NULL, c->options->scratch_limit, choice);
+      if (v == TAKEN && is_forward) v = ask_pair(c, n, k->engine, choice);
+    }
     if (v == NO_MEMORY) return graph_no_memory(error);
     if (v == TAKEN) return NEAP_OK;
   }
@@ -268,9 +272,11 @@ static neap_status choose_graph(const neap_graph *graph, const neap_choose_optio
   c.index = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.index);
   c.kernel = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.kernel);
   c.layout = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *c.layout);
-  neap_status status = c.index == NULL || c.kernel == NULL || c.layout == NULL
-                         ? graph_no_memory(error)
-                         : choose_all(&c, cap, error);
+  neap_status status;
+  if (c.index == NULL || c.kernel == NULL || c.layout == NULL)
+    status = graph_no_memory(error);
+  else
+    status = choose_all(&c, cap, error);
   neap_free(c.index);
   neap_free((void *)c.kernel);
   neap_free(c.layout);
@@ -357,11 +363,11 @@ void neap_choices_fini(neap_choices *choices) {
 static void print_layouts(const neap_layout *layout, int n, const neap_graph *graph,
                           const neap_value_id *id, neap_buffer *out) {
   char text[NEAP_LAYOUT_TEXT];
-  for (int i = 0; i < n; i++)
-    neap_buffer_add(
-      out, " %s@%zu",
-      neap_layout_text(&layout[i], id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0, text),
-      layout[i].kind == NEAP_LAYOUT_OPAQUE ? layout[i].bytes : (size_t)0);
+  for (int i = 0; i < n; i++) {
+    int rank = id[i] >= 0 ? graph->value[id[i]].type.shape.n_dim : 0;
+    size_t bytes = layout[i].kind == NEAP_LAYOUT_OPAQUE ? layout[i].bytes : 0;
+    neap_buffer_add(out, " %s@%zu", neap_layout_text(&layout[i], rank, text), bytes);
+  }
 }
 
 static void print_choice(const neap_choice *c, const neap_graph *graph, const neap_node *node,
@@ -462,6 +468,7 @@ neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_
                      "stored choices do not begin by saying whether constants are held");
   text += used;
   NEAP_TRY(read_again(&text, choices, error));
+  /* The line of bodies stands only where they recompute. */
   if (sscanf(text, "bodies %d\n%n", &choices->bodies, &used) == 1) {
     if (choices->bodies < 1 || choices->bodies > NEAP_BODY_LEVELS)
       return neap_fail(error, NEAP_PLAN, "stored choices recompute in bodies at level %d",
@@ -470,6 +477,7 @@ neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_
   }
   choices->no_constants = constants == 0;
   choices->hold_constants = constants == 2;
+  /* The lines of nodes are only compared. */
   neap_buffer line = {0};
   neap_status status = compare_text(&text, choices, graph, &next, &line, error);
   neap_buffer_fini(&line);

@@ -17,18 +17,20 @@
 
 /* An op whose length depends on data, or a subnet with one. */
 static bool has_extent(const neap_node *node) {
-  bool has = node->extent > 0;
+  if (node->extent > 0) return true;
   for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; n < node->sub[s]->n_node; n++) has = has || has_extent(&node->sub[s]->node[n]);
-  return has;
+    for (int n = 0; n < node->sub[s]->n_node; n++)
+      if (has_extent(&node->sub[s]->node[n])) return true;
+  return false;
 }
 
 /* One whose length is not known yet. */
 static bool seeks(const neap_node *node) {
-  bool does = node->extent > 0 && node->n_found < 0;
+  if (node->extent > 0 && node->n_found < 0) return true;
   for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; n < node->sub[s]->n_node; n++) does = does || seeks(&node->sub[s]->node[n]);
-  return does;
+    for (int n = 0; n < node->sub[s]->n_node; n++)
+      if (seeks(&node->sub[s]->node[n])) return true;
+  return false;
 }
 
 /* What stands behind the first commit. A node is late when it writes resident storage, reads what a
@@ -79,10 +81,12 @@ static neap_status find_late(const neap_graph *graph, lateness *late, neap_error
 static void move_late(neap_graph *graph, const bool *late, neap_node *sorted, int *place) {
   const int n = graph->n_node;
   int n_early = 0;
-  for (int i = 0; i < n; i++) n_early += !late[i];
+  for (int i = 0; i < n; i++)
+    if (!late[i]) n_early++;
   /* Both halves keep their order. So the readers of an old version, which are not late unless for
    * another reason, still come before what overwrites it. */
-  for (int i = 0, a = 0, b = n_early; i < n; i++) place[i] = late[i] ? b++ : a++;
+  int at = 0, at_late = n_early;
+  for (int i = 0; i < n; i++) place[i] = late[i] ? at_late++ : at++;
   /* A gradient that reads nothing of its forward (Sum's: a shape) stays where it is when the
    * forward moves behind it. Then they are no pair: kernels are chosen in order, and a backward's
    * after its forward's. */
@@ -137,14 +141,15 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
      * for. */
     live[n] = (node->effects & NEAP_EFFECT_COMMIT) != 0 ||
               (graph->probe && (node->extent > 0 || seeks(node)));
-    for (int k = 0; k < node->n_out; k++) live[n] = live[n] || needed[node->out[k]];
+    for (int k = 0; k < node->n_out; k++)
+      if (needed[node->out[k]]) live[n] = true;
     if (live[n]) mark_inputs(node, needed);
   }
   /* A Free stays when something that it frees does: by itself it needs nothing to be made. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
-    live[n] = live[n] || has_any(node, needed);
+    if (has_any(node, needed)) live[n] = true;
     if (live[n]) mark_inputs(node, needed);
   }
 }
@@ -202,9 +207,8 @@ static void number_with_root(renumbering *r, int old) {
 static neap_status note_dead(neap_graph *graph, const int *new_id, neap_error *error) {
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    if (new_id[v] >= 0 || !value->is_blob || !value->is_last || value->node < 0 ||
-        value->name == NULL)
-      continue;
+    if (new_id[v] >= 0 || value->node < 0) continue;
+    if (!value->is_blob || !value->is_last || value->name == NULL) continue;
     if (neap_graph_find_gone(graph, value->name) == NULL &&
         !graph_add_gone(graph, value->name, NULL))
       return graph_no_memory(error);
@@ -242,7 +246,8 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
     n_node++;
   }
   for (int k = 0; k < graph->n_output; k++) number_with_root(&r, graph->output[k]);
-  if ((status = note_dead(graph, r.new_id, error)) != NEAP_OK) goto done;
+  status = note_dead(graph, r.new_id, error);
+  if (status != NEAP_OK) goto done;
   /* All that refers to a node or a value by its number. Nothing can fail from here on. */
   graph->n_node = n_node;
   for (int n = 0; n < n_node; n++) {
@@ -271,25 +276,29 @@ done:
 
 /* With `all` every node stays, and values are only numbered anew. */
 static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
-  bool *live = neap_alloc_zeroed((size_t)graph->n_node + 1),
-       *needed = neap_alloc_zeroed((size_t)graph->n_value + 1);
-  neap_status status = live == NULL || needed == NULL ? graph_no_memory(error) : NEAP_OK;
-  if (status == NEAP_OK) {
-    if (all) {
-      memset(live, true, (size_t)graph->n_node);
-    } else {
-      mark(graph, live, needed);
-      for (int n = 0; n < graph->n_node; n++) {
-        neap_node *node = &graph->node[n];
-        if (!live[n]) continue;
-        if ((node->effects & NEAP_EFFECT_RELEASE) != 0)
-          trim_free(graph, node, live);
-        else
-          trim_outputs(graph, node, needed);
-      }
-    }
-    status = compact(graph, live, error);
+  neap_status status = NEAP_OK;
+  bool *live = neap_alloc_zeroed((size_t)graph->n_node + 1);
+  bool *needed = neap_alloc_zeroed((size_t)graph->n_value + 1);
+  if (live == NULL || needed == NULL) {
+    status = graph_no_memory(error);
+    goto done;
   }
+  /* Which nodes stay, and of those only the operands that mean something. */
+  if (all) {
+    memset(live, true, (size_t)graph->n_node);
+  } else {
+    mark(graph, live, needed);
+    for (int n = 0; n < graph->n_node; n++) {
+      neap_node *node = &graph->node[n];
+      if (!live[n]) continue;
+      if ((node->effects & NEAP_EFFECT_RELEASE) != 0)
+        trim_free(graph, node, live);
+      else
+        trim_outputs(graph, node, needed);
+    }
+  }
+  status = compact(graph, live, error);
+done:
   neap_free(live);
   neap_free(needed);
   return status;

@@ -39,7 +39,8 @@ static bool same_node(const neap_node *a, const neap_node *b) {
  * message names an op where it can. O(nodes + values). */
 neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *like,
                                   neap_error *error) {
-  for (int n = 0; n < NEAP_MIN(graph->n_node, like->n_node); n++) {
+  int n_common = NEAP_MIN(graph->n_node, like->n_node);
+  for (int n = 0; n < n_common; n++) {
     const neap_node *a = &graph->node[n], *b = &like->node[n];
     if (!same_node(a, b))
       return neap_fail(error, NEAP_GRAPH, "op %d is %s \"%s\" in one graph, %s \"%s\" in the other",

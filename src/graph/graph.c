@@ -113,11 +113,13 @@ neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op,
                                   const neap_attr_value *attrs) {
   int n = neap_op_n_attrs(op);
   neap_attr_value *copy = neap_arena_copy(&graph->arena, attrs, (size_t)n * sizeof *copy);
-  for (int i = 0; copy != NULL && i < n; i++) {
-    bool is_list = op->attrs[i].type == NEAP_ATTR_INTS || op->attrs[i].type == NEAP_ATTR_FLOATS ||
-                   op->attrs[i].type == NEAP_ATTR_AXES || op->attrs[i].type == NEAP_ATTR_NAMES;
+  if (copy == NULL) return NULL;
+  for (int i = 0; i < n; i++) {
+    neap_attr_type type = op->attrs[i].type;
+    bool is_list = type == NEAP_ATTR_INTS || type == NEAP_ATTR_FLOATS || type == NEAP_ATTR_AXES ||
+                   type == NEAP_ATTR_NAMES;
     if (!is_list || copy[i].n == 0) continue;
-    /* elements of all lists are of 8 bytes */
+    /* Elements of all lists are of 8 bytes. */
     copy[i].ints =
       neap_arena_copy(&graph->arena, copy[i].ints, (size_t)copy[i].n * sizeof(int64_t));
     if (copy[i].ints == NULL) return NULL;
@@ -149,23 +151,33 @@ static bool is_repeat(const neap_node *node, int i) {
 /* Counting sort: count, sum to ends, then fill from the last node down, so that each list
  * ascends. */
 neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error *error) {
-  int total = 0;
   out->list = NULL;
   out->first = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *out->first);
   if (out->first == NULL) return graph_no_memory(error);
-  for (int n = 0; n < graph->n_node; n++)
-    for (int i = 0; i < graph->node[n].n_in; i++)
-      if (!is_repeat(&graph->node[n], i)) out->first[graph->node[n].in[i]]++;
-  for (int v = 0; v < graph->n_value; v++) out->first[v] = total += out->first[v];
+  /* How many readers each value has. */
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    for (int i = 0; i < node->n_in; i++)
+      if (!is_repeat(node, i)) out->first[node->in[i]]++;
+  }
+  /* Where each list ends. */
+  int total = 0;
+  for (int v = 0; v < graph->n_value; v++) {
+    total += out->first[v];
+    out->first[v] = total;
+  }
   out->first[graph->n_value] = total;
   out->list = neap_alloc((size_t)total * sizeof *out->list);
   if (out->list == NULL) {
     neap_uses_fini(out);
     return graph_no_memory(error);
   }
-  for (int n = graph->n_node - 1; n >= 0; n--)
-    for (int i = 0; i < graph->node[n].n_in; i++)
-      if (!is_repeat(&graph->node[n], i)) out->list[--out->first[graph->node[n].in[i]]] = n;
+  /* Each reader before those that are there: when all are, the ends have become beginnings. */
+  for (int n = graph->n_node - 1; n >= 0; n--) {
+    const neap_node *node = &graph->node[n];
+    for (int i = 0; i < node->n_in; i++)
+      if (!is_repeat(node, i)) out->list[--out->first[node->in[i]]] = n;
+  }
   return NEAP_OK;
 }
 
@@ -203,7 +215,8 @@ int64_t neap_graph_batch(const neap_graph *graph) {
 size_t neap_gradient_stem(const char *label) {
   static const char suffix[] = ".grad";
   size_t n = label != NULL ? strlen(label) : 0, n_suffix = sizeof suffix - 1;
-  return n > n_suffix && strcmp(label + n - n_suffix, suffix) == 0 ? n - n_suffix : 0;
+  if (n <= n_suffix || strcmp(label + n - n_suffix, suffix) != 0) return 0;
+  return n - n_suffix;
 }
 
 /* Bytes an iteration of the loops whose frames grow, wherever they are nested. */
@@ -251,21 +264,27 @@ bool neap_graph_stops_late(const neap_graph *graph) {
     const neap_node *node = &graph->node[n];
     if (committed && neap_node_may_stop(node)) return true;
     if (stops_behind_itself(node)) return true;
-    committed = committed || (node->effects & NEAP_EFFECT_COMMIT) != 0;
+    if ((node->effects & NEAP_EFFECT_COMMIT) != 0) committed = true;
   }
+  return false;
+}
+
+/* Whether a later version lies in the storage that v is the first of. */
+static bool has_next_version(const neap_graph *graph, int v) {
+  for (int u = v + 1; u < graph->n_value; u++)
+    if (graph->value[u].root == v) return true;
   return false;
 }
 
 /* Of each storage that is there before the graph runs and gets a new version. */
 static size_t copied_bytes(const neap_graph *graph) {
-  size_t total = 0;
   if (!neap_graph_stops_late(graph)) return 0;
+  size_t total = 0;
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    if (value->root != v || value->node >= 0 || value->region == NEAP_REGION_ARGUMENT) continue;
-    bool has_next = false;
-    for (int u = v + 1; u < graph->n_value; u++) has_next = has_next || graph->value[u].root == v;
-    if (has_next) total += neap_align(value->bytes);
+    if (value->root != v || value->node >= 0) continue;
+    if (value->region == NEAP_REGION_ARGUMENT) continue; /* counted by its owner */
+    if (has_next_version(graph, v)) total += neap_align(value->bytes);
   }
   return total;
 }

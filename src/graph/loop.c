@@ -29,9 +29,12 @@ size_t neap_loop_frames_bytes(const neap_loop *loop) {
  * goes. */
 size_t neap_loop_own_bytes(const neap_loop *loop) {
   size_t bytes = loop->has_condition ? NEAP_ALIGN : 0;
-  for (int s = 0; s < loop->n_state; s++)
-    if (loop->state[s].item < 0)
-      bytes += neap_align(loop->state[s].bytes) * (loop->state[s].final < 0 ? 2 : 1);
+  for (int s = 0; s < loop->n_state; s++) {
+    const neap_loop_state *state = &loop->state[s];
+    if (state->item >= 0) continue;
+    int n_buffer = state->final < 0 ? 2 : 1;
+    bytes += neap_align(state->bytes) * (size_t)n_buffer;
+  }
   return bytes;
 }
 
@@ -112,12 +115,13 @@ neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
 bool graph_own_met(neap_graph *to, neap_node *node) {
   if (node->n_body == 0) return true;
   node->met = neap_arena_copy(&to->arena, node->met, (size_t)node->n_body * sizeof *node->met);
-  for (int k = 0; node->met != NULL && k < node->n_body; k++) {
+  if (node->met == NULL) return false;
+  for (int k = 0; k < node->n_body; k++) {
     neap_lengths *met = &node->met[k];
     met->length = neap_arena_copy(&to->arena, met->length, (size_t)met->n * sizeof *met->length);
     if (met->length == NULL) return false;
   }
-  return node->met != NULL;
+  return true;
 }
 
 /* What the node's lists point to, copied into the clone's arena. False when refused. */
@@ -127,12 +131,15 @@ static bool own_lists(neap_graph *to, neap_node *node) {
   if (ids == NULL) return false;
   for (int i = 0; i < node->n_in; i++) ids[i] = node->in[i];
   for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
-  node->in = ids, node->out = ids + node->n_in;
+  node->in = ids;
+  node->out = ids + node->n_in;
   node->attrs = graph_copy_attrs(to, node->op, node->attrs);
   node->enforced =
     neap_arena_copy(&to->arena, node->enforced, (size_t)node->n_enforced * sizeof *node->enforced);
-  if (node->loop != NULL && (node->loop = graph_copy_loop(&to->arena, node->loop)) == NULL)
-    return false;
+  if (node->loop != NULL) {
+    node->loop = graph_copy_loop(&to->arena, node->loop);
+    if (node->loop == NULL) return false;
+  }
   if (!graph_own_met(to, node)) return false;
   return node->attrs != NULL && node->enforced != NULL;
 }
@@ -146,7 +153,8 @@ static bool clone_node(neap_graph *to, const neap_node *from) {
   to->node[to->n_node++] = node; /* from here on freed with the graph */
   for (int s = 0; s < node.n_sub; s++) {
     if (from->sub[s] == NULL) continue;
-    if ((node.sub[s] = graph_clone(from->sub[s], from->sub[s]->n_node)) == NULL) return false;
+    node.sub[s] = graph_clone(from->sub[s], from->sub[s]->n_node);
+    if (node.sub[s] == NULL) return false;
   }
   return true;
 }
@@ -154,27 +162,28 @@ static bool clone_node(neap_graph *to, const neap_node *from) {
 neap_graph *graph_clone(const neap_graph *from, int n_node) {
   neap_graph *to = graph_new(from->name);
   if (to == NULL) return NULL;
-  bool ok = neap_list_grow(&to->node, &to->cap_node, n_node + 1, sizeof *to->node) &&
-            neap_list_grow(&to->value, &to->cap_value, from->n_value + 1, sizeof *to->value) &&
-            neap_list_grow(&to->edge, &to->cap_edge, from->n_edge + 1, sizeof *to->edge);
-  if (ok) {
-    memcpy(to->value, from->value, (size_t)from->n_value * sizeof *to->value);
-    if (from->n_edge > 0) memcpy(to->edge, from->edge, (size_t)from->n_edge * sizeof *to->edge);
-    to->n_value = from->n_value, to->n_edge = from->n_edge;
-    to->n_param = from->n_param, to->n_output = from->n_output;
-    to->train = from->train;
-    to->param = neap_arena_copy(&to->arena, from->param, (size_t)from->n_param * sizeof *to->param);
-    to->output =
-      neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);
-    ok = to->param != NULL && to->output != NULL;
-  }
-  if (ok) {
-    /* What a node that is left out makes has no definition; no node that is cloned mentions it. */
-    for (int v = 0; v < to->n_value; v++)
-      if (to->value[v].node >= n_node) to->value[v].node = -1;
-    for (int n = 0; n < n_node && ok; n++) ok = clone_node(to, &from->node[n]);
-  }
-  if (ok) return to;
+  if (!neap_list_grow(&to->node, &to->cap_node, n_node + 1, sizeof *to->node) ||
+      !neap_list_grow(&to->value, &to->cap_value, from->n_value + 1, sizeof *to->value) ||
+      !neap_list_grow(&to->edge, &to->cap_edge, from->n_edge + 1, sizeof *to->edge))
+    goto fail;
+  memcpy(to->value, from->value, (size_t)from->n_value * sizeof *to->value);
+  if (from->n_edge > 0) memcpy(to->edge, from->edge, (size_t)from->n_edge * sizeof *to->edge);
+  to->n_value = from->n_value;
+  to->n_edge = from->n_edge;
+  to->n_param = from->n_param;
+  to->n_output = from->n_output;
+  to->train = from->train;
+  to->param = neap_arena_copy(&to->arena, from->param, (size_t)from->n_param * sizeof *to->param);
+  to->output =
+    neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);
+  if (to->param == NULL || to->output == NULL) goto fail;
+  /* What a node that is left out makes has no definition; no node that is cloned mentions it. */
+  for (int v = 0; v < to->n_value; v++)
+    if (to->value[v].node >= n_node) to->value[v].node = -1;
+  for (int n = 0; n < n_node; n++)
+    if (!clone_node(to, &from->node[n])) goto fail;
+  return to;
+fail:
   neap_graph_free(to);
   return NULL;
 }

@@ -84,6 +84,7 @@ static void print_loop(const neap_loop *loop, int depth, neap_buffer *out) {
 /* Values without a definition first, since nodes only mention them by number; then node after
  * node. */
 static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out) {
+  /* How many there are, and what exists before the graph runs. */
   indent(depth, out);
   neap_buffer_add(out, "graph %d %d%s (", graph->n_node, graph->n_value,
                   graph->train ? " train" : "");
@@ -100,6 +101,7 @@ static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out
       print_value_canonical(graph, node->out[k], out);
       neap_buffer_add(out, " ");
     }
+    /* Inputs have been described where they are made. */
     neap_buffer_add(out, "= %s", node->op->name);
     for (int i = 0; i < node->n_in; i++)
       neap_buffer_add(out, node->in[i] < 0 ? " -" : " %%%d", node->in[i]);
@@ -151,6 +153,7 @@ static void print_people(const neap_graph *graph, int depth, neap_buffer *out) {
       neap_buffer_add(out, " scratch %zu", node->choice.scratch_bytes);
     if (node->line[0] != '\0') neap_buffer_add(out, "  %s", node->line);
     neap_buffer_add(out, "\n");
+    /* Subgraphs stand further to the right, behind their node. */
     for (int s = 0; s < node->n_sub; s++) print_people(node->sub[s], depth + 2, out);
   }
 }
