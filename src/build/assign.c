@@ -75,26 +75,34 @@ static bool find_pair(const neap_graph *graph, neap_value_id old, neap_value_id 
   if (node->n_sub > 0 || node->n_enforced > 0 ||
       (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
     return false;
+  /* The op reads the old value once. */
   int n_read = 0;
   for (int i = 0; i < node->n_in; i++)
-    if (node->in[i] == old) *pair = (neap_pair){i, graph->value[v].position}, n_read++;
+    if (node->in[i] == old) {
+      *pair = (neap_pair){i, graph->value[v].position};
+      n_read++;
+    }
   if (n_read != 1) return false;
+  /* Its record lets it write there. */
   bool listed = node->op->inplace_any_input && pair->out == 0;
   for (int p = 0; p < node->op->n_inplace; p++)
-    listed =
-      listed || (node->op->inplace[p].in == pair->in && node->op->inplace[p].out == pair->out);
-  for (int n = 0; listed && n < graph->n_node; n++)
-    for (int i = 0; listed && i < graph->node[n].n_in; i++)
-      listed =
-        graph->node[n].in[i] != v && (graph->node[n].in[i] != old || n <= graph->value[v].node);
-  return listed;
+    if (node->op->inplace[p].in == pair->in && node->op->inplace[p].out == pair->out) listed = true;
+  if (!listed) return false;
+  /* And nobody reads the new value, nor the old one behind the op. */
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++) {
+      neap_value_id in = graph->node[n].in[i];
+      if (in == v || (in == old && n > graph->value[v].node)) return false;
+    }
+  return true;
 }
 
 /* The newest value of a declared name into the blob's bytes, if it lies elsewhere. */
 static neap_status assign(neap_builder *b, const char *name, neap_error *error) {
-  neap_value_id old = neap_map_get(&b->stored, name, NEAP_NO_VALUE),
-                v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
+  neap_value_id old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);
+  neap_value_id v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   if (old == NEAP_NO_VALUE) return NEAP_OK;
+  /* The op that makes it writes it there where it can; else it is copied. */
   neap_pair pair;
   if (find_pair(b->graph, old, v, &pair)) {
     neap_node *node = &b->graph->node[b->graph->value[v].node];

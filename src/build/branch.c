@@ -71,11 +71,14 @@ neap_status build_try(neap_builder *b, neap_sub_spec *spec, neap_graph **out, ne
   spec->trial = BUILD_BOUND;
   neap_status status = try_once(b, spec, n_extent, out, &first);
   spec->trial = BUILD_ONE;
-  for (int k = 0; k < 2 && is_of_shapes(status); k++) {
+  for (int k = 0; k < 2; k++) {
+    if (!is_of_shapes(status)) break;
     spec->is_blank = k == 1;
     if (spec->is_blank && spec->n_seed == 0) break;
     neap_status again = try_once(b, spec, n_extent, out, &other);
-    if (!is_of_shapes(again)) status = again, first = other;
+    if (is_of_shapes(again)) continue;
+    status = again;
+    first = other;
   }
   spec->is_blank = false;
   spec->trial = BUILD_NO_TRIAL;

@@ -35,11 +35,13 @@ static bool has_one_engine(const neap_op *op) {
 
 /* Whether stash v means the same to whichever kernels its maker and its readers get. */
 static bool is_plain_stash(const neap_graph *joint, const neap_node *maker, neap_value_id v) {
-  bool plain = has_one_engine(maker->op);
-  for (int n = 0; plain && n < joint->n_node; n++)
-    for (int i = 0; i < joint->node[n].n_in; i++)
-      if (joint->node[n].in[i] == v) plain = plain && has_one_engine(joint->node[n].op);
-  return plain;
+  if (!has_one_engine(maker->op)) return false;
+  for (int n = 0; n < joint->n_node; n++) {
+    const neap_node *node = &joint->node[n];
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] == v && !has_one_engine(node->op)) return false;
+  }
+  return true;
 }
 
 bool build_grows(const neap_node *node) {
@@ -58,7 +60,7 @@ static bool is_recomputed(const neap_graph *joint, const build_cut *cut, const n
     neap_value_id v = node->out[k];
     if (!cut->read[v]) continue;
     if (joint->value[v].is_stash && !(is_apart && is_plain_stash(joint, node, v))) return true;
-    /* frames are the last output of a loop that has them */
+    /* Frames are the last output of a loop that has them. */
     bool is_frames = node->loop != NULL && node->loop->frames == node->n_in + k;
     if (is_apart && is_frames && build_grows(node)) return true;
   }
@@ -70,7 +72,7 @@ static neap_value_id find_overwritten(const neap_graph *joint, const build_cut *
   const neap_node *node = &joint->node[m];
   if ((node->effects & NEAP_EFFECT_COMMIT) == 0) return NEAP_NO_VALUE;
   for (int k = 0; k < node->n_out; k++) {
-    /* kept like any other, unless it lies in the bytes that are written */
+    /* It is kept like any other, unless it lies in the bytes that are written. */
     neap_value_id v = node->out[k];
     if (cut->read[v] && (cut->recompute[m] || joint->value[v].root != v)) return v;
   }
@@ -87,6 +89,7 @@ neap_status build_cut_make(neap_graph *joint, int n_forward, bool is_apart, buil
   out->recompute = neap_arena_alloc(&joint->arena, ((size_t)n_forward + 1) * sizeof(bool));
   if (out->label == NULL || out->read == NULL || out->recompute == NULL)
     return graph_no_memory(error);
+  /* What the backward itself reads. */
   for (int m = n_forward; m < joint->n_node; m++) read_inputs(out, &joint->node[m]);
   /* From the last to the first: what is recomputed needs its own inputs, and so on backwards. */
   for (int m = n_forward - 1; m >= 0; m--) {
@@ -109,7 +112,8 @@ neap_status build_define_elsewhere(neap_graph *half, neap_value_id v, neap_error
   bool is_stash = value->is_stash;
   int other = graph_add_value(half, value->name, &value->type);
   if (other < 0) return graph_no_memory(error);
-  half->value[other].node = node, half->value[other].position = position;
+  half->value[other].node = node;
+  half->value[other].position = position;
   half->value[other].is_stash = is_stash;
   half->node[node].out[position] = other;
   half->value[v].node = -1;
@@ -127,7 +131,8 @@ void build_end_forward(neap_graph *half, int n_forward) {
   for (int n = 0; n < n_forward; n++) {
     neap_node *node = &half->node[n];
     end_commits(node);
-    for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++)
-      node->in[i] = NEAP_NO_VALUE;
+    /* Nor does it free: the half that ran first has. */
+    if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    for (int i = 0; i < node->n_in; i++) node->in[i] = NEAP_NO_VALUE;
   }
 }

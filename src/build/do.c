@@ -16,8 +16,12 @@
 static const char **renamed(neap_builder *b, const neap_net_op *op, int n,
                             const char *const *name) {
   const char **list = neap_arena_alloc(&b->graph->arena, (size_t)NEAP_MAX(n, 1) * sizeof *list);
-  for (int i = 0; list != NULL && i < n; i++)
-    if (name[i] != NULL && (list[i] = neap_net_do_name(op, name[i])) == NULL) return NULL;
+  if (list == NULL) return NULL;
+  for (int i = 0; i < n; i++) {
+    if (name[i] == NULL) continue;
+    list[i] = neap_net_do_name(op, name[i]);
+    if (list[i] == NULL) return NULL;
+  }
   return list;
 }
 
@@ -31,12 +35,13 @@ static const char *scope_path(const neap_net_op *op, const char *scope) {
  * locals of the frame. */
 static neap_status copy_bound(neap_builder *b, const neap_net_op *op, bool outputs,
                               neap_error *error) {
+  if (!neap_net_do_copies(op)) return NEAP_OK;
   const neap_net *body = neap_net_do_body(op);
-  for (int i = 0; neap_net_do_copies(op) && i < neap_net_n_blobs(body); i++) {
+  for (int i = 0; i < neap_net_n_blobs(body); i++) {
     const char *inner = neap_net_blob_at(body, i)->name;
     bool output;
-    const char *outer = neap_net_do_outer(op, inner, &output),
-               *local = neap_net_do_local(op, inner);
+    const char *outer = neap_net_do_outer(op, inner, &output);
+    const char *local = neap_net_do_local(op, inner);
     if (outer == NULL || output != outputs) continue;
     if (local == NULL) return graph_no_memory(error);
     NEAP_TRY(build_copy(b, outer, local, error));

@@ -292,11 +292,13 @@ neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *see
    * shows by itself, where parts arrive. */
   for (int i = 0; i < n_wrt; i++) w.active[wrt[i]] = true;
   for (int n = 0; n < w.n_node; n++) {
-    bool active = false, stops = graph->node[n].op->no_grad;
-    for (int i = 0; i < graph->node[n].n_in; i++)
-      active = active || (graph->node[n].in[i] >= 0 && w.active[graph->node[n].in[i]]);
-    for (int k = 0; active && !stops && k < graph->node[n].n_out; k++)
-      w.active[graph->node[n].out[k]] = true;
+    const neap_node *node = &graph->node[n];
+    if (node->op->no_grad) continue;
+    bool active = false;
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] >= 0 && w.active[node->in[i]]) active = true;
+    if (!active) continue;
+    for (int k = 0; k < node->n_out; k++) w.active[node->out[k]] = true;
   }
   build_begin_emit(b, error);
   for (int i = 0; i < n_seed; i++)

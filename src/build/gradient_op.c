@@ -27,8 +27,9 @@ static bool depends_on(const neap_graph *graph, neap_value_id to, neap_value_id 
     const neap_node *node = &graph->node[n];
     bool reads = false;
     for (int i = 0; i < node->n_in; i++)
-      reads = reads || (node->in[i] >= 0 && reached[node->in[i]]);
-    for (int k = 0; reads && k < node->n_out; k++) reached[node->out[k]] = true;
+      if (node->in[i] >= 0 && reached[node->in[i]]) reads = true;
+    if (!reads) continue;
+    for (int k = 0; k < node->n_out; k++) reached[node->out[k]] = true;
   }
   bool depends = reached[to];
   neap_free(reached);

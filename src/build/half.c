@@ -104,13 +104,20 @@ static neap_status add_sum(halver *h, int i, neap_error *error) {
 
 /* ---- what crosses ---------------------------------------------------------------------------- */
 
+/* The first node of the forward that writes the storage of v; NULL: none. */
+static const neap_node *find_writer(const halver *h, neap_value_id v) {
+  const neap_graph *graph = h->graph;
+  for (int n = 0; n < h->n_forward; n++) {
+    const neap_node *node = &graph->node[n];
+    for (int k = 0; k < node->n_out; k++)
+      if (graph->value[node->out[k]].root == graph->value[v].root) return node;
+  }
+  return NULL;
+}
+
 /* The forward writes the bytes of v, which the backward reads. */
 static neap_status overwritten(const halver *h, neap_value_id v, neap_error *error) {
-  const neap_node *writer = NULL;
-  for (int n = 0; n < h->n_forward && writer == NULL; n++)
-    for (int k = 0; k < h->graph->node[n].n_out; k++)
-      if (h->graph->value[h->graph->node[n].out[k]].root == h->graph->value[v].root)
-        writer = &h->graph->node[n];
+  const neap_node *writer = find_writer(h, v);
   neap_hint(error, "let the layer write its state in place of nothing that its own gradient needs");
   return neap_fail(error, NEAP_GRAPH,
                    "net \"%s\": the backward needs \"%s\" as it was before %s \"%s\" wrote it",
@@ -231,7 +238,9 @@ static neap_status leave_forward(halver *h, neap_error *error) {
   for (int m = 0; m < h->n_forward; m++) {
     neap_node *node = &graph->node[m];
     if (h->plain != NULL && h->cut.recompute[m]) NEAP_TRY(take_plain_loop(h, m, error));
-    for (int i = 0; (node->effects & NEAP_EFFECT_RELEASE) != 0 && i < node->n_in; i++)
+    /* What is kept for the backward is not freed before. */
+    if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
+    for (int i = 0; i < node->n_in; i++)
       if (is_kept(h, node->in[i])) node->in[i] = NEAP_NO_VALUE;
   }
   for (int m = h->n_forward; m < graph->n_node; m++)

@@ -63,25 +63,35 @@ static bool is_resident(const neap_builder *b, const char *name) {
  * to nothing; so it is with a Do, whose ops are the net's. */
 static bool writes_resident(const neap_builder *b, const neap_net_op *op) {
   bool has_subnets = (op->op->effects & NEAP_EFFECT_CONTROL) != 0 && neap_net_do_body(op) == NULL;
-  for (int k = 0; has_subnets && k < op->n_out; k++)
-    if (is_resident(b, op->out[k])) return true;
-  for (int p = 0; p < op->op->n_enforced; p++)
-    if (op->op->enforced[p].in < op->n_in && is_resident(b, op->in[op->op->enforced[p].in]))
-      return true;
+  if (has_subnets) {
+    for (int k = 0; k < op->n_out; k++)
+      if (is_resident(b, op->out[k])) return true;
+  }
+  for (int p = 0; p < op->op->n_enforced; p++) {
+    int in = op->op->enforced[p].in;
+    if (in < op->n_in && is_resident(b, op->in[in])) return true;
+  }
   return false;
 }
+
+static bool net_has_loop_lengths(const neap_net *net);
 
 /* Whether a loop in it, or itself, has lengths to find in its iterations. */
 static bool has_loop_lengths(const neap_net_op *op) {
   if (is_loop(op)) return count_of_op(op) > 0;
+  /* A Do has the net that it runs; another op those of its attributes. */
   const neap_net *body = neap_net_do_body(op);
-  for (int i = 0; body != NULL && i < neap_net_n_ops(body); i++)
-    if (has_loop_lengths(neap_net_op_at(body, i))) return true;
-  for (int a = 0; body == NULL && a < neap_op_n_attrs(op->op); a++) {
-    const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
-    for (int i = 0; sub != NULL && i < neap_net_n_ops(sub); i++)
-      if (has_loop_lengths(neap_net_op_at(sub, i))) return true;
+  if (body != NULL) return net_has_loop_lengths(body);
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+    if (op->op->attrs[a].type != NEAP_ATTR_NET || op->attrs[a].net == NULL) continue;
+    if (net_has_loop_lengths(op->attrs[a].net)) return true;
   }
+  return false;
+}
+
+static bool net_has_loop_lengths(const neap_net *net) {
+  for (int i = 0; i < neap_net_n_ops(net); i++)
+    if (has_loop_lengths(neap_net_op_at(net, i))) return true;
   return false;
 }
 
