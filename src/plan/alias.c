@@ -105,6 +105,7 @@ static void share_views(neap_schedule *s, const neap_work *work) {
       if (from == NEAP_NO_VALUE || to == NEAP_NO_VALUE) continue;
       /* A version lies where it must. */
       if (s->reason[to] != NEAP_REASON_OWN) continue;
+      /* Else its op copies, into bytes of the value's own. */
       if (!can_view(&g->value[from], &g->value[to]) || names_differ(work, from, to)) continue;
       join(s, g, from, to);
       s->reason[to] = NEAP_REASON_ALIAS;
@@ -135,6 +136,7 @@ static bool reads_elsewhere(const neap_schedule *s, const neap_graph *g, const n
 
 /* Whether some reader of the storage, other than node n, may still come. */
 static neap_refusal reader_left(const neap_schedule *s, const neap_work *work, int n, int value) {
+  /* Whichever member is read, it is the storage's bytes that are. */
   int v = value;
   do {
     for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {

@@ -123,6 +123,7 @@ void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_
     plan->place[v].offset = constant_bytes;
     constant_bytes += neap_align(value->bytes);
   }
+  /* The schedule is freed; what the plan says of its steps is a copy. */
   neap_copy_bytes(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
   neap_copy_bytes(plan->live_bytes, s->live_bytes,
                   (size_t)graph->n_node * sizeof *plan->live_bytes);

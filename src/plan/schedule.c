@@ -152,6 +152,7 @@ static void check_lives(const neap_schedule *s, const neap_work *work) {
     NEAP_ASSERT(life->bytes >= g->value[v].bytes,
                 "the storage of value %d has room for its %zu bytes: %zu", v, g->value[v].bytes,
                 life->bytes);
+    /* Each storage once, at its root. */
     bool is_live = s->root[v] == v && g->value[v].region == NEAP_REGION_ARENA && life->first >= 0 &&
                    life->first <= s->peak_step && s->peak_step <= life->last;
     if (is_live) peak += life->bytes;
@@ -209,6 +210,7 @@ neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, con
     s->refusal[v] = plan->place[v].refusal;
     s->partner[v] = plan->place[v].partner;
   }
+  /* A plan says of each member which root it has, and nothing of a ring. */
   link_ring(s, g->n_value);
   return complete(s, work, error);
 }

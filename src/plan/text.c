@@ -154,6 +154,7 @@ enum { N_REASON = 0 NEAP_REASON_MAP(X), N_REFUSAL = 0 NEAP_REFUSAL_MAP(X) };
 /* Counts are compared with the graph's before anything is read by them. */
 static void read_head(reader *r, neap_plan *plan) {
   char word[32];
+  /* Texts of other versions are refused. */
   expect(r, "plan");
   expect(r, TEXT_VERSION);
   plan->policy = (neap_policy)read_name(r, policy_at, NEAP_POLICY_POOL + 1);
@@ -161,6 +162,7 @@ static void read_head(reader *r, neap_plan *plan) {
   /* NULL when refused: read_plan looks */
   plan->packer = neap_arena_strdup(&plan->arena, read_word(r, word));
   end_line(r);
+  /* Figures. Whether they are true is verify.c's business. */
   expect(r, "bytes");
   plan->arena_bytes = read_bytes(r);
   plan->lower_bound_bytes = read_bytes(r);
@@ -179,6 +181,7 @@ static void read_head(reader *r, neap_plan *plan) {
     plan->bank[b].lower_bound_bytes = read_bytes(r);
     end_line(r);
   }
+  /* From here on lines are counted by the graph, which must have as many. */
   expect(r, "count");
   read_number(r, plan->n_node, plan->n_node);
   read_number(r, plan->n_value, plan->n_value);

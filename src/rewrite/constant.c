@@ -45,6 +45,7 @@ static bool is_constant_node(const marker *m, const neap_node *node) {
     if (!is_fixed(m, node->in[i])) return false;
     in_bytes += m->graph->value[node->in[i]].bytes;
   }
+  /* A stash is read by a backward alone, and constants lie in no bank. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &m->graph->value[node->out[k]];
     if (value->region != NEAP_REGION_ARENA || value->is_stash || value->bank != 0) return false;
@@ -95,6 +96,7 @@ neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error)
   /* A root with a later version changes while the graph runs. */
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].root != v) m.rewritten[graph->value[v].root] = true;
+  /* What is marked here is fixed for the nodes behind it. */
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *node = &graph->node[n];
     if (!is_constant_node(&m, node)) continue;

@@ -101,6 +101,7 @@ static int mark_wanted(recomputer *r, int n) {
   int lowest = n;
   for (int at = n; at >= lowest; at--) {
     if (at != n && !r->wanted[at]) continue;
+    /* Node n itself, or one that is wanted before it: the makers of its inputs are wanted too. */
     for (int i = 0; i < r->old[at].n_in; i++) {
       int maker = recomputed_maker(r, r->old[at].in[i]);
       if (maker < 0 || r->done[maker]) continue;
@@ -152,6 +153,7 @@ static neap_status add_recomputed(recomputer *r, int m, neap_error *error) {
   neap_graph *graph = r->graph;
   neap_node node = r->old[m];
   int n = graph->n_node;
+  /* The same op on the same operands, recomputed where they are; its pair is itself. */
   if (!redirect(r, &node)) return graph_no_memory(error);
   node.phase = NEAP_PHASE_BACKWARD;
   node.forward = n;
@@ -174,6 +176,7 @@ static neap_status place_nodes(recomputer *r, neap_error *error) {
   for (int n = 0; n < r->n_old; n++) {
     neap_node node = r->old[n];
     if (node.phase == NEAP_PHASE_BACKWARD && n <= r->last) {
+      /* In the order of the nodes that they repeat, so that makers come before readers. */
       for (int m = mark_wanted(r, n); m < n; m++) {
         if (!r->wanted[m]) continue;
         r->wanted[m] = false;
