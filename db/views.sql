@@ -1,18 +1,78 @@
--- Views, each named for the question it answers; made anew whenever this file changes. `newest` is 1 for the newest plan, or
--- run, of a net's name and mode, so that no question needs an id.
+-- Views, each named for the question it answers; made anew whenever this file changes. Names that begin with v_ are Neap's.
+-- `newest` is 1 for the plan that was used last, or the newest run, of a net's name and mode, so that no question needs an id.
+
+-- What runs at each step: packed_op, with its words.
+CREATE VIEW plan_op AS
+SELECT
+  plan_id,
+  step,
+  (SELECT text FROM word WHERE word_id = o.type) AS type,
+  iif(o.name < 0, (SELECT text FROM word WHERE word_id = o.layer), '')
+    || (SELECT text FROM word WHERE word_id = abs(o.name)) AS name,
+  (SELECT text FROM word WHERE word_id = o.layer) AS layer,
+  (SELECT text FROM word WHERE word_id = o.line) AS line,
+  (SELECT text FROM word WHERE word_id = o.subnet) AS subnet,
+  (SELECT text FROM word WHERE word_id = o.phase) AS phase,
+  recomputes,
+  (SELECT text FROM word WHERE word_id = o.kernel) AS kernel,
+  flops,
+  read_bytes,
+  write_bytes,
+  scratch_bytes,
+  live_bytes,
+  (SELECT text FROM word WHERE word_id = o.reason) AS reason
+FROM packed_op o;
+
+-- Where each value lies and how long: packed_value, with its words.
+CREATE VIEW plan_value AS
+SELECT
+  plan_id,
+  value_no,
+  clone,
+  storage_no,
+  iif(v.blob < 0, (SELECT text FROM word WHERE word_id = v.layer), '')
+    || (SELECT text FROM word WHERE word_id = abs(v.blob)) AS blob,
+  (SELECT text FROM word WHERE word_id = v.layer) AS layer,
+  (SELECT text FROM word WHERE word_id = v.line) AS line,
+  (SELECT text FROM word WHERE word_id = v.role) AS role,
+  (SELECT text FROM word WHERE word_id = v.region) AS region,
+  (SELECT text FROM word WHERE word_id = v.dtype) AS dtype,
+  (SELECT text FROM word WHERE word_id = v.layout) AS layout,
+  (SELECT text FROM word WHERE word_id = v.shape) AS shape,
+  bytes,
+  offset_bytes,
+  first_step,
+  last_step,
+  kept,
+  (SELECT text FROM word WHERE word_id = v.reason) AS reason,
+  (SELECT text FROM word WHERE word_id = v.words) AS words,
+  (SELECT text FROM word WHERE word_id = v.refusal) AS refusal,
+  partner_no,
+  (SELECT iif(w.blob < 0, (SELECT text FROM word WHERE word_id = w.layer), '')
+            || (SELECT text FROM word WHERE word_id = abs(w.blob))
+   FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no) AS partner,
+  (SELECT text FROM word WHERE word_id = v.words)
+    || coalesce(': ' || (SELECT iif(w.blob < 0, (SELECT text FROM word WHERE word_id = w.layer), '')
+                                  || (SELECT text FROM word WHERE word_id = abs(w.blob))
+                         FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no), '')
+    || coalesce('; not in place: ' || (SELECT text FROM word WHERE word_id = v.refusal), '') AS detail
+FROM packed_value v;
+
+-- What nets are there, and how do they read?
+CREATE VIEW v_net AS
+SELECT n.net_id, n.name, n.file, n.created_at, CAST(sqlar_uncompress(t.zip, t.bytes) AS TEXT) AS text
+FROM net n
+JOIN text t USING (text_id);
 
 -- What plans are there, and how good are they?
 CREATE VIEW v_plan AS
 SELECT
-  n.name AS net,
   p.*,
   p.arena_bytes - p.lower_bound_bytes AS gap_bytes,
   round(1.0 * p.arena_bytes / nullif(p.lower_bound_bytes, 0), 4) AS over_bound,
   round(1 - 1.0 * p.arena_bytes / nullif(p.baseline_bytes, 0), 4) AS saved,
-  p.plan_id = (SELECT max(q.plan_id) FROM net m JOIN plan q USING (net_id)
-               WHERE m.name = n.name AND q.mode = p.mode) AS newest
-FROM plan p
-JOIN net n USING (net_id);
+  p.used_no = (SELECT max(q.used_no) FROM plan q WHERE q.net = p.net AND q.mode = p.mode) AS newest
+FROM plan p;
 
 -- What is live when most is live? One row a storage: its largest value.
 CREATE VIEW v_peak AS
@@ -78,18 +138,16 @@ JOIN plan_value b ON b.plan_id = a.plan_id AND b.value_no <> a.value_no AND b.re
                  AND a.offset_bytes < b.offset_bytes + b.bytes AND b.offset_bytes < a.offset_bytes + a.bytes
 WHERE a.region = 'arena';
 
--- What was run, where, how fast?
+-- What was run, where, how fast? Runs whose plan was pruned are here too, without what the plan says.
 CREATE VIEW v_run AS
 SELECT
-  p.net, p.mode, p.batch, p.dtype, p.policy, p.net_id,
   r.*,
-  p.arena_bytes, p.lower_bound_bytes,
+  p.dtype, p.policy, p.net_id, p.arena_bytes, p.lower_bound_bytes,
   m.cpu,
-  (SELECT sum(flops) FROM plan_op o WHERE o.plan_id = p.plan_id) AS flops,
-  r.run_id = (SELECT max(s.run_id) FROM net n JOIN plan q USING (net_id) JOIN run s USING (plan_id)
-              WHERE n.name = p.net AND q.mode = p.mode) AS newest
+  (SELECT sum(flops) FROM packed_op o WHERE o.plan_id = r.plan_id) AS flops,
+  r.run_id = (SELECT max(s.run_id) FROM run s WHERE s.net = r.net AND s.mode = r.mode) AS newest
 FROM run r
-JOIN v_plan p USING (plan_id)
+LEFT JOIN plan p USING (plan_id)
 JOIN machine m USING (machine_id);
 
 -- Where does the time go?

@@ -14,7 +14,8 @@ enum { /* as the lists of neap.h write them */
        PRINT = NEAP_SHOWN_PRINT,
        SOME = NEAP_SHOWN_SOME,
        UNLESS_0 = NEAP_SHOWN_UNLESS_0,
-       RUN = NEAP_SHOWN_RUN
+       RUN = NEAP_SHOWN_RUN,
+       IN_LAYER = NEAP_SHOWN_IN_LAYER
 };
 
 /* A table for each kind, ended by a column without a name. */

@@ -23,6 +23,8 @@ typedef struct search {
   int64_t max;
   int n_plan;
   point before, last; /* the last two that fit */
+  bool has_store;     /* the one that is found is to be stored */
+  neap_beside beside; /* what lies beside a micro-batch, once it is known */
   char warning[256];  /* the first one of all tries */
 } search;
 
@@ -107,15 +109,19 @@ static neap_status find_beside(const neap_fit_by *fit, const neap_net *net,
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-/* Plans a batch of n. *used: see share. */
-static neap_status plan_batch(const neap_fit_by *fit, int64_t n, neap_beside *beside,
+/* Plans a batch of n. *used: see share. A try leaves nothing in the store: of all that are planned
+ * the user asked for one. */
+static neap_status plan_batch(const neap_fit_by *fit, search *s, int64_t n, bool is_try,
                               neap_forecast *out, double *used, neap_error *error) {
   const neap_net *net;
   neap_compile_options options;
   *out = (neap_forecast){0};
   NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
-  if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit, net, &options, beside, error));
-  if (fit->update != NULL) options.beside = *beside;
+  if (fit->update != NULL && n == 1)
+    NEAP_TRY(find_beside(fit, net, &options, &s->beside, error));
+  if (fit->update != NULL) options.beside = s->beside;
+  s->has_store = options.store != NULL;
+  if (is_try) options.store = NULL;
   NEAP_TRY(neap_driver_plan(net, &options, out, error));
   *used = share(out, &options);
   return NEAP_OK;
@@ -123,7 +129,6 @@ static neap_status plan_batch(const neap_fit_by *fit, int64_t n, neap_beside *be
 
 /* Each try replaces *best where it fits. */
 static neap_status find(const neap_fit_by *fit, search *s, neap_forecast *best, neap_error *error) {
-  neap_beside beside = {0};
   while (!is_found(s)) {
     /* A batch of 1 first: where not even that fits, its refusal says what would do. */
     int64_t n = s->n_plan == 0 ? 1 : next_guess(s);
@@ -133,7 +138,7 @@ static neap_status find(const neap_fit_by *fit, search *s, neap_forecast *best, 
     neap_error refused = {0};
     neap_forecast forecast;
     double used = 0;
-    neap_status status = plan_batch(fit, n, &beside, &forecast, &used, &refused);
+    neap_status status = plan_batch(fit, s, n, true, &forecast, &used, &refused);
     s->n_plan++;
     if (s->warning[0] == '\0') memcpy(s->warning, forecast.warning, sizeof s->warning);
     if (status == NEAP_OK) {
@@ -162,6 +167,13 @@ neap_status neap_driver_fit(const neap_fit_by *fit, int64_t *batch, neap_forecas
     return neap_fail(error, NEAP_ARGUMENT, "fit_batch: max expects at least 1, got %lld",
                      (long long)fit->max);
   neap_status status = find(fit, &s, &best, error);
+  /* Planned once more, to be stored: a plan alone is no row, which needs its net and key. */
+  if (status == NEAP_OK && s.has_store) {
+    double used;
+    neap_forecast_fini(&best);
+    status = plan_batch(fit, &s, s.low, false, &best, &used, error);
+    if (s.warning[0] == '\0') memcpy(s.warning, best.warning, sizeof s.warning);
+  }
   if (status == NEAP_OK) *batch = s.low;
   memcpy(best.warning, s.warning, sizeof best.warning);
   if (status == NEAP_OK && out != NULL)

@@ -131,35 +131,38 @@ static const char *input_dtype(const neap_graph *graph) {
   return "f32";
 }
 
+/* What the store is asked by: the net under its names, and the key. */
+static neap_store_plan row_of(const neap_way *w, const char *net_text) {
+  return (neap_store_plan){.key = w->key_text,
+                           .key_text = w->key.text,
+                           .net_name = neap_net_name(w->net),
+                           .net_text = net_text,
+                           .n_thread = w->resolved.n_thread,
+                           .budget_bytes = (int64_t)w->resolved.plan.budget_bytes};
+}
+
 /* A row under this net's names with the choices and the plan as text. *plan_id gets its row. DB
  * error when it is lost, MEMORY when a text could not be made; the plan in w is as good as
  * before. */
 static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_text,
                                 int64_t *plan_id, neap_error *error) {
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
-  char kernels[160], file[160], net_hash[33];
+  char kernels[160], file[160];
   neap_kernel_set_text(kernels);
   file_of(w->net, file);
-  neap_hash_text(neap_hash_bytes(net_text, strlen(net_text)), net_hash);
   neap_options_print_json(&w->resolved.options, &options);
   neap_stored_print(w, &choices, &plan_text);
   neap_status status;
   if (options.failed || choices.failed || plan_text.failed) {
     status = neap_fail_memory(error, plan_text.n, "a plan's text");
   } else {
-    neap_store_plan row = {.key = w->key_text,
-                           .key_text = w->key.text,
-                           .options = options.text,
-                           .choices = choices.text,
-                           .plan_text = plan_text.text,
-                           .net_name = neap_net_name(w->net),
-                           .net_text = net_text,
-                           .net_file = file,
-                           .net_hash = net_hash,
-                           .kernel_set = kernels,
-                           .n_thread = w->resolved.n_thread,
-                           .budget_bytes = (int64_t)w->resolved.plan.budget_bytes,
-                           .dtype = input_dtype(w->graph)};
+    neap_store_plan row = row_of(w, net_text);
+    row.options = options.text;
+    row.choices = choices.text;
+    row.plan_text = plan_text.text;
+    row.net_file = file[0] != '\0' ? file : NULL;
+    row.kernel_set = kernels;
+    row.dtype = input_dtype(w->graph);
     status = neap_store_add_plan(store, &row, w->plan, w->graph, plan_id, error);
   }
   neap_buffer_fini(&options);
@@ -173,16 +176,14 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
 static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
                           neap_forecast *out) {
   neap_error error = {0};
-  int64_t id = 0;
-  bool same_net = false;
-  const char *choices, *plan_text;
-  if (neap_store_find_plan(store, w->key_text, w->key.text, neap_net_name(w->net), net_text, &id,
-                           &same_net, &choices, &plan_text, &error) != NEAP_OK) {
+  neap_store_plan row = row_of(w, net_text);
+  neap_store_hit hit;
+  if (neap_store_find_plan(store, &row, &hit, &error) != NEAP_OK) {
     neap_warn(out->warning, NULL, &error);
     return;
   }
-  if (id == 0) return;
-  if (neap_stored_read(w, choices, plan_text, &error) != NEAP_OK) {
+  if (!hit.found) return;
+  if (neap_stored_read(w, hit.choices, hit.plan_text, &error) != NEAP_OK) {
     bool is_wrong = error.code != NEAP_MEMORY; /* refused memory says nothing about the plan */
     neap_warn(
       out->warning,
@@ -190,19 +191,20 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
       &error);
     if (!is_wrong) return;
     neap_error_clear(&error);
-    if (neap_store_drop_plan(store, id, &error) != NEAP_OK)
+    if (neap_store_drop_plan(store, row.key, &error) != NEAP_OK)
       neap_warn(out->warning, "it could not be dropped", &error);
     return;
   }
   out->hit = true;
-  /* The key leaves names out: the same plan under other names gets a row of its own, which people
-   * can find it by. */
-  if (same_net) {
-    out->plan_id = id;
-    if (neap_store_touch_plan(store, id, &error) != NEAP_OK)
+  w->plan->plan_ns = hit.plan_ns;
+  if (hit.plan_id != 0) {
+    out->plan_id = hit.plan_id;
+    if (neap_store_touch_plan(store, row.key, hit.plan_id, &error) != NEAP_OK)
       neap_warn(out->warning, "a hit was not counted", &error);
     return;
   }
+  /* The cache leaves names out, and may outlive the history: the plan gets a row under this net's
+   * names, which people can find it by. */
   if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK)
     neap_warn(out->warning, NULL, &error);
 }

@@ -9,6 +9,7 @@
  * the start.
  */
 #include "driver/driver_int.h"
+#include "report/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,7 +360,12 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
   neap_session_stats stats = neap_session_stats_read(session);
   neap_buffer error_json = {0};
   print_error_json(&session->failed, &error_json);
+  const neap_graph *graph = neap_program_graph(session->program);
+  neap_figures planned = neap_report_figures(neap_program_plan(session->program), graph);
   neap_run_row row = {.plan_id = session->plan_id,
+                      .net = planned.net,
+                      .mode = planned.mode,
+                      .batch = planned.batch,
                       .script = session->script,
                       .tag = session->tag,
                       .status = status,

@@ -12,40 +12,42 @@
  *
  * X(name, type, unit, shown, what it says). Shown: STORE: a column of the database; ZERO: there it
  * is 0 where a row has none; PRINT: in tables for people; SOME: there too, if any row has one;
- * UNLESS_0: 0, or "", is none; RUN: a figure of runs. Types: below. */
-#define NEAP_OP_MAP(X)                                                                         \
-  X(step, INDEX, "step", STORE | PRINT, "position in the order of the plan")                   \
-  X(name, TEXT, "", STORE | PRINT, "of the op; backward ops have names of their own")          \
-  X(type, TEXT, "", STORE | PRINT, "of the op")                                                \
-  X(phase, TEXT, "", STORE | PRINT, "`forward`, `backward` or `update`")                       \
-  X(bank, TEXT, "", SOME, "memory bank that it works in; null without banks")                  \
-  X(recomputes, INDEX, "step", STORE | SOME, "step that it repeats; null: runs once")          \
-  X(engine, TEXT, "", PRINT, "library of its kernel: `ref`, `blas` or `dnnl`")                 \
-  X(changed, BOOL, "", SOME, "its kernel is not the one that is chosen where `exact` holds")   \
-  X(live_bytes, NUMBER, "bytes", STORE | PRINT,                                                \
-    "of the arena while it runs, scratch and alignment included")                              \
-  X(scratch_bytes, NUMBER, "bytes", STORE | PRINT,                                             \
-    "work space of the kernel, or the frame of a control op")                                  \
-  X(flops, NUMBER, "flops", STORE | PRINT, "work, as the op's record counts it")               \
-  X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                    \
-  X(layer, TEXT, "", STORE,                                                                    \
-    "the op's layer; a backward op belongs to the layer of its forward op")                    \
-  X(scope, TEXT, "", 0, "path of the scope that it was made in; null at the top")              \
-  X(kernel, TEXT, "", STORE,                                                                   \
-    "engine, then the layout it writes where that is not plain: `dnnl abcd:16b`")              \
-  X(choice, TEXT, "", 0, "all of the choice of its kernel that bits may depend on")            \
-  X(read_bytes, NUMBER, "bytes", STORE, "read, as the op's record counts it")                  \
-  X(write_bytes, NUMBER, "bytes", STORE, "written, as the op's record counts it")              \
-  X(scratch_offset, NUMBER, "bytes", 0, "where the scratch lies, from the start of the arena") \
-  X(reason, TEXT, "", STORE, "why it is recomputed; null otherwise")                           \
-  X(inputs, NAMES, "", 0, "blobs that it reads")                                               \
-  X(outputs, NAMES, "", 0, "blobs that it writes")                                             \
-  X(ins, INDICES, "value", 0, "numbers of the values that it reads")                           \
-  X(outs, INDICES, "value", 0, "numbers of the values that it writes")                         \
+ * UNLESS_0: 0, or "", is none; RUN: a figure of runs; IN_LAYER: most begin with the row's layer,
+ * which the database makes use of. Types: below. */
+#define NEAP_OP_MAP(X)                                                                           \
+  X(step, INDEX, "step", STORE | PRINT, "position in the order of the plan")                     \
+  X(name, TEXT, "", STORE | PRINT | IN_LAYER, "of the op; backward ops have names of their own") \
+  X(type, TEXT, "", STORE | PRINT, "of the op")                                                  \
+  X(phase, TEXT, "", STORE | PRINT, "`forward`, `backward` or `update`")                         \
+  X(bank, TEXT, "", SOME, "memory bank that it works in; null without banks")                    \
+  X(recomputes, INDEX, "step", STORE | SOME, "step that it repeats; null: runs once")            \
+  X(engine, TEXT, "", PRINT, "library of its kernel: `ref`, `blas` or `dnnl`")                   \
+  X(changed, BOOL, "", SOME, "its kernel is not the one that is chosen where `exact` holds")     \
+  X(live_bytes, NUMBER, "bytes", STORE | PRINT,                                                  \
+    "of the arena while it runs, scratch and alignment included")                                \
+  X(scratch_bytes, NUMBER, "bytes", STORE | PRINT,                                               \
+    "work space of the kernel, or the frame of a control op")                                    \
+  X(flops, NUMBER, "flops", STORE | PRINT, "work, as the op's record counts it")                 \
+  X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                      \
+  X(layer, TEXT, "", STORE,                                                                      \
+    "the op's layer; a backward op belongs to the layer of its forward op")                      \
+  X(scope, TEXT, "", 0, "path of the scope that it was made in; null at the top")                \
+  X(kernel, TEXT, "", STORE,                                                                     \
+    "engine, then the layout it writes where that is not plain: `dnnl abcd:16b`")                \
+  X(choice, TEXT, "", 0, "all of the choice of its kernel that bits may depend on")              \
+  X(read_bytes, NUMBER, "bytes", STORE, "read, as the op's record counts it")                    \
+  X(write_bytes, NUMBER, "bytes", STORE, "written, as the op's record counts it")                \
+  X(scratch_offset, NUMBER, "bytes", 0, "where the scratch lies, from the start of the arena")   \
+  X(reason, TEXT, "", STORE, "why it is recomputed; null otherwise")                             \
+  X(inputs, NAMES, "", 0, "blobs that it reads")                                                 \
+  X(outputs, NAMES, "", 0, "blobs that it writes")                                               \
+  X(ins, INDICES, "value", 0, "numbers of the values that it reads")                             \
+  X(outs, INDICES, "value", 0, "numbers of the values that it writes")                           \
   X(n_sub, NUMBER, "", 0, "its subnets")
 
 #define NEAP_VALUE_MAP(X)                                                                        \
-  X(blob, TEXT, "", STORE | PRINT, "name, or label: `x.grad`, `conv1.stash`, `x.reorder`")       \
+  X(blob, TEXT, "", STORE | PRINT | IN_LAYER,                                                    \
+    "name, or label: `x.grad`, `conv1.stash`, `x.reorder`")                                      \
   X(role, TEXT, "", STORE | PRINT, "activation, input, parameter, gradient, state, output")      \
   X(region, TEXT, "", STORE | PRINT,                                                             \
     "arena, parameters, gradients, state, io, constants, frames, argument")                      \
@@ -62,9 +64,10 @@
     "how it got its bytes: resident, own, reuse, in_place, alias, version, slot, unplanned, "    \
     "frame, argument")                                                                           \
   X(partner, TEXT, "", PRINT, "the value whose bytes those are or were; null: none")             \
-  X(words, TEXT, "", 0, "the reason in words")                                                   \
-  X(refusal, TEXT, "", 0, "why it is not in place, in words; null where it could not be")        \
-  X(detail, TEXT, "", STORE,                                                                     \
+  X(partner_no, INDEX, "value", STORE, "its number")                                             \
+  X(words, TEXT, "", STORE, "the reason in words")                                               \
+  X(refusal, TEXT, "", STORE, "why it is not in place, in words; null where it could not be")    \
+  X(detail, TEXT, "", 0,                                                                         \
     "the reason in words, with the value it shares with and why it is not in place")             \
   X(value_no, INDEX, "value", STORE, "number of the value in its plan")                          \
   X(storage_no, INDEX, "value", STORE,                                                           \
@@ -159,10 +162,9 @@
 /* What the database has of a plan besides its figures, and of a run. Times are seconds since
  * 1970. */
 #define NEAP_PLAN_MAP(X)                                                                        \
-  X(key, TEXT, "", STORE, "hash of `key_text`")                                                 \
-  X(key_text, TEXT, "", STORE,                                                                  \
-    "all that the plan depends on: canonical graph, options, engines, threads; compared, not "  \
-    "only its hash")                                                                            \
+  X(key, TEXT, "", STORE,                                                                       \
+    "hash of all that the plan depends on: canonical graph, options, engines, threads")         \
+  X(digest, TEXT, "", STORE, "hash of its choices, its order and its places")                   \
   X(dtype, TEXT, "", STORE, "of the first input")                                               \
   X(n_thread, NUMBER, "", STORE, "threads the kernels were chosen for")                         \
   X(budget_bytes, NUMBER, "bytes", STORE | UNLESS_0,                                            \
@@ -171,16 +173,14 @@
     "JSON: the options of the plan by their names (`neap help options`), as they came to hold") \
   X(planner_version, TEXT, "", STORE, "of the planner that made it")                            \
   X(kernel_set, TEXT, "", STORE, "engines and their versions")                                  \
-  X(choices, TEXT, "", STORE,                                                                   \
-    "engine, algorithm and layouts of each op as text: what a cache hit reads back")            \
-  X(plan_text, TEXT, "", STORE,                                                                 \
-    "order and places as text: what a cache hit reads back, and verifies before it is used")    \
-  X(verified_at, NUMBER, "s", STORE, "last verified")                                           \
   X(created_at, NUMBER, "s", STORE, "made")                                                     \
   X(used_at, NUMBER, "s", STORE, "last used")
 
 #define NEAP_RUN_MAP(X)                                                                        \
   X(plan_id, NUMBER, "", 0, "row of its plan")                                                 \
+  X(net, TEXT, "", STORE, "name of the net")                                                   \
+  X(mode, TEXT, "", STORE, "`train` or `infer`")                                               \
+  X(batch, NUMBER, "", STORE, "first dimension of the inputs")                                 \
   X(script, TEXT, "", STORE, "script that ran it, or null")                                    \
   X(tag, TEXT, "", STORE, "the user's label, or null")                                         \
   X(commit_id, TEXT, "", STORE, "the commit of the script's repository, or null")              \
@@ -417,7 +417,8 @@ enum { /* where a column is shown */
        NEAP_SHOWN_PRINT = 4,
        NEAP_SHOWN_SOME = 8,
        NEAP_SHOWN_UNLESS_0 = 16,
-       NEAP_SHOWN_RUN = 32
+       NEAP_SHOWN_RUN = 32,
+       NEAP_SHOWN_IN_LAYER = 64
 };
 typedef struct neap_column {
   /* unit: "bytes", "ns", "flops", "step", "value", "slot", "row"; "" for none */

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_VERSION "1"
+#define TEXT_VERSION "2"
 
 /* A turn a line: its step, whether it repeats, takes (slot and offset) and gives (slots), each list
  * after its number. */
@@ -42,9 +42,8 @@ static void print_script(const neap_plan *plan, neap_buffer *out) {
 void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
   neap_buffer_add(out, "plan %s %s %s %s\n", TEXT_VERSION, neap_policy_name(plan->policy),
                   neap_executor_name(plan->executor), plan->packer);
-  neap_buffer_add(out, "bytes %zu %zu %zu %d %d %lld\nregion", plan->arena_bytes,
-                  plan->lower_bound_bytes, plan->baseline_bytes, plan->proved, plan->peak_step,
-                  (long long)plan->plan_ns);
+  neap_buffer_add(out, "bytes %zu %zu %zu %d %d\nregion", plan->arena_bytes,
+                  plan->lower_bound_bytes, plan->baseline_bytes, plan->proved, plan->peak_step);
   for (int r = 0; r < NEAP_N_REGION; r++) neap_buffer_add(out, " %zu", plan->region_bytes[r]);
   for (int b = 0; b < plan->n_bank; b++)
     neap_buffer_add(out, "\nbank %zu %zu %zu", plan->bank[b].begin_bytes, plan->bank[b].bytes,
@@ -169,7 +168,6 @@ static void read_head(reader *r, neap_plan *plan) {
   plan->baseline_bytes = read_bytes(r);
   plan->proved = read_number(r, 0, 1) != 0;
   plan->peak_step = (int)read_number(r, 0, NEAP_MAX(plan->n_node - 1, 0));
-  plan->plan_ns = read_number(r, 0, INT64_MAX);
   end_line(r);
   expect(r, "region");
   for (int i = 0; i < NEAP_N_REGION; i++) plan->region_bytes[i] = read_bytes(r);

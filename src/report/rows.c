@@ -230,6 +230,7 @@ static bool fill_value(neap_rows *r, int v) {
     .last_step = place->last,
     .reason = neap_reason_code(place->reason),
     .partner = has_partner ? label_of(graph, place->partner, r->partner) : NULL,
+    .partner_no = has_partner ? place->partner : NEAP_NO_INDEX,
     .words = neap_reason_words(place->reason),
     .refusal = text_or_null(neap_refusal_words(place->refusal)),
     .value_no = v,

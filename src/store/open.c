@@ -51,6 +51,7 @@ static int open_as(neap_store *store, const char *name, int flags) {
   int rc = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
   /* Others hold the write lock for a moment only: wait rather than lose a plan. */
   if (rc == SQLITE_OK) sqlite3_busy_timeout(store->db, 5000);
+  if (rc == SQLITE_OK) rc = neap_sql_add_functions(store->db);
   return rc == SQLITE_OK ? try_read(store->db) : rc;
 }
 

@@ -1,8 +1,9 @@
-/* plan.c: plans found by key and added with all their rows.
+/* plan.c: plans in the history, with all their rows, and in the cache, by key.
  *
- * INVARIANT: a plan stands in the file with all its rows or not at all: one transaction each.
- * A plan belongs to one net row, so that its rows carry that net's names; a hit found under another
- * net is told apart by same_net, and the driver adds it again under its own.
+ * INVARIANT: a plan stands in the history with all its rows or not at all: one transaction each.
+ * A plan of the history belongs to one net row, so that its rows carry that net's names. The cache
+ * knows no names: what it has may be a plan that was made for another net, and the driver then adds
+ * it to the history under its own.
  */
 #include "store/store_int.h"
 
@@ -12,56 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- find ------------------------------------------------------------------------------------ */
-
-/* A column copied into the handle: what find_plan gives lives until the next call. */
-static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_error *error) {
-  const char *text = (const char *)sqlite3_column_text(sql->stmt, column);
-  /* SQLite's own text goes with the statement. */
-  neap_free(*to);
-  *to = neap_strdup(text != NULL ? text : "");
-  return *to != NULL ? NEAP_OK
-                     : neap_fail_memory(error, text != NULL ? strlen(text) : 1, "a stored plan");
-}
-
-neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text,
-                                 const char *net_name, const char *net_text, int64_t *plan_id,
-                                 bool *same_net, const char **choices, const char **plan_text,
-                                 neap_error *error) {
-  neap_sql sql = neap_sql_new(
-    store,
-    "SELECT p.plan_id, n.name = ?3 AND n.text = ?4 AS same_net, p.choices, p.plan_text "
-    "FROM plan p JOIN net n USING (net_id) WHERE p.key = ?1 AND p.key_text = ?2 "
-    "ORDER BY same_net DESC, p.plan_id DESC LIMIT 1",
-    "stored plans can't be read");
-  /* A key is a hash: the text it is of is compared too. A row of the same net is preferred, then
-   * the newest. */
-  neap_sql_text(&sql, key);
-  neap_sql_text(&sql, key_text);
-  neap_sql_text(&sql, net_name);
-  neap_sql_text(&sql, net_text);
-  /* No row and no error: nothing is stored under this key, and the id stays 0. */
-  bool row;
-  neap_status status = neap_sql_step(&sql, &row, error);
-  *plan_id = 0;
-  *same_net = false;
-  *choices = *plan_text = NULL;
-  if (status == NEAP_OK && row) {
-    status = keep_text(&sql, 2, &store->choices, error);
-    /* The id is given only with both texts. */
-    if (status == NEAP_OK) status = keep_text(&sql, 3, &store->plan_text, error);
-    if (status == NEAP_OK) {
-      *plan_id = sqlite3_column_int64(sql.stmt, 0);
-      *same_net = sqlite3_column_int(sql.stmt, 1) != 0;
-      *choices = store->choices;
-      *plan_text = store->plan_text;
-    }
-  }
-  neap_sql_fini(&sql);
-  return status;
-}
-
-/* ---- add ------------------------------------------------------------------------------------- */
+static const char lost_find[] = "stored plans can't be read";
 
 /* Runs a statement that gives one id, as by RETURNING, and ends it; 0 when it gives no row. */
 static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
@@ -74,41 +26,109 @@ static neap_status run_for_id(neap_sql *sql, int64_t *id, neap_error *error) {
   return status;
 }
 
+/* ---- find ------------------------------------------------------------------------------------ */
+
+/* A compressed text of the row that a statement is at, into the handle; its length is in the column
+ * before. What is no such text becomes "", which no reader takes for a plan. */
+static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_error *error) {
+  const void *zip = sqlite3_column_blob(sql->stmt, column);
+  size_t n_zip = (size_t)sqlite3_column_bytes(sql->stmt, column);
+  /* SQLite's own bytes go with the statement. */
+  neap_free(*to);
+  *to = neap_unzip(zip, n_zip, sqlite3_column_int64(sql->stmt, column - 1));
+  if (*to == NULL) *to = neap_strdup("");
+  return *to != NULL ? NEAP_OK : neap_fail_memory(error, n_zip, "a stored plan");
+}
+
+/* What the cache has for the key, with its texts in the handle. */
+static neap_status find_cached(neap_store *store, const neap_store_plan *row, char digest[33],
+                               neap_store_hit *hit, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "SELECT digest, key_bytes, key_text, choice_bytes, choices, plan_bytes, plan_text, plan_ns "
+    "FROM cache "
+    "WHERE key = ?",
+    lost_find);
+  neap_sql_text(&sql, row->key);
+  char *key_text = NULL;
+  bool found;
+  neap_status status = neap_sql_step(&sql, &found, error);
+  if (status == NEAP_OK && found) {
+    snprintf(digest, 33, "%s", (const char *)sqlite3_column_text(sql.stmt, 0));
+    status = keep_text(&sql, 2, &key_text, error);
+    if (status == NEAP_OK) status = keep_text(&sql, 4, &store->choices, error);
+    if (status == NEAP_OK) status = keep_text(&sql, 6, &store->plan_text, error);
+  }
+  /* Two texts may have one hash. */
+  hit->found = status == NEAP_OK && found && strcmp(key_text, row->key_text) == 0;
+  if (hit->found) {
+    hit->plan_ns = sqlite3_column_int64(sql.stmt, 7);
+    hit->choices = store->choices;
+    hit->plan_text = store->plan_text;
+  }
+  neap_free(key_text);
+  neap_sql_fini(&sql);
+  return status;
+}
+
+/* The history's row of the plan that the key and digest stand for, of the net with this name and
+ * text; 0: none. */
+static neap_status find_history(neap_store *store, const neap_store_plan *row, const char *digest,
+                                const char *lost, int64_t *plan_id, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "SELECT p.plan_id FROM text t JOIN net n USING (text_id) JOIN plan p USING (net_id) "
+    "WHERE t.hash = neap_hash(?1) AND n.name = ?2 AND p.key = ?3 AND p.digest = ?4",
+    lost);
+  neap_sql_text(&sql, row->net_text);
+  neap_sql_text(&sql, row->net_name);
+  neap_sql_text(&sql, row->key);
+  neap_sql_text(&sql, digest);
+  return run_for_id(&sql, plan_id, error);
+}
+
+neap_status neap_store_find_plan(neap_store *store, const neap_store_plan *row, neap_store_hit *hit,
+                                 neap_error *error) {
+  char digest[33];
+  *hit = (neap_store_hit){0};
+  NEAP_TRY(find_cached(store, row, digest, hit, error));
+  if (!hit->found) return NEAP_OK;
+  return find_history(store, row, digest, lost_find, &hit->plan_id, error);
+}
+
+/* ---- add ------------------------------------------------------------------------------------- */
+
+/* The row of a long text, made or found. */
+static neap_status insert_text(neap_store *store, const char *text, const char *lost,
+                               int64_t *text_id, neap_error *error) {
+  neap_sql sql = neap_sql_new(store, "SELECT text_id FROM text WHERE hash = neap_hash(?)", lost);
+  neap_sql_text(&sql, text);
+  NEAP_TRY(run_for_id(&sql, text_id, error));
+  if (*text_id != 0) return NEAP_OK;
+  sql = neap_sql_new(
+    store, "INSERT INTO text (hash, bytes, zip) VALUES (neap_hash(?), ?, ?) RETURNING text_id",
+    lost);
+  neap_sql_text(&sql, text);
+  neap_sql_zip(&sql, text);
+  return run_for_id(&sql, text_id, error);
+}
+
 /* The row of the net with this name and text, made or found; the newest script that made it is
  * kept. */
 static neap_status insert_net(neap_store *store, const neap_store_plan *row, const char *lost,
                               int64_t *net_id, neap_error *error) {
+  int64_t text_id;
+  NEAP_TRY(insert_text(store, row->net_text, lost, &text_id, error));
   neap_sql sql = neap_sql_new(
     store,
-    "INSERT INTO net (hash, name, file, text, created_at) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (name, text) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id",
+    "INSERT INTO net (name, file, text_id, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (name, "
+    "text_id) DO UPDATE SET file = coalesce(excluded.file, file) RETURNING net_id",
     lost);
-  /* The columns in the order of the statement. */
-  neap_sql_text(&sql, row->net_hash != NULL ? row->net_hash : "");
   neap_sql_text(&sql, row->net_name);
   neap_sql_text(&sql, row->net_file);
-  neap_sql_text(&sql, row->net_text);
+  neap_sql_int(&sql, text_id);
   neap_sql_int(&sql, (int64_t)time(NULL));
   return run_for_id(&sql, net_id, error);
-}
-
-/* The plan that another process, or an earlier run, has stored for this net and key in the
- * meantime. One whose key text differs (two texts with one hash) makes room. */
-static neap_status find_stored(neap_store *store, int64_t net_id, const neap_store_plan *row,
-                               const char *lost, int64_t *plan_id, neap_error *error) {
-  neap_sql sql =
-    neap_sql_new(store, "DELETE FROM plan WHERE net_id = ? AND key = ? AND key_text <> ?", lost);
-  neap_sql_int(&sql, net_id);
-  neap_sql_text(&sql, row->key);
-  neap_sql_text(&sql, row->key_text);
-  /* Two statements: what is in the way goes first, then the plan is looked for. */
-  neap_status status = neap_sql_run(&sql, error);
-  neap_sql_fini(&sql);
-  NEAP_TRY(status);
-  sql = neap_sql_new(store, "SELECT plan_id FROM plan WHERE net_id = ? AND key = ?", lost);
-  neap_sql_int(&sql, net_id);
-  neap_sql_text(&sql, row->key);
-  return run_for_id(&sql, plan_id, error);
 }
 
 static const char *text_or(const char *text, const char *missing) {
@@ -118,47 +138,101 @@ static const char *text_or(const char *text, const char *missing) {
 /* The plan's own row. What NULL leaves unsaid gets the value that means so: no options, the usual
  * dtype. */
 static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *given,
-                               const neap_plan *plan, const neap_graph *graph, const char *lost,
-                               int64_t *plan_id, neap_error *error) {
+                               const char *digest, const neap_plan *plan, const neap_graph *graph,
+                               const char *lost, int64_t *plan_id, neap_error *error) {
   static const neap_row_kind kinds[] = {NEAP_ROW_PLAN, NEAP_ROW_FIGURES};
-  int64_t now = (int64_t)time(NULL);
+  struct timespec now;
+  char uuid[37];
+  clock_gettime(CLOCK_REALTIME, &now);
+  neap_uuid_text((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, uuid);
   neap_figures figures = neap_report_figures(plan, graph);
   neap_plan_row row = {.key = given->key,
-                       .key_text = given->key_text,
+                       .digest = digest,
                        .dtype = text_or(given->dtype, "f32"),
                        .n_thread = given->n_thread,
                        .budget_bytes = given->budget_bytes,
                        .options = text_or(given->options, "{}"),
                        .planner_version = NEAP_PLANNER_VERSION,
                        .kernel_set = text_or(given->kernel_set, ""),
-                       .choices = text_or(given->choices, ""),
-                       .plan_text = text_or(given->plan_text, ""),
-                       .verified_at = now,
-                       .created_at = now,
-                       .used_at = now};
+                       .created_at = now.tv_sec,
+                       .used_at = now.tv_sec};
   /* The row's columns come from two descriptions: what the plan is, and its figures. */
-  neap_sql sql = neap_sql_insert(store, "plan", 1, "net_id", NEAP_COUNT(kinds), kinds,
-                                 "RETURNING plan_id", lost);
+  neap_sql sql = neap_sql_insert(store, "plan", 4, "net_id, uuid, net, used_no", NEAP_COUNT(kinds),
+                                 kinds, "RETURNING plan_id", lost);
   neap_sql_int(&sql, net_id);
+  neap_sql_text(&sql, uuid);
+  neap_sql_text(&sql, given->net_name);
+  neap_sql_int(&sql, 0); /* set by its first use, which is now */
   neap_sql_bind_row(&sql, NEAP_ROW_PLAN, &row);
   neap_sql_bind_row(&sql, NEAP_ROW_FIGURES, &figures);
   return run_for_id(&sql, plan_id, error);
 }
 
-/* Within a transaction: net, plan, ops, values; or the id of the same plan, which is there
- * already. */
+/* The plan is the one that was used last. `hit`: out of the cache. */
+static neap_status note_use(neap_store *store, int64_t plan_id, bool hit, const char *lost,
+                            neap_error *error) {
+  neap_sql sql = neap_sql_new(store,
+                              "UPDATE plan SET used_at = unixepoch(), n_hit = n_hit + ?, "
+                              "used_no = (SELECT max(used_no) + 1 FROM plan) WHERE plan_id = ?",
+                              lost);
+  neap_sql_int(&sql, hit);
+  neap_sql_int(&sql, plan_id);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  return status;
+}
+
+/* In place of what the cache had for this key. */
+static neap_status fill_cache(neap_store *store, const neap_store_plan *row, const char *digest,
+                              int64_t plan_ns, const char *lost, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "INSERT OR REPLACE INTO cache (key, digest, key_bytes, key_text, choice_bytes, choices, "
+    "plan_bytes, plan_text, plan_ns, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, unixepoch())",
+    lost);
+  neap_sql_text(&sql, row->key);
+  neap_sql_text(&sql, digest);
+  neap_sql_zip(&sql, row->key_text);
+  neap_sql_zip(&sql, text_or(row->choices, ""));
+  neap_sql_zip(&sql, text_or(row->plan_text, ""));
+  neap_sql_int(&sql, plan_ns);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  return status;
+}
+
+/* Of choices and plan: two plans of one key may differ, where a search ends by time. */
+static neap_status print_digest(const neap_store_plan *row, char digest[33], neap_error *error) {
+  neap_buffer text = {0};
+  neap_buffer_add(&text, "%s\n%s", text_or(row->choices, ""), text_or(row->plan_text, ""));
+  if (!text.failed) neap_hash_text(neap_hash_bytes(text.text, text.n), digest);
+  neap_status status = text.failed ? neap_fail_memory(error, text.n, "a plan's digest") : NEAP_OK;
+  neap_buffer_fini(&text);
+  return status;
+}
+
+/* Within a transaction: net, plan, ops, values; or the id of the same plan, which is there already.
+ * Then the cache. */
 static neap_status add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan,
                             const neap_graph *graph, const char *lost, int64_t *plan_id,
                             neap_error *error) {
-  /* The net first: the plan refers to its row. */
   NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "a plan is added within a transaction");
+  char digest[33];
   int64_t net_id;
+  NEAP_TRY(print_digest(row, digest, error));
+
+  /* The net first: the plan refers to its row. */
   NEAP_TRY(insert_net(store, row, lost, &net_id, error));
-  NEAP_TRY(find_stored(store, net_id, row, lost, plan_id, error));
-  /* Another process was faster: its plan, of the same key, is as good. */
-  if (*plan_id != 0) return NEAP_OK;
-  NEAP_TRY(insert_plan(store, net_id, row, plan, graph, lost, plan_id, error));
-  return neap_store_insert_plan_rows(store, *plan_id, plan, graph, lost, error);
+  NEAP_TRY(find_history(store, row, digest, lost, plan_id, error));
+
+  /* Another process, or an earlier run, may have stored the same plan. */
+  if (*plan_id == 0) {
+    NEAP_TRY(insert_plan(store, net_id, row, digest, plan, graph, lost, plan_id, error));
+    NEAP_TRY(neap_store_insert_plan_rows(store, *plan_id, plan, graph, lost, error));
+  }
+
+  NEAP_TRY(note_use(store, *plan_id, false, lost, error));
+  return fill_cache(store, row, digest, plan->plan_ns, lost, error);
 }
 
 neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
@@ -178,28 +252,31 @@ neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
 
 /* ---- drop, touch ----------------------------------------------------------------------------- */
 
-/* One statement whose only parameter is the plan's id. DB error, too, for a file that can only be
- * read. */
-static neap_status run_on_plan(neap_store *store, const char *text, const char *lost,
-                               int64_t plan_id, neap_error *error) {
+neap_status neap_store_drop_plan(neap_store *store, const char *key, neap_error *error) {
+  static const char lost[] = "a plan that failed its check stays in the cache";
   NEAP_TRY(neap_store_check_writable(store, lost, error));
-  neap_sql sql = neap_sql_new(store, text, lost);
-  neap_sql_int(&sql, plan_id);
+  neap_sql sql = neap_sql_new(store, "DELETE FROM cache WHERE key = ?", lost);
+  neap_sql_text(&sql, key);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   return status;
 }
 
-/* Its rows, its runs and theirs go with it. */
-neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error *error) {
-  return run_on_plan(store, "DELETE FROM plan WHERE plan_id = ?",
-                     "a plan that failed its check stays in the file", plan_id, error);
+/* In the cache and in the history, within the caller's transaction. */
+static neap_status touch(neap_store *store, const char *key, int64_t plan_id, const char *lost,
+                         neap_error *error) {
+  neap_sql sql = neap_sql_new(store, "UPDATE cache SET used_at = unixepoch() WHERE key = ?", lost);
+  neap_sql_text(&sql, key);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  NEAP_TRY(status);
+  return note_use(store, plan_id, true, lost, error);
 }
 
-/* A hit has been read back and verified. */
-neap_status neap_store_touch_plan(neap_store *store, int64_t plan_id, neap_error *error) {
-  return run_on_plan(store,
-                     "UPDATE plan SET n_hit = n_hit + 1, used_at = unixepoch(), verified_at = "
-                     "unixepoch() WHERE plan_id = ?",
-                     "the use of a stored plan is not noted", plan_id, error);
+neap_status neap_store_touch_plan(neap_store *store, const char *key, int64_t plan_id,
+                                  neap_error *error) {
+  static const char lost[] = "the use of a stored plan is not noted";
+  NEAP_TRY(neap_store_begin(store, lost, error));
+  neap_status status = touch(store, key, plan_id, lost, error);
+  return neap_store_end(store, status, lost, error);
 }

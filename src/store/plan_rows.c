@@ -59,10 +59,49 @@ void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row) {
   }
 }
 
+/* ---- packed rows: texts are words ------------------------------------------------------------- */
+
+/* The layer that a row is of; NULL for a kind without. */
+static const char *layer_of(neap_row_kind kind, const void *row) {
+  const neap_column *column;
+  for (int i = 0; (column = neap_column_at(kind, i)) != NULL; i++)
+    if (strcmp(column->name, "layer") == 0) return neap_datum_of(column, row).text;
+  return NULL;
+}
+
+/* A text as a number: its word's; or, where a name of this column begins with the layer's, minus
+ * that of what follows: a net has thousands of names, but few such ends. */
+static neap_status bind_word(neap_sql *sql, neap_words *words, const neap_column *column,
+                             const char *text, const char *layer, neap_error *error) {
+  int64_t word_id;
+  size_t n = layer != NULL ? strlen(layer) : 0;
+  bool follows =
+    (column->shown & NEAP_SHOWN_IN_LAYER) != 0 && n > 0 && strncmp(text, layer, n) == 0;
+  NEAP_TRY(neap_words_find(words, follows ? text + n : text, &word_id, error));
+  neap_sql_int(sql, follows ? -word_id : word_id);
+  return NEAP_OK;
+}
+
+/* As neap_sql_bind_row, with texts as words. */
+static neap_status bind_packed_row(neap_sql *sql, neap_words *words, neap_row_kind kind,
+                                   const void *row, neap_error *error) {
+  const char *layer = layer_of(kind, row);
+  const neap_column *column;
+  for (int i = 0; (column = neap_column_at(kind, i)) != NULL; i++) {
+    if (!is_kept(column)) continue;
+    neap_datum cell = neap_datum_of(column, row);
+    if (cell.type == NEAP_DATUM_TEXT)
+      NEAP_TRY(bind_word(sql, words, column, cell.text, layer, error));
+    else
+      bind_cell(sql, column, &cell);
+  }
+  return NEAP_OK;
+}
+
 /* One statement, bound again for each row; the caller's transaction is around it. */
 static neap_status insert_rows(neap_store *store, const char *table, int64_t plan_id,
-                               neap_rows *rows, neap_row_kind kind, const char *lost,
-                               neap_error *error) {
+                               neap_words *words, neap_rows *rows, neap_row_kind kind,
+                               const char *lost, neap_error *error) {
   /* The INVARIANT of plan.c: nobody sees a plan with some of its rows. */
   NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "rows of a plan come in its transaction");
   neap_sql sql = neap_sql_insert(store, table, 1, "plan_id", 1, &kind, "", lost);
@@ -71,8 +110,8 @@ static neap_status insert_rows(neap_store *store, const char *table, int64_t pla
   while ((status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL) {
     /* The statement is ready for new values each time it has been run. */
     neap_sql_int(&sql, plan_id);
-    neap_sql_bind_row(&sql, kind, row);
-    status = neap_sql_run(&sql, error);
+    status = bind_packed_row(&sql, words, kind, row, error);
+    if (status == NEAP_OK) status = neap_sql_run(&sql, error);
     if (status != NEAP_OK) break;
   }
   neap_sql_fini(&sql);
@@ -85,15 +124,18 @@ neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, cons
   static const struct {
     neap_row_kind kind;
     const char *table;
-  } kept[] = {{NEAP_ROW_OP, "plan_op"}, {NEAP_ROW_VALUE, "plan_value"}};
-  for (int i = 0; i < NEAP_COUNT(kept); i++) {
+  } kept[] = {{NEAP_ROW_OP, "packed_op"}, {NEAP_ROW_VALUE, "packed_value"}};
+  neap_words words;
+  neap_words_init(&words, store, lost);
+  neap_status status = NEAP_OK;
+  for (int i = 0; i < NEAP_COUNT(kept) && status == NEAP_OK; i++) {
     /* The same rows as scripts and reports get, each kind into its table. */
     neap_rows *rows;
-    NEAP_TRY(neap_report_rows(plan, graph, kept[i].kind, &rows, error));
-    neap_status status =
-      insert_rows(store, kept[i].table, plan_id, rows, kept[i].kind, lost, error);
+    status = neap_report_rows(plan, graph, kept[i].kind, &rows, error);
+    if (status != NEAP_OK) break;
+    status = insert_rows(store, kept[i].table, plan_id, &words, rows, kept[i].kind, lost, error);
     neap_rows_free(rows);
-    NEAP_TRY(status);
   }
-  return NEAP_OK;
+  neap_words_fini(&words);
+  return status;
 }

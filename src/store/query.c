@@ -229,26 +229,63 @@ neap_status neap_db_backup(neap_store *store, const char *path, neap_error *erro
   return status;
 }
 
-/* Plans that were neither used nor run since, with all their rows; then nets without plans. */
-neap_status neap_db_prune(neap_store *store, int64_t unused_days, int64_t *n_plan,
-                          neap_error *error) {
-  static const char lost[] = "nothing was pruned";
-  int64_t since = (int64_t)time(NULL) - unused_days * 86400;
-  NEAP_TRY(neap_store_begin(store, lost, error));
-  /* Rows of ops, values and runs go with their plan, by the tables' own rules. */
-  neap_sql sql =
-    neap_sql_new(store,
-                 "DELETE FROM plan WHERE used_at < ?1 AND NOT EXISTS "
-                 "(SELECT 1 FROM run WHERE run.plan_id = plan.plan_id AND started_at >= ?1)",
-                 lost);
+/* One statement whose only parameter is a time, within the caller's transaction; *n rows went. */
+static neap_status delete_since(neap_store *store, const char *text, int64_t since, int64_t *n,
+                                const char *lost, neap_error *error) {
+  neap_sql sql = neap_sql_new(store, text, lost);
   neap_sql_int(&sql, since);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   /* Before another statement runs, which would count its own. */
-  int64_t n = sqlite3_changes64(store->db);
-  if (status == NEAP_OK)
-    status = neap_store_exec(store, "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan)",
-                             lost, error);
+  *n = sqlite3_changes64(store->db);
+  return status;
+}
+
+/* What no row refers to any more. */
+static const char sweep[] =
+  "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan);"
+  "DELETE FROM text WHERE text_id NOT IN (SELECT text_id FROM net);"
+  "DELETE FROM word WHERE word_id NOT IN ("
+  " SELECT type FROM packed_op UNION SELECT abs(name) FROM packed_op UNION SELECT layer FROM "
+  "packed_op"
+  " UNION SELECT line FROM packed_op WHERE line NOT NULL"
+  " UNION SELECT subnet FROM packed_op WHERE subnet NOT NULL UNION SELECT phase FROM packed_op"
+  " UNION SELECT kernel FROM packed_op UNION SELECT reason FROM packed_op WHERE reason NOT NULL"
+  " UNION SELECT abs(blob) FROM packed_value UNION SELECT layer FROM packed_value"
+  " UNION SELECT line FROM packed_value WHERE line NOT NULL UNION SELECT role FROM packed_value"
+  " UNION SELECT region FROM packed_value UNION SELECT dtype FROM packed_value"
+  " UNION SELECT layout FROM packed_value UNION SELECT shape FROM packed_value"
+  " UNION SELECT reason FROM packed_value UNION SELECT words FROM packed_value"
+  " UNION SELECT refusal FROM packed_value WHERE refusal NOT NULL)";
+
+/* In the order of what is missed least: the cache, times by op of plans that go (their ops would
+ * have no names), plans. Runs and their metrics stay. */
+static neap_status prune(neap_store *store, int64_t since, int64_t *n_plan, const char *lost,
+                         neap_error *error) {
+  int64_t n;
+  NEAP_TRY(delete_since(store, "DELETE FROM cache WHERE used_at < ?", since, &n, lost, error));
+  NEAP_TRY(neap_store_exec(store, "CREATE TEMP TABLE old_plan (plan_id INTEGER PRIMARY KEY) STRICT",
+                           lost, error));
+  NEAP_TRY(delete_since(
+    store,
+    "INSERT INTO temp.old_plan SELECT plan_id FROM plan WHERE used_at < ?1 AND NOT EXISTS (SELECT "
+    "1 FROM run WHERE run.plan_id = plan.plan_id AND (started_at >= ?1 OR starred))",
+    since, n_plan, lost, error));
+  return neap_store_exec(store,
+                         "DELETE FROM run_op WHERE run_id IN (SELECT run_id FROM run JOIN "
+                         "temp.old_plan USING (plan_id));"
+                         "DELETE FROM plan WHERE plan_id IN (SELECT plan_id FROM temp.old_plan);"
+                         "DROP TABLE temp.old_plan",
+                         lost, error);
+}
+
+neap_status neap_db_prune(neap_store *store, int64_t unused_days, int64_t *n_plan,
+                          neap_error *error) {
+  static const char lost[] = "nothing was pruned";
+  int64_t since = (int64_t)time(NULL) - unused_days * 86400, n = 0;
+  NEAP_TRY(neap_store_begin(store, lost, error));
+  neap_status status = prune(store, since, &n, lost, error);
+  if (status == NEAP_OK && n > 0) status = neap_store_exec(store, sweep, lost, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
   if (n_plan != NULL) *n_plan = n;
   return NEAP_OK;

@@ -11,9 +11,12 @@ static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_
   neap_row_kind kind = NEAP_ROW_RUN;
   neap_run_row kept = *row;
   if (kept.status == NULL) kept.status = "ok";
-  neap_sql sql = neap_sql_insert(store, "run", 2, "plan_id, machine_id", 1, &kind, "", lost);
+  char uuid[37];
+  neap_uuid_text(row->started_at * 1000, uuid);
+  neap_sql sql = neap_sql_insert(store, "run", 3, "plan_id, machine_id, uuid", 1, &kind, "", lost);
   neap_sql_int(&sql, row->plan_id);
   neap_sql_int(&sql, machine_id);
+  neap_sql_text(&sql, uuid);
   neap_sql_bind_row(&sql, kind, &kept);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);

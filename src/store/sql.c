@@ -72,6 +72,17 @@ void neap_sql_real(neap_sql *sql, double value) {
 void neap_sql_text(neap_sql *sql, const char *text) {
   bound(sql, sqlite3_bind_text(sql->stmt, ++sql->n_bound, text, -1, SQLITE_TRANSIENT));
 }
+/* Two parameters: how long the text is, and its bytes as sqlar_compress makes them. */
+void neap_sql_zip(neap_sql *sql, const char *text) {
+  size_t n = strlen(text), n_zip = 0;
+  unsigned char *zip = neap_zip(text, n, &n_zip);
+  neap_sql_int(sql, (int64_t)n);
+  if (zip == NULL)
+    bound(sql, SQLITE_NOMEM);
+  else
+    bound(sql, sqlite3_bind_blob64(sql->stmt, ++sql->n_bound, zip, n_zip, SQLITE_TRANSIENT));
+  neap_free(zip);
+}
 void neap_sql_null(neap_sql *sql) { bound(sql, sqlite3_bind_null(sql->stmt, ++sql->n_bound)); }
 
 /* Resets a statement that has ended, well or badly, so that it is ready for the next row of

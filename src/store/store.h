@@ -1,6 +1,9 @@
 /* store: plans, runs, profiles and tuning in one SQLite file. Never plans, never runs; takes and
  * gives plain structs.
  *
+ * History is one thing, the cache of plans another: history says what was planned and measured, and
+ * stays; the cache saves planning the next time, and may be emptied at any moment.
+ *
  * Nothing here may stop a run: every function fails with DB and a message that says what was lost,
  * and the caller goes on without. INVARIANT: a plan is read back only through plan's reader and
  * verifier. A handle belongs to one thread.
@@ -19,24 +22,31 @@ typedef struct neap_store_plan {
   const char *options;   /* JSON */
   const char *choices;   /* neap_choices_print */
   const char *plan_text; /* neap_plan_print */
-  const char *net_name, *net_text, *net_file, *net_hash;
+  const char *net_name, *net_text, *net_file;
   const char *dtype, *kernel_set;
   int64_t n_thread, budget_bytes;
 } neap_store_plan;
 
-/* Looks a plan up by key (the text is compared too). *plan_id 0: none. The strings live until the
- * next call. */
-neap_status neap_store_find_plan(neap_store *store, const char *key, const char *key_text,
-                                 const char *net_name, const char *net_text, int64_t *plan_id,
-                                 bool *same_net, const char **choices, const char **plan_text,
+/* What the cache has for a key. */
+typedef struct neap_store_hit {
+  bool found;
+  int64_t
+    plan_id; /* of the same plan, with figures and rows, under this net's name and text; 0: none */
+  int64_t plan_ns;                 /* that planning took when it was made */
+  const char *choices, *plan_text; /* live until the next call */
+} neap_store_hit;
+/* Looks a plan up by key (the text is compared too). */
+neap_status neap_store_find_plan(neap_store *store, const neap_store_plan *row, neap_store_hit *hit,
                                  neap_error *error);
+/* Into the history, with all its rows, and into the cache. *plan_id: its row in the history. */
 neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
                                 const neap_plan *plan, const neap_graph *graph, int64_t *plan_id,
                                 neap_error *error);
-/* it failed its check */
-neap_status neap_store_drop_plan(neap_store *store, int64_t plan_id, neap_error *error);
-/* a hit */
-neap_status neap_store_touch_plan(neap_store *store, int64_t plan_id, neap_error *error);
+/* What the cache has failed its check: it forgets it. History stays. */
+neap_status neap_store_drop_plan(neap_store *store, const char *key, neap_error *error);
+/* A hit: the plan was used again. */
+neap_status neap_store_touch_plan(neap_store *store, const char *key, int64_t plan_id,
+                                  neap_error *error);
 
 neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64_t *run_id,
                                neap_error *error);

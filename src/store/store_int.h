@@ -37,6 +37,7 @@ neap_sql neap_sql_new(neap_store *store, const char *text, const char *lost);
 void neap_sql_int(neap_sql *sql, int64_t value);
 void neap_sql_real(neap_sql *sql, double value);
 void neap_sql_text(neap_sql *sql, const char *text); /* copied; NULL is null */
+void neap_sql_zip(neap_sql *sql, const char *text);  /* its length, then the text compressed */
 void neap_sql_null(neap_sql *sql);
 /* One row: *row says whether there is one. After the last row the statement can be bound and
  * stepped again. */
@@ -58,6 +59,30 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error);
 
 /* machine.c: the row of this machine, inserted when new. */
 neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error);
+
+/* sql_functions.c: what SQL can call on this connection; SQLite's result code. */
+int neap_sql_add_functions(sqlite3 *db);
+/* `n` bytes as zlib makes them shorter, or as they are where it does not; *n_zip: how many. NULL when
+ * memory is refused. End it with neap_free. */
+unsigned char *neap_zip(const void *bytes, size_t n, size_t *n_zip);
+/* The `n` bytes that neap_zip was given, and a zero behind them. NULL for what it did not make, and
+ * when memory is refused. */
+char *neap_unzip(const void *zip, size_t n_zip, int64_t n);
+/* A new UUIDv7 of this moment, in milliseconds since 1970. */
+void neap_uuid_text(int64_t at_ms, char text[37]);
+
+/* word.c: numbers of words, for as long as one plan is added. */
+typedef struct neap_words {
+  neap_sql find, add;
+  struct neap_word_slot *slot;
+  size_t n, n_slot;
+  neap_buffer text;
+} neap_words;
+void neap_words_init(neap_words *words, neap_store *store, const char *lost);
+void neap_words_fini(neap_words *words);
+/* The number of `text`, which gets a row if it has none; in the caller's transaction. */
+neap_status neap_words_find(neap_words *words, const char *text, int64_t *word_id,
+                            neap_error *error);
 
 /* plan_rows.c: "INSERT INTO table (KEY, .., NAME, ..) VALUES (?, ..) TAIL" with the columns of the
  * kinds that the file keeps, to be bound in that order; `key`: n_key names with commas. */

@@ -212,12 +212,14 @@ TEST(a_stored_plan_runs_bit_for_bit) {
 
 /* Whatever lies under the key: plans are made again, said to be, and kept in its place. */
 TEST(a_stored_plan_is_checked) {
+#define OF(policy) "(SELECT key FROM plan WHERE policy = '" policy "')"
   static const char *const damage[] = {
-    "UPDATE plan SET plan_text = 'none' WHERE policy = 'offset'",
-    "UPDATE plan SET choices = 'none' WHERE policy = 'offset'",
+    "UPDATE cache SET (plan_text, plan_bytes) = (x'6e6f6e65', 4) WHERE key = " OF("offset"),
+    "UPDATE cache SET (choices, choice_bytes) = (x'6e6f6e65', 4) WHERE key = " OF("offset"),
     /* The plan without a budget is a right one of this graph, but for the limit. */
-    "UPDATE plan SET (choices, plan_text) = (SELECT choices, plan_text FROM plan WHERE policy = "
-    "'none')"};
+    "UPDATE cache SET (choices, choice_bytes, plan_text, plan_bytes) = (SELECT choices, "
+    "choice_bytes, plan_text, plan_bytes FROM cache WHERE key = " OF("none") ")"};
+#undef OF
   fresh_path();
   neap_store *store = open_store();
   neap_net *net = NULL;
@@ -255,7 +257,11 @@ TEST(a_stored_plan_of_other_kernels_is_made_again) {
   neap_compile_options options = {
     .plan = {.policy = NEAP_POLICY_OFFSET}, .store = store, .n_thread = 1, .engine = "ref"};
   CHECK_OK(mlp_open(&first, true, &options, &error));
-  CHECK_EQ(sqlite3_exec(store->db, "UPDATE plan SET choices = replace(choices, 'ref ', 'blas ')",
+  CHECK_EQ(sqlite3_exec(store->db,
+                        "WITH other (text) AS (SELECT CAST(replace(CAST(sqlar_uncompress(choices, "
+                        "choice_bytes) AS TEXT), 'ref ', 'blas ') AS BLOB) FROM cache) "
+                        "UPDATE cache SET (choices, choice_bytes) = (SELECT sqlar_compress(text), "
+                        "length(text) FROM other)",
                         NULL, NULL, NULL),
            SQLITE_OK);
   for (int k = 0; k < 2; k++) {

@@ -139,7 +139,6 @@ static neap_store_plan row_for(const char *net_name, const char *key) {
                            .plan_text = "the plan",
                            .net_name = net_name,
                            .net_text = "net tiny",
-                           .net_hash = "h",
                            .dtype = "f32",
                            .kernel_set = "ref",
                            .n_thread = 2};
@@ -162,20 +161,20 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   if (store == NULL) return;
   CHECK(strcmp(neap_db_path(store), path) == 0);
   CHECK(!neap_db_is_readonly(store));
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 4);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 5);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
   CHECK_EQ(
     ask(store,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
-    10);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 7);
+    13);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 10);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_db_close(store);
   store = opened(path);
   if (store == NULL) return;
   CHECK_EQ(ask(store, "SELECT plan_id FROM plan"), id);
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 4);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 5);
   neap_db_close(store);
 }
 
@@ -186,21 +185,78 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   const char *first = neap_embedded_find("db/migrations/0001_plan.sql", NULL);
   CHECK(first != NULL);
   CHECK_EQ(sqlite3_exec(db, first, NULL, NULL, NULL), SQLITE_OK);
-  CHECK_EQ(sqlite3_exec(db,
-                        "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 't', 0); CREATE VIEW v_gone "
-                        "AS SELECT 1; PRAGMA user_version = 1;"
-                        "PRAGMA application_id = 0x4e454150",
-                        NULL, NULL, NULL),
-           SQLITE_OK);
+  CHECK_EQ(
+    sqlite3_exec(
+      db,
+      "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 'net kept', 0);"
+      "INSERT INTO plan VALUES (3, 7, 'k', 'kt', 'offset', 'infer', 16, 'f32', 'simple', 1, NULL, "
+      "'{}', '1', 'ref', 'c', 'p', 192, 192, 1, 256, 2, 0, 0, 0, 64, 0, 0, 1, 5, 5, 5, 2);"
+      "INSERT INTO plan_op VALUES (3, 1, 'Relu', 'a1', 'a', NULL, NULL, 'forward', NULL, 'ref', "
+      "16, "
+      "64, 64, 0, 192, NULL);"
+      "INSERT INTO plan_value VALUES (3, 1, 0, 1, 'x', 'a', 'n.lua:1', 'input', 'io', 'f32', "
+      "'plain', '(16)', 64, 0, 0, 1, 0, 'resident', 'has bytes of its own');"
+      "CREATE VIEW v_gone AS SELECT 1; CREATE VIEW mine AS SELECT key FROM plan;"
+      "CREATE TABLE notes (text); INSERT INTO notes VALUES ('n');"
+      "PRAGMA user_version = 1; PRAGMA application_id = 0x4e454150",
+      NULL, NULL, NULL),
+    SQLITE_OK);
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 4);
-  CHECK_EQ(ask(store, "SELECT net_id FROM net WHERE name = 'kept'"), 7);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 5);
+  CHECK_EQ(ask(store, "SELECT net_id FROM v_net WHERE name = 'kept' AND text = 'net kept'"), 7);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'v_gone'"), 0);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM v_plan"), 0);
-  CHECK_EQ(ask(store, "SELECT coalesce(sum(flops), 0) FROM plan_op"), 0);
+  CHECK_EQ(ask(store, "SELECT n_hit FROM v_plan WHERE plan_id = 3 AND net = 'kept' AND newest"), 2);
+  CHECK_EQ(ask(store, "SELECT flops FROM plan_op WHERE name = 'a1' AND layer = 'a'"), 16);
+  CHECK_EQ(ask(store,
+               "SELECT bytes FROM plan_value WHERE blob = 'x' AND line = 'n.lua:1' AND "
+               "detail = 'has bytes of its own'"),
+           64);
+  /* Tables and views of the user are left as they are. */
+  CHECK(strcmp(ask_text(store, "SELECT key || text FROM mine, notes"), "kn") == 0);
+  neap_db_close(store);
+}
+
+/* Runs of a file of the schema before history and cache were apart. */
+TEST(runs_of_an_old_file_survive) {
+  const char *path = temp_path("runs.db");
+  sqlite3 *db;
+  sqlite3_open(path, &db);
+  for (int i = 1; i <= 4; i++) {
+    static const char *const name[] = {"1_plan", "2_run", "3_tuning", "4_flops"};
+    char file[64];
+    snprintf(file, sizeof file, "db/migrations/000%s.sql", name[i - 1]);
+    CHECK_EQ(sqlite3_exec(db, neap_embedded_find(file, NULL), NULL, NULL, NULL), SQLITE_OK);
+  }
+  CHECK_EQ(
+    sqlite3_exec(
+      db,
+      "INSERT INTO net VALUES (7, 'h', 'kept', NULL, 'net kept', 0);"
+      "INSERT INTO machine VALUES (1, 'cpu', 'avx2', 2, 1, NULL, NULL);"
+      "INSERT INTO plan VALUES (3, 7, 'k', 'kt', 'offset', 'infer', 16, 'f32', 'simple', 1, NULL, "
+      "'{}', '1', 'ref', 'c', 'p', 192, 192, 1, 256, 2, 0, 0, 0, 64, 0, 0, 1, 5, 5, 5, 2);"
+      "INSERT INTO run VALUES (9, 3, 1, 's.lua', 'tag', NULL, 1, 2, 100, 6, 10, 11, 256, 250, 999, "
+      "'ok', NULL);"
+      "INSERT INTO run_op VALUES (9, 1, 100, 5, 6, 0, 0, NULL);"
+      "INSERT INTO run_metric VALUES (9, 'loss', 1, 0.5), (9, 'loss', 2, 0.25);"
+      "PRAGMA user_version = 4; PRAGMA application_id = 0x4e454150",
+      NULL, NULL, NULL),
+    SQLITE_OK);
+  sqlite3_close(db);
+  neap_store *store = opened(path);
+  if (store == NULL) return;
+  CHECK_EQ(ask(store, "SELECT run_id FROM v_run WHERE net = 'kept' AND n_step = 100 AND newest"),
+           9);
+  CHECK_EQ(ask(store, "SELECT sum(value) = 0.75 FROM run_metric WHERE run_id = 9"), 1);
+  CHECK_EQ(ask(store, "SELECT n_call FROM run_op WHERE run_id = 9"), 100);
+  CHECK_EQ(ask(store, "SELECT length(uuid) FROM run"), 36);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM cache"), 0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name GLOB 'old_*'"), 0);
+  char *report;
+  CHECK_OK(neap_db_check(store, &report, &error));
+  neap_free(report);
   neap_db_close(store);
 }
 
@@ -319,7 +375,11 @@ TEST(a_full_disk_loses_the_plan_whole) {
   fixture f;
   make_fixture(&f);
   char *large = malloc(100000);
-  memset(large, 'p', 99999);
+  for (int i = 0; i < 99999; i++) { /* which zlib can't make much shorter */
+    uint32_t word[4];
+    neap_philox(1, 0, 0, (uint64_t)i, word);
+    large[i] = (char)('!' + word[0] % 90);
+  }
   large[99999] = '\0';
   neap_store_plan row = row_for("tiny", "k1");
   row.plan_text = large;
@@ -351,8 +411,8 @@ TEST(a_file_that_can_only_be_read_is_read) {
   if (store != NULL) {
     CHECK(neap_db_is_readonly(store));
     CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan"), id);
-    CHECK_FAILS(neap_store_touch_plan(store, id, &error), NEAP_DB, "can only be read");
-    neap_run_row run = {.plan_id = id};
+    CHECK_FAILS(neap_store_touch_plan(store, "k1", id, &error), NEAP_DB, "can only be read");
+    neap_run_row run = {.plan_id = id, .net = "tiny", .mode = "infer", .batch = 16};
     int64_t run_id;
     CHECK_FAILS(neap_store_add_run(store, &run, &run_id, &error), NEAP_DB,
                 "this run is not stored: database");
@@ -376,35 +436,121 @@ TEST(the_path_follows_the_environment) {
 
 /* ---- plans and runs -------------------------------------------------------------------------- */
 
+static neap_store_hit find_plan(neap_store *store, const char *key, const char *key_text,
+                                const char *net_name, const char *net_text) {
+  neap_store_plan row = row_for(net_name, key);
+  row.key_text = key_text;
+  row.net_text = net_text;
+  neap_store_hit hit = {.found = true, .plan_id = -1};
+  CHECK_OK(neap_store_find_plan(store, &row, &hit, &error));
+  return hit;
+}
+
 TEST(a_plan_is_found_by_key_and_text) {
   neap_store *store = opened(temp_path("find.db"));
-  int64_t id = add_plan(store, "tiny", "k1"), found = -1;
-  bool same = false;
-  const char *choices, *text;
-  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "tiny", "net tiny", &found, &same,
-                                &choices, &text, &error));
-  CHECK_EQ(found, id);
-  CHECK(same && strcmp(choices, "ref ref ref") == 0 && strcmp(text, "the plan") == 0);
-  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "other", "net other", &found, &same,
-                                &choices, &text, &error));
-  CHECK_EQ(found, id);
-  CHECK(!same);
-  CHECK_OK(neap_store_find_plan(store, "k1", "another text", "tiny", "net tiny", &found, &same,
-                                &choices, &text, &error));
-  CHECK(found == 0 && choices == NULL && text == NULL);
-  CHECK_OK(neap_store_find_plan(store, "k2", "canonical", "tiny", "net tiny", &found, &same,
-                                &choices, &text, &error));
-  CHECK_EQ(found, 0);
+  int64_t id = add_plan(store, "tiny", "k1");
+  neap_store_hit hit = find_plan(store, "k1", "canonical", "tiny", "net tiny");
+  CHECK(hit.found && hit.plan_id == id);
+  CHECK(strcmp(hit.choices, "ref ref ref") == 0 && strcmp(hit.plan_text, "the plan") == 0);
+  /* Found for any net; in the history under each name that it was stored for. */
+  hit = find_plan(store, "k1", "canonical", "other", "net other");
+  CHECK(hit.found && hit.plan_id == 0);
+  hit = find_plan(store, "k1", "canonical", "tiny", "net tiny, with other names");
+  CHECK(hit.found && hit.plan_id == 0);
+  hit = find_plan(store, "k1", "another text", "tiny", "net tiny");
+  CHECK(!hit.found && hit.choices == NULL && hit.plan_text == NULL);
+  hit = find_plan(store, "k2", "canonical", "tiny", "net tiny");
+  CHECK(!hit.found);
   CHECK_EQ(add_plan(store, "tiny", "k1"), id); /* stored once */
   int64_t second = add_plan(store, "other", "k1");
   CHECK(second != id);
-  CHECK_OK(neap_store_find_plan(store, "k1", "canonical", "tiny", "net tiny", &found, &same,
-                                &choices, &text, &error));
-  CHECK(found == id && same);
-  CHECK_OK(neap_store_touch_plan(store, id, &error));
+  hit = find_plan(store, "k1", "canonical", "tiny", "net tiny");
+  CHECK(hit.found && hit.plan_id == id);
+  CHECK_OK(neap_store_touch_plan(store, "k1", id, &error));
   CHECK_EQ(ask(store, "SELECT n_hit FROM plan ORDER BY plan_id"), 1);
-  CHECK_OK(neap_store_drop_plan(store, id, &error));
-  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 4); /* the second plan's */
+  neap_db_close(store);
+}
+
+static int64_t add_run(neap_store *store, int64_t plan_id, int64_t started_at) {
+  neap_run_row row = {.plan_id = plan_id,
+                      .net = "tiny",
+                      .mode = "infer",
+                      .batch = 16,
+                      .started_at = started_at,
+                      .n_thread = 1};
+  neap_run_op_row op = {.step = 0, .n_call = 1, .min_ns = 5, .median_ns = 5};
+  int64_t run_id = 0;
+  CHECK_OK(neap_store_add_run(store, &row, &run_id, &error));
+  CHECK_OK(neap_store_add_run_ops(store, run_id, 1, &op, &error));
+  CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.5, &error));
+  return run_id;
+}
+
+/* The cache may go at any time: what was planned and measured is another thing. */
+TEST(history_outlives_the_cache) {
+  neap_store *store = opened(temp_path("history.db"));
+  int64_t id = add_plan(store, "tiny", "k1"), run = add_run(store, id, 1000);
+  CHECK_OK(neap_store_drop_plan(store, "k1", &error));
+  CHECK(!find_plan(store, "k1", "canonical", "tiny", "net tiny").found);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM cache"), 0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 4);
+  CHECK_EQ(ask(store, "SELECT run_id FROM v_op_time WHERE name = 'block1/relu_1'"), run);
+  /* Made again, the plan is the one that is known. */
+  CHECK_EQ(add_plan(store, "tiny", "k1"), id);
+  CHECK(find_plan(store, "k1", "canonical", "tiny", "net tiny").plan_id == id);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 4);
+  neap_db_close(store);
+}
+
+/* What the cache has need not be what was put there. */
+TEST(texts_that_were_not_compressed_are_no_plans) {
+  static const char *const damage[] = {
+    "UPDATE cache SET choices = x'00'", "UPDATE cache SET plan_text = x''",
+    "UPDATE cache SET plan_bytes = -1", "UPDATE cache SET plan_bytes = 9223372036854775807",
+    "UPDATE cache SET choice_bytes = 1000000"};
+  for (int k = 0; k < NEAP_COUNT(damage); k++) {
+    neap_store *store = opened(temp_path("zip.db"));
+    add_plan(store, "tiny", "k1");
+    CHECK_EQ(sqlite3_exec(store->db, damage[k], NULL, NULL, NULL), SQLITE_OK);
+    neap_store_hit hit = find_plan(store, "k1", "canonical", "tiny", "net tiny");
+    CHECK(hit.found && (hit.choices[0] == '\0' || hit.plan_text[0] == '\0'));
+    CHECK_EQ(sqlite3_exec(store->db, "UPDATE cache SET key_bytes = 3", NULL, NULL, NULL),
+             SQLITE_OK);
+    CHECK(!find_plan(store, "k1", "canonical", "tiny", "net tiny").found);
+    neap_db_close(store);
+  }
+}
+
+/* The newest plan is the one that was used last, though all happens within one second. */
+TEST(newest_is_what_was_used_last) {
+  neap_store *store = opened(temp_path("newest.db"));
+  int64_t first = add_plan(store, "tiny", "k1"), second = add_plan(store, "tiny", "k2");
+  CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan WHERE newest"), second);
+  CHECK_OK(neap_store_touch_plan(store, "k1", first, &error));
+  CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan WHERE newest"), first);
+  add_plan(store, "tiny", "k2"); /* made again */
+  CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan WHERE newest"), second);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM v_plan WHERE newest"), 1);
+  neap_db_close(store);
+}
+
+/* Version 7, of its time, and no two alike. */
+TEST(ids_are_uuids_that_sort_by_time) {
+  char a[37], b[37];
+  neap_uuid_text(0x0123456789ab, a);
+  neap_uuid_text(0x0123456789ab, b);
+  CHECK(strncmp(a, "01234567-89ab-7", 15) == 0 && strlen(a) == 36);
+  CHECK(strchr("89ab", a[19]) != NULL && a[18] == '-' && a[23] == '-');
+  CHECK(strcmp(a, b) != 0);
+  neap_uuid_text(0x0123456789ac, b);
+  CHECK(strcmp(a, b) < 0);
+  neap_store *store = opened(temp_path("ids.db"));
+  int64_t id = add_plan(store, "tiny", "k1");
+  add_run(store, id, 1000), add_run(store, id, 1000);
+  CHECK_EQ(ask(store,
+               "SELECT count(DISTINCT uuid) FROM (SELECT uuid FROM run UNION ALL SELECT uuid "
+               "FROM plan) WHERE length(uuid) = 36"),
+           3);
   neap_db_close(store);
 }
 
@@ -479,6 +625,9 @@ TEST(runs_ops_and_metrics_are_stored) {
   neap_store *store = opened(temp_path("runs.db"));
   int64_t plan_id = add_plan(store, "tiny", "k1"), run_id = 0, second = 0;
   neap_run_row run = {.plan_id = plan_id,
+                      .net = "tiny",
+                      .mode = "infer",
+                      .batch = 16,
                       .script = "lenet.lua",
                       .tag = "t",
                       .status = "ok",
@@ -575,15 +724,19 @@ TEST(check_backup_and_prune_care_for_the_file) {
   CHECK_EQ(
     sqlite3_exec(store->db, "UPDATE plan SET used_at = 1000 WHERE key <> 'k3'", NULL, NULL, NULL),
     SQLITE_OK);
-  neap_run_row row = {.plan_id = run, .status = "ok", .started_at = 4000000000, .n_thread = 1};
-  int64_t run_id;
-  CHECK_OK(neap_store_add_run(store, &row, &run_id, &error));
+  int64_t old_run = add_run(store, old, 1000);
+  add_run(store, run, 4000000000);
   const char *copy = temp_path("copy.db");
   CHECK_OK(neap_db_backup(store, copy, &error));
   CHECK_OK(neap_db_prune(store, 30, &n, &error));
   CHECK_EQ(n, 1);
   CHECK_EQ(ask(store, "SELECT count(*) FROM net WHERE name = 'old'"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 2);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 8);
+  /* The run whose plan went is there, without what it had by op. */
+  CHECK_EQ(ask(store, "SELECT run_id FROM v_run WHERE plan_id IS NULL AND batch = 16"), old_run);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric"), 2);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 1);
   CHECK_FAILS(neap_db_backup(store, "/proc/nowhere.db", &error), NEAP_DB, "no backup was made");
   neap_store *second = opened(copy);
   CHECK_EQ(ask(second, "SELECT min(plan_id) FROM plan"), old);
@@ -669,11 +822,13 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
 int main(int argc, char **argv) {
   int failed = RUN(
     argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it),
-    T(an_old_file_is_migrated_and_its_views_are_renewed),
+    T(an_old_file_is_migrated_and_its_views_are_renewed), T(runs_of_an_old_file_survive),
     T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
     T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
     T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment),
-    T(a_plan_is_found_by_key_and_text), T(rows_carry_names_layers_lines_and_count_from_one),
+    T(a_plan_is_found_by_key_and_text), T(history_outlives_the_cache),
+    T(texts_that_were_not_compressed_are_no_plans), T(newest_is_what_was_used_last),
+    T(ids_are_uuids_that_sort_by_time), T(rows_carry_names_layers_lines_and_count_from_one),
     T(views_answer_their_questions), T(canned_queries_run), T(runs_ops_and_metrics_are_stored),
     T(queries_give_typed_values_and_take_parameters), T(check_backup_and_prune_care_for_the_file),
     T(two_handles_share_a_file), T(processes_may_meet_in_a_new_file),

@@ -399,8 +399,11 @@ static bool open_subject(subject *s) {
   CHECK(warning[0] == '\0' && same_bits(s, ws));
   neap_workspace_release(ws);
   CHECK_OK(neap_db_query(s->store,
-                         "SELECT choices, plan_text, key, key_text FROM plan ORDER BY plan_id", 0,
-                         NULL, take_texts, s, &error));
+                         "SELECT CAST(sqlar_uncompress(choices, choice_bytes) AS TEXT), "
+                         "CAST(sqlar_uncompress(plan_text, plan_bytes) AS TEXT), key, "
+                         "CAST(sqlar_uncompress(key_text, key_bytes) AS TEXT) FROM cache "
+                         "ORDER BY rowid",
+                         0, NULL, take_texts, s, &error));
   return s->n_row > 0 && s->n_row < MOST_ROWS;
 }
 
@@ -431,10 +434,13 @@ static void write_texts(const subject *s, const char *choices, const char *plan,
   sqlite3_stmt *stmt = NULL;
   neap_buffer whole = {0};
   neap_buffer_add(&whole, "digest %s\n%s", hex, choices);
-  CHECK_EQ(
-    sqlite3_prepare_v2(s->store->db, "UPDATE plan SET choices = ?, plan_text = ? WHERE key = ?", -1,
-                       &stmt, NULL),
-    SQLITE_OK);
+  CHECK_EQ(sqlite3_prepare_v2(
+             s->store->db,
+             "UPDATE cache SET choices = sqlar_compress(CAST(?1 AS BLOB)), choice_bytes = "
+             "length(CAST(?1 AS BLOB)), plan_text = sqlar_compress(CAST(?2 AS BLOB)), "
+             "plan_bytes = length(CAST(?2 AS BLOB)) WHERE key = ?3",
+             -1, &stmt, NULL),
+           SQLITE_OK);
   sqlite3_bind_text(stmt, 1, whole.text, -1, SQLITE_TRANSIENT);
   sqlite3_bind_text(stmt, 2, plan, -1, SQLITE_TRANSIENT);
   sqlite3_bind_text(stmt, 3, s->row[s->at].key, -1, SQLITE_TRANSIENT);

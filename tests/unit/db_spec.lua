@@ -154,6 +154,19 @@ describe("the database", function()
     assert.is_true(n.a > 0 and n.b > 0, "ops of both passes run again")
   end)
 
+  it("has one plan of a search for the batch that fits", function()
+    local own <close> = assert(neap.db(folder .. "/fit.db"))
+    core.use_db(own)
+    local net = neap.net "fit"
+    net:FC({ net:input("x", { 4, 6 }), net:param("w", { 5, 6 }, { "Xavier" }) }, "y")
+    local n, plan = neap.fit_batch(net, { total = "64KiB", max = 4000 })
+    core.use_db(false)
+    assert.is_true(n > 4)
+    assert.same({ { batch = n, plan_id = plan.plan_id } },
+      { rows(own, "select batch, plan_id from plan")[1] })
+    assert.equal(1, rows(own, "select count(*) as n from plan")[1].n)
+  end)
+
   it("answers every example of its manual and every canned query", function()
     local file = io.open "db/README.md"
     if file then

@@ -99,7 +99,7 @@ local function db_text(db)
     lines[#lines + 1] = name .. " " .. assert(db:sql("select count(*) as n from " .. name))[1].n
   end
   return table.concat(lines, "\n")
-    .. assert(db:sql "select group_concat(key_text || n_hit) as t from plan")[1].t
+    .. assert(db:sql "select group_concat(key || n_hit) as t from plan")[1].t
 end
 
 teardown(function()

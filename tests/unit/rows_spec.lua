@@ -10,14 +10,16 @@ local kinds = core.rows()
 --- Where the database keeps rows of a kind, and its columns besides: keys, and what no kind of row
 -- describes.
 local kept = { op = { table = "plan_op", key = "step", besides = { "plan_id", "subnet" } },
-  value = { table = "plan_value", key = "value_no", besides = { "plan_id", "clone" } } }
+  value = { table = "plan_value", key = "value_no",
+    besides = { "plan_id", "clone", "partner", "detail" } } }
 
 --- The same of what a plan has one row of, or a run, by table: the kinds that it keeps.
 local tables = {
   plan_op = { "op", besides = kept.op.besides },
   plan_value = { "value", besides = kept.value.besides },
-  plan = { "plan", "figures", besides = { "plan_id", "net_id", "n_hit" } },
-  run = { "run", besides = { "run_id", "plan_id", "machine_id" } },
+  plan = { "plan", "figures",
+    besides = { "plan_id", "uuid", "net_id", "net", "used_no", "n_hit" } },
+  run = { "run", besides = { "run_id", "uuid", "plan_id", "machine_id", "starred" } },
   run_op = { "run_op", besides = { "run_id" } },
 }
 
