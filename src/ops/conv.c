@@ -18,7 +18,10 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
   int64_t groups = c->attrs[GROUPS].i;
   const neap_attr_value *kernel = &c->attrs[NEAP_WINDOW_KERNEL];
   NEAP_TRY(neap_infer_rank(c, 1, x->n_dim, x->n_dim, error));
-  neap_shape_text(x, text), neap_shape_text(w, text_w);
+  neap_shape_text(x, text);
+  neap_shape_text(w, text_w);
+
+  /* Each group reads its own C/g channels of x and makes its own O/g channels of y. */
   if (groups < 1 || w->dim[1] * groups != x->dim[1])
     return neap_infer_fail(c, NEAP_SHAPE, 1, error,
                            "weight %s expects %lld input channels, got x %s", text_w,
@@ -28,14 +31,19 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
       c, NEAP_SHAPE, 1, error,
       "groups = %lld expects a multiple of as many output channels, got weight %s",
       (long long)groups, text_w);
-  for (int i = 0; i < kernel->n; i++) {
-    int d = kernel->n == 1 ? 0 : i, most = kernel->n == 1 ? w->n_dim - 2 : 1;
-    for (int k = d; k < d + most && 2 + k < w->n_dim; k++)
-      if (kernel->ints[i] != w->dim[2 + k])
-        return neap_infer_fail(c, NEAP_SHAPE, 1, error,
-                               "kernel = %lld expects a weight of that size, got %s",
-                               (long long)kernel->ints[i], text_w);
+
+  /* `kernel` only repeats what the weight says. One number is for all dimensions; a list that is too
+   * long or short is told with the other lists (neap_window_infer). */
+  for (int k = 0; k < w->n_dim - 2; k++) {
+    if (kernel->n == 0 || (kernel->n > 1 && k >= kernel->n)) break;
+    int64_t size = kernel->ints[kernel->n == 1 ? 0 : k];
+    if (size != w->dim[2 + k])
+      return neap_infer_fail(c, NEAP_SHAPE, 1, error,
+                             "kernel = %lld expects a weight of that size, got %s", (long long)size,
+                             text_w);
   }
+
+  /* A window without elements reads nothing: no sum has a meaning then. */
   for (int k = 2; k < w->n_dim; k++)
     if (w->dim[k] < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 1, error,
@@ -49,10 +57,13 @@ neap_status neap_conv_infer(neap_infer *c, neap_error *error) {
   const neap_shape *b = &c->in[2].shape;
   char text[NEAP_SHAPE_TEXT];
   neap_window w;
+  /* The weight is checked first, since its dimensions are the window's. */
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
   NEAP_TRY(check_weight(c, error));
   NEAP_TRY(neap_window_infer(c, c->in[1].shape.dim + 2, false, &w, error));
+
+  /* An input that is left out has no dtype. */
   if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE &&
       (b->n_dim != 1 || b->dim[0] != c->in[1].shape.dim[0]))
     return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s",
@@ -108,12 +119,16 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_value_id x = g->in[0], w = g->in[1], dy = g->dout[0];
   bool want_bias = g->n_in > 2 && g->want[2];
+
+  /* dx needs dy and w, but not x: x may die before, and its shape is an attribute. */
   if (g->want[0]) {
     neap_type type = neap_grad_type(g, x);
     g->din[0] =
       neap_grad_emit1(g, "ConvGradInput", 2, (neap_value_id[]){dy, w}, g,
                       (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
   }
+
+  /* dw and db need dy and x, but not w. */
   if (g->want[1] || want_bias) {
     neap_type type = neap_grad_type(g, w);
     neap_value_id out[2] = {NEAP_NO_VALUE, NEAP_NO_VALUE};
@@ -129,12 +144,15 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 
 /* Completes a problem whose operands are set: where x, weight and y stand differs by kind. */
 void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
-  const neap_shape *x = c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT ? &c->out[0].shape : &c->in[0].shape;
-  const neap_shape *y = c->kind == NEAP_ONEDNN_CONV              ? &c->out[0].shape
-                        : c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT ? &c->in[0].shape
-                                                                 : &c->in[1].shape;
-  const neap_shape *weight =
-    c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT ? &c->out[0].shape : &c->in[1].shape;
+  /* x, weight -> y */
+  const neap_shape *x = &c->in[0].shape, *weight = &c->in[1].shape, *y = &c->out[0].shape;
+  if (c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT) { /* dy, weight -> dx */
+    y = &c->in[0].shape;
+    x = &c->out[0].shape;
+  } else if (c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT) { /* x, dy -> dweight */
+    y = &c->in[1].shape;
+    weight = &c->out[0].shape;
+  }
   neap_window w = neap_window_of(attrs, x, y, weight->dim + 2);
   neap_window_to_case(c, &w);
   c->groups = attrs[GROUPS].i;
@@ -172,13 +190,18 @@ enum { MOST_ROWS = 1 << 14 };
 static bool choose_grad_weight(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV_GRAD_WEIGHT);
   const neap_shape *dy = &choose->in[1].shape;
-  if (neap_shape_elems(dy) > 0 && neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1] >
-                                    (int64_t)MOST_ROWS * choose->choice->n_thread)
-    return false;
+
+  /* Rows of dy (N,O,..,W) that go into one element of dw: N times the planes' rows. */
+  if (neap_shape_elems(dy) > 0) {
+    int64_t n_row = neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1];
+    if (n_row > (int64_t)MOST_ROWS * choose->choice->n_thread) return false;
+  }
+
   c.n_out = 1;
   neap_conv_describe(&c, choose->attrs);
-  return neap_dnnl_choose(choose, &c) &&
-         (choose->n_out < 2 || neap_window_side_by_side(&choose->choice->in[1], dy) > 0);
+  if (!neap_dnnl_choose(choose, &c)) return false;
+  /* db is summed over dy as it lies: in a layout that the sum knows, or not at all. */
+  return choose->n_out < 2 || neap_window_side_by_side(&choose->choice->in[1], dy) > 0;
 }
 
 static neap_status bind_grad_weight(const neap_bind *bind, void **kernel, neap_error *error) {

@@ -8,7 +8,8 @@
 
 /* Item i of n from a list of none, one for all, or n. */
 static int64_t item(const neap_attr_value *list, int i, int64_t missing) {
-  return list->n == 0 ? missing : list->n == 1 ? list->ints[0] : list->ints[i];
+  if (list->n == 0) return missing;
+  return list->n == 1 ? list->ints[0] : list->ints[i];
 }
 
 /* x (N,C,...). y NULL: its sizes are not known yet and stay 0. kernel NULL: it is an attribute
@@ -24,16 +25,24 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
                    .n_kernel = 1};
   for (int d = 0; d < 3; d++) {
     int i = d - (3 - w.n); /* its place in the user's lists */
-    w.in[d] = w.out[d] = w.kernel[d] = w.stride[d] = w.dilation[d] = 1;
-    if (i < 0) continue;
+    w.in[d] = 1;
+    w.out[d] = 1;
+    w.kernel[d] = 1;
+    w.stride[d] = 1;
+    w.dilation[d] = 1;
+    if (i < 0) continue; /* a dimension that x lacks: one element, one step */
+
     w.in[d] = x->dim[2 + i];
     w.out[d] = y != NULL ? y->dim[2 + i] : 0;
     w.kernel[d] = kernel != NULL ? kernel[i] : item(&attrs[NEAP_WINDOW_KERNEL], i, 1);
     /* Only pools leave `kernel` to the attribute, and theirs is the default stride. */
     w.stride[d] = item(&attrs[NEAP_WINDOW_STRIDE], i, kernel != NULL ? 1 : w.kernel[d]);
     w.dilation[d] = item(&attrs[NEAP_WINDOW_DILATION], i, 1);
+
+    /* Pads are all begins and then all ends, or the same at both sides. */
     w.begin[d] = item(pad, i, 0);
     w.end[d] = pad->n == 2 * w.n ? pad->ints[w.n + i] : w.begin[d];
+
     w.n_in *= w.in[d];
     w.n_out *= w.out[d];
     w.n_kernel *= w.kernel[d]; /* three of at most 2^20, or a weight's dimensions */
@@ -51,14 +60,17 @@ static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
       c, NEAP_ATTRIBUTE, 0, error, "%s expects 1 or %d values%s for %d spatial dimensions, got %d",
       c->op->attrs[a].name, n, a == NEAP_WINDOW_PAD ? " (or begins and ends)" : "", n, got);
   }
-  for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++)
+  for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++) {
+    /* no padding is fine; a window of no elements or a step of 0 is none */
+    int64_t least = a == NEAP_WINDOW_PAD ? 0 : 1;
     for (int i = 0; i < c->attrs[a].n; i++) {
-      int64_t least = a == NEAP_WINDOW_PAD ? 0 : 1, x = c->attrs[a].ints[i];
+      int64_t x = c->attrs[a].ints[i];
       if (x < least || x > INT32_MAX)
         return neap_infer_fail(
           c, NEAP_ATTRIBUTE, 0, error, "%s expects values from %lld to %lld, got %lld",
           c->op->attrs[a].name, (long long)least, (long long)INT32_MAX, (long long)x);
     }
+  }
   return NEAP_OK;
 }
 
@@ -71,8 +83,8 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
   NEAP_TRY(check_lists(c, x->n_dim - 2, error));
   *w = neap_window_of(c->attrs, x, NULL, kernel);
   w->n_out = 1;
-  for (int d = 0; d < 3; d++) {
-    if (d < 3 - w->n) continue;
+  for (int d = 3 - w->n; d < 3; d++) { /* those that x has: the last n of three */
+    /* From its first element to its last a window covers `reach` positions of the padded x. */
     int64_t reach = neap_count_add(neap_count_mul(w->kernel[d] - 1, w->dilation[d]), 1),
             padded = w->in[d] + w->begin[d] + w->end[d];
     if (padded < reach || w->in[d] < 1)
@@ -85,6 +97,8 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                              "pad expects less than the window's %lld elements, got %lld",
                              (long long)reach, (long long)NEAP_MAX(w->begin[d], w->end[d]));
+
+    /* The first window begins at 0, the last at `room` or before: one every `stride`. */
     int64_t room = padded - reach;
     w->out[d] = (ceil ? room + w->stride[d] - 1 : room) / w->stride[d] + 1;
     /* Rounded up, the last window may begin in the padding behind x: it is dropped, as in
@@ -109,20 +123,29 @@ void neap_window_to_case(neap_onednn_case *c, const neap_window *w) {
   c->n_space = w->n;
   for (int d = 0; d < w->n; d++) {
     int from = 3 - w->n + d;
-    c->kernel[d] = w->kernel[from], c->stride[d] = w->stride[from],
+    c->kernel[d] = w->kernel[from];
+    c->stride[d] = w->stride[from];
     c->dilation[d] = w->dilation[from];
-    c->begin[d] = w->begin[from], c->end[d] = w->end[from];
+    c->begin[d] = w->begin[from];
+    c->end[d] = w->end[from];
   }
 }
 
 int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape) {
   if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
   if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1) return 0;
-  bool in_order = true,
-       channels_last = layout->order[0] == 0 && layout->order[shape->n_dim - 1] == 1;
+
+  /* The order of the dimensions: (N,C,spatial), or (N,spatial,C). */
+  bool in_order = true;
   for (int d = 0; d < shape->n_dim; d++) in_order &= layout->order[d] == d;
+  bool channels_last = layout->order[0] == 0 && layout->order[shape->n_dim - 1] == 1;
   for (int d = 1; d < shape->n_dim - 1; d++) channels_last &= layout->order[d] == d + 1;
-  if (layout->n_inner == 1)
-    return in_order && layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
-  return channels_last ? shape->dim[1] : in_order;
+
+  /* With blocks inside: known where they are of channels, over planes in order. */
+  if (layout->n_inner == 1) {
+    bool of_channels = in_order && layout->inner_dim[0] == 1;
+    return of_channels ? layout->inner_block[0] : 0;
+  }
+  if (channels_last) return shape->dim[1];
+  return in_order ? 1 : 0;
 }
