@@ -225,6 +225,7 @@ static void run_by_library(const forward *f) {
   for (int64_t i = 0; i < f->s.n_step; i++) {
     if (i % f->chunk == 0) multiply_inputs(f, i);
     job k = forward_job(f, i);
+    /* h r^T (N,4H) goes to scratch; the cells add it to the gates, which hold x w^T */
     neap_gemm(f->s.dtype, call->choice->engine, false, true, f->s.n_seq, 4 * f->s.n_unit,
               f->s.n_unit, k.h_before, call->in[R].data, false, call->scratch, call->n_thread);
     run_step(&k, f->s.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, call->n_thread);
@@ -246,7 +247,14 @@ static void share_inputs(const share *p, int64_t i) {
   const sizes *s = &p->f->s;
   const float *x = p->f->call->in[X].data, *w = p->f->call->in[W].data;
   int64_t first, n = chunk_of(p->f, i, &first), rows = p->n_seq;
-  if (p->n_seq == s->n_seq) rows *= n, n = 1; /* the rows of all steps lie behind each other */
+
+  /* Where the share is all sequences, the rows of all steps lie behind each other: one product. */
+  if (p->n_seq == s->n_seq) {
+    rows *= n;
+    n = 1;
+  }
+
+  /* x (rows,D) times a panel of w, which holds NEAP_PANEL units of each of the four gates. */
   for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL;
        unit += NEAP_PANEL)
     for (int64_t t = first; t < first + n; t++)
@@ -262,10 +270,14 @@ static void share_step(const share *p, int64_t i) {
   job k = forward_job(p->f, i);
   const float *h = (const float *)k.h_before + p->seq * s->n_unit, *r = p->f->call->in[R].data;
   float *gates = (float *)k.gates + p->seq * 4 * s->n_unit;
+
+  /* gates (N,4H) += h_before (N,H) r^T, for these sequences and panels */
   for (int64_t unit = p->panel * NEAP_PANEL; unit < (p->panel + p->n_panel) * NEAP_PANEL;
        unit += NEAP_PANEL)
     neap_panels_f32(p->n_seq, s->n_unit, h, s->n_unit, r + unit * s->n_unit, s->n_unit * s->n_unit,
                     true, gates + unit, 4 * s->n_unit, s->n_unit);
+
+  /* A cell reads its own four gates only, and these the share has just made. */
   for (int64_t seq = p->seq; seq < p->seq + p->n_seq; seq++)
     cells_f32(&k, seq, p->panel * NEAP_PANEL, p->n_panel * NEAP_PANEL);
 }
@@ -275,6 +287,7 @@ static void run_sequences(void *context, int64_t begin, int64_t end) {
   const forward *f = context;
   share part = {.f = f, .seq = begin, .n_seq = end - begin, .n_panel = f->s.n_unit / NEAP_PANEL};
   for (int64_t i = 0; i < f->s.n_step; i++) {
+    /* gates that are kept hold x w^T already: run_by_panels made it for all steps */
     if (!f->keeps && i % f->chunk == 0) share_inputs(&part, i);
     share_step(&part, i);
   }
@@ -283,7 +296,8 @@ static void run_sequences(void *context, int64_t begin, int64_t end) {
 /* Panels [begin, end) of step p->i, which needs the states of all units. */
 static void run_panels(void *context, int64_t begin, int64_t end) {
   share part = *(const share *)context;
-  part.panel = begin, part.n_panel = end - begin;
+  part.panel = begin;
+  part.n_panel = end - begin;
   if (!part.f->keeps && part.i % part.f->chunk == 0) share_inputs(&part, part.i);
   share_step(&part, part.i);
 }
@@ -297,10 +311,14 @@ static void run_by_panels(forward *f) {
   int n_thread = f->call->n_thread;
   if (s->n_seq == 0 || s->n_step == 0) return;
   if (f->keeps) multiply_inputs(f, 0);
+
+  /* A thread takes its sequences through all steps: nobody waits between two of them. */
   if (s->n_seq >= (int64_t)SHARE * n_thread || n_thread == 1) {
     neap_parallel_for(s->n_seq, SHARE, n_thread, run_sequences, f);
     return;
   }
+
+  /* Each step reads the whole state that the step before has left, so all threads meet there. */
   share all = {.f = f, .n_seq = s->n_seq};
   int64_t grain = LEAST / NEAP_MAX(4 * NEAP_PANEL * s->n_unit * s->n_seq, 1) + 1;
   for (all.i = 0; all.i < s->n_step; all.i++)
@@ -314,8 +332,11 @@ static void run(const neap_call *call) {
   f.panels = call->choice->algorithm == BY_PANELS;
   f.chunk = f.keeps ? NEAP_MAX(f.s.n_step, 1) : chunk_steps(&f.s, f.panels);
   check_lengths(call, &f.s);
+
+  /* The outputs h and c are the state while it is computed, and are what is asked for at the end. */
   start_state(&f.s, h_at(&f, 0), given(call, H0));
   start_state(&f.s, call->out[C].data, given(call, C0));
+
   if (f.panels)
     run_by_panels(&f);
   else
@@ -341,9 +362,13 @@ static job backward_job(const backward *b, int64_t i) {
   k.t = b->s.reverse ? b->s.n_step - 1 - i : i;
   k.gates = offset(&b->s, call->in[G_GATES].data, k.t * gate_row_elems(&b->s));
   k.cell = (void *)offset(&b->s, cells, k.t * n_state);
-  k.c_before = i > 0        ? offset(&b->s, cells, before * n_state)
-               : c0 != NULL ? c0->data
-                            : call->scratch;
+
+  /* The cell before step i: kept by the forward, or the first state, which is 0 where none is
+   * given (scratch is zeros). */
+  if (i > 0)
+    k.c_before = offset(&b->s, cells, before * n_state);
+  else
+    k.c_before = c0 != NULL ? c0->data : call->scratch;
   if (dy != NULL) k.dy = offset(&b->s, dy->data, k.t * n_state);
   k.dgates = offset(&b->s, call->out[G_DGATES].data, k.t * gate_row_elems(&b->s));
   return k;
@@ -366,6 +391,7 @@ static void run_sequences_back(void *context, int64_t begin, int64_t end) {
   const backward *b = context;
   for (int64_t i = b->s.n_step - 1; i >= 0; i--) {
     job k = backward_job(b, i);
+    /* The cells set dgates and leave in dh what does not pass the gates: nothing. Then what does. */
     backward_of (&b->s)(&k, begin * b->s.n_unit, end * b->s.n_unit);
     multiply_back(b, &k, begin, end, 1);
   }
@@ -377,9 +403,13 @@ static void run_sequences_back(void *context, int64_t begin, int64_t end) {
 static void run_grad(const neap_call *call) {
   backward b = {.call = call, .s = sizes_of(&call->in[G_CELLS].type, call->attrs)};
   b.s.lengths = given(call, G_LENGTHS);
+
+  /* dh0 and dc0 are the gradients of the state while it goes back through the steps. */
   memset(call->scratch, 0, state_bytes(&b.s));
   start_state(&b.s, call->out[G_DH0].data, given(call, G_DH));
   start_state(&b.s, call->out[G_DC0].data, given(call, G_DC));
+
+  /* A sequence's gradient needs no other sequence. */
   if (b.s.n_seq >= (int64_t)SHARE * call->n_thread) {
     neap_parallel_for(b.s.n_seq, SHARE, call->n_thread, run_sequences_back, &b);
     return;
@@ -397,6 +427,7 @@ static void first_rows(const sizes *s, const void *dgates, char *to) {
   size_t row_bytes = (size_t)(4 * s->n_unit) * s->item_bytes;
   for (int64_t i = 0; i < s->n_seq; i++) {
     int64_t length = length_of(s, i), t = s->reverse ? length - 1 : 0;
+    /* a sequence of no steps has none; whatever t is then, it is not read */
     if (length > 0)
       memcpy(to + (size_t)i * row_bytes,
              offset(s, dgates, t * gate_row_elems(s) + i * 4 * s->n_unit), row_bytes);
@@ -414,6 +445,9 @@ static void run_grad_weight(const neap_call *call) {
   neap_engine engine = call->choice->engine;
   const void *dgates = call->in[W_DGATES].data, *y = call->in[W_Y].data;
   int64_t n_row = NEAP_MAX(s.n_step - 1, 0) * s.n_seq, n_gate = 4 * s.n_unit;
+
+  /* All steps but the first, in one product over (T-1) N rows: dgates of a step meets y of the step
+   * before, which stands one step behind it in time, or in reverse one step ahead. */
   neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, n_row,
             s.reverse ? dgates : offset(&s, dgates, gate_row_elems(&s)),
             s.reverse ? offset(&s, y, state_elems(&s)) : y, false, call->out[0].data,
@@ -437,6 +471,7 @@ static bool takes_panels(const neap_choose *c) {
   if (c->choice->engine == NEAP_ENGINE_REF || c->plain || r->dtype != NEAP_DTYPE_F32 ||
       n_unit == 0 || n_unit % NEAP_PANEL != 0)
     return false;
+  /* Where a choice made for larger operands is given, its algorithm is this one's too. */
   if (c->like != NULL) return c->like->algorithm == BY_PANELS;
   size_t bytes = neap_type_bytes(r) + (keeps_gates(c) ? 0 : neap_type_bytes(&c->in[W]));
   return c->in[X].shape.dim[0] >= PANELS_STEPS && (!c->train || bytes <= c->scratch_limit);
@@ -501,6 +536,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_SHAPE, W, error, "w expects four rows for each unit, got %s",
                            neap_shape_text(w, text));
   NEAP_TRY(expect_dtype(c, X, LENGTHS, error));
+
+  /* T, N and D are x's; H follows from w. All else must agree with these. */
   int64_t n_step = x->dim[0], n_seq = x->dim[1], n_unit = w->dim[0] / 4;
   NEAP_TRY(expect_shape(c, W, NEAP_SHAPE(4 * n_unit, x->dim[2]), error));
   NEAP_TRY(expect_shape(c, R, NEAP_SHAPE(4 * n_unit, n_unit), error));
@@ -508,6 +545,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(expect_shape(c, H0, NEAP_SHAPE(n_seq, n_unit), error));
   NEAP_TRY(expect_shape(c, C0, NEAP_SHAPE(n_seq, n_unit), error));
   NEAP_TRY(expect_shape(c, LENGTHS, NEAP_SHAPE(n_seq), error));
+
+  /* Gates and cells are outputs of a forward only whose backward will run. */
   c->out[Y] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, n_unit)};
   c->out[H] = c->out[C] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_seq, n_unit)};
   if (c->n_out > GATES)
@@ -581,10 +620,19 @@ static neap_status grad(neap_grad *g, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through gates and cells");
   neap_type x = neap_grad_type(g, g->in[X]);
   neap_value_id lengths = in_or_none(g, LENGTHS), in[G_N_IN], d[G_N_OUT], dwb[2];
-  in[G_R] = g->in[R], in[G_C0] = in_or_none(g, C0), in[G_LENGTHS] = lengths,
-  in[G_GATES] = g->out[GATES], in[G_CELLS] = g->out[CELLS];
-  in[G_DY] = g->dout[Y], in[G_DH] = g->dout[H], in[G_DC] = g->dout[C];
+
+  /* dgates (T,N,4H), before their activation, and the gradients of the first states. */
+  in[G_R] = g->in[R];
+  in[G_C0] = in_or_none(g, C0);
+  in[G_LENGTHS] = lengths;
+  in[G_GATES] = g->out[GATES];
+  in[G_CELLS] = g->out[CELLS];
+  in[G_DY] = g->dout[Y];
+  in[G_DH] = g->dout[H];
+  in[G_DC] = g->dout[C];
   neap_grad_emit(g, "LSTMGrad", G_N_IN, in, G_N_OUT, d, g, NULL);
+
+  /* The gates before their activation are x w^T + b + h r^T. */
   if (wants(g, X))
     g->din[X] =
       neap_grad_emit1(g, "FCGradInput", 2, (neap_value_id[]){d[G_DGATES], g->in[W]}, NULL,
@@ -599,6 +647,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
     g->din[R] = neap_grad_emit1(
       g, "LSTMGradWeight", W_N_IN,
       (neap_value_id[]){d[G_DGATES], g->out[Y], in_or_none(g, H0), lengths}, g, NULL);
+
   if (wants(g, H0)) g->din[H0] = d[G_DH0];
   if (wants(g, C0)) g->din[C0] = d[G_DC0];
   return NEAP_OK;

@@ -1,7 +1,9 @@
 /* ops/lstm_body.h: the steps of Lstm for one type (lstm.c). */
 
-/* One sequence, units [j, j+n). All pointers are at unit j of that sequence; gates at the columns
- * of their own. */
+/* Rows are of one sequence, units [j, j+n). All pointers are at unit j of that sequence; the gates
+ * i, f, g, o are H apart, in the order of `gate`. */
+
+/* a += from, all four gates: h r^T, or the bias. */
 NEAP_MULTIVERSION static void OF(add_gates)(const int64_t *gate, const T *from, T *a, int64_t n) {
   for (int at = 0; at < 4; at++) {
     const T *more = from + gate[at];
@@ -11,6 +13,8 @@ NEAP_MULTIVERSION static void OF(add_gates)(const int64_t *gate, const T *from, 
   }
 }
 
+/* a: the gates, in as sums, out activated. c becomes f c + i g, h = o tanh(c); y and `cell` keep
+ * copies of h and c. */
 NEAP_MULTIVERSION static void OF(forward_row)(const int64_t *gate, T *a, T *c, T *h, T *y, T *cell,
                                               int64_t n) {
   T *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];
@@ -19,11 +23,20 @@ NEAP_MULTIVERSION static void OF(forward_row)(const int64_t *gate, T *a, T *c, T
     T i = neap_sigmoid(ai[j]), f = neap_sigmoid(af[j]), g = neap_tanh(ag[j]),
       o = neap_sigmoid(ao[j]);
     T state = f * c[j] + i * g, out = o * neap_tanh(state);
-    ai[j] = i, af[j] = f, ag[j] = g, ao[j] = o;
-    c[j] = state, cell[j] = state, h[j] = out, y[j] = out;
+    ai[j] = i;
+    af[j] = f;
+    ag[j] = g;
+    ao[j] = o;
+    c[j] = state;
+    cell[j] = state;
+    h[j] = out;
+    y[j] = out;
   }
 }
 
+/* From the activated gates a and the cells after and before the step: da, the gradient of the gates
+ * before their activation (s' = s (1 - s), tanh' = 1 - tanh^2), and dc for the step before. da may
+ * be a: an element is read before it is written. */
 NEAP_MULTIVERSION static void OF(backward_row)(const int64_t *gate, const T *a, const T *cell,
                                                const T *before, const T *dy, T *da, T *dh, T *dc,
                                                int64_t n) {
@@ -32,6 +45,7 @@ NEAP_MULTIVERSION static void OF(backward_row)(const int64_t *gate, const T *a, 
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) {
     T i = ai[j], f = af[j], g = ag[j], o = ao[j], th = neap_tanh(cell[j]);
+    /* h goes out as y and on to the next step; c goes on through h and on its own */
     T out = dh[j] + dy[j], state = dc[j] + out * o * (1 - th * th);
     di[j] = state * g * i * (1 - i);
     df[j] = state * before[j] * f * (1 - f);
@@ -42,6 +56,7 @@ NEAP_MULTIVERSION static void OF(backward_row)(const int64_t *gate, const T *a, 
   }
 }
 
+/* Step k->t of units [j, j+n) of one sequence, the gates' sums included. */
 static void OF(cells)(const job *k, int64_t seq, int64_t j, int64_t n) {
   int64_t n_unit = k->s->n_unit, at = seq * n_unit + j, wide = 4 * seq * n_unit + j;
   T *c = (T *)k->c + at, *h = (T *)k->h + at, *y = (T *)k->y + at, *cell = (T *)k->cell + at;
@@ -52,10 +67,16 @@ static void OF(cells)(const job *k, int64_t seq, int64_t j, int64_t n) {
     if (k->bias != NULL) OF(add_gates)(k->s->gate, (const T *)k->bias + j, a, n);
     OF(forward_row)(k->s->gate, a, c, h, y, cell, n);
   } else {
-    for (int64_t m = 0; m < n; m++) cell[m] = c[m], y[m] = 0, h[m] = before[m];
+    /* past its length a sequence keeps its state and gives 0 */
+    for (int64_t m = 0; m < n; m++) {
+      cell[m] = c[m];
+      y[m] = 0;
+      h[m] = before[m];
+    }
   }
 }
 
+/* Elements [begin, end) of the state (N,H): a piece of one row after the other. */
 static void OF(forward)(void *context, int64_t begin, int64_t end) {
   const job *k = context;
   int64_t n_unit = k->s->n_unit, n;
@@ -65,6 +86,8 @@ static void OF(forward)(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Likewise for the backward. Past a sequence's length dgates are 0, and dh and dc go on as they
+ * are. */
 static void OF(backward)(void *context, int64_t begin, int64_t end) {
   const job *k = context;
   int64_t n_unit = k->s->n_unit, n;
