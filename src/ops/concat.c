@@ -9,19 +9,28 @@
 
 enum { AXIS, SIZES };
 
-/* Copies between the whole, at position `at` of the axis, and one part with `n` positions. */
+/* Copies between the whole, at position `at` of the axis, and one part with `n` positions: into the
+ * whole with `gather`, else out of it. */
 static void move_part(const neap_call *call, const neap_shape *whole, int axis, int64_t at,
                       int64_t n, void *part, bool gather, char *base) {
   size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
   int64_t outer = neap_shape_span(whole, 0, axis),
           inner = neap_shape_span(whole, axis + 1, whole->n_dim);
-  int64_t row = whole->dim[axis] * inner;
-  neap_move move = {0};
-  neap_move_add(&move, outer, gather ? n * inner : row, gather ? row : n * inner);
-  neap_move_add(&move, n * inner, 1, 1);
+  int64_t row = whole->dim[axis] * inner, run = n * inner; /* elements of the whole's row; ours */
+  if (outer == 0 || run == 0) return;
+
+  /* `outer` runs, which stand one behind the other in the part and a row apart in the whole. */
   char *place = base + (size_t)(at * inner) * bytes;
-  if (outer == 0 || n * inner == 0) return;
-  neap_move_run(&move, bytes, gather ? part : place, gather ? place : part, call->n_thread);
+  neap_move move = {0};
+  if (gather) {
+    neap_move_add(&move, outer, run, row);
+    neap_move_add(&move, run, 1, 1);
+    neap_move_run(&move, bytes, part, place, call->n_thread);
+  } else {
+    neap_move_add(&move, outer, row, run);
+    neap_move_add(&move, run, 1, 1);
+    neap_move_run(&move, bytes, place, part, call->n_thread);
+  }
 }
 
 /* Blocked over dimension 1 alone, the dimensions in order, nothing padded: `n` channels are one run
@@ -34,15 +43,26 @@ static bool is_whole_blocks(const neap_layout *layout, const neap_type *type) {
   return type->shape.n_dim > 1 && type->shape.dim[1] % layout->inner_block[0] == 0;
 }
 
-/* The layout at hand when it suits all parts, else plain. */
-static bool choose(neap_choose *c) {
+/* Whether all operands can have the layout at hand of the first: it cuts nothing but the channels,
+ * which are the axis, and each part is whole blocks. */
+static bool suits_all(const neap_choose *c) {
   const neap_layout *at_hand = &c->in_layout[0];
-  bool whole = neap_axis(c->attrs[AXIS].i, c->in[0].shape.n_dim) == 1;
-  for (int i = 0; whole && i < c->n_in; i++)
-    whole = neap_layout_equal(&c->in_layout[i], at_hand) && is_whole_blocks(at_hand, &c->in[i]);
-  for (int k = 0; whole && k < c->n_out; k++) whole = is_whole_blocks(at_hand, &c->out[k]);
-  for (int i = 0; whole && i < c->n_in; i++) c->choice->in[i] = *at_hand;
-  for (int k = 0; whole && k < c->n_out; k++) c->choice->out[k] = *at_hand;
+  if (neap_axis(c->attrs[AXIS].i, c->in[0].shape.n_dim) != 1) return false;
+  for (int i = 0; i < c->n_in; i++) {
+    if (!neap_layout_equal(&c->in_layout[i], at_hand)) return false;
+    if (!is_whole_blocks(at_hand, &c->in[i])) return false;
+  }
+  for (int k = 0; k < c->n_out; k++)
+    if (!is_whole_blocks(at_hand, &c->out[k])) return false;
+  return true;
+}
+
+/* The layout at hand when it suits all parts, else plain, which a choice is without more. */
+static bool choose(neap_choose *c) {
+  if (suits_all(c)) {
+    for (int i = 0; i < c->n_in; i++) c->choice->in[i] = c->in_layout[0];
+    for (int k = 0; k < c->n_out; k++) c->choice->out[k] = c->in_layout[0];
+  }
   return true;
 }
 
@@ -57,10 +77,15 @@ static neap_status infer_concat(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_axis(c, AXIS, first->n_dim, &axis, error));
   c->out[0] = c->in[0];
+
+  /* Sizes along the axis add up; an overflow stays the largest count, which is refused later. */
   for (int i = 1; i < c->n_in; i++) {
     const neap_shape *x = &c->in[i].shape;
     bool fits = x->n_dim == first->n_dim;
-    for (int d = 0; fits && d < x->n_dim; d++) fits = d == axis || x->dim[d] == first->dim[d];
+    if (fits) {
+      for (int d = 0; d < x->n_dim; d++)
+        if (d != axis && x->dim[d] != first->dim[d]) fits = false;
+    }
     char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
     if (!fits)
       return neap_infer_fail(c, NEAP_SHAPE, i, error,
@@ -85,10 +110,13 @@ static void run_concat(const neap_call *call) {
 /* One Split for all inputs: dy is read once, and unwanted parts are the price of a single op. */
 static neap_status grad_concat(neap_grad *g, neap_error *error) {
   int axis = neap_axis(g->attrs[AXIS].i, neap_grad_type(g, g->in[0]).shape.n_dim);
+
+  /* One allocation for both lists: the sizes of the parts, then the values they become. */
   size_t n = (size_t)g->n_in;
   int64_t *sizes = neap_alloc(n * (sizeof *sizes + sizeof(neap_value_id)));
   if (sizes == NULL) return neap_fail_memory(error, n * sizeof *sizes, "the gradient of Concat");
   neap_value_id *part = (neap_value_id *)(sizes + n);
+
   for (int i = 0; i < g->n_in; i++) sizes[i] = neap_grad_type(g, g->in[i]).shape.dim[axis];
   neap_grad_emit(g, "Split", 1, g->dout, g->n_in, part, g,
                  (neap_set[]){NEAP_SET_INTS("sizes", g->n_in, sizes), {0}});

@@ -18,14 +18,18 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "shape has %d dimensions, at most %d are possible", c->attrs[SHAPE].n,
                            NEAP_MAX_DIM);
+
+  /* -1 keeps the size of x. Dimensions are counted from the last: y may have more in front. */
   neap_shape to = neap_shape_of(c->attrs[SHAPE].n, c->attrs[SHAPE].ints), both;
-  for (int d = 0; d < to.n_dim; d++) { /* -1 keeps the size of x */
+  for (int d = 0; d < to.n_dim; d++) {
     int from = d - (to.n_dim - x->n_dim);
     if (to.dim[d] == -1 && from >= 0) to.dim[d] = x->dim[from];
     if (to.dim[d] < 0)
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape has %lld, expected a size",
                              (long long)to.dim[d]);
   }
+
+  /* The broadcast of both is `to` itself exactly where only x is repeated. */
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!neap_shape_broadcast(x, &to, &both) || !neap_shape_equal(&both, &to))
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "x %s can't be broadcast to %s",
@@ -43,8 +47,8 @@ static void run(const neap_call *call) {
   neap_move move = {0};
   for (int d = 0; d < y->n_dim; d++) {
     int from = d - (y->n_dim - x->n_dim);
-    neap_move_add(&move, y->dim[d], from >= 0 && x->dim[from] != 1 ? in_stride[from] : 0,
-                  out_stride[d]);
+    bool repeats = from < 0 || x->dim[from] == 1;
+    neap_move_add(&move, y->dim[d], repeats ? 0 : in_stride[from], out_stride[d]);
   }
   neap_move_run(&move, neap_dtype_bytes(call->out[0].type.dtype), call->in[0].data,
                 call->out[0].data, call->n_thread);

@@ -16,10 +16,12 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                            "pads expects %d numbers, before and after for %d dimensions, got %d",
                            2 * n_dim, n_dim, pads->n);
   NEAP_TRY(neap_fill_check(c, "value", c->attrs[VALUE].f, c->in[0].dtype, error));
+
   c->out[0] = c->in[0];
-  for (int d = 0; d < n_dim; d++)
-    c->out[0].shape.dim[d] =
-      neap_count_add(c->out[0].shape.dim[d], neap_count_add(pads->ints[d], pads->ints[n_dim + d]));
+  for (int d = 0; d < n_dim; d++) {
+    int64_t more = neap_count_add(pads->ints[d], pads->ints[n_dim + d]);
+    c->out[0].shape.dim[d] = neap_count_add(c->out[0].shape.dim[d], more);
+  }
   return NEAP_OK;
 }
 
@@ -32,6 +34,8 @@ static void run(const neap_call *call) {
   neap_move move = {0};
   neap_fill(&call->out[0], call->attrs[VALUE].f, call->n_thread);
   if (neap_shape_elems(&x->shape) == 0) return;
+
+  /* x's first element stands behind what comes before it in every dimension. */
   neap_shape_strides(&x->shape, in_stride);
   neap_shape_strides(&y->shape, out_stride);
   for (int d = 0; d < x->shape.n_dim; d++) {

@@ -21,6 +21,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (axes->n != 0 && axes->n != x->n_dim)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes expects %d entries for x %s, got %d",
                            x->n_dim, neap_shape_text(x, text), axes->n);
+
+  /* n_dim names in range and none twice: then each dimension is named once. */
   c->out[0] = (neap_type){c->in[0].dtype, {.n_dim = x->n_dim}};
   for (int d = 0; d < x->n_dim; d++) {
     int from = source_dim(axes, d, x->n_dim);

@@ -21,6 +21,7 @@ neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes,
       return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error,
                              "axes has %lld, out of range for %d dimensions",
                              (long long)neap_axis_said(given->ints[i]), n_dim);
+    /* named twice: 2 and -1 may be the same dimension */
     for (int j = 0; j < i; j++)
       if (neap_axis(given->ints[j], n_dim) == axis)
         return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice",
@@ -31,18 +32,21 @@ neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes,
 }
 
 unsigned neap_reduce_axes_checked(const neap_attr_value *given, int n_dim) {
+  if (given->n == 0) return (1u << n_dim) - 1; /* none named: over all */
   unsigned axes = 0;
   for (int i = 0; i < given->n; i++) axes |= 1u << neap_axis(given->ints[i], n_dim);
-  return given->n == 0 ? (1u << n_dim) - 1 : axes;
+  return axes;
 }
 
 neap_shape neap_reduce_shape(const neap_shape *shape, unsigned axes, bool keepdim) {
   neap_shape out = {0};
-  for (int d = 0; d < shape->n_dim; d++)
-    if ((axes >> d & 1) == 0)
+  for (int d = 0; d < shape->n_dim; d++) {
+    bool reduced = (axes >> d & 1) != 0;
+    if (!reduced)
       out.dim[out.n_dim++] = shape->dim[d];
     else if (keepdim)
       out.dim[out.n_dim++] = 1;
+  }
   return out;
 }
 
@@ -64,6 +68,8 @@ neap_status neap_reduce_infer(neap_infer *infer, neap_error *error) {
 
 neap_status neap_reduce_infer_grad(neap_infer *infer, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(infer, 0, error));
+
+  /* Input 0 is x; the others (y, dy) have the shape that the forward gives, and dx that of x. */
   NEAP_TRY(neap_reduce_infer(infer, error));
   for (int i = 1; i < infer->n_in; i++)
     NEAP_TRY(neap_infer_expect(infer, i, &infer->out[0], error));
@@ -86,6 +92,9 @@ neap_reduce_walk neap_reduce_walk_of(const neap_shape *shape, unsigned axes) {
   neap_reduce_walk w = {.n_out = 1, .count = 1, .rows = true};
   int64_t stride[NEAP_MAX_DIM];
   neap_shape_strides(shape, stride);
+
+  /* Dimensions of x from the outermost to the innermost; of size 1 they need no loop. `rows` is
+   * what the last one says: whether the innermost dimension is reduced. */
   for (int d = 0; d < shape->n_dim; d++) {
     if (shape->dim[d] == 1) continue;
     w.rows = (axes >> d & 1) != 0;
@@ -97,6 +106,7 @@ neap_reduce_walk neap_reduce_walk_of(const neap_shape *shape, unsigned axes) {
       w.n_out *= shape->dim[d];
     }
   }
+
   /* Each kind has an innermost dimension, so that the loops need no special case. */
   if (w.n_reduced == 0) add_dim(&w.n_reduced, w.reduced, w.reduced_stride, 1, 1);
   if (w.n_kept == 0) add_dim(&w.n_kept, w.kept, w.kept_stride, 1, 1);
@@ -124,6 +134,8 @@ static void take(const job *j, int64_t offset, int64_t n, neap_accumulator *acc,
   const neap_operand *x = &j->call->in[0];
   float tile[NEAP_TILE];
   int64_t step = neap_tile_elems(x, n);
+
+  /* A tile of bf16 or f16 becomes f32 first; f32 and f64 are read where they are, all n at once. */
   for (int64_t at = 0; at < n; at += step) {
     int64_t part = NEAP_MIN(step, n - at);
     const void *from = neap_tile_load(x, offset + at, part, tile);
@@ -139,7 +151,8 @@ static void store(const job *j, int64_t begin, int64_t n, const neap_accumulator
   const neap_operand *out = &j->call->out[0];
   float *f32 = (float *)out->data + begin;
   double *f64 = (double *)out->data + begin;
-  for (int64_t k = 0; k < n; k++) switch (out->type.dtype) {
+  for (int64_t k = 0; k < n; k++) {
+    switch (out->type.dtype) {
       case NEAP_DTYPE_F32: f32[k] = (float)(acc[k].f / j->divisor); break;
       case NEAP_DTYPE_F64: f64[k] = acc[k].f / j->divisor; break;
       case NEAP_DTYPE_BF16:
@@ -148,6 +161,7 @@ static void store(const job *j, int64_t begin, int64_t n, const neap_accumulator
         break;
       default: neap_element_set_i64(out->type.dtype, out->data, begin + k, acc[k].i);
     }
+  }
 }
 
 /* The innermost reduced dimension is contiguous: one output at a time, row by row. */
@@ -156,6 +170,7 @@ static void reduce_rows(void *context, int64_t begin, int64_t end) {
   const neap_reduce_walk *w = &j->walk;
   int64_t n = w->reduced[w->n_reduced - 1], n_row = n == 0 ? 0 : w->count / n;
   for (int64_t o = begin; o < end; o++) {
+    /* its first element in x, then all rows of it, in the order of memory */
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
     neap_accumulator acc = j->reduction->start;
     for (int64_t r = 0; r < n_row; r++)
@@ -172,6 +187,7 @@ static void reduce_columns(void *context, int64_t begin, int64_t end) {
   int64_t width = w->kept[w->n_kept - 1], n;
   neap_accumulator acc[COLUMNS];
   for (int64_t o = begin; o < end; o += n) {
+    /* as many as lie side by side, are ours, and have an accumulator */
     n = NEAP_MIN(NEAP_MIN(width - o % width, end - o), COLUMNS);
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
     for (int64_t k = 0; k < n; k++) acc[k] = j->reduction->start;

@@ -50,6 +50,9 @@ static neap_status infer_reshape(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "shape has %d dimensions, at most %d are possible", to.n_dim,
                            NEAP_MAX_DIM);
+
+  /* What each size stands for: 0 for that of x (or for none, with allow_zero), -1 for what is left
+   * over. `known` is the product of the others. */
   int unknown = -1;
   int64_t known = 1;
   for (int d = 0; d < to.n_dim; d++) {
@@ -63,12 +66,15 @@ static neap_status infer_reshape(neap_infer *c, neap_error *error) {
     if (n < -1 || (n == -1 && unknown >= 0))
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                              "shape expects sizes and at most one -1, got %lld", (long long)n);
-    if (n == -1)
-      unknown = d;
-    else
+    if (n == -1) {
+      unknown = d; /* stays 0 until the others are known */
+    } else {
       known = neap_count_mul(known, n);
-    to.dim[d] = n == -1 ? 0 : n;
+      to.dim[d] = n;
+    }
   }
+
+  /* The same elements, none more and none less. */
   int64_t elems = neap_shape_elems(x);
   if (unknown >= 0 && known > 0 && elems % known == 0) to.dim[unknown] = elems / known;
   if (neap_shape_elems(&to) != elems)

@@ -22,7 +22,11 @@ typedef struct range {
  * number but 0. */
 static int64_t count_positions(int64_t start, int64_t last, int64_t step) {
   uint64_t far = (uint64_t)(last - start), stride = (uint64_t)step;
-  if (step < 0) far = -far, stride = -stride;
+  /* Backwards both are negative. Unsigned, even the least of all steps has an opposite. */
+  if (step < 0) {
+    far = -far;
+    stride = -stride;
+  }
   return (int64_t)(far / stride) + 1;
 }
 
@@ -40,15 +44,18 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
       c, NEAP_ATTRIBUTE, 0, error,
       "starts, ends, steps and axes need as many entries each, at most %d: got %d, %d, %d and %d",
       x->n_dim, n, a[ENDS].n, a[STEPS].n, a[AXES].n);
+
   for (int i = 0; i < n; i++) {
     int d = a[AXES].n > 0 ? neap_axis(a[AXES].ints[i], x->n_dim) : i;
     if (d < 0 || d >= x->n_dim)
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes is out of range for %d dimensions",
                              x->n_dim);
+
     int64_t size = x->dim[d], step = a[STEPS].n > 0 ? a[STEPS].ints[i] : 1;
     /* A negative start counts from the end. Both are from 0 from here on; `last` is included. */
     int64_t start = a[STARTS].ints[i] < 0 ? a[STARTS].ints[i] + size : a[STARTS].ints[i];
     int64_t last = a[ENDS].ints[i] < 0 ? a[ENDS].ints[i] + size : a[ENDS].ints[i] - 1;
+
     if (step == 0) return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "steps must not be 0");
     bool empty = step > 0 ? last < start : last > start;
     char text[NEAP_SHAPE_TEXT];
@@ -58,6 +65,7 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
                              "the range %lld..%lld leaves a dimension of %lld in x %s",
                              (long long)start + (start < INT64_MAX), (long long)last + 1,
                              (long long)size, neap_shape_text(x, text));
+
     int64_t count = empty ? 0 : count_positions(start, last, step);
     /* A step that is never taken may be larger than any stride can be. */
     out[d] = (range){empty ? 0 : start, count > 1 ? step : 1, count};
@@ -98,9 +106,11 @@ static void run(const neap_call *call) {
   size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
   range r[NEAP_MAX_DIM];
   int64_t in_stride[NEAP_MAX_DIM], out_stride[NEAP_MAX_DIM];
+
   ranges_of_call(call, x, r);
   int64_t first = place(x, r, in_stride);
   neap_shape_strides(y, out_stride);
+
   neap_move move = {0};
   for (int d = 0; d < y->n_dim; d++) neap_move_add(&move, y->dim[d], in_stride[d], out_stride[d]);
   if (neap_shape_elems(y) > 0)
@@ -125,11 +135,14 @@ static void run_grad(const neap_call *call) {
   range r[NEAP_MAX_DIM];
   int64_t in_stride[NEAP_MAX_DIM], out_stride[NEAP_MAX_DIM];
   if (neap_shape_elems(dx) == 0) return;
+
   /* What no position of the box touches is zero; the box itself is written over. */
   memset(call->out[0].data, 0, neap_type_bytes(&call->out[0].type));
+
   ranges_of_call(call, dx, r);
   int64_t first = place(dx, r, out_stride);
   neap_shape_strides(dy, in_stride);
+
   neap_move move = {0};
   for (int d = 0; d < dy->n_dim; d++) neap_move_add(&move, dy->dim[d], in_stride[d], out_stride[d]);
   if (neap_shape_elems(dy) > 0)
