@@ -32,8 +32,8 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
       "groups = %lld expects a multiple of as many output channels, got weight %s",
       (long long)groups, text_w);
 
-  /* `kernel` only repeats what the weight says. One number is for all dimensions; a list that is too
-   * long or short is told with the other lists (neap_window_infer). */
+  /* `kernel` only repeats what the weight says. One number is for all dimensions; a list that is
+   * too long or short is told with the other lists (neap_window_infer). */
   for (int k = 0; k < w->n_dim - 2; k++) {
     if (kernel->n == 0 || (kernel->n > 1 && k >= kernel->n)) break;
     int64_t size = kernel->ints[kernel->n == 1 ? 0 : k];

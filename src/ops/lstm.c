@@ -333,7 +333,7 @@ static void run(const neap_call *call) {
   f.chunk = f.keeps ? NEAP_MAX(f.s.n_step, 1) : chunk_steps(&f.s, f.panels);
   check_lengths(call, &f.s);
 
-  /* The outputs h and c are the state while it is computed, and are what is asked for at the end. */
+  /* The outputs h and c are the state while it is computed, and at the end what is asked for. */
   start_state(&f.s, h_at(&f, 0), given(call, H0));
   start_state(&f.s, call->out[C].data, given(call, C0));
 
@@ -391,7 +391,8 @@ static void run_sequences_back(void *context, int64_t begin, int64_t end) {
   const backward *b = context;
   for (int64_t i = b->s.n_step - 1; i >= 0; i--) {
     job k = backward_job(b, i);
-    /* The cells set dgates and leave in dh what does not pass the gates: nothing. Then what does. */
+    /* A cell sets dgates, and dh to 0: a step reads h through its gates alone, and their share
+     * dgates r is added next. */
     backward_of (&b->s)(&k, begin * b->s.n_unit, end * b->s.n_unit);
     multiply_back(b, &k, begin, end, 1);
   }
