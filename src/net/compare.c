@@ -117,11 +117,14 @@ static const char *other_attr(const neap_net_op *x, const neap_net_op *y) {
 
 /* ---- declarations ---------------------------------------------------------------------------- */
 
+bool neap_net_same_init(const neap_net_op *x, const neap_net_op *y) {
+  return x->op == y->op && other_attr(x, y) == NULL;
+}
+
 static bool same_init(const neap_net *a, const neap_net_blob *x, const neap_net *b,
                       const neap_net_blob *y) {
   if (x->init < 0 || y->init < 0) return x->init < 0 && y->init < 0;
-  const neap_net_op *p = &a->init[x->init], *q = &b->init[y->init];
-  return p->op == q->op && other_attr(p, q) == NULL;
+  return neap_net_same_init(&a->init[x->init], &b->init[y->init]);
 }
 
 static bool same_declaration(const reading *x, const reading *y) {

@@ -64,29 +64,45 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
   return neap_net_check_attrs(net, op, full, who, &out->attrs, error);
 }
 
-/* A second declaration must say the same as the first. */
-static neap_status check_again(const neap_net *net, const neap_net_cell *cell, neap_role role,
-                               const neap_type *type, neap_error *error) {
-  const neap_net_blob *old = &cell->blob;
-  /* An input without type is a subnet's parameter; every other declared blob has one. */
-  bool declared = old->type.dtype != NEAP_DTYPE_NONE || old->role == NEAP_ROLE_INPUT;
-  if (declared && old->role == role && neap_type_equal(&old->type, type)) return NEAP_OK;
-  /* Either an op makes it, or what was said first was something else. */
-  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-  if (!declared)
-    neap_fail(error, NEAP_NAME, "blob \"%s\" can't be declared: an op of net \"%s\" makes it",
-              old->name, net->name);
-  else
-    neap_fail(error, NEAP_NAME, "blob \"%s\" is declared already, as %s %s %s, got %s %s %s",
-              old->name, neap_role_name(old->role), neap_dtype_name(old->type.dtype),
-              neap_shape_text(&old->type.shape, a), neap_role_name(role),
-              neap_dtype_name(type->dtype), neap_shape_text(&type->shape, b));
-  return fail_blob(NEAP_NAME, old->name, old->line, error);
+/* Both declarations in one message, with the lines that they stand in. */
+static neap_status fail_again(const neap_net_blob *old, const neap_net_op *old_init,
+                              const neap_net_blob *blob, const neap_net_op *init,
+                              neap_error *error) {
+  neap_buffer was = {0}, is = {0};
+  neap_net_print_declared(old, old_init, &was);
+  neap_net_print_declared(blob, init, &is);
+  neap_fail(error, NEAP_NAME, "blob \"%s\" is declared already, as %s%.150s, got %s%.150s",
+            old->name, neap_role_name(old->role), was.text != NULL ? was.text : "",
+            neap_role_name(blob->role), is.text != NULL ? is.text : "");
+  neap_buffer_fini(&was);
+  neap_buffer_fini(&is);
+  bool has_line = old->line[0] != '\0';
+  neap_hint(error, "say the same as the first%s%s, or give one of the two another name",
+            has_line ? ", at " : "", old->line);
+  return fail_blob(NEAP_NAME, old->name, blob->line, error);
 }
 
-/* Checks all, then takes room, then enters blob and init op: so a refusal changes nothing. A blob
- * that exists with the same role and type stays as it was declared first, init included: layers
- * that share a parameter each declare it. */
+/* A second declaration says the same as the first; who leaves the init op out says nothing of it. */
+static neap_status check_again(const neap_net *net, const neap_net_blob *old,
+                               const neap_net_blob *blob, const neap_net_op *init,
+                               neap_error *error) {
+  /* An input without type is a subnet's parameter; every other declared blob has one. */
+  bool declared = old->type.dtype != NEAP_DTYPE_NONE || old->role == NEAP_ROLE_INPUT;
+  if (!declared) {
+    neap_fail(error, NEAP_NAME, "blob \"%s\" can't be declared: an op of net \"%s\" makes it",
+              old->name, net->name);
+    return fail_blob(NEAP_NAME, old->name, old->line, error);
+  }
+  const neap_net_op *old_init = old->init >= 0 ? &net->init[old->init] : NULL;
+  bool same_init = init == NULL || (old_init != NULL && neap_net_same_init(old_init, init));
+  if (old->role == blob->role && old->trainable == blob->trainable && same_init &&
+      neap_type_equal(&old->type, &blob->type))
+    return NEAP_OK;
+  return fail_again(old, old_init, blob, init, error);
+}
+
+/* Checks all, then takes room, then enters blob and init op: so a refusal changes nothing. Layers
+ * that share a parameter each declare it: the first one counts, and the others must say the same. */
 neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type,
                              bool trainable, const char *init, const neap_set *init_attrs,
                              const char *line, neap_error *error) {
@@ -105,17 +121,17 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   blob.line = neap_intern(line != NULL ? line : "");
   if (blob.name == NULL || blob.line == NULL)
     return neap_fail_memory(error, strlen(name), "a name");
-  /* A blob that exists already: only a second declaration that says the same is allowed. */
-  int old = neap_map_get(&net->cell_of, blob.name, -1);
-  if (old >= 0) return check_again(net, &net->cell[old], role, type, error);
-  NEAP_TRY(neap_net_begin_change(net, 0, error));
-
   neap_net_op op = {0};
   if (init != NULL) {
     neap_status status = make_init(net, &blob, init, init_attrs, &op, error);
     if (status != NEAP_OK) return fail_blob(status, name, line, error);
     blob.init = net->n_init;
   }
+  int old = neap_map_get(&net->cell_of, blob.name, -1);
+  if (old >= 0)
+    return check_again(net, &net->cell[old].blob, &blob, init != NULL ? &op : NULL, error);
+  NEAP_TRY(neap_net_begin_change(net, 0, error));
+
   /* Room in both lists and in the index: from there on nothing can fail. */
   if (!neap_list_grow(&net->init, &net->cap_init, net->n_init + 1, sizeof *net->init) ||
       !neap_list_grow(&net->cell, &net->cap_cell, net->n_cell + 1, sizeof *net->cell) ||

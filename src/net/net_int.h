@@ -158,5 +158,9 @@ neap_status neap_net_copy_op(const neap_net_copier *c, const neap_net_op *op, ne
 neap_status neap_net_copy_banks(const neap_net_copier *c, const neap_net *net, neap_net *to);
 
 bool neap_net_is_derived(const char *attr); /* "shape" and "dtype" of an init op */
+/* Whether two init ops give the same values: their types and attributes. */
+bool neap_net_same_init(const neap_net_op *x, const neap_net_op *y);
+/* What a declaration says behind role and name: "f32 (8,4) frozen = Xavier". `init` may be NULL. */
+void neap_net_print_declared(const neap_net_blob *blob, const neap_net_op *init, neap_buffer *out);
 
 #endif

@@ -106,24 +106,27 @@ static void print_line_suffix(const printer *p, const char *line) {
     neap_buffer_add_n(p->out, iscntrl((unsigned char)*line) ? "?" : line, 1);
 }
 
+void neap_net_print_declared(const neap_net_blob *blob, const neap_net_op *init, neap_buffer *out) {
+  char shape[NEAP_SHAPE_TEXT];
+  if (blob->type.dtype != NEAP_DTYPE_NONE)
+    neap_buffer_add(out, " %s %s", neap_dtype_name(blob->type.dtype),
+                    neap_shape_text(&blob->type.shape, shape));
+  if (blob->role == NEAP_ROLE_PARAMETER && !blob->trainable) neap_buffer_add(out, " frozen");
+  if (init == NULL) return;
+  neap_buffer_add(out, " = %s", init->op->name);
+  print_attrs(init, true, out);
+}
+
 /* One declared blob, with its init op. */
 static void print_declaration(const printer *p, const neap_net *net, const neap_net_blob *blob) {
   static const char *const word[] = {[NEAP_ROLE_INPUT] = "input",
                                      [NEAP_ROLE_PARAMETER] = "param",
                                      [NEAP_ROLE_STATE] = "state",
                                      [NEAP_ROLE_GRADIENT] = "gradient"};
-  char shape[NEAP_SHAPE_TEXT];
   indent(p);
   /* Role, name, type, then what differs from the usual: frozen, an init op. */
   neap_buffer_add(p->out, "%s %s", word[blob->role], blob->name);
-  if (blob->type.dtype != NEAP_DTYPE_NONE)
-    neap_buffer_add(p->out, " %s %s", neap_dtype_name(blob->type.dtype),
-                    neap_shape_text(&blob->type.shape, shape));
-  if (blob->role == NEAP_ROLE_PARAMETER && !blob->trainable) neap_buffer_add(p->out, " frozen");
-  if (blob->init >= 0) {
-    neap_buffer_add(p->out, " = %s", net->init[blob->init].op->name);
-    print_attrs(&net->init[blob->init], true, p->out);
-  }
+  neap_net_print_declared(blob, blob->init >= 0 ? &net->init[blob->init] : NULL, p->out);
   print_line_suffix(p, blob->line);
   neap_buffer_add(p->out, "\n");
 }

@@ -185,6 +185,43 @@ describe("errors of a net", function()
   end)
 end)
 
+describe("a name that is declared again", function()
+  local function declared()
+    local net = neap.net "f"
+    local w = net:param("w", { 3, 2 }, neap.init.xavier {})
+    return net, w, net:param("f", { 2 }, 1, { trainable = false })
+  end
+
+  it("is the first one where the second says the same, or less", function()
+    local net, w, f = declared()
+    local text = net:text()
+    assert.are.equal(w, net:param("w", { 3, 2 }, neap.init.xavier {}))
+    assert.are.equal(w, net:param("w", { 3, 2 }))
+    assert.are.equal(f, net:param("f", { 2 }))
+    assert.are.equal(text, net:text())
+  end)
+
+  it("is refused where it says otherwise: what was said where", function()
+    local net = declared()
+    local text = net:text()
+    local was = "as parameter f32 (3,2) = Xavier, got"
+    for got, options in pairs {
+      ["got parameter f32 (3,2) = Xavier { gain = 2 }"] = { "w", { 3, 2 }, { "Xavier", gain = 2 } },
+      ["got parameter f32 (3,2) = Constant { value = 1 }"] = { "w", { 3, 2 }, 1 },
+      ["got parameter f32 (2,2)"] = { "w", { 2, 2 } },
+      ["got parameter f32 (3,2) frozen"] = { "w", { 3, 2 }, nil, { trainable = false } },
+      ["got parameter f64 (3,2)"] = { "w", { 3, 2 }, nil, { dtype = "f64" } },
+    } do
+      local words = { "\"w\" is declared already", was, got, "the first, at net_spec.lua:" }
+      local err = raises(words, net.param, net, table.unpack(options, 1, 4))
+      assert.are.equal("name", err.code)
+      assert.are.equal("w", err.blob)
+    end
+    raises("got parameter f32 (2)", net.param, net, "f", { 2 }, nil, { trainable = true })
+    assert.are.equal(text, net:text())
+  end)
+end)
+
 describe("gradients", function()
   it("go to every trainable parameter by default", function()
     local net, loss = mlp()
@@ -192,6 +229,34 @@ describe("gradients", function()
     for parameter, gradient in pairs(grads) do names[parameter.name] = gradient.name end
     assert.are.same({ w1 = "w1_grad", b1 = "b1_grad", w2 = "w2_grad", b2 = "b2_grad" }, names)
     assert.are.same({ 16, 8 }, net:blob("w1_grad").shape)
+  end)
+
+  it("are found by blob and by name, and gone through in the order of declaration", function()
+    local function order(grads)
+      local names = {}
+      for blob, gradient in pairs(grads) do
+        assert.are.equal(gradient, grads[blob.name])
+        names[#names + 1] = blob.name
+      end
+      return table.concat(names, " ")
+    end
+    local net, expected = neap.net "f", {}
+    local loss = net:const(0)
+    for i = 1, 20 do
+      expected[i] = "p" .. 37 * i % 101
+      loss = loss + net:param(expected[i], {})
+    end
+    local grads = net:gradient(loss)
+    assert.are.equal(table.concat(expected, " "), order(grads))
+    local first = net:blob(expected[1])
+    assert.are.equal("p37_grad", grads.p37.name)
+    assert.is_nil(grads.p1000)
+    grads[first] = nil
+    assert.are.equal(table.concat(expected, " ", 2), order(grads))
+    grads[first] = loss -- back in its place
+    assert.are.equal(table.concat(expected, " "), order(grads))
+    net, loss = mlp()
+    assert.are.equal("w2 b1", order(net:gradient(loss, { wrt = { "w2", "b1" } })))
   end)
 
   it("equal finite differences", function()

@@ -77,9 +77,16 @@ function Net:param(name, shape, init, given)
   if variables and #variables > 0 then
     return variables[#variables].param(self, full, shape, init, options)
   end
-  if options.reuse and self:_blob(full) then return handle(self, full) end
-  return self:declare(full, "parameter", shape, options.dtype,
-    init or { op = "Constant", value = 0 }, options.trainable ~= false)
+  local old = self:_blob(full)
+  if options.reuse and old then return handle(self, full) end
+  -- what a second declaration leaves out is as the first one said
+  local trainable = options.trainable
+  if old and old.role == "parameter" then
+    if trainable == nil then trainable = old.trainable end
+  else
+    init = init or { op = "Constant", value = 0 }
+  end
+  return self:declare(full, "parameter", shape, options.dtype, init, trainable ~= false)
 end
 
 --- A tensor as a blob of the outermost net, filled from numbers that the net carries when a
@@ -316,13 +323,39 @@ end
 -- ---- gradient -----------------------------------------------------------------------------------
 
 local gradient_options = record.declare("net:gradient", { call = "(loss, {})",
-  doc = [[Adds the backward pass and gives { blob = gradient blob }. A blob named in `wrt` that the
+  doc = [[Adds the backward pass and gives { blob = gradient blob }, which knows names of blobs too;
+    pairs goes through it in the order of `wrt`, or of declaration. A blob named in `wrt` that the
     loss does not depend on is an error when the net is checked or compiled.]],
   { "wrt", "any", says = "a blob or a list of blobs", unset = [[every trainable parameter, zeros for
       those that the loss does not depend on]], doc = "what the loss is differentiated by" },
   { "allow_unused", "boolean", false,
     doc = "whether a blob of `wrt` that the loss does not depend on gets zeros" },
   example = 'net:gradient("loss", { wrt = { "x" } })' })
+
+--- Gradients by blob or by its name. pairs goes through them by blob, in the order of the list:
+-- programs that build on it build the same net in each run.
+local function in_order(blobs, grads)
+  local by_name, listed = {}, {}
+  for _, blob in ipairs(blobs) do by_name[blob.name], listed[blob] = blob, true end
+  return setmetatable(grads, {
+    __index = function(t, name) return rawget(t, by_name[name]) end,
+    __newindex = function(t, blob, gradient)
+      if not listed[blob] then blobs[#blobs + 1], listed[blob] = blob, true end
+      rawset(t, blob, gradient)
+    end,
+    __pairs = function(t)
+      local i = 0
+      return function()
+        local gradient
+        repeat
+          i = i + 1
+          gradient = rawget(t, blobs[i])
+        until gradient ~= nil or blobs[i] == nil
+        return blobs[i], gradient
+      end
+    end,
+  })
+end
 
 --- net:gradient(loss [, { .. }]) -> {blob = gradient blob}: see the record.
 function Net:gradient(loss, given)
@@ -339,9 +372,12 @@ function Net:gradient(loss, given)
     end
   end
   local names = self:_gradient(reader(self, loss, "gradient"), wrt, o.allow_unused or o.wrt == nil)
-  local grads = {}
-  for i, name in ipairs(names) do grads[handle(self, wrt[i])] = handle(self, name) end
-  return grads
+  local blobs, grads = {}, {}
+  for i, name in ipairs(names) do
+    blobs[i] = handle(self, wrt[i])
+    grads[blobs[i]] = handle(self, name)
+  end
+  return in_order(blobs, grads)
 end
 
 -- ---- looking ------------------------------------------------------------------------------------
