@@ -87,7 +87,7 @@ const neap_op neap_op_Accuracy = {
   .special = "a NaN comes before all numbers; of no rows 0",
   .no_grad = true,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .one_thread = true,
                                     .run = run},

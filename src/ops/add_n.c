@@ -9,33 +9,15 @@
 
 enum { BLOCK = 1024 };
 
-/* Integers wrap around, computed on U. Two inputs, which most sums have, need no block: element by
- * element any overlap is safe. */
-#define ADD(symbol, suffix, T, U)                                                               \
-  NEAP_MULTIVERSION static void add_##suffix(void *context, int64_t begin, int64_t end) {       \
-    const neap_call *call = context;                                                            \
-    T *y = call->out[0].data;                                                                   \
-    U sum[BLOCK];                                                                               \
-    if (call->n_in == 2) {                                                                      \
-      const T *a = call->in[0].data, *b = call->in[1].data;                                     \
-      _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) y[i] = (T)((U)a[i] + (U)b[i]); \
-      return;                                                                                   \
-    }                                                                                           \
-    for (int64_t at = begin; at < end; at += BLOCK) {                                           \
-      int64_t n = NEAP_MIN(BLOCK, end - at);                                                    \
-      for (int k = 0; k < call->n_in; k++) {                                                    \
-        const T *x = (const T *)call->in[k].data + at;                                          \
-        if (k == 0)                                                                             \
-          for (int64_t i = 0; i < n; i++) sum[i] = (U)x[i];                                     \
-        else                                                                                    \
-          for (int64_t i = 0; i < n; i++) sum[i] = (U)(sum[i] + (U)x[i]);                       \
-      }                                                                                         \
-      for (int64_t i = 0; i < n; i++) y[at + i] = (T)sum[i];                                    \
-    }                                                                                           \
-  }
-ADD(F32, f32, float, float)
-ADD(F64, f64, double, double)
-NEAP_EACH_INTEGER(ADD, uint64_t)
+/* Integers wrap around, computed on U. */
+#define U T
+#define NEAP_BODY "ops/add_n_body.h"
+#include "math/each_float.h"
+#undef U
+#define U uint64_t
+#define NEAP_BODY "ops/add_n_body.h"
+#include "math/each_integer.h"
+#undef U
 
 /* bf16 and f16, tile by tile: summed in f32 and rounded once. */
 static void add_half(void *context, int64_t begin, int64_t end) {

@@ -16,13 +16,4 @@ void neap_by_cast_run(const neap_call *call);
     .choose = neap_by_cast_choose, .run = neap_by_cast_run                           \
   }
 
-/* The kernel list of an op that has the plain C kernel alone. */
-#define NEAP_REF_BY_CAST(run_function, set)                                                \
-  (const neap_kernel[]) {                                                                  \
-    {.engine = NEAP_ENGINE_REF, .dtypes = (set), .any_team = true, .run = (run_function)}, \
-      NEAP_BY_CAST((set), true), {                                                         \
-      0                                                                                    \
-    }                                                                                      \
-  }
-
 #endif

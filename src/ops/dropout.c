@@ -9,15 +9,12 @@
  */
 #include "math/philox.h"
 #include "math/vec.h"
-#include "ops/by_cast.h"
-#include "ops/op.h"
+#include "ops/rows.h"
 
 enum { RATE, TRAINING };
 
 typedef struct job {
   const neap_call *call;
-  const void *x;
-  void *y;
   uint8_t *mask; /* read in the backward, written in the forward; NULL where nobody reads it */
   int64_t n;
   uint32_t least; /* word that keeps an element */
@@ -43,10 +40,18 @@ NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restric
 #define NEAP_BODY "ops/dropout_body.h"
 #include "math/each_float.h"
 
+/* To a chunk of x, widened on the way where it is bf16 or f16. */
 static void apply(const job *j, int64_t chunk, const uint8_t keep[CHUNK]) {
-  int64_t at = chunk * CHUNK;
-  (j->call->in[0].type.dtype == NEAP_DTYPE_F64 ? apply_f64 : apply_f32)(
-    j, at, NEAP_MIN(CHUNK, j->n - at), keep);
+  const neap_operand *in = &j->call->in[0], *out = &j->call->out[0];
+  int64_t at = chunk * CHUNK, n = NEAP_MIN(CHUNK, j->n - at);
+  float tile[CHUNK];
+  const void *x = neap_tile_load(in, at, n, tile);
+  void *y = neap_row_target(out, at, tile);
+  if (in->type.dtype == NEAP_DTYPE_F64)
+    apply_f64(x, y, j->scale, n, keep);
+  else
+    apply_f32(x, y, (float)j->scale, n, keep);
+  neap_row_store(out, at, 1, n, n, tile);
 }
 
 /* Bytes of the mask that belong to a chunk: the last may have fewer. */
@@ -83,12 +88,7 @@ static int64_t mask_bytes(const neap_shape *shape) { return (neap_shape_elems(sh
 /* The rate as a threshold for 32 random bits, and what kept elements are multiplied by. */
 static job job_of(const neap_call *call, void *mask) {
   double rate = call->attrs[RATE].f;
-  return (job){call,
-               call->in[0].data,
-               call->out[0].data,
-               mask,
-               neap_shape_elems(&call->in[0].type.shape),
-               (uint32_t)ceil(rate * 0x1p32),
+  return (job){call, mask, neap_shape_elems(&call->in[0].type.shape), (uint32_t)ceil(rate * 0x1p32),
                1 / (1 - rate)};
 }
 
@@ -173,11 +173,10 @@ const neap_op neap_op_Dropout = {
   .infer = infer,
   .grad = grad,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run_forward},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={3,21}, outputs=2}, "
@@ -197,11 +196,10 @@ const neap_op neap_op_DropoutGrad = {
   .n_inplace = 1,
   .infer = infer_backward,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose_backward,
                                     .run = run_backward},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases = "{ {dy={2,3,8}, mask={{6}, dtype=\"u8\"}, rate=0.25} }",
 };

@@ -120,6 +120,9 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
  * the `run` that goes by the dtype of input 0. */
 #define NEAP_ROW_ENTRY(symbol, suffix, T, NAME) [NEAP_DTYPE_##symbol] = NAME##_##suffix,
 #define NEAP_ROWS_FLOATS(NAME) [NEAP_DTYPE_F32] = NAME##_f32, [NEAP_DTYPE_F64] = NAME##_f64
+/* Those of math/each_element.h. */
+#define NEAP_ELEMENTS(NAME) \
+  NEAP_ROWS_FLOATS(NAME), [NEAP_DTYPE_BF16] = NAME##_bf16, [NEAP_DTYPE_F16] = NAME##_f16
 #define NEAP_ROWS_INTEGERS(NAME) NEAP_EACH_INTEGER(NEAP_ROW_ENTRY, NAME)
 #define NEAP_ROW_TABLE(NAME, ...) \
   static const neap_row_loop rows_##NAME[NEAP_N_DTYPE] = {__VA_ARGS__};

@@ -10,8 +10,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
-#include "ops/by_cast.h"
-#include "ops/op.h"
+#include "ops/rows.h"
 
 #include <inttypes.h>
 
@@ -23,10 +22,10 @@ typedef struct job {
   neap_dtype id_dtype;
   const void *ids;
   int64_t n_id, n_row, row_elems;
-  const char *from; /* forward: weight (V,D); backward: dy (N,D) */
-  char *to;         /* forward: y (N,D); backward: dw (V,D) */
-  int64_t padding;  /* backward: the row that gets no gradient; -1: none */
+  const char *from; /* forward: weight (V,D) */
+  char *to;         /* forward: y (N,D) */
   size_t item_bytes;
+  int64_t padding; /* backward: the row that gets no gradient; -1: none */
   /* backward: row v has the ids order[end[v - 1]] to order[end[v]], those of row 0 from 0 on */
   const int64_t *end, *order;
 } job;
@@ -150,10 +149,7 @@ static void run_grad(const neap_call *call) {
            .n_id = neap_shape_elems(&call->in[0].type.shape),
            .n_row = dw->dim[0],
            .row_elems = neap_shape_span(dw, 1, dw->n_dim),
-           .from = call->in[1].data,
-           .to = call->out[0].data,
            .padding = padding_row(&call->attrs[PADDING_IDX], dw->dim[0]),
-           .item_bytes = neap_dtype_bytes(dtype),
            .end = end,
            .order = order};
   enum { LEAST_COLUMNS = 32 };
@@ -228,11 +224,10 @@ const neap_op neap_op_EmbeddingGrad = {
   .infer = infer_grad,
   .sum = NEAP_SUM_RUNS,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose_grad,
                                     .run = run_grad},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "

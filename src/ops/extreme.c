@@ -2,7 +2,6 @@
  * Max and Min share the gradient evenly among them; ArgMax and ArgMin give the first.
  *
  * The extreme of nothing is an error of inference, as it has no value. */
-#include "ops/by_cast.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
@@ -89,7 +88,7 @@ typedef struct spread_job {
 } spread_job;
 
 #define NEAP_BODY "ops/extreme_grad_body.h"
-#include "math/each_float.h"
+#include "math/each_element.h"
 
 static void run_spread(const neap_call *call) {
   const neap_shape *shape = &call->in[0].type.shape;
@@ -97,8 +96,8 @@ static void run_spread(const neap_call *call) {
                   neap_reduce_walk_of(
                     shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
   int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
-  neap_parallel_for(j.walk.n_out, grain, call->n_thread,
-                    call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
+  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ELEMENTS(spread)};
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread, loops[call->in[0].type.dtype], &j);
 }
 
 static neap_status grad(neap_grad *g, neap_error *error) {
@@ -117,38 +116,51 @@ typedef struct arg_job {
   int64_t n, inner; /* x is (outer, n, inner) */
 } arg_job;
 
-/* The search ends at the first NaN: it is the extreme, and the first one counts. */
-#define ARG(symbol, suffix, T, NAME, op)                                                           \
-  static void NAME##_##suffix(void *context, int64_t begin, int64_t end) {                         \
-    const arg_job *j = context;                                                                    \
-    int64_t *out = j->call->out[0].data;                                                           \
-    for (int64_t o = begin; o < end; o++) {                                                        \
-      const T *x = (const T *)j->call->in[0].data + o / j->inner * j->n * j->inner + o % j->inner; \
-      T best = x[0];                                                                               \
-      int64_t at = 0;                                                                              \
-      for (int64_t i = 1; i < j->n && best == best; i++) {                                         \
-        T value = x[i * j->inner];                                                                 \
-        if (value op best || value != value) best = value, at = i;                                 \
-      }                                                                                            \
-      out[o] = at;                                                                                 \
-    }                                                                                              \
-  }
-#define ARGS(NAME, op)                                                          \
-  ARG(F32, f32, float, NAME, op)                                                \
-  ARG(F64, f64, double, NAME, op)                                               \
-  NEAP_EACH_INTEGER(ARG, NAME, op)                                              \
-  static void (*const NAME##_loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = { \
-    NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME)};
-ARGS(argmax, >)
-ARGS(argmin, <)
+#define ARG argmax
+#define BEATS >
+#define IS_NAN(x) ((x) != (x))
+#define NEAP_BODY "ops/arg_body.h"
+#include "math/each_element.h"
+#undef IS_NAN
+#define IS_NAN(x) false
+#define E T
+#define WIDEN(element) (element)
+#define NEAP_BODY "ops/arg_body.h"
+#include "math/each_integer.h"
+#undef IS_NAN
+#undef WIDEN
+#undef E
+#undef ARG
+#undef BEATS
+#define ARG argmin
+#define BEATS <
+#define IS_NAN(x) ((x) != (x))
+#define NEAP_BODY "ops/arg_body.h"
+#include "math/each_element.h"
+#undef IS_NAN
+#define IS_NAN(x) false
+#define E T
+#define WIDEN(element) (element)
+#define NEAP_BODY "ops/arg_body.h"
+#include "math/each_integer.h"
+#undef IS_NAN
+#undef WIDEN
+#undef E
+#undef ARG
+#undef BEATS
+
+typedef void (*arg_loop)(void *context, int64_t begin, int64_t end);
+static const arg_loop argmax_loops[NEAP_N_DTYPE] = {NEAP_ELEMENTS(argmax),
+                                                    NEAP_ROWS_INTEGERS(argmax)};
+static const arg_loop argmin_loops[NEAP_N_DTYPE] = {NEAP_ELEMENTS(argmin),
+                                                    NEAP_ROWS_INTEGERS(argmin)};
 
 /* The dimension, or -1 for all of them flattened. */
 static int axis_of(const neap_attr_value *attrs, int n_dim) {
   return attrs[AXIS].given ? neap_axis(attrs[AXIS].i, n_dim) : -1;
 }
 
-static void run_arg(const neap_call *call,
-                    void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t)) {
+static void run_arg(const neap_call *call, const arg_loop loops[NEAP_N_DTYPE]) {
   const neap_shape *x = &call->in[0].type.shape;
   int axis = axis_of(call->attrs, x->n_dim);
   arg_job j = {call, axis < 0 ? neap_shape_elems(x) : x->dim[axis],
@@ -230,7 +242,7 @@ const neap_op neap_op_ExtremeGrad = {
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
-  .kernels = NEAP_REF_BY_CAST(run_spread, NEAP_WIDE),
+  .kernels = NEAP_REF(run_spread, NEAP_FLOATS),
   .cases = "{ {x={4,5,6}, y={4,6}, dy={4,6}, axes={2}} }",
 };
 
@@ -245,7 +257,7 @@ const neap_op neap_op_ArgMax = {
   .nan = NEAP_NAN_DECIDES,
   .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN is the largest, the first one counts",
-  .kernels = NEAP_REF_BY_CAST(run_argmax, NEAP_WIDE | NEAP_INTEGERS),
+  .kernels = NEAP_REF(run_argmax, NEAP_NUMBERS),
 };
 
 const neap_op neap_op_ArgMin = {
@@ -259,5 +271,5 @@ const neap_op neap_op_ArgMin = {
   .nan = NEAP_NAN_DECIDES,
   .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN is the smallest, the first one counts",
-  .kernels = NEAP_REF_BY_CAST(run_argmin, NEAP_WIDE | NEAP_INTEGERS),
+  .kernels = NEAP_REF(run_argmin, NEAP_NUMBERS),
 };

@@ -4,7 +4,6 @@
  * is 0. So the backward counts zeros: with none it divides, with one only that element has a
  * gradient, with more there is none.
  */
-#include "ops/by_cast.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 
@@ -42,15 +41,15 @@ typedef struct job {
 } job;
 
 #define NEAP_BODY "ops/prod_grad_body.h"
-#include "math/each_float.h"
+#include "math/each_element.h"
 
 static void run_grad(const neap_call *call) {
   const neap_shape *shape = &call->in[0].type.shape;
   job j = {call, neap_reduce_walk_of(
                    shape, neap_reduce_axes_checked(&call->attrs[NEAP_REDUCE_AXES], shape->n_dim))};
   int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(j.walk.count, 1), 1);
-  neap_parallel_for(j.walk.n_out, grain, call->n_thread,
-                    call->in[0].type.dtype == NEAP_DTYPE_F64 ? spread_f64 : spread_f32, &j);
+  static void (*const loops[NEAP_N_DTYPE])(void *, int64_t, int64_t) = {NEAP_ELEMENTS(spread)};
+  neap_parallel_for(j.walk.n_out, grain, call->n_thread, loops[call->in[0].type.dtype], &j);
 }
 
 /* Integers of any width, and bool, give i64. */
@@ -102,6 +101,6 @@ const neap_op neap_op_ProdGrad = {
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
   .nan = NEAP_NAN_REACHES,
-  .kernels = NEAP_REF_BY_CAST(run_grad, NEAP_WIDE),
+  .kernels = NEAP_REF(run_grad, NEAP_FLOATS),
   .cases = "{ {x={4,5,6}, dy={4,6}, axes={2}} }",
 };

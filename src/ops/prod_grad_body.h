@@ -5,21 +5,21 @@
 static void OF(spread)(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   const neap_reduce_walk *w = &j->walk;
-  const T *x = j->call->in[0].data, *dy = j->call->in[1].data;
-  T *dx = j->call->out[0].data;
+  const E *x = j->call->in[0].data, *dy = j->call->in[1].data;
+  E *dx = j->call->out[0].data;
   for (int64_t o = begin; o < end; o++) {
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;
-    double product = (double)dy[o];
+    double product = (double)WIDEN(dy[o]);
     for (int64_t k = 0; k < w->count; k++) {
-      double value =
-        (double)x[base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k)];
+      int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);
+      double value = (double)WIDEN(x[at]);
       n_zero += value == 0;
       product *= value == 0 ? 1 : value;
     }
     for (int64_t k = 0; k < w->count; k++) {
       int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);
-      double value = (double)x[at];
-      dx[at] = (T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0);
+      double value = (double)WIDEN(x[at]);
+      dx[at] = NARROW((T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0));
     }
   }
 }

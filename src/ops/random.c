@@ -5,8 +5,8 @@
  * threads, nor from the order of ops.
  */
 #include "math/vec.h"
-#include "ops/by_cast.h"
 #include "ops/fill.h"
+#include "ops/rows.h"
 
 /* What is drawn: from [a, b), or with mean a and deviation b. */
 typedef struct job {
@@ -15,13 +15,26 @@ typedef struct job {
   bool normal;
 } job;
 
-/* From one word of 32 bits, for f64 too. Rounding may carry a number up to b, which is not in the
- * interval. */
+/* From one word of 32 bits, for f64 too. */
 static double uniform_between(const job *j, uint32_t word, bool f64) {
   double u = f64 ? (double)word * 0x1p-32 : (double)neap_uniform_f32(word);
-  double x = j->a + (j->b - j->a) * u;
-  bool at_end = f64 ? x >= j->b : (float)x >= (float)j->b;
-  return at_end && j->b > j->a ? j->a : x;
+  return j->a + (j->b - j->a) * u;
+}
+
+/* Element i, rounded to the dtype. That may carry a uniform number up to b, or what the dtype makes
+ * of it, which is not in the interval: then it is a. */
+static void put(const job *j, int64_t i, double x) {
+  const neap_operand *out = &j->call->out[0];
+  const neap_dtype dtype = out->type.dtype;
+  bool open = !j->normal && j->b > j->a;
+  if (dtype == NEAP_DTYPE_F64) {
+    ((double *)out->data)[i] = open && x >= j->b ? j->a : x;
+  } else if (dtype == NEAP_DTYPE_F32) {
+    ((float *)out->data)[i] = (float)(open && (float)x >= (float)j->b ? j->a : x);
+  } else {
+    neap_number_put(out, i, x);
+    if (open && neap_number_at(out, i) >= j->b) neap_number_put(out, i, j->a);
+  }
 }
 
 /* Blocks [begin, end) of four elements. */
@@ -40,12 +53,8 @@ static void fill_blocks(void *context, int64_t begin, int64_t end) {
       neap_normal_f32(word[2], word[3], pair + 2);
     }
     for (int64_t i = 4 * block; i < NEAP_MIN(4 * block + 4, n); i++) {
-      double x =
-        j->normal ? j->a + j->b * (double)pair[i % 4] : uniform_between(j, word[i % 4], f64);
-      if (f64)
-        ((double *)out->data)[i] = x;
-      else
-        ((float *)out->data)[i] = (float)x;
+      put(j, i,
+          j->normal ? j->a + j->b * (double)pair[i % 4] : uniform_between(j, word[i % 4], f64));
     }
   }
 }
@@ -138,8 +147,7 @@ const neap_op neap_op_Uniform = {
   .infer = infer_uniform,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_uniform},
-      NEAP_BY_CAST(0, true),
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_uniform},
       {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, low=-2, high=5}, {shape={0}}, {shape={}} }",
 };
@@ -157,8 +165,7 @@ const neap_op neap_op_Gaussian = {
   .infer = neap_fill_infer,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_gaussian},
-      NEAP_BY_CAST(0, true),
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_gaussian},
       {0}},
   .cases = "{ {shape={2,3}}, {shape={7}, mean=3, std=0.5}, {shape={0}}, {shape={}} }",
 };
@@ -178,9 +185,7 @@ const neap_op neap_op_Xavier = {
   .infer = infer_weight,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_xavier},
-      NEAP_BY_CAST(0, true),
-      {0}},
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_xavier}, {0}},
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", "
     "distribution=\"normal\"} }",
@@ -202,8 +207,7 @@ const neap_op neap_op_Kaiming = {
   .infer = infer_weight,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_kaiming},
-      NEAP_BY_CAST(0, true),
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_kaiming},
       {0}},
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} "

@@ -222,6 +222,14 @@ describe("bf16 and f16", function()
     assert.are.equal(1, neap.mean(x):item())
   end)
 
+  it("drawn from an interval stay below its end, which rounding would reach", function()
+    for _, dtype in ipairs { "bf16", "f16" } do
+      neap.seed(1)
+      local x = neap.rand { 40000, dtype = dtype }:to "f64"
+      assert.is_true(x:max():item() < 1 and x:min():item() >= 0, dtype)
+    end
+  end)
+
   it("broadcast, in tiles of any length", function()
     for _, n in ipairs { 1, 255, 256, 257, 1000 } do
       local a = neap.arange(0, n):to "bf16"
