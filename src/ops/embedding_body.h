@@ -1,7 +1,7 @@
 /* ops/embedding_body.h: EmbeddingGrad for one type (embedding.c). */
 
-/* out (n) = sum of the rows order[0], .., order[count - 1] of dy, `step` elements apart, from column
- * `at` on. */
+/* out (n) = sum of the rows order[0], .., order[count - 1] of dy, `step` elements apart, from
+ * column `at` on. */
 NEAP_MULTIVERSION static void OF(add)(const neap_operand *dy, const int64_t *order, int64_t count,
                                       int64_t step, int64_t at, int64_t n, T *restrict out) {
   double total[COLUMNS];

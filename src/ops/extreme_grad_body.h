@@ -19,7 +19,8 @@ static void OF(spread)(void *context, int64_t begin, int64_t end) {
     const T share = WIDEN(dy[o]) / (T)NEAP_MAX(n_tie, 1);
     for (int64_t r = 0; r < n_row; r++) {
       int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);
-      for (int64_t i = 0; i < n; i++) dx[at + i * step] = NARROW(WIDEN(x[at + i * step]) == best ? share : 0);
+      for (int64_t i = 0; i < n; i++)
+        dx[at + i * step] = NARROW(WIDEN(x[at + i * step]) == best ? share : 0);
     }
   }
 }

@@ -127,8 +127,8 @@ describe("a sum of millions", function()
     end
   end)
 
-  --- BatchNorm behind a convolution, so that oneDNN's is in its blocked layout: mean and variance of
-  -- n images against f64, and the engine of the norm.
+  --- BatchNorm behind a convolution, so that oneDNN's is in its blocked layout: the engine of the
+  -- norm, and how far the variance of n images is from f64's.
   local function norm(n, runs)
     local c, size = 8, 128
     local net = neap.net "norm"
