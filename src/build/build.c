@@ -5,69 +5,14 @@
  */
 #include "build/build_int.h"
 
-#include <stdio.h>
 #include <string.h>
-
-bool build_is_kept(const neap_builder *b, const char *name) {
-  for (int i = 0; i < b->options->n_keep; i++)
-    if (strcmp(b->options->keep[i], name) == 0) return true;
-  return b->options->keep_all;
-}
-
-/* "x.grad" is kept, but no gradient reaches x: it is zero, and has bytes like any other that is
- * kept. */
-static neap_status keep_zero_gradients(neap_builder *b, neap_error *error) {
-  static const char suffix[] = ".grad";
-  build_begin_emit(b, error);
-  for (int i = 0; i < b->options->n_keep; i++) {
-    const char *name = b->options->keep[i];
-    size_t n = strlen(name), n_suffix = sizeof suffix - 1;
-    char base[256];
-    if (n <= n_suffix || n >= sizeof base || strcmp(name + n - n_suffix, suffix) != 0) continue;
-    snprintf(base, sizeof base, "%.*s", (int)(n - n_suffix), name);
-    const char *kept = neap_intern(name), *of = neap_intern(base);
-    if (kept == NULL || of == NULL) return graph_no_memory(error);
-    neap_value_id v = neap_map_get(&b->env, of, -1);
-    if (neap_map_get(&b->env, kept, -1) >= 0 || v < 0 ||
-        !neap_dtype_is_float(b->graph->value[v].type.dtype))
-      continue;
-    neap_value_id zero = build_constant(b, b->graph->value[v].type, 0);
-    NEAP_TRY(b->emit_status);
-    b->graph->value[zero].name = kept;
-    b->graph->value[zero].is_blob = true;
-    if (!neap_map_set(&b->env, kept, zero)) return graph_no_memory(error);
-  }
-  return NEAP_OK;
-}
-
-/* A name to keep that the net lacks is a slip of the pen, and would be missed when it is
- * fetched. */
-static neap_status check_keeps(const neap_builder *b, neap_error *error) {
-  /* Labels too, not only blobs: "x.grad" names a value that graph made. */
-  for (int i = 0; i < b->options->n_keep; i++) {
-    const char *name = b->options->keep[i];
-    int v = 0;
-    while (v < b->graph->n_value && strcmp(b->graph->value[v].name, name) != 0) v++;
-    if (v < b->graph->n_value) continue;
-    const char *best = NULL;
-    int least = 1 + (int)strlen(name) / 3;
-    for (v = 0; v < b->graph->n_value; v++) {
-      int d = neap_text_distance(name, b->graph->value[v].name);
-      if (d <= least) least = d - 1, best = b->graph->value[v].name;
-    }
-    neap_fail(error, NEAP_NAME, "keep: net \"%s\" has no blob \"%s\"", neap_net_name(b->net), name);
-    if (best != NULL) neap_hint(error, "did you mean \"%s\"?", best);
-    return NEAP_NAME;
-  }
-  return NEAP_OK;
-}
 
 /* The last version of a name gets the name's role. A value that is two things at once (an output
  * that is also another blob's value) can't arise: each name was bound to a value of its own. */
 static neap_status assign_roles(neap_builder *b, neap_error *error) {
   neap_graph *graph = b->graph;
   int n_output = neap_net_n_outputs(b->net);
-  NEAP_TRY(check_keeps(b, error));
+  NEAP_TRY(build_check_keeps(b, error));
   graph->output =
     neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(n_output, 1) * sizeof *graph->output);
   if (graph->output == NULL) return graph_no_memory(error);
@@ -95,6 +40,10 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
   return NEAP_OK;
 }
 
+static int64_t n_built; /* atomic; for tests: nothing builds a net twice for one plan */
+
+int64_t neap_n_built(void) { return __atomic_load_n(&n_built, __ATOMIC_RELAXED); }
+
 /* Rewrites of inference come behind roles, since those say what nobody can ask for. On failure
  * nothing is left. */
 neap_status neap_build(const neap_net *net, const neap_graph_options *options,
@@ -104,6 +53,8 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
   uint32_t stream = NEAP_NET_FIRST_STREAM + (half != NULL ? half->stream : 0);
   int n_extent = 0;
   neap_build_count count = {0};
+  neap_map kept = {0};
+  __atomic_add_fetch(&n_built, 1, __ATOMIC_RELAXED);
   const neap_net_op *last = neap_net_too_large_at(net);
   if (last != NULL) {
     neap_error inner = {0};
@@ -122,11 +73,13 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     .stream = stream,
     .first_stream = stream,
     .n_extent = &n_extent,
-    .count = &count};
+    .count = &count,
+    .kept = &kept};
   if (b.graph != NULL) b.graph->probe = b.options->probe;
-  neap_status status = b.graph == NULL ? graph_no_memory(error) : build_ops(&b, error);
+  neap_status status = b.graph == NULL ? graph_no_memory(error) : build_keep_listed(&b, error);
+  if (status == NEAP_OK) status = build_ops(&b, error);
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net))
-    status = keep_zero_gradients(&b, error);
+    status = build_keep_zeros(&b, error);
   if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
   if (status == NEAP_OK && half != NULL) status = build_half(&b, error);
@@ -137,6 +90,7 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   if (status == NEAP_OK) status = graph_assign_banks(b.graph, net, b.options, error);
   build_fini(&b);
+  neap_map_fini(&kept);
   if (status != NEAP_OK) {
     neap_graph_free(b.graph);
     return status;

@@ -38,6 +38,13 @@ typedef struct neap_graph_options {
   const neap_input *input;
   int n_keep; /* blobs to make resident */
   const char *const *keep;
+  /* in a net that trains: kept as well, with the scalars that they are made of, and the gradients
+   * that flow to both */
+  int n_loss;
+  const char *const *loss;
+  /* blobs whose gradients are kept, zero where none flows; not of what has no floats */
+  int n_diff;
+  const char *const *diff;
   bool keep_all; /* every named blob is resident: policy for debugging */
   int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
   const int64_t *extent;

@@ -45,6 +45,7 @@ struct neap_builder {
   uint32_t n_drawn;        /* emitted nodes that draw, so far */
   int *n_extent;           /* EXTENT ops so far; shared with subgraphs */
   neap_build_count *count; /* likewise */
+  neap_map *kept;          /* likewise: names to keep; keep.c */
   neap_map env;
   neap_map stored;        /* assign.c */
   neap_error *emit_error; /* sticky while grad functions emit */
@@ -215,8 +216,17 @@ void build_end_forward(neap_graph *half, int n_forward);
  * options ask for: the forward's with what crosses, or the backward's. */
 neap_status build_half(neap_builder *b, neap_error *error);
 
-/* build.c. Whether the caller wants a blob of this name to have bytes of its own. */
+/* keep.c. Whether the caller wants a blob of this name, which is interned, to have bytes of its
+ * own; and any gradient. */
 bool build_is_kept(const neap_builder *b, const char *name);
+bool build_keeps_gradients(const neap_builder *b);
+/* Before the first op: what the options name. Before passes run, and before a gradient is taken:
+ * what the losses are made of, as far as it is built. Behind the last op: gradients that are zero.
+ * NAME error for a name that the net lacks. */
+neap_status build_keep_listed(neap_builder *b, neap_error *error);
+neap_status build_keep_terms(neap_builder *b, neap_error *error);
+neap_status build_keep_zeros(neap_builder *b, neap_error *error);
+neap_status build_check_keeps(const neap_builder *b, neap_error *error);
 /* gradient.c: emits the backward of `n_seed` values, whose gradients are given, with respect to
  * n_wrt values. dwrt[i] is NEAP_NO_VALUE where nothing flows. */
 neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed,

@@ -149,7 +149,7 @@ static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, n
 static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *gradient,
                                  neap_error *error) {
   neap_builder *b = w->b;
-  if (b->options->n_keep == 0) return NEAP_OK; /* keep_all speaks of the net's own blobs */
+  if (!build_keeps_gradients(b)) return NEAP_OK; /* keep_all speaks of the net's own blobs */
   const char *name = neap_intern_format("%s.grad", b->graph->value[v].name);
   if (name == NULL) return graph_no_memory(error);
   if (!build_is_kept(b, name) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v)

@@ -78,6 +78,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
 neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error) {
   neap_value_id *in, *dwrt = build_ids(b, NEAP_MAX(op->n_out, 1));
   if (dwrt == NULL) return graph_no_memory(error);
+  NEAP_TRY(build_keep_terms(b, error));
   NEAP_TRY(build_run_passes(b, NEAP_PASS_FORWARD, next_op, error));
   NEAP_TRY(build_read_names(b, op, &in, error));
   const neap_type type = b->graph->value[in[0]].type;

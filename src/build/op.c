@@ -205,5 +205,6 @@ neap_status build_ops(neap_builder *b, neap_error *error) {
       for (int m = first; b->recompute[r] == i && m < b->graph->n_node; m++)
         b->graph->node[m].recompute = true;
   }
+  NEAP_TRY(build_keep_terms(b, error));
   return build_run_passes(b, NEAP_PASS_FORWARD, n, error);
 }

@@ -1,8 +1,6 @@
 /* pass.c: passes run on a graph under construction, and what they see of it. */
 #include "build/build_int.h"
 
-#include <string.h>
-
 neap_status build_run_passes(neap_builder *b, neap_pass_when when, int next_op, neap_error *error) {
   for (const neap_pass *pass = b->passes; pass != NULL && pass->name != NULL; pass++)
     if (pass->when == when) NEAP_TRY(pass->run(b, next_op, error));
@@ -21,8 +19,7 @@ bool neap_builder_may_go(const neap_builder *b, neap_value_id v, int next_op) {
   if (blob != NULL && (blob->keep || blob->role != NEAP_ROLE_ACTIVATION)) return false;
   /* it lies where it was said to */
   if (blob != NULL && blob->bank != NULL && b->options->n_bank > 0) return false;
-  for (int i = 0; i < b->options->n_keep; i++)
-    if (strcmp(b->options->keep[i], value->name) == 0) return false;
+  if (neap_map_get(b->kept, value->name, 0) != 0) return false;
   for (int i = 0; i < neap_net_n_outputs(b->net); i++)
     if (neap_net_output_at(b->net, i) == value->name) return false;
   if (graph_do_may_read(b, value->name, next_op)) return false;

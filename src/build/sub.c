@@ -191,7 +191,8 @@ neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joi
                                   .stream = spec->stream,
                                   .first_stream = spec->stream,
                                   .n_extent = outer->n_extent,
-                                  .count = outer->count}};
+                                  .count = outer->count,
+                                  .kept = outer->kept}};
   neap_status status =
     out->builder.graph == NULL ? graph_no_memory(error) : build_joint_in(out, spec, error);
   if (status != NEAP_OK) build_joint_fini(out);
@@ -230,7 +231,8 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
     .stream = spec->stream,
     .first_stream = spec->stream,
     .n_extent = outer->n_extent,
-    .count = outer->count};
+    .count = outer->count,
+    .kept = outer->kept};
   if (b.graph != NULL) b.graph->probe = b.finds;
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_sub_in(&b, spec, error);
   build_fini(&b);

@@ -91,6 +91,17 @@ void neap_dynamic_free(neap_dynamic *d) {
   neap_free(d);
 }
 
+static neap_status copy_names(neap_dynamic *d, int n, const char *const *from,
+                              const char *const **out, neap_error *error) {
+  size_t bytes = (size_t)(n + 1) * sizeof(char *);
+  const char **name = neap_arena_alloc(&d->arena, bytes);
+  if (name == NULL) return refused(error, bytes);
+  for (int k = 0; k < n; k++)
+    if ((name[k] = neap_intern(from[k])) == NULL) return refused(error, bytes);
+  *out = name;
+  return NEAP_OK;
+}
+
 /* Copies of the options' texts and lists, which the caller may drop. The store is left out: shapes
  * come and go, and each would leave its row. */
 static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, neap_error *error) {
@@ -98,14 +109,13 @@ static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, 
   d->options.store = NULL;
   d->options.profile = false;
   d->options.script = d->options.tag = NULL;
-  size_t bytes = (size_t)(o->graph.n_keep + 1) * sizeof(char *);
-  const char **keep = neap_arena_alloc(&d->arena, bytes);
-  if (keep == NULL) return refused(error, bytes);
-  for (int k = 0; k < o->graph.n_keep; k++)
-    if ((keep[k] = neap_intern(o->graph.keep[k])) == NULL) return refused(error, bytes);
-  d->options.graph.keep = keep;
+  const neap_graph_options *from = &o->graph;
+  neap_graph_options *to = &d->options.graph;
+  NEAP_TRY(copy_names(d, from->n_keep, from->keep, &to->keep, error));
+  NEAP_TRY(copy_names(d, from->n_loss, from->loss, &to->loss, error));
+  NEAP_TRY(copy_names(d, from->n_diff, from->diff, &to->diff, error));
   if (o->engine != NULL && (d->options.engine = neap_intern(o->engine)) == NULL)
-    return refused(error, bytes);
+    return refused(error, sizeof *o->engine);
   return NEAP_OK;
 }
 

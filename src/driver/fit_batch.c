@@ -80,8 +80,8 @@ static neap_status add_beside(const neap_net *net, const neap_compile_options *o
 }
 
 /* The net that joins what is held to the update is not asked: it reads hold's blobs and nothing
- * else. Names to keep are the update's: hold has none of them. Without the store: these are figures,
- * and whoever compiles the nets hears what the store has to say of them. */
+ * else. Names to keep are the update's: hold has none of them. Without the store: these are
+ * figures, and whoever compiles the nets hears what the store has to say of them. */
 neap_status neap_driver_beside(const neap_net *update, const neap_net *hold,
                                const neap_compile_options *options, neap_beside *beside,
                                neap_error *error) {
@@ -101,7 +101,7 @@ static neap_status find_beside(const neap_fit_by *fit, const neap_net *net,
   neap_arena room = {0};
   neap_compile_options own;
   neap_status status = neap_mem_param_resolve(net, options, &room, &own, error);
-  own.graph.n_input = own.graph.n_keep = 0;
+  own.graph.n_input = own.graph.n_keep = own.graph.n_loss = own.graph.n_diff = 0;
   if (status == NEAP_OK) status = neap_driver_beside(fit->update, fit->hold, &own, beside, error);
   neap_arena_fini(&room);
   return status;

@@ -4,6 +4,9 @@
  * Every door of the driver does this first, so that what is planned, keyed, stored and run only
  * ever sees policy and keep.
  *
+ * Which values a loss is made of, and whether a gradient flows, only the graph knows: the lists say
+ * what is asked for, and building finds it (build/keep.c).
+ *
  * A *loss* is what a loss op gives, whether or not a gradient is taken of it, what a gradient is
  * taken of, and the scalars that one is made of: the terms of a sum, the value behind a check or a
  * weight.
@@ -38,14 +41,6 @@ static neap_status add(keeps *k, const char *name, neap_error *error) {
   return NEAP_OK;
 }
 
-static neap_status add_gradient(keeps *k, const char *blob, neap_error *error) {
-  neap_buffer text = {0};
-  neap_buffer_add(&text, "%s.grad", blob);
-  neap_status status = text.failed ? refused(error) : add(k, text.text, error);
-  neap_buffer_fini(&text);
-  return status;
-}
-
 /* ---- what is excluded ------------------------------------------------------------------------ */
 
 /* What an op without inputs makes: Caffe's data layers are such ops. */
@@ -76,33 +71,6 @@ static neap_status add_automatic(keeps *k, neap_error *error) {
       NEAP_TRY(add(k, op->in[0], error));
   }
   return NEAP_OK;
-}
-
-/* The scalars that the first n names are made of, one by one back to where they are no scalars any
- * more. Inputs of a node stand before its outputs, so one walk over the values finds them all. */
-static neap_status add_terms(keeps *k, int n, const neap_graph *graph, neap_error *error) {
-  bool *term = neap_alloc_zeroed((size_t)graph->n_value + 1);
-  if (term == NULL) return refused(error);
-  for (int i = 0; i < n; i++) {
-    neap_value_id v = neap_graph_find(graph, k->name[i]);
-    if (v != NEAP_NO_VALUE && neap_shape_elems(&graph->value[v].type.shape) == 1) term[v] = true;
-  }
-  /* From the last value to the first: a term is marked before its own inputs are looked at. */
-  neap_status status = NEAP_OK;
-  for (int v = graph->n_value - 1; v >= 0 && status == NEAP_OK; v--) {
-    const neap_value *value = &graph->value[v];
-    if (!term[v] || value->node < 0) continue;
-    const neap_node *node = &graph->node[value->node];
-    for (int i = 0; i < node->n_in; i++) {
-      const neap_value *in = node->in[i] != NEAP_NO_VALUE ? &graph->value[node->in[i]] : NULL;
-      if (in != NULL && in->node >= 0 && neap_dtype_is_float(in->type.dtype) &&
-          neap_shape_elems(&in->type.shape) == 1)
-        term[node->in[i]] = true;
-    }
-    if (value->is_blob) status = add(k, value->name, error);
-  }
-  neap_free(term);
-  return status;
 }
 
 /* ---- exclude_blob ---------------------------------------------------------------------------- */
@@ -141,66 +109,34 @@ static neap_status read_key(const neap_net *net, const char *name, key *out, nea
   return NEAP_OK;
 }
 
-/* ---- gradients ------------------------------------------------------------------------------- */
-
-static bool has_gradient(const neap_graph *graph, const char *blob) {
-  for (int v = 0; v < graph->n_value; v++) {
-    const char *label = graph->value[v].name;
-    size_t stem = neap_gradient_stem(label);
-    if (stem > 0 && strlen(blob) == stem && strncmp(label, blob, stem) == 0) return true;
-  }
-  return false;
-}
-
-/* Of a blob that carries no floats nothing is a gradient. What the graph has dropped is taken for
- * floats: keeping it makes it stay, and then its type is known. */
-static bool carries_floats(const neap_graph *graph, const char *blob) {
-  neap_value_id v = neap_graph_find(graph, blob);
-  return v == NEAP_NO_VALUE || neap_dtype_is_float(graph->value[v].type.dtype);
-}
-
-/* The terms of losses, and gradients of what is in the list: of the first n_automatic names and of
- * terms where one flows, of those excluded by name in any case: one that nothing flows into is kept
- * too, and zero. Which ones flow only the graph knows; it is made for that and dropped. */
-static neap_status add_in_training(keeps *k, int n_automatic, const neap_mem_param *param,
-                                   const neap_graph_options *options, neap_error *error) {
-  neap_graph_options probe = *options;
-  neap_graph *graph;
-  probe.n_keep = k->n;
-  probe.keep = k->name;
-  NEAP_TRY(neap_graph_prepare(k->net, &probe, &graph, error));
-  /* The list is now: automatic names, those excluded by name, terms. The middle part is skipped in
-   * the first loop, since the second one asks of each whether data, gradient or both are meant. */
-  int n_before = k->n;
-  neap_status status = add_terms(k, n_automatic, graph, error);
-  for (int i = 0, n = k->n; status == NEAP_OK && i < n; i++)
-    if ((i < n_automatic || i >= n_before) && has_gradient(graph, k->name[i]))
-      status = add_gradient(k, k->name[i], error);
-  for (int i = 0; status == NEAP_OK && i < param->n_exclude_blob; i++) {
-    key excluded;
-    status = read_key(k->net, param->exclude_blob[i], &excluded, error);
-    if (status == NEAP_OK && excluded.diff && carries_floats(graph, excluded.blob))
-      status = add_gradient(k, excluded.blob, error);
-  }
-  neap_graph_free(graph);
-  return status;
-}
-
 /* ---- the translation ------------------------------------------------------------------------- */
 
-static neap_status list_keeps(keeps *k, const neap_compile_options *options, neap_error *error) {
+/* A list of the way's own. */
+static neap_status give(const keeps *k, neap_arena *room, int *n, const char *const **list,
+                        neap_error *error) {
+  *n = k->n;
+  *list = neap_arena_copy(room, k->name, (size_t)k->n * sizeof *k->name);
+  return *list != NULL || k->n == 0 ? NEAP_OK : refused(error);
+}
+
+/* Into the options: names to keep; and, in training, those that are losses, and blobs whose
+ * gradients are excluded by name. */
+static neap_status list_keeps(const neap_net *net, const neap_compile_options *options, keeps *keep,
+                              keeps *diff, neap_arena *room, neap_graph_options *out,
+                              neap_error *error) {
   const neap_mem_param *param = options->mem_param;
-  NEAP_TRY(add_automatic(k, error));
-  int n_automatic = k->n;
+  NEAP_TRY(add_automatic(keep, error));
+  if (neap_net_is_train(net)) NEAP_TRY(give(keep, room, &out->n_loss, &out->loss, error));
   for (int i = 0; i < param->n_exclude_blob; i++) {
     key excluded;
-    NEAP_TRY(read_key(k->net, param->exclude_blob[i], &excluded, error));
-    if (excluded.data) NEAP_TRY(add(k, excluded.blob, error));
+    NEAP_TRY(read_key(net, param->exclude_blob[i], &excluded, error));
+    if (excluded.data) NEAP_TRY(add(keep, excluded.blob, error));
+    if (excluded.diff && neap_net_is_train(net)) NEAP_TRY(add(diff, excluded.blob, error));
   }
-  if (neap_net_is_train(k->net))
-    NEAP_TRY(add_in_training(k, n_automatic, param, &options->graph, error));
-  for (int i = 0; i < options->graph.n_keep; i++) NEAP_TRY(add(k, options->graph.keep[i], error));
-  return NEAP_OK;
+  for (int i = 0; i < options->graph.n_keep; i++)
+    NEAP_TRY(add(keep, options->graph.keep[i], error));
+  NEAP_TRY(give(diff, room, &out->n_diff, &out->diff, error));
+  return give(keep, room, &out->n_keep, &out->keep, error);
 }
 
 neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options,
@@ -228,11 +164,9 @@ neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_optio
     out->plan.policy = NEAP_POLICY_NONE;
     return NEAP_OK;
   }
-  keeps k = {.net = net};
-  neap_status status = list_keeps(&k, options, error);
-  out->graph.n_keep = k.n; /* read by nobody after a failure */
-  out->graph.keep = neap_arena_copy(room, k.name, (size_t)k.n * sizeof *k.name);
-  if (out->graph.keep == NULL && k.n > 0 && status == NEAP_OK) status = refused(error);
-  neap_free((void *)k.name);
+  keeps keep = {.net = net}, diff = {.net = net};
+  neap_status status = list_keeps(net, options, &keep, &diff, room, &out->graph, error);
+  neap_free((void *)keep.name);
+  neap_free((void *)diff.name);
   return status;
 }

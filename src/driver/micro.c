@@ -285,7 +285,8 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
   const char **of_parts = neap_arena_alloc(&micro->room, bytes),
              **of_update = neap_arena_alloc(&micro->room, bytes);
   if (of_parts == NULL || of_update == NULL) return neap_fail_memory(error, bytes, "names to keep");
-  /* A name goes to the nets that have it; one that neither has goes to the parts, which refuse it. */
+  /* A name goes to the nets that have it; one that neither has goes to the parts, which refuse
+   * it. */
   int n = parts->graph.n_keep;
   parts->graph.n_keep = update->graph.n_keep = 0;
   for (int i = 0; i < n; i++) {
@@ -296,6 +297,7 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
     if (!in_update || neap_net_find_blob(micro->net, name) != NULL)
       of_parts[parts->graph.n_keep++] = name;
   }
+  update->graph.n_loss = update->graph.n_diff = 0; /* they are of the parts */
   parts->graph.keep = of_parts;
   update->graph.keep = of_update;
   return NEAP_OK;
@@ -315,7 +317,8 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
     return neap_fail(error, NEAP_ARGUMENT,
                      "net \"%s\": rows 0 asks for as many as fit: give a budget or a total", name);
   if (rows == 0) micro->options.no_recompute = true; /* smaller micro-batches cost less */
-  /* Parts and update are held at the same time: what the update takes is not there for the parts. */
+  /* Parts and update are held at the same time: what the update takes is not there for the
+   * parts. */
   NEAP_TRY(neap_driver_beside(micro->update_net, micro->hold_net, &micro->update_options,
                               &micro->options.beside, error));
   micro->rows = rows;

@@ -21,6 +21,12 @@
 
 struct neap_range {
   neap_way most; /* of the largest batch; `net` is not kept */
+  /* what its graph was built of: the net's text, types of its inputs, names to keep */
+  neap_buffer net_text;
+  int n_input, n_keep;
+  neap_input *input;
+  const char **keep;
+  neap_arena room; /* of these lists */
   size_t scratch_bytes;
   int64_t plan_id;   /* row in the store; 0: none */
   char warning[256]; /* what the store failed to do; "" when nothing */
@@ -56,6 +62,55 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
 
 /* ---- the largest batch ----------------------------------------------------------------------- */
 
+/* The type in which the net's input comes by these options. */
+static const neap_type *input_type(const neap_graph_options *options, const neap_net_blob *blob) {
+  for (int i = 0; i < options->n_input; i++)
+    if (strcmp(options->input[i].name, blob->name) == 0) return &options->input[i].type;
+  return &blob->type;
+}
+
+/* What the largest batch's graph is built of: by this a net is known that would give the same one
+ * again. */
+static neap_status note_source(neap_range *range, const neap_net *net,
+                               const neap_graph_options *options, neap_error *error) {
+  size_t n = (size_t)neap_net_n_blobs(net);
+  neap_net_print(net, true, &range->net_text);
+  range->input = neap_arena_alloc(&range->room, (n + 1) * sizeof *range->input);
+  range->keep = neap_arena_alloc(&range->room, ((size_t)options->n_keep + 1) * sizeof *range->keep);
+  if (range->net_text.failed || range->input == NULL || range->keep == NULL)
+    return neap_fail_memory(error, range->net_text.n + n * sizeof *range->input,
+                            "a range of batches");
+  for (int i = 0; i < (int)n; i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (blob->role != NEAP_ROLE_INPUT) continue;
+    range->input[range->n_input++] = (neap_input){blob->name, *input_type(options, blob)};
+  }
+  for (; range->n_keep < options->n_keep; range->n_keep++)
+    if ((range->keep[range->n_keep] = neap_intern(options->keep[range->n_keep])) == NULL)
+      return neap_fail_memory(error, 64, "a name");
+  return NEAP_OK;
+}
+
+/* Whether net and options give the graph that the largest batch has. All options but the inputs'
+ * types and names to keep are the range's; a workspace may have more names to keep. Short of memory
+ * it is taken for another one. */
+static bool is_source(const neap_range *range, const neap_net *net,
+                      const neap_graph_options *options) {
+  if (options->n_keep != range->n_keep) return false;
+  for (int i = 0; i < range->n_keep; i++)
+    if (strcmp(options->keep[i], range->keep[i]) != 0) return false;
+  for (int i = 0; i < range->n_input; i++) {
+    const neap_net_blob *blob = neap_net_find_blob(net, range->input[i].name);
+    if (blob == NULL || !neap_type_equal(input_type(options, blob), &range->input[i].type))
+      return false;
+  }
+  neap_buffer text = {0};
+  neap_net_print(net, true, &text);
+  bool same = !text.failed && strcmp(text.text, range->net_text.text) == 0;
+  neap_buffer_fini(&text);
+  return same;
+}
+
 /* Plans once, with the store like any other compilation; what is kept afterwards is read by every
  * smaller batch and changed by none. */
 neap_status neap_range_new(const neap_net *net, const neap_compile_options *options,
@@ -75,6 +130,7 @@ neap_status neap_range_new(const neap_net *net, const neap_compile_options *opti
   neap_status status = neap_mem_param_resolve(net, options, &room, &largest, error);
   largest.no_constants = true; /* see the head of the file */
   if (status == NEAP_OK) status = neap_way_go(&range->most, &largest, &known, error);
+  if (status == NEAP_OK) status = note_source(range, net, &largest.graph, error);
   neap_arena_fini(&room);
   range->plan_id = known.plan_id;
   memcpy(range->warning, known.warning, sizeof range->warning);
@@ -91,6 +147,8 @@ neap_status neap_range_new(const neap_net *net, const neap_compile_options *opti
 void neap_range_free(neap_range *range) {
   if (range == NULL) return;
   neap_way_fini(&range->most);
+  neap_buffer_fini(&range->net_text);
+  neap_arena_fini(&range->room);
   neap_free(range);
 }
 
@@ -207,7 +265,11 @@ static void check_held(const neap_range *range, const neap_plan *plan) {
  * it. */
 static neap_status plan_within(const neap_range *range, neap_way *w,
                                const neap_compile_options *options, neap_error *error) {
-  NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
+  /* The largest batch's own net is not built again: its graph is lent, and read. */
+  if (is_source(range, w->net, &options->graph))
+    w->prepared = range->most.prepared;
+  else
+    NEAP_TRY(neap_graph_prepare(w->net, &options->graph, &w->prepared, error));
   NEAP_TRY(check_room(range, w->prepared, error));
   w->resolved = range->most.resolved; /* limits and engines are the range's */
   neap_error refused = {0};
@@ -248,6 +310,7 @@ neap_status neap_range_plan(const neap_range *range, const neap_net *net,
     w.graph = NULL;
     w.plan = NULL;
   }
+  if (w.prepared == range->most.prepared) w.prepared = NULL;
   neap_way_fini(&w);
   neap_arena_fini(&room);
   return status;

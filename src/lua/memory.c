@@ -39,14 +39,14 @@ bool neap_lua_make_room(lua_State *L, const neap_error *error) {
 
 /* memory() -> {available (bytes the process can still take on this machine, its limits looked at),
  * held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, n_planned,
- * resident, resident_peak, lua, mapped (bytes of files mapped now, not of held), pool (bytes that
- * pools have reserved, of held), pool_used (of those, taken now)} */
+ * n_built, resident, resident_peak, lua, mapped (bytes of files mapped now, not of held), pool (bytes
+ * that pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   /* Read at once, before a table is made: that may start a collection, which gives bytes back. */
   neap_memory_stats s = neap_memory_read();
   int64_t pool, pool_used;
   neap_pool_totals(&pool, &pool_used);
-  lua_createtable(L, 0, 14);
+  lua_createtable(L, 0, 16);
   neap_lua_set_integer(L, "available", (int64_t)neap_memory_available());
   neap_lua_set_integer(L, "mapped", neap_mapped_bytes());
   neap_lua_set_integer(L, "pool", pool);
@@ -58,6 +58,7 @@ static int memory(lua_State *L) {
   neap_lua_set_integer(L, "n_live", s.n_live);
   neap_lua_set_integer(L, "n_alloc", s.n_alloc);
   neap_lua_set_integer(L, "n_planned", neap_n_planned());
+  neap_lua_set_integer(L, "n_built", neap_n_built());
   neap_lua_set_integer(L, "resident", (int64_t)neap_process_resident_bytes());
   neap_lua_set_integer(L, "resident_peak", (int64_t)neap_process_resident_peak_bytes());
   neap_lua_set_integer(L, "lua", (int64_t)lua_gc(L, LUA_GCCOUNT) * 1024 + lua_gc(L, LUA_GCCOUNTB));

@@ -324,13 +324,19 @@ static int interface(lua_State *L) {
   return 0;
 }
 
-/* net:_gradient(loss, {wrt}, allow_unused) -> names of the gradients */
+/* net:_gradient(loss, {wrt}, allow_unused, by_plan) -> names of the gradients. by_plan: what the
+ * whole net has against it its plan will say. */
 static int gradient(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
+  lua_settop(L, 5);
+  bool unused = lua_toboolean(L, 4), by_plan = lua_toboolean(L, 5);
   const char *loss = neap_lua_name(L, 2, "gradient"), *line = neap_lua_line(L);
   int n;
   const char **wrt = neap_lua_names(L, 3, "wrt", false, &n);
-  NEAP_LUA_TRY(L, neap_net_gradient(net->net, loss, n, wrt, lua_toboolean(L, 4), line, &error));
+  if (by_plan)
+    NEAP_LUA_TRY(L, neap_net_add_gradient_of(net->net, loss, n, wrt, NULL, unused, line, &error));
+  else
+    NEAP_LUA_TRY(L, neap_net_gradient(net->net, loss, n, wrt, unused, line, &error));
   /* The gradient is an op like others, and the last one now. */
   return push_outputs(L, net->net, neap_net_n_ops(net->net) - 1);
 }
@@ -548,7 +554,7 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_keep", keep, 2},
                                          {"_assign", assign, 3},
                                          {"_interface", interface, 3},
-                                         {"_gradient", gradient, 4},
+                                         {"_gradient", gradient, 5},
                                          {"_name", name, 1},
                                          {"_type", type_of, 2},
                                          {"_ops", ops, NEAP_LUA_ALONE | 1},

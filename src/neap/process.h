@@ -44,6 +44,9 @@ NEAP_API bool neap_threads_complaint(char text[160]);
 NEAP_API int64_t neap_clock_ns(void); /* monotonic */
 /* Nets planned by this process so far, refused ones too; what a database knew is not planned. */
 NEAP_API int64_t neap_n_planned(void);
+/* Nets made into graphs so far, each with its subnets as part of it: a plan, and a hit of the
+ * database too, takes one. */
+NEAP_API int64_t neap_n_built(void);
 /* The libraries that compute, with their versions, in one line; and the widest vector instructions
  * that both they and the machine have, which is one of a few words. A plan depends on both. */
 NEAP_API void neap_kernel_set_text(char text[160]);

@@ -212,7 +212,7 @@ TEST(a_process_knows_its_memory_threads_and_time) {
   if (neap_threads_complaint(text)) CHECK(text[0] != '\0');
   int64_t ns = neap_clock_ns();
   CHECK(neap_clock_ns() >= ns);
-  CHECK(neap_n_planned() >= 0);
+  CHECK(neap_n_planned() >= 0 && neap_n_built() >= 0);
   neap_kernel_set_text(text);
   CHECK(strstr(text, "blas") != NULL && neap_instruction_set()[0] != '\0');
 }

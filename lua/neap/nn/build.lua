@@ -162,15 +162,17 @@ local function add_backward(record, loss, optimizer)
   if #wrt == 0 then fail("the model has no trainable parameter") end
   local n_param = #wrt
   for _, watch in ipairs(record.watched) do wrt[#wrt + 1] = watch.blob.name end
-  local by_blob, grads, kept = net:gradient(loss, { wrt = wrt, allow_unused = true }), {}, {}
+  -- what the net has against the gradient its plan says, which follows: asked here, the net would
+  -- be built twice
+  local names, grads, kept = net:_gradient(loss.name, wrt, true, true), {}, {}
   for i, name in ipairs(wrt) do
-    local blob = net:blob(name)
+    local gradient = net:blob(names[i])
     if i <= n_param then
-      grads[blob] = by_blob[blob]
-      kept[#kept + 1] = by_blob[blob]
+      grads[net:blob(name)] = gradient
+      kept[#kept + 1] = gradient
     else
       local watch = record.watched[i - n_param]
-      watch.f(watch.module, by_blob[blob])
+      watch.f(watch.module, gradient)
     end
   end
   if optimizer then optimizer:apply(net, grads) else net:keep(kept) end

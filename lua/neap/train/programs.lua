@@ -148,31 +148,34 @@ end
 --- Whether a batch is trained on by a program of its own, and the update by another.
 local function is_split(self) return self.micro ~= nil or self.accumulate ~= nil end
 
+--- A mode's net of n rows with its memory options: what a program is made of.
+local function parts_of(self, mode, n)
+  local net, blobs, update = net_of(self, mode, n)
+  return { batch = n, net = net, blobs = blobs, update = update, memory = memory_of(self, update) }
+end
+
 --- The range of a mode's batches, planned for the largest known so far. A larger one that comes
 -- later makes it anew.
 local function range_for(self, mode, n)
   local range = self.ranges[mode]
   if range == nil or range.batch < n then
-    local most = math.max(n, self.most[mode] or 0)
-    local net, _, update = net_of(self, mode, most)
-    self.ranges[mode] = {
-      batch = most,
-      net = net,
-      plans = require("neap").range(net, memory_of(self, update)),
-    }
+    range = parts_of(self, mode, math.max(n, self.most[mode] or 0))
+    range.plans = require("neap").range(range.net, range.memory)
+    self.ranges[mode] = range
   end
-  return self.ranges[mode].plans
+  return range
 end
 
 local function make_program(self, n, mode)
   local range = has_addresses(self.memory) and range_for(self, mode, n)
-  local net, blobs, update = net_of(self, mode, n)
+  -- the largest batch's net is there already, and so is its plan
+  local parts = range and range.batch == n and range or parts_of(self, mode, n)
+  local net = parts.net
   find_workspace(self) -- layers that only this net has met bring their numbers along
   self.ws:init(net)
-  local memory = memory_of(self, update)
-  local program = range and self.ws:compile_within(net, range, memory)
-    or self.ws:compile(net, memory)
-  return { net = net, blobs = blobs, program = program, update = update }
+  local program = range and self.ws:compile_within(net, range.plans, parts.memory)
+    or self.ws:compile(net, parts.memory)
+  return { net = net, blobs = parts.blobs, program = program, update = parts.update }
 end
 
 --- The program for a batch of n rows, from the trainer's small table. Programs of one workspace

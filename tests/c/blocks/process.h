@@ -66,6 +66,7 @@ QUIET(threads_set, neap_threads_set(1))
 QUIET(threads_complaint, neap_threads_complaint((char[160]){0}))
 QUIET(clock_ns, neap_clock_ns())
 QUIET(n_planned, neap_n_planned())
+QUIET(n_built, neap_n_built())
 QUIET(kernel_set_text, neap_kernel_set_text((char[160]){0}))
 QUIET(instruction_set, s->number[0] = neap_instruction_set()[0])
 QUIET(fail, neap_fail(&(neap_error){0}, NEAP_NAME, "%d", 3))
@@ -123,6 +124,7 @@ static const entry process_entries[] = {
   {"neap_threads_complaint", 0, call_threads_complaint, NULL, true},
   {"neap_clock_ns", 0, call_clock_ns, NULL, true},
   {"neap_n_planned", 0, call_n_planned, NULL, true},
+  {"neap_n_built", 0, call_n_built, NULL, true},
   {"neap_kernel_set_text", 0, call_kernel_set_text, NULL, true},
   {"neap_instruction_set", 0, call_instruction_set, NULL, true},
   {"neap_fail", 0, call_fail, NULL, true},
