@@ -92,14 +92,14 @@ function neap.bytes(x)
 end
 
 --- neap.memory() -> Report {available, held, high, mapped, pool, pool_used, resident,
--- resident_peak, lua, n_live, n_alloc, n_planned, n_built}: bytes now. held and high are of Neap's counted
--- allocator, tensors' bytes; pool is the part of held that pools have reserved (eager results and
--- programs of policy "pool"), pool_used what is taken of it now; mapped is of files (neap.load,
--- ws:load with map =), which the system reads when they are touched and drops when it needs memory;
--- resident is the whole process; available is what the process can still take of this machine, by
--- the kernel, control groups and ulimit. n_planned counts the nets planned so far, refused ones
--- too; plans that the database knew are not planned. n_built counts the nets made into graphs: one
--- for every plan, those that the database knew too.
+-- resident_peak, lua, n_live, n_alloc, n_planned, n_built}: bytes now. held and high are of Neap's
+-- counted allocator, tensors' bytes; pool is the part of held that pools have reserved (eager
+-- results and programs of policy "pool"), pool_used what is taken of it now; mapped is of files
+-- (neap.load, ws:load with map =), which the system reads when they are touched and drops when it
+-- needs memory; resident is the whole process; available is what the process can still take of this
+-- machine, by the kernel, control groups and ulimit. n_planned counts the nets planned so far,
+-- refused ones too; plans that the database knew are not planned. n_built counts the nets made into
+-- graphs: one for every plan, those that the database knew too.
 function neap.memory()
   local s = core.memory()
   local rows = {

@@ -39,8 +39,8 @@ bool neap_lua_make_room(lua_State *L, const neap_error *error) {
 
 /* memory() -> {available (bytes the process can still take on this machine, its limits looked at),
  * held, high (bytes of tensors), held_meta, high_meta (of all else), n_live, n_alloc, n_planned,
- * n_built, resident, resident_peak, lua, mapped (bytes of files mapped now, not of held), pool (bytes
- * that pools have reserved, of held), pool_used (of those, taken now)} */
+ * n_built, resident, resident_peak, lua, mapped (bytes of files mapped now, not of held), pool
+ * (bytes that pools have reserved, of held), pool_used (of those, taken now)} */
 static int memory(lua_State *L) {
   /* Read at once, before a table is made: that may start a collection, which gives bytes back. */
   neap_memory_stats s = neap_memory_read();

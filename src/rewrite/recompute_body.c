@@ -6,6 +6,11 @@
  * The backward of an If holds the forward of its branch in front; there nodes run again as they do
  * in a whole graph (recompute.c).
  *
+ * Where a loop stands in the body of another one, its forward is in the forward's body and its
+ * backward in the backward's: its frames are what an iteration of the outer loop keeps. So a pair
+ * knows the pair around it, at any depth, and inner pairs come first: what they no longer keep the
+ * outer frame has not to hold.
+ *
  * How much is recomputed is a level, from 1 to NEAP_BODY_LEVELS: first what moves bytes rather
  * than computes, then whatever can be, in branches but for every sqrt(n)-th node (T. Chen et al.,
  * 2016). Levels depend on the graph alone; a budget takes the first that keeps it
@@ -20,13 +25,16 @@
 #include <math.h>
 #include <string.h>
 
-/* A loop and its backward in one laid-out graph. */
+/* A loop and its backward in a laid-out graph, or in the two bodies of the pair around it. */
 typedef struct pair {
-  neap_graph *graph;
+  struct pair *outer; /* NULL: both are nodes of `graph` */
+  neap_graph *graph;  /* of the backward */
   neap_node *forward, *backward;
-  neap_graph *f, *b; /* their bodies */
-  bool *can, *again; /* by node of f: may run in b too; does */
-  int *seen;         /* by value of f: as b sees it; NEAP_NO_VALUE */
+  neap_graph *f, *b;  /* their bodies */
+  neap_value_id kept; /* in the forward's graph: its frames */
+  bool is_less;       /* a pair within keeps less than it did */
+  bool *can, *again;  /* by node of f: may run in b too; does */
+  int *seen;          /* by value of f: as b sees it; NEAP_NO_VALUE */
   int n_again;
 } pair;
 
@@ -61,6 +69,13 @@ static int find_there(const pair *p, neap_value_id v) {
   return NEAP_NO_VALUE;
 }
 
+static bool is_there(const pair *p, neap_value_id v);
+
+/* Whether the backward can be given what the forward reads from around it. */
+static bool has_operand(const pair *p, neap_value_id v) {
+  return p->outer != NULL ? is_there(p->outer, v) : rewrite_is_stable(p->graph, v);
+}
+
 /* Whether the backward can read what parameter v of the forward's body holds. */
 static bool has_param(const pair *p, neap_value_id v) {
   const neap_loop *loop = p->forward->loop;
@@ -69,17 +84,23 @@ static bool has_param(const pair *p, neap_value_id v) {
   if (port->kind == NEAP_PORT_STATE) return loop->state[port->index].item >= 0;
   if (port->kind != NEAP_PORT_OPERAND && port->kind != NEAP_PORT_SLICE) return false;
   neap_value_id operand = p->forward->in[port->index];
-  return operand >= 0 && rewrite_is_stable(p->graph, operand);
+  return operand >= 0 && has_operand(p, operand);
+}
+
+/* Whether v is there before an iteration of b, or can be given to it. */
+static bool is_there(const pair *p, neap_value_id v) {
+  const neap_value *value = &p->f->value[v];
+  if (!has_one_version(p->f, v)) return false;
+  if (value->region == NEAP_REGION_FRAME) return true;
+  if (value->region != NEAP_REGION_ARGUMENT) return false;
+  return value->node < 0 ? has_param(p, v) : find_there(p, v) >= 0;
 }
 
 /* Whether input v of a node of f can be had in b. */
 static bool can_read(const pair *p, neap_value_id v) {
   const neap_value *value = &p->f->value[v];
-  if (!has_one_version(p->f, v)) return false;
-  if (value->region == NEAP_REGION_FRAME) return true;
-  if (value->region == NEAP_REGION_ARENA) return p->can[value->node];
-  if (value->region != NEAP_REGION_ARGUMENT) return false;
-  return value->node < 0 ? has_param(p, v) : find_there(p, v) >= 0;
+  if (value->region == NEAP_REGION_ARENA) return has_one_version(p->f, v) && p->can[value->node];
+  return is_there(p, v);
 }
 
 /* Whether the node can run in the backward's body too, and should at this level. */
@@ -99,13 +120,18 @@ static bool can_run_again(const pair *p, const neap_node *node, int level) {
   return true;
 }
 
-/* Nodes that make a kept value and can run again do; and those that they read of, in the end. */
-static neap_status choose_nodes(pair *p, int level, neap_error *error) {
+static neap_status take_lists(pair *p, neap_error *error) {
   size_t n = (size_t)p->f->n_node + 1;
   p->can = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
   p->again = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
   p->seen = neap_arena_alloc(&p->b->arena, ((size_t)p->f->n_value + 1) * sizeof(int));
   if (p->can == NULL || p->again == NULL || p->seen == NULL) return graph_no_memory(error);
+  for (int v = 0; v < p->f->n_value; v++) p->seen[v] = NEAP_NO_VALUE;
+  return NEAP_OK;
+}
+
+/* Nodes that make a kept value and can run again do; and those that they read of, in the end. */
+static void choose_nodes(pair *p, int level) {
   /* Makers come before readers: who can is asked from the first on, who does from the last back. */
   for (int m = 0; m < p->f->n_node; m++) p->can[m] = can_run_again(p, &p->f->node[m], level);
   for (int m = p->f->n_node - 1; m >= 0; m--) {
@@ -121,7 +147,6 @@ static neap_status choose_nodes(pair *p, int level, neap_error *error) {
         p->again[value->node] = true;
     }
   }
-  return NEAP_OK;
 }
 
 /* ---- loops: what is changed ------------------------------------------------------------------ */
@@ -141,7 +166,7 @@ static int copy_value(pair *p, neap_value_id v) {
 }
 
 /* b's value for input v of a node that runs again: an operand that the backward did not read so
- * far is taken from the forward. */
+ * far is taken from the forward, or from what the pair around them has there. */
 static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
   *out = p->seen[v];
   if (*out < 0) *out = find_there(p, v);
@@ -154,7 +179,10 @@ static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
   const neap_port *from = &p->forward->loop->port[value->argument];
   const neap_port *to = &p->backward->loop->port[value->argument];
   if (from->kind == NEAP_PORT_STATE) return NEAP_OK;
-  if (p->backward->in[to->index] < 0) p->backward->in[to->index] = p->forward->in[from->index];
+  if (p->backward->in[to->index] >= 0) return NEAP_OK;
+  neap_value_id operand = p->forward->in[from->index];
+  if (p->outer != NULL) NEAP_TRY(see(p->outer, operand, &operand, error));
+  p->backward->in[to->index] = operand;
   return NEAP_OK;
 }
 
@@ -198,7 +226,9 @@ static neap_status add_again(pair *p, int m, int at, neap_error *error) {
   node.forward = at;
   node.again = true;
   p->b->node[at] = node;
-  p->backward->effects |= node.effects;
+  /* what happens inside happens to all that is around it */
+  for (pair *around = p; around != NULL; around = around->outer)
+    around->backward->effects |= node.effects;
   return NEAP_OK;
 }
 
@@ -219,7 +249,6 @@ static neap_status add_nodes(pair *p, neap_error *error) {
     if (b->value[v].node >= 0) b->value[v].node += n;
   /* Their old places are emptied, so that a failure leaves no subgraph twice. */
   for (int at = 0; at < n; at++) b->node[at] = (neap_node){.op = b->node[n].op, .device = ""};
-  for (int v = 0; v < p->f->n_value; v++) p->seen[v] = NEAP_NO_VALUE;
   int at = 0;
   for (int m = 0; m < p->f->n_node; m++)
     if (p->again[m]) NEAP_TRY(add_again(p, m, at++, error));
@@ -238,6 +267,22 @@ static void shrink_record(neap_loop *loop, const bool *gone) {
     loop->item[n++] = item;
   }
   loop->n_item = n;
+}
+
+/* The frames of the loop as one value, which the pair around it may keep. */
+static void resize_frames(pair *p) {
+  size_t bytes = neap_loop_frames_bytes(p->forward->loop);
+  neap_graph *outside = p->outer != NULL ? p->outer->f : p->graph;
+  neap_value *both[] = {&outside->value[p->kept],
+                        &p->graph->value[p->backward->in[p->backward->loop->frames]]};
+  for (int h = 0; h < 2; h++) {
+    both[h]->bytes = bytes;
+    both[h]->type.shape = NEAP_SHAPE((int64_t)bytes);
+  }
+  if (p->outer == NULL) return;
+  p->outer->forward->loop->item[both[0]->argument].bytes = neap_align(bytes);
+  p->outer->backward->loop->item[both[0]->argument].bytes = neap_align(bytes);
+  p->outer->is_less = true;
 }
 
 /* Kept values that run again leave the frames; those behind them move up. */
@@ -279,27 +324,46 @@ static neap_status drop_items(pair *p, neap_error *error) {
     back->n_item = loop->n_item;
     back->record_bytes = loop->record_bytes;
   }
-  neap_value *frames = &p->graph->value[p->backward->in[back->frames]];
-  frames->bytes = neap_loop_frames_bytes(loop);
-  frames->type.shape = NEAP_SHAPE((int64_t)frames->bytes);
+  resize_frames(p);
   return NEAP_OK;
 }
 
-/* Loop `n` of the graph, if it is a backward one whose forward is here. */
-static neap_status recompute_in_loop(neap_graph *graph, int n, int level, neap_error *error) {
-  pair p = {.graph = graph, .backward = &graph->node[n]};
+/* Sets p->forward and p->kept: the loop that made the frames which p->backward reads. false: it is
+ * not here. */
+static bool find_forward(pair *p) {
+  neap_value_id frames = p->backward->in[p->backward->loop->frames];
+  if (frames < 0) return false;
+  const neap_value *value = &p->graph->value[frames];
+  neap_graph *outside = p->outer != NULL ? p->outer->f : p->graph;
+  p->kept = NEAP_NO_VALUE;
+  if (p->outer == NULL && value->region == NEAP_REGION_ARENA) p->kept = frames;
+  /* an item of the outer frame, which the forward's body has under the same number */
+  if (p->outer != NULL && value->region == NEAP_REGION_FRAME)
+    for (int v = 0; v < outside->n_value; v++)
+      if (outside->value[v].region == NEAP_REGION_FRAME &&
+          outside->value[v].argument == value->argument)
+        p->kept = v;
+  if (p->kept < 0 || outside->value[p->kept].node < 0) return false;
+  p->forward = &outside->node[outside->value[p->kept].node];
+  return true;
+}
+
+/* Loop `n` of the graph, the backward's body of `outer` unless that is NULL, if it is a backward
+ * one whose forward is here; pairs within it first. */
+static neap_status recompute_in_loop(pair *outer, neap_graph *graph, int n, int level,
+                                     neap_error *error) {
+  pair p = {.outer = outer, .graph = graph, .backward = &graph->node[n]};
   const neap_loop *loop = p.backward->loop;
-  /* Only frames that this graph plans can shrink: of a loop with a maximum, made here, in the
-   * arena. */
+  /* Only frames of a known size can shrink, where their maker is at hand. */
   if (loop == NULL || !loop->is_backward || loop->grows || loop->frames < 0) return NEAP_OK;
-  neap_value_id frames = p.backward->in[loop->frames];
-  int maker = frames >= 0 ? graph->value[frames].node : -1;
-  if (maker < 0 || graph->value[frames].region != NEAP_REGION_ARENA) return NEAP_OK;
-  p.forward = &graph->node[maker];
+  if (!find_forward(&p)) return NEAP_OK;
   p.f = p.forward->sub[p.forward->n_sub - 1];
   p.b = p.backward->sub[0];
-  NEAP_TRY(choose_nodes(&p, level, error));
-  if (p.n_again == 0) return NEAP_OK;
+  NEAP_TRY(take_lists(&p, error));
+  /* Pairs within come first: what they no longer keep makes this one's frame smaller. */
+  for (int m = 0; m < p.b->n_node; m++) NEAP_TRY(recompute_in_loop(&p, p.b, m, level, error));
+  choose_nodes(&p, level);
+  if (p.n_again == 0 && !p.is_less) return NEAP_OK;
   NEAP_TRY(add_nodes(&p, error));
   NEAP_TRY(drop_items(&p, error));
   NEAP_TRY(graph_make_edges(p.f, error));
@@ -337,7 +401,7 @@ neap_status rewrite_recompute_bodies(neap_graph *graph, int level, neap_error *e
       NEAP_TRY(rewrite_recompute_bodies(node->sub[s], level, error));
       if (is_branch) NEAP_TRY(recompute_in_branch(node->sub[s], level, error));
     }
-    NEAP_TRY(recompute_in_loop(graph, n, level, error));
+    NEAP_TRY(recompute_in_loop(NULL, graph, n, level, error));
   }
   return graph_make_edges(graph, error);
 }

@@ -58,13 +58,48 @@ local function choice(n)
   return train(net, (h * h):mean())
 end
 
-local function check(make, share)
+--- A state that goes over rows of x, and whose iterations do the same one level deeper: `kinds`
+-- says what stands at each level, from outside in.
+local function deep(kinds, dropout)
+  return function()
+    local net, shape = neap.net "deep", { 8, 32 }
+    if table.concat(kinds):find "If" then net:input("c", {}, "bool") end
+    net:param("w", { 32, 32 }, { "Xavier" })
+    net:param("h0", { 8, 32 }, { "Xavier" })
+    for level, kind in ipairs(kinds) do
+      if kind == "Recurrent" then table.insert(shape, 1, 3 + level) end
+    end
+    net:input("x", shape)
+    local at
+    local function step(b, level, h, x)
+      local inner = kinds[level + 1] and at(b, level + 1, x, h) or b:FC { h, "w" }
+      return mix(inner, h, dropout)
+    end
+    function at(b, level, x, h)
+      if kinds[level] == "Recurrent" then
+        return b:Recurrent { seq = { x }, init = { h },
+          step = function(s, state, row) return step(s, level, state, row) end }
+      elseif kinds[level] == "If" then
+        return b:If("c", function(s) return step(s, level, h, x) end,
+          function(s) return s:Tanh(h) end)
+      end
+      local _, out = b:While { init = { b:const(0), h }, max = 5,
+        cond = function(_, i) return i:lt(4) end,
+        body = function(s, i, state) return i + 1, step(s, level, state, x) end }
+      return out
+    end
+    local h = at(net, 1, net:blob "x", net:blob "h0")
+    return train(net, (h * h):mean())
+  end
+end
+
+local function check(make, share, may_be_loose)
   local free = make():plan { store = false }
   local budget = math.floor(share * free.arena_bytes)
   local plan = make():plan { budget = budget, store = false }
   assert.is_true(plan.arena_bytes <= budget)
   assert.is_true(plan.n_recomputed > 0)
-  assert.are.equal(plan.lower_bound_bytes, plan.arena_bytes)
+  if not may_be_loose then assert.are.equal(plan.lower_bound_bytes, plan.arena_bytes) end
   local r = neap.check.plan(make(), { train = true, budget = budget, poison = true, steps = 3 })
   assert.is_true(r.same, r.different)
   assert.are.equal(r.forecast_bytes, r.held_bytes)
@@ -85,6 +120,21 @@ describe("a budget in bodies", function()
   it("recomputes within the branch of an If", function()
     check(function() return choice(12) end, 0.8)
   end)
+
+  for _, kinds in ipairs {
+    { "Recurrent", "Recurrent" },
+    { "Recurrent", "Recurrent", "Recurrent" },
+    { "Recurrent", "While", "Recurrent", "Recurrent" },
+    { "While", "Recurrent", "If" },
+    { "If", "Recurrent", "Recurrent" },
+    { "Recurrent", "If", "Recurrent" },
+    { "If", "While", "If", "Recurrent" },
+  } do
+    local words = table.concat(kinds, " of ")
+    it("reaches the innermost body of a " .. words, function()
+      check(deep(kinds, true), 0.7, true)
+    end)
+  end
 
   it("asks for no more work than the budget needs", function()
     local free = recurrent():plan { store = false }

@@ -5,8 +5,9 @@
 --
 -- Wherever memory options go (net:plan, ws:compile, ws:run, m:plan, a trainer's `memory`), the
 -- engine puts it into `policy` and names to keep (src/driver/mem_param.c); there is no second
--- planner behind it, and no second graph. Defaults are those of Caffe: training is planned, testing is not, so that a script
--- that looks at blobs in the middle finds them. `debug_info` switches planning off.
+-- planner behind it, and no second graph. Defaults are those of Caffe: training is planned,
+-- testing is not, so that a script that looks at blobs in the middle finds them. `debug_info`
+-- switches planning off.
 --
 -- Data and gradient ("diff") of a blob are separate keys: "conv1" stands for both, "conv1.data" and
 -- "conv1.grad" (or "conv1.diff") for one.
