@@ -230,7 +230,7 @@ static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   NEAP_TRY(neap_session_bind(d->net, &d->options, &forecast, &e->program, error));
   e->planned_bytes = forecast.total_bytes;
   NEAP_TRY(neap_program_overlap(e->program, error));
-  if (d->n_entry == 0) NEAP_TRY(neap_workspace_init(d->ws, d->net, error));
+  if (d->n_entry == 0) NEAP_TRY(neap_workspace_make_declared(d->ws, d->net, error));
   size_t type_bytes = (size_t)d->n_input * sizeof *e->type,
          extent_bytes = (size_t)d->n_extent * sizeof *e->extent;
   e->type = neap_alloc(type_bytes + 1);

@@ -196,8 +196,7 @@ struct neap_micro {
   /* of the parts, whose total counts what the update holds beside them */
   neap_compile_options options;
   neap_compile_options update_options; /* lists of both in `room` */
-  /* of the parts; NULL with policy `pool`, which has no addresses to share */
-  neap_range *range;
+  neap_range *range; /* of the parts; NULL before the first, and with executor `dynamic` */
   neap_session *whole, *tail, *update, *hold, *join;
   bool sums;               /* the loss is a sum, not a mean: batches held count whole */
   int64_t n_held;          /* batches since the last update, */
@@ -259,7 +258,7 @@ static neap_status open_part(neap_micro *micro, int64_t n, neap_session **out, n
   neap_compile_options options = micro->options;
   neap_arena room = {0};
   neap_status status = neap_batch_inputs(micro->net, n, &options.graph, &room, error);
-  bool planned = options.plan.policy != NEAP_POLICY_POOL;
+  bool planned = !options.dynamic;
   if (status == NEAP_OK && planned && micro->range == NULL)
     status = neap_range_new(micro->net, &options, &micro->range, error);
   if (status == NEAP_OK)

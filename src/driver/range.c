@@ -116,11 +116,10 @@ static bool is_source(const neap_range *range, const neap_net *net,
 neap_status neap_range_new(const neap_net *net, const neap_compile_options *options,
                            neap_range **out, neap_error *error) {
   *out = NULL;
-  if (options->plan.policy == NEAP_POLICY_POOL)
-    return neap_fail(
-      error, NEAP_ARGUMENT,
-      "net \"%s\": a range of batches shares planned addresses, and policy pool plans none",
-      neap_net_name(net));
+  if (options->dynamic)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "net \"%s\": executor dynamic runs batches of any size: a range has no use",
+                     neap_net_name(net));
   neap_range *range = neap_alloc_zeroed(sizeof *range);
   if (range == NULL) return neap_fail_memory(error, sizeof *range, "a range of batches");
   neap_forecast known = {0};
@@ -231,7 +230,8 @@ static neap_status plan_within_most(const neap_range *range, neap_way *w, neap_e
 static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *error) {
   const neap_plan *most = range->most.plan;
   neap_error refused = {0};
-  neap_status status = plan_within_most(range, w, &refused);
+  const bool pool = w->resolved.plan.policy == NEAP_POLICY_POOL;
+  neap_status status = pool ? NEAP_BUDGET : plan_within_most(range, w, &refused);
   if (status != NEAP_OK && status != NEAP_BUDGET) {
     if (error != NULL && error->code == NEAP_OK) *error = refused;
     return status;
@@ -273,7 +273,9 @@ static neap_status plan_within(const neap_range *range, neap_way *w,
   NEAP_TRY(check_room(range, w->prepared, error));
   w->resolved = range->most.resolved; /* limits and engines are the range's */
   neap_error refused = {0};
-  neap_status status = follow(range, w, &refused);
+  /* A pool has no addresses to share: the blobs alone have the room of the largest batch. */
+  const bool pool = w->resolved.plan.policy == NEAP_POLICY_POOL;
+  neap_status status = pool ? NEAP_BUDGET : follow(range, w, &refused);
   if (status == NEAP_MEMORY) {
     if (error != NULL && error->code == NEAP_OK) *error = refused;
     return status;

@@ -166,15 +166,17 @@ static void refuse_again(neap_error *refused, const neap_error *again, size_t bu
 /* The workspace's own budget or total may refuse a plan that was made freely: then it is made again
  * within what is left. Where that can't be either, the error says the less of both. */
 static neap_status attach_within(neap_session *session, const neap_net *net,
-                                 const neap_compile_options *options, bool ranged,
+                                 const neap_compile_options *options, const neap_range *range,
                                  neap_error *error) {
   neap_error refused = {0}, again = {0};
   neap_compile_options left = *options;
   neap_status status = neap_workspace_attach(session->ws, session->program, &refused);
   if (status == NEAP_OK) return status;
-  /* A range's plan is that of its largest batch: a workspace's limits can't change it. */
-  if (!ranged && neap_within_limits(session->ws, session->program, &refused, &left)) {
+  if (neap_within_limits(session->ws, session->program, &refused, &left)) {
+    /* Not the plan of a range then, which is that of its largest batch; its blobs keep the room. */
+    left.no_constants = left.no_constants || range != NULL;
     status = take_program(session, net, &left, NULL, &again);
+    if (status == NEAP_OK && range != NULL) neap_range_reserve(range, session->program);
     if (status == NEAP_OK) status = neap_workspace_attach(session->ws, session->program, &again);
     if (status == NEAP_OK) return status;
     if (status == NEAP_BUDGET)
@@ -210,8 +212,8 @@ static neap_status fill(neap_session *session, const neap_net *net,
   /* a missing label stops nothing */
   if (options->script != NULL) session->script = neap_strdup(options->script);
   if (options->tag != NULL) session->tag = neap_strdup(options->tag);
-  NEAP_TRY(neap_workspace_init(session->ws, net, error));
-  return attach_within(session, net, options, range != NULL, error);
+  NEAP_TRY(neap_workspace_make_declared(session->ws, net, error));
+  return attach_within(session, net, options, range, error);
 }
 
 /* The session holds a reference of the workspace, so that closing in any order is safe. One that

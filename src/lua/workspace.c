@@ -452,6 +452,16 @@ static int trim_pool(lua_State *L) {
   return 1;
 }
 
+/* ws:_limit_total(bytes or nil) -> the one before, or nil */
+static int limit_total(lua_State *L) {
+  neap_workspace *ws = neap_lua_workspace_at(L, 1);
+  size_t bytes = lua_isnoneornil(L, 2) ? 0 : neap_lua_bytes(L, 2, "total");
+  size_t before = neap_workspace_limit_total(ws, bytes);
+  if (before == 0) return lua_pushnil(L), 1;
+  lua_pushinteger(L, (lua_Integer)before);
+  return 1;
+}
+
 static int held_bytes(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)neap_workspace_held_bytes(neap_lua_workspace_at(L, 1)));
   return 1;
@@ -623,6 +633,7 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"poison", poison, 2},
                                          {"arena_bytes", arena_bytes, 1},
                                          {"held_bytes", held_bytes, 1},
+                                         {"_limit_total", limit_total, 2},
                                          {"trim_pool", trim_pool, 1},
                                          {"save", save, 3},
                                          {"load", load, 3},

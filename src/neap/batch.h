@@ -15,8 +15,9 @@
  * inputs that declare the same number there change with it. An op whose attributes spell the batch
  * out (a Reshape) stands in the way: then the error names it. */
 typedef struct neap_range neap_range;
-/* `max_batch` 0: the largest batch is the net's own, or what options->inputs make of it. Policy
- * "pool" has no addresses to share: ARGUMENT error. End it with neap_range_free. */
+/* `max_batch` 0: the largest batch is the net's own, or what options->inputs make of it. Under
+ * policy "pool" what batches share is the pool and the room of the largest one's blobs; executor
+ * "dynamic" has no use for a range: ARGUMENT error. End it with neap_range_free. */
 NEAP_API neap_status neap_range_open(const neap_net *net, int64_t max_batch,
                                      const neap_options *options, neap_range **out,
                                      neap_error *error);

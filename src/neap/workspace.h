@@ -35,6 +35,9 @@ NEAP_API neap_status neap_workspace_new(const neap_workspace_options *options, n
 NEAP_API neap_status neap_workspace_list(neap_workspace ***out, int *n, neap_error *error);
 /* Borrowed; NULL for none. */
 NEAP_API neap_workspace *neap_workspace_parent(const neap_workspace *workspace);
+/* Another total from now on, 0 for none: the most that what comes may make it hold. What is held
+ * stays, whatever it takes. @return the one before */
+NEAP_API size_t neap_workspace_limit_total(neap_workspace *workspace, size_t bytes);
 /* Makes the blobs that the net declares and the workspace lacks, and fills them by the net's init
  * ops, which draw from the workspace's seed. Blobs that are there with the same type stay as they
  * are; those that nobody has written yet are filled. */

@@ -178,8 +178,8 @@ static void attachment_fini(neap_attachment *a) {
 }
 
 /* Another program of the workspace has left its own bytes, of another shape, under the name of blob
- * b, which this one only writes: puts those that this program used before in their place, or new
- * ones at its first run after the other's. */
+ * b, which this one only writes: new ones take their place, and none of the two keeps the old. The
+ * total is one on what is held then. */
 static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_error *error) {
   const neap_program_blob *blob = neap_program_blob_at(a->program, b);
   /* The bytes that are there will do, if the cell has room for them. */
@@ -188,24 +188,14 @@ static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_e
     neap_workspace_retype(ws, cell, &blob->type);
     return NEAP_OK;
   }
-  /* Those that this program used before have another shape now, or are in another bank: new
-   * ones. */
-  neap_type has = neap_tensor_type(&a->tensor[b]);
-  if (cell->bank != NULL || a->tensor[b].storage == NULL || !neap_type_equal(&has, &blob->type)) {
-    neap_tensor made = {0};
-    if (cell->bank == NULL) {
-      NEAP_TRY(neap_workspace_make_segment(1, &blob->type, &made, error));
-    } else { /* nobody keeps bytes of a bank that no name has: those it replaces go */
-      NEAP_TRY(neap_resident_make_one(ws, a->program, b, cell->bank, &made, error));
-      neap_workspace_release_from_programs(ws, cell->tensor.storage);
-      cell->reserve_bytes = blob->reserve_bytes;
-    }
-    neap_tensor_fini(&a->tensor[b]);
-    a->tensor[b] = made;
-  }
-  neap_tensor mine = neap_tensor_retain(&a->tensor[b]);
+  neap_tensor made = {0};
+  NEAP_TRY(neap_workspace_check_total(ws, "run: blob", a->name[b],
+                                      neap_align(neap_type_bytes(&blob->type)), error));
+  NEAP_TRY(neap_resident_make_one(ws, a->program, b, cell->bank, &made, error));
+  neap_workspace_leave_bytes(ws, cell);
   neap_tensor_fini(&cell->tensor);
-  cell->tensor = mine;
+  cell->tensor = made;
+  cell->reserve_bytes = blob->reserve_bytes;
   cell->filled = cell->is_shared = false;
   ws->version++;
   return NEAP_OK;

@@ -85,12 +85,10 @@ static void mark_fed(neap_workspace *ws, neap_cell *cell) {
   cell->fed_run = ws->n_run;
 }
 
-/* Whether the workspace's total has room for a blob of this type beside what is held: the old bytes
- * are given up only afterwards. */
-static neap_status check_total(const neap_workspace *ws, const char *name, const neap_type *type,
-                               neap_error *error) {
+neap_status neap_workspace_check_total(const neap_workspace *ws, const char *who, const char *name,
+                                       size_t more, neap_error *error) {
   if (ws->total_bytes == 0) return NEAP_OK;
-  const size_t held = neap_workspace_held_bytes(ws), more = neap_align(neap_type_bytes(type));
+  const size_t held = neap_workspace_held_bytes(ws);
   if (held + more <= ws->total_bytes) return NEAP_OK;
   char a[24], b[24];
   neap_error refused = {.limit = "total",
@@ -100,7 +98,7 @@ static neap_status check_total(const neap_workspace *ws, const char *name, const
   neap_refused_fixed(&refused, "held already", held);
   neap_refused_blob(&refused, name, more);
   return neap_fail_budget(
-    error, &refused, "feed \"%s\": the workspace would hold %s, its total is %s", name,
+    error, &refused, "%s \"%s\": the workspace would hold %s, its total is %s", who, name,
     neap_bytes_text((double)(held + more), a), neap_bytes_text((double)ws->total_bytes, b));
 }
 
@@ -158,7 +156,11 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   /* Other bytes: taken first, so that a refusal leaves the blob as it was. */
   neap_tensor fresh;
   const char *bank = cell != NULL && !share ? cell->bank : NULL;
-  if (!share) NEAP_TRY(check_total(found.ws != NULL ? found.ws : ws, name, &got, error));
+  if (!share) {
+    const neap_workspace *owner = found.ws != NULL ? found.ws : ws;
+    NEAP_TRY(neap_workspace_check_total(owner, "feed", name,
+                                        neap_align(neap_type_bytes(&got)), error));
+  }
   NEAP_TRY(take(found.ws, name, bank, tensor, share, &fresh, error));
   if (cell == NULL) {
     int index;
@@ -170,9 +172,8 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     cell = &ws->cell[index];
     found.ws = ws;
   }
-  /* The bank would hold both, the old bytes and the new ones, while programs point to the old. */
-  /* else the bank would hold both */
-  if (bank != NULL) neap_workspace_release_from_programs(found.ws, cell->tensor.storage);
+  /* Else both would be held, the old bytes and the new ones, while programs point to the old. */
+  neap_workspace_leave_bytes(found.ws, cell);
   neap_cell_clear(cell);
   cell->tensor = fresh;
   cell->bank = bank;

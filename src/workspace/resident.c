@@ -221,7 +221,7 @@ neap_status neap_resident_publish(neap_workspace *ws, neap_program *program,
     neap_found found = neap_workspace_find(ws, a->name[b]);
     neap_cell *cell = &found.ws->cell[found.cell];
     const char *bank = bank_of(found.ws, blob, found);
-    if (bank != NULL) neap_workspace_release_from_programs(found.ws, cell->tensor.storage);
+    neap_workspace_leave_bytes(found.ws, cell);
     neap_cell_clear(cell);
     *cell = (neap_cell){.name = cell->name,
                         .bank = bank,

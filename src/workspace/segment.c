@@ -248,9 +248,32 @@ static neap_status prepare(neap_workspace *ws, const neap_net *net, batch *batch
   return NEAP_OK;
 }
 
+/* Bytes of what the net declares and the workspace lacks. */
+static size_t missing_bytes(const neap_workspace *ws, const neap_net *net) {
+  size_t bytes = 0;
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    const bool is_declared = blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE ||
+                             blob->role == NEAP_ROLE_GRADIENT;
+    if (!is_declared || blob->type.dtype == NEAP_DTYPE_NONE) continue;
+    if (is_missing(ws, neap_workspace_find(ws, blob->name)))
+      bytes += neap_align(neap_type_bytes(&blob->type));
+  }
+  return bytes;
+}
+
+neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
+  const char *name = neap_net_name(net);
+  size_t more = missing_bytes(ws, net);
+  if (more > 0)
+    NEAP_TRY(neap_workspace_check_total(ws, "init", name != NULL ? name : "net", more, error));
+  return neap_workspace_make_declared(ws, net, error);
+}
+
 /* Bytes, numbers and names are all there before the first cell changes; until then a failure only
  * drops them. */
-neap_status neap_workspace_init(neap_workspace *ws, const neap_net *net, neap_error *error) {
+neap_status neap_workspace_make_declared(neap_workspace *ws, const neap_net *net,
+                                         neap_error *error) {
   batch batches[N_BATCH] = {{.role = NEAP_ROLE_PARAMETER, .region = NEAP_REGION_PARAMETER},
                             {.role = NEAP_ROLE_STATE, .region = NEAP_REGION_STATE},
                             {.role = NEAP_ROLE_GRADIENT, .region = NEAP_REGION_GRADIENT}};
@@ -280,6 +303,15 @@ void neap_workspace_release_from_programs(neap_workspace *ws, const neap_storage
     for (int b = 0; b < neap_program_n_blobs(ws->attachment[a].program); b++)
       if (ws->attachment[a].tensor[b].storage == storage)
         neap_tensor_fini(&ws->attachment[a].tensor[b]);
+}
+
+/* Two names of one storage, or the others of a segment, still have it. */
+void neap_workspace_leave_bytes(neap_workspace *ws, const neap_cell *cell) {
+  const neap_storage *storage = cell->tensor.storage;
+  if (storage == NULL) return;
+  for (int c = 0; c < ws->n_cell; c++)
+    if (&ws->cell[c] != cell && ws->cell[c].tensor.storage == storage) return;
+  neap_workspace_release_from_programs(ws, storage);
 }
 
 bool neap_workspace_holds(const neap_workspace *ws, const neap_storage *storage) {

@@ -167,6 +167,11 @@ void neap_workspace_set_seed(neap_workspace *ws, uint64_t seed) {
 void neap_workspace_set_poison(neap_workspace *ws, bool poison) { ws->poison = poison; }
 size_t neap_workspace_budget(const neap_workspace *ws) { return ws->budget_bytes; }
 size_t neap_workspace_total(const neap_workspace *ws) { return ws->total_bytes; }
+size_t neap_workspace_limit_total(neap_workspace *ws, size_t bytes) {
+  const size_t before = ws->total_bytes;
+  ws->total_bytes = bytes;
+  return before;
+}
 size_t neap_workspace_arena_bytes(const neap_workspace *ws) {
   return ws->arena_bytes + neap_workspace_bank_bytes(ws, NULL);
 }

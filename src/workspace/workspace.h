@@ -89,6 +89,10 @@ void neap_workspace_rewind_step(neap_workspace *ws,
 void neap_workspace_count_draw(neap_workspace *ws);
 size_t neap_workspace_budget(const neap_workspace *ws); /* of arena and pool; 0: none */
 size_t neap_workspace_total(const neap_workspace *ws);  /* of all that it holds; 0: none */
+/* neap_workspace_init for who attaches a program next: the attach counts all that comes, and says
+ * what would do. */
+neap_status neap_workspace_make_declared(neap_workspace *ws, const neap_net *net,
+                                         neap_error *error);
 /* Figures of the workspace's pool; zeros when no program of policy `pool` has run. */
 neap_pool_stats neap_workspace_pool(const neap_workspace *ws);
 /* Above `bytes` the pool is cut down again by the next run that needs less; 0: never. A hard limit

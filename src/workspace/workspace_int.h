@@ -290,6 +290,10 @@ neap_status neap_workspace_make_segment(int n, const neap_type *type, neap_tenso
 /* The same with room for room[i] bytes where that is more. */
 neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t *room,
                                      neap_tensor *view, neap_error *error);
+/* Whether the total has room for `more` bytes beside what is held: those that a blob has now are
+ * given up only afterwards. BUDGET error, which begins with `who "name"`. */
+neap_status neap_workspace_check_total(const neap_workspace *ws, const char *who, const char *name,
+                                       size_t more, neap_error *error);
 /* Whether the cell's own bytes have room for `type`, though it holds another one at present. */
 bool neap_workspace_has_room(const neap_cell *cell, const neap_type *type);
 /* Its bytes are seen as `type` from now on; their contents mean nothing. Needs has_room. */
@@ -297,6 +301,9 @@ void neap_workspace_retype(neap_workspace *owner, neap_cell *cell, const neap_ty
 /* Programs of this workspace let go of a storage; they look their blobs up again before they
  * run. */
 void neap_workspace_release_from_programs(neap_workspace *ws, const neap_storage *storage);
+/* The same for a cell that is about to get other bytes, unless another name has the old ones: what
+ * no name has is not counted, so that no program may keep it. */
+void neap_workspace_leave_bytes(neap_workspace *ws, const neap_cell *cell);
 /* A blob's own bytes with a copy of `tensor`: a segment of one, so that it holds what forecasts
  * count for it. */
 neap_status neap_workspace_copy_in(const neap_tensor *tensor, neap_tensor *out, neap_error *error);

@@ -650,8 +650,8 @@ describe("the option max_batch", function()
     assert.are.equal("shape", err.code)
     assert.is_truthy(err.hint:find("max_batch", 1, true))
     raises("max_batch expects", net.plan, net, { max_batch = "8" })
-    raises("policy pool plans none", net.plan, net,
-      { max_batch = 8, policy = "pool", store = false })
+    raises("executor dynamic runs batches of any size", net.plan, net,
+      { max_batch = 8, executor = "dynamic", store = false })
   end)
 
   it("is of the first input, be it declared without rows: others keep their \z

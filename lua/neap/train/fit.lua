@@ -14,7 +14,8 @@ local state = require "neap.train.state"
 local fail = core.fail
 local Trainer, copy, settle, means, learnt, check_open = state.Trainer, state.copy, state.settle,
   state.means, state.learnt, state.check_open
-local start_position, find_workspace = state.start_position, state.find_workspace
+local start_position, find_workspace, attempt = state.start_position, state.find_workspace,
+  state.attempt
 local check_set, check_valid, take_checkpoint = checks.set, checks.valid, checks.checkpoint
 local learn_set, step_on = programs.learn_set, require("neap.train.step").step_on
 
@@ -243,6 +244,15 @@ local function fit(self, set, o)
   return self:history()
 end
 
+--- Under a total the look at other data takes bytes that training has to leave: its program is
+-- made first, so that no epoch is trained before it is refused.
+local function prepare_valid(self, valid)
+  if valid == nil or self.memory.total == nil or self.input == nil then return end
+  local spec = valid:spec()
+  local rows = math.min(spec.batch, spec.n)
+  attempt(self, "eval " .. rows, find_workspace(self), programs.program_for, rows, "eval")
+end
+
 --- What the data looks like is learnt first.
 local function begin_fit(self, set, o)
   local spec = set:spec()
@@ -250,6 +260,7 @@ local function begin_fit(self, set, o)
   self.batch = math.min(spec.batch, spec.n)
   self.most.train = math.max(self.most.train, self.batch)
   if #set == 0 then fail("fit: the data set has no batch") end
+  prepare_valid(self, o.valid)
   return fit(self, set, o)
 end
 

@@ -120,11 +120,9 @@ local function net_of(self, mode, n)
   return part, blobs, update
 end
 
---- Whether programs of several batch sizes can share addresses: not where addresses are found at
--- run time.
-local function has_addresses(memory)
-  return memory.policy ~= "pool" and memory.executor ~= "dynamic"
-end
+--- Whether programs of several batch sizes are made apart, in the bytes of the largest: not where
+-- one program takes any shape.
+local function has_range(memory) return memory.executor ~= "dynamic" end
 
 --- Memory options of the update: it is a part of training, and the blobs that mem_param excludes
 -- are the micro-batch's.
@@ -167,7 +165,7 @@ local function range_for(self, mode, n)
 end
 
 local function make_program(self, n, mode)
-  local range = has_addresses(self.memory) and range_for(self, mode, n)
+  local range = has_range(self.memory) and range_for(self, mode, n)
   -- the largest batch's net is there already, and so is its plan
   local parts = range and range.batch == n and range or parts_of(self, mode, n)
   local net = parts.net

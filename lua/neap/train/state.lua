@@ -147,6 +147,17 @@ local learnt = {
   "input", "target", "batch", "micro_fit", "model_version", "position", "net_reduces",
 }
 
+--- What the trainer's total allows is all that its workspace holds, whichever of its programs or
+-- other trainers asked for it: until `__close`, nothing that comes may exceed it.
+local function limit_total(self, ws)
+  local total = self.memory.total
+  if ws == nil or total == nil then return nil end
+  local own = ws:_limit_total(total)
+  local limit = ws:_limit_total(own)
+  ws:_limit_total(own and math.min(own, limit) or limit)
+  return setmetatable({}, { __close = function() ws:_limit_total(own) end })
+end
+
 --- f(self, ...) -> its results. When it raises and no step has happened, the trainer, its model and
 -- its workspace are as they were: what a bad batch looks like is forgotten, and programs made for
 -- it are closed.
@@ -156,6 +167,7 @@ local learnt = {
 local function attempt(self, known, ws, f, ...)
   check_open(self)
   settle(self)
+  local _ <close> = limit_total(self, ws)
   if known and self.known[known] then return f(self, ...) end
   local was, programs, ranges, most, done = {}, copy(self.programs), copy(self.ranges),
     copy(self.most), false
@@ -199,5 +211,5 @@ end
 return {
   Trainer = Trainer, copy = copy, start_position = start_position, read_metrics = read_metrics,
   add_values = add_values, means = means, settle = settle, skip = skip,
-  find_workspace = find_workspace, check_open = check_open, learnt = learnt, attempt = attempt,
+  limit_total = limit_total, find_workspace = find_workspace, check_open = check_open, learnt = learnt, attempt = attempt,
 }

@@ -107,6 +107,7 @@ CALL(workspace_list) {
   return status;
 }
 QUIET(workspace_parent, s->number[0] = neap_workspace_parent(s->child) == s->ws)
+QUIET(workspace_limit_total, s->number[0] = (double)neap_workspace_limit_total(s->ws, 0))
 CALL(workspace_init) { return neap_workspace_init(s->ws, s->net, error); }
 QUIET(workspace_seed, s->number[0] = (double)neap_workspace_seed(s->ws))
 QUIET(workspace_set_seed, neap_workspace_set_seed(s->ws, 9))
@@ -222,6 +223,7 @@ static const entry workspaces_entries[] = {
   {"neap_workspace_new", WS, call_workspace_new, NULL, false},
   {"neap_workspace_list", WS | SCOPE, call_workspace_list, NULL, false},
   {"neap_workspace_parent", WS | SCOPE, call_workspace_parent, NULL, true},
+  {"neap_workspace_limit_total", WS, call_workspace_limit_total, NULL, true},
   {"neap_workspace_init", WS | NET, call_workspace_init, NULL, false},
   {"neap_workspace_seed", WS, call_workspace_seed, NULL, true},
   {"neap_workspace_set_seed", WS, call_workspace_set_seed, NULL, true},

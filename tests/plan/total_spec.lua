@@ -1,0 +1,140 @@
+-- A trainer's total bounds all that its workspace holds, whichever of its programs holds it.
+local neap = require "neap"
+local nn, optim = neap.nn, neap.optim
+
+local function rows(n)
+  return { x = neap.rand(n, 64), y = neap.zeros { n, dtype = "i64" } }
+end
+
+local function set(n, batch)
+  local given = rows(n)
+  given.batch = batch
+  return neap.data.tensors(given)
+end
+
+local function trainer(memory, model)
+  model = model or nn.Sequential {
+    input = { 64 }, nn.Linear { 256 }, nn.ReLU(), nn.Linear { 256 }, nn.ReLU(), nn.Linear { 10 },
+  }
+  memory.store = false
+  return neap.trainer {
+    model = model, optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }, memory = memory, seed = 1,
+  }, model
+end
+
+local function held_of(policy)
+  local t <close> = trainer { policy = policy }
+  return t:step(rows(64)).held_bytes
+end
+
+local function refused(f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok)
+  assert.are.equal("budget", err.code, tostring(err))
+  assert.are.equal("total", err.limit)
+  assert.is_true(err.least_bytes > err.limit_bytes)
+  return err
+end
+
+for _, policy in ipairs { "offset", "name", "pool" } do
+  describe("a trainer's total under policy " .. policy, function()
+    it("is kept by batches of all sizes, in the bytes of the largest", function()
+      local need = held_of(policy)
+      local t <close> = trainer { policy = policy, total = need }
+      for _, n in ipairs { 64, 16, 7, 33, 64 } do
+        local before = neap.memory().held
+        assert.are.equal(need, t:step(rows(n)).held_bytes)
+        if n == 7 then assert.is_true(neap.memory().held <= before + 64 * 64 * 8) end
+      end
+    end)
+
+    it("is kept by training and evaluation together, or the second is refused", function()
+      local need = held_of(policy)
+      local t <close>, model = trainer { policy = policy, total = need }
+      t:step(rows(64))
+      local err = refused(t.evaluate, t, set(256, 256))
+      assert.is_true(model:workspace():held_bytes() <= need)
+      assert.are.equal(need, t:step(rows(64)).held_bytes)
+      local more <close>, other = trainer { policy = policy, total = err.least_bytes }
+      more:step(rows(64))
+      assert.are.equal(256, more:evaluate(set(256, 256)).n)
+      assert.is_true(other:workspace():held_bytes() <= err.least_bytes)
+    end)
+
+    it("is refused before the first step of a fit whose valid has no room", function()
+      local need = held_of(policy)
+      local t <close>, model = trainer { policy = policy, total = need }
+      refused(t.fit, t, set(128, 64), { valid = set(512, 512), verbose = 0 })
+      assert.are.equal(0, #t:history())
+      assert.is_true(model:workspace():held_bytes() <= need)
+    end)
+
+    it("counts what others have put into the model's workspace", function()
+      local need = held_of(policy)
+      local t <close>, model = trainer { policy = policy, total = need + 4096 }
+      t:step(rows(64))
+      model:workspace():feed("other", neap.zeros(4096))
+      refused(t.predict, t, neap.rand(1024, 64))
+      assert.are.equal(need + 16384, t:step(rows(64)).held_bytes)
+      t:close()
+      assert.are.equal(1024, t.model(neap.rand(1024, 64)).shape[1])
+    end)
+  end)
+end
+
+describe("a total that others share", function()
+  it("is planned within again, by recomputation, beside what is held", function()
+    local function deep()
+      local layers = { input = { 64 } }
+      for _ = 1, 12 do
+        layers[#layers + 1] = nn.Linear { 64 }
+        layers[#layers + 1] = nn.Tanh()
+      end
+      return nn.Sequential(layers)
+    end
+    local function y(n) return { x = neap.rand(n, 64), y = neap.rand(n, 64) } end
+    local function make(total)
+      local model = deep()
+      model:seed(3)
+      return neap.trainer { model = model, loss = nn.MseLoss(), optimizer = optim.SGD { lr = 0.1 },
+        memory = { total = total, store = false } }, model
+    end
+    local free <close> = make()
+    local need = free:step(y(256)).held_bytes
+    local t <close>, model = make(need)
+    model(neap.rand(1, 64)) -- makes the workspace
+    model:workspace():feed("other", neap.zeros(30000))
+    local batch = y(256)
+    local got = t:step(batch)
+    assert.is_true(got.held_bytes <= need)
+    local plain <close> = make()
+    assert.are.equal(plain:step(batch).loss, got.loss)
+    t:step(y(16))
+    assert.is_true(t:step(batch).held_bytes <= need)
+  end)
+end)
+
+describe("a workspace's total", function()
+  it("is kept by ws:init and by blobs whose shape changes", function()
+    local ws <close> = neap.workspace { total = 1000 }
+    local net = neap.net "f"
+    net:param("w", { 1000 }, neap.init.zeros)
+    local err = refused(ws.init, ws, net)
+    assert.are.equal(4032, err.least_bytes)
+    assert.are.equal(0, ws:held_bytes())
+  end)
+
+  it("counts no bytes less than are held when shapes come and go", function()
+    local net = neap.net "g"
+    net:input("x", { 0, 64 })
+    net:Relu("x", "y")
+    local ws <close> = neap.workspace { policy = "pool", store = false }
+    for _, n in ipairs { 512, 256, 128, 64, 1 } do ws:run(net, { x = neap.rand(n, 64) }) end
+    collectgarbage() collectgarbage()
+    local before = neap.memory().held
+    local held = ws:held_bytes()
+    ws:close()
+    collectgarbage() collectgarbage()
+    assert.are.equal(held, before - neap.memory().held)
+  end)
+end)
