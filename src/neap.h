@@ -65,14 +65,16 @@
  *     return error.code != NEAP_OK;
  *   }
  *
- * Rules that hold everywhere. A function that can fail returns a status, NEAP_OK = 0, and fills the
- * caller's error record (NULL: the text is not wanted); a failed call changes nothing. Pointers to
- * text and numbers that go in are borrowed for the call. What comes out through `**out` is the
- * caller's, to be ended by the function named beside it, all of which take NULL. Indices and axes
- * count from 0. A net, a workspace and its sessions belong to one thread at a time; that may be one
- * of a parallel region, in which Neap makes no threads for what is made there, or a child of fork.
- * Nothing here prints or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN and NEAP_POISON are all it
- * reads of the environment, and for the place of the database NEAP_DB, XDG_DATA_HOME and HOME.
+ * Rules that hold everywhere. A function that can fail returns a status, NEAP_OK = 0, and fills
+ * the caller's error record (NULL: the text is not wanted); a failed call changes nothing.
+ * Pointers to text and numbers that go in are borrowed for the call. What comes out through
+ * `**out` is the caller's, to be ended by the function named beside it, all of which take NULL. No
+ * other pointer may be NULL unless its function says so; a list of no elements may. Indices and
+ * axes count from 0, in messages too (neap_count_from), and the steps of reports from 1. A net, a
+ * workspace and its sessions belong to one thread at a time; that may be one of a parallel region,
+ * in which Neap makes no threads for what is made there, or a child of fork. Nothing here prints
+ * or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN and NEAP_POISON are all it reads of the
+ * environment, and for the place of the database NEAP_DB, XDG_DATA_HOME and HOME.
  */
 #ifndef NEAP_H
 #define NEAP_H
@@ -501,7 +503,7 @@ NEAP_API bool neap_session_is_timed(const neap_session *session);
 NEAP_API bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row);
 /* Writes the row of the run, with `profile` those of its ops, and its metrics. `status`: "ok",
  * "failed" or "interrupted". Once: a second call does nothing, and so does one where nothing has
- * run, or without a database. DB errors. */
+ * run, or without a database. ARGUMENT error for another status; DB errors. */
 NEAP_API neap_status neap_session_record(neap_session *session, const char *status,
                                          neap_error *error);
 NEAP_API void neap_session_free(neap_session *session); /* records first */

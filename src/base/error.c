@@ -6,6 +6,7 @@
  */
 #include "base/base.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,15 +98,34 @@ void neap_error_clear(neap_error *error) {
   if (error != NULL) memset(error, 0, sizeof *error);
 }
 
-/* "1.5 MiB": one digit behind the point from 1 KiB on, powers of 1024. Returns `text`. */
-const char *neap_bytes_text(double bytes, char text[24]) {
+/* What messages count from. */
+static atomic_int first_number;
+
+void neap_count_from(int first) { atomic_store(&first_number, first); }
+int neap_first_number(void) { return atomic_load(&first_number); }
+
+/* "1.5 MiB": `digits` behind the point from 1 KiB on, powers of 1024. Returns `text`. */
+static const char *print_bytes(double bytes, int digits, char text[24]) {
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int u = 0;
   while (u < 4 && bytes >= 1024) {
     bytes /= 1024;
     u++;
   }
-  snprintf(text, 24, u == 0 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
+  snprintf(text, 24, "%.*f %s", u == 0 ? 0 : digits, bytes, unit[u]);
+  return text;
+}
+
+const char *neap_bytes_text(double bytes, char text[24]) { return print_bytes(bytes, 1, text); }
+
+const char *neap_bytes_text_beside(double bytes, double other, char text[24]) {
+  char beside[24];
+  if (bytes == other) return print_bytes(bytes, 1, text);
+  for (int digits = 1; digits <= 3; digits++) {
+    print_bytes(bytes, digits, text);
+    if (strcmp(text, print_bytes(other, digits, beside)) != 0) return text;
+  }
+  snprintf(text, 24, "%.0f B", bytes);
   return text;
 }
 

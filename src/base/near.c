@@ -8,6 +8,11 @@
 /* Characters of the longest name that is compared: the rows have fixed room. */
 enum { MOST = 63 };
 
+int neap_text_reach(const char *written) {
+  int n = (int)strlen(written);
+  return NEAP_MIN(1 + n / 3, NEAP_MAX(n / 2, 1));
+}
+
 /* O(|a| |b|); three rows of the table are enough, since a swap looks back two letters. */
 int neap_text_distance(const char *a, const char *b) {
   int n = (int)strlen(b), rows[3][MOST + 1];

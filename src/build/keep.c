@@ -111,7 +111,7 @@ neap_status build_check_keeps(const neap_builder *b, neap_error *error) {
     while (v < b->graph->n_value && strcmp(b->graph->value[v].name, name) != 0) v++;
     if (v < b->graph->n_value) continue;
     const char *best = NULL;
-    int least = 1 + (int)strlen(name) / 3;
+    int least = neap_text_reach(name);
     for (v = 0; v < b->graph->n_value; v++) {
       int d = neap_text_distance(name, b->graph->value[v].name);
       if (d <= least) least = d - 1, best = b->graph->value[v].name;

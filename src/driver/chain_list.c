@@ -196,7 +196,7 @@ neap_status neap_chain_find_param(const neap_chain *chain, const char *name, nea
   *out = (neap_chain_item){0};
   if (param != NULL) return read_param(chain, param, out, error);
   const char *best = NULL;
-  int least = 1 + (int)strlen(name) / 3;
+  int least = neap_text_reach(name);
   for (int p = 0; p < chain->n_param; p++) {
     int d = neap_text_distance(name, chain->param[p].name);
     if (d > least) continue;

@@ -318,9 +318,10 @@ static neap_status check_outputs(const neap_workspace *ws, const char *type, int
   refused.least_bytes = (int64_t)(held + bytes);
   refused.held_bytes = (int64_t)held;
   neap_refused_fixed(&refused, "held already", held);
-  return neap_fail_budget(
-    error, &refused, "%s: the workspace would hold %s with its outputs, its total is %s", type,
-    neap_bytes_text((double)(held + bytes), a), neap_bytes_text((double)total, b));
+  return neap_fail_budget(error, &refused,
+                          "%s: the workspace would hold %s with its outputs, its total is %s", type,
+                          neap_bytes_text_beside((double)(held + bytes), (double)total, a),
+                          neap_bytes_text_beside((double)total, (double)(held + bytes), b));
 }
 
 /* The outputs into their blobs, all or none: what may be refused comes first, the blobs that are

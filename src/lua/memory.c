@@ -128,9 +128,12 @@ static int parse_bytes(lua_State *L) {
   return 1;
 }
 
+/* bytes_text(n [, other]): with `other`, in as many digits as tell the two apart. */
 static int bytes_text(lua_State *L) {
   char text[24];
-  lua_pushstring(L, neap_bytes_text(neap_lua_check_number(L, 1), text));
+  const double n = neap_lua_check_number(L, 1);
+  const double other = lua_isnoneornil(L, 2) ? n : neap_lua_check_number(L, 2);
+  lua_pushstring(L, neap_bytes_text_beside(n, other, text));
   return 1;
 }
 
@@ -160,7 +163,7 @@ void neap_lua_open_memory(lua_State *L) {
                                            {"is_terminal", is_terminal, 1},
                                            {"terminal_width", terminal_width, 0},
                                            {"parse_bytes", parse_bytes, 1},
-                                           {"bytes_text", bytes_text, 1},
+                                           {"bytes_text", bytes_text, 2},
                                            {"interrupt", interrupt, 0},
                                            {"clear_interrupt", clear_interrupt, 0},
                                            {NULL, NULL, 0}};

@@ -122,6 +122,7 @@ static void preload(lua_State *L, const char *path) {
 }
 
 int luaopen_neap(lua_State *L) {
+  neap_count_from(1);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
   /* package.preload is on top: require looks there first, so that no file of the user's stands in
    * for one of Neap's. */

@@ -42,7 +42,7 @@ bool neap_engine_from_name(const char *name, neap_engine *engine) {
 /* NULL when none is near: a distance of at most 1 + a third of the length. */
 static const char *nearest(const char *name) {
   const char *best = NULL;
-  int least = 1 + (int)strlen(name) / 3;
+  int least = neap_text_reach(name);
   for (int e = 0; e < NEAP_N_ENGINE; e++) {
     int d = neap_text_distance(name, engines[e]->name);
     if (d > least) continue;

@@ -65,14 +65,24 @@ NEAP_API neap_status neap_fail(neap_error *error, neap_status code, const char *
 NEAP_API neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
 /* Sets the hint, or appends to it; returns error->code. */
 NEAP_API neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
+/* What messages count inputs, outputs and axes from: 0, as the functions here do, until a face whose
+ * users count otherwise says so, as the Lua module does with 1. One for the process. */
+NEAP_API void neap_count_from(int first);
+NEAP_API int neap_first_number(void);
 /* A number, blanks, a unit: "8MiB", "8 MB", "512"; MB are 10^6 and MiB 2^20, and nothing else is a
  * unit. False for what is none, for negative numbers, and for what no machine has. */
 NEAP_API bool neap_bytes_parse(const char *text, double *bytes);
 /* "41.2 MiB", "512 B". Returns text. */
 NEAP_API const char *neap_bytes_text(double bytes, char text[24]);
+/* The same with as many digits as tell it from `other`, so that two sizes of one message never look
+ * alike: "1.00 MiB" beside "1.01 MiB", or "1048640 B". */
+NEAP_API const char *neap_bytes_text_beside(double bytes, double other, char text[24]);
 /* Edits between two names without regard to case, for "did you mean"; 64 when one has more than 63
  * characters. */
 NEAP_API int neap_text_distance(const char *a, const char *b);
+/* How far a name that is meant may be from the one that was written: a third of its letters and
+ * one, but for short ones no more than half of them. */
+NEAP_API int neap_text_reach(const char *written);
 /* The one copy of a name, which lives to the end of the process: equal texts give equal pointers.
  * NULL when memory is refused. */
 NEAP_API const char *neap_intern(const char *text);

@@ -194,7 +194,8 @@ static neap_status take_inputs(draft *d, neap_error *error) {
     const neap_arg *arg = neap_op_input(op, i);
     if (call->in[i] == NULL) {
       if ((arg->flags & NEAP_ARG_OPTIONAL) != 0) continue;
-      neap_fail(error, NEAP_GRAPH, "%sinput %s (number %d) is missing", d->who, arg->name, i + 1);
+      neap_fail(error, NEAP_GRAPH, "%sinput %s (number %d) is missing", d->who, arg->name,
+                i + neap_first_number());
       return located(d, NEAP_GRAPH, arg->name, error);
     }
     const char *name = neap_intern(call->in[i]);
@@ -226,7 +227,7 @@ static neap_status name_output(draft *d, int j, const char *given, neap_error *e
   if (given != NULL && given[0] == '\0') {
     if ((arg->flags & NEAP_ARG_OPTIONAL) != 0) return NEAP_OK;
     return neap_fail(error, NEAP_GRAPH, "%soutput %s (number %d) can't be left out", d->who,
-                     arg->name, j + 1);
+                     arg->name, j + neap_first_number());
   }
   if (given != NULL) NEAP_TRY(neap_net_check_name("blob", given, error));
   /* A name of the user's, or that of the input which the output is written over. */

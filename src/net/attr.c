@@ -25,7 +25,7 @@ static neap_status fail(const neap_attr *attr, neap_error *error) {
 /* The attribute whose name is nearest; NULL when none is near. */
 static const char *nearest(const neap_op *op, const char *name) {
   const char *best = NULL;
-  int least = 1 + (int)strlen(name) / 3;
+  int least = neap_text_reach(name);
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     int d = neap_text_distance(name, op->attrs[i].name);
     if (d < least || (d == least && best == NULL)) {

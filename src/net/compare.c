@@ -157,7 +157,7 @@ static bool same_operands(const comparison *c, int i, const neap_net_op *x, cons
   for (int k = 0; k < x->n_in; k++) {
     reading p = read_name(a, x->in[k]), q = read_name(b, y->in[k]);
     const char *how = differ(&p, &q);
-    snprintf(what, sizeof what, "input %d ", k + 1);
+    snprintf(what, sizeof what, "input %d ", k + neap_first_number());
     if (how != NULL) return say(c, i, x, y, what, how);
   }
   for (int k = 0; k < x->n_out; k++)

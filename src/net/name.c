@@ -51,7 +51,7 @@ neap_net_found neap_net_look_up(const neap_net *net, const char *name) {
  * is near. O(names), on the way to an error only. */
 const char *neap_net_nearest(const neap_net *net, const char *name) {
   const char *best = NULL;
-  int least = 1 + (int)strlen(name) / 3;
+  int least = neap_text_reach(name);
   for (; net != NULL; net = net->closed ? NULL : net->outer)
     /* All names in sight, those of inner nets first. */
     for (int i = 0; i < net->n_cell; i++) {

@@ -90,7 +90,8 @@ static neap_status infer_concat(neap_infer *c, neap_error *error) {
     if (!fits)
       return neap_infer_fail(c, NEAP_SHAPE, i, error,
                              "input %d %s must agree with the first %s in all dimensions but axis",
-                             i + 1, neap_shape_text(x, a), neap_shape_text(first, b));
+                             i + neap_first_number(), neap_shape_text(x, a),
+                             neap_shape_text(first, b));
     c->out[0].shape.dim[axis] = neap_count_add(c->out[0].shape.dim[axis], x->dim[axis]);
   }
   return NEAP_OK;

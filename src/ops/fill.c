@@ -17,7 +17,7 @@ neap_status neap_fill_infer(neap_infer *infer, neap_error *error) {
     if (shape->ints[i] < 0)
       return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error,
                              "shape has %lld as dimension %d, expected 0 or more",
-                             (long long)shape->ints[i], i + 1);
+                             (long long)shape->ints[i], (int)neap_axis_said(i));
   if (!neap_dtype_in(dtype, admitted))
     return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that %s makes",
                            neap_dtype_name(dtype), infer->op->name);

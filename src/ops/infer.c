@@ -86,7 +86,9 @@ int neap_axis(int64_t axis, int n_dim) {
   return (int)(axis < 0 ? axis + n_dim : axis);
 }
 
-int64_t neap_axis_said(int64_t axis) { return axis >= 0 ? neap_count_add(axis, 1) : axis; }
+int64_t neap_axis_said(int64_t axis) {
+  return axis >= 0 ? neap_count_add(axis, neap_first_number()) : axis;
+}
 
 neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *axis,
                             neap_error *error) {

@@ -358,7 +358,7 @@ neap_status neap_infer_axis(const neap_infer *infer, int attr, int n_dim, int *a
                             neap_error *error);
 /* the same; -1 when out of range, which kernels never see */
 int neap_axis(int64_t axis, int n_dim);
-int64_t neap_axis_said(int64_t axis); /* as people count: from 1, or from -1 at the end */
+int64_t neap_axis_said(int64_t axis); /* from neap_first_number, or from -1 at the end */
 /* For backward ops, which nets may hold too (net:expand, files): the type that INTS attribute
  * `attr` and input 0's dtype give; ATTRIBUTE error for a shape that can't be. */
 neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out,

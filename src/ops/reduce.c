@@ -25,7 +25,7 @@ neap_status neap_reduce_axes(const neap_infer *infer, int n_dim, unsigned *axes,
     for (int j = 0; j < i; j++)
       if (neap_axis(given->ints[j], n_dim) == axis)
         return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice",
-                               axis + 1);
+                               (int)neap_axis_said(axis));
   }
   *axes = neap_reduce_axes_checked(given, n_dim);
   return NEAP_OK;

@@ -43,7 +43,7 @@ const neap_op *neap_op_find(const char *name) {
  * the first in order; internal ops count as far away, since nobody types them. */
 const char *neap_op_suggest(const char *name) {
   const char *best = NULL;
-  int least = 1 + (int)strlen(name) / 3;
+  int least = neap_text_reach(name);
   for (int i = 0; i < NEAP_COUNT(ops); i++) {
     int d = ops[i]->internal ? 64 : neap_text_distance(name, ops[i]->name);
     if (d <= least && (best == NULL || d < least)) best = ops[i]->name, least = d;

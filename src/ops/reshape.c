@@ -166,7 +166,8 @@ static neap_status mark_axes(const neap_infer *c, int n_dim, bool mark[NEAP_MAX_
                              "axes has %lld, out of range for %d dimensions",
                              (long long)neap_axis_said(given), n_dim);
     if (mark[d])
-      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice", d + 1);
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "axes names dimension %d twice",
+                             (int)neap_axis_said(d));
     mark[d] = true;
   }
   return NEAP_OK;

@@ -68,14 +68,15 @@ size_t neap_limit_fixed(const neap_limit *limit) {
  * total. */
 static void add_fixed(const neap_limit *limit, const char *what, size_t need, neap_buffer *out) {
   char text[24], rest[24];
-  size_t fixed = neap_limit_fixed(limit);
+  const size_t fixed = neap_limit_fixed(limit);
+  const double left = limit->bytes > fixed ? (double)(limit->bytes - fixed) : 0;
   for (int i = 0; i < limit->n_fixed; i++)
     neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : ": ", limit->fixed[i].name,
                     neap_bytes_text((double)limit->fixed[i].bytes, text));
   if (need == 0 || limit->n_fixed == 0) return;
   neap_buffer_add(out, " leave the %s %s of the %s that it needs", what,
-                  neap_bytes_text(limit->bytes > fixed ? (double)(limit->bytes - fixed) : 0, text),
-                  neap_bytes_text((double)need, rest));
+                  neap_bytes_text_beside(left, (double)need, text),
+                  neap_bytes_text_beside((double)need, left, rest));
 }
 
 neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what,
@@ -94,12 +95,13 @@ neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, c
   }
   /* The same in one sentence, for people. */
   char text[24], asked[24];
-  neap_fail_budget(
-    error, refused, "least %s for \"%s\" is %s%s, the %s %s%s%s%s",
-    limit->is_total ? "total" : what, graph->name != NULL ? graph->name : "net",
-    neap_bytes_text((double)least, text), need == 0 ? ", all of it beside the arena" : "",
-    limit->is_total ? "total is" : "budget", neap_bytes_text((double)limit->bytes, asked),
-    of_it.text != NULL ? of_it.text : "", why[0] != '\0' ? "; " : "", why);
+  neap_fail_budget(error, refused, "least %s for \"%s\" is %s%s, the %s %s%s%s%s",
+                   limit->is_total ? "total" : what, graph->name != NULL ? graph->name : "net",
+                   neap_bytes_text_beside((double)least, (double)limit->bytes, text),
+                   need == 0 ? ", all of it beside the arena" : "",
+                   limit->is_total ? "total is" : "budget",
+                   neap_bytes_text_beside((double)limit->bytes, (double)least, asked),
+                   of_it.text != NULL ? of_it.text : "", why[0] != '\0' ? "; " : "", why);
   neap_buffer_fini(&of_it);
   return NEAP_BUDGET;
 }
@@ -233,8 +235,9 @@ static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, i
   return neap_fail_budget(
     error, &refused,
     "bank \"%s\" has %s, \"%s\" needs at least %s of it; in the way at step %d (%s)%s", bank->name,
-    neap_bytes_text((double)bank->bytes, has), graph->name,
-    neap_bytes_text((double)plan->bank[b].bytes, need), step + 1, node->name, largest);
+    neap_bytes_text_beside((double)bank->bytes, (double)plan->bank[b].bytes, has), graph->name,
+    neap_bytes_text_beside((double)plan->bank[b].bytes, (double)bank->bytes, need), step + 1,
+    node->name, largest);
 }
 
 neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph,

@@ -53,10 +53,11 @@ static const char *note_of(const neap_graph *graph, neap_region region) {
 static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   char a[24], b[24], c[24];
   bool is_pool = plan->policy == NEAP_POLICY_POOL;
-  neap_buffer_add(out, "%s %s, least for these kernels and this order %s",
-                  is_pool ? "not planned: peak forecast of the pool" : "arena",
-                  neap_bytes_text((double)plan->arena_bytes, a),
-                  neap_bytes_text((double)plan->lower_bound_bytes, b));
+  neap_buffer_add(
+    out, "%s %s, least for these kernels and this order %s",
+    is_pool ? "not planned: peak forecast of the pool" : "arena",
+    neap_bytes_text_beside((double)plan->arena_bytes, (double)plan->lower_bound_bytes, a),
+    neap_bytes_text_beside((double)plan->lower_bound_bytes, (double)plan->arena_bytes, b));
   if (plan->proved)
     neap_buffer_add(out, " (proved)");
   else if (plan->lower_bound_bytes > 0)

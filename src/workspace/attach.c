@@ -95,8 +95,10 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
     neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
     return neap_fail_budget(
       error, &refused, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
-      takes(program) ? "pool" : "arena", neap_bytes_text((double)want, a), beside,
-      neap_bytes_text((double)ws->budget_bytes, b), name_largest(&refused, text));
+      takes(program) ? "pool" : "arena",
+      neap_bytes_text_beside((double)want, (double)ws->budget_bytes, a), beside,
+      neap_bytes_text_beside((double)ws->budget_bytes, (double)want, b),
+      name_largest(&refused, text));
   }
   /* The total is one on all that the workspace holds: what it has now, less what is replaced, and
    * what the program brings. */
@@ -114,9 +116,10 @@ static neap_status check_limits(const neap_workspace *ws, const neap_program *pr
   neap_refused_fixed(&refused, "held already", now - has);
   neap_refused_fixed(&refused, "the net's own blobs", blobs);
   neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
-  return neap_fail_budget(
-    error, &refused, "net \"%s\": the workspace would hold %s, its total is %s", name,
-    neap_bytes_text((double)held, a), neap_bytes_text((double)ws->total_bytes, b));
+  return neap_fail_budget(error, &refused,
+                          "net \"%s\": the workspace would hold %s, its total is %s", name,
+                          neap_bytes_text_beside((double)held, (double)ws->total_bytes, a),
+                          neap_bytes_text_beside((double)ws->total_bytes, (double)held, b));
 }
 
 /* Puts a larger arena in the old one's place. Its values do not move over. */
@@ -435,7 +438,10 @@ static neap_status check_filled(const neap_attachment *a, neap_error *error) {
       snprintf(error->blob, sizeof error->blob, "%s", blob->name);
     neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" has not been fed",
               neap_program_graph(a->program)->name, neap_role_name(blob->role), blob->name);
-    neap_hint(error, "ws:feed(\"%s\", tensor), or give it to run", blob->name);
+    const char *why = "";
+    if (blob->role == NEAP_ROLE_PARAMETER)
+      why = "it is declared without an init, such as Xavier, that would fill it: ";
+    neap_hint(error, "%sws:feed(\"%s\", tensor), or give it to run", why, blob->name);
     return NEAP_NAME;
   }
   return NEAP_OK;

@@ -87,7 +87,8 @@ neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who,
   neap_refused_fixed(&refused, "blobs in the bank", blobs);
   return neap_fail_budget(error, &refused,
                           "%s: bank \"%s\" has %s, programs and blobs need %s of it", who, bank,
-                          neap_bytes_text((double)capacity, a), neap_bytes_text((double)all, b));
+                          neap_bytes_text_beside((double)capacity, (double)all, a),
+                          neap_bytes_text_beside((double)all, (double)capacity, b));
 }
 
 neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *who, const char *bank,

@@ -99,7 +99,8 @@ neap_status neap_workspace_check_total(const neap_workspace *ws, const char *who
   neap_refused_blob(&refused, name, more);
   return neap_fail_budget(
     error, &refused, "%s \"%s\": the workspace would hold %s, its total is %s", who, name,
-    neap_bytes_text((double)(held + more), a), neap_bytes_text((double)ws->total_bytes, b));
+    neap_bytes_text_beside((double)(held + more), (double)ws->total_bytes, a),
+    neap_bytes_text_beside((double)ws->total_bytes, (double)(held + more), b));
 }
 
 /* Whether a feed of this type is written over the cell's bytes, which programs keep pointers to: it
@@ -158,8 +159,8 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   const char *bank = cell != NULL && !share ? cell->bank : NULL;
   if (!share) {
     const neap_workspace *owner = found.ws != NULL ? found.ws : ws;
-    NEAP_TRY(neap_workspace_check_total(owner, "feed", name,
-                                        neap_align(neap_type_bytes(&got)), error));
+    NEAP_TRY(
+      neap_workspace_check_total(owner, "feed", name, neap_align(neap_type_bytes(&got)), error));
   }
   NEAP_TRY(take(found.ws, name, bank, tensor, share, &fresh, error));
   if (cell == NULL) {

@@ -277,7 +277,7 @@ void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
 neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb,
                                         const char *name, neap_error *error) {
   const char *near = NULL;
-  int least = 1 + (int)strlen(name) / 3;
+  int least = neap_text_reach(name);
   for (const neap_workspace *at = ws; at != NULL; at = at->forwards_only ? NULL : at->parent)
     for (int c = 0; c < at->n_cell; c++) {
       int d = neap_text_distance(name, at->cell[c].name);

@@ -455,8 +455,29 @@ TEST(an_assertion_is_evaluated_in_a_checked_build_only) {
   CHECK_EQ(n_looked, NEAP_DEBUG);
 }
 
+TEST(two_sizes_of_one_message_differ) {
+  static const double size[][2] = {{1048576, 1048640}, {1e9, 1e9 + 1},   {5000, 5100}, {3, 4},
+                                   {1023, 1024},       {7e12, 7e12 + 64}};
+  char a[24], b[24];
+  for (int i = 0; i < NEAP_COUNT(size); i++) {
+    neap_bytes_text_beside(size[i][0], size[i][1], a);
+    neap_bytes_text_beside(size[i][1], size[i][0], b);
+    CHECK(strcmp(a, b) != 0);
+  }
+  CHECK_EQ(strcmp(neap_bytes_text_beside(5120, 5120, a), "5.0 KiB"), 0);
+  CHECK_EQ(strcmp(neap_bytes_text_beside(5120, 9000, a), "5.0 KiB"), 0);
+}
+
+TEST(a_short_name_is_near_to_few) {
+  CHECK_EQ(neap_text_reach("Foo"), 1); /* not Cos */
+  CHECK_EQ(neap_text_reach("x"), 1);
+  CHECK_EQ(neap_text_reach("Covn"), 2);
+  CHECK_EQ(neap_text_reach("SoftmaxCrosEntropy"), 7);
+}
+
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(what_is_left_is_the_least_of_the_kernel_and_every_group),
+  return RUN(argc, argv, T(two_sizes_of_one_message_differ), T(a_short_name_is_near_to_few),
+             T(what_is_left_is_the_least_of_the_kernel_and_every_group),
              T(memory_counters_follow_every_block), T(high_water_mark_restarts),
              T(the_nth_allocation_fails_once), T(each_block_of_an_arena_may_be_the_nth_that_fails),
              T(absurd_sizes_are_refused), T(a_failed_realloc_keeps_the_block),

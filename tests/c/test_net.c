@@ -73,7 +73,7 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
               "expects 1 input (x), got 2");
   CHECK_FAILS(add(net, "FC", 1, LIST("x"), "y", &error), NEAP_GRAPH, "FC \"block1/fc_2\": expects");
   CHECK_FAILS(add(net, "FC", 3, LIST("x", NULL, "b"), "y", &error), NEAP_GRAPH,
-              "input w (number 2) is missing");
+              "input w (number 1) is missing");
   CHECK_FAILS(add(net, "FC", 3, LIST("x", "w", "b"), "x", &error), NEAP_GRAPH,
               "can't be written in place over input x");
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "a b", &error), NEAP_NAME, "white space");

@@ -74,6 +74,10 @@ QUIET(fail_memory, neap_fail_memory(&(neap_error){0}, 10, "a thing"))
 QUIET(hint, neap_hint(&(neap_error){0}, "try %s", "again"))
 QUIET(bytes_parse, neap_bytes_parse("8 MiB", &s->number[0]))
 QUIET(bytes_text, s->number[0] = neap_bytes_text(5000, (char[24]){0})[0])
+QUIET(bytes_text_beside, s->number[0] = neap_bytes_text_beside(5000, 5001, (char[24]){0})[0])
+QUIET(count_from, neap_count_from(0))
+QUIET(first_number, s->number[0] = neap_first_number())
+QUIET(text_reach, s->number[0] = neap_text_reach("abc"))
 QUIET(text_distance, s->number[0] = neap_text_distance("abc", "bcd"))
 CALL(intern) {
   const char *name = neap_intern("a name that nothing else has");
@@ -132,6 +136,10 @@ static const entry process_entries[] = {
   {"neap_hint", 0, call_hint, NULL, true},
   {"neap_bytes_parse", 0, call_bytes_parse, NULL, true},
   {"neap_bytes_text", 0, call_bytes_text, NULL, true},
+  {"neap_bytes_text_beside", 0, call_bytes_text_beside, NULL, true},
+  {"neap_count_from", 0, call_count_from, NULL, true},
+  {"neap_first_number", 0, call_first_number, NULL, true},
+  {"neap_text_reach", 0, call_text_reach, NULL, true},
   {"neap_text_distance", 0, call_text_distance, NULL, true},
   {"neap_intern", 0, call_intern, NULL, false},
   {"neap_intern_n", 0, call_intern_n, NULL, false},
