@@ -206,7 +206,13 @@ end
 -- @param meta table metatable
 function op.set_operators(meta)
   local function binary(name)
-    return function(a, b) return op.apply(name, { a, b }) end
+    return function(a, b)
+      if a == nil or b == nil then
+        fail(("%s: one side is nil: a field or variable that nobody has set, such as self.name in \z
+          a forward?"):format(name))
+      end
+      return op.apply(name, { a, b })
+    end
   end
   meta.__add, meta.__sub, meta.__mul, meta.__div = binary "Add", binary "Sub", binary "Mul",
     binary "Div"

@@ -46,6 +46,10 @@ function workspace.new(given)
   if memory.soft ~= nil and not has_pool(memory) then
     fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to"
   end
+  if type(memory.budget) == "string" and memory.budget:find("%", 1, true) then
+    fail(("neap.workspace: budget = \"%s\" is a share of one net's plan, and a workspace has many \z
+      nets: give it bytes, or the share to ws:run or ws:compile"):format(memory.budget))
+  end
   local seed = o.seed or math.tointeger(tonumber(os.getenv "NEAP_SEED" or ""))
   local ws = core.new_workspace {
     seed = seed,

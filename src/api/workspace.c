@@ -23,8 +23,12 @@ neap_status neap_workspace_write(neap_workspace *workspace, const char *name, ne
   /* Feeding copies the tensor, or keeps its storage; this one lets go of it either way. */
   neap_tensor tensor;
   neap_shape shape = neap_shape_of(n_dim, dim);
+  neap_type type = {.dtype = dtype, .shape = shape};
+  NEAP_TRY(neap_type_check(&type, name, error));
+  if (data == NULL && neap_type_bytes(&type) > 0)
+    return neap_fail(error, NEAP_ARGUMENT, "write \"%s\": data is NULL, %zu bytes are expected",
+                     name, neap_type_bytes(&type));
   NEAP_TRY(neap_tensor_new(&tensor, dtype, &shape, error));
-  neap_type type = neap_tensor_type(&tensor);
   if (neap_type_bytes(&type) > 0) memcpy(neap_tensor_data(&tensor), data, neap_type_bytes(&type));
   neap_status status = neap_workspace_feed(workspace, name, &tensor, false, error);
   neap_tensor_fini(&tensor);
@@ -40,7 +44,9 @@ neap_status neap_workspace_read(neap_workspace *workspace, const char *name, nea
   neap_status status = NEAP_OK;
   char text[NEAP_SHAPE_TEXT];
   /* As many elements as the caller has room for, cast to its dtype. */
-  if (neap_tensor_elems(&tensor) == n_elems)
+  if (data == NULL && n_elems > 0)
+    status = neap_fail(error, NEAP_ARGUMENT, "read \"%s\": data is NULL, room is expected", name);
+  else if (neap_tensor_elems(&tensor) == n_elems)
     neap_cast(dtype, data, tensor.dtype, neap_tensor_data(&tensor), n_elems);
   else
     status = neap_fail(error, NEAP_SHAPE, "read \"%s\": %s has %lld elements, asked for %lld", name,

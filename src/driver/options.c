@@ -125,7 +125,7 @@ static void list_words(const char *range, char text[128]) {
 static neap_status fail_choice(const neap_option *option, const char *got, neap_error *error) {
   char words[128], near[24] = "";
   const char *word;
-  int n, least = 1 + (int)strlen(got) / 3; /* a third of the letters and one may be wrong */
+  int n, least = neap_text_reach(got);
   list_words(option->range, words);
   for (int i = 0; (word = word_at(option->range, i, &n)) != NULL; i++) {
     char candidate[24];
@@ -158,7 +158,8 @@ static neap_status check_inputs(const neap_options *options, neap_error *error) 
   for (int i = 0; i < options->n_inputs; i++) {
     const neap_input *input = &options->inputs[i];
     if (input->name == NULL)
-      return neap_fail(error, NEAP_ARGUMENT, "inputs: number %d has no name", i + 1);
+      return neap_fail(error, NEAP_ARGUMENT, "inputs: number %d has no name",
+                       i + neap_first_number());
     NEAP_TRY(neap_type_check(&input->type, input->name, error));
   }
   return NEAP_OK;
@@ -215,7 +216,7 @@ neap_status neap_options_check(const neap_options *options, unsigned face, const
 /* As fail_choice finds the nearest word; NULL where none is near. */
 static const char *nearest_option(const char *name) {
   const char *best = NULL;
-  int least = 1 + (int)strlen(name) / 3;
+  int least = neap_text_reach(name);
   for (int i = 0; i < NEAP_COUNT(table); i++) {
     int distance = neap_text_distance(name, table[i].name);
     if (distance > least) continue;
@@ -242,6 +243,10 @@ static neap_status set_number(neap_options *options, const neap_option *option, 
                        "%s expects bytes, such as \"8MiB\", \"8MB\" or \"512\", got \"%s\"",
                        option->name, text);
     n = (long long)bytes;
+    if (n < 1)
+      return neap_fail(error, NEAP_ARGUMENT,
+                       "%s expects at least 1 byte, got \"%s\"; not given, there is no limit",
+                       option->name, text);
   }
   FIELD(int64_t, options, option) = n;
   return NEAP_OK;
@@ -433,7 +438,13 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
   if (is(options->accumulate, "mean")) out->accumulate = NEAP_ACCUMULATE_MEAN;
   if (is(options->accumulate, "sum")) out->accumulate = NEAP_ACCUMULATE_SUM;
   neap_policy_from_name(options->policy != NULL ? options->policy : "offset", &out->plan.policy);
-  return take_executor(options, out, error);
+  NEAP_TRY(take_executor(options, out, error));
+  if (options->soft > 0 && out->plan.policy != NEAP_POLICY_POOL)
+    return neap_fail(
+      error, NEAP_ARGUMENT,
+      "soft is what a pool is cut down to; policy %s has none: executor dynamic does",
+      neap_policy_name(out->plan.policy));
+  return NEAP_OK;
 }
 
 static neap_switch switch_of(bool on) { return on ? NEAP_ON : NEAP_OFF; }

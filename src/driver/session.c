@@ -71,7 +71,8 @@ static void warn_soft(neap_session *session) {
   snprintf(session->warning, sizeof session->warning,
            "net \"%.100s\" needs a pool of %s, above the soft limit of %s",
            neap_program_graph(session->program)->name,
-           neap_bytes_text((double)plan->arena_bytes, a), neap_bytes_text((double)soft, b));
+           neap_bytes_text_beside((double)plan->arena_bytes, (double)soft, a),
+           neap_bytes_text_beside((double)soft, (double)plan->arena_bytes, b));
 }
 
 /* After a run of a dynamic session: its program is another. */
@@ -197,11 +198,6 @@ static neap_status fill(neap_session *session, const neap_net *net,
     return neap_fail(error, NEAP_ARGUMENT,
                      "executor dynamic takes bytes from a pool; policy %s plans them",
                      neap_policy_name(options->plan.policy));
-  if (options->soft_bytes > 0 && !pool)
-    return neap_fail(
-      error, NEAP_ARGUMENT,
-      "soft is what a pool is cut down to; policy %s has none: executor dynamic does",
-      neap_policy_name(options->plan.policy));
   if (options->soft_bytes > 0) neap_workspace_set_pool_soft(session->ws, options->soft_bytes);
   if (options->dynamic) {
     NEAP_TRY(neap_dynamic_new(session->ws, net, options, &session->dynamic, error));
@@ -428,6 +424,14 @@ static neap_status add_rows(neap_session *session, const char *status, const nea
 /* A session that ran nothing, or whose plan has no row to refer to, records nothing. All memory is
  * taken before the first row: a run without its ops would look like one that was not profiled. */
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
+  static const char *const known[] = {"ok", "failed", "interrupted"};
+  bool is_known = false;
+  for (int i = 0; i < NEAP_COUNT(known); i++)
+    is_known = is_known || (status != NULL && strcmp(status, known[i]) == 0);
+  if (!is_known)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "record: status expects \"ok\", \"failed\" or \"interrupted\", got \"%s\"",
+                     status != NULL ? status : "");
   bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
   if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing)
     return NEAP_OK;

@@ -130,6 +130,8 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
 neap_io_map neap_lua_io_map(lua_State *L, int index);
 /* Bytes: an integer, or "8MiB", "8MB", "512B". Percentages are the caller's business. */
 size_t neap_lua_bytes(lua_State *L, int index, const char *what);
+/* The same for a limit, which 0 bytes can't be. */
+size_t neap_lua_limit(lua_State *L, int index, const char *what);
 
 /* Fields of the table on top of the stack. */
 void neap_lua_set_integer(lua_State *L, const char *key, int64_t value);

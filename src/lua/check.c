@@ -440,7 +440,7 @@ static int nearest(lua_State *L) {
   const char *word = neap_lua_check_string(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   /* The more letters a word has, the more of them may be slips. */
-  int least = 2 + (int)strlen(word) / 3;
+  int least = neap_text_reach(word) + 1;
   int best = 0, n = neap_lua_length(L, 2);
   for (int i = 1; i <= n; i++) {
     lua_rawgeti(L, 2, i);
@@ -478,7 +478,7 @@ void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *
     const char *key = luaL_tolstring(L, -2, NULL), *near = NULL;
     bool is_text = lua_type(L, -3) == LUA_TSTRING;
     /* The field itself, or the name nearest to it: as near as in `nearest`. */
-    int least = 2 + (int)strlen(key) / 3;
+    int least = neap_text_reach(key) + 1;
     const char *const *name = known;
     while (*name != NULL && !(is_text && strcmp(*name, key) == 0)) {
       int distance = neap_text_distance(key, *name);
@@ -690,12 +690,24 @@ size_t neap_lua_bytes(lua_State *L, int index, const char *what) {
   } else if (lua_type(L, index) == LUA_TSTRING) {
     if (!neap_bytes_parse(lua_tostring(L, index), &bytes)) bytes = -1;
   }
-  /* Written so that NaN fails; and a double below 2^62 fits a size_t. */
-  if (!(bytes >= 0 && bytes < 0x1p62))
+  /* Written so that NaN fails; and a double below 2^62 fits a size_t. Of numbers 1.5 bytes are
+   * none, while text may have fractions of a unit. */
+  bool is_known = bytes >= 0 && bytes < 0x1p62;
+  if (is_known && lua_type(L, index) == LUA_TNUMBER) is_known = bytes == (double)(int64_t)bytes;
+  if (!is_known)
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "%s expects bytes, an integer or text like \"8MiB\" or \"8MB\", got %s", what,
                   luaL_tolstring(L, index, NULL));
   return (size_t)bytes;
+}
+
+size_t neap_lua_limit(lua_State *L, int index, const char *what) {
+  size_t bytes = neap_lua_bytes(L, index, what);
+  if (bytes == 0)
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "%s expects at least 1 byte, got %s; without the option there is no limit", what,
+                  luaL_tolstring(L, index, NULL));
+  return bytes;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */

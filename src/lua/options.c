@@ -43,7 +43,7 @@ static int64_t take_bytes(lua_State *L, const neap_option *option, reading *r) {
   /* The text is kept by the copy of the table. */
   const char *text = text_at_top(L);
   if (text == NULL || strchr(text, '%') == NULL || strcmp(option->range, "%") != 0)
-    return (int64_t)neap_lua_bytes(L, -1, option->name);
+    return (int64_t)neap_lua_limit(L, -1, option->name);
   r->percent = text;
   return 0;
 }
@@ -174,7 +174,7 @@ static const neap_bank *take_banks(lua_State *L, int *n_bank) {
 _Noreturn static void fail_unknown(lua_State *L, const neap_net *net, const char *key) {
   neap_error error = {0};
   const char *best = NULL;
-  int least = 1 + (int)strlen(key) / 3;
+  int least = neap_text_reach(key);
   const neap_option *option;
   /* The options that Lua takes, then the net's inputs: the nearest of all. A later one must be
    * nearer than the best so far. */

@@ -163,7 +163,8 @@ static int full(lua_State *L) {
   neap_dtype dtype = shape_and_dtype(L, "neap.full", true, &shape, &at);
   if (at == 0)
     neap_lua_fail(L, NEAP_ARGUMENT,
-                  "neap.full expects value = number, e.g. neap.full { 3, 4, value = 7 }");
+                  "neap.full expects value = number beside the sizes, e.g. neap.full { 3, 4, "
+                  "value = 7 }; numbers by position are sizes");
   return filled(L, dtype, &shape, 0, at);
 }
 

@@ -126,8 +126,8 @@ static int new_workspace(lua_State *L) {
     o.unseeded = !seeded;
     if (neap_lua_field(L, 1, "parent") != LUA_TNIL) o.parent = neap_lua_workspace_at(L, -1);
     if (neap_lua_field(L, 1, "budget") != LUA_TNIL)
-      o.budget_bytes = neap_lua_bytes(L, -1, "budget");
-    if (neap_lua_field(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_bytes(L, -1, "total");
+      o.budget_bytes = neap_lua_limit(L, -1, "budget");
+    if (neap_lua_field(L, 1, "total") != LUA_TNIL) o.total_bytes = neap_lua_limit(L, -1, "total");
     if (neap_lua_field(L, 1, "forward") != LUA_TNIL) {
       neap_lua_check_type(L, -1, LUA_TTABLE);
       take_forward(L, -1, &o);

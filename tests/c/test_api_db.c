@@ -52,6 +52,8 @@ TEST(a_session_records_its_plan_its_run_and_its_ops) {
   CHECK_EQ(neap_session_run_id(session), 0);
   CHECK(strcmp(neap_session_warning(session), "") == 0);
   CHECK_OK(neap_session_metric(session, "loss", 3, 0.25, &error));
+  CHECK_FAILS(neap_session_record(session, "okay", &error), NEAP_ARGUMENT, "got \"okay\"");
+  CHECK_EQ(neap_session_run_id(session), 0);
   CHECK_OK(neap_session_record(session, "ok", &error));
   int64_t run = neap_session_run_id(session);
   CHECK(run > 0);

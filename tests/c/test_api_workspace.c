@@ -40,6 +40,36 @@ TEST(limits_of_a_workspace_are_kept) {
   neap_workspace_release(ws);
 }
 
+TEST(another_total_bounds_what_comes_and_init_too) {
+  neap_workspace *ws = opened();
+  neap_net *net = NULL;
+  float x[64] = {0};
+  CHECK_OK(neap_net_read("net f\nparam w f32 (64) = Constant\n", &net, &error));
+  CHECK_EQ(neap_workspace_limit_total(ws, 100), 0);
+  CHECK_FAILS(neap_workspace_init(ws, net, &error), NEAP_BUDGET, "init \"f\"");
+  CHECK_EQ(neap_workspace_n_blobs(ws), 0);
+  CHECK_EQ(neap_workspace_limit_total(ws, 256), 100);
+  CHECK_OK(neap_workspace_init(ws, net, &error));
+  CHECK_FAILS(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 1, (int64_t[]){64}, x, &error),
+              NEAP_BUDGET, "its total is 256 B");
+  CHECK_EQ(neap_workspace_limit_total(ws, 0), 256);
+  CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 1, (int64_t[]){64}, x, &error));
+  neap_net_free(net);
+  neap_workspace_release(ws);
+}
+
+TEST(numbers_from_nowhere_are_refused) {
+  neap_workspace *ws = opened();
+  CHECK_FAILS(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 1, (int64_t[]){2}, NULL, &error),
+              NEAP_ARGUMENT, "data is NULL, 8 bytes");
+  CHECK(!neap_workspace_has(ws, "x"));
+  CHECK_OK(neap_workspace_write(ws, "none", NEAP_DTYPE_F32, 1, (int64_t[]){0}, NULL, &error));
+  write_number(ws, "x", 3);
+  CHECK_FAILS(neap_workspace_read(ws, "x", NEAP_DTYPE_F32, 1, NULL, &error), NEAP_ARGUMENT,
+              "data is NULL");
+  neap_workspace_release(ws);
+}
+
 TEST(a_child_sees_what_its_options_forward) {
   neap_workspace *ws = opened(), *child = NULL;
   write_number(ws, "x", 3);
@@ -315,7 +345,8 @@ TEST(live_ranges_say_who_may_not_share_and_slots_who_does) {
 
 int main(int argc, char **argv) {
   return RUN(
-    argc, argv, T(limits_of_a_workspace_are_kept), T(a_child_sees_what_its_options_forward),
+    argc, argv, T(limits_of_a_workspace_are_kept), T(another_total_bounds_what_comes_and_init_too),
+    T(numbers_from_nowhere_are_refused), T(a_child_sees_what_its_options_forward),
     T(all_that_are_alive_are_listed_the_newest_first),
     T(a_seed_and_a_given_draw_repeat_the_numbers), T(a_mark_that_is_undone_takes_all_back),
     T(a_checkpoint_carries_texts_of_the_callers), T(an_op_runs_by_its_operands),

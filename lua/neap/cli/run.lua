@@ -6,7 +6,9 @@ return {
   define = function(command)
     command:option "-e":description "Run this code; what follows it is its own.":argname "<code>"
     command:argument "script":args "?"
-      :description "The script, `-` for standard input; what follows it is its own."
+      :description("The script, `-` for standard input; what follows it is its own. An integer "
+        .. "from 0 to 255 that it returns, or gives to os.exit, is the exit code; else it is 0, "
+        .. "and 1 where an error ended the script. In it, help(x) prints what neap.help(x) gives.")
   end,
   run = function(args)
     local cli = require "neap.cli"
@@ -14,6 +16,7 @@ return {
       cli.usage "run needs a script, `-`, or -e CODE\nTry: neap run --help"
     end
     rawset(_G, "neap", require "neap")
+    rawset(_G, "help", function(...) print(require "neap".help(...)) end)
     rawset(_G, "arg", { [0] = args.script or "-e", table.unpack(args.rest) })
     local chunk, message
     if args.e then
@@ -25,6 +28,7 @@ return {
     end
     if not chunk then error(message, 0) end
     local code = chunk(table.unpack(args.rest))
-    return math.type(code) == "integer" and code or 0
+    if math.type(code) ~= "integer" then return 0 end
+    return code >= 0 and code <= 255 and code or 255 -- the system keeps 8 bits: 256 would be 0
   end,
 }

@@ -4,6 +4,7 @@
 -- thread in C (core.batch_reader), into buffers that the next one overwrites.
 -- @module neap.data.set
 local core = require "neap.core"
+local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local fail = core.fail
 local set = {}
@@ -167,7 +168,12 @@ end
 
 local function mapped(self, batch)
   if not self.map then return batch end
-  local out = self.map(batch) or batch
+  local out = self.map(batch)
+  if out == nil then out = batch end
+  if type(out) ~= "table" then
+    fail(("neap.data: map expects to give a batch, a table such as { x =, y = }, or nothing where \z
+      it changed the one that it got; it gave %s"):format(options.shown(out)))
+  end
   out.n = out.n or batch.n
   return out
 end

@@ -10,8 +10,9 @@ return {
     are whatever was in memory.",
   ["neap.full"] = "neap.full { 3, 4, value = 7 [, dtype =] } -> tensor of one value.",
   ["neap.like"] = "neap.like(x) -> tensor of zeros with the shape and dtype of x.",
-  ["neap.arange"] = "neap.arange(n), neap.arange(first, last [, step]) -> tensor of equidistant \z
-    numbers.",
+  ["neap.arange"] = "neap.arange(n), neap.arange(first, stop [, step]) -> tensor of first, \z
+    first + step, .. below stop, which is left out; arange(n) is 0 to n - 1. neap.linspace takes \z
+    the last number in.",
   ["neap.linspace"] = "neap.linspace(first, last, n) -> tensor of n numbers from first to last.",
   ["neap.eye"] = "neap.eye(n) -> tensor (n,n), ones on the diagonal.",
   ["neap.load"] = "neap.load(path [, {map = \"r\"|\"c\"}]) -> {name = tensor} of a file; nil, \z

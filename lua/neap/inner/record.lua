@@ -119,7 +119,9 @@ local types = {
   },
   number = {
     lua = "number",
-    is = function(v, f) return type(v) == "number" and in_range(f, v) end,
+    is = function(v, f)
+      return type(v) == "number" and v - v == 0 and in_range(f, v) -- no NaN, nothing infinite
+    end,
     says = function(f) return "a number" .. range_text(f) end,
   },
   boolean = { lua = "boolean", is = of_type "boolean", says = says "true or false" },
@@ -286,7 +288,11 @@ local function check(who, f, value)
     if t.is(value, f) then return end
   end
   local near = f.choices and is_string(value) and options.nearest(value, f.choices)
-  fail(("%s: %s expects %s, got %s%s"):format(who, f.name, record.expectation(f), shown(value),
+  local expected = record.expectation(f)
+  if type(value) == "number" and value - value ~= 0 then
+    expected = expected:gsub("a number", "a finite number")
+  end
+  fail(("%s: %s expects %s, got %s%s"):format(who, f.name, expected, shown(value),
     near and (', did you mean "%s"?'):format(near) or ""))
 end
 

@@ -41,10 +41,8 @@ function refusal.around(prepare, f, ...)
   local function done(ok, ...)
     if ok then return ... end
     local err = ...
-    if type(err) == "table"
-        and rawget(err, "code") == "budget"
-        and not rawget(err, "held_bytes") then
-      finders[err] = prepare()
+    if type(err) == "table" and rawget(err, "code") == "budget" then
+      finders[err] = prepare(err)
     end
     error(err, 0)
   end
@@ -57,27 +55,75 @@ local function copy(t)
   return out
 end
 
+--- What a refusal by a workspace's own limit leaves its net, as limits of plans: others hold what
+-- the refusal counts and the net's plan does not. A refusal by a plan leaves the options' limits.
+-- @param net neap.net as it was refused
+-- @param memory table of its memory options
+-- @return f(memory options) -> the same within these limits; nil where nothing is left
+local function left_by(err, net, memory)
+  local held, fixed = rawget(err, "held_bytes"), rawget(err, "fixed")
+  if held == nil then return function(given) return given end end
+  local limits = {}
+  if err.limit == "budget" then
+    limits.budget = err.limit_bytes
+    for _, bytes in pairs(fixed) do limits.budget = limits.budget - bytes end
+    if limits.budget < 1 then return nil end
+  elseif err.limit == "total" then
+    local free = copy(memory)
+    free.budget, free.total, free._beside = nil, nil, nil
+    local plan = net:_plan(free)
+    local known = plan.total_bytes - plan.arena_bytes - (fixed["the net's own blobs"] or 0)
+    local others = fixed["held already"] or 0
+    limits.total = err.limit_bytes
+    limits._beside = { math.max(others - known, 0), held - others }
+  else
+    return nil
+  end
+  return function(given)
+    local out = copy(given)
+    for key, value in pairs(limits) do out[key] = value end
+    return out
+  end
+end
+
 --- The same for a net whose declared inputs have the batch.
 function refusal.around_net(net, memory, f, ...)
-  return refusal.around(function()
+  return refusal.around(function(err)
     local same, all = net:clone(), copy(memory)
     return function()
+      local within = left_by(err, same, all)
+      if within == nil then return nil end
       return (core.fit_batch(function(n)
         local given, inputs = copy(all), copy(all.inputs)
         for name, shape in pairs(core.batch_inputs(same, n)) do
           inputs[name], given[name] = shape, nil
         end
         given.inputs = inputs
-        return same, given
+        return same, within(given)
       end, refusal.most))
     end
   end, f, ...)
 end
 
 --- The same for nets that a function builds for each batch: net_of(n) -> net, memory options.
-function refusal.around_model(net_of, f, ...)
+-- @param try function|nil f(n) -> the error of making the program of n rows where it will run: what
+--   a plan allows may be refused there, since others hold bytes
+function refusal.around_model(net_of, try, f, ...)
   return refusal.around(function()
-    return function() return (core.fit_batch(net_of, refusal.most)) end
+    return function()
+      local n = core.fit_batch(net_of, refusal.most)
+      local err = try and try(n)
+      while err ~= nil and n > 1 do -- fewer rows each time: others may hold more than it counted
+        local within = left_by(err, net_of(n))
+        n = within and core.fit_batch(function(rows)
+          local net, memory = net_of(rows)
+          return net, within(memory)
+        end, n - 1)
+        if n == nil then return nil end
+        err = try(n)
+      end
+      return err == nil and n or nil
+    end
   end, f, ...)
 end
 

@@ -8,6 +8,7 @@ local core = require "neap.core"
 local guard = require "neap.inner.guard"
 local handle = require("neap.net.blob").handle
 local mem_param = require "neap.memory.mem_param"
+local options = require "neap.inner.options"
 local op = require "neap.op"
 local naming = require "neap.net.naming"
 local range = require "neap.memory.range"
@@ -370,6 +371,11 @@ function Net:gradient(loss, given)
       fail("gradient: the net has no trainable parameter; name what to differentiate by: { wrt = \z
         {\"x\"} }")
     end
+  end
+  if type(loss) ~= "string" and not op.is_blob(loss) then
+    fail(("gradient expects the loss first, one blob or its name, got %s; what to differentiate \z
+      by is { wrt = {..} }"):format(
+        type(loss) == "table" and "a list" or options.shown(loss)))
   end
   local names = self:_gradient(reader(self, loss, "gradient"), wrt, o.allow_unused or o.wrt == nil)
   local blobs, grads = {}, {}

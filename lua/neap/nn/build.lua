@@ -303,7 +303,7 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
       o_n.batch = n
       return Module.net(self, o_n), memory
     end
-    return refusal.around_model(of_batch, function()
+    return refusal.around_model(of_batch, nil, function()
       local net = Module.net(self, net_options)
       if most == nil or name == "dry_run" then return net[name](net, given) end
       local plan = net:_plan(memory, range_to(self, net_options, memory, most))

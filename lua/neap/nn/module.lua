@@ -466,11 +466,18 @@ local function check_arity(self, ...)
   local info = f and debug.getinfo(f, "u")
   if f == nil or info.isvararg then return end
   local most = info.nparams - (f == self._methods.forward and 1 or 0)
-  for i = most + 1, select("#", ...) do
+  local given = select("#", ...)
+  for i = most + 1, given do
     if (select(i, ...)) ~= nil then
-      fail(("nn.%s takes %d input%s, got %d"):format(
-        self._class, most, most == 1 and "" or "s", select("#", ...)))
+      fail(("%s takes %d input%s, got %d"):format(
+        self._class == "Loss" and "the loss function" or "nn." .. self._class,
+        most, most == 1 and "" or "s", given)
+        .. (self._class == "Loss" and ": the model's outputs and the target" or ""))
     end
+  end
+  if self.target and not is_users(f) and given < most then -- a loss of Neap's
+    fail(("nn.%s takes %d inputs, the output and the target, got %d"):format(
+      self._class, most, given))
   end
 end
 

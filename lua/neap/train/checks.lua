@@ -105,8 +105,10 @@ local function check_set(who, set)
   if type(set) == "table" and type(set.epoch) == "function" and type(set.spec) == "function" then
     return
   end
-  fail(("%s expects a data set, e.g. neap.data.tensors { x =, y =, batch = }, got %s"):format(
-    who, type(set) == "table" and set.x ~= nil and "a batch" or "a " .. type(set)))
+  local got = options.shown(set)
+  if type(set) == "table" then got = set.x ~= nil and "a batch" or "a table of options" end
+  fail(("%s expects a data set%s, e.g. neap.data.tensors { x =, y =, batch = }, got %s"):format(
+    who, who == "fit" and " first, then options, t:fit(set, { epochs = 5 })" or "", got))
 end
 
 --- Raises unless a batch has the inputs that the nets made so far have.

@@ -264,12 +264,28 @@ local function begin_fit(self, set, o)
   return fit(self, set, o)
 end
 
+--- One fit of a trainer at a time: another one inside would move the epoch under the first one's
+-- feet. @return what ends it
+local function begin_once(self)
+  if self.is_fitting then
+    error(core.error {
+      code = "argument",
+      message = "fit: this trainer is in a fit already, whose on_step, on_epoch or data called it",
+      hint = "return false from on_step or on_epoch to end the fit, and begin the next one then; "
+        .. "t:step, t:evaluate and t:predict may be called meanwhile",
+    })
+  end
+  self.is_fitting = true
+  return setmetatable({}, { __close = function() self.is_fitting = nil end })
+end
+
 --- t:fit(set, {epochs =, ..}) -> Report as of t:history(): see the record.
 function Trainer:fit(set, given)
-  local o = fit_options:read(given, "fit")
   check_open(self)
   check_set("fit", set)
+  local o = fit_options:read(given, "fit")
   check_valid(self, set, o.valid)
+  local _ <close> = begin_once(self)
   take_checkpoint(o)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
   find_workspace(self)

@@ -176,6 +176,17 @@ local function make_program(self, n, mode)
   return { net = net, blobs = parts.blobs, program = program, update = parts.update }
 end
 
+--- What refuses a program of n rows beside all that the workspace holds now; nil: nothing does. It
+-- is made, and leaves nothing behind.
+local function refusal_of(self, n, mode)
+  local made = {}
+  local _, err = pcall(attempt, self, nil, find_workspace(self), function()
+    make_program(self, n, mode).program:close()
+    error(made, 0)
+  end)
+  return err ~= made and err or nil
+end
+
 --- The program for a batch of n rows, from the trainer's small table. Programs of one workspace
 -- share one arena, and those of smaller batches all bytes of the largest. A change of the model
 -- (freeze, tie ..) makes them anew.
@@ -187,7 +198,7 @@ local function program_for(self, n, mode)
     entry = refusal.around_model(function(rows)
       local net, _, update = net_of(self, mode, rows)
       return net, memory_of(self, update)
-    end, make_program, self, n, mode)
+    end, function(rows) return refusal_of(self, rows, mode) end, make_program, self, n, mode)
     self.programs[key] = entry
     -- layers learn their widths while the first net is built
     self.model_version = rawget(self.model, "_version")
