@@ -129,6 +129,15 @@ describe("a trainer's fit", function()
     t:fit(set(), { verbose = 0 })
   end)
 
+  it("says what shape its examples had so far, and takes the next right batch", function()
+    local t <close> = trainer()
+    local function batch(n) return { x = neap.rand(4, n), y = neap.zeros { 4, dtype = "i64" } } end
+    t:step(batch(8))
+    local err = raises({ "examples of shape (9)", "so far (8)" }, t.step, t, batch(9))
+    assert.are.equal("shape", err.code)
+    assert.are.equal(2, t:step(batch(8)).step)
+  end)
+
   it("says what map has to give", function()
     local t <close> = trainer()
     raises({ "map expects to give a batch", "it gave 3" }, t.fit, t, set(function() return 3 end),

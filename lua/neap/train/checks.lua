@@ -111,12 +111,28 @@ local function check_set(who, set)
     who, who == "fit" and " first, then options, t:fit(set, { epochs = 5 })" or "", got))
 end
 
+--- Raises unless the examples of a batch's input have the shape of those so far: other sizes would
+-- be another net.
+local function check_example(name, t, known)
+  local got, expected = table.concat(t.shape, ",", 2), table.concat(known, ",")
+  if got == expected then return end
+  error(core.error {
+    code = "shape",
+    message = ("a batch's %s has examples of shape (%s), the trainer's so far (%s)"):format(
+      name, got, expected),
+    expected = "(" .. expected .. ")",
+    got = "(" .. got .. ")",
+    hint = "pad them to one shape: lengths and the loss's ignore_index say what of it counts",
+  })
+end
+
 --- Raises unless a batch has the inputs that the nets made so far have.
 local function check_inputs(self, batch)
-  for name in pairs(self.input) do
+  for _, name in ipairs(options.keys(self.input)) do
     if batch.inputs[name] == nil then
       fail(("a batch has no %s, the trainer's so far had one"):format(name))
     end
+    check_example(name, batch.inputs[name], self.input[name])
   end
   for name in pairs(batch.inputs) do
     if self.input[name] == nil then

@@ -16,7 +16,8 @@ local step = require "neap.train.step"
 local fail = core.fail
 local Trainer, copy, attempt, means, find_workspace = state.Trainer, state.copy, state.attempt,
   state.means, state.find_workspace
-local add_values, read_metrics, limit_total = state.add_values, state.read_metrics, state.limit_total
+local add_values, read_metrics, limit_total = state.add_values, state.read_metrics,
+  state.limit_total
 local check_most, check_set, check_inputs = checks.most, checks.set, checks.inputs
 local learn_set, learn_spec, program_for, feed, as_spec = programs.learn_set, programs.learn_spec,
   programs.program_for, step.feed, step.as_spec

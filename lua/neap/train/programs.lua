@@ -184,7 +184,7 @@ local function refusal_of(self, n, mode)
     make_program(self, n, mode).program:close()
     error(made, 0)
   end)
-  return err ~= made and err or nil
+  return type(err) == "table" and rawget(err, "code") == "budget" and err or nil
 end
 
 --- The program for a batch of n rows, from the trainer's small table. Programs of one workspace

@@ -211,5 +211,6 @@ end
 return {
   Trainer = Trainer, copy = copy, start_position = start_position, read_metrics = read_metrics,
   add_values = add_values, means = means, settle = settle, skip = skip,
-  limit_total = limit_total, find_workspace = find_workspace, check_open = check_open, learnt = learnt, attempt = attempt,
+  limit_total = limit_total, find_workspace = find_workspace,
+  check_open = check_open, learnt = learnt, attempt = attempt,
 }
