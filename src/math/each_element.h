@@ -1,7 +1,7 @@
 /* math/each_element.h: as each_float.h, once for each type that floats are stored in: E is that
- * type, T the one computed in, and OF(name) the name's form: name_f32, name_f64, name_bf16, name_f16.
- * WIDEN makes a T of an element; NARROW an element of a T, rounded once. For bodies that walk
- * elements in any order; what takes runs of them is faster in tiles (ops/tile.h).
+ * type, T the one computed in, and OF(name) the name's form: name_f32, name_f64, name_bf16,
+ * name_f16. WIDEN makes a T of an element; NARROW an element of a T, rounded once. For bodies that
+ * walk elements in any order; what takes runs of them is faster in tiles (ops/tile.h).
  */
 #define T float
 #define E float

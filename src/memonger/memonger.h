@@ -61,8 +61,8 @@ typedef struct neap_recycle_sameness {
 neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked,
                               bool *same, neap_buffer *where, neap_error *error);
 
-/* neap_net_recycle_slots with input types of another batch. All but `net` and `out` may be NULL; the
- * list is ended by neap_recycle_slots_fini. */
+/* neap_net_recycle_slots with input types of another batch. All but `net` and `out` may be NULL;
+ * the list is ended by neap_recycle_slots_fini. */
 typedef struct neap_recycle_slots {
   int n;
   neap_recycle_slot *slot;

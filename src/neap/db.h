@@ -81,8 +81,8 @@ NEAP_API neap_status neap_db_check(neap_db *db, char **report, neap_error *error
 /* A copy of one moment, while others may write; a file that is there is overwritten. */
 NEAP_API neap_status neap_db_backup(neap_db *db, const char *path, neap_error *error);
 /* Removes plans that were neither used nor run in the last days, with their rows, and empties the
- * cache of what was not used since. Runs stay; the times by op of a run go with its plan, unless the
- * run is starred, which keeps the plan too. *n_plan (may be NULL): how many plans. */
+ * cache of what was not used since. Runs stay; the times by op of a run go with its plan, unless
+ * the run is starred, which keeps the plan too. *n_plan (may be NULL): how many plans. */
 NEAP_API neap_status neap_db_prune(neap_db *db, int64_t unused_days, int64_t *n_plan,
                                    neap_error *error);
 

@@ -65,8 +65,8 @@ NEAP_API neap_status neap_fail(neap_error *error, neap_status code, const char *
 NEAP_API neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
 /* Sets the hint, or appends to it; returns error->code. */
 NEAP_API neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
-/* What messages count inputs, outputs and axes from: 0, as the functions here do, until a face whose
- * users count otherwise says so, as the Lua module does with 1. One for the process. */
+/* What messages count inputs, outputs and axes from: 0, as the functions here do, until a face
+ * whose users count otherwise says so, as the Lua module does with 1. One for the process. */
 NEAP_API void neap_count_from(int first);
 NEAP_API int neap_first_number(void);
 /* A number, blanks, a unit: "8MiB", "8 MB", "512"; MB are 10^6 and MiB 2^20, and nothing else is a

@@ -82,7 +82,7 @@ static neap_status fail_again(const neap_net_blob *old, const neap_net_op *old_i
   return fail_blob(NEAP_NAME, old->name, blob->line, error);
 }
 
-/* A second declaration says the same as the first; who leaves the init op out says nothing of it. */
+/* A second declaration says the same as the first; one without an init op says nothing of it. */
 static neap_status check_again(const neap_net *net, const neap_net_blob *old,
                                const neap_net_blob *blob, const neap_net_op *init,
                                neap_error *error) {
@@ -102,7 +102,7 @@ static neap_status check_again(const neap_net *net, const neap_net_blob *old,
 }
 
 /* Checks all, then takes room, then enters blob and init op: so a refusal changes nothing. Layers
- * that share a parameter each declare it: the first one counts, and the others must say the same. */
+ * that share a parameter each declare it: the first counts, and the others must say the same. */
 neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, const neap_type *type,
                              bool trainable, const char *init, const neap_set *init_attrs,
                              const char *line, neap_error *error) {

@@ -81,7 +81,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- plain loops: a channel at a time, sums in double, halves in tiles ------------------------ */
+/* ---- plain loops: a channel at a time, sums in double, halves in tiles ----------------------- */
 
 typedef struct job {
   int64_t n, channels, l; /* x (n, channels, l) */

@@ -1,6 +1,6 @@
 /* ops/cross_entropy_body.h: rows of SoftmaxCrossEntropy for one type (cross_entropy.c). */
 
-/* One row at hand: its classes and, where labels are probabilities, theirs, `step` elements apart. */
+/* One row at hand: its classes and, where labels are probabilities, theirs, `step` apart. */
 typedef struct OF(row) {
   const T *x, *share;
   int64_t step;

@@ -11,8 +11,8 @@
 
 #include "ops/tile.h"
 
-/* Scratch for tiles: `n_row` rows of `n` elements for each thread; 0 where nothing is widened. There
- * are as many threads as the choice has, or as there are items where these are fewer. */
+/* Scratch for tiles: `n_row` rows of `n` elements for each thread; 0 where nothing is widened.
+ * There are as many threads as the choice has, or as there are items where these are fewer. */
 size_t neap_rows_bytes(neap_dtype dtype, int64_t n_thread, int64_t n_row, int64_t n);
 
 /* Of one thread, items [begin, end) with its own tile, which is NULL where nothing is widened. */

@@ -1,8 +1,8 @@
 /* interference.c: who may not share bytes with whom, as a matrix of bits.
  *
  * Where steps run one after another, two items interfere when their intervals meet. Where steps run
- * in any order that a relation allows, one item is over before another begins only when a path leads
- * from all that touches the one to all that begins the other; else both may be alive at once.
+ * in any order that a relation allows, one item is over before another begins only when a path
+ * leads from all that touches the one to all that begins the other; else both may be alive at once.
  *
  * INVARIANT: a matrix is symmetric, and nobody interferes with himself.
  */

@@ -7,8 +7,8 @@
  * number of steps, never by time. neap_assign puts items that do not conflict into slots as large
  * as their largest (slots.c): what is left when bytes are shared by name.
  *
- * What both rest on is asked of them alone, by others too: the most bytes alive at once (peak.c), and
- * who interferes with whom (interference.c).
+ * What both rest on is asked of them alone, by others too: the most bytes alive at once (peak.c),
+ * and who interferes with whom (interference.c).
  *
  * INVARIANT: lower_bound_bytes <= total_bytes; proved exactly when equal.
  */

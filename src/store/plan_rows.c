@@ -59,7 +59,7 @@ void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row) {
   }
 }
 
-/* ---- packed rows: texts are words ------------------------------------------------------------- */
+/* ---- packed rows: texts are words ------------------------------------------------------------ */
 
 /* The layer that a row is of; NULL for a kind without. */
 static const char *layer_of(neap_row_kind kind, const void *row) {

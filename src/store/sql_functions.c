@@ -2,8 +2,8 @@
  * hashed, and ids are made.
  *
  * sqlar_compress and sqlar_uncompress do what those of the sqlite3 shell do, so that a view which
- * uses them can be read there too: a blob that zlib makes no shorter stays as it is, and is known by
- * its length.
+ * uses them can be read there too: a blob that zlib makes no shorter stays as it is, and is known
+ * by its length.
  */
 #include "store/store_int.h"
 

@@ -62,8 +62,8 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
 
 /* sql_functions.c: what SQL can call on this connection; SQLite's result code. */
 int neap_sql_add_functions(sqlite3 *db);
-/* `n` bytes as zlib makes them shorter, or as they are where it does not; *n_zip: how many. NULL when
- * memory is refused. End it with neap_free. */
+/* `n` bytes as zlib makes them shorter, or as they are where it does not; *n_zip: how many. NULL
+ * when memory is refused. End it with neap_free. */
 unsigned char *neap_zip(const void *bytes, size_t n, size_t *n_zip);
 /* The `n` bytes that neap_zip was given, and a zero behind them. NULL for what it did not make, and
  * when memory is refused. */

@@ -128,8 +128,8 @@ float neap_bf16_to_f32(uint16_t x);
 uint16_t neap_f32_to_bf16(float x);
 float neap_f16_to_f32(uint16_t x);
 uint16_t neap_f32_to_f16(float x);
-/* neap_cache of neap/chain.h (cache.c), which grows as needed. One that lies in another struct begins
- * with {.name = ..}, borrowed, and ends with neap_cache_fini. */
+/* neap_cache of neap/chain.h (cache.c), which grows as needed. One that lies in another struct
+ * begins with {.name = ..}, borrowed, and ends with neap_cache_fini. */
 typedef struct neap_cache_item {
   neap_tensor tensor; /* {0}: dropped */
   const char *label;  /* interned; NULL: none */

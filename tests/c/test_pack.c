@@ -1,7 +1,7 @@
 /* test_pack.c: packing of blocks, and the lives under it. Linked with the objects of base and pack
- * alone, as a program could that uses pack as a library. Small cases by hand, random ones against an exhaustive packer,
- * and published instances where the data is present: there the ratio to the lower bound is printed,
- * and what is known to be reachable is asked for. */
+ * alone, as a program could that uses pack as a library. Small cases by hand, random ones against
+ * an exhaustive packer, and published instances where the data is present: there the ratio to the
+ * lower bound is printed, and what is known to be reachable is asked for. */
 #include "check.h"
 
 #include "pack/pack_int.h"

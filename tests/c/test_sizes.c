@@ -94,10 +94,14 @@ TEST(axes_are_not_cut_to_32_bits) {
   CHECK_EQ(neap_axis((int64_t)1 << 32, 2), -1);
   CHECK_EQ(neap_axis(INT64_MIN, 2), -1);
   CHECK_EQ(neap_axis(INT64_MAX, 2), -1);
+  CHECK_EQ(neap_axis_said(0), 0);
+  CHECK_EQ(neap_axis_said(-1), -1);
+  neap_count_from(1); /* as scripts have it */
   CHECK_EQ(neap_axis_said(0), 1);
   CHECK_EQ(neap_axis_said(-1), -1);
   CHECK_EQ(neap_axis_said(INT64_MAX), INT64_MAX);
   CHECK_EQ(neap_axis_said(INT64_MIN), INT64_MIN);
+  neap_count_from(0);
 }
 
 /* The status of reading `text` and, when that goes well, of building its graph. */
