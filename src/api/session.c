@@ -138,7 +138,7 @@ neap_pool_figures neap_session_pool(neap_session *session) {
                              .n_free_block = pool.n_free_block,
                              .n_evicted = script->n_evicted,
                              .evicted_bytes = script->evicted_bytes,
-                             .n_recomputed = script->n_again,
-                             .recomputed_work = script->again_work,
+                             .n_recomputed = script->n_recomputed,
+                             .recomputed_work = script->recomputed_work,
                              .curve = {plan->n_node, neap_program_pool_curve(program)}};
 }

@@ -22,9 +22,9 @@ struct neap_builder {
   const neap_graph_options *options;
   const neap_pass *passes; /* NULL: none */
   bool is_top;             /* no subnet: blobs of these names can be kept */
-  bool no_commits;         /* a subnet's forward repeated for its gradient: commits are left out */
-  bool is_sub;             /* of a subnet */
-  bool in_loop;            /* of a loop's body or condition, or of a subnet in one */
+  bool no_commits; /* a subnet's forward recomputed for its gradient: commits are left out */
+  bool is_sub;     /* of a subnet */
+  bool in_loop;    /* of a loop's body or condition, or of a subnet in one */
   /* of the body of a loop in no other one, or of a branch in it: EXTENT ops may stand there */
   bool in_body;
   const neap_lengths *met; /* then: the lengths that the body is for; NULL: their bounds */
@@ -38,7 +38,7 @@ struct neap_builder {
   bool all_outputs;
   neap_phase phase; /* of the nodes being added */
   int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
-  int n_recompute;  /* a loop's body: net ops that its backward repeats */
+  int n_recompute;  /* a loop's body: net ops that its backward recomputes */
   const int64_t *recompute;
   uint32_t stream;         /* of random numbers, of the net's next op */
   uint32_t first_stream;   /* of the net's first one */

@@ -1,6 +1,6 @@
 /* control_gradient.c: the gradient of If is another If over the same condition.
  *
- * Each branch of it repeats the forward of its branch (without commits, with the same random
+ * Each branch of it recomputes the forward of its branch (without commits, with the same random
  * numbers) and runs the backward from there; so nothing but the If's own inputs is kept from
  * forward to backward. The price is one more forward of the branch taken; the gain is that both
  * branches' activations overlay in one frame and no forward value outlives it.
@@ -112,7 +112,7 @@ static void free_branches(neap_graph **sub) {
   sub[0] = sub[1] = NULL;
 }
 
-/* Both subgraphs. They are made before the node, and a repeated op has the length that was found
+/* Both subgraphs. They are made before the node, and a recomputed op has the length that was found
  * for it. */
 static neap_status build_branches(neap_builder *b, const neap_node *node, const if_gradient *g,
                                   neap_graph **sub, neap_error *error) {

@@ -10,7 +10,7 @@
 
 /* Values for the owner's operands, bound to the names that the subnet has for them. Those behind,
  * which hold gradients that arrive, have no name. A parameter that a result is a version of may be
- * written in place; in a repeated forward nothing may. */
+ * written in place; in a recomputed forward nothing may. */
 static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
   neap_graph *graph = b->graph;
   graph->param = build_ids(b, NEAP_MAX(spec->n_in, 1));
@@ -105,7 +105,7 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec,
   }
   for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
   b->phase = NEAP_PHASE_BACKWARD;
-  /* kernels of forward ops repeated here are chosen with their backward in mind */
+  /* kernels of forward ops recomputed here are chosen with their backward in mind */
   b->graph->train = true;
   return graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error);
 }

@@ -30,9 +30,9 @@ typedef struct writer {
   neap_map op_taken;    /* names of ops */
   neap_map *sub_taken;  /* names of all subnets, at any depth */
   bool *skip;           /* by node: not written */
-  int64_t *recompute;   /* of the loop body written last: ops that its backward repeats */
+  int64_t *recompute;   /* of the loop body written last: ops that its backward recomputes */
   int n_recompute;
-  bool is_again; /* in the body of a loop whose backward is made again of it, at any depth */
+  bool is_recomputed; /* in the body of a loop whose backward is made again of it, at any depth */
 } writer;
 
 /* `base`, or "base~2", "base~3" ..: the first that `taken` lacks. NULL when memory is refused. */
@@ -252,7 +252,7 @@ static neap_status write_body(writer *w, const neap_node *node, neap_error *erro
   neap_status status = name_params(w, node, list, &n_takes, error);
   if (status == NEAP_OK) status = name_values(w, error);
   for (int k = 0; k < graph->n_output && status == NEAP_OK; k++)
-    gives[k] = w->name[w->is_again ? before_place(w, k) : graph->output[k]];
+    gives[k] = w->name[w->is_recomputed ? before_place(w, k) : graph->output[k]];
   if (status == NEAP_OK) status = write_nodes(w, error);
   if (status == NEAP_OK)
     status = neap_net_set_sub_interface(w->net, n_takes, list, graph->n_output, gives, error);
@@ -282,7 +282,7 @@ static void writer_fini(writer *w) {
 static neap_status write_sub(writer *outer, const neap_node *node, int s, const neap_net **out,
                              neap_error *error) {
   writer w = {.outer = outer, .graph = node->sub[s], .sub_taken = outer->sub_taken};
-  w.is_again = outer->is_again || is_framed(node);
+  w.is_recomputed = outer->is_recomputed || is_framed(node);
   const char *name = free_name(outer->sub_taken, w.graph->name);
   neap_status status = name == NULL ? graph_no_memory(error) : writer_init(&w, error);
   if (status == NEAP_OK) status = neap_net_new_sub(outer->net, name, &w.net, error);

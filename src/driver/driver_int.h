@@ -45,7 +45,7 @@ void neap_way_fini(neap_way *w); /* whatever has not been handed over */
  * with the least that would do. */
 neap_status neap_ladder_climb(neap_way *w, neap_error *error);
 /* The choices of one section of the ladder, into w->choices, with nothing said of constants and
- * repetitions. PLAN error for one that the options have not. */
+ * recomputations. PLAN error for one that the options have not. */
 neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error);
 /* Whether recomputation may be tried. */
 bool neap_way_may_recompute(const neap_way *w);

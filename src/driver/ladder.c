@@ -23,7 +23,7 @@
 
 enum { MOST_SECTIONS = 9 }; /* one of all scratch, then halving */
 
-/* Of packing one rung with repetitions: there may be many to try. */
+/* Of packing one rung with recomputations: there may be many to try. */
 #define RUNG_STEPS INT64_C(200000000)
 
 /* How near to fitting a refused plan is. Of two limits a refusal names one, whose least must do as
@@ -35,9 +35,9 @@ typedef struct ladder {
   neap_way *w;
   neap_choices free; /* the first section's: what others are compared with */
   bool has_free;
-  neap_recomputes *repeats; /* of the section; NULL before they are asked for */
-  neap_graph *base;         /* the section's graph with nothing repeated */
-  size_t *need;             /* by set of the section: what its plan takes; 0: not made yet */
+  neap_recomputes *recomputes; /* of the section; NULL before they are asked for */
+  neap_graph *base;            /* the section's graph with nothing recomputed */
+  size_t *need;                /* by set of the section: what its plan takes; 0: not made yet */
   /* what the plan nearest to fitting has to say; code OK: none is made yet */
   neap_error least;
   nearness near; /* how near that is */
@@ -171,27 +171,28 @@ static neap_status pass_through_arena(neap_way *w, const neap_plan_options *opti
   return status;
 }
 
-/* Into w->graph and w->plan: the section's choices with the nodes `again` repeated. */
-static neap_status make_rung(neap_way *w, int n_again, const int *again, neap_error *error) {
+/* Into w->graph and w->plan: the section's choices with these nodes recomputed. */
+static neap_status make_rung(neap_way *w, int n_recomputed, const int *recomputed,
+                             neap_error *error) {
   /* Planned without the budget: a rung may not depend on it (see the head of the file). */
   neap_plan_options options = w->resolved.plan;
   options.budget_bytes = 0;
-  options.keep_order = n_again > 0; /* the order that its peak is of */
-  if (n_again > 0 && options.most_steps == 0) options.most_steps = RUNG_STEPS;
+  options.keep_order = n_recomputed > 0; /* the order that its peak is of */
+  if (n_recomputed > 0 && options.most_steps == 0) options.most_steps = RUNG_STEPS;
   neap_plan_free(w->plan);
   neap_graph_free(w->graph);
   w->plan = NULL;
   w->graph = NULL;
   w->choices.hold_constants = true;
-  NEAP_TRY(neap_choices_repeat(&w->choices, n_again, again, error));
+  NEAP_TRY(neap_choices_recompute(&w->choices, n_recomputed, recomputed, error));
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
   NEAP_TRY(neap_plan_make(w->graph, &options, &w->plan, error));
   return pass_through_arena(w, &options, error);
 }
 
 /* It takes a backward pass and one order of steps. In a dag, where whatever is ready may run, a
- * repetition that waits for all before it changes what overlaps more than what is kept: less budget
- * could take more memory. */
+ * recomputation that waits for all before it changes what overlaps more than what is kept: less
+ * budget could take more memory. */
 bool neap_way_may_recompute(const neap_way *w) {
   return !w->resolved.no_recompute && w->prepared->train &&
          w->resolved.plan.policy == NEAP_POLICY_OFFSET &&
@@ -199,49 +200,50 @@ bool neap_way_may_recompute(const neap_way *w) {
 }
 
 static neap_status make_set(ladder *l, int i, neap_error *error) {
-  int *again = NULL, n_again = 0;
-  NEAP_TRY(neap_recomputes_take(l->repeats, i, &again, &n_again, error));
-  neap_status status = make_rung(l->w, n_again, again, error);
-  neap_free(again);
+  int *recomputed = NULL, n_recomputed = 0;
+  NEAP_TRY(neap_recomputes_take(l->recomputes, i, &recomputed, &n_recomputed, error));
+  neap_status status = make_rung(l->w, n_recomputed, recomputed, error);
+  neap_free(recomputed);
   if (status != NEAP_OK) return status;
   /* A set of nothing is the section's first rung once more, whose order was free. */
-  NEAP_ASSERT(n_again == 0 || l->w->plan->arena_bytes >= neap_recomputes_peak(l->repeats, i),
-              "no arena below the peak of its order, %zu bytes; got %zu",
-              neap_recomputes_peak(l->repeats, i), l->w->plan->arena_bytes);
+  NEAP_ASSERT(
+    n_recomputed == 0 || l->w->plan->arena_bytes >= neap_recomputes_peak(l->recomputes, i),
+    "no arena below the peak of its order, %zu bytes; got %zu",
+    neap_recomputes_peak(l->recomputes, i), l->w->plan->arena_bytes);
   l->need[i] = NEAP_MAX(l->w->plan->arena_bytes, 1); /* 0 says that it is not made yet */
   note_refusal(l);
   return NEAP_OK;
 }
 
 /* The sets of the section, of the graph of its choices, which its first rung left with nothing
- * repeated. */
+ * recomputed. */
 static neap_status find_sets(ladder *l, neap_error *error) {
   neap_way *w = l->w;
   neap_plan_options options = w->resolved.plan;
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &l->base, error));
-  NEAP_TRY(neap_recomputes_new(l->base, &options, &l->repeats, error));
-  for (int i = 1; i < neap_recomputes_n(l->repeats); i++)
-    NEAP_ASSERT(neap_recomputes_peak(l->repeats, i) < neap_recomputes_peak(l->repeats, i - 1),
+  NEAP_TRY(neap_recomputes_new(l->base, &options, &l->recomputes, error));
+  for (int i = 1; i < neap_recomputes_n(l->recomputes); i++)
+    NEAP_ASSERT(neap_recomputes_peak(l->recomputes, i) < neap_recomputes_peak(l->recomputes, i - 1),
                 "peaks that fall along the list; set %d does not lie below the one before it", i);
-  size_t bytes = ((size_t)neap_recomputes_n(l->repeats) + 1) * sizeof *l->need;
+  size_t bytes = ((size_t)neap_recomputes_n(l->recomputes) + 1) * sizeof *l->need;
   l->need = neap_alloc_zeroed(bytes);
   return l->need != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "a budget's plans");
 }
 
 static void leave_section(ladder *l) {
-  neap_recomputes_free(l->repeats);
+  neap_recomputes_free(l->recomputes);
   neap_graph_free(l->base);
   neap_free(l->need);
-  l->repeats = NULL;
+  l->recomputes = NULL;
   l->base = NULL;
   l->need = NULL;
 }
 
 /* The first set whose plan keeps the limits: the one of least work. */
 static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
-  for (int i = 0; i < neap_recomputes_n(l->repeats); i++) {
+  for (int i = 0; i < neap_recomputes_n(l->recomputes); i++) {
     /* No arena lies below its peak, so that a peak above the limits needs no plan. */
-    if (!keeps(l->w, neap_recomputes_peak(l->repeats, i))) continue;
+    if (!keeps(l->w, neap_recomputes_peak(l->recomputes, i))) continue;
     NEAP_TRY(make_set(l, i, error));
     *found = neap_way_fits(l->w);
     if (*found) return NEAP_OK;
@@ -253,9 +255,9 @@ static neap_status climb_sets(ladder *l, bool *found, neap_error *error) {
  * budget. */
 static neap_status name_least(ladder *l, neap_error *error) {
   size_t least = SIZE_MAX;
-  for (int i = neap_recomputes_n(l->repeats) - 1; i >= 0; i--) {
+  for (int i = neap_recomputes_n(l->recomputes) - 1; i >= 0; i--) {
     /* Peaks rise from here on, and an arena is no smaller than its peak: none left can be less. */
-    if (neap_recomputes_peak(l->repeats, i) >= least) break;
+    if (neap_recomputes_peak(l->recomputes, i) >= least) break;
     if (l->need[i] == 0) NEAP_TRY(make_set(l, i, error));
     least = NEAP_MIN(least, l->need[i]);
   }
@@ -302,7 +304,7 @@ static neap_status choose_within(ladder *l, size_t scratch_limit, neap_error *er
   return NEAP_OK;
 }
 
-/* A section's first rung: kernels within a scratch limit, nothing repeated. */
+/* A section's first rung: kernels within a scratch limit, nothing recomputed. */
 static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants, bool *found,
                                  neap_error *error) {
   neap_way *w = l->w;

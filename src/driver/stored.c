@@ -55,7 +55,7 @@ static neap_status read_digest(const neap_way *w, const char **text, const char 
 }
 
 /* Choices as the kernels make them today; from the text which section of the ladder they are of,
- * what is held and what is repeated, as far as the options allow it. */
+ * what is held and what is recomputed, as far as the options allow it. */
 static neap_status read_choices(neap_way *w, const char *text, neap_error *error) {
   int section = 0, used = 0;
   if (sscanf(text, "section %d\n%n", &section, &used) != 1 || used == 0)
@@ -71,8 +71,8 @@ static neap_status read_choices(neap_way *w, const char *text, neap_error *error
     return neap_fail(error, NEAP_PLAN, "stored choices hold no constants, the options do");
   if (!w->choices.no_constants && !has_with)
     return neap_fail(error, NEAP_PLAN, "stored choices hold constants, the options don't");
-  if ((w->choices.n_again > 0 || w->choices.bodies > 0) && !neap_way_may_recompute(w))
-    return neap_fail(error, NEAP_PLAN, "stored choices repeat ops, the options don't");
+  if ((w->choices.n_recomputed > 0 || w->choices.bodies > 0) && !neap_way_may_recompute(w))
+    return neap_fail(error, NEAP_PLAN, "stored choices recompute ops, the options don't");
   return NEAP_OK;
 }
 

@@ -151,23 +151,24 @@ static void check_effects(const neap_node *node) {
     }
 }
 
-/* A node is repeated at most once, and only if it is forward, without effects but random numbers,
+/* A node is recomputed at most once, and only if it is forward, without effects but random numbers,
  * and all it makes is transient. */
-static void check_repetition(const neap_graph *graph, int n) {
+static void check_recomputed(const neap_graph *graph, int n) {
   const neap_node *node = &graph->node[n];
-  if (node->repeats == 0) return;
-  int first = node->repeats - 1;
-  NEAP_ASSERT(first >= 0 && first < n, "node %d repeats one before it: %d", n, first);
+  if (node->recomputes == 0) return;
+  int first = node->recomputes - 1;
+  NEAP_ASSERT(first >= 0 && first < n, "node %d recomputes one before it: %d", n, first);
   const neap_node *once = &graph->node[first];
   NEAP_ASSERT(once->op == node->op && once->stream == node->stream && once->attrs == node->attrs,
-              "\"%s\" repeats what \"%s\" does: %s, %s", node->name, once->name, node->op->name,
+              "\"%s\" recomputes what \"%s\" does: %s, %s", node->name, once->name, node->op->name,
               once->op->name);
   NEAP_ASSERT(once->phase == NEAP_PHASE_FORWARD && node->phase == NEAP_PHASE_BACKWARD,
-              "\"%s\" runs in the forward, its repetition in the backward: %s, %s", once->name,
+              "\"%s\" runs in the forward, its recomputation in the backward: %s, %s", once->name,
               neap_phase_name(once->phase), neap_phase_name(node->phase));
   NEAP_ASSERT(
-    (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) == 0 && node->n_sub == 0 && once->repeats == 0,
-    "\"%s\", which is repeated, has no effects but random numbers, no subnets, and repeats "
+    (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) == 0 && node->n_sub == 0 &&
+      once->recomputes == 0,
+    "\"%s\", which is recomputed, has no effects but random numbers, no subnets, and recomputes "
     "nothing: effects %x",
     once->name, node->effects);
   for (int k = 0; k < node->n_out; k++)
@@ -175,8 +176,8 @@ static void check_repetition(const neap_graph *graph, int n) {
                 "all that \"%s\" makes again is transient; \"%s\" is in %s", node->name,
                 name_of(graph, node->out[k]), neap_region_name(graph->value[node->out[k]].region));
   for (int m = first + 1; m < n; m++)
-    NEAP_ASSERT(graph->node[m].repeats != node->repeats,
-                "\"%s\" is repeated once, not by nodes %d and %d", once->name, m, n);
+    NEAP_ASSERT(graph->node[m].recomputes != node->recomputes,
+                "\"%s\" is recomputed once, not by nodes %d and %d", once->name, m, n);
 }
 
 static void check_pairing(const neap_graph *graph, int n) {
@@ -354,7 +355,7 @@ void graph_check_nodes(const neap_graph *graph) {
     check_operands(graph, n);
     check_versions(graph, node);
     check_pairing(graph, n);
-    check_repetition(graph, n);
+    check_recomputed(graph, n);
     check_loop(node);
     check_halves(graph, node);
     check_effects(node);

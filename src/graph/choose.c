@@ -289,7 +289,7 @@ static neap_status take_from_like(neap_choices *out, const neap_choices *like, n
               like->n, out->n);
   out->bodies = like->bodies;
   for (int i = 0; i < out->n; i++) out->choice[i].changed = like->choice[i].changed;
-  return neap_choices_repeat(out, like->n_again, like->again, error);
+  return neap_choices_recompute(out, like->n_recomputed, like->recomputed, error);
 }
 
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
@@ -305,12 +305,12 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   return status;
 }
 
-neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again,
-                                neap_error *error) {
-  int *copy = neap_arena_copy(&choices->arena, again, (size_t)n_again * sizeof *copy);
+neap_status neap_choices_recompute(neap_choices *choices, int n_recomputed, const int *recomputed,
+                                   neap_error *error) {
+  int *copy = neap_arena_copy(&choices->arena, recomputed, (size_t)n_recomputed * sizeof *copy);
   if (copy == NULL) return graph_no_memory(error);
-  choices->n_again = n_again;
-  choices->again = copy;
+  choices->n_recomputed = n_recomputed;
+  choices->recomputed = copy;
   return NEAP_OK;
 }
 
@@ -350,11 +350,11 @@ void neap_choices_fini(neap_choices *choices) {
 }
 
 /* ---- text ---------------------------------------------------------------------------------------
- * "constants 1" (0: none, 2: those on the way to others too), "again 2 4 7" (how many nodes are
- * repeated, and which), "bodies 2" (how much bodies recompute, if they do), then one line a node:
- * "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of scratch
- * and of stash, whether it is changed, then layouts of inputs and of outputs. Bytes of an opaque
- * layout stand behind its @; others have 0.
+ * "constants 1" (0: none, 2: those on the way to others too), "recomputed 2 4 7" (how many nodes
+ * are recomputed, and which), "bodies 2" (how much bodies recompute, if they do), then one line a
+ * node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
+ * scratch and of stash, whether it is changed, then layouts of inputs and of outputs. Bytes of an
+ * opaque layout stand behind its @; others have 0.
  *
  * INVARIANT: no line of a node is read back. Kernels are asked again, and what the text says is
  * compared with what they say. */
@@ -393,8 +393,9 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
   int next = 0, constants = choices->hold_constants ? 2 : 1;
   if (choices->no_constants) constants = 0;
-  neap_buffer_add(out, "constants %d\nagain %d", constants, choices->n_again);
-  for (int i = 0; i < choices->n_again; i++) neap_buffer_add(out, " %d", choices->again[i]);
+  neap_buffer_add(out, "constants %d\nrecomputed %d", constants, choices->n_recomputed);
+  for (int i = 0; i < choices->n_recomputed; i++)
+    neap_buffer_add(out, " %d", choices->recomputed[i]);
   neap_buffer_add(out, "\n");
   if (choices->bodies > 0) neap_buffer_add(out, "bodies %d\n", choices->bodies);
   print_graph(choices, graph, &next, out);
@@ -439,19 +440,20 @@ static neap_status compare_text(const char **text, const neap_choices *choices,
   return NEAP_OK;
 }
 
-/* Which nodes are repeated; whether they may be is seen when they are. */
+/* Which nodes are recomputed; whether they may be is seen when they are. */
 static neap_status read_again(const char **text, neap_choices *out, neap_error *error) {
   int n = 0, used = 0;
   /* No more numbers than the text has letters: what a file says is no reason to take memory. */
-  bool good = sscanf(*text, "again %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
+  bool good =
+    sscanf(*text, "recomputed %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
   if (good) {
-    out->again = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->again);
-    if (out->again == NULL) return graph_no_memory(error);
+    out->recomputed = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->recomputed);
+    if (out->recomputed == NULL) return graph_no_memory(error);
   }
-  out->n_again = 0;
+  out->n_recomputed = 0;
   *text += used;
-  while (good && out->n_again < n) {
-    good = sscanf(*text, " %d%n", &out->again[out->n_again++], &used) == 1;
+  while (good && out->n_recomputed < n) {
+    good = sscanf(*text, " %d%n", &out->recomputed[out->n_recomputed++], &used) == 1;
     *text += used;
   }
   if (!good || **text != '\n')

@@ -362,7 +362,7 @@ static neap_status checks_before_commits(neap_graph *graph, neap_error *error) {
   return NEAP_OK;
 }
 
-/* A repetition waits for all nodes before it: edges from those that nobody before it waits for.
+/* A recomputation waits for all nodes before it: edges from those that nobody before it waits for.
  * *n_seen edges have been counted in `closed`, by node. */
 static neap_status wait_for_all(neap_graph *graph, int n, bool *closed, int *n_seen,
                                 neap_error *error) {
@@ -380,7 +380,7 @@ static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, bool 
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     const bool releases = (node->effects & NEAP_EFFECT_RELEASE) != 0;
-    if (node->repeats > 0) NEAP_TRY(wait_for_all(graph, n, closed, &n_seen, error));
+    if (node->recomputes > 0) NEAP_TRY(wait_for_all(graph, n, closed, &n_seen, error));
     for (int i = 0; i < node->n_in; i++)
       if (node->in[i] >= 0)
         NEAP_TRY(add_edge(graph, graph->value[node->in[i]].node, n, NEAP_EDGE_DATA, error));

@@ -158,12 +158,13 @@ typedef struct neap_node {
   /* of the graph's: where its scratch lies, and what it makes unless that is assigned elsewhere */
   int bank;
   bool confined; /* works on bytes of its bank alone */
-  /* in a loop's body: the backward repeats it, rather than keep its outputs in the frame */
+  /* in a loop's body: the backward recomputes it, rather than keep its outputs in the frame */
   bool recompute;
   /* 1 + the node that this one runs again for the backward (recompute.c); 0: none. Runs after all
    * nodes before it */
-  int repeats;
-  bool again; /* in the body of a backward loop: runs once more what the forward's body has run */
+  int recomputes;
+  /* in the body of a backward loop: runs once more what the forward's body has run */
+  bool recomputed;
   int n_sub;
   neap_graph **sub;
   /* forward loops: the last subgraphs are its body, one for each of the lengths met; else 0 */
@@ -225,7 +226,7 @@ typedef struct neap_choices {
   bool hold_constants;
   /* nodes of the laid-out graph that run again for the backward, ascending: what
    * neap_recomputes_take gives */
-  int n_again, *again;
+  int n_recomputed, *recomputed;
   /* how much the bodies of loops and the branches of Ifs recompute: 0 (nothing that is kept) to
    * NEAP_BODY_LEVELS (whatever can be) */
   int bodies;
@@ -248,14 +249,14 @@ typedef struct neap_choose_options {
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
                               neap_choices *out, neap_error *error);
 /* Says which nodes of the laid-out graph are to run again; copied. */
-neap_status neap_choices_repeat(neap_choices *choices, int n_again, const int *again,
-                                neap_error *error);
+neap_status neap_choices_recompute(neap_choices *choices, int n_recomputed, const int *recomputed,
+                                   neap_error *error);
 /* Marks as changed what differs from `free`, made for the same graph: in the kernel, its threads
  * where they matter, layouts or scratch. */
 void neap_choices_compare(neap_choices *choices, const neap_choices *free, const neap_graph *graph);
 void neap_choices_fini(neap_choices *choices);
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out);
-/* What kernels don't say of a printed text: constants and repetitions, into `choices`, which the
+/* What kernels don't say of a printed text: constants and recomputations, into `choices`, which the
  * kernels have made anew. PLAN error that names the first node for which the text says other than
  * they. On failure `choices` stay to be ended. */
 neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_choices *choices,

@@ -20,7 +20,7 @@
   X(type, TEXT, "", STORE | PRINT, "of the op")                                                  \
   X(phase, TEXT, "", STORE | PRINT, "`forward`, `backward` or `update`")                         \
   X(bank, TEXT, "", SOME, "memory bank that it works in; null without banks")                    \
-  X(recomputes, INDEX, "step", STORE | SOME, "step that it repeats; null: runs once")            \
+  X(recomputes, INDEX, "step", STORE | SOME, "step that it recomputes; null: runs once")         \
   X(engine, TEXT, "", PRINT, "library of its kernel: `ref`, `blas` or `dnnl`")                   \
   X(changed, BOOL, "", SOME, "its kernel is not the one that is chosen where `exact` holds")     \
   X(live_bytes, NUMBER, "bytes", STORE | PRINT,                                                  \

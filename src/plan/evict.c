@@ -7,7 +7,7 @@
  *     work to make it again, its evicted neighbourhood's included / (bytes * how long nobody has
  *     read it)
  * is least. A rehearsal knows what comes, so the time until it is read next is tried in the place
- * of the time since it was read last, and the one that repeats less work is taken.
+ * of the time since it was read last, and the one that recomputes less work is taken.
  *
  * A *cell* is a storage. It is made by its writers in turn, and made again by all that have run so
  * far; so it is either whole or has no block. Some stay: what no op can make again, and what would
@@ -71,7 +71,7 @@ typedef struct machine {
   int now;             /* step under way */
   int n_mark, depth;
   int64_t n_look;
-  double again; /* work repeated */
+  double recomputed; /* work recomputed */
   int n_evicted;
   int64_t evicted_bytes;
   int *live; /* cells */
@@ -212,7 +212,7 @@ static int next_write(const machine *m, neap_value_id v, int n) {
 
 /* Whether running the node again writes nothing but what it wrote the first time. `c`: the cell
  * that is made again. */
-static bool is_repeatable(const machine *m, const neap_node *node, const cell *c, bool first) {
+static bool is_recomputable(const machine *m, const neap_node *node, const cell *c, bool first) {
   if ((node->effects & ~HARMLESS) != 0 || node->n_sub > 0) return false;
   /* The first writer begins the cell, so what it reads lies elsewhere; each later one goes on from
    * what the one before it has left there. */
@@ -237,7 +237,7 @@ static int find_horizon(const machine *m, const cell *c) {
   for (int j = 0; j < c->n_writer; j++) {
     int n = m->writer[c->writer_at + j];
     const neap_node *node = &m->graph->node[n];
-    if (!is_repeatable(m, node, c, j == 0)) return -1;
+    if (!is_recomputable(m, node, c, j == 0)) return -1;
     for (int i = 0; i < node->n_in; i++) {
       const cell *in = cell_of(m, node->in[i]);
       if (node->in[i] < 0 || in == c) continue;
@@ -479,7 +479,7 @@ static bool make_room(machine *m, size_t bytes) {
 }
 
 /* Writes the turn of node n, whose inputs are live and pinned: takes its outputs and scratch. */
-static bool run_turn(machine *m, int n, bool again) {
+static bool run_turn(machine *m, int n, bool recomputed) {
   const neap_node *node = &m->graph->node[n];
   const bool idle = m->idle[n];
   /* What it needs beside its inputs. */
@@ -511,8 +511,8 @@ static bool run_turn(machine *m, int n, bool again) {
     c->used_at = m->n_turn;
   }
   m->turn_used[m->n_turn] = m->used + scratch;
-  m->turn[m->n_turn++] = (neap_turn){.step = m->step[n], .again = again};
-  if (again) m->again += m->work[n];
+  m->turn[m->n_turn++] = (neap_turn){.step = m->step[n], .recomputed = recomputed};
+  if (recomputed) m->recomputed += m->work[n];
   return true;
 }
 
@@ -605,7 +605,7 @@ static bool rehearse(machine *m, size_t target, bool ahead) {
   m->n_stay = 0;
   m->n_evicted = 0;
   m->evicted_bytes = 0;
-  m->again = 0;
+  m->recomputed = 0;
   m->n_mark = 0;
   m->n_look = 0;
   m->depth = 0;
@@ -650,7 +650,7 @@ static neap_status fit(machine *m, size_t limit, bool ahead, bool *fits, size_t 
   return NEAP_OK;
 }
 
-/* Work of one run without repetitions. */
+/* Work of one run without recomputations. */
 static double all_work(const machine *m) {
   double work = 0;
   for (int n = 0; n < m->plan->n_node; n++) work += m->work[n];
@@ -658,16 +658,17 @@ static double all_work(const machine *m) {
 }
 
 /* The better of the two ways to judge under the limit, left in m; *fits: whether there is one.
- * Little repeated work is not worth a second rehearsal. */
+ * Little recomputed work is not worth a second rehearsal. */
 static neap_status find_best(machine *m, size_t limit, bool *fits, size_t *reach,
                              neap_error *error) {
   NEAP_TRY(fit(m, limit, false, fits, reach, error));
   bool first_fits = *fits;
-  double work = m->again;
+  double work = m->recomputed;
   if (first_fits && work <= all_work(m) / 8) return NEAP_OK;
   NEAP_TRY(fit(m, limit, true, fits, reach, error));
   /* The machine holds one rehearsal: where the first was better, it is played once more. */
-  if (first_fits && (!*fits || work <= m->again)) return fit(m, limit, false, fits, reach, error);
+  if (first_fits && (!*fits || work <= m->recomputed))
+    return fit(m, limit, false, fits, reach, error);
   return NEAP_OK;
 }
 
@@ -685,9 +686,9 @@ static neap_status write_script(const machine *m, neap_plan *plan, neap_error *e
   if (s->turn == NULL || s->take == NULL || s->give == NULL)
     return refused(error, n_stay * sizeof *s->take);
   for (int t = 0; t < m->n_turn; t++)
-    if (s->turn[t].again) s->n_again++;
+    if (s->turn[t].recomputed) s->n_recomputed++;
   double all = all_work(m);
-  s->again_work = all > 0 ? m->again / all : 0;
+  s->recomputed_work = all > 0 ? m->recomputed / all : 0;
   /* Counting sort by turn: first how many blocks each turn takes and gives. */
   for (int k = 0; k < m->n_stay; k++) {
     s->turn[m->stay[k].first].take_end++;
@@ -728,15 +729,15 @@ static neap_status write_plan(const machine *m, neap_plan *plan, size_t reach, n
     int turn = m->stay[k].first, slot = m->slot[k];
     if (slot < plan->n_value)
       plan->place[slot].offset = m->stay[k].offset;
-    else if (!m->turn[turn].again)
+    else if (!m->turn[turn].recomputed)
       plan->scratch_offset[plan->order[m->turn[turn].step]] = m->stay[k].offset;
   }
   for (int v = 0; v < plan->n_value; v++)
     if (plan->place[v].region == NEAP_REGION_ARENA)
       plan->place[v].offset = plan->place[plan->place[v].storage].offset;
-  /* Turns that repeat an op belong to no step of the plan's. */
+  /* Turns that recompute an op belong to no step of the plan's. */
   for (int t = 0; t < m->n_turn; t++)
-    if (!m->turn[t].again) plan->live_bytes[m->turn[t].step] = m->turn_used[t];
+    if (!m->turn[t].recomputed) plan->live_bytes[m->turn[t].step] = m->turn_used[t];
   for (int i = 0; i < plan->n_node; i++)
     if (plan->live_bytes[i] > plan->live_bytes[plan->peak_step]) plan->peak_step = i;
   return plan->packer != NULL ? NEAP_OK : refused(error, sizeof name);

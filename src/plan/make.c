@@ -137,12 +137,12 @@ static size_t count_region(const neap_plan *plan, const neap_graph *graph, neap_
 }
 
 /* Whether the value would have bytes of its own without reuse: a view has none, and what a budget
- * repeats would not be there. */
+ * recomputes would not be there. */
 static bool counts_alone(const neap_plan *plan, const neap_graph *graph, int v) {
   const neap_value *value = &graph->value[v];
-  bool again = value->node >= 0 && graph->node[value->node].repeats > 0;
+  bool recomputed = value->node >= 0 && graph->node[value->node].recomputes > 0;
   return value->region == NEAP_REGION_ARENA && value->root == v &&
-         plan->place[v].reason != NEAP_REASON_ALIAS && !again;
+         plan->place[v].reason != NEAP_REASON_ALIAS && !recomputed;
 }
 
 static size_t count_baseline(const neap_plan *plan, const neap_graph *graph) {

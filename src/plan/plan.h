@@ -83,8 +83,8 @@ typedef struct neap_plan_options {
   bool no_in_place;
   bool keep_order; /* the order of definition, though another may have a lower peak */
   int64_t
-    /* of each search, for addresses and for what to repeat; 0: the defaults. Steps, never time: a
-     * plan is the same on a machine at rest and on a busy one */
+    /* of each search, for addresses and for what to recompute; 0: the defaults. Steps, never time:
+     * a plan is the same on a machine at rest and on a busy one */
     most_steps;
   /* policy `pool`: a budget that leaves no room is met by evicting values and making them again */
   bool evict;
@@ -118,8 +118,8 @@ typedef struct neap_take {
 /* One instruction of the run. Its takes come before it, its gives after; those of all turns lie one
  * after another. */
 typedef struct neap_turn {
-  int step;   /* of the plan's order */
-  bool again; /* it has run before: what it made was given back too early */
+  int step;        /* of the plan's order */
+  bool recomputed; /* it has run before: what it made was given back too early */
   int take_end, give_end;
 } neap_turn;
 typedef struct neap_script {
@@ -128,9 +128,9 @@ typedef struct neap_script {
   neap_take *take;
   int *give;   /* slots */
   int n_block; /* most blocks taken at once */
-  int n_evicted, n_again;
+  int n_evicted, n_recomputed;
   int64_t evicted_bytes;
-  double again_work; /* of the turns that repeat, as a share of one run's without */
+  double recomputed_work; /* of the turns that recompute, as a share of one run's without */
 } neap_script;
 /* The part of the arena that a memory bank of the graph has: offsets from `begin_bytes` on. While
  * running each has an address of its own. */
@@ -189,12 +189,12 @@ typedef struct neap_recomputes neap_recomputes;
 /* `graph` must outlive it. */
 neap_status neap_recomputes_new(const neap_graph *graph, const neap_plan_options *options,
                                 neap_recomputes **out, neap_error *error);
-void neap_recomputes_free(neap_recomputes *repeats);
-int neap_recomputes_n(const neap_recomputes *repeats);
-size_t neap_recomputes_peak(const neap_recomputes *repeats, int i); /* in definition order */
-/* Set i without what its peak can do without: *again, ascending, ended by neap_free. */
-neap_status neap_recomputes_take(neap_recomputes *repeats, int i, int **again, int *n_again,
-                                 neap_error *error);
+void neap_recomputes_free(neap_recomputes *recomputes);
+int neap_recomputes_n(const neap_recomputes *recomputes);
+size_t neap_recomputes_peak(const neap_recomputes *recomputes, int i); /* in definition order */
+/* Set i without what its peak can do without: *recomputed, ascending, ended by neap_free. */
+neap_status neap_recomputes_take(neap_recomputes *recomputes, int i, int **recomputed,
+                                 int *n_recomputed, neap_error *error);
 /* The most bytes that one node takes by itself: no set leads below. */
 neap_status neap_recomputes_least(const neap_graph *graph, const neap_plan_options *options,
                                   size_t *least_bytes, neap_error *error);
@@ -214,8 +214,8 @@ neap_status neap_plan_check_banks(const neap_plan *plan, const neap_graph *graph
 
 /* The step that runs a node that makes something; 0-based. */
 int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);
-/* What a plan repeats, over the work of one run: nodes, and work as the search for what to repeat
- * weighs it; 0 and 0 where it keeps all. */
+/* What a plan recomputes, over the work of one run: nodes, and work as the search for what to
+ * recompute weighs it; 0 and 0 where it keeps all. */
 int neap_plan_recomputed(const neap_graph *graph, double *share_of_work);
 /* How many nodes, those of subnets included, have another kernel than the schedule `simple` has
  * without a budget. */

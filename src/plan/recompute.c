@@ -2,12 +2,12 @@
  *
  * A value that the backward reads is idle from its last forward reader to its first backward one.
  * Greedy: of the values idle at the peak, give up the one that costs least work a byte; what its
- * maker reads and nobody holds is repeated too. Each step is judged by the exact peak of a trial
+ * maker reads and nobody holds is recomputed too. Each step is judged by the exact peak of a trial
  * schedule, never by an estimate, and a step that raises the peak is taken back.
  *
- * Giving up neighbours makes a run of nodes that is repeated in one piece, all its values alive at
- * once; so long runs are charged for their bytes. On a chain of n equal layers that leads to runs
- * of about sqrt(n) between kept values, the memory of T. Chen et al., "Training deep nets with
+ * Giving up neighbours makes a run of nodes that is recomputed in one piece, all its values alive
+ * at once; so long runs are charged for their bytes. On a chain of n equal layers that leads to
+ * runs of about sqrt(n) between kept values, the memory of T. Chen et al., "Training deep nets with
  * sublinear memory cost" (2016), with at most one more forward pass in time.
  *
  * The states of the descents are the candidates; those that another beats in work and in peak are
@@ -23,8 +23,8 @@
  * matter. */
 static const double FLOPS_A_BYTE = 10;
 
-/* How dear a run of repeated nodes is for its length: the work of a move counts (1 + weight * bytes
- * of its run / peak without repetitions) times. No weight is best for all nets, so all are
+/* How dear a run of recomputed nodes is for its length: the work of a move counts (1 + weight *
+ * bytes of its run / peak without recomputations) times. No weight is best for all nets, so all are
  * tried. */
 static const double run_weight[] = {1, 8, 64, 512};
 
@@ -45,16 +45,16 @@ typedef struct trial {
 typedef struct candidate {
   size_t peak_bytes;
   double work;
-  bool *again; /* by base node; the chooser's arena */
-  int index;   /* as found */
+  bool *recomputed; /* by base node; the chooser's arena */
+  int index;        /* as found */
 } candidate;
 
 typedef struct neap_recomputes {
-  const neap_graph *graph; /* the base: nothing is repeated */
+  const neap_graph *graph; /* the base: nothing is recomputed */
   neap_plan *plan;         /* of subnets alone: their arenas are scratch */
   neap_plan_options options;
   const size_t *scratch; /* by base node */
-  bool *can, *again, *blocked;
+  bool *can, *recomputed, *blocked;
   bool *in_move;      /* by base node: of the move at hand */
   bool *visited;      /* by base node: scratch of a walk */
   int *stack;         /* of base nodes */
@@ -65,7 +65,7 @@ typedef struct neap_recomputes {
   trial now;
   candidate *candidate;
   int n_candidate, cap_candidate;
-  size_t base_peak; /* with nothing repeated */
+  size_t base_peak; /* with nothing recomputed */
   int64_t n_step, most_steps;
   neap_arena arena;
 } chooser;
@@ -80,24 +80,24 @@ static void trial_fini(trial *t) {
   memset(t, 0, sizeof *t);
 }
 
-/* The set `again` as a list, ascending, in c->list. */
+/* The set `recomputed` as a list, ascending, in c->list. */
 static int list_of(const chooser *c) {
   int n = 0;
   for (int i = 0; i < c->graph->n_node; i++)
-    if (c->again[i]) c->list[n++] = i;
+    if (c->recomputed[i]) c->list[n++] = i;
   return n;
 }
 
-/* Scratch of the trial's nodes. Nodes of the base keep their order among the repetitions, so that
- * they are counted as they are met. False: memory is refused. */
+/* Scratch of the trial's nodes. Nodes of the base keep their order among the recomputations, so
+ * that they are counted as they are met. False: memory is refused. */
 static bool spread_scratch(const chooser *c, trial *t) {
   t->scratch = neap_alloc_zeroed(((size_t)t->graph->n_node + 1) * sizeof *t->scratch);
   if (t->scratch == NULL) return false;
   int base = 0;
   for (int n = 0; n < t->graph->n_node; n++) {
     const neap_node *node = &t->graph->node[n];
-    /* No node with subnets is repeated, so a repetition's scratch is what its kernel asks for. */
-    if (node->repeats > 0)
+    /* No node with subnets is recomputed: a recomputation's scratch is what its kernel asks for. */
+    if (node->recomputes > 0)
       t->scratch[n] = node->choice.scratch_bytes;
     else
       t->scratch[n] = c->scratch[base++];
@@ -105,8 +105,8 @@ static bool spread_scratch(const chooser *c, trial *t) {
   return true;
 }
 
-/* The schedule, in definition order, of the graph with c->again repeated. Owned; ended here after a
- * failure. */
+/* The schedule, in definition order, of the graph with c->recomputed recomputed. Owned; ended here
+ * after a failure. */
 static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
   memset(t, 0, sizeof *t);
   int n = list_of(c);
@@ -145,11 +145,11 @@ static bool is_held(chooser *c, neap_value_id v, bool *idle) {
   return backward >= 0;
 }
 
-/* Whether base node m can be repeated, and is not yet. */
-static bool is_free(const chooser *c, int m) { return c->can[m] && !c->again[m]; }
+/* Whether base node m can be recomputed, and is not yet. */
+static bool is_free(const chooser *c, int m) { return c->can[m] && !c->recomputed[m]; }
 
 /* Fills c->move with node m and, on from it, the makers of what it reads that nobody holds anyway.
- * *held_bytes: of values that must be held because their maker can't be repeated. Returns the
+ * *held_bytes: of values that must be held because their maker can't be recomputed. Returns the
  * work. */
 static double make_move(chooser *c, int m, size_t *held_bytes) {
   double cost = 0;
@@ -171,7 +171,7 @@ static double make_move(chooser *c, int m, size_t *held_bytes) {
       /* So is what is made again already, or in this move, or held for another reader. */
       int maker = c->graph->value[v].node;
       bool idle;
-      if (maker < 0 || c->again[maker] || c->in_move[maker] || is_held(c, v, &idle)) continue;
+      if (maker < 0 || c->recomputed[maker] || c->in_move[maker] || is_held(c, v, &idle)) continue;
       /* All else is made again by a node that joins the move, or held from now on. */
       if (is_free(c, maker)) {
         c->in_move[maker] = true;
@@ -194,7 +194,7 @@ static bool storage_goes(chooser *c, neap_value_id v) {
   const neap_schedule *s = &c->now.schedule;
   for (int w = s->next[v]; w != v; w = s->next[w]) {
     bool idle;
-    /* Values of the trial alone are made by repetitions, which no move takes away. */
+    /* Values of the trial alone are made by recomputations, which no move takes away. */
     int maker = w < c->graph->n_value ? c->graph->value[w].node : -1;
     if (is_held(c, w, &idle) && (maker < 0 || !c->in_move[maker])) return false;
   }
@@ -229,7 +229,7 @@ static size_t freed_bytes(chooser *c) {
   return bytes;
 }
 
-/* A walk over repeated nodes: those still to be looked at are in c->stack, all that were met in
+/* A walk over recomputed nodes: those still to be looked at are in c->stack, all that were met in
  * c->list. */
 typedef struct walk {
   int n_stack, n_met;
@@ -242,7 +242,7 @@ static void meet(chooser *c, walk *w, int node) {
   c->list[w->n_met++] = node;
 }
 
-/* The base node that a node of the trial is; -1 for a repetition. */
+/* The base node that a node of the trial is; -1 for a recomputation. */
 static int base_of(const chooser *c, const neap_node *node) {
   if (node->n_out == 0 || node->out[0] >= c->graph->n_value) return -1;
   return c->graph->value[node->out[0]].node;
@@ -253,7 +253,7 @@ static void meet_neighbours(chooser *c, walk *w, const neap_node *node) {
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
     int maker = c->graph->value[node->in[i]].node;
-    if (maker >= 0 && c->again[maker]) meet(c, w, maker);
+    if (maker >= 0 && c->recomputed[maker]) meet(c, w, maker);
   }
   /* Readers are those of the trial, where values of the base have the same ids. */
   const neap_uses *uses = &c->now.work.uses;
@@ -261,18 +261,18 @@ static void meet_neighbours(chooser *c, walk *w, const neap_node *node) {
     neap_value_id v = node->out[k];
     for (int n = uses->first[v]; n < uses->first[v + 1]; n++) {
       int reader = base_of(c, &c->now.graph->node[uses->list[n]]);
-      if (reader >= 0 && c->again[reader]) meet(c, w, reader);
+      if (reader >= 0 && c->recomputed[reader]) meet(c, w, reader);
     }
   }
 }
 
-/* Bytes that the run of repeated nodes around the move makes: all alive at once when it is
- * repeated. */
+/* Bytes that the run of recomputed nodes around the move makes: all alive at once when it is
+ * recomputed. */
 static size_t run_bytes(chooser *c) {
   size_t bytes = 0;
   walk w = {0};
   for (int i = 0; i < c->n_move; i++) meet(c, &w, c->move[i]);
-  /* From the nodes of the move on to all that are repeated beside them. */
+  /* From the nodes of the move on to all that are recomputed beside them. */
   while (w.n_stack > 0) {
     const neap_node *node = &c->graph->node[c->stack[--w.n_stack]];
     c->n_step += 1 + node->n_in + node->n_out;
@@ -321,7 +321,7 @@ static bool find_move(chooser *c, double weight) {
 
 static bool is_over(const chooser *c) { return c->n_step > c->most_steps; }
 
-/* A trial of c->again becomes the present one if its peak is at most `most_bytes`; *good says
+/* A trial of c->recomputed becomes the present one if its peak is at most `most_bytes`; *good says
  * whether. */
 static neap_status try_set(chooser *c, size_t most_bytes, bool *good, neap_error *error) {
   trial next;
@@ -345,26 +345,26 @@ static bool is_at_peak(const neap_schedule *s, const neap_node *node) {
   return false;
 }
 
-/* Where the peak lies within a run of repetitions, keeping one of its values may lower it: takes
+/* Where the peak lies within a run of recomputations, keeping one of its values may lower it: takes
  * out the first that does. */
 static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
   const neap_graph *g = c->now.graph;
   int n = 0;
   *divided = false;
-  /* The base nodes whose repetitions have made something that is live at the peak. They are listed
-   * first, because the first set that does better takes the place of this trial. */
+  /* The base nodes whose recomputations have made something that is live at the peak. They are
+   * listed first, because the first set that does better takes the place of this trial. */
   for (int at = 0; at < g->n_node; at++) {
     const neap_node *node = &g->node[at];
-    if (node->repeats == 0 || !is_at_peak(&c->now.schedule, node)) continue;
-    const neap_node *repeated = &g->node[node->repeats - 1];
-    c->stack[n++] = c->graph->value[repeated->out[0]].node;
+    if (node->recomputes == 0 || !is_at_peak(&c->now.schedule, node)) continue;
+    const neap_node *recomputed_node = &g->node[node->recomputes - 1];
+    c->stack[n++] = c->graph->value[recomputed_node->out[0]].node;
   }
   for (int i = 0; i < n; i++) {
     if (is_over(c)) break;
-    c->again[c->stack[i]] = false;
+    c->recomputed[c->stack[i]] = false;
     NEAP_TRY(try_set(c, c->now.schedule.peak_bytes - 1, divided, error));
     if (*divided) break;
-    c->again[c->stack[i]] = true;
+    c->recomputed[c->stack[i]] = true;
   }
   return NEAP_OK;
 }
@@ -375,21 +375,22 @@ static neap_status add_candidate(chooser *c, int first, neap_error *error) {
   size_t n = (size_t)c->graph->n_node, peak = c->now.schedule.peak_bytes;
   /* Moves add work: without a lower peak the candidate before this one is better. */
   if (c->n_candidate > first && peak >= c->candidate[c->n_candidate - 1].peak_bytes) return NEAP_OK;
-  candidate next = {.peak_bytes = peak,
-                    .again = neap_arena_copy(&c->arena, c->again, n * sizeof *c->again)};
-  if (next.again == NULL ||
+  candidate next = {
+    .peak_bytes = peak,
+    .recomputed = neap_arena_copy(&c->arena, c->recomputed, n * sizeof *c->recomputed)};
+  if (next.recomputed == NULL ||
       !neap_list_grow(&c->candidate, &c->cap_candidate, c->n_candidate + 1, sizeof next))
     return neap_fail_memory(error, n, "a choice of recomputation");
   for (size_t m = 0; m < n; m++)
-    if (c->again[m]) next.work += c->cost[m];
+    if (c->recomputed[m]) next.work += c->cost[m];
   c->candidate[c->n_candidate++] = next;
   return NEAP_OK;
 }
 
-/* From nothing repeated down as far as moves lead. */
+/* From nothing recomputed down as far as moves lead. */
 static neap_status descend(chooser *c, double weight, neap_error *error) {
   int first = c->n_candidate;
-  memset(c->again, 0, (size_t)c->graph->n_node);
+  memset(c->recomputed, 0, (size_t)c->graph->n_node);
   memset(c->blocked, 0, (size_t)c->graph->n_node);
   trial_fini(&c->now);
   NEAP_TRY(trial_init(c, &c->now, error));
@@ -400,14 +401,14 @@ static neap_status descend(chooser *c, double weight, neap_error *error) {
     if (find_move(c, weight)) {
       /* The best move is made if the exact peak does not rise. Else it is taken back, and its first
        * node starts no other for now. */
-      for (int i = 0; i < c->n_best; i++) c->again[c->best[i]] = true;
+      for (int i = 0; i < c->n_best; i++) c->recomputed[c->best[i]] = true;
       NEAP_TRY(try_set(c, c->now.schedule.peak_bytes, &good, error));
       if (good) {
         gained = true;
         NEAP_TRY(add_candidate(c, first, error));
       } else {
         c->blocked[c->best[0]] = true;
-        for (int i = 0; i < c->n_best; i++) c->again[c->best[i]] = false;
+        for (int i = 0; i < c->n_best; i++) c->recomputed[c->best[i]] = false;
       }
       continue;
     }
@@ -423,11 +424,11 @@ static neap_status descend(chooser *c, double weight, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The dearest repeated node that has not been tried; -1: none. */
+/* The dearest recomputed node that has not been tried; -1: none. */
 static int dearest(const chooser *c, const bool *tried) {
   int best = -1;
   for (int n = 0; n < c->graph->n_node; n++)
-    if (c->again[n] && !tried[n] && (best < 0 || c->cost[n] > c->cost[best])) best = n;
+    if (c->recomputed[n] && !tried[n] && (best < 0 || c->cost[n] > c->cost[best])) best = n;
   return best;
 }
 
@@ -436,16 +437,17 @@ static int dearest(const chooser *c, const bool *tried) {
 static neap_status prune(chooser *c, const candidate *chosen, neap_error *error) {
   bool *tried = c->blocked;
   memset(tried, 0, (size_t)c->graph->n_node);
-  neap_copy_bytes(c->again, chosen->again, (size_t)c->graph->n_node * sizeof *c->again);
+  neap_copy_bytes(c->recomputed, chosen->recomputed,
+                  (size_t)c->graph->n_node * sizeof *c->recomputed);
   while (!is_over(c)) {
     int n = dearest(c, tried);
     if (n < 0) break;
     tried[n] = true;
     /* Without n: it stays out if the peak is the same. */
     trial next;
-    c->again[n] = false;
+    c->recomputed[n] = false;
     NEAP_TRY(trial_init(c, &next, error));
-    c->again[n] = next.schedule.peak_bytes != chosen->peak_bytes;
+    c->recomputed[n] = next.schedule.peak_bytes != chosen->peak_bytes;
     trial_fini(&next);
   }
   return NEAP_OK;
@@ -462,28 +464,29 @@ double neap_plan_work(const neap_graph *graph, const neap_node *node) {
 
 /* Nodes of the graph and its subgraphs that run again; adds up their work, and that of all others,
  * of a loop's body once an iteration. */
-static int sum_again(const neap_graph *graph, double times, double *again, double *all) {
-  int n_again = 0;
+static int sum_recomputed(const neap_graph *graph, double times, double *recomputed, double *all) {
+  int n_recomputed = 0;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     /* Either sum gets the node's own work. */
-    bool is_again = node->repeats > 0 || node->again;
-    double *sum = is_again ? again : all;
+    bool is_recomputed = node->recomputes > 0 || node->recomputed;
+    double *sum = is_recomputed ? recomputed : all;
     *sum += times * neap_plan_work(graph, node);
-    if (is_again) n_again++;
+    if (is_recomputed) n_recomputed++;
     /* A loop's subnets are weighed as if it took all the iterations that it may. */
     double runs = times;
     if (node->loop != NULL) runs *= NEAP_MAX((double)node->loop->max, 1);
-    for (int s = 0; s < node->n_sub; s++) n_again += sum_again(node->sub[s], runs, again, all);
+    for (int s = 0; s < node->n_sub; s++)
+      n_recomputed += sum_recomputed(node->sub[s], runs, recomputed, all);
   }
-  return n_again;
+  return n_recomputed;
 }
 
 int neap_plan_recomputed(const neap_graph *graph, double *share_of_work) {
-  double all = 0, again = 0;
-  int n_again = sum_again(graph, 1, &again, &all);
-  *share_of_work = all > 0 ? again / all : 0;
-  return n_again;
+  double all = 0, recomputed = 0;
+  int n_recomputed = sum_recomputed(graph, 1, &recomputed, &all);
+  *share_of_work = all > 0 ? recomputed / all : 0;
+  return n_recomputed;
 }
 
 /* ---- what no choice undercuts ---------------------------------------------------------------- */
@@ -523,7 +526,7 @@ static size_t least_peak(const chooser *c) {
 
 static bool take_arrays(chooser *c) {
   size_t n = (size_t)c->graph->n_node + 1;
-  bool **flags[] = {&c->can, &c->again, &c->blocked, &c->in_move, &c->visited};
+  bool **flags[] = {&c->can, &c->recomputed, &c->blocked, &c->in_move, &c->visited};
   int **lists[] = {&c->stack, &c->move, &c->best, &c->list};
   for (int i = 0; i < NEAP_COUNT(flags); i++) {
     *flags[i] = neap_arena_alloc(&c->arena, n * sizeof(bool));
@@ -560,7 +563,7 @@ static void keep_best(chooser *c) {
   c->n_candidate = n;
 }
 
-/* Costs, and the schedule with nothing repeated. */
+/* Costs, and the schedule with nothing recomputed. */
 static neap_status begin(chooser *c, neap_error *error) {
   if (!take_arrays(c))
     return neap_fail_memory(error, (size_t)c->graph->n_node * sizeof *c->cost,
@@ -641,18 +644,19 @@ size_t neap_recomputes_peak(const neap_recomputes *c, int i) {
 
 /* Has steps of its own, so that what comes out does not depend on which sets were asked for
  * before. */
-neap_status neap_recomputes_take(neap_recomputes *c, int i, int **again, int *n_again,
+neap_status neap_recomputes_take(neap_recomputes *c, int i, int **recomputed, int *n_recomputed,
                                  neap_error *error) {
   NEAP_ASSERT(i >= 0 && i < c->n_candidate, "one of %d sets is asked for: %d", c->n_candidate, i);
-  *again = NULL;
+  *recomputed = NULL;
   c->n_step = 0;
   NEAP_TRY(prune(c, &c->candidate[i], error));
   /* What is left of the set is the caller's. */
-  *n_again = list_of(c);
-  *again = neap_alloc(((size_t)*n_again + 1) * sizeof **again);
-  if (*again == NULL)
-    return neap_fail_memory(error, (size_t)*n_again * sizeof **again, "a choice of recomputation");
-  neap_copy_bytes(*again, c->list, (size_t)*n_again * sizeof **again);
+  *n_recomputed = list_of(c);
+  *recomputed = neap_alloc(((size_t)*n_recomputed + 1) * sizeof **recomputed);
+  if (*recomputed == NULL)
+    return neap_fail_memory(error, (size_t)*n_recomputed * sizeof **recomputed,
+                            "a choice of recomputation");
+  neap_copy_bytes(*recomputed, c->list, (size_t)*n_recomputed * sizeof **recomputed);
   return NEAP_OK;
 }
 

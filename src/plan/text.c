@@ -21,16 +21,16 @@
 
 #define TEXT_VERSION "2"
 
-/* A turn a line: its step, whether it repeats, takes (slot and offset) and gives (slots), each list
- * after its number. */
+/* A turn a line: its step, whether it recomputes, takes (slot and offset) and gives (slots), each
+ * list after its number. */
 static void print_script(const neap_plan *plan, neap_buffer *out) {
   const neap_script *s = &plan->script;
-  neap_buffer_add(out, "script %d %d %d %lld %.17g\n", s->n_turn, s->n_evicted, s->n_again,
-                  (long long)s->evicted_bytes, s->again_work);
+  neap_buffer_add(out, "script %d %d %d %lld %.17g\n", s->n_turn, s->n_evicted, s->n_recomputed,
+                  (long long)s->evicted_bytes, s->recomputed_work);
   int take = 0, give = 0;
   for (int t = 0; t < s->n_turn; t++) {
     const neap_turn *turn = &s->turn[t];
-    neap_buffer_add(out, "t %d %d %d", turn->step, turn->again, turn->take_end - take);
+    neap_buffer_add(out, "t %d %d %d", turn->step, turn->recomputed, turn->take_end - take);
     for (; take < turn->take_end; take++)
       neap_buffer_add(out, " %d %zu", s->take[take].slot, s->take[take].offset);
     neap_buffer_add(out, " %d", turn->give_end - give);
@@ -240,7 +240,7 @@ static bool read_turns(reader *r, const neap_plan *plan, neap_script *s) {
   while (s->n_turn < n_turn && !r->failed) {
     expect(r, "t");
     neap_turn turn = {.step = (int)read_number(r, 0, plan->n_node - 1),
-                      .again = read_number(r, 0, 1) != 0};
+                      .recomputed = read_number(r, 0, 1) != 0};
     /* What it takes: each a slot and an offset. */
     int64_t left = read_number(r, 0, plan->n_value + 1);
     for (; left > 0; left--) {
@@ -274,9 +274,9 @@ static bool read_script(reader *r, neap_plan *plan) {
   expect(r, "script");
   s.n_turn = (int)read_number(r, 1, INT32_MAX);
   s.n_evicted = (int)read_number(r, 0, INT32_MAX);
-  s.n_again = (int)read_number(r, 0, INT32_MAX);
+  s.n_recomputed = (int)read_number(r, 0, INT32_MAX);
   s.evicted_bytes = read_number(r, 0, INT64_MAX);
-  s.again_work = read_share(r);
+  s.recomputed_work = read_share(r);
   end_line(r);
   bool ok = read_turns(r, plan, &s);
   plan->script = s;

@@ -1,9 +1,9 @@
 /* verify_script.c: an independent check of a script, which evicts values and makes them again: turn
  * after turn it is played with names in the place of bytes. Shares no code with evict.c.
  *
- * Every op must run once in the order of the plan; a repetition only after that, and only where it
- * can write nothing but what it wrote the first time. Each operand must have a block, in which the
- * very value stands that the op reads; no two blocks share a byte, and none reaches beyond the
+ * Every op must run once in the order of the plan; a recomputation only after that, and only where
+ * it can write nothing but what it wrote the first time. Each operand must have a block, in which
+ * the very value stands that the op reads; no two blocks share a byte, and none reaches beyond the
  * plan's bytes.
  */
 #include "plan/plan_int.h"
@@ -127,7 +127,7 @@ static bool is_rewritten(const player *p, int v, int n) {
 }
 
 /* Whether node n can run once more now and write nothing but what it wrote the first time. */
-static bool is_repeatable(const player *p, int n) {
+static bool is_recomputable(const player *p, int n) {
   const neap_node *node = &p->graph->node[n];
   const unsigned harmless = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
   if (p->step[n] >= p->n_done || (node->effects & ~harmless) != 0 || node->n_sub > 0) return false;
@@ -180,15 +180,15 @@ static neap_status play(player *p) {
     /* The next step of the order, or one that has run before. */
     const neap_turn *turn = &s->turn[t];
     bool first = turn->step == p->n_done;
-    if (turn->step < 0 || turn->step >= p->plan->n_node || (!turn->again && !first))
+    if (turn->step < 0 || turn->step >= p->plan->n_node || (!turn->recomputed && !first))
       return neap_fail(p->error, NEAP_PLAN, "turn %d runs out of order", t + 1);
     int n = p->plan->order[turn->step];
-    if (turn->again && !is_repeatable(p, n))
-      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" can't be repeated there", op_name(p, n));
+    if (turn->recomputed && !is_recomputable(p, n))
+      return neap_fail(p->error, NEAP_PLAN, "op \"%s\" can't be recomputed there", op_name(p, n));
     /* Takes come before it, gives after it. */
     for (; n_taken < turn->take_end; n_taken++) NEAP_TRY(take(p, &s->take[n_taken], n));
     NEAP_TRY(run(p, n));
-    if (!turn->again) p->n_done++;
+    if (!turn->recomputed) p->n_done++;
     for (; n_given < turn->give_end; n_given++) NEAP_TRY(give(p, s->give[n_given], n));
     /* Each op has scratch of its own: later ones could not give it back. */
     if (p->taken[p->plan->n_value])

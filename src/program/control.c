@@ -141,12 +141,12 @@ static uint64_t mix(uint64_t x) {
 }
 
 /* One run of body or condition: the pass that comes k-th and works on row t, which a backward goes
- * through in reverse. Random numbers are those of the row, so that a repeated iteration draws the
+ * through in reverse. Random numbers are those of the row, so that a recomputed iteration draws the
  * same. */
 static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   set_bases(r, sub, k, t);
   /* Salts go by the row, so that a loop gives the same numbers however it is cut short or
-   * repeated. */
+   * recomputed. */
   r->lane->salt = mix(r->outer_salt + 0x9e3779b97f4a7c15u * (uint64_t)(t + 1));
   neap_program_run_sub(sub, r->state, r->lane);
   r->lane->salt = r->outer_salt;

@@ -180,13 +180,13 @@ static void give_turn(overlap *o, int turn) {
     o->stay_of[s->give[k]] = -1;
 }
 
-/* The graph's edges, between first runs. Turns that repeat wait for bytes alone: what is repeated
- * draws, checks and computes what it did. */
+/* The graph's edges, between first runs. Turns that recompute wait for bytes alone: what is
+ * recomputed draws, checks and computes what it did. */
 static bool add_graph_edges(overlap *o, int *first_turn) {
   const neap_graph *graph = o->program->graph;
   const neap_script *s = &o->program->script;
   for (int t = 0; t < s->n_turn; t++)
-    if (!s->turn[t].again) first_turn[o->program->instruction[s->turn[t].step].node] = t;
+    if (!s->turn[t].recomputed) first_turn[o->program->instruction[s->turn[t].step].node] = t;
   for (int e = 0; e < graph->n_edge; e++)
     if (!add_edge(o, first_turn[graph->edge[e].from], first_turn[graph->edge[e].to])) return false;
   return true;

@@ -232,8 +232,8 @@ void neap_run_let_signals_in(neap_run_state *state) {
   neap_signals_hold(&state->signals);
 }
 
-/* Policy `pool`: the turns of the script, repeated instructions among them. Blocks lie as foretold
- * only if none is left out. */
+/* Policy `pool`: the turns of the script, recomputed instructions among them. Blocks lie as
+ * foretold only if none is left out. */
 static void run_turns(neap_program *program, neap_run_state *state, neap_lane *lane) {
   for (int turn = 0; turn < program->script.n_turn; turn++) {
     neap_run_let_signals_in(state);

@@ -74,14 +74,14 @@ static const char *border_colour(neap_region region) {
   }
 }
 
-static bool has_repetition(const neap_graph *graph) {
+static bool has_recomputed(const neap_graph *graph) {
   bool found = false;
-  for (int n = 0; n < graph->n_node && !found; n++) found = graph->node[n].repeats > 0;
+  for (int n = 0; n < graph->n_node && !found; n++) found = graph->node[n].recomputes > 0;
   return found;
 }
 
 static const char *op_fill(const neap_node *node) {
-  if (node->repeats > 0) return "#f6e3b4";
+  if (node->recomputes > 0) return "#f6e3b4";
   return node->phase == NEAP_PHASE_BACKWARD ? "#f3e3e3"
          : node->phase == NEAP_PHASE_UPDATE ? "#e3f0e3"
                                             : "#ffffff";
@@ -442,7 +442,7 @@ void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, n
                     neap_bytes_text((double)plan->arena_bytes, text));
   if (graph->train)
     neap_buffer_add(out, "\\nops: forward white, backward pink, update green%s",
-                    has_repetition(graph) ? ", run again for the backward pass yellow" : "");
+                    has_recomputed(graph) ? ", run again for the backward pass yellow" : "");
   neap_buffer_add(out, "\" labelloc=t fontname=\"sans-serif\" fontsize=13;\n");
   if (fold > 0)
     draw_folded(&d, fold);

@@ -77,7 +77,7 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
                     "evicts %d values (%s) and runs %d ops again to make them anew, %.0f %% of the "
                     "work of a run\n",
                     plan->script.n_evicted, neap_bytes_text((double)plan->script.evicted_bytes, a),
-                    plan->script.n_again, 100 * plan->script.again_work);
+                    plan->script.n_recomputed, 100 * plan->script.recomputed_work);
   for (int i = 0; i < plan->n_bank; i++) {
     neap_buffer_add(out, "  bank %-7s %10s", graph->bank[i].name,
                     neap_bytes_text((double)plan->bank[i].bytes, a));
@@ -295,17 +295,17 @@ static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, 
 }
 
 /* What gives a value up and makes it again, so that the reader of one finds the other. */
-static void explain_repetition(const neap_plan *plan, const neap_graph *graph, int v,
+static void explain_recomputed(const neap_plan *plan, const neap_graph *graph, int v,
                                neap_buffer *out) {
-  /* A repeated node has the outputs of the first one, in the same positions. */
+  /* A recomputed node has the outputs of the first one, in the same positions. */
   int maker = graph->value[v].node, position = graph->value[v].position;
   if (maker < 0) return;
-  if (graph->node[maker].repeats > 0)
+  if (graph->node[maker].recomputes > 0)
     neap_buffer_add(
       out, "It is %s, made again for the backward pass: keeping it would exceed the budget.\n",
-      graph->value[graph->node[graph->node[maker].repeats - 1].out[position]].name);
+      graph->value[graph->node[graph->node[maker].recomputes - 1].out[position]].name);
   for (int n = maker + 1; n < graph->n_node; n++) {
-    if (graph->node[n].repeats != maker + 1) continue;
+    if (graph->node[n].recomputes != maker + 1) continue;
     int twin = graph->node[n].out[position];
     neap_buffer_add(
       out, "It is not kept for the backward pass, which makes it again as %s (steps %d-%d).\n",
@@ -338,7 +338,7 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
     if (node->line != NULL && node->line[0] != '\0') neap_buffer_add(out, " %s", node->line);
   }
   neap_buffer_add(out, ".\n");
-  explain_repetition(plan, graph, v, out);
+  explain_recomputed(plan, graph, v, out);
   explain_chain(plan, graph, v, out);
   if (place->region == NEAP_REGION_ARENA) {
     explain_neighbours(plan, graph, v, out);

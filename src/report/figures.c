@@ -12,7 +12,7 @@ static void add_ops(const neap_plan *plan, const neap_graph *graph, neap_figures
 neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph) {
   const size_t *region = plan->region_bytes;
   double work;
-  int n_again = neap_plan_recomputed(graph, &work);
+  int n_recomputed = neap_plan_recomputed(graph, &work);
   neap_figures out = {.net = neap_intern(graph->name),
                       .mode = graph->train ? "train" : "infer",
                       .train = graph->train,
@@ -34,7 +34,7 @@ neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph)
                       .n_op = plan->n_node,
                       .n_value = plan->n_value,
                       .peak_step = plan->n_node > 0 ? plan->peak_step : -1,
-                      .n_recomputed = n_again,
+                      .n_recomputed = n_recomputed,
                       .recomputed_work = work,
                       .n_changed = neap_plan_changed(graph),
                       .plan_ns = plan->plan_ns};

@@ -118,11 +118,11 @@ static void print_choice(const neap_graph *graph, const neap_node *node, neap_bu
   add_layouts(graph, node->n_out, node->out, c->out, out);
 }
 
-/* What a repetition saves: the bytes of what the node makes, between its steps. */
-static void say_repetition(neap_rows *r, const neap_node *node, neap_op_row *row) {
+/* What a recomputation saves: the bytes of what the node makes, between its steps. */
+static void say_recomputed(neap_rows *r, const neap_node *node, neap_op_row *row) {
   size_t bytes = 0;
   char bytes_text[24];
-  row->recomputes = neap_plan_step_of(r->plan, r->graph, node->repeats - 1);
+  row->recomputes = neap_plan_step_of(r->plan, r->graph, node->recomputes - 1);
   for (int k = 0; k < node->n_out; k++) bytes += r->graph->value[node->out[k]].bytes;
   r->reason.n = 0;
   neap_buffer_add(&r->reason, "the budget has no room to keep %s from step %d",
@@ -179,7 +179,7 @@ static bool fill_op(neap_rows *r, int step) {
                        .write_bytes = neap_whole(node->cost.write_bytes),
                        .scratch_offset = (int64_t)plan->scratch_offset[at],
                        .n_sub = node->n_sub};
-  if (node->repeats > 0) say_repetition(r, node, row);
+  if (node->recomputes > 0) say_recomputed(r, node, row);
   return list_operands(r, node, row) && !r->choice.failed && !r->reason.failed;
 }
 

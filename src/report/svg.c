@@ -355,7 +355,7 @@ enum { RECOMPUTED = NEAP_PHASE_UPDATE + 1, N_WORK };
 static const char *const work_colour[N_WORK] = {"#9fc59f", "#d9a0a0", "#a0a8d9", "#e0b95c"};
 
 static int work_of(const neap_node *node) {
-  return node->repeats > 0 ? RECOMPUTED : (int)node->phase;
+  return node->recomputes > 0 ? RECOMPUTED : (int)node->phase;
 }
 static const char *work_name(int work) {
   return work == RECOMPUTED ? "recomputed" : neap_phase_name((neap_phase)work);

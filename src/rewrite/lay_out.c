@@ -1,5 +1,5 @@
 /* lay_out.c: graph and choices to a graph whose values have their final layouts and bytes, in the
- * banks where they are wanted. Pure and deterministic. What the choices say is to be repeated for
+ * banks where they are wanted. Pure and deterministic. What the choices say is to be recomputed for
  * the backward is added last (recompute.c).
  *
  * Where a kernel wants an input in another layout than it has, a Reorder goes in front of it; the
@@ -355,7 +355,7 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
    * whether constants are held. */
   neap_status status = rewrite_recompute_bodies(made, choices->bodies, error);
   if (status == NEAP_OK)
-    status = neap_graph_recompute(made, choices->n_again, choices->again, error);
+    status = neap_graph_recompute(made, choices->n_recomputed, choices->recomputed, error);
   if (status == NEAP_OK && !choices->no_constants)
     status = graph_mark_constants(made, choices->hold_constants, error);
   size_t total = 0;

@@ -63,7 +63,8 @@ bool neap_graph_can_recompute(const neap_graph *graph, int n) {
   const neap_node *node = &graph->node[n];
   if (node->phase != NEAP_PHASE_FORWARD || (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
     return false;
-  if (node->n_sub > 0 || node->n_enforced > 0 || node->n_in == 0 || node->repeats > 0) return false;
+  if (node->n_sub > 0 || node->n_enforced > 0 || node->n_in == 0 || node->recomputes > 0)
+    return false;
   /* All that it makes is transient. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &graph->value[node->out[k]];
@@ -81,7 +82,7 @@ typedef struct recomputer {
   neap_graph *graph;
   neap_node *old;      /* the nodes as they were, with room for as many */
   int n_old, last;     /* last_backward of them: what reads behind it gets the first run's values */
-  bool *again;         /* by old node: to be recomputed */
+  bool *recomputed;    /* by old node: to be recomputed */
   bool *wanted;        /* by old node: its recomputed node stands before the node at hand */
   int *place;          /* by old node: its new index */
   bool *done;          /* by old node: its recomputed node has been added */
@@ -91,7 +92,7 @@ typedef struct recomputer {
 /* The old node whose recomputed node gives v; -1: v is kept. */
 static int recomputed_maker(const recomputer *r, neap_value_id v) {
   int maker = v >= 0 ? r->graph->value[v].node : -1;
-  if (maker < 0 || maker >= r->n_old || !r->again[maker]) return -1;
+  if (maker < 0 || maker >= r->n_old || !r->recomputed[maker]) return -1;
   return r->twin[v] == NEAP_NO_VALUE ? maker : -1;
 }
 
@@ -157,7 +158,7 @@ static neap_status add_recomputed(recomputer *r, int m, neap_error *error) {
   if (!redirect(r, &node)) return graph_no_memory(error);
   node.phase = NEAP_PHASE_BACKWARD;
   node.forward = n;
-  node.repeats = r->place[m] + 1;
+  node.recomputes = r->place[m] + 1;
   for (int k = 0; k < node.n_out; k++) {
     neap_value_id v = r->old[m].out[k], twin = add_twin(r, v, n, k);
     if (twin < 0) return graph_no_memory(error);
@@ -176,7 +177,7 @@ static neap_status place_nodes(recomputer *r, neap_error *error) {
   for (int n = 0; n < r->n_old; n++) {
     neap_node node = r->old[n];
     if (node.phase == NEAP_PHASE_BACKWARD && n <= r->last) {
-      /* In the order of the nodes that they repeat, so that makers come before readers. */
+      /* In the order of the nodes that they recompute, so that makers come before readers. */
       for (int m = mark_wanted(r, n); m < n; m++) {
         if (!r->wanted[m]) continue;
         r->wanted[m] = false;
@@ -193,28 +194,28 @@ static neap_status place_nodes(recomputer *r, neap_error *error) {
 }
 
 /* Lists of the old graph's size; the graph's own node list gets room for the recomputed nodes. */
-static bool take_room(recomputer *r, int n_again) {
+static bool take_room(recomputer *r, int n_recomputed) {
   neap_graph *graph = r->graph;
   size_t n = (size_t)graph->n_node + 1, m = (size_t)graph->n_value + 1;
   r->n_old = graph->n_node;
   r->old = neap_alloc(n * sizeof *r->old);
-  r->again = neap_alloc_zeroed(n);
+  r->recomputed = neap_alloc_zeroed(n);
   r->wanted = neap_alloc_zeroed(n);
   r->done = neap_alloc_zeroed(n);
   r->place = neap_alloc_zeroed(n * sizeof *r->place);
   r->twin = neap_alloc(m * sizeof *r->twin);
-  if (r->old == NULL || r->again == NULL || r->wanted == NULL || r->done == NULL ||
+  if (r->old == NULL || r->recomputed == NULL || r->wanted == NULL || r->done == NULL ||
       r->place == NULL || r->twin == NULL)
     return false;
   for (size_t v = 0; v < m; v++) r->twin[v] = NEAP_NO_VALUE;
   neap_copy_bytes(r->old, graph->node, (size_t)graph->n_node * sizeof *r->old);
-  return neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + n_again + 1,
+  return neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + n_recomputed + 1,
                         sizeof *graph->node);
 }
 
 static void end_room(recomputer *r) {
   neap_free(r->old);
-  neap_free(r->again);
+  neap_free(r->recomputed);
   neap_free(r->wanted);
   neap_free(r->done);
   neap_free(r->place);
@@ -223,17 +224,17 @@ static void end_room(recomputer *r) {
 
 /* All but the edges. After a failure the graph is as it was: its owner frees every subgraph
  * once. */
-static neap_status recompute_nodes(neap_graph *graph, int n_again, const int *again,
+static neap_status recompute_nodes(neap_graph *graph, int n_recomputed, const int *recomputed,
                                    neap_error *error) {
   recomputer r = {.graph = graph, .last = last_backward(graph)};
   int n_value = graph->n_value;
   neap_status status = NEAP_OK;
-  if (!take_room(&r, n_again)) {
+  if (!take_room(&r, n_recomputed)) {
     status = graph_no_memory(error);
     goto done;
   }
   /* The list of nodes is written anew, from the copy of the old one. */
-  for (int i = 0; i < n_again; i++) r.again[again[i]] = true;
+  for (int i = 0; i < n_recomputed; i++) r.recomputed[recomputed[i]] = true;
   graph->n_node = 0;
   status = place_nodes(&r, error);
   if (status != NEAP_OK) {
@@ -250,27 +251,29 @@ done:
   return status;
 }
 
-neap_status neap_graph_recompute(neap_graph *graph, int n_again, const int *again,
+neap_status neap_graph_recompute(neap_graph *graph, int n_recomputed, const int *recomputed,
                                  neap_error *error) {
-  if (n_again == 0) return NEAP_OK;
-  for (int i = 0; i < n_again; i++) {
-    bool is_next = again[i] >= 0 && again[i] < graph->n_node && (i == 0 || again[i] > again[i - 1]);
-    if (!is_next || !neap_graph_can_recompute(graph, again[i]))
-      return neap_fail(error, NEAP_PLAN, "op %d of \"%s\" can't be repeated for the backward pass",
-                       again[i] + 1, graph->name != NULL ? graph->name : "?");
+  if (n_recomputed == 0) return NEAP_OK;
+  for (int i = 0; i < n_recomputed; i++) {
+    bool is_next = recomputed[i] >= 0 && recomputed[i] < graph->n_node &&
+                   (i == 0 || recomputed[i] > recomputed[i - 1]);
+    if (!is_next || !neap_graph_can_recompute(graph, recomputed[i]))
+      return neap_fail(error, NEAP_PLAN,
+                       "op %d of \"%s\" can't be recomputed for the backward pass",
+                       recomputed[i] + 1, graph->name != NULL ? graph->name : "?");
   }
-  NEAP_TRY(recompute_nodes(graph, n_again, again, error));
+  NEAP_TRY(recompute_nodes(graph, n_recomputed, recomputed, error));
   return graph_make_edges(graph, error);
 }
 
-neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again,
+neap_status neap_graph_sketch(const neap_graph *graph, int n_recomputed, const int *recomputed,
                               neap_graph **out, neap_error *error) {
   neap_graph *sketch = graph_new(graph->name);
   *out = NULL;
   if (sketch == NULL) return graph_no_memory(error);
-  if (!neap_list_grow(&sketch->node, &sketch->cap_node, graph->n_node + n_again + 1,
+  if (!neap_list_grow(&sketch->node, &sketch->cap_node, graph->n_node + n_recomputed + 1,
                       sizeof *sketch->node) ||
-      !neap_list_grow(&sketch->value, &sketch->cap_value, graph->n_value + 2 * n_again + 1,
+      !neap_list_grow(&sketch->value, &sketch->cap_value, graph->n_value + 2 * n_recomputed + 1,
                       sizeof *sketch->value)) {
     neap_graph_free_sketch(sketch);
     return graph_no_memory(error);
@@ -283,7 +286,7 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *a
   sketch->train = graph->train;
   sketch->n_bank = graph->n_bank;
   sketch->bank = graph->bank;
-  neap_status status = recompute_nodes(sketch, n_again, again, error);
+  neap_status status = recompute_nodes(sketch, n_recomputed, recomputed, error);
   if (status != NEAP_OK) {
     neap_graph_free_sketch(sketch);
     return status;

@@ -30,12 +30,12 @@ typedef struct pair {
   struct pair *outer; /* NULL: both are nodes of `graph` */
   neap_graph *graph;  /* of the backward */
   neap_node *forward, *backward;
-  neap_graph *f, *b;  /* their bodies */
-  neap_value_id kept; /* in the forward's graph: its frames */
-  bool is_less;       /* a pair within keeps less than it did */
-  bool *can, *again;  /* by node of f: may run in b too; does */
-  int *seen;          /* by value of f: as b sees it; NEAP_NO_VALUE */
-  int n_again;
+  neap_graph *f, *b;      /* their bodies */
+  neap_value_id kept;     /* in the forward's graph: its frames */
+  bool is_less;           /* a pair within keeps less than it did */
+  bool *can, *recomputed; /* by node of f: may run in b too; does */
+  int *seen;              /* by value of f: as b sees it; NEAP_NO_VALUE */
+  int n_recomputed;
 } pair;
 
 /* Operations for a byte moved below which a node is cheap to run again. */
@@ -123,9 +123,9 @@ static bool can_run_again(const pair *p, const neap_node *node, int level) {
 static neap_status take_lists(pair *p, neap_error *error) {
   size_t n = (size_t)p->f->n_node + 1;
   p->can = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
-  p->again = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
+  p->recomputed = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
   p->seen = neap_arena_alloc(&p->b->arena, ((size_t)p->f->n_value + 1) * sizeof(int));
-  if (p->can == NULL || p->again == NULL || p->seen == NULL) return graph_no_memory(error);
+  if (p->can == NULL || p->recomputed == NULL || p->seen == NULL) return graph_no_memory(error);
   for (int v = 0; v < p->f->n_value; v++) p->seen[v] = NEAP_NO_VALUE;
   return NEAP_OK;
 }
@@ -137,14 +137,15 @@ static void choose_nodes(pair *p, int level) {
   for (int m = p->f->n_node - 1; m >= 0; m--) {
     const neap_node *node = &p->f->node[m];
     for (int k = 0; k < node->n_out; k++)
-      if (p->can[m] && p->f->value[node->out[k]].region == NEAP_REGION_FRAME) p->again[m] = true;
-    if (!p->again[m]) continue;
-    p->n_again++;
+      if (p->can[m] && p->f->value[node->out[k]].region == NEAP_REGION_FRAME)
+        p->recomputed[m] = true;
+    if (!p->recomputed[m]) continue;
+    p->n_recomputed++;
     /* What it reads of the iteration's arena is gone by then, so it is made again too. */
     for (int i = 0; i < node->n_in; i++) {
       const neap_value *value = node->in[i] >= 0 ? &p->f->value[node->in[i]] : NULL;
       if (value != NULL && value->node >= 0 && value->region == NEAP_REGION_ARENA)
-        p->again[value->node] = true;
+        p->recomputed[value->node] = true;
     }
   }
 }
@@ -187,7 +188,7 @@ static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
 }
 
 /* Node m of f as node `at` of b. */
-static neap_status add_again(pair *p, int m, int at, neap_error *error) {
+static neap_status add_recomputed(pair *p, int m, int at, neap_error *error) {
   neap_node node = p->f->node[m];
   neap_arena *arena = &p->b->arena;
   /* The lists that it points to are b's own. */
@@ -224,7 +225,7 @@ static neap_status add_again(pair *p, int m, int at, neap_error *error) {
   node.in = ids;
   node.out = ids + node.n_in;
   node.forward = at;
-  node.again = true;
+  node.recomputed = true;
   p->b->node[at] = node;
   /* what happens inside happens to all that is around it */
   for (pair *around = p; around != NULL; around = around->outer)
@@ -235,14 +236,14 @@ static neap_status add_again(pair *p, int m, int at, neap_error *error) {
 /* The nodes that run again stand in front: what is there before is all that they read. */
 static neap_status add_nodes(pair *p, neap_error *error) {
   neap_graph *b = p->b;
-  int n = p->n_again;
+  int n = p->n_recomputed;
   if (!neap_list_grow(&b->node, &b->cap_node, b->n_node + n + 1, sizeof *b->node))
     return graph_no_memory(error);
   /* All nodes of b move up, from the last on, and with them what refers to them. */
   for (int m = b->n_node - 1; m >= 0; m--) {
     b->node[m + n] = b->node[m];
     b->node[m + n].forward += n;
-    if (b->node[m + n].repeats > 0) b->node[m + n].repeats += n;
+    if (b->node[m + n].recomputes > 0) b->node[m + n].recomputes += n;
   }
   b->n_node += n;
   for (int v = 0; v < b->n_value; v++)
@@ -251,7 +252,7 @@ static neap_status add_nodes(pair *p, neap_error *error) {
   for (int at = 0; at < n; at++) b->node[at] = (neap_node){.op = b->node[n].op, .device = ""};
   int at = 0;
   for (int m = 0; m < p->f->n_node; m++)
-    if (p->again[m]) NEAP_TRY(add_again(p, m, at++, error));
+    if (p->recomputed[m]) NEAP_TRY(add_recomputed(p, m, at++, error));
   return NEAP_OK;
 }
 
@@ -295,7 +296,8 @@ static neap_status drop_items(pair *p, neap_error *error) {
    * on. */
   for (int v = 0; v < p->f->n_value; v++) {
     neap_value *value = &p->f->value[v];
-    if (value->region != NEAP_REGION_FRAME || value->node < 0 || !p->again[value->node]) continue;
+    if (value->region != NEAP_REGION_FRAME || value->node < 0 || !p->recomputed[value->node])
+      continue;
     gone[value->argument] = true;
     value->region = NEAP_REGION_ARENA;
     value->argument = 0;
@@ -363,7 +365,7 @@ static neap_status recompute_in_loop(pair *outer, neap_graph *graph, int n, int 
   /* Pairs within come first: what they no longer keep makes this one's frame smaller. */
   for (int m = 0; m < p.b->n_node; m++) NEAP_TRY(recompute_in_loop(&p, p.b, m, level, error));
   choose_nodes(&p, level);
-  if (p.n_again == 0 && !p.is_less) return NEAP_OK;
+  if (p.n_recomputed == 0 && !p.is_less) return NEAP_OK;
   NEAP_TRY(add_nodes(&p, error));
   NEAP_TRY(drop_items(&p, error));
   NEAP_TRY(graph_make_edges(p.f, error));
@@ -385,9 +387,9 @@ static neap_status recompute_in_branch(neap_graph *branch, int level, neap_error
   for (int m = 0; m < branch->n_node; m++) {
     if (!neap_graph_can_recompute(branch, m)) continue;
     at++;
-    bool is_again = at % run != 0;
-    if (level == 1) is_again = is_cheap(branch, &branch->node[m]);
-    if (is_again) list[n++] = m;
+    bool is_recomputed = at % run != 0;
+    if (level == 1) is_recomputed = is_cheap(branch, &branch->node[m]);
+    if (is_recomputed) list[n++] = m;
   }
   return neap_graph_recompute(branch, n, list, error);
 }

@@ -30,14 +30,14 @@ bool neap_graph_can_recompute(const neap_graph *graph, int n);
 /* Whether loops or branches step back in the graph, in whose bodies choices may recompute
  * (recompute_body.c). */
 bool neap_graph_has_bodies(const neap_graph *graph);
-/* The nodes `again`, ascending, run once more for those of the backward pass that read what they
- * make. In place; indices of nodes change. PLAN error for a node that may not. */
-neap_status neap_graph_recompute(neap_graph *graph, int n_again, const int *again,
+/* The nodes `recomputed`, ascending, run once more for those of the backward pass that read what
+ * they make. In place; indices of nodes change. PLAN error for a node that may not. */
+neap_status neap_graph_recompute(neap_graph *graph, int n_recomputed, const int *recomputed,
                                  neap_error *error);
 /* The same as a sketch to be scheduled in definition order, not to be run: nodes share their lists
  * and subgraphs with `graph`, which must outlive it, and there are no edges. Ended by
  * neap_graph_free_sketch. */
-neap_status neap_graph_sketch(const neap_graph *graph, int n_again, const int *again,
+neap_status neap_graph_sketch(const neap_graph *graph, int n_recomputed, const int *recomputed,
                               neap_graph **out, neap_error *error);
 void neap_graph_free_sketch(neap_graph *sketch);
 

@@ -188,7 +188,7 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
       neap_error said = {0};
       f.graph->value[v].node = n;
       if (neap_plan_verify_script(f.plan, f.graph, &said) == NEAP_OK) continue;
-      CHECK(strstr(said.message, "can't be repeated there") != NULL);
+      CHECK(strstr(said.message, "can't be recomputed there") != NULL);
       n_refused++;
     }
     f.graph->value[v].node = maker;
@@ -294,7 +294,7 @@ TEST(what_reads_a_state_that_moves_before_the_backward_is_not_repeated) {
   o.plan.budget_bytes = (size_t)refused.least_bytes;
   CHECK_OK(neap_driver_plan(net, &o, &f, &error));
   for (int n = 0; f.graph != NULL && n < f.graph->n_node; n++)
-    CHECK(f.graph->node[n].repeats == 0 || strcmp(f.graph->node[n].name, "v") != 0);
+    CHECK(f.graph->node[n].recomputes == 0 || strcmp(f.graph->node[n].name, "v") != 0);
   neap_forecast_fini(&f);
   neap_net_free(net);
 }

@@ -127,7 +127,7 @@ TEST(refused_allocations_leave_nothing) {
 
 /* What a node takes by itself: operands, each once, and scratch; where outputs may lie in inputs,
  * the larger of the two. */
-TEST(no_repetition_undercuts_what_one_node_takes) {
+TEST(no_recomputation_undercuts_what_one_node_takes) {
   static const neap_op op_loop = {.name = "Loop", .effects = NEAP_EFFECT_CONTROL};
   static const struct {
     const neap_op *op;
@@ -219,6 +219,7 @@ TEST(large_dags_are_planned_quickly) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(text_reads_back_and_refuses_the_rest), T(explain_says_who_shares),
-             T(refused_allocations_leave_nothing), T(no_repetition_undercuts_what_one_node_takes),
+             T(refused_allocations_leave_nothing),
+             T(no_recomputation_undercuts_what_one_node_takes),
              T(refused_allocations_leave_nothing_on_reading), T(large_dags_are_planned_quickly));
 }

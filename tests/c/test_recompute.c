@@ -55,8 +55,8 @@ TEST(micro_batches_that_are_fitted_repeat_nothing) {
   neap_net_free(net);
 }
 
-/* What a stranger may have written into a store: none of it is taken for a repetition. */
-TEST(choices_that_repeat_what_must_not_be_are_refused) {
+/* What a stranger may have written into a store: none of it is taken for a recomputation. */
+TEST(choices_that_recompute_what_must_not_be_are_refused) {
   neap_net *net = NULL;
   neap_graph *graph = NULL, *laid = NULL;
   neap_choices choices = {0};
@@ -74,8 +74,9 @@ TEST(choices_that_repeat_what_must_not_be_are_refused) {
   neap_graph_free(laid);
   laid = NULL;
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {
-    CHECK_OK(neap_choices_repeat(&choices, wrong[i][1] >= 0 ? 2 : 1, wrong[i], &error));
-    CHECK_FAILS(neap_graph_lay_out(graph, &choices, &laid, &error), NEAP_PLAN, "can't be repeated");
+    CHECK_OK(neap_choices_recompute(&choices, wrong[i][1] >= 0 ? 2 : 1, wrong[i], &error));
+    CHECK_FAILS(neap_graph_lay_out(graph, &choices, &laid, &error), NEAP_PLAN,
+                "can't be recomputed");
     CHECK(laid == NULL);
   }
   neap_choices_fini(&choices);
@@ -175,7 +176,7 @@ TEST(every_refused_allocation_is_survived_by_eviction) {
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_budget_recomputes_no_more_than_it_must),
              T(micro_batches_that_are_fitted_repeat_nothing),
-             T(choices_that_repeat_what_must_not_be_are_refused),
+             T(choices_that_recompute_what_must_not_be_are_refused),
              T(every_refused_allocation_is_survived_by_recomputation),
              T(every_refused_allocation_is_survived_by_eviction));
 }

@@ -455,7 +455,7 @@ describe("what a module is given and gives", function()
     assert.is_false(m:state_dict()["b.weight"]:equal(before))
     assert.are.equal(2, select("#", t:predict(x)))
     local short <close> = trainer(Two {}, function(p, y) return ((p - y) ^ 2):mean() end)
-    raises("nn.Loss takes 2 inputs, got 3", short.step, short, batch)
+    raises("the loss function takes 2 inputs, got 3", short.step, short, batch)
   end)
 
   it("is a loss of one blob that depends on the model", function()

@@ -163,10 +163,9 @@ const neap_op neap_op_Recurrent = {
                                       .least = 0, .most = 1 << 20},
             [N_SEQ] = {"n_seq", "how many operands are sequences", NEAP_ATTR_INT, .required = true,
                        .least = 1, .most = 1 << 20},
-            [RECOMPUTE] =
-              {"recompute",
-               "ops of step_net, from 0, that the backward repeats rather than keep their outputs",
-               NEAP_ATTR_INTS, .least = 0, .most = 1e9}},
+            [RECOMPUTE] = {"recompute",
+                           "ops of step_net, from 0, whose outputs the backward recomputes",
+                           NEAP_ATTR_INTS, .least = 0, .most = 1e9}},
   .effects = NEAP_EFFECT_CONTROL | NEAP_EFFECT_LOOP,
   .infer = infer_recurrent,
 };

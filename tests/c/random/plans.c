@@ -56,11 +56,11 @@ static neap_status plan_repeated(const neap_graph *graph, const neap_graph *laid
   totals apart = {0};
   for (int n = 0; n < laid->n_node; n++)
     if (neap_graph_can_recompute(laid, n) && (seed + (uint64_t)n * 7) % 3 > 0) again[n_again++] = n;
-  neap_status s = neap_choices_repeat(choices, n_again, again, error);
+  neap_status s = neap_choices_recompute(choices, n_again, again, error);
   if (s == NEAP_OK) s = neap_graph_lay_out(graph, choices, &repeated, error);
   if (s == NEAP_OK) s = plan_and_verify(repeated, seed, &apart, error);
   for (int n = 0; s == NEAP_OK && n < repeated->n_node; n++)
-    t->n_again += repeated->node[n].repeats > 0;
+    t->n_again += repeated->node[n].recomputes > 0;
   t->n_plan += apart.n_plan;
   neap_graph_free(repeated);
   free(again);
