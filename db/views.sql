@@ -1,4 +1,5 @@
 -- Views, each named for the question it answers; made anew whenever this file changes. Names that begin with v_ are Neap's.
+-- Where rows are grouped, the groups name all that people ask by, so that SQLite looks at no other plan.
 -- `newest` is 1 for the plan that was used last, or the newest run, of a net's name and mode, so that no question needs an id.
 
 -- What runs at each step: packed_op, with its words.
@@ -84,7 +85,7 @@ FROM v_plan p
 JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step
 JOIN plan_value v ON v.plan_id = p.plan_id AND v.region = 'arena'
                  AND p.peak_step BETWEEN v.first_step AND v.last_step
-GROUP BY p.plan_id, v.storage_no, v.clone;
+GROUP BY p.net, p.mode, p.batch, p.newest, p.plan_id, v.storage_no, v.clone;
 
 -- How long does each value live, and who has the same storage?
 CREATE VIEW v_blob_life AS
@@ -114,7 +115,7 @@ SELECT
                         AND p.peak_step BETWEEN w.first_step AND w.last_step)), 0) AS peak_bytes
 FROM plan_value v
 JOIN v_plan p USING (plan_id)
-GROUP BY v.plan_id, v.layer;
+GROUP BY p.net, p.mode, p.batch, p.newest, v.plan_id, v.layer;
 
 -- Who shares bytes with whom, and why is that safe? Ask with a = '...': all pairs of a large plan are many.
 CREATE VIEW v_reuse AS

@@ -167,6 +167,18 @@ describe("the database", function()
     assert.equal(1, rows(own, "select count(*) as n from plan")[1].n)
   end)
 
+  it("looks at plans of the net that was asked for alone", function()
+    for _, name in ipairs { "v_peak", "v_layer", "v_blob_life", "v_op_time" } do
+      local steps = rows(db, ("explain query plan select * from %s where net = 'lenet' and newest")
+        :format(name))
+      for i = 1, #steps do
+        local what = steps[i].detail
+        assert.is_nil(what:match "^SCAN [optv]$", name .. ": " .. what)
+        assert.is_nil(what:match "^SCAN packed", name .. ": " .. what)
+      end
+    end
+  end)
+
   it("answers every example of its manual and every canned query", function()
     local file = io.open "db/README.md"
     if file then
