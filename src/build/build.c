@@ -40,6 +40,21 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
   return NEAP_OK;
 }
 
+/* A workspace holds what the net declares, whoever reads it: it is a value, so that plans count it.
+ * What an op has written in its place is there already. */
+static neap_status hold_declared(neap_builder *b, neap_error *error) {
+  for (int i = 0; i < neap_net_n_blobs(b->net); i++) {
+    const neap_net_blob *blob = neap_net_blob_at(b->net, i);
+    const bool is_held = blob->role == NEAP_ROLE_PARAMETER || blob->role == NEAP_ROLE_STATE ||
+                         blob->role == NEAP_ROLE_GRADIENT || blob->role == NEAP_ROLE_INPUT;
+    if (!is_held || blob->type.dtype == NEAP_DTYPE_NONE) continue;
+    neap_value_id v;
+    NEAP_TRY(build_value_of(b, blob->name, &v, error));
+    b->graph->value[v].is_held = b->graph->value[v].node < 0;
+  }
+  return NEAP_OK;
+}
+
 static int64_t n_built; /* atomic; for tests: nothing builds a net twice for one plan */
 
 int64_t neap_n_built(void) { return __atomic_load_n(&n_built, __ATOMIC_RELAXED); }
@@ -81,6 +96,8 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net))
     status = build_keep_zeros(&b, error);
   if (status == NEAP_OK) status = build_assign_all(&b, error);
+  if (status == NEAP_OK && !b.options->probe && !b.options->by_op && half == NULL)
+    status = hold_declared(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
   if (status == NEAP_OK && half != NULL) status = build_half(&b, error);
   if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);

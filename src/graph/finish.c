@@ -230,7 +230,8 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
     goto done;
   }
   /* New numbers in the order in which the nodes that stay mention the values; parameters of a
-   * subgraph first, since their order is the owner's. A value that nothing mentions gets none. */
+   * subgraph first, since their order is the owner's. A value that nothing mentions gets none, but
+   * for what is held all the same, which comes last. */
   for (int v = 0; v < graph->n_value; v++) r.new_id[v] = -1;
   for (int i = 0; i < graph->n_param; i++) number(&r, graph->param[i]);
   int n_node = 0;
@@ -246,6 +247,8 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
     n_node++;
   }
   for (int k = 0; k < graph->n_output; k++) number_with_root(&r, graph->output[k]);
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].is_held) number(&r, v);
   status = note_dead(graph, r.new_id, error);
   if (status != NEAP_OK) goto done;
   /* All that refers to a node or a value by its number. Nothing can fail from here on. */

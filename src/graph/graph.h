@@ -46,6 +46,7 @@ typedef struct neap_value {
   bool is_last; /* the last version of its blob's name: what fetch sees */
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
+  bool is_held; /* a declared blob, which a workspace holds though no node reads it */
   /* definition: node and output position; -1: exists before the graph runs */
   int node, position;
   /* of the graph's: where its bytes lie, or, of resident ones, where a run uses them (bank.c) */

@@ -62,6 +62,14 @@ static bool is_resident(neap_region region) {
          region != NEAP_REGION_ARGUMENT && region != NEAP_REGION_CONSTANT;
 }
 
+/* read[v] of root value v: a node reads one of its versions, or it is an output of the graph. */
+static void find_read(const neap_graph *graph, bool *read) {
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      if (graph->node[n].in[i] >= 0) read[graph->value[graph->node[n].in[i]].root] = true;
+  for (int k = 0; k < graph->n_output; k++) read[graph->value[graph->output[k]].root] = true;
+}
+
 /* One blob per resident root, in order of the values; index[v] is the blob of root value v, -1 for
  * all other values. A blob is `written` when any of its versions is made by this graph. Names are
  * borrowed from the graph. */
@@ -76,6 +84,9 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
   program->n_blob = n;
   program->blob = neap_arena_alloc(&program->arena, (size_t)n * sizeof *program->blob);
   if (program->blob == NULL) return refused(error, (size_t)n * sizeof *program->blob);
+  bool *read = neap_arena_alloc(&program->arena, (size_t)graph->n_value + 1);
+  if (read == NULL) return refused(error, (size_t)graph->n_value + 1);
+  find_read(graph, read);
   bool late = neap_graph_stops_late(graph);
   /* A root comes before its later versions, so its entry is there when they come. */
   for (int v = 0; v < graph->n_value; v++) {
@@ -86,7 +97,7 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
                                                     .type = value->type,
                                                     .role = value->role,
                                                     .region = value->region,
-                                                    .defined_before = value->node < 0,
+                                                    .defined_before = value->node < 0 && read[v],
                                                     .written = value->node >= 0};
     } else if (value->node >= 0 && index[value->root] >= 0) {
       /* A later version that an op makes: the run writes to the blob. If it may stop behind that,
@@ -438,8 +449,8 @@ static void check_blobs(const neap_program *program) {
     NEAP_ASSERT(value->root == blob->value && is_resident(value->region),
                 "blob %d \"%s\" is the first version of resident bytes", b,
                 blob->name != NULL ? blob->name : "?");
-    NEAP_ASSERT(blob->written || blob->defined_before,
-                "blob \"%s\" is there before the run or written by it",
+    NEAP_ASSERT(blob->written || blob->defined_before || value->is_held,
+                "blob \"%s\" is read by the run, written by it, or declared",
                 blob->name != NULL ? blob->name : "?");
     NEAP_ASSERT(b == 0 || program->blob[b - 1].value < blob->value,
                 "blobs are in order of first definition: %d, %d", program->blob[b - 1].value,

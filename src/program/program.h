@@ -46,7 +46,7 @@ typedef struct neap_program_blob {
   neap_role role;
   neap_region region;
   bool defined_before; /* read before it is written: must hold data when the run starts */
-  bool written;        /* the run writes it */
+  bool written;        /* the run writes it; neither: it is declared and no more */
   bool half_written;   /* a run that fails may have committed to it */
   bool feeds_constant; /* a constant is computed from it */
   /* its bytes are to have room for so many: those of the largest batch; 0: its own */

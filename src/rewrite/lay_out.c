@@ -239,18 +239,21 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Parameters and results of the graph: each value as it was defined; one that no node has mentioned
- * is copied here. */
+/* A value that no node has mentioned. */
+static neap_status copy_unmentioned(layouter *l, neap_value_id old, neap_error *error) {
+  if (l->versions[old] != NULL) return NEAP_OK;
+  neap_value_id v = copy_value(l, old);
+  if (v < 0) return graph_no_memory(error);
+  return add_version(l, old, v, NEAP_PHASE_FORWARD, error);
+}
+
+/* Parameters and results of the graph: each value as it was defined. */
 static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_value_id **to,
                             neap_error *error) {
   *to = neap_arena_alloc(&l->to->arena, (size_t)NEAP_MAX(n, 1) * sizeof **to);
   if (*to == NULL) return graph_no_memory(error);
   for (int i = 0; i < n; i++) {
-    if (l->versions[from[i]] == NULL) {
-      neap_value_id v = copy_value(l, from[i]);
-      if (v < 0) return graph_no_memory(error);
-      NEAP_TRY(add_version(l, from[i], v, NEAP_PHASE_FORWARD, error));
-    }
+    NEAP_TRY(copy_unmentioned(l, from[i], error));
     (*to)[i] = l->versions[from[i]]->id;
   }
   return NEAP_OK;
@@ -270,6 +273,8 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   NEAP_TRY(copy_ids(l, l->from->n_param, l->from->param, &l->to->param, error));
   for (int n = 0; n < l->from->n_node; n++) NEAP_TRY(copy_node(l, n, error));
   NEAP_TRY(copy_ids(l, l->from->n_output, l->from->output, &l->to->output, error));
+  for (int v = 0; v < l->from->n_value; v++)
+    if (l->from->value[v].is_held) NEAP_TRY(copy_unmentioned(l, v, error));
   /* What was fused stays known, so that a name that is gone can be explained in the plan. */
   for (int i = 0; i < l->from->n_gone; i++)
     if (!graph_add_gone(l->to, l->from->gone[i].name, l->from->gone[i].into))

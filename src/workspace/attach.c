@@ -472,11 +472,13 @@ static void touch_written(const neap_attachment *a) {
     if (neap_program_blob_at(a->program, b)->written) neap_storage_touch(a->tensor[b].storage);
 }
 
-/* After a finished run every blob of the program holds something: it was full before, or the run
- * wrote it. */
+/* After a finished run every blob that it read or wrote holds something: it was full before, or the
+ * run wrote it. */
 static void mark_written(const neap_attachment *a) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     neap_cell *cell = &a->cell[b].ws->cell[a->cell[b].cell];
+    const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+    if (!blob->defined_before && !blob->written) continue;
     /* Not written when it is true already: several threads may read one parent's blob. */
     if (!cell->filled) cell->filled = true;
   }

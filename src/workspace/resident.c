@@ -8,7 +8,8 @@
  * INVARIANT: the gradients that one program makes lie in one segment; every other blob has storage
  * of its own.
  * INVARIANT: a blob of another type than the program's is replaced only where it is the workspace's
- * own, in no segment, and the program writes it before it reads it.
+ * own, in no segment, and the program writes it before it reads it; one that the program neither
+ * reads nor writes, only where nobody has filled it.
  */
 #include "workspace/workspace_int.h"
 
@@ -36,6 +37,12 @@ neap_status neap_resident_name(neap_program *program, neap_attachment *a, neap_e
   return NEAP_OK;
 }
 
+/* Whether the program may have bytes of its own type under the name of a blob that is there: it
+ * only writes it, or nobody has and it reads nothing of it. */
+static bool may_replace(const neap_program_blob *blob, const neap_cell *cell) {
+  return !blob->defined_before && (blob->written || !cell->filled);
+}
+
 bool neap_resident_is_missing(const neap_workspace *ws, const neap_program_blob *blob,
                               neap_found found) {
   if (found.ws == NULL) return true;
@@ -45,16 +52,16 @@ bool neap_resident_is_missing(const neap_workspace *ws, const neap_program_blob 
   neap_type has = neap_tensor_type(&cell->tensor);
   if (neap_type_equal(&has, &blob->type)) return false;
   bool is_own = found.ws == ws && !cell->in_segment;
-  return is_own && !blob->defined_before && !neap_workspace_has_room(cell, &blob->type);
+  return is_own && may_replace(blob, cell) && !neap_workspace_has_room(cell, &blob->type);
 }
 
 bool neap_resident_may_retype(const neap_workspace *ws, const neap_program_blob *blob,
                               neap_found found) {
-  return found.ws == ws && !blob->defined_before &&
-         neap_workspace_has_room(&ws->cell[found.cell], &blob->type);
+  const neap_cell *cell = &found.ws->cell[found.cell];
+  return found.ws == ws && may_replace(blob, cell) && neap_workspace_has_room(cell, &blob->type);
 }
 
-/* Types of blobs that exist must fit; parameters and state must exist already. */
+/* Types of blobs that exist must fit; parameters and state that are read must exist already. */
 static neap_status check_blob(const neap_workspace *ws, const neap_program *program,
                               const neap_program_blob *blob, neap_found found, neap_error *error) {
   neap_blob_kind kind =
@@ -73,8 +80,8 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
     return NEAP_NAME;
   }
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
-  if ((blob->role == NEAP_ROLE_INPUT && blob->defined_before) ||
-      neap_resident_may_retype(ws, blob, found))
+  bool is_given = blob->defined_before || !blob->written;
+  if ((blob->role == NEAP_ROLE_INPUT && is_given) || neap_resident_may_retype(ws, blob, found))
     return NEAP_OK; /* looked at before the run */
   neap_type has = neap_tensor_type(t);
   if (neap_type_equal(&has, &blob->type)) return NEAP_OK;

@@ -178,6 +178,12 @@ local function add_backward(record, loss, optimizer)
   if optimizer then optimizer:apply(net, grads) else net:keep(kept) end
 end
 
+--- Declares what the workspace of the model holds and its forward has not read, behind all that is
+-- done with what it has: the net's plan is to count it.
+local function declare_unread(self)
+  for _, record in ipairs(module.records(self)) do module.blob_of(record) end
+end
+
 local net_fields = {
   { "batch", "integer", 1, min = 1, doc = "examples of a batch" },
   { "train", "boolean", false, doc = "whether the net trains: the backward pass is part of it" },
@@ -229,7 +235,10 @@ function Module.net(self, given)
     end
     local outs = table.pack(self(table.unpack(arguments, 1, last)))
     blobs.output = outs[1]
-    if not o.loss then return end
+    if not o.loss then
+      declare_unread(self)
+      return
+    end
     if o.target ~= false then
       blobs.y = target_of(net, o, blobs.output)
       outs.n = outs.n + 1 -- a model of several outputs has a loss of as many, and the target
@@ -252,6 +261,7 @@ function Module.net(self, given)
     end
     for _, name in ipairs(metrics) do blobs[name] = metric_of(o, name, blobs.output, blobs.y) end
     if o.train then add_backward(record, blobs.loss, o.optimizer) end
+    declare_unread(self)
   end)
   local outputs = { blobs.loss or blobs.output }
   if blobs.loss and not o.train then outputs[#outputs + 1] = blobs.output end

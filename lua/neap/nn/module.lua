@@ -757,5 +757,5 @@ end
 return {
   Module = Module, class = class, runs_own_code = runs_own_code, is_module = is_module,
   context = context, changed = changed, records = records, blob_name = blob_name, dotted = dotted,
-  storage_record = storage_record,
+  storage_record = storage_record, blob_of = blob_of,
 }
