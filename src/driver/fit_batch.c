@@ -117,8 +117,7 @@ static neap_status plan_batch(const neap_fit_by *fit, search *s, int64_t n, bool
   neap_compile_options options;
   *out = (neap_forecast){0};
   NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
-  if (fit->update != NULL && n == 1)
-    NEAP_TRY(find_beside(fit, net, &options, &s->beside, error));
+  if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit, net, &options, &s->beside, error));
   if (fit->update != NULL) options.beside = s->beside;
   s->has_store = options.store != NULL;
   if (is_try) options.store = NULL;

@@ -164,7 +164,8 @@ static bool is_rounded(const char *word, double got) {
   errno = 0;
   long long exact = strtoll(word, &end, 10);
   if (*end != '\0') return false;
-  return errno != 0 || !(got >= -0x1p63 && got < 0x1p63) || (long long)got != exact;
+  return errno != 0 || !(got >= (double)INT64_MIN && got < -(double)INT64_MIN) ||
+         (long long)got != exact;
 }
 
 /* Whatever strtod reads as one whole word: inf and nan too, which the range check of an attribute

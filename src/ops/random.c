@@ -46,7 +46,7 @@ static void fill_blocks(void *context, int64_t begin, int64_t end) {
   int64_t n = neap_shape_elems(&out->type.shape);
   for (int64_t block = begin; block < end; block++) {
     uint32_t word[4];
-    float pair[4];
+    float pair[4] = {0};
     neap_philox(call->seed, call->stream, call->step, (uint64_t)block, word);
     if (j->normal) {
       neap_normal_f32(word[0], word[1], pair);

@@ -404,6 +404,8 @@ static void draw_folded(drawing *d, int depth) {
     d->edges = &edges;
     add_boxes(d, n, list);
     draw_graph(d);
+    d->fold = NULL;
+    d->edges = NULL; /* both end here */
   }
   neap_map_fini(&edges);
   neap_free(list);
