@@ -11,6 +11,7 @@
  * INVARIANT: state is written by the forward half alone.
  */
 #include "build/build_int.h"
+#include "ops/tile.h"
 
 #include <string.h>
 
@@ -79,26 +80,58 @@ static neap_status add_backward(halver *h, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Where another layer has begun the gradient, this one is added to it, in its bytes. */
-static neap_status add_sum(halver *h, int i, neap_error *error) {
-  neap_graph *graph = h->graph;
-  const char *name = neap_intern(h->half->sum[i]);
-  const neap_type type = graph->value[h->grad[i]].type;
-  neap_value_id sum = name != NULL ? graph_add_value(graph, name, &type) : -1;
-  if (sum < 0) return graph_no_memory(error);
-  graph->value[sum].region = NEAP_REGION_GRADIENT;
-  graph->value[sum].role = NEAP_ROLE_GRADIENT;
-  graph->value[sum].is_blob = true;
-  graph->value[h->grad[i]].role = NEAP_ROLE_ACTIVATION;
+/* Value v is gradient i from here on, a blob of that name. */
+static void name_grad(halver *h, int i, neap_value_id v, const char *name) {
+  neap_value *value = &h->graph->value[v];
+  value->name = name;
+  value->is_blob = value->is_last = true;
+  value->role = NEAP_ROLE_GRADIENT;
+  value->region = NEAP_REGION_GRADIENT;
+  value->gradient_of = h->graph->value[h->grad[i]].gradient_of;
+  h->grad[i] = v;
+}
+
+/* Gradient i, computed until now, is a term of something else. */
+static neap_value_id emit_of_grad(halver *h, int i, const char *op, neap_value_id sum,
+                                  const neap_set *set) {
   neap_grad emit = build_emitter(h->b);
   neap_value_id in[2] = {sum, h->grad[i]};
+  bool has_sum = sum != NEAP_NO_VALUE;
+  return neap_grad_emit1(&emit, op, has_sum ? 2 : 1, has_sum ? in : in + 1, NULL, set);
+}
+
+/* Where another layer has begun the gradient, this one is added to it, in its bytes. A sum of halves
+ * is f32 from its first term on, and rounded behind its last. */
+static neap_status add_sum(halver *h, int i, neap_error *error) {
+  neap_graph *graph = h->graph;
+  const neap_half *half = h->half;
+  const char *name = neap_intern(half->sum[i]);
+  neap_type type = graph->value[h->grad[i]].type;
+  const neap_dtype dtype = type.dtype;
+  type.dtype = neap_compute_dtype(dtype);
+  if (name == NULL) return graph_no_memory(error);
   build_begin_emit(h->b, error);
-  neap_value_id out = neap_grad_emit1(&emit, "Accumulate", 2, in, NULL, NULL);
+  graph->value[h->grad[i]].role = NEAP_ROLE_ACTIVATION;
+  graph->value[h->grad[i]].region = NEAP_REGION_ARENA;
+  neap_value_id out;
+  if (half->begins != NULL && half->begins[i]) {
+    out =
+      emit_of_grad(h, i, "Cast", NEAP_NO_VALUE, (neap_set[]){NEAP_SET_INT("to", type.dtype), {0}});
+  } else {
+    neap_value_id sum = graph_add_value(graph, name, &type);
+    if (sum < 0) return graph_no_memory(error);
+    graph->value[sum].region = NEAP_REGION_GRADIENT;
+    graph->value[sum].role = NEAP_ROLE_GRADIENT;
+    graph->value[sum].is_blob = true;
+    out = emit_of_grad(h, i, "Accumulate", sum, NULL);
+  }
   NEAP_TRY(h->b->emit_status);
-  graph->value[out].name = name;
-  graph->value[out].is_blob = graph->value[out].is_last = true;
-  graph->value[out].gradient_of = graph->value[h->grad[i]].gradient_of;
-  h->grad[i] = out;
+  name_grad(h, i, out, name);
+  if (half->rounded == NULL || half->rounded[i] == NULL) return NEAP_OK;
+  if ((name = neap_intern(half->rounded[i])) == NULL) return graph_no_memory(error);
+  out = emit_of_grad(h, i, "Cast", NEAP_NO_VALUE, (neap_set[]){NEAP_SET_INT("to", dtype), {0}});
+  NEAP_TRY(h->b->emit_status);
+  name_grad(h, i, out, name);
   return NEAP_OK;
 }
 

@@ -9,6 +9,7 @@
  * nets of their own. Types are inferred from layer to layer.
  */
 #include "driver/driver_int.h"
+#include "ops/tile.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -163,10 +164,9 @@ static neap_status add_param(neap_chain *chain, const char *name, const char *la
   return NEAP_OK;
 }
 
-/* Whether a layer above i trains the parameter too: its gradient is then there first, and this
- * layer's is added to it. */
-static bool trained_above(const neap_chain *chain, int i, const char *name) {
-  for (int k = i + 1; k < chain->n_layer; k++) {
+/* Whether one of the layers from `first` to before `end` trains the parameter too. */
+static bool is_trained_in(const neap_chain *chain, int first, int end, const char *name) {
+  for (int k = first; k < end; k++) {
     const neap_net_blob *blob = neap_net_find_blob(chain->layer[k].net, name);
     if (blob != NULL && blob->role == NEAP_ROLE_PARAMETER && blob->trainable) return true;
   }
@@ -180,7 +180,11 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
   layer->wrt = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->wrt);
   layer->grad = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->grad);
   layer->sum = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->sum);
-  if (layer->wrt == NULL || layer->grad == NULL || layer->sum == NULL) return no_memory(error);
+  layer->rounded = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->rounded);
+  layer->begins = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->begins);
+  if (layer->wrt == NULL || layer->grad == NULL || layer->sum == NULL || layer->rounded == NULL ||
+      layer->begins == NULL)
+    return no_memory(error);
   for (int b = 0; b < n; b++) {
     const neap_net_blob *blob = neap_net_blob_at(layer->net, b);
     if (blob->role != NEAP_ROLE_PARAMETER) continue;
@@ -188,13 +192,20 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
     NEAP_TRY(add_param(chain, blob->name, layer->name, trains, error));
     if (!trains) continue;
     /* The backward runs from the last layer down: the highest one that trains the parameter makes
-     * the gradient, the others make terms of their own and add them to it. */
-    bool above = trained_above(chain, i, blob->name);
+     * the gradient, the others make terms of their own and add them to it. In the few digits of bf16 and f16 a
+     * sum of many stops growing, so theirs is f32, and the lowest one rounds it. */
+    bool above = is_trained_in(chain, i + 1, chain->n_layer, blob->name);
+    bool below = is_trained_in(chain, 0, i, blob->name);
+    bool is_wider = neap_is_half(blob->type.dtype) && (above || below);
+    const char *name = grad_name("", blob->name);
+    const char *sum = name != NULL && is_wider ? neap_intern_format("%s.sum", name) : name;
+    const char *own = above || is_wider ? grad_name(layer->name, blob->name) : name;
+    if (name == NULL || sum == NULL || own == NULL) return no_memory(error);
     layer->wrt[layer->n_wrt] = blob->name;
-    layer->grad[layer->n_wrt] = grad_name(above ? layer->name : "", blob->name);
-    layer->sum[layer->n_wrt] = above ? grad_name("", blob->name) : NULL;
-    if (layer->grad[layer->n_wrt] == NULL || (above && layer->sum[layer->n_wrt] == NULL))
-      return no_memory(error);
+    layer->grad[layer->n_wrt] = own;
+    layer->sum[layer->n_wrt] = above || is_wider ? sum : NULL;
+    layer->begins[layer->n_wrt] = !above;
+    layer->rounded[layer->n_wrt] = is_wider && !below ? name : NULL;
     layer->n_wrt++;
   }
   if (layer->d_input == NULL) return NEAP_OK;

@@ -66,6 +66,8 @@ static neap_status specify(const neap_chain *chain, int i, const neap_chain_step
                            .wrt = layer->wrt,
                            .grad = layer->grad,
                            .sum = layer->sum,
+                           .rounded = layer->rounded,
+                           .begins = layer->begins,
                            .prefix = neap_intern_format("%s/", layer->name),
                            .stream = (uint32_t)(i + 1) << 16};
   if (part->half.prefix == NULL) return no_memory(error);

@@ -131,7 +131,8 @@ typedef struct neap_chain_layer {
   /* names of their gradients, as the layer's backward makes them */
   const char **wrt, **grad;
   /* where a parameter of layers above has its gradient already; else NULL */
-  const char **sum;
+  const char **sum, **rounded;
+  bool *begins;
   neap_range *range[NEAP_CHAIN_N_PART]; /* NULL before they are asked for */
   neap_cache cache;
 } neap_chain_layer;

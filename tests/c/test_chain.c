@@ -189,6 +189,52 @@ TEST(a_refused_allocation_costs_no_part_of_a_gradient) {
   for (int i = 0; i < N_SHARING; i++) neap_net_free(net[i]);
 }
 
+/* A sum of as many ones as layers share the parameter: in bf16 one that grows one by one stays at
+ * 256. */
+static void sum_over_layers(const char *dtype_name, neap_dtype dtype) {
+  enum { N_TERM = 300 };
+  neap_compile_options options = {.plan.policy = NEAP_POLICY_OFFSET};
+  neap_net *net[N_TERM] = {0};
+  for (int i = 0; i < N_TERM; i++) {
+    char text[160];
+    snprintf(text, sizeof text,
+             "net l%d\ninput x %s (1)\nparam w %s (1) = Constant\ny = Add(x, w)\n", i, dtype_name,
+             dtype_name);
+    CHECK_OK(neap_net_read(text, &net[i], &error));
+  }
+  neap_chain *chain = NULL;
+  neap_workspace *ws = NULL;
+  neap_tensor one = {0};
+  const neap_shape shape = NEAP_SHAPE(1);
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
+  CHECK_OK(neap_chain_new(ws, N_TERM, (const neap_net *const *)net, 1, &options, &chain, &error));
+  CHECK_OK(neap_tensor_new(&one, dtype, &shape, &error));
+  neap_element_set(dtype, neap_tensor_data(&one), 0, 1);
+  for (int step = 0; step < 2; step++) { /* each step begins anew */
+    char seed[40];
+    snprintf(seed, sizeof seed, "l%d/output_grad", N_TERM - 1);
+    CHECK_OK(neap_workspace_feed(ws, "x", &one, false, &error));
+    CHECK_OK(neap_workspace_feed(ws, seed, &one, false, &error));
+    CHECK_OK(neap_chain_forward(chain, true, &error));
+    CHECK_OK(neap_chain_backward(chain, &error));
+    neap_chain_item item = {0};
+    CHECK_OK(neap_chain_find_param(chain, "w", &item, &error));
+    CHECK(item.diff.dtype == dtype);
+    CHECK(neap_element_get(dtype, neap_tensor_data(&item.diff), 0) == N_TERM);
+    neap_chain_item_fini(&item);
+  }
+  neap_tensor_fini(&one);
+  neap_chain_free(chain);
+  neap_workspace_release(ws);
+  for (int i = 0; i < N_TERM; i++) neap_net_free(net[i]);
+}
+
+TEST(the_gradient_of_what_many_layers_share_does_not_stop_growing) {
+  sum_over_layers("bf16", NEAP_DTYPE_BF16);
+  sum_over_layers("f16", NEAP_DTYPE_F16);
+  sum_over_layers("f32", NEAP_DTYPE_F32);
+}
+
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 enum { N_PIXEL = 2 * 2 * 4 * 4 };
@@ -664,6 +710,7 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(a_cache_is_a_stack_that_grows_and_a_failed_pop_takes_nothing),
              T(a_refused_allocation_fails_the_call_and_leaves_a_chain_that_works),
              T(a_refused_allocation_costs_no_part_of_a_gradient),
+             T(the_gradient_of_what_many_layers_share_does_not_stop_growing),
              T(a_layer_may_free_what_its_gradient_reads),
              T(layers_with_loops_have_the_gradients_of_the_whole_net),
              T(long_names_that_differ_at_their_end_are_different_names),
