@@ -138,3 +138,17 @@ describe("a workspace's total", function()
     assert.are.equal(held, before - neap.memory().held)
   end)
 end)
+
+it("a fit whose valid does not fit the budget is refused before its first step", function()
+  local t <close>, model = trainer { budget = "96KiB" }
+  local w
+  model(neap.rand(4, 64))
+  for _, value in pairs(model:state_dict()) do w = value; break end
+  local before = w:clone()
+  local ok, err = pcall(t.fit, t, set(128, 16), { valid = set(512, 512), verbose = 0 })
+  assert.is_false(ok)
+  assert.are.equal("budget", err.code, tostring(err))
+  assert.are.equal(0, #t:history())
+  assert.is_true(w:equal(before))
+  assert.are.equal(1, t:step(rows(16)).step)
+end)

@@ -32,7 +32,7 @@ return {
       cli.show(report_of, args)
       return report_of.ok and 0 or 1
     elseif args.action == "prune" then
-      local n = db:prune { days = args.days }
+      local n = cli.need(db:prune { days = args.days })
       say(("%d plan%s removed"):format(n, n == 1 and "" or "s"), { n_plan = n })
     else
       cli.need(db:backup(args.target))

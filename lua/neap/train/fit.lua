@@ -244,10 +244,11 @@ local function fit(self, set, o)
   return self:history()
 end
 
---- Under a total the look at other data takes bytes that training has to leave: its program is
--- made first, so that no epoch is trained before it is refused.
+--- A limit may refuse the look at other data: its program is made first, so that no epoch is
+-- trained before that.
 local function prepare_valid(self, valid)
-  if valid == nil or self.memory.total == nil or self.input == nil then return end
+  local is_limited = self.memory.total ~= nil or self.memory.budget ~= nil
+  if valid == nil or not is_limited or self.input == nil then return end
   local spec = valid:spec()
   local rows = math.min(spec.batch, spec.n)
   attempt(self, "eval " .. rows, find_workspace(self), programs.program_for, rows, "eval")
