@@ -7,21 +7,21 @@ CREATE VIEW plan_op AS
 SELECT
   plan_id,
   step,
-  (SELECT text FROM word WHERE word_id = o.type) AS type,
-  iif(o.name < 0, (SELECT text FROM word WHERE word_id = o.layer), '')
-    || (SELECT text FROM word WHERE word_id = abs(o.name)) AS name,
-  (SELECT text FROM word WHERE word_id = o.layer) AS layer,
-  (SELECT text FROM word WHERE word_id = o.line) AS line,
-  (SELECT text FROM word WHERE word_id = o.subnet) AS subnet,
-  (SELECT text FROM word WHERE word_id = o.phase) AS phase,
+  (SELECT text FROM plan_word WHERE word_id = o.type) AS type,
+  iif(o.name < 0, (SELECT text FROM plan_word WHERE word_id = o.layer), '')
+    || (SELECT text FROM plan_word WHERE word_id = abs(o.name)) AS name,
+  (SELECT text FROM plan_word WHERE word_id = o.layer) AS layer,
+  (SELECT text FROM plan_word WHERE word_id = o.line) AS line,
+  (SELECT text FROM plan_word WHERE word_id = o.subnet) AS subnet,
+  (SELECT text FROM plan_word WHERE word_id = o.phase) AS phase,
   recomputes,
-  (SELECT text FROM word WHERE word_id = o.kernel) AS kernel,
+  (SELECT text FROM plan_word WHERE word_id = o.kernel) AS kernel,
   flops,
   read_bytes,
   write_bytes,
   scratch_bytes,
   live_bytes,
-  (SELECT text FROM word WHERE word_id = o.reason) AS reason
+  (SELECT text FROM plan_word WHERE word_id = o.reason) AS reason
 FROM packed_op o;
 
 -- Where each value lies and how long: packed_value, with its words.
@@ -31,39 +31,39 @@ SELECT
   value_no,
   clone,
   storage_no,
-  iif(v.blob < 0, (SELECT text FROM word WHERE word_id = v.layer), '')
-    || (SELECT text FROM word WHERE word_id = abs(v.blob)) AS blob,
-  (SELECT text FROM word WHERE word_id = v.layer) AS layer,
-  (SELECT text FROM word WHERE word_id = v.line) AS line,
-  (SELECT text FROM word WHERE word_id = v.role) AS role,
-  (SELECT text FROM word WHERE word_id = v.region) AS region,
-  (SELECT text FROM word WHERE word_id = v.dtype) AS dtype,
-  (SELECT text FROM word WHERE word_id = v.layout) AS layout,
-  (SELECT text FROM word WHERE word_id = v.shape) AS shape,
+  iif(v.blob < 0, (SELECT text FROM plan_word WHERE word_id = v.layer), '')
+    || (SELECT text FROM plan_word WHERE word_id = abs(v.blob)) AS blob,
+  (SELECT text FROM plan_word WHERE word_id = v.layer) AS layer,
+  (SELECT text FROM plan_word WHERE word_id = v.line) AS line,
+  (SELECT text FROM plan_word WHERE word_id = v.role) AS role,
+  (SELECT text FROM plan_word WHERE word_id = v.region) AS region,
+  (SELECT text FROM plan_word WHERE word_id = v.dtype) AS dtype,
+  (SELECT text FROM plan_word WHERE word_id = v.layout) AS layout,
+  (SELECT text FROM plan_word WHERE word_id = v.shape) AS shape,
   bytes,
   offset_bytes,
   first_step,
   last_step,
   kept,
-  (SELECT text FROM word WHERE word_id = v.reason) AS reason,
-  (SELECT text FROM word WHERE word_id = v.words) AS words,
-  (SELECT text FROM word WHERE word_id = v.refusal) AS refusal,
+  (SELECT text FROM plan_word WHERE word_id = v.reason) AS reason,
+  (SELECT text FROM plan_word WHERE word_id = v.words) AS words,
+  (SELECT text FROM plan_word WHERE word_id = v.refusal) AS refusal,
   partner_no,
-  (SELECT iif(w.blob < 0, (SELECT text FROM word WHERE word_id = w.layer), '')
-            || (SELECT text FROM word WHERE word_id = abs(w.blob))
+  (SELECT iif(w.blob < 0, (SELECT text FROM plan_word WHERE word_id = w.layer), '')
+            || (SELECT text FROM plan_word WHERE word_id = abs(w.blob))
    FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no) AS partner,
-  (SELECT text FROM word WHERE word_id = v.words)
-    || coalesce(': ' || (SELECT iif(w.blob < 0, (SELECT text FROM word WHERE word_id = w.layer), '')
-                                  || (SELECT text FROM word WHERE word_id = abs(w.blob))
+  (SELECT text FROM plan_word WHERE word_id = v.words)
+    || coalesce(': ' || (SELECT iif(w.blob < 0, (SELECT text FROM plan_word WHERE word_id = w.layer), '')
+                                  || (SELECT text FROM plan_word WHERE word_id = abs(w.blob))
                          FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no), '')
-    || coalesce('; not in place: ' || (SELECT text FROM word WHERE word_id = v.refusal), '') AS detail
+    || coalesce('; not in place: ' || (SELECT text FROM plan_word WHERE word_id = v.refusal), '') AS detail
 FROM packed_value v;
 
 -- What nets are there, and how do they read?
 CREATE VIEW v_net AS
 SELECT n.net_id, n.name, n.file, n.created_at, CAST(sqlar_uncompress(t.zip, t.bytes) AS TEXT) AS text
 FROM net n
-JOIN text t USING (text_id);
+JOIN net_text t USING (text_id);
 
 -- What plans are there, and how good are they?
 CREATE VIEW v_plan AS

@@ -4,7 +4,8 @@
 -- sqlar_compress and sqlar_uncompress are those of the sqlite3 shell, which Neap's connections have too; neap_hash and
 -- neap_uuid are theirs alone.
 
--- Views of users must not be rewritten to name tables that are about to go.
+-- Views of users, and references in their tables, must not be rewritten to name tables that are about to go (foreign keys are off
+-- while migrations run). Rows that refer to none are left out, but for runs, which stay without their plan.
 PRAGMA legacy_alter_table = ON;
 ALTER TABLE net RENAME TO old_net;
 ALTER TABLE plan RENAME TO old_plan;
@@ -22,7 +23,7 @@ DROP INDEX value_storage;
 DROP INDEX run_plan;
 
 -- Long texts, each once: CAST(sqlar_uncompress(zip, bytes) AS TEXT).
-CREATE TABLE text (
+CREATE TABLE net_text (
   text_id INTEGER PRIMARY KEY,
   hash    TEXT NOT NULL UNIQUE,
   bytes   INTEGER NOT NULL,  -- before it was compressed
@@ -31,7 +32,7 @@ CREATE TABLE text (
 
 -- Names and other short texts of ops and values, each once. Columns of packed rows have their numbers; no foreign key says so,
 -- since each would cost a search for every row that comes or goes.
-CREATE TABLE word (
+CREATE TABLE plan_word (
   word_id INTEGER PRIMARY KEY,
   text    TEXT NOT NULL UNIQUE
 ) STRICT;
@@ -41,11 +42,11 @@ CREATE TABLE net (
   net_id     INTEGER PRIMARY KEY AUTOINCREMENT,
   name       TEXT NOT NULL,
   file       TEXT,                                -- script that made it
-  text_id    INTEGER NOT NULL REFERENCES text,    -- with names, scopes and lines; reads back to the net
+  text_id    INTEGER NOT NULL REFERENCES net_text,    -- with names, scopes and lines; reads back to the net
   created_at INTEGER NOT NULL,
   UNIQUE (name, text_id)
 ) STRICT;
-CREATE INDEX net_text ON net (text_id);
+CREATE INDEX net_by_text ON net (text_id);
 
 -- What was planned: the figures of a plan. Its ops and values are packed_op and packed_value.
 CREATE TABLE plan (
@@ -89,10 +90,10 @@ CREATE INDEX plan_used ON plan (net, mode, used_no);
 CREATE INDEX plan_use ON plan (used_no);
 
 -- What a hit reads back instead of planning: no other row refers to one of these.
-CREATE TABLE cache (
+CREATE TABLE plan_cache (
   key             TEXT PRIMARY KEY,
   digest          TEXT NOT NULL,     -- the plan it makes: plan.digest
-  key_bytes       INTEGER NOT NULL,  -- texts are compressed as in `text`
+  key_bytes       INTEGER NOT NULL,  -- texts are compressed as in `net_text`
   key_text        BLOB NOT NULL,     -- what the key is the hash of: compared too
   choice_bytes    INTEGER NOT NULL,
   choices         BLOB NOT NULL,     -- engine, algorithm and layouts of each op
@@ -101,7 +102,7 @@ CREATE TABLE cache (
   plan_ns         INTEGER NOT NULL,  -- time that planning took
   used_at         INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX cache_used ON cache (used_at);
+CREATE INDEX cache_used ON plan_cache (used_at);
 
 -- What runs at each step; texts are words. The view plan_op shows them. A name is the number of its word; or, where it begins
 -- with the layer's, minus the number of what follows.
@@ -202,10 +203,10 @@ CREATE TABLE run_metric (
 ) STRICT, WITHOUT ROWID;
 
 -- What the old tables hold. Their cached plans are not taken over: this planner makes others.
-INSERT INTO text (hash, bytes, zip)
+INSERT INTO net_text (hash, bytes, zip)
 SELECT neap_hash(text), length(CAST(text AS BLOB)), sqlar_compress(CAST(text AS BLOB)) FROM old_net GROUP BY text;
 INSERT INTO net (net_id, name, file, text_id, created_at)
-SELECT n.net_id, n.name, n.file, t.text_id, n.created_at FROM old_net n JOIN text t ON t.hash = neap_hash(n.text);
+SELECT n.net_id, n.name, n.file, t.text_id, n.created_at FROM old_net n JOIN net_text t ON t.hash = neap_hash(n.text);
 
 INSERT INTO plan (plan_id, uuid, net_id, net, key, digest, policy, mode, batch, dtype, executor, n_thread, budget_bytes, options,
   planner_version, kernel_set, arena_bytes, lower_bound_bytes, proved, baseline_bytes, peak_step, parameter_bytes, gradient_bytes,
@@ -214,9 +215,9 @@ SELECT p.plan_id, neap_uuid(p.created_at), p.net_id, n.name, p.key, neap_hash(p.
   p.dtype, p.executor, p.n_thread, p.budget_bytes, p.options, p.planner_version, p.kernel_set, p.arena_bytes, p.lower_bound_bytes,
   p.proved, p.baseline_bytes, p.peak_step, p.parameter_bytes, p.gradient_bytes, p.state_bytes, p.io_bytes, p.constant_bytes,
   p.frame_bytes, p.plan_ns, p.created_at, p.used_at, row_number() OVER (ORDER BY p.used_at, p.plan_id), p.n_hit
-FROM old_plan p JOIN old_net n USING (net_id);
+FROM old_plan p JOIN old_net n USING (net_id) JOIN net USING (net_id);
 
-INSERT INTO word (text)
+INSERT INTO plan_word (text)
 SELECT type FROM old_op UNION SELECT name FROM old_op UNION SELECT layer FROM old_op UNION SELECT line FROM old_op WHERE line NOT NULL
 UNION SELECT subnet FROM old_op WHERE subnet NOT NULL UNION SELECT phase FROM old_op UNION SELECT kernel FROM old_op
 UNION SELECT reason FROM old_op WHERE reason NOT NULL
@@ -226,31 +227,31 @@ UNION SELECT shape FROM old_value UNION SELECT reason FROM old_value UNION SELEC
 
 INSERT INTO packed_op
 SELECT o.plan_id, o.step,
-  (SELECT word_id FROM word WHERE text = o.type), (SELECT word_id FROM word WHERE text = o.name),
-  (SELECT word_id FROM word WHERE text = o.layer), (SELECT word_id FROM word WHERE text = o.line),
-  (SELECT word_id FROM word WHERE text = o.subnet), (SELECT word_id FROM word WHERE text = o.phase), o.recomputes,
-  (SELECT word_id FROM word WHERE text = o.kernel), o.flops, o.read_bytes, o.write_bytes, o.scratch_bytes, o.live_bytes,
-  (SELECT word_id FROM word WHERE text = o.reason)
-FROM old_op o;
+  (SELECT word_id FROM plan_word WHERE text = o.type), (SELECT word_id FROM plan_word WHERE text = o.name),
+  (SELECT word_id FROM plan_word WHERE text = o.layer), (SELECT word_id FROM plan_word WHERE text = o.line),
+  (SELECT word_id FROM plan_word WHERE text = o.subnet), (SELECT word_id FROM plan_word WHERE text = o.phase), o.recomputes,
+  (SELECT word_id FROM plan_word WHERE text = o.kernel), o.flops, o.read_bytes, o.write_bytes, o.scratch_bytes, o.live_bytes,
+  (SELECT word_id FROM plan_word WHERE text = o.reason)
+FROM old_op o WHERE plan_id IN (SELECT plan_id FROM plan);
 
 -- The words of an old row are its whole detail: what they were put together from is not kept apart there.
 INSERT INTO packed_value
 SELECT v.plan_id, v.value_no, v.clone, v.storage_no,
-  (SELECT word_id FROM word WHERE text = v.blob), (SELECT word_id FROM word WHERE text = v.layer),
-  (SELECT word_id FROM word WHERE text = v.line), (SELECT word_id FROM word WHERE text = v.role),
-  (SELECT word_id FROM word WHERE text = v.region), (SELECT word_id FROM word WHERE text = v.dtype),
-  (SELECT word_id FROM word WHERE text = v.layout), (SELECT word_id FROM word WHERE text = v.shape),
+  (SELECT word_id FROM plan_word WHERE text = v.blob), (SELECT word_id FROM plan_word WHERE text = v.layer),
+  (SELECT word_id FROM plan_word WHERE text = v.line), (SELECT word_id FROM plan_word WHERE text = v.role),
+  (SELECT word_id FROM plan_word WHERE text = v.region), (SELECT word_id FROM plan_word WHERE text = v.dtype),
+  (SELECT word_id FROM plan_word WHERE text = v.layout), (SELECT word_id FROM plan_word WHERE text = v.shape),
   v.bytes, v.offset_bytes, v.first_step, v.last_step, v.kept,
-  (SELECT word_id FROM word WHERE text = v.reason), (SELECT word_id FROM word WHERE text = v.detail), NULL, NULL
-FROM old_value v;
+  (SELECT word_id FROM plan_word WHERE text = v.reason), (SELECT word_id FROM plan_word WHERE text = v.detail), NULL, NULL
+FROM old_value v WHERE plan_id IN (SELECT plan_id FROM plan);
 
 INSERT INTO run (run_id, uuid, plan_id, net, mode, batch, machine_id, script, tag, commit_id, seed, n_thread, n_step, started_at,
   step_min_ns, step_median_ns, planned_bytes, held_bytes, resident_bytes, status, error)
-SELECT r.run_id, neap_uuid(r.started_at), r.plan_id, p.net, p.mode, p.batch, r.machine_id, r.script, r.tag, r.commit_id, r.seed,
+SELECT r.run_id, neap_uuid(r.started_at), p.plan_id, coalesce(p.net, ''), coalesce(p.mode, ''), coalesce(p.batch, 0), r.machine_id, r.script, r.tag, r.commit_id, r.seed,
   r.n_thread, r.n_step, r.started_at, r.step_min_ns, r.step_median_ns, r.planned_bytes, r.held_bytes, r.resident_bytes, r.status, r.error
-FROM old_run r JOIN plan p USING (plan_id);
-INSERT INTO run_op SELECT * FROM old_run_op;
-INSERT INTO run_metric SELECT * FROM old_run_metric;
+FROM old_run r LEFT JOIN plan p USING (plan_id) WHERE r.machine_id IN (SELECT machine_id FROM machine);
+INSERT INTO run_op SELECT * FROM old_run_op WHERE run_id IN (SELECT run_id FROM run);
+INSERT INTO run_metric SELECT * FROM old_run_metric WHERE run_id IN (SELECT run_id FROM run);
 
 DROP TABLE old_run_metric;
 DROP TABLE old_run_op;

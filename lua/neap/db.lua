@@ -108,7 +108,7 @@ end
 
 local prune_options = record.declare("db:prune", { positions = { "days" },
   doc = "Removes the plans that no run has used for so long, and says how many.",
-  { "days", "number", 30, min = 0, doc = "since the last use" },
+  { "days", "integer", 30, min = 0, doc = "since the last use" },
   example = "db:prune { 90 }" })
 
 --- db:prune{ .. } -> number of plans removed: see the record.

@@ -415,10 +415,16 @@ static neap_status add_rows(neap_session *session, const char *status, const nea
   if (op != NULL)
     NEAP_TRY(neap_store_add_run_ops(session->store, session->run_id,
                                     neap_program_plan(session->program)->n_node, op, error));
-  for (int m = 0; m < session->n_metric; m++)
-    NEAP_TRY(neap_store_add_metric(session->store, session->run_id, session->metric[m].name,
-                                   session->metric[m].at_step, session->metric[m].value, error));
-  return NEAP_OK;
+
+  /* One that is refused, as NaN is, is told; those behind it are stored all the same. */
+  neap_status result = NEAP_OK;
+  for (int m = 0; m < session->n_metric; m++) {
+    const metric *at = &session->metric[m];
+    neap_status one = neap_store_add_metric(session->store, session->run_id, at->name, at->at_step,
+                                            at->value, result == NEAP_OK ? error : NULL);
+    if (result == NEAP_OK) result = one;
+  }
+  return result;
 }
 
 /* A session that ran nothing, or whose plan has no row to refer to, records nothing. All memory is

@@ -46,7 +46,7 @@ static neap_status find_cached(neap_store *store, const neap_store_plan *row, ch
   neap_sql sql = neap_sql_new(
     store,
     "SELECT digest, key_bytes, key_text, choice_bytes, choices, plan_bytes, plan_text, plan_ns "
-    "FROM cache "
+    "FROM plan_cache "
     "WHERE key = ?",
     lost_find);
   neap_sql_text(&sql, row->key);
@@ -77,7 +77,7 @@ static neap_status find_history(neap_store *store, const neap_store_plan *row, c
                                 const char *lost, int64_t *plan_id, neap_error *error) {
   neap_sql sql = neap_sql_new(
     store,
-    "SELECT p.plan_id FROM text t JOIN net n USING (text_id) JOIN plan p USING (net_id) "
+    "SELECT p.plan_id FROM net_text t JOIN net n USING (text_id) JOIN plan p USING (net_id) "
     "WHERE t.hash = neap_hash(?1) AND n.name = ?2 AND p.key = ?3 AND p.digest = ?4",
     lost);
   neap_sql_text(&sql, row->net_text);
@@ -101,12 +101,13 @@ neap_status neap_store_find_plan(neap_store *store, const neap_store_plan *row, 
 /* The row of a long text, made or found. */
 static neap_status insert_text(neap_store *store, const char *text, const char *lost,
                                int64_t *text_id, neap_error *error) {
-  neap_sql sql = neap_sql_new(store, "SELECT text_id FROM text WHERE hash = neap_hash(?)", lost);
+  neap_sql sql =
+    neap_sql_new(store, "SELECT text_id FROM net_text WHERE hash = neap_hash(?)", lost);
   neap_sql_text(&sql, text);
   NEAP_TRY(run_for_id(&sql, text_id, error));
   if (*text_id != 0) return NEAP_OK;
   sql = neap_sql_new(
-    store, "INSERT INTO text (hash, bytes, zip) VALUES (neap_hash(?), ?, ?) RETURNING text_id",
+    store, "INSERT INTO net_text (hash, bytes, zip) VALUES (neap_hash(?), ?, ?) RETURNING text_id",
     lost);
   neap_sql_text(&sql, text);
   neap_sql_zip(&sql, text);
@@ -187,7 +188,7 @@ static neap_status fill_cache(neap_store *store, const neap_store_plan *row, con
                               int64_t plan_ns, const char *lost, neap_error *error) {
   neap_sql sql = neap_sql_new(
     store,
-    "INSERT OR REPLACE INTO cache (key, digest, key_bytes, key_text, choice_bytes, choices, "
+    "INSERT OR REPLACE INTO plan_cache (key, digest, key_bytes, key_text, choice_bytes, choices, "
     "plan_bytes, plan_text, plan_ns, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, unixepoch())",
     lost);
   neap_sql_text(&sql, row->key);
@@ -255,7 +256,7 @@ neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
 neap_status neap_store_drop_plan(neap_store *store, const char *key, neap_error *error) {
   static const char lost[] = "a plan that failed its check stays in the cache";
   NEAP_TRY(neap_store_check_writable(store, lost, error));
-  neap_sql sql = neap_sql_new(store, "DELETE FROM cache WHERE key = ?", lost);
+  neap_sql sql = neap_sql_new(store, "DELETE FROM plan_cache WHERE key = ?", lost);
   neap_sql_text(&sql, key);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
@@ -265,7 +266,8 @@ neap_status neap_store_drop_plan(neap_store *store, const char *key, neap_error 
 /* In the cache and in the history, within the caller's transaction. */
 static neap_status touch(neap_store *store, const char *key, int64_t plan_id, const char *lost,
                          neap_error *error) {
-  neap_sql sql = neap_sql_new(store, "UPDATE cache SET used_at = unixepoch() WHERE key = ?", lost);
+  neap_sql sql =
+    neap_sql_new(store, "UPDATE plan_cache SET used_at = unixepoch() WHERE key = ?", lost);
   neap_sql_text(&sql, key);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);

@@ -244,8 +244,8 @@ static neap_status delete_since(neap_store *store, const char *text, int64_t sin
 /* What no row refers to any more. */
 static const char sweep[] =
   "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan);"
-  "DELETE FROM text WHERE text_id NOT IN (SELECT text_id FROM net);"
-  "DELETE FROM word WHERE word_id NOT IN ("
+  "DELETE FROM net_text WHERE text_id NOT IN (SELECT text_id FROM net);"
+  "DELETE FROM plan_word WHERE word_id NOT IN ("
   " SELECT type FROM packed_op UNION SELECT abs(name) FROM packed_op UNION SELECT layer FROM "
   "packed_op"
   " UNION SELECT line FROM packed_op WHERE line NOT NULL"
@@ -263,7 +263,7 @@ static const char sweep[] =
 static neap_status prune(neap_store *store, int64_t since, int64_t *n_plan, const char *lost,
                          neap_error *error) {
   int64_t n;
-  NEAP_TRY(delete_since(store, "DELETE FROM cache WHERE used_at < ?", since, &n, lost, error));
+  NEAP_TRY(delete_since(store, "DELETE FROM plan_cache WHERE used_at < ?", since, &n, lost, error));
   NEAP_TRY(neap_store_exec(store, "CREATE TEMP TABLE old_plan (plan_id INTEGER PRIMARY KEY) STRICT",
                            lost, error));
   NEAP_TRY(delete_since(
@@ -282,7 +282,9 @@ static neap_status prune(neap_store *store, int64_t since, int64_t *n_plan, cons
 neap_status neap_db_prune(neap_store *store, int64_t unused_days, int64_t *n_plan,
                           neap_error *error) {
   static const char lost[] = "nothing was pruned";
-  int64_t since = (int64_t)time(NULL) - unused_days * 86400, n = 0;
+  /* Further back than any plan, and no product that wraps. */
+  int64_t days = NEAP_MIN(NEAP_MAX(unused_days, 0), 1000000);
+  int64_t since = (int64_t)time(NULL) - days * 86400, n = 0;
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = prune(store, since, &n, lost, error);
   if (status == NEAP_OK && n > 0) status = neap_store_exec(store, sweep, lost, error);

@@ -4,6 +4,16 @@
 
 #include <stdio.h>
 
+/* Whether the history still has a plan: another process may prune it while it runs. */
+static neap_status find_plan_row(neap_store *store, int64_t plan_id, const char *lost, bool *found,
+                                 neap_error *error) {
+  neap_sql sql = neap_sql_new(store, "SELECT 1 FROM plan WHERE plan_id = ?", lost);
+  neap_sql_int(&sql, plan_id);
+  neap_status status = neap_sql_step(&sql, found, error);
+  neap_sql_fini(&sql);
+  return status;
+}
+
 /* The run's own row, within the caller's transaction. */
 static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
                               const char *lost, neap_error *error) {
@@ -11,10 +21,16 @@ static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_
   neap_row_kind kind = NEAP_ROW_RUN;
   neap_run_row kept = *row;
   if (kept.status == NULL) kept.status = "ok";
+  bool has_plan;
+  NEAP_TRY(find_plan_row(store, row->plan_id, lost, &has_plan, error));
   char uuid[37];
   neap_uuid_text(row->started_at * 1000, uuid);
   neap_sql sql = neap_sql_insert(store, "run", 3, "plan_id, machine_id, uuid", 1, &kind, "", lost);
-  neap_sql_int(&sql, row->plan_id);
+  /* The run outlives its plan. */
+  if (has_plan)
+    neap_sql_int(&sql, row->plan_id);
+  else
+    neap_sql_null(&sql);
   neap_sql_int(&sql, machine_id);
   neap_sql_text(&sql, uuid);
   neap_sql_bind_row(&sql, kind, &kept);

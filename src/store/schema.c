@@ -42,25 +42,70 @@ static neap_status read_number(neap_store *store, const char *query, int64_t *ou
   return status;
 }
 
-/* Applies the next migration, unless another process has done so in the meantime. */
-static neap_status apply_next(neap_store *store, int64_t *version, neap_error *error) {
-  /* The version is read within the transaction: nobody changes it from here on. */
-  NEAP_TRY(neap_store_begin(store, lost, error));
-  char set[96];
-  const char *text = NULL;
-  neap_status status = read_number(store, "PRAGMA user_version", version, error);
-  if (status == NEAP_OK) text = migration((int)*version);
-  if (text != NULL) {
-    NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "a migration is one transaction");
-    /* Tables and number change at once: a process that dies in between leaves the old version. */
-    status = neap_store_exec(store, text, lost, error);
-    snprintf(set, sizeof set, "PRAGMA user_version = %d; PRAGMA application_id = %d",
-             (int)*version + 1, APPLICATION_ID);
-    if (status == NEAP_OK) status = neap_store_exec(store, set, lost, error);
+/* ---- triggers and indexes of the user --------------------------------------------------------- */
+
+/* A migration may make a table of Neap's anew, and what a user has put on it would go with the old
+ * one. So the statements are kept before, and run again after, each that is not there any more. */
+static const char keep_schema[] =
+  "CREATE TEMP TABLE IF NOT EXISTS kept_schema (name TEXT, text TEXT) STRICT;"
+  "DELETE FROM temp.kept_schema;"
+  "INSERT INTO temp.kept_schema SELECT name, sql FROM sqlite_master WHERE type IN ('index', "
+  "'trigger') AND sql IS NOT NULL";
+
+/* Those that the migrations themselves have dropped, by name. */
+static const char find_lost[] =
+  "SELECT text FROM temp.kept_schema WHERE name NOT IN (SELECT name FROM sqlite_master) AND name "
+  "NOT IN ('net_name', 'plan_net', 'plan_key', 'value_blob', 'value_storage', 'run_plan') "
+  "ORDER BY rowid LIMIT 1 OFFSET ?";
+
+/* One that fits the new table no more, as it names a column that is gone, is left out: it can't be
+ * kept, and must not keep the file from being used. */
+static neap_status restore_schema(neap_store *store, neap_error *error) {
+  for (int64_t n_failed = 0;;) {
+    neap_sql sql = neap_sql_new(store, find_lost, lost);
+    neap_sql_int(&sql, n_failed);
+    bool row;
+    neap_status status = neap_sql_step(&sql, &row, error);
+    char *text = row ? neap_strdup((const char *)sqlite3_column_text(sql.stmt, 0)) : NULL;
+    neap_sql_fini(&sql);
+    if (status != NEAP_OK || !row) return status;
+    if (text == NULL) return neap_fail_memory(error, 256, "a user's trigger or index");
+    if (sqlite3_exec(store->db, text, NULL, NULL, NULL) != SQLITE_OK) n_failed++;
+    neap_free(text);
   }
-  status = neap_store_end(store, status, lost, error);
+}
+
+/* ---- migrations ------------------------------------------------------------------------------ */
+
+/* The next migration's text, and its number. */
+static neap_status run_migration(neap_store *store, const char *text, int64_t version,
+                                 neap_error *error) {
+  char set[96];
+  NEAP_TRY(neap_store_exec(store, keep_schema, lost, error));
+  NEAP_TRY(neap_store_exec(store, text, lost, error));
+  NEAP_TRY(restore_schema(store, error));
+  snprintf(set, sizeof set, "PRAGMA user_version = %d; PRAGMA application_id = %d",
+           (int)version + 1, APPLICATION_ID);
+  return neap_store_exec(store, set, lost, error);
+}
+
+/* Applies the next migration, unless another process has done so in the meantime. Foreign keys are
+ * off meanwhile (a pragma that does nothing within a transaction): else a renamed table would be
+ * followed by the references of the user's tables, and a dropped one would delete their rows. */
+static neap_status apply_next(neap_store *store, int64_t *version, neap_error *error) {
+  NEAP_TRY(neap_store_exec(store, "PRAGMA foreign_keys = OFF", lost, error));
+  neap_status status = neap_store_begin(store, lost, error);
+  const char *text = NULL;
+  if (status == NEAP_OK) {
+    status = read_number(store, "PRAGMA user_version", version, error);
+    if (status == NEAP_OK) text = migration((int)*version);
+    if (text != NULL) status = run_migration(store, text, *version, error);
+    status = neap_store_end(store, status, lost, error);
+  }
   if (status == NEAP_OK && text != NULL) ++*version;
-  return status;
+  neap_status on =
+    neap_store_exec(store, "PRAGMA foreign_keys = ON", lost, status == NEAP_OK ? error : NULL);
+  return status != NEAP_OK ? status : on;
 }
 
 /* ---- views and facts ------------------------------------------------------------------------- */
@@ -95,18 +140,21 @@ static neap_status write_meta(neap_store *store, const char *name, const char *v
  * run while it changes. */
 static neap_status drop_views(neap_store *store, neap_error *error) {
   for (;;) {
-    neap_sql sql =
-      neap_sql_new(store,
-                   "SELECT 'DROP VIEW \"' || name || '\"' FROM sqlite_master WHERE type = 'view' "
-                   "AND (name GLOB 'v_*' OR name IN ('plan_op', 'plan_value')) LIMIT 1",
-                   lost);
+    neap_sql sql = neap_sql_new(
+      store,
+      "SELECT 'DROP VIEW \"' || replace(name, '\"', '\"\"') || '\"' FROM sqlite_master WHERE type "
+      "= 'view' AND (name GLOB 'v_*' OR name IN ('plan_op', 'plan_value')) LIMIT 1",
+      lost);
+    /* The name is copied, and the statement over, before the view goes. */
     bool row;
-    char drop[160] = "";
     neap_status status = neap_sql_step(&sql, &row, error);
-    if (row) snprintf(drop, sizeof drop, "%s", (const char *)sqlite3_column_text(sql.stmt, 0));
+    char *drop = row ? neap_strdup((const char *)sqlite3_column_text(sql.stmt, 0)) : NULL;
     neap_sql_fini(&sql);
     if (status != NEAP_OK || !row) return status;
-    NEAP_TRY(neap_store_exec(store, drop, lost, error));
+    if (drop == NULL) return neap_fail_memory(error, 256, "the name of a view");
+    status = neap_store_exec(store, drop, lost, error);
+    neap_free(drop);
+    NEAP_TRY(status);
   }
 }
 

@@ -18,8 +18,8 @@ typedef struct neap_word_slot {
 
 void neap_words_init(neap_words *words, neap_store *store, const char *lost) {
   *words = (neap_words){
-    .find = neap_sql_new(store, "SELECT word_id FROM word WHERE text = ?", lost),
-    .add = neap_sql_new(store, "INSERT INTO word (text) VALUES (?) RETURNING word_id", lost)};
+    .find = neap_sql_new(store, "SELECT word_id FROM plan_word WHERE text = ?", lost),
+    .add = neap_sql_new(store, "INSERT INTO plan_word (text) VALUES (?) RETURNING word_id", lost)};
 }
 
 void neap_words_fini(neap_words *words) {

@@ -214,11 +214,11 @@ TEST(a_stored_plan_runs_bit_for_bit) {
 TEST(a_stored_plan_is_checked) {
 #define OF(policy) "(SELECT key FROM plan WHERE policy = '" policy "')"
   static const char *const damage[] = {
-    "UPDATE cache SET (plan_text, plan_bytes) = (x'6e6f6e65', 4) WHERE key = " OF("offset"),
-    "UPDATE cache SET (choices, choice_bytes) = (x'6e6f6e65', 4) WHERE key = " OF("offset"),
+    "UPDATE plan_cache SET (plan_text, plan_bytes) = (x'6e6f6e65', 4) WHERE key = " OF("offset"),
+    "UPDATE plan_cache SET (choices, choice_bytes) = (x'6e6f6e65', 4) WHERE key = " OF("offset"),
     /* The plan without a budget is a right one of this graph, but for the limit. */
-    "UPDATE cache SET (choices, choice_bytes, plan_text, plan_bytes) = (SELECT choices, "
-    "choice_bytes, plan_text, plan_bytes FROM cache WHERE key = " OF("none") ")"};
+    "UPDATE plan_cache SET (choices, choice_bytes, plan_text, plan_bytes) = (SELECT choices, "
+    "choice_bytes, plan_text, plan_bytes FROM plan_cache WHERE key = " OF("none") ")"};
 #undef OF
   fresh_path();
   neap_store *store = open_store();
@@ -259,8 +259,8 @@ TEST(a_stored_plan_of_other_kernels_is_made_again) {
   CHECK_OK(mlp_open(&first, true, &options, &error));
   CHECK_EQ(sqlite3_exec(store->db,
                         "WITH other (text) AS (SELECT CAST(replace(CAST(sqlar_uncompress(choices, "
-                        "choice_bytes) AS TEXT), 'ref ', 'blas ') AS BLOB) FROM cache) "
-                        "UPDATE cache SET (choices, choice_bytes) = (SELECT sqlar_compress(text), "
+                        "choice_bytes) AS TEXT), 'ref ', 'blas ') AS BLOB) FROM plan_cache) "
+                        "UPDATE plan_cache SET (choices, choice_bytes) = (SELECT sqlar_compress(text), "
                         "length(text) FROM other)",
                         NULL, NULL, NULL),
            SQLITE_OK);

@@ -197,6 +197,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
       "INSERT INTO plan_value VALUES (3, 1, 0, 1, 'x', 'a', 'n.lua:1', 'input', 'io', 'f32', "
       "'plain', '(16)', 64, 0, 0, 1, 0, 'resident', 'has bytes of its own');"
       "CREATE VIEW v_gone AS SELECT 1; CREATE VIEW mine AS SELECT key FROM plan;"
+      "CREATE VIEW \"v_my \"\"best\"\" plans\" AS SELECT 1;"
       "CREATE TABLE notes (text); INSERT INTO notes VALUES ('n');"
       "PRAGMA user_version = 1; PRAGMA application_id = 0x4e454150",
       NULL, NULL, NULL),
@@ -241,6 +242,13 @@ TEST(runs_of_an_old_file_survive) {
       "'ok', NULL);"
       "INSERT INTO run_op VALUES (9, 1, 100, 5, 6, 0, 0, NULL);"
       "INSERT INTO run_metric VALUES (9, 'loss', 1, 0.5), (9, 'loss', 2, 0.25);"
+      /* what a user has put beside and on it, and what somebody has deleted half */
+      "CREATE TABLE note (run_id INTEGER REFERENCES run ON DELETE CASCADE, words TEXT);"
+      "INSERT INTO note VALUES (9, 'my best run'); CREATE TABLE text (mine);"
+      "CREATE INDEX my_index ON run (tag); CREATE INDEX my_key ON plan (key_text);"
+      "CREATE TRIGGER t AFTER INSERT ON run BEGIN INSERT INTO note VALUES (new.run_id, 't'); END;"
+      "INSERT INTO run VALUES (8, 77, 1, NULL, NULL, NULL, 1, 2, 7, 6, 10, 11, 256, 250, 999, "
+      "'ok', NULL);"
       "PRAGMA user_version = 4; PRAGMA application_id = 0x4e454150",
       NULL, NULL, NULL),
     SQLITE_OK);
@@ -252,7 +260,7 @@ TEST(runs_of_an_old_file_survive) {
   CHECK_EQ(ask(store, "SELECT sum(value) = 0.75 FROM run_metric WHERE run_id = 9"), 1);
   CHECK_EQ(ask(store, "SELECT n_call FROM run_op WHERE run_id = 9"), 100);
   CHECK_EQ(ask(store, "SELECT length(uuid) FROM run"), 36);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM cache"), 0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_cache"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name GLOB 'old_*'"), 0);
   char *report;
   CHECK_OK(neap_db_check(store, &report, &error));
@@ -492,7 +500,7 @@ TEST(history_outlives_the_cache) {
   int64_t id = add_plan(store, "tiny", "k1"), run = add_run(store, id, 1000);
   CHECK_OK(neap_store_drop_plan(store, "k1", &error));
   CHECK(!find_plan(store, "k1", "canonical", "tiny", "net tiny").found);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM cache"), 0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_cache"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 4);
   CHECK_EQ(ask(store, "SELECT run_id FROM v_op_time WHERE name = 'block1/relu_1'"), run);
   /* Made again, the plan is the one that is known. */
@@ -504,17 +512,18 @@ TEST(history_outlives_the_cache) {
 
 /* What the cache has need not be what was put there. */
 TEST(texts_that_were_not_compressed_are_no_plans) {
-  static const char *const damage[] = {
-    "UPDATE cache SET choices = x'00'", "UPDATE cache SET plan_text = x''",
-    "UPDATE cache SET plan_bytes = -1", "UPDATE cache SET plan_bytes = 9223372036854775807",
-    "UPDATE cache SET choice_bytes = 1000000"};
+  static const char *const damage[] = {"UPDATE plan_cache SET choices = x'00'",
+                                       "UPDATE plan_cache SET plan_text = x''",
+                                       "UPDATE plan_cache SET plan_bytes = -1",
+                                       "UPDATE plan_cache SET plan_bytes = 9223372036854775807",
+                                       "UPDATE plan_cache SET choice_bytes = 1000000"};
   for (int k = 0; k < NEAP_COUNT(damage); k++) {
     neap_store *store = opened(temp_path("zip.db"));
     add_plan(store, "tiny", "k1");
     CHECK_EQ(sqlite3_exec(store->db, damage[k], NULL, NULL, NULL), SQLITE_OK);
     neap_store_hit hit = find_plan(store, "k1", "canonical", "tiny", "net tiny");
     CHECK(hit.found && (hit.choices[0] == '\0' || hit.plan_text[0] == '\0'));
-    CHECK_EQ(sqlite3_exec(store->db, "UPDATE cache SET key_bytes = 3", NULL, NULL, NULL),
+    CHECK_EQ(sqlite3_exec(store->db, "UPDATE plan_cache SET key_bytes = 3", NULL, NULL, NULL),
              SQLITE_OK);
     CHECK(!find_plan(store, "k1", "canonical", "tiny", "net tiny").found);
     neap_db_close(store);
@@ -663,12 +672,13 @@ TEST(runs_ops_and_metrics_are_stored) {
   CHECK_EQ(ask(store, "SELECT value = 0.25 AND count(*) = 1 FROM run_metric"), 1);
   CHECK_FAILS(neap_store_add_metric(store, run_id, "loss", 2, (double)NAN, &error), NEAP_DB,
               "not a number at step 2");
-  run.plan_id = 777;
-  CHECK_FAILS(neap_store_add_run(store, &run, &second, &error), NEAP_DB, "FOREIGN KEY");
+  run.plan_id = 777; /* pruned meanwhile */
+  CHECK_OK(neap_store_add_run(store, &run, &second, &error));
+  CHECK_EQ(ask(store, "SELECT run_id FROM run WHERE plan_id IS NULL"), second);
   run.plan_id = plan_id;
   run.error = "no json";
   CHECK_FAILS(neap_store_add_run(store, &run, &second, &error), NEAP_DB, "this run is not stored");
-  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 2);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 3);
   neap_db_close(store);
 }
 

@@ -401,7 +401,7 @@ static bool open_subject(subject *s) {
   CHECK_OK(neap_db_query(s->store,
                          "SELECT CAST(sqlar_uncompress(choices, choice_bytes) AS TEXT), "
                          "CAST(sqlar_uncompress(plan_text, plan_bytes) AS TEXT), key, "
-                         "CAST(sqlar_uncompress(key_text, key_bytes) AS TEXT) FROM cache "
+                         "CAST(sqlar_uncompress(key_text, key_bytes) AS TEXT) FROM plan_cache "
                          "ORDER BY rowid",
                          0, NULL, take_texts, s, &error));
   return s->n_row > 0 && s->n_row < MOST_ROWS;
@@ -436,7 +436,7 @@ static void write_texts(const subject *s, const char *choices, const char *plan,
   neap_buffer_add(&whole, "digest %s\n%s", hex, choices);
   CHECK_EQ(sqlite3_prepare_v2(
              s->store->db,
-             "UPDATE cache SET choices = sqlar_compress(CAST(?1 AS BLOB)), choice_bytes = "
+             "UPDATE plan_cache SET choices = sqlar_compress(CAST(?1 AS BLOB)), choice_bytes = "
              "length(CAST(?1 AS BLOB)), plan_text = sqlar_compress(CAST(?2 AS BLOB)), "
              "plan_bytes = length(CAST(?2 AS BLOB)) WHERE key = ?3",
              -1, &stmt, NULL),

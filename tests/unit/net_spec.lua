@@ -726,3 +726,26 @@ describe("what an op is given", function()
     assert.are.equal(0, select(2, net:text():gsub(" = ", "")))
   end)
 end)
+
+describe("the gradients of a net", function()
+  it("are written by name as they are read: one update each", function()
+    local net = neap.net "g"
+    net:input("x", { 4, 3 })
+    net:param("w", { 2, 3 }, 1.0)
+    net:param("b", { 2 }, 0.0)
+    local loss = net:Sum(net:FC { "x", "w", "b" }, "loss")
+    local g = net:gradient(loss)
+    g["w"] = net:Mul { g["w"], net:const(0.5) }
+    local names = {}
+    for p, d in pairs(g) do
+      names[#names + 1] = p.name
+      net:op("Sgd", { p, d, net:const(1.0) }, { p })
+    end
+    assert.are.same({ "w", "b" }, names)
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = neap.ones(4, 3) })
+    assert.are.equal(-1, ws:fetch("w"):totable()[1][1])
+    g.b = nil
+    for p in pairs(g) do assert.are.equal("w", p.name) end
+  end)
+end)

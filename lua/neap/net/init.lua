@@ -338,9 +338,18 @@ local gradient_options = record.declare("net:gradient", { call = "(loss, {})",
 local function in_order(blobs, grads)
   local by_name, listed = {}, {}
   for _, blob in ipairs(blobs) do by_name[blob.name], listed[blob] = blob, true end
+  --- The blob of the list that a key means: by its name, or by a handle of a net around or within.
+  local function blob_of(key)
+    local name = op.is_blob(key) and key.name or key
+    return name ~= nil and by_name[name] or key
+  end
   return setmetatable(grads, {
-    __index = function(t, name) return rawget(t, by_name[name]) end,
-    __newindex = function(t, blob, gradient)
+    __index = function(t, key)
+      if key == nil then return nil end
+      return rawget(t, blob_of(key))
+    end,
+    __newindex = function(t, key, gradient)
+      local blob = blob_of(key)
       if not listed[blob] then blobs[#blobs + 1], listed[blob] = blob, true end
       rawset(t, blob, gradient)
     end,
