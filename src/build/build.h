@@ -26,9 +26,9 @@ typedef struct neap_half {
   int n_wrt;
   /* blobs, and the names of their gradients; zeros where none arrives */
   const char *const *wrt, *const *grad;
-  /* gradients that others have begun, to which these are added; NULL list or entry: none. Of a
-   * half the sum is f32: `begins` makes it of this gradient alone, and `rounded` is the name of what
-   * it is rounded to behind the last term. */
+  /* gradients that others have begun, to which these are added; NULL list or entry: none. Of a half
+   * the sum is f32: `begins` makes it of this gradient alone, and `rounded` is the name of what it
+   * is rounded to behind the last term. */
   const char *const *sum, *const *rounded;
   const bool *begins;
   const char *prefix; /* of the names of what crosses and is no blob of the net; NULL: none */

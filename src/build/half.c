@@ -100,8 +100,8 @@ static neap_value_id emit_of_grad(halver *h, int i, const char *op, neap_value_i
   return neap_grad_emit1(&emit, op, has_sum ? 2 : 1, has_sum ? in : in + 1, NULL, set);
 }
 
-/* Where another layer has begun the gradient, this one is added to it, in its bytes. A sum of halves
- * is f32 from its first term on, and rounded behind its last. */
+/* Where another layer has begun the gradient, this one is added to it, in its bytes. A sum of
+ * halves is f32 from its first term on, and rounded behind its last. */
 static neap_status add_sum(halver *h, int i, neap_error *error) {
   neap_graph *graph = h->graph;
   const neap_half *half = h->half;

@@ -192,8 +192,8 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
     NEAP_TRY(add_param(chain, blob->name, layer->name, trains, error));
     if (!trains) continue;
     /* The backward runs from the last layer down: the highest one that trains the parameter makes
-     * the gradient, the others make terms of their own and add them to it. In the few digits of bf16 and f16 a
-     * sum of many stops growing, so theirs is f32, and the lowest one rounds it. */
+     * the gradient, the others make terms of their own and add them to it. In the few digits of
+     * bf16 and f16 a sum of many stops growing, so theirs is f32, and the lowest one rounds it. */
     bool above = is_trained_in(chain, i + 1, chain->n_layer, blob->name);
     bool below = is_trained_in(chain, 0, i, blob->name);
     bool is_wider = neap_is_half(blob->type.dtype) && (above || below);

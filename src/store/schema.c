@@ -42,7 +42,7 @@ static neap_status read_number(neap_store *store, const char *query, int64_t *ou
   return status;
 }
 
-/* ---- triggers and indexes of the user --------------------------------------------------------- */
+/* ---- triggers and indexes of the user -------------------------------------------------------- */
 
 /* A migration may make a table of Neap's anew, and what a user has put on it would go with the old
  * one. So the statements are kept before, and run again after, each that is not there any more. */

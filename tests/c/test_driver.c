@@ -257,13 +257,14 @@ TEST(a_stored_plan_of_other_kernels_is_made_again) {
   neap_compile_options options = {
     .plan = {.policy = NEAP_POLICY_OFFSET}, .store = store, .n_thread = 1, .engine = "ref"};
   CHECK_OK(mlp_open(&first, true, &options, &error));
-  CHECK_EQ(sqlite3_exec(store->db,
-                        "WITH other (text) AS (SELECT CAST(replace(CAST(sqlar_uncompress(choices, "
-                        "choice_bytes) AS TEXT), 'ref ', 'blas ') AS BLOB) FROM plan_cache) "
-                        "UPDATE plan_cache SET (choices, choice_bytes) = (SELECT sqlar_compress(text), "
-                        "length(text) FROM other)",
-                        NULL, NULL, NULL),
-           SQLITE_OK);
+  CHECK_EQ(
+    sqlite3_exec(store->db,
+                 "WITH other (text) AS (SELECT CAST(replace(CAST(sqlar_uncompress(choices, "
+                 "choice_bytes) AS TEXT), 'ref ', 'blas ') AS BLOB) FROM plan_cache) "
+                 "UPDATE plan_cache SET (choices, choice_bytes) = (SELECT sqlar_compress(text), "
+                 "length(text) FROM other)",
+                 NULL, NULL, NULL),
+    SQLITE_OK);
   for (int k = 0; k < 2; k++) {
     CHECK_OK(mlp_open(&again, true, &options, &error));
     CHECK(k > 0 || strstr(neap_session_warning(again.session),

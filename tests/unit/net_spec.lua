@@ -749,3 +749,43 @@ describe("the gradients of a net", function()
     for p in pairs(g) do assert.are.equal("w", p.name) end
   end)
 end)
+
+describe("a number of net:const", function()
+  local function result(net, x)
+    net:outputs { "y" }
+    local ws <close> = neap.workspace { store = false }
+    ws:run(net, { x = neap.tensor(x) })
+    return ws:fetch("y"):item()
+  end
+
+  it("is made anew where an op has written or freed what there was", function()
+    local net = neap.net "s"
+    net:input("x", {})
+    local sum = net:const(0)
+    for _ = 1, 3 do net:Add({ sum, "x" }, sum) end
+    net:Copy(net:Maximum { "x", net:const(0) }, "y")
+    assert.are.equal(0, result(net, -10.0))
+
+    local freed = neap.net "f"
+    freed:input("x", {})
+    local c = freed:const(2)
+    freed:Mul({ "x", c }, "h")
+    freed:Free { c }
+    freed:Mul({ "h", freed:const(2) }, "y")
+    assert.are.equal(12, result(freed, 3.0))
+  end)
+
+  it("is made anew where a body has written that of the net around it", function()
+    local net = neap.net "b"
+    net:input("x", {})
+    local count = net:const(0)
+    net:If(net:const(true), function(b) b:Add({ count, b:const(1) }, count) end)
+    net:Add({ "x", net:const(0) }, "y")
+    assert.are.equal(5, result(net, 5.0))
+  end)
+
+  it("is shared while nobody writes it", function()
+    local net = neap.net "same"
+    assert.are.equal(net:const(3).name, net:const(3).name)
+  end)
+end)

@@ -65,8 +65,8 @@ describe("a database that somebody has changed", function()
   local function tamper(path)
     local text = "cast(sqlar_uncompress(choices, choice_bytes) as text)"
     local changed = ("cast(replace(%s, 'section 0', 'section 7') as blob)"):format(text)
-    local update = ("update plan_cache set choices = %s, choice_bytes = length(%s); select changes()")
-      :format(changed, changed)
+    local update = ("update plan_cache set choices = %s, choice_bytes = length(%s);"
+      .. " select changes()"):format(changed, changed)
     return tonumber((support.shell(('sqlite3 %s "%s"'):format(path, update))))
   end
 

@@ -122,7 +122,7 @@ function Net:const(value, dtype)
   local state = state_of(self)
   if type(value) == "boolean" then value, dtype = value and 1 or 0, dtype or "bool" end
   if type(value) == "number" then
-    local key = ("%s %a"):format(dtype or "f32", value)
+    local key = ("%s %a %s"):format(dtype or "f32", value, math.abs(value) > 2^53 and value or "")
     if not state.consts then naming.set(self, state, "consts", {}) end
     local known = state.consts[key]
     if known then return known end
@@ -131,7 +131,10 @@ function Net:const(value, dtype)
       value = value,
       dtype = dtype or "f32",
     })
-    if scope_of(self) == "" then naming.set(self, state.consts, key, blob) end
+    if scope_of(self) == "" then
+      naming.set(self, state.consts, key, blob)
+      naming.set(self, state.consts, blob.name, key)
+    end
     return blob
   end
   local t = op.is_tensor(value) and (dtype and value:to(dtype) or value)
@@ -159,6 +162,21 @@ function Net:fresh_name(base)
     fail("net:fresh_name expects a text that the name begins with, got a " .. type(base))
   end
   return naming.fresh_name(self, base)
+end
+
+--- Blobs that an op writes or frees are what net:const made no more, in the nets around, too.
+local function forget_consts(net, names)
+  while net do
+    local consts = state_of(net).consts
+    for _, name in ipairs(consts and names or {}) do
+      local key = name and consts[name]
+      if key then
+        naming.set(net, consts, key, nil)
+        naming.set(net, consts, name, nil)
+      end
+    end
+    net = state_of(net).outer
+  end
 end
 
 --- net:op(type, ins, outs, attrs, name) -> blobs. ins and outs: a name, a blob, or a list of them;
@@ -218,6 +236,8 @@ function Net:op(type_name, ins, outs, attrs, name)
   end
   local names = naming.add(self, type_name, in_names, out_names, attrs, name, scope_of(self),
     state_of(self).line, state_of(self).device)
+  forget_consts(self, names)
+  if type_name == "Free" then forget_consts(self, in_names) end
   if type_name == "CreateScope" then scope_flow.created(self, names[1]) end
   if type_name == "Do" then scope_flow.did(self, names[#names], attrs) end
   local blobs = {}
