@@ -21,8 +21,27 @@ static double uniform_between(const job *j, uint32_t word, bool f64) {
   return j->a + (j->b - j->a) * u;
 }
 
-/* Element i, rounded to the dtype. That may carry a uniform number up to b, or what the dtype makes
- * of it, which is not in the interval: then it is a. */
+/* The number of a half's dtype beside this one. Both dtypes have the sign in the highest bit and
+ * order magnitudes as integers do. */
+static uint16_t half_beside(uint16_t bits, bool above) {
+  bool is_negative = (bits & 0x8000) != 0;
+  if ((bits & 0x7fff) == 0) return above ? 0x0001 : 0x8001;
+  return (uint16_t)(above != is_negative ? bits + 1 : bits - 1);
+}
+
+/* Rounding to a half carries many a uniform number to b, or below a: such a one is the number of the
+ * interval beside it. Where the dtype has none in the interval, it is one beside that. */
+static void keep_half_within(const job *j, int64_t i) {
+  const neap_operand *out = &j->call->out[0];
+  uint16_t *bits = (uint16_t *)out->data + i;
+  if (neap_number_at(out, i) >= j->b)
+    *bits = half_beside(*bits, false);
+  else if (neap_number_at(out, i) < j->a)
+    *bits = half_beside(*bits, true);
+}
+
+/* Element i, rounded to the dtype. In f32 and f64 rounding hardly ever carries a uniform number up
+ * to b, which is not in the interval: then it is a. */
 static void put(const job *j, int64_t i, double x) {
   const neap_operand *out = &j->call->out[0];
   const neap_dtype dtype = out->type.dtype;
@@ -33,7 +52,7 @@ static void put(const job *j, int64_t i, double x) {
     ((float *)out->data)[i] = (float)(open && (float)x >= (float)j->b ? j->a : x);
   } else {
     neap_number_put(out, i, x);
-    if (open && neap_number_at(out, i) >= j->b) neap_number_put(out, i, j->a);
+    if (open) keep_half_within(j, i);
   }
 }
 

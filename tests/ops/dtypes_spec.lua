@@ -240,3 +240,29 @@ describe("bf16 and f16", function()
     end
   end)
 end)
+
+describe("uniform numbers of halves", function()
+  local function draw(dtype, low, high)
+    local net = neap.net "u"
+    net:Uniform({}, "y", { shape = { 100000 }, dtype = dtype, low = low, high = high })
+    net:outputs { "y" }
+    local ws <close> = neap.workspace { store = false, seed = 1 }
+    ws:run(net, {})
+    return ws:fetch("y"):to "f32"
+  end
+
+  for _, dtype in ipairs { "bf16", "f16" } do
+    it("lie in the interval, and as often at its top as below it, in " .. dtype, function()
+      for _, range in ipairs { { 0, 1 }, { 0.1, 0.2 }, { -0.3, -0.1 }, { -1, 0 }, { -2, 3 } } do
+        local y = draw(dtype, range[1], range[2])
+        assert.is_true(y:min():item() >= range[1], "low " .. range[1])
+        assert.is_true(y:max():item() < range[2], "high " .. range[2])
+        local middle = (range[1] + range[2]) / 2
+        assert.is_true(math.abs(y:mean():item() - middle) < 0.005 * (range[2] - range[1]))
+      end
+      local zeros = 0
+      for _, v in ipairs(draw(dtype, 0, 1):totable()) do if v == 0 then zeros = zeros + 1 end end
+      assert.is_true(zeros <= 2, zeros .. " zeros")
+    end)
+  end
+end)
