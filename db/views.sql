@@ -1,6 +1,6 @@
 -- Views, each named for the question it answers; made anew whenever this file changes. Names that begin with v_ are Neap's.
 -- Where rows are grouped, the groups name all that people ask by, so that SQLite looks at no other plan.
--- `newest` is 1 for the plan that was used last, or the newest run, of a net's name and mode, so that no question needs an id.
+-- `newest` is 1 for the plan that was used last, or the run that was begun last, of a net's name and mode, so that no question needs an id.
 
 -- What runs at each step: packed_op, with its words.
 CREATE VIEW plan_op AS
@@ -146,7 +146,7 @@ SELECT
   p.dtype, p.policy, p.net_id, p.arena_bytes, p.lower_bound_bytes,
   m.cpu,
   (SELECT sum(flops) FROM packed_op o WHERE o.plan_id = r.plan_id) AS flops,
-  r.run_id = (SELECT max(s.run_id) FROM run s WHERE s.net = r.net AND s.mode = r.mode) AS newest
+  r.uuid = (SELECT max(s.uuid) FROM run s WHERE s.net = r.net AND s.mode = r.mode) AS newest
 FROM run r
 LEFT JOIN plan p USING (plan_id)
 JOIN machine m USING (machine_id);

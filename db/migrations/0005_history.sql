@@ -156,7 +156,7 @@ CREATE INDEX value_storage ON packed_value (plan_id, storage_no);
 -- What a program measured, whatever has become of its plan since.
 CREATE TABLE run (
   run_id         INTEGER PRIMARY KEY AUTOINCREMENT,
-  uuid           TEXT NOT NULL UNIQUE,
+  uuid           TEXT NOT NULL UNIQUE,  -- of its start: in the order of time, whichever was written first
   plan_id        INTEGER REFERENCES plan ON DELETE SET NULL,  -- null: pruned
   net            TEXT NOT NULL,
   mode           TEXT NOT NULL,
@@ -179,7 +179,7 @@ CREATE TABLE run (
   error          TEXT CHECK (error IS NULL OR json_valid(error))
 ) STRICT;
 CREATE INDEX run_plan ON run (plan_id);
-CREATE INDEX run_net ON run (net, mode, run_id);
+CREATE INDEX run_net ON run (net, mode, uuid);
 CREATE INDEX run_started ON run (started_at);
 
 CREATE TABLE run_op (

@@ -1,7 +1,7 @@
 -- op_time: where the time of the newest profiled run goes, slowest first.
 -- :net a net's name (null: every net)
 WITH profiled AS (
-  SELECT max(run_id) AS run_id
+  SELECT run_id, max(uuid)
   FROM run r
   WHERE (:net IS NULL OR net = :net) AND EXISTS (SELECT 1 FROM run_op o WHERE o.run_id = r.run_id)
   GROUP BY net, mode

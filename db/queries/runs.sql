@@ -4,4 +4,4 @@ SELECT run_id, net, mode, batch, n_step, step_min_ns, step_median_ns, planned_by
        datetime(started_at, 'unixepoch') AS started
 FROM v_run
 WHERE :net IS NULL OR net = :net
-ORDER BY run_id DESC;
+ORDER BY uuid DESC;

@@ -131,7 +131,7 @@ function db.runs(given)
   end
   return ask(o.db, [[select run_id, net, mode, batch, n_step, step_min_ns, step_median_ns,
     planned_bytes, held_bytes, status, datetime(started_at, 'unixepoch') as started from v_run
-    where :net is null or net = :net order by run_id desc limit :last]], {
+    where :net is null or net = :net order by uuid desc limit :last]], {
     net = o.net,
     last = o.last,
   }, true)

@@ -32,7 +32,7 @@ struct neap_session {
   neap_store *store;
   const char *const *keep; /* the options', and the forwarded names that the net computes */
   int64_t plan_id, run_id;
-  int64_t planned_bytes, process_bytes, n_alloc_last, started_at, last_ns, min_ns;
+  int64_t planned_bytes, process_bytes, n_alloc_last, started_ms, last_ns, min_ns;
   /* DATA bytes of the workspace at the start, and what compiling and running added */
   int64_t own_bytes;
   int64_t n_step;
@@ -225,7 +225,9 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
   session->ws = neap_workspace_retain(ws);
   session->store = neap_db_retain(options->store);
-  session->started_at = (int64_t)time(NULL);
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  session->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
   session->n_thread = neap_threads_for(options->n_thread);
   /* own_bytes: what the workspace holds, plus what the process holds more at the end than now. */
   session->own_bytes =
@@ -371,7 +373,8 @@ static neap_status add_run(neap_session *session, const char *status, neap_error
                       .seed = (int64_t)neap_workspace_seed(session->ws),
                       .n_thread = session->n_thread,
                       .n_step = stats.n_step,
-                      .started_at = session->started_at,
+                      .started_at = session->started_ms / 1000,
+                      .started_ms = session->started_ms,
                       .step_min_ns = stats.min_ns,
                       .step_median_ns = stats.median_ns,
                       .planned_bytes = stats.planned_bytes,

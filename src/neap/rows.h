@@ -188,6 +188,7 @@
   X(n_thread, NUMBER, "", STORE, "threads")                                                    \
   X(n_step, NUMBER, "", STORE, "runs of the program")                                          \
   X(started_at, NUMBER, "s", STORE, "start")                                                   \
+  X(started_ms, NUMBER, "ms", 0, "start, in milliseconds since 1970: its UUID is of it")       \
   X(step_min_ns, NUMBER, "ns", STORE | UNLESS_0, "the fastest step; null when none ran")       \
   X(step_median_ns, NUMBER, "ns", STORE | UNLESS_0, "of the recent steps; null when none ran") \
   X(planned_bytes, NUMBER, "bytes", STORE, "what the plan promised, all regions")              \

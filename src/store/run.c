@@ -24,7 +24,7 @@ static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_
   bool has_plan;
   NEAP_TRY(find_plan_row(store, row->plan_id, lost, &has_plan, error));
   char uuid[37];
-  neap_uuid_text(row->started_at * 1000, uuid);
+  neap_uuid_text(row->started_ms != 0 ? row->started_ms : row->started_at * 1000, uuid);
   neap_sql sql = neap_sql_insert(store, "run", 3, "plan_id, machine_id, uuid", 1, &kind, "", lost);
   /* The run outlives its plan. */
   if (has_plan)

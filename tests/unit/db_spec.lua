@@ -179,6 +179,29 @@ describe("the database", function()
     end
   end)
 
+  it("calls the run newest that was begun last, though it is closed first", function()
+    local own <close> = assert(neap.db(folder .. "/newest.db"))
+    core.use_db(own)
+    local net = neap.net "twice"
+    net:Tanh(net:input("x", { 4 }), "y")
+    net:outputs "y"
+    local programs = {}
+    for i = 1, 3 do
+      local ws = neap.workspace {}
+      programs[i] = ws:compile(net, { tag = "run" .. i })
+      ws:feed("x", neap.rand(4))
+      programs[i]:run()
+      local from = core.clock()
+      while core.clock() - from < 0.005 do end
+    end
+    for i = 3, 1, -1 do programs[i]:close() end
+    core.use_db(false)
+    assert.equal("run3", rows(own, "select tag from v_run where newest")[1].tag)
+    assert.equal("run3", rows(own, "select tag from run order by uuid desc")[1].tag)
+    assert.equal("run1", rows(own, "select tag from run order by run_id desc")[1].tag)
+    assert.equal(1, neap.runs({ db = own, last = 1 })[1].run_id)
+  end)
+
   it("answers every example of its manual and every canned query", function()
     local file = io.open "db/README.md"
     if file then

@@ -6,7 +6,7 @@ local list_sql = [[
 select run_id, net, mode, batch, n_step as steps, round(step_median_ns / 1e6, 3) as median_ms,
   held_bytes, status, exists (select 1 from run_op o where o.run_id = v_run.run_id) as ops,
   datetime(started_at, 'unixepoch', 'localtime') as started
-from v_run order by run_id desc limit 30]]
+from v_run order by uuid desc limit 30]]
 
 local show_sql = [[
 select step, name as op, phase, kernel, n_call, round(median_ns / 1e3, 1) as median_us, percent,
@@ -47,7 +47,8 @@ return {
     if args.what and not id then
       cli.usage(("profile show takes a run's number, got \"%s\""):format(args.what))
     end
-    id = id or cli.need(db:sql "select max(run_id) as id from run_op")[1].id
+    id = id or cli.need(db:sql [[select run_id as id, max(uuid) from run
+      where exists (select 1 from run_op o where o.run_id = run.run_id)]])[1].id
     if not id then
       fail("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1")
     end
