@@ -29,8 +29,8 @@ static uint16_t half_beside(uint16_t bits, bool above) {
   return (uint16_t)(above != is_negative ? bits + 1 : bits - 1);
 }
 
-/* Rounding to a half carries many a uniform number to b, or below a: such a one is the number of the
- * interval beside it. Where the dtype has none in the interval, it is one beside that. */
+/* Rounding to a half carries many a uniform number to b, or below a: such a one is the number of
+ * the interval beside it. Where the dtype has none in the interval, it is one beside that. */
 static void keep_half_within(const job *j, int64_t i) {
   const neap_operand *out = &j->call->out[0];
   uint16_t *bits = (uint16_t *)out->data + i;
