@@ -59,6 +59,20 @@ static int64_t n_built; /* atomic; for tests: nothing builds a net twice for one
 
 int64_t neap_n_built(void) { return __atomic_load_n(&n_built, __ATOMIC_RELAXED); }
 
+/* Whether some op reads what others leave for their backward: one of the net, or of a subnet at any
+ * depth, which may differentiate within. */
+static bool has_gradient(const neap_net *net) {
+  if (neap_net_is_train(net)) return true;
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+      const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
+      if (sub != NULL && has_gradient(sub)) return true;
+    }
+  }
+  return false;
+}
+
 /* Rewrites of inference come behind roles, since those say what nobody can ask for. On failure
  * nothing is left. */
 neap_status neap_build(const neap_net *net, const neap_graph_options *options,
@@ -83,7 +97,7 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     .passes = passes,
     .is_top = true,
     .assigns = options == NULL || !(options->by_op || options->probe),
-    .all_outputs = half != NULL || (neap_net_is_train(net) && (options == NULL || !options->by_op)),
+    .all_outputs = half != NULL || (has_gradient(net) && (options == NULL || !options->by_op)),
     .forward = -1,
     .stream = stream,
     .first_stream = stream,

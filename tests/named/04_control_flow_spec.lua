@@ -684,3 +684,35 @@ describe("While", function()
     assert.are.same({ 4 }, ws:fetch("w"):totable())
   end)
 end)
+
+describe("a gradient that only a branch takes", function()
+  local ops = {
+    RmsNorm = function(b, x) return b:RmsNorm { x, "g" } end,
+    MaxPool = function(b, x) return b:MaxPool(x, nil, { kernel = { 2, 2 } }) end,
+  }
+
+  for name, forward in pairs(ops) do
+    it("has what " .. name .. " leaves for its backward, as at the top", function()
+      local function inner(b)
+        local x = b:Copy "x"
+        return b:gradient(b:Sum(b:Square(forward(b, x))), { wrt = { x } })[x]
+      end
+      local x = neap.randn(2, 6, 4, 4)
+      local function result(add)
+        local net = neap.net "g"
+        net:input("x", { 2, 6, 4, 4 })
+        net:param("g", { 4 }, 1.0)
+        net:Copy(add(net), "y")
+        net:outputs { "y" }
+        local ws <close> = neap.workspace { store = false }
+        ws:run(net, { x = x })
+        return ws:fetch("y"):clone()
+      end
+      local branch = result(function(net)
+        return net:If(net:const(true), inner, function(b) return b:Copy "x" end)
+      end)
+      assert.is_true(branch:equal(result(inner)))
+      assert.is_true(branch:abs():max():item() > 0)
+    end)
+  end
+end)
