@@ -649,6 +649,7 @@ TEST(runs_ops_and_metrics_are_stored) {
                       .planned_bytes = 256,
                       .held_bytes = 256};
   CHECK_OK(neap_store_add_run(store, &run, &run_id, &error));
+  run.started_at++; /* the newest is the one that was begun last */
   run.status = "failed";
   run.error = "{\"code\":\"numeric\"}";
   CHECK_OK(neap_store_add_run(store, &run, &second, &error));

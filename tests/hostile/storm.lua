@@ -122,7 +122,8 @@ local calls = {
   function() return S.net:rename { x = "z" } end,
   function() return core.Net._add(S.net, "Relu", { "x" }) end,
   function()
-    return core.Net._declare(S.net, "q" .. random(1000), "parameter", { 2, 3 }, "f32",
+    -- of a copy: the range of the net itself knows no such parameter
+    return core.Net._declare(S.net:clone(), "q" .. random(1000), "parameter", { 2, 3 }, "f32",
       { op = "Constant", value = 1 }, true)
   end,
   function() return core.Net._type(S.net, "y") end,
