@@ -27,37 +27,37 @@ FROM packed_op o;
 -- Where each value lies and how long: packed_value, with its words.
 CREATE VIEW plan_value AS
 SELECT
-  plan_id,
-  value_no,
-  clone,
-  storage_no,
-  iif(v.blob < 0, (SELECT text FROM plan_word WHERE word_id = v.layer), '')
-    || (SELECT text FROM plan_word WHERE word_id = abs(v.blob)) AS blob,
-  (SELECT text FROM plan_word WHERE word_id = v.layer) AS layer,
-  (SELECT text FROM plan_word WHERE word_id = v.line) AS line,
-  (SELECT text FROM plan_word WHERE word_id = v.role) AS role,
-  (SELECT text FROM plan_word WHERE word_id = v.region) AS region,
-  (SELECT text FROM plan_word WHERE word_id = v.dtype) AS dtype,
-  (SELECT text FROM plan_word WHERE word_id = v.layout) AS layout,
-  (SELECT text FROM plan_word WHERE word_id = v.shape) AS shape,
-  bytes,
-  offset_bytes,
-  first_step,
-  last_step,
-  kept,
-  (SELECT text FROM plan_word WHERE word_id = v.reason) AS reason,
-  (SELECT text FROM plan_word WHERE word_id = v.words) AS words,
-  (SELECT text FROM plan_word WHERE word_id = v.refusal) AS refusal,
-  partner_no,
-  (SELECT iif(w.blob < 0, (SELECT text FROM plan_word WHERE word_id = w.layer), '')
-            || (SELECT text FROM plan_word WHERE word_id = abs(w.blob))
-   FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no) AS partner,
-  (SELECT text FROM plan_word WHERE word_id = v.words)
-    || coalesce(': ' || (SELECT iif(w.blob < 0, (SELECT text FROM plan_word WHERE word_id = w.layer), '')
-                                  || (SELECT text FROM plan_word WHERE word_id = abs(w.blob))
-                         FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no), '')
-    || coalesce('; not in place: ' || (SELECT text FROM plan_word WHERE word_id = v.refusal), '') AS detail
-FROM packed_value v;
+  *,
+  words || coalesce(': ' || partner, '') || coalesce('; not in place: ' || refusal, '') AS detail
+FROM (
+  SELECT
+    plan_id,
+    value_no,
+    clone,
+    storage_no,
+    iif(v.blob < 0, (SELECT text FROM plan_word WHERE word_id = v.layer), '')
+      || (SELECT text FROM plan_word WHERE word_id = abs(v.blob)) AS blob,
+    (SELECT text FROM plan_word WHERE word_id = v.layer) AS layer,
+    (SELECT text FROM plan_word WHERE word_id = v.line) AS line,
+    (SELECT text FROM plan_word WHERE word_id = v.role) AS role,
+    (SELECT text FROM plan_word WHERE word_id = v.region) AS region,
+    (SELECT text FROM plan_word WHERE word_id = v.dtype) AS dtype,
+    (SELECT text FROM plan_word WHERE word_id = v.layout) AS layout,
+    (SELECT text FROM plan_word WHERE word_id = v.shape) AS shape,
+    bytes,
+    offset_bytes,
+    first_step,
+    last_step,
+    kept,
+    (SELECT text FROM plan_word WHERE word_id = v.reason) AS reason,
+    (SELECT text FROM plan_word WHERE word_id = v.words) AS words,
+    (SELECT text FROM plan_word WHERE word_id = v.refusal) AS refusal,
+    partner_no,
+    (SELECT iif(w.blob < 0, (SELECT text FROM plan_word WHERE word_id = w.layer), '')
+              || (SELECT text FROM plan_word WHERE word_id = abs(w.blob))
+     FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no) AS partner
+  FROM packed_value v
+);
 
 -- What nets are there, and how do they read?
 CREATE VIEW v_net AS

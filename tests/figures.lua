@@ -281,4 +281,19 @@ function M.names_of(t)
   return names
 end
 
+--- Every report of `reports`, by name, f(plan, facts, net, case), for every case.
+function M.describe(reports)
+  local busted = require "busted"
+  local describe, it, setup = busted.describe, busted.it, busted.setup
+  for _, case in ipairs(M.cases) do
+    describe("the figures of " .. case[1], function()
+      local p, f, net
+      setup(function() p, f, net = M.planned(case) end)
+      for _, name in ipairs(M.names_of(reports)) do
+        it("are right in " .. name, function() reports[name](p, f, net, case) end)
+      end
+    end)
+  end
+end
+
 return M

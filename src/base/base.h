@@ -129,6 +129,10 @@ int neap_map_get(const neap_map *map, const void *key, int missing);
 void neap_map_remove(neap_map *map, const void *key);
 void neap_map_fini(neap_map *map);
 
+/* ---- time (thread.c) ------------------------------------------------------------------------- */
+
+int64_t neap_wall_ms(void); /* since 1970; neap_clock_ns is for differences */
+
 /* ---- hash (hash.c): stable across runs and machines; FNV-1a over 128 bits -------------------- */
 
 typedef struct neap_hash {

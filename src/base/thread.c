@@ -145,6 +145,12 @@ void neap_parallel_for(int64_t n, int64_t grain, int n_thread,
   neap_team_run((int)r.n_part, run_range, &r);
 }
 
+int64_t neap_wall_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 int64_t neap_clock_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -55,7 +55,8 @@ bool neap_way_fits(const neap_way *w);
 /* The most scratch of one op: no limit above this one changes a choice. */
 size_t neap_most_scratch(const neap_choices *choices);
 /* stored.c: what a store keeps of a plan, and the one door through which it comes back. */
-void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text);
+void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text,
+                       char digest[33]);
 /* Choices, graph and plan of w from the two texts, which may say anything. PLAN error that says
  * what differs; nothing is left. */
 neap_status neap_stored_read(neap_way *w, const char *choices, const char *plan_text,

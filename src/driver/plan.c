@@ -131,32 +131,35 @@ static const char *input_dtype(const neap_graph *graph) {
   return "f32";
 }
 
-/* What the store is asked by: the net under its names, and the key. */
-static neap_store_plan row_of(const neap_way *w, const char *net_text) {
+/* What the store is asked by: the net under its names, and the key. net_hash: filled here. */
+static neap_store_plan row_of(const neap_way *w, const neap_buffer *net_text, char net_hash[33]) {
+  neap_hash_text(neap_hash_bytes(net_text->text, net_text->n), net_hash);
   return (neap_store_plan){.key = w->key_text,
                            .key_text = w->key.text,
                            .net_name = neap_net_name(w->net),
-                           .net_text = net_text,
+                           .net_text = net_text->text,
+                           .net_hash = net_hash,
                            .n_thread = w->resolved.n_thread,
                            .budget_bytes = (int64_t)w->resolved.plan.budget_bytes};
 }
 
-/* A row under this net's names with the choices and the plan as text. *plan_id gets its row. DB
- * error when it is lost, MEMORY when a text could not be made; the plan in w is as good as
- * before. */
-static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_text,
+/* `asked`, which is of this net's names, with the choices and the plan as text: a row, whose id
+ * *plan_id gets. DB error when it is lost, MEMORY when a text could not be made; the plan in w is
+ * as good as before. */
+static neap_status add_to_store(neap_way *w, neap_store *store, const neap_store_plan *asked,
                                 int64_t *plan_id, neap_error *error) {
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
-  char kernels[160], file[160];
+  char kernels[160], file[160], digest[33];
   neap_kernel_set_text(kernels);
   file_of(w->net, file);
   neap_options_print_json(&w->resolved.options, &options);
-  neap_stored_print(w, &choices, &plan_text);
+  neap_stored_print(w, &choices, &plan_text, digest);
   neap_status status;
   if (options.failed || choices.failed || plan_text.failed) {
     status = neap_fail_memory(error, plan_text.n, "a plan's text");
   } else {
-    neap_store_plan row = row_of(w, net_text);
+    neap_store_plan row = *asked;
+    row.digest = digest;
     row.options = options.text;
     row.choices = choices.text;
     row.plan_text = plan_text.text;
@@ -173,12 +176,11 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const char *net_
 
 /* Looks the key up; out->hit says whether w has graph and plan now. A stored plan that fails its
  * check is dropped, and the caller plans again. What the store fails to do becomes a warning. */
-static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
+static void find_in_store(neap_way *w, neap_store *store, const neap_store_plan *row,
                           neap_forecast *out) {
   neap_error error = {0};
-  neap_store_plan row = row_of(w, net_text);
   neap_store_hit hit;
-  if (neap_store_find_plan(store, &row, &hit, &error) != NEAP_OK) {
+  if (neap_store_find_plan(store, row, &hit, &error) != NEAP_OK) {
     neap_warn(out->warning, NULL, &error);
     return;
   }
@@ -191,7 +193,7 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
       &error);
     if (!is_wrong) return;
     neap_error_clear(&error);
-    if (neap_store_drop_plan(store, row.key, &error) != NEAP_OK)
+    if (neap_store_drop_plan(store, row->key, &error) != NEAP_OK)
       neap_warn(out->warning, "it could not be dropped", &error);
     return;
   }
@@ -199,13 +201,13 @@ static void find_in_store(neap_way *w, neap_store *store, const char *net_text,
   w->plan->plan_ns = hit.plan_ns;
   if (hit.plan_id != 0) {
     out->plan_id = hit.plan_id;
-    if (neap_store_touch_plan(store, row.key, hit.plan_id, &error) != NEAP_OK)
+    if (neap_store_touch_plan(store, row->key, hit.plan_id, &error) != NEAP_OK)
       neap_warn(out->warning, "a hit was not counted", &error);
     return;
   }
   /* The cache leaves names out, and may outlive the history: the plan gets a row under this net's
    * names, which people can find it by. */
-  if (add_to_store(w, store, net_text, &out->plan_id, &error) != NEAP_OK)
+  if (add_to_store(w, store, row, &out->plan_id, &error) != NEAP_OK)
     neap_warn(out->warning, NULL, &error);
 }
 
@@ -239,13 +241,18 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
     neap_net_print(w->net, true, &net_text);
     if (net_text.failed) store = NULL; /* short of memory: go on without */
   }
-  if (store != NULL) find_in_store(w, store, net_text.text, out);
+  neap_store_plan row = {0};
+  char net_hash[33];
+  if (store != NULL) {
+    row = row_of(w, &net_text, net_hash);
+    find_in_store(w, store, &row, out);
+  }
   neap_status status = out->hit ? NEAP_OK : neap_ladder_climb(w, error);
   if (NEAP_DEBUG && status == NEAP_OK) status = check_verified(w, error);
   /* A plan that can't be stored is as good as one that can: the loss is a warning. */
   if (status == NEAP_OK && store != NULL && !out->hit) {
     neap_error lost = {0};
-    if (add_to_store(w, store, net_text.text, &out->plan_id, &lost) != NEAP_OK)
+    if (add_to_store(w, store, &row, &out->plan_id, &lost) != NEAP_OK)
       neap_warn(out->warning, NULL, &lost);
   }
   neap_buffer_fini(&net_text);

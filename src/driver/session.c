@@ -225,9 +225,7 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
   session->ws = neap_workspace_retain(ws);
   session->store = neap_db_retain(options->store);
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  session->started_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+  session->started_ms = neap_wall_ms();
   session->n_thread = neap_threads_for(options->n_thread);
   /* own_bytes: what the workspace holds, plus what the process holds more at the end than now. */
   session->own_bytes =

@@ -18,22 +18,23 @@
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Of all three texts: one that was stored under another key is no good here. */
-static void digest(const neap_way *w, const char *choices, const char *plan_text, char text[33]) {
+static void digest_of(const neap_way *w, const char *choices, const char *plan_text,
+                      char text[33]) {
   neap_hash all[] = {w->hash, neap_hash_words(choices, strlen(choices)),
                      neap_hash_words(plan_text, strlen(plan_text))};
   neap_hash_text(neap_hash_words(all, sizeof all), text);
 }
 
-void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text) {
+void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text,
+                       char digest[33]) {
   neap_buffer body = {0};
-  char hex[33];
   neap_buffer_add(&body, "section %d\n", w->section);
   neap_choices_print(&w->choices, w->prepared, &body);
   neap_plan_print(w->plan, plan_text);
   choices->failed = body.failed || plan_text->failed;
   if (!choices->failed) {
-    digest(w, body.text, plan_text->text, hex);
-    neap_buffer_add(choices, "digest %s\n%s", hex, body.text);
+    digest_of(w, body.text, plan_text->text, digest);
+    neap_buffer_add(choices, "digest %s\n%s", digest, body.text);
   }
   neap_buffer_fini(&body);
 }
@@ -48,7 +49,7 @@ static neap_status read_digest(const neap_way *w, const char **text, const char 
   if (sscanf(*text, "digest %32[0-9a-f]\n%n", got, &used) != 1 || used == 0)
     return neap_fail(error, NEAP_PLAN, "stored choices do not begin with their digest");
   *text += used;
-  digest(w, *text, plan_text, want);
+  digest_of(w, *text, plan_text, want);
   if (strcmp(want, got) != 0)
     return neap_fail(error, NEAP_PLAN, "what is stored is not what had been stored under its key");
   return NEAP_OK;

@@ -118,36 +118,10 @@ typedef struct arg_job {
 
 #define ARG argmax
 #define BEATS >
-#define IS_NAN(x) ((x) != (x))
-#define NEAP_BODY "ops/arg_body.h"
-#include "math/each_element.h"
-#undef IS_NAN
-#define IS_NAN(x) false
-#define E T
-#define WIDEN(element) (element)
-#define NEAP_BODY "ops/arg_body.h"
-#include "math/each_integer.h"
-#undef IS_NAN
-#undef WIDEN
-#undef E
-#undef ARG
-#undef BEATS
+#include "ops/arg_loops.h"
 #define ARG argmin
 #define BEATS <
-#define IS_NAN(x) ((x) != (x))
-#define NEAP_BODY "ops/arg_body.h"
-#include "math/each_element.h"
-#undef IS_NAN
-#define IS_NAN(x) false
-#define E T
-#define WIDEN(element) (element)
-#define NEAP_BODY "ops/arg_body.h"
-#include "math/each_integer.h"
-#undef IS_NAN
-#undef WIDEN
-#undef E
-#undef ARG
-#undef BEATS
+#include "ops/arg_loops.h"
 
 typedef void (*arg_loop)(void *context, int64_t begin, int64_t end);
 static const arg_loop argmax_loops[NEAP_N_DTYPE] = {NEAP_ELEMENTS(argmax),

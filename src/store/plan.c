@@ -78,9 +78,9 @@ static neap_status find_history(neap_store *store, const neap_store_plan *row, c
   neap_sql sql = neap_sql_new(
     store,
     "SELECT p.plan_id FROM net_text t JOIN net n USING (text_id) JOIN plan p USING (net_id) "
-    "WHERE t.hash = neap_hash(?1) AND n.name = ?2 AND p.key = ?3 AND p.digest = ?4",
+    "WHERE t.hash = ? AND n.name = ? AND p.key = ? AND p.digest = ?",
     lost);
-  neap_sql_text(&sql, row->net_text);
+  neap_sql_text(&sql, row->net_hash);
   neap_sql_text(&sql, row->net_name);
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, digest);
@@ -99,17 +99,15 @@ neap_status neap_store_find_plan(neap_store *store, const neap_store_plan *row, 
 /* ---- add ------------------------------------------------------------------------------------- */
 
 /* The row of a long text, made or found. */
-static neap_status insert_text(neap_store *store, const char *text, const char *lost,
-                               int64_t *text_id, neap_error *error) {
-  neap_sql sql =
-    neap_sql_new(store, "SELECT text_id FROM net_text WHERE hash = neap_hash(?)", lost);
-  neap_sql_text(&sql, text);
+static neap_status insert_text(neap_store *store, const char *text, const char *hash,
+                               const char *lost, int64_t *text_id, neap_error *error) {
+  neap_sql sql = neap_sql_new(store, "SELECT text_id FROM net_text WHERE hash = ?", lost);
+  neap_sql_text(&sql, hash);
   NEAP_TRY(run_for_id(&sql, text_id, error));
   if (*text_id != 0) return NEAP_OK;
   sql = neap_sql_new(
-    store, "INSERT INTO net_text (hash, bytes, zip) VALUES (neap_hash(?), ?, ?) RETURNING text_id",
-    lost);
-  neap_sql_text(&sql, text);
+    store, "INSERT INTO net_text (hash, bytes, zip) VALUES (?, ?, ?) RETURNING text_id", lost);
+  neap_sql_text(&sql, hash);
   neap_sql_zip(&sql, text);
   return run_for_id(&sql, text_id, error);
 }
@@ -119,7 +117,7 @@ static neap_status insert_text(neap_store *store, const char *text, const char *
 static neap_status insert_net(neap_store *store, const neap_store_plan *row, const char *lost,
                               int64_t *net_id, neap_error *error) {
   int64_t text_id;
-  NEAP_TRY(insert_text(store, row->net_text, lost, &text_id, error));
+  NEAP_TRY(insert_text(store, row->net_text, row->net_hash, lost, &text_id, error));
   neap_sql sql = neap_sql_new(
     store,
     "INSERT INTO net (name, file, text_id, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (name, "
@@ -139,24 +137,23 @@ static const char *text_or(const char *text, const char *missing) {
 /* The plan's own row. What NULL leaves unsaid gets the value that means so: no options, the usual
  * dtype. */
 static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_store_plan *given,
-                               const char *digest, const neap_plan *plan, const neap_graph *graph,
-                               const char *lost, int64_t *plan_id, neap_error *error) {
+                               const neap_plan *plan, const neap_graph *graph, const char *lost,
+                               int64_t *plan_id, neap_error *error) {
   static const neap_row_kind kinds[] = {NEAP_ROW_PLAN, NEAP_ROW_FIGURES};
-  struct timespec now;
   char uuid[37];
-  clock_gettime(CLOCK_REALTIME, &now);
-  neap_uuid_text((int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, uuid);
+  int64_t now_ms = neap_wall_ms();
+  neap_uuid_text(now_ms, uuid);
   neap_figures figures = neap_report_figures(plan, graph);
   neap_plan_row row = {.key = given->key,
-                       .digest = digest,
+                       .digest = given->digest,
                        .dtype = text_or(given->dtype, "f32"),
                        .n_thread = given->n_thread,
                        .budget_bytes = given->budget_bytes,
                        .options = text_or(given->options, "{}"),
                        .planner_version = NEAP_PLANNER_VERSION,
                        .kernel_set = text_or(given->kernel_set, ""),
-                       .created_at = now.tv_sec,
-                       .used_at = now.tv_sec};
+                       .created_at = now_ms / 1000,
+                       .used_at = now_ms / 1000};
   /* The row's columns come from two descriptions: what the plan is, and its figures. */
   neap_sql sql = neap_sql_insert(store, "plan", 4, "net_id, uuid, net, used_no", NEAP_COUNT(kinds),
                                  kinds, "RETURNING plan_id", lost);
@@ -184,15 +181,15 @@ static neap_status note_use(neap_store *store, int64_t plan_id, bool hit, const 
 }
 
 /* In place of what the cache had for this key. */
-static neap_status fill_cache(neap_store *store, const neap_store_plan *row, const char *digest,
-                              int64_t plan_ns, const char *lost, neap_error *error) {
+static neap_status fill_cache(neap_store *store, const neap_store_plan *row, int64_t plan_ns,
+                              const char *lost, neap_error *error) {
   neap_sql sql = neap_sql_new(
     store,
     "INSERT OR REPLACE INTO plan_cache (key, digest, key_bytes, key_text, choice_bytes, choices, "
     "plan_bytes, plan_text, plan_ns, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, unixepoch())",
     lost);
   neap_sql_text(&sql, row->key);
-  neap_sql_text(&sql, digest);
+  neap_sql_text(&sql, row->digest);
   neap_sql_zip(&sql, row->key_text);
   neap_sql_zip(&sql, text_or(row->choices, ""));
   neap_sql_zip(&sql, text_or(row->plan_text, ""));
@@ -202,38 +199,26 @@ static neap_status fill_cache(neap_store *store, const neap_store_plan *row, con
   return status;
 }
 
-/* Of choices and plan: two plans of one key may differ, where a search ends by time. */
-static neap_status print_digest(const neap_store_plan *row, char digest[33], neap_error *error) {
-  neap_buffer text = {0};
-  neap_buffer_add(&text, "%s\n%s", text_or(row->choices, ""), text_or(row->plan_text, ""));
-  if (!text.failed) neap_hash_text(neap_hash_bytes(text.text, text.n), digest);
-  neap_status status = text.failed ? neap_fail_memory(error, text.n, "a plan's digest") : NEAP_OK;
-  neap_buffer_fini(&text);
-  return status;
-}
-
 /* Within a transaction: net, plan, ops, values; or the id of the same plan, which is there already.
  * Then the cache. */
 static neap_status add_plan(neap_store *store, const neap_store_plan *row, const neap_plan *plan,
                             const neap_graph *graph, const char *lost, int64_t *plan_id,
                             neap_error *error) {
   NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "a plan is added within a transaction");
-  char digest[33];
   int64_t net_id;
-  NEAP_TRY(print_digest(row, digest, error));
 
   /* The net first: the plan refers to its row. */
   NEAP_TRY(insert_net(store, row, lost, &net_id, error));
-  NEAP_TRY(find_history(store, row, digest, lost, plan_id, error));
+  NEAP_TRY(find_history(store, row, row->digest, lost, plan_id, error));
 
   /* Another process, or an earlier run, may have stored the same plan. */
   if (*plan_id == 0) {
-    NEAP_TRY(insert_plan(store, net_id, row, digest, plan, graph, lost, plan_id, error));
+    NEAP_TRY(insert_plan(store, net_id, row, plan, graph, lost, plan_id, error));
     NEAP_TRY(neap_store_insert_plan_rows(store, *plan_id, plan, graph, lost, error));
   }
 
   NEAP_TRY(note_use(store, *plan_id, false, lost, error));
-  return fill_cache(store, row, digest, plan->plan_ns, lost, error);
+  return fill_cache(store, row, plan->plan_ns, lost, error);
 }
 
 neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,

@@ -22,7 +22,9 @@ typedef struct neap_store_plan {
   const char *options;   /* JSON */
   const char *choices;   /* neap_choices_print */
   const char *plan_text; /* neap_plan_print */
+  const char *digest;    /* of key, choices and plan: two plans of one key may differ */
   const char *net_name, *net_text, *net_file;
+  const char *net_hash; /* of net_text */
   const char *dtype, *kernel_set;
   int64_t n_thread, budget_bytes;
 } neap_store_plan;
@@ -30,8 +32,8 @@ typedef struct neap_store_plan {
 /* What the cache has for a key. */
 typedef struct neap_store_hit {
   bool found;
-  int64_t
-    plan_id; /* of the same plan, with figures and rows, under this net's name and text; 0: none */
+  /* of the same plan in the history, under this net's name and text; 0: none */
+  int64_t plan_id;
   int64_t plan_ns;                 /* that planning took when it was made */
   const char *choices, *plan_text; /* live until the next call */
 } neap_store_hit;

@@ -118,12 +118,4 @@ reports["check.check.plan"] = function(p, f, net, case)
   check_exports(r)
 end
 
-for _, case in ipairs(figures.cases) do
-  describe("the figures of " .. case[1], function()
-    local p, f, net
-    setup(function() p, f, net = figures.planned(case) end)
-    for _, name in ipairs(figures.names_of(reports)) do
-      it("are right in " .. name, function() reports[name](p, f, net, case) end)
-    end
-  end)
-end
+figures.describe(reports)

@@ -674,12 +674,4 @@ reports["plan:dot"] = function(p, f)
   assert.is_truthy(text:find("arena " .. bytes_text(p.arena_bytes) .. ",", 1, true))
 end
 
-for _, case in ipairs(figures.cases) do
-  describe("the figures of " .. case[1], function()
-    local p, f, net
-    setup(function() p, f, net = figures.planned(case) end)
-    for _, name in ipairs(figures.names_of(reports)) do
-      it("are right in " .. name, function() reports[name](p, f, net, case) end)
-    end
-  end)
-end
+figures.describe(reports)
