@@ -243,6 +243,24 @@ static neap_status name_output(draft *d, int j, const char *given, neap_error *e
   return name != NULL ? NEAP_OK : out_of_memory(error);
 }
 
+/* GRAPH error when the name is a constant's, of this net or one around it: its values stand for it
+ * in all nets of a workspace. */
+static neap_status check_constant(const draft *d, int j, const char *name, neap_error *error) {
+  neap_net_found found = neap_net_look_up(d->net, name);
+  if (found.cell == NULL || found.cell->blob.init < 0) return NEAP_OK;
+  const neap_net_op *init = &found.net->init[found.cell->blob.init];
+  int constant = neap_op_attr_index(init->op, "constant");
+  if (constant < 0 || init->attrs[constant].i == 0) return NEAP_OK;
+  const char *line = found.cell->blob.line;
+  neap_fail(error, NEAP_GRAPH, "%sconstant \"%s\"%s%s%s is written by output %s", d->who, name,
+            line[0] != '\0' ? " (" : "", line, line[0] != '\0' ? ")" : "",
+            neap_op_output(d->op.op, j)->name);
+  neap_hint(error,
+            "all nets of a workspace read its values: give the output another name, or "
+            "declare a state");
+  return located(d, NEAP_GRAPH, name, error);
+}
+
 /* Names all outputs; GRAPH error when two of them are one name: SSA could not tell which is
  * meant. */
 static neap_status take_outputs(draft *d, neap_error *error) {
@@ -260,6 +278,7 @@ static neap_status take_outputs(draft *d, neap_error *error) {
     NEAP_TRY(name_output(d, j, call->out != NULL ? call->out[j] : NULL, error));
     const char *name = d->op.out[j];
     if (name == NULL) continue;
+    if ((op->effects & NEAP_EFFECT_RELEASE) == 0) NEAP_TRY(check_constant(d, j, name, error));
     /* What the name stood for stays of its kind: a scope or a tensor. */
     int old = neap_map_get(&d->net->cell_of, name, -1);
     bool makes_scope = neap_net_is_scope_arg(neap_op_output(op, j), j, n);

@@ -112,6 +112,10 @@ const neap_op neap_op_Constant = {
 
 /* ---- Literal --------------------------------------------------------------------------------- */
 
+/* CONSTANT is read where nets are built (net/add.c): it says what becomes of a blob that the op
+ * fills. */
+enum { CONSTANT = VALUE + 1 };
+
 static neap_status infer_literal(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_fill_infer(c, error));
   int64_t n = neap_shape_elems(&c->out[0].shape);
@@ -137,11 +141,13 @@ const neap_op neap_op_Literal = {
   .example = "net:Literal({}, \"y\", {shape = {2, 2}, values = {1, 2, 3, 4}})",
   .source = "ONNX Constant-13",
   .outputs = {{"y", "`shape`", NEAP_ANY}},
-  .attrs =
-    {NEAP_FILL_ATTRS, [VALUE] =
-                        {"values",
-                         "of the elements, the last dimension fastest; numbers that dtype holds",
-                         NEAP_ATTR_FLOATS, .required = true}},
+  .attrs = {NEAP_FILL_ATTRS,
+            [VALUE] = {"values",
+                       "of the elements, the last dimension fastest; numbers that dtype holds",
+                       NEAP_ATTR_FLOATS, .required = true},
+            [CONSTANT] = {"constant",
+                          "of an init op: whether no op may write the blob that it fills",
+                          NEAP_ATTR_BOOL}},
   .infer = infer_literal,
   .no_grad = true,
   .kernels =

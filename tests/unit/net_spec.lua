@@ -627,40 +627,6 @@ describe("a blob", function()
   end)
 end)
 
-describe("net:const", function()
-  it("takes tensors of any size, which the text carries", function()
-    local net, big = neap.net "f", neap.randn(40, 50)
-    local x = net:input("x", { 40, 50 })
-    net:outputs {
-      x + net:const(big), net:const(neap.tensor({ 1, 2, 3 }, "i64")), net:const(neap.zeros(0, 2)),
-      (net:const { true, false }),
-    }
-    local again = neap.net_from(net:text())
-    local out = neap.workspace({ store = false }):run(again, { x = neap.ones(40, 50) })
-    local names = again:outputs()
-    assert.is_true(out[names[1]]:close(big + 1))
-    assert.are.same({ 1, 2, 3 }, out[names[2]]:totable())
-    assert.are.same({ 0, 2 }, out[names[3]].shape)
-    assert.are.same({ true, false }, out[names[4]]:totable())
-  end)
-
-  it("gives other values another blob, in one workspace and in branches", function()
-    local ws <close> = neap.workspace { store = false }
-    local function doubled(values)
-      local net = neap.net "f"
-      local y = net:If(net:input("c", {}), function(b) return b:const(neap.tensor(values)) * 2 end,
-        function(b) return b:const(neap.tensor(values)) * 3 end)
-      net:outputs { y }
-      return ws:run(net, { c = 1 })[y.name]:totable()
-    end
-    assert.are.same({ 2, 4 }, doubled { 1, 2 })
-    assert.are.same({ 10, 12 }, doubled { 5, 6 })
-    raises("53 bits", function()
-      return neap.net("f"):const(neap.tensor({ (1 << 60) + 1, 2 }, "i64"))
-    end)
-  end)
-end)
-
 describe("what an op is given", function()
   it("by position means the record's attributes in order", function()
     local x = neap.arange(0, 6):view(2, 3)
@@ -747,45 +713,5 @@ describe("the gradients of a net", function()
     assert.are.equal(-1, ws:fetch("w"):totable()[1][1])
     g.b = nil
     for p in pairs(g) do assert.are.equal("w", p.name) end
-  end)
-end)
-
-describe("a number of net:const", function()
-  local function result(net, x)
-    net:outputs { "y" }
-    local ws <close> = neap.workspace { store = false }
-    ws:run(net, { x = neap.tensor(x) })
-    return ws:fetch("y"):item()
-  end
-
-  it("is made anew where an op has written or freed what there was", function()
-    local net = neap.net "s"
-    net:input("x", {})
-    local sum = net:const(0)
-    for _ = 1, 3 do net:Add({ sum, "x" }, sum) end
-    net:Copy(net:Maximum { "x", net:const(0) }, "y")
-    assert.are.equal(0, result(net, -10.0))
-
-    local freed = neap.net "f"
-    freed:input("x", {})
-    local c = freed:const(2)
-    freed:Mul({ "x", c }, "h")
-    freed:Free { c }
-    freed:Mul({ "h", freed:const(2) }, "y")
-    assert.are.equal(12, result(freed, 3.0))
-  end)
-
-  it("is made anew where a body has written that of the net around it", function()
-    local net = neap.net "b"
-    net:input("x", {})
-    local count = net:const(0)
-    net:If(net:const(true), function(b) b:Add({ count, b:const(1) }, count) end)
-    net:Add({ "x", net:const(0) }, "y")
-    assert.are.equal(5, result(net, 5.0))
-  end)
-
-  it("is shared while nobody writes it", function()
-    local net = neap.net "same"
-    assert.are.equal(net:const(3).name, net:const(3).name)
   end)
 end)

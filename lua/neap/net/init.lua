@@ -109,12 +109,13 @@ local function literal(net, t)
       values = values,
     })
   end
-  return net:declare(name, "state", t.shape, t.dtype, { op = "Literal", values = values }, false)
+  return net:declare(name, "state", t.shape, t.dtype,
+    { op = "Literal", values = values, constant = true }, false)
 end
 
 --- net:const(value [, dtype]) -> blob of fixed values. A number or boolean is made by a Constant
--- op; a tensor, of any size, is a blob of its own, which the net's text and files carry along and
--- no gradient reaches.
+-- op; a tensor, of any size, is a blob of its own, which the net's text and files carry along, no
+-- gradient reaches and no op may write.
 function Net:const(value, dtype)
   if value == nil then
     fail "net:const expects a number, a boolean, a table or a tensor, got nothing"
