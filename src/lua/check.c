@@ -259,11 +259,29 @@ static const char *push_called(lua_State *L, int *level) {
   return name;
 }
 
+/* Whether C reads the whole text at `index`: its texts end at the first zero byte. */
+static bool is_whole(lua_State *L, int index) {
+  size_t n;
+  const char *text = lua_tolstring(L, index, &n);
+  return strlen(text) == n;
+}
+
+const char *neap_lua_text(lua_State *L, int index, const char *who) {
+  const char *text = lua_tostring(L, index);
+  if (!is_whole(L, index))
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "%s expects a text without zero bytes, got \"%s\" and more "
+                  "behind it",
+                  who, text);
+  return text;
+}
+
 /* What stands at `arg`, pushed as text: a number as it is, else its type or class. */
 static const char *push_got(lua_State *L, int arg) {
   if (lua_type(L, arg) == LUA_TNUMBER) return luaL_tolstring(L, arg, NULL);
   if (lua_type(L, arg) == LUA_TSTRING)
-    return lua_pushfstring(L, "the text \"%s\"", lua_tostring(L, arg));
+    return lua_pushfstring(L, is_whole(L, arg) ? "the text \"%s\"" : "\"%s\" and more behind it",
+                           lua_tostring(L, arg));
   /* A class of Neap's, or of another library, says its name in the metatable. */
   if (luaL_getmetafield(L, arg, "__name") == LUA_TSTRING)
     return lua_pushfstring(L, "a %s", lua_tostring(L, -1));
@@ -324,7 +342,9 @@ const char *neap_lua_check_lstring(lua_State *L, int arg, size_t *n) {
 }
 
 const char *neap_lua_check_string(lua_State *L, int arg) {
-  return neap_lua_check_lstring(L, arg, NULL);
+  const char *text = neap_lua_check_lstring(L, arg, NULL);
+  if (!is_whole(L, arg)) fail_argument(L, arg, "a text without zero bytes");
+  return text;
 }
 
 const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing) {
@@ -408,7 +428,7 @@ int neap_lua_length(lua_State *L, int index) {
 /* core.fail(message): raises it at the user's line, however many of Neap's own functions lie
  * between. */
 static int fail_text(lua_State *L) {
-  neap_lua_check_string(L, 1);
+  neap_lua_check_lstring(L, 1, NULL);
   /* The user's place and the message become one text. The message is pushed a second time, since
    * what lies below must not be joined. */
   neap_lua_leave(L);
@@ -437,7 +457,7 @@ static int make_error(lua_State *L) {
 
 /* core.nearest(word, list) -> the text of the list nearest to word, or nil when none is near. */
 static int nearest(lua_State *L) {
-  const char *word = neap_lua_check_string(L, 1);
+  const char *word = neap_lua_check_lstring(L, 1, NULL);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   /* The more letters a word has, the more of them may be slips. */
   int least = neap_text_reach(word) + 1;
@@ -477,6 +497,7 @@ void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *
      * no such key is known, so that the walk ends with it. */
     const char *key = luaL_tolstring(L, -2, NULL), *near = NULL;
     bool is_text = lua_type(L, -3) == LUA_TSTRING;
+    if (is_text) neap_lua_text(L, -3, who);
     /* The field itself, or the name nearest to it: as near as in `nearest`. */
     int least = neap_text_reach(key) + 1;
     const char *const *name = known;
@@ -598,7 +619,7 @@ void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what
 
 neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing) {
   if (lua_isnoneornil(L, index)) return missing;
-  const char *name = lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : NULL;
+  const char *name = lua_type(L, index) == LUA_TSTRING ? neap_lua_text(L, index, "dtype") : NULL;
   neap_dtype dtype = name != NULL ? neap_dtype_from_name(name) : NEAP_DTYPE_NONE;
   if (dtype == NEAP_DTYPE_NONE)
     neap_lua_fail(L, NEAP_ARGUMENT,
@@ -628,14 +649,9 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
   if (type != LUA_TSTRING && !handle)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what,
                   luaL_typename(L, index));
-  /* C texts end at a zero byte, and half a name would be another name. */
-  size_t n;
-  const char *text = lua_tolstring(L, handle ? -1 : index, &n);
-  if (strlen(text) != n)
-    neap_lua_fail(L, NEAP_ARGUMENT, "%s: a name may not hold a zero byte", what);
   /* Interned, it lives as long as the program, whatever becomes of Lua's text. Out of memory is
    * said after the pop, as any other error. */
-  const char *name = neap_intern_n(text, n);
+  const char *name = neap_intern(neap_lua_text(L, handle ? -1 : index, what));
   if (handle) lua_pop(L, 1);
   if (name == NULL) neap_lua_fail(L, NEAP_MEMORY, "memory for a name was refused");
   return name;
@@ -688,7 +704,7 @@ size_t neap_lua_bytes(lua_State *L, int index, const char *what) {
   if (lua_type(L, index) == LUA_TNUMBER) {
     bytes = lua_tonumber(L, index);
   } else if (lua_type(L, index) == LUA_TSTRING) {
-    if (!neap_bytes_parse(lua_tostring(L, index), &bytes)) bytes = -1;
+    if (!neap_bytes_parse(neap_lua_text(L, index, what), &bytes)) bytes = -1;
   }
   /* Written so that NaN fails; and a double below 2^62 fits a size_t. Of numbers 1.5 bytes are
    * none, while text may have fractions of a unit. */

@@ -130,7 +130,7 @@ static neap_sql_value *take_params(lua_State *L, int index, int *n) {
   int names = lua_gettop(L);
   for (lua_pushnil(L); lua_next(L, index) != 0; lua_pop(L, 1)) {
     if (lua_type(L, -2) != LUA_TSTRING) continue;
-    const char *key = lua_pushfstring(L, ":%s", lua_tostring(L, -2));
+    const char *key = lua_pushfstring(L, ":%s", neap_lua_text(L, -2, "a query"));
     lua_pushboolean(L, 1);
     lua_setfield(L, names, key);
     /* From below: key, value. The value is read where it lies. */

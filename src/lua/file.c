@@ -26,7 +26,7 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
   /* The field stays on the stack: the text is looked at, and not kept. */
   neap_lua_only_fields(L, index, "load", (const char *const[]){"map", NULL});
   if (neap_lua_field(L, index, "map") == LUA_TNIL) return NEAP_IO_COPY;
-  const char *kind = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  const char *kind = lua_type(L, -1) == LUA_TSTRING ? neap_lua_text(L, -1, "map") : "";
   if (strcmp(kind, "r") != 0 && strcmp(kind, "c") != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "load: map expects \"r\" (read-only) or \"c\" (copy on write)");
   return kind[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
@@ -78,7 +78,8 @@ static neap_io_item *take_items(lua_State *L, int index, int *n) {
       neap_lua_fail(L, NEAP_ARGUMENT, "save expects tensors by name, got a %s as name",
                     luaL_typename(L, -2));
     /* Borrowed: the copy keeps both. */
-    item[*n] = (neap_io_item){(char *)(uintptr_t)lua_tostring(L, -2), *neap_lua_tensor_at(L, -1)};
+    item[*n] =
+      (neap_io_item){(char *)(uintptr_t)neap_lua_text(L, -2, "save"), *neap_lua_tensor_at(L, -1)};
     ++*n;
   }
   qsort(item, (size_t)*n, sizeof *item, compare_items);
@@ -108,8 +109,8 @@ static int save(lua_State *L) {
     for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
       if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
         neap_lua_fail(L, NEAP_ARGUMENT, "meta expects texts by name");
-      meta[n_meta++] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2),
-                                      (char *)(uintptr_t)lua_tostring(L, -1)};
+      meta[n_meta++] = (neap_io_pair){(char *)(uintptr_t)neap_lua_text(L, -2, "meta"),
+                                      (char *)(uintptr_t)neap_lua_text(L, -1, "meta")};
     }
   }
   neap_error error = {0};
@@ -190,8 +191,8 @@ static int write_text(lua_State *L) {
 
 /* make_folder(path) -> true: with the folders above it, where missing; or nil, message, code */
 static int make_folder(lua_State *L) {
-  size_t n;
-  const char *path = neap_lua_check_lstring(L, 1, &n);
+  const char *path = neap_lua_check_string(L, 1);
+  size_t n = strlen(path);
   /* The path is cut at each "/" in turn, and made whole again. */
   char *part = neap_lua_room(L, n + 1);
   memcpy(part, path, n);

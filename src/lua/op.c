@@ -122,7 +122,8 @@ static void take_names(lua_State *L, const neap_op *op, const neap_attr *attr,
   const char **names = neap_lua_room(L, (size_t)NEAP_MAX(n, 1) * sizeof *names);
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, list, i + 1);
-    names[i] = lua_type(L, -1) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
+    names[i] =
+      lua_type(L, -1) == LUA_TSTRING ? neap_intern(neap_lua_text(L, -1, attr->name)) : NULL;
     /* Interned, so that the names outlive the list. Refused memory ends here too. */
     if (names[i] == NULL) fail_type(L, op, attr, "a list of names");
     lua_pop(L, 1);
@@ -144,13 +145,15 @@ static void take_value(lua_State *L, const neap_op *op, const neap_attr *attr,
       value->i = lua_toboolean(L, -1);
       break;
     case NEAP_ATTR_ENUM:
-      value->i =
-        lua_type(L, -1) == LUA_TSTRING ? choice_of(attr->choices, lua_tostring(L, -1)) : -1;
+      value->i = lua_type(L, -1) == LUA_TSTRING
+                   ? choice_of(attr->choices, neap_lua_text(L, -1, attr->name))
+                   : -1;
       if (value->i < 0) fail_type(L, op, attr, attr->choices);
       break;
     case NEAP_ATTR_DTYPE:
-      value->i =
-        lua_type(L, -1) == LUA_TSTRING ? (int64_t)neap_dtype_from_name(lua_tostring(L, -1)) : 0;
+      value->i = lua_type(L, -1) == LUA_TSTRING
+                   ? (int64_t)neap_dtype_from_name(neap_lua_text(L, -1, attr->name))
+                   : 0;
       if (value->i == NEAP_DTYPE_NONE)
         fail_type(L, op, attr, "a dtype (f32 f64 bf16 f16 i8 u8 i16 u16 i32 i64 bool)");
       break;
@@ -260,11 +263,12 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   neap_set *last = set + n_before;
   lua_pushnil(L);
   while (lua_next(L, index) != 0) {
-    if (lua_type(L, -2) != LUA_TSTRING || is_skipped(skip, lua_tostring(L, -2))) {
+    const char *key =
+      lua_type(L, -2) == LUA_TSTRING ? neap_lua_text(L, -2, neap_op_name(op)) : NULL;
+    if (key == NULL || is_skipped(skip, key)) {
       lua_pop(L, 1);
       continue;
     }
-    const char *key = lua_tostring(L, -2);
     int at = neap_op_attr_index(op, key);
     /* Two values of one attribute: neither is the right one. */
     if (is_set(set, n_before, key))
@@ -527,7 +531,7 @@ static int op_help(lua_State *L) {
 }
 
 static int suggest(lua_State *L) {
-  lua_pushstring(L, neap_op_suggest(neap_lua_check_string(L, 1)));
+  lua_pushstring(L, neap_op_suggest(neap_lua_check_lstring(L, 1, NULL)));
   return 1;
 }
 

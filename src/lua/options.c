@@ -20,8 +20,8 @@ typedef struct reading {
 
 #define FIELD(type, r, option) (*(type *)((char *)&(r)->options + (option)->offset))
 
-static const char *text_at_top(lua_State *L) {
-  return lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+static const char *text_at_top(lua_State *L, const char *who) {
+  return lua_type(L, -1) == LUA_TSTRING ? neap_lua_text(L, -1, who) : NULL;
 }
 
 static int64_t take_count(lua_State *L, const neap_option *option) {
@@ -41,7 +41,7 @@ static int64_t take_count(lua_State *L, const neap_option *option) {
 /* A percentage waits until everything else is known. */
 static int64_t take_bytes(lua_State *L, const neap_option *option, reading *r) {
   /* The text is kept by the copy of the table. */
-  const char *text = text_at_top(L);
+  const char *text = text_at_top(L, option->name);
   if (text == NULL || strchr(text, '%') == NULL || strcmp(option->range, "%") != 0)
     return (int64_t)neap_lua_limit(L, -1, option->name);
   r->percent = text;
@@ -59,7 +59,7 @@ static neap_switch take_switch(lua_State *L, const neap_option *option) {
  * which there are. */
 static void take_choice(lua_State *L, const neap_option *option, reading *r) {
   const char *text =
-    lua_isboolean(L, -1) ? (lua_toboolean(L, -1) ? "true" : "false") : text_at_top(L);
+    lua_isboolean(L, -1) ? (lua_toboolean(L, -1) ? "true" : "false") : text_at_top(L, option->name);
   /* A boolean is a word only where "true" is the option's first. */
   neap_error error = {0};
   if (text == NULL || (lua_isboolean(L, -1) && strncmp(option->range, "true", 4) != 0))
@@ -109,7 +109,7 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
   bank->name = neap_lua_name(L, -1, "the name of a bank"); /* interned: the table may change */
   /* A field that nothing reads may be one that was mistyped. */
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
-    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? neap_lua_text(L, -2, "a bank") : "";
     if (strcmp(key, "name") != 0 && strcmp(key, "bytes") != 0 && strcmp(key, "kind") != 0)
       neap_lua_fail(L, NEAP_ARGUMENT,
                     "bank \"%s\": nothing reads its field \"%s\"; it takes name, bytes, kind",
@@ -225,7 +225,7 @@ static void take_inputs(lua_State *L, reading *r) {
   /* From below: the copy, key, value; take_input looks at the value, on top. */
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_settop(L, at + 1)) {
     const neap_net_blob *blob = lua_type(L, at + 1) == LUA_TSTRING
-                                  ? neap_net_find_blob(r->net, lua_tostring(L, at + 1))
+                                  ? neap_net_find_blob(r->net, neap_lua_text(L, at + 1, "inputs"))
                                   : NULL;
     if (blob == NULL || blob->role != NEAP_ROLE_INPUT)
       neap_lua_fail(L, NEAP_NAME, "inputs: net \"%s\" has no input \"%s\"", neap_net_name(r->net),
@@ -303,7 +303,7 @@ static void take_table(lua_State *L, int index, reading *r) {
     int key_at = lua_gettop(L) - 1;
     if (lua_type(L, key_at) != LUA_TSTRING)
       neap_lua_fail(L, NEAP_ARGUMENT, "memory options go by name, e.g. { budget = \"8MiB\" }");
-    const char *key = lua_tostring(L, key_at);
+    const char *key = neap_lua_text(L, key_at, "a memory option");
     /* An option by its name, else an input of the net. */
     const neap_option *option = neap_option_find(key);
     if (option != NULL && !is_shape_of_input(L, option, r->net)) {
@@ -437,7 +437,7 @@ static int check_memory_options(lua_State *L) {
   for (lua_pushnil(L); lua_next(L, 4) != 0; lua_settop(L, 5)) {
     /* Other names may be inputs of a net, which none is at hand to ask. */
     const neap_option *option =
-      lua_type(L, 5) == LUA_TSTRING ? neap_option_find(lua_tostring(L, 5)) : NULL;
+      lua_type(L, 5) == LUA_TSTRING ? neap_option_find(neap_lua_text(L, 5, who)) : NULL;
     if (option != NULL) take_option(L, option, &r);
   }
   take_lists(L, 4, &r);

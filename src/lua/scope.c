@@ -74,7 +74,7 @@ static bindings take_bindings(lua_State *L, int index) {
     const char *outer = neap_lua_name(L, -1, "bindings");
     b.outer[b.n] = outer;
     /* The outer name alone, where the key is a position: both are one name. */
-    b.inner[b.n++] = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : outer;
+    b.inner[b.n++] = lua_type(L, -2) == LUA_TSTRING ? neap_lua_text(L, -2, "bindings") : outer;
   }
   return b;
 }
@@ -182,7 +182,7 @@ static bool bool_field(lua_State *L, int index, const char *key) {
 /* Interned, so that it may leave the stack. */
 static const char *text_field(lua_State *L, int index, const char *key) {
   const char *text =
-    neap_lua_field(L, index, key) == LUA_TSTRING ? neap_intern(lua_tostring(L, -1)) : NULL;
+    neap_lua_field(L, index, key) == LUA_TSTRING ? neap_intern(neap_lua_text(L, -1, key)) : NULL;
   lua_pop(L, 1);
   return text;
 }

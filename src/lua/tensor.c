@@ -546,7 +546,7 @@ static int index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_index(L);
   /* A field, else a method. A closed tensor has its name and its methods still. */
   const neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
-  const char *key = lua_tostring(L, 2);
+  const char *key = neap_lua_text(L, 2, "a field of a tensor");
   if (strcmp(key, "shape") == 0)
     neap_lua_push_shape(L, &neap_lua_tensor_at(L, 1)->shape);
   else if (strcmp(key, "dtype") == 0)
@@ -562,7 +562,7 @@ static int index_any(lua_State *L) {
 static int new_index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_new_index(L);
   /* Any other field would be a slip: nothing would read it. */
-  if (strcmp(lua_tostring(L, 2), "name") != 0)
+  if (strcmp(neap_lua_text(L, 2, "a field of a tensor"), "name") != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "a tensor has no field \"%s\" to set; x.name is the only one",
                   lua_tostring(L, 2));
   neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);

@@ -99,7 +99,7 @@ static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value,
   neap_lua_copy(L, 1);
   lua_replace(L, 1);
   for (lua_pushnil(L); lua_next(L, 1) != 0; lua_pop(L, 1)) {
-    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? neap_lua_text(L, -2, who) : NULL;
     if (key == NULL) {
       /* From below: key, value, key, value; the upper two go among the sizes. */
       lua_pushvalue(L, -2);

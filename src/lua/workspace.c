@@ -480,8 +480,8 @@ static neap_io_pair *take_pairs(lua_State *L, int index, int *n) {
       neap_lua_fail(L, NEAP_ARGUMENT, "metadata expects texts by name, got a %s",
                     luaL_typename(L, -1));
     /* only read */
-    pair[*n] = (neap_io_pair){(char *)(uintptr_t)lua_tostring(L, -2),
-                              (char *)(uintptr_t)lua_tostring(L, -1)};
+    pair[*n] = (neap_io_pair){(char *)(uintptr_t)neap_lua_text(L, -2, "metadata"),
+                              (char *)(uintptr_t)neap_lua_text(L, -1, "metadata")};
     ++*n;
   }
   return pair;
