@@ -56,9 +56,11 @@ neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error 
                              "%s expects dtype %s, in which statistics of %s are made, got %s",
                              arg_name(infer, i), neap_dtype_name(want), neap_dtype_name(own),
                              neap_dtype_name(got));
-    return neap_infer_fail(infer, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
-                           arg_name(infer, i), neap_dtype_name(want), arg_name(infer, like),
-                           neap_dtype_name(got));
+    neap_infer_fail(infer, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
+                    arg_name(infer, i), neap_dtype_name(want), arg_name(infer, like),
+                    neap_dtype_name(got));
+    neap_hint(error, "Cast makes one dtype of another");
+    return NEAP_DTYPE;
   }
   return NEAP_OK;
 }

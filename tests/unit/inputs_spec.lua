@@ -160,3 +160,68 @@ describe("a model of two inputs", function()
     assert.are.equal(2, t:step({ image = image, text = text, y = y }).step)
   end)
 end)
+
+describe("what a model is made for", function()
+  it("may name a dtype beside the one shape, as among several", function()
+    local one, list = { 5, dtype = "i64" }, { { 5, dtype = "i64" } }
+    local function words(given) return nn.Sequential { input = given, nn.Embedding { 10, 8 } } end
+    for _, input in ipairs { one, list } do
+      assert.is_truthy(tostring(words(input):summary()):find("(1,5) to (1,5,8)", 1, true))
+      local net = words(nil):net { batch = 3, input = input }
+      assert.are.same({ { 3, 5 }, "i64" }, { net:inputs()[1].shape, net:inputs()[1].dtype })
+      assert.is_true((neap.fit_batch(words(nil), { input = input, total = "64KiB" })) > 1)
+    end
+    local halves = nn.Sequential { input = { 64, dtype = "bf16" }, nn.ReLU {} }
+    assert.are.equal("bf16", halves:net({ batch = 2 }):inputs()[1].dtype)
+    local linear = nn.Sequential { input = { 64, dtype = "bf16" }, nn.Linear { 64, 8 } }
+    local err = raises("w expects dtype bf16, as x has, got f32", linear.plan, linear, {})
+    assert.are.equal("Cast makes one dtype of another", err.hint)
+    raises("unknown dtype bf61", function()
+      return nn.Sequential { input = { 64, dtype = "bf61" }, nn.ReLU {} }:plan {}
+    end)
+    for _, wrong in ipairs { { 64, 2.5 }, { 64, names = "i64" }, { { 64 }, dtype = "i64" } } do
+      raises("input expects the shape of one example", function()
+        return nn.Sequential { input = wrong, nn.ReLU {} }
+      end)
+    end
+  end)
+
+  it("is the last batch that it has met, where it was not told", function()
+    local function said(m) return (tostring(m:summary { batch = 2 }):match "^[^\n]+") end
+    local called = nn.Sequential { nn.ReLU {} }
+    raises("the shape of one example is unknown", called.summary, called)
+    called(neap.zeros(5, 4))
+    assert.are.equal("Sequential: (2,4) to (2,4)", said(called))
+    called(neap.zeros(5, 6))
+    called(neap.zeros(5, 3))
+    called(neap.zeros(5, 6)) -- a net that is there already
+    assert.are.equal("Sequential: (2,6) to (2,6)", said(called))
+    pcall(called, neap.zeros(5, 7), neap.zeros(5, 7))
+    assert.are.equal("Sequential: (2,6) to (2,6)", said(called))
+
+    local data = neap.data.tensors { image = image, text = text, y = y, batch = 5 }
+    for _, f in ipairs {
+      function(t) t:fit(data, { verbose = 0 }) end, function(t) t:evaluate(data) end,
+      function(t) t:step { image = image, text = text, y = y } end,
+      function(t) t:predict(image, text) end,
+    } do
+      local t <close> = trainer_of(Two)
+      f(t)
+      assert.are.equal("Two: (2,3), (2,2) to (2,4)", said(t.model))
+      local told = Two { input = { { 3 }, { 2 } } }
+      assert.are.equal(told:plan({ batch = 7 }).total_bytes,
+        t.model:plan({ batch = 7 }).total_bytes)
+      local other <close> = neap.trainer {
+        model = t.model, optimizer = neap.optim.SGD { lr = 0.1 },
+      }
+      assert.is_true(other:forecast(7).total_bytes > t.model:plan({ batch = 7 }).total_bytes)
+      assert.is_true(other:plan(7).total_bytes > 0)
+    end
+
+    local t <close> = trainer_of(Two)
+    local bad = y:clone()
+    bad[1] = 9
+    pcall(t.step, t, { image = image, text = text, y = bad })
+    raises("the shape of one example is unknown", t.model.summary, t.model)
+  end)
+end)

@@ -549,3 +549,43 @@ describe("a loss that is a function", function()
     raises("a batch has no y", t.step, t, { x = neap.ones(4, 3) })
   end)
 end)
+
+describe("a forecast of a step", function()
+  --- Bytes that a step of `rows` holds, after those `before` it, and what was said of it.
+  local function said_and_held(given, before, rows)
+    given.model = nn.Sequential { seed = 1, input = { 8 }, nn.Linear { 8, 32 }, nn.ReLU(),
+      nn.Linear { 32, 3 } }
+    given.optimizer = optim.SGD { lr = 0.1, momentum = 0.9 }
+    local t <close> = neap.trainer(given)
+    local function step(n) return t:step { x = neap.rand(n, 8), y = neap.zeros(n):to "i64" } end
+    for _, n in ipairs(before) do step(n) end
+    local said = t:forecast(rows).total_bytes
+    return said, step(rows).held_bytes
+  end
+
+  it("speaks of the bytes of the largest batch, where steps run in them", function()
+    for i, o in ipairs {
+      { {}, {}, 8 }, { { max_batch = 64 }, {}, 8 }, { { max_batch = 64 }, {}, 64 },
+      { { max_batch = 64 }, { 8 }, 8 }, { {}, { 64 }, 8 },
+      { { max_batch = 64, memory = { budget = "20KiB" } }, {}, 8 },
+      { { max_batch = 64, micro = 16, reduces = "mean" }, {}, 8 },
+    } do
+      local said, held = said_and_held(table.unpack(o))
+      assert.are.equal(said, held, "trainer " .. i)
+    end
+  end)
+
+  it("is refused beyond max_batch, as the step is", function()
+    local t <close> = neap.trainer {
+      model = nn.Sequential { input = { 8 }, nn.Linear { 8, 3 } },
+      optimizer = optim.SGD { lr = 0.1 },
+      max_batch = 64,
+    }
+    local small = t:forecast(8).total_bytes
+    for _, name in ipairs { "forecast", "plan", "program" } do
+      raises("expects batches of at most 64 rows, as max_batch says, got 65", t[name], t, 65)
+    end
+    t:forecast(64)
+    assert.are.equal(small, t:forecast(8).total_bytes)
+  end)
+end)

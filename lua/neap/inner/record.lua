@@ -99,6 +99,16 @@ local function is_shape(v)
   return is_list(v, function(n) return math.type(n) == "integer" and n >= 0 end)
 end
 
+--- A shape, with or without a field dtype, { 64, dtype = "i64" }; whether there is a dtype of that
+-- name is the net's to say.
+local function is_typed_shape(v)
+  local sizes = {}
+  for k, n in pairs(is_plain(v) and v or { false }) do
+    if k ~= "dtype" then sizes[k] = n end
+  end
+  return is_shape(sizes)
+end
+
 local function is_module(v) return type(v) == "table" and rawget(v, "_is_module") == true end
 
 local function says(text) return function() return text end end
@@ -169,13 +179,9 @@ local types = {
     lua = "table",
     says = says "a shape such as { 3, 32, 32 }, or one for each input",
     is = function(v)
-      if is_shape(v) then return true end
+      if is_typed_shape(v) then return true end
       for key, shape in pairs(is_plain(v) and v or { false }) do
-        local sizes = {}
-        for k, n in pairs(type(shape) == "table" and shape or { false }) do
-          if k ~= "dtype" then sizes[k] = n end
-        end
-        if not is_shape(sizes) or key == "dtype" then return false end
+        if not is_typed_shape(shape) or key == "dtype" then return false end
       end
       return is_plain(v)
     end,

@@ -52,9 +52,13 @@ local function with_batch(shape, batch)
   return out
 end
 
---- The shape of one example: given here, or the model's own.
+--- The shapes of one example that a module was given, or else those of the last batch it has met;
+-- nil where neither is known.
+function build.known_input(m) return m._fields.input_shape or rawget(m, "_seen") end
+
+--- The shape of one example: given here, or known.
 local function example_shape(self, o)
-  local shape = o.input or self._fields.input_shape
+  local shape = o.input or build.known_input(self)
   if shape == nil then
     fail(("%s: the shape of one example is unknown; give input = {..} to the model (nn.Sequential \z
           { input = {..}, .. }) "
@@ -476,10 +480,19 @@ local function attempt(root, f, ...)
   return tree.attempt(root, workspace.attempt, Module.workspace(root), true, {}, f, ...)
 end
 
+--- One example of the tensors of a call, as the option `input` says it.
+local function example_of(xs)
+  local input = {}
+  for i, x in ipairs(xs) do
+    input[i] = table.move(x.shape, 2, #x.shape, 1, { dtype = x.dtype })
+  end
+  return #input == 1 and input[1] or input
+end
+
 local function run_eager(self, m, memory, ...)
   local xs = { ... }
   local entry = cached(self, m, xs, "forward", function()
-    local e = {}
+    local e = { seen = example_of(xs) }
     e.net = building(m._class, self, Module.is_training(m), false, function(record)
       local ins
       ins, e.inputs = declare_inputs(record.net, xs)
@@ -490,6 +503,7 @@ local function run_eager(self, m, memory, ...)
   end)
   draws_of(self)[call_id(self, m, xs, #xs)] = { Module.workspace(self):_look_draw(false) }
   local results, list = run(self, entry, xs, memory), {}
+  rawset(m, "_seen", entry.seen)
   for k = 1, entry.outs.n do list[k] = results[entry.outs[k].name] end
   return table.unpack(list, 1, entry.outs.n)
 end

@@ -297,6 +297,7 @@ end
 
 local plain_fields = {
   "_parent", "_name", "_tree", "_nets", "_version", "_lazy", "_met", "_ensured", "_had",
+  "_seen",
 }
 local own_tables = { "_children", "_order", "_lists", "_counts", "_hosts", "_params", "_fields" }
 

@@ -30,6 +30,7 @@ local function evaluate(self, set)
     local batch = batches.read(self.model, given)
     if not self.input then learn_spec(self, as_spec(batch)) end
     check_inputs(self, batch)
+    rawset(self.model, "_seen", self.input)
     local entry = program_for(self, batch.rows, "eval")
     feed(self, batch)
     entry.program:run()

@@ -10,6 +10,8 @@
 -- and they are made anew.
 -- @module neap.train.programs
 local batches = require "neap.data.batch"
+local build = require "neap.nn.build"
+local checks = require "neap.train.checks"
 local core = require "neap.core"
 local fit_batch = require "neap.memory.fit_batch"
 local micro = require "neap.train.micro"
@@ -152,16 +154,37 @@ local function parts_of(self, mode, n)
   return { batch = n, net = net, blobs = blobs, update = update, memory = memory_of(self, update) }
 end
 
---- The range of a mode's batches, planned for the largest known so far. A larger one that comes
--- later makes it anew.
+--- A range of a mode's batches, planned for the largest known so far, n rows at least.
+local function new_range(self, mode, n)
+  local range = parts_of(self, mode, math.max(n, self.most[mode] or 0))
+  range.plans = require("neap").range(range.net, range.memory)
+  return range
+end
+
+--- The one that programs are made within. A larger batch that comes later makes it anew.
 local function range_for(self, mode, n)
   local range = self.ranges[mode]
   if range == nil or range.batch < n then
-    range = parts_of(self, mode, math.max(n, self.most[mode] or 0))
-    range.plans = require("neap").range(range.net, range.memory)
+    range = new_range(self, mode, n)
     self.ranges[mode] = range
   end
   return range
+end
+
+--- The plan of the program that make_program would make, without it.
+-- @return plan, the update's net of a micro net
+local function plan_of(self, mode, n)
+  local own = self.ranges[mode]
+  if not has_range(self.memory) then
+    local parts = parts_of(self, mode, n)
+    return parts.net:plan(parts.memory), parts.update
+  end
+  local range = own and own.batch >= n and own or new_range(self, mode, n)
+  local _ <close> = setmetatable({}, { __close = function()
+    if range ~= own then range.plans:close() end
+  end })
+  local parts = range.batch == n and range or parts_of(self, mode, n)
+  return parts.net:_plan(parts.memory, range.plans), parts.update
 end
 
 local function make_program(self, n, mode)
@@ -281,7 +304,8 @@ function Trainer:program(batch)
   if not batch then
     fail("the batch size is not known yet: fit or step first, or give it: t:program(64)")
   end
-  if not (self.input or self.model.input_shape) then
+  checks.most(self, "trainer:program, :plan and :run", batch)
+  if not (self.input or build.known_input(self.model)) then
     fail("the input's shape is not known yet: give input = {..} to the model")
   end
   return attempt(self, "program " .. batch, find_workspace(self), program_of, batch)
@@ -293,6 +317,7 @@ function Trainer:plan(batch) return self:program(batch).plan end
 local function forecast(self, rows, example)
   rows = rows or self.batch
   if not rows then fail("the batch size is not known yet: t:forecast(64)") end
+  checks.most(self, "trainer:forecast", rows)
   if not self.input and example then learn_spec(self, example) end
   local bytes, arena = {}, 0
   local function add(plan, names)
@@ -301,8 +326,8 @@ local function forecast(self, rows, example)
   end
   local held = { "parameters", "gradients", "state", "io", "constants", "frames" }
   local size = is_split(self) and micro_rows(self, rows)
-  local net, _, update = net_of(self, size and "micro" or "train", size or rows)
-  add(net:plan(memory_of(self, update)), held)
+  local plan, update = plan_of(self, size and "micro" or "train", size or rows)
+  add(plan, held)
   if size then -- parameters and accumulators are the same blobs
     add(update:plan(update_memory(self)), { "state", "io", "constants", "frames" })
     if self.accumulate then

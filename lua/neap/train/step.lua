@@ -169,6 +169,7 @@ local function step(self, batch, last)
   local is_new = self.model_version ~= rawget(self.model, "_version")
   if not self.input or is_new then learn_spec(self, as_spec(batch)) end
   check_inputs(self, batch)
+  rawset(self.model, "_seen", self.input)
   local rows = batch.rows
   self.batch = self.batch or rows
   local lr = feed_rate(self)
