@@ -50,6 +50,13 @@ describe("a loss that sums", function()
     is_one_number(function() return { loss = Own {} } end, labels)
     is_one_number(function() return { loss = function(y, t) return (y - t):square():sum() end } end,
       numbers)
+    for _, scaled in ipairs {
+      function(y, t) return 0.1 * (y - t):square():sum() end,
+      function(y, t) return (y - t):square():sum() / 6 end,
+      function(y, t) return y:mse_loss(t) * y.shape[1] end,
+    } do
+      is_one_number(function() return { loss = scaled } end, numbers)
+    end
     is_one_number(function() return { loss = summed_entropy, reduces = "sum", micro = 3 } end,
       labels)
     is_one_number(function() return { loss = summed_entropy, reduces = "sum", accumulate = 2 } end,
@@ -63,6 +70,9 @@ describe("a loss that sums", function()
     end, numbers)
     is_one_number(function()
       return { loss = function(y, t) return (y - t):square():sum() / y.shape[1] end }
+    end, numbers)
+    is_one_number(function()
+      return { loss = function(y, t) return y:mse_loss(t) * 2 + 3 end }
     end, numbers)
     local one = {
       loss = summed_entropy,
@@ -112,6 +122,12 @@ describe("what the net of a loss says of it", function()
         function(y, t) return -(y:log_softmax() * t):sum(2):mean() end,
         function(y, t) return (y:softplus() - y * t):mean() end,
         function(y, t) return (y - t):abs():reshape(6, 5):mean { 1, 2 } end,
+        function(y, t) return (y - t):square():sum() / y.shape[1] end,
+        function(y, t) return (1 / y.shape[1]) * (y - t):square():sum() - 3 end,
+        function(y, t) return (y - t):square():mean() + 3 end,
+        function(y, t) return 3 - 2 * y:mse_loss(t) end,
+        function(y, t) return (y:mse_loss(t) * 0.5 + 1) / 4 + y:l1_loss(t) end,
+        function(y, t) return (y - t):square():sum() / y.shape[1] + y:mse_loss(t) end,
       },
       sum = {
         function(y, t) return y:mse_loss(t, { reduction = "sum" }) end,
@@ -120,6 +136,11 @@ describe("what the net of a loss says of it", function()
         function(y, t) return y:mse_loss(t, { reduction = "none" }):sum() end,
         function(y, t) return -(y:log_softmax() * t):sum() end,
         function(y, t) return ((y - t):abs() + 1):clamp { min = 0 }:sum() end,
+        function(y, t) return (y - t):square():sum() / 6 end,
+        function(y, t) return 0.1 * (y - t):square():sum() end,
+        function(y, t) return y:mse_loss(t) * y.shape[1] end,
+        function(y, t) return (y - t):square():sum() / 2 + (y - t):abs():sum() * 3 end,
+        function(y, t) return ((y - t):square():sum() + y.shape[1]) * 2 end,
       },
     } do
       for i, f in ipairs(losses) do assert.are.equal(word, said(f), word .. " " .. i) end
@@ -134,8 +155,13 @@ describe("what the net of a loss says of it", function()
       function(y, t) return (y - t):square():mean(1):sum() end,
       function(y, t) return (y - t):square():mean():sqrt() end,
       function(y, t) return (y - t):square():max() end,
-      function(y, t) return (y - t):square():sum() / 6 end,
+      function(y, t) return (y - t):square():sum() + 6 end,
+      function(y, t) return (y - t):square():sum() / 6 ^ y.shape[1] end,
+      function(y, t) return (y - t):square():mean() + y.shape[1] end,
+      function(y, t) return (y - t):square():reshape(6, 5):sum() / 6 end, -- of no other rows
       function(y, t) return (y - t):square():sum() + (y - t):square():mean() end,
+      function(y, t) return (y - t):square():sum() * (y - t):square():sum() end,
+      function(y, t) return 6 / (y - t):square():sum() end,
       function(y, t) return (y:softmax(1) - t):square():sum() end,
       function(y, t) return y:matmul(t:transpose(1, 2)):sum() end,
       function(y, t) return (y - t):square():sum() / (t:gt(0)):to("f32"):sum() end,

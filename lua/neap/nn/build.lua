@@ -156,6 +156,30 @@ local function reads_parameters(net, blob)
   return false
 end
 
+--- The loss alone, of inputs like `outs` with one row more than the batch: what it makes of the
+-- number of rows. Nothing where it takes no other number.
+-- @return net, blob
+local function loss_again(root, o, outs)
+  local loss
+  local function forward(record)
+    local ins = {}
+    for i = 1, outs.n do
+      local shape = is_blob(outs[i]) and outs[i].shape
+      if shape then
+        if shape[1] == o.batch then shape = { o.batch + 1, table.unpack(shape, 2) } end
+        ins[i] = record.net:input("input" .. i, shape, outs[i].dtype)
+      end
+    end
+    loss = o.loss(table.unpack(ins, 1, outs.n))
+  end
+  local ok, record = pcall(building, "loss", root, o.train, false, forward)
+  if ok then return record.net, loss end
+  if type(record) == "table" and (rawget(record, "code") == "memory"
+      or rawget(record, "code") == "interrupted") then
+    error(record, 0)
+  end
+end
+
 --- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the
 -- update, or, without an optimizer, the gradients as blobs of their own, param "w".grad.
 local function add_backward(record, loss, optimizer)
@@ -255,7 +279,9 @@ function Module.net(self, given)
         losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
     end
     blobs.loss = losses[1]
-    record.reduces, record.reduces_by = reduction.of(net, blobs.loss, n_op, o.batch)
+    record.reduces, record.reduces_by = reduction.of(net, blobs.loss, n_op, o.batch, function()
+      return loss_again(root, o, outs)
+    end)
     rawset(o.loss, "_mean_counts", blobs.y and counts_of(net, blobs.loss, blobs.y))
     if o.train and not reads_parameters(net, blobs.loss) then
       fail "the loss depends on no trainable parameter of the model: nothing would be learnt"

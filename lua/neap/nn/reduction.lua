@@ -1,9 +1,11 @@
 --- How the net of a loss makes one number of its rows: by a mean, or by a sum.
 --
--- It is read from the op that the loss comes of. A loss of cross entropy, MseLoss or L1Loss says it
--- by its attribute; one of Mean or Sum over everything is that of its rows where each row comes to
--- it by itself, unscaled: a sum of what was divided by the rows' number is a mean. INVARIANT: what
--- can't be told for certain is nil.
+-- It is read from the ops that the loss comes of. Cross entropy, MseLoss and L1Loss say it by an
+-- attribute; a Mean or Sum over everything is that of its rows where each row comes to it by
+-- itself, unscaled. A loss is k1 R1 + k2 R2 + .. + c of such reductions R, with constants k and c that may
+-- have been made of the number of rows: sum() / 6 is a sum, sum() / x.shape[1] a mean. So, where
+-- there are constants, it is read a second time, for one row more. INVARIANT: what can't be told
+-- for certain is nil.
 -- @module neap.nn.reduction
 local reduction = {}
 
@@ -18,7 +20,7 @@ local says_itself = set_of "SoftmaxCrossEntropy MseLoss L1Loss"
 local reduces_axes = set_of "Mean Sum Max Min Prod"
 local scales = set_of "Mul Div"
 local along_axis = set_of "Softmax LogSoftmax"
--- What is a sum, or a mean, of several of them is one.
+-- What these make of terms are terms.
 local keeps = set_of "Add AddN Sub Neg Alias Copy Cast"
 -- Ops that make an element of a row of that row alone; of constants beside it, too.
 local by_row = set_of [[Abs Add AddN Alias Cast Ceil Clamp Copy Cos Elu Eq Erf Exp Flatten Floor Ge
@@ -93,37 +95,115 @@ function has_rows(r, name)
   return r.known[name]
 end
 
-local says
-
---- What all of an op's inputs say.
-local function all_say(r, inputs)
-  local common, op = says(r, inputs[1])
-  for i = 2, #inputs do
-    if says(r, inputs[i]) ~= common then return nil end
+--- The number that a blob is whatever the batch's data; nil where it is none.
+local function number_of(r, name)
+  local row = r.row[name]
+  if not row or row.type ~= "Constant" then return nil end
+  for _, size in ipairs(shape_of(r, name)) do
+    if size ~= 1 then return nil end
   end
-  return common, op
+  return r.net:_attrs(r.at[name]).value
 end
 
-function says(r, name)
-  local row = r.row[name]
+-- What a blob is made of: { {word = "mean" or "sum", by = the op's type, k = factor}, .., c =
+-- number, has_constant = whether k and c come of constants }
+
+--- a x + b y of two such things.
+local function sum_of(x, a, y, b)
+  local out = {
+    c = a * x.c + b * y.c,
+    has_constant = x.has_constant or y.has_constant,
+  }
+  for _, part in ipairs { { x, a }, { y, b } } do
+    for _, term in ipairs(part[1]) do
+      out[#out + 1] = { word = term.word, by = term.by, k = part[2] * term.k }
+    end
+  end
+  return out
+end
+
+local terms
+
+--- What an op makes of its inputs' terms; nil where it is not linear in them.
+local function combined(r, row)
+  local inputs = {}
+  for i, name in ipairs(row.inputs) do
+    inputs[i] = terms(r, name)
+    if not inputs[i] then return nil end
+  end
+  local x, y = inputs[1], inputs[2]
+  if row.type == "Mul" and #x == 0 then x, y = y, x end
+  if row.type == "Mul" then return #y == 0 and sum_of(x, y.c, y, 0) or nil end
+  if row.type == "Div" then
+    return #y == 0 and y.c ~= 0 and sum_of(x, 1 / y.c, y, 0) or nil
+  end
+  local out = sum_of(x, row.type == "Neg" and -1 or 1, { c = 0 }, 0)
+  for i = 2, #inputs do out = sum_of(out, 1, inputs[i], row.type == "Sub" and -1 or 1) end
+  return out
+end
+
+function terms(r, name)
+  local row, number = r.row[name], number_of(r, name)
+  if number then return { c = number, has_constant = true } end
   if not row then return nil end
   local attrs = r.net:_attrs(r.at[name])
   if says_itself[row.type] then
-    return attrs.reduction ~= "none" and attrs.reduction or nil, row.type
+    local word = attrs.reduction
+    return word ~= "none" and { { word = word, by = row.type, k = 1 }, c = 0 } or nil
   end
-  if keeps[row.type] then return all_say(r, row.inputs) end
+  if keeps[row.type] or scales[row.type] then return combined(r, row) end
   if row.type ~= "Mean" and row.type ~= "Sum" then return nil end
   local x = row.inputs[1]
   local is_whole = #attrs.axes == 0 or #attrs.axes == #shape_of(r, x)
   if not is_whole or not has_rows(r, x) then return nil end
-  return row.type == "Mean" and "mean" or "sum", row.type
+  return { { word = row.type == "Mean" and "mean" or "sum", by = row.type, k = 1 }, c = 0 }
+end
+
+--- Whether two numbers are one but for rounding.
+local function is_same(a, b)
+  return math.abs(a - b) <= 1e-12 * math.max(math.abs(a), math.abs(b))
+end
+
+--- What a term is, of factors k at n rows and `more` at n + 1: a sum over the rows' number is a
+-- mean, a mean times it a sum.
+local function word_of(term, more, n)
+  if is_same(term.k, more) then return term.word end
+  if term.word == "sum" and is_same(term.k * n, more * (n + 1)) then return "mean" end
+  if term.word == "mean" and is_same(term.k * (n + 1), more * n) then return "sum" end
+  return nil
+end
+
+--- What a loss of these terms is at n rows, and of others at n + 1: nil where it is neither.
+local function settled(at_n, more, n)
+  local common
+  for i, term in ipairs(at_n) do
+    local other = more[i]
+    local word = other and other.word == term.word and word_of(term, other.k, n)
+    if not word or common and word ~= common then return nil end
+    common = word
+  end
+  -- what is added to a mean is added to the mean of means; to a sum, once for each batch
+  local is_kept = is_same(at_n.c, more.c)
+  if common == "sum" then is_kept = is_same(at_n.c * (n + 1), more.c * n) end
+  return #at_n == #more and is_kept and common or nil
 end
 
 --- What the net of a loss says of it.
 -- @param loss blob
 -- @param first integer ops that the net had before those of the loss
 -- @param batch integer rows
+-- @param again f() -> the net of the loss for one row more, its loss: called where that tells
 -- @return "mean", "sum" or nil, and the type of the op that says it
-function reduction.of(net, loss, first, batch) return says(read(net, first, batch), loss.name) end
+function reduction.of(net, loss, first, batch, again)
+  local at_n = terms(read(net, first, batch), loss.name)
+  if not at_n or #at_n == 0 then return nil end
+  local more = at_n
+  if at_n.has_constant then
+    local other, its_loss = again()
+    more = other and terms(read(other, 0, batch + 1), its_loss.name)
+  end
+  local word = more and settled(at_n, more, batch)
+  return word or nil, word and at_n[1].by
+end
 
 return reduction

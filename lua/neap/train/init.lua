@@ -101,8 +101,9 @@ local trainer_options = record.declare("neap.trainer", {
       "sum": batches are added, and the loss of an epoch, of t:evaluate and of valid is the sum over
       the data. A mean over a mask, the root of a mean, a maximum or a contrastive loss is neither:
       write it as a sum over rows and say "sum". micro and accumulate must be told; else what the
-      loss's net shows for certain is taken, and otherwise a mean. What the net contradicts is
-      refused]],
+      loss's net shows for certain is taken (a sum times a number is a sum, one over the number of
+      rows a mean, and so is a mean plus a number), and otherwise a mean. What the net contradicts
+      is refused]],
   },
   {
     "nan", "choice", "stop",
