@@ -127,10 +127,10 @@ static neap_type of_chunk(const neap_type *type, int64_t n_chunk) {
   return chunk;
 }
 
-/* Asks `kernel` about a stage whose op and types are set. False: refused. */
+/* Asks `kernel`, which computes the types, about a stage whose op and types are set. False:
+ * refused. */
 static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const neap_attr_value *attrs,
                 const neap_layout *in_layout, size_t scratch_limit, const neap_choice *like) {
-  if (!neap_kernel_computes_all(kernel, s->op, s->n_in, s->in, 1, &s->out)) return false;
   memset(s->in_layout, 0, sizeof s->in_layout);
   s->out_layout = (neap_layout){0};
   s->kernel = kernel;
@@ -149,11 +149,9 @@ static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const nea
   return neap_kernel_choose(kernel, &choose);
 }
 
-/* The first kernel of `engine`, or NULL. */
-static const neap_kernel *kernel_of(const neap_op *op, neap_engine engine) {
-  const neap_kernel *kernel = op->kernels;
-  while (kernel->run != NULL && kernel->engine != engine) kernel++;
-  return kernel->run != NULL ? kernel : NULL;
+/* The kernel of `engine` for the stage's types, or NULL. */
+static const neap_kernel *kernel_of(const stage *s, neap_engine engine) {
+  return neap_kernel_find(s->op, engine, s->n_in, s->in, 1, &s->out);
 }
 
 /* The pool's kernel of the same engine, else the plain loops; it gives the layout that it takes. */
@@ -161,7 +159,7 @@ static bool settle_pool(stages *s, const problem *p) {
   const neap_layout *between = &s->conv.out_layout;
   neap_engine engines[] = {p->engine, NEAP_ENGINE_REF};
   for (int e = 0; e < NEAP_COUNT(engines); e++) {
-    const neap_kernel *kernel = kernel_of(s->pool.op, engines[e]);
+    const neap_kernel *kernel = kernel_of(&s->pool, engines[e]);
     if (kernel != NULL &&
         ask(&s->pool, p, kernel, p->attrs + POOL_ATTRS, between, p->scratch_limit, NULL) &&
         neap_layout_equal(&s->pool.in_layout[0], between) &&
@@ -204,7 +202,7 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
     like = *p->like;
     like.algorithm &= (1 << ALGORITHM_BITS) - 1;
   }
-  const neap_kernel *kernel = kernel_of(s->conv.op, p->engine);
+  const neap_kernel *kernel = kernel_of(&s->conv, p->engine);
   if (kernel == NULL ||
       !ask(&s->conv, p, kernel, p->attrs, p->in_layout,
            p->scratch_limit - NEAP_MIN(between, p->scratch_limit), p->like != NULL ? &like : NULL))
@@ -414,7 +412,7 @@ const neap_op neap_op_FusedConvPool = {
   .no_grad = true,
   .kernels =
     (const neap_kernel[]){
-      KERNEL(DNNL, NEAP_BIT(F32)), KERNEL(BLAS, NEAP_WIDE), KERNEL(REF, NEAP_WIDE), {0}},
+      KERNEL(DNNL, NEAP_BIT(F32)), KERNEL(BLAS, NEAP_WIDE), KERNEL(REF, NEAP_FLOATS), {0}},
   .cases =
     "{ {x={3,3,8,8}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\", pool_kernel={2}},"
     " {x={2,20,9,9}, w={50,20,3,3}, b={50}, z={2,50,7,7}, activation=\"relu\", pool_kernel={3}, "

@@ -10,6 +10,9 @@
  * dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c sum of dy x s^(-beta - 1) over the channels whose
  * windows hold c.
  *
+ * bf16 and f16 are widened into the scratch, a tile at a time, and rounded once when a tile is
+ * stored (ops/rows.h): the rows of a tile are its pieces.
+ *
  * The backward computes the sums again from x: that costs less than keeping them, and x is kept by
  * others anyway. (oneDNN's kernel would keep a workspace of twice x.)
  *
@@ -17,8 +20,7 @@
  * does it.
  */
 #include "math/vec.h"
-#include "ops/by_cast.h"
-#include "ops/op.h"
+#include "ops/rows.h"
 
 #include <string.h>
 #include <tgmath.h>
@@ -35,8 +37,7 @@ typedef struct job {
   double alpha, beta, bias;    /* alpha is divided by size already */
   int64_t n_part;
   char *scratch;
-  const void *x, *dy;
-  void *out;
+  const neap_operand *x, *dy, *out; /* dy: NULL in the forward */
 } job;
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -71,9 +72,19 @@ static job job_of(const neap_type *x, const neap_layout *layout, const neap_attr
   return k;
 }
 
-/* Three buffers of a tile with its margins. */
-static size_t part_bytes(const job *k, neap_dtype dtype) {
-  return neap_align(3 * (size_t)((k->n_channel + k->size) * k->tile) * neap_dtype_bytes(dtype));
+/* Pieces of a tile: rows of channels that lie side by side, the last of them with padding lanes. */
+static int64_t n_piece(const job *k) { return (k->n_channel + k->block - 1) / k->block; }
+
+/* Elements of three buffers of a tile with its margins. */
+static int64_t buffer_elems(const job *k) { return 3 * (k->n_channel + k->size) * k->tile; }
+
+/* Elements of a tile of x, or of dy, that is widened. */
+static int64_t wide_elems(const job *k) { return n_piece(k) * k->block * k->tile; }
+
+/* Buffers, and for halves a tile of each input. */
+static size_t part_bytes(const job *k, neap_dtype dtype, int n_in) {
+  int64_t n = buffer_elems(k) + (neap_is_half(dtype) ? n_in * wide_elems(k) : 0);
+  return neap_align((size_t)n * neap_dtype_bytes(neap_compute_dtype(dtype)));
 }
 
 /* ---- plain loops ----------------------------------------------------------------------------- */
@@ -85,8 +96,10 @@ static size_t part_bytes(const job *k, neap_dtype dtype) {
 static void run(const neap_call *call) {
   job k = job_of(&call->in[0].type, &call->in[0].layout, call->attrs, call->choice->n_thread);
   if (neap_shape_elems(&call->in[0].type.shape) == 0) return;
-  k.x = call->in[0].data, k.dy = call->n_in > 1 ? call->in[1].data : NULL;
-  k.out = call->out[0].data, k.scratch = call->scratch;
+  k.x = &call->in[0];
+  k.dy = call->n_in > 1 ? &call->in[1] : NULL;
+  k.out = &call->out[0];
+  k.scratch = call->scratch;
   neap_parallel_for(k.n_part, 1, call->n_thread,
                     call->in[0].type.dtype == NEAP_DTYPE_F64 ? parts_f64 : parts_f32, &k);
 }
@@ -99,7 +112,7 @@ static bool choose(neap_choose *c) {
   job k = job_of(&c->in[0], &layout, c->attrs, c->choice->n_thread);
   for (int i = 0; i < c->n_in; i++) c->choice->in[i] = layout;
   c->choice->out[0] = layout;
-  c->choice->scratch_bytes = (size_t)k.n_part * part_bytes(&k, c->in[0].dtype);
+  c->choice->scratch_bytes = (size_t)k.n_part * part_bytes(&k, c->in[0].dtype, c->n_in);
   return true;
 }
 
@@ -148,11 +161,10 @@ const neap_op neap_op_LRN = {
   .grad = grad,
   .infinity = NEAP_INFINITY_VANISHES,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,7,3,4}, alpha=0.3}, {x={2,3,5}, size=4, alpha=0.5, beta=0.6, bias=1.5}, "
@@ -176,11 +188,10 @@ const neap_op neap_op_LRNGrad = {
   .infer = infer,
   .cost = cost,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose,
                                     .run = run},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, "

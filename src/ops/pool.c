@@ -8,9 +8,12 @@
  * INVARIANT: a NaN wins its window, whatever the engine. oneDNN's maximum passes over NaN and
  * begins at -FLT_MAX, so where x holds a NaN, or what is not above that, its windows are gone
  * through again (see "what oneDNN passes over").
+ *
+ * The plain loops work on one plane at a time. A plane of bf16 or f16 is widened, and what is made
+ * of it is rounded once when it is stored (ops/rows.h).
  */
 #include "math/vec.h"
-#include "ops/by_cast.h"
+#include "ops/rows.h"
 #include "ops/window.h"
 
 #include <float.h>
@@ -81,9 +84,10 @@ static void cost_global(const neap_infer *c, neap_cost *cost) {
 
 typedef struct job {
   neap_window w;
-  bool f64, count_pad;
-  const void *in;
-  void *out, *index; /* index: u8 or i32 by index_bytes; NULL when nobody reads it */
+  bool count_pad;
+  const neap_operand *in;
+  const neap_operand *out;
+  void *index; /* u8 or i32 by index_bytes; NULL when nobody reads it */
 } job;
 
 static int64_t get_index(const job *j, int64_t at) {
@@ -99,162 +103,89 @@ static void set_index(const job *j, int64_t at, int64_t index) {
     ((int32_t *)j->index)[at] = (int32_t)index;
 }
 
-/* Taps [from, to) of output o in dimension d that fall inside x. */
-static void taps_inside(const neap_window *w, int d, int64_t o, int64_t *from, int64_t *to) {
-  int64_t start = o * w->stride[d] - w->begin[d], step = w->dilation[d];
-  *from = start >= 0 ? 0 : NEAP_MIN((-start + step - 1) / step, w->kernel[d]);
-  *to = start >= w->in[d] ? 0 : NEAP_MIN((w->in[d] - start + step - 1) / step, w->kernel[d]);
+/* Where a loop over the outputs of a plane is: the output, in x the position of its window's first
+ * element, and the taps [from, to) in each dimension that fall inside x. */
+typedef struct spot {
+  int64_t o[3], start[3], from[3], to[3];
+} spot;
+
+/* Taps of dimension d before the end of x, or of x and the padding behind it: `in` positions. Most
+ * windows are inside as a whole, and need no division. */
+static inline int64_t taps_before(const neap_window *w, int d, int64_t start, int64_t in) {
+  const int64_t step = w->dilation[d];
+  if (start + (w->kernel[d] - 1) * step < in) return w->kernel[d];
+  return start >= in ? 0 : (in - start + step - 1) / step;
 }
 
-/* The position in a plane of x of tap (kd,kh,kw) of output (od,oh,ow). */
-static int64_t position(const neap_window *w, const int64_t o[3], int64_t kd, int64_t kh,
-                        int64_t kw) {
-  int64_t d = o[0] * w->stride[0] - w->begin[0] + kd * w->dilation[0];
-  int64_t h = o[1] * w->stride[1] - w->begin[1] + kh * w->dilation[1];
-  return (d * w->in[1] + h) * w->in[2] + o[2] * w->stride[2] - w->begin[2] + kw * w->dilation[2];
+/* Dimension d of a spot whose output is known. */
+static inline void spot_find(const neap_window *w, spot *s, int d) {
+  const int64_t start = s->o[d] * w->stride[d] - w->begin[d], step = w->dilation[d];
+  s->start[d] = start;
+  s->from[d] = start >= 0 ? 0 : NEAP_MIN((-start + step - 1) / step, w->kernel[d]);
+  s->to[d] = taps_before(w, d, start, w->in[d]);
+}
+
+static inline spot spot_first(const neap_window *w) {
+  spot s = {.o = {0}};
+  for (int d = 0; d < 3; d++) spot_find(w, &s, d);
+  return s;
 }
 
 /* The next output of a plane in row-major order. */
-static void next_output(const neap_window *w, int64_t o[3]) {
-  if (++o[2] < w->out[2]) return;
-  o[2] = 0;
-  if (++o[1] < w->out[1]) return;
-  o[1] = 0;
-  o[0]++;
+static inline void spot_next(const neap_window *w, spot *s) {
+  int d = 2;
+  while (++s->o[d] == w->out[d] && d > 0) {
+    s->o[d] = 0;
+    spot_find(w, s, d--);
+  }
+  spot_find(w, s, d);
+}
+
+/* The position in a plane of x of tap (kd,kh,kw) of the spot's window. */
+static inline int64_t spot_at(const neap_window *w, const spot *s, int64_t kd, int64_t kh,
+                              int64_t kw) {
+  int64_t d = s->start[0] + kd * w->dilation[0], h = s->start[1] + kh * w->dilation[1];
+  return (d * w->in[1] + h) * w->in[2] + s->start[2] + kw * w->dilation[2];
+}
+
+/* Whether tap number `tap` is inside x; *at is its position there. */
+static inline bool spot_has(const neap_window *w, const spot *s, int64_t tap, int64_t *at) {
+  const int64_t k[3] = {tap / w->kernel[2] / w->kernel[1], tap / w->kernel[2] % w->kernel[1],
+                        tap % w->kernel[2]};
+  for (int d = 0; d < 3; d++)
+    if (k[d] < s->from[d] || k[d] >= s->to[d]) return false;
+  *at = spot_at(w, s, k[0], k[1], k[2]);
+  return true;
 }
 
 /* What an average divides by: the elements inside x, or inside x and its padding. Padding in front
- * is reached from tap 0 on, so with it every tap before `to` counts; what rounding up adds behind
- * the padding never does. */
-static double divisor(const job *j, const int64_t o[3]) {
+ * is reached from tap 0 on, so with it every tap before the end counts; what rounding up adds
+ * behind the padding never does. */
+static inline double divisor(const job *j, const spot *s) {
+  const neap_window *w = &j->w;
   double n = 1;
   for (int d = 0; d < 3; d++) {
-    neap_window w = j->w;
-    if (j->count_pad) w.in[d] += w.end[d];
-    int64_t from, to;
-    taps_inside(&w, d, o[d], &from, &to);
-    n *= (double)NEAP_MAX((j->count_pad ? to : to - from), 0);
+    int64_t many = j->count_pad ? taps_before(w, d, s->start[d], w->in[d] + w->end[d])
+                                : NEAP_MAX(s->to[d] - s->from[d], 0);
+    n *= (double)many;
   }
   return n;
 }
 
-/* A kernel over planes [begin, end), numbered n * C + c, of `in` (n_from elements each) to `out`
- * (n_to each). Its last argument is a block that runs for each output i, at o, of a plane p. A
- * plane belongs to one thread: bits do not depend on how many there are. */
-#define KERNEL(name, type, n_from, n_to, ...)                               \
-  static void name(void *context, int64_t begin, int64_t end) {             \
-    const job *j = context;                                                 \
-    const neap_window *w = &j->w;                                           \
-    for (int64_t p = begin; p < end; p++) {                                 \
-      const type *in = (const type *)j->in + p * w->n_from;                 \
-      type *out = (type *)j->out + p * w->n_to;                             \
-      CLEAR_##n_to(out, type);                                              \
-      int64_t o[3] = {0};                                                   \
-      for (int64_t i = 0; i < w->n_out; i++, next_output(w, o)) __VA_ARGS__ \
-    }                                                                       \
-  }
-#define CLEAR_n_out(out, type) /* each is written once */
-#define CLEAR_n_in(out, type) \
-  memset(out, 0, (size_t)w->n_in * sizeof(type)) /* a sum over windows */
+#define NEAP_BODY "ops/pool_body.h"
+#include "math/each_float.h"
 
-/* A block for each tap of the window at o that is inside x: `at` is its position in the plane,
- * `tap` its number in the window. */
-#define EACH_TAP(...)                                                    \
-  int64_t from[3], to[3];                                                \
-  for (int d = 0; d < 3; d++) taps_inside(w, d, o[d], &from[d], &to[d]); \
-  for (int64_t kd = from[0]; kd < to[0]; kd++)                           \
-    for (int64_t kh = from[1]; kh < to[1]; kh++) {                       \
-      const int64_t row = position(w, o, kd, kh, 0),                     \
-                    number = (kd * w->kernel[1] + kh) * w->kernel[2];    \
-      for (int64_t kw = from[2]; kw < to[2]; kw++) {                     \
-        const int64_t at = row + kw * w->dilation[2], tap = number + kw; \
-        (void)tap;                                                       \
-        __VA_ARGS__                                                      \
-      }                                                                  \
-    }
-
-/* The first of equal elements wins; a NaN wins over all. A window without an element inside x gives
- * -infinity; its index is 0, a tap outside x, so the backward checks the tap before it writes. */
-#define MAX(type)                                                               \
-  {                                                                             \
-    type best = (type)-INFINITY;                                                \
-    int64_t won = -1;                                                           \
-    EACH_TAP({                                                                  \
-      type v = in[at];                                                          \
-      if (won < 0 || v > best || (v != v && best == best)) best = v, won = tap; \
-    })                                                                          \
-    out[i] = best;                                                              \
-    set_index(j, p * w->n_out + i, NEAP_MAX(won, 0));                           \
-  }
-#define MAX_GRAD                                                                \
-  {                                                                             \
-    int64_t won = get_index(j, p * w->n_out + i), k[3], from, to;               \
-    k[2] = won % w->kernel[2], k[1] = won / w->kernel[2] % w->kernel[1],        \
-    k[0] = won / w->kernel[2] / w->kernel[1];                                   \
-    bool inside = true;                                                         \
-    for (int d = 0; d < 3; d++)                                                 \
-      taps_inside(w, d, o[d], &from, &to), inside &= k[d] >= from && k[d] < to; \
-    if (inside) out[position(w, o, k[0], k[1], k[2])] += in[i];                 \
-  }
-/* Summed in double. A window without an element inside x gives 0. */
-#define AVERAGE(type)                       \
-  {                                         \
-    double sum = 0, n = divisor(j, o);      \
-    EACH_TAP({ sum += (double)in[at]; })    \
-    out[i] = (type)(n > 0 ? sum / n : 0.0); \
-  }
-#define AVERAGE_GRAD(type)                                \
-  {                                                       \
-    double n = divisor(j, o);                             \
-    type share = (type)(n > 0 ? (double)in[i] / n : 0.0); \
-    EACH_TAP({ out[at] += share; })                       \
-  }
-#define POOLS(type, suffix)                                  \
-  KERNEL(max_##suffix, type, n_in, n_out, MAX(type))         \
-  KERNEL(max_grad_##suffix, type, n_out, n_in, MAX_GRAD)     \
-  KERNEL(average_##suffix, type, n_in, n_out, AVERAGE(type)) \
-  KERNEL(average_grad_##suffix, type, n_out, n_in, AVERAGE_GRAD(type))
-POOLS(float, f32)
-POOLS(double, f64)
-
-/* `x` and `y` are the types of the forward; `in` is x or dy. */
-static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *y) {
-  job j = {
-    .w = neap_window_of(call->attrs, x, y, NULL), .in = call->in[0].data, .out = call->out[0].data};
-  j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
-  return j;
+/* `in` is x or dy, `out` y or dx. */
+static job job_of(const neap_call *call, const neap_window *w) {
+  return (job){.w = *w, .in = &call->in[0], .out = &call->out[0]};
 }
 
-/* Planes to threads, so many at a time that they have about NEAP_GRAIN taps. */
-static void run_planes(const neap_call *call, job *j, void (*f32)(void *, int64_t, int64_t),
-                       void (*f64)(void *, int64_t, int64_t)) {
-  int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
-  neap_parallel_for(j->w.batch * j->w.channels, NEAP_MAX(1, NEAP_GRAIN / work), call->n_thread,
-                    j->f64 ? f64 : f32, j);
+/* The window of a forward, and of a backward, whose output is like x. */
+static neap_window window_of(const neap_call *call) {
+  return neap_window_of(call->attrs, &call->in[0].type.shape, &call->out[0].type.shape, NULL);
 }
-
-static void run_max(const neap_call *call) {
-  job j = new_job(call, &call->in[0].type.shape, &call->out[0].type.shape);
-  j.index = call->n_out > 1 ? call->out[1].data : NULL;
-  run_planes(call, &j, max_f32, max_f64);
-}
-
-static void run_max_grad(const neap_call *call) {
-  job j = new_job(call, &call->out[0].type.shape, &call->in[0].type.shape);
-  j.index = call->in[1].data;
-  run_planes(call, &j, max_grad_f32, max_grad_f64);
-}
-
-static void run_average(const neap_call *call) {
-  job j = new_job(call, &call->in[0].type.shape, &call->out[0].type.shape);
-  j.count_pad = call->attrs[COUNT_PAD].i != 0;
-  run_planes(call, &j, average_f32, average_f64);
-}
-
-static void run_average_grad(const neap_call *call) {
-  job j = new_job(call, &call->out[0].type.shape, &call->in[0].type.shape);
-  j.count_pad = call->attrs[COUNT_PAD].i != 0;
-  run_planes(call, &j, average_grad_f32, average_grad_f64);
+static neap_window window_of_grad(const neap_call *call) {
+  return neap_window_of(call->attrs, &call->out[0].type.shape, &call->in[0].type.shape, NULL);
 }
 
 /* A window as large as x. */
@@ -263,20 +194,63 @@ static neap_window global_window(const neap_shape *x, const neap_shape *y) {
   return neap_window_of(none, x, y, x->dim + 2);
 }
 
+/* Planes to threads, so many at a time that they have about NEAP_GRAIN taps. */
+static void run_planes(const neap_call *call, job *j, neap_rows_body f32, neap_rows_body f64) {
+  const neap_dtype dtype = j->in->type.dtype;
+  int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
+  neap_rows_run(call, dtype, call->scratch, 1, j->w.n_in + j->w.n_out, j->w.batch * j->w.channels,
+                NEAP_MAX(1, NEAP_GRAIN / work), dtype == NEAP_DTYPE_F64 ? f64 : f32, j);
+}
+
+static void run_max(const neap_call *call) {
+  const neap_window w = window_of(call);
+  job j = job_of(call, &w);
+  j.index = call->n_out > 1 ? call->out[1].data : NULL;
+  run_planes(call, &j, max_f32, max_f64);
+}
+
+static void run_max_grad(const neap_call *call) {
+  const neap_window w = window_of_grad(call);
+  job j = job_of(call, &w);
+  j.index = call->in[1].data;
+  run_planes(call, &j, max_grad_f32, max_grad_f64);
+}
+
+static void run_average(const neap_call *call) {
+  const neap_window w = window_of(call);
+  job j = job_of(call, &w);
+  j.count_pad = call->attrs[COUNT_PAD].i != 0;
+  run_planes(call, &j, average_f32, average_f64);
+}
+
+static void run_average_grad(const neap_call *call) {
+  const neap_window w = window_of_grad(call);
+  job j = job_of(call, &w);
+  j.count_pad = call->attrs[COUNT_PAD].i != 0;
+  run_planes(call, &j, average_grad_f32, average_grad_f64);
+}
+
 static void run_global(const neap_call *call) {
-  job j = {.w = global_window(&call->in[0].type.shape, &call->out[0].type.shape),
-           .in = call->in[0].data,
-           .out = call->out[0].data};
-  j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
+  const neap_window w = global_window(&call->in[0].type.shape, &call->out[0].type.shape);
+  job j = job_of(call, &w);
   run_planes(call, &j, average_f32, average_f64);
 }
 
 static void run_global_grad(const neap_call *call) {
-  job j = {.w = global_window(&call->out[0].type.shape, &call->in[0].type.shape),
-           .in = call->in[0].data,
-           .out = call->out[0].data};
-  j.f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
+  const neap_window w = global_window(&call->out[0].type.shape, &call->in[0].type.shape);
+  job j = job_of(call, &w);
   run_planes(call, &j, average_grad_f32, average_grad_f64);
+}
+
+/* For halves, a plane of x and one of y for each thread. Of x and y only sizes matter here, and
+ * there are as many elements in a plane of dy as in one of y. */
+static bool choose_planes(neap_choose *c) {
+  const neap_shape *x = &c->in[0].shape, *y = &c->out[0].shape;
+  int64_t n_plane = neap_count_mul(x->dim[0], x->dim[1]),
+          elems = neap_count_add(neap_shape_span(x, 2, x->n_dim), neap_shape_span(y, 2, y->n_dim));
+  c->choice->scratch_bytes =
+    neap_rows_bytes(c->in[0].dtype, NEAP_MIN(c->choice->n_thread, n_plane), 1, elems);
+  return true;
 }
 
 /* The stash: one index for each output, only where the backward or a reader asks for it. */
@@ -284,13 +258,13 @@ static bool choose_max(neap_choose *c) {
   neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
   if (c->n_out > 1)
     c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * index_bytes(&w);
-  return true;
+  return choose_planes(c);
 }
 
 /* Indices mean what the forward's engine means by them. What the stash holds is an address in x, so
  * one of unknown origin is not taken. */
 static bool choose_max_grad(neap_choose *c) {
-  return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF;
+  return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF && choose_planes(c);
 }
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
@@ -373,20 +347,16 @@ static void pool_again(void *context, int64_t begin, int64_t end) {
   const neap_window *w = &j->w;
   for (int64_t p = begin; p < end; p++) {
     const float *x = j->x + plane_at(w, p, w->n_in, j->side_x);
-    int64_t y = plane_at(w, p, w->n_out, j->side_y), o[3] = {0};
-    for (int64_t i = 0; i < w->n_out; i++, y += j->side_y, next_output(w, o)) {
-      float best = -INFINITY;
-      int64_t won = -1;
-      EACH_TAP({
-        float v = x[at * j->side_x];
-        if (won < 0 || v > best || (v != v && best == best)) best = v, won = tap;
-      })
-      j->y[y] = best;
+    int64_t y = plane_at(w, p, w->n_out, j->side_y);
+    spot s = spot_first(w);
+    for (int64_t i = 0; i < w->n_out; i++, y += j->side_y, spot_next(w, &s)) {
+      int64_t won;
+      j->y[y] = window_max_f32(w, x, j->side_x, &s, &won);
       if (j->index == NULL) continue;
       if (j->index_bytes == 1)
-        ((uint8_t *)j->index)[y] = (uint8_t)NEAP_MAX(won, 0);
+        ((uint8_t *)j->index)[y] = (uint8_t)won;
       else
-        ((int32_t *)j->index)[y] = (int32_t)NEAP_MAX(won, 0);
+        ((int32_t *)j->index)[y] = (int32_t)won;
     }
   }
 }
@@ -501,11 +471,10 @@ const neap_op neap_op_MaxPool = {
   .special = "a NaN wins its window; the first of equal elements gets the gradient",
   .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(_max, , run_dnnl_max),
                                    {.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose_max,
                                     .run = run_max},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, "
@@ -527,11 +496,10 @@ const neap_op neap_op_MaxPoolGrad = {
   .infer = infer_grad,
   .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad),
                                    {.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
+                                    .dtypes = NEAP_FLOATS,
                                     .any_team = true,
                                     .choose = choose_max_grad,
                                     .run = run_max_grad},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
 };
 
@@ -549,12 +517,13 @@ const neap_op neap_op_AveragePool = {
   .grad = grad_average,
   .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(),
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_average},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(),
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose_planes,
+                                    .run = run_average},
+                                   {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, "
     "kernel={3}, stride={2}, "
@@ -572,12 +541,13 @@ const neap_op neap_op_AveragePoolGrad = {
   .outputs = {{"dx", "shape of x"}},
   .attrs = {POOL_ATTRS, COUNT_PAD_ATTR, [SHAPE] = SHAPE_ATTR},
   .infer = infer_grad,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(_grad),
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_average_grad},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad),
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose_planes,
+                                    .run = run_average_grad},
+                                   {0}},
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
 };
 
@@ -594,12 +564,13 @@ const neap_op neap_op_GlobalAveragePool = {
   .grad = grad_global,
   .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_RUNS,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(),
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_global},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(),
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose_planes,
+                                    .run = run_global},
+                                   {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
   .long_cases = "{ {x={1,16,512,512}} }",
 };
@@ -613,11 +584,12 @@ const neap_op neap_op_GlobalAveragePoolGrad = {
   .outputs = {{"dx", "shape of x"}},
   .attrs = {SHAPE_ATTR},
   .infer = infer_grad,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(_grad),
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_global_grad},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad),
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = choose_planes,
+                                    .run = run_global_grad},
+                                   {0}},
   .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",
 };

@@ -535,6 +535,24 @@ describe("fusion", function()
     end
   end)
 
+  it("takes pooling in for bf16 and f16, with the bits of the ops apart", function()
+    for _, dtype in ipairs { "bf16", "f16" } do
+      for _, case in ipairs(pools) do
+        local net = neap.net "halves"
+        local x = net:input("x", { 16, 8, 64, 64 }, dtype)
+        local w = net:param("w", { 16, 8, 3, 3 }, neap.init.xavier {}, { dtype = dtype })
+        net:Conv({ x, w }, "h", { pad = 1 })
+        net:outputs { net:op(case[1], { net:Relu("h", "r") }, { "y" }, case[2]) }
+        assert.are.same({ activation = 1, pool = 1 }, rules(net, { fuse = "pool" }), case[1])
+        local plain, pooled = net:plan(), net:plan { fuse = "pool" }
+        assert.is_true(pooled.arena_bytes < 0.6 * plain.arena_bytes, case[1])
+        local feeds = { x = neap.randn(16, 8, 64, 64):to(dtype) }
+        assert.is_true(output_of(net, feeds, { fuse = "pool" }):equal(
+          output_of(net, feeds, { fuse = false })), dtype .. " " .. case[1])
+      end
+    end
+  end)
+
   it("lists pooling among the rewrites, and tells who absorbed the blobs", function()
     local net = conv_pool("MaxPool", { kernel = 2 })
     local list = net:plan { fuse = "pool" }:rewrites()

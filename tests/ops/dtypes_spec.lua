@@ -199,7 +199,18 @@ describe("rows of bf16", function()
       local x, labels = param(net, "x", { n, 64 }), net:input("labels", { n }, "i64")
       return net:SoftmaxCrossEntropy({ x, labels }, "y", { reduction = "none" }), { x }
     end,
+    LRN = function(net, n)
+      local x = param(net, "x", { n, 8, 9 })
+      return net:LRN({ x }, "y"), { x }
+    end,
   }
+  for _, pool in ipairs { "MaxPool", "AveragePool", "GlobalAveragePool" } do
+    builds[pool] = function(net, n)
+      local x = param(net, "x", { n, 3, 8, 8 })
+      local o = pool ~= "GlobalAveragePool" and { kernel = 3, stride = 2 } or nil
+      return net:op(pool, { x }, { "y" }, o), { x }
+    end
+  end
   for name, build in pairs(builds) do
     it(("are widened one by one: the scratch of %s does not grow with them"):format(name),
       function()
