@@ -488,22 +488,21 @@ NEAP_API neap_status neap_session_explain(neap_session *session, const char *blo
 NEAP_API neap_status neap_session_rows(neap_session *session, neap_row_kind kind, neap_rows **out,
                                        neap_error *error);
 /* Of a session with a database: the rows of its plan and of its run there; 0 while there is none.
- * The run has its row when it is recorded, by neap_session_record or at the session's end. */
+ * The run has its row from its first step on (neap/db.h). */
 NEAP_API int64_t neap_session_plan_id(const neap_session *session);
 NEAP_API int64_t neap_session_run_id(const neap_session *session);
 /* What the database failed to do for this session, as a sentence; "" when nothing. */
 NEAP_API const char *neap_session_warning(const neap_session *session);
-/* A figure of the caller's own, such as a loss, that is recorded with the run. Nothing happens
- * without a database. */
+/* neap_run_metric of the session's run. Nothing happens without a database. */
 NEAP_API neap_status neap_session_metric(neap_session *session, const char *name, int64_t at_step,
                                          double value, neap_error *error);
 /* Whether steps are timed: `profile`, which a dynamic session has no use for. */
 NEAP_API bool neap_session_is_timed(const neap_session *session);
 /* The times of one step of the plan, from 0, with `profile`; false where there are none. */
 NEAP_API bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row);
-/* Writes the row of the run, with `profile` those of its ops, and its metrics. `status`: "ok",
- * "failed" or "interrupted". Once: a second call does nothing, and so does one where nothing has
- * run, or without a database. ARGUMENT error for another status; DB errors. */
+/* neap_run_end of a run of the session's own, and, with `profile`, the rows of its ops. Nothing
+ * happens to a run that has ended, where nothing has run, and without a database. ARGUMENT error for
+ * a status that there is not; DB errors. */
 NEAP_API neap_status neap_session_record(neap_session *session, const char *status,
                                          neap_error *error);
 NEAP_API void neap_session_free(neap_session *session); /* records first */

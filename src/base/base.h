@@ -133,6 +133,20 @@ void neap_map_fini(neap_map *map);
 
 int64_t neap_wall_ms(void); /* since 1970; neap_clock_ns is for differences */
 
+/* ---- how long steps took (durations.c) ------------------------------------------------------- */
+
+enum { NEAP_N_DURATION = 1024 }; /* the newest, for the median */
+typedef struct neap_durations {
+  int64_t n, last_ns, min_ns; /* of all steps */
+  int64_t ring[NEAP_N_DURATION];
+} neap_durations;
+void neap_durations_add(neap_durations *durations, int64_t ns);
+/* Of the newest n, as far as the ring has them; zeros where there are none. */
+typedef struct neap_durations_part {
+  int64_t min_ns, median_ns, p95_ns;
+} neap_durations_part;
+neap_durations_part neap_durations_recent(const neap_durations *durations, int64_t n);
+
 /* ---- hash (hash.c): stable across runs and machines; FNV-1a over 128 bits -------------------- */
 
 typedef struct neap_hash {

@@ -42,6 +42,7 @@ typedef struct neap_compile_options {
    * of its rows */
   neap_accumulate accumulate;
   neap_store *store;        /* NULL: no cache, no rows */
+  neap_run *run;            /* that the session belongs to; NULL: one of its own, in the store */
   const char *script, *tag; /* for the run row; may be NULL */
   /* Caffe's words for policy and keep, translated at the doors (mem_param.c); may be NULL */
   const neap_mem_param *mem_param;

@@ -430,6 +430,7 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
     .no_recompute = options->recompute == NEAP_OFF,
     .inexact = options->exact == NEAP_OFF,
     .store = options->store != NEAP_OFF ? options->db : NULL,
+    .run = options->store != NEAP_OFF ? options->run : NULL,
     .script = options->script,
     .tag = options->tag,
     .mem_param = options->mem_param,

@@ -1,7 +1,7 @@
 /* session.c: a compiled net in a workspace, its runs and what is recorded of them.
  *
- * Step times go to a ring, so that a long training keeps a median without growing. Metrics wait in
- * a list until the run row is written, when the session closes.
+ * A session belongs to a run (store/record.c): that of its options, whose steps are its owner's
+ * affair, or one of its own, whose steps are the session's.
  *
  * INVARIANT: the workspace and the store live at least as long as the session, which holds
  * references of them.
@@ -12,18 +12,7 @@
 #include "report/report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-enum { N_RING = 1024 }; /* step times kept for the median */
-
-/* A figure that the caller noted: a loss, an accuracy. */
-typedef struct metric {
-  const char *name; /* interned */
-  int64_t at_step;
-  double value;
-} metric;
 
 struct neap_session {
   neap_workspace *ws;    /* retained */
@@ -31,18 +20,15 @@ struct neap_session {
   neap_dynamic *dynamic; /* NULL: one program for all runs */
   neap_store *store;
   const char *const *keep; /* the options', and the forwarded names that the net computes */
-  int64_t plan_id, run_id;
-  int64_t planned_bytes, process_bytes, n_alloc_last, started_ms, last_ns, min_ns;
+  neap_run *run;           /* NULL: nothing is recorded */
+  bool owns_run, joined;   /* joined: the run knows of it */
+  int64_t plan_id;
+  int64_t planned_bytes, process_bytes, n_alloc_last;
   /* DATA bytes of the workspace at the start, and what compiling and running added */
   int64_t own_bytes;
-  int64_t n_step;
   int n_thread;
-  int64_t ring[N_RING];
+  neap_durations took;
   neap_step_times *times; /* by plan step; NULL without profile */
-  metric *metric;
-  int n_metric, cap_metric;
-  char *script, *tag;
-  neap_error failed; /* the last run's error, for the row */
   char warning[256];
 };
 
@@ -205,11 +191,24 @@ static neap_status fill(neap_session *session, const neap_net *net,
     return NEAP_OK;
   }
   NEAP_TRY(take_program(session, net, options, range, error));
-  /* a missing label stops nothing */
-  if (options->script != NULL) session->script = neap_strdup(options->script);
-  if (options->tag != NULL) session->tag = neap_strdup(options->tag);
   NEAP_TRY(neap_workspace_make_declared(session->ws, net, error));
   return attach_within(session, net, options, range, error);
+}
+
+/* The run that the session is a part of, or one of its own. */
+static neap_status take_run(neap_session *session, const neap_net *net,
+                            const neap_compile_options *options, neap_error *error) {
+  const neap_run_about about = {
+    .net = neap_net_name(net), .script = options->script, .tag = options->tag};
+  session->owns_run = options->run == NULL;
+  session->run = neap_store_run_retain(options->run);
+  return session->owns_run ? neap_run_open(options->store, &about, &session->run, error) : NEAP_OK;
+}
+
+/* A limit that refuses the net is the end of a run that had no step. */
+static void record_refusal(neap_session *session, const neap_error *error) {
+  if (error->code != NEAP_BUDGET || !session->owns_run) return;
+  (void)neap_run_end(session->run, "refused", error, NULL);
 }
 
 /* The session holds a reference of the workspace, so that closing in any order is safe. One that
@@ -225,7 +224,6 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   if (session == NULL) return neap_fail_memory(error, sizeof *session, "a session");
   session->ws = neap_workspace_retain(ws);
   session->store = neap_db_retain(options->store);
-  session->started_ms = neap_wall_ms();
   session->n_thread = neap_threads_for(options->n_thread);
   /* own_bytes: what the workspace holds, plus what the process holds more at the end than now. */
   session->own_bytes =
@@ -241,11 +239,13 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
     status = session->keep == NULL
                ? neap_fail_memory(error, sizeof *full.graph.keep, "names to keep")
                : take_homes(ws, range != NULL, &full.graph, &room, error);
+    if (status == NEAP_OK) status = take_run(session, net, &full, error);
     if (status == NEAP_OK) status = fill(session, net, &full, range, error);
   }
   neap_arena_fini(&room);
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
+    if (error != NULL) record_refusal(session, error);
     neap_session_free(session);
     neap_workspace_set_pool_soft(ws, soft);
     if (before != NULL) neap_workspace_mark_undo(before, 0, NULL);
@@ -264,9 +264,28 @@ neap_status neap_driver_compile(neap_workspace *ws, const neap_net *net,
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+/* What the run is to know of the program, before its first step. */
+static neap_status join_run(neap_session *session, neap_error *error) {
+  const neap_figures planned =
+    neap_report_figures(neap_program_plan(session->program), neap_program_graph(session->program));
+  const neap_run_row part = {.plan_id = session->plan_id,
+                             .net = planned.net,
+                             .mode = planned.mode,
+                             .batch = planned.batch,
+                             .seed = (int64_t)neap_workspace_seed(session->ws),
+                             .n_thread = session->n_thread,
+                             .planned_bytes = session->planned_bytes};
+  NEAP_TRY(neap_store_run_begin(session->run, &part, error));
+  session->joined = true;
+  return NEAP_OK;
+}
+
 /* A failed step is not counted and leaves no time, and nothing that lasts (neap_workspace_run); its
- * error goes to the run row. */
+ * error goes to the run. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
+  neap_run *run = session->run;
+  if (run != NULL && !(session->joined && neap_store_run_is_going(run)))
+    NEAP_TRY(join_run(session, error));
   neap_error own = {0};
   neap_memory_stats before = neap_memory_read();
   int64_t start_ns = neap_clock_ns();
@@ -280,15 +299,15 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
   session->process_bytes = memory.held_bytes[NEAP_DATA_BYTES];
   session->own_bytes += memory.held_bytes[NEAP_DATA_BYTES] - before.held_bytes[NEAP_DATA_BYTES];
   session->n_alloc_last = memory.n_alloc - before.n_alloc;
-  session->failed = own;
+  if (run != NULL) neap_store_run_hold(run, session->own_bytes);
   if (status != NEAP_OK) {
+    if (run != NULL) neap_store_run_fail(run, &own);
     if (error != NULL && error->code == NEAP_OK) *error = own;
     return status;
   }
   /* Only finished steps: one that an error cut short would look fast. */
-  session->min_ns = session->n_step == 0 ? took : NEAP_MIN(session->min_ns, took);
-  session->last_ns = took;
-  session->ring[session->n_step++ % N_RING] = took; /* over the oldest, once the ring is full */
+  neap_durations_add(&session->took, took);
+  if (session->owns_run) neap_run_step(run, session->took.n, took);
   return NEAP_OK;
 }
 
@@ -300,27 +319,21 @@ neap_dynamic_stats neap_session_dynamic_stats(const neap_session *session) {
 neap_program *neap_session_program(neap_session *session) { return session->program; }
 neap_workspace *neap_session_workspace(neap_session *session) { return session->ws; }
 int64_t neap_session_plan_id(const neap_session *session) { return session->plan_id; }
-int64_t neap_session_run_id(const neap_session *session) { return session->run_id; }
-int neap_session_n_steps(const neap_session *session) { return (int)session->n_step; }
+int64_t neap_session_run_id(const neap_session *session) { return neap_run_id(session->run); }
+int neap_session_n_steps(const neap_session *session) { return (int)session->took.n; }
 const neap_step_times *neap_session_times(const neap_session *session) { return session->times; }
-const char *neap_session_warning(const neap_session *session) { return session->warning; }
-
-/* For qsort. */
-static int compare_ns(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
+const char *neap_session_warning(const neap_session *session) {
+  return session->warning[0] != '\0' ? session->warning : neap_run_warning(session->run);
 }
 
-/* The median is of the ring: 1024 steps say what a step costs now, not what it cost an hour ago. */
+/* The median is of the newest steps: they say what a step costs now, not what it cost an hour
+ * ago. */
 neap_session_stats neap_session_stats_read(const neap_session *session) {
-  int n = (int)NEAP_MIN(session->n_step, (int64_t)N_RING);
-  int64_t sorted[N_RING];
-  memcpy(sorted, session->ring, (size_t)n * sizeof *sorted);
-  qsort(sorted, (size_t)n, sizeof *sorted, compare_ns);
-  return (neap_session_stats){.n_step = session->n_step,
-                              .last_ns = session->last_ns,
-                              .min_ns = session->min_ns,
-                              .median_ns = n > 0 ? sorted[n / 2] : 0,
+  const neap_durations *took = &session->took;
+  return (neap_session_stats){.n_step = took->n,
+                              .last_ns = took->last_ns,
+                              .min_ns = took->min_ns,
+                              .median_ns = neap_durations_recent(took, NEAP_N_DURATION).median_ns,
                               .held_bytes = (int64_t)neap_workspace_held_bytes(session->ws),
                               .process_bytes = session->process_bytes,
                               .planned_bytes = session->planned_bytes,
@@ -331,56 +344,7 @@ neap_session_stats neap_session_stats_read(const neap_session *session) {
 
 neap_status neap_session_metric(neap_session *session, const char *name, int64_t at_step,
                                 double value, neap_error *error) {
-  if (session->store == NULL) return NEAP_OK; /* nobody will ask */
-  const char *key = neap_intern(name);
-  if (key == NULL || !neap_list_grow(&session->metric, &session->cap_metric, session->n_metric + 1,
-                                     sizeof *session->metric))
-    return neap_fail_memory(error, sizeof *session->metric, "a metric of a run");
-  session->metric[session->n_metric++] = (metric){key, at_step, value};
-  return NEAP_OK;
-}
-
-/* The error that ended the run, for the run row; nothing when it ended well. */
-static void print_error_json(const neap_error *error, neap_buffer *out) {
-  if (error->code == NEAP_OK) return;
-  neap_buffer_add(out, "{\"code\":\"%s\",\"message\":", neap_status_text(error->code));
-  neap_json_text(out, error->message);
-  neap_buffer_add(out, ",\"op\":");
-  neap_json_text(out, error->op);
-  neap_buffer_add(out, ",\"blob\":");
-  neap_json_text(out, error->blob);
-  neap_buffer_add(out, "}");
-}
-
-/* Sets run_id. Bytes are those after the last step: closing frees them soon. Tensors that the
- * caller made meanwhile are not the run's: only what compiling and running took counts. */
-static neap_status add_run(neap_session *session, const char *status, neap_error *error) {
-  neap_session_stats stats = neap_session_stats_read(session);
-  neap_buffer error_json = {0};
-  print_error_json(&session->failed, &error_json);
-  const neap_graph *graph = neap_program_graph(session->program);
-  neap_figures planned = neap_report_figures(neap_program_plan(session->program), graph);
-  neap_run_row row = {.plan_id = session->plan_id,
-                      .net = planned.net,
-                      .mode = planned.mode,
-                      .batch = planned.batch,
-                      .script = session->script,
-                      .tag = session->tag,
-                      .status = status,
-                      .error = error_json.failed ? NULL : error_json.text,
-                      .seed = (int64_t)neap_workspace_seed(session->ws),
-                      .n_thread = session->n_thread,
-                      .n_step = stats.n_step,
-                      .started_at = session->started_ms / 1000,
-                      .started_ms = session->started_ms,
-                      .step_min_ns = stats.min_ns,
-                      .step_median_ns = stats.median_ns,
-                      .planned_bytes = stats.planned_bytes,
-                      .held_bytes = session->own_bytes,
-                      .resident_bytes = (int64_t)neap_process_resident_peak_bytes()};
-  neap_status result = neap_store_add_run(session->store, &row, &session->run_id, error);
-  neap_buffer_fini(&error_json);
-  return result;
+  return neap_run_metric(session->run, name, at_step, value, error);
 }
 
 bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row) {
@@ -410,55 +374,38 @@ static neap_status make_op_rows(const neap_session *session, neap_run_op_row **o
   return NEAP_OK;
 }
 
-static neap_status add_rows(neap_session *session, const char *status, const neap_run_op_row *op,
-                            neap_error *error) {
-  NEAP_TRY(add_run(session, status, error));
-  if (op != NULL)
-    NEAP_TRY(neap_store_add_run_ops(session->store, session->run_id,
-                                    neap_program_plan(session->program)->n_node, op, error));
-
-  /* One that is refused, as NaN is, is told; those behind it are stored all the same. */
-  neap_status result = NEAP_OK;
-  for (int m = 0; m < session->n_metric; m++) {
-    const metric *at = &session->metric[m];
-    neap_status one = neap_store_add_metric(session->store, session->run_id, at->name, at->at_step,
-                                            at->value, result == NEAP_OK ? error : NULL);
-    if (result == NEAP_OK) result = one;
-  }
-  return result;
+/* Times by op belong to the plan of the run: another program's could not be told apart. */
+static neap_status record_ops(neap_session *session, neap_error *error) {
+  const int64_t run_id = neap_session_run_id(session);
+  neap_run_op_row *op = NULL;
+  if (session->times == NULL || run_id == 0 || session->plan_id == 0 || session->took.n == 0)
+    return NEAP_OK;
+  NEAP_TRY(make_op_rows(session, &op, error));
+  neap_status status = neap_store_add_run_ops(
+    session->store, run_id, neap_program_plan(session->program)->n_node, op, error);
+  neap_free(op);
+  return status;
 }
 
-/* A session that ran nothing, or whose plan has no row to refer to, records nothing. All memory is
- * taken before the first row: a run without its ops would look like one that was not profiled. */
+/* A run that several sessions share is its owner's to end. */
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
-  static const char *const known[] = {"ok", "failed", "interrupted"};
-  bool is_known = false;
-  for (int i = 0; i < NEAP_COUNT(known); i++)
-    is_known = is_known || (status != NULL && strcmp(status, known[i]) == 0);
-  if (!is_known)
-    return neap_fail(error, NEAP_ARGUMENT,
-                     "record: status expects \"ok\", \"failed\" or \"interrupted\", got \"%s\"",
-                     status != NULL ? status : "");
-  bool nothing = session->n_step == 0 && session->failed.code == NEAP_OK;
-  if (session->store == NULL || session->run_id != 0 || session->plan_id == 0 || nothing)
-    return NEAP_OK;
-  neap_run_op_row *op = NULL;
-  if (session->times != NULL) NEAP_TRY(make_op_rows(session, &op, error));
-  neap_status result = add_rows(session, status, op, error);
-  neap_free(op);
-  return result;
+  if (session->run == NULL || !session->owns_run) return NEAP_OK;
+  /* Ended before: nothing has run since. */
+  if (!neap_store_run_is_going(session->run)) return NEAP_OK;
+  neap_status result = neap_run_end(session->run, status, NULL, error);
+  return result == NEAP_OK ? record_ops(session, error) : result;
 }
 
 /* Records first, while program and times are there. Detaches before freeing: the workspace may
  * outlive the program. A session that was never filled, or in part, is fine. */
 void neap_session_free(neap_session *session) {
   if (session == NULL) return;
-  neap_error lost = {0};
-  const char *status = "failed";
-  if (session->failed.code == NEAP_OK) status = "ok";
-  if (session->failed.code == NEAP_INTERRUPTED) status = "interrupted";
-  /* closing can't fail; the row is lost */
-  if (session->program != NULL) (void)neap_session_record(session, status, &lost);
+  /* Closing can't fail: what is not written now stays with the database's handle. */
+  if (session->program != NULL && session->run != NULL) {
+    (void)neap_session_record(session, NULL, NULL);
+    if (!session->owns_run) (void)record_ops(session, NULL);
+  }
+  neap_run_close(session->run);
   if (session->program != NULL && session->dynamic == NULL) {
     neap_workspace_detach(session->ws, session->program);
     neap_program_free(session->program);
@@ -468,8 +415,5 @@ void neap_session_free(neap_session *session) {
   neap_db_close(session->store);
   neap_free((void *)session->keep);
   neap_free(session->times);
-  neap_free(session->metric);
-  neap_free(session->script);
-  neap_free(session->tag);
   neap_free(session);
 }

@@ -236,7 +236,7 @@ static int record(lua_State *L) {
   const handle *h = program_at(L, 1);
   /* A database that fails is no reason to lose a trained model: nil, and why. */
   neap_error error = {0};
-  if (neap_session_record(h->session, neap_lua_opt_string(L, 2, "ok"), &error) != NEAP_OK)
+  if (neap_session_record(h->session, neap_lua_opt_string(L, 2, NULL), &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   lua_pushinteger(L, neap_session_run_id(h->session));
   return 1;

@@ -6,7 +6,7 @@
  *   neap_options options = {.db = db, .profile = NEAP_ON};
  *   if (neap_session_open(ws, net, &options, &session, &error)) goto end;
  *   .. neap_session_run, as often as you like ..
- *   if (neap_session_record(session, "ok", &error)) goto end;
+ *   if (neap_session_record(session, "finished", &error)) goto end;
  *   neap_sql_value run = {.name = ":run", .type = NEAP_SQL_INTEGER,
  *                         .integer = neap_session_run_id(session)};
  *   if (neap_db_query(db, "SELECT step_median_ns FROM run WHERE run_id = :run", 1, &run, print_row,
@@ -85,5 +85,49 @@ NEAP_API neap_status neap_db_backup(neap_db *db, const char *path, neap_error *e
  * the run is starred, which keeps the plan too. *n_plan (may be NULL): how many plans. */
 NEAP_API neap_status neap_db_prune(neap_db *db, int64_t unused_days, int64_t *n_plan,
                                    neap_error *error);
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+/* A run: a training, or whatever else several programs do together. Its row is there from the first
+ * step on, with the status "running"; what is measured is collected in memory that does not grow,
+ * and written about once a second by the step that finds a second gone. Sessions that are opened
+ * with the run among their options (`run`) belong to it; a session without one has a run of its
+ * own, whose steps are the session's.
+ *
+ * A process that is killed loses two seconds at most, and the next one that opens the file for
+ * writing gives its runs the status "lost". What the file does not take, because it is locked or
+ * full, stays in memory for the next write, and is tried again when the handle is closed. */
+typedef struct neap_run neap_run;
+/* What a run is called before its first step says more. Texts are copied; NULL: not known. */
+typedef struct neap_run_about {
+  const char *net, *mode, *script, *arguments, *tag;
+  int64_t batch;
+} neap_run_about;
+/* `db` NULL, or one that can only be read: *out is NULL, and all functions take that. End it with
+ * neap_run_close. */
+NEAP_API neap_status neap_run_open(neap_db *db, const neap_run_about *about, neap_run **out,
+                                   neap_error *error);
+/* A step of a run that several sessions share is done, and took so long. Its number is the
+ * caller's, since a training that is resumed goes on counting. */
+NEAP_API void neap_run_step(neap_run *run, int64_t at_step, int64_t ns);
+/* A figure of the caller's own, such as a loss. Of those that come faster than they can be kept
+ * every second one is left out, then of those that are left again; the last one never. What is no
+ * number is left out. */
+NEAP_API neap_status neap_run_metric(neap_run *run, const char *name, int64_t at_step, double value,
+                                     neap_error *error);
+/* Writes all there is. `status`: "finished", "interrupted", "failed" or "refused"; NULL: what the
+ * last step came to. `why` (may be NULL): the error that ended it. Another step makes it running
+ * again. A run that has had no step leaves a row only with "refused" and "failed". DB errors: it is
+ * kept for later. */
+NEAP_API neap_status neap_run_end(neap_run *run, const char *status, const neap_error *why,
+                                  neap_error *error);
+NEAP_API int64_t neap_run_id(const neap_run *run);          /* of its row; 0: there is none */
+NEAP_API const char *neap_run_warning(const neap_run *run); /* what is not written; "": nothing */
+/* Ends it, unless that was done, and lets go. */
+NEAP_API void neap_run_close(neap_run *run);
+/* neap_run_end of all that are running on this handle, and of those kept for later: for a program
+ * that is about to exit. The first error. */
+NEAP_API neap_status neap_db_end_runs(neap_db *db, const char *status, const neap_error *why,
+                                      neap_error *error);
 
 #endif

@@ -164,6 +164,7 @@ typedef struct neap_options {
   /* The database that `store` speaks of: without one nothing is looked up or recorded, and
    * `profile` and `tag` are for nobody. It stays the caller's; who records in it holds it. */
   neap_db *db;
+  neap_run *run;      /* that the session is a part of (neap/db.h); NULL: one of its own, in db */
   neap_beside beside; /* neap_micro_beside */
   const char *script; /* who runs, for the row of a run, "train.lua:12"; NULL: nobody says */
 } neap_options;

@@ -176,28 +176,39 @@
   X(created_at, NUMBER, "s", STORE, "made")                                                     \
   X(used_at, NUMBER, "s", STORE, "last used")
 
-#define NEAP_RUN_MAP(X)                                                                        \
-  X(plan_id, NUMBER, "", 0, "row of its plan")                                                 \
-  X(net, TEXT, "", STORE, "name of the net")                                                   \
-  X(mode, TEXT, "", STORE, "`train` or `infer`")                                               \
-  X(batch, NUMBER, "", STORE, "first dimension of the inputs")                                 \
-  X(script, TEXT, "", STORE, "script that ran it, or null")                                    \
-  X(tag, TEXT, "", STORE, "the user's label, or null")                                         \
-  X(commit_id, TEXT, "", STORE, "the commit of the script's repository, or null")              \
-  X(seed, NUMBER, "", STORE, "bits of an unsigned 64-bit number, shown signed")                \
-  X(n_thread, NUMBER, "", STORE, "threads")                                                    \
-  X(n_step, NUMBER, "", STORE, "runs of the program")                                          \
-  X(started_at, NUMBER, "s", STORE, "start")                                                   \
-  X(started_ms, NUMBER, "ms", 0, "start, in milliseconds since 1970: its UUID is of it")       \
-  X(step_min_ns, NUMBER, "ns", STORE | UNLESS_0, "the fastest step; null when none ran")       \
-  X(step_median_ns, NUMBER, "ns", STORE | UNLESS_0, "of the recent steps; null when none ran") \
-  X(planned_bytes, NUMBER, "bytes", STORE, "what the plan promised, all regions")              \
-  X(held_bytes, NUMBER, "bytes", STORE | UNLESS_0,                                             \
-    "what compiling and running took, with what the workspace had before, by the counted "     \
-    "allocator")                                                                               \
-  X(resident_bytes, NUMBER, "bytes", STORE | UNLESS_0,                                         \
-    "peak of the process, by the operating system")                                            \
-  X(status, TEXT, "", STORE, "ok, failed, interrupted")                                        \
+#define NEAP_RUN_MAP(X)                                                                          \
+  X(plan_id, NUMBER, "", 0, "row of its plan")                                                   \
+  X(net, TEXT, "", STORE, "name of the net")                                                     \
+  X(mode, TEXT, "", STORE, "`train` or `infer`")                                                 \
+  X(batch, NUMBER, "", STORE, "first dimension of the inputs; of several programs the largest")  \
+  X(script, TEXT, "", STORE, "script that ran it, or null")                                      \
+  X(arguments, TEXT, "", STORE, "of the script: a list in JSON, or null")                        \
+  X(tag, TEXT, "", STORE, "the user's label, or null")                                           \
+  X(commit_id, TEXT, "", STORE, "the commit of the script's repository, or null")                \
+  X(commit_dirty, NUMBER, "", STORE | UNLESS_0, "1: files of that repository differ; else null") \
+  X(seed, NUMBER, "", STORE, "bits of an unsigned 64-bit number, shown signed")                  \
+  X(n_thread, NUMBER, "", STORE, "threads")                                                      \
+  X(n_step, NUMBER, "", STORE, "steps done")                                                     \
+  X(started_at, NUMBER, "s", STORE, "start")                                                     \
+  X(started_ms, NUMBER, "ms", 0, "start, in milliseconds since 1970: its UUID is of it")         \
+  X(seen_at, NUMBER, "s", STORE | UNLESS_0, "written last; null in older rows")                  \
+  X(ended_at, NUMBER, "s", STORE | UNLESS_0, "end; null while it is running, and in older rows") \
+  X(host, TEXT, "", STORE, "name of the machine in its network; null in older rows")             \
+  X(process_id, NUMBER, "", STORE | UNLESS_0, "of the process that runs it; null in older rows") \
+  X(process_key, TEXT, "", STORE,                                                                \
+    "tells whether that process lives: boot, space of process ids, start; null in older rows")   \
+  X(step_min_ns, NUMBER, "ns", STORE | UNLESS_0, "the fastest step; null when none ran")         \
+  X(step_median_ns, NUMBER, "ns", STORE | UNLESS_0, "of the recent steps; null when none ran")   \
+  X(planned_bytes, NUMBER, "bytes", STORE,                                                       \
+    "what the plan promised, all regions; of several programs the largest")                      \
+  X(held_bytes, NUMBER, "bytes", STORE | UNLESS_0,                                               \
+    "what compiling and running took, with what the workspace had before, by the counted "       \
+    "allocator")                                                                                 \
+  X(resident_bytes, NUMBER, "bytes", STORE | UNLESS_0,                                           \
+    "peak of the process, by the operating system")                                              \
+  X(status, TEXT, "", STORE,                                                                     \
+    "running, finished, interrupted, failed, refused (by a limit) or lost (its process ended "   \
+    "without a word)")                                                                           \
   X(error, TEXT, "", STORE, "JSON, or null")
 
 #define NEAP_RUN_OP_MAP(X)                                                        \

@@ -50,7 +50,7 @@ static int open_as(neap_store *store, const char *name, int flags) {
   store->db = NULL;
   int rc = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
   /* Others hold the write lock for a moment only: wait rather than lose a plan. */
-  if (rc == SQLITE_OK) sqlite3_busy_timeout(store->db, 5000);
+  if (rc == SQLITE_OK) neap_db_set_timeout(store, 5000);
   if (rc == SQLITE_OK) rc = neap_sql_add_functions(store->db);
   return rc == SQLITE_OK ? try_read(store->db) : rc;
 }
@@ -98,7 +98,13 @@ static neap_status set_up(neap_store *store, neap_error *error) {
   /* May be refused while another process opens the same new file; that one sets it, and it stays
    * with the file. */
   if (!store->readonly) sqlite3_exec(store->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
-  return neap_store_migrate(store, error);
+  NEAP_TRY(neap_store_migrate(store, error));
+  /* Somebody else's lock is no reason to wait here: the next one that opens the file does it. */
+  if (store->readonly) return NEAP_OK;
+  sqlite3_busy_timeout(store->db, 100);
+  (void)neap_store_mark_lost(store, NULL);
+  sqlite3_busy_timeout(store->db, store->timeout_ms);
+  return NEAP_OK;
 }
 
 neap_status neap_db_open(const char *path, neap_store **out, neap_error *error) {
@@ -133,6 +139,7 @@ fail_store:
 
 void neap_db_close(neap_store *store) {
   if (store == NULL || --store->n_ref > 0) return;
+  neap_store_drop_runs(store);
   sqlite3_close(store->db);
   neap_free(store->path);
   neap_free(store->choices);
@@ -148,5 +155,6 @@ neap_store *neap_db_retain(neap_store *store) {
 const char *neap_db_path(const neap_store *store) { return store->path; }
 bool neap_db_is_readonly(const neap_store *store) { return store->readonly; }
 void neap_db_set_timeout(neap_store *store, int milliseconds) {
+  store->timeout_ms = milliseconds;
   sqlite3_busy_timeout(store->db, milliseconds);
 }

@@ -1,8 +1,9 @@
-/* run.c: runs, their times by op and their metrics. A run is written once, when its program
- * closes. */
+/* run.c: the rows of runs, of their times by op and of their metrics; and the runs whose process is
+ * gone. What is not written yet is record.c's. */
 #include "store/store_int.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Whether the history still has a plan: another process may prune it while it runs. */
 static neap_status find_plan_row(neap_store *store, int64_t plan_id, const char *lost, bool *found,
@@ -14,13 +15,9 @@ static neap_status find_plan_row(neap_store *store, int64_t plan_id, const char 
   return status;
 }
 
-/* The run's own row, within the caller's transaction. */
-static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
-                              const char *lost, neap_error *error) {
-  /* A run that says nothing else has gone well. */
+neap_status neap_store_insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
+                                  const char *lost, int64_t *run_id, neap_error *error) {
   neap_row_kind kind = NEAP_ROW_RUN;
-  neap_run_row kept = *row;
-  if (kept.status == NULL) kept.status = "ok";
   bool has_plan;
   NEAP_TRY(find_plan_row(store, row->plan_id, lost, &has_plan, error));
   char uuid[37];
@@ -33,11 +30,87 @@ static neap_status insert_run(neap_store *store, const neap_run_row *row, int64_
     neap_sql_null(&sql);
   neap_sql_int(&sql, machine_id);
   neap_sql_text(&sql, uuid);
-  neap_sql_bind_row(&sql, kind, &kept);
+  neap_sql_bind_row(&sql, kind, row);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  if (status == NEAP_OK) *run_id = sqlite3_last_insert_rowid(store->db);
+  return status;
+}
+
+/* A number of steps, nanoseconds, bytes or seconds, where 0 is none. */
+static void bind_unless_0(neap_sql *sql, int64_t value) {
+  if (value != 0)
+    neap_sql_int(sql, value);
+  else
+    neap_sql_null(sql);
+}
+
+/* What changes while a run goes on. What users write themselves, tag and star, stays theirs. */
+neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_run_row *row,
+                                  const char *lost, bool *found, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store,
+    "UPDATE run SET n_step = ?, seen_at = ?, ended_at = ?, step_min_ns = ?, step_median_ns = ?, "
+    "batch = ?, planned_bytes = ?, held_bytes = ?, resident_bytes = ?, status = ?, error = ?, "
+    "plan_id = coalesce(plan_id, (SELECT plan_id FROM plan WHERE plan_id = ?)) WHERE run_id = ?",
+    lost);
+  neap_sql_int(&sql, row->n_step);
+  neap_sql_int(&sql, row->seen_at);
+  bind_unless_0(&sql, row->ended_at);
+  bind_unless_0(&sql, row->step_min_ns);
+  bind_unless_0(&sql, row->step_median_ns);
+  neap_sql_int(&sql, row->batch);
+  neap_sql_int(&sql, row->planned_bytes);
+  bind_unless_0(&sql, row->held_bytes);
+  bind_unless_0(&sql, row->resident_bytes);
+  neap_sql_text(&sql, row->status);
+  neap_sql_text(&sql, row->error);
+  neap_sql_int(&sql, row->plan_id);
+  neap_sql_int(&sql, run_id);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  *found = sqlite3_changes64(store->db) > 0;
+  return status;
+}
+
+neap_status neap_store_insert_run_time(neap_store *store, int64_t run_id, const neap_run_time *row,
+                                       const char *lost, neap_error *error) {
+  /* A run that was put back to an earlier step comes by a step twice. */
+  neap_sql sql =
+    neap_sql_new(store, "INSERT OR REPLACE INTO run_time VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", lost);
+  neap_sql_int(&sql, run_id);
+  neap_sql_int(&sql, row->at_step);
+  neap_sql_int(&sql, row->at_ms);
+  neap_sql_int(&sql, row->n_step);
+  neap_sql_int(&sql, row->took.min_ns);
+  neap_sql_int(&sql, row->took.median_ns);
+  neap_sql_int(&sql, row->took.p95_ns);
+  bind_unless_0(&sql, row->held_bytes);
+  bind_unless_0(&sql, row->resident_bytes);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   return status;
 }
+
+/* A second value for one step replaces the first: a resumed training repeats steps. */
+neap_sql neap_store_metric_sql(neap_store *store, const char *lost) {
+  return neap_sql_new(
+    store,
+    "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+    lost);
+}
+
+neap_status neap_store_insert_metric(neap_sql *sql, int64_t run_id, const char *name,
+                                     int64_t at_step, double value, neap_error *error) {
+  /* Run, name and step are the key. */
+  neap_sql_int(sql, run_id);
+  neap_sql_text(sql, name);
+  neap_sql_int(sql, at_step);
+  neap_sql_real(sql, value);
+  return neap_sql_run(sql, error);
+}
+
+/* ---- each by itself -------------------------------------------------------------------------- */
 
 /* The machine's row is made with the first run that needs it; its id is kept once it is sure to be
  * in the file. */
@@ -45,36 +118,38 @@ neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64
                                neap_error *error) {
   static const char lost[] = "this run is not stored";
   int64_t machine_id = 0, id = 0;
+  /* A run that says nothing else has gone well. */
+  neap_run_row kept = *row;
+  if (kept.status == NULL) kept.status = "finished";
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = neap_store_machine(store, &machine_id, error);
-  if (status == NEAP_OK) status = insert_run(store, row, machine_id, lost, error);
-  /* Read before the transaction ends, kept when it has worked. */
-  id = sqlite3_last_insert_rowid(store->db);
+  if (status == NEAP_OK) status = neap_store_insert_run(store, &kept, machine_id, lost, &id, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
   store->machine_id = machine_id;
   *run_id = id;
   return NEAP_OK;
 }
 
-/* All rows or none. */
+/* All rows or none, in place of those that there are. */
 neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n,
                                    const neap_run_op_row *row, neap_error *error) {
   static const char lost[] = "the times of this run's ops are not stored";
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_row_kind kind = NEAP_ROW_RUN_OP;
-  neap_sql sql = neap_sql_insert(store, "run_op", 1, "run_id", 1, &kind, "", lost);
-  neap_status status = NEAP_OK;
-  for (int i = 0; i < n; i++) {
+  neap_sql sql = neap_sql_new(store, "DELETE FROM run_op WHERE run_id = ?", lost);
+  neap_sql_int(&sql, run_id);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  sql = neap_sql_insert(store, "run_op", 1, "run_id", 1, &kind, "", lost);
+  for (int i = 0; i < n && status == NEAP_OK; i++) {
     neap_sql_int(&sql, run_id);
     neap_sql_bind_row(&sql, kind, &row[i]);
     status = neap_sql_run(&sql, error);
-    if (status != NEAP_OK) break;
   }
   neap_sql_fini(&sql);
   return neap_store_end(store, status, lost, error);
 }
 
-/* A second value for one step replaces the first: a resumed training repeats steps. */
 neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name,
                                   int64_t at_step, double value, neap_error *error) {
   static const char lost[] = "a metric of this run is not stored";
@@ -83,16 +158,75 @@ neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char 
   if (value != value)
     return neap_fail(error, NEAP_DB, "%s: \"%s\" is not a number at step %lld", lost, name,
                      (long long)at_step);
-  neap_sql sql = neap_sql_new(
-    store,
-    "INSERT INTO run_metric VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-    lost);
-  /* Run, name and step are the key. */
-  neap_sql_int(&sql, run_id);
-  neap_sql_text(&sql, name);
-  neap_sql_int(&sql, at_step);
-  neap_sql_real(&sql, value);
-  neap_status status = neap_sql_run(&sql, error);
+  neap_sql sql = neap_store_metric_sql(store, lost);
+  neap_status status = neap_store_insert_metric(&sql, run_id, name, at_step, value, error);
   neap_sql_fini(&sql);
   return status;
+}
+
+/* ---- runs whose process is gone -------------------------------------------------------------- */
+
+enum { MOST_LOST = 64, A_DAY = 86400 };
+
+/* Whether nobody goes on with the run of the row that a statement is at. Of a process that can't be
+ * looked at, one that has been silent for a day is taken for gone. */
+static bool is_lost(const neap_sql *sql, int64_t now) {
+  neap_process process = {.id = sqlite3_column_int64(sql->stmt, 2)};
+  const char *host = (const char *)sqlite3_column_text(sql->stmt, 1),
+             *key = (const char *)sqlite3_column_text(sql->stmt, 3);
+  if (key == NULL) return true;
+  snprintf(process.host, sizeof process.host, "%s", host != NULL ? host : "");
+  snprintf(process.key, sizeof process.key, "%s", key);
+  neap_process_state state = neap_process_look(&process);
+  if (state == NEAP_PROCESS_UNKNOWN) return now - sqlite3_column_int64(sql->stmt, 4) > A_DAY;
+  return state == NEAP_PROCESS_GONE;
+}
+
+/* Up to MOST_LOST of them, behind run `after`. */
+static neap_status find_lost(neap_store *store, int64_t after, int64_t *run_id, int *n,
+                             const char *lost, neap_error *error) {
+  neap_sql sql = neap_sql_new(store,
+                              "SELECT run_id, host, process_id, process_key, seen_at FROM run "
+                              "WHERE status = 'running' AND run_id > ? ORDER BY run_id",
+                              lost);
+  neap_sql_int(&sql, after);
+  const int64_t now = neap_wall_ms() / 1000;
+  neap_status status;
+  bool row = true;
+  *n = 0;
+  while (*n < MOST_LOST && (status = neap_sql_step(&sql, &row, error)) == NEAP_OK && row)
+    if (is_lost(&sql, now)) run_id[(*n)++] = sqlite3_column_int64(sql.stmt, 0);
+  if (*n == MOST_LOST) status = NEAP_OK;
+  neap_sql_fini(&sql);
+  return status;
+}
+
+static neap_status mark(neap_store *store, const int64_t *run_id, int n, const char *lost,
+                        neap_error *error) {
+  NEAP_TRY(neap_store_begin(store, lost, error));
+  neap_status status = NEAP_OK;
+  /* Its end is when it was seen last. */
+  neap_sql sql = neap_sql_new(store,
+                              "UPDATE run SET status = 'lost', ended_at = seen_at WHERE run_id = ? "
+                              "AND status = 'running'",
+                              lost);
+  for (int i = 0; i < n && status == NEAP_OK; i++) {
+    neap_sql_int(&sql, run_id[i]);
+    status = neap_sql_run(&sql, error);
+  }
+  neap_sql_fini(&sql);
+  return neap_store_end(store, status, lost, error);
+}
+
+neap_status neap_store_mark_lost(neap_store *store, neap_error *error) {
+  static const char lost[] = "runs whose process is gone are not marked";
+  int64_t run_id[MOST_LOST];
+  int n;
+  int64_t after = 0;
+  do {
+    NEAP_TRY(find_lost(store, after, run_id, &n, lost, error));
+    if (n > 0) NEAP_TRY(mark(store, run_id, n, lost, error));
+    if (n > 0) after = run_id[n - 1];
+  } while (n == MOST_LOST);
+  return NEAP_OK;
 }

@@ -58,4 +58,17 @@ neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n,
 neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char *name,
                                   int64_t at_step, double value, neap_error *error);
 
+/* ---- runs while they go on (record.c); none of these takes NULL ---- */
+
+/* One more holder; NULL stays NULL. */
+neap_run *neap_store_run_retain(neap_run *run);
+bool neap_store_run_is_going(const neap_run *run);
+/* Before a step of a session that the run does not know yet, or that is not going: plan, batch and
+ * the like of the session's program. The first one has the row written. MEMORY error. */
+neap_status neap_store_run_begin(neap_run *run, const neap_run_row *part, neap_error *error);
+/* What the session's workspace holds, after a step. */
+void neap_store_run_hold(neap_run *run, int64_t held_bytes);
+/* A step has failed: the run's end, unless another one follows. */
+void neap_store_run_fail(neap_run *run, const neap_error *error);
+
 #endif

@@ -15,6 +15,9 @@ struct neap_db {
   int n_ref;
   int64_t machine_id;        /* 0: not looked up yet */
   char *choices, *plan_text; /* strings that the last find_plan gave */
+  int timeout_ms;            /* how long others' lock is waited for */
+  int64_t locked_ns;         /* when it was waited for in vain; 0: not since the last write */
+  neap_run *run;             /* open ones, and those that are not written yet */
 };
 
 /* DB error for result code `rc`: "LOST: database "PATH" ...why". `lost` says what the caller goes
@@ -59,6 +62,42 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error);
 
 /* machine.c: the row of this machine, inserted when new. */
 neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error);
+
+/* process.c: a process as others can know it. */
+typedef struct neap_process {
+  char host[65], key[160];
+  int64_t id;
+} neap_process;
+typedef enum neap_process_state {
+  NEAP_PROCESS_LIVES,
+  NEAP_PROCESS_GONE,
+  NEAP_PROCESS_UNKNOWN /* of another machine, or container: it can't be looked at */
+} neap_process_state;
+/* This one. */
+void neap_process_read(neap_process *process);
+neap_process_state neap_process_look(const neap_process *other);
+
+/* run.c: rows of runs, within the caller's transaction. */
+neap_status neap_store_insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
+                                  const char *lost, int64_t *run_id, neap_error *error);
+/* What changes while it goes on. *found: the row is there. */
+neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_run_row *row,
+                                  const char *lost, bool *found, neap_error *error);
+typedef struct neap_run_time {
+  int64_t at_step, at_ms, n_step, held_bytes, resident_bytes;
+  neap_durations_part took;
+} neap_run_time;
+neap_status neap_store_insert_run_time(neap_store *store, int64_t run_id, const neap_run_time *row,
+                                       const char *lost, neap_error *error);
+/* A statement for any number of metrics; end it with neap_sql_fini. */
+neap_sql neap_store_metric_sql(neap_store *store, const char *lost);
+neap_status neap_store_insert_metric(neap_sql *sql, int64_t run_id, const char *name,
+                                     int64_t at_step, double value, neap_error *error);
+/* Runs that are said to be running and whose process is gone are lost. */
+neap_status neap_store_mark_lost(neap_store *store, neap_error *error);
+
+/* record.c: tries once more to write what could not be written, and frees it. */
+void neap_store_drop_runs(neap_store *store);
 
 /* sql_functions.c: what SQL can call on this connection; SQLite's result code. */
 int neap_sql_add_functions(sqlite3 *db);

@@ -49,18 +49,19 @@ TEST(a_session_records_its_plan_its_run_and_its_ops) {
   neap_session *session =
     after_runs(&(neap_options){.db = db, .profile = NEAP_ON, .tag = "first"}, &ws);
   CHECK(neap_session_plan_id(session) > 0);
-  CHECK_EQ(neap_session_run_id(session), 0);
+  CHECK(neap_session_run_id(session) > 0); /* from the first step on */
+  CHECK_EQ(ask(db, "SELECT n_step FROM run WHERE tag = 'first' AND status = 'running'"), 0);
   CHECK(strcmp(neap_session_warning(session), "") == 0);
   CHECK_OK(neap_session_metric(session, "loss", 3, 0.25, &error));
   CHECK_FAILS(neap_session_record(session, "okay", &error), NEAP_ARGUMENT, "got \"okay\"");
-  CHECK_EQ(neap_session_run_id(session), 0);
-  CHECK_OK(neap_session_record(session, "ok", &error));
+  CHECK_EQ(ask(db, "SELECT count(*) FROM run WHERE status = 'running'"), 1);
+  CHECK_OK(neap_session_record(session, "finished", &error));
   int64_t run = neap_session_run_id(session);
   CHECK(run > 0);
   CHECK_OK(neap_session_record(session, "failed", &error)); /* once is enough */
   CHECK_EQ(neap_session_run_id(session), run);
   CHECK_EQ(ask(db, "SELECT count(*) FROM run"), 1);
-  CHECK_EQ(ask(db, "SELECT n_step FROM run WHERE tag = 'first' AND status = 'ok'"), 3);
+  CHECK_EQ(ask(db, "SELECT n_step FROM run WHERE tag = 'first' AND status = 'finished'"), 3);
   CHECK_EQ(ask(db, "SELECT count(*) FROM run_op WHERE n_call = 3"),
            neap_session_figures(session).n_op);
   CHECK_EQ(ask(db, "SELECT count(*) FROM run_metric WHERE name = 'loss' AND value = 0.25"), 1);
@@ -75,13 +76,14 @@ TEST(a_plan_that_the_database_knows_is_found_and_a_closed_session_has_its_run) {
   neap_session *first = after_runs(&(neap_options){.db = db}, &ws[0]);
   neap_session *second = after_runs(&(neap_options){.db = db}, &ws[1]);
   CHECK_EQ(neap_session_plan_id(first), neap_session_plan_id(second));
-  int64_t before = ask(db, "SELECT count(*) FROM run");
+  int64_t finished = ask(db, "SELECT count(*) FROM run WHERE status = 'finished'");
+  CHECK_EQ(ask(db, "SELECT count(*) FROM run WHERE status = 'running'"), 2);
   neap_db *mine = db;
   neap_db_close(mine); /* the sessions hold it */
   neap_session_free(first);
   neap_session_free(second);
   db = opened();
-  CHECK_EQ(ask(db, "SELECT count(*) FROM run"), before + 2);
+  CHECK_EQ(ask(db, "SELECT count(*) FROM run WHERE status = 'finished'"), finished + 2);
   for (int i = 0; i < 2; i++) neap_workspace_release(ws[i]);
   neap_db_close(db);
 }
@@ -96,7 +98,7 @@ TEST(without_a_database_or_with_store_off_nothing_is_recorded) {
     neap_session *session = after_runs(&options[i], &ws);
     CHECK_EQ(neap_session_plan_id(session), 0);
     CHECK_OK(neap_session_metric(session, "loss", 0, 1, &error));
-    CHECK_OK(neap_session_record(session, "ok", &error));
+    CHECK_OK(neap_session_record(session, "finished", &error));
     CHECK_EQ(neap_session_run_id(session), 0);
     neap_session_free(session);
     neap_workspace_release(ws);

@@ -291,9 +291,9 @@ TEST(a_run_is_recorded_with_its_ops_and_metrics) {
   train_conv(&m, &options, false);
   int n_node = neap_program_graph(neap_session_program(m.session))->n_node;
   CHECK_OK(neap_session_metric(m.session, "loss", 5, 1.5, &error));
-  CHECK_OK(neap_session_record(m.session, "ok", &error));
+  CHECK_OK(neap_session_record(m.session, "finished", &error));
   CHECK(neap_session_run_id(m.session) > 0);
-  CHECK_OK(neap_session_record(m.session, "ok", &error)); /* once is enough */
+  CHECK_OK(neap_session_record(m.session, "finished", &error)); /* once is enough */
   mlp_close(&m);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 1);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), n_node);

@@ -227,7 +227,9 @@ TEST(runs_ops_and_metrics_are_stored) {
                         "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE "
                         "newest ORDER BY step"),
                "block1/relu_1 37.5 8.0") == 0);
-  CHECK_FAILS(neap_store_add_run_ops(store, second, 3, op, &error), NEAP_DB,
+  CHECK_OK(neap_store_add_run_ops(store, second, 3, op, &error)); /* in place of the first */
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 3);
+  CHECK_FAILS(neap_store_add_run_ops(store, 999, 3, op, &error), NEAP_DB,
               "the times of this run's ops are not stored");
   CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.5, &error));
   CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.25, &error));

@@ -389,7 +389,7 @@ describe("a profiled run", function()
     local r = rows(db, "select * from v_run")[1]
     for name, want in pairs {
       net = "lenet", batch = 4, arena_bytes = arena, flops = flops, n_step = 5, tag = "a tag",
-      status = "ok",
+      status = "finished",
       planned_bytes = stats.planned_bytes, step_median_ns = stats.median_ns,
       step_min_ns = stats.min_ns,
     } do

@@ -443,7 +443,7 @@ describe("the database", function()
     for name, t in pairs(feeds()) do ws:feed(name, t) end
     program:run(3)
     local arena = program.plan.arena_bytes
-    assert(program:record "ok")
+    assert(program:record "finished")
     program:close()
     local plans = db:sql("select net, mode, arena_bytes from v_plan where net = :net",
       { net = "train" })

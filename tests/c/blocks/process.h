@@ -43,6 +43,22 @@ CALL(db_rows) {
   if (status == NEAP_OK) s->number[0] = ((neap_sql_rows *)s->block)->value[5].real;
   return status;
 }
+/* What can't be written is kept for later: a step, or an end without a status, never fails. */
+CALL(run_open) {
+  neap_run *run = NULL;
+  neap_status status =
+    neap_run_open(s->db, &(neap_run_about){.net = "a net", .tag = "a tag"}, &run, error);
+  s->number[0] = run != NULL;
+  neap_run_close(run);
+  return status;
+}
+CALL(run_step) { return neap_run_step(s->run, 1, 1000), error->code; }
+CALL(run_metric) { return neap_run_metric(s->run, "a figure", 1, 0.5, error); }
+CALL(run_end) { return neap_run_end(s->run, "failed", NULL, error); }
+CALL(run_close) { return neap_run_close(s->run), s->run = NULL, error->code; }
+CALL(db_end_runs) { return neap_db_end_runs(s->db, NULL, NULL, error); }
+QUIET(run_id, s->number[0] = (double)neap_run_id(s->run))
+QUIET(run_warning, s->number[0] = neap_run_warning(s->run)[0])
 CALL(db_check) { return neap_db_check(s->db, &s->text, error); }
 CALL(db_backup) { return neap_db_backup(s->db, copy_path, error); }
 CALL(db_prune) {
@@ -111,6 +127,14 @@ static const entry process_entries[] = {
   {"neap_db_set_timeout", DB, call_db_set_timeout, NULL, true},
   {"neap_db_query", DB, call_db_query, NULL, false},
   {"neap_db_rows", DB, call_db_rows, NULL, false},
+  {"neap_run_open", DB, call_run_open, NULL, false},
+  {"neap_run_step", DB, call_run_step, NULL, false},
+  {"neap_run_metric", DB, call_run_metric, NULL, false},
+  {"neap_run_end", DB, call_run_end, NULL, false},
+  {"neap_run_close", DB, call_run_close, NULL, false},
+  {"neap_run_id", DB, call_run_id, NULL, true},
+  {"neap_run_warning", DB, call_run_warning, NULL, true},
+  {"neap_db_end_runs", DB, call_db_end_runs, NULL, false},
   {"neap_db_check", DB, call_db_check, NULL, false},
   {"neap_db_backup", DB, call_db_backup, NULL, false},
   {"neap_db_prune", DB, call_db_prune, NULL, false},

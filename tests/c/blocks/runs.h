@@ -175,7 +175,7 @@ QUIET(session_run_id, s->number[0] = (double)neap_session_run_id(s->session))
 QUIET(session_warning, s->number[0] = neap_session_warning(s->session)[0])
 CALL(session_metric) { return neap_session_metric(s->session, "a figure", 3, 0.5, error); }
 CALL(session_record) {
-  neap_status status = neap_session_record(s->session, "ok", error);
+  neap_status status = neap_session_record(s->session, "finished", error);
   s->number[0] = neap_session_run_id(s->session) > 0;
   return status;
 }

@@ -131,6 +131,7 @@ typedef struct scene {
   neap_cache *cache;
   neap_session *part, *update; /* of PARTS */
   neap_db *db;
+  neap_run *run; /* of DB */
   neap_tensor t;
   const neap_options *options;
   neap_options recorded; /* those, with the database */
@@ -245,6 +246,7 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   }
   if (parts & DB) {
     CHECK_OK(neap_db_open(db_path, &s->db, &error));
+    CHECK_OK(neap_run_open(s->db, &(neap_run_about){.net = "a run"}, &s->run, &error));
     s->recorded = (neap_options){.db = s->db, .profile = NEAP_ON};
     s->options = options = &s->recorded;
   }
@@ -333,6 +335,7 @@ static void close_scene(scene *s) {
   neap_workspace_release(s->ws);
   neap_net_free(s->net);
   for (int i = 0; i < 2; i++) neap_net_free(s->layer[i]), neap_net_free(s->fewer[i]);
+  neap_run_close(s->run);
   neap_db_close(s->db);
 }
 

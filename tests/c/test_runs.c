@@ -1,0 +1,279 @@
+/* test_runs.c: what must hold of runs while they go on: a row from the first step on, figures that
+ * are written on the way, nothing that is lost because a file is locked or full, and the word
+ * "lost" for what a killed process leaves. */
+#include "store_kit.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static neap_run *run_of(neap_store *store, const char *tag) {
+  neap_run *run = NULL;
+  const neap_run_about about = {.net = "tiny", .mode = "train", .batch = 4, .tag = tag};
+  CHECK_OK(neap_run_open(store, &about, &run, &error));
+  return run;
+}
+
+/* Steps from, from + 1, .. with a loss each. */
+static void take_steps(neap_run *run, int64_t from, int n) {
+  for (int64_t i = from; i < from + n; i++) {
+    neap_run_step(run, i, 1000 + i);
+    CHECK_OK(neap_run_metric(run, "loss", i, 1.0 / (double)i, &error));
+  }
+}
+
+TEST(a_run_is_there_from_its_first_step_and_has_its_figures_in_the_end) {
+  const char *path = temp_path("first.db");
+  neap_store *store = opened(path), *other = opened(path);
+  neap_run *run = run_of(store, "a tag");
+  CHECK_EQ(neap_run_id(run), 0);
+  CHECK_EQ(ask(other, "SELECT count(*) FROM run"), 0);
+  take_steps(run, 1, 1);
+  CHECK_EQ(ask(other, "SELECT run_id FROM run WHERE status = 'running' AND ended_at IS NULL"),
+           neap_run_id(run));
+  CHECK_EQ(ask(other, "SELECT process_id FROM run WHERE host IS NOT NULL"), getpid());
+  take_steps(run, 2, 9);
+  CHECK_OK(neap_run_end(run, NULL, NULL, &error));
+  CHECK_EQ(
+    ask(other, "SELECT n_step FROM run WHERE status = 'finished' AND ended_at >= started_at"), 10);
+  CHECK_EQ(ask(other, "SELECT step_min_ns = 1001 AND step_median_ns = 1006 FROM run"), 1);
+  CHECK_EQ(ask(other, "SELECT count(*) FROM run_metric WHERE value = 1.0 / at_step"), 10);
+  CHECK_EQ(ask(other, "SELECT sum(n_step) FROM run_time WHERE at_step <= 10"), 10);
+  CHECK_EQ(ask(other, "SELECT median_ns BETWEEN min_ns AND p95_ns FROM run_time"), 1);
+
+  /* Another step goes on with the same run; what the user has written in it stays. */
+  CHECK_EQ(sqlite3_exec(other->db, "UPDATE run SET tag = 'mine', starred = 1", NULL, NULL, NULL),
+           0);
+  take_steps(run, 11, 2);
+  CHECK_EQ(ask(other, "SELECT ended_at IS NULL FROM run WHERE status = 'running'"), 1);
+  neap_run_close(run);
+  CHECK_EQ(
+    ask(other, "SELECT n_step FROM run WHERE status = 'finished' AND tag = 'mine' AND starred"),
+    12);
+  neap_db_close(store);
+  neap_db_close(other);
+}
+
+TEST(what_ended_a_run_is_told) {
+  neap_store *store = opened(temp_path("ends.db"));
+  neap_run *run = run_of(store, "refused");
+  neap_error why = {.code = NEAP_BUDGET,
+                    .message = "too small",
+                    .limit = "budget",
+                    .limit_bytes = 100,
+                    .least_bytes = 200,
+                    .n_blob = 1,
+                    .blobs = {{"conv1", 192}}};
+  CHECK_OK(neap_run_end(run, NULL, &why, &error));
+  CHECK(strcmp(ask_text(store,
+                        "SELECT status || ' ' || (error ->> 'limit') || ' ' || (error ->> "
+                        "'least_bytes') || ' ' || (error ->> '$.blobs[0].name') FROM run"),
+               "refused budget 200 conv1") == 0);
+  CHECK_FAILS(neap_run_end(run, "okay", NULL, &error), NEAP_ARGUMENT, "got \"okay\"");
+  neap_run_close(run);
+
+  /* The last step counts, whatever was before it. */
+  run = run_of(store, "failed");
+  take_steps(run, 1, 2);
+  neap_store_run_fail(run, &(neap_error){.code = NEAP_DATA, .message = "a label", .op = "Gather"});
+  neap_run_close(run);
+  CHECK_EQ(
+    ask(store, "SELECT n_step FROM run WHERE status = 'failed' AND error ->> 'op' = 'Gather'"), 2);
+  run = run_of(store, "went on");
+  neap_store_run_fail(run, &(neap_error){.code = NEAP_INTERRUPTED, .message = "interrupted"});
+  take_steps(run, 1, 1);
+  neap_run_close(run);
+  CHECK_EQ(ask(store, "SELECT error IS NULL FROM run WHERE status = 'finished'"), 1);
+
+  /* What never had a step and was not refused leaves nothing. */
+  neap_run_close(run_of(store, "nothing"));
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 3);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'running'"), 0);
+  neap_db_close(store);
+}
+
+TEST(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory) {
+  neap_store *store = opened(temp_path("fast.db"));
+  neap_run *run = run_of(store, "fast");
+  take_steps(run, 1, 1);
+  CHECK_OK(neap_run_metric(run, "rare", 7, 0.5, &error));
+  int64_t blocks = neap_memory_read().n_alloc;
+  for (int64_t i = 2; i <= 100000; i++) {
+    neap_store_run_hold(run, i);
+    CHECK_OK(neap_run_metric(run, "loss", i, (double)i, &error));
+    CHECK_OK(neap_run_metric(run, "accuracy", i, 0.5, &error));
+  }
+  CHECK_EQ(neap_memory_read().n_alloc, blocks);
+  CHECK_OK(neap_run_metric(run, "loss", 100001, (double)NAN, &error)); /* left out */
+  neap_run_close(run);
+  CHECK_EQ(ask(store, "SELECT count(*) BETWEEN 600 AND 2048 FROM run_metric"), 1);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric WHERE name = 'rare'"), 1);
+  CHECK_EQ(ask(store, "SELECT max(at_step) FROM run_metric WHERE name = 'loss'"), 100000);
+  CHECK_EQ(ask(store, "SELECT max(at_step) FROM run_metric WHERE name = 'accuracy'"), 100000);
+  CHECK_EQ(ask(store,
+               "SELECT count(DISTINCT gap) FROM (SELECT at_step - lag(at_step) OVER (ORDER BY "
+               "at_step) AS gap FROM run_metric WHERE name = 'loss' AND at_step < 100000) "
+               "WHERE gap IS NOT NULL"),
+           1);
+  neap_db_close(store);
+}
+
+/* ---- files that can't be written ------------------------------------------------------------- */
+
+TEST(a_locked_file_gets_its_runs_later) {
+  const char *path = temp_path("locked.db");
+  neap_store *store = opened(path), *other = opened(path);
+  neap_db_set_timeout(store, 20);
+  CHECK_EQ(sqlite3_exec(other->db, "BEGIN IMMEDIATE", NULL, NULL, NULL), 0);
+  neap_run *run = run_of(store, "first");
+  take_steps(run, 1, 3);
+  CHECK_EQ(neap_run_id(run), 0);
+  CHECK_FAILS(neap_run_end(run, NULL, NULL, &error), NEAP_DB, "locked by another process");
+  CHECK(strstr(neap_run_warning(run), "locked by another process") != NULL);
+  neap_run_close(run);
+  CHECK_EQ(sqlite3_exec(other->db, "COMMIT", NULL, NULL, NULL), 0);
+  CHECK_EQ(ask(other, "SELECT count(*) FROM run"), 0);
+
+  /* The next write takes it along, whoever makes it. */
+  run = run_of(store, "second");
+  take_steps(run, 1, 1);
+  neap_run_close(run);
+  CHECK_EQ(ask(other, "SELECT sum(n_step) FROM run WHERE status = 'finished'"), 4);
+  CHECK_EQ(ask(other, "SELECT count(*) FROM run_metric"), 4);
+
+  /* So does the end of the handle. */
+  CHECK_EQ(sqlite3_exec(other->db, "BEGIN IMMEDIATE", NULL, NULL, NULL), 0);
+  run = run_of(store, "third");
+  take_steps(run, 1, 2);
+  neap_run_close(run);
+  CHECK_FAILS(neap_db_end_runs(store, NULL, NULL, &error), NEAP_DB, "locked by another process");
+  CHECK_EQ(sqlite3_exec(other->db, "COMMIT", NULL, NULL, NULL), 0);
+  neap_db_close(store);
+  CHECK_EQ(ask(other, "SELECT n_step FROM run WHERE tag = 'third' AND status = 'finished'"), 2);
+  neap_db_close(other);
+}
+
+TEST(a_full_file_gets_its_runs_when_there_is_room) {
+  const char *path = temp_path("full.db");
+  neap_store *store = opened(path);
+  neap_run *run = run_of(store, "full");
+  take_steps(run, 1, 1);
+  CHECK_EQ(sqlite3_exec(store->db, "PRAGMA max_page_count = 1", NULL, NULL, NULL), 0);
+  take_steps(run, 2, 2000);
+  CHECK_FAILS(neap_run_end(run, NULL, NULL, &error), NEAP_DB, "no room for database");
+  CHECK(strstr(neap_run_warning(run), "no room for database") != NULL);
+  CHECK_EQ(ask(store, "SELECT n_step FROM run WHERE status = 'running'"), 0);
+  CHECK_EQ(sqlite3_exec(store->db, "PRAGMA max_page_count = 100000", NULL, NULL, NULL), 0);
+  CHECK_OK(neap_run_end(run, NULL, NULL, &error));
+  CHECK_EQ(ask(store, "SELECT n_step FROM run WHERE status = 'finished'"), 2001);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric"), 2001);
+  neap_run_close(run);
+  neap_db_close(store);
+}
+
+TEST(a_row_that_was_deleted_is_not_made_again) {
+  neap_store *store = opened(temp_path("deleted.db"));
+  neap_run *run = run_of(store, "unwanted");
+  take_steps(run, 1, 3);
+  CHECK_EQ(sqlite3_exec(store->db, "DELETE FROM run", NULL, NULL, NULL), 0);
+  CHECK_OK(neap_run_end(run, NULL, NULL, &error));
+  take_steps(run, 4, 3);
+  neap_run_close(run);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
+  neap_db_close(store);
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+/* A child that trains until it is killed; it has begun when this returns. */
+static pid_t train_in_child(const char *path) {
+  int ready[2];
+  char byte;
+  CHECK(pipe(ready) == 0);
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    neap_store *store = opened(path);
+    neap_run *run = run_of(store, "child");
+    take_steps(run, 1, 1);
+    CHECK(write(ready[1], "x", 1) == 1);
+    for (int64_t i = 2;; i++) {
+      take_steps(run, i, 1);
+      (void)neap_run_end(run, NULL, NULL, NULL); /* writes now, and goes on */
+    }
+  }
+  close(ready[1]);
+  CHECK(read(ready[0], &byte, 1) == 1);
+  close(ready[0]);
+  return child;
+}
+
+TEST(runs_of_a_killed_process_are_lost_and_those_of_a_living_one_go_on) {
+  enum { N_KILL = 8 };
+  char path[256];
+  snprintf(path, sizeof path, "%s", temp_path("killed.db"));
+  for (int k = 0; k < N_KILL; k++) {
+    pid_t child = train_in_child(path);
+    usleep((useconds_t)(k * 3000));
+    neap_store *store = opened(path);
+    CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'lost'"), k);
+    neap_db_close(store);
+    CHECK(kill(child, SIGSTOP) == 0); /* it lives all the same */
+    store = opened(path);
+    CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'lost'"), k);
+    neap_db_close(store);
+    /* Killed, but not waited for yet: a name without a process. */
+    CHECK(kill(child, SIGKILL) == 0);
+    siginfo_t info;
+    CHECK(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0);
+    sqlite3 *db;
+    sqlite3_open(path, &db);
+    /* Between an end and the next step it is finished: that is what the test makes of it, too. */
+    sqlite3_exec(db, "UPDATE run SET status = 'running' WHERE status = 'finished'", NULL, NULL,
+                 NULL);
+    sqlite3_close(db);
+    store = opened(path);
+    CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'lost' AND ended_at = seen_at"),
+             k + 1);
+    CHECK_EQ(ask(store, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"),
+             1);
+    CHECK_EQ(
+      ask(store, "SELECT count(*) FROM run_time LEFT JOIN run USING (run_id) WHERE net IS NULL"),
+      0);
+    neap_db_close(store);
+    CHECK(waitpid(child, NULL, 0) == child);
+  }
+}
+
+TEST(a_process_of_another_place_is_lost_after_a_day_of_silence) {
+  const char *path = temp_path("elsewhere.db");
+  neap_store *store = opened(path);
+  neap_run *run[3];
+  for (int i = 0; i < 3; i++) run[i] = run_of(store, "elsewhere"), take_steps(run[i], 1, 1);
+  /* Another machine, silent for an hour and for two days; and this one, before its last boot. */
+  CHECK_EQ(sqlite3_exec(store->db,
+                        "UPDATE run SET host = 'another', process_key = 'boot space 5', seen_at = "
+                        "unixepoch() - iif(run_id = 1, 3600, 2 * 86400) WHERE run_id < 3;"
+                        "UPDATE run SET process_key = 'boot space 5' WHERE run_id = 3",
+                        NULL, NULL, NULL),
+           0);
+  neap_store *other = opened(path);
+  CHECK_EQ(ask(other, "SELECT run_id FROM run WHERE status = 'running'"), 1);
+  CHECK_EQ(ask(other, "SELECT count(*) FROM run WHERE status = 'lost'"), 2);
+  for (int i = 0; i < 3; i++) neap_run_close(run[i]); /* who was taken for gone says otherwise */
+  CHECK_EQ(ask(other, "SELECT count(*) FROM run WHERE status = 'finished'"), 3);
+  neap_db_close(other);
+  neap_db_close(store);
+}
+
+int main(int argc, char **argv) {
+  int failed =
+    RUN(argc, argv, T(a_run_is_there_from_its_first_step_and_has_its_figures_in_the_end),
+        T(what_ended_a_run_is_told),
+        T(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory),
+        T(a_locked_file_gets_its_runs_later), T(a_full_file_gets_its_runs_when_there_is_room),
+        T(a_row_that_was_deleted_is_not_made_again),
+        T(runs_of_a_killed_process_are_lost_and_those_of_a_living_one_go_on),
+        T(a_process_of_another_place_is_lost_after_a_day_of_silence));
+  return remove_temp_folder() || failed;
+}
