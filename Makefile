@@ -22,7 +22,8 @@ WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-protot
 ARCH := $(shell uname -m)
 MARCH := $(if $(filter x86_64,$(ARCH)),-march=x86-64-v2,)
 PKGS := lua5.4 sqlite3 zlib jansson libpng
-CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC -fopenmp -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
+OPENMP := -fopenmp
+CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC $(OPENMP) -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
   -Isrc -I$(BUILD) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(EXTRA_CFLAGS)
 LIBS := $(shell pkg-config --libs sqlite3 zlib jansson libpng 2>/dev/null) -lopenblas -lm -lpthread
 # What engines need, each in a file of its own: ENGINE_CFLAGS, ENGINE_LIBS, ENGINE_PACKAGES (of Debian), and ENGINE_LEFT_OUT,
@@ -193,12 +194,13 @@ tsan-run: all c-tests
 	@$(call RUN_TESTS,NEAP_TEST_ONLY=c NEAP_RANDOM_NETS=1000 NEAP_TEST_SECONDS=3000 \
 	  TSAN_OPTIONS='suppressions=tests/tsan.supp ignore_noninstrumented_modules=1 die_after_fork=0 exitcode=66')
 
-# libFuzzer is clang's. Warnings are gcc's: clang has others.
+# libFuzzer is clang's. Warnings are gcc's: clang has others; and so are teams of threads.
 SECONDS ?= 60
 TARGET ?=
 .PHONY: fuzz fuzz-targets
 fuzz: ## hunt with every fuzz target of tests/fuzz for SECONDS=60, or with TARGET=net alone; built with clang in build-fuzz
-	@$(MAKE) BUILD=build-fuzz CC=clang OPT='-O1 -g' WARN=-w EXTRA_CFLAGS='$(SANITIZE) -fsanitize=fuzzer-no-link' fuzz-targets
+	@$(MAKE) BUILD=build-fuzz CC=clang OPENMP='-fopenmp-simd -lgomp' OPT='-O1 -g' WARN=-w \
+	  EXTRA_CFLAGS='$(SANITIZE) -fsanitize=fuzzer-no-link' fuzz-targets
 	@SECONDS='$(SECONDS)' TARGET='$(TARGET)' scripts/tools/fuzz
 fuzz-targets: $(FUZZ_TESTS) $(FUZZ_SRC:tests/fuzz/fuzz_%.c=$(BUILD)/hunt_%)
 $(BUILD)/hunt_%: tests/fuzz/fuzz_%.c $(OBJ)

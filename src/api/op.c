@@ -48,7 +48,7 @@ neap_op_record neap_op_read(const neap_op *op) {
                            .pseudo = (op->effects & NEAP_EFFECT_PSEUDO) != 0,
                            .extent = (op->effects & NEAP_EFFECT_EXTENT) != 0,
                            .random = (op->effects & NEAP_EFFECT_RANDOM) != 0,
-                           .gradient = op->grad != NULL || op->no_grad,
+                           .gradient = neap_op_has_gradient(op),
                            .no_grad = op->no_grad,
                            .n_input = neap_op_n_inputs(op),
                            .n_output = neap_op_n_outputs(op),

@@ -38,7 +38,8 @@ struct neap_builder {
   bool all_outputs;
   neap_phase phase; /* of the nodes being added */
   int forward;      /* while a gradient is emitted: the node being differentiated; else -1 */
-  int n_recompute;  /* a loop's body: net ops that its backward recomputes */
+  int after; /* then, while there is no forward: the node that emitted ones are called after */
+  int n_recompute; /* a loop's body: net ops that its backward recomputes */
   const int64_t *recompute;
   uint32_t stream;         /* of random numbers, of the net's next op */
   uint32_t first_stream;   /* of the net's first one */

@@ -62,8 +62,9 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
     return neap_fail(error, NEAP_INTERNAL, "the gradient emits op \"%s\", which does not exist",
                      type);
   const char *scope = "", *line = "", *name = op->name, *device = "";
-  if (b->forward >= 0) {
-    const neap_node *forward = &b->graph->node[b->forward];
+  int after = b->after >= 0 ? b->after : b->forward;
+  if (after >= 0) {
+    const neap_node *forward = &b->graph->node[after];
     char text[256];
     snprintf(text, sizeof text, "%s.%s", forward->name, type);
     scope = forward->scope, line = forward->line, name = neap_intern(text),
@@ -114,12 +115,31 @@ typedef struct part {
   struct part *next;
 } part;
 
+/* A whole graph so far, or the ops that a formula has just emitted for one node. */
 typedef struct walk {
   neap_builder *b;
-  int n_value, n_node; /* at the start: the forward graph */
-  bool *active;        /* value depends on some wrt, in a way that gradients follow */
-  part **parts;        /* by value */
+  int first_node, n_node; /* the forward that is walked back */
+  int first_value;        /* that it makes; all earlier ones but wrt are constants to it */
+  int n_wrt;
+  const neap_value_id *wrt;
+  bool of_formula; /* its terms are no gradients that anybody has a name for */
+  bool *active;    /* by slot: the value depends on some wrt, in a way that gradients follow */
+  part **parts;    /* by slot */
 } walk;
+
+enum { CONSTANT = -1 };
+
+/* Where the lists have a value: wrt first, then what the walk's nodes make. */
+static int slot_of(const walk *w, neap_value_id v) {
+  for (int i = 0; w->of_formula && i < w->n_wrt; i++)
+    if (w->wrt[i] == v) return i;
+  return v < w->first_value ? CONSTANT : w->n_wrt + v - w->first_value;
+}
+
+static bool is_active(const walk *w, neap_value_id v) {
+  int slot = v < 0 ? CONSTANT : slot_of(w, v);
+  return slot != CONSTANT && w->active[slot];
+}
 
 /* A value that the backward pass made, and that is not yet known as another one's gradient, is the
  * gradient of v. */
@@ -127,7 +147,7 @@ static void mark_gradient(walk *w, neap_value_id gradient, neap_value_id v) {
   neap_graph *graph = w->b->graph;
   neap_value *value = &graph->value[gradient];
   /* A seed, or a value of the forward that is handed on, is not the backward's to name. */
-  if (value->gradient_of == NULL && value->node >= 0 &&
+  if (!w->of_formula && value->gradient_of == NULL && value->node >= 0 &&
       graph->node[value->node].phase == NEAP_PHASE_BACKWARD)
     value->gradient_of = graph->value[v].name;
 }
@@ -136,10 +156,11 @@ static void mark_gradient(walk *w, neap_value_id gradient, neap_value_id v) {
 static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, neap_error *error) {
   part *p = neap_arena_alloc(&w->b->graph->arena, sizeof *p);
   if (p == NULL) return graph_no_memory(error);
+  int slot = slot_of(w, to);
   p->value = gradient;
   mark_gradient(w, gradient, to);
-  p->next = w->parts[to];
-  w->parts[to] = p;
+  p->next = w->parts[slot];
+  w->parts[slot] = p;
   return NEAP_OK;
 }
 
@@ -165,21 +186,22 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
   }
   b->graph->value[*gradient].name = name;
   b->graph->value[*gradient].is_blob = true;
-  w->parts[v]->value = *gradient;
+  w->parts[slot_of(w, v)]->value = *gradient;
   return neap_map_set(&b->env, name, *gradient) ? NEAP_OK : graph_no_memory(error);
 }
 
 /* The sum of the contributions, in the order they arrived; NEAP_NO_VALUE when there is none. */
 static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, neap_error *error) {
   *out = NEAP_NO_VALUE;
+  part *parts = w->parts[slot_of(w, v)];
   int n = 0;
-  for (const part *p = w->parts[v]; p != NULL; p = p->next) n++;
+  for (const part *p = parts; p != NULL; p = p->next) n++;
   if (n == 0) return NEAP_OK;
   if (n > 1) {
     neap_value_id *terms = neap_arena_alloc(&w->b->graph->arena, (size_t)n * sizeof *terms);
     if (terms == NULL) return graph_no_memory(error);
     int i = n;
-    for (const part *p = w->parts[v]; p != NULL; p = p->next) terms[--i] = p->value;
+    for (const part *p = parts; p != NULL; p = p->next) terms[--i] = p->value;
     neap_grad g = build_emitter(w->b);
     int forward = w->b->forward;
     w->b->forward = -1; /* a sum belongs to no pair: it may get any kernel */
@@ -190,10 +212,11 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
     int first = graph->value[terms[0]].node;
     if (first >= 0) graph->node[graph->value[sum].node].device = graph->node[first].device;
     mark_gradient(w, sum, v);
-    w->parts[v]->value = sum;
-    w->parts[v]->next = NULL;
+    parts->value = sum;
+    parts->next = NULL;
   }
-  *out = w->parts[v]->value;
+  *out = parts->value;
+  if (w->of_formula) return NEAP_OK;
   if (w->b->is_top && w->b->graph->value[v].name != NULL) NEAP_TRY(keep_gradient(w, v, out, error));
   neap_value *gradient = &w->b->graph->value[*out];
   if (!gradient->is_blob && gradient->region == NEAP_REGION_ARENA &&
@@ -224,6 +247,54 @@ static neap_status round_sums(neap_builder *b, const neap_node *node, neap_value
   return b->emit_status;
 }
 
+static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
+                             const neap_value_id *dseed, neap_value_id *dwrt, neap_error *error);
+
+/* The gradient of a node by what its op is made of: the formula's ops are emitted, walked back, and
+ * left for the end of building to drop, as far as their values are not needed. They are of the
+ * node's name and line, and of no pair. */
+static neap_status walk_formula(neap_builder *b, const neap_node *node, neap_grad *g,
+                                neap_error *error) {
+  neap_value_id result[NEAP_OP_MAX_OUT], wrt[NEAP_OP_MAX_IN], dwrt[NEAP_OP_MAX_IN];
+  int from[NEAP_OP_MAX_IN];
+  walk w = {.b = b,
+            .of_formula = true,
+            .first_node = b->graph->n_node,
+            .first_value = b->graph->n_value,
+            .wrt = wrt};
+  /* An operand that the op reads twice is one value: its gradient goes to the first. */
+  for (int i = 0; i < g->n_in; i++) {
+    bool again = false;
+    for (int k = 0; k < w.n_wrt; k++)
+      if (wrt[k] == g->in[i]) again = true;
+    if (!g->want[i] || again) continue;
+    from[w.n_wrt] = i;
+    wrt[w.n_wrt++] = g->in[i];
+  }
+
+  b->forward = -1;
+  neap_status status = neap_formula_outputs(g, result, error);
+  if (status == NEAP_OK) status = b->emit_status;
+  for (int k = 0; k < g->n_out && status == NEAP_OK; k++)
+    if (g->dout[k] >= 0 && result[k] == NEAP_NO_VALUE)
+      status = neap_fail(error, NEAP_GRAPH, "no gradient is defined through the %s of %s \"%s\"",
+                         neap_op_output(node->op, k)->name, node->op->name, node->name);
+  if (status == NEAP_OK) status = walk_back(&w, g->n_out, result, g->dout, dwrt, error);
+  for (int k = 0; k < w.n_wrt && status == NEAP_OK; k++) g->din[from[k]] = dwrt[k];
+  return status;
+}
+
+/* By the first of the ways that the op's record has. */
+static neap_status emit_backward(neap_builder *b, const neap_node *node, neap_grad *g,
+                                 neap_error *error) {
+  if (node->op->grad != NULL) return node->op->grad(g, error);
+  if (node->op->grad_formula != NULL) return neap_formula_gradient(g, error);
+  if (node->op->formula != NULL) return walk_formula(b, node, g, error);
+  neap_hint(error, "StopGradient in front of it says that none is meant");
+  return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node->op->name,
+                   node->name);
+}
+
 /* The backward of one node: totals of its outputs' gradients in, one more term for each wanted
  * input out. Nothing is emitted where no output has a gradient, no input wants one, or the op stops
  * gradients (no_grad). */
@@ -244,12 +315,14 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   }
   for (int i = 0; i < node.n_in; i++) {
     din[i] = NEAP_NO_VALUE;
-    want[i] = node.in[i] >= 0 && w->active[node.in[i]] &&
-              neap_dtype_is_float(b->graph->value[node.in[i]].type.dtype);
+    want[i] =
+      is_active(w, node.in[i]) && neap_dtype_is_float(b->graph->value[node.in[i]].type.dtype);
     any_in = any_in || want[i];
   }
   if (!any_out || !any_in || node.op->no_grad) return NEAP_OK;
-  b->forward = index;
+  /* The backward of a backward op joins the pair that this is of. */
+  b->forward = node.forward;
+  b->after = index;
   b->emit_error = error;
   if ((node.op->effects & NEAP_EFFECT_CONTROL) != 0) {
     /* not the backward of one, which has none itself */
@@ -257,18 +330,15 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     NEAP_TRY(is_loop ? graph_gradient_loop(b, index, dout, want, din, error)
                      : graph_gradient_if(b, index, dout, want, din, error));
     NEAP_TRY(round_sums(b, &node, din, error));
-  } else if (node.op->grad == NULL) {
-    neap_hint(error, "StopGradient in front of it says that none is meant");
-    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name,
-                     node.name);
   } else {
     neap_grad g = build_emitter(b);
     g.op = node.op, g.attrs = node.attrs;
     g.n_in = node.n_in, g.n_out = node.n_out, g.in = node.in, g.out = node.out;
     g.dout = dout, g.want = want, g.din = din;
-    NEAP_TRY(node.op->grad(&g, error));
+    NEAP_TRY(emit_backward(b, &node, &g, error));
     NEAP_TRY(b->emit_status);
   }
+  b->after = -1;
   for (int i = 0; i < node.n_in; i++) {
     if (!want[i] || din[i] < 0) continue;
     if (!neap_type_equal(&b->graph->value[din[i]].type, &b->graph->value[node.in[i]].type))
@@ -280,33 +350,42 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   return NEAP_OK;
 }
 
-neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed,
-                           const neap_value_id *dseed, int n_wrt, const neap_value_id *wrt,
-                           neap_value_id *dwrt, neap_error *error) {
-  neap_graph *graph = b->graph;
-  walk w = {.b = b, .n_value = graph->n_value, .n_node = graph->n_node};
-  w.active = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.active);
-  w.parts = neap_arena_alloc(&graph->arena, (size_t)graph->n_value * sizeof *w.parts);
-  if (w.active == NULL || w.parts == NULL) return graph_no_memory(error);
+/* Walks back over nodes [first_node, n_node) of the graph. */
+static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
+                             const neap_value_id *dseed, neap_value_id *dwrt, neap_error *error) {
+  neap_graph *graph = w->b->graph;
+  size_t n_slot = (size_t)(w->n_wrt + graph->n_value - w->first_value);
+  w->n_node = graph->n_node;
+  w->active = neap_arena_alloc(&graph->arena, n_slot * sizeof *w->active);
+  w->parts = neap_arena_alloc(&graph->arena, n_slot * sizeof *w->parts);
+  if (w->active == NULL || w->parts == NULL) return graph_no_memory(error);
   /* From wrt forwards: a node is active when something active goes in. Backwards from the seeds it
    * shows by itself, where parts arrive. */
-  for (int i = 0; i < n_wrt; i++) w.active[wrt[i]] = true;
-  for (int n = 0; n < w.n_node; n++) {
+  for (int i = 0; i < w->n_wrt; i++) w->active[slot_of(w, w->wrt[i])] = true;
+  for (int n = w->first_node; n < w->n_node; n++) {
     const neap_node *node = &graph->node[n];
     if (node->op->no_grad) continue;
     bool active = false;
     for (int i = 0; i < node->n_in; i++)
-      if (node->in[i] >= 0 && w.active[node->in[i]]) active = true;
+      if (is_active(w, node->in[i])) active = true;
     if (!active) continue;
-    for (int k = 0; k < node->n_out; k++) w.active[node->out[k]] = true;
+    for (int k = 0; k < node->n_out; k++) w->active[slot_of(w, node->out[k])] = true;
   }
-  build_begin_emit(b, error);
+  build_begin_emit(w->b, error);
   for (int i = 0; i < n_seed; i++)
-    if (dseed[i] >= 0) NEAP_TRY(add_part(&w, seed[i], dseed[i], error));
-  neap_status status = NEAP_OK;
-  for (int n = w.n_node - 1; n >= 0 && status == NEAP_OK; n--) status = differentiate(&w, n, error);
+    if (dseed[i] >= 0 && slot_of(w, seed[i]) != CONSTANT)
+      NEAP_TRY(add_part(w, seed[i], dseed[i], error));
+  for (int n = w->n_node - 1; n >= w->first_node; n--) NEAP_TRY(differentiate(w, n, error));
+  w->b->forward = -1;
+  for (int i = 0; i < w->n_wrt; i++) NEAP_TRY(total_gradient(w, w->wrt[i], &dwrt[i], error));
+  return NEAP_OK;
+}
+
+neap_status graph_gradient(neap_builder *b, int n_seed, const neap_value_id *seed,
+                           const neap_value_id *dseed, int n_wrt, const neap_value_id *wrt,
+                           neap_value_id *dwrt, neap_error *error) {
+  walk w = {.b = b, .n_wrt = n_wrt, .wrt = wrt};
+  neap_status status = walk_back(&w, n_seed, seed, dseed, dwrt, error);
   b->forward = -1;
-  for (int i = 0; i < n_wrt && status == NEAP_OK; i++)
-    status = total_gradient(&w, wrt[i], &dwrt[i], error);
   return status;
 }

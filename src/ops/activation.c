@@ -95,6 +95,7 @@ const neap_op neap_op_SigmoidGrad = {
   .name = "SigmoidGrad",
   BACKWARD_OF("Sigmoid", "y", "output"),
   .math = "dx = dy y (1 - y)",
+  .formula = "dx = dy * y * (1 - y)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_SigmoidGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=0, high=1}, dy={2,3,7}} }",
 };
@@ -115,6 +116,7 @@ const neap_op neap_op_TanhGrad = {
   .name = "TanhGrad",
   BACKWARD_OF("Tanh", "y", "output"),
   .math = "dx = dy (1 - y^2)",
+  .formula = "dx = dy * (1 - y * y)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_TanhGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=-1, high=1}, dy={2,3,7}} }",
 };
@@ -135,6 +137,7 @@ const neap_op neap_op_SiluGrad = {
   .name = "SiluGrad",
   BACKWARD_OF("Silu", "x", "input"),
   .math = "dx = dy s (1 + x (1 - s)), s = 1 / (1 + e^-x)",
+  .formula = "s = Sigmoid(x); dx = dy * s * (1 + x * (1 - s))",
   .kernels = NEAP_REF_ANY_LAYOUT(run_SiluGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
@@ -157,6 +160,7 @@ const neap_op neap_op_Relu6Grad = {
   .math = "dx = 0 < y < 6 ? dy : 0",
   .nan = NEAP_NAN_DECIDES,
   .special = "where y is NaN dy passes",
+  .grad_formula = "d.dy = Relu6Grad(y, d.dx)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_Relu6Grad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=-1, high=7}, dy={2,3,7}} }",
 };
@@ -194,6 +198,7 @@ const neap_op neap_op_LeakyReluGrad = {
   .attrs = LEAKY_ATTRS,
   .nan = NEAP_NAN_DECIDES,
   .special = "where y is NaN dy passes as below 0",
+  .grad_formula = "d.dy = LeakyReluGrad(y, d.dx, ..)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_LeakyReluGrad, NEAP_FLOATS),
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };
@@ -229,6 +234,7 @@ const neap_op neap_op_EluGrad = {
   BACKWARD_OF("Elu", "y", "output"),
   .math = "dx = y > 0 ? dy : dy (y + alpha)",
   .attrs = ELU_ATTRS,
+  .formula = "dx = y > 0 ? dy : dy * (y + alpha)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_EluGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=-1, high=2}, dy={2,3,7}} }",
 };
@@ -263,6 +269,7 @@ const neap_op neap_op_SoftplusGrad = {
   BACKWARD_OF("Softplus", "x", "input"),
   .math = "dx = beta x > threshold ? dy : dy / (1 + e^(-beta x))",
   .attrs = SOFTPLUS_ATTR_LIST,
+  .formula = "dx = beta * x > threshold ? dy : dy * Sigmoid(beta * x)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_SoftplusGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
@@ -302,6 +309,7 @@ const neap_op neap_op_ClampGrad = {
   BACKWARD_OF("Clamp", "x", "input"),
   .math = "dx = min <= x <= max ? dy : 0",
   .attrs = CLAMP_ATTR_LIST,
+  .grad_formula = "d.dy = ClampGrad(x, d.dx, ..)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_ClampGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}, min=-0.5, max=0.7} }",
 };

@@ -150,6 +150,7 @@ const neap_op neap_op_DivGrad = {
   .inplace = {{2, 0}, {0, 0}},
   .n_inplace = 2,
   .infer = neap_elementwise_infer,
+  .formula = "db = -dy * y / b",
   .kernels = NEAP_REF(run_DivGrad, NEAP_FLOATS),
   .cases = "{ {y={3,4}, b={{4}, low=0.5, high=2}, dy={3,4}} }",
 };

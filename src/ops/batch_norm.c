@@ -344,6 +344,15 @@ const neap_op neap_op_BatchNormGrad = {
   .cost = cost_grad,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
+  .formula =
+    "h = relu ? undefined(relu) : dy; m = Mean(x, axes = others(1), keepdim = 1);"
+    "c = x - (training ? m : view(StopGradient(mean), m));"
+    "v = training ? Mean(c * c, axes = others(1), keepdim = 1) : view(StopGradient(var), m);"
+    "s = Rsqrt(v + eps); z = c * s; hg = h * view(gamma, m);"
+    "mean_hg = Mean(hg, axes = others(1), keepdim = 1);"
+    "mean_z = Mean(hg * z, axes = others(1), keepdim = 1);"
+    "dx = training ? s * (hg - mean_hg - z * mean_z) : s * hg;"
+    "dgamma = Sum(h * z, axes = others(1)); dbeta = Sum(h, axes = others(1))",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
                                     .dtypes = NEAP_BIT(F32),
                                     .choose = choose_dnnl_grad,

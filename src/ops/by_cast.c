@@ -73,7 +73,7 @@ void neap_by_cast_run(const neap_call *call) {
   size_t twins = 0;
   for (int i = 0; i < call->n_in; i++) twins += twin_bytes(&call->in[i].type);
   for (int k = 0; k < call->n_out; k++) twins += twin_bytes(&call->out[k].type);
-  char *twin = (char *)call->scratch + (call->choice->scratch_bytes - twins);
+  char *twin = neap_call_scratch(call, call->choice->scratch_bytes - twins);
   for (int i = 0; i < call->n_in + call->n_out; i++) {
     const neap_operand *own = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
     wide[i] = *own;

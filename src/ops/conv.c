@@ -275,6 +275,7 @@ const neap_op neap_op_ConvGradInput = {
   .cost = cost_grad_input,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
+  .grad_formula = "d.dy = Conv(d.dx, w, ..); d.w = ConvGradWeight(d.dx, dy, .., shape = shape(w))",
   .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input, neap_dnnl_run),
                                    {.engine = NEAP_ENGINE_BLAS,
                                     .dtypes = NEAP_WIDE,
@@ -306,6 +307,9 @@ const neap_op neap_op_ConvGradWeight = {
   .cost = cost_grad_weight,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
+  .grad_formula =
+    "w = given(d.dw, zeros(dw));"
+    "d.x = ConvGradInput(dy, w, .., shape = shape(x)); d.dy = Conv(x, w, d.db, ..)",
   .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight, run_dnnl_grad_weight),
                                    {.engine = NEAP_ENGINE_BLAS,
                                     .dtypes = NEAP_WIDE,

@@ -117,7 +117,7 @@ static size_t losses_bytes(int reduction, int64_t n_row) {
 static void run_rows(const neap_call *call, job *k, size_t at, neap_rows_body f32,
                      neap_rows_body f64) {
   neap_dtype dtype = call->in[LOGITS].type.dtype;
-  neap_rows_run(call, dtype, (char *)call->scratch + at, tile_rows(k->is_soft), k->n_class,
+  neap_rows_run(call, dtype, neap_call_scratch(call, at), tile_rows(k->is_soft), k->n_class,
                 k->n_row, grain_of(k), dtype == NEAP_DTYPE_F64 ? f64 : f32, k);
 }
 
@@ -285,6 +285,8 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
     "labels={{1}, dtype=\"i64\", low=0, high=1}} }",
 };
 
+/* The second gradient needs what the kernel knows of a row, sum(t) / divisor. Of logits that are all
+ * 0 the loss of a row is sum(t) ln C, and the whole loss says by what their sum is divided. */
 const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .name = "SoftmaxCrossEntropyGrad",
   .summary = "Backward of SoftmaxCrossEntropy; probabilities are computed again from the logits.",
@@ -300,6 +302,15 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .n_inplace = 1,
   .infer = infer_grad,
   .cost = cost,
+  .grad_formula =
+    "zero = zeros(logits); e = d.dlogits; p = Softmax(logits, axis = axis);"
+    "rows = Unsqueeze(SoftmaxCrossEntropy(zero, labels, weight, .., reduction = 0), axes = axis);"
+    "all = SoftmaxCrossEntropy(zero, labels, weight, ..);"
+    "scale = reduction ? dloss * all / Sum(rows) : Unsqueeze(dloss, axes = axis);"
+    "k = Log(Sum(ones(logits), axes = axis, keepdim = 1)); k = k == 0 ? 1 : k;"
+    "d.logits = scale * rows / k * p * (e - Sum(p * e, axes = axis, keepdim = 1));"
+    "g = e * SoftmaxCrossEntropyGrad(logits, labels, weight, ones(dloss), ..);"
+    "d.dloss = reduction ? Sum(g) : Sum(g, axes = axis)",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS | LABEL_INTEGERS,
                                     .any_team = true,

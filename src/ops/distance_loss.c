@@ -153,6 +153,7 @@ const neap_op neap_op_MseLossGrad = {
   .summary = "Backward of MseLoss, for either side.",
   .math = "dx = 2 (x - target) dy / n",
   BACKWARD,
+  .formula = "n = reduction ? 1 : count(x); dx = 2 * (x - target) * dy / n",
   .kernels = NEAP_REF(run_mse_grad, NEAP_FLOATS),
 };
 
@@ -175,5 +176,6 @@ const neap_op neap_op_L1LossGrad = {
   .summary = "Backward of L1Loss, for either side.",
   .math = "dx = sign(x - target) dy / n",
   BACKWARD,
+  .formula = "n = reduction ? 1 : count(x); dx = Sign(x - target) * dy / n",
   .kernels = NEAP_REF(run_l1_grad, NEAP_FLOATS),
 };

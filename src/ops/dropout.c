@@ -195,6 +195,7 @@ const neap_op neap_op_DropoutGrad = {
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = infer_backward,
+  .grad_formula = "d.dy = DropoutGrad(d.dx, mask, ..)",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,

@@ -223,6 +223,9 @@ const neap_op neap_op_EmbeddingGrad = {
   .attrs = {PADDING_ATTR, [SHAPE] = {"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
   .sum = NEAP_SUM_RUNS,
+  .grad_formula =
+    "used = EmbeddingGrad(ids, ones(dy), ..) > 0;"
+    "d.dy = Embedding(ids, used ? d.dw : 0)",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,

@@ -216,6 +216,7 @@ const neap_op neap_op_ExtremeGrad = {
   .inplace = {{0, 0}},
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
+  .grad_formula = "d.dy = Sum(d.dx * ExtremeGrad(x, y, ones(dy), ..), ..)",
   .kernels = NEAP_REF(run_spread, NEAP_FLOATS),
   .cases = "{ {x={4,5,6}, y={4,6}, dy={4,6}, axes={2}} }",
 };

@@ -72,6 +72,7 @@ const neap_op neap_op_MaximumGrad = {
   BACKWARD,
   .nan = NEAP_NAN_DECIDES,
   .special = "where either is NaN dy passes to both",
+  .grad_formula = "d.dy = MaximumGrad(a, b, d.da)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_MaximumGrad, NEAP_FLOATS),
 };
 
@@ -97,5 +98,6 @@ const neap_op neap_op_MinimumGrad = {
   BACKWARD,
   .nan = NEAP_NAN_DECIDES,
   .special = "where either is NaN dy passes to both",
+  .grad_formula = "d.dy = MinimumGrad(a, b, d.da)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_MinimumGrad, NEAP_FLOATS),
 };

@@ -292,6 +292,9 @@ const neap_op neap_op_FCGradInput = {
   .infer = infer_grad_input,
   .cost = cost_grad_input,
   .sum = NEAP_SUM_LIBRARY,
+  .grad_formula =
+    "d.dy = FC(d.dx, w, axis = last(dy));"
+    "d.w = FCGradWeight(d.dx, dy, axis = last(dy))",
   .kernels =
     (const neap_kernel[]){
       DNNL_KERNEL(grad_input),
@@ -318,6 +321,9 @@ const neap_op neap_op_FCGradWeight = {
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
   .sum = NEAP_SUM_LIBRARY,
+  .grad_formula =
+    "w = given(d.dw, zeros(dw));"
+    "d.x = FCGradInput(dy, w, shape = shape(x)); d.dy = FC(x, w, d.db, ..)",
   .kernels =
     (const neap_kernel[]){
       DNNL_KERNEL(grad_weight),

@@ -359,7 +359,7 @@ static void run(const neap_call *call) {
   int64_t batch = call->in[NEAP_FUSED_X].type.shape.dim[0];
   neap_operand between = {.data = call->scratch, .type = s->conv.out, .layout = s->conv.out_layout};
   /* none: the batch is empty */
-  void *scratch = call->scratch != NULL ? (char *)call->scratch + s->between_bytes : NULL;
+  void *scratch = neap_call_scratch(call, s->between_bytes);
   for (int64_t n = 0; n < batch; n += s->n_chunk) {
     int64_t first = NEAP_MIN(n, batch - s->n_chunk);
     neap_operand in[N_IN], y = images(&call->out[0], &s->pool.out, first);

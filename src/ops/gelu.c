@@ -87,6 +87,12 @@ const neap_op neap_op_GeluGrad = {
   .inplace = {{1, 0}, {0, 0}},
   .n_inplace = 2,
   .infer = neap_infer_like,
+  .formula =
+    "t = approximate ? Tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)) : "
+    "Erf(0.70710678118654752440 * x);"
+    "slope = approximate ? (1 - t * t) * 0.79788456080286535588 * (1 + 0.134145 * x * x) "
+    ": 0.79788456080286535588 * Exp(-0.5 * x * x);"
+    "dx = 0.5 * dy * (1 + t + x * slope)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_backward, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}}, {x={2,3,7}, dy={2,3,7}, approximate=\"tanh\"} }",
 };

@@ -93,7 +93,7 @@ static void run(const neap_call *call, bool centre) {
   int rstd = centre ? 2 : 1;
   if (centre && call->n_out > 1 && call->out[1].data != NULL) k.mean_out = &call->out[1];
   if (call->n_out > rstd && call->out[rstd].data != NULL) k.rstd_out = &call->out[rstd];
-  neap_rows_run(call, x->type.dtype, (char *)call->scratch + vectors_bytes(x->type.dtype, k.n), 1,
+  neap_rows_run(call, x->type.dtype, neap_call_scratch(call, vectors_bytes(x->type.dtype, k.n)), 1,
                 k.n, k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / NEAP_MAX(k.n, 1), 1),
                 x->type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
 }
@@ -165,7 +165,7 @@ static void run_grad(const neap_call *call, bool centre) {
   rows_of(&x->type.shape, &call->attrs[AXIS], &k);
   if (k.n == 0) return;
   size_t item = neap_dtype_bytes(neap_compute_dtype(dtype));
-  char *vectors = (char *)call->scratch + neap_align((size_t)k.n_part * part_bytes(k.n, item));
+  char *vectors = neap_call_scratch(call, neap_align((size_t)k.n_part * part_bytes(k.n, item)));
   k.gamma = widened(&call->in[B_GAMMA], k.n, vectors, 0);
   if (neap_is_half(dtype)) k.tiles = (float *)(void *)(vectors + vectors_bytes(dtype, k.n));
   bool wide = dtype == NEAP_DTYPE_F64;
@@ -317,6 +317,13 @@ const neap_op neap_op_LayerNormGrad = {
   .cost = cost,
   .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
+  .formula =
+    "m = Mean(x, axes = rest(axis), keepdim = 1); c = x - m;"
+    "var = Mean(c * c, axes = rest(axis), keepdim = 1); r = view(rstd, var);"
+    "s = Rsqrt(var + StopGradient(1 / (r * r) - var)); z = c * s;"
+    "h = dy * given(gamma, 1); mean_h = Mean(h, axes = rest(axis), keepdim = 1);"
+    "dx = s * (h - mean_h - z * Mean(h * z, axes = rest(axis), keepdim = 1));"
+    "dgamma = dy * z; dbeta = dy",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
@@ -348,6 +355,11 @@ const neap_op neap_op_RmsNormGrad = {
   .cost = cost,
   .infinity = NEAP_INFINITY_OVERFLOWS,
   .sum = NEAP_SUM_RUNS,
+  .formula =
+    "ms = Mean(x * x, axes = rest(axis), keepdim = 1); r = view(rstd, ms);"
+    "s = Rsqrt(ms + StopGradient(1 / (r * r) - ms)); z = x * s;"
+    "h = dy * given(gamma, 1);"
+    "dx = s * (h - z * Mean(h * z, axes = rest(axis), keepdim = 1)); dgamma = dy * z",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,

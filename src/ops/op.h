@@ -165,6 +165,14 @@ neap_type neap_grad_type(const neap_grad *grad, neap_value_id value);
  * `like`; the same id when shapes are equal. */
 neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like);
 
+/* ---- gradients as text (formula.c) ---- */
+
+/* By the record's `grad_formula`: sets grad->din. INTERNAL error where the text makes no sense. */
+neap_status neap_formula_gradient(neap_grad *grad, neap_error *error);
+/* By the record's `formula`: out[k] computes what output k is, NEAP_NO_VALUE where it says
+ * nothing of it. dout, want and din are not looked at. */
+neap_status neap_formula_outputs(neap_grad *grad, neap_value_id *out, neap_error *error);
+
 typedef struct neap_choose {
   const neap_op *op;
   const neap_attr_value *attrs;
@@ -226,6 +234,11 @@ typedef struct neap_call {
   int64_t *extent;
 } neap_call;
 
+/* Byte `at` of the scratch; NULL where the choice asked for none. */
+static inline void *neap_call_scratch(const neap_call *call, size_t at) {
+  return call->scratch == NULL ? NULL : (char *)call->scratch + at;
+}
+
 /* Records the first fault; later ones are dropped. Thread-safe. */
 void neap_call_fault(const neap_call *call, const char *format, ...) NEAP_PRINTF(2, 3);
 
@@ -273,8 +286,11 @@ struct neap_op {
   unsigned effects;
   neap_status (*infer)(neap_infer *infer, neap_error *error);
   void (*cost)(const neap_infer *infer, neap_cost *cost); /* NULL: no flops, every byte once */
-  /* NULL: asking for a gradient through it is an error */
+  /* What gradients are made by, one of three, else asking for one is an error: a function; a text
+   * that gives each input's gradient; a text that says in other ops what this one computes, whose
+   * gradient it has (formula.c). */
   neap_status (*grad)(neap_grad *grad, neap_error *error);
+  const char *grad_formula, *formula;
   neap_nan nan;
   neap_infinity infinity;
   neap_empty empty;
@@ -297,7 +313,8 @@ struct neap_op {
 
 /* ---- registry (registry.c): the generated list of all neap_op_* symbols; more in neap/op.h --- */
 
-int neap_op_n_inputs(const neap_op *op); /* declared */
+bool neap_op_has_gradient(const neap_op *op); /* or it is nothing */
+int neap_op_n_inputs(const neap_op *op);      /* declared */
 int neap_op_n_outputs(const neap_op *op);
 /* the attribute that holds subnet 0, 1, ..; -1 when there is none */
 int neap_op_subnet_attr(const neap_op *op, int subnet);

@@ -67,6 +67,7 @@ const neap_op neap_op_PowGradBase = {
   .math = "da = b = 0 ? 0 : dy b a^(b-1)",
   .outputs = {{"da", "shape of dy"}},
   BACKWARD,
+  .formula = "e = b == 0 ? 1 : b; da = dy * b * Pow(a, e - 1)",
   .kernels = NEAP_REF(run_PowGradBase, NEAP_FLOATS),
 };
 
@@ -76,5 +77,6 @@ const neap_op neap_op_PowGradExponent = {
   .math = "db = a = 0 and b >= 0 ? 0 : dy a^b ln a",
   .outputs = {{"db", "shape of dy"}},
   BACKWARD,
+  .formula = "s = a == 0 ? 1 : a; db = dy * Pow(s, b) * Log(s)",
   .kernels = NEAP_REF(run_PowGradExponent, NEAP_FLOATS),
 };

@@ -89,6 +89,8 @@ const neap_op neap_op_Prod = {
     "{x={3,0}, axes={1}}, {x={}} }",
 };
 
+/* Twice: of the products that leave out two elements those count that leave out every zero, so how
+ * many zeros there are, n, decides which; u is x with ones in their place. */
 const neap_op neap_op_ProdGrad = {
   .name = "ProdGrad",
   .summary = "Backward of Prod.",
@@ -101,6 +103,14 @@ const neap_op neap_op_ProdGrad = {
   .n_inplace = 1,
   .infer = neap_reduce_infer_grad,
   .nan = NEAP_NAN_REACHES,
+  .grad_formula =
+    "zero = x == 0; z = zero ? 1 : 0; u = zero ? 1 : x; w = d.dx / u;"
+    "p = Prod(u, axes = axes, keepdim = 1); n = Sum(z, axes = axes, keepdim = 1);"
+    "a = Sum(w * (1 - z), axes = axes, keepdim = 1);"
+    "b = Sum(w * z, axes = axes, keepdim = 1);"
+    "s = zero ? (n == 1 ? a : n == 2 ? b - w : 0)"
+    " : (n == 0 ? a - w : n == 1 ? b : 0);"
+    "d.x = view(dy, p) * p / u * s; d.dy = Sum(d.dx * ProdGrad(x, ones(dy), ..), ..)",
   .kernels = NEAP_REF(run_grad, NEAP_FLOATS),
   .cases = "{ {x={4,5,6}, dy={4,6}, axes={2}} }",
 };

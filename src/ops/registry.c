@@ -51,6 +51,10 @@ const char *neap_op_suggest(const char *name) {
   return best;
 }
 
+bool neap_op_has_gradient(const neap_op *op) {
+  return op->grad != NULL || op->grad_formula != NULL || op->formula != NULL || op->no_grad;
+}
+
 int neap_op_n_inputs(const neap_op *op) {
   int n = 0;
   while (n < NEAP_OP_MAX_IN && op->inputs[n].name != NULL) n++;

@@ -60,6 +60,7 @@ const neap_op neap_op_ReluGrad = {
   .infer = neap_infer_like,
   .nan = NEAP_NAN_DECIDES,
   .special = "where y is NaN dy passes",
+  .grad_formula = "d.dy = ReluGrad(y, d.dx)",
   .kernels =
     (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                            .dtypes = NEAP_FLOATS,

@@ -204,6 +204,7 @@ const neap_op neap_op_SliceGrad = {
   .attrs = {RANGE_ATTRS, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
   .grad = grad_grad,
+  .grad_formula = "d.dy = Slice(d.dx, ..)",
   .kernels =
     (const neap_kernel[]){
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_grad}, {0}},

@@ -152,6 +152,7 @@ const neap_op neap_op_SumGrad = {
   .summary = "Backward of Sum.",
   .math = "dx = dy, spread over axes",
   BACKWARD,
+  .grad_formula = "d.dy = Sum(d.dx, ..)",
   .kernels = NEAP_REF(run_sum_grad, NEAP_FLOATS),
 };
 
@@ -179,5 +180,6 @@ const neap_op neap_op_MeanGrad = {
   .summary = "Backward of Mean.",
   .math = "dx = dy / count, spread over axes",
   BACKWARD,
+  .grad_formula = "d.dy = Mean(d.dx, ..)",
   .kernels = NEAP_REF(run_mean_grad, NEAP_FLOATS),
 };

@@ -114,6 +114,7 @@ const neap_op neap_op_AbsGrad = {
   .name = "AbsGrad",
   BACKWARD_OF("Abs", "x", "input"),
   .math = "dx = dy sign(x)",
+  .grad_formula = "d.dy = AbsGrad(x, d.dx)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_AbsGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
@@ -134,6 +135,7 @@ const neap_op neap_op_SquareGrad = {
   .name = "SquareGrad",
   BACKWARD_OF("Square", "x", "input"),
   .math = "dx = 2 x dy",
+  .formula = "dx = 2 * x * dy",
   .kernels = NEAP_REF_ANY_LAYOUT(run_SquareGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
@@ -179,6 +181,7 @@ const neap_op neap_op_SqrtGrad = {
   .name = "SqrtGrad",
   BACKWARD_OF("Sqrt", "y", "output"),
   .math = "dx = dy / (2 y)",
+  .formula = "dx = dy / (2 * y)",
   .kernels = NEAP_REF(run_SqrtGrad, NEAP_FLOATS),
   .cases = "{ {y={{2,3,7}, low=0.5, high=2}, dy={2,3,7}} }",
 };
@@ -199,6 +202,7 @@ const neap_op neap_op_RsqrtGrad = {
   .name = "RsqrtGrad",
   BACKWARD_OF("Rsqrt", "y", "output"),
   .math = "dx = -dy y^3 / 2",
+  .formula = "dx = -0.5 * dy * y * y * y",
   .kernels = NEAP_REF_ANY_LAYOUT(run_RsqrtGrad, NEAP_FLOATS),
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };
@@ -219,6 +223,7 @@ const neap_op neap_op_SinGrad = {
   .name = "SinGrad",
   BACKWARD_OF("Sin", "x", "input"),
   .math = "dx = dy cos x",
+  .formula = "dx = dy * Cos(x)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_SinGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
@@ -239,6 +244,7 @@ const neap_op neap_op_CosGrad = {
   .name = "CosGrad",
   BACKWARD_OF("Cos", "x", "input"),
   .math = "dx = -dy sin x",
+  .formula = "dx = -dy * Sin(x)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_CosGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
@@ -259,6 +265,7 @@ const neap_op neap_op_AcosGrad = {
   .name = "AcosGrad",
   BACKWARD_OF("Acos", "x", "input"),
   .math = "dx = -dy / sqrt(1 - x^2)",
+  .formula = "dx = -dy * Rsqrt(1 - x * x)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_AcosGrad, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=-0.9, high=0.9}, dy={2,3,7}} }",
 };
@@ -279,6 +286,7 @@ const neap_op neap_op_AtanGrad = {
   .name = "AtanGrad",
   BACKWARD_OF("Atan", "x", "input"),
   .math = "dx = dy / (1 + x^2)",
+  .formula = "dx = dy / (1 + x * x)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_AtanGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };
@@ -299,6 +307,7 @@ const neap_op neap_op_ReciprocalGrad = {
   .name = "ReciprocalGrad",
   BACKWARD_OF("Reciprocal", "y", "output"),
   .math = "dx = -dy y^2",
+  .formula = "dx = -dy * y * y",
   .kernels = NEAP_REF_ANY_LAYOUT(run_ReciprocalGrad, NEAP_FLOATS),
   .cases = "{ {y={2,3,7}, dy={2,3,7}} }",
 };
@@ -319,6 +328,7 @@ const neap_op neap_op_ErfGrad = {
   .name = "ErfGrad",
   BACKWARD_OF("Erf", "x", "input"),
   .math = "dx = dy 2 / sqrt(pi) exp(-x^2)",
+  .formula = "dx = dy * 1.12837916709551257390 * Exp(-x * x)",
   .kernels = NEAP_REF_ANY_LAYOUT(run_ErfGrad, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}, dy={2,3,7}} }",
 };

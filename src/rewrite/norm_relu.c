@@ -19,11 +19,32 @@ static int n_readers(const neap_graph *graph, neap_value_id v, int *reader) {
   return n;
 }
 
+/* Whether a gradient is taken, from op `next_op` on, of what the gradient before it gives: of a norm
+ * with relu there is no second one. 1 or 0; -1 where memory is refused. */
+static int is_taken_twice(const neap_net *net, int next_op) {
+  neap_map depends = {0};
+  int answer = 0;
+  for (int i = NEAP_MAX(next_op - 1, 0); i < neap_net_n_ops(net) && answer == 0; i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    bool is_gradient = strcmp(op->op->name, "Gradient") == 0, reads = i == next_op - 1;
+    for (int k = 0; k < op->n_in; k++)
+      if (op->in[k] != NULL && neap_map_get(&depends, op->in[k], 0) != 0) reads = true;
+    if (is_gradient && reads && i >= next_op) answer = 1;
+    for (int k = 0; k < op->n_out && reads && answer == 0; k++)
+      if (!neap_map_set(&depends, op->out[k], 1)) answer = -1;
+  }
+  neap_map_fini(&depends);
+  return answer;
+}
+
 /* BatchNorm takes over the Relu's output value, so that readers and names stay. The Relu keeps its
  * place in the list with no input and an output that nobody reads: node numbers do not move here,
  * finish.c takes it out. */
 neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error) {
   neap_graph *graph = neap_builder_graph(b);
+  int is_twice = is_taken_twice(neap_builder_net(b), next_op);
+  if (is_twice < 0) return graph_no_memory(error);
+  if (is_twice > 0) return NEAP_OK;
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *norm = &graph->node[n];
     if (strcmp(norm->op->name, "BatchNorm") != 0) continue;

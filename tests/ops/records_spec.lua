@@ -4,15 +4,13 @@ local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
 local cases = require "cases"
+local differences = require "differences"
 
-local has, is_float = cases.has, cases.is_float
+local has = cases.has
 local with_dtype, values_of = cases.with_dtype, cases.values_of
 local enforced_of = cases.enforced_of
 local cases_of, net_of, run = cases.cases_of, cases.net_of, cases.run
 local elements, uses = cases.elements, cases.uses
-
--- f64: the error of a central difference is near step^2
-local difference_step, difference_tolerance = 1e-5, 1e-6
 
 local function type_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
 
@@ -43,114 +41,14 @@ local function assert_near(want, got, relative, what)
   end
 end
 
---- Gradients
--- -------------------------------------------------------------------------------------------------
-
---- A net with loss = sum of out * c over the outputs, c fixed numbers, and the gradients of the
--- floating inputs. Returns net, loss, {input name = gradient name}, feeds of the constants; nil
--- when there is nothing to differentiate.
-local function loss_net(case)
-  local record = case.record
-  if not record.gradient or record.no_grad or not case.differentiable or #record.enforced > 0 then
-    return nil
-  end
-  local net, outputs, ins = net_of(case, "parameter")
-  local wrt, loss, feeds = {}, nil, {}
-  for i, spec in ipairs(case.inputs) do
-    if spec and is_float[spec.dtype] and (not case.wrt or has(case.wrt, spec.arg.name)) then
-      wrt[#wrt + 1] = ins[i]
-    end
-  end
-  for k, out in ipairs(outputs) do
-    local arg = record.outputs[math.min(k, #record.outputs)]
-    -- optional ones serve the backward or are statistics
-    if is_float[out.dtype] and not arg.optional then
-      local name = "c" .. k
-      feeds[name] = core.eager("Uniform", {}, {
-        shape = out.shape, low = 0.5, high = 1.5, dtype = "f64",
-      }):to(out.dtype)
-      local term = net:op("Sum",
-        { net:op("Mul", { out, net:declare(name, "input", out.shape, out.dtype) }, 1, {}) }, 1, {})
-      loss = loss and net:op("Add", { loss, term }, 1, {}) or term
-    end
-  end
-  if #wrt == 0 or not loss then return nil end
-  local grads = {}
-  for x, gradient in pairs(net:gradient(loss, { wrt = wrt })) do grads[x.name] = gradient.name end
-  local names = { loss }
-  for _, out in ipairs(outputs) do names[#names + 1] = out end
-  net:outputs(names)
-  return net, loss.name, grads, feeds
-end
-
-local function merged(a, b)
-  local out = {}
-  for key, value in pairs(a) do out[key] = value end
-  for key, value in pairs(b) do out[key] = value end
-  return out
-end
-
---- sum of a * b
-local function dot(a, b)
-  local x, y, sum = elements(a), elements(b), 0
-  for i = 1, #x do sum = sum + x[i] * y[i] end
-  return sum
-end
-
---- The derivative along a random direction of each input, by the backward and by a central
--- difference of the forward. Returns how many were compared.
-local function check_differences(case, engine)
-  local net, loss, grads, constants = loss_net(case)
-  if not net then return end
-  local feeds = merged(values_of(case), constants)
-  local ws <close>, program = run(net, feeds, { engine = engine })
-  if engine ~= "ref" and not uses(program, engine) then return end
-  local function loss_at(name, x)
-    if case.record.random then
-      local fresh <close> = run(net, merged(feeds, { [name] = x }), { engine = engine })
-      return fresh:fetch(loss):item()
-    end
-    ws:feed(name, x)
-    program:run()
-    return ws:fetch(loss):item()
-  end
-  local names = {}
-  for name in pairs(grads) do names[#names + 1] = name end
-  table.sort(names)
-  local analytic, direction = {}, {}
-  for _, name in ipairs(names) do -- fetched before another run overwrites them
-    direction[name] = core.eager("Uniform", {}, {
-      shape = feeds[name].shape, low = -1, high = 1, dtype = "f64",
-    })
-    analytic[name] = { dot(ws:fetch(grads[name]), direction[name]), ws:fetch(grads[name]) }
-  end
-  local scale = math.abs(ws:fetch(loss):item())
-  for _, name in ipairs(names) do
-    local step = direction[name] * difference_step
-    local numeric = (loss_at(name, feeds[name] + step) - loss_at(name, feeds[name] - step))
-      / (2 * difference_step)
-    loss_at(name, feeds[name])
-    local largest = math.sqrt(dot(analytic[name][2], analytic[name][2]))
-    local limit = difference_tolerance * math.max(largest, scale, 1e-3)
-    local difference = math.abs(numeric - analytic[name][1])
-    if difference ~= difference or difference > limit then
-      error(
-        ("gradient of %s by %s: along a direction %.9g, differences say %.9g, allowed %.2g"):format(
-          case.inputs[tonumber(name:sub(3))].arg.name, engine, analytic[name][1], numeric, limit),
-        2)
-    end
-  end
-  return #names
-end
-
 --- Forward and gradient of an engine in f32 against ref.
 local function check_engine(case, engine)
   if not case.compared then return false end
-  local net, loss, grads, constants = loss_net(case)
+  local net, loss, grads, constants = differences.loss_net(case)
   if not net then
     net, grads, constants = net_of(case), {}, {}
   end
-  local feeds = merged(values_of(case), constants)
+  local feeds = differences.merged(values_of(case), constants)
   local ws <close>, program = run(net, feeds, { engine = engine })
   if not uses(program, engine) then return false end
   local ref <close> = run(net, feeds, { engine = "ref" })
@@ -391,10 +289,11 @@ for _, name in ipairs(core.op_names()) do
         end)
       end
       each("has the types that it infers, in nets and at once", check_types)
-      if record.gradient and not record.no_grad then
+      if record.gradient and not record.no_grad and not record.internal then
         for _, engine in ipairs(cases.engines_of(record)) do
           each("has the gradient that differences show, by " .. engine, function(case)
-            n_difference = n_difference + (check_differences(with_dtype(case, "f64"), engine) or 0)
+            n_difference = n_difference
+              + (differences.check(with_dtype(case, "f64"), engine, differences.loss_net) or 0)
           end)
         end
       end
