@@ -2,10 +2,10 @@
 --
 -- It is read from the ops that the loss comes of. Cross entropy, MseLoss and L1Loss say it by an
 -- attribute; a Mean or Sum over everything is that of its rows where each row comes to it by
--- itself, unscaled. A loss is k1 R1 + k2 R2 + .. + c of such reductions R, with constants k and c that may
--- have been made of the number of rows: sum() / 6 is a sum, sum() / x.shape[1] a mean. So, where
--- there are constants, it is read a second time, for one row more. INVARIANT: what can't be told
--- for certain is nil.
+-- itself, unscaled. A loss is k1 R1 + k2 R2 + .. + c of such reductions R, with constants k and c
+-- that may have been made of the number of rows: sum() / 6 is a sum, sum() / x.shape[1] a mean. So,
+-- where there are constants, it is read a second time, for one row more. INVARIANT: what can't be
+-- told for certain is nil.
 -- @module neap.nn.reduction
 local reduction = {}
 
