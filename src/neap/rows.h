@@ -120,8 +120,8 @@
   X(proved, BOOL, "", STORE | PRINT,                                                              \
     "1: arena_bytes is the least for these kernels and this order, lower_bound_bytes")            \
   X(baseline_bytes, NUMBER, "bytes", STORE | PRINT,                                               \
-    "without reuse: every transient value with bytes of its own, by the same kernels; the most "  \
-    "scratch of one op")                                                                          \
+    "without reuse: every transient value, views too, with bytes of its own, by the same "        \
+    "kernels; the most scratch of one op")                                                        \
   X(total_bytes, NUMBER, "bytes", PRINT, "the sum of all regions")                                \
   X(parameter_bytes, NUMBER, "bytes", STORE, "parameters")                                        \
   X(gradient_bytes, NUMBER, "bytes", STORE, "gradients of parameters")                            \

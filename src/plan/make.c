@@ -136,20 +136,20 @@ static size_t count_region(const neap_plan *plan, const neap_graph *graph, neap_
   return r == NEAP_REGION_ARENA ? plan->arena_bytes : neap_graph_region_bytes(graph, r);
 }
 
-/* Whether the value would have bytes of its own without reuse: a view has none, and what a budget
- * recomputes would not be there. */
-static bool counts_alone(const neap_plan *plan, const neap_graph *graph, int v) {
+/* Whether the value would have bytes of its own without reuse: views too, whose ops copy then, as
+ * they do under policy `none`; what a budget recomputes would not be there. The graph alone says
+ * it, so that all policies have one figure. */
+static bool counts_alone(const neap_graph *graph, int v) {
   const neap_value *value = &graph->value[v];
   bool recomputed = value->node >= 0 && graph->node[value->node].recomputes > 0;
-  return value->region == NEAP_REGION_ARENA && value->root == v &&
-         plan->place[v].reason != NEAP_REASON_ALIAS && !recomputed;
+  return value->region == NEAP_REGION_ARENA && value->root == v && !recomputed;
 }
 
 static size_t count_baseline(const neap_plan *plan, const neap_graph *graph) {
   size_t values = 0, scratch = 0;
   /* Scratch is the exception to "without reuse": ops run one by one, so the largest would do. */
   for (int v = 0; v < graph->n_value; v++)
-    if (counts_alone(plan, graph, v)) values += neap_align(graph->value[v].bytes);
+    if (counts_alone(graph, v)) values += neap_align(graph->value[v].bytes);
   for (int n = 0; n < graph->n_node; n++)
     scratch = NEAP_MAX(scratch, neap_align(plan->scratch_bytes[n]));
   return NEAP_MAX(values + scratch, plan->arena_bytes);

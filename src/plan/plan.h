@@ -153,8 +153,9 @@ typedef struct neap_plan {
   int n_bank;                            /* the graph's; 0: the arena is one */
   neap_plan_bank *bank;
   size_t
-    /* the same kernels and values without reuse: each value with bytes of its own, beside the most
-     * scratch of one op; what runs again for a budget does not count. Never below the arena */
+    /* the same kernels and values without reuse: each value, views too, with bytes of its own,
+     * beside the most scratch of one op; what runs again for a budget does not count. Never below
+     * the arena */
     baseline_bytes;
   /* resident regions of this graph; ARENA = arena_bytes; FRAME: bytes an iteration of those loops
    * whose frames grow at run time (no budget can be promised); all others' lie in the arena */

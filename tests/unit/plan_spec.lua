@@ -126,14 +126,17 @@ describe("what a plan would take without reuse", function()
           local p, values, scratch = plan(o), 0, 0
           assert.is_true(p.arena_bytes <= p.baseline_bytes, tostring(p))
           for _, v in ipairs(p:_values()) do
-            if v.region == "arena" and v.reason ~= "alias" then
-              values = values + (v.bytes + 63) // 64 * 64
-            end
+            if v.region == "arena" then values = values + (v.bytes + 63) // 64 * 64 end
           end
           for _, op in ipairs(p:_ops()) do
             scratch = math.max(scratch, (op.scratch_bytes + 63) // 64 * 64)
           end
           assert.are.equal(math.max(values + scratch, p.arena_bytes), p.baseline_bytes)
+        end
+        local unplanned = plan { policy = "none" }
+        assert.are.equal(unplanned.arena_bytes, unplanned.baseline_bytes)
+        for _, policy in ipairs { "offset", "name", "pool" } do
+          assert.are.equal(unplanned.arena_bytes, plan({ policy = policy }).baseline_bytes)
         end
       end
     end
