@@ -1,6 +1,7 @@
 /* main.c: the `neap` program: a Lua state with Neap's modules in it, which runs lua/neap/cli.
  * Ctrl-C asks the engine to stop at its next instruction, and Lua code at its next line, as stock
- * lua does; a second one ends the process. */
+ * lua does; a second one ends the process. So does SIGTERM, after which the prompt does not go
+ * on. */
 #include "lua/binding.h"
 #include "workspace/workspace.h"
 
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 static lua_State *main_state;
+static volatile sig_atomic_t interrupted_by = SIGINT; /* the last one */
 
 static void on_interrupt(int signal_number);
 
@@ -21,6 +23,7 @@ static void catch_next(void) {
   struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
 }
 
 /* Runs at the next instruction of Lua after Ctrl-C. Nothing is left to do when the engine was at
@@ -46,6 +49,7 @@ static void on_interrupt(int signal_number) {
     return;
   }
   neap_interrupted = 1;
+  interrupted_by = signal_number;
   lua_sethook(main_state, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
 }
 
@@ -55,6 +59,13 @@ static int catch_interrupt(lua_State *L) {
   neap_interrupted = 0;
   catch_next();
   return 0;
+}
+
+/* core.interrupt_code() -> the exit code of a command that was interrupted: 130 by Ctrl-C, 143 by
+ * SIGTERM. */
+static int interrupt_code(lua_State *L) {
+  lua_pushinteger(L, 128 + interrupted_by);
+  return 1;
 }
 
 /* core.program_path() -> the file of this program, for commands that start it again; nil where the
@@ -112,6 +123,8 @@ static int run(lua_State *L) {
   lua_call(L, 1, 1);
   lua_pushcfunction(L, catch_interrupt);
   lua_setfield(L, -2, "clear_interrupt");
+  lua_pushcfunction(L, interrupt_code);
+  lua_setfield(L, -2, "interrupt_code");
   lua_pushcfunction(L, program_path);
   lua_setfield(L, -2, "program_path");
   lua_pushcfunction(L, wait_input);
@@ -165,6 +178,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "neap: %s\n", luaL_tolstring(L, -1, NULL));
   main_state = NULL;
   signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
   lua_close(L);
   return !flush_output() && code == EXIT_SUCCESS ? EXIT_FAILURE : code;
 }

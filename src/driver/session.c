@@ -284,7 +284,7 @@ static neap_status join_run(neap_session *session, neap_error *error) {
  * error goes to the run. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_run *run = session->run;
-  if (run != NULL && !(session->joined && neap_store_run_is_going(run)))
+  if (run != NULL && !(session->joined && neap_run_is_going(run)))
     NEAP_TRY(join_run(session, error));
   neap_error own = {0};
   neap_memory_stats before = neap_memory_read();
@@ -391,7 +391,7 @@ static neap_status record_ops(neap_session *session, neap_error *error) {
 neap_status neap_session_record(neap_session *session, const char *status, neap_error *error) {
   if (session->run == NULL || !session->owns_run) return NEAP_OK;
   /* Ended before: nothing has run since. */
-  if (!neap_store_run_is_going(session->run)) return NEAP_OK;
+  if (!neap_run_is_going(session->run)) return NEAP_OK;
   neap_status result = neap_run_end(session->run, status, NULL, error);
   return result == NEAP_OK ? record_ops(session, error) : result;
 }

@@ -164,6 +164,7 @@ void neap_lua_open_rows(lua_State *L);
   X(PROGRAM, program, "neap.program", "program")              \
   X(PLAN, plan, "neap.plan", "plan")                          \
   X(DB, db, "neap.db", "database")                            \
+  X(RUN, run, "neap.run", "run")                              \
   X(SCOPE, scope, "neap.scope", "scope")                      \
   X(RANGE, range, "neap.range", "range of batches")           \
   X(CHAIN, chain, "neap.chain", "chain")                      \
@@ -349,6 +350,12 @@ const neap_range *neap_lua_opt_range(lua_State *L, int index);
 /* The store that programs are recorded in, opened on first use; NULL when there is none or it can't
  * be opened (warned once). */
 neap_db *neap_lua_store(lua_State *L);
+/* The run at `index`. */
+neap_run *neap_lua_run_at(lua_State *L, int index);
+/* neap_db_end_runs of every database that is open; what can't be written is a warning. `why` NULL:
+ * each ends as its last step came to. */
+void neap_lua_end_runs(lua_State *L, const neap_error *why);
+void neap_lua_open_run(lua_State *L);
 
 void neap_lua_open_workspace(lua_State *L);
 /* As a Lua warning, what a store failed to do; "" says nothing. */

@@ -14,11 +14,49 @@ static neap_db *db_at(lua_State *L, int index) {
   return h->db;
 }
 
+/* Runs that were closed while the file could not be written are tried once more, and what is lost
+ * is said. */
 void neap_lua_free_db(lua_State *L, void *at) {
   handle *h = at;
-  (void)L;
-  if (h->db != NULL) neap_db_close(h->db);
+  neap_error error = {0};
+  if (h->db == NULL) return;
+  if (neap_db_end_runs(h->db, NULL, NULL, &error) != NEAP_OK) neap_lua_warn(L, error.message);
+  neap_db_close(h->db);
   h->db = NULL;
+}
+
+/* its address: in the registry, all handles by their addresses, weakly */
+static const char handles_key;
+
+/* The handle at the top is one of those whose runs end with the process. */
+static void note_handle(lua_State *L) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) != LUA_TTABLE) {
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
+  }
+  /* From below: handle, table. */
+  lua_pushvalue(L, -2);
+  lua_rawsetp(L, -2, lua_touserdata(L, -3));
+  lua_pop(L, 1);
+}
+
+void neap_lua_end_runs(lua_State *L, const neap_error *why) {
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) == LUA_TTABLE) {
+    int all = lua_gettop(L);
+    for (lua_pushnil(L); lua_next(L, all) != 0; lua_pop(L, 1)) {
+      const handle *h = neap_lua_test(L, -1, NEAP_LUA_DB);
+      neap_error error = {0};
+      if (h == NULL || neap_lua_is_closed(h) || h->db == NULL) continue;
+      if (neap_db_end_runs(h->db, NULL, why, &error) != NEAP_OK) neap_lua_warn(L, error.message);
+    }
+  }
+  lua_pop(L, 1);
 }
 
 static int to_text(lua_State *L) {
@@ -35,6 +73,7 @@ static int open_db(lua_State *L) {
   /* A database that can't be opened is nil and why: the handle stays empty, and Lua collects it. */
   neap_error error = {0};
   if (neap_db_open(path, &h->db, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  note_handle(L);
   return 1;
 }
 
@@ -70,6 +109,8 @@ neap_db *neap_lua_store(lua_State *L) {
     lua_pop(L, 1);
     lua_pushboolean(L, 0);
     h = NULL;
+  } else {
+    note_handle(L);
   }
   lua_rawsetp(L, LUA_REGISTRYINDEX, &store_key);
   return h != NULL ? h->db : NULL;

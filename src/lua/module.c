@@ -46,6 +46,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_rows(L);
   neap_lua_open_count(L);
   neap_lua_open_db(L);
+  neap_lua_open_run(L);
   neap_lua_open_file(L);
   neap_lua_open_memonger(L);
   /* What the program is, and what it computes with. */

@@ -315,6 +315,8 @@ static void take_table(lua_State *L, int index, reading *r) {
       take_option(L, option, r);
     } else if (strcmp(key, "_beside") == 0) {
       take_beside(L, r);
+    } else if (strcmp(key, "_run") == 0) {
+      r->options.run = neap_lua_run_at(L, -1); /* of the binding's own Lua */
     } else {
       take_input(L, key, r);
     }

@@ -30,8 +30,11 @@ neap_session *neap_lua_session_at(lua_State *L, int index) {
 
 void neap_lua_free_program(lua_State *L, void *at) {
   handle *h = at;
-  (void)L;
   NEAP_LUA_ASSERT(h->session == NULL || h->ws != NULL);
+  /* Its run is written now: what can't be is said, and kept. */
+  neap_error error = {0};
+  if (h->session != NULL && neap_session_record(h->session, NULL, &error) != NEAP_OK && !h->warned)
+    neap_lua_warn(L, error.message);
   neap_session_free(h->session);
   h->session = NULL;
   if (h->ws != NULL) neap_workspace_release(h->ws);

@@ -121,6 +121,7 @@ NEAP_API neap_status neap_run_metric(neap_run *run, const char *name, int64_t at
  * kept for later. */
 NEAP_API neap_status neap_run_end(neap_run *run, const char *status, const neap_error *why,
                                   neap_error *error);
+NEAP_API bool neap_run_is_going(const neap_run *run);       /* since a step, and until its end */
 NEAP_API int64_t neap_run_id(const neap_run *run);          /* of its row; 0: there is none */
 NEAP_API const char *neap_run_warning(const neap_run *run); /* what is not written; "": nothing */
 /* Ends it, unless that was done, and lets go. */

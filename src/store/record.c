@@ -386,7 +386,7 @@ static void start(neap_run *run) {
   (void)write_run(run, true, NULL);
 }
 
-bool neap_store_run_is_going(const neap_run *run) { return run->going; }
+bool neap_run_is_going(const neap_run *run) { return run != NULL && run->going; }
 
 neap_status neap_store_run_begin(neap_run *run, const neap_run_row *part, neap_error *error) {
   NEAP_TRY(merge(run, part, error));

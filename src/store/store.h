@@ -62,7 +62,6 @@ neap_status neap_store_add_metric(neap_store *store, int64_t run_id, const char 
 
 /* One more holder; NULL stays NULL. */
 neap_run *neap_store_run_retain(neap_run *run);
-bool neap_store_run_is_going(const neap_run *run);
 /* Before a step of a session that the run does not know yet, or that is not going: plan, batch and
  * the like of the session's program. The first one has the row written. MEMORY error. */
 neap_status neap_store_run_begin(neap_run *run, const neap_run_row *part, neap_error *error);

@@ -4,7 +4,8 @@
 --     run = function(args) ... return exit_code end,           -- nil is 0
 --     plain = true }                                           -- it has no --json
 --
--- Exit codes: 0 done; 1 it failed, with a message on standard error; 2 wrong use; 130 interrupted.
+-- Exit codes: 0 done; 1 it failed, with a message on standard error; 2 wrong use; 130 interrupted
+-- by Ctrl-C, 143 by SIGTERM.
 -- @module neap.cli
 local argparse = require "argparse"
 local core = require "neap.core"
@@ -140,6 +141,9 @@ local function show_error(err)
   cli.show(require("neap.report").new { totals = { error = fields } }, { json = true })
 end
 
+--- The exit code of a command that was interrupted, by whichever signal.
+function cli.interrupt_code() return core.interrupt_code and core.interrupt_code() or 130 end
+
 --- Says what went wrong. @return exit code
 local function fail(err, json)
   if getmetatable(err) == Stop then
@@ -152,7 +156,8 @@ local function fail(err, json)
     or tostring(err)
   io.stderr:write("neap: ", text, "\n")
   if json and is_table and rawget(err, "code") then show_error(err) end
-  return is_table and rawget(err, "code") == "interrupted" and 130 or 1
+  core.end_runs(err) -- those that are going on: nobody goes on with them
+  return is_table and rawget(err, "code") == "interrupted" and cli.interrupt_code() or 1
 end
 
 --- What stands for `neap run`: -e, a Lua file, or `-` as the first word.
@@ -181,6 +186,14 @@ local function take_rest(args)
   return rest
 end
 
+local exit = os.exit
+
+--- os.exit leaves without closing anything: what is measured is written before.
+local function exit_in_order(...)
+  core.end_runs()
+  exit(...)
+end
+
 local function argparse_parse(args) return cli.parser():pparse(args) end
 
 --- Runs one command line.
@@ -188,6 +201,7 @@ local function argparse_parse(args) return cli.parser():pparse(args) end
 -- @return integer exit code
 function cli.main(args)
   args = expand(args)
+  rawset(os, "exit", exit_in_order)
   local rest = take_rest(args)
   local json
   local good, result = xpcall(function()

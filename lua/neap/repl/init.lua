@@ -334,6 +334,7 @@ local function editing_reader(readline)
       io.write "^C\r\n"
       io.flush()
       if not tostring(err):find("interrupted", 1, true) then complain(err) end
+      if cli.interrupt_code() ~= 130 then return nil end
       return false
     end
     if line and line:match "%S" and line ~= last then
@@ -383,6 +384,7 @@ function repl.main()
   local text, good = nil, true
   repl.done = false
   while not repl.done do
+    if cli.interrupt_code() ~= 130 then break end -- SIGTERM
     local ok, line = pcall(read, text and ">> " or "> ")
     if not ok then -- Ctrl-C while waiting for a plain line
       core.clear_interrupt()
@@ -402,6 +404,7 @@ function repl.main()
   if text then good = repl.evaluate(text) and good end -- says what is unfinished
   leave()
   if interactive and not repl.done then print() end
+  if cli.interrupt_code() ~= 130 then return cli.interrupt_code() end
   return (good or interactive) and 0 or 1
 end
 

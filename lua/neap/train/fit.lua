@@ -144,9 +144,11 @@ local function end_epoch(self, o, epoch, seconds, bar)
   local goes_on = last ~= nil and last.epoch == epoch -- it was stopped in this epoch
   if goes_on then record.seconds = record.seconds + last.seconds end
   self.records[#self.records + (goes_on and 0 or 1)] = record
-  local program = self:program(self.batch)
-  for name, value in pairs(shown) do
-    if value == value then program:metric(name:gsub(" ", "_"), record.step, value) end
+  -- beside those of single steps, which have the plain names
+  for name, value in pairs(self.run_row and shown or {}) do
+    local of_epoch = name:gsub(" ", "_")
+    if not name:find("^valid ") then of_epoch = "epoch_" .. of_epoch end
+    self.run_row:metric(of_epoch, record.step, value)
   end
   return record
 end
@@ -294,6 +296,7 @@ function Trainer:fit(set, given)
   local was, most = {}, copy(self.most)
   for _, key in ipairs(learnt) do was[key] = self[key] end
   local ok, result = pcall(begin_fit, self, set, o)
+  if self.run_row then self.run_row:stop(not ok and result or nil) end
   if ok then return result end
   settle(self)
   -- what the data looks like is forgotten: each step did so itself

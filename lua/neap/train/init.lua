@@ -167,7 +167,8 @@ end
 -- is refused.
 function Trainer:close()
   programs.close_programs(self)
-  self.is_closed = true
+  if self.run_row then self.run_row:close() end
+  self.run_row, self.is_closed = nil, true
 end
 Trainer.__close = Trainer.close
 Trainer.__tostring = function(self)

@@ -187,15 +187,32 @@ local function plan_of(self, mode, n)
   return parts.net:_plan(parts.memory, range.plans), parts.update
 end
 
+--- A training is one run of the database, whichever programs make its steps; a look at data is not
+-- part of it.
+local function run_of(self)
+  if self.run_row == nil and self.memory.store ~= false then
+    self.run_row = core.new_run {
+      net = self.name or rawget(self.model, "_wanted_name") or "model",
+      mode = "train",
+      batch = self.batch,
+      tag = self.memory.tag,
+    }
+  end
+  return self.run_row
+end
+
+--- The same with the run that the program is a part of.
+local function with_run(self, memory) return copy(memory, { _run = run_of(self) }) end
+
 local function make_program(self, n, mode)
   local range = has_range(self.memory) and range_for(self, mode, n)
   -- the largest batch's net is there already, and so is its plan
   local parts = range and range.batch == n and range or parts_of(self, mode, n)
-  local net = parts.net
+  local net, memory = parts.net, mode == "eval" and parts.memory or with_run(self, parts.memory)
   find_workspace(self) -- layers that only this net has met bring their numbers along
   self.ws:init(net)
-  local program = range and self.ws:compile_within(net, range.plans, parts.memory)
-    or self.ws:compile(net, parts.memory)
+  local program = range and self.ws:compile_within(net, range.plans, memory)
+    or self.ws:compile(net, memory)
   return { net = net, blobs = parts.blobs, program = program, update = parts.update }
 end
 
@@ -221,7 +238,15 @@ local function program_for(self, n, mode)
     entry = refusal.around_model(function(rows)
       local net, _, update = net_of(self, mode, rows)
       return net, memory_of(self, update)
-    end, function(rows) return refusal_of(self, rows, mode) end, make_program, self, n, mode)
+    end, function(rows) return refusal_of(self, rows, mode) end, function()
+      local ok, made = pcall(make_program, self, n, mode)
+      if ok then return made end
+      if mode ~= "eval" and type(made) == "table" and rawget(made, "code") == "budget" then
+        local run = run_of(self)
+        if run then run:stop(made) end
+      end
+      error(made, 0)
+    end)
     self.programs[key] = entry
     -- layers learn their widths while the first net is built
     self.model_version = rawget(self.model, "_version")
@@ -234,7 +259,7 @@ local function small_program(self, key, net)
   local entry = self.programs[key]
   if entry == nil then
     self.ws:init(net)
-    entry = { net = net, program = self.ws:compile(net, update_memory(self)) }
+    entry = { net = net, program = self.ws:compile(net, with_run(self, update_memory(self))) }
     self.programs[key] = entry
   end
   return entry

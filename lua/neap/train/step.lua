@@ -164,6 +164,14 @@ local function run_micro(self, batch, rows, last)
   return pcall(micro.run, self.ws, batch, parts, after)
 end
 
+--- What the step measured goes to the database's row of the training.
+local function record_step(self, values, result)
+  local run = self.run_row
+  if not run then return end
+  for name, value in pairs(values) do run:metric(name, result.step, value) end
+  if result.updated then run:step(result.step, result.ms) end
+end
+
 local function step(self, batch, last)
   -- another head may have other targets
   local is_new = self.model_version ~= rawget(self.model, "_version")
@@ -188,8 +196,10 @@ local function step(self, batch, last)
     result.skipped, result.loss, result.step = true, 0 / 0, self.position.step
   else
     result.loss = 0 / 0 -- of what counts nothing
-    for name, value in pairs(settle(self)) do result[name] = value end
+    local values = settle(self)
+    for name, value in pairs(values) do result[name] = value end
     result.step = self.position.step
+    record_step(self, values, result)
   end
   if self.accumulate then result.accumulated = self.position.held_rows end
   result.held_bytes = self.ws:held_bytes()
@@ -223,8 +233,11 @@ local function update_held(self)
     counted = 0,
     no_batch = true,
   }
+  local start = core.clock()
   core.run_micro(self.ws, {}, {}, update.program, self.programs.join.program, 1, 0)
   settle(self)
+  local ms = (core.clock() - start) * 1e3
+  record_step(self, {}, { step = self.position.step, updated = true, ms = ms })
   return {
     step = self.position.step,
     lr = lr,

@@ -57,6 +57,7 @@ CALL(run_metric) { return neap_run_metric(s->run, "a figure", 1, 0.5, error); }
 CALL(run_end) { return neap_run_end(s->run, "failed", NULL, error); }
 CALL(run_close) { return neap_run_close(s->run), s->run = NULL, error->code; }
 CALL(db_end_runs) { return neap_db_end_runs(s->db, NULL, NULL, error); }
+QUIET(run_is_going, s->number[0] = neap_run_is_going(s->run))
 QUIET(run_id, s->number[0] = (double)neap_run_id(s->run))
 QUIET(run_warning, s->number[0] = neap_run_warning(s->run)[0])
 CALL(db_check) { return neap_db_check(s->db, &s->text, error); }
@@ -132,6 +133,7 @@ static const entry process_entries[] = {
   {"neap_run_metric", DB, call_run_metric, NULL, false},
   {"neap_run_end", DB, call_run_end, NULL, false},
   {"neap_run_close", DB, call_run_close, NULL, false},
+  {"neap_run_is_going", DB, call_run_is_going, NULL, true},
   {"neap_run_id", DB, call_run_id, NULL, true},
   {"neap_run_warning", DB, call_run_warning, NULL, true},
   {"neap_db_end_runs", DB, call_db_end_runs, NULL, false},
