@@ -30,7 +30,8 @@ local function has_pool(o) return o.executor == "dynamic" or o.policy == "pool" 
 local workspace_options = record.declare("neap.workspace", {
   doc = [[A workspace: names and what they hold. It takes the memory options (help "options"), too:
     `budget` and `total` bound all that the workspace holds, the others are those of whatever runs
-    there; a call may give others. Executor "dynamic": ws:run takes tensors of any shapes and nets
+    there; a call may give others. What `keep` names each net must have, as where a call gives it;
+    ws:keep asks only those that do. Executor "dynamic": ws:run takes tensors of any shapes and nets
     with ops whose outputs' length depends on data; bytes come from a pool, `budget` is its hard
     limit, `soft` what it is trimmed to when less is needed again.]],
   { "seed", "integer", unset = "$NEAP_SEED, or drawn", doc = "what random ops draw by" },
@@ -58,12 +59,11 @@ function workspace.new(given)
     budget = memory.budget,
     total = memory.total,
   }
-  local keeps = options.names(memory.keep) or {}
-  memory.budget, memory.total, memory.keep = nil, nil, nil
+  memory.budget, memory.total, memory.keep = nil, nil, options.names(memory.keep)
   states[ws] = {
     programs = setmetatable({}, { __mode = "k" }),
     handles = {},
-    keeps = keeps,
+    keeps = {},
     parent = o.parent,
     ranges = setmetatable({}, { __mode = "k" }),
     defaults = memory,
@@ -166,6 +166,23 @@ local function has_blob(net, name)
   return base ~= nil and net:_blob(base) ~= nil
 end
 
+--- Raises for a name in the workspace's own option `keep` that the net lacks.
+local function check_keep(names, net)
+  for _, name in ipairs(names) do
+    if not has_blob(net, name) and not net:_has_local(name) then
+      local blobs = {}
+      for i, row in ipairs(net:_blobs()) do blobs[i] = row.name end
+      local near = options.nearest(name, blobs)
+      error(core.error {
+        code = "name",
+        message = ("neap.workspace: keep: net \"%s\" has no blob \"%s\""):format(net:name(), name),
+        hint = near and ("did you mean \"%s\"?"):format(near)
+          or ("ws:keep \"%s\" keeps it in those nets that have it"):format(name),
+      })
+    end
+  end
+end
+
 --- Options of a call over those of the workspace. What ws:keep wishes holds for the nets that have
 -- it; a name that the call gives, its net must have (net nil: it is known later).
 local function with_defaults(ws, memory, net)
@@ -174,6 +191,9 @@ local function with_defaults(ws, memory, net)
   for key, value in pairs(state.defaults) do out[key] = value end
   for key, value in pairs(memory or {}) do out[key] = value end
   if not has_pool(out) and not (memory and memory.soft) then out.soft = nil end
+  if net and state.defaults.keep and not (memory and memory.keep) then
+    check_keep(state.defaults.keep, net)
+  end
   if #state.keeps == 0 then return out end
   local given, keep = out.keep, {}
   for _, name in ipairs(state.keeps) do

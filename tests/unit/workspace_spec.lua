@@ -504,6 +504,27 @@ describe("what is to be kept", function()
     end
   end)
 
+  it("each net has, where the workspace was made with it", function()
+    for _, keep in ipairs { "hh", { "h", "hh" }, { hh = true } } do
+      local ws <close> = neap.workspace { store = false, keep = keep }
+      for _, f in ipairs {
+        function(net) return ws:run(net, { x = x }) end,
+        function(net) return ws:compile(net) end, function(net) return ws:run_once(net) end,
+      } do
+        local err = raises('neap.workspace: keep: net "h" has no blob "hh"', f, net_of "h")
+        assert.are.same({ "name", 'did you mean "h"?' }, { err.code, err.hint })
+      end
+      ws:run(net_of "something", { x = x }, { keep = "something" })
+      assert.are.same({ 1, 0 }, ws:fetch("something"):totable())
+      ws:run(net_of "hh", { x = x }, { keep = {} })
+    end
+    local ws <close> = neap.workspace { store = false, keep = { "hidden", "x" } }
+    local err = raises('net "h" has no blob "hidden"', ws.run, ws, net_of "h", { x = x })
+    assert.are.equal('ws:keep "hidden" keeps it in those nets that have it', err.hint)
+    ws:run(net_of "hidden", { x = x })
+    assert.are.same({ 1, 0 }, ws:fetch("hidden"):totable())
+  end)
+
   it("is kept by the nets that have it, where the workspace wishes so", function()
     local ws <close> = neap.workspace { store = false }
     ws:keep("h", "g")
