@@ -56,9 +56,11 @@ neap_status build_bind(neap_builder *b, const char *name, neap_value_id v, neap_
   if (b->assigns) NEAP_TRY(find_stored(b, name, &old, error));
   if (old != NEAP_NO_VALUE && !is_stored(b, old))
     old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);
+  /* An op that writes the blob's bytes itself leaves nothing to assign. */
   bool in_place = b->graph->value[v].region != NEAP_REGION_ARENA;
   if (in_place) neap_map_remove(&b->stored, name);
   if (!in_place && old != NEAP_NO_VALUE) {
+    /* Refused at the op that writes, not at the assignment behind all ops, which no user wrote. */
     if (!neap_type_equal(&b->graph->value[old].type, &b->graph->value[v].type))
       return fail_type(b, name, old, v, error);
     if (!neap_map_set(&b->stored, name, old)) return graph_no_memory(error);
@@ -82,6 +84,7 @@ static bool find_pair(const neap_graph *graph, neap_value_id old, neap_value_id 
       *pair = (neap_pair){i, graph->value[v].position};
       n_read++;
     }
+  /* Twice, and one of the reads would see what is being written. */
   if (n_read != 1) return false;
   /* Its record lets it write there. */
   bool listed = node->op->inplace_any_input && pair->out == 0;
@@ -119,6 +122,7 @@ static neap_status assign(neap_builder *b, const char *name, neap_error *error) 
     b->graph->value[v].name = name;
     b->graph->value[v].is_blob = true;
   }
+  /* Either way the newest value lies in the blob's bytes now. */
   neap_map_remove(&b->stored, name);
   return neap_map_set(&b->env, name, v) ? NEAP_OK : graph_no_memory(error);
 }

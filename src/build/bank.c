@@ -30,6 +30,7 @@ static neap_status check_bank(const neap_graph *graph, const neap_bank *bank, ne
     return neap_fail(error, NEAP_ARGUMENT,
                      "bank \"%s\": its bytes can't be negative, nor so many: %lld", bank->name,
                      (long long)bank->bytes);
+  /* Main is in the list from the start, and counts as given once it has a kind. */
   int at = find_bank(graph, bank->name);
   if (at > 0 || (at == 0 && graph->bank[0].kind != NO_KIND))
     return neap_fail(error, NEAP_ARGUMENT, "bank \"%s\" is given twice", bank->name);
@@ -50,6 +51,7 @@ static neap_status take_banks(neap_graph *graph, const neap_graph_options *optio
     const neap_bank *given = &options->bank[i];
     NEAP_TRY(check_bank(graph, given, error));
     int at = strcmp(given->name, NEAP_MAIN_BANK) == 0 ? 0 : graph->n_bank++;
+    /* The list has room for this one too, so that it is counted before it is refused. */
     if (graph->n_bank > NEAP_MAX_BANKS)
       return neap_fail(error, NEAP_ARGUMENT, "at most %d memory banks are allowed, main among them",
                        NEAP_MAX_BANKS);
@@ -80,6 +82,7 @@ static neap_status check_inside(const neap_graph *top, const neap_graph *sub,
                                 const neap_node *owner, neap_error *error) {
   for (int n = 0; n < sub->n_node; n++) {
     const neap_node *node = &sub->node[n];
+    /* An op without a label is of its owner's bank. */
     int bank = node->device[0] != '\0' ? find_bank(top, node->device) : owner->bank;
     if (bank < 0) return fail_unknown(top, node->line, "op", node->name, node->device, error);
     if (bank != owner->bank) {
@@ -104,8 +107,10 @@ static neap_status assign_nodes(neap_graph *graph, neap_error *error) {
       int bank = find_bank(graph, node->device);
       if (bank < 0) return fail_unknown(graph, node->line, "op", node->name, node->device, error);
       node->bank = bank;
+      /* Only what the user labelled works on bytes of that bank alone. */
       node->confined = true;
     }
+    /* What it makes lies where it was made, until a blob's own bank says otherwise. */
     for (int k = 0; k < node->n_out; k++)
       if (node->out[k] >= 0 && graph->value[node->out[k]].region == NEAP_REGION_ARENA)
         graph->value[node->out[k]].bank = node->bank;
@@ -129,6 +134,7 @@ static void assign_homes(neap_graph *graph, const neap_graph_options *options) {
 
 /* Blobs come after ops: their own bank counts. All versions of a name lie in it. */
 static neap_status assign_values(neap_graph *graph, const neap_net *net, neap_error *error) {
+  /* A blob that no op names any more has no bank to be in: the values are asked, not the blobs. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_net_blob *blob =
       graph->value[v].is_blob ? neap_net_find_blob(net, graph->value[v].name) : NULL;

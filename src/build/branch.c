@@ -19,14 +19,16 @@ bool graph_is_partial(const neap_net *net, const int64_t *length, int n, int *at
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     const neap_net *inner = neap_net_do_body(op);
+    /* The ops of a Do are the net's. */
     if (inner != NULL) {
-      partial = graph_is_partial(inner, length, n, at) || partial;
+      if (graph_is_partial(inner, length, n, at)) partial = true;
       continue;
     }
     if ((op->op->effects & NEAP_EFFECT_EXTENT) != 0) {
-      partial = partial || *at >= n || length[*at] < 0;
+      if (*at >= n || length[*at] < 0) partial = true;
       ++*at;
     }
+    /* Every subnet is walked, so that *at ends behind them all, whatever is known by then. */
     int n_partial = 0;
     for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
       const neap_net *sub = op->op->attrs[a].type == NEAP_ATTR_NET ? op->attrs[a].net : NULL;
@@ -36,7 +38,8 @@ bool graph_is_partial(const neap_net *net, const int64_t *length, int n, int *at
       else
         n_partial += graph_is_partial(sub, length, n, at);
     }
-    partial = partial || n_partial > 1;
+    /* A branch that is not taken finds nothing, so that one alone says nothing of the If. */
+    if (n_partial > 1) partial = true;
   }
   return partial;
 }
@@ -45,6 +48,7 @@ bool build_is_partial(const neap_builder *b, const neap_net *net) {
   if (net == NULL || b->options->n_extent == 0 || b->trial != BUILD_NO_TRIAL ||
       (b->in_loop && b->met == NULL))
     return false;
+  /* In a body the lengths are those of one iteration, numbered from the body's first. */
   int at = b->in_body ? *b->n_extent - b->met->first : *b->n_extent;
   return b->in_body ? graph_is_partial(net, b->met->length, b->met->n, &at)
                     : graph_is_partial(net, b->options->extent, b->options->n_extent, &at);
@@ -70,11 +74,14 @@ neap_status build_try(neap_builder *b, neap_sub_spec *spec, neap_graph **out, ne
   neap_error first, other;
   spec->trial = BUILD_BOUND;
   neap_status status = try_once(b, spec, n_extent, out, &first);
+  /* The bounds did not go together, or this is skipped: ones, then, for a backward, zeros. */
   spec->trial = BUILD_ONE;
   for (int k = 0; k < 2; k++) {
     if (!is_of_shapes(status)) break;
     spec->is_blank = k == 1;
+    /* A forward has no zeros to fall back on: its first error stands. */
     if (spec->is_blank && spec->n_seed == 0) break;
+    /* Another failure than of shapes would come with any lengths, and ends the search. */
     neap_status again = try_once(b, spec, n_extent, out, &other);
     if (is_of_shapes(again)) continue;
     status = again;

@@ -65,7 +65,9 @@ static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub,
                         neap_value_id *in) {
   for (int i = 0; i < g->n_cap; i++) {
     bool is_read = false;
-    for (int s = 0; s < n_sub; s++) is_read = is_read || reads_param(sub[s], i);
+    for (int s = 0; s < n_sub; s++)
+      if (reads_param(sub[s], i)) is_read = true;
+    /* The first input is the condition, which the backward always reads. */
     if (!is_read) in[1 + i] = NEAP_NO_VALUE;
   }
 }
@@ -83,9 +85,11 @@ static neap_status list_operands(neap_builder *b, const neap_node *node, const n
                      .flows = neap_arena_alloc(&graph->arena, most * sizeof *g->flows)};
   if (ints == NULL || g->in == NULL || g->in_type == NULL || g->in_name == NULL || g->flows == NULL)
     return graph_no_memory(error);
+  /* Five lists in one piece, each with room for all operands. */
   g->seed_result = ints, g->seed_param = ints + most, g->wrt = ints + 2 * most,
   g->in_argument = ints + 3 * most;
   g->out_argument = ints + 4 * most, g->out_name = g->in_name + most;
+  /* The condition, then the captures: the branch's forward is run again from them. */
   g->in[0] = node->in[0];
   for (int i = 0; i < g->n_cap; i++) {
     g->in[1 + i] = node->in[1 + i];
@@ -93,6 +97,7 @@ static neap_status list_operands(neap_builder *b, const neap_node *node, const n
     g->in_name[i] = graph->value[node->in[1 + i]].name;
     if (want[1 + i]) g->wrt[g->n_wrt++] = i;
   }
+  /* Behind them a parameter for each gradient that arrives. */
   for (int k = 0; k < node->n_out; k++) {
     g->out_name[k] = graph->value[node->out[k]].name;
     if (dout[k] < 0) continue;
@@ -101,6 +106,7 @@ static neap_status list_operands(neap_builder *b, const neap_node *node, const n
     g->in_type[g->n_cap + g->n_seed] = graph->value[dout[k]].type;
     g->in[1 + g->n_cap + g->n_seed++] = dout[k];
   }
+  /* Branches see operands from the second on, and results behind all operands. */
   for (int i = 0; i < g->n_cap + g->n_seed; i++) g->in_argument[i] = 1 + i;
   for (int k = 0; k < g->n_wrt; k++) g->out_argument[k] = 1 + g->n_cap + g->n_seed + k;
   return NEAP_OK;
@@ -118,10 +124,11 @@ static neap_status build_branches(neap_builder *b, const neap_node *node, const 
                                   neap_graph **sub, neap_error *error) {
   int *shared_extent = b->n_extent, n_extent = node->first_extent;
   neap_status status = NEAP_OK;
+  /* Numbers begin again where the If's own do, and afterwards are what they were. */
   b->n_extent = &n_extent;
   memset(g->flows, 0, (size_t)g->n_wrt * sizeof *g->flows);
-  for (int s = 0; s < node->n_sub && s < 2 && status == NEAP_OK; s++)
-    status = if_sub(b, node, s, g, &sub[s], error);
+  for (int s = 0; s < node->n_sub; s++)
+    if (status == NEAP_OK) status = if_sub(b, node, s, g, &sub[s], error);
   b->n_extent = shared_extent;
   if (status != NEAP_OK) free_branches(sub);
   return status;
@@ -150,14 +157,18 @@ static neap_status add_backward(neap_builder *b, const neap_node *node, const if
   memcpy(back->in, g->in, (size_t)n_in * sizeof *back->in);
   back->attrs = node->attrs, back->name = node->name, back->scope = node->scope,
   back->line = node->line;
+  /* Not the forward's pair: it reads inputs alone, and its kernels are chosen inside. */
   back->phase = NEAP_PHASE_BACKWARD;
+  /* The same numbers are drawn again: the forward inside is the one that was run. */
   back->stream = node->stream;
   back->first_extent = node->first_extent;
   back->sub = list;
   back->n_sub = node->n_sub;
+  /* The recomputed forward commits nothing, so there is no such effect to take over. */
   for (int s = 0; s < node->n_sub; s++)
     for (int n = 0; n < sub[s]->n_node; n++)
       back->effects |= sub[s]->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+  /* Values only now: a node is in the graph with all its outputs. */
   for (int k = 0; k < g->n_wrt; k++) {
     int v = graph_add_value(graph, g->in_name[g->wrt[k]], &g->in_type[g->wrt[k]]);
     if (v < 0) return graph_no_memory(error);
@@ -179,6 +190,8 @@ neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *d
   neap_graph *sub[2] = {NULL, NULL};
   NEAP_TRY(list_operands(b, &node, dout, want, &g, error));
   NEAP_TRY(build_branches(b, &node, &g, sub, error));
+  /* Once more without them: results are counted by what is wanted, and now it is known what that
+   * is. */
   if (drop_still(&g)) {
     free_branches(sub);
     if (g.n_wrt == 0) return NEAP_OK;

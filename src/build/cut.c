@@ -28,7 +28,8 @@ static void read_inputs(build_cut *cut, const neap_node *node) {
 
 /* Whether all kernels of the op are of one engine: then a stash has one format. */
 static bool has_one_engine(const neap_op *op) {
-  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
+  if (op->kernels == NULL) return true;
+  for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
     if (k->engine != op->kernels[0].engine) return false;
   return true;
 }
@@ -36,6 +37,8 @@ static bool has_one_engine(const neap_op *op) {
 /* Whether stash v means the same to whichever kernels its maker and its readers get. */
 static bool is_plain_stash(const neap_graph *joint, const neap_node *maker, neap_value_id v) {
   if (!has_one_engine(maker->op)) return false;
+  /* Readers count too: a backward kernel of another engine would take the bytes for something
+   * else. */
   for (int n = 0; n < joint->n_node; n++) {
     const neap_node *node = &joint->node[n];
     for (int i = 0; i < node->n_in; i++)
@@ -55,10 +58,13 @@ bool build_grows(const neap_node *node) {
 /* Whether the backward makes again what it reads of the node. */
 static bool is_recomputed(const neap_graph *joint, const build_cut *cut, const neap_node *node,
                           bool is_apart) {
+  /* A view costs nothing to make, and what reads nothing needs nothing kept for it. */
   if (node->recompute || node->op->n_alias > 0 || node->n_in == 0) return true;
   for (int k = 0; k < node->n_out; k++) {
     neap_value_id v = node->out[k];
     if (!cut->read[v]) continue;
+    /* A stash that one format fits may be kept across, if each half chooses its kernels for
+     * itself. */
     if (joint->value[v].is_stash && !(is_apart && is_plain_stash(joint, node, v))) return true;
     /* Frames are the last output of a loop that has them. */
     bool is_frames = node->loop != NULL && node->loop->frames == node->n_in + k;
@@ -95,9 +101,11 @@ neap_status build_cut_make(neap_graph *joint, int n_forward, bool is_apart, buil
   for (int m = n_forward - 1; m >= 0; m--) {
     const neap_node *node = &joint->node[m];
     if (!is_any_read(out, node)) continue;
+    /* All readers of what it makes are known by now, since they stand behind it. */
     out->recompute[m] = is_recomputed(joint, out, node, is_apart);
     if (out->overwritten < 0) out->overwritten = find_overwritten(joint, out, m);
     if (out->recompute[m]) read_inputs(out, node);
+    /* Outputs that nobody reads stay dead, whatever becomes of their node. */
     for (int k = 0; k < node->n_out; k++) {
       neap_value_id v = node->out[k];
       if (out->read[v]) out->label[v] = out->recompute[m] ? BUILD_RECOMPUTE : BUILD_KEEP;
@@ -110,6 +118,7 @@ neap_status build_define_elsewhere(neap_graph *half, neap_value_id v, neap_error
   neap_value *value = &half->value[v];
   int node = value->node, position = value->position;
   bool is_stash = value->is_stash;
+  /* The node needs an output in that position; the value itself keeps its readers. */
   int other = graph_add_value(half, value->name, &value->type);
   if (other < 0) return graph_no_memory(error);
   half->value[other].node = node;

@@ -42,6 +42,7 @@ static neap_status copy_bound(neap_builder *b, const neap_net_op *op, bool outpu
     bool output;
     const char *outer = neap_net_do_outer(op, inner, &output);
     const char *local = neap_net_do_local(op, inner);
+    /* Bound names alone; a local begins and ends in the frame. */
     if (outer == NULL || output != outputs) continue;
     if (local == NULL) return graph_no_memory(error);
     NEAP_TRY(build_copy(b, outer, local, error));
@@ -71,14 +72,17 @@ static neap_status build_body(neap_builder *b, const neap_net_op *op, neap_error
   NEAP_TRY(copy_bound(b, op, false, error));
   b->stream++; /* the Do's own */
   for (int i = 0; i < neap_net_n_ops(body); i++) {
+    /* A copy that lends the op's lists: the body itself is not changed. */
     neap_net_op inner = *neap_net_op_at(body, i);
     inner.in = renamed(b, op, inner.n_in, inner.in);
     inner.out = renamed(b, op, inner.n_out, inner.out);
     inner.name = neap_net_do_local(op, inner.name);
     inner.scope = scope_path(op, inner.scope);
+    /* A label of the Do is one of all that it runs. */
     if (inner.device[0] == '\0') inner.device = op->device;
     if (inner.in == NULL || inner.out == NULL || inner.name == NULL || inner.scope == NULL)
       return graph_no_memory(error);
+    /* Behind the net's last op, for passes: what follows in this net is not known here. */
     NEAP_TRY(build_op(b, &inner, neap_net_n_ops(b->net), error));
   }
   return copy_bound(b, op, true, error);

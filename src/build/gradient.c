@@ -31,8 +31,10 @@ static neap_status emit_attrs(neap_builder *b, const neap_op *op, const neap_gra
     if (from >= 0 && inherit->op->attrs[from].type == op->attrs[i].type)
       value[i] = inherit->attrs[from];
   }
-  for (; set != NULL && set->name != NULL; set++) {
+  for (; set != NULL; set++) {
+    if (set->name == NULL) break;
     int i = neap_op_attr_index(op, set->name);
+    /* A slip in the record of an op: no net can bring it about. */
     if (i < 0)
       return neap_fail(error, NEAP_INTERNAL,
                        "the gradient sets attribute \"%s\", which %s does not have", set->name,
@@ -159,6 +161,7 @@ static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, n
   int slot = slot_of(w, to);
   p->value = gradient;
   mark_gradient(w, gradient, to);
+  /* The newest first; total_gradient turns them round. */
   p->next = w->parts[slot];
   w->parts[slot] = p;
   return NEAP_OK;
@@ -173,6 +176,7 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
   if (!build_keeps_gradients(b)) return NEAP_OK; /* keep_all speaks of the net's own blobs */
   const char *name = neap_intern_format("%s.grad", b->graph->value[v].name);
   if (name == NULL) return graph_no_memory(error);
+  /* Only the newest version of a name carries it, and only once. */
   if (!build_is_kept(b, name) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v)
     return NEAP_OK;
   if (neap_map_get(&b->env, name, -1) == *gradient) return NEAP_OK;
@@ -186,6 +190,7 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
   }
   b->graph->value[*gradient].name = name;
   b->graph->value[*gradient].is_blob = true;
+  /* Whoever asks again gets the blob, not what it was copied from. */
   w->parts[slot_of(w, v)]->value = *gradient;
   return neap_map_set(&b->env, name, *gradient) ? NEAP_OK : graph_no_memory(error);
 }
@@ -208,9 +213,11 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
     neap_value_id sum = neap_grad_emit1(&g, "AddN", n, terms, NULL, NULL);
     w->b->forward = forward;
     NEAP_TRY(w->b->emit_status);
+    /* The sum runs where its first term was made. */
     neap_graph *graph = w->b->graph;
     int first = graph->value[terms[0]].node;
     if (first >= 0) graph->node[graph->value[sum].node].device = graph->node[first].device;
+    /* From here on the sum is the one part, so that another caller does not add it up again. */
     mark_gradient(w, sum, v);
     parts->value = sum;
     parts->next = NULL;
@@ -218,6 +225,7 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
   *out = parts->value;
   if (w->of_formula) return NEAP_OK;
   if (w->b->is_top && w->b->graph->value[v].name != NULL) NEAP_TRY(keep_gradient(w, v, out, error));
+  /* A label for reports, where no blob has the value already. */
   neap_value *gradient = &w->b->graph->value[*out];
   if (!gradient->is_blob && gradient->region == NEAP_REGION_ARENA &&
       w->b->graph->value[v].name != NULL) {
@@ -308,17 +316,20 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   if (dout == NULL || want == NULL) return graph_no_memory(error);
   neap_value_id *din = dout + node.n_out;
   bool any_out = false, any_in = false;
+  /* All readers of the outputs stand behind and have been visited: the sums are complete. */
   for (int k = 0; k < node.n_out; k++) {
     b->forward = index;
     NEAP_TRY(total_gradient(w, node.out[k], &dout[k], error));
     any_out = any_out || dout[k] >= 0;
   }
   for (int i = 0; i < node.n_in; i++) {
+    /* What grad leaves alone has no gradient, rather than a zero one. */
     din[i] = NEAP_NO_VALUE;
     want[i] =
       is_active(w, node.in[i]) && neap_dtype_is_float(b->graph->value[node.in[i]].type.dtype);
     any_in = any_in || want[i];
   }
+  /* Nothing of the loss goes through this node, or nobody asks. */
   if (!any_out || !any_in || node.op->no_grad) return NEAP_OK;
   /* The backward of a backward op joins the pair that this is of. */
   b->forward = node.forward;
@@ -372,10 +383,12 @@ static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
     for (int k = 0; k < node->n_out; k++) w->active[slot_of(w, node->out[k])] = true;
   }
   build_begin_emit(w->b, error);
+  /* From here on the walk adds nodes, behind those that it goes over. */
   for (int i = 0; i < n_seed; i++)
     if (dseed[i] >= 0 && slot_of(w, seed[i]) != CONSTANT)
       NEAP_TRY(add_part(w, seed[i], dseed[i], error));
   for (int n = w->n_node - 1; n >= w->first_node; n--) NEAP_TRY(differentiate(w, n, error));
+  /* Sums of what was asked for, which nobody in the walk defines, such as parameters. */
   w->b->forward = -1;
   for (int i = 0; i < w->n_wrt; i++) NEAP_TRY(total_gradient(w, w->wrt[i], &dwrt[i], error));
   return NEAP_OK;

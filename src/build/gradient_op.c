@@ -23,6 +23,7 @@ static bool depends_on(const neap_graph *graph, neap_value_id to, neap_value_id 
   bool *reached = neap_alloc_zeroed((size_t)graph->n_value + 1);
   if (reached == NULL) return true;
   reached[from] = true;
+  /* One walk in definition order is enough: what a node reads stands before it. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     bool reads = false;
@@ -56,6 +57,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
   build_begin_emit(b, error);
   neap_value_id loss = neap_map_get(&b->env, op->in[0], NEAP_NO_VALUE);
   for (int i = 0; i < op->n_out; i++) {
+    /* A name that was written since may hide the value that the loss does depend on. */
     neap_value_id older = neap_map_get(&b->stored, op->in[i + 1], NEAP_NO_VALUE);
     if (dwrt[i] == NEAP_NO_VALUE && older >= 0 && loss >= 0 && depends_on(b->graph, loss, older))
       return fail_older(b, op, i, wrt[i], error);
@@ -64,6 +66,7 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
     NEAP_TRY(b->emit_status);
     if (b->graph->value[dwrt[i]].is_blob) dwrt[i] = build_emit_copy(b, dwrt[i]);
     NEAP_TRY(b->emit_status);
+    /* It has no other name by now, so this one can be its own. */
     b->graph->value[dwrt[i]].name = op->out[i];
     b->graph->value[dwrt[i]].is_blob = true;
     b->graph->value[dwrt[i]].gradient_of = b->graph->value[wrt[i]].name;
@@ -90,12 +93,14 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
     neap_hint(&inner, "reduce it with Mean or Sum first");
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   }
+  /* Refused where the net says it: deeper down it would be an op that the user did not write. */
   for (int i = 1; i < op->n_in; i++) {
     if (neap_dtype_is_float(b->graph->value[in[i]].type.dtype)) continue;
     neap_fail(&inner, NEAP_DTYPE, "\"%s\" is %s: only floating-point blobs have a gradient",
               op->in[i], neap_dtype_name(b->graph->value[in[i]].type.dtype));
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   }
+  /* All that is emitted from here on is backward, and forward kernels leave what it reads. */
   b->phase = NEAP_PHASE_BACKWARD;
   b->graph->train = true;
   build_begin_emit(b, error);
@@ -108,6 +113,7 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
   if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   NEAP_TRY(name_gradients(b, op, in + 1, dwrt, error));
+  /* The net may go on, with updates or with another loss. */
   b->phase = NEAP_PHASE_FORWARD;
   return NEAP_OK;
 }

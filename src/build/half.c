@@ -43,6 +43,7 @@ static neap_status add_seed(halver *h, neap_value_id output, neap_value_id *seed
   neap_value *value = &h->graph->value[*seed];
   value->region = NEAP_REGION_IO;
   value->role = NEAP_ROLE_INPUT;
+  /* The user feeds it by name, as any input. */
   value->is_blob = value->is_last = true;
   value->gradient_of = h->graph->value[output].name;
   return NEAP_OK;
@@ -58,9 +59,12 @@ static neap_status add_backward(halver *h, neap_error *error) {
   if (wrt == NULL || h->grad == NULL) return graph_no_memory(error);
   NEAP_TRY(value_of(h, h->half->output, &output, error));
   for (int i = 0; i < n; i++) NEAP_TRY(value_of(h, h->half->wrt[i], &wrt[i], error));
+  /* The seed is a value of the graph before the walk, which takes what exists then for forward. */
   NEAP_TRY(add_seed(h, output, &seed, error));
   b->phase = NEAP_PHASE_BACKWARD;
   NEAP_TRY(graph_gradient(b, 1, &output, &seed, n, wrt, h->grad, error));
+  /* Each gradient gets a value, a name and a role of its own: the backward half gives it as a
+   * blob. */
   build_begin_emit(b, error);
   for (int i = 0; i < n; i++) {
     neap_value_id v = h->grad[i];
@@ -111,6 +115,7 @@ static neap_status add_sum(halver *h, int i, neap_error *error) {
   type.dtype = neap_compute_dtype(dtype);
   if (name == NULL) return graph_no_memory(error);
   build_begin_emit(h->b, error);
+  /* What was the gradient is only a term now; the sum takes its name and its place. */
   graph->value[h->grad[i]].role = NEAP_ROLE_ACTIVATION;
   graph->value[h->grad[i]].region = NEAP_REGION_ARENA;
   neap_value_id out;
@@ -118,6 +123,7 @@ static neap_status add_sum(halver *h, int i, neap_error *error) {
     out =
       emit_of_grad(h, i, "Cast", NEAP_NO_VALUE, (neap_set[]){NEAP_SET_INT("to", type.dtype), {0}});
   } else {
+    /* The sum so far lies in bytes that outlive both runs, and Accumulate writes it there. */
     neap_value_id sum = graph_add_value(graph, name, &type);
     if (sum < 0) return graph_no_memory(error);
     graph->value[sum].region = NEAP_REGION_GRADIENT;
@@ -128,6 +134,7 @@ static neap_status add_sum(halver *h, int i, neap_error *error) {
   NEAP_TRY(h->b->emit_status);
   name_grad(h, i, out, name);
   if (half->rounded == NULL || half->rounded[i] == NULL) return NEAP_OK;
+  /* The last term: from here on the gradient is in the parameter's own dtype. */
   if ((name = neap_intern(half->rounded[i])) == NULL) return graph_no_memory(error);
   out = emit_of_grad(h, i, "Cast", NEAP_NO_VALUE, (neap_set[]){NEAP_SET_INT("to", dtype), {0}});
   NEAP_TRY(h->b->emit_status);
@@ -163,6 +170,8 @@ static neap_status decide(halver *h, neap_error *error) {
   NEAP_TRY(build_cut_make(h->graph, h->n_forward, true, &h->cut, error));
   h->n_value = h->cut.n_value;
   if (h->cut.overwritten >= 0) return overwritten(h, h->cut.overwritten, error);
+  /* A later version of a declared blob, made by the forward, has overwritten what the backward
+   * reads of the first. */
   for (int v = 0; v < h->n_value; v++) {
     int root = h->graph->value[v].root;
     if (root != v && h->graph->value[v].node < h->n_forward && h->cut.read[root] &&
@@ -190,6 +199,8 @@ static neap_status name_kept(halver *h, neap_error *error) {
   for (int v = 0; v < h->n_value; v++) {
     neap_value *value = &h->graph->value[v];
     if (!is_kept(h, v)) continue;
+    /* The net's own blobs keep their names; labels are only unique with a prefix, or with a
+     * mark. */
     const char *prefix = h->half->prefix != NULL ? h->half->prefix : "";
     const char *name =
       value->is_blob ? value->name : neap_intern_format("%s%s", prefix, value->name);
@@ -215,6 +226,7 @@ static neap_status take_plain_loop(halver *h, int n, neap_error *error) {
   if (node->n_out == was->n_out) return NEAP_OK;
   neap_loop *loop = graph_copy_loop(&h->graph->arena, was->loop);
   if (loop == NULL) return graph_no_memory(error);
+  /* The loop without frames; its subgraphs change places, so that each graph frees its own. */
   node->loop = loop;
   for (int k = was->n_out; k < node->n_out; k++) disown(h->graph, node->out[k]);
   node->n_out = was->n_out;
@@ -232,10 +244,12 @@ static neap_status forget_unread(halver *h, neap_error *error) {
   neap_graph *graph = h->graph;
   bool *read = neap_arena_alloc(&graph->arena, (size_t)graph->n_value + 1);
   if (read == NULL) return graph_no_memory(error);
+  /* An output of the half is read by whoever runs it. */
   for (int k = 0; k < graph->n_output; k++) read[graph->output[k]] = true;
   for (int m = 0; m < h->n_forward; m++)
     for (int i = 0; i < graph->node[m].n_in; i++)
       if (graph->node[m].in[i] >= 0) read[graph->node[m].in[i]] = true;
+  /* What only the backward read, or nobody: finish.c may trim it once it is no blob. */
   for (int m = 0; m < h->n_forward; m++) {
     const neap_node *node = &graph->node[m];
     for (int k = 0; k < node->n_out; k++) {
@@ -259,6 +273,7 @@ static neap_status leave_forward(halver *h, neap_error *error) {
   for (int v = 0; v < h->n_value; v++) {
     if (!is_kept(h, v)) continue;
     neap_value *value = &graph->value[v];
+    /* Bytes of its own, which stay until the other half has run. */
     value->is_last = true;
     if (value->region == NEAP_REGION_ARENA)
       value->region = NEAP_REGION_IO, value->role = NEAP_ROLE_OUTPUT;
@@ -276,11 +291,13 @@ static neap_status leave_forward(halver *h, neap_error *error) {
     for (int i = 0; i < node->n_in; i++)
       if (is_kept(h, node->in[i])) node->in[i] = NEAP_NO_VALUE;
   }
+  /* The backward goes, with the subgraphs that it owns and the values that it defines. */
   for (int m = h->n_forward; m < graph->n_node; m++)
     for (int s = 0; s < graph->node[m].n_sub; s++) neap_graph_free(graph->node[m].sub[s]);
   graph->n_node = h->n_forward;
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].node >= h->n_forward) disown(graph, v);
+  /* Kernels of this half leave nothing for a pair: the other half chooses its own. */
   graph->train = false;
   return forget_unread(h, error);
 }
@@ -294,20 +311,24 @@ static neap_status leave_backward(halver *h, neap_error *error) {
   for (int v = 0; v < h->n_value; v++) {
     neap_value *value = &graph->value[v];
     if (value->node < 0 || value->node >= h->n_forward) continue;
+    /* The forward half gives it; here it is made again, if anything reads it. */
     value->is_last = value->keep = false;
     if (value->region == NEAP_REGION_IO)
       value->region = NEAP_REGION_ARENA, value->role = NEAP_ROLE_ACTIVATION;
     if (!is_kept(h, v)) continue;
     NEAP_TRY(build_define_elsewhere(graph, v, error));
     value = &graph->value[v];
+    /* An input like any other: whatever it was, its bytes are there before this half runs. */
     value->region = NEAP_REGION_IO;
     value->role = NEAP_ROLE_INPUT;
     value->is_last = true;
     value->is_stash = false;
     value->root = v;
+    /* A stash has as many bytes as the forward's kernel asked for, which the options tell. */
     const neap_type *type = build_given_type(h->b, value->name);
     if (type != NULL) value->type = *type, value->bytes = neap_type_bytes(type);
   }
+  /* Forward nodes that nothing reads are dead from here on; finish.c takes them out. */
   build_end_forward(graph, h->n_forward);
   graph->n_output = 0;
   for (int i = 0; i < h->half->n_wrt; i++) {
@@ -321,8 +342,10 @@ static neap_status leave_backward(halver *h, neap_error *error) {
 }
 
 static neap_status build_joint_half(halver *h, neap_error *error) {
-  bool has_loop = false; /* which the gradient changes in its place */
-  for (int n = 0; n < h->n_forward; n++) has_loop = has_loop || h->graph->node[n].loop != NULL;
+  /* The gradient changes a loop in its place, and the forward may need it as it was. */
+  bool has_loop = false;
+  for (int n = 0; n < h->n_forward; n++)
+    if (h->graph->node[n].loop != NULL) has_loop = true;
   if (has_loop && !h->half->backward) {
     h->plain = graph_clone(h->graph, h->n_forward);
     if (h->plain == NULL) return graph_no_memory(error);

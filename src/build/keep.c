@@ -50,6 +50,7 @@ neap_status build_keep_terms(neap_builder *b, neap_error *error) {
   if (!b->is_top || b->options->n_loss == 0) return NEAP_OK;
   bool *term = neap_arena_alloc(&b->graph->arena, (size_t)graph->n_value + 1);
   if (term == NULL) return graph_no_memory(error);
+  /* The losses themselves, as far as they are built and of one element. */
   for (int i = 0; i < b->options->n_loss; i++) {
     neap_value_id v = neap_map_get(&b->env, neap_intern(b->options->loss[i]), NEAP_NO_VALUE);
     if (v >= 0 && is_scalar(graph, v)) term[v] = true;
@@ -59,6 +60,7 @@ neap_status build_keep_terms(neap_builder *b, neap_error *error) {
     if (!term[v] || value->node < 0) continue;
     const neap_node *node = &graph->node[value->node];
     for (int i = 0; i < node->n_in; i++) {
+      /* A scalar that some op made of something is a term; a scalar parameter is none. */
       neap_value_id in = node->in[i];
       if (in >= 0 && graph->value[in].node >= 0 && is_scalar(graph, in) &&
           neap_dtype_is_float(graph->value[in].type.dtype))
@@ -76,6 +78,7 @@ neap_status build_keep_terms(neap_builder *b, neap_error *error) {
 static neap_status keep_zero(neap_builder *b, const char *of, neap_error *error) {
   const char *blob = neap_intern(of), *name = neap_intern_format("%s.grad", of);
   if (blob == NULL || name == NULL) return graph_no_memory(error);
+  /* Where one came to be the builder has bound its name; and integers have none. */
   neap_value_id v = neap_map_get(&b->env, blob, NEAP_NO_VALUE);
   if (neap_map_get(&b->env, name, NEAP_NO_VALUE) >= 0 || v < 0 ||
       !neap_dtype_is_float(b->graph->value[v].type.dtype))
@@ -93,6 +96,7 @@ neap_status build_keep_zeros(neap_builder *b, neap_error *error) {
     char of[256];
     const char *name = b->options->keep[i];
     size_t stem = neap_gradient_stem(name);
+    /* A name like "x.grad" asks for the gradient of x; all others are blobs of the net. */
     if (stem == 0 || stem >= sizeof of) continue;
     snprintf(of, sizeof of, "%.*s", (int)stem, name);
     NEAP_TRY(keep_zero(b, of, error));
@@ -110,6 +114,7 @@ neap_status build_check_keeps(const neap_builder *b, neap_error *error) {
     int v = 0;
     while (v < b->graph->n_value && strcmp(b->graph->value[v].name, name) != 0) v++;
     if (v < b->graph->n_value) continue;
+    /* It exists nowhere: the nearest name is what was meant, most likely. */
     const char *best = NULL;
     int least = neap_text_reach(name);
     for (v = 0; v < b->graph->n_value; v++) {

@@ -102,20 +102,26 @@ static neap_status find_carried(loop_gradient *g, neap_error *error) {
   bool *active = neap_arena_alloc(&g->b->graph->arena, (size_t)body->n_value + 1);
   if (active == NULL) return graph_no_memory(error);
   for (int i = 0; i < g->node.n_in; i++) active[body->param[i]] = g->want[i];
-  for (bool again = true; again;) {
-    again = false;
+  bool more = true;
+  while (more) {
+    /* One iteration, from its parameters to its results. */
     for (int n = 0; n < body->n_node; n++) {
       const neap_node *node = &body->node[n];
-      bool any = false;
-      for (int i = 0; i < node->n_in; i++) any = any || (node->in[i] >= 0 && active[node->in[i]]);
-      for (int k = 0; any && k < node->n_out; k++) active[node->out[k]] = true;
+      bool is_active = false;
+      for (int i = 0; i < node->n_in; i++)
+        if (node->in[i] >= 0 && active[node->in[i]]) is_active = true;
+      if (!is_active) continue;
+      for (int k = 0; k < node->n_out; k++) active[node->out[k]] = true;
     }
+    /* A state that one leaves active the next begins with. Each round adds one, or is the last. */
+    more = false;
     for (int s = 0; s < g->n_state; s++) {
       if (!active[body->output[s]] || active[body->param[s]]) continue;
-      active[body->param[s]] = again = true;
+      active[body->param[s]] = more = true;
     }
   }
   for (int s = 0; s < g->n_state; s++) {
+    /* Other states always have a gradient in the backward loop: see passes_on. */
     bool resident = g->node.loop->port[s].kind != NEAP_PORT_STATE;
     g->may_carry[s] =
       resident && active[body->param[s]] && is_float(body->value[body->param[s]].type);
@@ -144,13 +150,15 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   for (int i = 0; i < n_in; i++) {
     g->in_type[i] = body->value[body->param[i]].type;
     g->in_argument[i] = i;
-    bool state = i < g->n_state;
-    if (!is_float(g->in_type[i]) || !(state ? passes_on(g, i) || g->may_carry[i] : g->want[i]))
-      continue;
+    /* A state's gradient is passed from iteration to iteration, wanted in the end or not. */
+    bool is_wanted = g->want[i];
+    if (i < g->n_state) is_wanted = passes_on(g, i) || g->may_carry[i];
+    if (!is_wanted || !is_float(g->in_type[i])) continue;
     g->wrt_of[i] = g->n_wrt;
     g->wrt[g->n_wrt++] = i;
   }
   g->n_param = n_in;
+  /* Results lie where the forward put them, and each seed is a parameter behind the forward's. */
   for (int k = 0; k < n_out; k++) {
     const neap_value *result = &body->value[body->output[k]];
     g->out_argument[k] = result->argument;
@@ -159,10 +167,13 @@ static neap_status build(loop_gradient *g, neap_error *error) {
     g->seed_param[g->n_seed++] = add_param(g, result->type);
     g->seed_argument[k] = g->in_argument[g->n_param - 1];
   }
+  /* A capture is the same in all iterations, so its gradient is their sum, which each reads and
+   * writes. */
   for (int i = g->n_state + g->n_seq; i < n_in; i++)
     if (g->wrt_of[i] >= 0) g->sum_param[i] = add_param(g, sum_type(g->in_type[i]));
   int subnet = g->node.n_sub - g->node.n_body, a = neap_op_subnet_attr(g->node.op, subnet);
   const neap_net *net = a >= 0 ? g->node.attrs[a].net : NULL;
+  /* A Recurrent may name ops to recompute; While has no such attribute. */
   int recompute = neap_op_attr_index(g->node.op, "recompute");
   neap_sub_spec spec = {.net = net,
                         .n_in = g->n_param,
@@ -188,6 +199,7 @@ static neap_status build_carrying(loop_gradient *g, neap_error *error) {
   NEAP_TRY(find_carried(g, error));
   for (;;) {
     NEAP_TRY(build(g, error));
+    /* Each round lets at least one more state carry, so that there are at most n_state of them. */
     bool more = false;
     for (int s = 0; s < g->n_state; s++) {
       if (!g->may_carry[s] || g->carries[s] || g->joint.grad[g->wrt_of[s]] < 0) continue;
@@ -196,6 +208,7 @@ static neap_status build_carrying(loop_gradient *g, neap_error *error) {
     if (!more) break;
     build_joint_fini(&g->joint);
   }
+  /* What was asked for a state that carries none in the end is dropped from the lists. */
   int n = 0;
   for (int w = 0; w < g->n_wrt; w++) {
     int i = g->wrt[w];
@@ -229,15 +242,17 @@ static neap_status decide(loop_gradient *g, neap_error *error) {
   neap_graph *joint = g->joint.builder.graph;
   size_t n = (size_t)joint->n_value + 1;
   NEAP_TRY(build_cut_make(joint, g->joint.n_forward, false, &g->cut, error));
+  /* Refused before any node is touched. */
   if (g->cut.overwritten >= 0) return overwritten(g, joint->value[g->cut.overwritten].name, error);
   g->next_of = neap_arena_alloc(&joint->arena, n * sizeof(int));
   g->item_of = neap_arena_alloc(&joint->arena, n * sizeof(int));
   if (g->next_of == NULL || g->item_of == NULL) return graph_no_memory(error);
   for (int v = 0; v < joint->n_value; v++) {
     g->next_of[v] = -1;
+    if (!is_kept(g, v)) continue;
     /* Such a value need not be kept twice: it is the state that the next iteration begins with, and
-     * lies there. */
-    for (int k = g->n_state - 1; is_kept(g, v) && k >= 0; k--)
+     * lies there. Of two states that it is, the first will do. */
+    for (int k = g->n_state - 1; k >= 0; k--)
       if (g->joint.result[k] == v && g->node.loop->port[k].kind == NEAP_PORT_STATE)
         g->next_of[v] = k;
   }
@@ -253,15 +268,17 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
     neap_arena_alloc(&g->b->graph->arena, ((size_t)joint->n_value + 1) * sizeof *loop->item);
   if (loop->item == NULL) return graph_no_memory(error);
   for (int s = 0; s < g->n_state; s++) {
+    /* Before the iteration, as its parameter, or behind it, as the kept value that is its next. */
     bool is_read = g->cut.read[joint->param[s]];
     for (int v = 0; v < joint->n_value; v++)
-      is_read = is_read || (is_kept(g, v) && g->next_of[v] == s);
+      if (is_kept(g, v) && g->next_of[v] == s) is_read = true;
     if (!is_read) continue;
     if (loop->port[s].kind != NEAP_PORT_STATE)
       return overwritten(g, joint->value[joint->param[s]].name, error);
     loop->state[s].item = loop->n_item;
     loop->item[loop->n_item++].bytes = neap_align(loop->state[s].bytes);
   }
+  /* States come first: they are held once more than the rest, as what the last iteration leaves. */
   int n_state_item = loop->n_item;
   for (int v = 0; v < joint->n_value; v++) {
     if (!is_kept(g, v)) continue;
@@ -274,6 +291,7 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
     loop->record_bytes += loop->item[i].bytes;
     if (i < n_state_item) loop->state_bytes = loop->record_bytes;
   }
+  /* Without a limit nobody knows how many records there will be. */
   loop->grows = loop->max == 0 && loop->has_condition;
   loop->frames = g->node.n_in + g->node.n_out;
   return NEAP_OK;
@@ -304,9 +322,11 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   neap_status status = half->output == NULL ? graph_no_memory(error) : NEAP_OK;
   joint->builder.graph = half; /* copies are emitted into it */
   joint->builder.phase = NEAP_PHASE_FORWARD;
-  for (int k = 0; k < g->node.n_out && status == NEAP_OK; k++)
-    status = build_result(&joint->builder, g->out_argument[k], joint->result[k], error);
+  for (int k = 0; k < g->node.n_out; k++)
+    if (status == NEAP_OK)
+      status = build_result(&joint->builder, g->out_argument[k], joint->result[k], error);
   joint->builder.graph = whole;
+  /* Only a finished half replaces the body: a failure before leaves the forward as it was. */
   if (status == NEAP_OK) status = graph_finish(half, false, error);
   if (status != NEAP_OK) {
     neap_graph_free(half);
@@ -338,12 +358,14 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
   half->output = neap_arena_alloc(&half->arena, (size_t)(g->n_wrt + 1) * sizeof *half->output);
   if (half->output == NULL) return graph_no_memory(error);
   for (int v = 0; v < n_value; v++) {
+    /* What the forward's results were, here nobody asks for. */
     half->value[v].is_last = false;
     if (!is_kept(g, v)) continue;
     NEAP_TRY(build_define_elsewhere(half, v, error));
     place_kept(g, half, v, true);
   }
   build_end_forward(half, joint->n_forward);
+  /* Where each gradient goes: the next state, the row of this iteration, or the running sum. */
   for (int w = 0; w < g->n_wrt; w++) {
     int i = g->wrt[w], argument = -1;
     neap_value_id gradient = joint->grad[w];
@@ -388,17 +410,20 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
                    .record_bytes = f->record_bytes,
                    .n_port = n_forward + n_extra + g->n_wrt,
                    .n_result = node->n_out};
+  /* Ports that get no kind below are of arguments that the half does not have. */
   l->port = neap_arena_alloc(arena, (size_t)l->n_port * sizeof *l->port);
   l->state = neap_arena_alloc(arena, ((size_t)g->n_state + 1) * sizeof *l->state);
   l->zero = neap_arena_alloc(arena, ((size_t)g->n_wrt + 1) * sizeof *l->zero);
   l->arrives = neap_arena_alloc(arena, ((size_t)node->n_out + 1) * sizeof *l->arrives);
   if (l->port == NULL || l->state == NULL || l->zero == NULL || l->arrives == NULL)
     return graph_no_memory(error);
-  for (int k = 0; k < node->n_out; k++) { /* arriving gradients */
+  /* Gradients that arrive: of states they are states here, of rows rows. */
+  for (int k = 0; k < node->n_out; k++) {
     l->arrives[k] = -1;
     if (k < g->n_state) {
       l->port[node->n_in + k] = (neap_port){NEAP_PORT_KEPT_NEXT, f->state[k].item, 0};
       if (g->seed_argument[k] < 0) continue;
+      /* It begins with what arrives from behind the loop, or with zeros. */
       l->port[g->seed_argument[k]] = (neap_port){NEAP_PORT_STATE, l->n_state, 0};
       int init = l->arrives[k] = g->dout[k] >= 0 ? operand(g, g->dout[k]) : -1;
       /* the forward has no buffer of a resident one */
@@ -410,23 +435,38 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
         (neap_port){NEAP_PORT_SLICE, l->arrives[k], f->port[node->n_in + k].bytes};
     }
   }
-  for (int i = 0; i < node->n_in; i++)
-    l->port[i] = i < g->n_state
-                   ? (neap_port){NEAP_PORT_KEPT, f->state[i].item, 0}
-                   : (neap_port){f->port[i].kind, operand(g, node->in[i]), f->port[i].bytes};
+  /* What the forward's body read: states out of the frames, the rest from the same operands. */
+  for (int i = 0; i < node->n_in; i++) {
+    if (i < g->n_state)
+      l->port[i] = (neap_port){NEAP_PORT_KEPT, f->state[i].item, 0};
+    else
+      l->port[i] = (neap_port){f->port[i].kind, operand(g, node->in[i]), f->port[i].bytes};
+  }
+  /* The value comes once the forward has it: add_frames. */
   l->frames = operand(g, NEAP_NO_VALUE);
-  for (int w = 0, s = 0; w < g->n_wrt; w++) {
+  /* All operands are known by now, so that outputs can be numbered behind them. */
+  int s = 0;
+  for (int w = 0; w < g->n_wrt; w++) {
     int i = g->wrt[w], port = l->n_port - g->n_wrt + w;
     if (i < g->n_state) {
-      if (g->want[i]) l->state[s].final = g->n_in + (g->out_of[i] = g->n_out++);
-      l->port[port] = (neap_port){NEAP_PORT_NEXT, s++, 0};
-    } else if (g->joint.grad[w] >= 0) {
-      int out = g->n_in + (g->out_of[i] = g->n_out++);
-      bool is_row = i < g->n_state + g->n_seq;
-      if (is_row) l->port[port] = (neap_port){NEAP_PORT_SLICE, out, f->port[i].bytes};
-      if (!is_row)
-        l->port[g->in_argument[g->sum_param[i]]] = (neap_port){NEAP_PORT_OPERAND, out, 0};
-      if (!is_row) l->zero[l->n_zero++] = out;
+      /* What the first iteration leaves of it is the gradient of the initial value. */
+      if (g->want[i]) {
+        g->out_of[i] = g->n_out++;
+        l->state[s].final = g->n_in + g->out_of[i];
+      }
+      l->port[port] = (neap_port){NEAP_PORT_NEXT, s, 0};
+      s++;
+      continue;
+    }
+    if (g->joint.grad[w] < 0) continue;
+    g->out_of[i] = g->n_out++;
+    int out = g->n_in + g->out_of[i];
+    if (i < g->n_state + g->n_seq) {
+      l->port[port] = (neap_port){NEAP_PORT_SLICE, out, f->port[i].bytes};
+    } else {
+      /* The sum lies in the output itself and begins with zeros. */
+      l->port[g->in_argument[g->sum_param[i]]] = (neap_port){NEAP_PORT_OPERAND, out, 0};
+      l->zero[l->n_zero++] = out;
     }
   }
   return NEAP_OK;
@@ -448,6 +488,7 @@ static neap_status add_frames(loop_gradient *g, neap_value_id *frames, neap_erro
     neap_arena_alloc(&graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
   if (*frames < 0 || ids == NULL || graph->value[*frames].name == NULL)
     return graph_no_memory(error);
+  /* The node's lists have no room for one more, so both get a new place. */
   memcpy(ids, node->in, (size_t)node->n_in * sizeof *ids);
   memcpy(ids + node->n_in, node->out, (size_t)node->n_out * sizeof *ids);
   node->in = ids, node->out = ids + node->n_in;
@@ -483,6 +524,7 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   back->forward = g->index;
   back->stream = g->node.stream;
   back->loop = g->backward;
+  /* What a net that is written out says of it. */
   int64_t *wrt = neap_arena_alloc(&graph->arena, ((size_t)g->n_out + 1) * sizeof *wrt);
   back->attrs = neap_arena_alloc(&graph->arena, sizeof *back->attrs);
   back->enforced = neap_arena_alloc(&graph->arena, sizeof *back->enforced);
@@ -494,6 +536,7 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   back->attrs[0] = (neap_attr_value){.given = true, .n = g->n_out, .ints = wrt};
   back->sub[0] = half;
   back->n_sub = 1;
+  /* The node owns it from here on, also when what follows fails. */
   g->joint.builder.graph = NULL;
   for (int n = 0; n < half->n_node; n++)
     back->effects |= half->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
@@ -501,6 +544,7 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
     if (g->out_of[i] < 0) continue;
     const neap_value *like = &graph->value[g->node.in[i]];
     neap_type type = g->sum_param[i] >= 0 ? sum_type(like->type) : like->type;
+    /* A sum of halves stays f32 until it is rounded: gradient.c. */
     int v = graph_add_value(graph, like->name, &type);
     if (v < 0) return graph_no_memory(error);
     graph->value[v].node = made;
@@ -537,6 +581,7 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   g.n_state = (int)graph_attr_int(&g.node, "n_state");
   g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
   NEAP_TRY(allocate(&g, error));
+  /* Up to here nothing is left behind on failure but what lies in the arena. */
   NEAP_TRY(build_carrying(&g, error));
   neap_value_id frames = NEAP_NO_VALUE;
   neap_status status = decide(&g, error);
@@ -568,9 +613,11 @@ static neap_status check_operands(const neap_builder *b, const neap_net_op *op,
     if (in[k] >= 0 && !neap_type_equal(&graph->value[in[k]].type, &graph->value[node->out[k]].type))
       return neap_fail(error, NEAP_SHAPE,
                        "the gradient of result %d has another type than the result", k + 1);
+  /* The other names tell memonger what the op reads; a name may have got another value since. */
   for (int i = node->n_out; i < op->n_in; i++) {
     bool is_given = in[i] < 0;
-    for (int k = 0; k < node->n_in; k++) is_given = is_given || node->in[k] == in[i];
+    for (int k = 0; k < node->n_in; k++)
+      if (node->in[k] == in[i]) is_given = true;
     if (!is_given)
       return neap_fail(error, NEAP_GRAPH, "\"%s\" is not what the loop was given under this name",
                        op->in[i]);
@@ -595,11 +642,13 @@ static neap_status build_backward(neap_builder *b, const neap_net_op *op, neap_e
   if (want == NULL || din == NULL) return graph_no_memory(error);
   NEAP_TRY(build_read_names(b, op, &in, error));
   NEAP_TRY(check_operands(b, op, &node, in, want, error));
+  /* It is emitted as in any gradient, and then gets the names that the net has for it. */
   for (int i = 0; i < node.n_in; i++) din[i] = NEAP_NO_VALUE;
   b->forward = index;
   neap_status status = graph_gradient_loop(b, index, in, want, din, error);
   b->forward = -1;
   if (status != NEAP_OK) return status;
+  /* The last node that was added is the backward loop. */
   neap_node *back = &b->graph->node[b->graph->n_node - 1];
   if (back->n_out != op->n_out)
     return neap_fail(error, NEAP_GRAPH,

@@ -32,11 +32,13 @@ int build_version_source(const neap_graph *graph, const neap_node_spec *spec, in
   const char *name = spec->out_name != NULL ? spec->out_name[k] : NULL;
   if ((spec->op->effects & NEAP_EFFECT_CONTROL) == 0 || spec->in_blob == NULL || name == NULL)
     return -1;
+  /* An If may write any capture; a loop's result k only the state k, which it begins with. */
   int first = BUILD_FIRST_CAPTURE, end = spec->n_in;
   if ((spec->op->effects & NEAP_EFFECT_LOOP) != 0) {
     int64_t n_state = spec->attrs[neap_op_attr_index(spec->op, "n_state")].i;
     first = k, end = k < n_state && k < spec->n_in ? k + 1 : k;
   }
+  /* The same name on both sides says that the blob is written, and its bytes let it be. */
   for (int i = first; i < end; i++)
     if (spec->in_blob[i] == name && spec->in[i] >= 0 &&
         build_is_writable(&graph->value[spec->in[i]]))
@@ -94,6 +96,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
                                 int n_out, neap_type *out, neap_error *error) {
   infer_context *c = infer->graph;
   neap_graph *graph = c->builder->graph;
+  /* infer may ask more than once; the types of the operands are the same each time. */
   if (graph->node[c->node].sub[subnet] == NULL) {
     neap_sub_spec spec;
     NEAP_TRY(describe(c, subnet, n_in, in, n_out, &spec, error));
@@ -124,9 +127,11 @@ static neap_status find_types(infer_context *c, neap_sub_spec *spec, neap_type *
     for (int k = 0; k < spec->n_out; k++) out[k] = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(1)};
     return NEAP_OK;
   }
+  /* Any other graph asks what the branch gives for lengths tried out, and drops what was built for
+   * that. */
   neap_graph *sub;
   NEAP_TRY(build_try(b, spec, &sub, error));
-  for (int k = 0; k < spec->n_out && k < sub->n_output; k++)
+  for (int k = 0; k < NEAP_MIN(spec->n_out, sub->n_output); k++)
     out[k] = sub->value[sub->output[k]].type;
   neap_graph_free(sub);
   return NEAP_OK;
@@ -153,16 +158,19 @@ static neap_status build_late(infer_context *c, const neap_type *in, neap_type *
   neap_builder *b = c->builder;
   const neap_node_spec *node = c->spec;
   int n_extent = *b->n_extent;
+  /* A branch that is built already has said what the If gives. */
   bool is_typed = !c->is_late[0] || !c->is_late[1];
   for (int s = 0; s < 2; s++) {
     if (!c->is_late[s]) continue;
     neap_sub_spec spec;
     neap_graph *sub;
     NEAP_TRY(describe(c, s, node->n_in - 1, in + 1, node->n_out, &spec, error));
+    /* Its lengths keep the numbers that they had in definition order. */
     *b->n_extent = c->n_extent[s];
     if (!is_typed) NEAP_TRY(find_types(c, &spec, out, error));
     is_typed = true;
     *b->n_extent = c->n_extent[s];
+    /* What it can't say itself stands in with the types that are known now. */
     spec.result = out;
     spec.is_open = b->open == c->node + 1;
     NEAP_TRY(build_sub(b, &spec, &sub, error));
@@ -195,9 +203,12 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
     if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0)
       node->enforced[node->n_enforced++] = pair;
   }
-  for (int k = 0; control && k < node->n_out; k++) {
-    int source = build_version_source(graph, spec, k);
-    if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
+  /* A control op has no pairs in its record: they are the blobs that its subnets write. */
+  if (control) {
+    for (int k = 0; k < node->n_out; k++) {
+      int source = build_version_source(graph, spec, k);
+      if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
+    }
   }
   /* A write to bytes that outlive the run is a commit, whatever the record says; one to transient
    * bytes commits nothing: what becomes of them is assigned later, or not. What a control op writes
@@ -210,10 +221,13 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
     node->effects |= lasts ? NEAP_EFFECT_COMMIT : 0;
   }
   /* What happens inside happens to whoever runs it: an If around an update is an update. */
-  for (int s = 0; s < node->n_sub; s++)
-    for (int n = 0; node->sub[s] != NULL && n < node->sub[s]->n_node; n++)
+  for (int s = 0; s < node->n_sub; s++) {
+    if (node->sub[s] == NULL) continue;
+    for (int n = 0; n < node->sub[s]->n_node; n++)
       node->effects |= node->sub[s]->node[n].effects &
                        (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+  }
+  /* What lasts is written behind all that can fault (graph/finish.c): in an update. */
   if ((node->effects & NEAP_EFFECT_COMMIT) != 0) node->phase = NEAP_PHASE_UPDATE;
   return (node->op->effects & NEAP_EFFECT_LOOP) != 0 ? graph_make_loop(graph, index, error)
                                                      : NEAP_OK;
@@ -230,12 +244,15 @@ static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, ne
            neap_fail(error, NEAP_GRAPH,
                      "how long its output is depends on data, so it can't stand in a loop's "
                      "condition, nor in a loop within a loop");
+  /* Counted whether it is known or not: the same op has the same number in every build. */
   int number = (*b->n_extent)++;
   const int64_t *found = number < b->options->n_extent ? &b->options->extent[number] : NULL;
+  /* In a body iterations find lengths of their own, and each body is for one list of them. */
   if (b->in_body) found = b->met != NULL ? &b->met->length[number - b->met->first] : NULL;
   static const int64_t one = 1;
   node->extent = number + 1;
   node->n_found = found != NULL ? *found : -1;
+  /* Without a length infer gives the bound; a trial may ask for one instead. */
   if (node->n_found >= 0) infer->extent = found;
   if (node->n_found < 0 && b->trial == BUILD_ONE) infer->extent = &one;
   return NEAP_OK;
@@ -247,6 +264,7 @@ static bool agree(const neap_op *op, const neap_attr_value *attrs, const neap_no
   for (int i = 0; i < neap_op_n_attrs(op); i++) {
     int k = neap_op_attr_index(forward->op, op->attrs[i].name);
     if (k < 0) continue;
+    /* Texts and nets say nothing of a stash's bytes. */
     const neap_attr_value *x = &attrs[i], *y = &forward->attrs[k];
     if (x->i != y->i || x->n != y->n ||
         (x->n > 0 && memcmp(x->ints, y->ints, (size_t)x->n * sizeof *x->ints) != 0))
@@ -264,6 +282,7 @@ static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec
   const neap_graph *graph = b->graph;
   const neap_value *value = &graph->value[spec->in[i]];
   const char *name = neap_op_input(spec->op, i)->name;
+  /* Without a forward it is a blob that the user has, and kernels look at its bytes. */
   if (b->forward < 0 && !value->is_stash) return NEAP_OK;
   if (!value->is_stash || value->node != b->forward)
     return neap_fail(error, NEAP_GRAPH, "%s expects the stash of the op's forward, got %s", name,
@@ -311,10 +330,13 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
                       .out = *out,
                       .infer_subnet = infer_subnet,
                       .graph = &context};
+  /* Before infer, which reads the length that was found. */
   if ((spec->op->effects & NEAP_EFFECT_EXTENT) != 0) NEAP_TRY(find_extent(b, index, &infer, error));
   NEAP_TRY(neap_infer_admits(&infer, error));
   NEAP_TRY(neap_infer_types(&infer, error));
+  /* Behind infer, which has said how many results there are. */
   NEAP_TRY(build_late(&context, in, *out, error));
+  /* Stashes are checked by the type of dx, which only infer knows. */
   for (int i = 0; i < spec->n_in; i++) {
     if (spec->in[i] < 0) continue;
     const neap_arg *arg = neap_op_input(spec->op, i);
@@ -328,6 +350,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
     if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0)
       (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   }
+  /* Of what infer gave: a record that forgot an output is stopped here. */
   size_t bytes = 0;
   for (int k = 0; k < spec->n_out; k++) {
     if ((*out)[k].dtype == NEAP_DTYPE_NONE)
@@ -335,6 +358,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
     bytes = neap_size_add(bytes, neap_align(neap_type_bytes(&(*out)[k])));
   }
   NEAP_TRY(build_count(b, 1, 0, bytes, error));
+  /* The cost reads types of both sides, which now are all there. */
   if (spec->op->cost != NULL) spec->op->cost(&infer, &graph->node[index].cost);
   return NEAP_OK;
 }
@@ -344,8 +368,11 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
 static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec *spec,
                                const neap_type *out, neap_error *error) {
   neap_graph *graph = b->graph;
-  bool release = (spec->op->effects & NEAP_EFFECT_RELEASE) != 0;
-  for (int k = 0; k < spec->n_out && !release; k++) {
+  if ((spec->op->effects & NEAP_EFFECT_RELEASE) != 0) {
+    graph->node[index].n_out = 0;
+    return NEAP_OK;
+  }
+  for (int k = 0; k < spec->n_out; k++) {
     const char *label = spec->out_name != NULL ? spec->out_name[k] : NULL;
     int v = graph_add_value(graph, label, &out[k]);
     if (v < 0) return graph_no_memory(error);
@@ -360,7 +387,6 @@ static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec 
     }
     graph->node[index].out[k] = v;
   }
-  if (release) graph->node[index].n_out = 0;
   return NEAP_OK;
 }
 
@@ -369,6 +395,7 @@ void build_take_versions(neap_graph *graph, int index) {
   for (int p = 0; p < node->n_enforced; p++) {
     neap_value *to = &graph->value[node->out[node->enforced[p].out]];
     const neap_value *from = &graph->value[node->in[node->enforced[p].in]];
+    /* It lies where the old one did, which says all about its bytes. */
     to->root = from->root;
     to->region = from->region;
     to->role = from->role;
@@ -384,6 +411,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   if (index < 0) return graph_no_memory(error);
   neap_node *node = &graph->node[index];
   if (spec->n_in > 0) memcpy(node->in, spec->in, (size_t)spec->n_in * sizeof *node->in);
+  /* What infer and the subnets' streams read stands in the node before they are asked. */
   node->attrs = spec->attrs;
   node->name = spec->name, node->scope = spec->scope, node->line = spec->line;
   if (spec->device != NULL) node->device = spec->device;
@@ -391,6 +419,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   node->first_extent = *b->n_extent;
   if (b->forward >= 0) node->forward = b->forward;
   node->stream = spec->stream;
+  /* Left NULL until infer asks for them; who frees the graph finds what there is. */
   int n_sub = count_subnets(spec->op);
   if (n_sub > 0) {
     node->sub = neap_arena_alloc(&graph->arena, (size_t)n_sub * sizeof(neap_graph *));
@@ -401,6 +430,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   neap_type *out;
   if (infer_node(b, index, spec, &out, &inner) != NEAP_OK)
     return graph_locate(error, &inner, spec->op->name, spec->name, spec->scope, spec->line);
+  /* Values come once types are known, pairs once values are, versions once pairs are. */
   NEAP_TRY(add_outputs(b, index, spec, out, error));
   NEAP_TRY(finish_node(b, index, spec, error));
   build_take_versions(graph, index);

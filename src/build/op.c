@@ -13,14 +13,17 @@
 /* Writes the outputs' names into the environment; each is a blob. What a Free names is no longer
  * there. */
 static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, neap_error *error) {
-  bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
-  for (int i = 0; release && i < op->n_in; i++)
-    if (op->in[i] != NULL) neap_map_remove(&b->env, op->in[i]);
-  for (int k = 0; !release && k < op->n_out; k++) {
+  if ((op->op->effects & NEAP_EFFECT_RELEASE) != 0) {
+    for (int i = 0; i < op->n_in; i++)
+      if (op->in[i] != NULL) neap_map_remove(&b->env, op->in[i]);
+    return NEAP_OK;
+  }
+  for (int k = 0; k < op->n_out; k++) {
     if (op->out[k] == NULL) continue;
     int v = b->graph->node[node].out[k];
     NEAP_TRY(build_bind(b, op->out[k], v, error));
     b->graph->value[v].is_blob = true;
+    /* A net that was written out says so of its blobs; reports read it of values. */
     const neap_net_blob *blob = neap_net_find_blob(b->net, op->out[k]);
     if (blob != NULL && blob->gradient_of != NULL)
       b->graph->value[v].gradient_of = neap_intern(blob->gradient_of);
@@ -77,8 +80,10 @@ static neap_status copy_beside_write(neap_builder *b, const neap_node_spec *spec
   build_begin_emit(b, error);
   for (int k = 0; k < spec->n_out; k++) {
     int source = build_version_source(b->graph, spec, k);
+    if (source < 0) continue;
+    /* Every other operand in the same bytes would change under its reader. */
     bool is_loop = (spec->op->effects & NEAP_EFFECT_LOOP) != 0;
-    for (int i = is_loop ? 0 : BUILD_FIRST_CAPTURE; source >= 0 && i < spec->n_in; i++) {
+    for (int i = is_loop ? 0 : BUILD_FIRST_CAPTURE; i < spec->n_in; i++) {
       if (i == source || in[i] < 0 ||
           b->graph->value[in[i]].root != b->graph->value[in[source]].root)
         continue;
@@ -101,6 +106,7 @@ static neap_status expand_scope(neap_builder *b, const neap_net_op *op, neap_err
 neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_error *error) {
   neap_value_id v;
   NEAP_TRY(build_value_of(b, from, &v, error));
+  /* In a probe: a copy of what is not known is not known. */
   if (v == BUILD_UNKNOWN) return neap_map_set(&b->env, to, v) ? NEAP_OK : graph_no_memory(error);
   build_begin_emit(b, error);
   v = build_emit_copy(b, v);
@@ -129,6 +135,8 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op,
                                      const neap_node_spec *spec, int *node, neap_error *error) {
   const neap_net_origin *origin = &op->origin;
   if (origin->backward) {
+    /* The pair is found by name, as the net tells it; the kernels of both are then chosen as
+     * one. */
     b->graph->train = true;
     b->phase = NEAP_PHASE_BACKWARD;
     b->forward = origin->forward != NULL ? build_find_node(b->graph, origin->forward) : -1;
@@ -141,6 +149,7 @@ static neap_status build_from_origin(neap_builder *b, const neap_net_op *op,
 /* The op draws from b->stream, and those of its subnets from what follows. */
 static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_op,
                               neap_error *error) {
+  /* What leads to no length is left out of a probe, before anything of the op is looked at. */
   bool probe = (b->options->probe && !b->is_sub) || b->finds;
   if (probe && build_probe_skips(b, op)) return build_probe_skip(b, op, error);
   if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
@@ -175,11 +184,13 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
     return graph_no_memory(error);
   /* the texts are interned: a graph outlives its net */
   NEAP_TRY(build_read_names(b, op, &in, error));
+  /* Copies come before the node, which reads them in place of what would be written. */
   NEAP_TRY(copy_before_write(b, op, in, error));
   spec.in = in;
   NEAP_TRY(copy_beside_write(b, &spec, in, error));
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
   NEAP_TRY(bind_names(b, op, node, error));
+  /* A probe ends where a length begins: whatever reads the outputs waits for it. */
   bool unknown =
     (b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0) || b->open == node + 1;
   return probe && unknown ? build_probe_unknown(b, op, error) : NEAP_OK;
@@ -201,10 +212,13 @@ neap_status build_ops(neap_builder *b, neap_error *error) {
   for (int i = 0; i < n; i++) {
     int first = b->graph->n_node;
     NEAP_TRY(build_op(b, neap_net_op_at(b->net, i), i + 1, error));
-    for (int r = 0; r < b->n_recompute; r++)
-      for (int m = first; b->recompute[r] == i && m < b->graph->n_node; m++)
-        b->graph->node[m].recompute = true;
+    for (int r = 0; r < b->n_recompute; r++) {
+      if (b->recompute[r] != i) continue;
+      for (int m = first; m < b->graph->n_node; m++) b->graph->node[m].recompute = true;
+    }
   }
+  /* Once for what stands behind the last Gradient; each of those has done so for what stands before
+   * it. */
   NEAP_TRY(build_keep_terms(b, error));
   return build_run_passes(b, NEAP_PASS_FORWARD, n, error);
 }

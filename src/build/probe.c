@@ -11,6 +11,7 @@
 
 /* EXTENT ops that an op stands for: itself, or those of its subnets. */
 static int count_of_op(const neap_net_op *op) {
+  /* A Do has no lengths of its own. */
   const neap_net *body = neap_net_do_body(op);
   if (body != NULL) return neap_graph_count_extents(body);
   int n = (op->op->effects & NEAP_EFFECT_EXTENT) != 0;
@@ -31,6 +32,7 @@ static int mark_loops(const neap_net *net, bool within, bool *in_loop, int at) {
       at = mark_loops(body, within, in_loop, at);
       continue;
     }
+    /* In the order in which building numbers them: the op's own, then those of its subnets. */
     if ((op->op->effects & NEAP_EFFECT_EXTENT) != 0) in_loop[at++] = within;
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
       if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
@@ -54,6 +56,7 @@ static bool is_resident(const neap_builder *b, const char *name) {
   if (name == NULL) return false;
   neap_value_id v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   if (v >= 0) return build_is_writable(&b->graph->value[v]);
+  /* Not mentioned so far: declared blobs are there before the run. */
   const neap_net_blob *blob = neap_net_find_blob(b->net, name);
   return blob != NULL && blob->type.dtype != NEAP_DTYPE_NONE;
 }
@@ -103,7 +106,9 @@ bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
   if (!b->is_sub &&
       (has_loop_lengths(op) || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward))
     return true;
+  /* A probe is run beside the step, not as part of it: it changes nothing that lasts. */
   if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return true;
+  /* Nor can it read what no probe has made. */
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == BUILD_UNKNOWN)
       return true;

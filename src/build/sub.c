@@ -15,22 +15,27 @@ static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_e
   neap_graph *graph = b->graph;
   graph->param = build_ids(b, NEAP_MAX(spec->n_in, 1));
   if (graph->param == NULL) return graph_no_memory(error);
+  /* With seeds there may be more: gradients that arrive stand behind the net's own. */
   int n_named = spec->net != NULL ? neap_net_n_sub_inputs(spec->net) : spec->n_in;
   if (spec->net != NULL && (spec->n_seed == 0 ? n_named != spec->n_in : n_named > spec->n_in))
     return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d",
                      neap_net_name(spec->net), n_named, spec->n_in);
   /* the identity has names for its captures, and none for gradients */
   for (int i = 0; i < spec->n_in; i++) {
-    const char *name = spec->net == NULL ? spec->in_name[i]
-                       : i < n_named     ? neap_net_sub_input_at(spec->net, i)
-                                         : NULL;
+    const char *name = NULL;
+    if (spec->net == NULL)
+      name = spec->in_name[i];
+    else if (i < n_named)
+      name = neap_net_sub_input_at(spec->net, i);
     int v = graph_add_value(graph, name != NULL ? name : "seed", &spec->in_type[i]);
     if (v < 0 || (name != NULL && !neap_map_set(&b->env, name, v))) return graph_no_memory(error);
     graph->value[v].region = NEAP_REGION_ARGUMENT;
     graph->value[v].role = NEAP_ROLE_INPUT;
     graph->value[v].argument = spec->in_argument[i];
-    for (int k = 0; !b->no_commits && k < spec->n_out; k++)
-      if (spec->out_argument[k] == spec->in_argument[i]) graph->value[v].role = NEAP_ROLE_STATE;
+    if (!b->no_commits) {
+      for (int k = 0; k < spec->n_out; k++)
+        if (spec->out_argument[k] == spec->in_argument[i]) graph->value[v].role = NEAP_ROLE_STATE;
+    }
     graph->value[v].is_blob = name != NULL;
     graph->param[graph->n_param++] = v;
   }
@@ -53,6 +58,8 @@ neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_er
   bool is_version =
     graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument;
   neap_value_id old = is_version ? NEAP_NO_VALUE : last_version(graph, argument);
+  /* A version lies in its place already. Else what is resident elsewhere has to stay there, and a
+   * transient value may simply be made in the place. */
   if (old != NEAP_NO_VALUE) {
     neap_grad g = build_emitter(b);
     neap_value_id in[2] = {old, v};
@@ -70,6 +77,7 @@ neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_er
   for (int u = 0; u < graph->n_value; u++)
     if (graph->value[u].root == root)
       graph->value[u].region = NEAP_REGION_ARGUMENT, graph->value[u].argument = argument;
+  /* The owner reads it there, so nothing behind may take the bytes. */
   graph->value[v].is_last = true;
   graph->output[graph->n_output++] = v;
   return NEAP_OK;
@@ -103,6 +111,8 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec,
     seed[i] = result[spec->seed_result[i]];
     dseed[i] = b->graph->param[spec->seed_param[i]];
   }
+  /* Gradients go from results to parameters, both of this graph: the owner's values are not
+   * here. */
   for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
   b->phase = NEAP_PHASE_BACKWARD;
   /* kernels of forward ops recomputed here are chosen with their backward in mind */
@@ -122,6 +132,8 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   neap_value_id *result = build_ids(b, n_result + 1), *out = build_ids(b, n_out + 1);
   b->graph->output = build_ids(b, n_out + 1);
   if (result == NULL || out == NULL || b->graph->output == NULL) return graph_no_memory(error);
+  /* Names come before ops, which read them. A blank one has no ops: it is for shapes that go with
+   * nothing the net does. */
   NEAP_TRY(add_params(b, spec, error));
   if (spec->net != NULL) {
     if (spec->n_seed == 0 && neap_net_n_outputs(spec->net) != n_out)
@@ -135,15 +147,21 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
     NEAP_TRY(result_values(b, spec, n_result, result, error));
   build_begin_emit(b, error);
   /* Nobody reads it: the body that is run in its place is for what this one finds. */
-  for (int k = 0; b->finds && k < n_result; k++)
-    if (spec->is_open || result[k] == BUILD_UNKNOWN)
-      result[k] = build_constant(b, spec->result[k], 0);
+  if (b->finds) {
+    for (int k = 0; k < n_result; k++)
+      if (spec->is_open || result[k] == BUILD_UNKNOWN)
+        result[k] = build_constant(b, spec->result[k], 0);
+  }
   NEAP_TRY(b->emit_status);
   if (spec->n_seed > 0) {
     for (int i = 0; i < spec->n_wrt; i++) out[i] = NEAP_NO_VALUE;
     if (!spec->is_blank) NEAP_TRY(sub_gradient(b, spec, result, out, error));
-    for (int i = 0; spec->flows != NULL && i < spec->n_wrt; i++)
-      spec->flows[i] = spec->flows[i] || spec->is_blank || out[i] != NEAP_NO_VALUE;
+    /* Another branch may have set it: a gradient that arrives in one flows for both. */
+    if (spec->flows != NULL) {
+      for (int i = 0; i < spec->n_wrt; i++)
+        if (spec->is_blank || out[i] != NEAP_NO_VALUE) spec->flows[i] = true;
+    }
+    /* The owner has one output for both branches: where this one has no gradient it gives zeros. */
     for (int i = 0; i < spec->n_wrt; i++)
       if (out[i] == NEAP_NO_VALUE)
         out[i] = build_constant(b, b->graph->value[b->graph->param[spec->wrt[i]]].type, 0);
@@ -151,6 +169,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   } else if (n_out > 0) {
     memcpy(out, result, (size_t)n_out * sizeof *out);
   }
+  /* Places last: what assigns a result's bytes must come behind whatever reads them. */
   for (int k = 0; k < n_out; k++) NEAP_TRY(build_result(b, spec->out_argument[k], out[k], error));
   return graph_finish(b->graph, b->options->by_op, error);
 }
@@ -170,6 +189,8 @@ static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, 
   NEAP_TRY(add_params(b, spec, error));
   NEAP_TRY(build_ops(b, error));
   NEAP_TRY(result_values(b, spec, spec->n_out, joint->result, error));
+  /* All that was built so far is forward, passes included; nothing else says where the backward
+   * begins. */
   joint->n_forward = b->graph->n_node;
   return sub_gradient(b, spec, joint->result, joint->grad, error);
 }
@@ -205,7 +226,9 @@ uint32_t build_sub_stream(const neap_node *node, int subnet) {
   for (int s = 0; s < subnet; s++) {
     int a = neap_op_subnet_attr(node->op, s);
     const neap_net *net = a >= 0 ? node->attrs[a].net : NULL;
-    for (int i = 0; net != NULL && i < neap_net_n_ops(net); i++)
+    if (net == NULL) continue;
+    /* Subnets before it take theirs, whether they were built or not. */
+    for (int i = 0; i < neap_net_n_ops(net); i++)
       stream += neap_net_n_streams(neap_net_op_at(net, i));
   }
   return stream;
@@ -221,6 +244,7 @@ neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph
     .options = outer->options,
     .passes = outer->passes,
     .is_sub = true,
+    /* A recomputed forward commits nothing; neither does anything inside what commits nothing. */
     .no_commits = outer->no_commits || spec->n_seed > 0,
     .all_outputs = outer->all_outputs,
     .forward = -1,

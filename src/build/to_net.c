@@ -54,6 +54,7 @@ static neap_value_id declared_value(const neap_graph *graph, const char *name) {
 static const char *free_blob_name(writer *w, const char *base) {
   for (;;) {
     const char *name = free_name(&w->taken, base);
+    /* A subnet captures by name, so one that is free here and taken around would mean the other. */
     const writer *at = w->outer;
     while (name != NULL && at != NULL && neap_map_get(&at->taken, name, 0) == 0) at = at->outer;
     if (name == NULL || at == NULL) return name;
@@ -72,19 +73,23 @@ static neap_status name_root(writer *w, neap_value_id v, neap_error *error) {
 /* Blobs that the world can ask for take their names first, then all others in order of
  * definition. */
 static neap_status name_values(writer *w, neap_error *error) {
-  for (int i = 0; w->from != NULL && i < neap_net_n_blobs(w->from); i++) {
+  const int n_blob = w->from != NULL ? neap_net_n_blobs(w->from) : 0;
+  for (int i = 0; i < n_blob; i++) {
     const neap_net_blob *blob = neap_net_blob_at(w->from, i);
     if (blob->type.dtype == NEAP_DTYPE_NONE) continue;
     neap_value_id v = declared_value(w->graph, blob->name);
+    /* Declared blobs keep their names whether the graph reads them or not. */
     if (free_name(&w->taken, blob->name) == NULL) return graph_no_memory(error);
     if (v >= 0) w->name[v] = blob->name;
   }
-  for (int last = 1; last >= 0; last--)
-    for (int v = 0; v < w->graph->n_value; v++) {
-      const neap_value *value = &w->graph->value[v];
-      if (w->name[v] == NULL && (!last || value->node < 0 || (value->is_blob && value->is_last)))
-        NEAP_TRY(name_root(w, v, error));
-    }
+  for (int v = 0; v < w->graph->n_value; v++) {
+    const neap_value *value = &w->graph->value[v];
+    bool is_asked_for = value->node < 0 || (value->is_blob && value->is_last);
+    if (w->name[v] == NULL && is_asked_for) NEAP_TRY(name_root(w, v, error));
+  }
+  /* The rest gives way: "name~2". */
+  for (int v = 0; v < w->graph->n_value; v++)
+    if (w->name[v] == NULL) NEAP_TRY(name_root(w, v, error));
   return NEAP_OK;
 }
 
@@ -92,13 +97,18 @@ static neap_status name_values(writer *w, neap_error *error) {
  * it. */
 static neap_status declare(writer *w, const char *name, neap_role role, const neap_type *type,
                            const neap_net_blob *blob, neap_error *error) {
-  const neap_net_op *init =
-    blob != NULL && blob->init >= 0 ? neap_net_init_at(w->from, blob->init) : NULL;
-  neap_set *set = init != NULL ? neap_net_given(init, true) : NULL;
-  if (init != NULL && set == NULL) return graph_no_memory(error);
-  neap_status status = neap_net_declare(
-    w->net, name, role, type, blob != NULL ? blob->trainable : role == NEAP_ROLE_PARAMETER,
-    init != NULL ? init->op->name : NULL, set, blob != NULL ? blob->line : NULL, error);
+  /* Of a value that graph made there is no blob: nothing fills it but who feeds it. */
+  if (blob == NULL)
+    return neap_net_declare(w->net, name, role, type, role == NEAP_ROLE_PARAMETER, NULL, NULL, NULL,
+                            error);
+  if (blob->init < 0)
+    return neap_net_declare(w->net, name, role, type, blob->trainable, NULL, NULL, blob->line,
+                            error);
+  const neap_net_op *init = neap_net_init_at(w->from, blob->init);
+  neap_set *set = neap_net_given(init, true);
+  if (set == NULL) return graph_no_memory(error);
+  neap_status status = neap_net_declare(w->net, name, role, type, blob->trainable, init->op->name,
+                                        set, blob->line, error);
   neap_free(set);
   return status;
 }
@@ -106,13 +116,16 @@ static neap_status declare(writer *w, const char *name, neap_role role, const ne
 /* First as the net it came from declares them, unread ones too: the order decides which random
  * numbers fill a parameter. Types are the graph's, whose inputs may have another batch. */
 static neap_status declare_inputs(writer *w, neap_error *error) {
-  for (int i = 0; w->from != NULL && i < neap_net_n_blobs(w->from); i++) {
+  const int n_blob = w->from != NULL ? neap_net_n_blobs(w->from) : 0;
+  for (int i = 0; i < n_blob; i++) {
     const neap_net_blob *blob = neap_net_blob_at(w->from, i);
     if (blob->type.dtype == NEAP_DTYPE_NONE) continue;
     neap_value_id v = declared_value(w->graph, blob->name);
     NEAP_TRY(declare(w, blob->name, blob->role, v >= 0 ? &w->graph->value[v].type : &blob->type,
                      blob, error));
   }
+  /* What is there before the run, and no net declares: gradients that arrive, what another half
+   * keeps. Of one storage the first version stands for all. */
   for (int v = 0; v < w->graph->n_value; v++) {
     const neap_value *value = &w->graph->value[v];
     if (value->node >= 0 || value->root != v || neap_net_find_blob(w->net, w->name[v]) != NULL)
@@ -129,6 +142,7 @@ static neap_net_origin origin_of(const writer *w, int n) {
   const neap_node *node = &w->graph->node[n];
   neap_net_origin origin = {.backward = node->phase == NEAP_PHASE_BACKWARD};
   if (origin.backward && node->forward != n) origin.forward = w->op_name[node->forward];
+  /* Elsewhere the op stands at another place of the definition, and shall draw the same numbers. */
   if ((node->effects & NEAP_EFFECT_RANDOM) != 0) origin.stream = node->stream;
   return origin;
 }
@@ -136,6 +150,7 @@ static neap_net_origin origin_of(const writer *w, int n) {
 /* The part of an op's full name that lies in its scope. */
 static const char *name_in_scope(const char *name, const char *scope) {
   size_t n = strlen(scope);
+  /* The net puts the scope in front again; a name of another making is given whole. */
   return n > 0 && strncmp(name, scope, n) == 0 && name[n] == '/' ? name + n + 1 : NULL;
 }
 
@@ -162,6 +177,7 @@ static bool is_capture(const neap_node *node, int i) {
 static bool is_left_out(const writer *w, const neap_node *node, int i) {
   if (!is_capture(node, i)) return false;
   if (node->in[i] < 0) return true;
+  /* Two operands that have one name here, such as two versions of one storage, are one capture. */
   for (int k = 0; k < i; k++)
     if (is_capture(node, k) && node->in[k] >= 0 && w->name[node->in[k]] == w->name[node->in[i]])
       return true;
@@ -177,12 +193,15 @@ static neap_status name_params(writer *w, const neap_node *node, const char **ta
   int first = n_before_params(node);
   for (int i = first; i < node->n_in; i++) {
     neap_value_id v = w->graph->param[i - first];
-    if (is_capture(node, i)) {
-      /* unread */
-      w->name[v] = node->in[i] >= 0 ? w->outer->name[node->in[i]] : w->graph->value[v].name;
-      if (node->in[i] >= 0 && !neap_map_set(&w->taken, w->name[v], 1))
-        return graph_no_memory(error);
+    if (is_capture(node, i) && node->in[i] < 0) {
+      /* Nothing reads it, so that any name will do. */
+      w->name[v] = w->graph->value[v].name;
+    } else if (is_capture(node, i)) {
+      /* What the name means around: no blob of the subnet may take it. */
+      w->name[v] = w->outer->name[node->in[i]];
+      if (!neap_map_set(&w->taken, w->name[v], 1)) return graph_no_memory(error);
     } else {
+      /* Found by position, so that its name is the subnet's own. */
       NEAP_TRY(name_root(w, v, error));
       NEAP_TRY(neap_net_declare(w->net, w->name[v], NEAP_ROLE_INPUT, &untyped, false, NULL, NULL,
                                 NULL, error));
@@ -203,6 +222,25 @@ static bool is_read(const neap_graph *graph, neap_value_id v) {
   return false;
 }
 
+static bool reads(const neap_node *node, neap_value_id v) {
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] == v) return true;
+  return false;
+}
+
+/* Whether a result other than `v` gives value `from`, or one before result k does instead of the
+ * copy that it was: a subnet gives a name once. */
+static bool is_given(const writer *w, int k, neap_value_id from) {
+  const neap_graph *graph = w->graph;
+  for (int j = 0; j < graph->n_output; j++)
+    if (graph->output[j] == from) return true;
+  for (int j = 0; j < k; j++) {
+    int maker = graph->value[graph->output[j]].node;
+    if (maker >= 0 && w->skip[maker] && reads(&graph->node[maker], from)) return true;
+  }
+  return false;
+}
+
 /* What result k of a body, or of a branch in one, was before it was given its place (build_result):
  * a copy of what lies elsewhere or an assignment to the state that it replaces is made again when
  * the net is read, and in between would be differentiated. Marks that node as one to skip. */
@@ -210,19 +248,13 @@ static neap_value_id before_place(writer *w, int k) {
   const neap_graph *graph = w->graph;
   neap_value_id v = graph->output[k], from = NEAP_NO_VALUE;
   int n = graph->value[v].node;
+  /* What an op of the body reads is no mere copy into a place. */
   if (n < 0 || is_read(graph, v)) return v;
-  if (strcmp(graph->node[n].op->name, "Assign") == 0) from = graph->node[n].in[1];
-  if (strcmp(graph->node[n].op->name, "Copy") == 0 &&
-      graph->value[graph->node[n].in[0]].region != NEAP_REGION_ARENA)
-    from = graph->node[n].in[0];
-  for (int j = 0; j < graph->n_output && from >= 0; j++) {
-    int other = graph->value[graph->output[j]].node;
-    if (graph->output[j] == from) from = NEAP_NO_VALUE;
-    for (int i = 0;
-         j < k && other >= 0 && w->skip[other] && i < graph->node[other].n_in && from >= 0; i++)
-      if (graph->node[other].in[i] == from) from = NEAP_NO_VALUE; /* a name is given once */
-  }
-  if (from < 0) return v;
+  const neap_node *node = &graph->node[n];
+  if (strcmp(node->op->name, "Assign") == 0) from = node->in[1];
+  if (strcmp(node->op->name, "Copy") == 0 && graph->value[node->in[0]].region != NEAP_REGION_ARENA)
+    from = node->in[0];
+  if (from < 0 || is_given(w, k, from)) return v;
   w->skip[n] = true;
   return from;
 }
@@ -233,7 +265,9 @@ static neap_status list_recompute(const writer *w, writer *outer, neap_error *er
   outer->n_recompute = 0;
   outer->recompute = neap_alloc(((size_t)w->graph->n_node + 1) * sizeof *outer->recompute);
   if (outer->recompute == NULL) return graph_no_memory(error);
-  for (int n = 0, at = 0; n < w->graph->n_node; n++) {
+  /* Counted as they are written: what is skipped has no position. */
+  int at = 0;
+  for (int n = 0; n < w->graph->n_node; n++) {
     if (w->skip[n]) continue;
     if (w->graph->node[n].recompute) outer->recompute[outer->n_recompute++] = at;
     at++;
@@ -251,8 +285,10 @@ static neap_status write_body(writer *w, const neap_node *node, neap_error *erro
   const char **gives = list + graph->n_param;
   neap_status status = name_params(w, node, list, &n_takes, error);
   if (status == NEAP_OK) status = name_values(w, error);
-  for (int k = 0; k < graph->n_output && status == NEAP_OK; k++)
-    gives[k] = w->name[w->is_recomputed ? before_place(w, k) : graph->output[k]];
+  /* Results before nodes, since they say which of those are skipped. */
+  if (status == NEAP_OK)
+    for (int k = 0; k < graph->n_output; k++)
+      gives[k] = w->name[w->is_recomputed ? before_place(w, k) : graph->output[k]];
   if (status == NEAP_OK) status = write_nodes(w, error);
   if (status == NEAP_OK)
     status = neap_net_set_sub_interface(w->net, n_takes, list, graph->n_output, gives, error);
@@ -303,6 +339,7 @@ static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, 
     neap_attr_value value = node->attrs[a];
     bool is_net = attr->type == NEAP_ATTR_NET;
     if (is_net) NEAP_TRY(write_sub(w, node, s++, &value.net, error));
+    /* Positions have changed with the body, which is written by now: net attributes come first. */
     if (strcmp(attr->name, "recompute") == 0)
       value =
         (neap_attr_value){.given = w->n_recompute > 0, .n = w->n_recompute, .ints = w->recompute};
@@ -311,18 +348,33 @@ static neap_status write_attrs(writer *w, const neap_node *node, neap_set *set, 
   return NEAP_OK;
 }
 
+/* Of a backward loop: the gradients that arrive, one name for each result of its forward. */
+static int name_arriving(const writer *w, const neap_node *node, const char **in) {
+  const neap_loop *loop = node->loop;
+  for (int k = 0; k < loop->n_result; k++)
+    in[k] = loop->arrives[k] >= 0 ? w->name[node->in[loop->arrives[k]]] : NULL;
+  return loop->n_result;
+}
+
+/* Whether operand i of a backward loop arrives, or is the frames: they are made again. */
+static bool is_said(const neap_loop *loop, int i) {
+  if (i == loop->frames) return true;
+  for (int k = 0; k < loop->n_result; k++)
+    if (loop->arrives[k] == i) return true;
+  return false;
+}
+
 /* Names of what the op reads, in a list that has room for all; returns how many. A backward loop
  * says first what arrives, then what else it reads, and of frames nothing. */
 static int name_inputs(const writer *w, const neap_node *node, const char **in) {
-  const neap_loop *loop = node->loop != NULL && node->loop->is_backward ? node->loop : NULL;
-  int n = 0;
-  for (int k = 0; loop != NULL && k < loop->n_result; k++)
-    in[n++] = loop->arrives[k] >= 0 ? w->name[node->in[loop->arrives[k]]] : NULL;
+  const bool is_backward = node->loop != NULL && node->loop->is_backward;
+  int n = is_backward ? name_arriving(w, node, in) : 0;
   for (int i = 0; i < node->n_in; i++) {
-    bool said = loop != NULL && (i == loop->frames || node->in[i] < 0);
-    for (int k = 0; loop != NULL && k < loop->n_result; k++) said = said || loop->arrives[k] == i;
-    if (said || (loop == NULL && node->n_sub > 0 && is_left_out(w, node, i))) continue;
-    in[n++] = node->in[i] < 0 ? NULL : w->name[node->in[i]];
+    const bool is_absent = node->in[i] < 0;
+    if (is_backward && (is_absent || is_said(node->loop, i))) continue;
+    /* A net names what its subnets capture once. */
+    if (!is_backward && node->n_sub > 0 && is_left_out(w, node, i)) continue;
+    in[n++] = is_absent ? NULL : w->name[node->in[i]];
   }
   return n;
 }
@@ -334,6 +386,7 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
   const char *in[512], *out[256];
   neap_set set[NEAP_OP_MAX_ATTR + 1] = {{0}};
   bool release = (node->op->effects & NEAP_EFFECT_RELEASE) != 0;
+  /* Frames come last and have no name in a net: the backward's op makes them again. */
   int n_out = release ? node->n_in : node->n_out - is_framed(node);
   int n_result = node->loop != NULL ? node->loop->n_result : 0;
   if (node->n_in > 256 || n_out > 256 || n_result > 256)
@@ -343,6 +396,7 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
   const char *name = w->op_name[n] = free_name(&w->op_taken, node->name), *inner = NULL;
   if (name == NULL) return graph_no_memory(error);
+  /* Subnets are written here, before the op that owns them. */
   NEAP_TRY(write_attrs(w, node, set, error));
   inner = name_in_scope(name, node->scope);
   neap_net_call call = {.type = node->op->name,
@@ -373,17 +427,19 @@ static neap_status write_roles(writer *w, neap_error *error) {
   for (int k = 0; k < graph->n_output; k++) output[k] = w->name[graph->output[k]];
   neap_status status = neap_net_set_outputs(w->net, graph->n_output, output, error);
   neap_free(output);
-  for (int v = 0; v < graph->n_value && status == NEAP_OK; v++) {
+  if (status != NEAP_OK) return status;
+  for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     if (value->gradient_of != NULL && value->node >= 0 && value->root == v)
-      status = neap_net_set_gradient(w->net, w->name[v], value->gradient_of,
-                                     value->region == NEAP_REGION_GRADIENT, error);
-    if (status == NEAP_OK && value->keep) status = neap_net_keep(w->net, w->name[v], error);
+      NEAP_TRY(neap_net_set_gradient(w->net, w->name[v], value->gradient_of,
+                                     value->region == NEAP_REGION_GRADIENT, error));
+    if (value->keep) NEAP_TRY(neap_net_keep(w->net, w->name[v], error));
+    /* A bank is of the blob that the user assigned, under whatever name it goes by now. */
     const neap_net_blob *blob = value->is_blob ? neap_net_find_blob(w->from, value->name) : NULL;
-    if (status == NEAP_OK && blob != NULL && blob->bank != NULL)
-      status = neap_net_assign(w->net, w->name[v], blob->bank, error);
+    if (blob != NULL && blob->bank != NULL)
+      NEAP_TRY(neap_net_assign(w->net, w->name[v], blob->bank, error));
   }
-  return status;
+  return NEAP_OK;
 }
 
 /* Names first, since ops refer to later blobs only by them. */
