@@ -43,6 +43,7 @@ static void add_attrs(neap_buffer *out, const neap_op *op, const neap_attr_value
     neap_attr_type type = op->attrs[a].type;
     bool is_list = type == NEAP_ATTR_INTS || type == NEAP_ATTR_AXES || type == NEAP_ATTR_FLOATS ||
                    type == NEAP_ATTR_NAMES;
+    /* A kernel may ask whether the user said so, or read the default. */
     add_number(out, attrs[a].given);
     add_number(out, is_list ? attrs[a].n : attrs[a].i);
     if (is_list) add(out, attrs[a].ints, (size_t)attrs[a].n * sizeof *attrs[a].ints);
@@ -70,12 +71,14 @@ static void add_question(neap_buffer *out, const neap_kernel *kernel, const neap
   add(out, ask->in_layout, (size_t)ask->n_in * sizeof *ask->in_layout);
   add_attrs(out, ask->op, ask->attrs);
   add_choice(out, ask->choice, ask->n_in, ask->n_out);
+  /* The pair's lists are as long as its node's operands: the kernel reads what they say. */
   if (ask->pair != NULL) add_choice(out, ask->pair, forward->n_in, forward->n_out);
 }
 
 /* The choice that was made, in the lists of the one at hand. */
 static void take(const graph_answer *answer, const neap_choose *ask) {
   neap_layout *in = ask->choice->in, *out = ask->choice->out;
+  /* All but the lists, which the node keeps: the answer's own serve others too. */
   *ask->choice = answer->choice;
   ask->choice->in = in;
   ask->choice->out = out;
@@ -90,6 +93,7 @@ static graph_answer *remember(graph_asked *asked, const neap_choose *ask, bool t
   if (answer == NULL) return NULL;
   *answer =
     (graph_answer){.hash = hash, .n = asked->question.n, .taken = taken, .choice = *ask->choice};
+  /* Copies, since the next question is written into the same buffer. */
   answer->question = neap_arena_copy(&asked->arena, asked->question.text, asked->question.n);
   answer->choice.in =
     neap_arena_copy(&asked->arena, ask->choice->in, (size_t)ask->n_in * sizeof *ask->choice->in);
@@ -111,6 +115,7 @@ static void check_answer(const graph_answer *answer, const neap_kernel *kernel,
   if (fresh.in == NULL || fresh.out == NULL) goto done;
   neap_copy_bytes(fresh.in, ask->choice->in, n_in * sizeof *fresh.in);
   neap_copy_bytes(fresh.out, ask->choice->out, n_out * sizeof *fresh.out);
+  /* A choice of its own, so that what was answered stays as it is. */
   neap_choose again = *ask;
   again.choice = &fresh;
   bool taken = neap_kernel_choose(kernel, &again);

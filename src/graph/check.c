@@ -23,6 +23,7 @@ static void check_definition(const neap_graph *graph, neap_value_id v) {
   NEAP_ASSERT(value->node >= -1 && value->node < graph->n_node,
               "value %d \"%s\" is defined by one of %d nodes or by none: %d", v, name_of(graph, v),
               graph->n_node, value->node);
+  /* Both sides say it: the value which node makes it, the node which values it makes. */
   if (value->node < 0) return;
   const neap_node *node = &graph->node[value->node];
   NEAP_ASSERT(
@@ -37,6 +38,7 @@ static void check_root(const neap_graph *graph, neap_value_id v) {
   NEAP_ASSERT(value->root >= 0 && value->root <= v,
               "the root of value %d \"%s\" never stands behind it: %d", v, name_of(graph, v),
               value->root);
+  /* One step leads to the first version, so that roots can be compared without a walk. */
   const neap_value *root = &graph->value[value->root];
   NEAP_ASSERT(root->root == value->root,
               "value %d \"%s\", the root of %d, is the first version of its storage, not one of %d",
@@ -57,6 +59,7 @@ static void check_region(const neap_graph *graph, neap_value_id v) {
   const neap_value *value = &graph->value[v];
   NEAP_ASSERT((unsigned)value->region < NEAP_N_REGION, "value %d \"%s\" has a region: %d", v,
               name_of(graph, v), (int)value->region);
+  /* Only bytes of the owner have a number there. */
   bool is_placed = value->region == NEAP_REGION_ARGUMENT || value->region == NEAP_REGION_FRAME;
   NEAP_ASSERT(!is_placed || value->argument >= 0,
               "value %d \"%s\" of region %s has a place in its owner: %d", v, name_of(graph, v),
@@ -81,6 +84,7 @@ static void check_last(const neap_graph *graph) {
   int n = 0;
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].is_blob && graph->value[v].is_last) last[n++] = &graph->value[v];
+  /* Equal names stand side by side then. */
   if (n > 0) qsort(last, (size_t)n, sizeof *last, compare_names);
   for (int i = 1; i < n; i++)
     NEAP_ASSERT(last[i - 1]->name != last[i]->name,
@@ -94,6 +98,7 @@ static void check_last(const neap_graph *graph) {
 static void check_operands(const neap_graph *graph, int n) {
   const neap_node *node = &graph->node[n];
   for (int i = 0; i < node->n_in; i++) {
+    /* Absent, or made before: the order of nodes is one in which they can run. */
     neap_value_id v = node->in[i];
     NEAP_ASSERT(v == NEAP_NO_VALUE || (v >= 0 && v < graph->n_value),
                 "input %d of %s \"%s\" is one of %d values: %d", i, node->op->name, node->name,
@@ -130,6 +135,7 @@ static void check_versions(const neap_graph *graph, const neap_node *node) {
         node->in[pair.in] >= 0,
       "both sides of enforced pair %d of %s \"%s\" are there: input %d of %d, output %d of %d", p,
       node->op->name, node->name, pair.in, node->n_in, pair.out, node->n_out);
+    /* The planner gives bytes to roots: a pair with two roots would be two storages. */
     const neap_value *old = &graph->value[node->in[pair.in]],
                      *new = &graph->value[node->out[pair.out]];
     NEAP_ASSERT(old->root == new->root,
@@ -162,6 +168,7 @@ static void check_recomputed(const neap_graph *graph, int n) {
   NEAP_ASSERT(once->op == node->op && once->stream == node->stream && once->attrs == node->attrs,
               "\"%s\" recomputes what \"%s\" does: %s, %s", node->name, once->name, node->op->name,
               once->op->name);
+  /* The second run serves the backward; it must give the same bits and change nothing else. */
   NEAP_ASSERT(once->phase == NEAP_PHASE_FORWARD && node->phase == NEAP_PHASE_BACKWARD,
               "\"%s\" runs in the forward, its recomputation in the backward: %s, %s", once->name,
               neap_phase_name(once->phase), neap_phase_name(node->phase));
@@ -175,6 +182,7 @@ static void check_recomputed(const neap_graph *graph, int n) {
     NEAP_ASSERT(graph->value[node->out[k]].region == NEAP_REGION_ARENA,
                 "all that \"%s\" makes again is transient; \"%s\" is in %s", node->name,
                 name_of(graph, node->out[k]), neap_region_name(graph->value[node->out[k]].region));
+  /* All of the backward reads the one copy. */
   for (int m = first + 1; m < n; m++)
     NEAP_ASSERT(graph->node[m].recomputes != node->recomputes,
                 "\"%s\" is recomputed once, not by nodes %d and %d", once->name, m, n);
@@ -185,6 +193,7 @@ static void check_pairing(const neap_graph *graph, int n) {
   NEAP_ASSERT(node->forward >= 0 && node->forward <= n,
               "the forward of node %d, %s \"%s\", is a node not behind it: %d", n, node->op->name,
               node->name, node->forward);
+  /* Lengths are looked up by number, so that an op has one exactly when it needs one. */
   bool has_extent = (node->op->effects & NEAP_EFFECT_EXTENT) != 0;
   NEAP_ASSERT((node->extent > 0) == has_extent, "%s \"%s\" %s: %d", node->op->name, node->name,
               has_extent ? "has a number among those whose length depends on data"
@@ -240,6 +249,7 @@ static void check_record(const neap_node *node) {
                 "item %d of the frames of \"%s\" begins where the one before it ends, at %zu: it "
                 "begins at %zu",
                 i, node->name, end, item->offset);
+    /* Bytes are aligned, so that the next item is, too. */
     end = item->offset + item->bytes;
   }
   NEAP_ASSERT(end == loop->record_bytes,
@@ -253,6 +263,8 @@ static void check_loop(const neap_node *node) {
               "%s \"%s\" says how its iterations find their operands", node->op->name, node->name);
   if (loop == NULL) return;
   for (int p = 0; p < loop->n_port; p++) check_port(node, p);
+  /* A state that begins with zeros has no initial operand, one that nobody asks for no final
+   * one. */
   for (int s = 0; s < loop->n_state; s++) {
     const neap_loop_state *state = &loop->state[s];
     if (state->init >= 0) check_operand(node, state->init, "initial state", s);
@@ -275,6 +287,7 @@ static void check_halves(const neap_graph *graph, const neap_node *back) {
   int maker = graph->value[back->in[b->frames]].node;
   const neap_loop *f = maker >= 0 ? graph->node[maker].loop : NULL;
   if (f == NULL) return;
+  /* The two are laid out apart, and the runner gives both the same bytes. */
   NEAP_ASSERT(f->n_item == b->n_item && f->record_bytes == b->record_bytes && f->grows == b->grows,
               "\"%s\" and its backward have equal items: %d in %zu bytes, %d in %zu",
               graph->node[maker].name, f->n_item, f->record_bytes, b->n_item, b->record_bytes);
@@ -311,6 +324,8 @@ static void check_sub(const neap_node *owner, const neap_graph *sub) {
                 name_of(sub, sub->param[i]), owner->name);
   }
   for (int k = 0; k < sub->n_output; k++) check_place(owner, sub, sub->output[k], "result");
+  /* Parameters of the net and its constants are captured, so that the owner's operands say all that
+   * it reads. */
   for (int v = 0; v < sub->n_value; v++)
     NEAP_ASSERT(
       sub->value[v].region == NEAP_REGION_ARENA || sub->value[v].region == NEAP_REGION_ARGUMENT ||
@@ -322,6 +337,7 @@ static void check_sub(const neap_node *owner, const neap_graph *sub) {
 /* All bodies of a loop have the same parameters and results, of the same types. */
 static void check_bodies(const neap_node *node) {
   const neap_graph *first = node->sub[node->n_sub - node->n_body];
+  /* The runner takes one or another by the lengths of an iteration, over the same ports. */
   for (int s = node->n_sub - node->n_body + 1; s < node->n_sub; s++) {
     const neap_graph *body = node->sub[s];
     NEAP_ASSERT(body->n_param == first->n_param && body->n_output == first->n_output,
@@ -342,6 +358,7 @@ static void check_ids(const neap_graph *graph, int n, const neap_value_id *id, c
 
 void graph_check_nodes(const neap_graph *graph) {
   if (!NEAP_DEBUG) return;
+  /* Values first: what follows reads them by number. */
   for (int v = 0; v < graph->n_value; v++) {
     check_definition(graph, v);
     check_root(graph, v);
@@ -359,6 +376,7 @@ void graph_check_nodes(const neap_graph *graph) {
     check_loop(node);
     check_halves(graph, node);
     check_effects(node);
+    /* The place of a subgraph's values is the owner's business, the rest its own. */
     for (int s = 0; s < node->n_sub; s++) {
       check_sub(node, node->sub[s]);
       graph_check_nodes(node->sub[s]);
@@ -393,6 +411,7 @@ static void check_has_edge(const neap_graph *graph, int from, int to, const char
 static void check_edge_list(const neap_graph *graph) {
   for (int e = 0; e < graph->n_edge; e++) {
     const neap_edge *edge = &graph->edge[e], *before = e > 0 ? edge - 1 : NULL;
+    /* So there is no circle, and the nodes' order is valid. */
     NEAP_ASSERT(edge->from >= 0 && edge->from < edge->to && edge->to < graph->n_node,
                 "every edge goes from a lower to a higher node of %d: edge %d goes from %d to %d",
                 graph->n_node, e, edge->from, edge->to);
@@ -422,6 +441,7 @@ static void check_order_edges(const neap_graph *graph) {
   int *ends = malloc(((size_t)graph->n_value + 1) * sizeof *ends);
   if (ends == NULL) return;
   for (int v = 0; v < graph->n_value; v++) ends[v] = -1;
+  /* No data goes from a reader to the writer behind it: the order edge alone keeps them apart. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     for (int p = 0; p < node->n_enforced; p++) ends[node->in[node->enforced[p].in]] = n;
@@ -441,6 +461,8 @@ static void check_order_edges(const neap_graph *graph) {
 static void check_commit_edges(const neap_graph *graph) {
   for (int c = 0; c < graph->n_node; c++) {
     if ((graph->node[c].effects & NEAP_EFFECT_COMMIT) == 0) continue;
+    /* Only those before it: what stops behind a commit is what reads it, and the run is put
+     * back. */
     for (int n = 0; n < c; n++)
       if (neap_node_may_stop(&graph->node[n]))
         check_has_edge(graph, n, c, "what may stop a run comes before what commits");
@@ -450,6 +472,7 @@ static void check_commit_edges(const neap_graph *graph) {
 void graph_check(const neap_graph *graph) {
   if (!NEAP_DEBUG) return;
   graph_check_nodes(graph);
+  /* Sorted and single, which the look-ups below count on. */
   check_edge_list(graph);
   for (int n = 0; n < graph->n_node; n++) {
     check_texts(&graph->node[n]);
@@ -492,6 +515,7 @@ static void check_constant(const neap_graph *graph, const bool *rewritten, const
   NEAP_ASSERT(node->effects == NEAP_EFFECT_NONE && node->n_sub == 0,
               "%s \"%s\", which makes a constant, has no effects and no subnets", node->op->name,
               node->name);
+  /* Whatever it reads must be the same in every run, too. */
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
     const neap_value *value = &graph->value[node->in[i]];
@@ -517,6 +541,7 @@ static void check_constants(const neap_graph *graph) {
       value->region != NEAP_REGION_CONSTANT || (value->node >= 0 && graph->node[value->node].once),
       "constant \"%s\" is made once", name_of(graph, v));
   }
+  /* Nodes that are run once, and whoever reads on the way to what they make. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     if (node->once) check_constant(graph, rewritten, node);
@@ -536,6 +561,7 @@ static void check_constants(const neap_graph *graph) {
 
 void graph_check_laid_out(const neap_graph *graph) {
   if (!NEAP_DEBUG) return;
+  /* Bytes by layout, then layouts by what was chosen, then what is left out of later runs. */
   for (int v = 0; v < graph->n_value; v++) check_bytes(graph, v);
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];

@@ -41,6 +41,7 @@ static const neap_layout *first_blocked(const neap_node *node, const neap_layout
 static void take_any_layout(const chooser *c, const neap_node *node, const neap_layout *in_layout,
                             neap_choice *choice) {
   const neap_layout *found = first_blocked(node, in_layout);
+  /* None is blocked: the choice says plain already. */
   if (found == NULL) return;
   /* One loop runs over all operands' bytes: they must be of one size and in one order. */
   neap_value_id like = node->in[0];
@@ -53,6 +54,7 @@ static void take_any_layout(const chooser *c, const neap_node *node, const neap_
 }
 
 static bool dtypes_fit(const neap_graph *graph, const neap_node *node, const neap_kernel *kernel) {
+  /* Each operand by its own argument: a kernel may take another dtype as index than as data. */
   for (int i = 0; i < node->n_in; i++)
     if (node->in[i] >= 0 && !neap_kernel_computes(kernel, neap_op_input(node->op, i),
                                                   graph->value[node->in[i]].type.dtype))
@@ -120,6 +122,7 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
     if (!trial) in_layout[i] = c->layout[node->in[i]];
   }
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
+  /* Before it is asked: a kernel may count on its dtypes. */
   if (!dtypes_fit(c->graph, node, kernel)) return REFUSED;
   /* What an enforced pair writes are bytes that others find in order: behind a Reorder they would
    * have another writer, whom no edge lets wait for the readers of the old version. */
@@ -153,6 +156,7 @@ static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap
   const neap_node *node = &c->graph->node[n];
   verdict v = ask(c, n, kernel, pair, false, like, like->scratch_bytes, choice);
   if (v == NO_MEMORY) return v;
+  /* The kernel may have taken `like` for a wish; only what really fits is taken over. */
   if (v == TAKEN && choice->algorithm == like->algorithm && fits(node, choice, like)) return TAKEN;
   v = ask(c, n, kernel, pair, false, NULL, like->scratch_bytes, choice);
   return v == TAKEN && !fits(node, choice, like) ? REFUSED : v;
@@ -161,7 +165,8 @@ static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap
 /* The first kernel of that engine for the node's dtypes; NULL: none. */
 static const neap_kernel *kernel_of_engine(const neap_graph *graph, const neap_node *node,
                                            neap_engine engine) {
-  for (const neap_kernel *k = node->op->kernels; k != NULL && k->run != NULL; k++)
+  if (node->op->kernels == NULL) return NULL;
+  for (const neap_kernel *k = node->op->kernels; k->run != NULL; k++)
     if (k->engine == engine && dtypes_fit(graph, node, k)) return k;
   return NULL;
 }
@@ -207,6 +212,7 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
   const neap_kernel *k = NULL;
   while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
     if (c->kernel[n] != NULL && k != c->kernel[n]) continue; /* settled by its forward */
+    /* Another engine would have other layouts, and move bytes. */
     if (like != NULL && like->engine != k->engine) continue;
     verdict v;
     if (like != NULL) {
@@ -246,6 +252,7 @@ static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
   for (int n = 0; n < c->graph->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
     neap_choice choice;
+    /* What a node's kernels gave is known to all nodes behind it, which read it. */
     NEAP_TRY(choose_node(c, n, &choice, error));
     if (!neap_list_grow(&c->out->choice, cap, c->out->n + 1, sizeof choice))
       return graph_no_memory(error);
@@ -299,6 +306,7 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   memset(out, 0, sizeof *out);
   neap_status status = choose_graph(graph, options, out, &asked, &cap, error);
   graph_asked_fini(&asked);
+  /* Only what was chosen as a whole is compared: on failure nothing is left. */
   if (status == NEAP_OK && options->like != NULL)
     status = take_from_like(out, options->like, error);
   if (status != NEAP_OK) neap_choices_fini(out);
@@ -316,9 +324,9 @@ neap_status neap_choices_recompute(neap_choices *choices, int n_recomputed, cons
 
 /* Whether the bits of node's choice may depend on its number of threads. */
 static bool counts_threads(const neap_graph *graph, const neap_node *node, neap_engine engine) {
-  for (const neap_kernel *k = node->op->kernels; k != NULL && k->run != NULL; k++)
-    if (k->engine == engine && dtypes_fit(graph, node, k)) return !k->any_team;
-  return false; /* a control op: its subnets' nodes are compared */
+  const neap_kernel *kernel = kernel_of_engine(graph, node, engine);
+  /* A control op has none: its subnets' nodes are compared. */
+  return kernel != NULL && !kernel->any_team;
 }
 
 static void compare_graph(neap_choices *choices, const neap_choices *free, const neap_graph *graph,
@@ -327,6 +335,7 @@ static void compare_graph(neap_choices *choices, const neap_choices *free, const
     const neap_node *node = &graph->node[n];
     neap_choice *a = &choices->choice[*next];
     const neap_choice *b = &free->choice[(*next)++];
+    /* Another number of threads alone changes no bit of most kernels. */
     bool other_team = a->n_thread != b->n_thread && counts_threads(graph, node, a->engine);
     a->changed = a->engine != b->engine || a->algorithm != b->algorithm || other_team ||
                  a->scratch_bytes != b->scratch_bytes || a->stash_bytes != b->stash_bytes ||
@@ -409,6 +418,7 @@ static neap_status fail_line(const char *text, const char *line, const neap_node
                                       "scratch", "stash",     "changed"};
   int word = 0;
   size_t a = strcspn(text, " \n"), b = strcspn(line, " \n");
+  /* Words that are equal are passed over in both lines. */
   while (a == b && strncmp(text, line, a) == 0 && text[a] == ' ' && line[b] == ' ') {
     text += a + 1;
     line += b + 1;
@@ -432,6 +442,7 @@ static neap_status compare_text(const char **text, const neap_choices *choices,
     line->n = 0;
     print_choice(&choices->choice[(*next)++], graph, node, line);
     if (line->failed) return graph_no_memory(error);
+    /* Byte for byte: what kernels would choose now is printed as it was printed then. */
     if (strncmp(*text, line->text, line->n) != 0) return fail_line(*text, line->text, node, error);
     *text += line->n;
     for (int s = 0; s < node->n_sub; s++)

@@ -69,6 +69,7 @@ static neap_status find_late(const neap_graph *graph, lateness *late, neap_error
     const bool releases = (node->effects & NEAP_EFFECT_RELEASE) != 0;
     late->node[n] = commits || has_any(node, late->made) || (releases && has_any(node, late->read));
     if (!late->node[n]) continue;
+    /* A run that finds another length begins anew, which a commit would have made impossible. */
     if (has_extent(node)) return fail_late_length(node, error);
     for (int k = 0; k < node->n_out; k++) late->made[node->out[k]] = true;
     for (int i = 0; i < node->n_in; i++)
@@ -105,6 +106,7 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
   lateness late = {neap_alloc_zeroed(n), neap_alloc_zeroed(n_value), neap_alloc_zeroed(n_value)};
   neap_node *sorted = neap_alloc(n * sizeof *sorted);
   int *place = neap_alloc(n * sizeof *place);
+  /* All room at once, so that one exit frees it whatever failed. */
   neap_status status = NEAP_OK;
   if (late.node == NULL || late.made == NULL || late.read == NULL || sorted == NULL ||
       place == NULL)
@@ -159,6 +161,7 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
  * something. */
 static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *needed) {
   if ((node->effects & NEAP_EFFECT_CONTROL) != 0) return; /* outputs are its subnets' */
+  /* From the end: an output in the middle has a position that others count from. */
   for (; node->n_out > 1; node->n_out--) {
     neap_value_id last = node->out[node->n_out - 1];
     unsigned flags = neap_op_output(node->op, node->n_out - 1)->flags;
@@ -336,6 +339,7 @@ static neap_status edge_too_late(const neap_graph *graph, int reader, int writer
   bool release = (w->effects & NEAP_EFFECT_RELEASE) != 0;
   neap_fail(&inner, NEAP_GRAPH, "needs \"%s\" after %s \"%s\" has %s it", graph->value[v].name,
             w->op->name, w->name, release ? "freed" : "overwritten");
+  /* What to do about it is another thing for a Free than for an update. */
   neap_hint(&inner, release ? "free it after its last reader, the backward pass included"
                             : "take the gradient before the update, or copy the blob first");
   return graph_locate(error, &inner, r->op->name, r->name, r->scope, r->line);

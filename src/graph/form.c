@@ -39,6 +39,7 @@ static bool same_node(const neap_node *a, const neap_node *b) {
  * message names an op where it can. O(nodes + values). */
 neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *like,
                                   neap_error *error) {
+  /* The shorter one's nodes: where one graph goes on, the counts say so. */
   int n_common = NEAP_MIN(graph->n_node, like->n_node);
   for (int n = 0; n < n_common; n++) {
     const neap_node *a = &graph->node[n], *b = &like->node[n];
@@ -52,6 +53,7 @@ neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *lik
       graph->n_edge != like->n_edge)
     return neap_fail(error, NEAP_GRAPH, "one graph has %d ops and %d values, the other %d and %d",
                      graph->n_node, graph->n_value, like->n_node, like->n_value);
+  /* Nodes and counts are equal by now, so that a number means one value in both. */
   for (int v = 0; v < graph->n_value; v++)
     if (!same_value(&graph->value[v], &like->value[v]))
       return neap_fail(error, NEAP_GRAPH,

@@ -45,6 +45,7 @@ void neap_graph_free(neap_graph *graph) {
   if (graph == NULL) return;
   for (int n = 0; n < graph->n_node; n++)
     for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
+  /* Lists that grow are the heap's; all that they point to lies in the arena. */
   neap_free(graph->node);
   neap_free(graph->value);
   neap_free(graph->edge);
@@ -60,6 +61,7 @@ int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) 
   if (!neap_list_grow(&graph->value, &graph->cap_value, graph->n_value + 1, sizeof *graph->value))
     return -1;
   int id = graph->n_value++;
+  /* Transient, made by nobody and a storage of its own, until the caller says otherwise. */
   graph->value[id] = (neap_value){.name = name,
                                   .type = own,
                                   .node = -1,
@@ -77,6 +79,7 @@ int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
       !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node))
     return -1;
   int index = graph->n_node++;
+  /* Texts are never NULL, so that whatever prints a node need not look. */
   graph->node[index] = (neap_node){.op = op,
                                    .n_in = n_in,
                                    .n_out = n_out,
@@ -118,6 +121,7 @@ neap_attr_value *graph_copy_attrs(neap_graph *graph, const neap_op *op,
     neap_attr_type type = op->attrs[i].type;
     bool is_list = type == NEAP_ATTR_INTS || type == NEAP_ATTR_FLOATS || type == NEAP_ATTR_AXES ||
                    type == NEAP_ATTR_NAMES;
+    /* Texts are interned and nets the net's own: both stay where they are. */
     if (!is_list || copy[i].n == 0) continue;
     /* Elements of all lists are of 8 bytes. */
     copy[i].ints =
@@ -134,6 +138,7 @@ neap_status graph_locate(neap_error *error, const neap_error *inner, const char 
   if (error == NULL || error->code != NEAP_OK) return inner->code;
   *error = *inner;
   if (error->op[0] != '\0') return inner->code; /* a deeper op has located it */
+  /* This op is the deepest that knows its name. */
   snprintf(error->message, sizeof error->message, "%s \"%s\": %.600s", type, name, inner->message);
   snprintf(error->op, sizeof error->op, "%s", type);
   snprintf(error->scope, sizeof error->scope, "%s", scope);
@@ -224,6 +229,7 @@ static size_t growing_bytes(const neap_graph *graph) {
   size_t total = 0;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
+    /* The backward reads what its forward left: counted once. */
     if (node->loop != NULL && node->loop->grows && !node->loop->is_backward)
       total += node->loop->record_bytes;
     for (int s = 0; s < node->n_sub; s++) total += growing_bytes(node->sub[s]);
@@ -294,6 +300,7 @@ static size_t copied_bytes(const neap_graph *graph) {
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region) {
   if (region == NEAP_REGION_FRAME) return growing_bytes(graph);
   size_t total = region == NEAP_REGION_STATE ? copied_bytes(graph) : 0;
+  /* Versions behind the first lie in its bytes. */
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].region == region && graph->value[v].root == v)
       total += neap_align(graph->value[v].bytes);

@@ -71,6 +71,8 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
     loop->max = graph_attr_int(node, "max");
   else
     loop->n_step = loop->max = graph->value[node->in[n_state]].type.shape.dim[0];
+  /* Inputs: states, rows of sequences, captures, in this order. A state that the body writes where
+   * it lies is an operand like a capture. */
   for (int i = 0; i < node->n_in; i++) {
     const bool is_row = i >= n_state && i < n_state + n_seq;
     neap_port *port = &loop->port[i];
@@ -92,6 +94,7 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
     /* Rows that no iteration reaches must be zero, since the loop may end early. */
     if (loop->has_condition) loop->zero[loop->n_zero++] = operand;
   }
+  /* The condition's result belongs to no output, so its place is behind them all. */
   loop->port[node->n_in + node->n_out] = (neap_port){NEAP_PORT_FLAG, 0, 0};
   return NEAP_OK;
 }
@@ -101,6 +104,7 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
 neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
   neap_loop *copy = neap_arena_copy(arena, loop, sizeof *copy);
   if (copy == NULL) return NULL;
+  /* Tables that a loop has not are copied as nothing, which is no refusal. */
   copy->port = neap_arena_copy(arena, loop->port, (size_t)loop->n_port * sizeof *loop->port);
   copy->state = neap_arena_copy(arena, loop->state, (size_t)loop->n_state * sizeof *loop->state);
   copy->zero = neap_arena_copy(arena, loop->zero, (size_t)loop->n_zero * sizeof *loop->zero);
@@ -129,6 +133,7 @@ static bool own_lists(neap_graph *to, neap_node *node) {
   neap_value_id *ids =
     neap_arena_alloc(&to->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
   if (ids == NULL) return false;
+  /* One list for both, as graph_add_node makes it. */
   for (int i = 0; i < node->n_in; i++) ids[i] = node->in[i];
   for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
   node->in = ids;
@@ -166,6 +171,7 @@ neap_graph *graph_clone(const neap_graph *from, int n_node) {
       !neap_list_grow(&to->value, &to->cap_value, from->n_value + 1, sizeof *to->value) ||
       !neap_list_grow(&to->edge, &to->cap_edge, from->n_edge + 1, sizeof *to->edge))
     goto fail;
+  /* Numbers stay, whatever is left out: what refers to a value by its number means the same. */
   memcpy(to->value, from->value, (size_t)from->n_value * sizeof *to->value);
   if (from->n_edge > 0) memcpy(to->edge, from->edge, (size_t)from->n_edge * sizeof *to->edge);
   to->n_value = from->n_value;

@@ -17,6 +17,7 @@
 static void print_attr(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: neap_buffer_add_number(out, value->f); return;
+    /* The net's name moves no byte; what is in it stands behind the node. */
     case NEAP_ATTR_NET: neap_buffer_add(out, value->net != NULL ? "net" : "none"); return;
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES:
@@ -58,11 +59,13 @@ static void print_value_canonical(const neap_graph *graph, int v, neap_buffer *o
   char shape[NEAP_SHAPE_TEXT];
   neap_buffer_add(out, "%%%d:%s%s", v, neap_dtype_name(value->type.dtype),
                   neap_shape_text(&value->type.shape, shape));
+  /* Most values are transient, and say nothing here. */
   if (value->region != NEAP_REGION_ARENA)
     neap_buffer_add(out, "@%s/%s%s", neap_region_name(value->region), neap_role_name(value->role),
                     value->keep ? "/keep" : "");
   if (value->region == NEAP_REGION_ARGUMENT || value->region == NEAP_REGION_FRAME)
     neap_buffer_add(out, "#%d", value->argument);
+  /* A version needs no address of its own, so which one it is of counts. */
   if (value->root != v) neap_buffer_add(out, "=%%%d", value->root);
 }
 
@@ -73,6 +76,7 @@ static void print_loop(const neap_loop *loop, int depth, neap_buffer *out) {
   indent(depth, out);
   neap_buffer_add(out, "loop %d %d %lld frames %d %d (", loop->is_backward, loop->has_condition,
                   (long long)loop->max, loop->frames, loop->grows);
+  /* Bytes of items tell their offsets, one behind the other. */
   for (int i = 0; i < loop->n_item; i++) neap_buffer_add(out, " %zu", loop->item[i].bytes);
   neap_buffer_add(out, " ) ports");
   for (int p = 0; p < loop->n_port; p++)
@@ -106,6 +110,7 @@ static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out
     for (int i = 0; i < node->n_in; i++)
       neap_buffer_add(out, node->in[i] < 0 ? " -" : " %%%d", node->in[i]);
     print_attrs(node, out);
+    /* Pairs count: kernels of both are chosen as one. */
     neap_buffer_add(out, " /%d\n", node->forward);
     print_loop(node->loop, depth + 1, out);
     for (int s = 0; s < node->n_sub; s++) print_canonical(node->sub[s], depth + 1, out);
@@ -151,6 +156,7 @@ static void print_people(const neap_graph *graph, int depth, neap_buffer *out) {
                     node->choice.in != NULL ? neap_engine_name(node->choice.engine) : "");
     if (node->choice.scratch_bytes > 0)
       neap_buffer_add(out, " scratch %zu", node->choice.scratch_bytes);
+    /* Where the user wrote it, if it was the user. */
     if (node->line[0] != '\0') neap_buffer_add(out, "  %s", node->line);
     neap_buffer_add(out, "\n");
     /* Subgraphs stand further to the right, behind their node. */
