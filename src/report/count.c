@@ -77,6 +77,7 @@ neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, co
   int n = 0;
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
+    /* What lies in an operand of its owner is counted there. */
     byte_class of = class_of(net, &graph->value[v], place->region);
     if (place->region == NEAP_REGION_ARENA) {
       list[n++] = (span){place->offset, place->offset + place->bytes, of};

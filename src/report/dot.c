@@ -39,6 +39,7 @@ static unsigned colour_number(int i) {
   const int rgb[6][3] = {{h, part, l}, {back, h, l}, {l, h, part},
                          {l, back, h}, {part, l, h}, {h, l, back}};
   const int *c = rgb[hue / 256];
+  /* Red, green and blue, each in a byte. */
   return (unsigned)(c[0] << 16 | c[1] << 8 | c[2]);
 }
 
@@ -75,16 +76,16 @@ static const char *border_colour(neap_region region) {
 }
 
 static bool has_recomputed(const neap_graph *graph) {
-  bool found = false;
-  for (int n = 0; n < graph->n_node && !found; n++) found = graph->node[n].recomputes > 0;
-  return found;
+  for (int n = 0; n < graph->n_node; n++)
+    if (graph->node[n].recomputes > 0) return true;
+  return false;
 }
 
 static const char *op_fill(const neap_node *node) {
   if (node->recomputes > 0) return "#f6e3b4";
-  return node->phase == NEAP_PHASE_BACKWARD ? "#f3e3e3"
-         : node->phase == NEAP_PHASE_UPDATE ? "#e3f0e3"
-                                            : "#ffffff";
+  if (node->phase == NEAP_PHASE_BACKWARD) return "#f3e3e3";
+  if (node->phase == NEAP_PHASE_UPDATE) return "#e3f0e3";
+  return "#ffffff";
 }
 
 /* ---- one graph ------------------------------------------------------------------------------- */
@@ -145,12 +146,15 @@ static void add_value(const drawing *d, int v) {
   neap_region region = d->plan != NULL ? d->plan->place[v].region : value->region;
   size_t bytes = d->plan != NULL ? d->plan->place[v].bytes : value->bytes;
   char text[NEAP_SHAPE_TEXT];
+  /* Without a plan a value says where it is meant to lie, with one where it lies. */
   indent(d);
   neap_buffer_add(d->out, "%sv%d [style=\"filled,rounded\" shape=box label=\"", d->prefix, v + 1);
   add_quoted(d->out, value->name);
   neap_buffer_add(d->out, "\\n%s %s", neap_dtype_name(value->type.dtype),
                   neap_shape_text(&value->type.shape, text));
   if (bytes > 0) neap_buffer_add(d->out, "\\n%s", neap_bytes_text((double)bytes, text));
+  /* Colours are for places that may be used again: one with bytes of its own is grey, one that has
+   * no place yet white. */
   if (region != NEAP_REGION_ARENA) {
     neap_buffer_add(d->out, "\" fillcolor=\"#e4e4e4\" color=\"%s\" tooltip=\"%s\"];\n",
                     border_colour(region), neap_region_name(region));
@@ -168,6 +172,7 @@ static void add_value(const drawing *d, int v) {
 static void add_box_edge(const drawing *d, int box, int v, bool into_box) {
   /* box, value and direction in one number */
   const void *key = as_key(((size_t)box * (size_t)d->graph->n_value + (size_t)v) * 2 + into_box);
+  /* What is not drawn has no node to tie an edge to. */
   if (v == NEAP_NO_VALUE || !d->drawn[v] || neap_map_get(d->edges, key, 0) != 0) return;
   if (!neap_map_set(d->edges, key, 1)) d->out->failed = true;
   indent(d);
@@ -181,6 +186,7 @@ static void add_box_edge(const drawing *d, int box, int v, bool into_box) {
  * that the chains show. */
 static void add_edge(const drawing *d, int step, int v, bool into_op) {
   if (v == NEAP_NO_VALUE || !d->drawn[v]) return;
+  /* What nobody makes was there first, as if the forward had made it. */
   int maker = d->graph->value[v].node;
   neap_phase made = maker >= 0 ? d->graph->node[maker].phase : NEAP_PHASE_FORWARD;
   indent(d);
@@ -207,6 +213,7 @@ static void add_op(const drawing *d, int step) {
     add_quoted(d->out, node->line);
   }
   neap_buffer_add(d->out, "\"];\n");
+  /* Edges behind the op: DOT would else make a node of a name that it has not met. */
   for (int k = 0; k < node->n_in; k++) add_edge(d, step, node->in[k], true);
   for (int k = 0; k < node->n_out; k++) add_edge(d, step, node->out[k], false);
 }
@@ -241,6 +248,7 @@ static neap_value_id operand_of(const neap_node *node, const neap_value *v) {
       default: k = -1;
     }
   }
+  /* States that begin with zeros, or that nobody asks for, lie in the loop's own bytes. */
   if (k < 0 || k >= node->n_in + node->n_out) return NEAP_NO_VALUE;
   return k < node->n_in ? node->in[k] : node->out[k - node->n_in];
 }
@@ -250,6 +258,7 @@ static void join(const drawing *d, const neap_node *node, const drawing *inner) 
   for (int v = 0; v < inner->graph->n_value; v++) {
     const neap_value *value = &inner->graph->value[v];
     neap_value_id outer = inner->drawn[v] ? operand_of(node, value) : NEAP_NO_VALUE;
+    /* What lies in no operand begins and ends inside. */
     if (outer == NEAP_NO_VALUE || !d->drawn[outer]) continue;
     indent(d);
     if (value->node < 0)
@@ -279,6 +288,7 @@ static void draw_subnet(const drawing *d, int step, int k) {
   if (prefix.failed || inner.drawn == NULL) {
     d->out->failed = true;
   } else {
+    /* Steps and values of it begin at 1 again, so that its names carry the op's in front. */
     indent(d);
     neap_buffer_add(d->out, "subgraph cluster_%s {\n", inner.prefix);
     indent(&inner);
@@ -293,6 +303,7 @@ static void draw_subnet(const drawing *d, int step, int k) {
     }
     indent(d);
     neap_buffer_add(d->out, "}\n");
+    /* Outside of the cluster, since both ends are known only now. */
     join(d, node, &inner);
     indent(d);
     neap_buffer_add(d->out, "%so%d -> %s%s [style=dotted arrowhead=none lhead=cluster_%s];\n",
@@ -308,6 +319,7 @@ static bool crosses_boxes(const neap_graph *graph, const int *fold, int v) {
   enum { NOBODY = -2, OUTSIDE = -1 };
   int box = graph->value[v].node >= 0 ? fold[graph->value[v].node] : NOBODY;
   if (box == OUTSIDE) return true;
+  /* A reader outside of all boxes has to find it, as has one in another box. */
   for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; k < graph->node[n].n_in; k++) {
       if (graph->node[n].in[k] != v) continue;
@@ -330,6 +342,7 @@ static void hide_inner(const neap_graph *graph, const int *fold, bool *drawn) {
 static void draw_graph(const drawing *d) {
   mark_drawn(d);
   if (d->fold != NULL) hide_inner(d->graph, d->fold, d->drawn);
+  /* Values before ops, whose edges name them. */
   for (int v = 0; v < d->graph->n_value; v++)
     if (d->drawn[v]) add_value(d, v);
   for (int step = 0; step < d->graph->n_node; step++) {
@@ -370,6 +383,7 @@ static int list_boxes(const neap_graph *graph, int depth, int *fold, box *list) 
     if (node->scope == NULL || node->scope[0] == '\0') continue;
     const char *name = head_of(node->scope, depth);
     if (name == NULL) return -1;
+    /* One box for each scope and phase: forward and backward of a layer lie far apart. */
     int k = 0;
     while (k < n && (list[k].name != name || list[k].phase != node->phase)) k++;
     if (k == n) list[n++] = (box){name, node->phase, 0};
@@ -396,6 +410,7 @@ static void draw_folded(drawing *d, int depth) {
   neap_map edges = {0};
   int *fold = neap_alloc(n_node * sizeof *fold);
   box *list = neap_alloc(n_node * sizeof *list);
+  /* A graph without scopes has no boxes, and is drawn as it is. */
   int n = fold != NULL && list != NULL ? list_boxes(d->graph, depth, fold, list) : -1;
   if (n < 0) {
     d->out->failed = true;
@@ -446,6 +461,7 @@ void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, n
     neap_buffer_add(out, "\\nops: forward white, backward pink, update green%s",
                     has_recomputed(graph) ? ", run again for the backward pass yellow" : "");
   neap_buffer_add(out, "\" labelloc=t fontname=\"sans-serif\" fontsize=13;\n");
+  /* The whole label is written: from here on nodes and edges. */
   if (fold > 0)
     draw_folded(&d, fold);
   else

@@ -83,6 +83,7 @@ static neap_status find_makers(work *w, neap_error *error) {
           !put_first(&w->op_of, w->label[node->out[k]], w->plan->order[s]))
         return refused(error);
   }
+  /* Caffe's layers are the net's ops, whatever planning has made of them. */
   for (int i = 0; i < neap_net_n_ops(w->net); i++) {
     const neap_net_op *op = neap_net_op_at(w->net, i);
     for (int k = 0; k < op->n_out; k++)
@@ -105,6 +106,7 @@ static neap_status add_to_layer(work *w, const char *blob, int64_t bytes, neap_e
   const char *name = op >= 0 ? neap_intern(neap_net_op_at(w->net, op)->name) : blob;
   if (name == NULL) return refused(error);
   int at = neap_map_get(&w->layer_of, name, -1);
+  /* Layers stand in the order in which their first blob is met. */
   if (at < 0) {
     at = w->log.n_layer;
     if (!neap_map_set(&w->layer_of, name, at)) return refused(error);
@@ -180,6 +182,7 @@ static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error
  * layer is charged with it. */
 static void count_own(work *w, const neap_dry_row *row, neap_reason reason, int64_t *own) {
   if (reason == NEAP_REASON_VERSION) return;
+  /* Layers are those of raw bytes: what the library made itself belongs to none. */
   int layer = neap_map_get(&w->layer_of, row->layer, -1);
   if (layer >= 0) w->layer[layer].planned_bytes += row->bytes;
   if (reason != NEAP_REASON_ALIAS) *own += row->bytes;
@@ -193,6 +196,7 @@ static neap_status list_rows(work *w, neap_error *error) {
     NEAP_TRY(fill_row(w, v, row, error));
     w->offset[w->log.n_row] = w->plan->place[v].offset;
     w->value[w->log.n_row++] = v;
+    /* Bytes of its own are the layer's; those of the arena are everybody's. */
     if (w->plan->place[v].region != NEAP_REGION_ARENA)
       count_own(w, row, w->plan->place[v].reason, &own);
   }
@@ -228,6 +232,7 @@ static neap_status fill_slots(work *w, const member *list, int n, neap_error *er
   for (int i = 0; i < n; i++) {
     rows[i] = list[i].row;
     blobs[i] = w->label[w->value[rows[i]]];
+    /* An address that has not been met opens a slot, and gives it its name. */
     if (i == 0 || list[i].offset != list[i - 1].offset) {
       char name[32];
       slot = &w->slot[w->log.n_slot];
@@ -238,6 +243,7 @@ static neap_status fill_slots(work *w, const member *list, int n, neap_error *er
       snprintf(name, sizeof name, "slot %d", w->log.n_slot);
       if ((text = neap_intern(name)) == NULL) return refused(error);
     }
+    /* Members follow one another in both lists, so that a slot's part grows at its end. */
     slot->n_blob = ++slot->rows.n;
     slot->blobs.n = slot->rows.n;
     slot->bytes = NEAP_MAX(slot->bytes, w->row[rows[i]].bytes);
@@ -285,6 +291,7 @@ neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, 
   w->plan = plan;
   w->graph = graph;
   w->net = net;
+  /* Each step reads what the one before it found: names, makers, raw bytes, rows, addresses. */
   neap_status status = make_room(w, error);
   if (status == NEAP_OK) status = find_labels(w, error);
   if (status == NEAP_OK) status = find_makers(w, error);

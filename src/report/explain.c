@@ -27,6 +27,7 @@ static bool is_at_peak(const neap_plan *plan, int v) {
  * scratch; where most is live. */
 static void explain_padding(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   if (plan->n_node == 0) return;
+  /* Counted at the peak alone: padding elsewhere lies in bytes that the arena has anyway. */
   size_t scratch = neap_align(plan->scratch_bytes[plan->order[plan->peak_step]]), padding = 0;
   for (int v = 0; v < plan->n_value; v++) {
     size_t has = neap_align(plan->place[v].bytes),
@@ -58,6 +59,7 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
     is_pool ? "not planned: peak forecast of the pool" : "arena",
     neap_bytes_text_beside((double)plan->arena_bytes, (double)plan->lower_bound_bytes, a),
     neap_bytes_text_beside((double)plan->lower_bound_bytes, (double)plan->arena_bytes, b));
+  /* How near it is to the bound, or that it reaches it. */
   if (plan->proved)
     neap_buffer_add(out, " (proved)");
   else if (plan->lower_bound_bytes > 0)
@@ -72,6 +74,7 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
   else
     neap_buffer_add(out, "packed by %s", plan->packer);
   neap_buffer_add(out, ", planned in %.1f ms\n", (double)plan->plan_ns * 1e-6);
+  /* A pool may have to give up values and make them again, which costs work. */
   if (plan->script.n_turn > 0)
     neap_buffer_add(out,
                     "evicts %d values (%s) and runs %d ops again to make them anew, %.0f %% of the "
@@ -106,6 +109,7 @@ static void explain_curve(const neap_plan *plan, neap_buffer *out) {
             to = (int64_t)(column + 1) * plan->n_node / n;
     size_t most = 0;
     for (int64_t step = from; step < to; step++) most = NEAP_MAX(most, plan->live_bytes[step]);
+    /* The bound is the most bytes live in any step, so that the highest block is the peak. */
     double part = (double)most / (double)plan->lower_bound_bytes * (NEAP_COUNT(blocks) - 1);
     int level = (int)(part + 0.5);
     neap_buffer_add(out, "%s", blocks[NEAP_MIN(level, NEAP_COUNT(blocks) - 1)]);
@@ -146,6 +150,7 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
     /* A full list takes it in the place of its smallest. */
     if (n == N_LARGEST && bytes <= plan->place[best[n - 1]].bytes) continue;
     int at = n < N_LARGEST ? n++ : n - 1;
+    /* The rest moves down; equal ones stay in the order of definition. */
     for (; at > 0 && plan->place[best[at - 1]].bytes < bytes; at--) best[at] = best[at - 1];
     best[at] = v;
   }
@@ -166,7 +171,8 @@ static void explain_rewrites(const neap_graph *graph, neap_buffer *out) {
     const char *rule = graph->rewrite[i].rule;
     /* Each rule is told where it comes first, with all that follow. */
     bool told = false;
-    for (int k = 0; k < i; k++) told = told || strcmp(graph->rewrite[k].rule, rule) == 0;
+    for (int k = 0; k < i; k++)
+      if (strcmp(graph->rewrite[k].rule, rule) == 0) told = true;
     if (told) continue;
     int n = 0;
     size_t bytes = 0;
@@ -193,13 +199,19 @@ static void explain_recompute(const neap_graph *graph, neap_buffer *out) {
 static void explain_changed(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   int n = neap_plan_changed(graph), told = 0;
   if (n == 0) return;
+  /* What the user asked for is the reason: a dag's kernels have one thread, a budget's less
+   * scratch. */
   neap_buffer_add(
     out, "other kernels than %s, so other bits: %d of %d ops",
     plan->executor == NEAP_EXECUTOR_DAG ? "executor \"simple\" has" : "without the budget", n,
     graph->n_node);
-  for (int i = 0; i < graph->n_node && told < 4; i++)
-    if (graph->node[i].choice.changed)
-      neap_buffer_add(out, "%s %s", told++ > 0 ? "," : ":", graph->node[i].name);
+  /* A few names say which part of the net it is; the rows have them all. */
+  for (int i = 0; i < graph->n_node; i++) {
+    if (!graph->node[i].choice.changed) continue;
+    if (told == 4) break;
+    neap_buffer_add(out, "%s %s", told > 0 ? "," : ":", graph->node[i].name);
+    told++;
+  }
   neap_buffer_add(out, "%s\n", told < n ? ", ..." : "");
 }
 
@@ -268,6 +280,7 @@ static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v,
   if (linked && place->partner >= 0)
     neap_buffer_add(out, "It %s (%s: %s).\n", neap_reason_words(place->reason),
                     neap_reason_code(place->reason), neap_plan_name(graph, place->partner));
+  /* And those whose partner it is, from the other side. */
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
     if (other->partner != v || other->storage != place->storage || w == v) continue;
@@ -327,6 +340,7 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
                     neap_bytes_text((double)place->offset, text));
   else
     neap_buffer_add(out, " in %s", neap_region_name(place->region));
+  /* What exists before the run has no step that makes it. */
   if (place->first < 0)
     neap_buffer_add(out, ", exists before the run");
   else
@@ -340,6 +354,7 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
   neap_buffer_add(out, ".\n");
   explain_recomputed(plan, graph, v, out);
   explain_chain(plan, graph, v, out);
+  /* Only in the arena do others come and go; elsewhere the reason is the region itself. */
   if (place->region == NEAP_REGION_ARENA) {
     explain_neighbours(plan, graph, v, out);
     if (place->refusal != NEAP_REFUSAL_NONE)

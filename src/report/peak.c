@@ -26,6 +26,7 @@ void neap_report_peak(const neap_plan *plan, const neap_graph *graph, neap_buffe
                   node->name != NULL ? node->name : "?");
   if (node->line != NULL && node->line[0] != '\0') neap_buffer_add(out, ", %s", node->line);
   neap_buffer_add(out, "\n");
+  /* Steps count from 1, as everywhere that people read. */
   for (int i = 0; i < n; i++) {
     const neap_value *v = &graph->value[value[i]];
     const neap_place *place = &plan->place[value[i]];

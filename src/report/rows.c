@@ -55,6 +55,7 @@ static bool is_made_up(const char *part, const char *type) {
     if (*part == '_') continue;
     if (tolower((unsigned char)*type++) != *part) return false;
   }
+  /* All letters of the type were there: what is left must be the number. */
   if (*type != '\0' || *part++ != '_' || !isdigit((unsigned char)*part)) return false;
   return part[strspn(part, "0123456789")] == '\0';
 }
@@ -65,6 +66,7 @@ static const char *layer_of(const neap_graph *graph, int node, char text[LAYER_T
   const neap_node *n = &graph->node[node];
   if (n->forward >= 0 && n->forward < graph->n_node && n->forward != node)
     n = &graph->node[n->forward];
+  /* A scope alone says what the layer is, where the op's own name was only made up. */
   const char *slash = strrchr(n->name, '/');
   const char *part = slash != NULL ? slash + 1 : n->name;
   bool scope_says_it = n->scope != NULL && n->scope[0] != '\0' && is_made_up(part, n->op->name);
@@ -87,6 +89,7 @@ static const char *label_of(const neap_graph *graph, int value, char text[32]) {
 static const char *kernel_of(const neap_graph *graph, const neap_node *node, char text[96]) {
   if ((node->op->effects & NEAP_EFFECT_CONTROL) != 0) return "control";
   const char *engine = neap_engine_name(node->choice.engine);
+  /* A plain layout says nothing: most operands are so. */
   for (int i = 0; i < node->n_out + node->n_in; i++) {
     int v = i < node->n_out ? node->out[i] : node->in[i - node->n_out];
     if (v == NEAP_NO_VALUE || graph->value[v].layout.kind == NEAP_LAYOUT_PLAIN) continue;
@@ -145,6 +148,7 @@ static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row)
   }
   if (node->n_out == 0) row->ins.n = n;
   row->outs.n = n - row->ins.n;
+  /* Lists point into the cursor's room, once that will not move any more. */
   row->ins.index = r->index;
   row->outs.index = &r->index[row->ins.n];
   row->inputs = (neap_names){row->ins.n, r->name};
@@ -179,6 +183,7 @@ static bool fill_op(neap_rows *r, int step) {
                        .write_bytes = neap_whole(node->cost.write_bytes),
                        .scratch_offset = (int64_t)plan->scratch_offset[at],
                        .n_sub = node->n_sub};
+  /* Few rows have a reason to tell, so that it is made only for them. */
   if (node->recomputes > 0) say_recomputed(r, node, row);
   return list_operands(r, node, row) && !r->choice.failed && !r->reason.failed;
 }
@@ -191,6 +196,7 @@ static bool find_readers(neap_rows *r) {
   const neap_graph *graph = r->graph;
   r->reader = neap_alloc((size_t)graph->n_value * sizeof *r->reader);
   if (r->reader == NULL) return false;
+  /* Outputs of the net may have no reader. */
   for (int v = 0; v < graph->n_value; v++) r->reader[v] = -1;
   for (int i = graph->n_node - 1; i >= 0; i--)
     for (int k = 0; k < graph->node[i].n_in; k++)
@@ -201,10 +207,9 @@ static bool find_readers(neap_rows *r) {
 /* How the value got its bytes, with whom, and why not in place. */
 static void print_detail(neap_rows *r, const neap_value_row *row) {
   r->reason.n = 0;
-  neap_buffer_add(&r->reason, "%s%s%s%s%s", row->words, row->partner != NULL ? ": " : "",
-                  row->partner != NULL ? row->partner : "",
-                  row->refusal != NULL ? "; not in place: " : "",
-                  row->refusal != NULL ? row->refusal : "");
+  neap_buffer_add(&r->reason, "%s", row->words);
+  if (row->partner != NULL) neap_buffer_add(&r->reason, ": %s", row->partner);
+  if (row->refusal != NULL) neap_buffer_add(&r->reason, "; not in place: %s", row->refusal);
 }
 
 /* A value without a definition (an input, a parameter) stands under the first op that reads it. */
@@ -264,16 +269,19 @@ static bool lies_in(const neap_graph *graph, neap_value_id v, int bank) {
 /* Whether a node works on the bank alone: no copy between banks, which stands with the one that it
  * writes. */
 static bool works_in(const neap_graph *graph, const neap_node *node, int bank) {
-  bool all = node->bank == bank;
-  for (int i = 0; i < node->n_in; i++) all = all && lies_in(graph, node->in[i], bank);
-  for (int k = 0; k < node->n_out; k++) all = all && lies_in(graph, node->out[k], bank);
-  return all;
+  if (node->bank != bank) return false;
+  for (int i = 0; i < node->n_in; i++)
+    if (!lies_in(graph, node->in[i], bank)) return false;
+  for (int k = 0; k < node->n_out; k++)
+    if (!lies_in(graph, node->out[k], bank)) return false;
+  return true;
 }
 
 static bool fill_bank(neap_rows *r, int b) {
   const neap_plan_bank *bank = &r->plan->bank[b];
   const neap_bank *given = &r->graph->bank[b];
   neap_bank_row *row = &r->row.bank;
+  /* Without a limit there is no capacity to tell. */
   *row = (neap_bank_row){.bank = given->name,
                          .kind = neap_bank_kind_name(given->kind),
                          .capacity_bytes = given->bytes > 0 ? given->bytes : NEAP_NO_NUMBER,
@@ -281,9 +289,13 @@ static bool fill_bank(neap_rows *r, int b) {
                          .lower_bound_bytes = (int64_t)bank->lower_bound_bytes,
                          .proved = bank->bytes == bank->lower_bound_bytes,
                          .begin_offset = (int64_t)bank->begin_bytes};
-  for (int n = 0; n < r->graph->n_node; n++) row->n_op += works_in(r->graph, &r->graph->node[n], b);
-  for (int v = 0; v < r->graph->n_value; v++)
-    row->n_value += r->graph->value[v].region == NEAP_REGION_ARENA && r->graph->value[v].bank == b;
+  /* Only what lies in the arena is the bank's to hold; resident bytes have a home of their own. */
+  for (int n = 0; n < r->graph->n_node; n++)
+    if (works_in(r->graph, &r->graph->node[n], b)) row->n_op++;
+  for (int v = 0; v < r->graph->n_value; v++) {
+    const neap_value *value = &r->graph->value[v];
+    if (value->region == NEAP_REGION_ARENA && value->bank == b) row->n_value++;
+  }
   return true;
 }
 
@@ -332,6 +344,8 @@ neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, nea
   r->kind = kind;
   r->plan = plan;
   r->graph = graph;
+  /* Rows are made one by one as they are asked for; only readers are found for all values at
+   * once. */
   r->n = count(r);
   if (kind == NEAP_ROW_VALUE && !find_readers(r)) {
     neap_rows_free(r);
@@ -379,6 +393,7 @@ neap_status neap_rows_next(neap_rows *rows, const void **row, neap_error *error)
 neap_status neap_rows_sub(const neap_rows *ops, int k, neap_row_kind kind, neap_rows **out,
                           neap_error *error) {
   *out = NULL;
+  /* The cursor stands behind the row that was given last. */
   int at = ops->kind == NEAP_ROW_OP && ops->next > 0 ? ops->plan->order[ops->next - 1] : -1;
   if (at < 0 || k < 0 || k >= ops->graph->node[at].n_sub)
     return neap_fail(error, NEAP_ARGUMENT, "the last row has no subnet %d", k);
@@ -388,12 +403,14 @@ neap_status neap_rows_sub(const neap_rows *ops, int k, neap_row_kind kind, neap_
 neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error) {
   neap_buffer text = {0};
   const void *row;
-  neap_status status;
   int begin = rows->next;
   *out = NULL;
-  for (int n = 0; (status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL; n++) {
-    neap_buffer_add(&text, n > 0 ? ",\n " : "[");
+  /* All that are left, in a list that is one also when there are none. */
+  neap_status status = neap_rows_next(rows, &row, error);
+  while (status == NEAP_OK && row != NULL) {
+    neap_buffer_add(&text, text.n > 0 ? ",\n " : "[");
     neap_row_print_json(rows->kind, row, &text);
+    status = neap_rows_next(rows, &row, error);
   }
   neap_buffer_add(&text, text.n > 0 ? "]" : "[]");
   if (status == NEAP_OK && text.failed) status = neap_fail_memory(error, text.n, "rows as JSON");

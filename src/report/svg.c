@@ -65,6 +65,7 @@ static void add_escaped(const canvas *c, const char *text) {
       default:
         if ((unsigned char)*text < ' ' && *text != '\n') entity = "?";
     }
+    /* Letters of several bytes go through as they are: the document is UTF-8. */
     neap_buffer_add_n(c->out, entity != NULL ? entity : text, entity != NULL ? strlen(entity) : 1);
   }
 }
@@ -149,6 +150,7 @@ static double y_of(const canvas *c, size_t bytes) {
 static size_t tick_bytes(size_t most) {
   static const int count[] = {1, 2, 5, 10, 20, 50, 100, 200, 500};
   size_t unit = 1;
+  /* Ticks are round in the unit in which they are written. */
   while (unit * 1024 * 4 <= most) unit *= 1024;
   for (int i = 0; i < NEAP_COUNT(count); i++)
     if (most / ((size_t)count[i] * unit) <= 6) return (size_t)count[i] * unit;
@@ -199,12 +201,14 @@ static int find_boxes(const canvas *c, member *list, box *boxes) {
     if (place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0)
       list[n++] = (member){place->storage, v};
   }
+  /* Members of one storage stand side by side now, and make one box. */
   qsort(list, (size_t)n, sizeof *list, compare_members);
   for (int i = 0; i < n; i++) {
     const neap_place *place = &c->plan->place[list[i].value];
     if (i == 0 || list[i].storage != list[i - 1].storage)
       boxes[n_box++] = (box){place->offset, place->bytes, place->first, place->last, i, 0};
     box *b = &boxes[n_box - 1];
+    /* A box is as high as its largest member, and lasts as long as all of them. */
     b->n++;
     b->bytes = NEAP_MAX(b->bytes, place->bytes);
     b->from = NEAP_MIN(b->from, place->first);
@@ -266,6 +270,7 @@ static void draw_box(const canvas *c, const box *b, const member *list, int numb
            (int)((int64_t)number * 22249 / 100 % 360), number % 2 == 0 ? 55 : 65,
            number % 3 == 0 ? 72 : 80);
   add_rect(c, x, y, width, height, text);
+  /* The first member names the box; the title has the others. */
   if (b->n > 1)
     snprintf(text, sizeof text, "%s (+%d)", name_of(c, list[b->at].value), b->n - 1);
   else
@@ -280,6 +285,7 @@ static void draw_boxes(const canvas *c) {
   member *list = neap_alloc(n * sizeof *list);
   box *boxes = neap_alloc(n * sizeof *boxes);
   if (list == NULL || boxes == NULL) c->out->failed = true;
+  /* Without room nothing is drawn, and the buffer says that it failed. */
   int n_box = c->out->failed ? 0 : find_boxes(c, list, boxes);
   for (int i = 0; i < n_box; i++) draw_box(c, &boxes[i], list, i + 1);
   neap_free(list);
@@ -295,6 +301,7 @@ static void draw_frames(const canvas *c, int s) {
   const neap_node *node = &c->graph->node[n];
   double width = (x_of(c, s + 1) - x_of(c, s)) / NEAP_MAX(node->n_sub, 1);
   for (int k = 0; k < node->n_sub; k++) {
+    /* A picture within the picture: the same heights, a column for its width. */
     canvas inner = *c;
     inner.plan = c->plan->sub[n][k];
     inner.graph = node->sub[k];
@@ -319,6 +326,7 @@ static void draw_scratch(const canvas *c) {
               c->owner == NULL
                 ? "class=\"scratch\" fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\""
                 : "fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\"");
+    /* Hatched, since it is nobody's value, and under the frames that lie in it. */
     neap_buffer_add(c->out, "><title>%s of ",
                     c->graph->node[n].n_sub > 0 ? "frames and scratch" : "scratch");
     add_escaped(c, c->graph->node[n].name);
@@ -336,6 +344,7 @@ static void draw_peak(const canvas *c) {
   char bytes[24], text[400];
   if (s < 0 || s >= c->plan->n_node) return;
   double x = x_of(c, s), right = x_of(c, s + 1);
+  /* Text to the right of a peak at the right edge would be cut off. */
   bool at_right = x > WIDTH * 0.6;
   add_rect(c, x, ARENA_TOP, fmax(2, right - x), AXIS_TOP - ARENA_TOP,
            "class=\"peak\" fill=\"none\" stroke=\"#b03030\" stroke-width=\"1.5\"");
@@ -385,6 +394,7 @@ static void draw_step_axis(const canvas *c) {
     if ((s + 1) % stride == 0 || (s == 0 && stride >= 5))
       add_text(c, x + width / 2, AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
   }
+  /* The key has only what the plan has: a net that infers has no backward. */
   double x = LEFT;
   for (int p = 0; p < NEAP_COUNT(seen); p++) {
     if (seen[p] == 0) continue;
@@ -420,6 +430,7 @@ static void draw_curve(const canvas *c) {
     add_point(c, x_of(c, s + 1), bottom - (double)plan->live_bytes[s] * scale);
   }
   add_point(c, RIGHT, bottom);
+  /* The bound lies over the curve: where they meet, the plan is as good as it can be. */
   neap_buffer_add(c->out, "\" fill=\"#cfd8e6\" stroke=\"#5b7394\" stroke-width=\"0.8\"/>\n");
   add_line(c, bound, "stroke=\"#b03030\" stroke-dasharray=\"5 3\"");
   add_bytes(c, LEFT - 6, bound + 4, "text-anchor=\"end\" fill=\"#b03030\"",
@@ -458,6 +469,7 @@ static void draw_bar(const canvas *c, const bar *b, int n, neap_report_piece *pi
     neap_buffer_add(c->out, "\n%s</title>\n", neap_bytes_text((double)piece[i].bytes, text));
     snprintf(text, sizeof text, "fill=\"%s\" stroke=\"#fff\" stroke-width=\"0.5\"", b->colour);
     add_rect(c, x, y, width, BAR_HEIGHT - 6, text);
+    /* A piece too narrow for its name has it in its title. */
     const char *label = fitting(piece[i].name, width - 4, room);
     if (label[0] != '\0') add_text(c, x + 3, y + 14, "", label);
     neap_buffer_add(c->out, "</g>\n");
@@ -473,6 +485,7 @@ static int find_pieces(const canvas *c, neap_region region, bool *seen, neap_rep
   int n = 0;
   for (int v = 0; v < c->plan->n_value; v++) {
     const neap_place *place = &c->plan->place[v];
+    /* Versions of one storage are the same bytes. */
     if (place->region != region || place->bytes == 0 || seen[place->storage]) continue;
     seen[place->storage] = true;
     piece[n++] = (neap_report_piece){name_of(c, v), place->bytes};
@@ -503,6 +516,7 @@ static void draw_bars(const canvas *c, int n_other, const neap_report_piece *oth
   bool *seen = neap_alloc_zeroed((size_t)c->plan->n_value * sizeof *seen);
   neap_report_piece *piece = neap_alloc(n * sizeof *piece);
   for (int i = 0; i < n_other; i++) other_bytes += other[i].bytes;
+  /* One scale for all, so that bars can be compared with each other. */
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (has_bar(c, r)) most = NEAP_MAX(most, c->plan->region_bytes[r]);
   most = NEAP_MAX(most, other_bytes);
@@ -522,6 +536,7 @@ static void draw_bars(const canvas *c, int n_other, const neap_report_piece *oth
     draw_bar(c, &b, find_pieces(c, (neap_region)r, seen, piece), piece, y, most);
     y += BAR_HEIGHT;
   }
+  /* A copy, since drawing sorts: the caller's list stays as it is. */
   if (n_other > 0) {
     bar b = {"other blobs", "#d3bcae", "other", other_bytes, ""};
     neap_copy_bytes(piece, other, (size_t)n_other * sizeof *piece);
@@ -551,6 +566,7 @@ static void draw_head(const canvas *c, int height) {
     "stroke=\"#999\"/></pattern></defs>\n"
     "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
     WIDTH, height);
+  /* What is drawn, then its figures, in the words of explain. */
   snprintf(text, sizeof text, "%.400s, %s, batch %lld", c->graph->name,
            c->graph->train ? "training" : "inference", (long long)neap_graph_batch(c->graph));
   add_text(c, LEFT, 24, "font-size=\"16\" font-weight=\"bold\"", text);

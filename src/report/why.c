@@ -47,6 +47,7 @@ static void add_life(const neap_plan *plan, const neap_graph *graph, const life 
 /* One storage: the link on the way from the later of the two to the earlier. */
 static void add_link(const neap_plan *plan, const neap_graph *graph, int a, int b,
                      neap_buffer *out) {
+  /* The earlier of the two may be linked to a third value, which says nothing of this pair. */
   int later = plan->place[a].first >= plan->place[b].first ? a : b;
   const neap_place *place = &plan->place[later];
   neap_buffer_add(out, "%s and %s are the same bytes: %s %s", neap_plan_name(graph, a),
@@ -79,6 +80,7 @@ static bool is_ordered(const neap_plan *plan, const neap_graph *graph, const uin
     first = place->first;
     maker = graph->value[w].node;
   }
+  /* There before the run: nothing can end before it begins. */
   if (maker < 0) return false;
   /* All that touch the first storage must lead to it. The maker itself may be one of them: it reads
    * the one for the last time while it writes the other. */
@@ -139,6 +141,7 @@ neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int 
   uint64_t *reach = NULL;
   int n_word = 0;
   bool ordered = true;
+  /* The shortest answers first: one storage; no bytes of the arena; else two lives are compared. */
   if (p->storage == q->storage) {
     add_link(plan, graph, a, b, out);
     return NEAP_OK;
@@ -153,6 +156,7 @@ neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int 
       is_ordered(plan, graph, reach, n_word, a, b) || is_ordered(plan, graph, reach, n_word, b, a);
     neap_free(reach);
   }
+  /* Addresses decide: who came first gave up what the second one takes. */
   if (neap_places_meet(p, q)) {
     const life *first = x.from <= y.from ? &x : &y, *second = first == &x ? &y : &x;
     neap_buffer_add(
