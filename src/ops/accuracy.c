@@ -15,11 +15,15 @@ enum { AXIS, TOP_K, IGNORE_INDEX };
 static bool is_hit(neap_dtype dtype, const void *x, int64_t first, int64_t stride, int64_t n_class,
                    int64_t label, int64_t k) {
   double own = neap_element_get(dtype, x, first + label * stride);
+  /* NaN is the largest of none. */
   if (own != own) return false;
   int64_t before = 0;
-  for (int64_t c = 0; c < n_class && before < k; c++) {
+  for (int64_t c = 0; c < n_class; c++) {
+    if (c == label) continue;
+    /* Of equal ones the first counts; NaN, which is not at most anything, comes before all. */
     double other = neap_element_get(dtype, x, first + c * stride);
-    before += c != label && (!(other <= own) || (other == own && c < label));
+    if (!(other <= own) || (other == own && c < label)) before++;
+    if (before == k) return false;
   }
   return before < k;
 }
@@ -37,6 +41,7 @@ static void run(const neap_call *call) {
     int64_t label = neap_element_get_i64(labels->dtype, call->in[1].data, i);
     if (label == call->attrs[IGNORE_INDEX].i) continue;
     counted++;
+    /* A row's classes lie `inner` apart, and rows of one outer index side by side. */
     if (label >= 0 && label < n_class)
       hits += is_hit(x->dtype, call->in[0].data, i / inner * n_class * inner + i % inner, inner,
                      n_class, label, call->attrs[TOP_K].i);
@@ -56,6 +61,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, 0, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  /* The dimension of the classes is gone. */
   neap_shape rows = {.n_dim = x->n_dim - 1};
   for (int d = 0, to = 0; d < x->n_dim; d++)
     if (d != axis) rows.dim[to++] = x->dim[d];

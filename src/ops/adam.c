@@ -22,6 +22,7 @@ static void run(const neap_call *call) {
   int64_t t = neap_count_add(*(const int64_t *)call->in[STEPS].data, 1);
   double lr = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0),
          decay = call->attrs[WEIGHT_DECAY].f;
+  /* AdamW takes the decay off the parameter, Adam adds it to the gradient. */
   bool decoupled = call->attrs[DECOUPLED].i != 0;
   const double param[NEAP_ROW_MAX_PARAM] = {
     [SIZE] = lr / (1 - pow(call->attrs[BETA1].f, (double)t)),
@@ -41,6 +42,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                              c->op->inputs[i].name, neap_dtype_name(c->in[W].dtype),
                              neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
                              neap_shape_text(&c->in[i].shape, b));
+  /* Rate and count are scalars. */
   for (int i = LR; i <= STEPS; i += STEPS - LR)
     if (neap_shape_elems(&c->in[i].shape) != 1)
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s",

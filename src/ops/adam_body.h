@@ -9,6 +9,7 @@ NEAP_MULTIVERSION static void OF(step)(const neap_row *row) {
   const T *w = row->in[0], *g = row->in[1], *m = row->in[2], *v = row->in[3];
   T *w_out = row->out[0], *m_out = row->out[1], *v_out = row->out[2];
   const int64_t n = row->n;
+  /* Each element is read before it is written: outputs lie over inputs. */
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
     const T d = g[i] + decay * w[i];

@@ -27,6 +27,7 @@ static void add_half(void *context, int64_t begin, int64_t end) {
   for (int64_t at = begin; at < end; at += NEAP_TILE) {
     int64_t n = NEAP_MIN(NEAP_TILE, end - at);
     memset(sum, 0, sizeof sum);
+    /* y may be an input: its tile is read before anything is written there. */
     for (int k = 0; k < call->n_in; k++) {
       const float *x = neap_tile_load(&call->in[k], at, n, tile);
       for (int64_t i = 0; i < n; i++) sum[i] = k == 0 ? x[i] : sum[i] + x[i];

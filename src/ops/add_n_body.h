@@ -10,6 +10,7 @@ NEAP_MULTIVERSION static void OF(add)(void *context, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) y[i] = (T)((U)a[i] + (U)b[i]);
     return;
   }
+  /* A block of each input in turn: the sum is written once, so that y may be any of them. */
   U sum[BLOCK];
   for (int64_t at = begin; at < end; at += BLOCK) {
     int64_t n = NEAP_MIN(BLOCK, end - at);

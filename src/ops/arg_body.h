@@ -7,7 +7,8 @@ static void OF(ARG)(void *context, int64_t begin, int64_t end) {
     const E *x = (const E *)j->call->in[0].data + o / j->inner * j->n * j->inner + o % j->inner;
     T best = WIDEN(x[0]);
     int64_t at = 0;
-    for (int64_t i = 1; i < j->n && !IS_NAN(best); i++) {
+    for (int64_t i = 1; i < j->n; i++) {
+      if (IS_NAN(best)) break;
       T value = WIDEN(x[i * j->inner]);
       if (value BEATS best || IS_NAN(value)) {
         best = value;

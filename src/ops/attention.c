@@ -39,6 +39,7 @@ static neap_attention sizes_of(const neap_type *q, const neap_type *k, const nea
   int64_t heads = attrs[HEADS].i;
   neap_attention a = {
     .dtype = q->dtype, .causal = attrs[CAUSAL].i != 0, .n_batch = q->shape.dim[0]};
+  /* With `heads` the head lies within a row (B,T,H D), else it is a dimension (B,H,T,D). */
   bool rows = heads > 0;
   a.n_head = rows ? heads : q->shape.dim[1];
   a.depth = rows ? q->shape.dim[2] / heads : q->shape.dim[3];
@@ -46,10 +47,13 @@ static neap_attention sizes_of(const neap_type *q, const neap_type *k, const nea
   a.n_query = q->shape.dim[rows ? 1 : 2];
   a.n_key = k->shape.dim[rows ? 1 : 2];
   a.value_depth = rows ? (a.n_key_head == 0 ? 0 : v->shape.dim[2] / a.n_key_head) : v->shape.dim[3];
+  /* Vaswani et al.'s, unless the user says another. */
   a.scale = attrs[SCALE].given ? attrs[SCALE].f : a.depth > 0 ? 1 / sqrt((double)a.depth) : 1;
+  /* A gradient has the shape of what it is of. */
   a.q = a.dq = view_of(&q->shape, rows ? a.n_head : 0);
   a.k = a.dk = view_of(&k->shape, rows ? a.n_key_head : 0);
   a.v = a.dv = view_of(&v->shape, rows ? a.n_key_head : 0);
+  /* y is as deep as v, and has q's heads and rows. */
   a.y = a.dy = rows ? (neap_attention_view){NULL, a.n_query * a.n_head * a.value_depth,
                                             a.value_depth, a.n_head * a.value_depth}
                     : (neap_attention_view){NULL, a.n_head * a.n_query * a.value_depth,
@@ -86,6 +90,7 @@ static void set_mask(neap_attention *a, const neap_operand *mask) {
   neap_shape_strides(s, stride);
   a->mask = mask->data;
   a->mask_is_bool = mask->type.dtype == NEAP_DTYPE_BOOL;
+  /* Dimensions are aligned at the last; one of a single element is read again and again. */
   for (int d = 0; d < 4; d++) {
     int from = d - (4 - s->n_dim);
     a->mask_step[d] = from >= 0 && s->dim[from] != 1 ? stride[from] : 0;
@@ -103,6 +108,7 @@ static neap_status check_mask(const neap_infer *c, int input, const neap_attenti
   if (mask->dtype != NEAP_DTYPE_BOOL && mask->dtype != a->dtype)
     return neap_infer_fail(c, NEAP_DTYPE, input, error, "mask expects bool or %s, got %s",
                            neap_dtype_name(a->dtype), neap_dtype_name(mask->dtype));
+  /* Broadcast, the scores must stay as they are: a mask can't make more of them. */
   if (!neap_shape_broadcast(&mask->shape, &scores, &both) || !neap_shape_equal(&both, &scores))
     return neap_infer_fail(c, NEAP_SHAPE, input, error,
                            "mask %s does not broadcast to the scores %s",
@@ -131,11 +137,13 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                              "q, k and v must have one dtype, got %s and %s",
                              neap_dtype_name(c->in[Q].dtype), neap_dtype_name(c->in[i].dtype));
   }
+  /* Before sizes, which divide by what is checked here. */
   if (heads > 0 && q->dim[2] % heads != 0)
     return neap_infer_fail(c, NEAP_SHAPE, Q, error,
                            "q %s has a width that %lld heads do not share evenly",
                            neap_shape_text(q, text[0]), (long long)heads);
   neap_attention a = sizes_of(&c->in[Q], &c->in[K], &c->in[V], c->attrs);
+  /* Sizes were read off one operand each: the others must say the same. */
   bool fits = k->dim[0] == a.n_batch && v->dim[0] == a.n_batch && a.depth > 0 && a.n_key_head > 0 &&
               a.n_head % a.n_key_head == 0;
   if (heads > 0)
@@ -147,6 +155,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_SHAPE, K, error, "q %s, k %s and v %s do not fit together",
                            neap_shape_text(q, text[0]), neap_shape_text(k, text[1]),
                            neap_shape_text(v, text[2]));
+  /* The scores have a shape only now. */
   NEAP_TRY(check_mask(c, MASK, &a, error));
   c->out[0] = c->in[Q];
   if (heads > 0)
@@ -170,6 +179,7 @@ static neap_status infer_packed(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_SHAPE, P_QKV, error,
                            "qkv %s expects a width that 3 x %lld heads share evenly",
                            neap_shape_text(x, text), (long long)heads);
+  /* Heads divide the width by now, which sizes count on. */
   neap_attention a = packed_sizes_of(&c->in[P_QKV], c->attrs);
   NEAP_TRY(check_mask(c, P_MASK, &a, error));
   c->out[0] = c->in[P_QKV];
@@ -246,6 +256,7 @@ static void cost_packed_backward(const neap_infer *c, neap_cost *cost) {
 
 /* The scratch grows with the threads, since each part of the work has its own. */
 static bool set_scratch(neap_choose *c, neap_attention a, bool backward) {
+  /* The plain loops need other room than tiles do. */
   a.engine = c->choice->engine;
   a.n_part = c->choice->n_thread;
   c->choice->scratch_bytes = neap_attention_scratch_bytes(&a, backward);
@@ -330,6 +341,7 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_x, neap_error *
   if (g->n_out < 2) return neap_fail(error, NEAP_GRAPH, "the backward needs the output lse");
   if (g->dout[1] != NEAP_NO_VALUE)
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through lse");
+  /* A bool mask wants none: it is no float. Of an absent one nothing is asked. */
   bool has_mask = g->n_in > n_x && g->in[n_x] != NEAP_NO_VALUE,
        want_mask = has_mask && g->want[n_x];
   neap_value_id in[7], out[4];
@@ -338,6 +350,7 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_x, neap_error *
   in[n_x + 1] = g->out[0];
   in[n_x + 2] = g->out[1];
   in[n_x + 3] = g->dout[0];
+  /* One op for all of them, since each needs the scores again. */
   neap_grad_emit(g, op, n_x + 4, in, n_x + (want_mask ? 1 : 0), out, g, NULL);
   for (int i = 0; i < n_x; i++) g->din[i] = out[i];
   if (want_mask) g->din[n_x] = neap_grad_reduce_to(g, out[n_x], g->in[n_x]);

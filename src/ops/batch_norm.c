@@ -49,6 +49,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   floats.n_in = NEAP_MIN(c->n_in, 5);
   NEAP_TRY(neap_infer_same_dtype(&floats, 0, error));
   NEAP_TRY(neap_infer_rank(c, 0, 2, NEAP_MAX_DIM, error));
+  /* Gradients are of the parameters' dtype, statistics at least f32. */
   neap_type vector = {c->in[0].dtype, NEAP_SHAPE(c->in[0].shape.dim[1])}, statistic = vector;
   statistic.dtype = neap_compute_dtype(vector.dtype);
   const neap_type *want[] = {&c->in[0], &c->in[0], &statistic, &statistic, &vector};
@@ -182,6 +183,7 @@ static bool has_short_sums(const neap_shape *x, const neap_layout *layout) {
 }
 
 static bool choose_dnnl(neap_choose *choose) {
+  /* Layouts to follow are another size's; the sums are of this one. */
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_NORM);
   const neap_layout *layout = choose->like != NULL ? &choose->like->in[X] : &choose->in_layout[X];
   if (!has_short_sums(&choose->in[X].shape, layout)) return false;
@@ -195,6 +197,7 @@ static bool choose_dnnl(neap_choose *choose) {
 
 static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_NORM);
+  /* The case that choose has asked about. */
   describe(&c, bind->attrs);
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
@@ -206,6 +209,7 @@ static void fill_channel(const neap_operand *y, int64_t c) {
   const neap_layout *layout = &y->layout;
   int64_t plane = neap_shape_span(shape, 2, shape->n_dim), channels = shape->dim[1];
   int64_t first = c * plane, step = 1, image = channels * plane;
+  /* In blocks a channel's elements lie a block apart, channels last all of them. */
   if (layout->kind == NEAP_LAYOUT_BLOCKED && layout->n_inner > 0) {
     int64_t block = layout->inner_block[0];
     first = c / block * block * plane + c % block;
@@ -236,6 +240,7 @@ static void keep_nan(const neap_call *call) {
  * running ones. */
 static void run_dnnl(const neap_call *call) {
   neap_dnnl_run(call);
+  /* The record promises that NaN stays, whichever engine computes. */
   if (call->attrs[TRAINING].i != 0 && call->attrs[RELU].i != 0) keep_nan(call);
   if (call->attrs[TRAINING].i != 0) return;
   for (int k = 1; k < NEAP_MIN(call->n_out, 3); k++)

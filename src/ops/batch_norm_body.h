@@ -2,6 +2,7 @@
 
 /* sum of (x - shift)^power over l elements, power 1 or 2 */
 NEAP_MULTIVERSION static double OF(moment)(const T *x, int64_t l, double shift, bool square) {
+  /* Eight sums, added up in one order: vector code, and the same bits everywhere. */
   double part[8] = {0}, sum = 0;
   int64_t i = 0;
   for (; i + 8 <= l; i += 8)
@@ -49,6 +50,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end) {
   const int64_t take = neap_tile_elems(j->x, j->l);
   float tile[NEAP_TILE];
   for (int64_t c = begin; c < end; c++) {
+    /* In two passes: the mean of squares less the square of the mean would cancel. */
     double mean = 0, var = 0, m = (double)NEAP_MAX(j->n * j->l, 1);
     if (j->training) {
       mean = OF(channel_moment)(j, c, 0.0, false) / m;
@@ -58,6 +60,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end) {
     }
     if (j->mean != NULL) neap_number_put(j->mean, c, mean);
     if (j->var != NULL) neap_number_put(j->var, c, var);
+    /* One multiplication and addition an element. */
     T scale = (T)(neap_number_at(j->gamma, c) / sqrt(var + j->eps)),
       shift = (T)neap_number_at(j->beta, c);
     for (int64_t n = 0; n < j->n; n++) {
@@ -102,6 +105,7 @@ static void OF(backward)(void *context, int64_t begin, int64_t end) {
   float tile_x[NEAP_TILE], tile_dy[NEAP_TILE];
   for (int64_t c = begin; c < end; c++) {
     double mean = neap_number_at(j->mean_in, c), m = (double)NEAP_MAX(j->n * j->l, 1), sum[2] = {0};
+    /* With given statistics nothing flows through them: dx is scale times dy. */
     double inverse = 1.0 / sqrt(neap_number_at(j->var_in, c) + j->eps), offset = 0, slope = 0;
     double scale = neap_number_at(j->gamma, c) * inverse;
     for (int pass = 0; pass < 2; pass++) { /* the sums, then dx by them */
@@ -121,6 +125,7 @@ static void OF(backward)(void *context, int64_t begin, int64_t end) {
           neap_row_store(j->dx, at, 1, part, part, tile_dy);
         }
       }
+      /* dx of the whole batch: mean and variance depend on every x, too. */
       if (!j->training) continue;
       offset = sum[0] / m;
       slope = sum[1] * inverse * inverse / m;

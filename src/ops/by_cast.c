@@ -42,6 +42,8 @@ bool neap_by_cast_choose(neap_choose *c) {
     type[i] = widened(own);
     bytes = neap_size_add(bytes, twin_bytes(own));
   }
+  /* The kernel is asked as if all were f32; what it chooses of layouts and scratch is for the
+   * twins. A choice to follow has the twins' bytes in its scratch. */
   neap_choose inner = *c;
   inner.in = type, inner.out = type + c->n_in;
   inner.like = NULL;
@@ -73,6 +75,7 @@ void neap_by_cast_run(const neap_call *call) {
   size_t twins = 0;
   for (int i = 0; i < call->n_in; i++) twins += twin_bytes(&call->in[i].type);
   for (int k = 0; k < call->n_out; k++) twins += twin_bytes(&call->out[k].type);
+  /* The kernel's own scratch comes first, as long as it asked for. */
   char *twin = neap_call_scratch(call, call->choice->scratch_bytes - twins);
   for (int i = 0; i < call->n_in + call->n_out; i++) {
     const neap_operand *own = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
@@ -81,13 +84,17 @@ void neap_by_cast_run(const neap_call *call) {
     wide[i].type = widened(&own->type);
     wide[i].data = twin;
     twin += twin_bytes(&own->type);
-    for (int k = 0; k < call->n_in && i >= call->n_in; k++)
+    if (i < call->n_in) {
+      cast(call, own, &wide[i]);
+      continue;
+    }
+    /* An output in an input's bytes is made in that input's twin: the kernel works in place. */
+    for (int k = 0; k < call->n_in; k++)
       if (call->in[k].data == own->data) wide[i].data = wide[k].data;
-    if (i < call->n_in) cast(call, own, &wide[i]);
   }
   inner.in = wide, inner.out = wide + call->n_in;
   kernel_of(call->op)->run(&inner);
-  for (int k = 0; k < call->n_out; k++)
+  for (int k = 0; k < call->n_out; k++) /* Rounded once, from what the kernel made in f32. */
     if (call->out[k].data != NULL && neap_is_half(call->out[k].type.dtype))
       cast(call, &inner.out[k], &call->out[k]);
 }

@@ -42,6 +42,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 1, 1, 1, error));
   int64_t n_condition = c->in[1].shape.dim[0];
   NEAP_TRY(check_condition(c, split_of(c->attrs, x).n, n_condition, error));
+  /* Until a run has counted, as many as may hold. */
   int64_t n = c->extent != NULL ? *c->extent : n_condition;
   c->out[0] = (neap_type){c->in[0].dtype, c->attrs[AXIS].given ? *x : NEAP_SHAPE(n)};
   c->out[0].shape.dim[axis] = n;
@@ -62,10 +63,12 @@ static void move_rows(char *to, const char *from, split s, int64_t n_taken,
   const bool *holds = condition->data;
   int64_t n_condition = condition->type.shape.dim[0];
   for (int64_t o = 0; o < s.outer; o++)
-    for (int64_t i = 0, k = 0; i < n_condition && k < n_taken; i++) {
+    for (int64_t i = 0, k = 0; i < n_condition; i++) {
+      if (k == n_taken) break; /* no more places, though more may hold */
       if (!holds[i]) continue;
-      size_t at_long = (size_t)(o * s.n + i) * row, at_short = (size_t)(o * n_taken + k++) * row;
+      size_t at_long = (size_t)(o * s.n + i) * row, at_short = (size_t)(o * n_taken + k) * row;
       memcpy(to + (back ? at_long : at_short), from + (back ? at_short : at_long), row);
+      k++;
     }
 }
 
@@ -89,7 +92,11 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
   NEAP_TRY(check_condition(c, split_of(c->attrs, &x).n, c->in[1].shape.dim[0], error));
   const neap_shape *dy = &c->in[0].shape;
   bool fits = dy->n_dim == (c->attrs[AXIS].given ? x.n_dim : 1);
-  for (int d = 0; fits && d < dy->n_dim; d++) fits = d == axis || dy->dim[d] == x.dim[d];
+  if (fits) {
+    for (int d = 0; d < dy->n_dim; d++)
+      if (d != axis && dy->dim[d] != x.dim[d]) fits = false;
+  }
+  /* How many were taken only the run knows: along the axis any length will do. */
   if (!fits)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "dy does not have the shape of a part of x");
   return NEAP_OK;
@@ -183,10 +190,12 @@ static void run_non_zero(const neap_call *call) {
   const neap_shape *shape = &x->type.shape;
   int64_t n = 0, elems = neap_shape_elems(shape), *y = call->out[0].data;
   for (int64_t i = 0; i < elems; i++) n += neap_element_get(x->type.dtype, x->data, i) != 0;
+  /* The count is known before a column is written, which needs it as its stride. */
   *call->extent = n;
   if (n > call->out[0].type.shape.dim[1]) return;
   for (int64_t i = 0, k = 0; i < elems; i++) {
     if (!(neap_element_get(x->type.dtype, x->data, i) != 0)) continue;
+    /* From the last dimension, which steps fastest. */
     int64_t left = i;
     for (int d = shape->n_dim - 1; d >= 0; d--) {
       y[d * n + k] = left % shape->dim[d];

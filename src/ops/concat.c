@@ -102,6 +102,7 @@ static void run_concat(const neap_call *call) {
   int axis = neap_axis(call->attrs[AXIS].i, y->n_dim);
   int64_t at = 0;
   for (int i = 0; i < call->n_in; i++) {
+    /* Each part begins where the one before it ends. */
     int64_t n = call->in[i].type.shape.dim[axis];
     move_part(call, y, axis, at, n, call->in[i].data, true, call->out[0].data);
     at += n;
@@ -168,6 +169,7 @@ static neap_status infer_split(neap_infer *c, neap_error *error) {
   if (sizes->n > 0 && sizes->n != c->n_out)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "sizes expects %d entries, one an output, got %d", c->n_out, sizes->n);
+  /* Without sizes the parts are equal. */
   if (sizes->n == 0 && (c->n_out == 0 || x->dim[axis] % c->n_out != 0))
     return neap_infer_fail(
       c, NEAP_SHAPE, 0, error,
@@ -179,6 +181,7 @@ static neap_status infer_split(neap_infer *c, neap_error *error) {
     if (n < 0)
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "sizes has %lld, expected 0 or more",
                              (long long)n);
+    /* Like x in all but the axis. */
     c->out[k] = c->in[0];
     c->out[k].shape.dim[axis] = n;
     total = neap_count_add(total, n);

@@ -13,17 +13,20 @@ static void OF(sum_bias)(void *context, int64_t begin, int64_t end) {
       int64_t n_side = NEAP_MIN(k->side - first, LANES), n_sum = k->side <= LANES ? width : n_side;
       double total[LANES] = {0};
       T sum[LANES];
+      /* Of more channels than a row of sums has, so many at a time. */
       for (int64_t i = 0; i < k->n; i++) {
         const T *dy = (const T *)k->dy + (i * blocks + b) * stretch + first;
         if (k->side == 1) {
           total[0] += OF(neap_row_sum)(dy, k->l);
           continue;
         }
+        /* Several positions of a block in one row of sums, folded onto its channels. */
         OF(neap_rows_sum)(dy, rows, width, n_sum, sum);
         for (int64_t j = 0; j < n_sum; j++) total[j % n_side] += (double)sum[j];
         OF(neap_rows_sum)(dy + rows * width, rest > 0, width, NEAP_MIN(rest, n_sum), sum);
         for (int64_t j = 0; j < NEAP_MIN(rest, n_sum); j++) total[j % n_side] += (double)sum[j];
       }
+      /* Padding channels have no bias. */
       for (int64_t j = 0; j < NEAP_MIN(n_side, k->o - b * k->side - first); j++)
         ((T *)k->db)[b * k->side + first + j] = (T)total[j];
     }

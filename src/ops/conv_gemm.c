@@ -36,8 +36,11 @@ static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight
   neap_window w = neap_window_of(c->attrs, x, y, weight->dim + 2);
   if (neap_shape_elems(x) == 0 || neap_shape_elems(weight) == 0) return false;
   int64_t elems = neap_count_mul(neap_count_mul(weight->dim[1], w.n_kernel), w.n_out);
+  /* Parts of the images run side by side; the weight's gradient sums over images, and has one
+   * matrix. */
   if (by_image) elems = neap_count_mul(elems, image_parts(&w, c->choice->n_thread));
   size_t bytes = neap_size_of(elems, neap_dtype_bytes(c->in[0].dtype));
+  /* Each position reads itself alone: x is the matrix. */
   if (is_pointwise(&w)) bytes = 0;
   if (bytes > c->scratch_limit) return false;
   c->choice->scratch_bytes = bytes;
@@ -81,6 +84,7 @@ static job new_job(const neap_call *call, const neap_operand *x, const neap_oper
   j.n_o = w->dim[0];
   j.group_o = w->dim[0] / j.groups;
   j.group_c = w->dim[1];
+  /* A row of the column matrix for each tap of each channel, an element for each position of y. */
   j.n_column = j.group_c * j.w.n_kernel;
   j.n_part = image_parts(&j.w, call->choice->n_thread);
   j.pointwise = is_pointwise(&j.w);
@@ -152,11 +156,13 @@ static void forward_image(job *j, int64_t n) {
   int64_t l = j->w.n_out;
   char *y = at(j, j->y, n * j->n_o * l);
   for (int64_t g = 0; g < j->groups; g++) {
+    /* A group sees its own channels and filters; its product is dense in both. */
     j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
     product(j, false, false, j->group_o, l, j->n_column,
             at(j, j->weight, g * j->group_o * j->n_column), unroll(j, 0, j->n_column), j->add,
             at(j, y, g * j->group_o * l), l);
   }
+  /* Behind the product, while the image is in cache. */
   if (j->bias == NULL) return;
   if (j->dtype == NEAP_DTYPE_F64)
     add_bias_double((double *)(void *)y, j->bias, j->n_o, l);
@@ -213,8 +219,10 @@ static void grad_weight_parts(void *context, int64_t begin, int64_t end) {
   job own = *(const job *)context, *j = &own;
   int64_t l = j->w.n_out;
   for (int64_t p = begin; p < end; p++) {
+    /* A part has rows of dw to itself, and adds image after image to them: no two threads meet. */
     int64_t from = j->n_column * p / j->n_part, to = j->n_column * (p + 1) / j->n_part;
-    for (int64_t n = 0; n < j->w.batch && from < to; n++)
+    if (from == to) continue;
+    for (int64_t n = 0; n < j->w.batch; n++)
       for (int64_t g = 0; g < j->groups; g++) {
         j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
         product(j, false, true, j->group_o, to - from, l,
@@ -226,6 +234,7 @@ static void grad_weight_parts(void *context, int64_t begin, int64_t end) {
 
 void neap_conv_gemm_grad_weight(const neap_call *call) {
   job j = new_job(call, &call->in[0], &call->out[0], &call->in[1]);
+  /* Not of the images: parts are of the rows. */
   j.n_part = NEAP_MAX(1, call->choice->n_thread);
   run_parts(&j, grad_weight_parts);
   neap_conv_sum_bias(call);

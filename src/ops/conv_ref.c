@@ -53,6 +53,7 @@ static void forward_row(const job *j, int64_t n_i, int64_t o, int64_t od, int64_
   int64_t c0 = o / j->group_o * j->group_c;
   for (int64_t c = 0; c < j->group_c; c++)
     for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
+      /* Taps that fall into the padding add nothing. */
       int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
       if (d < 0 || d >= w->in[0]) continue;
       for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
@@ -62,6 +63,7 @@ static void forward_row(const job *j, int64_t n_i, int64_t o, int64_t od, int64_
         int64_t w_row =
           (((o * j->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
         for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
+          /* Of the columns only those whose tap falls inside x, and of these the tile's. */
           int64_t a, b;
           neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
           a = NEAP_MAX(a, from), b = NEAP_MIN(b, from + n);
@@ -83,6 +85,7 @@ static void forward_planes(void *context, int64_t begin, int64_t end) {
     double bias = j->bias != NULL ? j->row->get(j->bias, p % j->n_o) : 0.0;
     for (int64_t r = 0; r < w->out[0] * w->out[1]; r++)
       for (int64_t from = 0; from < w->out[2]; from += TILE) {
+        /* A tile is summed in double and rounded once. */
         int64_t n = NEAP_MIN(w->out[2] - from, TILE);
         int64_t at = p * w->n_out + r * w->out[2] + from;
         for (int64_t i = 0; i < n; i++)
@@ -115,6 +118,7 @@ static void grad_input_row(const job *j, int64_t n_i, int64_t c, int64_t d, int6
   int64_t o0 = c / j->group_c * j->group_o;
   for (int64_t o = o0; o < o0 + j->group_o; o++)
     for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
+      /* The forward turned round: which output read this element with this tap, if one did. */
       int64_t od = reader(w, 0, d, kd);
       if (od < 0) continue;
       for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
@@ -128,6 +132,7 @@ static void grad_input_row(const job *j, int64_t n_i, int64_t c, int64_t d, int6
           int64_t a, b;
           neap_window_range(w, 2, kw, from, from + n, &a, &b);
           if (a >= b) continue;
+          /* Outputs side by side read elements a stride apart. */
           int64_t to = a * w->stride[2] - w->begin[2] + kw * w->dilation[2] - from;
           j->row->scatter(sum + to, w->stride[2], j->dy, dy_row + a,
                           j->row->get(j->weight, w_row + kw), b - a);
@@ -144,6 +149,8 @@ static void grad_input_planes(void *context, int64_t begin, int64_t end) {
   for (int64_t p = begin; p < end; p++)
     for (int64_t r = 0; r < w->in[0] * w->in[1]; r++)
       for (int64_t from = 0; from < w->in[2]; from += TILE) {
+        /* Every element of dx is made here whole, so that nobody clears it and threads do not
+         * meet. */
         int64_t n = NEAP_MIN(w->in[2] - from, TILE);
         memset(sum, 0, sizeof sum);
         grad_input_row(j, p / w->channels, p % w->channels, r / w->in[1], r % w->in[1], from, n,
@@ -168,6 +175,7 @@ static double grad_weight_tap(const job *j, int64_t o, int64_t c, int64_t kd, in
   neap_window_range(w, 0, kd, 0, w->in[0], &d0, &d1);
   neap_window_range(w, 1, kh, 0, w->in[1], &h0, &h1);
   neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
+  /* A tap that never falls inside x has nothing to multiply. */
   if (a >= b) return 0;
   for (int64_t n_i = 0; n_i < w->batch; n_i++)
     for (int64_t od = d0; od < d1; od++)
@@ -187,6 +195,7 @@ static void grad_weight_filters(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   const neap_window *w = &j->w;
   for (int64_t f = begin; f < end; f++) {
+    /* The filter's channel within x: those of its group begin at a multiple of C/g. */
     int64_t o = f / j->group_c, c = o / j->group_o * j->group_c + f % j->group_c,
             at = f * w->n_kernel;
     for (int64_t kd = 0; kd < w->kernel[0]; kd++)
@@ -213,6 +222,7 @@ enum { LANES = 256 };
 #include "math/each_float.h"
 
 void neap_conv_sum_bias(const neap_call *call) {
+  /* Nobody asks for it. */
   if (call->n_out < 2 || call->out[1].data == NULL) return;
   const neap_operand *dy = &call->in[1];
   const neap_shape *shape = &dy->type.shape;

@@ -25,8 +25,10 @@ NEAP_MULTIVERSION static double OF(dot)(const void *data_a, int64_t at_a, const 
   const T *a = (const T *)data_a + at_a, *b = (const T *)data_b + at_b;
   double sum[8] = {0};
   int64_t i = 0;
-  for (; step == 1 && i + 8 <= n; i += 8)
-    for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];
+  /* Eight sums at once, in one order for either step, so that the bits are the same. */
+  if (step == 1)
+    for (; i + 8 <= n; i += 8)
+      for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[i + l];
   for (; i + 8 <= n; i += 8)
     for (int64_t l = 0; l < 8; l++) sum[l] += (double)a[i + l] * (double)b[(i + l) * step];
   for (; i < n; i++) sum[0] += (double)a[i] * (double)b[i * step];

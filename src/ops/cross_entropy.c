@@ -117,6 +117,7 @@ static size_t losses_bytes(int reduction, int64_t n_row) {
 static void run_rows(const neap_call *call, job *k, size_t at, neap_rows_body f32,
                      neap_rows_body f64) {
   neap_dtype dtype = call->in[LOGITS].type.dtype;
+  /* The gradient is written over the logits' tile. */
   neap_rows_run(call, dtype, neap_call_scratch(call, at), tile_rows(k->is_soft), k->n_class,
                 k->n_row, grain_of(k), dtype == NEAP_DTYPE_F64 ? f64 : f32, k);
 }
@@ -126,6 +127,7 @@ static void run(const neap_call *call) {
   job k = job_of(call);
   run_rows(call, &k, neap_align(losses_bytes(k.reduction, k.n_row)), forward_f32, forward_f64);
   if (k.reduction == NONE) return;
+  /* In the order of the rows, whichever threads made them. */
   double loss = 0, weight = 0;
   for (int64_t i = 0; i < k.n_row; i++) loss += k.row[i], weight += k.row[k.n_row + i];
   if (k.reduction == MEAN) loss /= weight; /* nothing but ignored rows: NaN, as PyTorch has it */
@@ -182,12 +184,14 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, LOGITS, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  /* A sum of no probabilities is not 1. */
   if (x->dim[axis] == 0)
     return neap_infer_fail(c, NEAP_SHAPE, LOGITS, error, "logits %s have no class",
                            neap_shape_text(x, a));
   neap_shape rows = {.n_dim = x->n_dim - 1};
   for (int d = 0, to = 0; d < x->n_dim; d++)
     if (d != axis) rows.dim[to++] = x->dim[d];
+  /* Floats are probabilities, integers numbers of classes. */
   bool is_soft = neap_dtype_is_float(c->in[LABELS].dtype);
   if (is_soft && c->in[LABELS].dtype != c->in[LOGITS].dtype)
     return neap_infer_fail(c, NEAP_DTYPE, LABELS, error,

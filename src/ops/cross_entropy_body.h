@@ -34,6 +34,7 @@ static void OF(normaliser)(const job *k, const OF(row) * r, T *most, double *log
     *log_sum = log1p((double)OF(neap_row_exp_rest)(x, *most, k->n_class));
     return;
   }
+  /* As Softmax's columns: ties are counted, and log1p has the digits of what the others add. */
   double rest = 0, ties = 0;
   *most = (T)-INFINITY;
   for (int64_t c = 0; c < k->n_class; c++) *most = x[c * r->step] > *most ? x[c * r->step] : *most;
@@ -49,6 +50,7 @@ static double OF(loss_of)(const job *k, target t, const OF(row) * r) {
   double loss = 0, log_sum;
   T most;
   OF(normaliser)(k, r, &most, &log_sum);
+  /* Of one label all other terms are zero. */
   if (!k->is_soft && k->smoothing == 0)
     return t.weight * (log_sum - (double)(r->x[t.label * r->step] - most));
   for (int64_t c = 0; c < k->n_class; c++)
@@ -67,6 +69,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) 
       OF(row) r = OF(row_at)(k, row_offset(k, i), tile);
       loss = OF(loss_of)(k, t, &r);
     }
+    /* What is reduced is summed by one thread afterwards, in the order of rows. */
     if (k->reduction == NONE)
       neap_number_put(k->out, i, loss);
     else
@@ -77,6 +80,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) 
 /* Without smoothing, of dense classes: dx = g (softmax(x) - 1 at the label). */
 static void OF(back_dense)(const T *x, T *dx, int64_t n, int64_t label, T scale) {
   const T most = OF(neap_row_max)(x, n), own = neap_exp(x[label] - most);
+  /* The label's own gradient is minus the others' share: no difference of two numbers near 1. */
   T rest = OF(neap_row_exp)(x, 1, most, dx, label);
   rest += OF(neap_row_exp)(x + label + 1, 1, most, dx + label + 1, n - label - 1);
   dx[label] = -rest;
@@ -90,6 +94,7 @@ static void OF(back_row)(const job *k, target t, const OF(row) * r, T *dx, doubl
   for (int64_t c = 0; c < k->n_class; c++) total += OF(target)(k, t, r, c);
   for (int64_t c = 0; c < k->n_class; c++) {
     double log_p = (double)(r->x[c * r->step] - most) - log_sum, wanted = OF(target)(k, t, r, c);
+    /* Above one half p is 1 + expm1(log p), and what is near 1 cancels before it is rounded. */
     double off =
       log_p > LOG_HALF ? expm1(log_p) * total + (total - wanted) : exp(log_p) * total - wanted;
     dx[c * r->step] = (T)(g * off);
@@ -105,6 +110,7 @@ static void OF(backward)(void *context, int64_t begin, int64_t end, float *tile)
     double g = neap_number_at(k->dloss, k->reduction == NONE ? i : 0) / k->divisor;
     OF(row) r = OF(row_at)(k, first, tile);
     T *dx = neap_row_target(k->out, first, tile);
+    /* A row that is ignored has a gradient all the same: zero. */
     if (t.skip)
       for (int64_t c = 0; c < n; c++) dx[c * r.step] = 0;
     else if (inner == 1 && !k->is_soft && k->smoothing == 0)

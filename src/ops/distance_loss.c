@@ -28,6 +28,7 @@ static double sum_part(const neap_call *call, int64_t at, int64_t n, bool square
   const void *x = neap_tile_load(&call->in[0], at, n, tile[0]),
              *y = neap_tile_load(&call->in[1], at, n, tile[1]);
   bool f64 = call->in[0].type.dtype == NEAP_DTYPE_F64;
+  /* Halves are f32 by now, in the tiles. */
   if (squared) return f64 ? sum_squares_f64(x, y, n) : sum_squares_f32(x, y, n);
   return f64 ? sum_absolute_f64(x, y, n) : sum_absolute_f32(x, y, n);
 }
@@ -35,6 +36,7 @@ static double sum_part(const neap_call *call, int64_t at, int64_t n, bool square
 static void run_reduced(const neap_call *call, bool squared) {
   int64_t n = neap_shape_elems(&call->in[0].type.shape), step = neap_tile_elems(&call->in[0], n);
   double sum = 0;
+  /* Of wide types one stretch; of halves tile after tile, summed in double. */
   for (int64_t at = 0; at < n; at += step)
     sum += sum_part(call, at, NEAP_MIN(step, n - at), squared);
   neap_element_set(call->out[0].type.dtype, call->out[0].data, 0,

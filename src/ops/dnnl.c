@@ -36,6 +36,7 @@ neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kin
 /* As choose->like says; else as oneDNN likes best. */
 static bool ask(const neap_choice *like, neap_onednn_case *c) {
   if (like == NULL) return neap_onednn_ask(c);
+  /* Given layouts and algorithm, it only says what bytes that takes. */
   for (int i = 0; i < c->n_in; i++) c->in_layout[i] = like->in[i];
   for (int i = 0; i < c->n_out; i++) c->out_layout[i] = like->out[i];
   c->algorithm = (neap_onednn_algorithm)like->algorithm;
@@ -45,6 +46,7 @@ static bool ask(const neap_choice *like, neap_onednn_case *c) {
 bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {
   if (c->n_in > NEAP_ONEDNN_MAX_IN || c->n_out > NEAP_ONEDNN_MAX_OUT || !ask(choose->like, c))
     return false;
+  /* All of the answer, or nothing: a case that is refused leaves the choice as it was. */
   neap_choice *choice = choose->choice;
   for (int i = 0; i < c->n_in; i++) choice->in[i] = c->in_layout[i];
   for (int i = 0; i < c->n_out; i++) choice->out[i] = c->out_layout[i];
@@ -57,6 +59,7 @@ bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {
 bool neap_dnnl_choose_elementwise(neap_choose *choose, neap_onednn_kind kind) {
   const neap_choice *choice = choose->choice;
   neap_onednn_case c = new_case(kind, choice, choose->n_in, choose->in, choose->n_out, choose->out);
+  /* Layouts are chosen already: the same for all operands. */
   for (int i = 0; i < NEAP_MIN(c.n_in, NEAP_ONEDNN_MAX_IN); i++) c.in_layout[i] = choice->in[i];
   for (int i = 0; i < NEAP_MIN(c.n_out, NEAP_ONEDNN_MAX_OUT); i++) c.out_layout[i] = choice->out[i];
   c.scratch_limit = choose->scratch_limit;
@@ -79,6 +82,7 @@ void neap_dnnl_run(const neap_call *call) {
   void *in[NEAP_ONEDNN_MAX_IN], *out[NEAP_ONEDNN_MAX_OUT];
   for (int i = 0; i < call->n_in; i++) in[i] = call->in[i].data;
   for (int i = 0; i < call->n_out; i++) out[i] = call->out[i].data;
+  /* Nothing a user did: it was made for these very operands. */
   if (!neap_onednn_run(call->kernel, in, out, call->scratch))
     neap_call_fault(call, "oneDNN refused to run a kernel it had made");
 }

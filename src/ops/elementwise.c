@@ -28,7 +28,9 @@ static int64_t broadcast_stride(const neap_shape *shape, int d, int n_dim) {
 /* Appends a dimension of n elements, merging it with the one before where all inputs allow. */
 static void add_dim(walk *w, int64_t n, const int64_t stride[NEAP_ROW_MAX_IN]) {
   bool merge = w->n_dim > 0;
-  for (int k = 0; k < w->n_in && merge; k++) merge = w->stride[k][w->n_dim - 1] == stride[k] * n;
+  for (int k = 0; k < w->n_in; k++)
+    if (merge && w->stride[k][w->n_dim - 1] != stride[k] * n) merge = false;
+  /* Merged, it has the strides of the inner dimension: the outer one goes on where that ends. */
   int d = merge ? w->n_dim - 1 : w->n_dim++;
   w->dim[d] = merge ? w->dim[d] * n : n;
   for (int k = 0; k < w->n_in; k++) w->stride[k][d] = stride[k];
@@ -40,6 +42,8 @@ static void collapse(walk *w) {
   const neap_operand *out = w->out[0];
   const neap_shape *shape = &out->type.shape;
   const int64_t ones[NEAP_ROW_MAX_IN] = {1, 1, 1, 1};
+  /* One row in the order of the bytes, whatever that is, since all operands have it. An absent
+   * input is read by no loop. */
   bool same = true;
   for (int k = 0; k < w->n_in; k++)
     same = same && (w->in[k]->data == NULL || neap_shape_equal(&w->in[k]->type.shape, shape));
@@ -47,6 +51,7 @@ static void collapse(walk *w) {
     add_dim(w, neap_operand_lanes(out), ones);
     return;
   }
+  /* Dimensions of one element take no step, and would keep their neighbours apart. */
   for (int d = 0; d < shape->n_dim; d++) {
     int64_t stride[NEAP_ROW_MAX_IN] = {0};
     if (shape->dim[d] == 1) continue;
@@ -54,6 +59,7 @@ static void collapse(walk *w) {
       stride[k] = broadcast_stride(&w->in[k]->type.shape, d, shape->n_dim);
     add_dim(w, shape->dim[d], stride);
   }
+  /* One element has no dimension left, and is a row all the same. */
   if (w->n_dim == 0) add_dim(w, 1, ones);
 }
 
@@ -77,11 +83,13 @@ static void run_tiles(const walk *w, const neap_row *row) {
     tile.n = NEAP_MIN(row->n - at, NEAP_TILE);
     for (int k = 0; k < w->n_in; k++) {
       tile.in[k] = element_at(w->in[k], row->in[k], at * row->step[k]);
+      /* An operand of another dtype, a mask or an index, is read where it lies. */
       if (!is_half(w->in[k])) continue;
       neap_cast(NEAP_DTYPE_F32, in[k], w->in[k]->type.dtype, tile.in[k],
                 row->step[k] == 0 ? 1 : tile.n);
       tile.in[k] = in[k];
     }
+    /* A half is made in f32 first, and rounded once, behind the loop. */
     for (int k = 0; k < w->n_out; k++)
       tile.out[k] = is_half(w->out[k]) ? out[k] : element_at(w->out[k], row->out[k], at);
     w->loop(&tile);
@@ -98,6 +106,7 @@ static void run_tiles(const walk *w, const neap_row *row) {
 static void walk_range(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   const int last = w->n_dim - 1;
+  /* Where the range begins, as an index: the walk knows rows, and a thread may begin within one. */
   int64_t index[NEAP_MAX_DIM], rest = begin;
   for (int d = last; d >= 0; d--) {
     index[d] = rest % w->dim[d];
@@ -106,10 +115,12 @@ static void walk_range(void *context, int64_t begin, int64_t end) {
   neap_row row = {.call = w->call, .param = w->param};
   for (int k = 0; k < w->n_in; k++) row.step[k] = w->stride[k][last];
   for (int64_t at = begin; at < end; at += row.n) {
+    /* To the end of the innermost dimension, along which every operand has one step. */
     row.n = NEAP_MIN(w->dim[last] - index[last], end - at);
     for (int k = 0; k < w->n_out; k++) row.out[k] = element_at(w->out[k], w->out[k]->data, at);
     for (int k = 0; k < w->n_in; k++) {
       int64_t offset = 0;
+      /* Outputs are dense; an input is found by its strides, which are 0 where it broadcasts. */
       if (w->in[k]->data == NULL) continue;
       for (int d = 0; d <= last; d++) offset += index[d] * w->stride[k][d];
       row.in[k] = element_at(w->in[k], w->in[k]->data, offset);
@@ -118,8 +129,12 @@ static void walk_range(void *context, int64_t begin, int64_t end) {
       run_tiles(w, &row);
     else
       w->loop(&row);
+    /* The next row, with a carry into the dimensions before it. */
     index[last] = 0;
-    for (int d = last - 1; d >= 0 && ++index[d] == w->dim[d]; d--) index[d] = 0;
+    for (int d = last - 1; d >= 0; d--) {
+      if (++index[d] < w->dim[d]) break;
+      index[d] = 0;
+    }
   }
 }
 
@@ -139,6 +154,7 @@ void neap_elementwise_run_on(const neap_call *call, int n_in, const int *in, int
             .param = param,
             .n_in = n_in,
             .n_out = n_out};
+  /* An operand that the call leaves out is there for the walk, without bytes. */
   for (int k = 0; k < n_in; k++) {
     w.in[k] = in[k] < call->n_in ? &call->in[in[k]] : &absent;
     w.tiled = w.tiled || is_half(w.in[k]);
@@ -160,13 +176,15 @@ void neap_elementwise_run_param(const neap_call *call, int n_in,
 void neap_elementwise_run(const neap_call *call, int n_in,
                           const neap_row_loop loops[NEAP_N_DTYPE]) {
   double param[NEAP_ROW_MAX_PARAM] = {0};
-  for (int i = 0; i < NEAP_ROW_MAX_PARAM && call->op->attrs[i].type != NEAP_ATTR_NONE; i++)
+  const int n = NEAP_MIN(neap_op_n_attrs(call->op), NEAP_ROW_MAX_PARAM);
+  for (int i = 0; i < n; i++)
     if (call->op->attrs[i].type == NEAP_ATTR_FLOAT) param[i] = call->attrs[i].f;
   neap_elementwise_run_param(call, n_in, loops, param);
 }
 
 void neap_elementwise_move(const neap_call *call, int n_in, neap_row_loop loop) {
   static const double none[NEAP_ROW_MAX_PARAM];
+  /* Moved and not computed: a half stays what it is, so that no tile is needed. */
   walk w = {.call = call, .loop = loop, .param = none, .n_in = n_in, .n_out = 1};
   for (int k = 0; k < n_in; k++) w.in[k] = &call->in[k];
   w.out[0] = &call->out[0];
@@ -177,6 +195,7 @@ neap_status neap_elementwise_infer_shape(neap_infer *infer, neap_error *error) {
   neap_shape shape = infer->in[0].shape;
   for (int k = 1; k < infer->n_in; k++) {
     char so_far[NEAP_SHAPE_TEXT], own[NEAP_SHAPE_TEXT];
+    /* Said before the shape is changed: a failure must tell what the inputs before gave. */
     neap_shape_text(&shape, so_far);
     if (!neap_shape_broadcast(&shape, &infer->in[k].shape, &shape))
       return neap_infer_fail(

@@ -39,6 +39,7 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);
     char *y = k->to + (size_t)i * row_bytes;
+    /* No byte outside of the table is read, whatever the ids are. */
     if (id >= 0 && id < k->n_row) {
       memcpy(y, k->from + (size_t)id * row_bytes, row_bytes);
     } else {
@@ -90,6 +91,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                            "padding_idx %" PRId64 " is no row of the table: rows are 0 to %" PRId64
                            ", or -%" PRId64 " to -1 from the end",
                            padding, n_row - 1, n_row);
+  /* Each id gives a row of the table. */
   for (int d = 1; d < w->n_dim; d++) y.dim[y.n_dim++] = w->dim[d];
   c->out[0] = (neap_type){c->in[1].dtype, y};
   return NEAP_OK;
@@ -153,6 +155,8 @@ static void run_grad(const neap_call *call) {
            .end = end,
            .order = order};
   enum { LEAST_COLUMNS = 32 };
+  /* Threads share columns, not rows: rows are of very different length, and each sum keeps its
+   * order. */
   if (k.n_row == 0 || k.row_elems == 0) return;
   sort_ids(&k, end, order);
   neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread,

@@ -9,6 +9,7 @@ NEAP_MULTIVERSION static void OF(add)(const neap_operand *dy, const int64_t *ord
   for (int64_t j = 0; j < n; j++) out[j] = 0;
   if (count > NEAP_RUN)
     for (int64_t j = 0; j < n; j++) total[j] = 0;
+  /* Few terms are summed in T; of more, runs of them are added up in double. */
   NEAP_EACH_PART(count, NEAP_RUN, from, to) {
     for (int64_t i = from; i < to; i++) {
       const T *row = neap_row_load(dy, order[i] * step + at, 1, n, n, tile);

@@ -76,6 +76,7 @@ static neap_status check_not_empty(const neap_infer *c, unsigned axes, neap_erro
 static neap_status infer_extreme(neap_infer *c, neap_error *error) {
   unsigned axes;
   NEAP_TRY(neap_reduce_axes(c, c->in[0].shape.n_dim, &axes, error));
+  /* Max of nothing has no value that a dtype holds. */
   NEAP_TRY(check_not_empty(c, axes, error));
   return neap_reduce_infer(c, error);
 }

@@ -11,11 +11,13 @@ static void OF(spread)(void *context, int64_t begin, int64_t end) {
   int64_t n = w->reduced[last], step = w->reduced_stride[last], n_row = n == 0 ? 0 : w->count / n;
   for (int64_t o = begin; o < end; o++) {
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_tie = 0;
+    /* The elements that are the extreme share its gradient evenly: their number comes first. */
     const T best = WIDEN(y[o]);
     for (int64_t r = 0; r < n_row; r++) {
       const E *from = x + base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);
       for (int64_t i = 0; i < n; i++) n_tie += WIDEN(from[i * step]) == best;
     }
+    /* NaN equals nothing, so that there may be none. */
     const T share = WIDEN(dy[o]) / (T)NEAP_MAX(n_tie, 1);
     for (int64_t r = 0; r < n_row; r++) {
       int64_t at = base + neap_reduce_offset(last, w->reduced, w->reduced_stride, r);

@@ -41,10 +41,12 @@ neap_status neap_fc_infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(
       c, NEAP_SHAPE, 1, error, "weight %s expects %lld features, got x %s with %lld",
       neap_shape_text(w, text_w), (long long)w->dim[1], neap_shape_text(x, text), (long long)k);
+  /* One number for each row of w, or none. */
   neap_shape bias = NEAP_SHAPE(w->dim[0]);
   if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE && !neap_shape_equal(&c->in[2].shape, &bias))
     return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s",
                            (long long)w->dim[0], neap_shape_text(&c->in[2].shape, text));
+  /* Dimensions before `axis` stay, and N takes the place of the features. */
   c->out[0].dtype = c->in[0].dtype;
   c->out[0].shape = neap_shape_of(axis, x->dim);
   c->out[0].shape.dim[axis] = w->dim[0];
@@ -77,6 +79,7 @@ void neap_fc_run(const neap_call *call) {
   int64_t n = w->dim[0], k = w->dim[1],
           m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
   neap_dtype dtype = call->out[0].type.dtype;
+  /* Fused, it is added to what y holds. */
   neap_gemm(dtype, call->choice->engine, false, true, m, n, k, call->in[0].data, call->in[1].data,
             neap_fused_adds(call), call->out[0].data, call->n_thread);
   if (call->n_in < 3 || call->in[2].data == NULL) return;
@@ -151,6 +154,7 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
                        : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0]
                                                            : &choose->in[1];
   const neap_type *w = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ? &choose->out[0] : &choose->in[1];
+  /* Of the weight's gradient the product alone: the bias is summed here. */
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
   c.n_out = 1;
   int64_t columns = w->shape.dim[0];
@@ -161,6 +165,7 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
     choose->choice->algorithm = PRODUCT;
     return true;
   }
+  /* Rows follow one another: a layout at hand would have to be undone. */
   memset(c.in_layout, 0, sizeof c.in_layout);
   return neap_dnnl_choose(choose, &c);
 }
@@ -220,6 +225,7 @@ static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 1, 1, NEAP_MAX_DIM, error));
   int64_t m, k;
   NEAP_TRY(rows_and_features(c, x, &m, &k, error));
+  /* The forward is asked with the weight that this would give. */
   int64_t n = dy->dim[dy->n_dim - 1];
   c->out[0] = (neap_type){c->in[0].dtype, NEAP_SHAPE(n, k)};
   NEAP_TRY(expect_dy(c, 1, &c->in[0], &c->out[0], c->attrs[AXIS].i, error));
@@ -239,6 +245,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
                       (neap_set[]){NEAP_SET_INTS("shape", type.shape.n_dim, type.shape.dim), {0}});
   }
   if (g->want[1] || want_bias) {
+    /* One op reads dy once for both. */
     neap_value_id out[2] = {NEAP_NO_VALUE, NEAP_NO_VALUE};
     neap_grad_emit(g, "FCGradWeight", 2, (neap_value_id[]){x, dy}, want_bias ? 2 : 1, out, g, NULL);
     g->din[1] = out[0];

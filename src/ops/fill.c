@@ -10,6 +10,7 @@ neap_status neap_fill_infer(neap_infer *infer, neap_error *error) {
   neap_dtype dtype = (neap_dtype)infer->attrs[NEAP_FILL_DTYPE].i;
   unsigned admitted =
     infer->op->outputs[0].dtypes != 0 ? infer->op->outputs[0].dtypes : NEAP_FLOATS;
+  /* Before a shape is made of it, which has room for so many. */
   if (shape->n > NEAP_MAX_DIM)
     return neap_infer_fail(infer, NEAP_ATTRIBUTE, 0, error, "shape has %d dimensions, more than %d",
                            shape->n, NEAP_MAX_DIM);
@@ -33,6 +34,7 @@ neap_status neap_fill_check(const neap_infer *infer, const char *name, double va
   /* 2^63 is kept as 2^63 - 1, which as a double is the same */
   bool is_kept = neap_element_get(dtype, &kept, 0) == value && value < 0x1p63;
   if (is_kept) return NEAP_OK;
+  /* What the dtype can hold is what saturating gives. */
   neap_element_set_i64(dtype, &least, 0, INT64_MIN);
   neap_element_set_i64(dtype, &most, 0, INT64_MAX);
   neap_hint(error, "Cast makes integers of floats: it rounds and saturates");
@@ -77,6 +79,7 @@ static void fill_range(void *context, int64_t begin, int64_t end) {
 
 void neap_fill(const neap_operand *out, double value, int n_thread) {
   fill_job j = {.out = out->data, .elem_bytes = neap_dtype_bytes(out->type.dtype)};
+  /* Converted once: the loops store bytes. */
   neap_element_set(out->type.dtype, &j.value, 0, value);
   neap_parallel_for(neap_shape_elems(&out->type.shape), NEAP_GRAIN, n_thread, fill_range, &j);
 }
@@ -175,6 +178,7 @@ static neap_status infer_range(neap_infer *c, neap_error *error) {
   if (!neap_dtype_in(dtype, NEAP_NUMBERS))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "dtype = %s is not one that Range makes",
                            neap_dtype_name(dtype));
+  /* A step towards stop; away from it the number is negative. */
   double n = ceil((stop - start) / step);
   if (n > 1e15)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "start, stop and step ask for %g elements",

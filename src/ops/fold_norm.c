@@ -41,6 +41,7 @@ static void run(const neap_call *call) {
     double gamma = neap_number_at(&call->in[GAMMA], o), beta = neap_number_at(&call->in[BETA], o);
     double mean = neap_number_at(&call->in[MEAN], o), var = neap_number_at(&call->in[VAR], o);
     double b = has_b ? neap_number_at(&call->in[B], o) : 0.0;
+    /* In double, rounded once: the fold is made once for all runs. */
     double scale = gamma / sqrt(var + call->attrs[EPS].f);
     for (int64_t i = o * l; i < (o + 1) * l; i++)
       neap_number_put(folded, i, neap_number_at(w, i) * scale);

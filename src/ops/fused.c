@@ -38,6 +38,7 @@ neap_activation neap_activation_of(const neap_op *op, const neap_attr_value *att
 void neap_fused_begin(const neap_call *call) {
   if (!neap_fused_adds(call)) return;
   const neap_operand *z = &call->in[NEAP_FUSED_Z], *y = &call->out[0];
+  /* In place nothing is to be done. */
   if (y->data != z->data) memcpy(y->data, z->data, neap_layout_bytes(&y->type, &y->layout));
 }
 
@@ -47,6 +48,7 @@ void neap_fused_end(const neap_call *call, neap_activation activation) {
   const neap_op *op = activations[activation].op;
   const neap_kernel *kernel = op->kernels;
   while (kernel->engine != NEAP_ENGINE_REF) kernel++;
+  /* Activations have one attribute at most: their variant. */
   neap_attr_value attrs[NEAP_OP_MAX_ATTR] = {{.i = activations[activation].variant}};
   neap_operand y = call->out[0];
   neap_call inner = *call;
@@ -97,6 +99,7 @@ static bool has_z(int n_in, const neap_type *in) {
 
 /* What oneDNN knows of it: x, w, b; y holds z already. */
 static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
+  /* oneDNN adds to what y holds, and is not told of z as an input. */
   c->add = has_z(c->n_in, c->in);
   c->n_in = NEAP_MIN(c->n_in, NEAP_FUSED_Z);
   neap_conv_describe(c, attrs);
@@ -112,6 +115,7 @@ static bool choose_conv_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
   describe(&c, choose->attrs);
   if (!neap_dnnl_choose(choose, &c)) return false;
+  /* z is copied into y byte by byte: it comes in y's layout. */
   if (has_z(choose->n_in, choose->in)) choose->choice->in[NEAP_FUSED_Z] = choose->choice->out[0];
   return true;
 }
@@ -208,6 +212,7 @@ static bool choose_fc_dnnl(neap_choose *choose) {
   }
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_FC);
   c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
+  /* Rows are plain: a layout of the convolution before is undone by a Reorder. */
   memset(c.in_layout, 0, sizeof c.in_layout);
   return neap_dnnl_choose(choose, &c);
 }

@@ -67,6 +67,7 @@ static void cost(const neap_infer *c, neap_cost *out) {
   neap_type between = {0};
   neap_cost part = {0};
   neap_error error = {0};
+  /* What the convolution gives is what the pool takes: its type comes first. */
   neap_infer conv = infer_conv_of(c, &between);
   if (conv.op->infer(&conv, &error) != NEAP_OK) return; /* not of checked types */
   conv.op->cost(&conv, &part);
@@ -160,6 +161,7 @@ static bool settle_pool(stages *s, const problem *p) {
   neap_engine engines[] = {p->engine, NEAP_ENGINE_REF};
   for (int e = 0; e < NEAP_COUNT(engines); e++) {
     const neap_kernel *kernel = kernel_of(&s->pool, engines[e]);
+    /* Between the stages nothing is converted: both take one layout, whole images of it. */
     if (kernel != NULL &&
         ask(&s->pool, p, kernel, p->attrs + POOL_ATTRS, between, p->scratch_limit, NULL) &&
         neap_layout_equal(&s->pool.in_layout[0], between) &&
@@ -174,6 +176,7 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
   memset(s, 0, sizeof *s);
   s->n_chunk = n_chunk;
   s->conv.op = &neap_op_FusedConv, s->conv.n_in = p->n_in;
+  /* x and z come image by image; weight and bias are all of them. */
   for (int i = 0; i < p->n_in; i++)
     s->conv.in[i] =
       i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? of_chunk(&p->in[i], n_chunk) : p->in[i];
@@ -197,6 +200,7 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
 
   /* padding may make it more */
   size_t between = neap_align(neap_layout_bytes(&s->conv.out, &(neap_layout){0}));
+  /* The convolution's own part of the algorithm to follow. */
   neap_choice like;
   if (p->like != NULL) {
     like = *p->like;
@@ -207,10 +211,12 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
       !ask(&s->conv, p, kernel, p->attrs, p->in_layout,
            p->scratch_limit - NEAP_MIN(between, p->scratch_limit), p->like != NULL ? &like : NULL))
     return false;
+  /* A chunk must be a stretch of the bytes. */
   if (!has_whole_images(&s->conv.in_layout[NEAP_FUSED_X]) ||
       !has_whole_images(&s->conv.out_layout) || !settle_pool(s, p))
     return false;
   s->between_bytes = neap_align(neap_layout_bytes(&s->conv.out, &s->conv.out_layout));
+  /* The stages run one after the other: the larger scratch serves both. */
   s->scratch_bytes =
     s->between_bytes + NEAP_MAX(s->conv.choice.scratch_bytes, s->pool.choice.scratch_bytes);
   return true;
@@ -241,6 +247,7 @@ static int64_t best_chunk(const neap_choose *choose, int64_t batch) {
   const neap_type *w = &choose->in[NEAP_FUSED_W];
   int64_t n = neap_fused_chunk(batch, neap_layout_bytes(&between, &(neap_layout){0}),
                                neap_layout_bytes(w, &(neap_layout){0}));
+  /* Its product goes image by image, each on a thread of its own. */
   if (choose->choice->engine == NEAP_ENGINE_BLAS) n = NEAP_MAX(n, choose->choice->n_thread);
   return NEAP_MAX(1, NEAP_MIN(NEAP_MIN(n, batch), MOST_CHUNK));
 }
@@ -259,18 +266,22 @@ static bool choose(neap_choose *c) {
   int64_t batch = c->in[NEAP_FUSED_X].shape.dim[0];
   int64_t nominal =
     c->like != NULL ? NEAP_MAX(1, c->like->algorithm >> ALGORITHM_BITS) : best_chunk(c, batch);
-  for (stages s;; nominal /= 2) {
-    bool last = nominal == 1 || c->like != NULL;
-    bool settled = settle(&s, &p, even_chunk(batch, nominal));
-    bool fits = settled && s.scratch_bytes <= c->scratch_limit;
-    if (!fits && !last) continue;
-    if (!settled || (!fits && p.engine != NEAP_ENGINE_REF)) return false;
-    memcpy(c->choice->in, s.conv.in_layout, (size_t)c->n_in * sizeof s.conv.in_layout[0]);
-    c->choice->out[0] = s.pool.out_layout;
-    c->choice->algorithm = s.conv.choice.algorithm | (int)nominal << ALGORITHM_BITS;
-    c->choice->scratch_bytes = s.scratch_bytes;
-    return true;
+  /* Half as many images until the scratch is small enough. A choice to follow says how many. */
+  stages s;
+  bool settled, fits;
+  for (;;) {
+    settled = settle(&s, &p, even_chunk(batch, nominal));
+    fits = settled && s.scratch_bytes <= c->scratch_limit;
+    if (fits || nominal == 1 || c->like != NULL) break;
+    nominal /= 2;
   }
+  if (!settled || (!fits && p.engine != NEAP_ENGINE_REF)) return false;
+  /* Outside it looks like one kernel: x as the convolution takes it, y as the pool gives it. */
+  memcpy(c->choice->in, s.conv.in_layout, (size_t)c->n_in * sizeof s.conv.in_layout[0]);
+  c->choice->out[0] = s.pool.out_layout;
+  c->choice->algorithm = s.conv.choice.algorithm | (int)nominal << ALGORITHM_BITS;
+  c->choice->scratch_bytes = s.scratch_bytes;
+  return true;
 }
 
 /* s->bound is owned by the stage; NULL for kernels without bind. */
@@ -315,6 +326,7 @@ static neap_status bind(const neap_bind *b, void **kernel, neap_error *error) {
   neap_status status;
   stages *s = neap_alloc(sizeof *s);
   if (s == NULL) return neap_fail(error, NEAP_MEMORY, "no memory for a kernel of %s", b->op->name);
+  /* Settled again, not stored: what it comes to must be no more than was promised. */
   if (!settle(s, &p, even_chunk(batch, nominal)) || s->scratch_bytes > choice->scratch_bytes) {
     status = neap_fail(error, NEAP_PLAN,
                        "%s can't have the kernels and the %zu bytes of scratch that were chosen",
@@ -361,6 +373,7 @@ static void run(const neap_call *call) {
   /* none: the batch is empty */
   void *scratch = neap_call_scratch(call, s->between_bytes);
   for (int64_t n = 0; n < batch; n += s->n_chunk) {
+    /* All chunks are of one size, for which the kernels were made; images may be computed twice. */
     int64_t first = NEAP_MIN(n, batch - s->n_chunk);
     neap_operand in[N_IN], y = images(&call->out[0], &s->pool.out, first);
     for (int i = 0; i < call->n_in; i++)

@@ -33,6 +33,7 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
 neap_status neap_infer_admits(const neap_infer *infer, neap_error *error) {
   for (int i = 0; i < infer->n_in; i++) {
     const neap_arg *arg = neap_op_input(infer->op, i);
+    /* A record that says nothing means any float. */
     unsigned dtypes = arg == NULL || arg->dtypes == 0 ? NEAP_FLOATS : arg->dtypes;
     if (arg != NULL && infer->in[i].dtype != NEAP_DTYPE_NONE &&
         !neap_dtype_in(infer->in[i].dtype, dtypes))
@@ -50,6 +51,7 @@ neap_status neap_infer_same_dtype(const neap_infer *infer, int like, neap_error 
     bool is_wide = arg != NULL && (arg->flags & NEAP_ARG_WIDE) != 0;
     neap_dtype got = infer->in[i].dtype, own = infer->in[like].dtype,
                want = is_wide ? neap_compute_dtype(own) : own;
+    /* Statistics of halves are wider than what they are of. */
     if (got == NEAP_DTYPE_NONE || got == want) continue;
     if (want != own)
       return neap_infer_fail(infer, NEAP_DTYPE, i, error,
@@ -111,6 +113,8 @@ static neap_status no_kernel(const neap_infer *infer, neap_error *error) {
   unsigned all = 0;
   for (const neap_kernel *k = infer->op->kernels; k->run != NULL; k++)
     all |= k->dtypes & neap_engine_at(k->engine)->dtypes;
+  /* As if one kernel had all dtypes that there are: an operand beyond those is to blame by
+   * itself. */
   const neap_kernel any = {.engine = NEAP_ENGINE_REF, .dtypes = all};
   for (int i = 0; i < infer->n_in + infer->n_out; i++) {
     bool is_in = i < infer->n_in;
@@ -154,6 +158,7 @@ neap_status neap_infer_types(neap_infer *infer, neap_error *error) {
     if (is_stash || infer->out[k].dtype == NEAP_DTYPE_NONE) continue;
     char what[64];
     snprintf(what, sizeof what, "output %s", arg != NULL ? arg->name : "?");
+    /* A shape may overflow though each input's is fine. */
     neap_status status = neap_type_check(&infer->out[k], what, error);
     if (status != NEAP_OK && error != NULL && error->blob[0] == '\0' && arg != NULL)
       snprintf(error->blob, sizeof error->blob, "%s", arg->name);

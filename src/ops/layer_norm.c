@@ -90,9 +90,11 @@ static void run(const neap_call *call, bool centre) {
   if (k.n_row == 0) return;
   if (call->n_in > GAMMA) k.gamma = widened(&call->in[GAMMA], k.n, call->scratch, 0);
   if (call->n_in > BETA) k.beta = widened(&call->in[BETA], k.n, call->scratch, 1);
+  /* RmsNorm has no mean to give. */
   int rstd = centre ? 2 : 1;
   if (centre && call->n_out > 1 && call->out[1].data != NULL) k.mean_out = &call->out[1];
   if (call->n_out > rstd && call->out[rstd].data != NULL) k.rstd_out = &call->out[rstd];
+  /* Vectors lie first in the scratch, then a row for each thread. */
   neap_rows_run(call, x->type.dtype, neap_call_scratch(call, vectors_bytes(x->type.dtype, k.n)), 1,
                 k.n, k.n_row, NEAP_MAX(NEAP_GRAIN / 4 / NEAP_MAX(k.n, 1), 1),
                 x->type.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, &k);
@@ -110,6 +112,7 @@ static neap_status infer_norm(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_same_dtype(c, X, error));
   NEAP_TRY(neap_infer_rank(c, X, 1, NEAP_MAX_DIM, error));
   NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  /* From `axis` on a row, before it one statistic for each. */
   neap_shape features = neap_shape_of(x->n_dim - axis, x->dim + axis),
              rows = neap_shape_of(axis, x->dim);
   for (int i = GAMMA; i < c->n_in; i++)
@@ -163,6 +166,7 @@ static void run_grad(const neap_call *call, bool centre) {
   k.want_gamma = call->n_out > 1 && call->out[1].data != NULL;
   k.want_beta = call->n_out > 2 && call->out[2].data != NULL;
   rows_of(&x->type.shape, &call->attrs[AXIS], &k);
+  /* A row of no elements gives no gradient, and has no byte to write. */
   if (k.n == 0) return;
   size_t item = neap_dtype_bytes(neap_compute_dtype(dtype));
   char *vectors = neap_call_scratch(call, neap_align((size_t)k.n_part * part_bytes(k.n, item)));
@@ -207,6 +211,7 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_erro
     return neap_fail(error, NEAP_GRAPH, "the backward needs the saved %s as an output",
                      neap_op_output(g->op, n_stat)->name);
   bool want_gamma = g->n_in > GAMMA && g->want[GAMMA], want_beta = g->n_in > BETA && g->want[BETA];
+  /* Operands that both ops have come first; the mean is LayerNorm's alone, and last. */
   neap_value_id in[5] = {g->in[X], g->n_in > GAMMA ? g->in[GAMMA] : NEAP_NO_VALUE, g->dout[0],
                          g->out[n_stat]};
   if (n_stat == 2) in[4] = g->out[1];

@@ -12,6 +12,7 @@ static void OF(stats)(const T *x, int64_t n, bool centre, double eps, T *mean, T
 
 NEAP_MULTIVERSION static void OF(normalise)(const T *x, T *y, const T *gamma, const T *beta,
                                             int64_t n, T mean, T rstd) {
+  /* Four loops, so that none asks in its middle what there is. */
   if (gamma != NULL && beta != NULL)
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
@@ -30,6 +31,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) 
   const job *k = context;
   for (int64_t i = begin; i < end; i++) {
     T mean, rstd;
+    /* Of a half the row is widened into the tile, and rounded from there. */
     const T *x = neap_row_load(k->x, i * k->n, 1, k->n, k->n, tile);
     OF(stats)(x, k->n, k->centre, k->eps, &mean, &rstd);
     OF(normalise)(x, neap_row_target(k->y, i * k->n, tile), k->gamma, k->beta, k->n, mean, rstd);
@@ -44,6 +46,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) 
 NEAP_MULTIVERSION static void OF(back_row)(const T *x, const T *dy, const T *gamma, T *dx,
                                            T *dgamma, T *dbeta, int64_t n, bool centre, T mean,
                                            T rstd) {
+  /* Both means first. Sums of a piece are of one type with x, for speed; those of pieces double. */
   double total = 0, total_z = 0;
   NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
     T part = 0, part_z = 0;
@@ -56,7 +59,9 @@ NEAP_MULTIVERSION static void OF(back_row)(const T *x, const T *dy, const T *gam
     total += (double)part;
     total_z += (double)part_z;
   }
+  /* Without a centre the mean is no function of x, and its term is not there. */
   const T sum = centre ? (T)(total / (double)n) : 0, sum_z = (T)(total_z / (double)n);
+  /* dx last, since it may lie over dy or x, which these still read. */
   if (dgamma != NULL)
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) dgamma[i] += dy[i] * ((x[i] - mean) * rstd);
@@ -77,9 +82,11 @@ static void OF(backward)(void *context, int64_t begin, int64_t end) {
     double *total = total_of(k, p, sizeof(T));
     T *run = (T *)(void *)(total + 2 * k->n);
     T *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;
+    /* A part has room of its own for everything, so that threads never meet. */
     float *tile = tile_of(k, p), *tile_dy = tile == NULL ? NULL : tile + k->n;
     int64_t first = k->n_row * p / k->n_part, n_row = k->n_row * (p + 1) / k->n_part - first;
     memset(total, 0, 2 * (size_t)k->n * sizeof *total);
+    /* Runs of rows are summed in T and added up in double: many rows lose no digits. */
     NEAP_EACH_PART(n_row, NEAP_RUN, from, to) {
       memset(run, 0, 2 * (size_t)k->n * sizeof *run);
       for (int64_t i = first + from; i < first + to; i++) {

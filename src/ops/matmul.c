@@ -56,6 +56,7 @@ static bool product_of(const neap_shape *a, const neap_shape *b, const neap_attr
   matrix_of(b, p->trans_b, false, &k, &p->n);
   neap_shape batch_a = batch_of(a), batch_b = batch_of(b);
   if (k != p->k || !neap_shape_broadcast(&batch_a, &batch_b, &p->batch)) return false;
+  /* Which matrix of each operand serves which of y. */
   steps_of(&batch_a, &p->batch, p->a_step);
   steps_of(&batch_b, &p->batch, p->b_step);
   return true;
@@ -104,6 +105,7 @@ static void multiply(void *context, int64_t begin, int64_t end) {
   neap_dtype dtype = j->call->out[0].type.dtype;
   size_t bytes = neap_dtype_bytes(dtype);
   for (int64_t i = begin; i < end; i++) {
+    /* The place in the batch, digit by digit, and what each operand has there. */
     int64_t a = 0, b = 0, rest = i;
     for (int d = p->batch.n_dim - 1; d >= 0; d--) {
       int64_t at = rest % p->batch.dim[d];

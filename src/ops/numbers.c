@@ -46,6 +46,7 @@ double neap_sum_error(neap_sum sum) { return sums[sum].error; }
 
 neap_infinity neap_op_infinity(const neap_op *op, const neap_kernel *kernel) {
   if (kernel != NULL && kernel->infinity != NEAP_INFINITY_USUAL) return kernel->infinity;
+  /* What a record leaves out follows from what it says of NaN. */
   if (op->infinity != NEAP_INFINITY_USUAL) return op->infinity;
   return op->nan == NEAP_NAN_REACHES ? NEAP_INFINITY_REACHES : NEAP_INFINITY_EXACT;
 }
@@ -69,7 +70,8 @@ static void print(neap_buffer *out, const char *what, const char *text) {
 static void print_infinities(const neap_op *op, neap_buffer *out) {
   neap_infinity usual = neap_op_infinity(op, NULL);
   print(out, "infinities", infinities[usual].text);
-  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++) {
+  if (op->kernels == NULL) return;
+  for (const neap_kernel *k = op->kernels; k->run != NULL; k++) {
     neap_infinity own = neap_op_infinity(op, k);
     if (own != usual)
       neap_buffer_add(out, "  %-12s by %s they %s\n", "", neap_engine_name(k->engine),
@@ -78,6 +80,7 @@ static void print_infinities(const neap_op *op, neap_buffer *out) {
 }
 
 void neap_numbers_print(const neap_op *op, neap_buffer *out) {
+  /* An op that only makes numbers has nothing to say of those it is given. */
   if (neap_op_n_inputs(op) == 0) return;
   neap_buffer_add(out, "numbers\n");
   if (takes_floats(op)) {

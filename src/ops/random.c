@@ -25,6 +25,7 @@ static double uniform_between(const job *j, uint32_t word, bool f64) {
  * order magnitudes as integers do. */
 static uint16_t half_beside(uint16_t bits, bool above) {
   bool is_negative = (bits & 0x8000) != 0;
+  /* Both zeros have the same neighbours: the least numbers of either sign. */
   if ((bits & 0x7fff) == 0) return above ? 0x0001 : 0x8001;
   return (uint16_t)(above != is_negative ? bits + 1 : bits - 1);
 }
@@ -46,6 +47,7 @@ static void put(const job *j, int64_t i, double x) {
   const neap_operand *out = &j->call->out[0];
   const neap_dtype dtype = out->type.dtype;
   bool open = !j->normal && j->b > j->a;
+  /* Compared as rounded: that is what the user sees. */
   if (dtype == NEAP_DTYPE_F64) {
     ((double *)out->data)[i] = open && x >= j->b ? j->a : x;
   } else if (dtype == NEAP_DTYPE_F32) {
@@ -142,6 +144,7 @@ static void run_kaiming(const neap_call *call) {
 static neap_status infer_weight(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_fill_infer(c, error));
   char text[NEAP_SHAPE_TEXT];
+  /* A vector has no inputs and outputs to count. */
   if (c->out[0].shape.n_dim < 2)
     return neap_infer_fail(
       c, NEAP_ATTRIBUTE, 0, error,

@@ -105,6 +105,7 @@ const neap_arg *neap_op_output(const neap_op *op, int position) {
 
 /* Kernels call it from many threads: whoever sets the flag first writes the message, alone. */
 void neap_call_fault(const neap_call *call, const char *format, ...) {
+  /* Later ones are lost: one fault stops the run. */
   if (__atomic_test_and_set(&call->fault->set, __ATOMIC_ACQ_REL)) return;
   va_list args;
   va_start(args, format);
@@ -140,6 +141,7 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
     neap_buffer_add(out, "required");
     return;
   }
+  /* In the words in which the user would give it. */
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: neap_buffer_add(out, "%g", attr->value.f); break;
     case NEAP_ATTR_BOOL: neap_buffer_add(out, "%s", attr->value.i != 0 ? "true" : "false"); break;
@@ -151,6 +153,7 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
       break;
     case NEAP_ATTR_INT: neap_buffer_add(out, "%lld", (long long)attr->value.i); break;
     case NEAP_ATTR_ENUM: {
+      /* The default is an index into the words, "|" between them. */
       const char *text = attr->choices;
       for (int64_t i = 0; i < attr->value.i; i++) text = strchr(text, '|') + 1;
       neap_buffer_add_n(out, text, strcspn(text, "|"));
@@ -166,6 +169,7 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
 bool neap_kernel_computes(const neap_kernel *kernel, const neap_arg *arg, neap_dtype dtype) {
   if (arg == NULL || dtype == NEAP_DTYPE_NONE) return true;
   if ((arg->flags & (NEAP_ARG_STASH | NEAP_ARG_SCOPE)) != 0) return true;
+  /* Kernels name floats; integers and bool an argument takes are the op's affair. */
   bool may_be_float = arg->dtypes == 0 || (arg->dtypes & NEAP_FLOATS) != 0;
   if (!may_be_float) return true;
   unsigned of_engine = neap_engine_at(kernel->engine)->dtypes | ~NEAP_FLOATS;
@@ -183,7 +187,8 @@ bool neap_kernel_computes_all(const neap_kernel *kernel, const neap_op *op, int 
 
 const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, int n_in,
                                     const neap_type *in, int n_out, const neap_type *out) {
-  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
+  if (op->kernels == NULL) return NULL;
+  for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
     if (k->engine == engine && neap_kernel_computes_all(k, op, n_in, in, n_out, out)) return k;
   return NULL;
 }
@@ -191,6 +196,7 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, int n
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose) {
   if (neap_engine_at(kernel->engine)->missing() != NULL) return false;
   if (kernel->choose == NULL) return true;
+  /* Sizes that no machine has are refused here, so that no choose has to look. */
   return kernel->choose(choose) && choose->choice->scratch_bytes <= NEAP_MOST_BYTES &&
          choose->choice->stash_bytes <= NEAP_MOST_BYTES;
 }
@@ -205,6 +211,7 @@ const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previo
   for (; k->run != NULL; k++)
     if (!force || k->engine == (fallen_back ? NEAP_ENGINE_REF : engine)) return k;
   if (!force || fallen_back || engine == NEAP_ENGINE_REF) return NULL;
+  /* The engine has none that took it: plain C may. */
   for (k = op->kernels; k->run != NULL; k++)
     if (k->engine == NEAP_ENGINE_REF) return k;
   return NULL;
@@ -228,6 +235,7 @@ void neap_op_print(const neap_op *op, neap_buffer *out) {
   help_args("outputs", op->outputs, neap_op_n_outputs(op), out);
   int n = neap_op_n_attrs(op);
   if (n > 0) neap_buffer_add(out, "attributes\n");
+  /* Types, choices and defaults as they are checked. */
   for (int i = 0; i < n; i++) {
     const neap_attr *attr = &op->attrs[i];
     neap_buffer_add(out, "  %-12s %s%s%s, ", attr->name, attr_type_name(attr->type),

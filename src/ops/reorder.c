@@ -36,6 +36,7 @@ static int64_t levels_of(const neap_shape *shape, const neap_layout *layout,
     block[d] *= layout->inner_block[i];
     stride *= layout->inner_block[i];
   }
+  /* Outside of the blocks each dimension steps by whole blocks, in the layout's order. */
   for (int i = shape->n_dim - 1; i >= 0; i--) {
     int d = layout->kind == NEAP_LAYOUT_BLOCKED ? layout->order[i] : i;
     dim_levels *l = &levels[d];
@@ -110,6 +111,7 @@ typedef struct walk {
 static int64_t piece(const walk *w, int d, int64_t p, int *first_digit, int64_t *count) {
   const digits *g = &w->digits[d];
   for (int i = 0; i < g->n; i++) {
+    /* A piece ends where the next larger digit would step, since that may lie elsewhere. */
     int64_t unit = g->unit[i], whole = i > 0 ? g->unit[i - 1] : INT64_MAX;
     int64_t end = i > 0 ? NEAP_MIN(w->to[d], p - p % whole + whole) : w->to[d];
     if (p % unit != 0 || end - p < unit) continue;
@@ -117,6 +119,7 @@ static int64_t piece(const walk *w, int d, int64_t p, int *first_digit, int64_t 
     *count = g->singly ? 1 : (end - p) / unit;
     return *count * unit;
   }
+  /* Nothing larger fits: a position by itself. */
   *first_digit = g->n - 1;
   *count = 1;
   return 1;
@@ -132,6 +135,7 @@ static void walk_dim(const walk *w, int d, const neap_move *move, int64_t in, in
     return;
   }
   for (int64_t p = w->from[d]; p < w->to[d];) {
+    /* A dimension of the move for each digit of the piece, as few as there can be. */
     neap_move more = *move;
     int first;
     int64_t count, n = piece(w, d, p, &first, &count);
@@ -158,6 +162,8 @@ static void zero_padding(walk *w, const neap_shape *shape, int64_t padded[NEAP_M
   for (int d = 0; d < shape->n_dim; d++) {
     if (padded[d] == shape->dim[d]) continue;
     for (int e = 0; e < shape->n_dim; e++) {
+      /* The boxes do not meet: each element of the padding is in that of the first dimension it
+       * leaves. */
       w->from[e] = e == d ? shape->dim[d] : 0;
       w->to[e] = e < d ? shape->dim[e] : padded[e];
       w->digits[e] = digits_of(&w->out[e], &w->out[e]);
@@ -184,6 +190,7 @@ static void run(const neap_call *call) {
             .n_thread = call->n_thread};
   levels_of(shape, &in->layout, w.in);
   levels_of(shape, &out->layout, w.out);
+  /* What the output's blocks round up to. */
   int64_t padded[NEAP_MAX_DIM];
   for (int d = 0; d < shape->n_dim; d++) {
     int64_t block = w.out[d].unit[0]; /* the outermost level steps by whole blocks */

@@ -28,6 +28,7 @@ NEAP_INLINE void OF(NEAP_ROW_LOOP(map1_spread))(const neap_row *row, OUT (*f)(T 
     OF(NEAP_ROW_LOOP(map1))(row, f);
     return;
   }
+  /* Once for all: f is of the element alone. */
   const OUT y = f(in[0], p);
   for (int64_t i = 0; i < n; i++) out[i] = y;
 }

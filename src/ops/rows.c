@@ -46,6 +46,7 @@ void neap_rows_run(const neap_call *call, neap_dtype dtype, void *scratch, int64
     neap_parallel_for(n, grain, call->n_thread, run_in_place, &j);
     return;
   }
+  /* Parts by the choice and not by the threads at hand: the scratch was measured so. */
   j.n_part = (int)NEAP_MIN((n + grain - 1) / grain, call->choice->n_thread);
   NEAP_ASSERT((char *)scratch + (size_t)j.n_part * j.tile_bytes <=
                 (char *)call->scratch + call->choice->scratch_bytes,
@@ -57,6 +58,7 @@ void neap_rows_run(const neap_call *call, neap_dtype dtype, void *scratch, int64
 const void *neap_row_load(const neap_operand *x, int64_t at, int64_t n_piece, int64_t step,
                           int64_t n, float *tile) {
   if (!neap_is_half(x->type.dtype)) return neap_element_at(x, at);
+  /* Pieces lie dense in the tile, whatever their distance. */
   for (int64_t i = 0; i < n_piece; i++)
     neap_cast(NEAP_DTYPE_F32, tile + i * n, x->type.dtype, neap_element_at(x, at + i * step), n);
   return tile;

@@ -32,6 +32,7 @@ static void run(const neap_call *call) {
         call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps",
         length, k + 1, n_step);
   }
+  /* A length out of range is a fault, and harms nothing here: it is only compared. */
   for (int64_t t = 0; t < n_step; t++)
     for (int64_t k = 0; k < n; k++)
       mask[t * n + k] = t < neap_element_get_i64(call->in[1].type.dtype, call->in[1].data, k);

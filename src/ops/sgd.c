@@ -39,6 +39,7 @@ static void run(const neap_call *call) {
   bool has_m = call->n_in > M && call->in[M].data != NULL;
   bool looks_ahead = call->attrs[NESTEROV].i != 0;
   double momentum = call->attrs[MOMENTUM].f;
+  /* Of Nesterov's step the gradient is one part and the new momentum the other. */
   const double param[NEAP_ROW_MAX_PARAM] = {
     [RATE] = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0),
     [DECAY] = call->attrs[WEIGHT_DECAY].f,
@@ -58,7 +59,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE,
        has_t = c->n_in > STEPS && c->in[STEPS].dtype != NEAP_DTYPE_NONE;
-  for (int i = G; i <= M && i < c->n_in; i++)
+  for (int i = G; i < NEAP_MIN(M + 1, c->n_in); i++)
     if (i != LR && c->in[i].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->in[i], &c->in[W]))
       return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s",
                              c->op->inputs[i].name, neap_dtype_name(c->in[W].dtype),
@@ -67,9 +68,11 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (neap_shape_elems(&c->in[LR].shape) != 1)
     return neap_infer_fail(c, NEAP_SHAPE, LR, error, "lr expects one element, got %s",
                            neap_shape_text(&c->in[LR].shape, a));
+  /* A momentum without a place to keep it would be none. */
   if (!has_m && c->attrs[MOMENTUM].f != 0)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error,
                            "momentum = %g expects an input m to keep it in", c->attrs[MOMENTUM].f);
+  /* The op writes them in place, so that each goes in and comes out. */
   if (has_m != (c->n_out > M_OUT) || has_t != (c->n_out > STEPS_OUT))
     return neap_infer_fail(c, NEAP_ARGUMENT, M, error,
                            "m and t are outputs when they are inputs, and only then");

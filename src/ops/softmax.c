@@ -67,6 +67,7 @@ static void run(const neap_call *call, bool log_) {
   k.a = &call->in[0], k.b = call->n_in > 1 ? &call->in[1] : NULL, k.out = &call->out[0];
   k.log = log_;
   int64_t grain = NEAP_MAX(NEAP_GRAIN / 8 / block_elems(&k), 1);
+  /* Two inputs are y and dy: then it is the backward. */
   bool wide = type->dtype == NEAP_DTYPE_F64;
   neap_rows_body body = wide ? forward_f64 : forward_f32;
   if (k.b != NULL) body = wide ? backward_f64 : backward_f32;

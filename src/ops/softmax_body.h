@@ -15,11 +15,14 @@ NEAP_MULTIVERSION static void OF(columns)(const T *x, T *y, int64_t n_class, int
                                           int64_t columns, bool log_) {
   T most[BLOCK], sum[BLOCK];
   double total[BLOCK] = {0};
+  /* Columns lie side by side, so that every loop runs over them within: it reads x in order. */
   for (int64_t j = 0; j < columns; j++) most[j] = (T)-INFINITY;
   for (int64_t c = 0; c < n_class; c++)
     for (int64_t j = 0; j < columns; j++)
       most[j] = x[c * inner + j] > most[j] ? x[c * inner + j] : most[j];
   if (log_) {
+    /* log1p of what the others add to the largest one's 1 keeps the digits of a small sum. Each
+     * element equal to the largest is a tie, which is counted and not summed. */
     T ties[BLOCK] = {0};
     NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
       for (int64_t j = 0; j < columns; j++) sum[j] = 0;
@@ -41,6 +44,7 @@ NEAP_MULTIVERSION static void OF(columns)(const T *x, T *y, int64_t n_class, int
         for (int64_t j = 0; j < columns; j++) sum[j] += neap_exp(x[c * inner + j] - most[j]);
       for (int64_t j = 0; j < columns; j++) total[j] += (double)sum[j];
     }
+    /* One division a column; the exponentials again, rather than a place for them. */
     for (int64_t j = 0; j < columns; j++) sum[j] = (T)(1 / total[j]);
     for (int64_t c = 0; c < n_class; c++)
       for (int64_t j = 0; j < columns; j++)
@@ -63,6 +67,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) 
   const job *k = context;
   for (int64_t i = begin; i < end; i++) {
     int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;
+    /* Pieces of a block: one row of classes, or for each class its columns. */
     int64_t columns = NEAP_MIN(k->inner - first, BLOCK), n_piece = k->n_class, n = columns;
     if (k->inner == 1) n_piece = 1, n = k->n_class;
     const T *x = neap_row_load(k->a, at, n_piece, k->inner, n, tile);
@@ -81,6 +86,8 @@ NEAP_MULTIVERSION static void OF(back_columns)(const T *y, const T *dy, T *dx, i
                                                int64_t inner, int64_t columns) {
   T sum[BLOCK], off[BLOCK] = {0};
   double total[BLOCK] = {0};
+  /* At most one class is above one half. With its dy taken off, its own term is zero, and so the
+   * small sum of the others is not lost in it. */
   for (int64_t c = 0; c < n_class; c++)
     for (int64_t j = 0; j < columns; j++)
       off[j] += y[c * inner + j] > (T)0.5 ? dy[c * inner + j] : 0;
@@ -98,6 +105,7 @@ NEAP_MULTIVERSION static void OF(back_columns)(const T *y, const T *dy, T *dx, i
 }
 
 NEAP_MULTIVERSION static void OF(back_row)(const T *y, const T *dy, T *dx, int64_t n) {
+  /* As back_columns, for one dense row. */
   T sum, off = 0;
   double total = 0;
 #pragma omp simd reduction(+ : off)
@@ -124,6 +132,7 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
     for (int64_t c = from; c < to; c++)
       for (int64_t j = 0; j < columns; j++) {
         T p = y[c * inner + j], g = dy[c * inner + j];
+        /* Apart from the others, for the same reason. */
         bool is_top = p > LOG_HALF;
         rest[j] += is_top ? 0 : g;
         own[j] += is_top ? g : 0;
@@ -131,6 +140,7 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
       }
     for (int64_t j = 0; j < columns; j++) total[j] += (double)rest[j];
   }
+  /* exp(y) - 1 of the class above one half is small where y is near 0: expm1 has its digits. */
   for (int64_t j = 0; j < columns; j++) rest[j] = (T)total[j];
   for (int64_t j = 0; j < columns; j++) less[j] = (T)expm1((double)log_top[j]);
   for (int64_t c = 0; c < n_class; c++)
@@ -142,6 +152,7 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
 }
 
 NEAP_MULTIVERSION static void OF(log_back_row)(const T *y, const T *dy, T *dx, int64_t n) {
+  /* As log_back_columns, for one dense row. */
   T rest, own = 0, log_top = 0;
   double total = 0;
   NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
@@ -173,6 +184,7 @@ static void OF(backward)(void *context, int64_t begin, int64_t end, float *tile)
     if (k->inner == 1) n_piece = 1, n = k->n_class;
     const T *y = neap_row_load(k->a, at, n_piece, k->inner, n, tile);
     const T *dy = neap_row_load(k->b, at, n_piece, k->inner, n, tile_dy);
+    /* dx goes over dy's tile: each element is read for the last time when it is written. */
     T *dx = neap_row_target(k->out, at, tile_dy);
     int64_t step = neap_row_step(k->a, k->inner, n);
     if (k->inner == 1)
