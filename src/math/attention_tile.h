@@ -20,6 +20,7 @@ static int64_t NAME(seen)(const neap_attention *a, int64_t query, int64_t key, i
 static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head, int64_t query,
                            int64_t key, REAL *score, int64_t n) {
   if (a->mask == NULL) return;
+  /* Steps are 0 along what the mask broadcasts, so that any mask is read so. */
   int64_t first = batch * a->mask_step[0] + head * a->mask_step[1] + query * a->mask_step[2] +
                   key * a->mask_step[3];
   for (int64_t j = 0; j < n; j++) {
@@ -66,6 +67,7 @@ static void NAME(scores)(const neap_attention *a, int64_t n, int64_t m, const RE
  * both: the NaN go into the sum, which then keeps them. */
 static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, REAL *most,
                              REAL *sum, REAL *y, int64_t value_depth) {
+  /* Unseen keys stay in the tile, with probability 0: the product runs over all of it. */
   REAL tile_most = ROW_MAX(score, seen), new_most = tile_most > *most ? tile_most : *most;
   for (int64_t j = seen; j < n; j++) score[j] = 0;
   if (new_most == (REAL)-INFINITY) { /* no key seen yet: exp(-inf - -inf) is no probability */
@@ -75,6 +77,7 @@ static void NAME(absorb_row)(REAL *score, int64_t seen, int64_t n, bool first, R
     }
     return;
   }
+  /* A larger maximum than so far: what was summed below the old one shrinks to the new one. */
   REAL tile_sum = ROW_EXP(score, 1, new_most, score, seen);
   if (!first && new_most > *most) {
     REAL shrink = (REAL)exp((double)(*most - new_most));
@@ -110,6 +113,7 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
     most[i] = (REAL)-INFINITY, sum[i] = 0;
     if (end == 0) memset(y + i * a->y.row, 0, (size_t)a->value_depth * sizeof *y);
   }
+  /* Tile after tile along the keys; causal queries end where the last of them ends. */
   for (int64_t key = 0; key < end; key += KEYS) {
     int64_t m = NEAP_MIN(end - key, KEYS);
     NAME(scores)(a, n, m, q, NAME(at)(&a->k, batch, key_head, key), score);
@@ -119,6 +123,7 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
       NAME(absorb_row)
       (score + i * KEYS, seen, m, key == 0, &most[i], &sum[i], y + i * a->y.row, a->value_depth);
     }
+    /* The first tile writes y, so that nobody has to clear it. */
     const REAL *v = NAME(at)(&a->v, batch, key_head, key);
     if (key == 0)
       GEMM(false, false, n, a->value_depth, m, 1, score, KEYS, v, a->v.row, 0, y, a->y.row, 1);
@@ -127,6 +132,7 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
   }
   REAL *lse =
     a->lse == NULL ? NULL : (REAL *)a->lse + (batch * a->n_head + head) * a->n_query + query;
+  /* The sums divide at last, once a row. One that has seen no key stays zero; NaN is handed on. */
   for (int64_t i = 0; i < n; i++) {
     if (sum[i] > 0 || sum[i] != sum[i]) ROW_SCALE(y + i * a->y.row, 1 / sum[i], a->value_depth);
     if (lse != NULL) lse[i] = sum[i] == 0 ? (REAL)-INFINITY : most[i] + (REAL)log((double)sum[i]);
@@ -137,6 +143,7 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
 
 /* From scores to ds = p (dp - delta), p left in `p`; ds goes over dp. One row of a tile. */
 static void NAME(back_row)(REAL *p, REAL *dp, int64_t seen, int64_t n, REAL lse, REAL delta) {
+  /* A query that saw no key has no probabilities. */
   if (lse == (REAL)-INFINITY) seen = 0;
   ROW_EXP(p, 1, lse, p, seen);
   for (int64_t j = 0; j < seen; j++) dp[j] = p[j] * (dp[j] - delta);
@@ -155,6 +162,7 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
              *dy = NAME(at)(&a->dy, batch, head, query);
   REAL *dq = NAME(at)(&a->dq, batch, head, query);
   for (int64_t i = 0; i < n; i++) {
+    /* sum of p dp over all keys is y dy: known before any tile (FlashAttention). */
     delta[i] = ROW_DOT(y + i * a->y.row, dy + i * a->dy.row, a->value_depth);
     if (end == 0) memset(dq + i * a->dq.row, 0, (size_t)a->depth * sizeof *dq);
     if (a->dmask != NULL)
@@ -164,6 +172,7 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
     int64_t m = NEAP_MIN(end - key, KEYS);
     const REAL *k = NAME(at)(&a->k, batch, key_head, key),
                *v = NAME(at)(&a->v, batch, key_head, key);
+    /* Scores again, which the forward has not kept, and from lse the probabilities; dp = dy v^T. */
     NAME(scores)(a, n, m, q, k, p);
     GEMM(false, true, n, m, a->value_depth, 1, dy, a->dy.row, v, a->v.row, 0, dp, KEYS, 1);
     for (int64_t i = 0; i < n; i++) {
@@ -175,6 +184,7 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
         memcpy((REAL *)a->dmask + (row + i) * a->n_key + key, dp + i * KEYS,
                (size_t)m * sizeof *dp);
     }
+    /* dv += p^T dy; dq = ds k, of all tiles; dk += ds^T q: one task has them all, in this order. */
     GEMM(true, false, m, a->value_depth, n, 1, p, KEYS, dy, a->dy.row, 1,
          NAME(at)(&a->dv, batch, key_head, key), a->dv.row, 1);
     GEMM(false, false, n, a->depth, m, (REAL)a->scale, dp, KEYS, k, a->k.row, key == 0 ? 0 : 1, dq,
@@ -203,6 +213,7 @@ static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, in
   int64_t key_head = head / (a->n_head / a->n_key_head);
   for (int64_t i = query; i < query + n; i++) {
     NAME(naive_scores)(a, batch, head, i, score);
+    /* A NaN becomes the maximum and stays it, so that the row is NaN. */
     double most = -INFINITY, sum = 0;
     for (int64_t j = 0; j < a->n_key; j++)
       most = score[j] != score[j] || (double)score[j] > most ? (double)score[j] : most;
@@ -211,9 +222,11 @@ static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, in
     REAL *y = NAME(at)(&a->y, batch, head, i);
     for (int64_t e = 0; e < a->value_depth; e++) {
       double total = 0;
-      for (int64_t j = 0; j < a->n_key && most != -INFINITY; j++)
-        total +=
-          exp((double)score[j] - most) / sum * (double)NAME(at)(&a->v, batch, key_head, j)[e];
+      /* No key seen: zeros. */
+      if (most != -INFINITY)
+        for (int64_t j = 0; j < a->n_key; j++)
+          total +=
+            exp((double)score[j] - most) / sum * (double)NAME(at)(&a->v, batch, key_head, j)[e];
       y[e] = (REAL)total;
     }
     if (a->lse != NULL)
@@ -237,6 +250,7 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
             row = (batch * a->n_head + head) * a->n_query + i;
     double lse = (double)((const REAL *)a->lse)[row], delta = 0;
     const REAL *q = NAME(at)(&a->q, batch, head, i), *dy = NAME(at)(&a->dy, batch, head, i);
+    /* p and dp of all keys, and delta, which every ds needs. */
     NAME(naive_scores)(a, batch, head, i, p);
     for (int64_t j = 0; j < a->n_key; j++) {
       const REAL *v = NAME(at)(&a->v, batch, key_head, j);
@@ -246,6 +260,7 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
       dp[j] = (REAL)dot;
       delta += (double)p[j] * dot;
     }
+    /* Each key's share of dq, and this query's share of every dk and dv. */
     for (int64_t d = 0; d < a->depth; d++) dq[d] = 0;
     for (int64_t j = 0; j < a->n_key; j++) {
       double ds = (double)p[j] * ((double)dp[j] - delta), scaled = a->scale * ds;
@@ -259,6 +274,7 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
     REAL *out = NAME(at)(&a->dq, batch, head, i);
     for (int64_t d = 0; d < a->depth; d++) out[d] = (REAL)dq[d];
   }
+  /* Rounded once, when all queries have been added. */
   for (int64_t j = 0; j < a->n_key; j++) {
     REAL *dk_out = NAME(at)(&a->dk, batch, key_head, j),
          *dv_out = NAME(at)(&a->dv, batch, key_head, j);
@@ -287,6 +303,7 @@ static void NAME(backward_task)(const neap_attention *a, int64_t task, void *scr
     NAME(naive_backward)(a, batch, key_head, scratch);
     return;
   }
+  /* Tiles add to dk and dv from their first on. */
   for (int64_t j = 0; j < a->n_key; j++) {
     memset(NAME(at)(&a->dk, batch, key_head, j), 0, (size_t)a->depth * sizeof(REAL));
     memset(NAME(at)(&a->dv, batch, key_head, j), 0, (size_t)a->value_depth * sizeof(REAL));

@@ -55,10 +55,12 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
   int64_t bytes = (int64_t)neap_dtype_bytes(p->dtype), by = from * bytes;
   const char *a = p->a, *b = p->b;
   char *c = p->c;
+  /* Where the part begins in A or B, whichever way that lies, and in C. */
   if (p->by_rows)
     a += p->ta ? by : by * p->lda, c += by * p->ldc, m = to - from;
   else
     b += p->tb ? by * p->ldb : by, c += by, n = to - from;
+  /* The part is this thread's alone, so that no order of threads shows in the bits. */
   int before = enter();
   if (p->dtype == NEAP_DTYPE_F64)
     cblas_dgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k, p->alpha,
@@ -128,6 +130,7 @@ void neap_gemm_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_t n, i
     multiply_f32(engine, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, n_thread);
     return;
   }
+  /* Tile by tile of C, so that a run has room on the stack. */
   for (int64_t i = 0; i < m; i += SIDE)
     for (int64_t j = 0; j < n; j += SIDE) {
       int64_t rows = NEAP_MIN(m - i, SIDE), cols = NEAP_MIN(n - j, SIDE);
@@ -135,6 +138,7 @@ void neap_gemm_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_t n, i
         multiply_f32(engine, ta, tb, rows, cols, NEAP_MIN(k - l, DEPTH), alpha,
                      ta ? a + l * lda + i : a + i * lda + l, lda,
                      tb ? b + j * ldb + l : b + l * ldb + j, ldb, 0, tile, cols, n_thread);
+        /* C itself is read with the first run only, where beta applies. */
         add_run(c + i * ldc + j, ldc, tile, rows, cols, beta, l == 0);
       }
     }

@@ -47,6 +47,7 @@ static inline __attribute__((always_inline)) void tile(const float *w, const flo
   lanes zero = {0}, a0 = zero, a1 = zero, a2 = zero, a3 = zero, b0 = zero, b1 = zero, b2 = zero,
         b3 = zero;
   int64_t j = 0;
+  /* Eight sums at once, so that each vector of x serves four rows, and each of w two. */
   for (; j + LANES <= k; j += LANES) {
     lanes a, b, v;
     LOAD(a, x0 + j), LOAD(b, x1 + j);
@@ -76,6 +77,7 @@ static NEAP_MULTIVERSION void multiply_step(const few_rows *p, int64_t begin, in
   for (int64_t j = begin; j < end; j += ROWS) {
     int64_t n = NEAP_MIN(end - j, ROWS);
     for (int64_t i = 0; i < p->m; i += 2) {
+      /* Two rows of x at a time: the last of an odd number with itself. */
       int64_t second = NEAP_MIN(i + 1, p->m - 1);
       const float *x0 = p->x + i * p->k + from, *x1 = p->x + second * p->k + from,
                   *w = p->w + j * p->k + from;
@@ -88,6 +90,7 @@ static NEAP_MULTIVERSION void multiply_step(const few_rows *p, int64_t begin, in
           memcpy(out[r], one[0], sizeof out[r]);
         }
       for (int64_t r = 0; r < n; r++) {
+        /* A first step sets what the next ones add to. */
         float *y0 = p->y + i * p->n + j + r, *y1 = p->y + second * p->n + j + r;
         *y0 = from == 0 ? out[r][0] : *y0 + out[r][0];
         if (second > i) *y1 = from == 0 ? out[r][1] : *y1 + out[r][1];

@@ -60,6 +60,8 @@ static double work_of(const neap_onednn_case *c) {
     if (type->dtype == NEAP_DTYPE_F32)
       most = NEAP_MAX(most, (double)neap_shape_elems(&type->shape));
   }
+  /* Each output is a sum over all of the weight but its first dimension, whichever operand is asked
+   * for. */
   bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
   if (!is_product(c->kind)) return most;
   const neap_shape *w = by_weight ? &c->out[0].shape : &c->in[1].shape;
@@ -99,6 +101,7 @@ static bool is_fast(const_dnnl_primitive_desc_t pd) {
 static bool take_layouts(neap_onednn_case *c, const onednn_problem *p) {
   for (int i = 0; i < p->n_arg; i++) {
     const onednn_arg *a = &p->arg[i];
+    /* Told to oneDNN as it is; or dense for oneDNN, whatever ours is. */
     if (a->keeps_given) continue;
     neap_layout *layout = a->is_out ? &c->out_layout[a->position] : &c->in_layout[a->position];
     const neap_type *type = a->is_out ? &c->out[a->position] : &c->in[a->position];
@@ -131,6 +134,7 @@ static bool can_count(const neap_onednn_case *c) {
   for (int i = 0; i < c->n_in + c->n_out; i++) {
     const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
     if (type->dtype == NEAP_DTYPE_NONE || type->dtype == NEAP_DTYPE_U8) continue;
+    /* oneDNN may round channels up to blocks, and counts the padding too. */
     if (neap_shape_elems(&type->shape) == 0 || most_elems(&type->shape) > INT32_MAX) return false;
   }
   return true;
@@ -144,6 +148,7 @@ static bool ask_bytes(neap_onednn_case *c) {
     c->scratch_bytes = onednn_arg_bytes(p.pd, DNNL_ARG_SCRATCHPAD);
     c->stash_bytes = stash_bytes(&p);
   }
+  /* The descriptor was needed for its answers alone. */
   if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
   return good;
 }
@@ -168,6 +173,7 @@ static bool ask_algorithm(neap_onednn_case *c) {
 static bool winograd_pays(const neap_onednn_case *c) {
   enum { MIN_TILES = 128, MIN_CHANNELS = 32, MIN_CHANNELS_WEIGHT = 64 };
   bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT;
+  /* Only of a 3 x 3 window that steps by one do such tiles overlap as the transform needs. */
   if (c->kind > NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->n_space != 2 || c->groups != 1) return false;
   for (int d = 0; d < 2; d++)
     if (c->kernel[d] != 3 || c->stride[d] != 1 || c->dilation[d] != 1) return false;
@@ -184,6 +190,7 @@ static bool winograd_pays(const neap_onednn_case *c) {
  * direct answer whole. */
 bool neap_onednn_ask(neap_onednn_case *c) {
   if (!have_engine() || !can_count(c)) return false;
+  /* oneDNN answers for a number of threads: the one that will run it. */
   onednn_enter(threads_of(c), false);
   neap_onednn_case other = *c;
   c->algorithm = NEAP_ONEDNN_DIRECT;
@@ -225,6 +232,7 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
     return neap_fail(error, NEAP_PLAN, "oneDNN needs %zu bytes of scratch, the plan promised %zu",
                      scratch, c->scratch_bytes);
   for (int i = 0; i < p->n_arg; i++) {
+    /* Scratch was compared above. */
     if (p->arg[i].position < 0) continue;
     size_t want = onednn_arg_bytes(p->pd, p->arg[i].arg), promised = promised_bytes(c, &p->arg[i]);
     if (want != promised)
@@ -254,9 +262,11 @@ static neap_status make_kernel(const neap_onednn_case *c, const onednn_problem *
                                neap_error *error) {
   static const onednn_arg scratch = {.arg = DNNL_ARG_SCRATCHPAD, .position = ONEDNN_SCRATCH};
   NEAP_TRY(check_promises(c, p, error));
+  /* Here oneDNN generates code; running it makes nothing more. */
   bool good = dnnl_primitive_create(&k->primitive, p->pd) == dnnl_success &&
               dnnl_stream_create(&k->stream, the_engine, dnnl_stream_default_flags) == dnnl_success;
-  for (int i = 0; good && i < p->n_arg; i++) good = add_memory(k, p->pd, &p->arg[i]);
+  for (int i = 0; i < p->n_arg; i++)
+    if (good) good = add_memory(k, p->pd, &p->arg[i]);
   if (good && c->scratch_bytes > 0) good = add_memory(k, p->pd, &scratch);
   return good ? NEAP_OK
               : neap_fail(error, NEAP_INTERNAL,
@@ -272,11 +282,13 @@ neap_status neap_onednn_make(const neap_onednn_case *c, neap_onednn **out, neap_
   if (k == NULL) return neap_fail_memory(error, sizeof *k, "a oneDNN kernel");
   k->n_thread = threads_of(c);
   k->meets = shares_meet(c->kind);
+  /* As when it was asked, so that it comes to the same kernel. */
   onednn_enter(threads_of(c), false);
   if (onednn_describe(c, false, the_engine, the_attr, &p))
     status = make_kernel(c, &p, k, error);
   else
     status = neap_fail(error, NEAP_PLAN, "oneDNN has no kernel for the layouts of the plan");
+  /* The primitive keeps what it needs of the descriptor. */
   if (p.pd != NULL) dnnl_primitive_desc_destroy(p.pd);
   onednn_leave();
   if (status != NEAP_OK)
@@ -313,6 +325,7 @@ bool neap_onednn_run(neap_onednn *k, void *const *in, void *const *out, void *sc
     k->address[i] = address;
     args[i] = (dnnl_exec_arg_t){a->arg, k->memory[i]};
   }
+  /* What threads could not be had shows when they are left. */
   dnnl_status_t status = dnnl_primitive_execute(k->primitive, k->stream, k->n_arg, args);
   return onednn_leave() && status == dnnl_success;
 }
@@ -356,9 +369,11 @@ static bool multiply_copied(const cut_product *p, int64_t m, int64_t n, const fl
   float copy[BLOCK * ROW];
   for (int64_t i = 0; i < m; i += BLOCK)
     for (int64_t l = 0; l < p->k; l += BLOCK) {
+      /* Rows of the copy fall upon different lines of the cache. */
       int64_t wide = NEAP_MIN(m - i, BLOCK), deep = NEAP_MIN(p->k - l, BLOCK);
       for (int64_t r = 0; r < deep; r++)
         memcpy(copy + r * ROW, a + (l + r) * p->lda + i, (size_t)wide * sizeof *copy);
+      /* The first block sets C as it is asked, the others add to that. */
       if (!multiply_part(p, wide, n, deep, copy, ROW, b + (p->tb ? l : l * p->ldb),
                          l == 0 ? p->beta : 1, c + i * p->ldc))
         return false;
@@ -372,6 +387,7 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
   int64_t from = begin * CUT, m = p->m, n = p->n, to = NEAP_MIN(end * CUT, p->by_rows ? m : n);
   const float *a = p->a, *b = p->b;
   float *c = p->c;
+  /* Where the part begins in A or B, whichever way that lies, and in C. */
   if (p->by_rows)
     a += p->ta ? from : from * p->lda, c += from * p->ldc, m = to - from;
   else

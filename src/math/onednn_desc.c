@@ -49,6 +49,7 @@ static onednn_md_in operand(maker *m, bool is_out, int position, int arg, bool m
   if (!onednn_is_present(types, is_out ? c->n_out : c->n_in, position)) return NULL;
   bool vector = types[position].shape.n_dim == 1; /* bias, statistics: never anything but dense */
   const neap_layout *layout = is_out ? &c->out_layout[position] : &c->in_layout[position];
+  /* Free while oneDNN is asked what it likes; afterwards all layouts are the case's. */
   if (!onednn_md(&types[position], m->free && may_choose && !vector ? NULL : layout,
                  onednn_groups(c, is_out, position), md))
     m->failed = true;
@@ -112,6 +113,7 @@ static dnnl_alg_kind_t conv_algorithm(const neap_onednn_case *c) {
 static bool conv_attr(maker *m, dnnl_primitive_attr_t *own) {
   *own = NULL;
   if (!m->c->add) return true;
+  /* A copy of the attributes: those of the process are everybody's. */
   dnnl_post_ops_t chain = NULL;
   bool good = dnnl_post_ops_create(&chain) == dnnl_success &&
               dnnl_primitive_attr_clone(own, m->with.attr) == dnnl_success;
@@ -180,6 +182,7 @@ static bool pool_backward(maker *m) {
   onednn_md_in dy = given_in(m, 0, DNNL_ARG_DIFF_DST),
                dx = operand(m, true, 0, DNNL_ARG_DIFF_SRC, false);
   if (onednn_is_present(m->c->in, m->c->n_in, 1)) add_arg(m, DNNL_ARG_WORKSPACE, false, 1, true);
+  /* oneDNN wants to see the forward that the stash is of. */
   if (m->failed || !onednn_pool_forward(&m->with, dnnl_forward_training, pool_algorithm(m->c), &g,
                                         dx, dy, &m->hint))
     return false;
@@ -208,6 +211,7 @@ static bool norm_forward(maker *m) {
   add_arg(m, DNNL_ARG_VARIANCE, !c->global_stats, c->global_stats ? 4 : 2, true);
   any_out(m, 0, DNNL_ARG_DST); /* its layout is x's */
   if (stash) add_arg(m, DNNL_ARG_WORKSPACE, true, 3, true);
+  /* The inference kernel writes neither statistics nor mask. */
   dnnl_prop_kind_t kind =
     stash || !c->global_stats ? dnnl_forward_training : dnnl_forward_inference;
   m->with.kernel = norm_kernel;
@@ -230,6 +234,7 @@ static bool norm_backward(maker *m) {
   add_arg(m, DNNL_ARG_DIFF_SCALE, true, 1, true);
   add_arg(m, DNNL_ARG_DIFF_SHIFT, true, 2, true);
   m->with.kernel = norm_kernel;
+  /* Again by a forward of the same kind: the mask is in its format. */
   if (m->failed || !onednn_norm_forward(&m->with, dnnl_forward_training, x, (float)c->eps,
                                         norm_flags(c), &m->hint))
     return false;
@@ -301,6 +306,7 @@ static bool finish_chain(maker *m, dnnl_alg_kind_t algorithm, onednn_md_in a, on
   dnnl_primitive_attr_t attr = NULL;
   good = good && !m->failed && dnnl_primitive_attr_clone(&attr, m->with.attr) == dnnl_success &&
          dnnl_primitive_attr_set_post_ops(attr, chain) == dnnl_success;
+  /* Ours, with the chain; a wish for a kernel is not meant for it. */
   onednn_with with = {.engine = m->with.engine, .attr = attr};
   good = good && onednn_binary(&with, algorithm, a, b, y, &m->out->pd);
   if (attr != NULL) dnnl_primitive_attr_destroy(attr);
@@ -339,7 +345,8 @@ static bool add(maker *m) {
   onednn_md_in a = lanes(m, false, 0, DNNL_ARG_SRC_0), b = lanes(m, false, 1, DNNL_ARG_SRC_1);
   onednn_md_in y = lanes(m, true, 0, DNNL_ARG_DST);
   bool good = true;
-  for (int i = 2; i < m->c->n_in && good; i++) good = append_binary(m, chain, dnnl_binary_add, i);
+  for (int i = 2; i < m->c->n_in; i++)
+    if (good) good = append_binary(m, chain, dnnl_binary_add, i);
   return finish_chain(m, dnnl_binary_add, a, b, y, chain, good);
 }
 
@@ -370,6 +377,7 @@ bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine,
   m.c = c, m.free = free, m.out = out;
   m.with = (onednn_with){.engine = engine, .attr = attr};
   bool good = describe(&m);
+  /* All but the descriptor was needed on the way to it. */
   if (m.hint != NULL) dnnl_primitive_desc_destroy(m.hint);
   for (int i = 0; i < NEAP_ONEDNN_MAX_IN; i++) onednn_md_end(&m.in[i]);
   for (int i = 0; i < NEAP_ONEDNN_MAX_OUT; i++) onednn_md_end(&m.done[i]);

@@ -76,6 +76,7 @@ static bool form_of(const neap_type *type, const neap_layout *layout, int64_t gr
   if (form->data_type == dnnl_data_type_undef || type->shape.n_dim < 1) return false;
   form->n_dim = type->shape.n_dim + (grouped ? 1 : 0);
   for (int d = 0; d < type->shape.n_dim; d++) {
+    /* Of nothing there is no kernel. */
     if (type->shape.dim[d] < 1) return false;
     form->dim[to_theirs(d, grouped)] = type->shape.dim[d];
   }
@@ -151,6 +152,7 @@ bool onednn_layout(const onednn_form *form, const neap_type *type, int64_t group
   if (form->n_dim != type->shape.n_dim + (grouped ? 1 : 0)) return false;
   layout->n_inner = (uint8_t)form->n_inner;
   for (int i = 0; i < form->n_inner; i++) {
+    /* A layout of ours has a byte for it. */
     if (form->inner_block[i] > UINT8_MAX) return false;
     layout->inner_dim[i] = (uint8_t)to_ours(form->inner_dim[i], grouped);
     layout->inner_block[i] = (uint8_t)form->inner_block[i];

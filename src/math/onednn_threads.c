@@ -38,6 +38,7 @@ static bool is_replaced;
  * and n_thread is 1. */
 void onednn_enter(int n_thread, bool meets) {
   here = (standing){.most = n_thread, .n_share = 1, .meets = meets};
+  /* Else OpenMP's own number is all that can be told. */
   if (is_replaced) return;
   here.before = omp_get_max_threads();
   omp_set_num_threads(1);
@@ -75,6 +76,7 @@ typedef struct region {
 static void run_share(void *context, int share) {
   const region *r = context;
   standing saved = here;
+  /* Kernels ask which share they are, and of how many. */
   here = (standing){.most = r->n, .share = share, .n_share = r->n};
   if (r->meets) neap_team_meet();
   r->body(r->data);
@@ -83,15 +85,18 @@ static void run_share(void *context, int share) {
 
 /* A region inside a region has one thread, as OpenMP's. */
 static void parallel(void (*body)(void *), void *data, unsigned n, unsigned flags) {
+  /* Not a call of Neap's: another library in the process uses the same oneDNN. */
   if (here.most == 0) {
     GOMP_parallel(body, data, n, flags);
     return;
   }
+  /* Threads that could not be had are noted, since a kernel can't fail: who called it asks. */
   region r = {.body = body, .data = data, .n = n > 0 ? (int)n : here.most, .meets = here.meets};
   if (r.n > 1 && here.n_share == 1) {
     if (!neap_team_run_together(r.n, run_share, &r)) here.failed = true;
     return;
   }
+  /* A region within one: its body is told that it is alone. */
   int share = here.share;
   here.share = 0;
   body(data);
@@ -135,6 +140,7 @@ static int find_object(struct dl_phdr_info *info, size_t size, void *context) {
   object o = {.base = info->dlpi_addr};
   uintptr_t code = (uintptr_t)dnnl_engine_create;
   bool has_code = false;
+  /* Its addresses, its table of symbols, and the part that is read-only. */
   for (int i = 0; i < info->dlpi_phnum; i++) {
     const ElfW(Phdr) *h = &info->dlpi_phdr[i];
     uintptr_t from = o.base + h->p_vaddr, to = from + h->p_memsz;
@@ -154,6 +160,7 @@ static bool write_entry(const object *o, function *entry, function value) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)entry / page * page;
   bool is_fixed = (uintptr_t)entry >= o->fixed && (uintptr_t)entry < o->fixed_end;
   if (is_fixed && mprotect((void *)at, page, PROT_READ | PROT_WRITE) != 0) return false;
+  /* One word: whoever reads it sees the old function or the new one. */
   atomic_store((_Atomic(function) *)entry, value);
   if (is_fixed) mprotect((void *)at, page, PROT_READ);
   return true;
@@ -165,6 +172,7 @@ static void replace_in(object *o, const ElfW(Rela) * list, size_t bytes, const E
                        const char *names) {
   for (const ElfW(Rela) *r = list; r < list + bytes / sizeof *r; r++) {
     const char *name = names + symbols[ELF64_R_SYM(r->r_info)].st_name;
+    /* Relative entries and those with an offset name no function. */
     if (ELF64_R_SYM(r->r_info) == 0 || r->r_addend != 0) continue;
     for (int k = 0; k < NEAP_COUNT(replaced); k++)
       if (strcmp(name, replaced[k].name) == 0 &&
@@ -187,6 +195,7 @@ static bool replace_all(void) {
   const char *names = NULL;
   size_t list_bytes = 0, calls_bytes = 0;
   bool has_addend = true;
+  /* Where the tables are. Relocations without addends are not read: systems of 64 bits have none. */
   for (const ElfW(Dyn) *d = o.dynamic; d->d_tag != DT_NULL; d++) switch (d->d_tag) {
       case DT_SYMTAB: symbols = address(&o, d->d_un.d_ptr); break;
       case DT_STRTAB: names = address(&o, d->d_un.d_ptr); break;
@@ -198,8 +207,10 @@ static bool replace_all(void) {
       default: break;
     }
   if (symbols == NULL || names == NULL || !has_addend) return false;
+  /* Functions are bound through either list. */
   if (list != NULL) replace_in(&o, list, list_bytes, symbols, names);
   if (calls != NULL) replace_in(&o, calls, calls_bytes, symbols, names);
+  /* All or none is of use: half of a region's functions would tell another number of threads. */
   return o.found == (1u << NEAP_COUNT(replaced)) - 1;
 }
 

@@ -21,6 +21,7 @@ bool onednn_md_make(const onednn_form *form, bool free, dnnl_memory_desc_t *md) 
     md->padded_dims[d] = free ? form->dim[d] : form->padded[d];
     if (!free) b->strides[d] = form->stride[d];
   }
+  /* `any` says only dimensions and type. */
   if (free) return true;
   b->inner_nblks = form->n_inner;
   for (int i = 0; i < form->n_inner; i++) {
@@ -45,6 +46,7 @@ bool onednn_arg_form(const_dnnl_primitive_desc_t pd, int arg, onednn_form *form)
     return false;
   const dnnl_blocking_desc_t *b = &md->format_desc.blocking;
   memset(form, 0, sizeof *form);
+  /* Larger ones than a form has room for are nobody's layout here. */
   if (b->inner_nblks > NEAP_COUNT(form->inner_dim) || md->ndims > NEAP_COUNT(form->dim))
     return false;
   form->data_type = md->data_type;

@@ -49,6 +49,7 @@ static bool read_form(const_dnnl_memory_desc_t md, onednn_form *form) {
       offset != 0 ||
       dnnl_memory_desc_query(md, dnnl_query_data_type, &form->data_type) != dnnl_success)
     return false;
+  /* Strides of blocks, in order: all else is not blocked, or begins somewhere within. */
   form->n_dim = query_int(md, dnnl_query_ndims_s32);
   form->n_inner = query_int(md, dnnl_query_inner_nblks_s32);
   const dnnl_dim_t *dim = query_dims(md, dnnl_query_dims),
@@ -56,6 +57,7 @@ static bool read_form(const_dnnl_memory_desc_t md, onednn_form *form) {
                    *stride = query_dims(md, dnnl_query_strides),
                    *inner_dim = query_dims(md, dnnl_query_inner_idxs),
                    *inner_block = query_dims(md, dnnl_query_inner_blks);
+  /* What a form has no room for is nobody's layout here. */
   if (form->n_dim < 1 || form->n_dim > NEAP_COUNT(form->dim) || form->n_inner < 0 ||
       form->n_inner > NEAP_COUNT(form->inner_dim) || dim == NULL || padded == NULL ||
       stride == NULL || inner_dim == NULL || inner_block == NULL)
@@ -79,6 +81,7 @@ static void read_tag(dnnl_format_tag_t tag, int n_dim) {
   dnnl_memory_desc_t md = NULL;
   onednn_form form;
   if (dnnl_memory_desc_create_with_tag(&md, n_dim, dims, dnnl_f32, tag) != dnnl_success) return;
+  /* Tags without blocks need no look-up: strides alone say what they do. */
   bool good = read_form(md, &form) && form.n_inner > 0;
   dnnl_memory_desc_destroy(md);
   if (!good) return;
@@ -98,8 +101,9 @@ static void read_tag(dnnl_format_tag_t tag, int n_dim) {
 static void read_tags(void) {
   for (int tag = dnnl_format_tag_any + 1; tag < dnnl_format_tag_last; tag++) {
     int before = n_tag;
-    for (int n = LEAST_DIM; n <= MOST_DIM && n_tag == before; n++)
-      read_tag((dnnl_format_tag_t)tag, n);
+    /* A tag is for one number of dimensions: others are refused. */
+    for (int n = LEAST_DIM; n <= MOST_DIM; n++)
+      if (n_tag == before) read_tag((dnnl_format_tag_t)tag, n);
   }
 }
 
@@ -113,6 +117,7 @@ static bool tag_fits(const tag_form *t, const onednn_form *form, bool all) {
       return false;
     stride *= t->inner_block[i];
   }
+  /* From the fastest dimension out, as strides grow. */
   for (int k = t->n_dim - 1; k >= 0; k--) {
     int d = t->order[k];
     int64_t n = onednn_outer_elems(form, d);
@@ -125,6 +130,7 @@ static bool tag_fits(const tag_form *t, const onednn_form *form, bool all) {
 /* dnnl_format_tag_undef when there is none. */
 static dnnl_format_tag_t tag_of(const onednn_form *form) {
   if (pthread_once(&tags_once, read_tags) != 0) return dnnl_format_tag_undef;
+  /* A tag that fits in all strides first: kernels are chosen by them. */
   for (int all = 1; all >= 0; all--)
     for (int i = 0; i < n_tag; i++)
       if (tag_fits(&tags[i], form, all == 1)) return tags[i].tag;
@@ -138,6 +144,7 @@ static const_dnnl_memory_desc_t at(onednn_md_in md) { return md == NULL ? NULL :
 
 bool onednn_md_make(const onednn_form *form, bool free, dnnl_memory_desc_t *md) {
   onednn_md_end(md);
+  /* oneDNN 3 takes strides only without blocks; with them there must be a tag. */
   if (!free && form->n_inner == 0)
     return dnnl_memory_desc_create_with_strides(md, form->n_dim, form->dim, form->data_type,
                                                 form->stride) == dnnl_success;
@@ -197,13 +204,13 @@ static bool settle(const onednn_with *with, dnnl_status_t status, dnnl_primitive
   if (status != dnnl_success) return false;
   *pd = made;
   if (with->kernel == NULL || dnnl_primitive_desc_clone(&first, made) != dnnl_success) return true;
-  bool found = false, more = true;
-  while (!found && more) {
+  /* The descriptor steps from kernel to kernel; the copy stays with the first. */
+  bool found = false;
+  do {
     const char *name = "";
     dnnl_primitive_desc_query(made, dnnl_query_impl_info_str, 0, (void *)&name);
     found = strncmp(name, with->kernel, strlen(with->kernel)) == 0;
-    more = found || dnnl_primitive_desc_next_impl(made) == dnnl_success;
-  }
+  } while (!found && dnnl_primitive_desc_next_impl(made) == dnnl_success);
   dnnl_primitive_desc_destroy(found ? first : made);
   if (!found) *pd = first;
   return true;

@@ -103,6 +103,7 @@ void neap_panels_f32(int64_t m, int64_t k, const float *x, int64_t ldx, const fl
   product p = {m, k, ldx, panel_step, ldy, column_step, add, x, panels, y};
   if (k == 0 && !add) clear(&p);
 #if HAS_LEVELS
+  /* The widest vectors that the processor has; bits are promised for one machine only. */
   if (__builtin_cpu_supports("x86-64-v4")) {
     add_v4(&p);
     return;

@@ -16,6 +16,7 @@ NEAP_MULTIVERSION T OF(neap_row_exp)(const T *x, T scale, T shift, T *y, int64_t
     T sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = from; i < to; i++) {
+      /* x is read before y is written: they may be one. */
       T e = neap_exp(scale * x[i] - shift);
       y[i] = e;
       sum += e;
@@ -38,6 +39,7 @@ NEAP_MULTIVERSION T OF(neap_row_exp_rest)(const T *x, T most, int64_t n) {
     }
     total += (double)rest;
   }
+  /* The largest is 1 itself and is left out; equal ones are 1 each. */
   return (T)(total + (double)(ties - 1));
 }
 
@@ -96,6 +98,7 @@ NEAP_MULTIVERSION static void OF(columns_sum)(const T *restrict x, int64_t m, in
                                               int64_t n, T *restrict out) {
   T run[COLUMNS];
   double total[COLUMNS];
+  /* Runs of rows are summed in T and added up in double. */
   for (int64_t j = 0; j < n; j++) total[j] = 0;
   NEAP_EACH_PART(m, NEAP_RUN, from, to) {
     for (int64_t j = 0; j < n; j++) run[j] = 0;
