@@ -505,7 +505,7 @@ describe("what is to be kept", function()
   end)
 
   it("each net has, where the workspace was made with it", function()
-    for _, keep in ipairs { "hh", { "h", "hh" }, { hh = true } } do
+    for _, keep in ipairs { "hh", { "h", "hh" } } do
       local ws <close> = neap.workspace { store = false, keep = keep }
       for _, f in ipairs {
         function(net) return ws:run(net, { x = x }) end,
