@@ -62,8 +62,8 @@ static size_t vectors_bytes(neap_dtype dtype, int64_t n) {
 static const void *widened(const neap_operand *vector, int64_t n, void *scratch, int place) {
   if (vector->data == NULL) return NULL;
   size_t bytes = neap_align(neap_size_of(n, sizeof(float)));
-  return neap_row_load(vector, 0, 1, n, n,
-                       (float *)(void *)((char *)scratch + (size_t)place * bytes));
+  char *tile = scratch == NULL ? NULL : (char *)scratch + (size_t)place * bytes;
+  return neap_row_load(vector, 0, 1, n, n, (float *)(void *)tile);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */

@@ -39,6 +39,7 @@ describe("example", function()
   it("memonger", function()
     runs("memonger", "same loss, same gradient:\ttrue.*saved %d+%.%d %%\n$")
   end)
+  it("pinn", function() runs("pinn", "error against .*: 0%.%d+ %%%\n$") end)
   it("fusion", function()
     runs("fusion",
       "norm .*residual .*fused .*the result too:%s+true\nlargest difference: %d%.%de%-0[5-9] of %d")

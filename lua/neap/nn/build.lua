@@ -443,6 +443,11 @@ local function call_id(self, m, xs, n)
   local key = { tree.of(self).path[m], tostring(Module.is_training(m)) }
   for i = 1, n do
     local x = xs[i]
+    if is_blob(x) then
+      fail(("nn.%s got a blob where no model is being built: a model takes part in a derivative \z
+        in another model's forward or in a loss; by itself m:backward differentiates it"):format(
+          m._class))
+    end
     if type(x) ~= "userdata" then
       fail(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i))
     end

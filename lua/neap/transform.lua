@@ -1,0 +1,342 @@
+--- Functions of tensors as nets, and their derivatives: neap.trace, compile, grad, value_and_grad,
+-- vjp, jvp and hessian.
+--
+--   local slope = neap.grad(function(x) return x:tanh():sum() end)
+--   print(slope(neap.linspace(-1, 1, 5)))
+--
+-- Called on tensors, a transform calls f once for every combination of shapes and dtypes, on blobs
+-- of a net of its own, and runs that net from then on: what f reads beside its arguments is taken
+-- as it was at that call. Called on blobs - in another transform, in a module's forward, in a loss
+-- - it adds to their net. So transforms nest, and a loss may hold a derivative.
+--
+-- INVARIANT: a derivative is by arguments alone. f gets an Alias of each, so that what reads the
+-- same blob elsewhere has no part in it.
+-- @module neap.transform
+local core = require "neap.core"
+local op = require "neap.op"
+local naming = require "neap.net.naming"
+local net_module = require "neap.net"
+local record = require "neap.inner.record"
+local workspace = require "neap.workspace"
+local fail = core.fail
+
+local M = {}
+
+-- ---- arguments and results ----------------------------------------------------------------------
+
+local function check_function(f, who)
+  local callable = type(f) == "function" or (debug.getmetatable(f) or {}).__call ~= nil
+  if not callable then fail(("%s expects a function first, got a %s"):format(who, type(f))) end
+end
+
+--- The net that the arguments belong to; nil where all are tensors and numbers.
+local function net_around(args)
+  for i = 1, args.n do
+    if op.is_blob(args[i]) then return naming.net_within(args[i].net, "an argument") end
+  end
+end
+
+local function is_float(x) return x.dtype == nil or x.dtype:match "^b?f%d" ~= nil end
+
+--- What f gives, as blobs that are no inputs and not twice the same.
+local function results_of(net, who, f, args)
+  local out = table.pack(f(table.unpack(args, 1, args.n)))
+  if out.n == 0 then fail(who .. ": the function gives nothing") end
+  local met = {}
+  for k = 1, out.n do
+    local y = out[k]
+    if type(y) == "number" or op.is_tensor(y) then y = net:const(y) end
+    if not op.is_blob(y) then
+      fail(("%s: the function gives a %s as result %d, where a tensor is expected"):format(
+        who, type(y), k))
+    end
+    if met[y] or y.role ~= "activation" then y = op.apply("Copy", { y }) end
+    out[k], met[y] = y, true
+  end
+  return out
+end
+
+--- Which arguments a gradient is by: those of `wrt`, or else all floating-point ones.
+local function positions(wrt, args, who)
+  local list = {}
+  if type(wrt) == "number" then wrt = { wrt } end
+  for i = 1, wrt and 0 or args.n do
+    if is_float(args[i]) then list[#list + 1] = i end
+  end
+  for _, i in ipairs(wrt or {}) do
+    if math.type(i) ~= "integer" or i < 1 or i > args.n then
+      fail(("%s: wrt = %s is no argument: there are %d"):format(who, tostring(i), args.n))
+    end
+    if not is_float(args[i]) then
+      fail(("%s: argument %d is %s: only floating-point ones have a gradient"):format(
+        who, i, tostring(args[i].dtype)))
+    end
+    list[#list + 1] = i
+  end
+  if #list == 0 then fail(who .. ": no argument is a floating-point tensor") end
+  return list
+end
+
+-- ---- in a net -----------------------------------------------------------------------------------
+
+local function aliases(args)
+  local out = { n = args.n }
+  for i = 1, args.n do
+    out[i] = op.is_blob(args[i]) and op.apply("Alias", { args[i] }) or args[i]
+  end
+  return out
+end
+
+--- The sum of all elements of a * b.
+local function dot(a, b) return op.apply("Sum", { op.apply("Mul", { a, b }) }) end
+
+--- Gradients of a scalar blob by blobs, in their order; zeros where it does not depend on one.
+local function gradients(net, loss, blobs)
+  local by_blob, list = net:gradient(loss, { wrt = blobs, allow_unused = true }), {}
+  for i, x in ipairs(blobs) do list[i] = by_blob[x] end
+  return list
+end
+
+--- f's results and the gradients of the first, which is a scalar, by those arguments.
+local function derive(net, who, f, args, wrt)
+  local own = aliases(args)
+  local out = results_of(net, who, f, own)
+  local loss, by = out[1], {}
+  local n = 1
+  for _, size in ipairs(loss.shape) do n = n * size end
+  if n ~= 1 or not is_float(loss) then
+    fail(("%s: the function gives %s (%s) first, where one floating-point number is expected; \z
+      y:sum() or y:mean() makes one, neap.vjp takes others"):format(
+        who, loss.dtype, table.concat(loss.shape, ",")))
+  end
+  for k, i in ipairs(wrt) do
+    by[k] = op.is_blob(own[i]) and own[i] or fail(("%s: argument %d is a tensor beside blobs, \z
+      which is a constant"):format(who, i))
+  end
+  return out, gradients(net, loss, by)
+end
+
+-- ---- on tensors ---------------------------------------------------------------------------------
+
+--- Parameters that f makes would be others in each net.
+local function check_no_parameters(net, who)
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "parameter" or naming.is_layers_own(net, row.name) then
+      fail(("%s: the function makes %s \"%s\", which belongs to no model here; give it as an \z
+        argument, or use m:backward"):format(who, row.role, row.name))
+    end
+  end
+end
+
+--- Draws that neap.seed makes the same again.
+local function drawn_seed(net)
+  for _, row in ipairs(net:_ops()) do
+    if op.records[row.type].random then
+      return math.floor(core.eager("Uniform", {}, { shape = {} }):item() * 2 ^ 24)
+    end
+  end
+end
+
+--- The net of build(net, blobs) -> results, with inputs like the tensors.
+local function net_of(who, xs, build)
+  local net, blobs, names = net_module.new(who:gsub("%W", "_")), { n = xs.n }, {}
+  for i = 1, xs.n do
+    names[i] = xs.n == 1 and "x" or "x" .. i
+    blobs[i] = net:input(names[i], xs[i].shape, xs[i].dtype)
+  end
+  local out = naming.inside(net, build, net, blobs)
+  net:outputs { table.unpack(out, 1, out.n) }
+  return net, names, out
+end
+
+--- Numbers as tensors.
+local function take_tensors(who, ...)
+  local xs = table.pack(...)
+  for i = 1, xs.n do
+    if type(xs[i]) == "number" then xs[i] = core.tensor(xs[i]) end
+    if not op.is_tensor(xs[i]) then
+      fail(("%s expects tensors, got a %s as argument %d"):format(who, type(xs[i]), i))
+    end
+  end
+  return xs
+end
+
+--- A function of tensors that runs the net of build(net, blobs) -> results, made anew for each
+-- combination of shapes and dtypes.
+local function compiled(who, build)
+  local entries = {}
+  return function(...)
+    local xs, key = take_tensors(who, ...), {}
+    for i = 1, xs.n do key[i] = xs[i].dtype .. "(" .. table.concat(xs[i].shape, ",") .. ")" end
+    key = table.concat(key, " ")
+    local entry = entries[key]
+    if entry == nil then
+      entry = {}
+      entry.net, entry.names, entry.out = net_of(who, xs, build)
+      check_no_parameters(entry.net, who)
+      entry.ws = workspace.new { store = false, seed = drawn_seed(entry.net) }
+      entry.ws:init(entry.net)
+      entries[key] = entry
+    end
+    local feeds, list = {}, {}
+    for i = 1, xs.n do feeds[entry.names[i]] = xs[i] end
+    local results = entry.ws:run(entry.net, feeds)
+    for k = 1, entry.out.n do list[k] = results[entry.out[k].name] end
+    return table.unpack(list, 1, entry.out.n)
+  end
+end
+
+--- build(net, args) -> packed results, on blobs in their net, on tensors compiled.
+local function lifted(who, build)
+  local on_tensors = compiled(who, build)
+  return function(...)
+    local args = table.pack(...)
+    local net = net_around(args)
+    if net == nil then return on_tensors(...) end
+    local out = build(net, args)
+    return table.unpack(out, 1, out.n)
+  end
+end
+
+-- ---- transforms ---------------------------------------------------------------------------------
+
+--- neap.trace(f, x, ..) -> net: f as a net, whose inputs, x or x1, x2, .., are like the tensors.
+function M.trace(f, ...)
+  check_function(f, "neap.trace")
+  local net = net_of("neap.trace", take_tensors("neap.trace", ...), function(inner, blobs)
+    return results_of(inner, "neap.trace", f, blobs)
+  end)
+  return net
+end
+
+--- neap.compile(f) -> f': the same function, run as a planned net.
+function M.compile(f)
+  check_function(f, "neap.compile")
+  return lifted("neap.compile", function(net, args)
+    return results_of(net, "neap.compile", f, args)
+  end)
+end
+
+local wrt_field = { "wrt", "any", says = "the number of an argument, or a list of them",
+  unset = "every floating-point argument", doc = "what the gradient is by" }
+
+local grad_record = record.declare("neap.grad", { call = "(f, {})",
+  doc = [[A function of the same arguments that gives the gradients of f, whose first result is one
+    number: dx, .. in the order of wrt. Nested it gives higher derivatives.]],
+  wrt_field, example = "neap.grad(function(x) return x:tanh():sum() end)" })
+
+local value_and_grad_record = record.declare("neap.value_and_grad", { call = "(f, {})",
+  doc = [[The same with f's first result in front: value, dx, ..]],
+  wrt_field, example = "neap.value_and_grad(function(x) return x:square():sum() end)" })
+
+--- neap.grad(f [, {wrt =}]) -> function(x, ..) -> dx, ..: see the record.
+function M.grad(f, given)
+  check_function(f, "neap.grad")
+  local wrt = grad_record:read(given).wrt
+  return lifted("neap.grad", function(net, args)
+    local list = positions(wrt, args, "neap.grad")
+    local _, grads = derive(net, "neap.grad", f, args, list)
+    grads.n = #list
+    return grads
+  end)
+end
+
+--- neap.value_and_grad(f [, {wrt =}]) -> function(x, ..) -> value, dx, ..: see the record.
+function M.value_and_grad(f, given)
+  check_function(f, "neap.value_and_grad")
+  local wrt = value_and_grad_record:read(given).wrt
+  return lifted("neap.value_and_grad", function(net, args)
+    local list = positions(wrt, args, "neap.value_and_grad")
+    local out, grads = derive(net, "neap.value_and_grad", f, args, list)
+    return table.pack(out[1], table.unpack(grads, 1, #list))
+  end)
+end
+
+--- The first half of the arguments, and the second.
+local function halves(args)
+  local n = args.n // 2
+  return table.pack(table.unpack(args, 1, n)), table.pack(table.unpack(args, n + 1, args.n))
+end
+
+--- neap.vjp(f, x, ..) -> y, pull: f's value, and pull(dy) -> dx, .., the products of dy with the
+-- Jacobians by every argument, which are floating-point tensors.
+function M.vjp(f, ...)
+  check_function(f, "neap.vjp")
+  local xs = table.pack(...)
+  local pull = lifted("neap.vjp", function(net, args)
+    local dy = args[args.n]
+    local own = aliases(table.pack(table.unpack(args, 1, args.n - 1)))
+    local y = results_of(net, "neap.vjp", f, own)[1]
+    local grads = gradients(net, dot(y, dy), own)
+    grads.n = #grads
+    return grads
+  end)
+  return M.compile(f)(...), function(dy)
+    local args = table.pack(table.unpack(xs, 1, xs.n))
+    args[xs.n + 1] = dy
+    return pull(table.unpack(args, 1, xs.n + 1))
+  end
+end
+
+--- As a list with its length: one tensor is a list of one.
+local function as_list(x)
+  if type(x) ~= "table" or op.is_blob(x) then return { x, n = 1 } end
+  return table.pack(table.unpack(x))
+end
+
+--- neap.jvp(f, x, v) -> y, dy: f's value and its derivative along v, a tensor like x; or lists of
+-- as many for a function of several arguments. By two gradients: the first is linear in what it is
+-- pulled by, and its own gradient by that is the derivative.
+function M.jvp(f, x, v)
+  check_function(f, "neap.jvp")
+  local xs, vs = as_list(x), as_list(v)
+  if xs.n ~= vs.n then
+    fail(("neap.jvp expects a direction for each argument, got %d for %d"):format(vs.n, xs.n))
+  end
+  local args = table.pack(table.unpack(xs, 1, xs.n))
+  table.move(vs, 1, vs.n, xs.n + 1, args)
+  args.n = xs.n + vs.n
+  return lifted("neap.jvp", function(net, all)
+    local at, along = halves(all)
+    local own = aliases(at)
+    local y = results_of(net, "neap.jvp", f, own)[1]
+    local u = net:op("Constant", {}, 1, { shape = y.shape, dtype = y.dtype })
+    local sum
+    for i, g in ipairs(gradients(net, dot(y, u), own)) do
+      local term = dot(g, along[i])
+      sum = sum and op.apply("Add", { sum, term }) or term
+    end
+    return table.pack(y, gradients(net, sum, { u })[1])
+  end)(table.unpack(args, 1, args.n))
+end
+
+local function zeros(shape)
+  return core.eager("Constant", {}, { shape = { table.unpack(shape) }, dtype = shape.dtype })
+end
+
+--- neap.hessian(f) -> function(x) -> H of shape (x.., x..): the second derivatives of a function of
+-- one tensor that gives one number, a run for each element. For small things.
+function M.hessian(f)
+  check_function(f, "neap.hessian")
+  local row = compiled("neap.hessian", function(net, args)
+    local own = aliases(table.pack(args[1]))
+    local _, grads = derive(net, "neap.hessian", f, own, { 1 })
+    return table.pack(gradients(net, dot(grads[1], args[2]), { own[1] })[1])
+  end)
+  return function(...)
+    local xs = take_tensors("neap.hessian", ...)
+    if xs.n ~= 1 then fail(("neap.hessian expects one tensor, got %d"):format(xs.n)) end
+    local x, shape, n = xs[1], {}, 1
+    for _, size in ipairs(x.shape) do n = n * size end
+    local h = zeros { n, n, dtype = x.dtype }
+    for i = 1, n do
+      local e = zeros { n, dtype = x.dtype }
+      e[i] = 1
+      h[i] = row(x, e:reshape(x.shape)):reshape(n)
+    end
+    for twice = 0, 1 do table.move(x.shape, 1, #x.shape, twice * #x.shape + 1, shape) end
+    return h:reshape(shape)
+  end
+end
+
+return M
