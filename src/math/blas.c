@@ -13,7 +13,7 @@
 #include <omp.h>
 #endif
 
-#define T(flag) ((flag) ? CblasTrans : CblasNoTrans)
+static CBLAS_TRANSPOSE turned(bool flag) { return flag ? CblasTrans : CblasNoTrans; }
 
 /* OpenBLAS is kept on the thread that calls it: its own threads are OpenMP's, which wait for each
  * other without end where fewer come than were asked for. It asks OpenMP how many there may be.
@@ -63,11 +63,12 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
   /* The part is this thread's alone, so that no order of threads shows in the bits. */
   int before = enter();
   if (p->dtype == NEAP_DTYPE_F64)
-    cblas_dgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k, p->alpha,
-                (const double *)(const void *)a, (blasint)p->lda, (const double *)(const void *)b,
-                (blasint)p->ldb, p->beta, (double *)(void *)c, (blasint)p->ldc);
+    cblas_dgemm(CblasRowMajor, turned(p->ta), turned(p->tb), (blasint)m, (blasint)n, (blasint)p->k,
+                p->alpha, (const double *)(const void *)a, (blasint)p->lda,
+                (const double *)(const void *)b, (blasint)p->ldb, p->beta, (double *)(void *)c,
+                (blasint)p->ldc);
   else
-    cblas_sgemm(CblasRowMajor, T(p->ta), T(p->tb), (blasint)m, (blasint)n, (blasint)p->k,
+    cblas_sgemm(CblasRowMajor, turned(p->ta), turned(p->tb), (blasint)m, (blasint)n, (blasint)p->k,
                 (float)p->alpha, (const float *)(const void *)a, (blasint)p->lda,
                 (const float *)(const void *)b, (blasint)p->ldb, (float)p->beta, (float *)(void *)c,
                 (blasint)p->ldc);
@@ -162,23 +163,8 @@ typedef struct naive_product {
   void *c;
 } naive_product;
 
-/* c (m,n), rows [begin, end). The sum runs in double: the oracle should be the more exact one. */
-#define NAIVE(type)                                                     \
-  static void naive_##type(void *context, int64_t begin, int64_t end) { \
-    const naive_product *p = context;                                   \
-    const type *a = p->a, *b = p->b;                                    \
-    type *c = p->c;                                                     \
-    for (int64_t i = begin; i < end; i++)                               \
-      for (int64_t j = 0; j < p->n; j++) {                              \
-        double sum = p->add ? (double)c[i * p->n + j] : 0.0;            \
-        for (int64_t l = 0; l < p->k; l++)                              \
-          sum += (double)a[p->ta ? l * p->m + i : i * p->k + l] *       \
-                 (double)b[p->tb ? j * p->k + l : l * p->n + j];        \
-        c[i * p->n + j] = (type)sum;                                    \
-      }                                                                 \
-  }
-NAIVE(float)
-NAIVE(double)
+#define NEAP_BODY "math/naive_body.h"
+#include "math/each_float.h"
 
 /* Leading dimensions follow from density; at least 1, as BLAS demands even of empty matrices. */
 void neap_gemm(neap_dtype dtype, neap_engine engine, bool ta, bool tb, int64_t m, int64_t n,
@@ -189,7 +175,7 @@ void neap_gemm(neap_dtype dtype, neap_engine engine, bool ta, bool tb, int64_t m
   int64_t lda = NEAP_MAX(ta ? m : k, 1), ldb = NEAP_MAX(tb ? k : n, 1);
   if (engine == NEAP_ENGINE_REF || k == 0) { /* libraries do not promise to clear C when k is 0 */
     naive_product p = {ta, tb, add, m, n, k, a, b, c};
-    neap_parallel_for(m, 1, n_thread, dtype == NEAP_DTYPE_F64 ? naive_double : naive_float, &p);
+    neap_parallel_for(m, 1, n_thread, dtype == NEAP_DTYPE_F64 ? naive_f64 : naive_f32, &p);
   } else if (dtype == NEAP_DTYPE_F64) {
     neap_gemm_f64(ta, tb, m, n, k, 1.0, a, lda, b, ldb, add ? 1.0 : 0.0, c, n, n_thread);
   } else if (!ta && tb && !add && m <= NEAP_FEW_ROWS &&

@@ -65,32 +65,9 @@ typedef struct inner {
   int64_t rows, row_out_stride;     /* of the one that is dense in the source */
 } inner;
 
-/* Widths, not dtypes: a copy does not interpret its elements. row: one row of k->n elements, by
- * memcpy where both sides are dense, as a fill where the source repeats. corner: a tile of any
- * size, element by element; what is left of a tile at the box's edge, and all tiles of widths that
- * have no register transpose. */
-#define INNER(type, suffix)                                                                     \
-  static void row_##suffix(const inner *k, const void *from, void *to) {                        \
-    const type *restrict in = from;                                                             \
-    type *restrict out = to;                                                                    \
-    if (k->in_stride == 1 && k->out_stride == 1) {                                              \
-      memcpy(out, in, (size_t)k->n * sizeof *out);                                              \
-    } else if (k->in_stride == 0 && k->out_stride == 1) {                                       \
-      type x = *in;                                                                             \
-      for (int64_t i = 0; i < k->n; i++) out[i] = x;                                            \
-    } else {                                                                                    \
-      for (int64_t i = 0; i < k->n; i++) out[i * k->out_stride] = in[i * k->in_stride];         \
-    }                                                                                           \
-  }                                                                                             \
-  static void corner_##suffix(const type *in, int64_t in_stride, type *out, int64_t out_stride, \
-                              int64_t rows, int64_t columns) {                                  \
-    for (int64_t i = 0; i < rows; i++)                                                          \
-      for (int64_t j = 0; j < columns; j++) out[i * out_stride + j] = in[j * in_stride + i];    \
-  }
-INNER(uint8_t, 1)
-INNER(uint16_t, 2)
-INNER(uint32_t, 4)
-INNER(uint64_t, 8)
+/* By width, not by dtype: a copy does not interpret its elements. */
+#define NEAP_BODY "math/move_body.h"
+#include "math/each_width.h"
 
 /* Four elements of 4 bytes: one SSE register. */
 typedef uint32_t quad __attribute__((vector_size(16)));

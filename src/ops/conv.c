@@ -168,19 +168,32 @@ static bool is_deep(const neap_choose *choose, neap_onednn_kind kind) {
 }
 
 /* INVARIANT: choose and bind describe the same problem, so what was chosen is what gets built. */
-#define CONV_DNNL(name, kind)                                                               \
-  static bool choose_##name(neap_choose *choose) {                                          \
-    neap_onednn_case c = neap_dnnl_case_choose(choose, kind);                               \
-    neap_conv_describe(&c, choose->attrs);                                                  \
-    return !is_deep(choose, kind) && neap_dnnl_choose(choose, &c);                          \
-  }                                                                                         \
-  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) { \
-    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                   \
-    neap_conv_describe(&c, bind->attrs);                                                    \
-    return neap_dnnl_bind(bind, &c, kernel, error);                                         \
-  }
-CONV_DNNL(forward, NEAP_ONEDNN_CONV)
-CONV_DNNL(grad_input, NEAP_ONEDNN_CONV_GRAD_INPUT)
+static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
+  neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
+  neap_conv_describe(&c, choose->attrs);
+  return !is_deep(choose, kind) && neap_dnnl_choose(choose, &c);
+}
+
+static neap_status bind_dnnl(const neap_bind *bind, neap_onednn_kind kind, void **kernel,
+                             neap_error *error) {
+  neap_onednn_case c = neap_dnnl_case_bind(bind, kind);
+  neap_conv_describe(&c, bind->attrs);
+  return neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+static bool choose_forward(neap_choose *choose) { return choose_dnnl(choose, NEAP_ONEDNN_CONV); }
+
+static neap_status bind_forward(const neap_bind *bind, void **kernel, neap_error *error) {
+  return bind_dnnl(bind, NEAP_ONEDNN_CONV, kernel, error);
+}
+
+static bool choose_grad_input(neap_choose *choose) {
+  return choose_dnnl(choose, NEAP_ONEDNN_CONV_GRAD_INPUT);
+}
+
+static neap_status bind_grad_input(const neap_bind *bind, void **kernel, neap_error *error) {
+  return bind_dnnl(bind, NEAP_ONEDNN_CONV_GRAD_INPUT, kernel, error);
+}
 
 /* oneDNN adds up the rows of all images in f32, one after the other: so many at most on each
  * thread, whose sums it then adds. */

@@ -170,22 +170,32 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   return neap_dnnl_choose(choose, &c);
 }
 
-#define FC_DNNL(name, kind, RUN, PRIMITIVE_RUN)                                                    \
-  static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }             \
-  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) {        \
-    neap_onednn_case c = neap_dnnl_case_bind(bind, kind);                                          \
-    c.n_out = 1;                                                                                   \
-    *kernel = NULL;                                                                                \
-    return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error); \
-  }                                                                                                \
-  static void run_dnnl_##name(const neap_call *call) {                                             \
-    (call->choice->algorithm == PRODUCT ? RUN : PRIMITIVE_RUN)(call);                              \
-  }
+static neap_status bind_dnnl(const neap_bind *bind, neap_onednn_kind kind, void **kernel,
+                             neap_error *error) {
+  neap_onednn_case c = neap_dnnl_case_bind(bind, kind);
+  c.n_out = 1;
+  *kernel = NULL;
+  return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+/* The product of the plain kernels, or oneDNN's. */
+static void run_either(const neap_call *call, void (*product)(const neap_call *call),
+                       void (*primitive)(const neap_call *call)) {
+  (call->choice->algorithm == PRODUCT ? product : primitive)(call);
+}
 
 static void run_primitive_grad_weight(const neap_call *call) {
   neap_dnnl_run(call);
   run_grad_bias(call);
 }
+
+/* choose_NAME, bind_NAME and run_dnnl_NAME. */
+#define FC_DNNL(name, kind, product, primitive)                                             \
+  static bool choose_##name(neap_choose *choose) { return choose_dnnl(choose, kind); }      \
+  static neap_status bind_##name(const neap_bind *bind, void **kernel, neap_error *error) { \
+    return bind_dnnl(bind, kind, kernel, error);                                            \
+  }                                                                                         \
+  static void run_dnnl_##name(const neap_call *call) { run_either(call, product, primitive); }
 FC_DNNL(forward, NEAP_ONEDNN_FC, neap_fc_run, neap_dnnl_run)
 FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT, run_grad_input, neap_dnnl_run)
 FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT, run_grad_weight, run_primitive_grad_weight)
