@@ -8,6 +8,7 @@
 #include "lua/binding.h"
 
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { DEBT_STEP = 1 << 20 }; /* bytes of debt below which the collector is left alone */
@@ -137,6 +138,16 @@ static int bytes_text(lua_State *L) {
   return 1;
 }
 
+/* sleep(seconds): until then, or until a signal comes. */
+static int sleep_for(lua_State *L) {
+  const double seconds = neap_lua_check_number(L, 1);
+  if (!(seconds > 0)) return 0;
+  struct timespec rest = {.tv_sec = (time_t)seconds};
+  rest.tv_nsec = (long)((seconds - (double)rest.tv_sec) * 1e9);
+  nanosleep(&rest, NULL);
+  return 0;
+}
+
 /* clear_interrupt(): forgets a Ctrl-C that has been seen to; the program puts its own in this
  * place, which also catches the next one. */
 static int clear_interrupt(lua_State *L) {
@@ -165,6 +176,7 @@ void neap_lua_open_memory(lua_State *L) {
                                            {"parse_bytes", parse_bytes, 1},
                                            {"bytes_text", bytes_text, 2},
                                            {"interrupt", interrupt, 0},
+                                           {"sleep", sleep_for, 1},
                                            {"clear_interrupt", clear_interrupt, 0},
                                            {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);

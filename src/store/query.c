@@ -164,6 +164,20 @@ neap_status neap_db_query(neap_store *store, const char *text, int n_param,
 
 /* ---- care ------------------------------------------------------------------------------------ */
 
+/* The words that packed rows refer to, as `word_id`. */
+#define WORDS_IN_USE                                                                             \
+  "SELECT type AS word_id FROM packed_op UNION SELECT abs(name) FROM packed_op"                  \
+  " UNION SELECT layer FROM packed_op"                                                           \
+  " UNION SELECT line FROM packed_op WHERE line NOT NULL"                                        \
+  " UNION SELECT subnet FROM packed_op WHERE subnet NOT NULL UNION SELECT phase FROM packed_op"  \
+  " UNION SELECT kernel FROM packed_op UNION SELECT reason FROM packed_op WHERE reason NOT NULL" \
+  " UNION SELECT abs(blob) FROM packed_value UNION SELECT layer FROM packed_value"               \
+  " UNION SELECT line FROM packed_value WHERE line NOT NULL UNION SELECT role FROM packed_value" \
+  " UNION SELECT region FROM packed_value UNION SELECT dtype FROM packed_value"                  \
+  " UNION SELECT layout FROM packed_value UNION SELECT shape FROM packed_value"                  \
+  " UNION SELECT reason FROM packed_value UNION SELECT words FROM packed_value"                  \
+  " UNION SELECT refusal FROM packed_value WHERE refusal NOT NULL"
+
 /* Adds each row as a line; *n counts them. */
 static neap_status report_rows(neap_store *store, const char *query, neap_buffer *report, int *n,
                                neap_error *error) {
@@ -189,6 +203,12 @@ static neap_status report_all(neap_store *store, neap_buffer *report, neap_error
     "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there' "
     "FROM pragma_foreign_key_check",
     report, &n, error));
+  /* No foreign key says so of words (0005_history.sql). */
+  NEAP_TRY(report_rows(store,
+                       "SELECT 'rows of packed_op or packed_value refer to word ' || word_id || "
+                       "', which is not there' FROM (" WORDS_IN_USE
+                       ") WHERE word_id NOT IN (SELECT word_id FROM plan_word)",
+                       report, &n, error));
   if (n == 0) {
     neap_buffer_add(report, "ok\n");
     return NEAP_OK;
@@ -245,18 +265,7 @@ static neap_status delete_since(neap_store *store, const char *text, int64_t sin
 static const char sweep[] =
   "DELETE FROM net WHERE net_id NOT IN (SELECT net_id FROM plan);"
   "DELETE FROM net_text WHERE text_id NOT IN (SELECT text_id FROM net);"
-  "DELETE FROM plan_word WHERE word_id NOT IN ("
-  " SELECT type FROM packed_op UNION SELECT abs(name) FROM packed_op UNION SELECT layer FROM "
-  "packed_op"
-  " UNION SELECT line FROM packed_op WHERE line NOT NULL"
-  " UNION SELECT subnet FROM packed_op WHERE subnet NOT NULL UNION SELECT phase FROM packed_op"
-  " UNION SELECT kernel FROM packed_op UNION SELECT reason FROM packed_op WHERE reason NOT NULL"
-  " UNION SELECT abs(blob) FROM packed_value UNION SELECT layer FROM packed_value"
-  " UNION SELECT line FROM packed_value WHERE line NOT NULL UNION SELECT role FROM packed_value"
-  " UNION SELECT region FROM packed_value UNION SELECT dtype FROM packed_value"
-  " UNION SELECT layout FROM packed_value UNION SELECT shape FROM packed_value"
-  " UNION SELECT reason FROM packed_value UNION SELECT words FROM packed_value"
-  " UNION SELECT refusal FROM packed_value WHERE refusal NOT NULL)";
+  "DELETE FROM plan_word WHERE word_id NOT IN (" WORDS_IN_USE ")";
 
 /* In the order of what is missed least: the cache, times by op of plans that go (their ops would
  * have no names), plans. Runs and their metrics stay. */

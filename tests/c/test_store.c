@@ -322,6 +322,16 @@ TEST(check_backup_and_prune_care_for_the_file) {
   CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "2 faults");
   CHECK(strstr(report, "a row of plan refers to a row of net that is not there") != NULL);
   neap_free(report);
+  /* So is a word that packed rows have the number of: an op's type, a blob's name behind its
+   * layer's. */
+  CHECK_EQ(sqlite3_exec(store->db,
+                        "DELETE FROM plan_word WHERE word_id IN (SELECT type FROM packed_op) OR "
+                        "word_id = (SELECT abs(max(blob)) FROM packed_value)",
+                        NULL, NULL, NULL),
+           SQLITE_OK);
+  CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "4 faults");
+  CHECK(strstr(report, "rows of packed_op or packed_value refer to word ") != NULL);
+  neap_free(report);
   neap_db_close(store);
 }
 

@@ -53,7 +53,7 @@ describe("the command line", function()
   it("has help and a summary for every verb", function()
     local all = neap "--help"
     for _, verb in ipairs {
-      "bench", "db", "help", "ops", "plan", "profile", "repl", "run", "sql",
+      "bench", "db", "help", "ops", "plan", "profile", "repl", "run", "sql", "watch",
     } do
       assert.matches("\n +" .. verb .. " ", all)
       assert.matches("^Usage: neap " .. verb, (neap(verb .. " --help")))
