@@ -239,22 +239,25 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
   for (int i = 0; i < graph->n_param; i++) number(&r, graph->param[i]);
   int n_node = 0;
   for (int n = 0; n < graph->n_node; n++) {
-    place[n] = live[n] ? n_node : -1;
-    if (!live[n]) {
-      for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
-      continue;
-    }
-    graph->node[n_node] = graph->node[n];
+    place[n] = live[n] ? n_node++ : -1;
+    if (!live[n]) continue;
     for (int i = 0; i < graph->node[n].n_in; i++) number_with_root(&r, graph->node[n].in[i]);
     for (int k = 0; k < graph->node[n].n_out; k++) number_with_root(&r, graph->node[n].out[k]);
-    n_node++;
   }
   for (int k = 0; k < graph->n_output; k++) number_with_root(&r, graph->output[k]);
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].is_held) number(&r, v);
   status = note_dead(graph, r.new_id, error);
   if (status != NEAP_OK) goto done;
-  /* All that refers to a node or a value by its number. Nothing can fail from here on. */
+  /* Nothing can fail from here on: until now the graph was as it came, for whoever frees it. Nodes
+   * move up; then all that refers to a node or a value by its number. */
+  for (int n = 0; n < graph->n_node; n++) {
+    if (live[n]) {
+      graph->node[place[n]] = graph->node[n];
+    } else {
+      for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
+    }
+  }
   graph->n_node = n_node;
   for (int n = 0; n < n_node; n++) {
     neap_node *node = &graph->node[n];
