@@ -1,6 +1,6 @@
-/* scope.c: the scope handle, a stack of child workspaces; and step trees. lua/neap/workspace.lua
- * has the methods that people call: it knows programs, which must end before a frame's memory can
- * return. */
+/* scope.c: the scope handle, a stack of child workspaces; and step trees. scope.lua and steps.lua of
+ * lua/neap/workspace have the methods that people call: they know programs, which must end before a
+ * frame's memory can return. */
 #include "lua/binding.h"
 
 #include <string.h>
@@ -187,7 +187,7 @@ static const char *text_field(lua_State *L, int index, const char *key) {
   return text;
 }
 
-/* The step in the table at `index`, checked by lua/neap/workspace.lua; rooms stay on the stack. */
+/* The step in the table at `index`, checked by workspace/steps.lua; rooms stay on the stack. */
 static neap_step take_step(lua_State *L, int index) {
   /* Every step leaves its rooms and copies on the stack, for the run. */
   luaL_checkstack(L, 16, "steps are nested too deeply");

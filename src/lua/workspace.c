@@ -1,6 +1,6 @@
 /* workspace.c: the workspace handle: blobs in and out, initialising nets, checkpoints. Compiling
  * and running are program.c's; the small table of programs that ws:run keeps is
- * lua/neap/workspace.lua's. */
+ * that of lua/neap/workspace/run.lua. */
 #include "lua/binding.h"
 
 #include <string.h>

@@ -727,9 +727,10 @@ local checked = {
   ["tensor/init.lua Tensor.stats"] = "tests/unit/tensor_spec.lua",
   ["train/evaluate.lua Trainer:history"] = "here",
   ["train/evaluate.lua evaluate"] = "here",
-  ["train/programs.lua forecast"] = "here", ["workspace.lua Workspace:blobs"] = "here",
-  ["workspace.lua Workspace:picture"] = "here",
-  ["workspace.lua Workspace:sizes"] = "here",
+  ["train/programs.lua forecast"] = "here",
+  ["workspace/report.lua Workspace:blobs"] = "here",
+  ["workspace/report.lua Workspace:picture"] = "here",
+  ["workspace/report.lua Workspace:sizes"] = "here",
 }
 
 describe("every report", function()
