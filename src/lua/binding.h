@@ -66,8 +66,8 @@ lua_Number neap_lua_check_number(lua_State *L, int arg);
 lua_Number neap_lua_opt_number(lua_State *L, int arg, lua_Number missing);
 const char *neap_lua_check_lstring(lua_State *L, int arg, size_t *n); /* n may be NULL */
 const char *neap_lua_check_string(lua_State *L, int arg);
-/* The text at `index` as C reads it: raises, `who` in front, for one with a zero byte in it. C would
- * take what stands before that, which may be another name. */
+/* The text at `index` as C reads it: raises, `who` in front, for one with a zero byte in it. C
+ * would take what stands before that, which may be another name. */
 const char *neap_lua_text(lua_State *L, int index, const char *who);
 const char *neap_lua_opt_string(lua_State *L, int arg, const char *missing);
 void neap_lua_check_type(lua_State *L, int arg, int type);

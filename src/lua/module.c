@@ -59,29 +59,30 @@ int luaopen_neap_core(lua_State *L) {
   return 1;
 }
 
-/* The text of lua/neap/<path> from disk, pushed, when $NEAP_LUA names a folder that has it. */
-static bool push_from_disk(lua_State *L, const char *path) {
+typedef struct disk_text {
+  FILE *file;
+  char piece[1024];
+} disk_text;
+
+/* A lua_Reader: the next piece, none at the end. */
+static const char *read_piece(lua_State *L, void *at, size_t *n) {
+  disk_text *text = at;
+  (void)L;
+  *n = fread(text->piece, 1, sizeof text->piece, text->file);
+  return text->piece;
+}
+
+/* Loads lua/neap/<path> from disk, called `chunk`, when $NEAP_LUA names a folder that has it: the
+ * function is pushed. */
+static bool load_from_disk(lua_State *L, const char *path, const char *chunk) {
   const char *folder = getenv("NEAP_LUA");
   if (folder == NULL || folder[0] == '\0') return false;
-  FILE *file = fopen(lua_pushfstring(L, "%s/%s", folder, path), "rb");
-  if (file == NULL) {
-    lua_pop(L, 1);
-    return false;
-  }
-  /* The buffer keeps what it has read above the path. Should Lua refuse memory here, the file stays
-   * open: this way is for those who work on Neap. */
-  luaL_Buffer text;
-  luaL_buffinit(L, &text);
-  size_t n;
-  do {
-    char *room = luaL_prepbuffer(&text);
-    n = fread(room, 1, LUAL_BUFFERSIZE, file);
-    luaL_addsize(&text, n);
-  } while (n > 0);
-  fclose(file);
-  luaL_pushresult(&text);
-  /* The path goes, the text stays. */
-  lua_remove(L, -2);
+  disk_text text = {.file = fopen(lua_pushfstring(L, "%s/%s", folder, path), "rb")};
+  if (text.file == NULL) return false;
+  /* lua_load returns what goes wrong, refused memory too: the file is closed in any case. */
+  int status = lua_load(L, read_piece, &text, chunk, "t");
+  fclose(text.file);
+  if (status != LUA_OK) lua_error(L);
   return true;
 }
 
@@ -89,15 +90,14 @@ static bool push_from_disk(lua_State *L, const char *path) {
 static int load_own(lua_State *L) {
   /* Whatever is pushed here stays below the result: texts are Lua's. */
   const char *path = lua_tostring(L, lua_upvalueindex(1));
-  size_t n;
-  const char *chunk = lua_pushfstring(L, NEAP_LUA_CHUNK "%s", path), *text;
-  if (push_from_disk(L, path))
-    text = lua_tolstring(L, -1, &n);
-  else
-    text = neap_embedded_find(lua_pushfstring(L, FOLDER "%s", path), &n);
-  if (text == NULL) return luaL_error(L, "the file %s is not part of this program", path);
-  /* Text only: a compiled chunk could do anything to Lua. */
-  if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK) return lua_error(L);
+  const char *chunk = lua_pushfstring(L, NEAP_LUA_CHUNK "%s", path);
+  /* Text only ("t"), from both places: a compiled chunk could do anything to Lua. */
+  if (!load_from_disk(L, path, chunk)) {
+    size_t n;
+    const char *text = neap_embedded_find(lua_pushfstring(L, FOLDER "%s", path), &n);
+    if (text == NULL) return luaL_error(L, "the file %s is not part of this program", path);
+    if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK) return lua_error(L);
+  }
   /* The chunk gets the module's name, as require would give it, and gives the module. */
   lua_pushvalue(L, 1);
   lua_call(L, 1, 1);

@@ -29,9 +29,10 @@ void neap_net_types_fini(neap_net_types *types) {
 }
 
 /* The name, interned, means `type` from now on; a newer version of a blob takes the place of the
- * older. */
+ * older. A name that is NULL is one whose memory was refused. */
 static neap_status put(neap_net_types *types, const char *name, const neap_type *type,
                        neap_error *error) {
+  if (name == NULL) return neap_fail_memory(error, 64, "a name");
   int at = neap_map_get(&types->of, name, -1);
   /* A name that is met for the first time gets a place. */
   if (at < 0) {
@@ -122,7 +123,12 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
     /* The outer blob that is bound to it, or a local that an earlier body left in the frame. */
     bool output;
     const char *outer = neap_net_do_outer(op, blob->name, &output);
-    neap_type type = look_up(f, outer != NULL ? outer : neap_net_do_name(op, blob->name));
+    if (outer == NULL) outer = neap_net_do_name(op, blob->name);
+    if (outer == NULL) {
+      status = neap_fail_memory(error, 64, "a name");
+      goto done;
+    }
+    neap_type type = look_up(f, outer);
     if (type.dtype == NEAP_DTYPE_NONE) continue;
     status = put(&types, blob->name, &type, error);
     if (status != NEAP_OK) goto done;

@@ -1,20 +1,21 @@
 /* test_lua.c: one process, one workspace, used from C and from Lua: the nets stored in it are the
  * same ones. */
 #include "check.h"
+#include "folder.h"
 #include "lua/binding.h"
 
 #include <lualib.h>
-#include <stdlib.h>
 
-/* A state with Neap in it. `ws` is the workspace that the script "ws" is about. */
-static lua_State *open_lua(void) {
+/* Neap in a new state. `ws` is the workspace that the script "ws" is about. */
+static lua_State *with_neap(lua_State *L) {
   setenv("NEAP_DB", "off", 1);
-  lua_State *L = luaL_newstate();
   luaL_openlibs(L);
   luaL_requiref(L, "neap", luaopen_neap, 1);
   lua_settop(L, 0);
   return L;
 }
+
+static lua_State *open_lua(void) { return with_neap(luaL_newstate()); }
 
 /* Runs a script, which must not fail; its results are left on the stack. */
 static void lua(lua_State *L, const char *script) {
@@ -94,8 +95,66 @@ TEST(a_net_lives_as_long_as_anyone_holds_it) {
   neap_net_free(net);
 }
 
+/* ---- refused memory -------------------------------------------------------------------------- */
+
+/* Of a state: requests that are still granted; below 0 all are. */
+typedef struct grant {
+  int left;
+} grant;
+
+/* A lua_Alloc; what shrinks a block can't be refused. */
+static void *granted(void *context, void *block, size_t old, size_t bytes) {
+  grant *g = context;
+  if (bytes == 0) return free(block), NULL;
+  bool grows = block == NULL || bytes > old;
+  if (grows && g->left == 0) return NULL;
+  if (grows && g->left > 0) g->left--;
+  return realloc(block, bytes);
+}
+
+static int n_open_files(void) {
+  int n = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  while (dir != NULL && readdir(dir) != NULL) n++;
+  if (dir != NULL) closedir(dir);
+  return n;
+}
+
+TEST(a_file_of_neaps_own_is_closed_when_lua_has_no_memory_for_it) {
+  grant all = {.left = -1};
+  lua_State *L = with_neap(lua_newstate(granted, &all));
+  /* Longer than what is read at once. */
+  char text[6000];
+  int n = snprintf(text, sizeof text, "return { ");
+  while (n < 5000) n += snprintf(text + n, sizeof text - (size_t)n, "a%d = 'text %d', ", n, n);
+  n += snprintf(text + n, sizeof text - (size_t)n, "last = 'there' }\n");
+  put_file("progress.lua", text, (size_t)n);
+  setenv("NEAP_LUA", folder, 1);
+  bool passed = false;
+  int before = n_open_files(), k = 0;
+  for (; !passed && k < 5000; k++) {
+    lua(L, "package.loaded['neap.progress'] = nil; collectgarbage(); return require");
+    lua_pushliteral(L, "neap.progress");
+    all.left = k;
+    int status = lua_pcall(L, 1, 1, 0);
+    all.left = -1;
+    passed = status == LUA_OK;
+    CHECK(passed || status == LUA_ERRMEM);
+    CHECK_EQ(n_open_files(), before);
+  }
+  CHECK(passed && k > 100);
+  lua_getfield(L, -1, "last");
+  CHECK(lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "there") == 0);
+  unsetenv("NEAP_LUA");
+  lua_close(L);
+}
+
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(lua_finds_the_nets_that_c_stores),
-             T(c_finds_and_runs_the_nets_that_lua_stores),
-             T(a_net_lives_as_long_as_anyone_holds_it));
+  if (!make_folder()) return 1;
+  int failed =
+    RUN(argc, argv, T(lua_finds_the_nets_that_c_stores),
+        T(c_finds_and_runs_the_nets_that_lua_stores), T(a_net_lives_as_long_as_anyone_holds_it),
+        T(a_file_of_neaps_own_is_closed_when_lua_has_no_memory_for_it));
+  empty_folder();
+  return failed;
 }

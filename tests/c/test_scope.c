@@ -324,6 +324,31 @@ TEST(scopes_survive_every_refused_allocation) {
   neap_workspace_release(ws);
 }
 
+/* The names that a Do's blobs have around it are made while types are asked for. Each net has a
+ * scope of its own, whose names nobody has interned. */
+TEST(types_of_a_do_survive_every_refused_name) {
+  bool passed = false;
+  int n = 1;
+  for (; !passed && n < 1000; n++) {
+    char text[400];
+    snprintf(text, sizeof text,
+             "net f\ninput a f32 (2)\nfresh%d = CreateScope()\nsubnet body closed\ninput x\n"
+             "y = Mul(x, x)\nz = Neg(y)\nend\nb, fresh%d = Do(a, fresh%d) { net = body, "
+             "inner_blobs = {x, z}, outer_blobs_idx = {0,1}, copy_external_blobs = true }\n",
+             n, n, n);
+    neap_net *net = net_of(text);
+    neap_error said = {0};
+    neap_memory_fail_nth_block(n);
+    neap_status status = neap_net_check_types(net, &said);
+    passed = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK(status == (passed ? NEAP_OK : NEAP_MEMORY));
+    CHECK_OK(neap_net_check_types(net, &error));
+    neap_net_free(net);
+  }
+  CHECK(passed && n > 5);
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 enum { N_THREAD = 4 };
@@ -369,12 +394,12 @@ TEST(workspaces_in_several_threads_do_not_disturb_each_other) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(a_child_sees_all_or_what_is_forwarded),
-             T(strings_are_blobs_and_no_operands), T(frames_are_left_last_in_first_out_and_trimmed),
-             T(a_do_runs_from_text), T(steps_repeat_and_stop),
-             T(steps_run_nets_that_are_given_without_a_name),
-             T(concurrent_steps_have_arenas_of_their_own_and_their_results_land),
-             T(the_first_failure_stops_the_rest), T(every_refused_allocation_is_survived),
-             T(scopes_survive_every_refused_allocation),
-             T(workspaces_in_several_threads_do_not_disturb_each_other));
+  return RUN(
+    argc, argv, T(a_child_sees_all_or_what_is_forwarded), T(strings_are_blobs_and_no_operands),
+    T(frames_are_left_last_in_first_out_and_trimmed), T(a_do_runs_from_text),
+    T(steps_repeat_and_stop), T(steps_run_nets_that_are_given_without_a_name),
+    T(concurrent_steps_have_arenas_of_their_own_and_their_results_land),
+    T(the_first_failure_stops_the_rest), T(every_refused_allocation_is_survived),
+    T(scopes_survive_every_refused_allocation), T(types_of_a_do_survive_every_refused_name),
+    T(workspaces_in_several_threads_do_not_disturb_each_other));
 }
