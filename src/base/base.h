@@ -242,6 +242,10 @@ enum { NEAP_GRAIN = 16384 };
 static inline void neap_copy_bytes(void *to, const void *from, size_t bytes) {
   if (bytes > 0) memcpy(to, from, bytes);
 }
+/* Zeros in so many bytes; none may lie nowhere. */
+static inline void neap_clear_bytes(void *at, size_t bytes) {
+  if (bytes > 0) memset(at, 0, bytes);
+}
 static inline size_t neap_align(size_t bytes) { return neap_size_align(bytes, NEAP_ALIGN); }
 /* Bit j of a row of 64-bit words. */
 static inline bool neap_bit(const uint64_t *row, int j) {

@@ -20,7 +20,7 @@ static neap_status infer_accumulate(neap_infer *c, neap_error *error) {
 }
 
 static void run_assign(const neap_call *call) {
-  memcpy(call->out[0].data, call->in[1].data, neap_type_bytes(&call->in[1].type));
+  neap_copy_bytes(call->out[0].data, call->in[1].data, neap_type_bytes(&call->in[1].type));
 }
 
 const neap_op neap_op_Accumulate = {

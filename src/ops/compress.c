@@ -106,7 +106,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
 static void run_grad(const neap_call *call) {
   const neap_operand *dy = &call->in[0], *dx = &call->out[0];
   size_t bytes = neap_type_bytes(&dx->type);
-  if (bytes > 0) memset(dx->data, 0, bytes);
+  neap_clear_bytes(dx->data, bytes);
   int axis = call->attrs[AXIS].given ? neap_axis(call->attrs[AXIS].i, dx->type.shape.n_dim) : 0;
   move_rows(dx->data, dy->data, split_of(call->attrs, &dx->type.shape), dy->type.shape.dim[axis],
             &call->in[1], neap_dtype_bytes(dx->type.dtype), true);

@@ -114,7 +114,7 @@ static char *unroll(const job *j, int64_t begin, int64_t end) {
 
 /* Adds every column to the elements of dx that it was copied from. */
 static void fold(const job *j) {
-  memset(j->image, 0, (size_t)(j->group_c * j->w.n_in) * j->elem_bytes);
+  neap_clear_bytes(j->image, (size_t)(j->group_c * j->w.n_in) * j->elem_bytes);
   for (int64_t r = 0; r < j->n_column; r++) move_row(j, r, false);
 }
 

@@ -97,7 +97,7 @@ static job job_of(const neap_call *call, void *mask) {
 static void run_forward(const neap_call *call) {
   if (call->attrs[TRAINING].i == 0) {
     if (call->out[0].data != call->in[0].data)
-      memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->in[0].type));
+      neap_copy_bytes(call->out[0].data, call->in[0].data, neap_type_bytes(&call->in[0].type));
     return;
   }
   job j = job_of(call, call->n_out > 1 ? call->out[1].data : NULL);

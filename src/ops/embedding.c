@@ -41,9 +41,9 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
     char *y = k->to + (size_t)i * row_bytes;
     /* No byte outside of the table is read, whatever the ids are. */
     if (id >= 0 && id < k->n_row) {
-      memcpy(y, k->from + (size_t)id * row_bytes, row_bytes);
+      neap_copy_bytes(y, k->from + (size_t)id * row_bytes, row_bytes);
     } else {
-      memset(y, 0, row_bytes);
+      neap_clear_bytes(y, row_bytes);
       neap_call_fault(k->call,
                       "id %" PRId64 " at element %" PRId64 " is out of range for %" PRId64
                       " rows (ids count from 0)",

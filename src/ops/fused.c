@@ -39,7 +39,8 @@ void neap_fused_begin(const neap_call *call) {
   if (!neap_fused_adds(call)) return;
   const neap_operand *z = &call->in[NEAP_FUSED_Z], *y = &call->out[0];
   /* In place nothing is to be done. */
-  if (y->data != z->data) memcpy(y->data, z->data, neap_layout_bytes(&y->type, &y->layout));
+  if (y->data != z->data)
+    neap_copy_bytes(y->data, z->data, neap_layout_bytes(&y->type, &y->layout));
 }
 
 /* The op's `ref` kernel, last in its list, as if it ran in place. */

@@ -139,9 +139,9 @@ static void run_step(job *k, step_function step, int n_thread) {
 /* `to` becomes `from`, which may be the same bytes, or zeros. */
 static void start_state(const sizes *s, void *to, const neap_operand *from) {
   if (from == NULL)
-    memset(to, 0, state_bytes(s));
+    neap_clear_bytes(to, state_bytes(s));
   else if (to != from->data)
-    memcpy(to, from->data, state_bytes(s));
+    neap_copy_bytes(to, from->data, state_bytes(s));
 }
 
 /* Sizes of LSTM: those that y tells, then D and the lengths. */
@@ -406,7 +406,7 @@ static void run_grad(const neap_call *call) {
   b.s.lengths = given(call, G_LENGTHS);
 
   /* dh0 and dc0 are the gradients of the state while it goes back through the steps. */
-  memset(call->scratch, 0, state_bytes(&b.s));
+  neap_clear_bytes(call->scratch, state_bytes(&b.s));
   start_state(&b.s, call->out[G_DH0].data, given(call, G_DH));
   start_state(&b.s, call->out[G_DC0].data, given(call, G_DC));
 

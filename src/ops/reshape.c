@@ -11,8 +11,8 @@
 
 /* Does nothing where the planner gave both the same bytes. */
 static void run(const neap_call *call) {
-  if (call->in[0].data != call->out[0].data && call->out[0].data != NULL)
-    memcpy(call->out[0].data, call->in[0].data, neap_type_bytes(&call->out[0].type));
+  if (call->in[0].data != call->out[0].data)
+    neap_copy_bytes(call->out[0].data, call->in[0].data, neap_type_bytes(&call->out[0].type));
 }
 
 static const neap_kernel kernels[] = {

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 /* Where an operand's bytes are: base[base] + offset; base < 0: absent.
  *
@@ -195,6 +196,10 @@ size_t neap_take_bytes(const neap_program *program, int slot, const neap_instruc
 static inline bool neap_takes(const neap_program *program) { return program->block != NULL; }
 /* Bytes that no correct program reads: NaN in every float dtype, -1 in every integer one. */
 enum { NEAP_POISON = 0xFF };
+/* What holds no bytes may lie nowhere. */
+static inline void neap_poison(void *at, size_t bytes) {
+  if (bytes > 0) memset(at, NEAP_POISON, bytes);
+}
 /* Runs all instructions; returns the lane whose fault counts, or any. */
 neap_lane *neap_dag_run(neap_program *program, neap_run_state *state);
 

@@ -65,10 +65,9 @@ static void poison_begin(neap_program *program) {
   /* Banks are arenas of their own, the first of them the main one. */
   const neap_plan *plan = program->plan;
   size_t main_bytes = plan->n_bank > 0 ? plan->bank[0].bytes : plan->arena_bytes;
-  if (program->base[0] != NULL) memset(program->base[0], NEAP_POISON, main_bytes);
+  neap_poison(program->base[0], program->base[0] != NULL ? main_bytes : 0);
   for (int b = 1; b < plan->n_bank; b++)
-    if (plan->bank[b].bytes > 0)
-      memset(program->base[program->first_bank + b - 1], NEAP_POISON, plan->bank[b].bytes);
+    neap_poison(program->base[program->first_bank + b - 1], plan->bank[b].bytes);
 }
 
 static char *address(const neap_program *program, neap_address a) {
@@ -78,12 +77,12 @@ static char *address(const neap_program *program, neap_address a) {
 /* After an instruction: its scratch, and every storage that it was the last to touch. Counting,
  * rather than the plan's last step, holds in any order the dag may take. */
 static void poison_after(neap_program *program, const neap_instruction *i) {
-  if (i->scratch_bytes > 0) memset(address(program, i->scratch), NEAP_POISON, i->scratch_bytes);
+  neap_poison(address(program, i->scratch), i->scratch_bytes);
   for (int k = 0; k < i->n_touched; k++) {
     int storage = i->touched[k];
     bool is_dead = atomic_fetch_sub(&program->left[storage], 1) == 1;
     if (is_dead && !program->spared[storage])
-      memset(address(program, program->where[storage]), NEAP_POISON, program->bytes[storage]);
+      neap_poison(address(program, program->where[storage]), program->bytes[storage]);
   }
 }
 

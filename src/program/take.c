@@ -60,13 +60,13 @@ static void take(neap_program *program, const neap_take *t, const neap_instructi
   NEAP_ASSERT(program->block[slot] == NULL, "slot %d is taken once before it is given back", slot);
   program->block[slot] = block;
   program->base[program->first_slot + slot] = neap_pool_data(block);
-  if (run->poison) memset(neap_pool_data(block), NEAP_POISON, bytes);
+  if (run->poison) neap_poison(neap_pool_data(block), bytes);
 }
 
 /* Back to the pool, and no address any more. Poisoned first, when asked. */
 static void give(neap_program *program, int slot, size_t bytes, const neap_run *run) {
   if (program->block[slot] == NULL) return;
-  if (run->poison) memset(program->base[program->first_slot + slot], NEAP_POISON, bytes);
+  if (run->poison) neap_poison(program->base[program->first_slot + slot], bytes);
   neap_pool_give(run->pool, program->block[slot]);
   program->block[slot] = NULL;
   program->base[program->first_slot + slot] = NULL;

@@ -43,7 +43,7 @@ static void move(char *to, int64_t to_stride, const char *from, int64_t from_str
                  size_t width) {
   /* Back to back on both sides: one long copy. */
   if (to_stride == (int64_t)width && from_stride == (int64_t)width) {
-    memcpy(to, from, (size_t)n * width);
+    neap_copy_bytes(to, from, (size_t)n * width);
     return;
   }
   switch (width) {

@@ -31,8 +31,8 @@ static void *copy_all(void *context) {
   neap_move *move = context;
   for (int i = 0; i < move->n; i++) {
     neap_type type = neap_tensor_type(&move->item[i].from);
-    memcpy(neap_tensor_data(&move->item[i].to), neap_tensor_data(&move->item[i].from),
-           neap_type_bytes(&type));
+    neap_copy_bytes(neap_tensor_data(&move->item[i].to), neap_tensor_data(&move->item[i].from),
+                    neap_type_bytes(&type));
   }
   return NULL;
 }

@@ -102,7 +102,7 @@ neap_status neap_resident_make_one(const neap_workspace *ws, neap_program *progr
     NEAP_TRY(neap_workspace_make_room(1, &blob->type, &blob->reserve_bytes, out, error));
     /* frames have records that no iteration may reach, and gaps */
     if (blob->type.dtype == NEAP_DTYPE_U8)
-      memset(neap_storage_data(out->storage), 0, neap_storage_bytes(out->storage));
+      neap_clear_bytes(neap_storage_data(out->storage), neap_storage_bytes(out->storage));
     return NEAP_OK;
   }
   char who[300];
@@ -199,8 +199,8 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program,
     roomy = as_it_is;
     size_t old_bytes = neap_storage_bytes(cell->tensor.storage),
            new_bytes = neap_storage_bytes(roomy.storage);
-    memcpy(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage),
-           NEAP_MIN(old_bytes, new_bytes));
+    neap_copy_bytes(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage),
+                    NEAP_MIN(old_bytes, new_bytes));
     /* Whoever points to the old bytes points to the new ones, before the old ones go. */
     follow_move(ws, cell->tensor.storage, &roomy);
     neap_tensor_fini(&cell->tensor);
