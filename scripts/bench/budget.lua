@@ -10,7 +10,12 @@ local neap = require "neap"
 local core = require "neap.core"
 local netfile = require "neap.net.file"
 
-local name, seconds = (...) or "resnet50:16", tonumber(select(2, ...)) or 8
+local name, seconds = ...
+name, seconds = name or "resnet50:16", tonumber(seconds or 8)
+if not seconds or seconds <= 0 then
+  io.stderr:write "usage: budget.lua [NET:BATCH] [seconds a row, a number above 0]\n"
+  os.exit(2, true)
+end
 local net = netfile.build(netfile.load(name), { train = true })
 local whole = net:plan { store = false }
 local ws <close> = neap.workspace { seed = 1, store = false }

@@ -92,7 +92,8 @@ while arg[i] do
   if arg[i] == "--peers" then
     i, script = i + 1, arg[i + 1]
   elseif arg[i] == "--rounds" then
-    i, n_round = i + 1, math.tointeger(tonumber(arg[i + 1])) or n_round
+    i, n_round = i + 1, math.tointeger(tonumber(arg[i + 1] or ""))
+    if not n_round then error("--rounds expects an integer", 0) end
   else
     names[#names + 1] = arg[i]
   end

@@ -12,7 +12,7 @@ while args[i] do
     quick = true
   elseif args[i] == "--seconds" then
     i = i + 1
-    seconds = tonumber(args[i])
+    seconds = tonumber(args[i] or "") or error("--seconds expects a number", 0)
   else
     path = args[i]
   end

@@ -16,6 +16,7 @@
 #include "check.h"
 #include "random/ways.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -136,6 +137,20 @@ TEST(random_nets_run_alike_in_every_way) {
   CHECK(n < 100 || (t.n_recomputed * 50 > n && t.n_evicted * 50 > n && all_families(&t)));
 }
 
+static int usage(const char *program) {
+  fprintf(stderr,
+          "usage: %s [plan] FROM COUNT   numbers: the first net, and how many\n"
+          "       %s [plan] NAME         as a failure prints it\n",
+          program, program);
+  return 2;
+}
+
+static bool read_number(const char *text, uint64_t *out) {
+  char *end;
+  *out = strtoull(text, &end, 10);
+  return text[0] >= '0' && text[0] <= '9' && *end == '\0';
+}
+
 /* One net by its name, or many by number. */
 static int run_given(int argc, char **argv) {
   bool plans = strcmp(argv[1], "plan") == 0;
@@ -143,13 +158,18 @@ static int run_given(int argc, char **argv) {
   totals t = {0};
   if (argc == first + 2) {
     double began = seconds();
-    try_nets(!plans, strtoull(argv[first], NULL, 10), atoi(argv[first + 1]), &t);
+    uint64_t from, count;
+    if (!read_number(argv[first], &from) || !read_number(argv[first + 1], &count) ||
+        count > INT_MAX)
+      return usage(argv[0]);
+    try_nets(!plans, from, (int)count, &t);
     if (plans)
       print_plans(&t, seconds() - began);
     else
       print_runs(&t, seconds() - began);
     return check_failures > 0;
   }
+  if (argc != first + 1) return usage(argv[0]);
   recipe r;
   fault f = {0};
   if (!recipe_read(&r, argv[first]))
@@ -163,12 +183,19 @@ static int run_given(int argc, char **argv) {
   return !holds;
 }
 
+TEST(arguments_that_are_none_are_told) {
+  CHECK_EQ(run_given(2, (char *[]){"t", "plan", NULL}), 2);
+  CHECK_EQ(run_given(4, (char *[]){"t", "plan", "1", "x", NULL}), 2);
+  CHECK_EQ(run_given(3, (char *[]){"t", "1", "99999999999", NULL}), 2);
+  CHECK_EQ(run_given(5, (char *[]){"t", "plan", "1", "2", "3", NULL}), 2);
+}
+
 int main(int argc, char **argv) {
   static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL};
   for (int k = 0; k < NEAP_COUNT(fatal); k++) signal(fatal[k], on_signal);
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc > 1 && (strcmp(argv[1], "plan") == 0 || (argv[1][0] >= '0' && argv[1][0] <= '9')))
     return run_given(argc, argv);
-  return RUN(argc, argv, T(plans_of_random_nets_pass_the_verifier),
-             T(random_nets_run_alike_in_every_way));
+  return RUN(argc, argv, T(arguments_that_are_none_are_told),
+             T(plans_of_random_nets_pass_the_verifier), T(random_nets_run_alike_in_every_way));
 }

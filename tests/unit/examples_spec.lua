@@ -79,4 +79,19 @@ describe("example", function()
     end
     runs("gpt", "validation loss %d%.%d+ nats per character\n$")
   end)
+
+  it("and bench say what arguments they take", function()
+    for script, words in pairs {
+      ["bench/budget.lua lenet:4 x"] = "usage: budget.lua %[NET:BATCH%]",
+      ["bench/budget.lua lenet:4 0"] = "usage: budget.lua",
+      ["bench/budget.lua nothing"] = 'there is no net "nothing"',
+      ["bench/busy.lua --rounds many"] = "%-%-rounds expects an integer",
+      ["examples/gpt.lua --seconds"] = "%-%-seconds expects a number",
+    } do
+      local text, code = support.shell(
+        ("NEAP_DB=off %s run scripts/%s 2>&1 </dev/null"):format(program, script))
+      assert.are_not.equal(0, code, script)
+      assert.is_truthy(text:find(words), text)
+    end
+  end)
 end)
