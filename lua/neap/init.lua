@@ -19,6 +19,7 @@ require "neap.plan"
 require "neap.tensor.picture"
 local db = require "neap.db"
 local guard = require "neap.inner.guard"
+local missing = require "neap.inner.missing"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 
@@ -391,6 +392,11 @@ for class, prefix in pairs {
 } do
   guard.functions(core[class], prefix)
 end
+for class, what in pairs {
+  Tensor = "a tensor", Workspace = "a workspace", Scope = "a scope", Db = "a database",
+} do
+  missing.close(core[class], what)
+end
 
 -- What adds to a net adds all or nothing.
 require("neap.net.naming").all_or_nothing(core.Net, {
@@ -402,14 +408,7 @@ require("neap.net.naming").all_or_nothing(core.Net, {
 return setmetatable(neap, { __index = function(_, key)
   local part = part_of(key)
   if part ~= nil then return part end
-  local names = {}
-  for _, known in ipairs { neap, lazy } do
-    for name in pairs(known) do names[#names + 1] = name end
-  end
-  local near = type(key) == "string" and options.nearest(key, names)
-  core.fail(("neap has no \"%s\"%s"):format(
-    tostring(key),
-    near and (", did you mean \"" .. near .. "\"?") or "; neap.help() says what there is"))
+  missing.fail("neap", key, missing.names(neap, lazy), "; neap.help() says what there is")
 end, __names = function() -- for completion
   local names = {}
   for name in pairs(lazy) do names[#names + 1] = name end

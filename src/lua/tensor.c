@@ -551,8 +551,8 @@ static int index_any(lua_State *L) {
     neap_lua_push_shape(L, &neap_lua_tensor_at(L, 1)->shape);
   else if (strcmp(key, "dtype") == 0)
     lua_pushstring(L, neap_dtype_name(neap_lua_tensor_at(L, 1)->dtype));
-  else if (strcmp(key, "name") == 0 && handle->name != NULL)
-    lua_pushstring(L, handle->name);
+  else if (strcmp(key, "name") == 0)
+    lua_pushstring(L, handle->name); /* nil without a name */
   else
     return neap_lua_method(L);
   return 1;

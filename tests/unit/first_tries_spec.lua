@@ -191,6 +191,29 @@ describe("a message", function()
     assert.is_truthy(err.hint:find("declared without an init", 1, true))
   end)
 
+  it("names what a table or a value has instead, at the line that asked", function()
+    local net, x = neap.net "f", neap.tensor { 1, 2 }
+    local b, ws <close> = net:input("x", { 2 }), neap.workspace { store = false }
+    local function asked(says, f, ...)
+      local err = raises(says, f, ...)
+      assert.is_truthy(tostring(err):find("first_tries_spec.lua:", 1, true), err)
+    end
+    for key, name in pairs { cat = "concat", bmm = "mat_mul", argmax = "arg_max" } do
+      asked({ 'neap has no "' .. key .. '"', 'did you mean "' .. name .. '"?' }, function()
+        return neap[key]
+      end)
+    end
+    asked('a tensor has no "summ", did you mean "sum"?', function() x:summ() end)
+    asked('a tensor has no "tolist", did you mean "totable"?', function() x:tolist() end)
+    asked('a blob has no "cat", did you mean "concat"?', function() b:cat() end)
+    asked('a net has no "relu", did you mean "Relu"?', function() net:relu(b) end)
+    asked('a net has no "linear", did you mean "FC"?', function() net:linear(b) end)
+    asked('a workspace has no "fech", did you mean "fetch"?', function() ws:fech "x" end)
+    asked('a tensor has no "xyzzy"', function() return x.xyzzy end)
+    assert.is_nil(x.name)
+    assert.is_nil(x._own)
+  end)
+
   it("suggests near names alone", function()
     raises("Conv", neap.help, "Covn")
     local _, err = pcall(neap.help, "Foo")

@@ -5,8 +5,7 @@
 -- next batch, so clone what you keep. Files are looked for in $NEAP_DATA, ./data and
 -- ../shared/data/datasets.
 -- @module neap.data
-local fail = require("neap.core").fail
-local options = require "neap.inner.options"
+local missing = require "neap.inner.missing"
 local set = require "neap.data.set"
 local data = { find = set.find, folders = set.folders }
 
@@ -16,7 +15,5 @@ end
 
 local guarded = require("neap.inner.guard").functions(data, "neap.data.")
 return setmetatable(guarded, { __index = function(_, key)
-  local near = options.nearest(tostring(key), options.keys(data))
-  fail(("neap.data has no \"%s\"%s"):format(tostring(key),
-    near and (", did you mean \"" .. near .. "\"?") or ""))
+  missing.fail("neap.data", key, missing.names(data))
 end })

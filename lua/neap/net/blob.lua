@@ -6,6 +6,7 @@
 -- them.
 -- @module neap.net.blob
 local core = require "neap.core"
+local missing = require "neap.inner.missing"
 local op = require "neap.op"
 local fail = core.fail
 
@@ -133,10 +134,11 @@ Blob.__index = function(blob, key)
     local row = blob.net:_blob(blob.name)
     return row and row.role
   end
-  if core.Tensor[key] then
+  if rawget(core.Tensor, key) then
     fail(("%s is a blob, which has no value while the net is built: it has no %s; net:If and \z
       neap.where choose by its value in a run"):format(blob.name, key))
   end
+  if key:sub(1, 1) ~= "_" then missing.fail("a blob", key, missing.names(methods)) end
 end
 
 Blob.__newindex = function(blob)

@@ -8,6 +8,7 @@ local core = require "neap.core"
 local guard = require "neap.inner.guard"
 local handle = require("neap.net.blob").handle
 local mem_param = require "neap.memory.mem_param"
+local missing = require "neap.inner.missing"
 local options = require "neap.inner.options"
 local op = require "neap.op"
 local naming = require "neap.net.naming"
@@ -566,6 +567,8 @@ Net.meta.__index = function(_, key)
       hint = near and ("did you mean \"%s\"?"):format(near),
     })
   end
+  if key:sub(1, 1) == "_" then return nil end
+  missing.fail("a net", key, options.append(missing.names(Net), Net.meta.__names()))
 end
 
 --- For completion: the ops.

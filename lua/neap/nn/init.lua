@@ -5,10 +5,10 @@
 -- and loss. Each has a record of its options (neap.inner.record), by which its table is read and
 -- help, completion, editor stubs and the reference are made.
 -- @module neap.nn
-local fail = require("neap.core").fail
 local module = require "neap.nn.module"
 require "neap.nn.build"
 require "neap.nn.state"
+local missing = require "neap.inner.missing"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 
@@ -35,7 +35,6 @@ end
 require("neap.inner.guard").functions(module.Module, "m:")
 local guarded = require("neap.inner.guard").functions(nn, "nn.")
 return setmetatable(guarded, { __index = function(_, key)
-  local near = options.nearest(tostring(key), nn.names())
-  fail(("nn has no \"%s\"%s"):format(tostring(key), near and (", did you mean \"" .. near .. "\"?")
-    or "; print(table.concat(nn.names(), \" \")) lists what there is"))
+  missing.fail("nn", key, nn.names(),
+    "; print(table.concat(nn.names(), \" \")) lists what there is")
 end })

@@ -6,7 +6,7 @@
 -- rate over the base rate. So a schedule moves all groups alike.
 -- @module neap.optim
 local fail = require("neap.core").fail
-local options = require "neap.inner.options"
+local missing = require "neap.inner.missing"
 local record = require "neap.inner.record"
 local optim = {}
 
@@ -261,10 +261,6 @@ end
 require("neap.inner.guard").functions(Optimizer, "optim:")
 return setmetatable(require("neap.inner.guard").functions(optim, "optim."), {
   __index = function(_, key)
-    local names = {}
-    for name in pairs(optim) do names[#names + 1] = name end
-    local near = options.nearest(tostring(key), names)
-    fail(("optim has no \"%s\"%s"):format(
-      tostring(key), near and (", did you mean \"" .. near .. "\"?") or ""))
+    missing.fail("optim", key, missing.names(optim))
   end,
 })
