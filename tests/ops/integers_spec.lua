@@ -30,6 +30,10 @@ local function values_of(dtype)
     signed and { least, least + 1, -1, -2, -7, least // 3 } or { most // 2, most // 2 + 1 }) do
     list[#list + 1] = value
   end
+  -- Neighbours that f32, an int and f64 hold as one number.
+  for _, edge in ipairs { 1 << 24, 1 << 31, 1 << 53 } do
+    if most > edge then table.move({ edge, edge + 1 }, 1, 2, #list + 1, list) end
+  end
   return list
 end
 
@@ -175,6 +179,35 @@ describe("integers", function()
       end
     end)
   end
+
+  it("found, chosen, kept and told apart, next to what f32 and f64 hold", function()
+    for dtype in pairs(dtypes) do
+      local values = values_of(dtype)
+      local x, reversed = neap.tensor(values, dtype), {}
+      local places, kept, sorted, truth = {}, {}, table.move(values, 1, #values, 1, {}), {}
+      for i, value in ipairs(values) do
+        reversed[#values + 1 - i] = value
+        truth[i] = value ~= 0
+        if value ~= 0 then places[#places + 1], kept[#kept + 1] = i - 1, value end
+      end
+      table.sort(sorted)
+      assert.same({ places }, (neap.non_zero(x)):totable(), dtype)
+      assert.same(truth, x:to("bool"):totable(), dtype)
+      assert.same(kept, (neap.compress(x, x:ne(0), { axis = 1 })):totable(), dtype)
+      assert.same(sorted, (neap.unique(x)):totable(), dtype)
+      local y = neap.tensor(reversed, dtype)
+      local chosen = {}
+      for i, value in ipairs(values) do chosen[i] = math.max(value, reversed[i]) end
+      assert.same(chosen, neap.where(x:gt(y), x, y):totable(), dtype)
+      for i, value in ipairs(values) do
+        local one = neap.full { 1, value = value, dtype = dtype }
+        for k, other in ipairs(values) do
+          assert.are.equal(value == other, one:equal(x[{ { k, k } }]), dtype)
+        end
+        assert.are.equal(value, x[i])
+      end
+    end
+  end)
 
   it("divided by zero are an error, in every dtype, and no crash", function()
     for dtype in pairs(dtypes) do
