@@ -47,7 +47,8 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
 }
 
 /* A workspace holds what the net declares, whoever reads it: it is a value, so that plans count it.
- * What an op has written in its place is there already. */
+ * What an op has written in its place is there already. Of a layer's halves the forward counts
+ * it. */
 static neap_status hold_declared(neap_builder *b, neap_error *error) {
   for (int i = 0; i < neap_net_n_blobs(b->net); i++) {
     const neap_net_blob *blob = neap_net_blob_at(b->net, i);
@@ -123,7 +124,8 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     status = build_keep_zeros(&b, error);
   /* Behind all ops, since only the newest value of a declared name becomes the blob. */
   if (status == NEAP_OK) status = build_assign_all(&b, error);
-  if (status == NEAP_OK && !b.options->probe && !b.options->by_op && half == NULL)
+  if (status == NEAP_OK && !b.options->probe && !b.options->by_op &&
+      (half == NULL || !half->backward))
     status = hold_declared(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
   /* A half is cut from the whole layer, whose outputs and keeps are known by now. */

@@ -556,6 +556,20 @@ TEST(halves_take_across_what_the_backward_reads_and_nothing_else) {
   neap_graph_free(forward), neap_graph_free(backward);
 }
 
+/* As the whole net's graph has them (tests/unit/held_spec.lua); once, since both halves run in one
+ * workspace. */
+TEST(a_forward_half_holds_what_the_layer_declares_and_nobody_reads) {
+  static const char text[] =
+    "net layer\ninput x f32 (2,4)\nparam w f32 (3,4)\nparam idle f32 (100)\nstate calm f32 (64)\n"
+    "h = FC(x, w)\ny = Tanh(h)\noutputs y\n";
+  neap_graph *forward = good_half(text, false, "xw"), *backward = good_half(text, true, "xw");
+  neap_value_id idle = neap_graph_find(forward, "idle"), calm = neap_graph_find(forward, "calm");
+  CHECK(idle >= 0 && forward->value[idle].region == NEAP_REGION_PARAMETER);
+  CHECK(calm >= 0 && forward->value[calm].region == NEAP_REGION_STATE);
+  CHECK(neap_graph_find(backward, "idle") < 0 && neap_graph_find(backward, "calm") < 0);
+  neap_graph_free(forward), neap_graph_free(backward);
+}
+
 /* An output that an op may leave out goes where nobody reads it, and stays where an op does, as
  * whichever input. */
 TEST(halves_keep_the_outputs_that_are_read) {
@@ -716,6 +730,7 @@ int main(int argc, char **argv) {
              T(long_names_that_differ_at_their_end_are_different_names),
              T(blobs_within_a_layer_meet_neither_its_output_nor_each_other),
              T(halves_take_across_what_the_backward_reads_and_nothing_else),
+             T(a_forward_half_holds_what_the_layer_declares_and_nobody_reads),
              T(halves_keep_the_outputs_that_are_read),
              T(halves_keep_the_outputs_that_an_op_must_have),
              T(halves_call_what_crosses_by_one_name_each),

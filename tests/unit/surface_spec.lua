@@ -71,7 +71,7 @@ describe("every op record", function()
 end)
 
 describe("every class", function()
-  it("hides nothing behind a nil: an unknown op is an error, and so is an unknown method", function()
+  it("hides nothing behind a nil: an unknown op or method is an error", function()
     local net = neap.net "f"
     local ws <close> = neap.workspace { store = false }
     for _, x in ipairs { net, neap.ones(1), net:input("x", { 1 }), ws } do
