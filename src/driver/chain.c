@@ -353,6 +353,9 @@ static neap_status copy_options(neap_chain *chain, const neap_compile_options *o
   chain->options = *options;
   chain->options.store = neap_db_retain(options->store);
   chain->options.script = chain->options.tag = NULL;
+  const neap_run_about about = {.net = "chain", .script = options->script, .tag = options->tag};
+  if (options->run == NULL) NEAP_TRY(neap_run_open(options->store, &about, &chain->run, error));
+  if (options->run == NULL) chain->options.run = chain->run;
   chain->options.graph.bank =
     neap_banks_copy(&chain->room, options->graph.n_bank, options->graph.bank);
   if (chain->options.graph.bank == NULL) return no_memory(error);
@@ -449,6 +452,7 @@ void neap_chain_free(neap_chain *chain) {
   neap_free(chain->batch);
   neap_free(chain->param);
   neap_workspace_release(chain->ws);
+  neap_run_close(chain->run);
   neap_db_close(chain->options.store);
   neap_arena_fini(&chain->room);
   neap_free(chain);

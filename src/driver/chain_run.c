@@ -130,7 +130,11 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
   neap_chain_let_go(chain, false);
   chain->at = at;
   chain->draw = (neap_draw){neap_workspace_seed(chain->ws), neap_workspace_step(chain->ws)};
+  const int64_t start_ns = neap_clock_ns();
   neap_status status = run_forward(chain, train, error);
+  chain->pass_ns = neap_clock_ns() - start_ns;
+  /* A step of the run is a look at a batch, or a forward pass with its backward pass. */
+  if (status == NEAP_OK && !train) neap_run_step(chain->run, ++chain->n_pass, chain->pass_ns);
   if (status != NEAP_OK)
     neap_chain_let_go(chain, false);
   else
@@ -229,7 +233,10 @@ neap_status neap_chain_backward(neap_chain *chain, neap_error *error) {
   NEAP_TRY(check_caches(chain, error));
   NEAP_TRY(check_seed(chain, error));
   neap_workspace_give_draw(chain->ws, &chain->draw);
+  const int64_t start_ns = neap_clock_ns();
   neap_status status = run_backward(chain, error);
+  chain->pass_ns += neap_clock_ns() - start_ns;
+  if (status == NEAP_OK) neap_run_step(chain->run, ++chain->n_pass, chain->pass_ns);
   neap_workspace_give_draw(chain->ws, NULL);
   /* Each run has raised the counter: a training step is one step, whatever its programs. */
   if (status == NEAP_OK) neap_workspace_rewind_step(chain->ws, chain->draw.step + 1);

@@ -172,6 +172,8 @@ typedef enum neap_chain_state {
 struct neap_chain {
   neap_workspace *ws;
   neap_compile_options options;
+  neap_run *run;           /* that all programs are a part of; NULL: the caller's, or none */
+  int64_t n_pass, pass_ns; /* counted and timed for it: of a training pass both halves */
   int64_t max_batch;
   int n_layer, n_batch, cap_batch, n_param, cap_param;
   neap_chain_layer *layer;

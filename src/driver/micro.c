@@ -198,6 +198,8 @@ struct neap_micro {
   neap_compile_options update_options; /* lists of both in `room` */
   neap_range *range; /* of the parts; NULL before the first, and with executor `dynamic` */
   neap_session *whole, *tail, *update, *hold, *join;
+  neap_run *run; /* that all of them are a part of; NULL: the caller's, or none */
+  int64_t n_update;
   bool sums;               /* the loss is a sum, not a mean: batches held count whole */
   int64_t n_held;          /* batches since the last update, */
   double held;             /* and what their means count */
@@ -215,6 +217,7 @@ void neap_micro_free(neap_micro *micro) {
   neap_session_free(micro->update);
   neap_session_free(micro->hold);
   neap_session_free(micro->join);
+  neap_run_close(micro->run);
   neap_range_free(micro->range);
   neap_net_free(micro->net);
   neap_net_free(micro->update_net);
@@ -266,6 +269,18 @@ static neap_status open_part(neap_micro *micro, int64_t n, neap_session **out, n
                      : neap_driver_compile(micro->ws, micro->net, &options, out, error);
   neap_arena_fini(&room);
   return status;
+}
+
+/* One run for all programs, unless the caller has one and counts its steps. */
+static neap_status take_run(neap_micro *micro, int64_t declared, const neap_compile_options *given,
+                            neap_error *error) {
+  const neap_run_about about = {.net = neap_net_name(micro->net),
+                                .script = given->script,
+                                .tag = given->tag,
+                                .batch = declared};
+  if (given->run == NULL) NEAP_TRY(neap_run_open(given->store, &about, &micro->run, error));
+  if (given->run == NULL) micro->options.run = micro->update_options.run = micro->run;
+  return NEAP_OK;
 }
 
 /* What the options say for the nets of parts and update: mem_param translated, and names to keep
@@ -347,6 +362,7 @@ static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows,
   micro->sums = given->accumulate == NEAP_ACCUMULATE_SUM;
   NEAP_TRY(find_inputs(micro, &declared, error));
   NEAP_TRY(settle_options(micro, given, error));
+  NEAP_TRY(take_run(micro, declared, given, error));
   NEAP_TRY(settle_rows(micro, rows, declared, error));
   NEAP_TRY(open_part(micro, micro->rows, &micro->whole, error));
   NEAP_TRY(neap_driver_compile(micro->ws, micro->update_net, &micro->update_options, &micro->update,
@@ -366,6 +382,8 @@ neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
   if (status == NEAP_OK) status = fill(micro, net, rows, options, error);
   if (status != NEAP_OK) {
+    if (status == NEAP_BUDGET && error != NULL)
+      (void)neap_run_end(micro->run, "refused", error, NULL);
     neap_micro_free(micro);
     neap_workspace_mark_undo(before, 0, NULL);
   } else {
@@ -438,7 +456,10 @@ static void settle_after(const neap_micro *micro, double count, bool hold, neap_
 
 static neap_status run_step(neap_micro *micro, const neap_micro_step *step, double count, bool hold,
                             neap_error *error) {
+  const int64_t start_ns = neap_clock_ns();
   NEAP_TRY(neap_workspace_run_micro(micro->ws, step, error));
+  /* A step of the training is an update, whatever its programs. */
+  if (!hold) neap_run_step(micro->run, ++micro->n_update, neap_clock_ns() - start_ns);
   micro->n_held = hold ? micro->n_held + 1 : 0;
   micro->held = hold ? micro->held + count : 0;
   return NEAP_OK;

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* A convolution net in f64, so that finite differences mean something. ROWS is the declared
  * batch. */
@@ -715,6 +716,43 @@ TEST(bad_data_in_a_layer_ends_the_pass_and_names_it) {
   neap_workspace_release(ws);
 }
 
+/* A pass forward and backward is a step of one run, whatever its programs; so is a look. */
+TEST(a_chain_is_one_run_of_the_database) {
+  static const char *const text[] = {
+    "net a\ninput x f64 (2,3)\nparam w f64 (3,3) = Xavier\ny = FC(x, w)\n",
+    "net b\ninput x f64 (2,3)\ny = Tanh(x)\n"};
+  static char path[] = "/tmp/neap-api-chain-XXXXXX";
+  const double x[6] = {1, 2, 3, 4, 5, 6};
+  neap_db *db = NULL;
+  neap_workspace *ws = NULL;
+  neap_net *net[2];
+  neap_chain *chain = NULL;
+  neap_sql_rows *rows = NULL;
+  CHECK(mkstemp(path) >= 0);
+  CHECK_OK(neap_db_open(path, &db, &error));
+  CHECK_OK(neap_workspace_open(1, &ws, &error));
+  for (int i = 0; i < 2; i++) CHECK_OK(neap_net_read(text[i], &net[i], &error));
+  CHECK_OK(neap_chain_open(ws, 2, (const neap_net *const *)net, 2, &(neap_options){.db = db},
+                           &chain, &error));
+  for (int k = 0; k < 3; k++) {
+    CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F64, 2, (int64_t[]){2, 3}, x, &error));
+    CHECK_OK(
+      neap_workspace_write(ws, "b/output_grad", NEAP_DTYPE_F64, 2, (int64_t[]){2, 3}, x, &error));
+    CHECK_OK(neap_chain_forward(chain, k < 2, &error));
+    if (k < 2) CHECK_OK(neap_chain_backward(chain, &error));
+  }
+  neap_chain_free(chain);
+  CHECK_OK(neap_db_rows(db, "SELECT count(*), max(n_step), max(status = 'finished') FROM run", 0,
+                        NULL, true, &rows, &error));
+  static const int64_t want[] = {1, 3, 1};
+  for (int i = 0; rows != NULL && i < 3; i++) CHECK_EQ(rows->value[i].integer, want[i]);
+  neap_free(rows);
+  for (int i = 0; i < 2; i++) neap_net_free(net[i]);
+  neap_workspace_release(ws);
+  neap_db_close(db);
+  unlink(path);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(gradients_of_parameters_and_input_are_those_of_finite_differences),
              T(lists_name_what_a_step_leaves_and_caches_hold_what_the_backward_reads),
@@ -731,5 +769,6 @@ int main(int argc, char **argv) {
              T(a_chain_learns_with_an_update_net_beside_it),
              T(masks_are_one_a_layer_and_step_and_the_backward_reads_those_of_its_forward),
              T(planned_steps_give_the_bits_of_unplanned_ones), T(a_batch_may_have_nets_of_its_own),
-             T(bad_data_in_a_layer_ends_the_pass_and_names_it));
+             T(bad_data_in_a_layer_ends_the_pass_and_names_it),
+             T(a_chain_is_one_run_of_the_database));
 }

@@ -1,6 +1,7 @@
 /* test_runs.c: what must hold of runs while they go on: a row from the first step on, figures that
  * are written on the way, nothing that is lost because a file is locked or full, and the word
  * "lost" for what a killed process leaves. */
+#include "mlp.h"
 #include "store_kit.h"
 
 #include <signal.h>
@@ -115,6 +116,62 @@ TEST(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory)
                "at_step) AS gap FROM run_metric WHERE name = 'loss' AND at_step < 100000) "
                "WHERE gap IS NOT NULL"),
            1);
+  neap_db_close(store);
+}
+
+/* ---- several programs ------------------------------------------------------------------------ */
+
+TEST(micro_batches_are_one_run_whose_steps_are_updates) {
+  neap_store *store = opened(temp_path("micro.db"));
+  neap_net *net = NULL;
+  neap_workspace *ws = NULL;
+  neap_micro *micro = NULL;
+  neap_compile_options options = {
+    .plan.policy = NEAP_POLICY_OFFSET, .store = store, .tag = "in parts", .n_thread = 1};
+  CHECK_OK(mlp_build(true, &net, &error));
+  CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 3}, &ws, &error));
+  CHECK_OK(neap_workspace_init(ws, net, &error));
+  CHECK_OK(mlp_feed_all(ws, true, &error));
+  CHECK_OK(neap_micro_new(ws, net, 3, &options, &micro, &error));
+  for (int k = 0; k < 4 && micro != NULL; k++) CHECK_OK(neap_micro_run(micro, 0, NULL, &error));
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'running'"), 1);
+  neap_micro_free(micro);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 1);
+  CHECK_EQ(
+    ask(store,
+        "SELECT n_step FROM run WHERE status = 'finished' AND tag = 'in parts' AND batch = 8 "
+        "AND plan_id NOT NULL"),
+    4);
+
+  /* A limit that refuses them is the end of a run without steps. */
+  micro = NULL;
+  options.total_bytes = 64;
+  CHECK_FAILS(neap_micro_new(ws, net, 3, &options, &micro, &error), NEAP_BUDGET, "64");
+  CHECK_EQ(
+    ask(store, "SELECT n_step FROM run WHERE status = 'refused' AND error ->> 'limit_bytes' = 64"),
+    0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 2);
+  neap_workspace_release(ws);
+  neap_net_free(net);
+  neap_db_close(store);
+}
+
+TEST(a_session_that_is_refused_leaves_its_reason_and_one_that_fails_its_error) {
+  neap_store *store = opened(temp_path("sessions.db"));
+  mlp m;
+  neap_compile_options options = {
+    .plan = {.policy = NEAP_POLICY_OFFSET, .budget_bytes = 64}, .store = store, .n_thread = 1};
+  CHECK_FAILS(mlp_open(&m, true, &options, &error), NEAP_BUDGET, "64");
+  mlp_close(&m);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'refused' AND net = 'mlp'"), 1);
+  options.plan.budget_bytes = 0;
+  CHECK_OK(mlp_open(&m, true, &options, &error));
+  CHECK_OK(neap_session_run(m.session, &error));
+  neap_interrupt(true);
+  CHECK_FAILS(neap_session_run(m.session, &error), NEAP_INTERRUPTED, "interrupted");
+  neap_interrupt(false);
+  mlp_close(&m);
+  CHECK_EQ(ask(store, "SELECT n_step FROM run WHERE status = 'interrupted'"), 1);
   neap_db_close(store);
 }
 
@@ -271,6 +328,8 @@ int main(int argc, char **argv) {
     RUN(argc, argv, T(a_run_is_there_from_its_first_step_and_has_its_figures_in_the_end),
         T(what_ended_a_run_is_told),
         T(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory),
+        T(micro_batches_are_one_run_whose_steps_are_updates),
+        T(a_session_that_is_refused_leaves_its_reason_and_one_that_fails_its_error),
         T(a_locked_file_gets_its_runs_later), T(a_full_file_gets_its_runs_when_there_is_room),
         T(a_row_that_was_deleted_is_not_made_again),
         T(runs_of_a_killed_process_are_lost_and_those_of_a_living_one_go_on),
