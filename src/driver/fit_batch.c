@@ -118,7 +118,11 @@ static neap_status plan_batch(const neap_fit_by *fit, search *s, int64_t n, bool
   *out = (neap_forecast){0};
   NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
   if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit, net, &options, &s->beside, error));
-  if (fit->update != NULL) options.beside = s->beside;
+  /* One arena serves all that lies beside; what else it holds adds up. */
+  if (fit->update != NULL) {
+    options.beside.bytes += s->beside.bytes;
+    options.beside.arena_bytes = NEAP_MAX(options.beside.arena_bytes, s->beside.arena_bytes);
+  }
   s->has_store = options.store != NULL;
   if (is_try) options.store = NULL;
   NEAP_TRY(neap_driver_plan(net, &options, out, error));

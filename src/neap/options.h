@@ -68,7 +68,7 @@ NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n,
 #define NEAP_OPTION_MAP(X)                                                                         \
   X(budget, BYTES, "none", "%", OWN, ALL,                                                          \
     "the most bytes of the arena, scratch included; what can't be met is refused with the least "  \
-    "that would do")                                                                               \
+    "that would do; a share such as 60% is one of what each net's own plan takes alone")           \
   X(total, BYTES, "none", "", DERIVED, ALL, "the most bytes of everything that the program holds") \
   X(soft, BYTES, "none", "", NONE, ALL & ~COMMAND,                                                 \
     "policy pool: above this the pool is cut down again by the next run that needs less")          \

@@ -151,3 +151,63 @@ it("a fit whose valid does not fit the budget is refused before its first step",
   assert.is_true(w:equal(before))
   assert.are.equal(1, t:step(rows(16)).step)
 end)
+
+describe("the least total that a refused fit names", function()
+  --- What fit does under that total, of a trainer of these options.
+  local function fit(total, o, batch, valid_batch)
+    local given = {
+      model = nn.Sequential {
+        input = { 64 }, nn.Linear { 32 }, nn.ReLU(), nn.BatchNorm1d { 32 }, nn.Linear { 10 },
+      },
+      optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
+      memory = { total = total, store = false, policy = o.policy, budget = o.budget },
+      seed = 1,
+      reduces = "mean",
+      micro = o.micro,
+      accumulate = o.accumulate,
+      metrics = "accuracy",
+    }
+    local t <close> = neap.trainer(given)
+    local ok, err = pcall(t.fit, t, set(64, batch), {
+      epochs = 2, verbose = 0, valid = set(72, valid_batch),
+    })
+    if ok then return t.model:workspace():held_bytes() end
+    assert.are.equal("total", err.limit, tostring(err))
+    assert.are.equal(0, t.position.step)
+    return nil, err
+  end
+
+  it("will do for its steps and for the evaluation that follows them", function()
+    for i, o in ipairs {
+      {}, { micro = 8 }, { micro = "fit" }, { accumulate = 2 }, { policy = "name" },
+      { budget = "100%" },
+    } do
+      for _, rows_of in ipairs { { 16, 16 }, { 16, 72 }, { 64, 8 } } do
+        local _, err = fit(1000, o, rows_of[1], rows_of[2])
+        local held, again = fit(err.least_bytes, o, rows_of[1], rows_of[2])
+        assert.is_truthy(held, ("%d: %s"):format(i, tostring(again)))
+        assert.is_true(held <= err.least_bytes)
+        -- and little less would not
+        assert.is_nil((fit(held - 2048, o, rows_of[1], rows_of[2])))
+      end
+    end
+  end)
+
+  it("says which program it speaks of, and of which plan a budget is a share", function()
+    local t <close> = trainer { total = 1000 }
+    local err = refused(t.evaluate, t, set(64, 32))
+    assert.is_truthy(err.message:find("^to evaluate 32 rows: least total"), err.message)
+    err = refused(t.step, t, rows(32))
+    assert.is_nil(err.message:find("evaluate", 1, true))
+    local shared <close> = trainer { budget = "1%" }
+    for _, f in ipairs {
+      function() shared:step(rows(32)) end, function() shared:evaluate(set(64, 32)) end,
+    } do
+      local ok, e = pcall(f)
+      assert.is_false(ok)
+      assert.is_truthy(
+        e.message:find("the budget is 1% of what this net's own plan takes alone", 1, true),
+        e.message)
+    end
+  end)
+end)

@@ -84,22 +84,28 @@ function fit_batch.fit(subject, given)
   return n, plan, memory.total
 end
 
+--- Gives a trainer of micro = "fit" that names no limit a total: what the machine has.
+function fit_batch.limit(trainer)
+  if trainer.memory.budget or trainer.memory.total then return end
+  local available
+  trainer.memory.total, available = fit_batch.machine()
+  fit_batch.tell("neap.trainer's micro = \"fit\"", trainer.memory.total, available)
+end
+
 --- Rows of the largest micro-batch with which a trainer's step of `rows` fits its memory: the
 -- programs of a micro-batch and of the update share one arena; their parameters and accumulators
 -- are the same.
--- @param trainer trainer; one without memory.budget and memory.total gets a total: what the machine
---   has
+-- @param trainer trainer: see fit_batch.limit
 -- @param net_of f(trainer, "micro", n) -> net, blobs, the update's net
 function fit_batch.micro(trainer, rows, net_of)
-  if not (trainer.memory.budget or trainer.memory.total) then
-    local available
-    trainer.memory.total, available = fit_batch.machine()
-    fit_batch.tell("neap.trainer's micro = \"fit\"", trainer.memory.total, available)
-  end
+  fit_batch.limit(trainer)
+  local memory = {}
+  for key, value in pairs(mem_param.checked(trainer.memory)) do memory[key] = value end
+  memory._beside = trainer.memory.total and trainer.reserve or nil
   local _, _, update = net_of(trainer, "micro", 1)
   local hold = trainer.accumulate and update:_split_hold() or nil
   return (core.fit_batch(function(n)
-    return (net_of(trainer, "micro", n)), mem_param.checked(trainer.memory)
+    return (net_of(trainer, "micro", n)), memory
   end, rows, update, hold))
 end
 

@@ -80,7 +80,7 @@ local function values_of(record)
   if record.type == "choice" then return (record.range:gsub(" ", " | ")) end
   if record.type == "bytes" then
     return record.range ~= "%" and "bytes, \"64MiB\""
-      or "bytes, \"64MiB\", or \"60%\" of a net's plan (neap.workspace: bytes alone)"
+      or "bytes, \"64MiB\", or \"60%\" of each net's own plan (neap.workspace: bytes alone)"
   end
   if record.type == "count" then
     return (record.range:gsub("^(%S+)$", "from %1 on"):gsub("^(%S+) (%S+)$", "%1 to %2"))

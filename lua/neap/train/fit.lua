@@ -6,6 +6,7 @@
 local best_prefix = require("neap.train.checkpoint").best_prefix
 local checks = require "neap.train.checks"
 local core = require "neap.core"
+local fit_batch = require "neap.memory.fit_batch"
 local net_module = require "neap.net"
 local programs = require "neap.train.programs"
 local progress = require "neap.progress"
@@ -246,14 +247,25 @@ local function fit(self, set, o)
   return self:history()
 end
 
+--- The programs of a step and of an evaluation of `rows` rows. A total is that of both, so that the
+-- step's leaves the other one room: what a refusal of the first names will do for both.
+local function make_both(self, rows)
+  if self.memory.total ~= nil and programs.has_range(self.memory) then
+    local step_rows = self.micro == "fit" and 1 or math.min(self.micro or self.batch, self.batch)
+    self.reserve = programs.reserve_of(self, rows, step_rows)
+    programs.program_of(self, self.batch)
+  end
+  programs.program_for(self, rows, "eval")
+end
+
 --- A limit may refuse the look at other data: its program is made first, so that no epoch is
 -- trained before that.
 local function prepare_valid(self, valid)
-  local is_limited = self.memory.total ~= nil or self.memory.budget ~= nil
-  if valid == nil or not is_limited or self.input == nil then return end
+  if valid == nil or self.input == nil then return end
+  if self.micro == "fit" then fit_batch.limit(self) end
+  if self.memory.total == nil and self.memory.budget == nil then return end
   local spec = valid:spec()
-  local rows = math.min(spec.batch, spec.n)
-  attempt(self, "eval " .. rows, find_workspace(self), programs.program_for, rows, "eval")
+  attempt(self, nil, find_workspace(self), make_both, math.min(spec.batch, spec.n))
 end
 
 --- What the data looks like is learnt first.
@@ -279,7 +291,7 @@ local function begin_once(self)
     })
   end
   self.is_fitting = true
-  return setmetatable({}, { __close = function() self.is_fitting = nil end })
+  return setmetatable({}, { __close = function() self.is_fitting, self.reserve = nil, nil end })
 end
 
 --- t:fit(set, {epochs =, ..}) -> Report as of t:history(): see the record.

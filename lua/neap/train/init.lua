@@ -65,7 +65,9 @@ local trainer_options = record.declare("neap.trainer", {
   },
   {
     "memory", "table", unset = "no limits", says = 'a table such as { budget = "64MiB" }',
-    doc = "memory options, as m:plan takes them (help \"options\")",
+    doc = [[memory options, as m:plan takes them (help "options"); a total is that of all programs,
+      and t:fit leaves room for its valid data; a budget is that of each, and in per cent a share of
+      each one's own plan, that of training and that of evaluation]],
   },
   {
     "max_batch", "integer", min = 1, unset = "what fit, or a step, shows",

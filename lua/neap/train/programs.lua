@@ -77,6 +77,9 @@ end
 
 -- ---- programs -----------------------------------------------------------------------------------
 
+--- Whether a batch is trained on by a program of its own, and the update by another.
+local function is_split(self) return self.micro ~= nil or self.accumulate ~= nil end
+
 local function close_programs(self)
   self.known = {}
   for _, entry in pairs(self.programs) do entry.program:close() end
@@ -136,22 +139,57 @@ local function update_memory(self)
   return out
 end
 
---- Memory options of a mode's net: the total of a micro-batch counts its update too.
-local function memory_of(self, update)
-  if update == nil or self.memory.total == nil then return self.memory end
+--- Memory options of a mode's net: the total of a micro-batch counts its update too, and that of
+-- training the evaluation that the same fit makes (`reserve`).
+local function memory_of(self, mode, update)
+  local reserve = mode ~= "eval" and self.reserve or nil
+  if self.memory.total == nil or not (update or reserve) then return self.memory end
   local out = copy(self.memory)
-  out._beside = core.micro_beside(update, update_memory(self),
-    self.accumulate and micro.hold_nets(update) or nil)
+  local beside = update
+    and core.micro_beside(update, update_memory(self),
+      self.accumulate and micro.hold_nets(update) or nil)
+    or { 0, 0 }
+  reserve = reserve or { 0, 0 }
+  out._beside = { beside[1] + reserve[1], math.max(beside[2], reserve[2]) }
   return out
 end
 
---- Whether a batch is trained on by a program of its own, and the update by another.
-local function is_split(self) return self.micro ~= nil or self.accumulate ~= nil end
+local size_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, f16 = 2, bf16 = 2, i16 = 2, u16 = 2 }
+
+--- Bytes of each input and output of a net.
+local function io_bytes(net)
+  local bytes = {}
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "input" or row.role == "output" then
+      local n = size_of[net:_type(row.name)] or 1
+      for _, size in ipairs(net:blob(row.name).shape) do n = n * size end
+      bytes[row.name] = (n + 63) // 64 * 64
+    end
+  end
+  return bytes
+end
+
+--- What an evaluation of n rows takes of the workspace at least, beside a step of `rows`.
+-- @return {bytes, arena}, as the option _beside has them; nil: it can't be told
+local function reserve_of(self, n, rows)
+  local net = net_of(self, "eval", n)
+  local memory = copy(self.memory, { total = 1, store = false })
+  memory.budget = nil
+  local ok, err = pcall(net.plan, net, memory) -- refused, with its least
+  local fixed = not ok and type(err) == "table" and rawget(err, "fixed")
+  if not fixed or not err.least_bytes then return nil end
+  local arena, bytes = err.least_bytes, fixed.constants or 0
+  for _, b in pairs(fixed) do arena = arena - b end
+  local step = io_bytes((net_of(self, is_split(self) and "micro" or "train", rows)))
+  for name, b in pairs(io_bytes(net)) do bytes = bytes + math.max(b - (step[name] or 0), 0) end
+  return { bytes, arena }
+end
 
 --- A mode's net of n rows with its memory options: what a program is made of.
 local function parts_of(self, mode, n)
   local net, blobs, update = net_of(self, mode, n)
-  return { batch = n, net = net, blobs = blobs, update = update, memory = memory_of(self, update) }
+  local memory = memory_of(self, mode, update)
+  return { batch = n, net = net, blobs = blobs, update = update, memory = memory }
 end
 
 --- A range of a mode's batches, planned for the largest known so far, n rows at least.
@@ -227,6 +265,24 @@ local function refusal_of(self, n, mode)
   return type(err) == "table" and rawget(err, "code") == "budget" and err or nil
 end
 
+--- f(...) -> its results. A limit's refusal says which of the trainer's programs it speaks of, and
+-- of which plan a budget in per cent is a share.
+local function told(self, mode, n, f, ...)
+  local results = table.pack(pcall(f, ...))
+  if results[1] then return table.unpack(results, 2, results.n) end
+  local err, budget = results[2], self.memory.budget
+  if type(err) == "table" and rawget(err, "code") == "budget" then
+    if mode == "eval" then
+      err.message = ("to evaluate %d rows: %s"):format(n, err.message)
+    end
+    if rawget(err, "limit") == "budget" and type(budget) == "string" and budget:find "%%" then
+      err.message = ("%s; the budget is %s of what this net's own plan takes alone"):format(
+        err.message, budget)
+    end
+  end
+  error(err, 0)
+end
+
 --- The program for a batch of n rows, from the trainer's small table. Programs of one workspace
 -- share one arena, and those of smaller batches all bytes of the largest. A change of the model
 -- (freeze, tie ..) makes them anew.
@@ -235,9 +291,9 @@ local function program_for(self, n, mode)
   local key = mode .. " " .. n
   local entry = self.programs[key]
   if entry == nil then
-    entry = refusal.around_model(function(rows)
+    entry = told(self, mode, n, refusal.around_model, function(rows)
       local net, _, update = net_of(self, mode, rows)
-      return net, memory_of(self, update)
+      return net, memory_of(self, mode, update)
     end, function(rows) return refusal_of(self, rows, mode) end, function()
       local ok, made = pcall(make_program, self, n, mode)
       if ok then return made end
@@ -313,6 +369,7 @@ end
 
 -- ---- looking at them ----------------------------------------------------------------------------
 
+--- The program that a step of `batch` rows runs first.
 local function program_of(self, batch)
   if is_split(self) then return program_for(self, micro_rows(self, batch), "micro").program end
   return program_for(self, batch, "train").program
@@ -398,5 +455,6 @@ function Trainer:run(batch) return require("neap.plan").run(self:program(batch))
 return {
   learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs, net_of = net_of,
   is_split = is_split, program_for = program_for, drop_held = drop_held, update_for = update_for,
-  micro_rows = micro_rows,
+  micro_rows = micro_rows, program_of = program_of, reserve_of = reserve_of,
+  has_range = has_range,
 }
