@@ -19,8 +19,8 @@ static int n_readers(const neap_graph *graph, neap_value_id v, int *reader) {
   return n;
 }
 
-/* Whether a gradient is taken, from op `next_op` on, of what the gradient before it gives: of a norm
- * with relu there is no second one. 1 or 0; -1 where memory is refused. */
+/* Whether a gradient is taken, from op `next_op` on, of what the gradient before it gives: of a
+ * norm with relu there is no second one. 1 or 0; -1 where memory is refused. */
 static int is_taken_twice(const neap_net *net, int next_op) {
   neap_map depends = {0};
   int answer = 0;

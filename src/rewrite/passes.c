@@ -1,10 +1,11 @@
-/* passes.c: the rewrites that run while a graph is built, in the order in which they run. */
+/* passes.c: the list of rewrites (rewrite_int.h), and who builds with it. */
 #include "rewrite/rewrite_int.h"
 
 static const neap_pass passes[] = {
-  {"norm_relu", NEAP_PASS_FORWARD, rewrite_norm_relu},
-  {"fuse", NEAP_PASS_INFERENCE, rewrite_fuse},
-  {NULL, NEAP_PASS_FORWARD, NULL},
+#define X(name, when) {#name, NEAP_PASS_##when, rewrite_##name},
+  REWRITE_PASS_MAP(X)
+#undef X
+    {NULL, NEAP_PASS_FORWARD, NULL},
 };
 
 neap_status neap_graph_prepare(const neap_net *net, const neap_graph_options *options,

@@ -1,6 +1,6 @@
 /* rewrite: another form of the same meaning, graph to graph. The passes that run while a graph is
- * built are a list in passes.c; when kernels are chosen, lay_out fixes layouts and bytes. A new
- * rewrite is one file and one line of that list.
+ * built are a list in rewrite_int.h; when kernels are chosen, lay_out fixes layouts and bytes. A
+ * new rewrite is one file and one line of that list.
  */
 #ifndef NEAP_REWRITE_H
 #define NEAP_REWRITE_H

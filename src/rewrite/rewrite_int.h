@@ -5,9 +5,14 @@
 #include "graph/change.h"
 #include "rewrite/rewrite.h"
 
-/* The passes of the list in passes.c. */
-neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error); /* norm_relu.c */
-neap_status rewrite_fuse(neap_builder *b, int next_op, neap_error *error);      /* fuse.c */
+/* The passes that run while a graph is built, in the order in which they run. X(name, when): NAME.c
+ * has rewrite_NAME. */
+#define REWRITE_PASS_MAP(X) \
+  X(norm_relu, FORWARD)     \
+  X(fuse, INFERENCE)
+#define X(name, when) neap_status rewrite_##name(neap_builder *b, int next_op, neap_error *error);
+REWRITE_PASS_MAP(X)
+#undef X
 
 /* constant.c: gives the values of a laid-out top-level graph that depend on nothing but parameters
  * and state the graph does not write region CONSTANT; those on the way to others only if `all`. */
