@@ -10,9 +10,11 @@ local fail = core.fail
 
 local op = { records = {}, functions = {} }
 
---- SoftmaxCrossEntropy -> softmax_cross_entropy, L1Loss -> l1_loss, FC -> fc.
+--- SoftmaxCrossEntropy -> softmax_cross_entropy, L1Loss -> l1_loss, FC -> fc; and as everybody
+-- writes them IsNaN -> is_nan, PRelu -> prelu.
+local usual = { IsNaN = "is_nan", PRelu = "prelu" }
 local function snake(name)
-  return (name:gsub("(%u)(%u%l)", "%1_%2"):gsub("([%l%d])(%u)", "%1_%2"):lower())
+  return usual[name] or (name:gsub("(%u)(%u%l)", "%1_%2"):gsub("([%l%d])(%u)", "%1_%2"):lower())
 end
 op.snake = snake
 

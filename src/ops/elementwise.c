@@ -178,7 +178,8 @@ void neap_elementwise_run(const neap_call *call, int n_in,
   double param[NEAP_ROW_MAX_PARAM] = {0};
   const int n = NEAP_MIN(neap_op_n_attrs(call->op), NEAP_ROW_MAX_PARAM);
   for (int i = 0; i < n; i++)
-    if (call->op->attrs[i].type == NEAP_ATTR_FLOAT) param[i] = call->attrs[i].f;
+    param[i] =
+      call->op->attrs[i].type == NEAP_ATTR_FLOAT ? call->attrs[i].f : (double)call->attrs[i].i;
   neap_elementwise_run_param(call, n_in, loops, param);
 }
 

@@ -1,5 +1,5 @@
-/* rounding.c: Sign, Floor, Ceil and Round: steps, whose gradient is nothing. Integers pass as they
- * are. */
+/* rounding.c: Sign, Floor, Ceil, Trunc and Round: steps, whose gradient is nothing. Integers pass as
+ * they are. Frac is what Trunc leaves. */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
@@ -8,7 +8,10 @@
 NEAP_MAP1_NUMBERS(Sign, x > 0 ? 1 : x < 0 ? -1 : x * 1, (x > 0) - (x < 0), x > 0)
 NEAP_MAP1_NUMBERS(Floor, floor(x), x, x)
 NEAP_MAP1_NUMBERS(Ceil, ceil(x), x, x)
+NEAP_MAP1_NUMBERS(Trunc, trunc(x), x, x)
 NEAP_MAP1_NUMBERS(Round, rint(x), x, x)
+/* An infinity has no fraction to leave. */
+NEAP_MAP1(Frac, x - trunc(x))
 
 #define STEPS                                                                                   \
   .inputs = {{"x", "any shape", NEAP_NUMBERS}}, .outputs = {{"y", "shape of x", NEAP_NUMBERS}}, \
@@ -43,6 +46,33 @@ const neap_op neap_op_Ceil = {
   .source = "ONNX Ceil-13",
   .kernels = NEAP_REF_ANY_LAYOUT(run_Ceil, NEAP_NUMBERS),
   STEPS,
+};
+
+const neap_op neap_op_Trunc = {
+  .name = "Trunc",
+  .summary = "The nearest integer towards 0, element by element.",
+  .math = "y = sign(x) floor(|x|)",
+  .example = "net:Trunc(\"x\", \"y\")",
+  .source = "C11 trunc",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Trunc, NEAP_NUMBERS),
+  STEPS,
+};
+
+const neap_op neap_op_Frac = {
+  .name = "Frac",
+  .summary = "What is left of an element when its integer part is taken away, with its sign.",
+  .math = "y = x - trunc(x)",
+  .example = "net:Frac(\"x\", \"y\")",
+  .source = "torch.frac",
+  .inputs = {{"x", "any shape"}},
+  .outputs = {{"y", "shape of x"}},
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .infer = neap_infer_like,
+  .grad_formula = "d.x = d.y",
+  .special = "NaN where x is infinite",
+  .kernels = NEAP_REF_ANY_LAYOUT(run_Frac, NEAP_FLOATS),
+  .cases = "{ {x={2,3,7}}, {x={{40}, low=-9, high=9}}, {x={0,4}}, {x={}} }",
 };
 
 const neap_op neap_op_Round = {

@@ -316,13 +316,13 @@ describe("gradients", function()
     assert.are.same({ 1, 1, 1 }, ws:run(net, { x = { 2, 2, 5 } }).x_grad:totable())
   end)
 
-  it("of the gradient of a choice by a mask are refused, not left out", function()
+  it("of the gradient of a pool are refused, not left out", function()
     local net = neap.net "f"
-    local x, c = net:input("x", { 3 }), net:input("c", { 3 }, "bool")
-    net:Sum(net:Square(net:Compress { x, c }), "first")
+    local x = net:input("x", { 1, 1, 2, 2 })
+    net:Sum(net:Square(net:MaxPool(x, 1, { kernel = { 2 } })), "first")
     net:gradient("first", { wrt = "x" })
     net:Sum(net:Square "x_grad", "second")
-    raises("no gradient is defined through CompressGrad", function()
+    raises("no gradient is defined through MaxPoolGrad", function()
       net:gradient("second", { wrt = "x" })
       net:plan { store = false }
     end)
