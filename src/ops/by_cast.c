@@ -83,7 +83,7 @@ void neap_by_cast_run(const neap_call *call) {
     if (own->data == NULL || !neap_is_half(own->type.dtype)) continue;
     wide[i].type = widened(&own->type);
     wide[i].data = twin;
-    twin += twin_bytes(&own->type);
+    if (twin != NULL) twin += twin_bytes(&own->type); /* NULL: all are empty */
     if (i < call->n_in) {
       cast(call, own, &wide[i]);
       continue;
