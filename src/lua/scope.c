@@ -1,6 +1,6 @@
-/* scope.c: the scope handle, a stack of child workspaces; and step trees. scope.lua and steps.lua of
- * lua/neap/workspace have the methods that people call: they know programs, which must end before a
- * frame's memory can return. */
+/* scope.c: the scope handle, a stack of child workspaces; and step trees. scope.lua and steps.lua
+ * of lua/neap/workspace have the methods that people call: they know programs, which must end
+ * before a frame's memory can return. */
 #include "lua/binding.h"
 
 #include <string.h>
