@@ -110,6 +110,8 @@ static void multiply(void *context, int64_t begin, int64_t end) {
  * them. */
 void neap_product_few_rows_f32(int64_t m, int64_t n, int64_t k, const float *x, const float *w,
                                float *y, int n_thread) {
+  NEAP_ASSERT(m <= NEAP_FEW_ROWS, "few rows are %d at most, these are %lld", NEAP_FEW_ROWS,
+              (long long)m);
   few_rows p = {m, n, k, x, w, y};
   if (m > 0)
     neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(k, 1), ROWS), n_thread, multiply, &p);

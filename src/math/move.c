@@ -215,6 +215,32 @@ static void split_run(neap_move *m) {
   neap_move_add(m, PIECE, in_stride, out_stride);
 }
 
+/* From the first to the last element that a box touches, in elements from its origin. */
+static void reach(const neap_move *m, const int64_t *stride, int64_t *low, int64_t *high) {
+  *low = *high = 0;
+  for (int d = 0; d < m->n_dim; d++) *(stride[d] < 0 ? low : high) += (m->dim[d] - 1) * stride[d];
+}
+
+/* No two positions have one target: from the innermost dimension outward, a step of each goes
+ * beyond all that those inside it reach. Source and target lie apart. `m` is in simple form. */
+static void check_box(const neap_move *m, size_t item_bytes, const void *in, const void *out) {
+  int64_t inside = 0, low_in, high_in, low_out, high_out;
+  for (int d = m->n_dim - 1; d >= 0; d--) {
+    int64_t step = m->out_stride[d] < 0 ? -m->out_stride[d] : m->out_stride[d];
+    NEAP_ASSERT(m->dim[d] == 1 || step > inside,
+                "a step of dimension %d of a box goes beyond what is inside it: %lld of %lld", d,
+                (long long)step, (long long)inside);
+    inside += (m->dim[d] - 1) * step;
+  }
+  reach(m, m->in_stride, &low_in, &high_in);
+  reach(m, m->out_stride, &low_out, &high_out);
+  const int64_t bytes = (int64_t)item_bytes;
+  const char *from = in, *to = out;
+  NEAP_ASSERT(from + (high_in + 1) * bytes <= to + low_out * bytes ||
+                to + (high_out + 1) * bytes <= from + low_in * bytes,
+              "source and target lie apart, from %p and %p on", in, out);
+}
+
 /* Decides between rows and a transpose: a transpose when the last dimension is dense in the target
  * but strided in the source and some other dimension is dense in the source. That one and the last
  * form the tiles; the others are walked. */
@@ -223,6 +249,7 @@ void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, voi
   for (int i = 0; i < move->n_dim; i++)
     if (move->dim[i] == 0) return;
   walk w = {.outer = simplify(move), .n_strip = 1, .item_bytes = item_bytes, .in = in, .out = out};
+  if (NEAP_DEBUG) check_box(&w.outer, item_bytes, in, out);
   split_run(&w.outer);
   neap_move *m = &w.outer;
   int last = m->n_dim - 1;

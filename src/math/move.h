@@ -21,6 +21,8 @@ typedef struct neap_move {
 
 static inline void neap_move_add(neap_move *move, int64_t dim, int64_t in_stride,
                                  int64_t out_stride) {
+  NEAP_ASSERT(move->n_dim < NEAP_MOVE_MAX_DIM, "a box has at most %d dimensions",
+              NEAP_MOVE_MAX_DIM);
   move->dim[move->n_dim] = dim;
   move->in_stride[move->n_dim] = in_stride;
   move->out_stride[move->n_dim++] = out_stride;

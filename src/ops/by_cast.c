@@ -80,8 +80,8 @@ void neap_by_cast_run(const neap_call *call) {
   for (int i = 0; i < call->n_in + call->n_out; i++) {
     const neap_operand *own = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
     wide[i] = *own;
-    if (own->data == NULL || !neap_is_half(own->type.dtype)) continue;
     wide[i].type = widened(&own->type);
+    if (own->data == NULL || !neap_is_half(own->type.dtype)) continue;
     wide[i].data = twin;
     if (twin != NULL) twin += twin_bytes(&own->type); /* NULL: all are empty */
     if (i < call->n_in) {
@@ -92,8 +92,10 @@ void neap_by_cast_run(const neap_call *call) {
     for (int k = 0; k < call->n_in; k++)
       if (call->in[k].data == own->data) wide[i].data = wide[k].data;
   }
-  inner.in = wide, inner.out = wide + call->n_in;
-  kernel_of(call->op)->run(&inner);
+  neap_choice choice = *call->choice; /* the kernel's own scratch ends where the twins begin */
+  choice.scratch_bytes -= twins;
+  inner.in = wide, inner.out = wide + call->n_in, inner.choice = &choice;
+  neap_kernel_run(kernel_of(call->op), &inner);
   for (int k = 0; k < call->n_out; k++) /* Rounded once, from what the kernel made in f32. */
     if (call->out[k].data != NULL && neap_is_half(call->out[k].type.dtype))
       cast(call, &inner.out[k], &call->out[k]);

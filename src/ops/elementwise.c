@@ -113,7 +113,12 @@ static void walk_range(void *context, int64_t begin, int64_t end) {
     rest /= w->dim[d];
   }
   neap_row row = {.call = w->call, .param = w->param};
-  for (int k = 0; k < w->n_in; k++) row.step[k] = w->stride[k][last];
+  for (int k = 0; k < w->n_in; k++) {
+    row.step[k] = w->stride[k][last];
+    NEAP_ASSERT(row.step[k] == 0 || row.step[k] == 1,
+                "input %d of %s goes on by 0 or 1 in a row, not by %lld", k, w->call->op->name,
+                (long long)row.step[k]);
+  }
   for (int64_t at = begin; at < end; at += row.n) {
     /* To the end of the innermost dimension, along which every operand has one step. */
     row.n = NEAP_MIN(w->dim[last] - index[last], end - at);

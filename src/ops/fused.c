@@ -52,10 +52,14 @@ void neap_fused_end(const neap_call *call, neap_activation activation) {
   /* Activations have one attribute at most: their variant. */
   neap_attr_value attrs[NEAP_OP_MAX_ATTR] = {{.i = activations[activation].variant}};
   neap_operand y = call->out[0];
+  const neap_choice choice = {.engine = NEAP_ENGINE_REF,
+                              .n_thread = call->choice->n_thread,
+                              .in = &y.layout,
+                              .out = &y.layout};
   neap_call inner = *call;
   inner.op = op, inner.attrs = attrs, inner.kernel = NULL, inner.scratch = NULL;
-  inner.n_in = inner.n_out = 1, inner.in = inner.out = &y;
-  kernel->run(&inner);
+  inner.n_in = inner.n_out = 1, inner.in = inner.out = &y, inner.choice = &choice;
+  neap_kernel_run(kernel, &inner);
 }
 
 neap_status neap_fused_check_z(const neap_infer *c, neap_error *error) {

@@ -362,7 +362,7 @@ static void run_stage(const neap_call *call, const stage *s, const neap_attr_val
   inner.op = s->op, inner.attrs = attrs, inner.n_in = s->n_in, inner.n_out = 1, inner.in = in,
   inner.out = out;
   inner.kernel = s->bound, inner.scratch = scratch, inner.choice = &s->choice;
-  s->kernel->run(&inner);
+  neap_kernel_run(s->kernel, &inner);
 }
 
 /* The last chunk begins where it ends with the batch: see the head of the file. */
@@ -375,6 +375,8 @@ static void run(const neap_call *call) {
   for (int64_t n = 0; n < batch; n += s->n_chunk) {
     /* All chunks are of one size, for which the kernels were made; images may be computed twice. */
     int64_t first = NEAP_MIN(n, batch - s->n_chunk);
+    NEAP_ASSERT(first >= 0, "a chunk of %lld images is one of a batch of %lld",
+                (long long)s->n_chunk, (long long)batch);
     neap_operand in[N_IN], y = images(&call->out[0], &s->pool.out, first);
     for (int i = 0; i < call->n_in; i++)
       in[i] = i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? images(&call->in[i], &s->conv.in[i], first)

@@ -100,6 +100,10 @@ static void run(const neap_call *call) {
   k.dy = call->n_in > 1 ? &call->in[1] : NULL;
   k.out = &call->out[0];
   k.scratch = call->scratch;
+  NEAP_ASSERT(
+    (size_t)k.n_part * part_bytes(&k, k.x->type.dtype, call->n_in) <= call->choice->scratch_bytes,
+    "each of %lld parts has scratch of its own: %zu bytes are too few", (long long)k.n_part,
+    call->choice->scratch_bytes);
   neap_parallel_for(k.n_part, 1, call->n_thread,
                     call->in[0].type.dtype == NEAP_DTYPE_F64 ? parts_f64 : parts_f32, &k);
 }

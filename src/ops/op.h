@@ -333,6 +333,13 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, int n
 /* The only way to a kernel's choose; true for a kernel without one. No engine that can't be had is
  * asked. A choice of more scratch or stash than NEAP_MOST_BYTES is none. */
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
+/* call.c: whether a call is what kernels rely on; asserts, nothing else. */
+void neap_kernel_check(const neap_kernel *kernel, const neap_call *call);
+/* The only way to a kernel's run. */
+static inline void neap_kernel_run(const neap_kernel *kernel, const neap_call *call) {
+  if (NEAP_DEBUG) neap_kernel_check(kernel, call);
+  kernel->run(call);
+}
 /* The kernels of an op in the order in which they are tried: all as listed; with `force` those of
  * `engine`, then those of ref. `previous` NULL: the first of them. NULL: there is no other. */
 const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previous, bool force,

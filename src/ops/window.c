@@ -43,6 +43,11 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
     w.begin[d] = item(pad, i, 0);
     w.end[d] = pad->n == 2 * w.n ? pad->ints[w.n + i] : w.begin[d];
 
+    NEAP_ASSERT(w.kernel[d] >= (kernel == NULL) && w.stride[d] >= 1 && w.dilation[d] >= 1 &&
+                  w.begin[d] >= 0 && w.end[d] >= 0,
+                "a window has elements and steps in each dimension; in %d: kernel %lld, stride "
+                "%lld, dilation %lld",
+                d, (long long)w.kernel[d], (long long)w.stride[d], (long long)w.dilation[d]);
     w.n_in *= w.in[d];
     w.n_out *= w.out[d];
     w.n_kernel *= w.kernel[d]; /* three of at most 2^20, or a weight's dimensions */

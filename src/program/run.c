@@ -129,10 +129,10 @@ static void dispatch(neap_instruction *i, neap_run_state *state, neap_lane *lane
               "%s commits where no stop has won: phase %d", i->call.op->name,
               atomic_load(&state->phase));
   switch (i->kind) {
-    case NEAP_INSTRUCTION_KERNEL: i->kernel->run(&i->call); break;
+    case NEAP_INSTRUCTION_KERNEL: neap_kernel_run(i->kernel, &i->call); break;
     case NEAP_INSTRUCTION_VIEW:
       /* Most views lie in their input's bytes, and there is nothing to do. */
-      if (!is_view(&i->call)) i->kernel->run(&i->call);
+      if (!is_view(&i->call)) neap_kernel_run(i->kernel, &i->call);
       break;
     case NEAP_INSTRUCTION_IF: neap_program_run_if(i, state, lane); break;
     case NEAP_INSTRUCTION_LOOP: neap_program_run_loop(i, state, lane); break;

@@ -289,7 +289,7 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   /* Threads that the libraries start inherit the mask: signals stay with this thread. */
   sigset_t saved;
   neap_signals_hold(&saved);
-  single->kernel->run(call);
+  neap_kernel_run(single->kernel, call);
   neap_signals_release(&saved);
   for (int k = 0; k < call->n_out; k++) {
     if (call->out[k].data == out[k]) continue;
@@ -312,7 +312,8 @@ neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, 
   if (kernel == NULL || kernel->bind != NULL)
     return neap_fail(error, NEAP_INTERNAL, "Reorder: has no plain kernel");
   neap_layout layout[2] = {*from_layout, *to_layout};
-  neap_choice choice = {.n_thread = neap_threads(), .in = &layout[0], .out = &layout[1]};
+  neap_choice choice = {
+    .engine = NEAP_ENGINE_REF, .n_thread = neap_threads(), .in = &layout[0], .out = &layout[1]};
   /* an input is only read */
   neap_operand operand[2] = {{(void *)(uintptr_t)from, *type, *from_layout},
                              {to, *type, *to_layout}};
@@ -328,6 +329,6 @@ neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, 
                     .choice = &choice,
                     .n_thread = choice.n_thread,
                     .fault = &fault};
-  kernel->run(&call);
+  neap_kernel_run(kernel, &call);
   return NEAP_OK;
 }
