@@ -501,8 +501,8 @@ NEAP_API bool neap_session_is_timed(const neap_session *session);
 /* The times of one step of the plan, from 0, with `profile`; false where there are none. */
 NEAP_API bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row);
 /* neap_run_end of a run of the session's own, and, with `profile`, the rows of its ops. Nothing
- * happens to a run that has ended, where nothing has run, and without a database. ARGUMENT error for
- * a status that there is not; DB errors. */
+ * happens to a run that has ended, where nothing has run, and without a database. ARGUMENT error
+ * for a status that there is not; DB errors. */
 NEAP_API neap_status neap_session_record(neap_session *session, const char *status,
                                          neap_error *error);
 NEAP_API void neap_session_free(neap_session *session); /* records first */

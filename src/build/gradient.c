@@ -264,7 +264,7 @@ static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
 static neap_status walk_formula(neap_builder *b, const neap_node *node, neap_grad *g,
                                 neap_error *error) {
   neap_value_id result[NEAP_OP_MAX_OUT], wrt[NEAP_OP_MAX_IN], dwrt[NEAP_OP_MAX_IN];
-  int from[NEAP_OP_MAX_IN];
+  int from[NEAP_OP_MAX_IN] = {0};
   walk w = {.b = b,
             .of_formula = true,
             .first_node = b->graph->n_node,

@@ -26,7 +26,8 @@ void neap_lua_free_run(lua_State *L, void *at) {
   h->run = NULL;
 }
 
-/* new_run{net =, mode =, tag =, arguments = JSON, batch =} -> run; nil without a database that can be written. */
+/* new_run{net =, mode =, tag =, arguments = JSON, batch =} -> run; nil without a database that can
+ * be written. */
 static int new_run(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
   neap_db *db = neap_lua_store(L);

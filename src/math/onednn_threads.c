@@ -195,7 +195,8 @@ static bool replace_all(void) {
   const char *names = NULL;
   size_t list_bytes = 0, calls_bytes = 0;
   bool has_addend = true;
-  /* Where the tables are. Relocations without addends are not read: systems of 64 bits have none. */
+  /* Where the tables are. Relocations without addends are not read: systems of 64 bits have
+   * none. */
   for (const ElfW(Dyn) *d = o.dynamic; d->d_tag != DT_NULL; d++) switch (d->d_tag) {
       case DT_SYMTAB: symbols = address(&o, d->d_un.d_ptr); break;
       case DT_STRTAB: names = address(&o, d->d_un.d_ptr); break;

@@ -289,8 +289,8 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
     "labels={{1}, dtype=\"i64\", low=0, high=1}} }",
 };
 
-/* The second gradient needs what the kernel knows of a row, sum(t) / divisor. Of logits that are all
- * 0 the loss of a row is sum(t) ln C, and the whole loss says by what their sum is divided. */
+/* The second gradient needs what the kernel knows of a row, sum(t) / divisor. Of logits that are
+ * all 0 the loss of a row is sum(t) ln C, and the whole loss says by what their sum is divided. */
 const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .name = "SoftmaxCrossEntropyGrad",
   .summary = "Backward of SoftmaxCrossEntropy; probabilities are computed again from the logits.",

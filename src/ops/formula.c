@@ -9,13 +9,16 @@
  *
  * Statements are separated by `;`. A name is an input, an output, a numeric attribute or what a
  * statement before has named; `d.NAME` is the gradient of an operand. + - * / and comparisons
- * broadcast; `a ? b : c` takes elements by a, or one of the two by an attribute. OP(x, ..) applies
- * an op, with attributes behind its inputs, each a number, {a list}, one of the lists shape(x),
- * rest(axis) and others(k), last(x), the number of an operand's last dimension, or the name of an attribute of the record; `..` hands on all that both
- * records have. given(x, y) is x where that operand is there, else y; like(x, y) is x summed back
- * to the shape of y, as for broadcasting; view(x, y) is x in the shape of y; count(x) its number of
- * elements, zeros(x) and ones(x) tensors of its shape. undefined(relu) is no gradient: an attribute
- * asks for what the text does not say.
+ * broadcast; `a ? b : c` takes elements by a, or one of the two by an attribute.
+ *
+ * OP(x, ..) applies an op, with attributes behind its inputs, each a number, {a list}, one of the
+ * lists shape(x), rest(axis) and others(k), last(x), the number of an operand's last dimension, or
+ * the name of an attribute of the record; `..` hands on all that both records have.
+ *
+ * given(x, y) is x where that operand is there, else y; like(x, y) is x summed back to the shape of
+ * y, as for broadcasting; view(x, y) is x in the shape of y; count(x) its number of elements,
+ * zeros(x) and ones(x) tensors of its shape. undefined(relu) is no gradient: an attribute asks for
+ * what the text does not say.
  *
  * Halves are computed in f32 and rounded at the end, so that no chain of ops loses digits that one
  * kernel would have kept.

@@ -1,5 +1,5 @@
-/* rounding.c: Sign, Floor, Ceil, Trunc and Round: steps, whose gradient is nothing. Integers pass as
- * they are. Frac is what Trunc leaves. */
+/* rounding.c: Sign, Floor, Ceil, Trunc and Round: steps, whose gradient is nothing. Integers pass
+ * as they are. Frac is what Trunc leaves. */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
