@@ -1,7 +1,7 @@
 /* main.c: the `neap` program: a Lua state with Neap's modules in it, which runs lua/neap/cli.
  * Ctrl-C asks the engine to stop at its next instruction, and Lua code at its next line, as stock
- * lua does; a second one ends the process. So does SIGTERM, after which the prompt does not go
- * on. */
+ * lua does; a second one ends the process. So does SIGTERM, after which the prompt does not go on
+ * and the process ends within a second, if need be in the middle of a kernel. */
 #include "lua/binding.h"
 #include "workspace/workspace.h"
 
@@ -18,12 +18,28 @@ static volatile sig_atomic_t interrupted_by = SIGINT; /* the last one */
 
 static void on_interrupt(int signal_number);
 
+/* As if the signal had never been caught. */
+static void end_by(int signal_number) {
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+}
+
+/* A second after SIGTERM, which nobody has seen to: a kernel is at work that takes longer. What the
+ * database has of a run that ends so is what was written by then; its next opening calls it
+ * lost. */
+static void on_late(int signal_number) {
+  (void)signal_number;
+  if (neap_interrupted != 0) end_by(SIGTERM);
+}
+
 /* On a stack of its own, so that it comes in the middle of a kernel too (neap_signals_hold). */
 static void catch_next(void) {
   struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  action.sa_handler = on_late;
+  sigaction(SIGALRM, &action, NULL);
 }
 
 /* Runs at the next instruction of Lua after Ctrl-C. Nothing is left to do when the engine was at
@@ -44,10 +60,10 @@ static void on_interrupt(int signal_number) {
   int64_t now = neap_clock_ns();
   if (neap_interrupted == 0) first_ns = now;
   if (now - first_ns > 1000000000) {
-    signal(signal_number, SIG_DFL);
-    raise(signal_number);
+    end_by(signal_number);
     return;
   }
+  if (signal_number == SIGTERM) alarm(1);
   neap_interrupted = 1;
   interrupted_by = signal_number;
   lua_sethook(main_state, stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);

@@ -35,6 +35,7 @@ function op.set_net_of(f) net_of = f end
 -- branch), nil outside of all. Set by neap.net.naming.
 local function net_being_built() return nil end
 function op.set_net_being_built(f) net_being_built = f end
+function op.net_being_built() return net_being_built() end
 
 --- Calls f(...), which adds to a net, all or nothing. Set by neap.net.naming.
 local attempt

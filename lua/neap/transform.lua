@@ -29,11 +29,25 @@ local function check_function(f, who)
   if not callable then fail(("%s expects a function first, got a %s"):format(who, type(f))) end
 end
 
---- The net that the arguments belong to; nil where all are tensors and numbers.
+--- The net that the arguments belong to, or the one that is being built where f may read its blobs;
+-- nil where neither is.
 local function net_around(args)
   for i = 1, args.n do
     if op.is_blob(args[i]) then return naming.net_within(args[i].net, "an argument") end
   end
+  return op.net_being_built()
+end
+
+--- Tensors and numbers beside blobs, as blobs.
+local function as_blobs(net, args)
+  local out = { n = args.n }
+  for i = 1, args.n do
+    local x = args[i]
+    if type(x) == "number" or op.is_tensor(x) then x = net:const(x) end
+    out[i] = op.is_blob(x) and x
+      or fail(("a transform expects tensors, got a %s as argument %d"):format(type(x), i))
+  end
+  return out
 end
 
 local function is_float(x) return x.dtype == nil or x.dtype:match "^b?f%d" ~= nil end
@@ -58,8 +72,12 @@ end
 
 --- Which arguments a gradient is by: those of `wrt`, or else all floating-point ones.
 local function positions(wrt, args, who)
-  local list = {}
+  local list, met = {}, {}
+  if args.n == 0 then fail(who .. ": the function is called without arguments") end
   if type(wrt) == "number" then wrt = { wrt } end
+  if wrt ~= nil and (type(wrt) ~= "table" or #wrt == 0) then
+    fail(who .. ": wrt expects the number of an argument, or a list of them")
+  end
   for i = 1, wrt and 0 or args.n do
     if is_float(args[i]) then list[#list + 1] = i end
   end
@@ -71,7 +89,8 @@ local function positions(wrt, args, who)
       fail(("%s: argument %d is %s: only floating-point ones have a gradient"):format(
         who, i, tostring(args[i].dtype)))
     end
-    list[#list + 1] = i
+    if met[i] then fail(("%s: wrt names argument %d twice"):format(who, i)) end
+    list[#list + 1], met[i] = i, true
   end
   if #list == 0 then fail(who .. ": no argument is a floating-point tensor") end
   return list
@@ -81,10 +100,16 @@ end
 
 local function aliases(args)
   local out = { n = args.n }
-  for i = 1, args.n do
-    out[i] = op.is_blob(args[i]) and op.apply("Alias", { args[i] }) or args[i]
-  end
+  for i = 1, args.n do out[i] = op.apply("Alias", { args[i] }) end
   return out
+end
+
+--- What stands beside y must be like it: broadcasting would count it more than once.
+local function check_like(who, what, y, given)
+  local function text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.shape, ",")) end
+  if text(y) ~= text(given) then
+    fail(("%s: %s expects %s, got %s"):format(who, what, text(y), text(given)))
+  end
 end
 
 --- The sum of all elements of a * b.
@@ -110,8 +135,7 @@ local function derive(net, who, f, args, wrt)
         who, loss.dtype, table.concat(loss.shape, ",")))
   end
   for k, i in ipairs(wrt) do
-    by[k] = op.is_blob(own[i]) and own[i] or fail(("%s: argument %d is a tensor beside blobs, \z
-      which is a constant"):format(who, i))
+    by[k] = own[i]
   end
   return out, gradients(net, loss, by)
 end
@@ -193,7 +217,7 @@ local function lifted(who, build)
     local args = table.pack(...)
     local net = net_around(args)
     if net == nil then return on_tensors(...) end
-    local out = build(net, args)
+    local out = build(net, as_blobs(net, args))
     return table.unpack(out, 1, out.n)
   end
 end
@@ -229,7 +253,7 @@ local value_and_grad_record = record.declare("neap.value_and_grad", { call = "(f
   doc = [[The same with f's first result in front: value, dx, ..]],
   wrt_field, example = "neap.value_and_grad(function(x) return x:square():sum() end)" })
 
---- neap.grad(f [, {wrt =}]) -> function(x, ..) -> dx, ..: see the record.
+--- neap.grad(f [, {wrt =}]) -> function(x, ..) -> dx, ..: help(neap.grad).
 function M.grad(f, given)
   check_function(f, "neap.grad")
   local wrt = grad_record:read(given).wrt
@@ -241,7 +265,7 @@ function M.grad(f, given)
   end)
 end
 
---- neap.value_and_grad(f [, {wrt =}]) -> function(x, ..) -> value, dx, ..: see the record.
+--- neap.value_and_grad(f [, {wrt =}]) -> function(x, ..) -> value, dx, ..: help(neap.grad).
 function M.value_and_grad(f, given)
   check_function(f, "neap.value_and_grad")
   local wrt = value_and_grad_record:read(given).wrt
@@ -259,19 +283,27 @@ local function halves(args)
 end
 
 --- neap.vjp(f, x, ..) -> y, pull: f's value, and pull(dy) -> dx, .., the products of dy with the
--- Jacobians by every argument, which are floating-point tensors.
+-- Jacobians by every argument, which are floating-point tensors. pull runs f once more: what it
+-- draws at random it draws anew.
 function M.vjp(f, ...)
   check_function(f, "neap.vjp")
   local xs = table.pack(...)
+  for i = 1, xs.n do -- as they are now, whatever becomes of them
+    if op.is_tensor(xs[i]) then xs[i] = xs[i]:clone() end
+  end
   local pull = lifted("neap.vjp", function(net, args)
     local dy = args[args.n]
     local own = aliases(table.pack(table.unpack(args, 1, args.n - 1)))
     local y = results_of(net, "neap.vjp", f, own)[1]
+    check_like("neap.vjp", "what is pulled back", y, dy)
     local grads = gradients(net, dot(y, dy), own)
     grads.n = #grads
     return grads
   end)
-  return M.compile(f)(...), function(dy)
+  return M.compile(f)(...), function(dy, ...)
+    if dy == nil or select("#", ...) > 0 then
+      fail "neap.vjp: pull expects one tensor, like the value"
+    end
     local args = table.pack(table.unpack(xs, 1, xs.n))
     args[xs.n + 1] = dy
     return pull(table.unpack(args, 1, xs.n + 1))
@@ -302,6 +334,9 @@ function M.jvp(f, x, v)
     local y = results_of(net, "neap.jvp", f, own)[1]
     local u = net:op("Constant", {}, 1, { shape = y.shape, dtype = y.dtype })
     local sum
+    for i = 1, own.n do
+      check_like("neap.jvp", ("direction %d"):format(i), own[i], along[i])
+    end
     for i, g in ipairs(gradients(net, dot(y, u), own)) do
       local term = dot(g, along[i])
       sum = sum and op.apply("Add", { sum, term }) or term

@@ -298,7 +298,9 @@ static neap_status emit_backward(neap_builder *b, const neap_node *node, neap_gr
   if (node->op->grad != NULL) return node->op->grad(g, error);
   if (node->op->grad_formula != NULL) return neap_formula_gradient(g, error);
   if (node->op->formula != NULL) return walk_formula(b, node, g, error);
-  neap_hint(error, "StopGradient in front of it says that none is meant");
+  neap_hint(error, node->phase == NEAP_PHASE_BACKWARD
+                     ? "it is the backward of an op that is differentiated once"
+                     : "StopGradient in front of it says that none is meant");
   return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node->op->name,
                    node->name);
 }
@@ -315,7 +317,7 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   bool *want = neap_arena_alloc(arena, (size_t)(node.n_in + 1) * sizeof *want);
   if (dout == NULL || want == NULL) return graph_no_memory(error);
   neap_value_id *din = dout + node.n_out;
-  bool any_out = false, any_in = false;
+  bool any_out = false, any_in = false, is_active_node = false;
   /* All readers of the outputs stand behind and have been visited: the sums are complete. */
   for (int k = 0; k < node.n_out; k++) {
     b->forward = index;
@@ -328,14 +330,25 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     want[i] =
       is_active(w, node.in[i]) && neap_dtype_is_float(b->graph->value[node.in[i]].type.dtype);
     any_in = any_in || want[i];
+    if (is_active(w, node.in[i])) is_active_node = true;
   }
   /* Nothing of the loss goes through this node, or nobody asks. */
+  /* What a branch or a body computes for the backward of another one has no gradient yet: frames
+   * and zeros would pass for constants. */
+  bool is_control = (node.op->effects & NEAP_EFFECT_CONTROL) != 0;
+  if (is_control && node.phase == NEAP_PHASE_BACKWARD && any_out && is_active_node) {
+    neap_hint(error,
+              "If, While, Recurrent, Loop and Scan are differentiated once; neap.where may "
+              "take an If's place");
+    return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the gradient of \"%s\"",
+                     b->graph->node[node.forward].name);
+  }
   if (!any_out || !any_in || node.op->no_grad) return NEAP_OK;
   /* The backward of a backward op joins the pair that this is of. */
   b->forward = node.forward;
   b->after = index;
   b->emit_error = error;
-  if ((node.op->effects & NEAP_EFFECT_CONTROL) != 0) {
+  if (is_control) {
     /* not the backward of one, which has none itself */
     bool is_loop = (node.op->effects & NEAP_EFFECT_LOOP) != 0;
     NEAP_TRY(is_loop ? graph_gradient_loop(b, index, dout, want, din, error)

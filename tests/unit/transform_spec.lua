@@ -108,7 +108,49 @@ describe("a transform", function()
     assert.is_true(last < first / 4, ("%g, then %g"):format(first, last))
   end)
 
+  it("takes a tensor beside what is being built, in a derivative within another", function()
+    local at = neap.tensor { 1, 2, 3 }
+    local outer = neap.grad(function(w)
+      local slope = neap.grad(function(p) return (p * p * w):sum() end)(at)
+      return slope:square():sum() -- (2 at w)^2
+    end)
+    near(neap.tensor(8 * 14 * 0.5), (outer(neap.tensor(0.5))))
+  end)
+
+  it("pulls back to the arguments as they were, and takes no other shapes", function()
+    local a = neap.tensor { 1, 2, 3 }
+    local _, pull = neap.vjp(function(p) return p * p end, a)
+    a[1] = 100
+    near(neap.tensor { 2, 4, 6 }, (pull(neap.ones(3))))
+    local wide = error_of(pull, neap.ones(2, 3))
+    assert.is_truthy(wide:find("expects f32 (3), got f32 (2,3)", 1, true))
+    assert.is_truthy(error_of(pull):find("pull expects one tensor", 1, true))
+    assert.is_truthy(error_of(neap.jvp, function(p) return p:sin() end, a, neap.ones(1)):find(
+      "direction 1 expects f32 (3), got f32 (1)", 1, true))
+  end)
+
+  it("goes through branches and loops once, and says so", function()
+    local function branched(p)
+      return p.net:If(neap.tensor(true), function() return p * p end, function() return p end):sum()
+    end
+    local function looped(p)
+      return (p.net:While { init = { p, neap.tensor(0) },
+        cond = function(_, _, i) return i:lt(1) end,
+        body = function(_, q, i) return q * q, i + 1 end }):sum()
+    end
+    for _, f in ipairs { branched, looped } do
+      local once = neap.grad(f)
+      near(2 * x, once(x))
+      assert.is_truthy(error_of(neap.grad(function(p) return once(p):sum() end), x):find(
+        "no gradient is defined through the gradient of", 1, true))
+    end
+  end)
+
   it("refuses in words what it can't take", function()
+    local function sum(a) return a:sum() end
+    local twice, none = neap.grad(sum, { wrt = { 1, 1 } }), neap.grad(sum, { wrt = {} })
+    assert.is_truthy(error_of(twice, x):find("wrt names argument 1 twice", 1, true))
+    assert.is_truthy(error_of(none, x):find("wrt expects the number", 1, true))
     local function f(a) return a * 2 end
     local scalar = "where one floating-point number is expected"
     assert.is_truthy(error_of(neap.grad(f), x):find(scalar, 1, true))
