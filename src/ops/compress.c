@@ -163,7 +163,6 @@ const neap_op neap_op_CompressGrad = {
   .outputs = {{"dx", "shape of x", NEAP_ANY}},
   .attrs = {AXIS_ATTR, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
-  .grad_formula = "d.dy = Compress(d.dx, condition, ..)",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_ANY,
                                     .any_team = true,

@@ -11,6 +11,7 @@ local once_only = {
   PackedAttention = "PackedAttentionGrad",
   LSTM = "LSTMGrad",
   MaxPool = "MaxPoolGrad",
+  Compress = "CompressGrad",
   LRN = "LRNGrad",
 }
 
