@@ -48,8 +48,8 @@ void neap_rows_run(const neap_call *call, neap_dtype dtype, void *scratch, int64
   }
   /* Parts by the choice and not by the threads at hand: the scratch was measured so. */
   j.n_part = (int)NEAP_MIN((n + grain - 1) / grain, call->choice->n_thread);
-  NEAP_ASSERT((char *)scratch + (size_t)j.n_part * j.tile_bytes <=
-                (char *)call->scratch + call->choice->scratch_bytes,
+  NEAP_ASSERT(j.n_part == 0 || (char *)scratch + (size_t)j.n_part * j.tile_bytes <=
+                                 (char *)call->scratch + call->choice->scratch_bytes,
               "%s has %zu bytes of scratch, too few for its tiles", call->op->name,
               call->choice->scratch_bytes);
   neap_parallel_for(j.n_part, 1, call->n_thread, run_parts, &j);
