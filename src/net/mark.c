@@ -156,6 +156,8 @@ int neap_net_mark(neap_net *net) {
 
 void neap_net_end_mark(neap_net *net, int mark, bool keep) {
   net = outermost(net);
+  if (net->n_mark == 0) return; /* a script may end a mark that it has not made, or any number */
+  mark = NEAP_MAX(mark, 0);
   if (!keep && net->n_change > mark) {
     /* From the last to the first: each undoes what was there when it was made. */
     while (net->n_change > mark) undo(&net->change[--net->n_change]);

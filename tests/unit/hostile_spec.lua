@@ -51,4 +51,16 @@ describe("hostile Lua code", function()
     collectgarbage()
     assert.is_true(collected)
   end)
+
+  it("ends marks that were never made, and loses nothing", function()
+    local net = neap.net "f"
+    net:input("x", { 2 })
+    for _, mark in ipairs { -5, 0, 7 } do net:_end_mark(mark, false) end
+    net:_mark()
+    net:Relu("x", "y")
+    net:_end_mark(-9, false)
+    assert.are.equal(0, #net:ops())
+    net:Relu("x", "y")
+    assert.are.equal(1, #net:ops())
+  end)
 end)
