@@ -1,9 +1,10 @@
-/* exponential.c: Expm1, Log1p, Log2 and Log10. The first two keep the digits that e^x - 1 and
+/* exponential.c: Exp2, Expm1, Log1p, Log2 and Log10. Expm1 and Log1p keep the digits that e^x - 1 and
  * ln(1 + x) lose where x is near 0.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"
 
+NEAP_MAP1(Exp2, exp2(x))
 NEAP_MAP1(Expm1, expm1(x))
 NEAP_MAP1(Log1p, log1p(x))
 NEAP_MAP1(Log2, log2(x))
@@ -14,6 +15,18 @@ NEAP_MAP1(Log10, log10(x))
   .inputs = {{"x", "any shape"}}, .outputs = {{"y", "shape of x"}}, .inplace = {{0, 0}}, \
   .n_inplace = 1, .infer = neap_infer_like
 #define CASES "{ {x={2,3,7}}, {x={0,4}}, {x={}} }"
+
+const neap_op neap_op_Exp2 = {
+  .name = "Exp2",
+  .summary = "Two to the power of each element.",
+  .math = "y = 2^x",
+  .example = "net:Exp2(\"x\", \"y\")",
+  .source = "C11 exp2",
+  OF_FLOATS,
+  .grad_formula = "d.x = d.y * y * 0.69314718055994530942",
+  .kernels = NEAP_REF(run_Exp2, NEAP_FLOATS),
+  .cases = CASES,
+};
 
 const neap_op neap_op_Expm1 = {
   .name = "Expm1",

@@ -39,7 +39,6 @@ local function truncated(x) return x:sign() * x:abs():floor() end
 local function exp(x) return x:exp() end
 
 local of_x = {
-  exp2 = function(x) return (x * math.log(2)):exp() end,
   expm1 = function(x) return exp(x) - 1 end,
   log1p = function(x) return (x + 1):log() end,
   log2 = function(x) return x:log() * (1 / math.log(2)) end,
@@ -50,12 +49,6 @@ local of_x = {
   asinh = function(x) return x:sign() * (x:abs() + (x:square() + 1):sqrt()):log() end,
   acosh = function(x) return (x + (x:square() - 1):sqrt()):log() end,
   atanh = function(x) return ((x + 1) / (-x + 1)):log() * 0.5 end,
-  erfc = function(x) return -x:erf() + 1 end,
-  sinc = function(x)
-    local zero = x:eq(0)
-    local t = choose(zero, 1, x * math.pi)
-    return choose(zero, 1, t:sin() / t)
-  end,
   logsigmoid = function(x) return -(-x):softplus() end,
   softsign = function(x) return x / (x:abs() + 1) end,
   hardswish = function(x) return x * (x + 3):relu6() * (1 / 6) end,

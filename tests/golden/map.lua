@@ -40,6 +40,8 @@ for golden, type in pairs {
   acos = "Acos", atan = "Atan", reciprocal = "Reciprocal", floor = "Floor", ceil = "Ceil",
   round = "Round", erf = "Erf",
   sigmoid = "Sigmoid", tanh = "Tanh", relu = "Relu", silu = "Silu", relu6 = "Relu6",
+  exp2 = "Exp2", erfc = "Erfc", erfinv = "Erfinv", lgamma = "Lgamma", digamma = "Digamma",
+  sinc = "Sinc",
 } do
   map[golden] = unary(type)
 end
