@@ -11,29 +11,16 @@
 
 enum { GROUPS = NEAP_CONV_GROUPS, SHAPE = NEAP_CONV_N_ATTR };
 
-/* The weight fits x, and the attribute `kernel`, when given, fits the weight. */
-static neap_status check_weight(const neap_infer *c, neap_error *error) {
-  const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
-  char text[NEAP_SHAPE_TEXT], text_w[NEAP_SHAPE_TEXT];
-  int64_t groups = c->attrs[GROUPS].i;
+extern const neap_op neap_op_Conv, neap_op_ConvTranspose;
+
+neap_status neap_conv_check_kernel(const neap_infer *c, neap_error *error) {
+  const neap_shape *w = &c->in[1].shape;
   const neap_attr_value *kernel = &c->attrs[NEAP_WINDOW_KERNEL];
-  NEAP_TRY(neap_infer_rank(c, 1, x->n_dim, x->n_dim, error));
-  neap_shape_text(x, text);
+  char text_w[NEAP_SHAPE_TEXT];
   neap_shape_text(w, text_w);
 
-  /* Each group reads its own C/g channels of x and makes its own O/g channels of y. */
-  if (groups < 1 || w->dim[1] * groups != x->dim[1])
-    return neap_infer_fail(c, NEAP_SHAPE, 1, error,
-                           "weight %s expects %lld input channels, got x %s", text_w,
-                           (long long)(w->dim[1] * groups), text);
-  if (w->dim[0] % groups != 0)
-    return neap_infer_fail(
-      c, NEAP_SHAPE, 1, error,
-      "groups = %lld expects a multiple of as many output channels, got weight %s",
-      (long long)groups, text_w);
-
   /* `kernel` only repeats what the weight says. One number is for all dimensions; a list that is
-   * too long or short is told with the other lists (neap_window_infer). */
+   * too long or short is told with the other lists (neap_window_check_lists). */
   for (int k = 0; k < w->n_dim - 2; k++) {
     if (kernel->n == 0 || (kernel->n > 1 && k >= kernel->n)) break;
     int64_t size = kernel->ints[kernel->n == 1 ? 0 : k];
@@ -49,6 +36,36 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
       return neap_infer_fail(c, NEAP_SHAPE, 1, error,
                              "weight expects a window of at least one element, got %s", text_w);
   return NEAP_OK;
+}
+
+neap_window neap_conv_window(const neap_op *op, const neap_attr_value *attrs, const neap_shape *x,
+                             const neap_shape *y, const neap_shape *weight) {
+  neap_window w = neap_window_of(attrs, x, y, weight->dim + 2);
+  if (op == &neap_op_ConvTranspose) neap_conv_transpose_pads(attrs, &w);
+  return w;
+}
+
+/* The weight fits x, and the attribute `kernel`, when given, fits the weight. */
+static neap_status check_weight(const neap_infer *c, neap_error *error) {
+  const neap_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
+  char text[NEAP_SHAPE_TEXT], text_w[NEAP_SHAPE_TEXT];
+  int64_t groups = c->attrs[GROUPS].i;
+  NEAP_TRY(neap_infer_rank(c, 1, x->n_dim, x->n_dim, error));
+  neap_shape_text(x, text);
+  neap_shape_text(w, text_w);
+
+  /* Each group reads its own C/g channels of x and makes its own O/g channels of y. */
+  if (groups < 1 || w->dim[1] * groups != x->dim[1])
+    return neap_infer_fail(c, NEAP_SHAPE, 1, error,
+                           "weight %s expects %lld input channels, got x %s", text_w,
+                           (long long)(w->dim[1] * groups), text);
+  if (w->dim[0] % groups != 0)
+    return neap_infer_fail(
+      c, NEAP_SHAPE, 1, error,
+      "groups = %lld expects a multiple of as many output channels, got weight %s",
+      (long long)groups, text_w);
+
+  return neap_conv_check_kernel(c, error);
 }
 
 /* x (N,C,...), weight (O,C/g,...) and bias (O), if any, give y (N,O,...). An error names the
@@ -71,8 +88,6 @@ neap_status neap_conv_infer(neap_infer *c, neap_error *error) {
   c->out[0] = (neap_type){c->in[0].dtype, neap_window_shape(&w, c->in[1].shape.dim[0])};
   return NEAP_OK;
 }
-
-extern const neap_op neap_op_Conv;
 
 /* The attribute tells the shape that the operands do not; the forward, asked again, says whether
  * they belong together. */
@@ -143,7 +158,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
 
 /* Completes a problem whose operands are set: where x, weight and y stand differs by kind. */
-void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
+void neap_conv_describe(neap_onednn_case *c, const neap_op *op, const neap_attr_value *attrs) {
   /* x, weight -> y */
   const neap_shape *x = &c->in[0].shape, *weight = &c->in[1].shape, *y = &c->out[0].shape;
   if (c->kind == NEAP_ONEDNN_CONV_GRAD_INPUT) { /* dy, weight -> dx */
@@ -153,7 +168,7 @@ void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs) {
     y = &c->in[1].shape;
     weight = &c->out[0].shape;
   }
-  neap_window w = neap_window_of(attrs, x, y, weight->dim + 2);
+  neap_window w = neap_conv_window(op, attrs, x, y, weight);
   neap_window_to_case(c, &w);
   c->groups = attrs[GROUPS].i;
 }
@@ -170,14 +185,14 @@ static bool is_deep(const neap_choose *choose, neap_onednn_kind kind) {
 /* INVARIANT: choose and bind describe the same problem, so what was chosen is what gets built. */
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
-  neap_conv_describe(&c, choose->attrs);
+  neap_conv_describe(&c, choose->op, choose->attrs);
   return !is_deep(choose, kind) && neap_dnnl_choose(choose, &c);
 }
 
 static neap_status bind_dnnl(const neap_bind *bind, neap_onednn_kind kind, void **kernel,
                              neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, kind);
-  neap_conv_describe(&c, bind->attrs);
+  neap_conv_describe(&c, bind->op, bind->attrs);
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
@@ -211,7 +226,7 @@ static bool choose_grad_weight(neap_choose *choose) {
   }
 
   c.n_out = 1;
-  neap_conv_describe(&c, choose->attrs);
+  neap_conv_describe(&c, choose->op, choose->attrs);
   if (!neap_dnnl_choose(choose, &c)) return false;
   /* db is summed over dy as it lies: in a layout that the sum knows, or not at all. */
   return choose->n_out < 2 || neap_window_side_by_side(&choose->choice->in[1], dy) > 0;
@@ -220,7 +235,7 @@ static bool choose_grad_weight(neap_choose *choose) {
 static neap_status bind_grad_weight(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_CONV_GRAD_WEIGHT);
   c.n_out = 1;
-  neap_conv_describe(&c, bind->attrs);
+  neap_conv_describe(&c, bind->op, bind->attrs);
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 

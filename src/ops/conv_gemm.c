@@ -33,7 +33,7 @@ static int64_t image_parts(const neap_window *w, int n_thread) {
  * loops. */
 static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight,
                    const neap_shape *y, bool by_image) {
-  neap_window w = neap_window_of(c->attrs, x, y, weight->dim + 2);
+  neap_window w = neap_conv_window(c->op, c->attrs, x, y, weight);
   if (neap_shape_elems(x) == 0 || neap_shape_elems(weight) == 0) return false;
   int64_t elems = neap_count_mul(neap_count_mul(weight->dim[1], w.n_kernel), w.n_out);
   /* Parts of the images run side by side; the weight's gradient sums over images, and has one
@@ -77,7 +77,7 @@ typedef struct job {
 static job new_job(const neap_call *call, const neap_operand *x, const neap_operand *weight,
                    const neap_operand *y) {
   const neap_shape *w = &weight->type.shape;
-  job j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, w->dim + 2),
+  job j = {.w = neap_conv_window(call->op, call->attrs, &x->type.shape, &y->type.shape, w),
            .dtype = call->out[0].type.dtype};
   j.elem_bytes = neap_dtype_bytes(j.dtype);
   j.groups = call->attrs[GROUPS].i;

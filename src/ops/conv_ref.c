@@ -38,7 +38,7 @@ typedef struct job {
 static job new_job(const neap_call *call, const neap_shape *x, const neap_shape *weight,
                    const neap_shape *y) {
   int64_t groups = call->attrs[GROUPS].i;
-  job j = {.w = neap_window_of(call->attrs, x, y, weight->dim + 2), .n_o = weight->dim[0]};
+  job j = {.w = neap_conv_window(call->op, call->attrs, x, y, weight), .n_o = weight->dim[0]};
   j.group_o = weight->dim[0] / groups;
   j.group_c = weight->dim[1];
   j.row = call->out[0].type.dtype == NEAP_DTYPE_F64 ? &rows_f64 : &rows_f32;
@@ -220,6 +220,28 @@ enum { LANES = 256 };
 
 #define NEAP_BODY "ops/conv_bias_body.h"
 #include "math/each_float.h"
+
+/* Planes of y, one after the other; those of `side` channels lie side by side. */
+typedef struct bias_add {
+  const void *b;
+  void *y;
+  int64_t n_channel, n_space, side;
+} bias_add;
+
+#define NEAP_BODY "ops/conv_add_bias_body.h"
+#include "math/each_float.h"
+
+void neap_conv_add_bias(const neap_call *call) {
+  if (call->n_in < 3 || call->in[2].data == NULL) return;
+  const neap_operand *y = &call->out[0];
+  const neap_shape *shape = &y->type.shape;
+  bias_add k = {call->in[2].data, y->data, shape->dim[1], neap_shape_span(shape, 2, shape->n_dim),
+                neap_window_side_by_side(&y->layout, shape)};
+  int64_t blocks = (k.n_channel + k.side - 1) / NEAP_MAX(k.side, 1);
+  neap_parallel_for(shape->dim[0] * blocks,
+                    NEAP_MAX(NEAP_GRAIN / NEAP_MAX(k.n_space * k.side, 1), 1), call->n_thread,
+                    y->type.dtype == NEAP_DTYPE_F64 ? add_bias_f64 : add_bias_f32, &k);
+}
 
 void neap_conv_sum_bias(const neap_call *call) {
   /* Nobody asks for it. */

@@ -103,11 +103,11 @@ static bool has_z(int n_in, const neap_type *in) {
 }
 
 /* What oneDNN knows of it: x, w, b; y holds z already. */
-static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
+static void describe(neap_onednn_case *c, const neap_op *op, const neap_attr_value *attrs) {
   /* oneDNN adds to what y holds, and is not told of z as an input. */
   c->add = has_z(c->n_in, c->in);
   c->n_in = NEAP_MIN(c->n_in, NEAP_FUSED_Z);
-  neap_conv_describe(c, attrs);
+  neap_conv_describe(c, op, attrs);
 }
 
 /* The activation is a pass of its own, since oneDNN's relu loses NaN: a tenth of the convolution's
@@ -118,7 +118,7 @@ static bool choose_conv_dnnl(neap_choose *choose) {
       choose->out[0].shape.dim[1] % 16 != 0)
     return false;
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
-  describe(&c, choose->attrs);
+  describe(&c, choose->op, choose->attrs);
   if (!neap_dnnl_choose(choose, &c)) return false;
   /* z is copied into y byte by byte: it comes in y's layout. */
   if (has_z(choose->n_in, choose->in)) choose->choice->in[NEAP_FUSED_Z] = choose->choice->out[0];
@@ -127,7 +127,7 @@ static bool choose_conv_dnnl(neap_choose *choose) {
 
 static neap_status bind_conv_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_CONV);
-  describe(&c, bind->attrs);
+  describe(&c, bind->op, bind->attrs);
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 

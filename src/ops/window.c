@@ -57,7 +57,7 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
 
 /* Lists have one item, one per spatial dimension, or (pads) a begin and an end per dimension. Their
  * numbers are so small that neither a window's reach nor a padded size leaves the integers. */
-static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
+neap_status neap_window_check_lists(const neap_infer *c, int n, neap_error *error) {
   for (int a = 0; a < NEAP_WINDOW_N_ATTR; a++) {
     int got = c->attrs[a].n;
     if (got <= 1 || got == n || (a == NEAP_WINDOW_PAD && got == 2 * n)) continue;
@@ -85,7 +85,7 @@ neap_status neap_window_infer(const neap_infer *c, const int64_t *kernel, bool c
   const neap_shape *x = &c->in[0].shape;
   char text[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
-  NEAP_TRY(check_lists(c, x->n_dim - 2, error));
+  NEAP_TRY(neap_window_check_lists(c, x->n_dim - 2, error));
   *w = neap_window_of(c->attrs, x, NULL, kernel);
   w->n_out = 1;
   for (int d = 3 - w->n; d < 3; d++) { /* those that x has: the last n of three */

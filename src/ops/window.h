@@ -49,6 +49,9 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
  * padding (PyTorch's rule). */
 neap_status neap_window_infer(const neap_infer *infer, const int64_t *kernel, bool ceil,
                               neap_window *window, neap_error *error);
+/* The lists kernel, stride, pad and dilation of an op with n spatial dimensions: their lengths and
+ * the range of their numbers. */
+neap_status neap_window_check_lists(const neap_infer *infer, int n, neap_error *error);
 /* The shape (N, channels, out...). */
 neap_shape neap_window_shape(const neap_window *window, int64_t channels);
 
@@ -75,7 +78,16 @@ static inline void neap_window_range(const neap_window *w, int d, int64_t tap, i
  * problem */
 neap_status neap_conv_infer(neap_infer *infer, neap_error *error);
 void neap_conv_cost(const neap_infer *infer, neap_cost *cost);
-void neap_conv_describe(neap_onednn_case *c, const neap_attr_value *attrs);
+void neap_conv_describe(neap_onednn_case *c, const neap_op *op, const neap_attr_value *attrs);
+/* The attribute `kernel` of Conv or ConvTranspose, where given, says what input 1 does, and a
+ * window has elements; input 0 has as many dimensions. */
+neap_status neap_conv_check_kernel(const neap_infer *infer, neap_error *error);
+/* The window that slides over x and gives y, of all ops that convolve; for ConvTranspose x is what
+ * comes out. */
+neap_window neap_conv_window(const neap_op *op, const neap_attr_value *attrs, const neap_shape *x,
+                             const neap_shape *y, const neap_shape *weight);
+/* conv_transpose.c: padding that ConvTranspose finds from the shapes */
+void neap_conv_transpose_pads(const neap_attr_value *attrs, neap_window *window);
 /* Attributes 0 to 4 of Conv and of what is fused from it. */
 enum { NEAP_CONV_GROUPS = NEAP_WINDOW_N_ATTR, NEAP_CONV_N_ATTR };
 #define NEAP_CONV_ATTRS                                                                         \
@@ -95,6 +107,8 @@ void neap_conv_gemm_forward(const neap_call *call);
 void neap_conv_gemm_grad_input(const neap_call *call);
 void neap_conv_gemm_grad_weight(const neap_call *call);
 
+/* y (N,O,spatial) += b (O), where input 2 of a convolution is there; layouts, dtypes as below. */
+void neap_conv_add_bias(const neap_call *call);
 /* db (O) = sum of dy (N,O,spatial) over all else, in a layout of which neap_window_side_by_side
  * knows; f32 or f64. Where output 1 is not wanted, nothing. */
 void neap_conv_sum_bias(const neap_call *call);

@@ -381,35 +381,6 @@ entry.einsum = function(_, b, a)
   return { #summed > 0 and y:sum { axes = summed } or y }
 end
 
---- Convolution with x spread out by the stride and the kernel turned round.
-local function conv_transpose(net, b, a)
-  local x, w, groups = b.x, b.weight, a.groups
-  local rank = #x.shape - 2
-  for d = 1, rank do
-    local s, k, n = a.stride[d], w.shape[d + 2], x.shape[d + 2]
-    if s > 1 then
-      local wide, shape = copy(x.shape), copy(x.shape)
-      table.insert(wide, d + 3, s - 1)
-      shape[d + 2] = n * s
-      x = part(concat({ x:unsqueeze(d + 3), constant(net, wide, 0) }, d + 3):reshape(shape), d + 2,
-        1, (n - 1) * s + 1)
-    end
-    local reach = a.dilation[d] * (k - 1) - a.padding[d]
-    x = zeros_around(net, x, d + 2, reach, reach + a.output_padding[d])
-    w = part(w, d + 2, -1, 1, -1)
-  end
-  local c_in, c_out = w.shape[1], w.shape[2]
-  local split, order = { groups, c_in // groups, c_out }, { 1, 3, 2 }
-  local shape = { groups * c_out, c_in // groups }
-  for d = 1, rank do
-    split[d + 3], order[d + 3], shape[d + 2] = w.shape[d + 2], d + 3, w.shape[d + 2]
-  end
-  w = w:reshape(split):permute(order):reshape(shape)
-  return { (net:op("Conv", { x, w, b.bias }, nil, { dilation = a.dilation, groups = groups })) }
-end
-entry.conv_transpose1d, entry.conv_transpose2d, entry.conv_transpose3d = conv_transpose,
-  conv_transpose, conv_transpose
-
 --- Interpolation: along each dimension a product with a small matrix, whose rows say which
 -- positions make the new one.
 local function cubic(t)

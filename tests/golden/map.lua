@@ -174,6 +174,13 @@ local function conv(net, b, a)
 end
 map.conv1d, map.conv2d, map.conv3d = conv, conv, conv
 
+local function conv_transpose(net, b, a)
+  return op(net, "ConvTranspose", { b.x, b.weight, b.bias }, { stride = a.stride, pad = a.padding,
+    output_padding = a.output_padding, dilation = a.dilation, groups = a.groups })
+end
+map.conv_transpose1d, map.conv_transpose2d, map.conv_transpose3d = conv_transpose, conv_transpose,
+  conv_transpose
+
 --- Golden pools give one number for all dimensions, or a list.
 local function each(value, rank)
   if type(value) == "table" then return value end

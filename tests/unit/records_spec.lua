@@ -52,8 +52,10 @@ local base = {
   end }
 for _, rank in ipairs { 1, 2, 3 } do
   base[("nn.Conv%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
+  base[("nn.ConvTranspose%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
 end
-for _, name in ipairs { "MaxPool1d", "MaxPool2d", "AvgPool1d", "AvgPool2d" } do
+for _, name in ipairs { "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d",
+  "AvgPool3d" } do
   base["nn." .. name] = { kernel = 4, pad = 1 }
 end
 for _, name in ipairs { "Linear", "LSTM" } do base["nn." .. name] = { n_in = 4, n_out = 2 } end
@@ -369,6 +371,9 @@ local mean = nn.module { "Mean", name = "loss", forward = function(_, y) return 
 
 -- What has to go with an option that does not stand alone.
 local with = {
+  ["nn.ConvTranspose1d.output_padding"] = { stride = 2 },
+  ["nn.ConvTranspose2d.output_padding"] = { stride = 2 },
+  ["nn.ConvTranspose3d.output_padding"] = { stride = 2 },
   ["optim.SGD.momentum"] = {}, ["neap.data.text.vocabulary"] = { unknown = 0 },
   ["neap.data.chars.vocabulary"] = { unknown = 0 },
   ["neap.workspace.forward"] = { parent = neap.workspace {} },
@@ -412,7 +417,9 @@ end
 
 -- Shapes of one example, by class.
 local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 4 },
+  ConvTranspose1d = { 2, 4 }, ConvTranspose2d = { 2, 4, 4 }, ConvTranspose3d = { 2, 3, 3, 3 },
   MaxPool1d = { 2, 7 }, AvgPool1d = { 2, 7 }, MaxPool2d = { 2, 7, 7 }, AvgPool2d = { 2, 7, 7 },
+  MaxPool3d = { 2, 5, 5, 5 }, AvgPool3d = { 2, 5, 5, 5 },
   BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 }, BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 },
   SelfAttention = { 3, 4 }, GlobalAvgPool = { 2, 3, 3 }, LocalResponseNorm = { 6, 3, 3 },
   Embedding = { shape = { 3 }, dtype = "i64" } }

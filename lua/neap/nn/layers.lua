@@ -38,20 +38,22 @@ layers.Linear = class { "Linear",
   end,
   describe = function(self) return (self.n_in and self.n_in .. ", " or "") .. self.n_out end }
 
---- The convolution over `rank` dimensions.
-local function conv(rank, doc, example)
-  local name = "Conv" .. rank .. "d"
+--- The convolution over `rank` dimensions by an op, Conv or ConvTranspose, whose weight begins with
+-- the channels that come out, or that go in; `extra` is the option that only it has.
+local function conv(op, rank, doc, example, extra)
+  local name = op .. rank .. "d"
   return class { name,
     options = { doc = doc, positions = { "[n_in]", "n_out" }, n_in, n_out,
-      { of = "Conv.kernel", n = rank, required = true, doc = "size of the window" },
-      { of = "Conv.stride", default = 1, n = rank },
-      { of = "Conv.pad", default = 0, n = rank, most_n = 2 * rank },
-      { of = "Conv.dilation", default = 1, n = rank },
-      { of = "Conv.groups" },
-      bias, weight_init, example = example },
+      { of = op .. ".kernel", n = rank, required = true, doc = "size of the window" },
+      { of = op .. ".stride", default = 1, n = rank },
+      { of = op .. ".pad", default = 0, n = rank, most_n = 2 * rank },
+      { of = op .. ".dilation", default = 1, n = rank },
+      { of = op .. ".groups" },
+      bias, weight_init, extra, example = example },
     init = function(self, o)
       self.o = { kernel = per_dim(o.kernel, rank), stride = per_dim(o.stride, rank),
-        pad = per_dim(o.pad, rank), dilation = per_dim(o.dilation, rank), groups = o.groups }
+        pad = per_dim(o.pad, rank), dilation = per_dim(o.dilation, rank), groups = o.groups,
+        output_padding = o.output_padding and per_dim(o.output_padding, rank) }
       self.n_in, self.n_out, self.has_bias, self.weight_init = o.n_in, o.n_out, o.bias, o.init
       declare_or_wait(self, o.n_in)
     end,
@@ -61,7 +63,10 @@ local function conv(rank, doc, example)
         fail(("nn.%s: groups = %d has to divide %d and %d channels"):format(name, groups, self.n_in,
           self.n_out))
       end
-      local shape, fan = { self.n_out, self.n_in // groups }, self.n_in // groups
+      -- As torch has it, the second size is the fan, whichever side it is of.
+      local shape = op == "Conv" and { self.n_out, self.n_in // groups }
+        or { self.n_in, self.n_out // groups }
+      local fan = shape[2]
       for d = 1, rank do
         shape[2 + d] = self.o.kernel[d]
         fan = fan * self.o.kernel[d]
@@ -72,7 +77,7 @@ local function conv(rank, doc, example)
     end,
     forward = function(self, x)
       learn(self, "n_in", x, 2)
-      return Module.op(self, "Conv", { x, self.weight, self.has_bias and self.bias or nil }, self.o)
+      return Module.op(self, op, { x, self.weight, self.has_bias and self.bias or nil }, self.o)
     end,
     describe = function(self)
       return ("%s%d, kernel = %s"):format(self.n_in and self.n_in .. ", " or "", self.n_out,
@@ -80,14 +85,26 @@ local function conv(rank, doc, example)
     end }
 end
 
-layers.Conv1d = conv(1, [[Convolution over one dimension; x (batch, channels, length),
+layers.Conv1d = conv("Conv", 1, [[Convolution over one dimension; x (batch, channels, length),
   weight (n_out, n_in / groups, kernel).]], "nn.Conv1d { 16, 32, kernel = 3, pad = 1 }")
-layers.Conv2d = conv(2, [[Convolution over two dimensions; x (batch, channels, height, width),
-  weight (n_out, n_in / groups, kernel, kernel).]],
+layers.Conv2d = conv("Conv", 2, [[Convolution over two dimensions; x (batch, channels, height,
+  width), weight (n_out, n_in / groups, kernel, kernel).]],
   "nn.Conv2d { 3, 64, kernel = 7, stride = 2, pad = 3 }")
-layers.Conv3d = conv(3, [[Convolution over three dimensions; x (batch, channels, depth, height,
-  width), weight (n_out, n_in / groups, kernel, kernel, kernel).]],
+layers.Conv3d = conv("Conv", 3, [[Convolution over three dimensions; x (batch, channels, depth,
+  height, width), weight (n_out, n_in / groups, kernel, kernel, kernel).]],
   "nn.Conv3d { 1, 8, kernel = { 3, 5, 5 } }")
+
+local function conv_transpose(rank, dims, example)
+  return conv("ConvTranspose", rank, ([[Transposed convolution over %s, which makes x larger by the
+  stride: what the gradient of nn.Conv%dd computes. Weight (n_in, n_out / groups, kernel, ..).]])
+    :format(dims, rank), example, { of = "ConvTranspose.output_padding", default = 0, n = rank })
+end
+layers.ConvTranspose1d = conv_transpose(1, "one dimension",
+  "nn.ConvTranspose1d { 16, 8, kernel = 4, stride = 2, pad = 1 }")
+layers.ConvTranspose2d = conv_transpose(2, "two dimensions",
+  "nn.ConvTranspose2d { 64, 32, kernel = 2, stride = 2 }")
+layers.ConvTranspose3d = conv_transpose(3, "three dimensions",
+  "nn.ConvTranspose3d { 8, 1, kernel = 2, stride = 2 }")
 
 -- ---- pooling -----------------------------------------------------------------------------------
 
@@ -120,7 +137,8 @@ local function average_pool(rank)
     { of = "AveragePool.count_include_pad" })
 end
 
-layers.MaxPool1d, layers.MaxPool2d = max_pool(1), max_pool(2)
-layers.AvgPool1d, layers.AvgPool2d = average_pool(1), average_pool(2)
+layers.MaxPool1d, layers.MaxPool2d, layers.MaxPool3d = max_pool(1), max_pool(2), max_pool(3)
+layers.AvgPool1d, layers.AvgPool2d, layers.AvgPool3d = average_pool(1), average_pool(2),
+  average_pool(3)
 
 return layers
