@@ -1,73 +1,29 @@
-/* embedding.c: Embedding, rows of a table by number, and EmbeddingGrad.
+/* embedding.c: Embedding, rows of a table by number, and EmbeddingGrad: a gather of rows, and a
+ * scatter that adds to zeros (places.h).
  *
  * Ids of padding (padding_idx) take their row like the others and give it no gradient, so that it
  * stays what it was made.
- *
- * The gradient sorts the ids by row, then adds for each row the rows of dy that belong to it, in
- * the order of the ids, runs of them in their type and the runs in double; threads share the
- * columns, not the ids, so that the sum's order, and with it every bit, is the same for any number
- * of threads.
  */
-#include "math/row.h"
-#include "math/vec.h"
-#include "ops/rows.h"
+#include "ops/places.h"
 
 #include <inttypes.h>
 
 enum { PADDING_IDX, SHAPE };
-#define ID_DTYPES (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8))
 
-typedef struct job {
-  const neap_call *call;
-  neap_dtype id_dtype;
-  const void *ids;
-  int64_t n_id, n_row, row_elems;
-  const char *from; /* forward: weight (V,D) */
-  char *to;         /* forward: y (N,D) */
-  size_t item_bytes;
-  int64_t padding; /* backward: the row that gets no gradient; -1: none */
-  /* backward: row v has the ids order[end[v - 1]] to order[end[v]], those of row 0 from 0 on */
-  const int64_t *end, *order;
-} job;
+/* Ids name rows of the table (V,..) and count from 0 alone. */
+static neap_places places_of(const neap_shape *ids, const neap_shape *table) {
+  neap_places places = neap_places_along(ids, table, 0);
+  places.from_end = false;
+  return places;
+}
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Rows [begin, end) of y. An id out of range is a fault, and its row becomes zeros. */
-static void copy_rows(void *context, int64_t begin, int64_t end) {
-  const job *k = context;
-  size_t row_bytes = (size_t)k->row_elems * k->item_bytes;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t id = neap_element_get_i64(k->id_dtype, k->ids, i);
-    char *y = k->to + (size_t)i * row_bytes;
-    /* No byte outside of the table is read, whatever the ids are. */
-    if (id >= 0 && id < k->n_row) {
-      neap_copy_bytes(y, k->from + (size_t)id * row_bytes, row_bytes);
-    } else {
-      neap_clear_bytes(y, row_bytes);
-      neap_call_fault(k->call,
-                      "id %" PRId64 " at element %" PRId64 " is out of range for %" PRId64
-                      " rows (ids count from 0)",
-                      id, i + 1, k->n_row);
-    }
-  }
-}
-
-/* Ids of any shape, rows of the table w (V,...). Each thread copies a stretch of ids. */
 static void run(const neap_call *call) {
-  const neap_operand *w = &call->in[1];
-  int64_t row_elems = neap_shape_span(&w->type.shape, 1, w->type.shape.n_dim);
-  job k = {.call = call,
-           .id_dtype = call->in[0].type.dtype,
-           .ids = call->in[0].data,
-           .n_id = neap_shape_elems(&call->in[0].type.shape),
-           .n_row = w->type.shape.dim[0],
-           .row_elems = row_elems,
-           .from = w->data,
-           .to = call->out[0].data,
-           .padding = -1,
-           .item_bytes = neap_dtype_bytes(w->type.dtype)};
-  neap_parallel_for(k.n_id, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(row_elems, 1), 1), call->n_thread,
-                    copy_rows, &k);
+  neap_places places = places_of(&call->in[0].type.shape, &call->in[1].type.shape);
+  places.indices = &call->in[0];
+  places.name = call->op->inputs[0].name;
+  neap_gather(call, &places, &call->in[1], &call->out[0]);
 }
 
 /* The row of n_row whose ids are padding, -1 for none. */
@@ -105,62 +61,19 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 512 }; /* added up at once: their sums fit the first-level cache */
-
-#define NEAP_BODY "ops/embedding_body.h"
-#include "math/each_float.h"
-
-/* Whether the gradient takes the id at i: not that of padding, nor one out of range, which the
- * forward reported. */
-static bool takes(const job *k, int64_t i, int64_t *id) {
-  *id = neap_element_get_i64(k->id_dtype, k->ids, i);
-  return *id >= 0 && *id < k->n_row && *id != k->padding;
-}
-
-/* Counts the ids of each row, so that each row knows where its own begin; then puts them there, in
- * their order, which moves that beginning to its end. `end` (V), `order` (N). */
-static void sort_ids(const job *k, int64_t *end, int64_t *order) {
-  int64_t id, sum = 0;
-  memset(end, 0, (size_t)k->n_row * sizeof *end);
-  for (int64_t i = 0; i < k->n_id; i++)
-    if (takes(k, i, &id)) end[id]++;
-  for (int64_t v = 0; v < k->n_row; v++) {
-    int64_t n = end[v];
-    end[v] = sum;
-    sum += n;
-  }
-  for (int64_t i = 0; i < k->n_id; i++)
-    if (takes(k, i, &id)) order[end[id]++] = i;
-}
-
-/* One number for each row of the table and one for each id. */
 static bool choose_grad(neap_choose *c) {
-  c->choice->scratch_bytes =
-    ((size_t)c->out[0].shape.dim[0] + (size_t)neap_shape_elems(&c->in[0].shape)) * sizeof(int64_t);
+  neap_places places = places_of(&c->in[0].shape, &c->out[0].shape);
+  c->choice->scratch_bytes = neap_scatter_bytes(&places);
   return true;
 }
 
-/* Every share walks all the ids, so each has LEAST_COLUMNS columns at least to pay for that. */
+/* Ids out of range were the forward's fault. */
 static void run_grad(const neap_call *call) {
   const neap_shape *dw = &call->out[0].type.shape;
-  neap_dtype dtype = call->out[0].type.dtype;
-  int64_t *end = call->scratch, *order = end + dw->dim[0];
-  job k = {.call = call,
-           .id_dtype = call->in[0].type.dtype,
-           .ids = call->in[0].data,
-           .n_id = neap_shape_elems(&call->in[0].type.shape),
-           .n_row = dw->dim[0],
-           .row_elems = neap_shape_span(dw, 1, dw->n_dim),
-           .padding = padding_row(&call->attrs[PADDING_IDX], dw->dim[0]),
-           .end = end,
-           .order = order};
-  enum { LEAST_COLUMNS = 32 };
-  /* Threads share columns, not rows: rows are of very different length, and each sum keeps its
-   * order. */
-  if (k.n_row == 0 || k.row_elems == 0) return;
-  sort_ids(&k, end, order);
-  neap_parallel_for(k.row_elems, LEAST_COLUMNS, call->n_thread,
-                    dtype == NEAP_DTYPE_F64 ? add_rows_f64 : add_rows_f32, &k);
+  neap_places places = places_of(&call->in[0].type.shape, dw);
+  places.indices = &call->in[0];
+  places.skip = padding_row(&call->attrs[PADDING_IDX], dw->dim[0]);
+  neap_scatter(call, &places, NEAP_SCATTER_ADD, NULL, &call->in[1], &call->out[0], true);
 }
 
 extern const neap_op neap_op_Embedding;
@@ -199,7 +112,8 @@ const neap_op neap_op_Embedding = {
   .math = "y[i] = weight[ids[i]], ids from 0",
   .example = "net:Embedding({\"ids\", \"weight\"}, \"y\")",
   .source = "ONNX Gather-13 with axis 0; padding_idx as in PyTorch nn.Embedding",
-  .inputs = {{"ids", "any shape; values from 0 to V-1", ID_DTYPES}, {"weight", "(V,D)", NEAP_ANY}},
+  .inputs = {{"ids", "any shape; values from 0 to V-1", NEAP_INDEX_DTYPES},
+             {"weight", "(V,D)", NEAP_ANY}},
   .outputs = {{"y", "shape of ids, then D", NEAP_ANY}},
   .attrs = {PADDING_ATTR},
   .effects = NEAP_EFFECT_FAULT,
@@ -222,7 +136,7 @@ const neap_op neap_op_EmbeddingGrad = {
   .summary = "Gradient of Embedding with respect to the table.",
   .math = "dw[v] = sum over i with ids[i] = v of dy[i]; 0 for padding_idx",
   .internal = true,
-  .inputs = {{"ids", "values from 0 to V-1", ID_DTYPES}, {"dy", "shape of ids, then D"}},
+  .inputs = {{"ids", "values from 0 to V-1", NEAP_INDEX_DTYPES}, {"dy", "shape of ids, then D"}},
   .outputs = {{"dw", "(V,D)"}},
   .attrs = {PADDING_ATTR, [SHAPE] = {"shape", "of the table", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,

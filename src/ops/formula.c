@@ -9,11 +9,13 @@
  *
  * Statements are separated by `;`. A name is an input, an output, a numeric attribute or what a
  * statement before has named; `d.NAME` is the gradient of an operand. + - * / and comparisons
- * broadcast; `a ? b : c` takes elements by a, or one of the two by an attribute.
+ * broadcast; `a ? b : c` takes elements by a, or one of the two by an attribute: `keepdim ? b : c`,
+ * or `mode == sum ? b : c` by the word of one that has choices.
  *
- * OP(x, ..) applies an op, with attributes behind its inputs, each a number, {a list}, one of the
- * lists shape(x), rest(axis) and others(k), last(x), the number of an operand's last dimension, or
- * the name of an attribute of the record; `..` hands on all that both records have.
+ * OP(x, ..) applies an op, with attributes behind its inputs, each a number, {a list}, a word among
+ * its choices, a dtype, one of the lists shape(x), rest(axis) and others(k), last(x), the number of
+ * an operand's last dimension, count(x), or the name of an attribute of the record; `..` hands on
+ * all that both records have.
  *
  * given(x, y) is x where that operand is there, else y; like(x, y) is x summed back to the shape of
  * y, as for broadcasting; view(x, y) is x in the shape of y; count(x) its number of elements,
@@ -221,16 +223,46 @@ static neap_attr_value read_numbers(reader *r, neap_attr_type type, int64_t ints
   return value;
 }
 
-/* Behind "name =". A list lies in `ints`. */
-static neap_attr_value read_attr(reader *r, neap_attr_type type, int64_t ints[NEAP_MAX_DIM]) {
+/* What a word is among the choices of an attribute, or as a dtype; -1 where it is none. */
+static int64_t word_of(const neap_attr *attr, const char *name) {
+  if (attr->type == NEAP_ATTR_DTYPE) {
+    neap_dtype dtype = neap_dtype_from_name(name);
+    return dtype == NEAP_DTYPE_NONE ? -1 : (int64_t)dtype;
+  }
+  if (attr->type != NEAP_ATTR_ENUM) return -1;
+  size_t n = strlen(name);
+  const char *text = attr->choices;
+  for (int64_t i = 0;; i++) {
+    size_t length = strcspn(text, "|");
+    if (length == n && strncmp(text, name, n) == 0) return i;
+    if (text[length] == '\0') return -1;
+    text += length + 1;
+  }
+}
+
+/* Behind "name =", of attribute `attr` of the op that is applied. A list lies in `ints`. */
+static neap_attr_value read_attr(reader *r, const neap_attr *attr, int64_t ints[NEAP_MAX_DIM]) {
+  neap_attr_type type = attr->type;
   neap_attr_value value = {.given = true};
   char name[MOST_NAME];
   take_name(r, name);
   if (name[0] == '\0') return read_numbers(r, type, ints);
+  int64_t word = word_of(attr, name);
+  if (word >= 0) {
+    value.i = word;
+    return value;
+  }
   if (take(r, "(")) {
-    if (strcmp(name, "last") == 0) {
-      value.i = neap_grad_type(r->g, take_operand(r)).shape.n_dim - 1;
+    bool is_last = strcmp(name, "last") == 0, is_count = strcmp(name, "count") == 0;
+    if (is_last || is_count) {
+      neap_type of = neap_grad_type(r->g, take_operand(r));
       expect(r, ")");
+      int64_t n = is_last ? of.shape.n_dim - 1 : neap_shape_elems(&of.shape);
+      if (type == NEAP_ATTR_FLOAT) {
+        value.f = (double)n;
+      } else {
+        value.i = n;
+      }
       return value;
     }
     value.n = read_list_of(r, name, ints);
@@ -270,7 +302,7 @@ static neap_value_id read_call(reader *r, const char *name) {
     const char *before = r->at;
     char word[MOST_NAME];
     take_name(r, word);
-    bool is_attr = word[0] != '\0' && take(r, "=");
+    bool is_attr = word[0] != '\0' && take(r, "=") && *r->at != '=';
     if (!is_attr) {
       r->at = before;
       neap_value_id value = read_choice(r);
@@ -281,7 +313,7 @@ static neap_value_id read_call(reader *r, const char *name) {
     int a = neap_op_attr_index(op, word);
     if (a < 0 || n_set == MOST_SET) return fail(r, "an attribute that the op does not have");
     set[n_set].name = op->attrs[a].name;
-    set[n_set].value = read_attr(r, op->attrs[a].type, ints[n_set]);
+    set[n_set].value = read_attr(r, &op->attrs[a], ints[n_set]);
     n_set++;
   } while (r->status == NEAP_OK && take(r, ","));
   expect(r, ")");
@@ -421,6 +453,13 @@ static neap_value_id read_choice(reader *r) {
   take_name(r, name);
   int a = name[0] != '\0' ? neap_op_attr_index(r->g->op, name) : -1;
   if (a >= 0 && take(r, "?")) return read_sides(r, r->g->attrs[a].i != 0);
+  if (a >= 0 && r->g->op->attrs[a].type == NEAP_ATTR_ENUM && take(r, "==")) {
+    take_name(r, name);
+    int64_t word = word_of(&r->g->op->attrs[a], name);
+    if (word < 0) return fail(r, "a word that is no choice");
+    expect(r, "?");
+    return read_sides(r, r->g->attrs[a].i == word);
+  }
   r->at = before;
 
   neap_value_id condition = read_comparison(r);

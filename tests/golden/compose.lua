@@ -214,18 +214,6 @@ entry.pixel_unshuffle = function(_, b, a)
       r):permute({ 1, 2, 4, 6, 3, 5 }):reshape(n, c * r * r, h // r, w // r),
   }
 end
-entry.index_select = function(_, b, a)
-  local x, rank, d = b.x, #b.x.shape, a.dim % #b.x.shape + 1
-  local order, back, shape = { d }, {}, { b.idx.shape[1] }
-  for i = 1, rank do
-    if i ~= d then order[#order + 1], shape[#shape + 1] = i, x.shape[i] end
-  end
-  for at, i in ipairs(order) do back[i] = at end
-  return {
-    neap.embedding(b.idx, x:permute(order):reshape(x.shape[d], -1)):reshape(shape):permute(back),
-  }
-end
-
 --- Dimension d of x with `before` and `after` positions more; negative ones take away. fill(n,
 -- side) gives the new ones.
 local function widen(x, d, before, after, fill)

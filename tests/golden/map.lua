@@ -156,6 +156,45 @@ map.embedding = function(net, b, a)
   return op(net, "Embedding", { b.idx, b.weight }, { padding_idx = given(a.padding_idx) })
 end
 
+--- Elements and positions by number.
+local function along(a, rest)
+  rest = rest or {}
+  rest.axis = axis(a.dim)
+  return rest
+end
+map.gather = function(net, b, a) return op(net, "GatherElements", { b.x, b.idx }, along(a)) end
+map.take_along = map.gather
+map.index_select = function(net, b, a) return op(net, "Gather", { b.x, b.idx }, along(a)) end
+map.index_add = function(net, b, a)
+  return op(net, "IndexAdd", { b.x, b.idx, b.src * a.alpha }, along(a))
+end
+local function scatter(net, b, a, reduction)
+  return op(net, "ScatterElements", { b.x, b.idx, b.src }, along(a, { reduction = reduction }))
+end
+map.scatter_add = function(net, b, a) return scatter(net, b, a, "add") end
+local reductions = { sum = "add", mean = "add", prod = "mul", amin = "min", amax = "max" }
+map.scatter_reduce = function(net, b, a)
+  if not a.include_self then return nil, "reductions that leave out what was there" end
+  local y = scatter(net, b, a, reductions[a.reduce])
+  if a.reduce ~= "mean" then return y end
+  local function ones(x)
+    return op(net, "Constant", {}, { shape = x.shape, value = 1, dtype = x.dtype })[1]
+  end
+  return { y[1] / scatter(net, { x = ones(b.x), idx = b.idx, src = ones(b.src) }, a, "add")[1] }
+end
+--- "i,:,j" in Python's notation: the dimensions that are named come first.
+map.index_nd = function(net, b, a)
+  local order, rest, parts, d = {}, {}, {}, 0
+  for word in (a.spec .. ","):gmatch "([^,]*)," do
+    d = d + 1
+    local list = word == ":" and rest or order
+    list[#list + 1] = d
+    if word ~= ":" then parts[#parts + 1] = b[word]:unsqueeze(-1) end
+  end
+  table.move(rest, 1, #rest, #order + 1, order)
+  return op(net, "GatherND", { b.x:permute(order), neap.concat(parts, { axis = -1 }) })
+end
+
 --- "valid" or "same" as numbers: all begins, then all ends; the odd one goes to the end.
 local function padding_of(b, a)
   if a.padding ~= "valid" and a.padding ~= "same" then return a.padding end
