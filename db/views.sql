@@ -2,20 +2,23 @@
 -- Where rows are grouped, the groups name all that people ask by, so that SQLite looks at no other plan.
 -- `newest` is 1 for the plan that was used last, or the run that was begun last, of a net's name and mode, so that no question needs an id.
 
--- What runs at each step: packed_op, with its words.
-CREATE VIEW plan_op AS
+-- What runs at each step: packed_op, with its words; of subnets too.
+CREATE VIEW subnet_op AS
 SELECT
   plan_id,
+  subnet_no,
   step,
   (SELECT text FROM plan_word WHERE word_id = o.type) AS type,
   iif(o.name < 0, (SELECT text FROM plan_word WHERE word_id = o.layer), '')
     || (SELECT text FROM plan_word WHERE word_id = abs(o.name)) AS name,
   (SELECT text FROM plan_word WHERE word_id = o.layer) AS layer,
+  (SELECT text FROM plan_word WHERE word_id = o.module) AS module,
   (SELECT text FROM plan_word WHERE word_id = o.line) AS line,
-  (SELECT text FROM plan_word WHERE word_id = o.subnet) AS subnet,
   (SELECT text FROM plan_word WHERE word_id = o.phase) AS phase,
   recomputes,
   (SELECT text FROM plan_word WHERE word_id = o.kernel) AS kernel,
+  (SELECT text FROM plan_word WHERE word_id = o.algorithm) AS algorithm,
+  (SELECT text FROM plan_word WHERE word_id = o.choice_reason) AS choice_reason,
   flops,
   read_bytes,
   write_bytes,
@@ -24,22 +27,33 @@ SELECT
   (SELECT text FROM plan_word WHERE word_id = o.reason) AS reason
 FROM packed_op o;
 
--- Where each value lies and how long: packed_value, with its words.
-CREATE VIEW plan_value AS
+-- Those of the net itself.
+CREATE VIEW plan_op AS
+SELECT
+  plan_id, step, type, name, layer, module, line, phase, recomputes, kernel, algorithm, choice_reason,
+  flops, read_bytes, write_bytes, scratch_bytes, live_bytes, reason
+FROM subnet_op
+WHERE subnet_no = 0;
+
+-- Where each value lies and how long: packed_value, with its words; of subnets too.
+CREATE VIEW subnet_value AS
 SELECT
   *,
   words || coalesce(': ' || partner, '') || coalesce('; not in place: ' || refusal, '') AS detail
 FROM (
   SELECT
     plan_id,
+    subnet_no,
     value_no,
     clone,
     storage_no,
     iif(v.blob < 0, (SELECT text FROM plan_word WHERE word_id = v.layer), '')
       || (SELECT text FROM plan_word WHERE word_id = abs(v.blob)) AS blob,
     (SELECT text FROM plan_word WHERE word_id = v.layer) AS layer,
+    (SELECT text FROM plan_word WHERE word_id = v.module) AS module,
     (SELECT text FROM plan_word WHERE word_id = v.line) AS line,
     (SELECT text FROM plan_word WHERE word_id = v.role) AS role,
+    (SELECT text FROM plan_word WHERE word_id = v.category) AS category,
     (SELECT text FROM plan_word WHERE word_id = v.region) AS region,
     (SELECT text FROM plan_word WHERE word_id = v.dtype) AS dtype,
     (SELECT text FROM plan_word WHERE word_id = v.layout) AS layout,
@@ -55,9 +69,18 @@ FROM (
     partner_no,
     (SELECT iif(w.blob < 0, (SELECT text FROM plan_word WHERE word_id = w.layer), '')
               || (SELECT text FROM plan_word WHERE word_id = abs(w.blob))
-     FROM packed_value w WHERE w.plan_id = v.plan_id AND w.value_no = v.partner_no) AS partner
+     FROM packed_value w
+     WHERE w.plan_id = v.plan_id AND w.subnet_no = v.subnet_no AND w.value_no = v.partner_no) AS partner
   FROM packed_value v
 );
+
+-- Those of the net itself.
+CREATE VIEW plan_value AS
+SELECT
+  plan_id, value_no, clone, storage_no, blob, layer, module, line, role, category, region, dtype, layout, shape, bytes,
+  offset_bytes, first_step, last_step, kept, reason, words, refusal, partner_no, partner, detail
+FROM subnet_value
+WHERE subnet_no = 0;
 
 -- What nets are there, and how do they read?
 CREATE VIEW v_net AS
@@ -86,6 +109,44 @@ JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step
 JOIN plan_value v ON v.plan_id = p.plan_id AND v.region = 'arena'
                  AND p.peak_step BETWEEN v.first_step AND v.last_step
 GROUP BY p.net, p.mode, p.batch, p.newest, p.plan_id, v.storage_no, v.clone;
+
+-- Who reads each value, in the order of steps? A row for each reader.
+CREATE VIEW v_reader AS
+SELECT
+  p.net, p.mode, p.batch, p.newest, e.plan_id,
+  v.blob, v.value_no, v.first_step AS written_step,
+  o.step, o.name AS reader, o.type, o.phase, o.layer, o.line, e.position
+FROM plan_value v
+JOIN v_plan p USING (plan_id)
+JOIN plan_read e ON e.plan_id = v.plan_id AND e.subnet_no = 0 AND e.value_no = v.value_no
+JOIN plan_op o ON o.plan_id = v.plan_id AND o.step = e.step;
+
+-- Which kernel runs each op, how, and why that one? Reorders too, with what they are for.
+CREATE VIEW v_choice AS
+SELECT
+  p.net, p.mode, p.batch, p.newest, o.plan_id,
+  o.step, o.name, o.type, o.layer, o.kernel, o.algorithm, o.scratch_bytes, o.flops,
+  CASE WHEN o.type = 'Reorder' THEN o.reason ELSE
+    coalesce(o.algorithm || ': ', '') || o.choice_reason
+    || iif(o.scratch_bytes > 0, printf(', %.1f MiB scratch', o.scratch_bytes / 1048576.0), '') END AS why
+FROM plan_op o
+JOIN v_plan p USING (plan_id);
+
+-- What is the memory at the peak for? Storages, each by its largest value, and scratch.
+CREATE VIEW v_category AS
+SELECT net, mode, batch, newest, plan_id, category, sum(bytes) AS bytes, count(*) AS n_storage
+FROM (
+  SELECT p.net, p.mode, p.batch, p.newest, p.plan_id, v.category, max(v.bytes) AS bytes
+  FROM v_plan p
+  JOIN plan_value v ON v.plan_id = p.plan_id AND v.region = 'arena'
+                   AND p.peak_step BETWEEN v.first_step AND v.last_step
+  GROUP BY p.net, p.mode, p.batch, p.newest, p.plan_id, v.storage_no, v.clone
+  UNION ALL
+  SELECT p.net, p.mode, p.batch, p.newest, p.plan_id, 'scratch', o.scratch_bytes
+  FROM v_plan p
+  JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step AND o.scratch_bytes > 0
+)
+GROUP BY net, mode, batch, newest, plan_id, category;
 
 -- How long does each value live, and who has the same storage?
 CREATE VIEW v_blob_life AS
@@ -145,7 +206,7 @@ SELECT
   r.*,
   p.dtype, p.policy, p.net_id, p.arena_bytes, p.lower_bound_bytes,
   m.cpu,
-  (SELECT sum(flops) FROM packed_op o WHERE o.plan_id = r.plan_id) AS flops,
+  (SELECT sum(flops) FROM packed_op o WHERE o.plan_id = r.plan_id AND o.subnet_no = 0) AS flops,
   r.uuid = (SELECT max(s.uuid) FROM run s WHERE s.net = r.net AND s.mode = r.mode) AS newest
 FROM run r
 LEFT JOIN plan p USING (plan_id)

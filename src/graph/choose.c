@@ -201,6 +201,19 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
   return TAKEN;
 }
 
+/* Why this kernel, where it has not said so itself. `n_refused` others were asked before it. */
+static const char *say_why(const chooser *c, int n, const neap_kernel *kernel, int n_refused) {
+  const neap_node *node = &c->graph->node[n];
+  const bool is_only = node->op->kernels[1].run == NULL;
+  if (is_only) return NULL;
+  if (c->kernel[n] != NULL && node->forward != n) return "the engine of its forward";
+  if (c->options->like != NULL) return "as for the largest size";
+  if (c->options->force)
+    return kernel->engine == c->options->engine ? "the engine that is asked for"
+                                                : "the engine that is asked for does not take it";
+  return n_refused > 0 ? "the engines before it do not take it" : "the engine that is tried first";
+}
+
 /* The first kernel that takes node n. A backward node whose pair was settled by its forward is
  * asked for that kernel alone. DTYPE error when no kernel takes it; PLAN error when `like` can't be
  * followed. */
@@ -210,6 +223,7 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
   const neap_choice *pair = is_forward ? NULL : &c->out->choice[c->index[node->forward]];
   const neap_choice *like = like_of(c);
   const neap_kernel *k = NULL;
+  int n_refused = 0;
   while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
     if (c->kernel[n] != NULL && k != c->kernel[n]) continue; /* settled by its forward */
     /* Another engine would have other layouts, and move bytes. */
@@ -222,7 +236,11 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
       if (v == TAKEN && is_forward) v = ask_pair(c, n, k->engine, choice);
     }
     if (v == NO_MEMORY) return graph_no_memory(error);
-    if (v == TAKEN) return NEAP_OK;
+    if (v == TAKEN) {
+      if (choice->why == NULL) choice->why = say_why(c, n, k, n_refused);
+      return NEAP_OK;
+    }
+    n_refused++;
   }
   /* Kinds of instruction that the runner carries out itself. */
   if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0) {

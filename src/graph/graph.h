@@ -47,6 +47,7 @@ typedef struct neap_value {
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
   bool is_held; /* a declared blob, which a workspace holds though no node reads it */
+  bool is_turned; /* another value in the layout or the bank that a kernel wants (lay_out.c) */
   /* definition: node and output position; -1: exists before the graph runs */
   int node, position;
   /* of the graph's: where its bytes lie, or, of resident ones, where a run uses them (bank.c) */
@@ -164,6 +165,8 @@ typedef struct neap_node {
   /* 1 + the node that this one runs again for the backward (recompute.c); 0: none. Runs after all
    * nodes before it */
   int recomputes;
+  /* 1 + the node that this Reorder was put before, or behind (lay_out.c); 0: none */
+  int serves;
   /* in the body of a backward loop: runs once more what the forward's body has run */
   bool recomputed;
   int n_sub;

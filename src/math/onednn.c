@@ -164,25 +164,42 @@ static bool ask_algorithm(neap_onednn_case *c) {
   return good && ask_bytes(c);
 }
 
-/* Whether Winograd's F(4x4, 3x3) beats the direct kernels: it must spread the transform of the
+/* Why Winograd's F(4x4, 3x3) does not beat the direct kernels; NULL: it does. It must spread the transform of the
  * weights over enough tiles of 4 x 4 outputs, and over enough channels that of x and y. The bounds
  * are measured (one core, AVX-512, f32): above them 1.4 to 2.7 times the speed forward and for x,
  * 1.1 to 2.2 for w; below, down to half. With few tiles of many channels (the last layers of a net,
  * where memory peaks) the scratch is largest and the gain least. Source: Lavin and Gray, "Fast
  * algorithms for convolutional neural networks", arXiv 1509.09308. */
-static bool winograd_pays(const neap_onednn_case *c) {
+static const char *winograd_refusal(const neap_onednn_case *c) {
   enum { MIN_TILES = 128, MIN_CHANNELS = 32, MIN_CHANNELS_WEIGHT = 64 };
   bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT;
   /* Only of a 3 x 3 window that steps by one do such tiles overlap as the transform needs. */
-  if (c->kind > NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->n_space != 2 || c->groups != 1) return false;
+  if (c->n_space != 2 || c->groups != 1) return "Winograd is for images, of one group";
   for (int d = 0; d < 2; d++)
-    if (c->kernel[d] != 3 || c->stride[d] != 1 || c->dilation[d] != 1) return false;
+    if (c->kernel[d] != 3 || c->stride[d] != 1 || c->dilation[d] != 1)
+      return "Winograd needs a window of 3 x 3 that steps by one";
   const neap_shape *w = by_weight ? &c->out[0].shape : &c->in[1].shape,
                    *y = by_weight ? &c->in[1].shape : &c->out[0].shape;
   int64_t least = by_weight ? MIN_CHANNELS_WEIGHT : MIN_CHANNELS;
   if (w->dim[0] < least || w->dim[1] < least || w->dim[0] % 16 != 0 || w->dim[1] % 16 != 0)
-    return false;
-  return y->dim[0] * ((y->dim[2] + 3) / 4) * ((y->dim[3] + 3) / 4) >= MIN_TILES;
+    return "too few channels for Winograd, or not whole blocks of 16";
+  bool has_tiles = y->dim[0] * ((y->dim[2] + 3) / 4) * ((y->dim[3] + 3) / 4) >= MIN_TILES;
+  return has_tiles ? NULL : "fewer tiles than pay for Winograd's transforms";
+}
+
+/* The same convolution by Winograd, where it pays and keeps to the limit of scratch. */
+static bool take_winograd(neap_onednn_case *c) {
+  neap_onednn_case other = *c;
+  other.algorithm = NEAP_ONEDNN_WINOGRAD;
+  c->why = winograd_refusal(c);
+  if (c->why != NULL) return false;
+  c->why = "oneDNN has no Winograd kernel for it";
+  if (!ask_algorithm(&other)) return false;
+  c->why = "Winograd would take more scratch than there may be";
+  if (other.scratch_bytes > other.scratch_limit) return false;
+  *c = other;
+  c->why = "a quarter of the multiplications of the direct kernel";
+  return true;
 }
 
 /* Direct first; Winograd replaces it where it pays and its scratch keeps to the limit. Where there
@@ -192,14 +209,15 @@ bool neap_onednn_ask(neap_onednn_case *c) {
   if (!have_engine() || !can_count(c)) return false;
   /* oneDNN answers for a number of threads: the one that will run it. */
   onednn_enter(threads_of(c), false);
-  neap_onednn_case other = *c;
-  c->algorithm = NEAP_ONEDNN_DIRECT;
-  bool good = ask_algorithm(c);
-  other.algorithm = NEAP_ONEDNN_WINOGRAD;
-  if (winograd_pays(&other) && ask_algorithm(&other) &&
-      other.scratch_bytes <= other.scratch_limit) {
-    *c = other;
+  neap_onednn_case direct = *c;
+  direct.algorithm = NEAP_ONEDNN_DIRECT;
+  bool good = ask_algorithm(&direct);
+  const bool is_conv = c->kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT;
+  if (is_conv && take_winograd(c)) {
     good = true;
+  } else {
+    direct.why = c->why;
+    *c = direct;
   }
   onednn_leave();
   return good;

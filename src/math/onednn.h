@@ -69,6 +69,7 @@ typedef struct neap_onednn_case {
   size_t scratch_limit; /* ask: an algorithm that needs more is taken only when none needs less */
   neap_onednn_algorithm algorithm;
   size_t scratch_bytes, stash_bytes; /* set by ask, promised to make */
+  const char *why; /* convolutions, set by ask: a static text, why this algorithm */
 } neap_onednn_case;
 
 /* a kernel with its memory objects; used by one thread at a time */

@@ -30,15 +30,19 @@
   X(flops, NUMBER, "flops", STORE | PRINT, "work, as the op's record counts it")                 \
   X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                      \
   X(layer, TEXT, "", STORE,                                                                      \
-    "the op's layer; a backward op belongs to the layer of its forward op")                      \
+    "the op's layer; a backward op, a Reorder and an update belong to that which they are for")  \
+  X(module, TEXT, "", STORE, "path of the module or scope that the layer was made in; or null")  \
   X(scope, TEXT, "", 0, "path of the scope that it was made in; null at the top")                \
   X(kernel, TEXT, "", STORE,                                                                     \
     "engine, then the layout it writes where that is not plain: `dnnl abcd:16b`")                \
+  X(algorithm, TEXT, "", STORE, "of the kernel: `winograd`, ..; null where it has but one")      \
+  X(choice_reason, TEXT, "", STORE,                                                              \
+    "why this kernel and this algorithm; null where there is no other")                          \
   X(choice, TEXT, "", 0, "all of the choice of its kernel that bits may depend on")              \
   X(read_bytes, NUMBER, "bytes", STORE, "read, as the op's record counts it")                    \
   X(write_bytes, NUMBER, "bytes", STORE, "written, as the op's record counts it")                \
   X(scratch_offset, NUMBER, "bytes", 0, "where the scratch lies, from the start of the arena")   \
-  X(reason, TEXT, "", STORE, "why it is recomputed; null otherwise")                             \
+  X(reason, TEXT, "", STORE, "why it is recomputed, or reordered; null otherwise")               \
   X(inputs, NAMES, "", 0, "blobs that it reads")                                                 \
   X(outputs, NAMES, "", 0, "blobs that it writes")                                               \
   X(ins, INDICES, "value", 0, "numbers of the values that it reads")                             \
@@ -74,6 +78,10 @@
     "value_no of the root of its in-place, alias or version chain: values of one storage share " \
     "it")                                                                                        \
   X(layer, TEXT, "", STORE, "of the op that makes it, else of the first that reads it")          \
+  X(module, TEXT, "", STORE, "of that layer; or null")                                           \
+  X(category, TEXT, "", STORE,                                                                   \
+    "what it is for: parameter, gradient, state, input, output, activation, stash, reorder, "    \
+    "constant, frame or update")                                                                 \
   X(line, TEXT, "", STORE, "of that op's script")                                                \
   X(kept, BOOL, "", STORE, "1: the user asked to keep it")
 

@@ -51,6 +51,9 @@ bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {
   for (int i = 0; i < c->n_in; i++) choice->in[i] = c->in_layout[i];
   for (int i = 0; i < c->n_out; i++) choice->out[i] = c->out_layout[i];
   choice->algorithm = (int)c->algorithm;
+  const bool is_conv = c->kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT;
+  if (is_conv) choice->how = c->algorithm == NEAP_ONEDNN_WINOGRAD ? "winograd" : "direct";
+  if (c->why != NULL) choice->why = c->why;
   choice->scratch_bytes = c->scratch_bytes;
   choice->stash_bytes = c->stash_bytes;
   return true;

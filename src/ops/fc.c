@@ -163,8 +163,14 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   bool deep = depth_of(y, w, kind) > NEAP_DEEP;
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned || deep) {
     choose->choice->algorithm = PRODUCT;
+    choose->choice->how = "product";
+    choose->choice->why = few      ? "few rows, for which oneDNN's kernel is the slower one"
+                          : turned ? "rows of whole pages, which oneDNN's kernel reads badly"
+                                   : "sums too long for oneDNN's kernel to keep their digits";
     return true;
   }
+  choose->choice->how = "primitive";
+  choose->choice->why = "rows enough for oneDNN's kernel";
   /* Rows follow one another: a layout at hand would have to be undone. */
   memset(c.in_layout, 0, sizeof c.in_layout);
   return neap_dnnl_choose(choose, &c);

@@ -213,8 +213,14 @@ static bool choose_fc_dnnl(neap_choose *choose) {
              neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
+    choose->choice->how = "product";
+    choose->choice->why = has_z(choose->n_in, choose->in)
+                            ? "it adds to what its output holds"
+                            : "few rows, for which oneDNN's kernel is the slower one";
     return true;
   }
+  choose->choice->how = "primitive";
+  choose->choice->why = "rows enough for oneDNN's kernel";
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_FC);
   c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
   /* Rows are plain: a layout of the convolution before is undone by a Reorder. */

@@ -281,6 +281,8 @@ static bool choose(neap_choose *c) {
   c->choice->out[0] = s.pool.out_layout;
   c->choice->algorithm = s.conv.choice.algorithm | (int)nominal << ALGORITHM_BITS;
   c->choice->scratch_bytes = s.scratch_bytes;
+  c->choice->how = s.conv.choice.how;
+  c->choice->why = s.conv.choice.why;
   return true;
 }
 

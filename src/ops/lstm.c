@@ -482,6 +482,9 @@ static bool choose(neap_choose *c) {
   sizes s = sizes_of(&c->out[Y], c->attrs);
   bool panels = takes_panels(c);
   c->choice->algorithm = panels ? BY_PANELS : BY_LIBRARY;
+  c->choice->how = panels ? "panels" : "library";
+  c->choice->why = panels ? "steps enough to make up for packing the weights"
+                          : "packing the weights would not pay, or not fit";
   if (panels) c->choice->in[R] = neap_panels_layout();
   if (panels && !keeps_gates(c)) c->choice->in[W] = neap_panels_layout();
   c->choice->scratch_bytes = first_scratch_bytes(&s, panels) +

@@ -102,6 +102,9 @@ typedef struct neap_choice {
   /* other bits than what would be chosen freely: `inexact` allowed less scratch, or one thread in a
    * dag */
   bool changed;
+  /* static texts for people: what the algorithm is called, and why it was taken; NULL where there
+   * is but one, or nothing to say. No part of what is compared or stored */
+  const char *how, *why;
   neap_layout *in, *out; /* arrays of the op's n_in and n_out, owned by whoever owns the choice */
 } neap_choice;
 

@@ -6,13 +6,10 @@
  * first, and what it has not is said: NULL, NEAP_NO_NUMBER, NEAP_NO_INDEX. A cursor over rows that
  * are there already, a dry run's or a workspace's, gives these themselves.
  */
-#include "report/report.h"
+#include "report/report_int.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { LAYER_TEXT = 256 };
 
 struct neap_rows {
   neap_row_kind kind;
@@ -21,6 +18,7 @@ struct neap_rows {
   int n, next;
   const char *list; /* rows that are there already, of row_bytes each; NULL: they are filled */
   size_t row_bytes;
+  int *owner;  /* OP, VALUE: by node, the node whose layer it belongs to */
   int *reader; /* VALUE: by value, the first node that reads it, or -1 */
   union {
     neap_op_row op;
@@ -31,7 +29,7 @@ struct neap_rows {
     neap_figures figures;
   } row;
   /* texts and lists of the present row */
-  char layer[LAYER_TEXT], kernel[96], label[32], partner[32], layout[NEAP_LAYOUT_TEXT],
+  char layer[REPORT_LAYER_TEXT], kernel[96], label[32], partner[32], layout[NEAP_LAYOUT_TEXT],
     shape[NEAP_SHAPE_TEXT];
   neap_buffer choice, reason;
   const char **name;
@@ -47,32 +45,6 @@ static const char *text_or_null(const char *text) {
 }
 
 /* ---- what ops and values have in common ------------------------------------------------------ */
-
-/* Whether `part` is a name that net made up for an op of this type: "max_pool_3" for MaxPool. */
-static bool is_made_up(const char *part, const char *type) {
-  /* The type's letters in lower case, with "_" anywhere between; then "_" and a number. */
-  for (; *type != '\0' && *part != '\0'; part++) {
-    if (*part == '_') continue;
-    if (tolower((unsigned char)*type++) != *part) return false;
-  }
-  /* All letters of the type were there: what is left must be the number. */
-  if (*type != '\0' || *part++ != '_' || !isdigit((unsigned char)*part)) return false;
-  return part[strspn(part, "0123456789")] == '\0';
-}
-
-/* The layer of an op: its name, or only its scope where the name adds nothing to it. The backward
- * belongs to its forward. */
-static const char *layer_of(const neap_graph *graph, int node, char text[LAYER_TEXT]) {
-  const neap_node *n = &graph->node[node];
-  if (n->forward >= 0 && n->forward < graph->n_node && n->forward != node)
-    n = &graph->node[n->forward];
-  /* A scope alone says what the layer is, where the op's own name was only made up. */
-  const char *slash = strrchr(n->name, '/');
-  const char *part = slash != NULL ? slash + 1 : n->name;
-  bool scope_says_it = n->scope != NULL && n->scope[0] != '\0' && is_made_up(part, n->op->name);
-  snprintf(text, LAYER_TEXT, "%s", scope_says_it ? n->scope : n->name);
-  return text;
-}
 
 /* The name of a value, or a made-up label for one without. */
 static const char *label_of(const neap_graph *graph, int value, char text[32]) {
@@ -133,6 +105,29 @@ static void say_recomputed(neap_rows *r, const neap_node *node, neap_op_row *row
   row->reason = r->reason.text;
 }
 
+/* A layout, and the bank where it is not the main one: "abcd:16b in fast". */
+static void add_place(const neap_graph *graph, neap_value_id v, neap_buffer *out) {
+  char text[NEAP_LAYOUT_TEXT];
+  const neap_value *value = &graph->value[v];
+  neap_buffer_add(out, "%s",
+                  neap_layout_text(&value->layout, value->type.shape.n_dim, text));
+  int bank = neap_graph_bank_of(graph, v);
+  if (bank > 0) neap_buffer_add(out, " in %s", graph->bank[bank].name);
+}
+
+/* Which kind of op reads what a Reorder makes, or writes what it reads, and where. */
+static void say_turned(neap_rows *r, const neap_node *node, neap_op_row *row) {
+  const neap_graph *graph = r->graph;
+  const neap_node *served = &graph->node[node->serves - 1];
+  const bool is_behind = graph->value[node->in[0]].node == node->serves - 1;
+  r->reason.n = 0;
+  neap_buffer_add(&r->reason, "%s %s ", served->op->name, is_behind ? "writes" : "reads");
+  add_place(graph, is_behind ? node->in[0] : node->out[0], &r->reason);
+  neap_buffer_add(&r->reason, is_behind ? ", wanted is " : ", there is ");
+  add_place(graph, is_behind ? node->out[0] : node->in[0], &r->reason);
+  row->reason = r->reason.text;
+}
+
 /* Names and numbers of the operands that are there: inputs first, then outputs, in one list. */
 static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row) {
   int most = node->n_in + node->n_out, n = 0;
@@ -175,7 +170,10 @@ static bool fill_op(neap_rows *r, int step) {
                        .scratch_bytes = (int64_t)plan->scratch_bytes[at],
                        .flops = neap_whole(node->cost.flops),
                        .line = text_or_null(node->line),
-                       .layer = layer_of(graph, at, r->layer),
+                       .layer = report_layer(graph, r->owner[at], r->layer),
+                       .module = text_or_null(graph->node[r->owner[at]].scope),
+                       .algorithm = node->choice.how,
+                       .choice_reason = node->choice.why,
                        .scope = text_or_null(node->scope),
                        .kernel = kernel_of(graph, node, r->kernel),
                        .choice = r->choice.text,
@@ -184,7 +182,10 @@ static bool fill_op(neap_rows *r, int step) {
                        .scratch_offset = (int64_t)plan->scratch_offset[at],
                        .n_sub = node->n_sub};
   /* Few rows have a reason to tell, so that it is made only for them. */
-  if (node->recomputes > 0) say_recomputed(r, node, row);
+  if (node->recomputes > 0)
+    say_recomputed(r, node, row);
+  else if (node->serves > 0)
+    say_turned(r, node, row);
   return list_operands(r, node, row) && !r->choice.failed && !r->reason.failed;
 }
 
@@ -210,6 +211,28 @@ static void print_detail(neap_rows *r, const neap_value_row *row) {
   neap_buffer_add(&r->reason, "%s", row->words);
   if (row->partner != NULL) neap_buffer_add(&r->reason, ": %s", row->partner);
   if (row->refusal != NULL) neap_buffer_add(&r->reason, "; not in place: %s", row->refusal);
+}
+
+/* What a value is there for, in one word. */
+static const char *category_of(const neap_graph *graph, const neap_value *value) {
+  const neap_node *maker = value->node >= 0 ? &graph->node[value->node] : NULL;
+  if (value->is_turned) return "reorder";
+  if (value->is_stash) return "stash";
+  switch (value->role) {
+    case NEAP_ROLE_INPUT: return "input";
+    case NEAP_ROLE_PARAMETER: return "parameter";
+    case NEAP_ROLE_GRADIENT: return "gradient";
+    case NEAP_ROLE_STATE: return "state";
+    case NEAP_ROLE_OUTPUT: return "output";
+    default: break;
+  }
+  if (value->region == NEAP_REGION_CONSTANT) return "constant";
+  if (value->region == NEAP_REGION_FRAME) return "frame";
+  if (value->gradient_of != NULL) return "gradient";
+  /* What only the backward or the update makes, and nobody named. */
+  if (maker == NULL || maker->recomputes > 0) return "activation";
+  if (maker->phase == NEAP_PHASE_BACKWARD) return "gradient";
+  return maker->phase == NEAP_PHASE_UPDATE ? "update" : "activation";
 }
 
 /* A value without a definition (an input, a parameter) stands under the first op that reads it. */
@@ -240,7 +263,9 @@ static bool fill_value(neap_rows *r, int v) {
     .refusal = text_or_null(neap_refusal_words(place->refusal)),
     .value_no = v,
     .storage_no = place->storage,
-    .layer = owner >= 0 ? layer_of(graph, owner, r->layer) : "",
+    .layer = owner >= 0 ? report_layer(graph, r->owner[owner], r->layer) : "",
+    .module = owner >= 0 ? text_or_null(graph->node[r->owner[owner]].scope) : NULL,
+    .category = category_of(graph, value),
     .line = owner >= 0 ? text_or_null(graph->node[owner].line) : NULL,
     .kept = value->keep};
   print_detail(r, row);
@@ -344,10 +369,12 @@ neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, nea
   r->kind = kind;
   r->plan = plan;
   r->graph = graph;
-  /* Rows are made one by one as they are asked for; only readers are found for all values at
-   * once. */
+  /* Rows are made one by one as they are asked for; only owners and readers are found for all
+   * at once. */
   r->n = count(r);
-  if (kind == NEAP_ROW_VALUE && !find_readers(r)) {
+  const bool has_layers = kind == NEAP_ROW_OP || kind == NEAP_ROW_VALUE;
+  if (has_layers) r->owner = report_owners(graph);
+  if ((has_layers && r->owner == NULL) || (kind == NEAP_ROW_VALUE && !find_readers(r))) {
     neap_rows_free(r);
     return neap_fail_memory(error, (size_t)graph->n_value * sizeof(int), "the rows of a plan");
   }
@@ -425,6 +452,7 @@ neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error) {
 
 void neap_rows_free(neap_rows *rows) {
   if (rows == NULL) return;
+  neap_free(rows->owner);
   neap_free(rows->reader);
   neap_free((void *)rows->name);
   neap_free(rows->index);

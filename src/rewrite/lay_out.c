@@ -94,6 +94,7 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
     *out = graph_add_value(l->to, neap_intern(text), &from.type);
     if (*out < 0) return graph_no_memory(error);
     l->to->value[*out].is_stash = from.is_stash;
+    l->to->value[*out].is_turned = true;
     l->to->value[*out].bank = bank;
     set_layout(&l->to->value[*out], layout, from.bytes);
   }
@@ -157,6 +158,7 @@ static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *ch
 /* One node with its choice, Reorders in front of it and behind it where they are needed, then its
  * subgraphs: in the order in which choices are held, depth first. */
 static neap_status copy_node(layouter *l, int old, neap_error *error) {
+  const int first_reorder = l->to->n_node;
   /* The node with lists of its own. */
   neap_node node = l->from->node[old];
   const neap_choice *chosen = &l->choices->choice[(*l->next)++];
@@ -186,6 +188,7 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
   /* The node stands behind the Reorders that its inputs have led to. */
   int n = graph_add_node(l->to, node.op, node.n_in, node.n_out);
   if (n < 0) return graph_no_memory(error);
+  for (int r = first_reorder; r < n; r++) l->to->node[r].serves = n + 1;
   if (node.loop != NULL) {
     node.loop = graph_copy_loop(&l->to->arena, node.loop);
     if (node.loop == NULL) return graph_no_memory(error);
@@ -232,9 +235,11 @@ static neap_status copy_node(layouter *l, int old, neap_error *error) {
     neap_value_id first = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
     if (first < 0) return graph_no_memory(error);
     set_layout(&l->to->value[first], &chosen->out[k], 0);
+    l->to->value[first].is_turned = true;
     l->to->value[first].bank = elsewhere ? bank : neap_graph_bank_of(l->to, v);
     define(l->to, first, n, k);
     NEAP_TRY(add_reorder(l, &node, first, &(neap_layout){0}, 0, &v, error));
+    l->to->node[l->to->n_node - 1].serves = n + 1;
   }
   return NEAP_OK;
 }

@@ -190,6 +190,11 @@ static neap_status place_nodes(recomputer *r, neap_error *error) {
     node.forward = r->place[node.forward];
     graph->node[graph->n_node++] = node;
   }
+  /* A Reorder may stand before the node that it serves, whose place is known only now. */
+  for (int n = 0; n < graph->n_node; n++) {
+    neap_node *node = &graph->node[n];
+    if (node->serves > 0) node->serves = r->place[node->serves - 1] + 1;
+  }
   return NEAP_OK;
 }
 

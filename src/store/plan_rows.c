@@ -98,44 +98,103 @@ static neap_status bind_packed_row(neap_sql *sql, neap_words *words, neap_row_ki
   return NEAP_OK;
 }
 
-/* One statement, bound again for each row; the caller's transaction is around it. */
-static neap_status insert_rows(neap_store *store, const char *table, int64_t plan_id,
-                               neap_words *words, neap_rows *rows, neap_row_kind kind,
-                               const char *lost, neap_error *error) {
-  /* The INVARIANT of plan.c: nobody sees a plan with some of its rows. */
-  NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "rows of a plan come in its transaction");
-  neap_sql sql = neap_sql_insert(store, table, 1, "plan_id", 1, &kind, "", lost);
+/* ---- a plan and its subnets ------------------------------------------------------------------ */
+
+/* What adding a plan takes along: one statement for each table, bound again for each row. */
+typedef struct adder {
+  int64_t plan_id;
+  int n_subnet; /* so far */
+  neap_words words;
+  neap_sql op, value, read, subnet;
+} adder;
+
+/* Which net the rows are of: the plan's own, 0, or one within. */
+static void bind_net(const adder *a, neap_sql *sql, int subnet_no) {
+  neap_sql_int(sql, a->plan_id);
+  neap_sql_int(sql, subnet_no);
+}
+
+/* The values that an op reads, each with the op's step. */
+static neap_status add_reads(adder *a, int subnet_no, const neap_op_row *op, neap_error *error) {
+  for (int i = 0; i < op->ins.n; i++) {
+    bind_net(a, &a->read, subnet_no);
+    neap_sql_int(&a->read, op->ins.index[i] + 1);
+    neap_sql_int(&a->read, op->step + 1);
+    neap_sql_int(&a->read, i + 1);
+    NEAP_TRY(neap_sql_run(&a->read, error));
+  }
+  return NEAP_OK;
+}
+
+static neap_status add_net(adder *a, int subnet_no, const neap_plan *plan, const neap_graph *graph,
+                           neap_error *error);
+
+/* The subnets of the op at `step`, each with all its rows. */
+static neap_status add_subnets(adder *a, int outer_no, const neap_plan *plan,
+                               const neap_graph *graph, int step, neap_error *error) {
+  const int n = plan->order[step];
+  for (int k = 0; k < graph->node[n].n_sub; k++) {
+    const neap_plan *sub = plan->sub[n][k];
+    const int subnet_no = ++a->n_subnet;
+    bind_net(a, &a->subnet, subnet_no);
+    neap_sql_int(&a->subnet, outer_no);
+    neap_sql_int(&a->subnet, step + 1);
+    neap_sql_int(&a->subnet, k + 1);
+    neap_sql_text(&a->subnet, graph->node[n].sub[k]->name);
+    neap_sql_int(&a->subnet, (int64_t)sub->arena_bytes);
+    neap_sql_int(&a->subnet, (int64_t)sub->lower_bound_bytes);
+    NEAP_TRY(neap_sql_run(&a->subnet, error));
+    NEAP_TRY(add_net(a, subnet_no, sub, graph->node[n].sub[k], error));
+  }
+  return NEAP_OK;
+}
+
+/* The rows of one kind of one net: the same as scripts and reports get. */
+static neap_status add_rows(adder *a, int subnet_no, const neap_plan *plan, const neap_graph *graph,
+                            neap_row_kind kind, neap_sql *sql, neap_error *error) {
+  neap_rows *rows;
   const void *row;
+  NEAP_TRY(neap_report_rows(plan, graph, kind, &rows, error));
   neap_status status;
   while ((status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL) {
-    /* The statement is ready for new values each time it has been run. */
-    neap_sql_int(&sql, plan_id);
-    status = bind_packed_row(&sql, words, kind, row, error);
-    if (status == NEAP_OK) status = neap_sql_run(&sql, error);
+    bind_net(a, sql, subnet_no);
+    status = bind_packed_row(sql, &a->words, kind, row, error);
+    if (status == NEAP_OK) status = neap_sql_run(sql, error);
+    if (status == NEAP_OK && kind == NEAP_ROW_OP) status = add_reads(a, subnet_no, row, error);
     if (status != NEAP_OK) break;
   }
-  neap_sql_fini(&sql);
+  neap_rows_free(rows);
   return status;
+}
+
+static neap_status add_net(adder *a, int subnet_no, const neap_plan *plan, const neap_graph *graph,
+                           neap_error *error) {
+  NEAP_TRY(add_rows(a, subnet_no, plan, graph, NEAP_ROW_OP, &a->op, error));
+  NEAP_TRY(add_rows(a, subnet_no, plan, graph, NEAP_ROW_VALUE, &a->value, error));
+  for (int step = 0; step < plan->n_node; step++)
+    NEAP_TRY(add_subnets(a, subnet_no, plan, graph, step, error));
+  return NEAP_OK;
 }
 
 neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, const neap_plan *plan,
                                         const neap_graph *graph, const char *lost,
                                         neap_error *error) {
-  static const struct {
-    neap_row_kind kind;
-    const char *table;
-  } kept[] = {{NEAP_ROW_OP, "packed_op"}, {NEAP_ROW_VALUE, "packed_value"}};
-  neap_words words;
-  neap_words_init(&words, store, lost);
-  neap_status status = NEAP_OK;
-  for (int i = 0; i < NEAP_COUNT(kept) && status == NEAP_OK; i++) {
-    /* The same rows as scripts and reports get, each kind into its table. */
-    neap_rows *rows;
-    status = neap_report_rows(plan, graph, kept[i].kind, &rows, error);
-    if (status != NEAP_OK) break;
-    status = insert_rows(store, kept[i].table, plan_id, &words, rows, kept[i].kind, lost, error);
-    neap_rows_free(rows);
-  }
-  neap_words_fini(&words);
+  static const char key[] = "plan_id, subnet_no";
+  const neap_row_kind op = NEAP_ROW_OP, value = NEAP_ROW_VALUE;
+  /* The INVARIANT of plan.c: nobody sees a plan with some of its rows. */
+  NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "rows of a plan come in its transaction");
+  adder a = {
+    .plan_id = plan_id,
+    .op = neap_sql_insert(store, "packed_op", 2, key, 1, &op, "", lost),
+    .value = neap_sql_insert(store, "packed_value", 2, key, 1, &value, "", lost),
+    .read = neap_sql_new(store, "INSERT INTO plan_read VALUES (?, ?, ?, ?, ?)", lost),
+    .subnet = neap_sql_new(store, "INSERT INTO plan_subnet VALUES (?, ?, ?, ?, ?, ?, ?, ?)", lost)};
+  neap_words_init(&a.words, store, lost);
+  neap_status status = add_net(&a, 0, plan, graph, error);
+  neap_words_fini(&a.words);
+  neap_sql_fini(&a.op);
+  neap_sql_fini(&a.value);
+  neap_sql_fini(&a.read);
+  neap_sql_fini(&a.subnet);
   return status;
 }

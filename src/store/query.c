@@ -169,10 +169,14 @@ neap_status neap_db_query(neap_store *store, const char *text, int n_param,
   "SELECT type AS word_id FROM packed_op UNION SELECT abs(name) FROM packed_op"                  \
   " UNION SELECT layer FROM packed_op"                                                           \
   " UNION SELECT line FROM packed_op WHERE line NOT NULL"                                        \
-  " UNION SELECT subnet FROM packed_op WHERE subnet NOT NULL UNION SELECT phase FROM packed_op"  \
+  " UNION SELECT module FROM packed_op WHERE module NOT NULL UNION SELECT phase FROM packed_op"  \
+  " UNION SELECT algorithm FROM packed_op WHERE algorithm NOT NULL"                              \
+  " UNION SELECT choice_reason FROM packed_op WHERE choice_reason NOT NULL"                      \
   " UNION SELECT kernel FROM packed_op UNION SELECT reason FROM packed_op WHERE reason NOT NULL" \
   " UNION SELECT abs(blob) FROM packed_value UNION SELECT layer FROM packed_value"               \
   " UNION SELECT line FROM packed_value WHERE line NOT NULL UNION SELECT role FROM packed_value" \
+  " UNION SELECT module FROM packed_value WHERE module NOT NULL"                                 \
+  " UNION SELECT category FROM packed_value WHERE category NOT NULL"                             \
   " UNION SELECT region FROM packed_value UNION SELECT dtype FROM packed_value"                  \
   " UNION SELECT layout FROM packed_value UNION SELECT shape FROM packed_value"                  \
   " UNION SELECT reason FROM packed_value UNION SELECT words FROM packed_value"                  \

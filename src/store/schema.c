@@ -135,15 +135,16 @@ static neap_status write_meta(neap_store *store, const char *name, const char *v
   return status;
 }
 
-/* Those of this version and of older ones, which are all named v_.., but for the two that show
- * packed rows. Others are the user's. One at a time: a statement that walks sqlite_master must not
+/* Those of this version and of older ones, which are all named v_.., but for those that show packed
+ * rows. Others are the user's. One at a time: a statement that walks sqlite_master must not
  * run while it changes. */
 static neap_status drop_views(neap_store *store, neap_error *error) {
   for (;;) {
     neap_sql sql = neap_sql_new(
       store,
       "SELECT 'DROP VIEW \"' || replace(name, '\"', '\"\"') || '\"' FROM sqlite_master WHERE type "
-      "= 'view' AND (name GLOB 'v_*' OR name IN ('plan_op', 'plan_value')) LIMIT 1",
+      "= 'view' AND (name GLOB 'v_*' OR name IN ('plan_op', 'plan_value', 'subnet_op', "
+      "'subnet_value')) LIMIT 1",
       lost);
     /* The name is copied, and the statement over, before the view goes. */
     bool row;

@@ -10,20 +10,20 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   if (store == NULL) return;
   CHECK(strcmp(neap_db_path(store), path) == 0);
   CHECK(!neap_db_is_readonly(store));
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 6);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 7);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
   CHECK_EQ(
     ask(store,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
-    14);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 10);
+    16);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 15);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_db_close(store);
   store = opened(path);
   if (store == NULL) return;
   CHECK_EQ(ask(store, "SELECT plan_id FROM plan"), id);
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 6);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 7);
   neap_db_close(store);
 }
 
@@ -54,7 +54,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 6);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 7);
   CHECK_EQ(ask(store, "SELECT net_id FROM v_net WHERE name = 'kept' AND text = 'net kept'"), 7);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'v_gone'"), 0);

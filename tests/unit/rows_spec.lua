@@ -9,7 +9,7 @@ local kinds = core.rows()
 
 --- Where the database keeps rows of a kind, and its columns besides: keys, and what no kind of row
 -- describes.
-local kept = { op = { table = "plan_op", key = "step", besides = { "plan_id", "subnet" } },
+local kept = { op = { table = "plan_op", key = "step", besides = { "plan_id" } },
   value = { table = "plan_value", key = "value_no",
     besides = { "plan_id", "clone", "partner", "detail" } } }
 

@@ -1,0 +1,116 @@
+/* layer.c: to which layer an op belongs. The ops that the user wrote are layers; all others were
+ * made for one of them: its backward, its recomputation, the Reorders before and behind it, the sum
+ * of the gradients of what it makes, the update of its parameters.
+ *
+ * INVARIANT: an owner owns itself. The ways to it go from made ops to those that they were made
+ * for, and so have no cycle: a recomputation leads to an earlier node, a Reorder to a node that is
+ * none, a backward to its forward.
+ */
+#include "report/report_int.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The node that `n` was made for, as the graph says; itself where nothing is said. */
+static int made_for(const neap_graph *graph, int n) {
+  for (int steps = 0; steps <= graph->n_node; steps++) {
+    const neap_node *node = &graph->node[n];
+    int next = node->forward;
+    if (node->recomputes > 0) next = node->recomputes - 1;
+    if (node->serves > 0) next = node->serves - 1;
+    if (next < 0 || next >= graph->n_node || next == n) return n;
+    n = next;
+  }
+  return n;
+}
+
+/* By root of a storage, the first forward node that reads one of its versions; -1: none. */
+static void find_readers(const neap_graph *graph, int *reader) {
+  for (int v = 0; v < graph->n_value; v++) reader[v] = -1;
+  for (int n = graph->n_node - 1; n >= 0; n--) {
+    const neap_node *node = &graph->node[n];
+    if (node->phase != NEAP_PHASE_FORWARD) continue;
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] != NEAP_NO_VALUE) reader[graph->value[node->in[i]].root] = n;
+  }
+}
+
+/* The layer that reads the parameter which an update writes; -1: it writes none, or several. */
+static int parameter_reader(const neap_graph *graph, const neap_node *node, const int *reader) {
+  int found = -1;
+  for (int p = 0; p < node->n_enforced; p++) {
+    neap_value_id v = node->in[node->enforced[p].in];
+    if (v == NEAP_NO_VALUE || graph->value[v].role != NEAP_ROLE_PARAMETER) continue;
+    if (found >= 0) return -1;
+    found = reader[graph->value[v].root];
+  }
+  return found;
+}
+
+/* The node that makes, or else first reads, the value whose gradient the node's first output is;
+ * -1: it is no gradient's. */
+static int of_gradient(const neap_graph *graph, const neap_node *node, const int *reader,
+                       const neap_map *values) {
+  if (node->n_out == 0) return -1;
+  const char *name = graph->value[node->out[0]].gradient_of;
+  int v = name != NULL ? neap_map_get(values, name, -1) : -1;
+  if (v < 0) return -1;
+  return graph->value[v].node >= 0 ? graph->value[v].node : reader[graph->value[v].root];
+}
+
+/* The last value of each name: gradients are called after names. */
+static bool list_names(const neap_graph *graph, neap_map *values) {
+  for (int v = 0; v < graph->n_value; v++) {
+    const neap_value *value = &graph->value[v];
+    bool is_named = value->name != NULL && value->gradient_of == NULL && !value->is_turned;
+    if (is_named && !neap_map_set(values, value->name, v)) return false;
+  }
+  return true;
+}
+
+int *report_owners(const neap_graph *graph) {
+  int *owner = neap_alloc(((size_t)graph->n_node + 1) * sizeof *owner);
+  int *reader = neap_alloc(((size_t)graph->n_value + 1) * sizeof *reader);
+  neap_map values = {0};
+  const bool good = owner != NULL && reader != NULL && list_names(graph, &values);
+  if (good) find_readers(graph, reader);
+
+  for (int n = 0; good && n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    int other = -1;
+    owner[n] = made_for(graph, n);
+    if (owner[n] != n) continue;
+    if (node->phase == NEAP_PHASE_UPDATE) other = parameter_reader(graph, node, reader);
+    if (node->phase == NEAP_PHASE_BACKWARD) other = of_gradient(graph, node, reader, &values);
+    if (other >= 0) owner[n] = made_for(graph, other);
+  }
+
+  neap_map_fini(&values);
+  neap_free(reader);
+  if (good) return owner;
+  neap_free(owner);
+  return NULL;
+}
+
+/* Whether `part` is a name that net made up for an op of this type: "max_pool_3" for MaxPool. */
+static bool is_made_up(const char *part, const char *type) {
+  /* The type's letters in lower case, with "_" anywhere between; then "_" and a number. */
+  for (; *type != '\0' && *part != '\0'; part++) {
+    if (*part == '_') continue;
+    if (tolower((unsigned char)*type++) != *part) return false;
+  }
+  /* All letters of the type were there: what is left must be the number. */
+  if (*type != '\0' || *part++ != '_' || !isdigit((unsigned char)*part)) return false;
+  return part[strspn(part, "0123456789")] == '\0';
+}
+
+/* Its name, or only its scope where the name adds nothing to it. */
+const char *report_layer(const neap_graph *graph, int owner, char text[REPORT_LAYER_TEXT]) {
+  const neap_node *n = &graph->node[owner];
+  const char *slash = strrchr(n->name, '/');
+  const char *part = slash != NULL ? slash + 1 : n->name;
+  bool scope_says_it = n->scope != NULL && n->scope[0] != '\0' && is_made_up(part, n->op->name);
+  snprintf(text, REPORT_LAYER_TEXT, "%s", scope_says_it ? n->scope : n->name);
+  return text;
+}
