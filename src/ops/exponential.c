@@ -1,5 +1,5 @@
-/* exponential.c: Exp2, Expm1, Log1p, Log2 and Log10. Expm1 and Log1p keep the digits that e^x - 1 and
- * ln(1 + x) lose where x is near 0.
+/* exponential.c: Exp2, Expm1, Log1p, Log2 and Log10. Expm1 and Log1p keep the digits that e^x - 1
+ * and ln(1 + x) lose where x is near 0.
  */
 /* clang-format off: tables of expressions, which it takes for statements */
 #include "ops/elementwise.h"

@@ -166,10 +166,8 @@ end
 local function place(method)
   return function(x, d) return x[method](x, { axis = d, keepdim = true }) end
 end
-entry.cumsum, entry.cumprod = running(reduced "sum"), running(reduced "prod")
 entry.cummax, entry.cummin = running(reduced "max", place "arg_max"),
   running(reduced "min", place "arg_min")
-entry.logcumsumexp = running(function(x, d) return log_sum_exp(x, { d }, true) end)
 
 --- Movement
 -- -------------------------------------------------------------------------------------------------
