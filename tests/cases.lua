@@ -11,6 +11,7 @@
 -- `of = {"dv"}` the outputs that are looked at.
 local neap = require "neap"
 local core = require "neap.core"
+local op = require "neap.op"
 local support = require "support"
 
 local M = {}
@@ -152,7 +153,7 @@ end
 --- A workspace in which a net has run once. Random ops draw the same numbers each time. A net is
 -- named after its op: one whose length depends on data can't be planned.
 function M.run(net, feeds, memory)
-  if core.record(net:name()).extent then
+  if op.records[net:name()].extent then
     memory = { executor = "dynamic", engine = memory and memory.engine }
   end
   local ws = neap.workspace { store = false, seed = 7 }

@@ -57,9 +57,7 @@ neap.mem_param = require("neap.memory.mem_param").new -- Caffe's words for memor
 neap.clock = core.clock -- seconds from some start, monotonic
 
 --- Every op in lower case; the tensor makers above keep their names.
-for name, f in pairs(op.functions) do
-  if neap[name] == nil then neap[name] = f end
-end
+op.surface(neap)
 neap.matmul = core.Tensor.matmul
 
 --- neap.seed(n): what eager random ops draw by from now on.
@@ -167,14 +165,14 @@ end
 --- neap.ops([all]) -> Report of the ops; with `all` those of the backward passes too.
 function neap.ops(all)
   local rows = {}
-  for _, name in ipairs(core.op_names()) do
+  for _, name in ipairs(op.names()) do
     local r = op.records[name]
     if all or not r.internal then
       rows[#rows + 1] = {
         name = name,
         method = not r.internal and not r.control and op.snake(name) or nil,
         summary = r.summary,
-        engines = table.concat(r.engines, " "),
+        engines = r.made_of and "of ops" or table.concat(r.engines, " "),
       }
     end
   end
@@ -319,14 +317,15 @@ end
 local function help_on_name(x)
   local own, record = require("neap.help").by_name(x), op_named(x)
   if record and (op.records[x] or not own) then
-    return report.new { text = core.op_help(record.name), totals = record, order = {} }
+    return report.new { text = op.help(record), totals = record, order = {} }
   end
   if own then return report.new { text = own } end
   local class, found = rawget(neap.nn, (x:gsub("^neap%.", ""):gsub("^nn%.", ""))), thing_named(x)
   if type(class) == "table" or found then
     return neap.help(type(class) == "table" and class or found)
   end
-  local near = core.suggest(x) or options.nearest(x, require("neap.help").names())
+  local names = options.append(op.names(), require("neap.help").names())
+  local near = options.nearest(x, names) or op.suggest(x)
   error(core.error {
     code = "name",
     message = ("there is no help on \"%s\""):format(x),

@@ -37,6 +37,17 @@ local function net_being_built() return nil end
 function op.set_net_being_built(f) net_being_built = f end
 function op.net_being_built() return net_being_built() end
 
+--- Runs an op that is made of others: (record, operands, attributes) -> list of results. Set by
+-- neap.ops.compose.
+-- @tparam function f
+-- @tparam function text of an op's page: (record) -> text
+function op.set_composed(f, text) op.composed, op.composed_text = f, text end
+
+--- The page of an op.
+function op.help(record)
+  return record.made_of and op.composed_text(record) or core.op_help(record.name)
+end
+
 --- Calls f(...), which adds to a net, all or nothing. Set by neap.net.naming.
 local attempt
 function op.set_attempt(f) attempt = f end
@@ -122,6 +133,7 @@ function op.apply(name, inputs, attrs, n_out)
   local net = net_for(record, inputs)
   if net then return attempt(net, add_to, net, record, inputs, attrs, n_out) end
   take_operands(record, nil, inputs)
+  if record.made_of then return table.unpack(op.composed(record, inputs, attrs)) end
   return core.eager(name, inputs, attrs, n_out)
 end
 
@@ -197,13 +209,41 @@ local function make_function(record)
   end
 end
 
-for _, name in ipairs(core.op_names()) do
-  local record = core.record(name)
-  op.records[name] = record
-  if not record.internal and not record.control then
-    op.functions[snake(name)] = make_function(record)
+-- Tables that have every op as a function: of neap, tensors and blobs.
+local surfaces = {}
+
+--- Gives a table every op there is, and each that is defined later, under names that it leaves
+-- free.
+function op.surface(t)
+  surfaces[#surfaces + 1] = t
+  for name, f in pairs(op.functions) do
+    if rawget(t, name) == nil then rawset(t, name, f) end
   end
 end
+
+--- Makes an op known by its record.
+function op.define(record)
+  op.records[record.name] = record
+  if record.internal or record.control then return end
+  local name, f = snake(record.name), make_function(record)
+  op.functions[name] = f
+  for _, t in ipairs(surfaces) do
+    if rawget(t, name) == nil then rawset(t, name, f) end
+  end
+end
+
+for _, name in ipairs(core.op_names()) do op.define(core.record(name)) end
+
+--- Names of all ops, in order: those of C, and those made of them.
+function op.names()
+  local names = {}
+  for name in pairs(op.records) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+--- The op that a name may have been meant for, nil where none is like it.
+function op.suggest(name) return core.suggest(name) or options.nearest(name, op.names()) end
 
 --- Operators of tensors and blobs: numbers broadcast, everything goes through the ops.
 -- @param meta table metatable

@@ -153,7 +153,7 @@ local function types()
   put "---@meta neap"
   put "-- Made by `make types` of Neap from the records of its ops and options.\n"
   local public = {}
-  for _, name in ipairs(core.op_names()) do
+  for _, name in ipairs(op.names()) do
     local r = op.records[name]
     if not r.internal and not r.control then public[#public + 1] = r end
   end

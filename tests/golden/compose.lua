@@ -13,7 +13,6 @@ local function axes(list)
   for i, d in ipairs(type(list) == "table" and list or { list }) do out[i] = axis(d) end
   return out
 end
-local function over(a) return { axes = axes(a.dim), keepdim = a.keepdim or false } end
 local function range(net, n, dtype)
   return (net:op("Range", {}, nil, { stop = n, dtype = dtype or "f32" }))
 end
@@ -35,72 +34,12 @@ end
 --- Elementwise
 -- -------------------------------------------------------------------------------------------------
 
-local function truncated(x) return x:sign() * x:abs():floor() end
-local function exp(x) return x:exp() end
-
-local of_x = {
-  expm1 = function(x) return exp(x) - 1 end,
-  log1p = function(x) return (x + 1):log() end,
-  log2 = function(x) return x:log() * (1 / math.log(2)) end,
-  log10 = function(x) return x:log() * (1 / math.log(10)) end,
-  tan = function(x) return x:sin() / x:cos() end,
-  sinh = function(x) return (exp(x) - exp(-x)) * 0.5 end,
-  cosh = function(x) return (exp(x) + exp(-x)) * 0.5 end,
-  asinh = function(x) return x:sign() * (x:abs() + (x:square() + 1):sqrt()):log() end,
-  acosh = function(x) return (x + (x:square() - 1):sqrt()):log() end,
-  atanh = function(x) return ((x + 1) / (-x + 1)):log() * 0.5 end,
-  logsigmoid = function(x) return -(-x):softplus() end,
-  softsign = function(x) return x / (x:abs() + 1) end,
-  hardswish = function(x) return x * (x + 3):relu6() * (1 / 6) end,
-  hardsigmoid = function(x) return (x + 3):relu6() * (1 / 6) end,
-  mish = function(x) return x * x:softplus():tanh() end,
-  selu = function(x) return x:elu({ alpha = 1.6732632423543772 }) * 1.0507009873554805 end,
-  tanhshrink = function(x) return x - x:tanh() end,
-  neg = function(x) return -x end,
-  sign = function(x) return x:sign() end,
-  trunc = truncated,
-  frac = function(x) return x - truncated(x) end,
-  celu = function(x, a) return (x * (1 / a.alpha)):elu() * a.alpha end,
-  hardshrink = function(x, a) return choose(x:abs():gt(a.lambd), x, 0) end,
-  softshrink = function(x, a) return x - x:clamp { min = -a.lambd, max = a.lambd } end,
-  hardtanh = function(x, a) return x:clamp { min = a.min, max = a.max } end,
-  glu = function(x, a)
-    local u, gate = x:split { axis = axis(a.dim), outputs = 2 }
-    return u * gate:sigmoid()
-  end,
-  softmin = function(x, a) return (-x):softmax { axis = axis(a.dim) } end,
-}
-for name, f in pairs(of_x) do
-  entry[name] = function(_, b, a) return { f(b.x, a) } end
-end
-
-local of_xy = {
-  hypot = function(x, y) return (x:square() + y:square()):sqrt() end,
-  logaddexp = function(x, y) return y + (x - y):softplus() end,
-  fmod = function(x, y) return x - y * truncated(x / y) end,
-  logical_and = function(x, y) return x & y end,
-  logical_or = function(x, y) return x | y end,
-}
-for name, f in pairs(of_xy) do
-  entry[name] = function(_, b) return { f(b.x, b.y) } end
-end
+entry.fmod = function(_, b) return { b.x - b.y * (b.x / b.y):trunc() } end
 entry.div_rounding = function(_, b, a)
-  return { a.rounding_mode == "floor" and b.x // b.y or truncated(b.x / b.y) }
-end
-entry.lerp = function(_, b, a)
-  return { b.input + (b["end"] - b.input) * (b.weight or a.weight) }
+  return { a.rounding_mode == "floor" and b.x // b.y or (b.x / b.y):trunc() }
 end
 entry.addcdiv = function(_, b, a) return { b.x + b.a / b.b * a.value } end
 entry.addcmul = function(_, b, a) return { b.x + b.a * b.b * a.value } end
-entry.prelu = function(_, b)
-  local shape, n = {}, b.weight.shape[1]
-  for d = 1, #b.x.shape do shape[d] = d == 2 and n or 1 end
-  return { choose(b.x:gt(0), b.x, b.x * b.weight:reshape(shape)) }
-end
-entry.masked_fill = function(net, b, a) return { neap.where(b.m, net:const(a.value), b.x) } end
-entry.one_hot = function(net, b, a)
-  return { b.x:unsqueeze(-1):eq(range(net, a.num_classes, "i64")):cast { to = "i64" } }
-end
 entry.searchsorted = function(_, b, a)
   local v = b.v:unsqueeze(-1)
   return {
@@ -113,39 +52,7 @@ end
 --- Reductions
 -- -------------------------------------------------------------------------------------------------
 
-local function norm(x, p, options)
-  if p == math.huge then return x:abs():max(options) end
-  if p == 2 then return x:square():sum(options):sqrt() end
-  return p == 1 and x:abs():sum(options) or (x:abs() ^ p):sum(options) ^ (1 / p)
-end
-local function variance(correction)
-  return function(x, a)
-    local n = 1
-    for _, d in ipairs(axes(a.dim)) do n = n * x:size(d) end
-    return (x - x:mean { axes = axes(a.dim), keepdim = true }):square():sum(over(a))
-      * (1 / (n - correction))
-  end
-end
-local function log_sum_exp(x, list, keepdim)
-  local largest = x:max({ axes = list, keepdim = true }):stop_gradient()
-  local y = (x - largest):exp():sum({ axes = list, keepdim = true }):log() + largest
-  return keepdim and y or y:squeeze { axes = list }
-end
-local reductions = {
-  logsumexp = function(x, a) return log_sum_exp(x, axes(a.dim), a.keepdim) end,
-  var = variance(1), var_biased = variance(0),
-  std = function(x, a) return variance(1)(x, a):sqrt() end,
-  norm = function(x, a) return norm(x, a.p == "inf" and math.huge or tonumber(a.p), over(a)) end,
-  normalize = function(x, a)
-    return x / norm(x, a.p, { axes = axes(a.dim), keepdim = true }):maximum(a.eps)
-  end,
-  all = function(x, a) return x:cast({ to = "f32" }):min(over(a)):cast { to = "bool" } end,
-  any = function(x, a) return x:cast({ to = "f32" }):max(over(a)):cast { to = "bool" } end,
-  trace = function(x) return part(x:reshape(-1), 1, 1, -1, x.shape[2] + 1):sum() end,
-}
-for name, f in pairs(reductions) do
-  entry[name] = function(_, b, a) return { f(b.x, a) } end
-end
+entry.trace = function(_, b) return { b.x:diagonal():sum() } end
 
 --- Running reductions: each position is the reduction of all positions up to it.
 local function running(...)
@@ -181,12 +88,6 @@ entry.roll = function(_, b, a)
   end
   return { x }
 end
-entry.repeat_interleave = function(_, b, a)
-  local d, shape, wide = axis(a.dim), copy(b.x.shape), copy(b.x.shape)
-  table.insert(wide, d + 1, a.repeats)
-  shape[d] = shape[d] * a.repeats
-  return { b.x:unsqueeze(d + 1):expand(wide):reshape(shape) }
-end
 local function triangle(keep)
   return function(net, b, a)
     local n, m = b.x:size(-2), b.x:size(-1)
@@ -196,22 +97,6 @@ local function triangle(keep)
 end
 entry.tril = triangle(function(distance, k) return distance:le(k) end)
 entry.triu = triangle(function(distance, k) return distance:ge(k) end)
-entry.pixel_shuffle = function(_, b, a)
-  local n, c, h, w = table.unpack(b.x.shape)
-  local r = a.r
-  return {
-    b.x:reshape(n, c // (r * r), r, r, h,
-      w):permute({ 1, 2, 5, 3, 6, 4 }):reshape(n, c // (r * r), h * r, w * r),
-  }
-end
-entry.pixel_unshuffle = function(_, b, a)
-  local n, c, h, w = table.unpack(b.x.shape)
-  local r = a.r
-  return {
-    b.x:reshape(n, c, h // r, r, w // r,
-      r):permute({ 1, 2, 4, 6, 3, 5 }):reshape(n, c * r * r, h // r, w // r),
-  }
-end
 --- Dimension d of x with `before` and `after` positions more; negative ones take away. fill(n,
 -- side) gives the new ones.
 local function widen(x, d, before, after, fill)
@@ -285,87 +170,34 @@ entry.unfold = function(net, b, a)
   return { concat(places, 3):reshape(x.shape[1], x.shape[2] * #places, -1) }
 end
 
---- Products
--- -------------------------------------------------------------------------------------------------
-
-entry.outer = function(_, b) return { b.input:unsqueeze(2) * b.vec2:unsqueeze(1) } end
-entry.kron = function(_, b)
-  local n, m = table.unpack(b.input.shape)
-  local k, l = table.unpack(b.other.shape)
-  return { (b.input:reshape(n, 1, m, 1) * b.other:reshape(1, k, 1, l)):reshape(n * k, m * l) }
-end
-entry.bilinear = function(_, b)
-  local n, i = table.unpack(b.a.shape)
-  local o, _, j = table.unpack(b.weight.shape)
-  local rows = b.a:matmul(b.weight:permute({ 2, 1, 3 }):reshape(i, o * j)):reshape(n, o, j)
-  local y = (rows * b.b:unsqueeze(2)):sum { axes = { 3 } }
-  return { b.bias and y + b.bias or y }
-end
-entry.cdist = function(_, b, a)
-  return { norm(b.a:unsqueeze(-2) - b.b:unsqueeze(-3), a.p, { axes = { -1 } }) }
-end
-local function cosine(x, y, d, eps)
-  local options = { axes = { d } }
-  return (x * y):sum(options)
-    / (norm(x, 2, options):maximum(eps) * norm(y, 2, options):maximum(eps))
-end
-entry.cosine_similarity = function(_, b, a) return { cosine(b.a, b.b, axis(a.dim), a.eps) } end
-
---- Letters of one operand; "..." becomes capital letters, the last dimensions the same in all
--- operands.
-local function letters_of(term, rank)
-  local dots = term:find("...", 1, true)
-  local n = rank - #term + 3
-  local list = {}
-  for letter in (dots and term:sub(1, dots - 1) or term):gmatch "%a" do list[#list + 1] = letter end
-  for i = n, dots and 1 or n + 1, -1 do list[#list + 1] = "dot" .. i end
-  for letter in (dots and term:sub(dots + 3) or ""):gmatch "%a" do list[#list + 1] = letter end
-  return list
-end
---- Every operand gets one dimension a letter, in one order; then they are multiplied, and what is
--- not asked for is summed.
-entry.einsum = function(_, b, a)
-  local left, right = a.equation:match "^(.-)%->(.*)$"
-  local order, seen, operands, k = {}, {}, {}, 0
-  local function add(list)
-    for _, letter in ipairs(list) do
-      if not seen[letter] then seen[letter], order[#order + 1] = true, letter end
+--- Convolution with x spread out by the stride and the kernel turned round.
+local function conv_transpose(net, b, a)
+  local x, w, groups = b.x, b.weight, a.groups
+  local rank = #x.shape - 2
+  for d = 1, rank do
+    local s, k, n = a.stride[d], w.shape[d + 2], x.shape[d + 2]
+    if s > 1 then
+      local wide, shape = copy(x.shape), copy(x.shape)
+      table.insert(wide, d + 3, s - 1)
+      shape[d + 2] = n * s
+      x = part(concat({ x:unsqueeze(d + 3), constant(net, wide, 0) }, d + 3):reshape(shape), d + 2,
+        1, (n - 1) * s + 1)
     end
+    local reach = a.dilation[d] * (k - 1) - a.padding[d]
+    x = zeros_around(net, x, d + 2, reach, reach + a.output_padding[d])
+    w = part(w, d + 2, -1, 1, -1)
   end
-  for term in (left .. ","):gmatch "([^,]*)," do
-    local x = b["x" .. k]
-    local letters = letters_of(term, #x.shape)
-    if #letters == 2 and letters[1] == letters[2] then
-      x, letters = part(x:reshape(-1), 1, 1, -1, x.shape[2] + 1), { letters[1] }
-    end
-    k = k + 1
-    operands[k] = { x = x, letters = letters }
+  local c_in, c_out = w.shape[1], w.shape[2]
+  local split, order = { groups, c_in // groups, c_out }, { 1, 3, 2 }
+  local shape = { groups * c_out, c_in // groups }
+  for d = 1, rank do
+    split[d + 3], order[d + 3], shape[d + 2] = w.shape[d + 2], d + 3, w.shape[d + 2]
   end
-  local most = 0
-  for _, o in ipairs(operands) do
-    for _, letter in ipairs(o.letters) do
-      most = math.max(most, tonumber(letter:match "dot(%d+)") or 0)
-    end
-  end
-  local n_right = #right:gsub("%.%.%.", "")
-  add(letters_of(right, n_right + (right:find("...", 1, true) and most or 0)))
-  local n_kept = #order
-  for _, o in ipairs(operands) do add(o.letters) end
-  local y
-  for _, o in ipairs(operands) do
-    local at, permuted, shape = {}, {}, {}
-    for d, letter in ipairs(o.letters) do at[letter] = d end
-    for i, letter in ipairs(order) do
-      shape[i] = at[letter] and o.x.shape[at[letter]] or 1
-      permuted[#permuted + 1] = at[letter]
-    end
-    local x = o.x:permute(permuted):reshape(shape)
-    y = y and y * x or x
-  end
-  local summed = {}
-  for i = n_kept + 1, #order do summed[#summed + 1] = i end
-  return { #summed > 0 and y:sum { axes = summed } or y }
+  w = w:reshape(split):permute(order):reshape(shape)
+  return { (net:op("Conv", { x, w, b.bias }, nil, { dilation = a.dilation, groups = groups })) }
 end
+entry.conv_transpose1d, entry.conv_transpose2d, entry.conv_transpose3d = conv_transpose,
+  conv_transpose, conv_transpose
 
 --- Interpolation: along each dimension a product with a small matrix, whose rows say which
 -- positions make the new one.
@@ -449,83 +281,6 @@ entry.lp_pool2d = function(_, b, a)
     kernel = { a.kernel, a.kernel }, stride = { a.stride, a.stride },
   }
   return { (mean * a.kernel ^ 2) ^ (1 / a.p) }
-end
-
---- Losses
--- -------------------------------------------------------------------------------------------------
-
-local function reduce(x, a)
-  if a.reduction == "none" then return x end
-  if a.reduction == "batchmean" then return x:sum() * (1 / x.shape[1]) end
-  return a.reduction == "sum" and x:sum() or x:mean()
-end
-local function one_hot(t, n)
-  return t:unsqueeze(-1):eq(range(t.net, n, t.dtype)):cast { to = "f32" }
-end
-
-local losses = {
-  huber_loss = function(b, a)
-    local d = (b.x - b.y):abs()
-    return choose(d:le(a.delta), d:square() * 0.5, (d - a.delta / 2) * a.delta)
-  end,
-  smooth_l1_loss = function(b, a)
-    local d = (b.x - b.y):abs()
-    return choose(d:lt(a.beta), d:square() * (0.5 / a.beta), d - a.beta / 2)
-  end,
-  binary_cross_entropy = function(b)
-    local loss = -(b.y * b.x:log() + (-b.y + 1) * (-b.x + 1):log())
-    return b.w and loss * b.w or loss
-  end,
-  bce_with_logits = function(b)
-    local weight = b.pw and (b.pw - 1) * b.y + 1
-    local loss = (-b.x):softplus()
-    loss = (-b.y + 1) * b.x + (weight and weight * loss or loss)
-    return b.w and loss * b.w or loss
-  end,
-  soft_margin_loss = function(b) return (-(b.y * b.x)):softplus() end,
-  hinge_embedding_loss = function(b, a) return choose(b.y:eq(1), b.x, (-b.x + a.margin):relu()) end,
-  multi_margin_loss = function(b, a)
-    local hot = one_hot(b.y, b.x.shape[2])
-    local own = (b.x * hot):sum { axes = { 2 }, keepdim = true }
-    local over_margin = (b.x - own + a.margin):relu()
-    return ((a.p == 1 and over_margin or over_margin ^ a.p) * (-hot + 1)):sum({ axes = { 2 } })
-      * (1 / b.x.shape[2])
-  end,
-  multilabel_soft_margin_loss = function(b)
-    return (b.y * (-b.x):softplus() + (-b.y + 1) * b.x:softplus()):mean { axes = { -1 } }
-  end,
-  poisson_nll_loss = function(b, a)
-    if a.full then return nil, "Stirling's term" end
-    return a.log_input and b.x:exp() - b.y * b.x or b.x - b.y * (b.x + (a.eps or 1e-8)):log()
-  end,
-  margin_ranking_loss = function(b, a) return (-(b.y * (b.a - b.b)) + a.margin):relu() end,
-  cosine_embedding_loss = function(b, a)
-    local c = cosine(b.a, b.b, -1, 1e-8)
-    return choose(b.y:eq(1), -c + 1, (c - a.margin):relu())
-  end,
-  triplet_margin_loss = function(b, a)
-    -- PyTorch's eps
-    local function distance(y) return norm(b.a - y + 1e-6, a.p, { axes = { -1 } }) end
-    return (distance(b.p) - distance(b.n) + a.margin):relu()
-  end,
-  gaussian_nll_loss = function(b) return (b.v:log() + (b.x - b.y):square() / b.v) * 0.5 end,
-  kl_div = function(b, a)
-    return a.log_target and b.y:exp() * (b.y - b.x) or b.y * (b.y:log() - b.x)
-  end,
-}
-for name, f in pairs(losses) do
-  entry[name] = function(_, b, a)
-    local loss, why = f(b, a)
-    if not loss then return nil, why end
-    return { reduce(loss, a) }
-  end
-end
-entry.nll_loss = function(_, b, a)
-  local hot = one_hot(b.t, b.x.shape[2])
-  if b.w then hot = hot * b.w end
-  if a.ignore_index then hot = hot * b.t:ne(a.ignore_index):cast({ to = "f32" }):unsqueeze(2) end
-  local loss = -(b.x * hot):sum { axes = { 2 } }
-  return { a.reduction == "mean" and loss:sum() / hot:sum() or reduce(loss, a) }
 end
 
 --- Recurrent nets, step by step

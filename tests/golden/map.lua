@@ -42,10 +42,19 @@ for golden, type in pairs {
   sigmoid = "Sigmoid", tanh = "Tanh", relu = "Relu", silu = "Silu", relu6 = "Relu6",
   exp2 = "Exp2", erfc = "Erfc", erfinv = "Erfinv", lgamma = "Lgamma", digamma = "Digamma",
   sinc = "Sinc",
+  expm1 = "Expm1", log1p = "Log1p", log2 = "Log2", log10 = "Log10", tan = "Tan", sinh = "Sinh",
+  cosh = "Cosh", asinh = "Asinh", acosh = "Acosh", atanh = "Atanh", neg = "Neg", sign = "Sign",
+  trunc = "Trunc", frac = "Frac", logsigmoid = "LogSigmoid", softsign = "Softsign", mish = "Mish",
+  selu = "Selu", hardswish = "HardSwish", hardsigmoid = "HardSigmoid", tanhshrink = "TanhShrink",
 } do
   map[golden] = unary(type)
 end
 map.gelu = unary("Gelu", { approximate = "approximate" })
+map.celu = unary("Celu", { alpha = "alpha" })
+map.hardshrink = unary("HardShrink", { lambd = "lambda" })
+map.softshrink = unary("SoftShrink", { lambd = "lambda" })
+map.hardtanh = unary("HardTanh", { min = "min", max = "max" })
+map.threshold = unary("Threshold", { threshold = "threshold", value = "value" })
 map.leaky_relu = unary("LeakyRelu", { negative_slope = "slope" })
 map.elu = unary("Elu", { alpha = "alpha" })
 map.softplus = unary("Softplus", { beta = "beta", threshold = "threshold" })
@@ -57,22 +66,46 @@ for golden, type in pairs {
   pow = "Pow",
   remainder = "Mod", eq = "Eq", ne = "Ne", lt = "Lt", le = "Le", gt = "Gt", ge = "Ge",
   int_add = "Add", int_sub = "Sub", int_mul = "Mul",
-  int_floor_divide = "FloorDiv", logical_xor = "LogicalXor",
+  int_floor_divide = "FloorDiv", logical_xor = "LogicalXor", logical_and = "LogicalAnd",
+  logical_or = "LogicalOr", hypot = "Hypot", atan2 = "Atan2", bitwise_or = "BitwiseOr",
+  bitwise_xor = "BitwiseXor", bitwise_and = "BitwiseAnd", logaddexp = "LogAddExp",
 } do
   map[golden] = binary(type)
 end
 map.pow_scalar = function(net, b, a) return op(net, "Pow", { b.x, net:const(a.exponent) }) end
 map.where = function(net, b) return op(net, "Where", { b.c, b.x, b.y }) end
 
-local function reduction(type)
+map.lerp = function(net, b, a)
+  return op(net, "Lerp", { b.input, b["end"], b.weight or net:const(a.weight, b.input.dtype) })
+end
+map.prelu = function(net, b)
+  local sizes = {}
+  for d = 1, #b.x.shape - 1 do sizes[d] = d == 1 and b.weight.shape[1] or 1 end
+  return op(net, "PRelu", { b.x, b.weight:reshape(sizes) })
+end
+
+local function reduction(type, own)
   return function(net, b, a)
-    return op(net, type, { b.x }, { axes = axes(given(a.dim)), keepdim = a.keepdim or false })
+    local attrs = { axes = axes(given(a.dim)), keepdim = a.keepdim or false }
+    for name, value in pairs(own or {}) do attrs[name] = value end
+    return op(net, type, { b.x }, attrs)
   end
 end
 for golden, type in pairs {
-  sum = "Sum", mean = "Mean", prod = "Prod", amax = "Max", amin = "Min",
+  sum = "Sum", mean = "Mean", prod = "Prod", amax = "Max", amin = "Min", logsumexp = "LogSumExp",
+  var = "Var", std = "Std", all = "All", any = "Any",
 } do
   map[golden] = reduction(type)
+end
+map.var_biased = reduction("Var", { correction = 0 })
+local function power(p) return p == "inf" and p or tonumber(p) end
+map.norm = function(net, b, a)
+  return op(net, "Norm", { b.x }, {
+    axes = axes(given(a.dim)), keepdim = a.keepdim or false, p = power(a.p),
+  })
+end
+map.normalize = function(net, b, a)
+  return op(net, "LpNormalization", { b.x }, { axis = axis(a.dim), p = a.p, eps = a.eps })
 end
 local function arg_of(type)
   return function(net, b, a)
@@ -115,20 +148,27 @@ map.cat = function(net, b, a)
   return op(net, "Concat", { b.a, b.b, b.c }, { axis = axis(a.dim) })
 end
 map.stack = function(net, b, a)
-  local wide, ins = axis(a.dim), {}
-  for i, name in ipairs { "a", "b", "c" } do
-    if b[name] then ins[i] = op(net, "Unsqueeze", { b[name] }, { axes = { wide } })[1] end
-  end
-  return op(net, "Concat", ins, { axis = wide })
+  return op(net, "Stack", { b.a, b.b, b.c }, { axis = axis(a.dim) })
 end
-map.unbind = function(net, b, a)
-  local n = b.x.shape[a.dim + 1]
-  local parts = { net:op("Split", { b.x }, n, { axis = axis(a.dim) }) }
-  for i, part in ipairs(parts) do
-    parts[i] = op(net, "Squeeze", { part }, { axes = { axis(a.dim) } })[1]
-  end
-  return parts
+map.unbind = function(net, b, a) return { net:Unbind(b.x, nil, { axis = axis(a.dim) }) } end
+map.repeat_interleave = function(net, b, a)
+  return op(net, "RepeatInterleave", { b.x }, { repeats = a.repeats, axis = axis(a.dim) })
 end
+map.pixel_shuffle = function(net, b, a)
+  return op(net, "PixelShuffle", { b.x }, { factor = a.r })
+end
+map.pixel_unshuffle = function(net, b, a)
+  return op(net, "PixelUnshuffle", { b.x }, { factor = a.r })
+end
+map.masked_fill = function(net, b, a)
+  return op(net, "MaskedFill", { b.x, b.m }, { value = a.value })
+end
+map.one_hot = function(net, b, a)
+  return op(net, "OneHot", { b.x }, { depth = a.num_classes, dtype = "i64" })
+end
+map.glu = function(net, b, a) return op(net, "Glu", { b.x }, { axis = axis(a.dim) }) end
+map.softmin = function(net, b, a) return op(net, "Softmin", { b.x }, { axis = axis(a.dim) }) end
+
 --- "1:5:2,:,-3:-1" in Python's slice notation.
 map.slice = function(net, b, a)
   local starts, ends, steps, list, d = {}, {}, {}, {}, 0
@@ -153,6 +193,18 @@ map.addmm = function(net, b, a)
   return op(net, "Add", { product, op(net, "Mul", { b.c, net:const(a.beta) })[1] })
 end
 map.baddbmm = map.addmm
+map.outer = function(net, b) return op(net, "Outer", { b.input, b.vec2 }) end
+map.kron = function(net, b) return op(net, "Kron", { b.input, b.other }) end
+map.bilinear = function(net, b) return op(net, "Bilinear", { b.a, b.b, b.weight, b.bias }) end
+map.cdist = function(net, b, a) return op(net, "Cdist", { b.a, b.b }, { p = power(a.p) }) end
+map.cosine_similarity = function(net, b, a)
+  return op(net, "CosineSimilarity", { b.a, b.b }, { axis = axis(a.dim), eps = a.eps })
+end
+map.einsum = function(net, b, a)
+  local operands, k = {}, 0
+  while b["x" .. k] do operands[k + 1], k = b["x" .. k], k + 1 end
+  return op(net, "Einsum", operands, { equation = a.equation })
+end
 map.embedding = function(net, b, a)
   for _, name in ipairs { "max_norm", "scale_grad_by_freq" } do
     if given(a[name]) then return nil, "embeddings with " .. name end
@@ -374,6 +426,34 @@ local function pair_loss(type)
   return function(net, b, a) return op(net, type, { b.x, b.y }, { reduction = a.reduction }) end
 end
 map.mse_loss, map.l1_loss = pair_loss "MseLoss", pair_loss "L1Loss"
+
+--- A loss: its op, its inputs in order, its attributes by the golden's names.
+local function loss(type, inputs, names)
+  return function(net, b, a)
+    local ins, attrs = {}, { reduction = a.reduction }
+    for i, name in ipairs(inputs) do ins[i] = b[name] or false end
+    for from, to in pairs(names or {}) do attrs[to] = given(a[from]) end
+    return op(net, type, ins, attrs)
+  end
+end
+local xy = { "x", "y" }
+map.huber_loss = loss("HuberLoss", xy, { delta = "delta" })
+map.smooth_l1_loss = loss("SmoothL1Loss", xy, { beta = "beta" })
+map.binary_cross_entropy = loss("BceLoss", { "x", "y", "w" })
+map.bce_with_logits = loss("BceWithLogitsLoss", { "x", "y", "w", "pw" })
+map.soft_margin_loss = loss("SoftMarginLoss", xy)
+map.hinge_embedding_loss = loss("HingeEmbeddingLoss", xy, { margin = "margin" })
+map.multi_margin_loss = loss("MultiMarginLoss", xy, { p = "p", margin = "margin" })
+map.multilabel_soft_margin_loss = loss("MultilabelSoftMarginLoss", xy)
+map.poisson_nll_loss = loss("PoissonNllLoss", xy,
+  { log_input = "log_input", full = "full", eps = "eps" })
+map.margin_ranking_loss = loss("MarginRankingLoss", { "a", "b", "y" }, { margin = "margin" })
+map.cosine_embedding_loss = loss("CosineEmbeddingLoss", { "a", "b", "y" }, { margin = "margin" })
+map.triplet_margin_loss = loss("TripletMarginLoss", { "a", "p", "n" }, { margin = "margin", p = "p",
+  swap = "swap" })
+map.gaussian_nll_loss = loss("GaussianNllLoss", { "x", "y", "v" }, { full = "full", eps = "eps" })
+map.kl_div = loss("KlDivLoss", xy, { log_target = "log_target" })
+map.nll_loss = loss("NllLoss", { "x", "t", "w" }, { ignore_index = "ignore_index" })
 
 map.sdpa = function(net, b, a)
   return op(net, "Attention", { b.q, b.k, b.v, b.m },

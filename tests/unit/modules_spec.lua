@@ -468,7 +468,7 @@ describe("what a module is given and gives", function()
       local t <close> = trainer(nn.Linear { 8, 2 }, loss)
       raises(words, t.step, t, batch)
     end
-    raises("they expect one shape", nn.BceWithLogitsLoss(), neap.ones(2, 1), neap.ones(2))
+    raises("one shape is expected", nn.BceWithLogitsLoss(), neap.ones(2, 1), neap.ones(2))
   end)
 
   it("is not run twice: a layer that only the loss met is no layer of the model", function()

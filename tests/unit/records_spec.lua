@@ -29,7 +29,8 @@ local function rows()
 end
 
 -- By record: fields that it can't be made without, whose values `other` tells otherwise.
-local base = {
+local base = { ["nn.PixelShuffle"] = { factor = 2 }, ["nn.PixelUnshuffle"] = { factor = 2 },
+  ["nn.ChannelShuffle"] = { groups = 4 },
   ["nn.Lambda"] = { f = function(x) return x:relu() end },
   ["nn.Sequential"] = { linear() }, ["nn.Residual"] = { nn.Linear { 4, 4 } },
   ["nn.Concat"] = { linear(), linear() },
@@ -421,6 +422,7 @@ local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 
   MaxPool1d = { 2, 7 }, AvgPool1d = { 2, 7 }, MaxPool2d = { 2, 7, 7 }, AvgPool2d = { 2, 7, 7 },
   MaxPool3d = { 2, 5, 5, 5 }, AvgPool3d = { 2, 5, 5, 5 },
   BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 }, BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 },
+  PixelShuffle = { 36, 6, 6 }, PixelUnshuffle = { 2, 6, 6 }, ChannelShuffle = { 20 },
   SelfAttention = { 3, 4 }, GlobalAvgPool = { 2, 3, 3 }, LocalResponseNorm = { 6, 3, 3 },
   Embedding = { shape = { 3 }, dtype = "i64" } }
 
@@ -452,7 +454,17 @@ local function text_of_layer(m)
   return table.concat(found, "\n")
 end
 
+-- Losses of three operands, as part of one of two.
+local of_three = { GaussianNllLoss = true, MarginRankingLoss = true, CosineEmbeddingLoss = true,
+  TripletMarginLoss = true }
+local around = nn.module { "Around", name = "loss", init = function(self, o) self.inner = o[1] end,
+  forward = function(self, y, t)
+    local third = self.inner._class == "CosineEmbeddingLoss" and y:select(2, 1) or y:exp()
+    return self.inner(y, t, third)
+  end }
+
 local function text_of_loss(m)
+  if of_three[m._class] then m = around { m } end
   return (linear():net { batch = 3, loss = m, input = { 4 } }):text()
 end
 

@@ -18,7 +18,7 @@ describe("every op record", function()
         assert.is_truthy(r.example, name .. " has no example")
         assert.is_truthy(r.source, name .. " has no source")
         assert.is_truthy(r.math, name .. " has no formula")
-        assert.is_truthy(core.op_help(name):find(r.summary, 1, true))
+        assert.is_truthy(op.help(r):find(r.summary, 1, true))
       end
       for _, list in ipairs(r.internal and {} or { r.attrs, r.inputs, r.outputs }) do
         for _, item in ipairs(list) do

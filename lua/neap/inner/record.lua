@@ -174,6 +174,19 @@ local types = {
       return is_list(v, is_integer, f) and (#v == f.n or #v == 1 or #v == f.most_n)
     end,
   },
+  axis = {
+    lua = "integer",
+    is = function(v) return math.type(v) == "integer" and v ~= 0 end,
+    says = says "a dimension, from 1, or from -1 at the end",
+  },
+  axes = {
+    lua = "integer|integer[]",
+    says = says "dimensions, from 1, or from -1 at the end",
+    is = function(v)
+      local function is_axis(d) return math.type(d) == "integer" and d ~= 0 end
+      return is_axis(v) or is_list(v, is_axis)
+    end,
+  },
   shape = { lua = "integer[]", says = says "a shape such as { 3, 32, 32 }", is = is_shape },
   shapes = {
     lua = "table",
@@ -517,6 +530,7 @@ local function take_attribute(f, path)
       if f.default == nil and type(a.default) ~= "table" and not f.required and not f.unset then
         f.default = a.default
       end
+      if a.required and f.default == nil and not f.unset then f.required = true end
       if not (f.min or f.above) then f.min = bound(a.least) end
       if not (f.max or f.below) then f.max = bound(a.most) end
       if a.choices and not f.choices then

@@ -164,7 +164,7 @@ end
 Blob.__lt, Blob.__le = not_ordered, not_ordered
 op.set_operators(Blob)
 
-for name, f in pairs(op.functions) do methods[name] = f end
+op.surface(methods)
 
 methods.matmul = methods.mat_mul
 

@@ -181,6 +181,36 @@ local function forget_consts(net, names)
   end
 end
 
+--- The scope of the ops that an op is made of: the name of its first output where one is given,
+-- else its own.
+local function scope_for(net, r, first)
+  if type(first) ~= "string" then return net:fresh_name(op.snake(r.name)) end
+  local scope = scope_of(net)
+  return scope ~= "" and first:sub(1, #scope + 1) == scope .. "/" and first:sub(#scope + 2) or first
+end
+
+--- Adds what an op that is made of others is made of. Names that are given for the outputs stand
+-- for them.
+local function add_composed(net, r, ins, outs, attrs)
+  if outs ~= nil and (type(outs) == "string" or op.is_blob(outs)) then outs = { outs } end
+  local inputs, named = {}, type(outs) == "table" and outs or {}
+  local n = naming.count(named, r.name)
+  for i, name in ipairs(read_list(net, ins, r.name)) do inputs[i] = name and handle(net, name) end
+  local scope = scope_for(net, r, op.is_blob(named[1]) and named[1].name or named[1])
+  local results = naming.inside(net, function()
+    return net:scope(scope, op.composed, r, inputs, attrs or {})
+  end)
+  if named ~= outs then return table.unpack(results, 1, outs or #results) end
+  if n > #results then
+    fail(("%s has %d output%s, %d are named"):format(r.name, #results, #results == 1 and "" or "s",
+      n))
+  end
+  for i = 1, n do
+    if outs[i] then results[i] = net:op("Alias", { results[i] }, { outs[i] }) end
+  end
+  return table.unpack(results, 1, n)
+end
+
 --- net:op(type, ins, outs, attrs, name) -> blobs. ins and outs: a name, a blob, or a list of them;
 -- outs a number: so many, named here; outs nil: those the record requires, named here. name: what
 -- the op is called in texts, plans and messages (nil: named here).
@@ -197,6 +227,10 @@ function Net:op(type_name, ins, outs, attrs, name)
   if name ~= nil and type(name) ~= "string" then
     fail(("%s: the op's name, behind its attributes, is a text, got a %s; net:%s(inputs, outputs, \z
       attributes, name)"):format(type_name, op.is_blob(name) and "blob" or type(name), type_name))
+  end
+  local made_of = op.records[type_name] and op.records[type_name].made_of
+  if made_of then
+    return naming.attempt(self, add_composed, self, op.records[type_name], ins, outs, attrs)
   end
   local in_names = read_list(self, ins, type_name)
   local out_names
@@ -560,7 +594,7 @@ Net.meta.__index = function(_, key)
     return known
   end
   if key:match "^%u" then
-    local near = core.suggest(key)
+    local near = op.suggest(key)
     error(core.error {
       code = "name",
       message = ("unknown op type \"%s\""):format(key),

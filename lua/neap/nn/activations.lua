@@ -1,5 +1,6 @@
 --- Layers that are one op of one input: their options are attributes of the op.
 -- @module neap.nn.activations
+local init = require "neap.nn.initializers"
 local module = require "neap.nn.module"
 local records = require("neap.op").records
 
@@ -39,6 +40,30 @@ activations.Softplus = one_op("Softplus", "Softplus", "softplus")
 activations.Softmax = one_op("Softmax", "Softmax", "softmax", { "axis" }, "nn.Softmax()")
 activations.LogSoftmax = one_op("LogSoftmax", "LogSoftmax", "softmax", { "axis" },
   "nn.LogSoftmax(2)")
+activations.Softmin = one_op("Softmin", "Softmin", "softmin", { "axis" }, "nn.Softmin()")
+activations.SELU = one_op("SELU", "Selu", "selu")
+activations.CELU = one_op("CELU", "Celu", "celu", { "alpha" }, "nn.CELU(0.5)")
+activations.Mish = one_op("Mish", "Mish", "mish")
+activations.Hardswish = one_op("Hardswish", "HardSwish", "hardswish")
+activations.Hardsigmoid = one_op("Hardsigmoid", "HardSigmoid", "hardsigmoid")
+activations.Hardtanh = one_op("Hardtanh", "HardTanh", "hardtanh", { "min", "max" },
+  "nn.Hardtanh(-2, 2)")
+activations.Hardshrink = one_op("Hardshrink", "HardShrink", "hardshrink", { "lambda" },
+  "nn.Hardshrink(0.5)")
+activations.Softshrink = one_op("Softshrink", "SoftShrink", "softshrink", { "lambda" },
+  "nn.Softshrink(0.5)")
+activations.Tanhshrink = one_op("Tanhshrink", "TanhShrink", "tanhshrink")
+activations.Softsign = one_op("Softsign", "Softsign", "softsign")
+activations.LogSigmoid = one_op("LogSigmoid", "LogSigmoid", "logsigmoid")
+activations.Threshold = one_op("Threshold", "Threshold", "threshold", { "threshold", "value" },
+  "nn.Threshold(0.1, 0)")
+activations.GLU = one_op("GLU", "Glu", "glu", { "axis" }, "nn.GLU()")
+activations.PixelShuffle = one_op("PixelShuffle", "PixelShuffle", "shuffle", { "factor" },
+  "nn.PixelShuffle(2)")
+activations.PixelUnshuffle = one_op("PixelUnshuffle", "PixelUnshuffle", "shuffle", { "factor" },
+  "nn.PixelUnshuffle(2)")
+activations.ChannelShuffle = one_op("ChannelShuffle", "ChannelShuffle", "shuffle", { "groups" },
+  "nn.ChannelShuffle(4)")
 activations.Flatten = one_op("Flatten", "Flatten", "flatten")
 activations.GlobalAvgPool = one_op("GlobalAvgPool", "GlobalAveragePool", "pool")
 
@@ -54,5 +79,27 @@ activations.Dropout = class { "Dropout",
     return Module.op(self, "Dropout", { x }, { rate = self.rate, training = true })
   end,
   describe = function(self) return tostring(self.rate) end }
+
+activations.PReLU = class { "PReLU", name = "prelu",
+  options = { doc = [[Rectified linear unit with a slope below 0 that is learnt, one for all
+      elements or one for each channel, the second dimension (He et al., ICCV 2015).]],
+    positions = { "channels" },
+    { "channels", "integer", 1, min = 1, doc = "how many slopes: 1, or one a channel" },
+    { "slope", "number", 0.25, doc = "what the slopes begin with" },
+    example = "nn.PReLU(64)" },
+  init = function(self, o)
+    self.channels = o.channels
+    self:param("weight", { o.channels }, init.constant(o.slope))
+  end,
+  forward = function(self, x)
+    local slope = self.weight
+    if self.channels > 1 then -- in line with the second dimension
+      local sizes = { self.channels }
+      for d = 3, #x.shape do sizes[d - 1] = 1 end
+      slope = slope:reshape(sizes)
+    end
+    return Module.op(self, "PRelu", { x, slope })
+  end,
+  describe = function(self) return self.channels > 1 and tostring(self.channels) or "" end }
 
 return activations

@@ -3,6 +3,7 @@
 -- @module neap.nn.loss
 local fail = require("neap.core").fail
 local module = require "neap.nn.module"
+local records = require("neap.op").records
 
 local Module = module.Module
 
@@ -73,24 +74,74 @@ loss.L1Loss = loss_class("L1Loss", {
   target = like_output, metric = regression_metric,
   forward = function(self, y, t) return (Module.op(self, "L1Loss", { y, t })) end })
 
-loss.BceWithLogitsLoss = loss_class("BceWithLogitsLoss", {
-  options = { doc = [[Binary cross entropy of logits and targets in 0..1, mean over elements:
-      softplus(y) - y t.]], example = "nn.BceWithLogitsLoss()" },
-  target = like_output,
-  forward = function(_, y, t)
-    local a, b = table.concat(y.shape, ","), table.concat(t.shape, ",")
-    if a ~= b then
-      fail(("BceWithLogitsLoss: the target is (%s), the output (%s): they expect one shape"):format(
-        b, a))
-    end
-    return (y:softplus() - y * t):mean()
-  end,
-  metric = function(_, name, y, t)
+--- A loss that is one op of (output, target), whose options are the attributes of the op. It gives
+-- one number, or with reduction = "none" the terms, for a sum of one's own.
+-- @param name string of the class and of the op
+-- @param spec table of what is not as for a regression: target, metric
+local function one_op(name, spec)
+  local r = records[name]
+  local options = { doc = ("%s %s."):format(r.summary, r.math), example = ("nn.%s()"):format(name) }
+  for i, a in ipairs(r.attrs) do options[i] = { of = name .. "." .. a.name } end
+  return loss_class(name, {
+    options = options,
+    target = spec.target or like_output,
+    metric = spec.metric or regression_metric,
+    init = function(self, o)
+      self.o = {}
+      for _, a in ipairs(r.attrs) do self.o[a.name] = o[a.name] end
+      self.reduces = o.reduction == "sum" and "sum" or o.reduction == "mean" and "mean" or nil
+    end,
+    forward = function(self, ...) return (Module.op(self, name, { ... }, self.o)) end,
+  })
+end
+
+--- Labels for (n, classes, ..): (n, ..).
+local function labels_of(_, output)
+  local shape = { output.shape[1] }
+  for d = 3, #output.shape do shape[d - 1] = output.shape[d] end
+  return shape, "i64"
+end
+
+--- Share of right answers among two, the class being whether the output is above `level`, that of
+-- the target whether it is above `middle`.
+local function binary_metric(level, middle)
+  return function(self, name, y, t)
     if name ~= "accuracy" then
-      fail("BceWithLogitsLoss knows the metric \"accuracy\", not \"" .. tostring(name) .. "\"")
+      fail(("%s knows the metric \"accuracy\", not \"%s\""):format(self._class, tostring(name)))
     end
-    local zero, half = y.net:const(0, y.dtype), y.net:const(0.5, y.dtype)
-    return y:gt(zero):eq(t:gt(half)):to("f32"):mean()
-  end })
+    return y:gt(level):eq(t:gt(middle)):to("f32"):mean()
+  end
+end
+
+local of_labels = { target = labels_of,
+  metric = function(self, name, y, t)
+    if name ~= "accuracy" then
+      fail(("%s knows the metric \"accuracy\", not \"%s\""):format(self._class, tostring(name)))
+    end
+    return y:arg_max({ axis = 2 }):eq(t:to "i64"):to("f32"):mean()
+  end }
+local of_probabilities = { metric = binary_metric(0.5, 0.5) }
+local of_logits = { metric = binary_metric(0, 0.5) }
+local of_signs = { metric = binary_metric(0, 0) }
+
+loss.HuberLoss = one_op("HuberLoss", {})
+loss.SmoothL1Loss = one_op("SmoothL1Loss", {})
+loss.PoissonNllLoss = one_op("PoissonNllLoss", {})
+loss.KlDivLoss = one_op("KlDivLoss", {})
+loss.BceLoss = one_op("BceLoss", of_probabilities)
+loss.BceWithLogitsLoss = one_op("BceWithLogitsLoss", of_logits)
+loss.FocalLoss = one_op("FocalLoss", of_logits)
+loss.DiceLoss = one_op("DiceLoss", of_probabilities)
+loss.MultilabelSoftMarginLoss = one_op("MultilabelSoftMarginLoss", of_logits)
+loss.SoftMarginLoss = one_op("SoftMarginLoss", of_signs)
+loss.HingeLoss = one_op("HingeLoss", of_signs)
+loss.HingeEmbeddingLoss = one_op("HingeEmbeddingLoss", {})
+loss.NllLoss = one_op("NllLoss", of_labels)
+loss.MultiMarginLoss = one_op("MultiMarginLoss", of_labels)
+-- Of more than two operands: called by a loss of one's own.
+loss.GaussianNllLoss = one_op("GaussianNllLoss", {})
+loss.MarginRankingLoss = one_op("MarginRankingLoss", {})
+loss.CosineEmbeddingLoss = one_op("CosineEmbeddingLoss", {})
+loss.TripletMarginLoss = one_op("TripletMarginLoss", {})
 
 return loss

@@ -23,10 +23,13 @@ local along_axis = set_of "Softmax LogSoftmax"
 -- What these make of terms are terms.
 local keeps = set_of "Add AddN Sub Neg Alias Copy Cast"
 -- Ops that make an element of a row of that row alone; of constants beside it, too.
-local by_row = set_of [[Abs Add AddN Alias Cast Ceil Clamp Copy Cos Elu Eq Erf Exp Flatten Floor Ge
-  Gelu Gt Le LeakyRelu Log LogicalAnd LogicalNot LogicalOr Lt Maximum Minimum Mod Ne Neg Pow
-  Reciprocal Relu Relu6 Reshape Round Rsqrt Sigmoid Sign Silu Sin Softplus Sqrt Square Squeeze
-StopGradient Sub Tanh Unsqueeze Where]]
+local by_row = set_of [[Abs Add AddN Alias Atan2 Cast Ceil Celu Clamp Copy Cos Cosh Elu Eq Erf Exp
+  Expm1 Flatten Floor Frac Ge Gelu Gt HardShrink HardSigmoid HardSwish HardTanh Hypot Le LeakyRelu
+  Lerp Log Log10 Log1p Log2 LogSigmoid LogicalAnd LogicalNot LogicalOr Lt Maximum Minimum Mish Mod
+  Ne Neg PRelu Pow Reciprocal Relu Relu6 Reshape Round Rsqrt Selu Sigmoid Sign Silu Sin Sinh
+  SoftShrink Softplus Softsign Sqrt Square Squeeze StopGradient Sub Tan Tanh Threshold Trunc
+  Unsqueeze Where]]
+
 --- The reading of one net: {net, batch, at = index of the op that makes a blob of the loss's own,
 -- row = its row, is_param, known = has_rows of it}
 local function read(net, first, batch)

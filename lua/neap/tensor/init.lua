@@ -4,13 +4,12 @@
 local core = require "neap.core"
 local op = require "neap.op"
 local report = require "neap.report"
+require "neap.ops"
 
 local Tensor, fail = core.Tensor, core.fail
 local tensor = {}
 
-for name, f in pairs(op.functions) do
-  if Tensor[name] == nil then Tensor[name] = f end
-end
+op.surface(Tensor)
 op.set_operators(Tensor.meta)
 
 --- x:matmul(y): matrix product, batched over leading dimensions.

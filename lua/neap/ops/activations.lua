@@ -1,0 +1,82 @@
+--- Activations and normalisations of one dimension that are made of others.
+-- @module neap.ops.activations
+local compose = require "neap.ops.compose"
+local core = require "neap.core"
+local kit = require "neap.ops.kit"
+
+local axis = { "axis", "axis", -1, doc = "the dimension" }
+
+local function activation(spec)
+  spec.inputs = spec.inputs or { { "x", "any shape" } }
+  spec.outputs = spec.outputs or { { "y", "shape of x" } }
+  spec.example = spec.example or ('net:%s("x", "y")'):format(spec[1])
+  spec.cases = spec.cases or "{ {x={3,4}}, {x={2,4,3}, axis=2} }"
+  compose.define(spec)
+end
+
+activation { "Glu",
+  summary = "Gated linear unit: one half of a dimension times the logistic function of the other.",
+  math = "y = a sigmoid(b), x = (a, b)",
+  source = "torch.nn.functional.glu; Dauphin et al., ICML 2017",
+  outputs = { { "y", "shape of x, that dimension halved" } },
+  axis,
+  of = function(o, x)
+    local d = kit.axis("Glu", x, o.axis)
+    if x.shape[d] % 2 ~= 0 then
+      core.fail(("Glu: dimension %d is %d, which has no halves"):format(d, x.shape[d]))
+    end
+    local a, b = x:split { axis = d, outputs = 2 }
+    return a * b:sigmoid()
+  end }
+
+activation { "Softmin",
+  summary = "Softmax of the negated elements: the smallest weighs most.",
+  math = "y_i = exp(-x_i) / sum exp(-x_j)",
+  source = "torch.nn.functional.softmin",
+  axis,
+  of = function(o, x) return (-x):softmax { axis = o.axis } end }
+
+activation { "Hardmax", no_grad = true,
+  summary = "1 at the largest element along a dimension, the first of equals, 0 elsewhere.",
+  math = "y_i = i == argmax x",
+  source = "ONNX Hardmax-13",
+  axis,
+  of = function(o, x)
+    local d = kit.axis("Hardmax", x, o.axis)
+    return x:arg_max({ axis = d }):one_hot { depth = x.shape[d], axis = d, dtype = x.dtype }
+  end }
+
+activation { "TanhShrink",
+  summary = "Each element less its hyperbolic tangent.",
+  math = "y = x - tanh(x)",
+  source = "torch.nn.functional.tanhshrink",
+  cases = "{ {x={3,4}} }",
+  of = function(_, x) return x - x:tanh() end }
+
+activation { "LogAddExp",
+  summary = "Logarithm of the sum of two exponentials, with broadcasting, without overflow.",
+  math = "y = log(exp(a) + exp(b))",
+  source = "torch.logaddexp",
+  example = 'net:LogAddExp({"a", "b"}, "y")',
+  inputs = { { "a", "any shape" }, { "b", "broadcasts with a" } },
+  outputs = { { "y", "broadcast shape" } },
+  cases = "{ {a={3,4}, b={4}}, {a={3,4}, b={3,4}} }",
+  -- Two infinities of one sign are that infinity: their difference would be NaN.
+  of = function(_, a, b)
+    local same = a:eq(b)
+    local d = kit.where(same, 0, a:sub(b))
+    return a:maximum(b) + (-d:abs()):exp():log1p()
+  end }
+
+activation { "LpNormalization",
+  summary = "Divides by the p-norm along a dimension; a vector of zeros stays so.",
+  math = "y = x / max(|x|_p, eps)",
+  source = "ONNX LpNormalization-22, torch.nn.functional.normalize",
+  example = 'net:LpNormalization("x", "y", {axis = -1})',
+  axis,
+  { "p", "number|choice", 2, min = 0, choices = { "inf" }, doc = "the power" },
+  { "eps", "number", 1e-12, above = 0, doc = "what the norm is at least taken for" },
+  cases = "{ {x={3,4}}, {x={2,4,3}, axis=2, p=1} }",
+  of = function(o, x)
+    return x / x:norm({ axes = { o.axis }, p = o.p, keepdim = true }):maximum(o.eps)
+  end }
