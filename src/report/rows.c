@@ -151,6 +151,33 @@ static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row)
   return true;
 }
 
+/* Whether operand k of the op, of its inputs or of its outputs, stands in a pair of the record whose
+ * two values lie in the same bytes: a view, which reads and writes nothing of it. */
+static bool is_viewed(const neap_rows *r, const neap_node *node, int k, bool is_out) {
+  for (int p = 0; p < node->op->n_alias; p++) {
+    neap_pair pair = node->op->alias[p];
+    if ((is_out ? pair.out : pair.in) != k || pair.in >= node->n_in || pair.out >= node->n_out)
+      continue;
+    int in = node->in[pair.in], out = node->out[pair.out];
+    if (in != NEAP_NO_VALUE && out != NEAP_NO_VALUE &&
+        r->plan->place[in].storage == r->plan->place[out].storage)
+      return true;
+  }
+  return false;
+}
+
+/* What the op moves: as its record counts it, else every byte of its operands once. */
+static int64_t moved_bytes(const neap_rows *r, const neap_node *node, bool is_out) {
+  double counted = is_out ? node->cost.write_bytes : node->cost.read_bytes;
+  if (counted > 0) return neap_whole(counted);
+  const int *value = is_out ? node->out : node->in;
+  size_t bytes = 0;
+  for (int k = 0; k < (is_out ? node->n_out : node->n_in); k++)
+    if (value[k] != NEAP_NO_VALUE && !is_viewed(r, node, k, is_out))
+      bytes = neap_size_add(bytes, r->graph->value[value[k]].bytes);
+  return neap_whole((double)bytes);
+}
+
 static bool fill_op(neap_rows *r, int step) {
   const neap_graph *graph = r->graph;
   const neap_plan *plan = r->plan;
@@ -177,8 +204,8 @@ static bool fill_op(neap_rows *r, int step) {
                        .scope = text_or_null(node->scope),
                        .kernel = kernel_of(graph, node, r->kernel),
                        .choice = r->choice.text,
-                       .read_bytes = neap_whole(node->cost.read_bytes),
-                       .write_bytes = neap_whole(node->cost.write_bytes),
+                       .read_bytes = moved_bytes(r, node, false),
+                       .write_bytes = moved_bytes(r, node, true),
                        .scratch_offset = (int64_t)plan->scratch_offset[at],
                        .n_sub = node->n_sub};
   /* Few rows have a reason to tell, so that it is made only for them. */

@@ -713,17 +713,20 @@ local checked = {
   ["net/init.lua Net:ops"] = "tests/unit/figures_runs_spec.lua",
   ["nn/build.lua Module.summary"] = "here",
   ["tensor/picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
-  ["plan.lua Plan:banks"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:curve"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:explain"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:forecast"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:ops"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:peak"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:rewrites"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:summary"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:values"] = "tests/unit/figures_spec.lua",
-  ["plan.lua Plan:why"] = "tests/unit/figures_spec.lua", ["plan.lua Run:ops"] = "here",
-  ["plan.lua Run:table"] = "here",
+  ["plan/doctor.lua Plan:doctor"] = "tests/questions/whatif_spec.lua",
+  ["plan/whatif.lua compare"] = "tests/questions/whatif_spec.lua",
+  ["plan/whatif.lua curve"] = "tests/questions/whatif_spec.lua",
+  ["plan/init.lua Plan:banks"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:curve"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:explain"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:forecast"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:ops"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:peak"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:rewrites"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:summary"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:values"] = "tests/unit/figures_spec.lua",
+  ["plan/init.lua Plan:why"] = "tests/unit/figures_spec.lua", ["plan/init.lua Run:ops"] = "here",
+  ["plan/init.lua Run:table"] = "here",
   ["tensor/init.lua Tensor.stats"] = "tests/unit/tensor_spec.lua",
   ["train/evaluate.lua Trainer:history"] = "here",
   ["train/evaluate.lua evaluate"] = "here",
@@ -757,9 +760,10 @@ describe("every report", function()
     local found = {}
     local known = {
       close = true, graph_text = true, text = true, verify = true, dot = true, svg = true,
+      whatif = true, -- plan/whatif.lua compare
     }
     for name in pairs(checked) do
-      local method = name:match "^plan%.lua Plan:(.*)"
+      local method = name:match "^plan/%l+%.lua Plan:(.*)"
       if method then known[method] = true end
     end
     for name, f in pairs(core.Plan) do

@@ -164,6 +164,11 @@ local calls = {
   end,
   ["net:dot"] = function(o) return small_net():dot(nil, o) end,
   ["plan:dot"] = function(o) return small_net():plan { store = false }:dot(nil, o) end,
+  ["plan:whatif"] = function(o)
+    local tall = nn.Sequential { nn.Linear { 4, 4 }, nn.ReLU(), input = { 4 } }
+    if o.run ~= nil or not next(o) then o.batch = o.batch or 3 end
+    return tostring(tall:plan { store = false }:whatif(o))
+  end,
   ["net:Do"] = function(o)
     local net = neap.net "outer"
     net:input("a", { 2 })
@@ -305,7 +310,9 @@ local calls = {
 local function make(r, given)
   if calls[r.name] then return calls[r.name](given) end
   local model = nn.Linear { 4, 2, input = { 4 } }
-  if r.name == "m:net" then return (model:net(given)) end
+  if r.name == "m:net" then
+    return (nn.Sequential { nn.Linear { 4, 2 }, input = { 4 } }:net(given))
+  end
   if r.name == "trainer:fit" then
     local t <close> = neap.trainer { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
     given.verbose = given.verbose or 0
@@ -343,6 +350,7 @@ local other = {
   ["trainer:fit.verbose"] = 0, ["trainer:fit.epochs"] = 2, ["trainer:fit.steps"] = 1,
   ["m:net.loss"] = nn.MseLoss(), ["m:net.metrics"] = "mae", ["m:net.keep"] = { "x" },
   ["m:net.target"] = false, ["m:net.input"] = { 3, 4 },
+  ["m:net.without"] = "linear1", ["plan:whatif.without"] = "relu1", ["plan:whatif.run"] = false,
   ["neap.fit_batch.input"] = { 3, 4 }, ["neap.fit_batch.max"] = 7,
   ["neap.fit_batch.loss"] = nn.MseLoss(), ["neap.workspace.forward"] = {},
   ["neap.workspace.parent"] = neap.workspace {},
@@ -510,7 +518,7 @@ end
 local unseen = {
   ["nn.Sequential.dtype"] = true, ["neap.data.csv.dtype"] = false,
   ["m:net.input_dtype"] = true, ["m:net.target"] = true, ["m:net.traced"] = true,
-  ["m:net.train"] = true,
+  ["m:net.train"] = true, ["plan:whatif.run"] = true,
   ["neap.data.from.seed"] = true, ["neap.data.chars.unknown"] = true,
   ["neap.data.text.unknown"] = true,
   -- what was not there before, what a message or a clock shows, and what the first plan is, too
@@ -550,9 +558,10 @@ describe("the records", function()
       end
     end
     for _, name in ipairs { "neap.trainer", "trainer:fit", "m:net", "neap.workspace", "neap.bank",
-      "net:param", "net:gradient", "net:Do", "net:variable_scope", "net:dot", "plan:dot", "m:param",
-      "m:buffer", "m:load", "m:load_state_dict", "m:optimize", "neap.export", "neap.import",
-      "neap.with", "neap.runs", "db:prune", "run:table", "program:profile", "tensor:image",
+      "net:param", "net:gradient", "net:Do", "net:variable_scope", "net:dot", "plan:dot",
+      "plan:whatif", "m:param", "m:buffer", "m:load", "m:load_state_dict", "m:optimize",
+      "neap.export", "neap.import", "neap.with", "neap.runs", "db:prune",
+      "run:table", "program:profile", "tensor:image",
       "neap.memonger.recycler", "neap.memonger.optimize_net", "neap.memonger.share_grad_blobs",
       "ws:assign", "ws:add_net", "ws:create_net", "ws:run_steps" } do
       assert.is_truthy(record.find(name), name)

@@ -31,8 +31,8 @@ local function overview(plan, args, assumed)
       plan.n_changed, plan.executor == "dag" and "executor simple" or "without the budget")
   end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
-  lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | --svg \z
-    FILE"):format(
+  lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | \z
+    --doctor"):format(
     args.net, args.train and " --train" or "", args.batch and " --batch " .. args.batch or "")
   return table.concat(lines, "\n")
 end
@@ -47,6 +47,24 @@ local function draw(plan, kind, path)
   end
 end
 
+--- Shows the largest batch that fits, and its forecast.
+local function fit(file, memory, args)
+  local neap, cli = require "neap", require "neap.cli"
+  memory.total = args.fit
+  local subject, o = file.net or file.model, memory
+  if file.model then
+    o.train, o.loss, o.optimizer = args.train or nil, args.train and file.loss or nil, nil
+    if args.train then o.optimizer = require("neap.net.file").optimizer(file) end
+  end
+  local n, plan = neap.fit_batch(subject, o)
+  if args.json then
+    local forecast = plan:forecast()
+    return cli.show(forecast, args)
+  end
+  print(("largest batch %d: one row more takes more than %s"):format(n, args.fit))
+  print(plan:forecast())
+end
+
 return {
   name = "plan", summary = "Plan a net's memory: will it fit? No data, no allocation.",
   define = function(command)
@@ -58,6 +76,17 @@ return {
       :description "Batch size."
     command:option "--explain":args "?":argname "<blob>"
       :description "Where a blob lies and why; without a name, the whole plan."
+    command:option "--why":args(2):argname { "<a>", "<b>" }
+      :description "What makes two blobs share bytes, or keeps them apart."
+    command:option "--what-if":args "+":count "*":argname "<name=value>"
+      :description "The plan made again with a change: batch=128, without=block2, dtype=bf16, or \z
+        a memory option, budget=2MiB. After NET; several words are one change, several \z
+        --what-if several."
+    command:option "--curve":choices { "batch", "budget" }
+      :description "Plans of several batches, or of budgets down to the least that can be met."
+    command:option "--fit":argname "<bytes>"
+      :description "The largest batch that takes so many bytes in all."
+    command:flag "--doctor":description "What would make the plan smaller, and what it costs."
     require("neap.memory.options").define(command)
     command:flag "--ops":description "Every op in order, with live bytes."
     command:flag "--values":description "Every value with its place."
@@ -69,6 +98,7 @@ return {
   end,
   run = function(args)
     local cli, netfile = require "neap.cli", require "neap.net.file"
+    local memory_options = require "neap.memory.options"
     -- `--explain lenet` with nothing after it: the name was the net's.
     if not args.net and args.explain and args.explain[1] then
       args.net, args.explain = table.remove(args.explain), {}
@@ -84,9 +114,20 @@ return {
       cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(
         args.net))
     end
-    local net, _, assumed = netfile.build(file, { train = args.train, batch = args.batch })
-    local plan = net:plan(netfile.memory(file, require("neap.memory.options").of_command(args)))
-    if args.svg or args.dot then
+    local memory = netfile.memory(file, memory_options.of_command(args))
+    if args.fit then return fit(file, memory, args) end
+    local plan, assumed = netfile.plan(file, { train = args.train, batch = args.batch }, memory)
+    if #args.what_if > 0 then
+      for _, words in ipairs(args.what_if) do
+        cli.show(plan:whatif(require("neap.plan.whatif").of_words(words)), args)
+      end
+    elseif args.doctor then
+      cli.show(plan:doctor(), args)
+    elseif args.curve then
+      cli.show(plan:curve(args.curve), args)
+    elseif args.why then
+      cli.show(plan:why(args.why[1], args.why[2]), args)
+    elseif args.svg or args.dot then
       if args.svg then draw(plan, "svg", args.svg) end
       if args.dot then draw(plan, "dot", args.dot) end
     elseif args.ops then

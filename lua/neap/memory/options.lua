@@ -181,6 +181,18 @@ local function value_of(record, given)
   return #given > 0 and list or nil
 end
 
+--- A value from the text of a command line, "64MiB", "plain", "false", as Lua gives it.
+-- @param name string of an option
+function memory_options.of_text(name, text)
+  local record = records[name]
+  if record.type == "count" then return math.tointeger(tonumber(text)) or text end
+  if text == "true" or text == "false" then return text == "true" end
+  if record.type == "banks" or record.type == "names" or record.type == "inputs" then
+    return value_of(record, { text })
+  end
+  return text
+end
+
 --- The memory options that a parsed command line gives.
 -- @param args table of argparse
 function memory_options.of_command(args)

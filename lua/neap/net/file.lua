@@ -7,6 +7,7 @@
 -- A name without .lua is a net of the zoo: scripts/nets, embedded in the program, so that it is
 -- found from any working directory; a file NAME.lua in the folder $NEAP_NETS comes first.
 -- @module neap.net.file
+local again = require "neap.plan.again"
 local core = require "neap.core"
 local mem_param = require "neap.memory.mem_param"
 local options = require "neap.inner.options"
@@ -132,9 +133,35 @@ function netfile.memory(file, given)
   return memory
 end
 
+--- What updates a file's parameters: its own, or SGD with momentum.
+function netfile.optimizer(file)
+  return file.optimizer or require("neap").optim.SGD { lr = 0.01, momentum = 0.9 }
+end
+
+--- The plan of a loaded file for one mode, which can be planned again with a change.
+-- @param o table {train = bool, batch =}
+-- @param memory table of netfile.memory
+-- @return plan, string|nil what was assumed
+function netfile.plan(file, o, memory)
+  if file.net then return file.net:plan(memory) end
+  local net, _, assumed = netfile.build(file, o)
+  local function parts(all)
+    local rest = {}
+    for key, value in pairs(all) do
+      if key ~= "batch" and key ~= "without" then rest[key] = value end
+    end
+    return netfile.build(file, { train = o.train, batch = all.batch or o.batch,
+      without = all.without }), rest
+  end
+  return again.note(net:plan(memory), memory, function(all)
+    local changed, rest = parts(all)
+    return changed:plan(rest)
+  end, parts, true), assumed
+end
+
 --- The net of a loaded file for one mode; defaults: cross-entropy, SGD with momentum.
 -- @param file table from load
--- @param o table {train = bool, batch =}
+-- @param o table {train = bool, batch =, without = names}
 -- @return net, blobs, string|nil what was assumed, in words
 function netfile.build(file, o)
   if file.net then return file.net, {} end
@@ -145,9 +172,10 @@ function netfile.build(file, o)
   local net, blobs = file.model:net {
     batch = o.batch or file.batch,
     train = train,
+    without = o.without,
     name = file.name,
     loss = train and (file.loss or neap.nn.CrossEntropyLoss {}) or nil,
-    optimizer = train and (file.optimizer or neap.optim.SGD { lr = 0.01, momentum = 0.9 }) or nil,
+    optimizer = train and netfile.optimizer(file) or nil,
   }
   return net, blobs, #assumed > 0 and table.concat(assumed, ", ") or nil
 end

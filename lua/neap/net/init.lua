@@ -4,6 +4,7 @@
 -- case is the net's own. A blob handle (neap.net.blob) and its name are interchangeable; what a
 -- name means inside a scope is neap.net.naming's.
 -- @module neap.net
+local again = require "neap.plan.again"
 local core = require "neap.core"
 local guard = require "neap.inner.guard"
 local handle = require("neap.net.blob").handle
@@ -543,12 +544,12 @@ function Net:split_micro() return self:_split_micro() end
 function Net:plan(options)
   local memory, most = range.apart(mem_param.checked(options))
   if most then
-    return refusal.around_net(self, memory, function()
+    local plan = refusal.around_net(self, memory, function()
       return self:_plan(memory, range.new(self, memory, most))
     end)
+    return again.note_net(plan, self, options)
   end
-  return require("neap.plan").remember(refusal.around_net(self, memory, self._plan, self, memory),
-    self, memory)
+  return again.note_net(refusal.around_net(self, memory, self._plan, self, memory), self, memory)
 end
 
 --- net:dry_run{mem_param =, ..} -> Report: what planning would do to every blob, Caffe's log; see

@@ -3,6 +3,7 @@
 -- INVARIANT: a coroutine builds one net at a time, `context.building()`; what a module's forward
 -- raises leaves it as it was.
 -- @module neap.nn.build
+local again = require "neap.plan.again"
 local batches = require "neap.data.batch"
 local core = require "neap.core"
 local count_memory = require "neap.memory.count"
@@ -25,8 +26,9 @@ local Module, context = module.Module, module.context
 local build = {}
 
 --- Calls f with a fresh net as the one being built, of modules of the tree of `root`.
+-- @param o table {train =, traced =, without = set of paths with dots}
 -- @return the build's record: {net, blobs, train, watched, trace}
-local function building(name, root, train, traced, f)
+local function building(name, root, o, f)
   local net = net_module.new(name)
   local record = {
     net = net,
@@ -34,10 +36,11 @@ local function building(name, root, train, traced, f)
     tree = tree.of(root),
     running = {},
     blobs = {},
-    train = train,
+    train = o.train,
+    without = o.without,
     watched = {},
     claimed = {},
-    trace = traced and {} or nil,
+    trace = o.traced and {} or nil,
   }
   local leave = context.enter(record)
   local _ <close> = setmetatable({}, { __close = leave })
@@ -172,7 +175,7 @@ local function loss_again(root, o, outs)
     end
     loss = o.loss(table.unpack(ins, 1, outs.n))
   end
-  local ok, record = pcall(building, "loss", root, o.train, false, forward)
+  local ok, record = pcall(building, "loss", root, { train = o.train }, forward)
   if ok then return record.net, loss end
   if type(record) == "table" and (rawget(record, "code") == "memory"
       or rawget(record, "code") == "interrupted") then
@@ -206,10 +209,49 @@ local function add_backward(record, loss, optimizer)
   if optimizer then optimizer:apply(net, grads) else net:keep(kept) end
 end
 
+--- The paths of the modules that a net is built without, as a set; nil for none. Raises for a name
+-- that no module below `self` has.
+local function left_out(self, names)
+  if names == nil then return nil end
+  local set, known = {}, {}
+  for path in Module.modules(self) do
+    if path ~= "" then
+      known[#known + 1] = path
+      known[path] = true
+    end
+  end
+  for _, name in ipairs(type(names) == "string" and { names } or names) do
+    local path = name:gsub("/", ".")
+    if not known[path] then
+      local near = options.nearest(path, known)
+      error(core.error {
+        code = "name",
+        message = ("without: the model has no module \"%s\""):format(name),
+        hint = near and ("did you mean \"%s\"?"):format(near) or "print(model) shows them",
+      })
+    end
+    set[path] = true
+  end
+  return next(set) and set or nil
+end
+
+--- Whether a parameter or statistic lies in a module that is left out.
+local function is_of(record, set, t)
+  local path = t.path[record.owner]:gsub("/", ".")
+  while path ~= "" do
+    if set[path] then return true end
+    path = path:match "^(.*)%.[^.]*$" or ""
+  end
+  return false
+end
+
 --- Declares what the workspace of the model holds and its forward has not read, behind all that is
 -- done with what it has: the net's plan is to count it.
 local function declare_unread(self)
-  for _, record in ipairs(module.records(self)) do module.blob_of(record) end
+  local set, t = context.building().without, context.building().tree
+  for _, record in ipairs(module.records(self)) do
+    if not (set and is_of(record, set, t)) then module.blob_of(record) end
+  end
 end
 
 local net_fields = {
@@ -225,6 +267,8 @@ local net_fields = {
   { "metrics", "string|table", unset = "none", doc = "what else is measured, as in neap.trainer",
     says = [[a name, or a table { "accuracy", name = f(y, t) }]] },
   { "keep", "names", unset = "none", doc = "blobs that keep bytes of their own" },
+  { "without", "names", unset = "none", doc = [[modules that are left out, by their paths: what
+      goes into them comes out]] },
   { "target", "table|boolean", unset = "as the loss says", says = [[{ shape =, dtype = } of one
       example's label, or false]], doc = "what y looks like; false: the loss takes none" },
   { "guard", "boolean", false,
@@ -250,7 +294,11 @@ function Module.net(self, given)
   if type(o.metrics) == "string" then o.metrics = { o.metrics } end
   local metrics = build.metric_names(o.metrics)
   local net_name = o.name or self._wanted_name or "model"
-  local record = building(net_name, root, o.train, o.traced, function(record)
+  local record = building(net_name, root, {
+    train = o.train,
+    traced = o.traced,
+    without = left_out(self, o.without),
+  }, function(record)
     local net = record.net
     local arguments, places, last = {},
       batches.shapes(self, shape, o.input_dtype or self._fields.input_dtype)
@@ -345,9 +393,14 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
     end
     return refusal.around_model(of_batch, nil, function()
       local net = Module.net(self, net_options)
-      if most == nil or name == "dry_run" then return net[name](net, given) end
-      local plan = net:_plan(memory, range_to(self, net_options, memory, most))
-      return name == "plan" and plan or plan:forecast()
+      if name == "dry_run" then return net:dry_run(given) end
+      local plan = most and net:_plan(memory, range_to(self, net_options, memory, most))
+        or net:plan(given)
+      if name == "forecast" then return plan:forecast() end
+      return again.note(plan, o, function(all) return self:plan(all) end, function(all)
+        local n_options, rest = apart(all, "m:plan")
+        return Module.net(self, n_options), rest
+      end, true)
     end)
   end
 end
@@ -427,7 +480,7 @@ end
 -- @return net with one input and one output, the output's blob
 function build.layer_net(m, name, shape, dtype)
   local y
-  local net = building(name, (tree.home(m)), Module.is_training(m), false, function(record)
+  local net = building(name, (tree.home(m)), { train = Module.is_training(m) }, function(record)
     local x = record.net:input("input", shape, dtype)
     y = m(x)
     if y.name == x.name then y = record.net:Copy(x) end -- a layer that hands its input on
@@ -524,7 +577,7 @@ local function run_eager(self, m, memory, ...)
   local xs = { ... }
   local entry = cached(self, m, xs, "forward", function()
     local e = { seen = example_of(xs) }
-    e.net = building(m._class, self, Module.is_training(m), false, function(record)
+    e.net = building(m._class, self, { train = Module.is_training(m) }, function(record)
       local ins
       ins, e.inputs = declare_inputs(record.net, xs)
       e.outs = table.pack(m(table.unpack(ins)))
@@ -557,7 +610,7 @@ local function backward(self, root, ...)
   local entry = cached(root, self, xs, "backward", function()
     local e = { wrt = {}, grads = {}, states = {} }
     local net_name = self._class .. "_backward"
-    e.net = building(net_name, root, Module.is_training(self), false, function(record)
+    e.net = building(net_name, root, { train = Module.is_training(self) }, function(record)
       local net = record.net
       local ins, names = declare_inputs(net, xs)
       e.inputs = names

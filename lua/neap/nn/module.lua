@@ -490,6 +490,12 @@ local function check_given(self, ...)
   end
 end
 
+--- Whether the build leaves the module out: its first input goes through as it is.
+local function is_left_out(building, self)
+  local path = building.tree.path[self]
+  return path ~= nil and building.without[path:gsub("/", ".")] ~= nil
+end
+
 --- m:forward(..), m(..) -> what the module computes of its inputs: of tensors at once, of blobs as
 -- ops of the net being built.
 local function call(self, ...)
@@ -499,6 +505,7 @@ local function call(self, ...)
   if building == nil then return Module.run_eager((tree.home(self)), self, ...) end
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)
+  if building.without and is_left_out(building, self) then return (...) end
   local net = net_here(self)
   if not self._parent or not tree.has_children(self) then
     return net:made_by(line_of(self), forward_of, self, building, net, ...)

@@ -9,6 +9,7 @@
 -- INVARIANT: programs are of the model as it is: a change of it (freeze, tie ..) closes them all,
 -- and they are made anew.
 -- @module neap.train.programs
+local again = require "neap.plan.again"
 local batches = require "neap.data.batch"
 local build = require "neap.nn.build"
 local checks = require "neap.train.checks"
@@ -103,9 +104,9 @@ local function learn_reduction(self, reduces, op)
 end
 
 --- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients
--- accumulated) or "eval".
+-- accumulated) or "eval"; without modules by their paths.
 -- @return net, blobs, the update's net of a micro net
-local function net_of(self, mode, n)
+local function net_of(self, mode, n, without)
   local train = mode ~= "eval"
   local net, blobs, record = self.model:net {
     batch = n,
@@ -118,6 +119,7 @@ local function net_of(self, mode, n)
     keep = train and self.keep or nil,
     name = self.name,
     guard = self.nan ~= "off",
+    without = without,
   }
   learn_reduction(self, record.reduces, record.reduces_by)
   if mode ~= "micro" then return net, blobs end
@@ -401,8 +403,20 @@ function Trainer:program(batch)
   return attempt(self, "program " .. batch, find_workspace(self), program_of, batch)
 end
 
---- Its plan.
-function Trainer:plan(batch) return self:program(batch).plan end
+--- Its plan, which can be planned again with a change.
+function Trainer:plan(batch)
+  local program = self:program(batch)
+  local mode = is_split(self) and "micro" or "train"
+  local function parts(all)
+    local memory = copy(all)
+    memory.batch, memory.without = nil, nil
+    return (net_of(self, mode, all.batch or program.plan.batch, all.without)), memory
+  end
+  return again.note(program.plan, self.memory, function(all)
+    local net, memory = parts(all)
+    return net:plan(memory)
+  end, parts, true)
+end
 
 local function forecast(self, rows, example)
   rows = rows or self.batch

@@ -1,9 +1,12 @@
 --- Plans: where every byte goes, and why. Figures are fields; the rest are reports.
 -- @module neap.plan
+local again = require "neap.plan.again"
 local core = require "neap.core"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
+local whatif = require "neap.plan.whatif"
+require "neap.plan.doctor"
 local fail = core.fail
 
 local Plan = core.Plan
@@ -200,27 +203,11 @@ local function known_name(p, name)
   })
 end
 
---- What a plan was made of: net and memory. For what only planning again can tell.
-local sources = setmetatable({}, { __mode = "k" })
-
---- @return plan
-function plan.remember(p, net, memory)
-  sources[p] = { net = net, memory = memory }
-  return p
-end
-
 local function signed(n) return (n < 0 and "-" or "+") .. bytes(math.abs(n)) end
 
 --- The line of an explanation that says what keeping a blob costs, from a plan in which it is kept.
 local function keep_price(p, name)
-  local source, memory = sources[p], { store = false }
-  for key, value in pairs(source.memory or {}) do
-    if key ~= "store" then memory[key] = value end
-  end
-  local keep = memory.keep or {}
-  memory.keep = options.append(type(keep) == "string" and { keep } or options.append({}, keep),
-    { name })
-  local ok, kept = pcall(source.net._plan, source.net, memory)
+  local ok, kept = pcall(again.plan, "plan:explain", p, { keep = name })
   if not ok then
     return ("keep = {\"%s\"} can't be had: %s"):format(name, (tostring(kept):gsub("\n.*", "")))
   end
@@ -238,7 +225,7 @@ function Plan:explain(blob)
     rows[1] = self:_value(name)
   end
   local text = self:_explain(name)
-  if name and sources[self] and text:find('keep = {"', 1, true) then
+  if name and again.is_known(self) and text:find('keep = {"', 1, true) then
     text = text:gsub("keep = {\"[^\n]*", function() return keep_price(self, name) end)
   end
   return report.new {
@@ -275,8 +262,17 @@ function Plan:peak()
   }
 end
 
---- plan:curve() -> Report: live bytes step by step; tostring is a line of blocks.
-function Plan:curve()
+--- plan:curve() -> Report: live bytes step by step; tostring is a line of blocks. plan:curve
+-- "batch" and plan:curve "budget", with a list of points or without: arena_bytes of a plan for
+-- each of several batches, or budgets down to the least that can be met, with what is recomputed.
+-- @usage print(plan:curve "budget") print(plan:curve("batch", { 1, 10, 100 }))
+function Plan:curve(kind, points)
+  if kind == "batch" then return whatif.by_batch(self, points) end
+  if kind == "budget" then return whatif.by_budget(self, points) end
+  if kind ~= nil then
+    fail(("plan:curve expects \"batch\", \"budget\" or nothing, got %s"):format(
+      options.shown(kind)))
+  end
   local rows, most = {}, 1
   for i, o in ipairs(self:_ops()) do
     rows[i] = { step = i, name = o.name, live_bytes = o.live_bytes }

@@ -1,0 +1,123 @@
+--- Planning again: what a plan was made of, and the plan of the same with something changed.
+--
+-- A *change* is a table of memory options, in place of those that the plan was made with, and of
+--   batch = n          another batch
+--   without = names    a model without these modules: what goes into them comes out
+--   dtype = "bf16"     parameters, inputs and what follows from them in another float type
+-- `false` takes an option away. Names in `keep` come to those that are kept already; an empty list
+-- takes them away.
+-- @module neap.plan.again
+local core = require "neap.core"
+local memory_options = require "neap.memory.options"
+local options = require "neap.inner.options"
+local fail = core.fail
+
+local again = {}
+
+--- By plan: {options, plan = f(options) -> plan, net = f(options) -> net, memory options,
+-- is_model}.
+local sources = setmetatable({}, { __mode = "k" })
+
+local function copy(t)
+  local out = {}
+  for key, value in pairs(t or {}) do out[key] = value end
+  return out
+end
+
+--- Notes what a plan was made of: a net, or, as `is_model`, what builds one for a batch.
+-- @param p plan
+-- @param given table its options
+-- @param plan f(options) -> plan
+-- @param net f(options) -> net, memory options
+-- @return p
+function again.note(p, given, plan, net, is_model)
+  sources[p] = { options = copy(given), plan = plan, net = net, is_model = is_model }
+  return p
+end
+
+--- The same for a net, which is its own.
+function again.note_net(p, net, given)
+  return again.note(p, given, function(all) return net:plan(all) end,
+    function(all) return net, all end, false)
+end
+
+--- Whether it is known what the plan was made of.
+function again.is_known(p) return sources[p] ~= nil end
+
+--- Declared blobs in other floats, as text: inputs and parameters, and the state that belongs to a
+-- parameter, as momentum does. Statistics and what counts stay as they are.
+local function retyped(net, dtype)
+  local is_parameter, lines = {}, {}
+  for line in net:text():gmatch "[^\n]*" do
+    local role, name, from = line:match "^(%l+) (%S+) (%w+) "
+    local is_float = from and from:match "^b?f%d+$"
+    if role == "param" and is_float then is_parameter[name] = true end
+    local owner = role == "state" and name
+    while owner and not is_parameter[owner] do owner = owner:match "^(.*)%.[^.]*$" end
+    if is_float and (role == "param" or role == "input" or owner) then
+      line = line:gsub("^(%l+ %S+ )%w+", "%1" .. dtype)
+    end
+    lines[#lines + 1] = line
+  end
+  return require("neap.net").read(table.concat(lines, "\n"))
+end
+
+--- Whether false is a value of the option, and not its absence.
+local function may_be_false(key)
+  local record = memory_options.records[key]
+  return record ~= nil and (record.type == "switch" or (record.range or ""):find "false" ~= nil)
+end
+
+--- The options with a change made to them, and the dtype that it asks for.
+local function changed(source, change)
+  local all, dtype = copy(source.options), nil
+  for key, value in pairs(change) do
+    if key == "dtype" then
+      dtype = value
+    elseif key == "keep" or key == "without" then
+      local names = options.names(value or {})
+      all[key] = #names > 0 and options.append(options.names(all[key] or {}), names) or nil
+    elseif key ~= "batch" then
+      all[key] = value
+      if value == false and not may_be_false(key) then all[key] = nil end
+    end
+  end
+  if change.policy then all.mem_param = nil end
+  if change.without and not source.is_model then
+    fail "without: a net's layers can't be left out; plan a model, model:plan { .. }"
+  end
+  if change.batch and source.is_model then all.batch = change.batch end
+  if change.batch and not source.is_model then
+    local inputs = copy(all.inputs)
+    for name, shape in pairs(core.batch_inputs(source.net(all), change.batch)) do
+      inputs[name], all[name] = shape, nil
+    end
+    all.inputs = inputs
+  end
+  all.store = false
+  return all, dtype
+end
+
+--- The plan with a change. Nothing of it is stored. Raises what planning raises.
+-- @param who string for messages
+-- @return plan
+function again.plan(who, p, change)
+  local source = sources[p]
+  if source == nil then
+    fail(("%s: what this plan was made of is not known: it is a program's; ask that of \z
+      net:plan { .. } or model:plan { .. }"):format(who))
+  end
+  local all, dtype = changed(source, change)
+  if dtype == nil then return source.plan(all) end
+  if all.max_batch then fail(who .. ": dtype and max_batch do not go together") end
+  local net, memory = source.net(all)
+  return retyped(net, dtype):plan(memory)
+end
+
+--- What the plan was made with, by the names of options.
+function again.options(p) return copy(sources[p] and sources[p].options) end
+
+--- Whether the layers of what was planned can be left out.
+function again.is_model(p) return sources[p] ~= nil and sources[p].is_model or false end
+
+return again
