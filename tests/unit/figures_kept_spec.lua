@@ -713,6 +713,7 @@ local checked = {
   ["net/init.lua Net:ops"] = "tests/unit/figures_runs_spec.lua",
   ["nn/build.lua Module.summary"] = "here",
   ["tensor/picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
+  ["plan/diff.lua diff.sides"] = "tests/questions/diff_spec.lua",
   ["plan/doctor.lua Plan:doctor"] = "tests/questions/whatif_spec.lua",
   ["plan/whatif.lua compare"] = "tests/questions/whatif_spec.lua",
   ["plan/whatif.lua curve"] = "tests/questions/whatif_spec.lua",
@@ -760,7 +761,7 @@ describe("every report", function()
     local found = {}
     local known = {
       close = true, graph_text = true, text = true, verify = true, dot = true, svg = true,
-      whatif = true, -- plan/whatif.lua compare
+      whatif = true, diff = true, -- plan/whatif.lua compare, plan/diff.lua diff.sides
     }
     for name in pairs(checked) do
       local method = name:match "^plan/%l+%.lua Plan:(.*)"

@@ -2,6 +2,7 @@
 -- @module neap.plan
 local again = require "neap.plan.again"
 local core = require "neap.core"
+local diff = require "neap.plan.diff"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
@@ -319,6 +320,18 @@ function Plan:why(a, b)
   }
 end
 
+--- plan:diff(other) -> Report of what is different in the other plan, layer by layer, the largest
+-- change first: layer, what ("added", "removed", "renamed" or ""), before_bytes, after_bytes,
+-- change_bytes. The changes add up to that of the totals before_bytes and after_bytes;
+-- memory_percent is its share.
+-- @usage print(model:plan { batch = 8 }:diff(model:plan { batch = 8, policy = "none" }))
+function Plan:diff(other)
+  if (debug.getmetatable(other) or {}).__name ~= "neap.plan" then
+    fail("plan:diff expects another plan")
+  end
+  return diff.sides(diff.of_plan(self), diff.of_plan(other))
+end
+
 --- The text, or with a path a file of it: true, or nil, message, code.
 local function given(text, path)
   if path then return core.write_text(path, text) end
@@ -424,6 +437,17 @@ function Run:table(given)
     totals = { median_ns = self.median_ns },
     order = { "median_ns" },
   }
+end
+
+--- run:diff(other) -> Report as of plan:diff, with times: change_ns of a layer, its noise_ns (how
+-- much medians are above the fastest calls), is_clear where the change is more than that; totals
+-- before_ns, after_ns, time_percent.
+function Run:diff(other)
+  check_times(self)
+  if getmetatable(other) ~= Run then fail("run:diff expects another run") end
+  check_times(other)
+  return diff.sides(diff.of_plan(self.plan, self.times, self.median_ns),
+    diff.of_plan(other.plan, other.times, other.median_ns))
 end
 
 --- The ops that take longest; without profile = true what there is, in a line.

@@ -1,0 +1,267 @@
+--- What has changed between two plans, or two runs: culprits first, in bytes and in time.
+--
+-- A *side* is what is compared: { label =, ops = rows, values = rows, peak_step =, arena_bytes =,
+-- total_bytes =, regions (bytes of others than the arena), times = {rows by step}, step_ns = } from
+-- a plan, a run, or the database.
+--
+-- Layers are aligned as sequences, by what their ops are and how much they do first and by name
+-- second: a layer that was put in between is one that was added, though those behind it bear other
+-- names now.
+--
+-- INVARIANT: the changes of bytes in the rows add up to that of the total, and those of time, with
+-- quiet_ns, to that of the ops' time: nothing is left out.
+-- @module neap.plan.diff
+local core = require "neap.core"
+local report = require "neap.report"
+local fail = core.fail
+
+local diff = {}
+
+local bytes_text = core.bytes_text
+
+-- ---- sides --------------------------------------------------------------------------------------
+
+--- A plan as a side; with times, of a run of it.
+function diff.of_plan(plan, times, step_ns)
+  return {
+    label = ("plan of \"%s\", batch %d"):format(plan.net, plan.batch), ops = plan:_ops(),
+    values = plan:_values(), peak_step = plan.peak_step, arena_bytes = plan.arena_bytes,
+    total_bytes = plan.total_bytes, times = times, step_ns = step_ns,
+  }
+end
+
+local plan_sql = [[select *, arena_bytes + parameter_bytes + gradient_bytes + state_bytes + io_bytes
+  + constant_bytes + frame_bytes as total_bytes from plan where plan_id = :id]]
+
+--- Rows of a query; raises what it fails with.
+local function ask(db, sql, params)
+  local rows, message = db:_query(sql, params)
+  if not rows then error(message, 0) end
+  return rows
+end
+
+--- A stored plan as a side.
+function diff.of_plan_id(db, id, label)
+  local plan = ask(db, plan_sql, { id = id })[1]
+  if not plan then fail(("the database has no plan %d"):format(id)) end
+  return {
+    label = label or ("plan %d of \"%s\", batch %d"):format(id, plan.net, plan.batch or 0),
+    ops = ask(db, "select * from plan_op where plan_id = :id order by step", { id = id }),
+    values = ask(db, "select * from plan_value where plan_id = :id order by value_no", { id = id }),
+    peak_step = plan.peak_step, arena_bytes = plan.arena_bytes, total_bytes = plan.total_bytes,
+  }
+end
+
+--- A stored run as a side.
+function diff.of_run_id(db, id)
+  local run = ask(db, "select * from run where run_id = :id", { id = id })[1]
+  if not run then fail(("the database has no run %d; neap profile list shows them"):format(id)) end
+  if not run.plan_id then fail(("run %d has no plan any more"):format(id)) end
+  local side = diff.of_plan_id(db, run.plan_id, ("run %d of \"%s\""):format(id, run.net))
+  local times = ask(db, "select * from run_op where run_id = :id order by step", { id = id })
+  side.step_ns = run.step_median_ns
+  if #times > 0 then
+    side.times = {}
+    for _, row in ipairs(times) do side.times[row.step] = row end
+  end
+  return side
+end
+
+--- The newest run of a commit, by the beginning of its name.
+function diff.of_commit(db, text)
+  local run = ask(db, [[select run_id from run where commit_id like :text || '%' and plan_id is not
+    null order by uuid desc limit 1]], { text = text })[1]
+  if not run then fail(("the database has no run of a commit %s.."):format(text)) end
+  return diff.of_run_id(db, run.run_id)
+end
+
+-- ---- what each layer has ------------------------------------------------------------------------
+
+local function aligned(bytes) return (bytes + 63) // 64 * 64 end
+
+--- Name of the layer of a row, with its module.
+local function layer_of(row)
+  local module, layer = row.module, row.layer
+  if module and layer and layer:sub(1, #module + 1) ~= module .. "/" then
+    return module .. "/" .. layer
+  end
+  return layer or "(no layer)"
+end
+
+--- Layers of a side in the order of their first op, and by name: {name, kinds (what its ops are),
+-- flops, bytes, ns, noise_ns}.
+local function layers_of(side)
+  local list, by_name = {}, {}
+  local function at(row)
+    local name = layer_of(row)
+    local layer = by_name[name]
+    if not layer then
+      layer = { name = name, kinds = {}, flops = 0, bytes = 0, ns = 0, noise_ns = 0 }
+      by_name[name], list[#list + 1] = layer, layer
+    end
+    return layer
+  end
+  for i, o in ipairs(side.ops) do
+    local layer, t = at(o), side.times and side.times[i]
+    if not o.recomputes and o.type ~= "Reorder" then
+      layer.kinds[#layer.kinds + 1] = o.type
+      layer.flops = layer.flops + o.flops
+    end
+    if i == side.peak_step then layer.bytes = layer.bytes + aligned(o.scratch_bytes) end
+    if t then
+      layer.ns = layer.ns + t.median_ns
+      layer.noise_ns = layer.noise_ns + t.median_ns - t.min_ns
+    end
+  end
+  -- of the arena what lives at the peak, each storage by its newest value; of the rest all
+  local newest = {}
+  for _, v in ipairs(side.values) do
+    local lives = v.region == "arena" and v.bytes > 0 and v.first_step <= side.peak_step
+      and side.peak_step <= v.last_step
+    local known = newest[v.storage_no]
+    if lives and (not known or v.first_step >= known.first_step) then newest[v.storage_no] = v end
+    local is_resident = v.region ~= "arena" and v.region ~= "argument" and v.region ~= "frames"
+    if is_resident and v.value_no == v.storage_no then
+      local layer = at(v)
+      layer.bytes = layer.bytes + aligned(v.bytes)
+    end
+  end
+  for _, v in pairs(newest) do
+    local layer = at(v)
+    layer.bytes = layer.bytes + aligned(v.bytes)
+  end
+  local rest = side.total_bytes
+  for _, layer in ipairs(list) do
+    rest = rest - layer.bytes
+    layer.signature = table.concat(layer.kinds, " ")
+  end
+  return list, rest
+end
+
+-- ---- alignment ----------------------------------------------------------------------------------
+
+--- How alike two layers are; 0: they are not paired.
+local function likeness(a, b)
+  if a.signature ~= b.signature then return 0 end
+  local same_name, same_work = a.name == b.name, a.flops == b.flops
+  return same_name and same_work and 4 or same_work and 3 or same_name and 2 or 1
+end
+
+--- Pairs {a, b}, one of them nil where it has none, in order: the alignment of the largest sum of
+-- likeness.
+local function align(left, right)
+  local best = {}
+  for i = #left, 0, -1 do
+    best[i] = {}
+    for j = #right, 0, -1 do
+      local most = 0
+      if i < #left and j < #right then
+        local like = likeness(left[i + 1], right[j + 1])
+        most = math.max(best[i + 1][j], best[i][j + 1])
+        if like > 0 then most = math.max(most, like + best[i + 1][j + 1]) end
+      end
+      best[i][j] = most
+    end
+  end
+  local pairs_, i, j = {}, 0, 0
+  while i < #left or j < #right do
+    local a, b = left[i + 1], right[j + 1]
+    local like = a and b and likeness(a, b) or 0
+    if like > 0 and best[i][j] == like + best[i + 1][j + 1] then
+      pairs_[#pairs_ + 1] = { a, b }
+      i, j = i + 1, j + 1
+    elseif a and (not b or best[i][j] == best[i + 1][j]) then
+      pairs_[#pairs_ + 1] = { a, nil }
+      i = i + 1
+    else
+      pairs_[#pairs_ + 1] = { nil, b }
+      j = j + 1
+    end
+  end
+  return pairs_
+end
+
+-- ---- the report ---------------------------------------------------------------------------------
+
+local nothing = { bytes = 0, ns = 0, noise_ns = 0 }
+
+local function signed_bytes(n)
+  return n == 0 and "" or (n < 0 and "-" or "+") .. bytes_text(math.abs(n))
+end
+
+local function row_of(a, b)
+  local what = a and b and (a.name == b.name and "" or "renamed") or a and "removed" or "added"
+  local name = what == "renamed" and a.name .. " -> " .. b.name or (a or b).name
+  a, b = a or nothing, b or nothing
+  local change, ns, noise = b.bytes - a.bytes, b.ns - a.ns, a.noise_ns + b.noise_ns
+  return {
+    layer = name, what = what, before_bytes = a.bytes, after_bytes = b.bytes,
+    change_bytes = change, bytes = signed_bytes(change), change_ns = ns, noise_ns = noise,
+    ms = (a.ns > 0 or b.ns > 0) and ("%+.3f ± %.3f"):format(ns / 1e6, noise / 1e6) or nil,
+    is_clear = math.abs(ns) > noise,
+  }
+end
+
+local function percent(before, after)
+  return before > 0 and 100 * (after - before) / before or after > 0 and math.huge or 0
+end
+
+--- What has changed from one side to another. A layer without a change of bytes, name, or of time
+-- beyond its noise has no row; what the times of those add up to is quiet_ns.
+-- @return Report layer, what, bytes, ms; totals before_bytes, after_bytes, memory_percent, and
+--   where both have times before_ns, after_ns, time_percent
+function diff.sides(before, after)
+  local left, rest_left = layers_of(before)
+  local right, rest_right = layers_of(after)
+  local rows, n_same, ns_left, ns_right, quiet = {}, 0, 0, 0, 0
+  local all = align(left, right)
+  all[#all + 1] = {
+    { name = "(gaps, frames, copies)", bytes = rest_left, ns = 0, noise_ns = 0 },
+    { name = "(gaps, frames, copies)", bytes = rest_right, ns = 0, noise_ns = 0 },
+  }
+  for _, pair in ipairs(all) do
+    local row = row_of(pair[1], pair[2])
+    ns_left = ns_left + (pair[1] or nothing).ns
+    ns_right = ns_right + (pair[2] or nothing).ns
+    if row.what == "" and row.change_bytes == 0 and not row.is_clear then
+      n_same, quiet = n_same + 1, quiet + row.change_ns
+    else
+      rows[#rows + 1] = row
+    end
+  end
+  local timed = before.times ~= nil and after.times ~= nil
+  local order = {}
+  for i, row in ipairs(rows) do order[row] = i end
+  table.sort(rows, function(a, b)
+    local x, y = math.abs(a.change_bytes), math.abs(b.change_bytes)
+    if x ~= y then return x > y end
+    x, y = math.abs(a.change_ns), math.abs(b.change_ns)
+    if timed and x ~= y then return x > y end
+    return order[a] < order[b]
+  end)
+  local totals = {
+    before_bytes = before.total_bytes, after_bytes = after.total_bytes,
+    memory_percent = percent(before.total_bytes, after.total_bytes), n_same = n_same,
+    quiet_ns = quiet,
+  }
+  local title = ("%s -> %s\nbytes %s -> %s (%+.1f %%), arena %s -> %s"):format(
+    before.label, after.label, bytes_text(before.total_bytes), bytes_text(after.total_bytes),
+    totals.memory_percent, bytes_text(before.arena_bytes), bytes_text(after.arena_bytes))
+  if timed then
+    totals.before_ns, totals.after_ns = ns_left, ns_right
+    totals.time_percent = percent(ns_left, ns_right)
+  elseif before.step_ns and after.step_ns then
+    totals.before_ns, totals.after_ns = before.step_ns, after.step_ns
+    totals.time_percent = percent(before.step_ns, after.step_ns)
+  end
+  if totals.time_percent then
+    title = title .. ("\ntime %.3f ms -> %.3f ms (%+.1f %%)"):format(totals.before_ns / 1e6,
+      totals.after_ns / 1e6, totals.time_percent)
+  end
+  return report.new {
+    rows = rows, columns = { "layer", "what", "bytes", timed and "ms" or nil }, title = title,
+    totals = totals, order = {},
+  }
+end
+
+return diff
