@@ -114,10 +114,11 @@ local function arg_of(type)
     })
   end
 end
-local function along(type)
+local function lengthwise(type)
   return function(net, b, a) return op(net, type, { b.x }, { axis = axis(a.dim) }) end
 end
-map.cumsum, map.cumprod, map.logcumsumexp = along "CumSum", along "CumProd", along "LogCumSumExp"
+map.cumsum, map.cumprod = lengthwise "CumSum", lengthwise "CumProd"
+map.logcumsumexp = lengthwise "LogCumSumExp"
 map.argmax, map.argmin = arg_of "ArgMax", arg_of "ArgMin"
 
 map.softmax = function(net, b, a) return op(net, "Softmax", { b.x }, { axis = axis(a.dim) }) end
