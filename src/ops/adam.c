@@ -1,13 +1,10 @@
-/* adam.c: Adam: one step of Adam or, with `decoupled`, of AdamW, as PyTorch has them.
- *
- * w, m, v and the step count t are resident: the outputs are their next versions, in the same
- * storage. t is an i64, counted by the op itself, so that a checkpoint holds all there is to know.
- */
-#include "ops/elementwise.h"
+/* adam.c: Adam: one step of Adam or, with `decoupled`, of AdamW, as PyTorch has them. With an input
+ * v_max it divides by the largest second moment so far (AMSGrad). */
+#include "ops/optimizer.h"
 
 enum { BETA1, BETA2, EPS, WEIGHT_DECAY, DECOUPLED };
-enum { W, G, LR, M, V, STEPS };
-enum { W_OUT, M_OUT, V_OUT, T_OUT };
+enum { W, G, LR, M, V, STEPS, V_MAX };
+enum { W_OUT, M_OUT, V_OUT, T_OUT, V_MAX_OUT };
 
 /* What a step needs besides the tensors, computed once, in double: lr / (1 - beta1^t);
  * sqrt(1 - beta2^t); w's factor; the factor of w that is added to g. */
@@ -19,37 +16,19 @@ NEAP_ROW_TABLE(step, NEAP_ROWS_FLOATS(step))
 
 /* t counts this step too, from 1. Both corrections are the same for all elements. */
 static void run(const neap_call *call) {
-  int64_t t = neap_count_add(*(const int64_t *)call->in[STEPS].data, 1);
-  double lr = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0),
-         decay = call->attrs[WEIGHT_DECAY].f;
+  int64_t t = neap_optimizer_step(call, STEPS);
+  double lr = neap_optimizer_scalar(call, LR), decay = call->attrs[WEIGHT_DECAY].f;
   /* AdamW takes the decay off the parameter, Adam adds it to the gradient. */
-  bool decoupled = call->attrs[DECOUPLED].i != 0;
+  bool decoupled = call->attrs[DECOUPLED].i != 0, has_max = neap_optimizer_has(call, V_MAX);
   const double param[NEAP_ROW_MAX_PARAM] = {
     [SIZE] = lr / (1 - pow(call->attrs[BETA1].f, (double)t)),
     [CORRECTION] = sqrt(1 - pow(call->attrs[BETA2].f, (double)t)),
     [KEEP] = decoupled ? 1 - lr * decay : 1,
     [DECAY] = decoupled ? 0 : decay};
-  neap_elementwise_run_on(call, 4, (const int[]){W, G, M, V}, 3, rows_step, param);
+  /* The rows see neither lr nor t. */
+  neap_elementwise_run_on(call, has_max ? 5 : 4, (const int[]){W, G, M, V, V_MAX}, has_max ? 4 : 3,
+                          (const int[]){W_OUT, M_OUT, V_OUT, V_MAX_OUT}, rows_step, param);
   *(int64_t *)call->out[T_OUT].data = t;
-}
-
-/* g, m and v are like w in shape and dtype; lr and t are one element each. */
-static neap_status infer(neap_infer *c, neap_error *error) {
-  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
-  for (int i = G; i < STEPS; i++)
-    if (i != LR && !neap_type_equal(&c->in[i], &c->in[W]))
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s",
-                             c->op->inputs[i].name, neap_dtype_name(c->in[W].dtype),
-                             neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
-                             neap_shape_text(&c->in[i].shape, b));
-  /* Rate and count are scalars. */
-  for (int i = LR; i <= STEPS; i += STEPS - LR)
-    if (neap_shape_elems(&c->in[i].shape) != 1)
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s",
-                             c->op->inputs[i].name, neap_shape_text(&c->in[i].shape, a));
-  static const int from[] = {[W_OUT] = W, [M_OUT] = M, [V_OUT] = V, [T_OUT] = STEPS};
-  for (int k = 0; k < c->n_out; k++) c->out[k] = c->in[from[k]];
-  return NEAP_OK;
 }
 
 static void cost(const neap_infer *c, neap_cost *cost) {
@@ -64,17 +43,20 @@ const neap_op neap_op_Adam = {
     "(1-b2^t)) + eps)",
   .example =
     "net:Adam({\"w\", \"w.grad\", \"lr\", \"m\", \"v\", \"t\"}, {\"w\", \"m\", \"v\", \"t\"})",
-  .source = "Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019",
+  .source = "Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019; Reddi et al., ICLR 2018",
   .inputs = {[W] = {"w", "parameter"},
              [G] = {"g", "its gradient"},
              [LR] = {"lr", "learning rate, one element"},
              [M] = {"m", "first moment, 0 at first"},
              [V] = {"v", "second moment, 0 at first"},
-             [STEPS] = {"t", "steps done, i64, one element", NEAP_BIT(I64)}},
+             [STEPS] = {"t", "steps done, i64, one element", NEAP_BIT(I64)},
+             [V_MAX] = {"v_max", "largest second moment, 0 at first: AMSGrad",
+                        .flags = NEAP_ARG_OPTIONAL}},
   .outputs = {[W_OUT] = {"w", "next version of w"},
               [M_OUT] = {"m", "next version of m"},
               [V_OUT] = {"v", "next version of v"},
-              [T_OUT] = {"t", "next version of t", NEAP_BIT(I64)}},
+              [T_OUT] = {"t", "next version of t", NEAP_BIT(I64)},
+              [V_MAX_OUT] = {"v_max", "next version of v_max", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {[BETA1] = {"beta1", "decay of m", NEAP_ATTR_FLOAT, .value = {.f = 0.9}, .least = 0,
                        .most = 0.999999},
             [BETA2] = {"beta2", "decay of v", NEAP_ATTR_FLOAT, .value = {.f = 0.999}, .least = 0,
@@ -85,17 +67,16 @@ const neap_op neap_op_Adam = {
                               .least = 0, .most = 1e30},
             [DECOUPLED] = {"decoupled", "decay w by lr weight_decay instead (AdamW)",
                            NEAP_ATTR_BOOL}},
-  .enforced = {{W, W_OUT}, {M, M_OUT}, {V, V_OUT}, {STEPS, T_OUT}},
-  .n_enforced = 4,
+  .enforced = {{W, W_OUT}, {M, M_OUT}, {V, V_OUT}, {STEPS, T_OUT}, {V_MAX, V_MAX_OUT}},
+  .n_enforced = 5,
   .effects = NEAP_EFFECT_COMMIT,
-  .infer = infer,
+  .infer = neap_optimizer_infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_OPTIMIZER_KERNEL(run),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, "
-    "high=9}, grad=false} }",
+    "high=9}, grad=false}, {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, "
+    "dtype=\"i64\", low=0, high=9}, v_max={{3,5}, low=0, high=1}, grad=false} }",
 };

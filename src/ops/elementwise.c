@@ -152,7 +152,8 @@ static void run(walk *w) {
 }
 
 void neap_elementwise_run_on(const neap_call *call, int n_in, const int *in, int n_out,
-                             const neap_row_loop loops[NEAP_N_DTYPE], const double *param) {
+                             const int *out, const neap_row_loop loops[NEAP_N_DTYPE],
+                             const double *param) {
   static const neap_operand absent;
   walk w = {.call = call,
             .loop = loops[neap_compute_dtype(call->in[in[0]].type.dtype)],
@@ -165,17 +166,17 @@ void neap_elementwise_run_on(const neap_call *call, int n_in, const int *in, int
     w.tiled = w.tiled || is_half(w.in[k]);
   }
   for (int k = 0; k < n_out; k++) {
-    w.out[k] = k < call->n_out ? &call->out[k] : &absent;
+    w.out[k] = out[k] < call->n_out ? &call->out[out[k]] : &absent;
     w.tiled = w.tiled || is_half(w.out[k]);
   }
   run(&w);
 }
 
-static const int inputs_in_order[NEAP_ROW_MAX_IN] = {0, 1, 2, 3};
+static const int in_order[NEAP_ROW_MAX_IN] = {0, 1, 2, 3, 4};
 
 void neap_elementwise_run_param(const neap_call *call, int n_in,
                                 const neap_row_loop loops[NEAP_N_DTYPE], const double *param) {
-  neap_elementwise_run_on(call, n_in, inputs_in_order, 1, loops, param);
+  neap_elementwise_run_on(call, n_in, in_order, 1, in_order, loops, param);
 }
 
 void neap_elementwise_run(const neap_call *call, int n_in,

@@ -22,7 +22,7 @@
 
 #include <tgmath.h>
 
-enum { NEAP_ROW_MAX_IN = 4, NEAP_ROW_MAX_OUT = 3, NEAP_ROW_MAX_PARAM = 6 };
+enum { NEAP_ROW_MAX_IN = 5, NEAP_ROW_MAX_OUT = 4, NEAP_ROW_MAX_PARAM = 8 };
 
 /* One stretch: n elements of each output, and of each input either n elements (step 1) or one for
  * all of them (step 0). */
@@ -45,10 +45,11 @@ void neap_elementwise_run(const neap_call *call, int n_in, const neap_row_loop l
 /* The same with `param`, of which there are NEAP_ROW_MAX_PARAM. */
 void neap_elementwise_run_param(const neap_call *call, int n_in,
                                 const neap_row_loop loops[NEAP_N_DTYPE], const double *param);
-/* The same for some of the operands: the inputs in[0..n_in-1] and outputs [0, n_out) of the call,
- * of which an input may be absent. */
+/* The same for some of the operands: the inputs in[0..n_in-1] and outputs out[0..n_out-1] of the
+ * call, of which any but the first may be absent: the row has NULL there. */
 void neap_elementwise_run_on(const neap_call *call, int n_in, const int *in, int n_out,
-                             const neap_row_loop loops[NEAP_N_DTYPE], const double *param);
+                             const int *out, const neap_row_loop loops[NEAP_N_DTYPE],
+                             const double *param);
 /* For a loop that moves bytes, whatever they stand for. */
 void neap_elementwise_move(const neap_call *call, int n_in, neap_row_loop loop);
 

@@ -6,7 +6,8 @@
 /* The parameters in the type computed in, kept apart from what the loop writes. */
 #define NEAP_ROW_PARAMS_OF(row)                                                                \
   const T p[NEAP_ROW_MAX_PARAM] = {(T)(row)->param[0], (T)(row)->param[1], (T)(row)->param[2], \
-                                   (T)(row)->param[3], (T)(row)->param[4], (T)(row)->param[5]}
+                                   (T)(row)->param[3], (T)(row)->param[4], (T)(row)->param[5], \
+                                   (T)(row)->param[6], (T)(row)->param[7]}
 
 /* out = f(x) */
 NEAP_INLINE void OF(NEAP_ROW_LOOP(map1))(const neap_row *row, OUT (*f)(T x, const T *p)) {

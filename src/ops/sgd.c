@@ -9,7 +9,7 @@
  * op, so that a checkpoint knows) makes step 0 the one without dampening; an Sgd without t dampens
  * every step.
  */
-#include "ops/elementwise.h"
+#include "ops/optimizer.h"
 
 enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
 /* Inputs. Without M it is plain descent; without STEPS no steps are counted. */
@@ -48,7 +48,7 @@ static void run(const neap_call *call) {
     [OWN] = looks_ahead ? 1 : 0,
     [OF_M] = looks_ahead ? momentum : 1};
   neap_elementwise_run_on(call, has_m ? 3 : 2, (const int[]){W, G, M}, has_m ? 2 : 1,
-                          has_m ? rows_step : rows_plain_step, param);
+                          (const int[]){W_OUT, M_OUT}, has_m ? rows_step : rows_plain_step, param);
   if (has_steps(call))
     *(int64_t *)call->out[STEPS_OUT].data = *(const int64_t *)call->in[STEPS].data + 1;
 }
@@ -56,18 +56,8 @@ static void run(const neap_call *call) {
 /* Momentum and count come in and go out together; Nesterov's variant is defined without dampening
  * alone, as in PyTorch. */
 static neap_status infer(neap_infer *c, neap_error *error) {
-  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   bool has_m = c->n_in > M && c->in[M].dtype != NEAP_DTYPE_NONE,
        has_t = c->n_in > STEPS && c->in[STEPS].dtype != NEAP_DTYPE_NONE;
-  for (int i = G; i < NEAP_MIN(M + 1, c->n_in); i++)
-    if (i != LR && c->in[i].dtype != NEAP_DTYPE_NONE && !neap_type_equal(&c->in[i], &c->in[W]))
-      return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects %s %s, as w has, got %s %s",
-                             c->op->inputs[i].name, neap_dtype_name(c->in[W].dtype),
-                             neap_shape_text(&c->in[W].shape, a), neap_dtype_name(c->in[i].dtype),
-                             neap_shape_text(&c->in[i].shape, b));
-  if (neap_shape_elems(&c->in[LR].shape) != 1)
-    return neap_infer_fail(c, NEAP_SHAPE, LR, error, "lr expects one element, got %s",
-                           neap_shape_text(&c->in[LR].shape, a));
   /* A momentum without a place to keep it would be none. */
   if (!has_m && c->attrs[MOMENTUM].f != 0)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error,
@@ -76,17 +66,12 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (has_m != (c->n_out > M_OUT) || has_t != (c->n_out > STEPS_OUT))
     return neap_infer_fail(c, NEAP_ARGUMENT, M, error,
                            "m and t are outputs when they are inputs, and only then");
-  if (has_t && (!has_m || neap_shape_elems(&c->in[STEPS].shape) != 1))
-    return neap_infer_fail(c, NEAP_SHAPE, STEPS, error,
-                           "t expects one element, and m beside it, got %s",
-                           neap_shape_text(&c->in[STEPS].shape, a));
+  if (has_t && !has_m)
+    return neap_infer_fail(c, NEAP_ARGUMENT, STEPS, error, "t expects m beside it");
   if (c->attrs[NESTEROV].i != 0 && (c->attrs[MOMENTUM].f == 0 || c->attrs[DAMPENING].f != 0))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error,
                            "nesterov expects a momentum and no dampening");
-  c->out[0] = c->in[W];
-  if (has_m) c->out[M_OUT] = c->in[M];
-  if (has_t) c->out[STEPS_OUT] = c->in[STEPS];
-  return NEAP_OK;
+  return neap_optimizer_infer(c, error);
 }
 
 /* Per element: the decay and the step, and the momentum where there is one. */
@@ -124,9 +109,7 @@ const neap_op neap_op_Sgd = {
   .infer = infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_OPTIMIZER_KERNEL(run),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
     "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false}, "

@@ -25,7 +25,7 @@ static void run(const neap_call *call) {
   const double param[NEAP_ROW_MAX_PARAM] = {
     [BY] = number(&call->in[WEIGHT]), [SHARE] = number(&call->in[KEEP])};
   if (param[SHARE] == 0)
-    neap_elementwise_run_on(call, 1, (const int[]){G}, 1, rows_begin, param);
+    neap_elementwise_run_on(call, 1, (const int[]){G}, 1, (const int[]){0}, rows_begin, param);
   else
     neap_elementwise_run_param(call, 2, rows_add, param);
 }

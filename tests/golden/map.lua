@@ -558,44 +558,26 @@ map.net = function(net, b, _, case)
 end
 
 --- The parameter after each of the steps that the golden's gradients, one a row, ask for.
-local optimizers = {}
-function optimizers.SGD(net, p, a)
-  local attrs = {
-    momentum = a.momentum,
-    nesterov = a.nesterov,
-    weight_decay = a.weight_decay,
-    dampening = a.dampening,
-  }
-  local m = a.momentum
-    and net:declare("m", "state", p.shape, p.dtype, { op = "Constant", value = 0 })
-  local t = a.dampening and net:declare("steps", "state", {}, "i64", { op = "Constant", value = 0 })
-  return function(g, lr) net:Sgd({ p, g, lr, m, t }, { p, m, t }, attrs) end
-end
-function optimizers.Adam(net, p, a)
-  local attrs = {
-    beta1 = a.betas and a.betas[1],
-    beta2 = a.betas and a.betas[2],
-    eps = a.eps,
-    weight_decay = a.weight_decay,
-    decoupled = a.class == "AdamW",
-  }
-  local function state(name, shape, dtype)
-    return net:declare(name, "state", shape, dtype, { op = "Constant", value = 0 })
+local own_name = { RMSprop = "RmsProp", NAdam = "Nadam", RAdam = "Radam" }
+local own_option = { initial_accumulator_value = "start" }
+local pairs_of = { betas = { "beta1", "beta2" }, etas = { "shrink", "grow" },
+  step_sizes = { "least", "most" } }
+map.optim = function(net, b, a, case)
+  local make = rawget(neap.optim, own_name[a.class] or a.class)
+  if not make then return nil, a.class end
+  local options = {}
+  for name in pairs(case.attrs) do
+    local value = a[name]
+    if pairs_of[name] then
+      for k, own in ipairs(pairs_of[name]) do options[own] = value[k] end
+    elseif name ~= "class" then
+      options[own_option[name] or name] = value
+    end
   end
-  local m, v = state("m", p.shape, p.dtype), state("v", p.shape, p.dtype)
-  local t = state("steps", {}, "i64")
-  return function(g, lr) net:Adam({ p, g, lr, m, v, t }, { p, m, v, t }, attrs) end
-end
-optimizers.AdamW = optimizers.Adam
-map.optim = function(net, b, a)
-  if not optimizers[a.class] then return nil, a.class end
-  if a.amsgrad then return nil, "Adam's amsgrad" end
-  local decay = a.weight_decay or a.class == "AdamW" and 0.01 or nil -- PyTorch's default
-  local step = optimizers[a.class](net, b.p,
-    setmetatable({ weight_decay = decay }, { __index = a }))
+  local optimizer = make(options)
   local lr, path = net:const(a.lr), {}
   for i = 1, b.g.shape[1] do
-    step(b.g:select(1, i), lr)
+    optimizer.update(optimizer.settings, net, b.p, b.g:select(1, i), lr)
     path[i] = b.p:clone():unsqueeze(1)
   end
   return op(net, "Concat", path, { axis = 1 })

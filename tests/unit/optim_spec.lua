@@ -121,7 +121,7 @@ describe("optim", function()
       { lr = 1, momentum = 0.5, dampening = 1.5 })
     raises("beta2 expects a number from 0 to below 1, got 1", optim.Adam, { beta2 = 1 })
     raises('did you mean "AdamW"?', function() return optim.Adamw end)
-    raises("not available yet", optim.RmsProp, { lr = 1 })
+    raises('did you mean "RmsProp"?', function() return optim.RMSprop end)
     raises("lr can", function() optim.SGD({ lr = 1 }).momentum = 0.5 end)
   end)
   it("schedules", function()
@@ -137,5 +137,77 @@ describe("optim", function()
     local warmup = optim.warmup { 4, next = step }
     assert.are.same({ 0.25, 1, 1, 0.5 }, { warmup(1, 1), warmup(4, 1), warmup(5, 1), warmup(8, 1) })
     raises("steps expects", optim.cosine, {})
+  end)
+
+  -- figures of torch.optim.lr_scheduler, from a base rate of 0.125
+  it("schedules as PyTorch", function()
+    local function rates(schedule, lr)
+      local list = {}
+      for step = 1, 16 do list[step] = schedule(step, lr or 0.125) end
+      return list
+    end
+    near({ 0.125, 0.106694, 0.0625, 0.018306, 0.125, 0.120242, 0.106694, 0.086418, 0.0625, 0.038582,
+      0.018306, 0.004758, 0.125, 0.123799, 0.120242, 0.114467 },
+      rates(optim.cosine_restarts { 4, longer = 2 }))
+    near({ 0.125, 0.1125, 0.10125, 0.091125 }, rates(optim.exponential { 0.9 }))
+    near({ 0.0125, 0.03125, 0.05, 0.06875, 0.0875, 0.10625, 0.125, 0.125 },
+      rates(optim.linear { 6, from = 0.1 }))
+    near({ 0.125, 0.125, 0.0375, 0.0375, 0.0375, 0.01125, 0.01125, 0.01125, 0.01125, 0.003375 },
+      rates(optim.multistep { { 2, 5, 9 }, factor = 0.3 }))
+    near({ 0.004, 0.013167, 0.037167, 0.066833, 0.090833, 0.1, 0.098746, 0.095048, 0.089092,
+      0.081175, 0.071694, 0.061126, 0.05, 0.038874, 0.028306, 0.018826 },
+      rates(optim.one_cycle { 20 }, 0.1))
+    near({ 1, 0.81, 0.64 }, rates(optim.polynomial { 10, power = 2 }, 1))
+  end)
+
+  it("clips each element, then the norm", function()
+    near({ -1, 1, 0.5 }, steps(optim.SGD { lr = 1, clip_value = 1 }, { 0, 0, 0 },
+      { 3, -7, -0.5 }, 1)[1])
+    near({ -0.6, 0.8 }, steps(optim.SGD { lr = 1, clip_value = 4, clip = 1 }, { 0, 0 },
+      { 3, -7 }, 1)[1])
+  end)
+
+  it("of every kind goes on from a checkpoint as if never stopped", function()
+    for _, name in ipairs { "RmsProp", "Adagrad", "Adadelta", "Adamax", "Nadam", "Radam", "Rprop",
+      "Lion" } do
+      local function trained(stop)
+        local path = os.tmpname() .. ".safetensors"
+        local function make()
+          return neap.trainer { model = nn.Linear { 3, 2 }, loss = nn.MseLoss(), seed = 4,
+            optimizer = optim[name] { lr = 0.05 } }
+        end
+        local t = make()
+        for i = 1, 8 do
+          if i == stop then
+            t:save(path)
+            t:close()
+            t = make()
+            t:load(path)
+          end
+          t:step { x = neap.arange(6):reshape(2, 3):sin(), y = neap.ones(2, 2) }
+        end
+        local w = t.model:state_dict()["weight"]:clone()
+        t:close()
+        os.remove(path)
+        return w:reshape(-1):totable()
+      end
+      assert.are.same(trained(nil), trained(5), name)
+    end
+  end)
+
+  it("makes the loss of a small net small, whatever the kind", function()
+    local rate = { SGD = 0.1, Adagrad = 0.3, Lion = 0.02, Adadelta = 20, Rprop = 0.01 }
+    for _, name in ipairs { "SGD", "Adam", "AdamW", "RmsProp", "Adagrad", "Adadelta", "Adamax",
+      "Nadam", "Radam", "Rprop", "Lion" } do
+      local t <close> = neap.trainer { model = nn.Linear { 3, 1 }, loss = nn.MseLoss(), seed = 4,
+        optimizer = optim[name] { lr = rate[name] or 0.05 } }
+      local x = neap.arange(24):reshape(8, 3):sin()
+      local y, first, last = x:sum { axes = { 2 }, keepdim = true }, nil, nil
+      for i = 1, 150 do
+        last = t:step({ x = x, y = y }).loss
+        first = first or last
+      end
+      assert.is_true(last < 0.05 * first, ("%s: %g of %g"):format(name, last, first))
+    end
   end)
 end)

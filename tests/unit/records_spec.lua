@@ -45,6 +45,9 @@ local base = { ["nn.PixelShuffle"] = { factor = 2 }, ["nn.PixelUnshuffle"] = { f
   ["neap.data.from"] = { n = 6, x = { 2 }, get = function(i, slot) slot.x:fill_(i) end },
   ["neap.init.constant"] = { value = 2 },
   ["optim.warmup"] = { steps = 10 }, ["optim.cosine"] = { steps = 10, warmup = 1 },
+  ["optim.cosine_restarts"] = { steps = 4 }, ["optim.exponential"] = { factor = 0.9 },
+  ["optim.multistep"] = { at = { 3, 8 } }, ["optim.one_cycle"] = { steps = 10 },
+  ["optim.polynomial"] = { steps = 10 }, ["optim.linear"] = { steps = 10 },
   ["optim.step"] = { every = 2 }, ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
   ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {},
   ["ws:create_net"] = { name = "load" },
@@ -374,7 +377,8 @@ local other = {
   ["neap.memonger.optimize_net.order"] = "longest_path",
   ["neap.memonger.share_grad_blobs.dont_share"] = { "in/a1.grad" },
   ["neap.memonger.share_grad_blobs.shapes"] = { x = { 3, 4 } },
-  ["optim.cosine.steps"] = 40, ["optim.cosine.warmup"] = 4, ["optim.step.every"] = 5 }
+  ["optim.cosine.steps"] = 40, ["optim.cosine.warmup"] = 4, ["optim.step.every"] = 5,
+  ["optim.multistep.at"] = { 2 } }
 
 local mean = nn.module { "Mean", name = "loss", forward = function(_, y) return y:mean() end } {}
 

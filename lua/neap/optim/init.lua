@@ -1,6 +1,6 @@
---- Optimizers and schedules. An optimizer is settings; `apply` adds its update ops to a net, one
--- per parameter, with the learning rate as an input blob, so that a change of `lr` takes effect at
--- the next step without planning again.
+--- Optimizers; schedules are in neap.optim.schedules. An optimizer is settings; `apply` adds its
+-- update ops to a net, one per parameter, with the learning rate as an input blob, so that a change
+-- of `lr` takes effect at the next step without planning again.
 --
 -- INVARIANT: one input "lr" serves every group: group k updates with lr times its `scale`, its own
 -- rate over the base rate. So a schedule moves all groups alike.
@@ -8,6 +8,7 @@
 local fail = require("neap.core").fail
 local missing = require "neap.inner.missing"
 local record = require "neap.inner.record"
+local records = require("neap.op").records
 local optim = {}
 
 local Optimizer = { __name = "neap.optimizer" }
@@ -38,8 +39,14 @@ local function settings_for(self, name)
   return own and own.settings or self.settings, own
 end
 
---- One norm of all gradients, and each scaled down by it to at most `clip`.
+--- Each element moved into the interval of `clip_value`; then one norm of all gradients, and each
+-- scaled down by it to at most `clip`.
 local function clipped(self, net, list)
+  local most = self.settings.clip_value
+  for _, pair in ipairs(most and list or {}) do
+    pair[2] = net:op("Clamp", { pair[2] }, { net:fresh_name(pair[2].name .. "_clamped") },
+      { min = -most, max = most })
+  end
   if not self.clip then return end
   local gradients = {}
   for i, pair in ipairs(list) do gradients[i] = pair[2] end
@@ -91,6 +98,8 @@ end
 
 local clip = { "clip", "number", above = 0, unset = "no bound",
   doc = "bound of the norm of all gradients together" }
+local clip_value = { "clip_value", "number", above = 0, unset = "no bound",
+  doc = "bound of each element of a gradient, before its norm is taken" }
 
 --- The record of a group: the optimizer's settings, none of them required, for the parameters that
 -- a glob matches.
@@ -120,7 +129,7 @@ end
 
 --- What one setting asks of another.
 local function check_settings(who, settings, groups)
-  if settings.momentum == 0 then
+  if settings.momentum == 0 and settings.dampening then
     if settings.dampening > 0 then fail(who .. ": dampening needs momentum") end
     if settings.nesterov then fail(who .. ": nesterov needs momentum") end
   end
@@ -135,7 +144,7 @@ end
 -- @param update f(settings, net, parameter, gradient, rate): adds the ops of one parameter's update
 local function maker(name, spec, update)
   local who, of_group = "optim." .. name, group_record(name, spec)
-  spec[#spec + 1], spec.items = clip, "{ glob, lr =, .. }, .."
+  spec[#spec + 1], spec[#spec + 2], spec.items = clip, clip_value, "{ glob, lr =, .. }, .."
   local own = record.declare(who, spec)
   return function(given)
     local settings = own:read(type(given) == "table" and given or { lr = given })
@@ -173,90 +182,146 @@ optim.SGD = maker("SGD", {
   end
 end)
 
+local learning_rate = { "lr", "number", 1e-3, min = 0, doc = "learning rate" }
+local decay = { of = "Adam.weight_decay" }
+
+--- What an op of two moments and a count keeps: m, v, t.
+local function moments(net, w)
+  return state(net, w, "m"), state(net, w, "v"), state(net, w, "t", {}, "i64")
+end
+
+--- The settings that are attributes of the op.
+local function attrs_of(s, op_name)
+  local attrs = {}
+  for _, a in ipairs(records[op_name].attrs) do attrs[a.name] = s[a.name] end
+  return attrs
+end
+
 local function adam(decoupled)
   return function(s, net, w, g, lr)
-    local m, v, t = state(net, w, "m"), state(net, w, "v"), state(net, w, "t", {}, "i64")
-    net:op("Adam", { w, g, lr, m, v, t }, { w, m, v, t }, {
-      beta1 = s.beta1,
-      beta2 = s.beta2,
-      eps = s.eps,
-      weight_decay = s.weight_decay,
-      decoupled = decoupled,
-    })
+    local m, v, t = moments(net, w)
+    local attrs = attrs_of(s, "Adam")
+    attrs.decoupled = decoupled
+    if s.amsgrad then
+      local v_max = state(net, w, "v_max")
+      net:op("Adam", { w, g, lr, m, v, t, v_max }, { w, m, v, t, v_max }, attrs)
+    else
+      net:op("Adam", { w, g, lr, m, v, t }, { w, m, v, t }, attrs)
+    end
   end
 end
 
 local function adam_options(doc, example, weight_decay)
-  return { doc = doc, example = example,
-    { "lr", "number", 1e-3, min = 0, doc = "learning rate" },
+  return { doc = doc, example = example, learning_rate,
     { of = "Adam.beta1", below = 1 },
     { of = "Adam.beta2", below = 1 },
     { of = "Adam.eps" },
-    weight_decay }
+    weight_decay,
+    { "amsgrad", "boolean", false,
+      doc = "divide by the largest second moment so far (Reddi et al., ICLR 2018)" } }
 end
 
 optim.Adam = maker("Adam", adam_options("Adam (Kingma and Ba, ICLR 2015).",
-  "optim.Adam { lr = 3e-4, clip = 1 }", { of = "Adam.weight_decay" }), adam(false))
+  "optim.Adam { lr = 3e-4, clip = 1 }", decay), adam(false))
 optim.AdamW = maker("AdamW", adam_options(
   "Adam with weight decay apart from the gradient (Loshchilov and Hutter, ICLR 2019).",
   "optim.AdamW { lr = 3e-4, { \"*.bias\", weight_decay = 0 } }",
   { of = "Adam.weight_decay", default = 0.01, doc = "times lr w, taken from w" }), adam(true))
 
-for _, name in ipairs { "RmsProp", "Adagrad" } do
-  optim[name] = function(...)
-    fail(("optim.%s is reserved, and not available yet; optim.Adam is near"):format(name))
-  end
+--- An optimizer of two moments whose op has its name.
+local function of_moments(name, doc, rate)
+  optim[name] = maker(name, { doc = doc, example = ("optim.%s { lr = %g }"):format(name, rate),
+    { "lr", "number", rate, min = 0, doc = "learning rate" },
+    { of = name .. ".beta1", below = 1 },
+    { of = name .. ".beta2", below = 1 },
+    { of = name .. ".eps" },
+    { of = name .. ".weight_decay" } }, function(s, net, w, g, lr)
+      local m, v, t = moments(net, w)
+      net:op(name, { w, g, lr, m, v, t }, { w, m, v, t }, attrs_of(s, name))
+    end)
 end
+of_moments("Adamax", "Adam by the largest gradient, in place of the mean square.", 2e-3)
+of_moments("Radam", "Adam that waits until the variance of gradients is known (Liu et al., 2020).",
+  1e-3)
 
--- ---- schedules: functions of (step from 1, base rate) ------------------------------------------
+optim.Nadam = maker("Nadam", {
+  doc = "Adam with Nesterov's momentum (Dozat 2016).", example = "optim.Nadam { lr = 2e-3 }",
+  { "lr", "number", 2e-3, min = 0, doc = "learning rate" },
+  { of = "Nadam.beta1", below = 1 },
+  { of = "Nadam.beta2", below = 1 },
+  { of = "Nadam.eps" },
+  { of = "Nadam.weight_decay" },
+  { of = "Nadam.momentum_decay" } }, function(s, net, w, g, lr)
+    local m, v, t = moments(net, w)
+    local p = net:declare(w.name .. ".p", "state", {}, "f64", { op = "Constant", value = 1 },
+      false)
+    net:op("Nadam", { w, g, lr, m, v, t, p }, { w, m, v, t, p }, attrs_of(s, "Nadam"))
+  end)
 
-local cosine = record.declare("optim.cosine", {
-  doc = "Half a cosine from the base rate down to `least`, after a linear warm-up.",
-  positions = { "steps" },
-  { "steps", "integer", min = 1, required = true, doc = "steps until `least`, warm-up included" },
-  { "warmup", "integer", 0, min = 0, doc = "steps from 0 to the base rate" },
-  { "least", "number", 0, min = 0, doc = "rate at the end" },
-  example = "optim.cosine { 1000, warmup = 100 }" })
+optim.Lion = maker("Lion", {
+  doc = [[The sign of a mean of gradients, times the rate (Chen et al., 2023); rates are some ten
+    times smaller than Adam's.]], example = "optim.Lion { lr = 1e-4, weight_decay = 0.1 }",
+  { "lr", "number", 1e-4, min = 0, doc = "learning rate" },
+  { of = "Lion.beta1", below = 1 },
+  { of = "Lion.beta2", below = 1 },
+  { of = "Lion.weight_decay" } }, function(s, net, w, g, lr)
+    local m = state(net, w, "m")
+    net:op("Lion", { w, g, lr, m }, { w, m }, attrs_of(s, "Lion"))
+  end)
 
---- Half a cosine: see the record.
-function optim.cosine(given)
-  local o = cosine:read(given)
-  return record.note(function(step, lr)
-    if step <= o.warmup then return lr * step / o.warmup end
-    local t = math.min(1, (step - o.warmup) / math.max(1, o.steps - o.warmup))
-    return o.least + (lr - o.least) * 0.5 * (1 + math.cos(math.pi * t))
-  end, o)
-end
+optim.RmsProp = maker("RmsProp", {
+  doc = "RMSProp (Hinton 2012), as in PyTorch.", example = "optim.RmsProp { lr = 1e-3 }",
+  { "lr", "number", 1e-2, min = 0, doc = "learning rate" },
+  { of = "RmsProp.alpha", below = 1 },
+  { of = "RmsProp.eps" },
+  { of = "RmsProp.momentum", below = 1 },
+  { of = "RmsProp.weight_decay" },
+  { "centered", "boolean", false, doc = "divide by the variance, in place of the mean square" },
+}, function(s, net, w, g, lr)
+    local v = state(net, w, "v")
+    local m = (s.momentum > 0 or s.centered) and state(net, w, "momentum") or nil
+    local mean = s.centered and state(net, w, "mean") or nil
+    net:op("RmsProp", { w, g, lr, v, m, mean }, { w, v, m, mean }, attrs_of(s, "RmsProp"))
+  end)
 
-local by_step = record.declare("optim.step", {
-  doc = "The base rate, multiplied by `factor` again and again.",
-  positions = { "every" },
-  { "every", "integer", min = 1, required = true, doc = "steps from one change to the next" },
-  { "factor", "number", 0.1, min = 0, doc = "what the rate is multiplied by" },
-  example = "optim.step { 1000, factor = 0.5 }" })
+optim.Adagrad = maker("Adagrad", {
+  doc = "Adagrad (Duchi et al., JMLR 2011).", example = "optim.Adagrad { lr = 0.01 }",
+  { "lr", "number", 1e-2, min = 0, doc = "learning rate" },
+  { of = "Adagrad.lr_decay" },
+  { of = "Adagrad.eps" },
+  { of = "Adagrad.weight_decay" },
+  { "start", "number", 0, min = 0, doc = "what the sums of squares begin with" },
+}, function(s, net, w, g, lr)
+    local v = net:declare(w.name .. ".v", "state", w.shape, w.dtype,
+      { op = "Constant", value = s.start }, false)
+    local t = state(net, w, "t", {}, "i64")
+    net:op("Adagrad", { w, g, lr, v, t }, { w, v, t }, attrs_of(s, "Adagrad"))
+  end)
 
---- Steps: see the record.
-function optim.step(given)
-  local o = by_step:read(given)
-  return record.note(function(step, lr) return lr * o.factor ^ ((step - 1) // o.every) end, o)
-end
+optim.Adadelta = maker("Adadelta", {
+  doc = "Adadelta (Zeiler 2012).", example = "optim.Adadelta {}",
+  { "lr", "number", 1, min = 0, doc = "learning rate" },
+  { of = "Adadelta.rho", below = 1 },
+  { of = "Adadelta.eps" },
+  { of = "Adadelta.weight_decay" } }, function(s, net, w, g, lr)
+    local v, d = state(net, w, "v"), state(net, w, "d")
+    net:op("Adadelta", { w, g, lr, v, d }, { w, v, d }, attrs_of(s, "Adadelta"))
+  end)
 
-local warmup = record.declare("optim.warmup", {
-  doc = "Linear from 0 to the base rate; then constant, or as another schedule says.",
-  positions = { "steps" },
-  { "steps", "integer", min = 1, required = true, doc = "steps of the warm-up" },
-  { "next", "function", unset = "the base rate",
-    doc = "schedule that follows; its steps count from the end of the warm-up" },
-  example = "optim.warmup { 100, next = optim.step { 1000 } }" })
+optim.Rprop = maker("Rprop", {
+  doc = "Resilient backpropagation (Riedmiller and Braun, 1993), for whole batches.",
+  example = "optim.Rprop { lr = 0.01 }",
+  { "lr", "number", 1e-2, min = 0, doc = "rate of every element at the first step" },
+  { of = "Rprop.shrink" },
+  { of = "Rprop.grow" },
+  { of = "Rprop.least" },
+  { of = "Rprop.most" } }, function(s, net, w, g, lr)
+    local size, before = state(net, w, "s"), state(net, w, "before")
+    local t = state(net, w, "t", {}, "i64")
+    net:op("Rprop", { w, g, lr, size, before, t }, { w, size, before, t }, attrs_of(s, "Rprop"))
+  end)
 
---- A warm-up: see the record.
-function optim.warmup(given)
-  local o = warmup:read(given)
-  return record.note(function(step, lr)
-    if step <= o.steps then return lr * step / o.steps end
-    return o.next and o.next(step - o.steps, lr) or lr
-  end, o)
-end
+for name, make in pairs(require "neap.optim.schedules") do optim[name] = make end
 
 require("neap.inner.guard").functions(Optimizer, "optim:")
 return setmetatable(require("neap.inner.guard").functions(optim, "optim."), {

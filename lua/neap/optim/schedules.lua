@@ -1,0 +1,131 @@
+--- Schedules: functions of (step from 1, base rate) that give the rate of the step. What they need
+-- to know they are made with, so that a run that goes on has the rates of one that was never
+-- stopped.
+-- @module neap.optim.schedules
+local record = require "neap.inner.record"
+local schedules = {}
+
+--- Adds a schedule: optim.NAME { .. } by its record, and its rate as rate(o, step, lr).
+local function schedule(name, spec, rate)
+  local own = record.declare("optim." .. name, spec)
+  schedules[name] = function(given)
+    local o = own:read(given)
+    return record.note(function(step, lr) return rate(o, step, lr) end, o)
+  end
+end
+
+local every = { "every", "integer", min = 1, required = true,
+  doc = "steps from one change to the next" }
+
+--- From a to b, as t goes from 0 to 1, along half a cosine.
+local function half_cosine(a, b, t) return b + (a - b) * 0.5 * (1 + math.cos(math.pi * t)) end
+
+schedule("step", {
+  doc = "The base rate, multiplied by `factor` again and again.",
+  positions = { "every" },
+  every,
+  { "factor", "number", 0.1, min = 0, doc = "what the rate is multiplied by" },
+  example = "optim.step { 1000, factor = 0.5 }" }, function(o, step, lr)
+    return lr * o.factor ^ ((step - 1) // o.every)
+  end)
+
+schedule("multistep", {
+  doc = "The base rate, multiplied by `factor` at each of some steps.",
+  positions = { "at" },
+  { "at", "shape", required = true, says = "steps such as { 3000, 6000 }",
+    doc = "the last steps of the old rates" },
+  { "factor", "number", 0.1, min = 0, doc = "what the rate is multiplied by" },
+  example = "optim.multistep { { 3000, 6000 }, factor = 0.5 }" }, function(o, step, lr)
+    for _, at in ipairs(o.at) do
+      if step > at then lr = lr * o.factor end
+    end
+    return lr
+  end)
+
+schedule("exponential", {
+  doc = "The base rate, multiplied by `factor` after each step, or after so many.",
+  positions = { "factor" },
+  { "factor", "number", required = true, above = 0, doc = "what the rate is multiplied by" },
+  { "every", "integer", 1, min = 1, doc = "steps for one factor, which is taken in small parts" },
+  example = "optim.exponential { 0.95, every = 100 }" }, function(o, step, lr)
+    return lr * o.factor ^ ((step - 1) / o.every)
+  end)
+
+schedule("linear", {
+  doc = "A straight line from one share of the base rate to another, where it stays.",
+  positions = { "steps" },
+  { "steps", "integer", min = 1, required = true, doc = "steps of the line" },
+  { "from", "number", 1 / 3, min = 0, doc = "share of the base rate at the first step" },
+  { "to", "number", 1, min = 0, doc = "share at the end" },
+  example = "optim.linear { 100, from = 0.1 }" }, function(o, step, lr)
+    return lr * (o.from + (o.to - o.from) * math.min(1, (step - 1) / o.steps))
+  end)
+
+schedule("polynomial", {
+  doc = "From the base rate down to `least` as a power of what is left of the steps.",
+  positions = { "steps" },
+  { "steps", "integer", min = 1, required = true, doc = "steps until `least`" },
+  { "power", "number", 1, above = 0, doc = "1: a straight line" },
+  { "least", "number", 0, min = 0, doc = "rate at the end" },
+  example = "optim.polynomial { 1000, power = 2 }" }, function(o, step, lr)
+    local left = 1 - math.min(1, (step - 1) / o.steps)
+    return o.least + (lr - o.least) * left ^ o.power
+  end)
+
+schedule("cosine", {
+  doc = "Half a cosine from the base rate down to `least`, after a linear warm-up.",
+  positions = { "steps" },
+  { "steps", "integer", min = 1, required = true, doc = "steps until `least`, warm-up included" },
+  { "warmup", "integer", 0, min = 0, doc = "steps from 0 to the base rate" },
+  { "least", "number", 0, min = 0, doc = "rate at the end" },
+  example = "optim.cosine { 1000, warmup = 100 }" }, function(o, step, lr)
+    if step <= o.warmup then return lr * step / o.warmup end
+    local t = math.min(1, (step - o.warmup) / math.max(1, o.steps - o.warmup))
+    return half_cosine(lr, o.least, t)
+  end)
+
+schedule("cosine_restarts", {
+  doc = [[Half a cosine from the base rate down to `least`, again and again, each `longer` times as
+    long as the one before (Loshchilov and Hutter, ICLR 2017).]],
+  positions = { "steps" },
+  { "steps", "integer", min = 1, required = true, doc = "steps of the first one" },
+  { "longer", "integer", 1, min = 1, doc = "how many times as long the next one is" },
+  { "least", "number", 0, min = 0, doc = "rate at the end of each" },
+  example = "optim.cosine_restarts { 100, longer = 2 }" }, function(o, step, lr)
+    local at, length = step - 1, o.steps
+    if o.longer == 1 then
+      at = at % length
+    else
+      while at >= length do at, length = at - length, length * o.longer end
+    end
+    return half_cosine(lr, o.least, at / length)
+  end)
+
+schedule("one_cycle", {
+  doc = [[Up to the base rate and down to nearly nothing, both along half a cosine (Smith and Topin,
+    2018).]],
+  positions = { "steps" },
+  { "steps", "integer", min = 2, required = true, doc = "steps of the whole cycle" },
+  { "rise", "number", 0.3, above = 0, below = 1, doc = "share of the steps that go up" },
+  { "start", "number", 25, min = 1, doc = "how many times smaller the first rate is" },
+  { "final", "number", 1e4, min = 1, doc = "how many times smaller than the first the last is" },
+  example = "optim.one_cycle { 1000, rise = 0.2 }" }, function(o, step, lr)
+    local first = lr / o.start
+    local top = o.rise * o.steps - 1
+    local at = math.min(step, o.steps) - 1
+    if at <= top then return half_cosine(first, lr, at / top) end
+    return half_cosine(lr, first / o.final, (at - top) / (o.steps - 1 - top))
+  end)
+
+schedule("warmup", {
+  doc = "Linear from 0 to the base rate; then constant, or as another schedule says.",
+  positions = { "steps" },
+  { "steps", "integer", min = 1, required = true, doc = "steps of the warm-up" },
+  { "next", "function", unset = "the base rate",
+    doc = "schedule that follows; its steps count from the end of the warm-up" },
+  example = "optim.warmup { 100, next = optim.step { 1000 } }" }, function(o, step, lr)
+    if step <= o.steps then return lr * step / o.steps end
+    return o.next and o.next(step - o.steps, lr) or lr
+  end)
+
+return schedules
