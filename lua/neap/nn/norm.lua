@@ -73,6 +73,45 @@ norm.LayerNorm = class { "LayerNorm", name = "norm",
   end,
   describe = function(self) return self.width and tostring(self.width) or "" end }
 
+--- A norm of each image by an op; `groups` the option that only one has.
+local function image_norm(op, name, doc, positions, affine, groups, example)
+  return class { name, name = "norm",
+    options = { doc = doc, positions = positions,
+      width("channels", "size of the second dimension"),
+      { of = op .. ".eps" },
+      { "affine", "boolean", affine, doc = "whether each channel is scaled and shifted" },
+      groups, example = example },
+    init = function(self, o)
+      self.channels, self.affine, self.o = o.channels, o.affine, { groups = o.groups, eps = o.eps }
+      declare_or_wait(self, o.channels)
+    end,
+    declare = function(self)
+      if not self.affine then return end
+      self:param("weight", { self.channels }, init.ones)
+      self:param("bias", { self.channels }, init.zeros)
+    end,
+    forward = function(self, x)
+      learn(self, "channels", x, 2)
+      local inputs = self.affine and { x, self.weight, self.bias } or { x }
+      return Module.op(self, op, inputs, self.o)
+    end,
+    describe = function(self)
+      local n = self.channels and tostring(self.channels) or ""
+      return self.o.groups and self.o.groups .. (self.channels and ", " .. n or "") or n
+    end }
+end
+
+norm.GroupNorm = image_norm("GroupNorm", "GroupNorm", [[Normalisation of groups of channels of each
+  image (Wu and He, 2018): the same for training and without, whatever the batch.]],
+  { "groups", "channels" }, true, { of = "GroupNorm.groups", required = true },
+  "nn.GroupNorm { 8, 64 }")
+for rank = 1, 3 do
+  local name = ("InstanceNorm%dd"):format(rank)
+  norm[name] = image_norm("InstanceNorm", name, [[Normalisation of each channel of each image
+  (Ulyanov et al., 2016), without running statistics.]], { "channels" }, false, nil,
+    ("nn.%s { 64 }"):format(name))
+end
+
 norm.RMSNorm = class { "RMSNorm", name = "norm",
   options = { doc = [[Division by the root mean square over the last dimension (Zhang and Sennrich,
       NeurIPS 2019).]],
